@@ -1,0 +1,190 @@
+// Package ociaddr owns the names of an OCI registry: registry hosts,
+// repositories and tags, and how a provider version is written as a tag and
+// read back. It does no I/O.
+//
+// Repository names and tags follow the OCI distribution specification 1.1;
+// digests and descriptors are image-spec's own.
+package ociaddr
+
+import (
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Registry is the host of an OCI registry, with a port where it has one, such
+// as ghcr.io or localhost:5000.
+type Registry string
+
+// IsLoopback reports whether the registry is on this machine, so that plain
+// HTTP to it crosses no network. The name localhost counts, by RFC 6761.
+func (r Registry) IsLoopback() bool {
+	host := string(r)
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// Repository is a repository of a registry, such as ghcr.io/acme/null. The zero
+// value is no repository.
+type Repository struct {
+	Registry Registry
+	Name     string // path within the registry, without slashes at its ends
+}
+
+// String returns REGISTRY/NAME.
+func (r Repository) String() string { return string(r.Registry) + "/" + r.Name }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (r Repository) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+var (
+	// hostLabel and namePart are the grammar of the distribution specification
+	// and of its reference implementation.
+	hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*$`)
+	ipv6     = regexp.MustCompile(`^\[[0-9a-fA-F:.]+\]$`)
+	namePart = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*$`)
+	tag      = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+)
+
+// maxRepositoryLen is the length of host and name together that registries
+// accept, as the distribution specification recommends.
+const maxRepositoryLen = 255
+
+// ParseRegistry reads HOST or HOST:PORT.
+func ParseRegistry(s string) (Registry, error) {
+	host := s
+	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
+		host = s[:i]
+		if port, err := strconv.ParseUint(s[i+1:], 10, 16); err != nil || port == 0 {
+			return "", invalidRegistry(s)
+		}
+	}
+	if len(host) > 253 || !hostname.MatchString(host) && !(ipv6.MatchString(host) && net.ParseIP(strings.Trim(host, "[]")) != nil) {
+		return "", invalidRegistry(s)
+	}
+	return Registry(s), nil
+}
+
+func invalidRegistry(s string) error {
+	if strings.Contains(s, "://") {
+		return hint.New(fmt.Sprintf("invalid registry %q", s), "leave out the scheme: write the host alone, such as ghcr.io")
+	}
+	return hint.New(fmt.Sprintf("invalid registry %q", s), "a registry is HOST or HOST:PORT, such as ghcr.io or localhost:5000")
+}
+
+// ParseRepository reads REGISTRY/NAME. The registry is never left out, and
+// neither tag nor digest may follow.
+func ParseRepository(s string) (Repository, error) {
+	const help = "a repository is REGISTRY/NAME in lower case, such as ghcr.io/acme/providers/null"
+	if strings.Contains(s, "://") {
+		return Repository{}, hint.New(fmt.Sprintf("invalid repository %q: it starts with a scheme", s), "write it without, such as ghcr.io/acme/null")
+	}
+	host, name, ok := strings.Cut(s, "/")
+	if !ok {
+		return Repository{}, hint.New(fmt.Sprintf("invalid repository %q: it has no name after the registry", s), help)
+	}
+	registry, err := ParseRegistry(host)
+	if err != nil {
+		return Repository{}, fmt.Errorf("invalid repository %q: %w", s, err)
+	}
+	if len(s) > maxRepositoryLen {
+		return Repository{}, fmt.Errorf("invalid repository %q: it is longer than %d characters", s, maxRepositoryLen)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if !namePart.MatchString(part) {
+			return Repository{}, hint.New(fmt.Sprintf("invalid repository %q: %s", s, nameProblem(part)), help)
+		}
+	}
+	return Repository{registry, name}, nil
+}
+
+// nameProblem says what about a part of a repository name registries refuse.
+func nameProblem(part string) string {
+	switch {
+	case part == "":
+		return "its name has an empty part"
+	case strings.ContainsAny(part, "@:"):
+		return fmt.Sprintf("%q has a character that a repository name cannot have; neither port, tag nor digest belongs there", part)
+	case strings.ToLower(part) != part:
+		return fmt.Sprintf("%q is not in lower case", part)
+	}
+	return fmt.Sprintf("%q is not letters and digits, joined by single dots, one or two underscores, or dashes", part)
+}
+
+// Tag is a tag of a repository.
+type Tag string
+
+// ParseTag checks a tag.
+func ParseTag(s string) (Tag, error) {
+	if !tag.MatchString(s) {
+		return "", fmt.Errorf("invalid tag %q", s)
+	}
+	return Tag(s), nil
+}
+
+// VersionTag returns the tag of a version: the version with + written _, since
+// a tag cannot hold a +. It fails for a version whose tag would have more than
+// 128 characters.
+func VersionTag(v provider.Version) (Tag, error) {
+	t, err := ParseTag(strings.ReplaceAll(v.String(), "+", "_"))
+	if err != nil {
+		return "", fmt.Errorf("version %s cannot be written as a tag: %w", v, err)
+	}
+	return t, nil
+}
+
+// Version returns the version that the tag names. Only a tag that a version is
+// written as is one: 1.2.3_b1 is 1.2.3+b1, while v1.2.3, 1.2 and latest are
+// tags that somebody uses for something else.
+func (t Tag) Version() (provider.Version, bool) {
+	v, err := provider.ParseVersion(strings.ReplaceAll(string(t), "_", "+"))
+	if err != nil {
+		return provider.Version{}, false
+	}
+	back, err := VersionTag(v)
+	return v, err == nil && back == t
+}
+
+// partialPrefix starts the tags that hold the platforms of a version while
+// pushes of only some of its platforms complete it. No client reads such a tag
+// as a version.
+const partialPrefix = "ocibridge-part."
+
+// PartialTag returns the tag under which the platform manifest of a push of
+// only some platforms is kept. It fails where that has more than 128 characters.
+func PartialTag(v provider.Version, p provider.Platform) (Tag, error) {
+	vt, err := VersionTag(v)
+	if err != nil {
+		return "", err
+	}
+	t, err := ParseTag(partialPrefix + string(vt) + "." + p.String())
+	if err != nil {
+		return "", fmt.Errorf("version %s is too long to be pushed platform by platform: %w", v, err)
+	}
+	return t, nil
+}
+
+// Partial returns the version and platform that a tag made by [PartialTag]
+// stands for.
+func (t Tag) Partial() (provider.Version, provider.Platform, bool) {
+	rest, ok := strings.CutPrefix(string(t), partialPrefix)
+	dot := strings.LastIndexByte(rest, '.')
+	if !ok || dot < 0 {
+		return provider.Version{}, provider.Platform{}, false
+	}
+	v, ok := Tag(rest[:dot]).Version()
+	p, err := provider.ParsePlatform(rest[dot+1:])
+	return v, p, ok && err == nil
+}

@@ -1,0 +1,129 @@
+package ociaddr
+
+import (
+	"strings"
+	"testing"
+
+	"oras.land/oras-go/v2/registry"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+func TestParseRepository(t *testing.T) {
+	for in, want := range map[string]Repository{
+		"ghcr.io/acme/null":                       {"ghcr.io", "acme/null"},
+		"localhost:5000/a":                        {"localhost:5000", "a"},
+		"127.0.0.1:5000/a/b/c":                    {"127.0.0.1:5000", "a/b/c"},
+		"[::1]:5000/a":                            {"[::1]:5000", "a"},
+		"harbor.example.com/p/registry.x.org/a-b": {"harbor.example.com", "p/registry.x.org/a-b"},
+		"ghcr.io/a__b/c--d/e.f_g":                 {"ghcr.io", "a__b/c--d/e.f_g"},
+		"embedded/xn--80akhbyknj4f.com/a/b":       {"embedded", "xn--80akhbyknj4f.com/a/b"},
+	} {
+		got, err := ParseRepository(in)
+		if err != nil || got != want {
+			t.Errorf("ParseRepository(%q) = %v, %v", in, got, err)
+		}
+		if err == nil && got.String() != in {
+			t.Errorf("%q prints as %q", in, got)
+		}
+	}
+	for _, in := range []string{
+		"", "ghcr.io", "ghcr.io/", "/a", "ghcr.io//a", "ghcr.io/a/", "ghcr.io/A", "ghcr.io/a:1", "ghcr.io/a@sha256:00", "https://ghcr.io/a",
+		"ghcr.io/a/../b", "ghcr.io/_a", "ghcr.io/a..b", "ghcr.io/a___b", "gh cr.io/a", "ghcr.io:port/a", "ghcr.io:99999/a", "-x.io/a", "ghcr.io/é",
+		"ghcr.io/" + strings.Repeat("a", 300), "[::x]/a",
+	} {
+		if got, err := ParseRepository(in); err == nil {
+			t.Errorf("ParseRepository(%q) = %v", in, got)
+		}
+	}
+}
+
+func TestIsLoopback(t *testing.T) {
+	for in, want := range map[Registry]bool{
+		"localhost": true, "localhost:5000": true, "127.0.0.1": true, "127.1.2.3:5000": true, "[::1]:5000": true, "[::1]": true, "registry.localhost": true,
+		"ghcr.io": false, "10.0.0.1:5000": false, "localhost.example.com": false, "notlocalhost": false,
+	} {
+		if got := in.IsLoopback(); got != want {
+			t.Errorf("%s: %v", in, got)
+		}
+	}
+}
+
+func TestVersionTags(t *testing.T) {
+	for version, tag := range map[string]Tag{"3.2.4": "3.2.4", "1.0.0-beta.1": "1.0.0-beta.1", "1.0.0+build.5": "1.0.0_build.5", "1.0.0-rc1+x": "1.0.0-rc1_x"} {
+		v := provider.MustParseVersion(version)
+		got, err := VersionTag(v)
+		if err != nil || got != tag {
+			t.Errorf("VersionTag(%s) = %s, %v", version, got, err)
+		}
+		if back, ok := tag.Version(); !ok || back != v {
+			t.Errorf("%s is version %s, %v", tag, back, ok)
+		}
+	}
+	for _, tag := range []Tag{"latest", "v1.2.3", "1.2", "1", "01.2.3", "1.2.3.4", "1.2.3_", "1.2.3_a_b", "sha256-abc", "ocibridge-part.1.2.3.linux_amd64", "99999999999999999999.0.0", "1.2.3+x"} {
+		if v, ok := tag.Version(); ok {
+			t.Errorf("%s is version %s", tag, v)
+		}
+	}
+	if tag, err := VersionTag(provider.MustParseVersion("1.0.0-" + strings.Repeat("a", 122))); err != nil {
+		t.Errorf("a tag of 128 characters: %s, %v", tag, err)
+	}
+}
+
+func TestPartialTags(t *testing.T) {
+	v, p := provider.MustParseVersion("1.0.0-rc.1+build.5"), provider.MustParsePlatform("linux_amd64")
+	tag, err := PartialTag(v, p)
+	if err != nil || tag != "ocibridge-part.1.0.0-rc.1_build.5.linux_amd64" {
+		t.Fatalf("PartialTag = %s, %v", tag, err)
+	}
+	if gv, gp, ok := tag.Partial(); !ok || gv != v || gp != p {
+		t.Errorf("Partial = %s, %s, %v", gv, gp, ok)
+	}
+	for _, tag := range []Tag{"1.0.0", "ocibridge-part.", "ocibridge-part.1.0.0", "ocibridge-part.x.linux_amd64", "ocibridge-part.1.0.0.linux"} {
+		if v, p, ok := tag.Partial(); ok {
+			t.Errorf("%s is %s for %s", tag, v, p)
+		}
+	}
+	if tag, err := PartialTag(provider.MustParseVersion("1.0.0-"+strings.Repeat("a", 120)), p); err == nil {
+		t.Errorf("a tag of %d characters", len(tag))
+	}
+}
+
+// FuzzParseRepository holds ours against the library that OpenTofu reads
+// repository addresses with: what ours accepts, that one must read alike.
+func FuzzParseRepository(f *testing.F) {
+	for _, s := range []string{"ghcr.io/acme/null", "localhost:5000/a", "[::1]:5000/a", "ghcr.io/a:1", "ghcr.io/a@sha256:00", "a/b__c"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := ParseRepository(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseRepository(r.String()); err != nil || again != r {
+			t.Fatalf("%q is %q, which parses to %v, %v", s, r, again, err)
+		}
+		ref, err := registry.ParseReference(s)
+		if err != nil || ref.Registry != string(r.Registry) || ref.Repository != r.Name || ref.Reference != "" {
+			t.Fatalf("%q: OpenTofu reads %+v, %v", s, ref, err)
+		}
+	})
+}
+
+func FuzzTagVersion(f *testing.F) {
+	for _, s := range []string{"1.2.3", "1.2.3_b", "latest", "ocibridge-part.1.2.3.linux_amd64", "99999999999999999999.0.0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if v, ok := Tag(s).Version(); ok {
+			if back, err := VersionTag(v); err != nil || string(back) != s {
+				t.Fatalf("tag %q is version %s, whose tag is %q, %v", s, v, back, err)
+			}
+		}
+		if v, p, ok := Tag(s).Partial(); ok {
+			if back, err := PartialTag(v, p); err != nil || string(back) != s {
+				t.Fatalf("tag %q is %s for %s, whose tag is %q, %v", s, v, p, back, err)
+			}
+		}
+	})
+}

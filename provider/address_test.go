@@ -1,0 +1,152 @@
+package provider
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+func TestParseAddress(t *testing.T) {
+	for in, want := range map[string]struct{ str, path string }{
+		"registry.opentofu.org/hashicorp/null":   {"registry.opentofu.org/hashicorp/null", "registry.opentofu.org/hashicorp/null"},
+		"Registry.OpenTofu.org/HashiCorp/Null":   {"registry.opentofu.org/hashicorp/null", "registry.opentofu.org/hashicorp/null"},
+		"example.com:443/a/b":                    {"example.com/a/b", "example.com/a/b"},
+		"example.com:8443/a/b":                   {"example.com:8443/a/b", "example.com:8443/a/b"},
+		"испытание.com/acme/widget":              {"испытание.com/acme/widget", "xn--80akhbyknj4f.com/acme/widget"},
+		"registry.terraform.io/my-org/my-widget": {"registry.terraform.io/my-org/my-widget", "registry.terraform.io/my-org/my-widget"},
+	} {
+		a, err := ParseAddress(in)
+		if err != nil {
+			t.Errorf("ParseAddress(%q): %v", in, err)
+			continue
+		}
+		if a.String() != want.str || a.Path() != want.path {
+			t.Errorf("ParseAddress(%q) = %s, path %s", in, a, a.Path())
+		}
+		back, err := AddressFromPath(a.Hostname(), a.Namespace(), a.Type())
+		if err != nil || back != a {
+			t.Errorf("AddressFromPath of %s = %v, %v", a.Path(), back, err)
+		}
+	}
+}
+
+func TestParseAddressRefused(t *testing.T) {
+	for in, wantHint := range map[string]string{
+		"hashicorp/null":                        "registry.terraform.io/hashicorp/null, OpenTofu as registry.opentofu.org/hashicorp/null",
+		"null":                                  "registry.opentofu.org/hashicorp/null",
+		"":                                      "registry.opentofu.org",
+		"a/b/c/d":                               "HOSTNAME/NAMESPACE/TYPE",
+		"example.com/a/terraform-provider-null": "",
+		"example.com/a/b_c":                     "",
+		"example.com/-a/b":                      "",
+		"example.com//b":                        "",
+		"exa mple.com/a/b":                      "",
+		"xn--80akhbyknj4f.com/a/b":              "",
+		"terraform.io/builtin/terraform":        "",
+		"registry.opentofu.org/-/null":          "",
+		"example.com/../b":                      "",
+	} {
+		a, err := ParseAddress(in)
+		if err == nil {
+			t.Errorf("ParseAddress(%q) = %s", in, a)
+			continue
+		}
+		if !strings.Contains(hint.Of(err), wantHint) {
+			t.Errorf("ParseAddress(%q): hint %q", in, hint.Of(err))
+		}
+		if strings.Contains(err.Error(), "\n") {
+			t.Errorf("ParseAddress(%q): error of several lines: %q", in, err)
+		}
+	}
+}
+
+func TestAddressFromPathWantsCanonicalForm(t *testing.T) {
+	for _, parts := range [][3]string{
+		{"Example.com", "a", "b"}, {"example.com:443", "a", "b"}, {"example.com", "A", "b"}, {"испытание.com", "a", "b"},
+		{"example.com", "..", "b"}, {"example.com", "a", "b\x00"}, {"example.com", "a", `b\c`}, {"", "a", "b"}, {"example.com/x", "a", "b"},
+	} {
+		if a, err := AddressFromPath(parts[0], parts[1], parts[2]); err == nil {
+			t.Errorf("AddressFromPath(%q) = %s", parts, a)
+		}
+	}
+}
+
+func TestSelector(t *testing.T) {
+	patterns := func(ss ...string) (out []Pattern) {
+		for _, s := range ss {
+			p, err := ParsePattern(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, p)
+		}
+		return out
+	}
+	null := MustParseAddress("registry.opentofu.org/hashicorp/null")
+	widget := MustParseAddress("registry.acme.example/acme/widget")
+	for name, tc := range map[string]struct {
+		sel          Selector
+		null, widget bool
+	}{
+		"nothing said":        {Selector{}, true, true},
+		"everything":          {Selector{Include: patterns("*/*/*")}, true, true},
+		"one host":            {Selector{Include: patterns("registry.opentofu.org/*/*")}, true, false},
+		"one namespace":       {Selector{Include: patterns("registry.acme.example/acme/*")}, false, true},
+		"one provider":        {Selector{Include: patterns("registry.acme.example/acme/widget")}, false, true},
+		"exclusion wins":      {Selector{Include: patterns("*/*/*"), Exclude: patterns("registry.opentofu.org/*/*")}, false, true},
+		"exclusion by itself": {Selector{Exclude: patterns("registry.acme.example/acme/widget")}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.sel.Selects(null); got != tc.null {
+				t.Errorf("%s: %v", null, got)
+			}
+			if got := tc.sel.Selects(widget); got != tc.widget {
+				t.Errorf("%s: %v", widget, got)
+			}
+		})
+	}
+}
+
+func TestParsePattern(t *testing.T) {
+	for _, in := range []string{"", "*", "hashicorp/null", "*/hashicorp/*", "example.com/*/null", "a/b/c/d", "example.com/a_b/c"} {
+		if p, err := ParsePattern(in); err == nil {
+			t.Errorf("ParsePattern(%q) = %s", in, p)
+		}
+	}
+	p, err := ParsePatternAsOpenTofu("hashicorp/*")
+	if err != nil || p.String() != "registry.opentofu.org/hashicorp/*" {
+		t.Errorf("OpenTofu reads hashicorp/* as %s, %v", p, err)
+	}
+}
+
+func TestParsePlatform(t *testing.T) {
+	if p, err := ParsePlatform("linux_amd64"); err != nil || p != (Platform{"linux", "amd64"}) || p.String() != "linux_amd64" {
+		t.Errorf("linux_amd64 = %v, %v", p, err)
+	}
+	for _, in := range []string{"", "linux", "linux_", "_amd64", "linux_amd64_v2", "Linux_amd64", "linux/amd64", "linux_am d64", "linux_../x"} {
+		if p, err := ParsePlatform(in); err == nil {
+			t.Errorf("ParsePlatform(%q) = %v", in, p)
+		}
+	}
+}
+
+func FuzzParseAddress(f *testing.F) {
+	for _, s := range []string{"registry.opentofu.org/hashicorp/null", "hashicorp/null", "испытание.com/a/b", "example.com:8443/a/b", "xn--80akhbyknj4f.com/a/b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		a, err := ParseAddress(s)
+		if err != nil {
+			return
+		}
+		again, err := ParseAddress(a.String())
+		if err != nil || again != a {
+			t.Fatalf("%q is %q, which parses to %v, %v", s, a, again, err)
+		}
+		fromPath, err := AddressFromPath(a.Hostname(), a.Namespace(), a.Type())
+		if err != nil || fromPath != a {
+			t.Fatalf("%q has the path %q, which parses to %v, %v", s, a.Path(), fromPath, err)
+		}
+	})
+}

@@ -1,0 +1,63 @@
+package provider
+
+import (
+	"fmt"
+
+	"github.com/apparentlymart/go-versions/versions"
+	"github.com/apparentlymart/go-versions/versions/constraints"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// maxConstraintLen bounds what is handed to the constraint parser.
+const maxConstraintLen = 1024
+
+// VersionSet is the parsed form of a version constraint, such as "~> 3.2".
+type VersionSet struct {
+	set  versions.Set
+	text string
+}
+
+// ParseConstraint reads a version constraint as clients do: conditions joined
+// by commas, each of =, !=, >, >=, <, <= or ~> and a version, a trailing comma
+// allowed. A prerelease is in the set only if a condition names it exactly.
+// An empty constraint is an error: say ">= 0" for every release.
+func ParseConstraint(s string) (VersionSet, error) {
+	const help = `a constraint is written as in required_providers, such as "~> 3.2" or ">= 3.0, < 4.0"`
+	switch {
+	case s == "":
+		return VersionSet{}, hint.New("empty version constraint", "%s", help)
+	case len(s) > maxConstraintLen:
+		return VersionSet{}, hint.New(fmt.Sprintf("version constraint is longer than %d characters", maxConstraintLen), "%s", help)
+	}
+	if n := largeNumber(s); n != "" {
+		return VersionSet{}, fmt.Errorf("invalid version constraint %q: %s is larger than %s", s, n, maxNumber)
+	}
+	spec, err := constraints.ParseRubyStyleMulti(s)
+	if err != nil {
+		err = fmt.Errorf("invalid version constraint %q: %v", s, err)
+		if v, ok := looseVersion(s); ok {
+			return VersionSet{}, hint.Wrap(err, "write it as %s", v)
+		}
+		return VersionSet{}, hint.Wrap(err, "%s", help)
+	}
+	return VersionSet{versions.MeetingConstraints(spec), s}, nil
+}
+
+// String returns the constraint as it was written.
+func (s VersionSet) String() string { return s.text }
+
+// Has reports whether v meets the constraint.
+func (s VersionSet) Has(v Version) bool { return s.text != "" && v.set && s.set.Has(v.v) }
+
+// Matches returns those of vs that meet the constraint, oldest first.
+func (s VersionSet) Matches(vs []Version) []Version {
+	var out []Version
+	for _, v := range vs {
+		if s.Has(v) {
+			out = append(out, v)
+		}
+	}
+	SortVersions(out)
+	return out
+}

@@ -1,0 +1,127 @@
+package provider
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opentofu/registry-address/v2"
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// Pattern matches provider addresses part by part: registry.opentofu.org/*/*,
+// registry.opentofu.org/hashicorp/* or */*/*. A part may be the wildcard * only
+// if every part after it is, too.
+type Pattern struct {
+	host      svchost.Hostname
+	namespace string
+	typ       string
+}
+
+const wildcard = "*"
+
+// ParsePattern reads a pattern of three parts.
+func ParsePattern(s string) (Pattern, error) {
+	if strings.Count(s, "/") == 1 {
+		return Pattern{}, hint.New(fmt.Sprintf("provider pattern %q has no hostname", s),
+			"write registry.opentofu.org/%[1]s or registry.terraform.io/%[1]s, or */*/* for every provider", s)
+	}
+	return parsePattern(s)
+}
+
+// ParsePatternAsOpenTofu reads a pattern as OpenTofu does in its own
+// configuration: two parts stand for registry.opentofu.org.
+func ParsePatternAsOpenTofu(s string) (Pattern, error) {
+	if strings.Count(s, "/") == 1 {
+		s = string(regaddr.DefaultProviderRegistryHost) + "/" + s
+	}
+	return parsePattern(s)
+}
+
+func parsePattern(s string) (Pattern, error) {
+	parts := strings.Split(s, "/")
+	if len(parts) != 3 {
+		return Pattern{}, invalidPattern(s, errors.New("it must have three parts"))
+	}
+	host := svchost.Hostname(wildcard)
+	if parts[0] != wildcard {
+		var err error
+		if host, err = svchost.ForComparison(parts[0]); err != nil {
+			return Pattern{}, invalidPattern(s, fmt.Errorf("hostname %q: %w", parts[0], err))
+		}
+	}
+	namespace, err := partOrWildcard(parts[1])
+	if err != nil {
+		return Pattern{}, invalidPattern(s, fmt.Errorf("namespace %q: %w", parts[1], err))
+	}
+	typ, err := partOrWildcard(parts[2])
+	if err != nil {
+		return Pattern{}, invalidPattern(s, fmt.Errorf("type %q: %w", parts[2], err))
+	}
+	if host == wildcard && namespace != wildcard || namespace == wildcard && typ != wildcard {
+		return Pattern{}, invalidPattern(s, errors.New("a part can be * only if every part after it is"))
+	}
+	return Pattern{host, namespace, typ}, nil
+}
+
+func partOrWildcard(s string) (string, error) {
+	if s == wildcard {
+		return s, nil
+	}
+	return regaddr.ParseProviderPart(s)
+}
+
+func invalidPattern(s string, err error) error {
+	return hint.Wrap(fmt.Errorf("invalid provider pattern %q: %w", s, err),
+		"a pattern is HOSTNAME/NAMESPACE/TYPE, such as registry.opentofu.org/hashicorp/*")
+}
+
+// PatternFor returns the pattern that matches a alone.
+func PatternFor(a Address) Pattern { return Pattern(a) }
+
+// Matches reports whether the pattern matches a.
+func (p Pattern) Matches(a Address) bool {
+	return (p.host == wildcard || p.host == a.host) &&
+		(p.namespace == wildcard || p.namespace == a.namespace) &&
+		(p.typ == wildcard || p.typ == a.typ)
+}
+
+// String returns the pattern, with the hostname in Unicode.
+func (p Pattern) String() string {
+	return svchost.ForDisplay(string(p.host)) + "/" + p.namespace + "/" + p.typ
+}
+
+// Selector says which providers something is for. The zero value selects all.
+type Selector struct {
+	Include []Pattern // none: every provider
+	Exclude []Pattern // wins over Include
+}
+
+// Selects reports whether a is included and not excluded.
+func (s Selector) Selects(a Address) bool {
+	matches := func(p Pattern) bool { return p.Matches(a) }
+	return !slices.ContainsFunc(s.Exclude, matches) &&
+		(len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches))
+}
+
+// SinglePart reports for each part of an address whether the include patterns
+// name exactly one value of it, so that a template may leave that part out.
+// Like OpenTofu, it counts the values named and does not look at wildcards
+// beside them.
+func (s Selector) SinglePart() (hostname, namespace, typ bool) {
+	single := func(part func(Pattern) string) bool {
+		named := map[string]bool{}
+		for _, p := range s.Include {
+			if v := part(p); v != wildcard {
+				named[v] = true
+			}
+		}
+		return len(named) == 1
+	}
+	return single(func(p Pattern) string { return string(p.host) }),
+		single(func(p Pattern) string { return p.namespace }),
+		single(func(p Pattern) string { return p.typ })
+}

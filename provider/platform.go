@@ -1,0 +1,74 @@
+package provider
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// Platform is an operating system and an architecture, in Go's names for them.
+type Platform struct {
+	OS   string
+	Arch string
+}
+
+var platformPart = regexp.MustCompile(`^[a-z0-9]{1,32}$`)
+
+// ParsePlatform reads OS_ARCH, such as linux_amd64.
+func ParsePlatform(s string) (Platform, error) {
+	os, arch, ok := strings.Cut(s, "_")
+	p := Platform{os, arch}
+	if !ok || !p.valid() {
+		return Platform{}, hint.New(fmt.Sprintf("invalid platform %q", s),
+			"a platform is OS_ARCH in lower case, such as linux_amd64 or darwin_arm64")
+	}
+	return p, nil
+}
+
+// NewPlatform checks an operating system and an architecture given apart.
+func NewPlatform(os, arch string) (Platform, error) {
+	return ParsePlatform(os + "_" + arch)
+}
+
+// MustParsePlatform is [ParsePlatform] for constants; it panics on error.
+func MustParsePlatform(s string) Platform {
+	p, err := ParsePlatform(s)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+func (p Platform) valid() bool {
+	return platformPart.MatchString(p.OS) && platformPart.MatchString(p.Arch)
+}
+
+// String returns OS_ARCH.
+func (p Platform) String() string { return p.OS + "_" + p.Arch }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (p Platform) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// Compare orders platforms by operating system, then by architecture.
+func (p Platform) Compare(q Platform) int {
+	return cmp.Or(cmp.Compare(p.OS, q.OS), cmp.Compare(p.Arch, q.Arch))
+}
+
+// SortPlatforms sorts by [Platform.Compare].
+func SortPlatforms(ps []Platform) { slices.SortFunc(ps, Platform.Compare) }
+
+// PackageFilename returns the name that a provider's package is published
+// under: terraform-provider-TYPE_VERSION_OS_ARCH.zip.
+func PackageFilename(a Address, v Version, p Platform) string {
+	return fmt.Sprintf("terraform-provider-%s_%s_%s.zip", a.Type(), v, p)
+}
+
+var filename = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$`)
+
+// ValidFilename reports whether name can stand as the file name of a package:
+// a plain name in ASCII that no path, URL or shell reads as anything else.
+func ValidFilename(name string) bool { return filename.MatchString(name) }

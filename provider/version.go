@@ -1,0 +1,132 @@
+package provider
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/apparentlymart/go-versions/versions"
+	goversion "github.com/hashicorp/go-version"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// Version is one release of a provider: three numbers, each at most 2^63-1, an
+// optional prerelease and optional build metadata, in canonical form. The zero
+// value is no version.
+type Version struct {
+	v   versions.Version
+	set bool
+}
+
+// maxNumber is the largest number in a version, 2^63-1: clients store larger
+// ones in ways that differ, and go-versions panics beyond 64 bits.
+const maxNumber = "9223372036854775807"
+
+// maxVersionLen bounds what is handed to the version library. A version's tag
+// has at most 128 characters, so no longer one can be stored.
+const maxVersionLen = 128
+
+// ParseVersion reads a version in canonical form, such as 3.2.4, 1.0.0-beta.1
+// or 1.0.0+build.5: what it accepts prints back unchanged.
+func ParseVersion(s string) (Version, error) {
+	v, err := parseVersion(s)
+	if err != nil {
+		if loose, ok := looseVersion(s); ok {
+			return Version{}, hint.Wrap(err, "write it as %s", loose)
+		}
+		return Version{}, hint.Wrap(err, "a version is three numbers, such as 3.2.4, optionally with a prerelease (-beta.1) and build metadata (+build.5)")
+	}
+	return v, nil
+}
+
+// MustParseVersion is [ParseVersion] for constants; it panics on error.
+func MustParseVersion(s string) Version {
+	v, err := ParseVersion(s)
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func parseVersion(s string) (Version, error) {
+	if len(s) > maxVersionLen {
+		return Version{}, fmt.Errorf("invalid version %q: longer than %d characters", s[:32]+"...", maxVersionLen)
+	}
+	if n := largeNumber(s); n != "" {
+		return Version{}, fmt.Errorf("invalid version %q: %s is larger than %s", s, n, maxNumber)
+	}
+	v, err := versions.ParseVersion(s)
+	if err != nil {
+		return Version{}, fmt.Errorf("invalid version %q: %v", s, err)
+	}
+	if v.String() != s {
+		return Version{}, fmt.Errorf("invalid version %q: not in canonical form", s)
+	}
+	return Version{v, true}, nil
+}
+
+// looseVersion reads what people and release tags write, such as v3.2 or 3.2,
+// and returns its canonical form.
+func looseVersion(s string) (Version, bool) {
+	if len(s) > maxVersionLen || largeNumber(s) != "" {
+		return Version{}, false
+	}
+	loose, err := goversion.NewVersion(strings.TrimSpace(s))
+	if err != nil || len(loose.Segments()) > 3 {
+		return Version{}, false
+	}
+	v, err := parseVersion(loose.String())
+	return v, err == nil
+}
+
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// largeNumber returns the first run of digits in s that stands for a number
+// beyond maxNumber, or "". Runs inside a prerelease or build count too: the
+// library compares numeric prerelease parts as numbers.
+func largeNumber(s string) string {
+	for _, run := range digits.FindAllString(s, -1) {
+		n := strings.TrimLeft(run, "0")
+		if len(n) > len(maxNumber) || len(n) == len(maxNumber) && n > maxNumber {
+			return run
+		}
+	}
+	return ""
+}
+
+// String returns the canonical form, "" for no version.
+func (v Version) String() string {
+	if !v.set {
+		return ""
+	}
+	return v.v.String()
+}
+
+// IsZero reports whether v is no version.
+func (v Version) IsZero() bool { return !v.set }
+
+// IsPrerelease reports whether v has a prerelease part, so that clients take it
+// only where it is named exactly.
+func (v Version) IsPrerelease() bool { return v.v.Prerelease != "" }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// Compare returns -1, 0 or +1 as v comes before, is, or comes after w. The
+// order is the clients'; versions that differ in build metadata alone, which
+// clients leave in any order, are ordered by that text, so that every listing
+// and every choice of ours is the same each time.
+func (v Version) Compare(w Version) int {
+	switch {
+	case v.v.LessThan(w.v):
+		return -1
+	case w.v.LessThan(v.v):
+		return 1
+	}
+	return strings.Compare(string(v.v.Metadata), string(w.v.Metadata))
+}
+
+// SortVersions sorts oldest first.
+func SortVersions(vs []Version) { slices.SortFunc(vs, Version.Compare) }

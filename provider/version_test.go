@@ -1,0 +1,188 @@
+package provider
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/apparentlymart/go-versions/versions"
+	"github.com/apparentlymart/go-versions/versions/constraints"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+func TestParseVersion(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in   string
+		ok   bool
+		hint string // part of it, where it matters
+	}{
+		"plain":                        {in: "3.2.4", ok: true},
+		"zero":                         {in: "0.0.1", ok: true},
+		"prerelease":                   {in: "1.0.0-beta.1", ok: true},
+		"build":                        {in: "1.0.0+build.5", ok: true},
+		"prerelease and build":         {in: "1.0.0-rc1+build.5", ok: true},
+		"prerelease with leading zero": {in: "1.2.3-beta.01", ok: true}, // as clients do
+		"largest number":               {in: "9223372036854775807.0.0", ok: true},
+		"number too large":             {in: "9223372036854775808.0.0"},
+		"number beyond 64 bits":        {in: "18446744073709551616.0.0"}, // go-versions panics
+		"huge prerelease number":       {in: "1.0.0-99999999999999999999"},
+		"four numbers":                 {in: "1.2.3.4"},
+		"two numbers":                  {in: "1.2", hint: "write it as 1.2.0"},
+		"one number":                   {in: "1", hint: "write it as 1.0.0"},
+		"leading v":                    {in: "v1.2.3", hint: "write it as 1.2.3"},
+		"leading zero":                 {in: "01.2.3", hint: "write it as 1.2.3"},
+		"empty prerelease":             {in: "1.2.3-"},
+		"empty build":                  {in: "1.2.3+"},
+		"underscore":                   {in: "1.2.3+a_b"},
+		"not ASCII":                    {in: "1.2.3-é"},
+		"blanks":                       {in: " 1.2.3"},
+		"empty":                        {in: ""},
+		"text":                         {in: "latest"},
+		"path":                         {in: "../1.2.3"},
+		"too long":                     {in: "1.2.3-" + strings.Repeat("a", 200)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, err := ParseVersion(tc.in)
+			if (err == nil) != tc.ok {
+				t.Fatalf("ParseVersion(%q) = %v, %v", tc.in, v, err)
+			}
+			if err == nil && v.String() != tc.in {
+				t.Errorf("prints as %q", v)
+			}
+			if err != nil && (hint.Of(err) == "" && !strings.Contains(err.Error(), "larger") || !strings.Contains(hint.Of(err), tc.hint)) {
+				t.Errorf("hint %q for %v", hint.Of(err), err)
+			}
+		})
+	}
+}
+
+func TestSortVersions(t *testing.T) {
+	want := strings.Fields("0.9.0 1.0.0-alpha 1.0.0-beta.2 1.0.0-beta.10 1.0.0 1.0.0+a 1.0.0+b 1.2.0 1.10.0 2.0.0")
+	var vs []Version
+	for _, s := range want {
+		vs = append(vs, MustParseVersion(s))
+	}
+	slices.Reverse(vs)
+	SortVersions(vs)
+	for i, v := range vs {
+		if v.String() != want[i] {
+			t.Fatalf("sorted %v, want %v", vs, want)
+		}
+	}
+}
+
+// offered is what the constraint tests choose from.
+var offered = strings.Fields("0.9.0 1.0.0-beta 1.0.0 1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0 2.0.0-rc1 2.0.0 3.0.0")
+
+func offeredVersions() []Version {
+	var vs []Version
+	for _, s := range offered {
+		vs = append(vs, MustParseVersion(s))
+	}
+	return vs
+}
+
+func TestConstraintSelectsAsClientsDo(t *testing.T) {
+	for in, want := range map[string]string{
+		">= 0":                  "0.9.0 1.0.0 1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0 2.0.0 3.0.0",
+		"1.2":                   "1.2.0",
+		"= 1.2.3":               "1.2.3",
+		"1.2.3+b1":              "1.2.3+b1",
+		"~> 1":                  "1.0.0 1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0",
+		"~>1.2":                 "1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0",
+		"~> 1.2.0":              "1.2.0 1.2.3 1.2.3+b1 1.2.4",
+		"> 1.0, < 2.0,":         "1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0", // a trailing comma passes
+		">= 1.0.0-beta":         "1.0.0 1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0 2.0.0 3.0.0",
+		"1.0.0-beta":            "1.0.0-beta",
+		"~> 2.0.0-rc1":          "2.0.0",
+		"!= 1.2.3, < 1.3":       "0.9.0 1.0.0 1.2.0 1.2.3+b1 1.2.4",
+		">= 01.2, < 1.3":        "1.2.0 1.2.3 1.2.3+b1 1.2.4",
+		"> 4":                   "",
+		"9223372036854775807.0": "",
+	} {
+		t.Run(in, func(t *testing.T) {
+			s, err := ParseConstraint(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, v := range s.Matches(offeredVersions()) {
+				got = append(got, v.String())
+			}
+			if g := strings.Join(got, " "); g != want {
+				t.Errorf("selects %q, want %q", g, want)
+			}
+		})
+	}
+}
+
+func TestConstraintRefused(t *testing.T) {
+	for _, in := range []string{
+		"", ",", "> 1.0,,< 2", "1.2.3.4", "~> 1.2.3.4", ">=v1.0", "*", "1.*", "1.x", ">1.2 <2", "== 1.2.3", "=> 1.2.3", "^1.2", "latest",
+		">= 18446744073709551616", ">= 9223372036854775808.0.0", strings.Repeat("> 1,", 1000),
+	} {
+		if s, err := ParseConstraint(in); err == nil {
+			t.Errorf("ParseConstraint(%q) = %v", in, s)
+		}
+	}
+	if _, err := ParseConstraint("v1.2.3"); hint.Of(err) != "write it as 1.2.3" {
+		t.Errorf("hint %q", hint.Of(err))
+	}
+}
+
+func FuzzParseVersion(f *testing.F) {
+	for _, s := range append(offered, "", "1", "01.2.3", "1.2.3.4", "v1.2.3", "1.2.3-", "18446744073709551616.0.0", "1.0.0-99999999999999999999", "1.2.3-beta.01", "1.2.3+é") {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		v, err := ParseVersion(s)
+		if err != nil {
+			return
+		}
+		if v.String() != s {
+			t.Fatalf("%q prints as %q", s, v)
+		}
+		if again := MustParseVersion(v.String()); again != v {
+			t.Fatalf("%q parses to %#v and %#v", s, v, again)
+		}
+		for _, other := range offeredVersions() {
+			if v.Compare(other) != -other.Compare(v) {
+				t.Fatalf("%s and %s do not compare", v, other)
+			}
+		}
+	})
+}
+
+// FuzzParseConstraint holds ours against the clients' own parser wherever that
+// one survives its input.
+func FuzzParseConstraint(f *testing.F) {
+	for _, s := range []string{"~> 1.2", ">= 1, < 2,", "1.2.3.4", "= 1.0.0-beta", ">= 18446744073709551616", "!= 1.2.3+b1", "1.*", ",", "> 01.2"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		set, err := ParseConstraint(s)
+		spec, clientErr := clientConstraint(s)
+		if err != nil {
+			return
+		}
+		if clientErr != nil {
+			t.Fatalf("%q is accepted, clients refuse it: %v", s, clientErr)
+		}
+		client := versions.MeetingConstraints(spec)
+		for _, v := range offeredVersions() {
+			if set.Has(v) != client.Has(v.v) {
+				t.Fatalf("%q: %s in ours %v, in clients' %v", s, v, set.Has(v), client.Has(v.v))
+			}
+		}
+	})
+}
+
+func clientConstraint(s string) (spec constraints.IntersectionSpec, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = hint.New("panic", "%v", r)
+		}
+	}()
+	return constraints.ParseRubyStyleMulti(s)
+}

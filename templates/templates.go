@@ -1,0 +1,156 @@
+// Package templates owns repository_template: the HCL template that says in
+// which OCI repository a provider is kept.
+//
+// A template sees hostname, namespace and type and no function, as in OpenTofu,
+// so that the same text drives both. It must use every part of an address that
+// its include patterns do not pin to one value: otherwise two providers would
+// share a repository. What can be wrong with a template for every provider is
+// found by [Parse]; what depends on the provider, by [Template.Repository].
+package templates
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Template maps the providers that its selector selects to repositories. It
+// does not change once made.
+type Template struct {
+	source   string
+	expr     hclsyntax.Expression
+	selector provider.Selector
+}
+
+// symbols are what a template may refer to.
+var symbols = []string{"hostname", "namespace", "type"}
+
+const helpExample = "for example: ghcr.io/acme/providers/${hostname}/${namespace}/${type}"
+
+// Parse checks a template for the providers that sel selects.
+func Parse(source string, sel provider.Selector) (*Template, error) {
+	expr, diags := hclsyntax.ParseTemplate([]byte(source), "repository_template", hcl.InitialPos)
+	if diags.HasErrors() {
+		return nil, invalid(source, diagsError(diags), helpExample)
+	}
+	used := map[string]bool{}
+	for _, traversal := range expr.Variables() {
+		used[traversal.RootName()] = true
+	}
+	if err := checkSymbols(used, sel); err != nil {
+		return nil, invalid(source, err, helpExample)
+	}
+	t := &Template{source, expr, sel}
+	// With unknown values HCL finds what is wrong whatever the provider, such as
+	// a call of a function; with an ordinary address, that the result is no
+	// repository.
+	unknown := cty.UnknownVal(cty.String)
+	if _, diags := expr.Value(context(unknown, unknown, unknown)); diags.HasErrors() {
+		return nil, invalid(source, diagsError(diags), helpExample)
+	}
+	if _, err := t.evaluate("example.com", "example-namespace", "example-type"); err != nil {
+		return nil, invalid(source, err, helpExample)
+	}
+	return t, nil
+}
+
+func checkSymbols(used map[string]bool, sel provider.Selector) error {
+	for name := range used {
+		if name != "hostname" && name != "namespace" && name != "type" {
+			return fmt.Errorf("it refers to %q, but only hostname, namespace and type are available", name)
+		}
+	}
+	var single [3]bool
+	single[0], single[1], single[2] = sel.SinglePart()
+	for i, name := range symbols {
+		if !used[name] && !single[i] {
+			return hint.New(fmt.Sprintf("it does not refer to ${%s}, and the include patterns do not name exactly one %[1]s", name),
+				"add ${%s} to the template, or include patterns that name one %[1]s", name)
+		}
+	}
+	return nil
+}
+
+// Source returns the template as it was written.
+func (t *Template) Source() string { return t.source }
+
+// Selects reports whether the template is for a.
+func (t *Template) Selects(a provider.Address) bool { return t.selector.Selects(a) }
+
+// Repository returns the repository of a provider, whether or not the template
+// selects it. It fails with ErrNoRepository where the template yields none, as
+// for a hostname with a port.
+func (t *Template) Repository(a provider.Address) (ociaddr.Repository, error) {
+	repo, err := t.evaluate(a.Hostname(), a.Namespace(), a.Type())
+	if err != nil {
+		if strings.Contains(a.Hostname(), ":") {
+			err = hint.Wrap(err, "a repository name cannot hold the port of %s: leave ${hostname} out of the template and write the host's name in its place", a.Hostname())
+		}
+		return ociaddr.Repository{}, fmt.Errorf("repository_template %q for %s: %w: %w", t.source, a, ErrNoRepository, err)
+	}
+	return repo, nil
+}
+
+func (t *Template) evaluate(hostname, namespace, typ string) (ociaddr.Repository, error) {
+	val, diags := t.expr.Value(context(cty.StringVal(hostname), cty.StringVal(namespace), cty.StringVal(typ)))
+	if diags.HasErrors() {
+		return ociaddr.Repository{}, diagsError(diags)
+	}
+	val, err := convert.Convert(val, cty.String)
+	if err != nil || val.IsNull() || !val.IsKnown() {
+		return ociaddr.Repository{}, errors.New("it does not yield a string")
+	}
+	return ociaddr.ParseRepository(val.AsString())
+}
+
+func context(hostname, namespace, typ cty.Value) *hcl.EvalContext {
+	return &hcl.EvalContext{Variables: map[string]cty.Value{"hostname": hostname, "namespace": namespace, "type": typ}}
+}
+
+func invalid(source string, err error, help string) error {
+	return hint.Wrap(fmt.Errorf("invalid repository_template %q: %w", source, err), "%s", help)
+}
+
+// diagsError returns the first problem on one line; its place is left out where
+// the template is a single line, as it nearly always is.
+func diagsError(diags hcl.Diagnostics) error {
+	for _, d := range diags {
+		if d.Severity == hcl.DiagError {
+			return fmt.Errorf("%s: %s", strings.ToLower(d.Summary[:1])+d.Summary[1:], strings.Join(strings.Fields(d.Detail), " "))
+		}
+	}
+	return diags
+}
+
+// Set is an ordered list of templates; the first that selects a provider is the
+// one for it.
+type Set []*Template
+
+// Reasons for which a provider has no repository.
+var (
+	// ErrNotSelected: no template is for it.
+	ErrNotSelected = errors.New("no repository template is for this provider")
+	// ErrNoRepository: what the template yields for it is no repository.
+	ErrNoRepository = errors.New("it yields no repository")
+)
+
+// Repository returns the repository of a by the first template that selects it,
+// and ErrNotSelected if none does.
+func (s Set) Repository(a provider.Address) (ociaddr.Repository, error) {
+	for _, t := range s {
+		if t.Selects(a) {
+			return t.Repository(a)
+		}
+	}
+	return ociaddr.Repository{}, hint.Wrap(fmt.Errorf("%s: %w", a, ErrNotSelected),
+		"widen the include patterns, or give --template")
+}

@@ -1,0 +1,132 @@
+package templates
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+func include(t *testing.T, patterns ...string) provider.Selector {
+	t.Helper()
+	var sel provider.Selector
+	for _, s := range patterns {
+		p, err := provider.ParsePattern(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sel.Include = append(sel.Include, p)
+	}
+	return sel
+}
+
+var null = provider.MustParseAddress("registry.opentofu.org/hashicorp/null")
+
+func TestRepository(t *testing.T) {
+	for template, tc := range map[string]struct {
+		include []string
+		want    string
+	}{
+		"ghcr.io/acme/${hostname}/${namespace}/${type}": {nil, "ghcr.io/acme/registry.opentofu.org/hashicorp/null"},
+		"docker.io/acme/${namespace}-${type}":           {[]string{"registry.opentofu.org/*/*"}, "docker.io/acme/hashicorp-null"},
+		"ghcr.io/acme/null":                             {[]string{"registry.opentofu.org/hashicorp/null"}, "ghcr.io/acme/null"},
+		"localhost:5000/${type}":                        {[]string{"registry.opentofu.org/hashicorp/*"}, "localhost:5000/null"},
+		"ghcr.io/${hostname == \"registry.opentofu.org\" ? \"tofu\" : \"other\"}/${namespace}/${type}": {nil, "ghcr.io/tofu/hashicorp/null"},
+		"${hostname}/${namespace}/${type}": {nil, "registry.opentofu.org/hashicorp/null"},
+	} {
+		tmpl, err := Parse(template, include(t, tc.include...))
+		if err != nil {
+			t.Errorf("%s: %v", template, err)
+			continue
+		}
+		got, err := tmpl.Repository(null)
+		if err != nil || got.String() != tc.want {
+			t.Errorf("%s: %s, %v; want %s", template, got, err, tc.want)
+		}
+	}
+}
+
+func TestParseRefused(t *testing.T) {
+	for template, want := range map[string]string{
+		"":                                                   "hostname",
+		"ghcr.io/acme/${namespace}/${type}":                  "${hostname}",
+		"ghcr.io/acme/${hostname}/${type}":                   "${namespace}",
+		"ghcr.io/acme/${hostname}/${namespace}":              "${type}",
+		"ghcr.io/${hostname}/${namespace}/${typ}":            `"typ"`,
+		"ghcr.io/${hostname}/${namespace}/${type":            "",
+		"ghcr.io/${upper(hostname)}/${namespace}/${type}":    "function",
+		"https://ghcr.io/${hostname}/${namespace}/${type}":   "scheme",
+		"${hostname}-${namespace}-${type}":                   "no name",
+		"ghcr.io/Acme/${hostname}/${namespace}/${type}":      "lower case",
+		"ghcr.io/${hostname}/${namespace}/${type}:latest":    "",
+		"ghcr.io/${hostname}/${namespace}/${type.x}":         "",
+		"ghcr.io/${hostname}/${namespace}/${type}/${[1, 2]}": "",
+	} {
+		_, err := Parse(template, provider.Selector{})
+		if err == nil {
+			t.Errorf("%s is accepted", template)
+			continue
+		}
+		if !strings.Contains(err.Error(), want) || hint.Of(err) == "" || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v (hint: %s)", template, err, hint.Of(err))
+		}
+	}
+}
+
+func TestHostWithPort(t *testing.T) {
+	a := provider.MustParseAddress("localhost:8443/acme/widget")
+	tmpl, err := Parse("ghcr.io/${hostname}/${namespace}/${type}", provider.Selector{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if repo, err := tmpl.Repository(a); !errors.Is(err, ErrNoRepository) || hint.Of(err) == "" {
+		t.Errorf("Repository = %s, %v", repo, err)
+	}
+	tmpl, err = Parse("ghcr.io/local/${namespace}/${type}", include(t, "localhost:8443/*/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if repo, err := tmpl.Repository(a); err != nil || repo.String() != "ghcr.io/local/acme/widget" {
+		t.Errorf("Repository = %s, %v", repo, err)
+	}
+}
+
+func TestSetTakesTheFirstThatSelects(t *testing.T) {
+	var set Set
+	for _, in := range [][2]string{{"a.example/${namespace}/${type}", "registry.acme.example/*/*"}, {"b.example/${namespace}/${type}", "registry.opentofu.org/*/*"}} {
+		tmpl, err := Parse(in[0], include(t, in[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		set = append(set, tmpl)
+	}
+	if repo, err := set.Repository(null); err != nil || repo.String() != "b.example/hashicorp/null" {
+		t.Errorf("Repository = %s, %v", repo, err)
+	}
+	if _, err := set.Repository(provider.MustParseAddress("registry.terraform.io/a/b")); !errors.Is(err, ErrNotSelected) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"ghcr.io/acme/${hostname}/${namespace}/${type}", "${hostname}", "%{if true}a%{endif}/${hostname}/${namespace}/${type}", "a/${jsonencode(type)}", "$${type}", "a/${type[0]}"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		tmpl, err := Parse(s, provider.Selector{})
+		if err != nil {
+			return
+		}
+		// A template that passes maps the same provider to the same repository,
+		// and two providers that differ in every part to two.
+		a, err := tmpl.Repository(null)
+		if err != nil {
+			return
+		}
+		if again, err := tmpl.Repository(null); err != nil || again != a {
+			t.Fatalf("%q: %s, then %s, %v", s, a, again, err)
+		}
+	})
+}
