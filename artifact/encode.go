@@ -1,0 +1,125 @@
+package artifact
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Blob is content with its descriptor: a manifest, or a small blob.
+type Blob struct {
+	Descriptor ocispec.Descriptor
+	Data       []byte
+}
+
+func newBlob(mediaType string, data []byte) Blob {
+	return Blob{ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, data}
+}
+
+// Config returns the config blob of every manifest of ours: the empty
+// descriptor's {}.
+func Config() Blob {
+	return Blob{
+		ocispec.Descriptor{MediaType: ocispec.DescriptorEmptyJSON.MediaType, Digest: ocispec.DescriptorEmptyJSON.Digest, Size: ocispec.DescriptorEmptyJSON.Size},
+		[]byte("{}"),
+	}
+}
+
+// EncodePackage returns a verified package as it stands in a version, and its
+// image manifest.
+func EncodePackage(p trust.Package) (Package, Blob, error) {
+	sum := p.Sum()
+	out := Package{
+		Platform: p.Platform(), Filename: p.Filename(),
+		Digest: digest.NewDigestFromBytes(digest.SHA256, sum[:]), Size: p.Size(), H1: p.H1(),
+	}
+	layer := out.Layer()
+	layer.Annotations = map[string]string{ocispec.AnnotationTitle: out.Filename}
+	if !out.H1.IsZero() {
+		// The index entry has it, too; here it outlives the index, in a manifest
+		// that a push of only some platforms leaves.
+		layer.Annotations[annotationH1] = out.H1.String()
+	}
+	manifest, err := encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		Versioned:    specs.Versioned{SchemaVersion: 2},
+		MediaType:    ocispec.MediaTypeImageManifest,
+		ArtifactType: TypeTarget,
+		Config:       Config().Descriptor,
+		Layers:       []ocispec.Descriptor{layer},
+	})
+	if err != nil {
+		return Package{}, Blob{}, err
+	}
+	out.Manifest = manifest.Descriptor
+	return out, manifest, nil
+}
+
+// EncodeIndex returns the index of a version. Packages may come in any order;
+// two for one platform are an error.
+func EncodeIndex(v Version) (Blob, error) {
+	packages := slices.Clone(v.Packages)
+	slices.SortFunc(packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })
+	index := ocispec.Index{
+		Versioned:    specs.Versioned{SchemaVersion: 2},
+		MediaType:    ocispec.MediaTypeImageIndex,
+		ArtifactType: TypeProvider,
+		Annotations: map[string]string{
+			annotationProvider: v.Provider.Path(),
+			annotationVersion:  v.Version.String(),
+		},
+	}
+	if len(v.Protocols) > 0 {
+		index.Annotations[annotationProtocols] = strings.Join(v.Protocols, ",")
+	}
+	for i, p := range packages {
+		if i > 0 && packages[i-1].Platform == p.Platform {
+			return Blob{}, fmt.Errorf("%w: two packages for %s", ErrAmbiguous, p.Platform)
+		}
+		index.Manifests = append(index.Manifests, indexEntry(p))
+	}
+	if v.Evidence != nil {
+		index.Manifests = append(index.Manifests, ocispec.Descriptor{
+			MediaType: ocispec.MediaTypeImageManifest, ArtifactType: TypeEvidence,
+			Digest: v.Evidence.Digest, Size: v.Evidence.Size,
+		})
+	}
+	return encodeManifest(ocispec.MediaTypeImageIndex, index)
+}
+
+func indexEntry(p Package) ocispec.Descriptor {
+	annotations := map[string]string{
+		annotationDigest:   p.Digest.String(),
+		annotationSize:     strconv.FormatInt(p.Size, 10),
+		annotationFilename: p.Filename,
+	}
+	if !p.H1.IsZero() {
+		annotations[annotationH1] = p.H1.String()
+	}
+	return ocispec.Descriptor{
+		MediaType: ocispec.MediaTypeImageManifest, ArtifactType: TypeTarget,
+		Digest: p.Manifest.Digest, Size: p.Manifest.Size,
+		Platform:    &ocispec.Platform{OS: p.Platform.OS, Architecture: p.Platform.Arch},
+		Annotations: annotations,
+	}
+}
+
+// encodeManifest encodes deterministically: encoding/json writes fields in the
+// order of the struct and map keys sorted.
+func encodeManifest(mediaType string, manifest any) (Blob, error) {
+	data, err := json.Marshal(manifest)
+	if err != nil {
+		return Blob{}, err
+	}
+	if len(data) > MaxManifestBytes {
+		return Blob{}, fmt.Errorf("%w: %d bytes, more than %d", ErrTooLarge, len(data), MaxManifestBytes)
+	}
+	return newBlob(mediaType, data), nil
+}

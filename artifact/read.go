@@ -1,0 +1,332 @@
+package artifact
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// manifestFetches is how many platform manifests of one version are fetched at
+// once, where an index does not say what is in them.
+const manifestFetches = 8
+
+// Read returns what a tag of a provider's repository names. It takes one fetch
+// for an index of ours, and one more a platform for one made by other tools.
+//
+// Errors of the store are passed on. ErrForeign, ErrNotProvider, ErrAmbiguous,
+// ErrTooLarge and ErrDamaged say why content is refused.
+func Read(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version) (*Version, error) {
+	tag, err := ociaddr.VersionTag(v)
+	if err != nil {
+		return nil, err
+	}
+	desc, data, err := fetchTag(ctx, store, string(tag))
+	if err != nil {
+		return nil, err
+	}
+	out, err := decodeIndex(desc, data)
+	if err != nil {
+		return nil, err
+	}
+	if !out.Provider.IsZero() && out.Provider != a {
+		return nil, fmt.Errorf("%w: the index says that it is %s", ErrForeign, out.Provider)
+	}
+	if !out.Version.IsZero() && out.Version != v {
+		return nil, fmt.Errorf("%w: the index says that it is version %s", ErrForeign, out.Version)
+	}
+	if err := resolvePackages(ctx, store, out, a, v); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// fetchTag gets a manifest by tag. The descriptor is computed from what arrived:
+// some registries send none, and a wrong one must not be believed.
+func fetchTag(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.Descriptor, []byte, error) {
+	desc, body, err := store.FetchReference(ctx, tag)
+	if err != nil {
+		return ocispec.Descriptor{}, nil, err
+	}
+	defer body.Close()
+	data, err := readBounded(body, desc.Size)
+	if err != nil {
+		return ocispec.Descriptor{}, nil, fmt.Errorf("tag %s: %w", tag, err)
+	}
+	got := digest.FromBytes(data)
+	if desc.Digest != "" && desc.Digest.Algorithm() == digest.SHA256 && desc.Digest != got {
+		return ocispec.Descriptor{}, nil, fmt.Errorf("tag %s: %w: announced as %s, it is %s", tag, ErrDamaged, desc.Digest, got)
+	}
+	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: got, Size: int64(len(data))}, data, nil
+}
+
+// readBounded reads a manifest of the announced size, or of any size within the
+// limit if size is not positive.
+func readBounded(r io.Reader, size int64) ([]byte, error) {
+	if size > MaxManifestBytes {
+		return nil, fmt.Errorf("%w: %d bytes, more than %d", ErrTooLarge, size, MaxManifestBytes)
+	}
+	data, err := io.ReadAll(io.LimitReader(r, MaxManifestBytes+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) > MaxManifestBytes:
+		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, MaxManifestBytes)
+	case size > 0 && int64(len(data)) != size:
+		return nil, fmt.Errorf("%w: %d bytes, announced were %d", ErrDamaged, len(data), size)
+	}
+	return data, nil
+}
+
+// fetchVerified gets content of at most limit bytes by its descriptor.
+func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, limit int64) ([]byte, error) {
+	if desc.Size > limit || desc.Size < 0 {
+		return nil, fmt.Errorf("%w: %s has %d bytes, more than %d", ErrTooLarge, desc.Digest, desc.Size, limit)
+	}
+	if err := desc.Digest.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: digest %q: %v", ErrNotProvider, desc.Digest, err)
+	}
+	body, err := store.Fetch(ctx, desc)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	data, err := io.ReadAll(io.LimitReader(body, desc.Size+1))
+	if err != nil {
+		return nil, err
+	}
+	if got := desc.Digest.Algorithm().FromBytes(data); got != desc.Digest || int64(len(data)) != desc.Size {
+		return nil, fmt.Errorf("%w: %s with %d bytes, got %s with %d", ErrDamaged, desc.Digest, desc.Size, got, len(data))
+	}
+	return data, nil
+}
+
+// decodeIndex reads an index as OpenTofu does. Packages whose entry does not say
+// what is in their manifest have no digest yet.
+func decodeIndex(desc ocispec.Descriptor, data []byte) (*Version, error) {
+	var index ocispec.Index
+	if err := json.Unmarshal(data, &index); err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrNotProvider, err)
+	}
+	switch {
+	case index.MediaType != ocispec.MediaTypeImageIndex:
+		return nil, fmt.Errorf("%w: its media type is %q", ErrNotProvider, index.MediaType)
+	case index.ArtifactType != TypeProvider:
+		return nil, fmt.Errorf("%w: its artifact type is %q", ErrNotProvider, index.ArtifactType)
+	}
+	desc.MediaType = index.MediaType
+	v := &Version{Index: desc}
+	if err := describe(v, index.Annotations); err != nil {
+		return nil, err
+	}
+	for _, entry := range index.Manifests {
+		switch entry.ArtifactType {
+		case TypeTarget:
+			p, ok, err := decodeEntry(entry)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				v.Packages = append(v.Packages, p)
+			}
+		case TypeEvidence:
+			if v.Evidence != nil {
+				return nil, fmt.Errorf("%w: two entries with evidence", ErrAmbiguous)
+			}
+			v.Evidence = &ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size}
+		}
+	}
+	slices.SortFunc(v.Packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })
+	for i := 1; i < len(v.Packages); i++ {
+		if p := v.Packages[i].Platform; p == v.Packages[i-1].Platform {
+			return nil, fmt.Errorf("%w: two packages for %s", ErrAmbiguous, p)
+		}
+	}
+	if len(v.Packages) == 0 {
+		return nil, fmt.Errorf("%w: it holds no package", ErrNotProvider)
+	}
+	return v, nil
+}
+
+// describe reads the annotations of an index that say what it is.
+func describe(v *Version, annotations map[string]string) error {
+	if s := annotations[annotationProvider]; s != "" {
+		host, rest, _ := strings.Cut(s, "/")
+		namespace, typ, _ := strings.Cut(rest, "/")
+		a, err := provider.AddressFromPath(host, namespace, typ)
+		if err != nil {
+			return fmt.Errorf("%w: annotation %s: %v", ErrNotProvider, annotationProvider, err)
+		}
+		v.Provider = a
+	}
+	if s := annotations[annotationVersion]; s != "" {
+		ver, err := provider.ParseVersion(s)
+		if err != nil {
+			return fmt.Errorf("%w: annotation %s: %v", ErrNotProvider, annotationVersion, err)
+		}
+		v.Version = ver
+	}
+	if s := annotations[annotationProtocols]; s != "" {
+		v.Protocols = strings.Split(s, ",")
+	}
+	return nil
+}
+
+// decodeEntry reads one entry; not ok is one that OpenTofu passes over.
+func decodeEntry(entry ocispec.Descriptor) (p Package, ok bool, err error) {
+	switch {
+	case entry.MediaType != ocispec.MediaTypeImageManifest:
+		return p, false, fmt.Errorf("%w: an entry has the media type %q", ErrNotProvider, entry.MediaType)
+	case entry.Platform == nil:
+		return p, false, fmt.Errorf("%w: an entry has no platform", ErrNotProvider)
+	case entry.Platform.OSVersion != "":
+		return p, false, nil
+	}
+	platform, err := provider.NewPlatform(entry.Platform.OS, entry.Platform.Architecture)
+	if err != nil {
+		return p, false, fmt.Errorf("%w: %v", ErrNotProvider, err)
+	}
+	if err := entry.Digest.Validate(); err != nil {
+		return p, false, fmt.Errorf("%w: digest %q: %v", ErrNotProvider, entry.Digest, err)
+	}
+	p = Package{Platform: platform, Manifest: ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size}}
+	annotate(&p, entry.Annotations)
+	return p, true, nil
+}
+
+// annotate fills in what our own annotations say, all of it or nothing.
+func annotate(p *Package, annotations map[string]string) {
+	d := digest.Digest(annotations[annotationDigest])
+	size, err := strconv.ParseInt(annotations[annotationSize], 10, 64)
+	name := annotations[annotationFilename]
+	if !isSHA256(d) || err != nil || size <= 0 || !provider.ValidFilename(name) {
+		return
+	}
+	p.Digest, p.Size, p.Filename, p.H1 = d, size, name, annotatedH1(annotations)
+}
+
+// annotatedH1 returns the h1: hash in an annotation, none if there is none that
+// reads.
+func annotatedH1(annotations map[string]string) provider.Hash {
+	h, err := provider.ParseHash(annotations[annotationH1])
+	if err != nil || h.IsZip() {
+		return provider.Hash{}
+	}
+	return h
+}
+
+func isSHA256(d digest.Digest) bool {
+	return d.Algorithm() == digest.SHA256 && d.Validate() == nil
+}
+
+// resolvePackages completes the packages that the index alone does not describe
+// from their manifests.
+func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.Address, ver provider.Version) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(manifestFetches)
+	for i := range v.Packages {
+		p := &v.Packages[i]
+		if p.Digest != "" {
+			continue
+		}
+		g.Go(func() error {
+			layer, err := fetchLayer(ctx, store, p.Manifest)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.Platform, err)
+			}
+			p.fill(layer, a, ver)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// fill completes a package from its layer. A layer without a usable file name has
+// the one that packages are published under.
+func (p *Package) fill(layer ocispec.Descriptor, a provider.Address, v provider.Version) {
+	p.Digest, p.Size, p.H1 = layer.Digest, layer.Size, annotatedH1(layer.Annotations)
+	if p.Filename = layer.Annotations[ocispec.AnnotationTitle]; !provider.ValidFilename(p.Filename) {
+		p.Filename = provider.PackageFilename(a, v, p.Platform)
+	}
+}
+
+// ReadPackage returns the package whose platform manifest a tag names.
+func ReadPackage(ctx context.Context, store ReferenceFetcher, tag string, a provider.Address, v provider.Version, platform provider.Platform) (*Package, error) {
+	desc, data, err := fetchTag(ctx, store, tag)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := decodeManifest(data, TypeTarget)
+	if err != nil {
+		return nil, err
+	}
+	layer, err := zipLayer(manifest)
+	if err != nil {
+		return nil, err
+	}
+	desc.MediaType = manifest.MediaType
+	p := &Package{Platform: platform, Manifest: desc}
+	p.fill(layer, a, v)
+	return p, nil
+}
+
+// FetchManifest returns a manifest's bytes, checked against its descriptor.
+func FetchManifest(ctx context.Context, store Fetcher, desc ocispec.Descriptor) ([]byte, error) {
+	return fetchVerified(ctx, store, desc, MaxManifestBytes)
+}
+
+// fetchLayer returns the one archive/zip layer of a platform's manifest.
+func fetchLayer(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (ocispec.Descriptor, error) {
+	manifest, err := fetchManifest(ctx, store, desc, TypeTarget)
+	if err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	return zipLayer(manifest)
+}
+
+func zipLayer(manifest ocispec.Manifest) (ocispec.Descriptor, error) {
+	var found []ocispec.Descriptor
+	for _, l := range manifest.Layers {
+		if l.MediaType == mediaTypeZip {
+			found = append(found, l)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return ocispec.Descriptor{}, fmt.Errorf("%w: its manifest has no %s layer", ErrNotProvider, mediaTypeZip)
+	case len(found) > 1:
+		return ocispec.Descriptor{}, fmt.Errorf("%w: its manifest has %d %s layers", ErrAmbiguous, len(found), mediaTypeZip)
+	case !isSHA256(found[0].Digest) || found[0].Size <= 0:
+		return ocispec.Descriptor{}, fmt.Errorf("%w: its layer %q of %d bytes has no SHA-256", ErrNotProvider, found[0].Digest, found[0].Size)
+	}
+	return found[0], nil
+}
+
+func fetchManifest(ctx context.Context, store Fetcher, desc ocispec.Descriptor, artifactType string) (ocispec.Manifest, error) {
+	data, err := FetchManifest(ctx, store, desc)
+	if err != nil {
+		return ocispec.Manifest{}, err
+	}
+	return decodeManifest(data, artifactType)
+}
+
+func decodeManifest(data []byte, artifactType string) (ocispec.Manifest, error) {
+	var m ocispec.Manifest
+	if err := json.Unmarshal(data, &m); err != nil {
+		return m, fmt.Errorf("%w: %v", ErrNotProvider, err)
+	}
+	if m.MediaType != ocispec.MediaTypeImageManifest || m.ArtifactType != artifactType {
+		return m, fmt.Errorf("%w: manifest of media type %q and artifact type %q", ErrNotProvider, m.MediaType, m.ArtifactType)
+	}
+	return m, nil
+}

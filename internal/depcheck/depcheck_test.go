@@ -1,0 +1,117 @@
+// Package depcheck keeps the walls between packages: which may import which.
+// Changing the table below is a design decision; CONTRIBUTING.md shows the same
+// arrows as a map.
+package depcheck
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/ocibridge/ocibridge"
+
+// may says for each package of the top level what of ours it may import, beside
+// leaves, which everything may.
+var may = map[string][]string{
+	"provider":  {},
+	"ociaddr":   {"provider"},
+	"templates": {"provider", "ociaddr"},
+	"trust":     {"provider"},
+	"artifact":  {"provider", "ociaddr", "trust"},
+	"origin":    {"provider", "trust"},
+	"pusher":    {"provider", "ociaddr", "templates", "artifact", "trust", "origin"},
+	"auth":      {"ociaddr"},
+	"gateway":   {"provider", "ociaddr", "templates", "artifact", "trust"},
+	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway",
+		"internal/cliconfig", "internal/embedded", "internal/selfsigned"},
+}
+
+// leaves import nothing of ours.
+var leaves = []string{"internal/hint"}
+
+type listed struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+}
+
+func importGraph(t *testing.T) map[string]listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", module+"/...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	graph := map[string]listed{}
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return graph
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if name, ok := strings.CutPrefix(p.ImportPath, module+"/"); ok {
+			graph[name] = p
+		}
+	}
+}
+
+// ours returns the imports that are packages of this module.
+func ours(imports []string) (out []string) {
+	for _, i := range imports {
+		if name, ok := strings.CutPrefix(i, module+"/"); ok {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func TestArrows(t *testing.T) {
+	graph := importGraph(t)
+	for name := range may {
+		if _, ok := graph[name]; !ok {
+			t.Errorf("package %s is in the table and not in the module", name)
+		}
+	}
+	for name, p := range graph {
+		allowed, top := may[name]
+		if !top && !strings.HasPrefix(name, "internal/") && name != "e2e" {
+			t.Errorf("package %s is not in the table", name)
+		}
+		for _, imported := range ours(p.Imports) {
+			switch {
+			case slices.Contains(leaves, imported):
+			case slices.Contains(leaves, name):
+				t.Errorf("%s imports %s, but is a leaf", name, imported)
+			case strings.HasPrefix(imported, "cmd/"):
+				t.Errorf("%s imports %s", name, imported)
+			case top && !slices.Contains(allowed, imported):
+				t.Errorf("%s imports %s, which the design does not allow", name, imported)
+			case strings.HasPrefix(imported, "internal/testkit") && !strings.HasPrefix(name, "internal/testkit") && name != "internal/demo":
+				t.Errorf("%s imports %s, which is for tests", name, imported)
+			}
+		}
+	}
+}
+
+// TestEndToEndUsesTheBinary keeps e2e outside: it may look at the program only as
+// its users do.
+func TestEndToEndUsesTheBinary(t *testing.T) {
+	p, ok := importGraph(t)["e2e"]
+	if !ok {
+		t.Fatal("no package e2e")
+	}
+	for _, imported := range ours(slices.Concat(p.Imports, p.TestImports, p.XTestImports)) {
+		if !strings.HasPrefix(imported, "internal/testkit") {
+			t.Errorf("e2e imports %s", imported)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+// Package clients runs the real clients: OpenTofu, Terraform, the ORAS CLI.
+//
+// They are those that "make tools" leaves in .tools/bin at the root of the
+// module, never others, and a missing one is an error, never a reason to skip.
+// Each runs in a [Workspace]: folders and an environment of its own, so that
+// nothing that the user or the machine has configured matters.
+package clients
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/testkit"
+)
+
+// A Client is a program and where it is.
+type Client struct {
+	Name string
+	Path string
+}
+
+// Root returns the folder of the module that the working directory lies in.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for from := dir; ; dir = filepath.Dir(dir) {
+		_, err := os.Stat(filepath.Join(dir, "go.mod"))
+		if err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod in %s or above: run this inside the project", from)
+		}
+	}
+}
+
+// Find returns the program of that name in .tools/bin.
+func Find(name string) (Client, error) {
+	path, err := tool("bin", name)
+	return Client{name, path}, err
+}
+
+// tool returns the path of a file below .tools, which must be there.
+func tool(elem ...string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(append([]string{root, ".tools"}, elem...)...)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%w: run make tools", err)
+	}
+	return path, nil
+}
+
+// Tofu returns OpenTofu, or ends the test.
+func Tofu(tb testkit.TB) Client { tb.Helper(); return find(tb, "tofu") }
+
+// Terraform returns Terraform, or ends the test.
+func Terraform(tb testkit.TB) Client { tb.Helper(); return find(tb, "terraform") }
+
+// ORAS returns the ORAS CLI, or ends the test.
+func ORAS(tb testkit.TB) Client { tb.Helper(); return find(tb, "oras") }
+
+// Registry returns the program of the distribution registry, or ends the test.
+func Registry(tb testkit.TB) Client { tb.Helper(); return find(tb, "registry") }
+
+func find(tb testkit.TB, name string) Client {
+	tb.Helper()
+	c, err := Find(name)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return c
+}
+
+// A Binary is a provider's program for one platform.
+type Binary struct {
+	OS, Arch string
+	Path     string
+}
+
+// nullProvider begins the names of the null provider's programs.
+const nullProvider = "terraform-provider-null_"
+
+// NullProvider returns the programs of the null provider that "make tools"
+// builds, sorted by platform: the host's and two others.
+func NullProvider() ([]Binary, error) {
+	dir, err := tool("providers")
+	if err != nil {
+		return nil, err
+	}
+	names, err := fs.Glob(os.DirFS(dir), nullProvider+"*")
+	if err != nil {
+		return nil, err
+	}
+	var out []Binary
+	for _, name := range names {
+		goos, arch, ok := strings.Cut(strings.TrimPrefix(name, nullProvider), "_")
+		if ok {
+			out = append(out, Binary{goos, arch, filepath.Join(dir, name)})
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no null provider in %s: run make tools", dir)
+	}
+	return out, nil
+}

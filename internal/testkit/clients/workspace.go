@@ -1,0 +1,227 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit"
+)
+
+const (
+	// DefaultTimeout bounds a run of a client.
+	DefaultTimeout = 2 * time.Minute
+
+	// stopTimeout is how long an interrupted client may take to stop its
+	// providers before it is killed.
+	stopTimeout = 10 * time.Second
+)
+
+// A Workspace is where a client runs. Its fields may be changed between runs,
+// not during one.
+type Workspace struct {
+	Dir  string // the working directory, with the configuration
+	Home string // the home directory
+
+	// Env are variables beside those that every client has: PATH, HOME,
+	// TF_CLI_CONFIG_FILE, CHECKPOINT_DISABLE and TF_IN_AUTOMATION. An entry
+	// takes precedence over these.
+	Env map[string]string
+
+	// Timeout bounds each run; zero means [DefaultTimeout].
+	Timeout time.Duration
+}
+
+// NewWorkspace makes a workspace below dir, which must exist, with an empty
+// configuration and an empty CLI configuration.
+func NewWorkspace(dir string) (*Workspace, error) {
+	w := &Workspace{
+		Dir:  filepath.Join(dir, "work"),
+		Home: filepath.Join(dir, "home"),
+		Env:  map[string]string{},
+	}
+	for _, d := range []string{w.Dir, w.Home} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	return w, w.WriteCLIConfig("")
+}
+
+// For is [NewWorkspace] for a test, in a folder that goes with it.
+func For(tb testkit.TB) *Workspace {
+	tb.Helper()
+	w, err := NewWorkspace(tb.TempDir())
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return w
+}
+
+// TrustCA makes clients trust the certificate authorities in a PEM file, by
+// SSL_CERT_FILE, in place of the machine's own file.
+func (w *Workspace) TrustCA(file string) { w.Env["SSL_CERT_FILE"] = file }
+
+// CLIConfigPath returns the path of the CLI configuration.
+func (w *Workspace) CLIConfigPath() string { return filepath.Join(w.Home, "cli.tfrc") }
+
+// WriteCLIConfig writes the CLI configuration, what users keep in .tofurc or
+// .terraformrc.
+func (w *Workspace) WriteCLIConfig(config string) error {
+	return os.WriteFile(w.CLIConfigPath(), []byte(config), 0o600)
+}
+
+// WriteConfig writes main.tf.
+func (w *Workspace) WriteConfig(config string) error {
+	return os.WriteFile(filepath.Join(w.Dir, "main.tf"), []byte(config), 0o644)
+}
+
+// Clean removes what clients leave in the workspace: installed providers, the
+// lock file and state.
+func (w *Workspace) Clean() error {
+	for _, name := range []string{".terraform", LockFileName, "terraform.tfstate", "terraform.tfstate.backup"} {
+		if err := os.RemoveAll(filepath.Join(w.Dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An ExitError is a run that did not end well.
+type ExitError struct {
+	Command string // the client and its arguments
+	Output  string // standard output and standard error, as they came
+	Err     error  // an [*exec.ExitError], or why there was no exit status
+}
+
+func (e *ExitError) Error() string {
+	return fmt.Sprintf("%s: %v\n%s", e.Command, e.Err, e.Output)
+}
+
+func (e *ExitError) Unwrap() error { return e.Err }
+
+// Run runs a client and returns its standard output and standard error as they
+// came. A failure is an [*ExitError]; one for want of time is a
+// [context.DeadlineExceeded] as well.
+func (w *Workspace) Run(c Client, args ...string) (string, error) {
+	var output bytes.Buffer
+	err := w.run(c, args, func(cmd *exec.Cmd) {
+		cmd.Stdout, cmd.Stderr = &output, &output
+	})
+	if err != nil {
+		err = &ExitError{command(c, args), output.String(), err}
+	}
+	return output.String(), err
+}
+
+// Stdout is [Workspace.Run] without standard error, for output that is to be
+// read by a program.
+func (w *Workspace) Stdout(c Client, args ...string) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	err := w.run(c, args, func(cmd *exec.Cmd) {
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	})
+	if err != nil {
+		err = &ExitError{command(c, args), stdout.String() + stderr.String(), err}
+	}
+	return stdout.Bytes(), err
+}
+
+// Command returns a client's command with the workspace's folder and
+// environment, for a caller who wants to start and stop it himself. When ctx
+// ends the command is interrupted, and killed if it does not stop.
+func (w *Workspace) Command(ctx context.Context, c Client, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c.Path, args...)
+	cmd.Dir = w.Dir
+	cmd.Env = w.environ()
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = stopTimeout
+	return cmd
+}
+
+func (w *Workspace) run(c Client, args []string, redirect func(*exec.Cmd)) error {
+	timeout := w.Timeout
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	cmd := w.Command(ctx, c, args...)
+	redirect(cmd)
+	err := cmd.Run()
+	if err != nil && ctx.Err() != nil {
+		return errors.Join(fmt.Errorf("not done after %v", timeout), ctx.Err(), err)
+	}
+	return err
+}
+
+func command(c Client, args []string) string {
+	return strings.Join(append([]string{c.Name}, args...), " ")
+}
+
+// environ returns the environment of a client, sorted.
+func (w *Workspace) environ() []string {
+	env := map[string]string{
+		"PATH":               os.Getenv("PATH"),
+		"HOME":               w.Home,
+		"TF_CLI_CONFIG_FILE": w.CLIConfigPath(),
+		"CHECKPOINT_DISABLE": "1",
+		"TF_IN_AUTOMATION":   "1",
+	}
+	maps.Copy(env, w.Env)
+	out := make([]string, 0, len(env))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		out = append(out, name+"="+env[name])
+	}
+	return out
+}
+
+// MustRun runs a client and returns its output; a failure ends the test.
+func (w *Workspace) MustRun(tb testkit.TB, c Client, args ...string) string {
+	tb.Helper()
+	output, err := w.Run(c, args...)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return output
+}
+
+// MustFail runs a client that should exit with an error and returns its output;
+// anything else ends the test.
+func (w *Workspace) MustFail(tb testkit.TB, c Client, args ...string) string {
+	tb.Helper()
+	output, err := w.Run(c, args...)
+	if err == nil {
+		tb.Fatalf("%s: succeeded, but should have failed:\n%s", command(c, args), output)
+	}
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || errors.Is(err, context.DeadlineExceeded) {
+		tb.Fatalf("%v", err)
+	}
+	return output
+}
+
+// MustLock is [Workspace.Lock] for a test.
+func (w *Workspace) MustLock(tb testkit.TB) map[string]Locked {
+	tb.Helper()
+	lock, err := w.Lock()
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return lock
+}
+
+// Must ends the test on an error of the methods that return nothing else.
+func Must(tb testkit.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+}

@@ -1,0 +1,263 @@
+// Package origin is a provider's origin registry: service discovery, the
+// provider registry protocol and the release files themselves.
+//
+// It tells the truth about the releases it was given. A test makes it lie by
+// changing a release before adding it, or by intercepting requests.
+package origin
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+)
+
+// ServicePath is where the provider registry protocol begins.
+const ServicePath = "/v1/providers/"
+
+// Options of an origin registry; the zero value is one that is open to all.
+type Options struct {
+	// Token is the bearer token that the JSON endpoints demand. Discovery and
+	// files are free for all, as clients send no credentials there.
+	Token string
+}
+
+// An Origin is the registry's handler. Its methods may be called while it
+// serves; those of the embedded [recorder.Recorder] tell what was asked of it
+// and intercept requests.
+type Origin struct {
+	*recorder.Recorder
+	opts Options
+
+	mu       sync.Mutex
+	releases []*release.Release
+}
+
+var _ http.Handler = (*Origin)(nil)
+
+// New returns an origin registry with these releases.
+func New(opts Options, releases ...*release.Release) *Origin {
+	o := &Origin{opts: opts}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /.well-known/terraform.json", discovery)
+	mux.HandleFunc("GET "+ServicePath+"{namespace}/{type}/versions", o.authorized(o.versions))
+	mux.HandleFunc("GET "+ServicePath+"{namespace}/{type}/{version}/download/{os}/{arch}", o.authorized(o.download))
+	mux.HandleFunc("GET /files/{namespace}/{type}/{version}/{name}", o.file)
+	o.Recorder = recorder.New(mux)
+	for _, r := range releases {
+		o.Add(r)
+	}
+	return o
+}
+
+// Add publishes a release, in place of one of the same provider and version. The
+// release must not be changed afterwards; its Host does not matter.
+func (o *Origin) Add(r *release.Release) {
+	o.Remove(r.Namespace, r.Type, r.Version)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.releases = append(o.releases, r)
+}
+
+// Remove withdraws a release, if there is such a one.
+func (o *Origin) Remove(namespace, typ, version string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.releases = slices.DeleteFunc(slices.Clone(o.releases), func(r *release.Release) bool {
+		return r.Namespace == namespace && r.Type == typ && r.Version == version
+	})
+}
+
+// list returns the releases of the provider that the request names.
+func (o *Origin) list(r *http.Request) []*release.Release {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var out []*release.Release
+	for _, rel := range o.releases {
+		if rel.Namespace == r.PathValue("namespace") && rel.Type == r.PathValue("type") {
+			out = append(out, rel)
+		}
+	}
+	return out
+}
+
+// find returns the release that the request names, or nil.
+func (o *Origin) find(r *http.Request) *release.Release {
+	for _, rel := range o.list(r) {
+		if rel.Version == r.PathValue("version") {
+			return rel
+		}
+	}
+	return nil
+}
+
+func (o *Origin) authorized(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if o.opts.Token != "" && r.Header.Get("Authorization") != "Bearer "+o.opts.Token {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			fail(w, http.StatusUnauthorized)
+			return
+		}
+		next(w, r)
+	}
+}
+
+func discovery(w http.ResponseWriter, _ *http.Request) {
+	reply(w, http.StatusOK, map[string]string{"providers.v1": ServicePath})
+}
+
+type platformJSON struct {
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+}
+
+type versionJSON struct {
+	Version   string         `json:"version"`
+	Protocols []string       `json:"protocols"`
+	Platforms []platformJSON `json:"platforms"`
+}
+
+type versionsJSON struct {
+	ID       string        `json:"id"`
+	Versions []versionJSON `json:"versions"`
+	Warnings []string      `json:"warnings"`
+}
+
+// versions lists a provider's versions in the order of their publication.
+func (o *Origin) versions(w http.ResponseWriter, r *http.Request) {
+	releases := o.list(r)
+	if len(releases) == 0 {
+		fail(w, http.StatusNotFound)
+		return
+	}
+	answer := versionsJSON{ID: releases[0].Namespace + "/" + releases[0].Type}
+	for _, rel := range releases {
+		v := versionJSON{Version: rel.Version, Protocols: rel.Protocols, Platforms: []platformJSON{}}
+		for _, p := range rel.Packages {
+			v.Platforms = append(v.Platforms, platformJSON{p.OS, p.Arch})
+		}
+		answer.Versions = append(answer.Versions, v)
+	}
+	reply(w, http.StatusOK, answer)
+}
+
+type keyJSON struct {
+	KeyID          string  `json:"key_id"`
+	ASCIIArmor     string  `json:"ascii_armor"`
+	TrustSignature string  `json:"trust_signature"`
+	Source         string  `json:"source"`
+	SourceURL      *string `json:"source_url"`
+}
+
+type keysJSON struct {
+	GPGPublicKeys []keyJSON `json:"gpg_public_keys"`
+}
+
+type downloadJSON struct {
+	Protocols           []string `json:"protocols"`
+	OS                  string   `json:"os"`
+	Arch                string   `json:"arch"`
+	Filename            string   `json:"filename"`
+	DownloadURL         string   `json:"download_url"`
+	SHASumsURL          string   `json:"shasums_url"`
+	SHASumsSignatureURL string   `json:"shasums_signature_url,omitempty"`
+	SHASum              string   `json:"shasum"`
+	SigningKeys         keysJSON `json:"signing_keys"`
+}
+
+// download describes one package, with URLs relative to its own.
+func (o *Origin) download(w http.ResponseWriter, r *http.Request) {
+	rel := o.find(r)
+	if rel == nil {
+		fail(w, http.StatusNotFound)
+		return
+	}
+	p := rel.Package(r.PathValue("os"), r.PathValue("arch"))
+	if p == nil {
+		fail(w, http.StatusNotFound)
+		return
+	}
+	// Up from /v1/providers/NAMESPACE/TYPE/VERSION/download/OS/ARCH.
+	files := "../../../../../../../files/" + rel.Namespace + "/" + rel.Type + "/" + rel.Version + "/"
+	answer := downloadJSON{
+		Protocols: rel.Protocols, OS: p.OS, Arch: p.Arch,
+		Filename: p.Filename, SHASum: p.SHA256,
+		DownloadURL: files + p.Filename,
+		SHASumsURL:  files + rel.SHA256SUMSName(),
+		SigningKeys: keysJSON{keys(rel.Keys)},
+	}
+	if rel.Signature != nil {
+		answer.SHASumsSignatureURL = files + rel.SignatureName()
+	}
+	reply(w, http.StatusOK, answer)
+}
+
+func keys(keys []release.Key) []keyJSON {
+	out := []keyJSON{}
+	for _, k := range keys {
+		j := keyJSON{KeyID: k.KeyID, ASCIIArmor: k.ASCIIArmor, TrustSignature: k.TrustSignature, Source: k.Source}
+		if k.SourceURL != "" {
+			j.SourceURL = &k.SourceURL
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
+// file sends a package or document of a release; it answers range requests.
+func (o *Origin) file(w http.ResponseWriter, r *http.Request) {
+	rel := o.find(r)
+	if rel == nil {
+		fail(w, http.StatusNotFound)
+		return
+	}
+	content, kind, err := open(rel, r.PathValue("name"))
+	if err != nil {
+		fail(w, http.StatusInternalServerError)
+		return
+	}
+	if content == nil {
+		fail(w, http.StatusNotFound)
+		return
+	}
+	defer content.Close()
+	w.Header().Set("Content-Type", kind)
+	http.ServeContent(w, r, "", time.Time{}, content)
+}
+
+// open returns a file of a release and its media type; both are zero when there
+// is no file of that name.
+func open(rel *release.Release, name string) (io.ReadSeekCloser, string, error) {
+	for _, p := range rel.Packages {
+		if p.Filename == name {
+			content, err := p.Content()
+			return content, "application/zip", err
+		}
+	}
+	doc, ok := rel.Documents()[name]
+	if !ok {
+		return nil, "", nil
+	}
+	return nopCloser{bytes.NewReader(doc)}, "application/octet-stream", nil
+}
+
+type nopCloser struct{ io.ReadSeeker }
+
+func (nopCloser) Close() error { return nil }
+
+func fail(w http.ResponseWriter, status int) {
+	reply(w, status, map[string][]string{"errors": {http.StatusText(status)}})
+}
+
+func reply(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// All that can go wrong here is that the client is gone.
+	_ = json.NewEncoder(w).Encode(body)
+}

@@ -1,0 +1,165 @@
+// Package pgp makes throw-away OpenPGP keys, and signs with them as providers'
+// publishers do: a detached signature over a checksum document.
+//
+// Keys of every kind that a verifier must tell apart can be made: current,
+// expired, revoked, Ed25519 and RSA. A signature is dated with the creation of
+// its key, so that an expired key has signed while it was valid.
+package pgp
+
+import (
+	"bytes"
+	"crypto"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"github.com/ProtonMail/go-crypto/openpgp/armor"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
+
+	"github.com/ocibridge/ocibridge/internal/testkit"
+)
+
+// A Signer is a key pair and the public key as its owner publishes it.
+type Signer struct {
+	entity *openpgp.Entity
+	public string
+	config *packet.Config
+}
+
+type options struct {
+	config  packet.Config
+	created time.Time
+	revoked *packet.ReasonForRevocation
+}
+
+// An Option of [NewSigner].
+type Option func(*options)
+
+// RSA makes an RSA key of that many bits instead of an Ed25519 key.
+func RSA(bits int) Option {
+	return func(o *options) {
+		o.config.Algorithm = packet.PubKeyAlgoRSA
+		o.config.RSABits = bits
+	}
+}
+
+// CreatedAt dates the key, and with it the signatures; the default is now.
+func CreatedAt(t time.Time) Option {
+	return func(o *options) { o.created = t }
+}
+
+// Lifetime lets the key expire that long after its creation, in whole seconds.
+func Lifetime(d time.Duration) Option {
+	return func(o *options) { o.config.KeyLifetimeSecs = uint32(d / time.Second) }
+}
+
+// Expired makes a key that was valid for an hour, two days ago.
+func Expired() Option {
+	return func(o *options) {
+		CreatedAt(time.Now().Add(-48 * time.Hour))(o)
+		Lifetime(time.Hour)(o)
+	}
+}
+
+// Compromised revokes the key at its creation, because others have it. It signs
+// all the same, as those others would.
+func Compromised() Option { return revoked(packet.KeyCompromised) }
+
+// Superseded revokes the key at its creation, because another took its place.
+func Superseded() Option { return revoked(packet.KeySuperseded) }
+
+func revoked(reason packet.ReasonForRevocation) Option {
+	return func(o *options) { o.revoked = &reason }
+}
+
+// NewSigner makes a key pair whose user ID is the name and an address made of
+// it.
+func NewSigner(name string, opts ...Option) (*Signer, error) {
+	o := options{
+		config:  packet.Config{Algorithm: packet.PubKeyAlgoEdDSA, DefaultHash: crypto.SHA256},
+		created: time.Now(),
+	}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	o.config.Time = func() time.Time { return o.created }
+	entity, err := openpgp.NewEntity(name, "", mailbox(name), &o.config)
+	if err != nil {
+		return nil, fmt.Errorf("make an OpenPGP key for %q: %w", name, err)
+	}
+	if o.revoked != nil {
+		if err := entity.RevokeKey(*o.revoked, "a test revokes it", &o.config); err != nil {
+			return nil, fmt.Errorf("revoke the OpenPGP key of %q: %w", name, err)
+		}
+	}
+	public, err := armored(entity)
+	if err != nil {
+		return nil, fmt.Errorf("write the OpenPGP key of %q: %w", name, err)
+	}
+	// Only the published key is revoked: the library does not sign with a key
+	// that it knows to be, whereas whoever stole one does.
+	entity.Revocations = nil
+	return &Signer{entity, public, &o.config}, nil
+}
+
+// For is [NewSigner] for a test.
+func For(tb testkit.TB, name string, opts ...Option) *Signer {
+	tb.Helper()
+	s, err := NewSigner(name, opts...)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return s
+}
+
+// mailbox makes an e-mail address of the name: "Acme Inc" has acme-inc@example.com.
+func mailbox(name string) string {
+	return strings.ToLower(strings.Join(strings.Fields(name), "-")) + "@example.com"
+}
+
+func armored(entity *openpgp.Entity) (string, error) {
+	var buf bytes.Buffer
+	w, err := armor.Encode(&buf, openpgp.PublicKeyType, nil)
+	if err != nil {
+		return "", err
+	}
+	if err := entity.Serialize(w); err != nil {
+		return "", err
+	}
+	if err := w.Close(); err != nil {
+		return "", err
+	}
+	return buf.String() + "\n", nil
+}
+
+// Sign returns a detached binary signature over the document.
+func (s *Signer) Sign(doc []byte) ([]byte, error) {
+	var sig bytes.Buffer
+	if err := openpgp.DetachSign(&sig, s.entity, bytes.NewReader(doc), s.config); err != nil {
+		return nil, fmt.Errorf("sign with key %s: %w", s.KeyID(), err)
+	}
+	return sig.Bytes(), nil
+}
+
+// SignArmored is [Signer.Sign] in ASCII armour.
+func (s *Signer) SignArmored(doc []byte) ([]byte, error) {
+	var sig bytes.Buffer
+	if err := openpgp.ArmoredDetachSign(&sig, s.entity, bytes.NewReader(doc), s.config); err != nil {
+		return nil, fmt.Errorf("sign with key %s: %w", s.KeyID(), err)
+	}
+	return sig.Bytes(), nil
+}
+
+// ArmoredPublicKey returns the public key, revocations included, in ASCII
+// armour.
+func (s *Signer) ArmoredPublicKey() string { return s.public }
+
+// Fingerprint returns the fingerprint of the primary key in upper-case
+// hexadecimal digits.
+func (s *Signer) Fingerprint() string {
+	return fmt.Sprintf("%X", s.entity.PrimaryKey.Fingerprint)
+}
+
+// KeyID returns the 16 upper-case hexadecimal digits that end the fingerprint.
+func (s *Signer) KeyID() string { return s.entity.PrimaryKey.KeyIdString() }

@@ -1,0 +1,176 @@
+// Package recorder puts an HTTP handler under observation: it keeps a record of
+// every request and lets a test answer some in the handler's place.
+//
+// A request is on the record before the handler sees it, and its status before
+// the client does, so that a test that has its answer may count at once.
+package recorder
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A Request is what was seen of one request.
+type Request struct {
+	Method     string
+	Path       string // unescaped, without the query
+	Query      string // as sent
+	Range      string // the Range header
+	Authorized bool   // whether there was an Authorization header
+	Status     int    // 0 as long as there is no answer, and when it was aborted before one
+}
+
+// An Intercept may answer a request in the handler's place, and then returns
+// true. It may panic with [http.ErrAbortHandler] to cut the connection.
+type Intercept = func(w http.ResponseWriter, r *http.Request) (handled bool)
+
+// A Recorder is a handler in front of another. Its methods may be called at any
+// time.
+type Recorder struct {
+	next http.Handler
+
+	mu        sync.Mutex
+	requests  []*Request
+	intercept Intercept
+}
+
+// New returns a recorder in front of next.
+func New(next http.Handler) *Recorder {
+	return &Recorder{next: next}
+}
+
+var _ http.Handler = (*Recorder)(nil)
+
+// ServeHTTP implements [http.Handler].
+func (rec *Recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	seen, intercept := rec.record(r)
+	watched := &response{ResponseWriter: w, rec: rec, seen: seen}
+	if intercept == nil || !intercept(watched, r) {
+		rec.next.ServeHTTP(watched, r)
+	}
+	// A handler that writes nothing answers 200.
+	watched.status(http.StatusOK)
+}
+
+func (rec *Recorder) record(r *http.Request) (*Request, Intercept) {
+	seen := &Request{
+		Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery,
+		Range: r.Header.Get("Range"), Authorized: r.Header.Get("Authorization") != "",
+	}
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.requests = append(rec.requests, seen)
+	return seen, rec.intercept
+}
+
+// Intercept asks f first about every request from now on; nil asks nobody. It
+// may run concurrently with itself.
+func (rec *Recorder) Intercept(f Intercept) {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.intercept = f
+}
+
+// Reset forgets all requests.
+func (rec *Recorder) Reset() {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	rec.requests = nil
+}
+
+// Requests returns those requests that all filters let through, in order of
+// arrival.
+func (rec *Recorder) Requests(filters ...Filter) []Request {
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	var out []Request
+	for _, r := range rec.requests {
+		if !slices.ContainsFunc(filters, func(f Filter) bool { return !f(*r) }) {
+			out = append(out, *r)
+		}
+	}
+	return out
+}
+
+// Count returns how many requests all filters let through.
+func (rec *Recorder) Count(filters ...Filter) int {
+	return len(rec.Requests(filters...))
+}
+
+// A Filter chooses requests.
+type Filter func(Request) bool
+
+// Method lets through requests with one of the methods.
+func Method(methods ...string) Filter {
+	return func(r Request) bool { return slices.Contains(methods, r.Method) }
+}
+
+// Writes lets through the requests by which clients change a registry.
+func Writes() Filter {
+	return Method(http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete)
+}
+
+// Path lets through requests for exactly that path.
+func Path(path string) Filter {
+	return func(r Request) bool { return r.Path == path }
+}
+
+// PathContains lets through requests whose path has that part.
+func PathContains(part string) Filter {
+	return func(r Request) bool { return strings.Contains(r.Path, part) }
+}
+
+// PathSuffix lets through requests whose path ends so.
+func PathSuffix(suffix string) Filter {
+	return func(r Request) bool { return strings.HasSuffix(r.Path, suffix) }
+}
+
+// Status lets through requests that were answered with that status.
+func Status(status int) Filter {
+	return func(r Request) bool { return r.Status == status }
+}
+
+// Authorized lets through requests that carried credentials.
+func Authorized() Filter {
+	return func(r Request) bool { return r.Authorized }
+}
+
+// A response notes the status on its way out.
+type response struct {
+	http.ResponseWriter
+	rec  *Recorder
+	seen *Request
+}
+
+func (w *response) WriteHeader(status int) {
+	if status >= 200 { // others are announcements, with the answer still to come
+		w.status(status)
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *response) Write(p []byte) (int, error) {
+	w.status(http.StatusOK)
+	return w.ResponseWriter.Write(p)
+}
+
+// Flush implements [http.Flusher] for handlers that ask for it by its type.
+func (w *response) Flush() {
+	w.status(http.StatusOK)
+	// A writer that cannot flush loses nothing but time.
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Unwrap serves [http.ResponseController].
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// status notes the first status.
+func (w *response) status(status int) {
+	w.rec.mu.Lock()
+	defer w.rec.mu.Unlock()
+	if w.seen.Status == 0 {
+		w.seen.Status = status
+	}
+}

@@ -1,0 +1,323 @@
+// Package registry runs a stand-alone OCI registry, the distribution program
+// that "make tools" builds, on a free port of the loopback interface.
+//
+// It is the real thing, as a process of its own: images are on disk as they are
+// in production, deletes are on, TLS and passwords are optional.
+package registry
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/ocibridge/ocibridge/internal/testkit"
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+)
+
+// startTimeout bounds how long a registry may take until it answers.
+const startTimeout = 30 * time.Second
+
+// Options of a registry; the zero value is plain HTTP, open to all, with a data
+// folder of its own.
+type Options struct {
+	// Dir is the data folder; one that lasts as long as the registry when empty.
+	Dir string
+
+	// CertFile and KeyFile, PEM, switch to TLS.
+	CertFile, KeyFile string
+
+	// Users are names and passwords, one of which every request must carry.
+	Users map[string]string
+
+	// RelativeURLs makes the URLs in answers relative.
+	RelativeURLs bool
+}
+
+// A Registry is a running registry.
+type Registry struct {
+	Addr string // "127.0.0.1:PORT"
+	Host string // "localhost:PORT", the same place by name
+	URL  string // the base, with Addr and without a slash at the end
+	Dir  string // the data folder
+
+	cmd       *exec.Cmd
+	log       *logWriter
+	transport *http.Transport
+	temp      string // configuration and, without Options.Dir, data
+	stopped   chan struct{}
+	stop      sync.Once
+}
+
+// Start starts a registry and returns when it answers. Ending ctx does not stop
+// it; [Registry.Stop] does.
+func Start(ctx context.Context, opts Options) (*Registry, error) {
+	program, err := clients.Find("registry")
+	if err != nil {
+		return nil, err
+	}
+	temp, err := os.MkdirTemp("", "ocibridge-registry-")
+	if err != nil {
+		return nil, err
+	}
+	r := &Registry{Dir: opts.Dir, temp: temp, log: newLogWriter(), stopped: make(chan struct{})}
+	if r.Dir == "" {
+		r.Dir = filepath.Join(temp, "data")
+	}
+	if err := r.start(ctx, program, opts); err != nil {
+		r.Stop()
+		return nil, fmt.Errorf("start a registry: %w\n%s", err, r.Log())
+	}
+	return r, nil
+}
+
+// For is [Start] for a test: it stops with the test, and shows its log if that
+// failed.
+func For(tb testkit.TB, opts Options) *Registry {
+	tb.Helper()
+	r, err := Start(context.Background(), opts)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	tb.Cleanup(func() {
+		r.Stop()
+		if tb.Failed() {
+			tb.Logf("log of the registry at %s:\n%s", r.Addr, r.Log())
+		}
+	})
+	return r
+}
+
+// start runs the program and waits until it answers.
+func (r *Registry) start(ctx context.Context, program clients.Client, opts Options) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	config, err := r.writeConfig(opts)
+	if err != nil {
+		return err
+	}
+	if r.transport, err = transport(opts.CertFile); err != nil {
+		return err
+	}
+	if err := r.run(program, config); err != nil {
+		return err
+	}
+	if err := r.waitAddr(ctx, opts); err != nil {
+		return err
+	}
+	return r.ping(ctx)
+}
+
+// run starts the process and sees to it that its end is noticed.
+func (r *Registry) run(program clients.Client, config string) error {
+	cmd := exec.Command(program.Path, "serve", config)
+	// Nothing of the environment: REGISTRY_* would override the configuration.
+	// Without the exporter switched off each request waits in vain for a
+	// collector of traces.
+	cmd.Env = []string{"OTEL_TRACES_EXPORTER=none"}
+	cmd.Dir = r.temp
+	cmd.Stdout, cmd.Stderr = r.log, r.log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	r.cmd = cmd
+	go func() {
+		// How it ended is in the log, or it was killed by Stop.
+		_ = cmd.Wait()
+		close(r.stopped)
+	}()
+	return nil
+}
+
+// waitAddr waits until the log tells the address, which the system chose.
+func (r *Registry) waitAddr(ctx context.Context, opts Options) error {
+	select {
+	case r.Addr = <-r.log.addr:
+	case <-r.stopped:
+		return errors.New("it ended before it listened")
+	case <-ctx.Done():
+		return fmt.Errorf("it does not listen: %w", ctx.Err())
+	}
+	_, port, err := net.SplitHostPort(r.Addr)
+	if err != nil {
+		return err
+	}
+	scheme := "http"
+	if opts.CertFile != "" {
+		scheme = "https"
+	}
+	r.Host = net.JoinHostPort("localhost", port)
+	r.URL = scheme + "://" + r.Addr
+	return nil
+}
+
+// ping asks once for /v2/: the registry listens already, so that the request
+// waits until it answers.
+func (r *Registry) ping(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+"/v2/", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := r.transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusUnauthorized {
+		return fmt.Errorf("GET %s/v2/: %s", r.URL, resp.Status)
+	}
+	return nil
+}
+
+// Handler returns a reverse proxy to the registry under which the registry's own
+// URLs still lead to the proxy. A test puts it behind a recorder to see what a
+// registry is asked for, or to change some answers.
+func (r *Registry) Handler() (http.Handler, error) {
+	target, err := url.Parse(r.URL)
+	if err != nil {
+		return nil, err
+	}
+	return &httputil.ReverseProxy{
+		Transport: r.transport,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(target)
+			p.SetXForwarded()
+		},
+	}, nil
+}
+
+// Log returns what the registry has logged so far.
+func (r *Registry) Log() string { return r.log.String() }
+
+// Stop ends the process at once, as a power cut would, and removes what is not
+// in Options.Dir. Only the first call does anything.
+func (r *Registry) Stop() {
+	r.stop.Do(func() {
+		if r.cmd != nil {
+			// It fails only when the process is gone already.
+			_ = r.cmd.Process.Kill()
+			<-r.stopped
+		}
+		if r.transport != nil {
+			r.transport.CloseIdleConnections()
+		}
+		os.RemoveAll(r.temp)
+	})
+}
+
+// transport returns one that trusts the registry's certificate.
+func transport(certFile string) (*http.Transport, error) {
+	t := &http.Transport{ForceAttemptHTTP2: true}
+	if certFile == "" {
+		return t, nil
+	}
+	pem, err := os.ReadFile(certFile)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate", certFile)
+	}
+	t.TLSClientConfig = &tls.Config{RootCAs: pool}
+	return t, nil
+}
+
+type object = map[string]any
+
+// writeConfig writes the registry's configuration and returns its path. YAML is
+// expected, of which JSON is a part.
+func (r *Registry) writeConfig(opts Options) (string, error) {
+	server := object{"addr": "127.0.0.1:0", "secret": rand.Text(), "relativeurls": opts.RelativeURLs}
+	if opts.CertFile != "" {
+		server["tls"] = object{"certificate": opts.CertFile, "key": opts.KeyFile}
+	}
+	config := object{
+		"version": "0.1",
+		"log":     object{"level": "info"},
+		"storage": object{
+			"filesystem": object{"rootdirectory": r.Dir},
+			"delete":     object{"enabled": true},
+		},
+		"http": server,
+	}
+	if opts.Users != nil {
+		path := filepath.Join(r.temp, "htpasswd")
+		if err := writeHtpasswd(path, opts.Users); err != nil {
+			return "", err
+		}
+		config["auth"] = object{"htpasswd": object{"realm": "test", "path": path}}
+	}
+	data, err := json.Marshal(config)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(r.temp, "config.yml")
+	return path, os.WriteFile(path, data, 0o600)
+}
+
+func writeHtpasswd(path string, users map[string]string) error {
+	var lines strings.Builder
+	for name, password := range users {
+		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&lines, "%s:%s\n", name, hash)
+	}
+	return os.WriteFile(path, []byte(lines.String()), 0o600)
+}
+
+// A logWriter keeps the log and finds the address in it.
+type logWriter struct {
+	addr chan string // gets the address, once
+
+	mu    sync.Mutex
+	text  strings.Builder
+	found bool
+}
+
+func newLogWriter() *logWriter { return &logWriter{addr: make(chan string, 1)} }
+
+var _ io.Writer = (*logWriter)(nil)
+
+// listening is the line that tells the address; what follows the port makes sure
+// that it has arrived in whole.
+var listening = regexp.MustCompile(`listening on (127\.0\.0\.1:\d+)[^\d]`)
+
+func (w *logWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text.Write(p)
+	if w.found {
+		return len(p), nil
+	}
+	if m := listening.FindStringSubmatch(w.text.String()); m != nil {
+		w.found = true
+		w.addr <- m[1]
+	}
+	return len(p), nil
+}
+
+func (w *logWriter) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}

@@ -1,0 +1,305 @@
+// Package release makes releases of a provider as its publisher would, with
+// GoReleaser's names and formats: a zip a platform, SHA256SUMS, a detached
+// OpenPGP signature over it and the registry manifest.
+//
+// The same [Spec] always gives the same bytes (signatures aside). Nothing of it
+// is checked for sense: a release that lies is made by changing the fields of a
+// right one.
+package release
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/ocibridge/ocibridge/internal/testkit"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+)
+
+// A Spec says what to release.
+type Spec struct {
+	Host, Namespace, Type, Version string
+
+	// Protocols are the plugin protocols, such as "5.0"; none means 5.0.
+	Protocols []string
+
+	// Contents holds what goes into each platform's package.
+	Contents []Content
+
+	// Signer signs the checksum document; nil leaves the release unsigned.
+	Signer *pgp.Signer
+}
+
+// A Content is one platform and what is in its package; the first that is set of
+// Zip, Binary and Files counts.
+type Content struct {
+	OS, Arch string
+
+	// Files are names and contents. Those whose names begin with
+	// "terraform-provider-" are executable.
+	Files map[string][]byte
+
+	// Binary is the path of a built provider, packed alone under the name that
+	// clients look for.
+	Binary string
+
+	// Zip is the path of a package that is there already, used in place.
+	Zip string
+}
+
+// A Release is one published version of a provider.
+type Release struct {
+	Host, Namespace, Type, Version string
+
+	Protocols []string
+	Packages  []Package
+
+	SHA256SUMS []byte // the checksum document
+	Signature  []byte // detached and binary; nil when unsigned
+	Manifest   []byte // the registry manifest, JSON
+
+	// Keys are the signing keys that an origin registry offers with it.
+	Keys []Key
+}
+
+// A Key is a signing key as origin registries describe it.
+type Key struct {
+	KeyID          string
+	ASCIIArmor     string
+	TrustSignature string
+	Source         string
+	SourceURL      string
+}
+
+// A Package is one platform's zip, held in Data, or in the file at Path when
+// that is set.
+type Package struct {
+	OS, Arch string
+	Filename string
+	Data     []byte
+	Path     string
+	SHA256   string // 64 lower-case hexadecimal digits
+	Size     int64
+}
+
+// Content returns a reader of the package's bytes.
+func (p Package) Content() (io.ReadSeekCloser, error) {
+	if p.Path != "" {
+		return os.Open(p.Path)
+	}
+	return nopCloser{bytes.NewReader(p.Data)}, nil
+}
+
+type nopCloser struct{ io.ReadSeeker }
+
+func (nopCloser) Close() error { return nil }
+
+// Build makes the packages, the checksum document, the manifest and, with a
+// signer, the signature.
+func Build(spec Spec) (*Release, error) {
+	r := &Release{
+		Host: spec.Host, Namespace: spec.Namespace, Type: spec.Type, Version: spec.Version,
+		Protocols: spec.Protocols,
+	}
+	if len(r.Protocols) == 0 {
+		r.Protocols = []string{"5.0"}
+	}
+	for _, c := range spec.Contents {
+		p, err := r.pack(c)
+		if err != nil {
+			return nil, fmt.Errorf("pack %s for %s_%s: %w", r.Base(), c.OS, c.Arch, err)
+		}
+		r.Packages = append(r.Packages, p)
+	}
+	manifest, err := manifest(r.Protocols)
+	if err != nil {
+		return nil, err
+	}
+	r.Manifest = manifest
+	return r, r.Seal(spec.Signer)
+}
+
+// For is [Build] for a test.
+func For(tb testkit.TB, spec Spec) *Release {
+	tb.Helper()
+	r, err := Build(spec)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return r
+}
+
+// Base returns the name that all files of the release begin with.
+func (r *Release) Base() string {
+	return "terraform-provider-" + r.Type + "_" + r.Version
+}
+
+// SHA256SUMSName returns the file name of the checksum document.
+func (r *Release) SHA256SUMSName() string { return r.Base() + "_SHA256SUMS" }
+
+// SignatureName returns the file name of the signature.
+func (r *Release) SignatureName() string { return r.SHA256SUMSName() + ".sig" }
+
+// ManifestName returns the file name of the registry manifest.
+func (r *Release) ManifestName() string { return r.Base() + "_manifest.json" }
+
+// Package returns the package for a platform, or nil. It may be changed.
+func (r *Release) Package(goos, arch string) *Package {
+	for i, p := range r.Packages {
+		if p.OS == goos && p.Arch == arch {
+			return &r.Packages[i]
+		}
+	}
+	return nil
+}
+
+// Seal writes the checksum document anew from the sums that the packages and the
+// manifest state and signs it; without a signer it removes signature and keys.
+func (r *Release) Seal(signer *pgp.Signer) error {
+	r.SHA256SUMS = r.sums()
+	return r.Sign(signer)
+}
+
+// Sign signs the checksum document as it is and offers the signer's key, in
+// place of any other; without a signer it removes signature and keys.
+func (r *Release) Sign(signer *pgp.Signer) error {
+	r.Signature, r.Keys = nil, nil
+	if signer == nil {
+		return nil
+	}
+	sig, err := signer.Sign(r.SHA256SUMS)
+	if err != nil {
+		return err
+	}
+	r.Signature = sig
+	r.Keys = []Key{{KeyID: signer.KeyID(), ASCIIArmor: signer.ArmoredPublicKey()}}
+	return nil
+}
+
+// sums returns the lines that sha256sum would print, sorted by name.
+func (r *Release) sums() []byte {
+	sums := map[string]string{r.ManifestName(): Sum(r.Manifest)}
+	for _, p := range r.Packages {
+		sums[p.Filename] = p.SHA256
+	}
+	var doc bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		fmt.Fprintf(&doc, "%s  %s\n", sums[name], name)
+	}
+	return doc.Bytes()
+}
+
+func manifest(protocols []string) ([]byte, error) {
+	type metadata struct {
+		ProtocolVersions []string `json:"protocol_versions"`
+	}
+	data, err := json.Marshal(struct {
+		Version  int      `json:"version"`
+		Metadata metadata `json:"metadata"`
+	}{1, metadata{protocols}})
+	return append(data, '\n'), err
+}
+
+func (r *Release) pack(c Content) (Package, error) {
+	p := Package{OS: c.OS, Arch: c.Arch, Filename: r.Base() + "_" + c.OS + "_" + c.Arch + ".zip"}
+	if c.Zip != "" {
+		return p, p.use(c.Zip)
+	}
+	files := c.Files
+	if c.Binary != "" {
+		binary, err := os.ReadFile(c.Binary)
+		if err != nil {
+			return p, err
+		}
+		files = map[string][]byte{r.binaryName(c.OS): binary}
+	}
+	data, err := Zip(files)
+	if err != nil {
+		return p, err
+	}
+	p.Data, p.SHA256, p.Size = data, Sum(data), int64(len(data))
+	return p, nil
+}
+
+// binaryName returns the name that a provider's program has in its package.
+func (r *Release) binaryName(goos string) string {
+	name := "terraform-provider-" + r.Type + "_v" + r.Version
+	if goos == "windows" {
+		name += ".exe"
+	}
+	return name
+}
+
+// use makes the file at path the package's content.
+func (p *Package) use(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	hash := sha256.New()
+	size, err := io.Copy(hash, f)
+	if err != nil {
+		return err
+	}
+	p.Path, p.SHA256, p.Size = path, hex.EncodeToString(hash.Sum(nil)), size
+	return nil
+}
+
+// Sum returns the SHA-256 of data in lower-case hexadecimal digits.
+func Sum(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// WriteDir writes the release into a folder, made if need be, as GoReleaser
+// leaves it: the zips, SHA256SUMS, the signature if there is one, the manifest.
+func (r *Release) WriteDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, p := range r.Packages {
+		if err := p.writeFile(filepath.Join(dir, p.Filename)); err != nil {
+			return err
+		}
+	}
+	for name, data := range r.Documents() {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Documents returns the files of the release other than its packages, by name.
+func (r *Release) Documents() map[string][]byte {
+	docs := map[string][]byte{r.SHA256SUMSName(): r.SHA256SUMS, r.ManifestName(): r.Manifest}
+	if r.Signature != nil {
+		docs[r.SignatureName()] = r.Signature
+	}
+	return docs
+}
+
+func (p Package) writeFile(path string) error {
+	src, err := p.Content()
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(dst, src); err != nil {
+		dst.Close()
+		return err
+	}
+	return dst.Close()
+}

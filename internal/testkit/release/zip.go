@@ -1,0 +1,84 @@
+package release
+
+import (
+	"archive/zip"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// zipTime is the modification time of every file in a package.
+var zipTime = time.Date(2024, 1, 2, 3, 4, 6, 0, time.UTC)
+
+// Zip packs files, sorted by name, without directory entries. The same files
+// give the same bytes.
+func Zip(files map[string][]byte) ([]byte, error) {
+	var buf bytes.Buffer
+	w := zip.NewWriter(&buf)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := addFile(w, name, zip.Deflate, bytes.NewReader(files[name])); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
+
+func addFile(w *zip.Writer, name string, method uint16, content io.Reader) error {
+	header := &zip.FileHeader{Name: name, Method: method, Modified: zipTime}
+	header.SetMode(mode(name))
+	f, err := w.CreateHeader(header)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return err
+}
+
+// mode is that of a program for what clients run, else that of a document.
+func mode(name string) fs.FileMode {
+	if strings.HasPrefix(name, "terraform-provider-") {
+		return 0o755
+	}
+	return 0o644
+}
+
+// WriteBigZip writes a zip to a new file at path that holds one file of mib
+// mebibytes that do not compress, for tests of memory and speed. The bytes
+// depend on name, mib and seed alone, and are never in memory together. It
+// returns the zip's SHA-256 in hexadecimal digits.
+func WriteBigZip(path, name string, mib int, seed uint64) (string, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.New()
+	if err := writeBigZip(io.MultiWriter(f, hash), name, mib, seed); err != nil {
+		f.Close()
+		return "", fmt.Errorf("write %s: %w", path, err)
+	}
+	return hex.EncodeToString(hash.Sum(nil)), f.Close()
+}
+
+func writeBigZip(dst io.Writer, name string, mib int, seed uint64) error {
+	var key [32]byte
+	binary.LittleEndian.PutUint64(key[:], seed)
+	w := zip.NewWriter(dst)
+	content := io.LimitReader(rand.NewChaCha8(key), int64(mib)<<20)
+	if err := addFile(w, name, zip.Store, content); err != nil {
+		return err
+	}
+	return w.Close()
+}

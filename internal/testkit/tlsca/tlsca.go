@@ -1,0 +1,163 @@
+// Package tlsca makes a throw-away certificate authority and the certificates of
+// servers on the loopback interface.
+//
+// Everything is valid from an hour ago until tomorrow.
+package tlsca
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit"
+)
+
+// A CA is a certificate authority.
+type CA struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// A Cert is a server's certificate and private key, both PEM.
+type Cert struct {
+	CertPEM, KeyPEM []byte
+}
+
+// New makes an authority.
+func New() (*CA, error) {
+	template := template("ocibridge test authority")
+	template.IsCA = true
+	template.BasicConstraintsValid = true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+	cert, key, err := create(template, nil)
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate authority: %w", err)
+	}
+	return &CA{cert, key}, nil
+}
+
+// For is [New] for a test.
+func For(tb testkit.TB) *CA {
+	tb.Helper()
+	ca, err := New()
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return ca
+}
+
+func template(name string) *x509.Certificate {
+	now := time.Now()
+	return &x509.Certificate{
+		Subject:   pkix.Name{CommonName: name},
+		NotBefore: now.Add(-time.Hour),
+		NotAfter:  now.Add(24 * time.Hour),
+	}
+}
+
+// create makes a key and a certificate for it, issued by ca, or by itself when ca
+// is nil.
+func create(template *x509.Certificate, ca *CA) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	if ca == nil {
+		ca = &CA{template, key}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, key.Public(), ca.key)
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	return cert, key, err
+}
+
+// Issue makes a server's certificate for localhost, 127.0.0.1, ::1 and the names
+// given.
+func (ca *CA) Issue(names ...string) (*Cert, error) {
+	template := template("ocibridge test server")
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.DNSNames = append([]string{"localhost"}, names...)
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	cert, key, err := create(template, ca)
+	if err != nil {
+		return nil, fmt.Errorf("issue a server certificate: %w", err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("issue a server certificate: %w", err)
+	}
+	return &Cert{
+		CertPEM: encode("CERTIFICATE", cert.Raw),
+		KeyPEM:  encode("PRIVATE KEY", der),
+	}, nil
+}
+
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// CertPEM returns the authority's own certificate, what clients must trust.
+func (ca *CA) CertPEM() []byte { return encode("CERTIFICATE", ca.cert.Raw) }
+
+// CertPool returns a pool that holds the authority alone.
+func (ca *CA) CertPool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	return pool
+}
+
+// WriteFile writes the authority's certificate into dir and returns the path.
+func (ca *CA) WriteFile(dir string) (string, error) {
+	path := filepath.Join(dir, "ca.pem")
+	return path, os.WriteFile(path, ca.CertPEM(), 0o644)
+}
+
+// ServerConfig issues a certificate for the names, as [CA.Issue] does, and
+// returns a server's configuration with it.
+func (ca *CA) ServerConfig(names ...string) (*tls.Config, error) {
+	cert, err := ca.Issue(names...)
+	if err != nil {
+		return nil, err
+	}
+	return cert.Config()
+}
+
+// HTTPClient returns a client that trusts this authority alone. It has
+// connections of its own; closing them when done is up to the caller.
+func (ca *CA) HTTPClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: ca.CertPool()},
+		ForceAttemptHTTP2: true,
+	}}
+}
+
+// Config returns a server's configuration with the certificate.
+func (c *Cert) Config() (*tls.Config, error) {
+	pair, err := tls.X509KeyPair(c.CertPEM, c.KeyPEM)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}}, nil
+}
+
+// WriteFiles writes certificate and key into dir and returns the paths.
+func (c *Cert) WriteFiles(dir string) (certFile, keyFile string, err error) {
+	certFile, keyFile = filepath.Join(dir, "tls.pem"), filepath.Join(dir, "tls.key")
+	if err := os.WriteFile(certFile, c.CertPEM, 0o644); err != nil {
+		return "", "", err
+	}
+	return certFile, keyFile, os.WriteFile(keyFile, c.KeyPEM, 0o600)
+}

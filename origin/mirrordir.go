@@ -1,0 +1,221 @@
+package origin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// MirrorDir is a folder that "tofu providers mirror" or "terraform providers
+// mirror" wrote, in the packed layout:
+//
+//	HOSTNAME/NAMESPACE/TYPE/index.json
+//	HOSTNAME/NAMESPACE/TYPE/VERSION.json
+//	HOSTNAME/NAMESPACE/TYPE/terraform-provider-TYPE_VERSION_OS_ARCH.zip
+//
+// It has hashes of its packages and no signature. Nothing outside the folder is
+// read, wherever its links and URLs point.
+type MirrorDir struct {
+	root *os.Root
+}
+
+// OpenMirrorDir opens a mirror folder. The caller closes it after the last
+// package is read.
+func OpenMirrorDir(dir string) (*MirrorDir, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("mirror folder: %w", err)
+	}
+	return &MirrorDir{root}, nil
+}
+
+// Close releases the folder.
+func (m *MirrorDir) Close() error { return m.root.Close() }
+
+// mirrorVersion is what VERSION.json says.
+type mirrorVersion struct {
+	Archives map[string]struct {
+		URL    string   `json:"url"`
+		Hashes []string `json:"hashes"`
+	} `json:"archives"`
+}
+
+// Releases returns every version of every provider in the folder, with the
+// platforms given, or with all that are there if none is given. A version that
+// is there for none of the platforms given is an error.
+func (m *MirrorDir) Releases(platforms []provider.Platform) ([]*Release, error) {
+	indexes, err := fs.Glob(m.root.FS(), "*/*/*/index.json")
+	if err != nil {
+		return nil, err
+	}
+	if len(indexes) == 0 {
+		return nil, hint.New(fmt.Sprintf("mirror folder %s holds no HOSTNAME/NAMESPACE/TYPE/index.json", m.root.Name()),
+			"name the folder that was given to tofu providers mirror or terraform providers mirror")
+	}
+	var out []*Release
+	for _, index := range indexes {
+		releases, err := m.provider(path.Dir(index), platforms)
+		if err != nil {
+			return nil, fmt.Errorf("mirror folder: %w", err)
+		}
+		out = append(out, releases...)
+	}
+	return out, nil
+}
+
+// provider returns the releases in one provider's folder, oldest first.
+func (m *MirrorDir) provider(dir string, platforms []provider.Platform) ([]*Release, error) {
+	a, err := provider.ParseAddress(dir)
+	if err != nil {
+		return nil, err
+	}
+	var index struct {
+		Versions map[string]json.RawMessage `json:"versions"`
+	}
+	if err := m.readJSON(path.Join(dir, "index.json"), &index); err != nil {
+		return nil, err
+	}
+	var versions []provider.Version
+	contents := map[provider.Version]*mirrorVersion{}
+	for s := range index.Versions {
+		v, err := provider.ParseVersion(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s/index.json: %w", dir, err)
+		}
+		contents[v] = &mirrorVersion{}
+		if err := m.readJSON(path.Join(dir, s+".json"), contents[v]); err != nil {
+			return nil, err
+		}
+		versions = append(versions, v)
+	}
+	provider.SortVersions(versions)
+	var out []*Release
+	for _, v := range versions {
+		r, err := m.release(dir, a, v, contents, platforms)
+		if err != nil {
+			return nil, fmt.Errorf("%s/%s.json: %w", dir, v, err)
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func (m *MirrorDir) readJSON(name string, out any) error {
+	f, err := m.root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	data, err := readAll(f, maxJSONBytes)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// release returns one version of the provider in dir.
+func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, contents map[provider.Version]*mirrorVersion, want []provider.Platform) (*Release, error) {
+	archives := contents[v].Archives
+	var have []provider.Platform
+	for s := range archives {
+		p, err := provider.ParsePlatform(s)
+		if err != nil {
+			return nil, err
+		}
+		have = append(have, p)
+	}
+	// A mirror folder may itself hold only some of a release's platforms, so a
+	// push from one is always partial.
+	platforms, _, err := selectPlatforms(a, v, have, want)
+	if err != nil {
+		return nil, err
+	}
+	r := &Release{Origin: "mirror folder", Partial: true, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}
+	for _, p := range platforms {
+		archive := archives[p.String()]
+		if !provider.ValidFilename(archive.URL) {
+			return nil, hint.New(fmt.Sprintf("%s: the package is at %.200q", p, archive.URL),
+				"only packages beside their JSON, as providers mirror writes them, are read from a folder")
+		}
+		hashes, err := parseHashes(archive.Hashes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p, err)
+		}
+		r.Claims.Hashes[archive.URL] = hashes
+		pkg := m.newPackage(p, path.Join(dir, archive.URL))
+		if other, ok := sharesHashes(contents, v, p); ok {
+			pkg.MismatchHint = fmt.Sprintf("its JSON gives for %s the hashes of version %s: some OpenTofu releases mix them up in a folder with several versions of a provider; mirror each version into a folder of its own and push those", v, other)
+		}
+		r.Packages = append(r.Packages, pkg)
+	}
+	return r, nil
+}
+
+// parseHashes keeps the hashes of known schemes. There must be one.
+func parseHashes(given []string) ([]provider.Hash, error) {
+	var out []provider.Hash
+	for _, s := range given {
+		scheme, _, _ := strings.Cut(s, ":")
+		if scheme != "h1" && scheme != "zh" {
+			continue // for clients of another day
+		}
+		h, err := provider.ParseHash(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, h)
+	}
+	if len(out) == 0 {
+		return nil, hint.New("the JSON gives no hash to check the package with", "write the folder anew with a current client's providers mirror")
+	}
+	return out, nil
+}
+
+// sharesHashes reports whether another version gives one of the same hashes for
+// a platform, as the flaw of OpenTofu's providers mirror leaves it.
+func sharesHashes(contents map[provider.Version]*mirrorVersion, v provider.Version, p provider.Platform) (provider.Version, bool) {
+	mine := contents[v].Archives[p.String()].Hashes
+	for other, c := range contents {
+		if other != v && slices.ContainsFunc(c.Archives[p.String()].Hashes, func(h string) bool { return slices.Contains(mine, h) }) {
+			return other, true
+		}
+	}
+	return provider.Version{}, false
+}
+
+func (m *MirrorDir) newPackage(p provider.Platform, name string) Package {
+	return Package{Platform: p, Filename: path.Base(name), Open: func(context.Context) (io.ReadCloser, int64, error) {
+		return openFile(m.root, name)
+	}}
+}
+
+// openFile opens a regular file for reading.
+func openFile(root *os.Root, name string) (io.ReadCloser, int64, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New(name + " is no regular file")
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
+}

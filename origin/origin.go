@@ -1,0 +1,113 @@
+// Package origin knows where provider packages come from: origin registries (by
+// service discovery and the provider registry protocol), mirror folders and
+// release folders.
+//
+// Each of them yields a [Release]: what the origin claims of one version, and
+// how to open its packages. Nothing of it is verified here; package trust does
+// that. Every answer is bounded, and a credential goes to the origin's own JSON
+// endpoints and nowhere else.
+package origin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Release is one version of a provider as an origin offers it.
+type Release struct {
+	// Claims are what trust decides on.
+	Claims trust.Claims
+	// Origin names the origin in the evidence: a registry's host name, or the
+	// kind of folder. It never depends on the machine.
+	Origin string
+	// Protocols are the plugin protocols, such as 5.0; nil if not known.
+	Protocols []string
+	// Packages are the ones asked for, sorted by platform.
+	Packages []Package
+	// Partial is set if the origin has packages that were not asked for.
+	Partial bool
+	// Warnings are what the origin wants its users to read.
+	Warnings []string
+}
+
+// Provider returns the provider that the release is of.
+func (r *Release) Provider() provider.Address { return r.Claims.Provider }
+
+// Version returns its version.
+func (r *Release) Version() provider.Version { return r.Claims.Version }
+
+// Package is one platform's package of a release.
+type Package struct {
+	Platform provider.Platform
+	Filename string
+	// Open starts reading the package and returns its size, -1 if the origin
+	// does not announce it.
+	Open func(ctx context.Context) (body io.ReadCloser, size int64, err error)
+	// MismatchHint says what a checksum mismatch most likely comes from, if the
+	// origin gives reason to think so.
+	MismatchHint string
+}
+
+// Reasons for which an origin has no release.
+var (
+	ErrProviderNotFound = errors.New("provider not found")
+	ErrVersionNotFound  = errors.New("version not found")
+	ErrPlatformNotFound = errors.New("platform not found")
+	ErrUnauthorized     = errors.New("credentials refused")
+)
+
+// maxListed is how many names an error message lists.
+const maxListed = 8
+
+// selectPlatforms returns the wanted platforms, or all that are there if none
+// is named, and whether some that are there were left out.
+func selectPlatforms(a provider.Address, v provider.Version, have, want []provider.Platform) (selected []provider.Platform, partial bool, err error) {
+	there := map[provider.Platform]bool{}
+	for _, p := range have {
+		there[p] = true
+	}
+	if len(want) == 0 {
+		for p := range there {
+			selected = append(selected, p)
+		}
+		provider.SortPlatforms(selected)
+		return selected, false, nil
+	}
+	wanted := map[provider.Platform]bool{}
+	for _, p := range want {
+		if !there[p] {
+			provider.SortPlatforms(have)
+			return nil, false, hint.Wrap(fmt.Errorf("%s %s for %s: %w", a, v, p, ErrPlatformNotFound), "it is there for %s", list(have))
+		}
+		if !wanted[p] {
+			wanted[p] = true
+			selected = append(selected, p)
+		}
+	}
+	provider.SortPlatforms(selected)
+	return selected, len(wanted) < len(there), nil
+}
+
+// list joins names for a message, the first few of many.
+func list[T fmt.Stringer](names []T) string {
+	out := ""
+	for i, n := range names {
+		if i == maxListed {
+			return fmt.Sprintf("%s and %d more", out, len(names)-i)
+		}
+		if i > 0 {
+			out += ", "
+		}
+		out += n.String()
+	}
+	if out == "" {
+		return "nothing"
+	}
+	return out
+}

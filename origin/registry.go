@@ -1,0 +1,352 @@
+package origin
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/opentofu/svchost/disco"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// serviceID is the provider registry protocol's name in service discovery.
+const serviceID = "providers.v1"
+
+// metadataRequests is how many requests for package metadata one release makes
+// at once.
+const metadataRequests = 4
+
+// RegistryOptions configure a [Registry]. The zero value asks the origins
+// themselves, without credentials.
+type RegistryOptions struct {
+	// Transport sends every request; nil is http.DefaultTransport.
+	Transport http.RoundTripper
+	// Services finds the services of a host, with credentials and overrides as
+	// the CLI configuration has them; nil is plain service discovery.
+	Services *disco.Disco
+	// UserAgent is sent with every request.
+	UserAgent string
+}
+
+// Registry is a client of the provider registry protocol, of whatever host a
+// provider's address names.
+type Registry struct {
+	services  *disco.Disco
+	http      *http.Client
+	userAgent string
+}
+
+// NewRegistry returns a client.
+func NewRegistry(o RegistryOptions) *Registry {
+	if o.Transport == nil {
+		o.Transport = http.DefaultTransport
+	}
+	r := &Registry{services: o.Services, http: newHTTPClient(o.Transport), userAgent: o.UserAgent}
+	if r.services == nil {
+		r.services = disco.New(disco.WithHTTPClient(r.http))
+	}
+	return r
+}
+
+// NewDiscovery returns service discovery over the same rules for redirects and
+// retries as everything else that an origin is asked.
+func NewDiscovery(transport http.RoundTripper, options ...disco.DiscoOption) *disco.Disco {
+	return disco.New(append(options, disco.WithHTTPClient(newHTTPClient(transport)))...)
+}
+
+// Listing is what an origin offers of a provider.
+type Listing struct {
+	Versions []provider.Version // oldest first
+	// Warnings are what the origin wants its users to read, and what of its
+	// answer was passed over.
+	Warnings []string
+
+	platforms map[provider.Version][]provider.Platform
+}
+
+// Versions lists the versions of a provider. Errors wrap ErrProviderNotFound or
+// ErrUnauthorized where that is the reason.
+func (r *Registry) Versions(ctx context.Context, a provider.Address) (*Listing, error) {
+	base, prepare, err := r.endpoint(ctx, a)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", a, err)
+	}
+	var body struct {
+		Versions []struct {
+			Version   string `json:"version"`
+			Platforms []struct {
+				OS   string `json:"os"`
+				Arch string `json:"arch"`
+			} `json:"platforms"`
+		} `json:"versions"`
+		Warnings []string `json:"warnings"`
+	}
+	if _, err := r.getJSON(ctx, resolve(base, a.Namespace(), a.Type(), "versions"), prepare, &body); err != nil {
+		return nil, fmt.Errorf("list versions of %s: %w", a, r.explain(err, a, ErrProviderNotFound))
+	}
+	l := &Listing{Warnings: body.Warnings, platforms: map[provider.Version][]provider.Platform{}}
+	for _, listed := range body.Versions {
+		v, err := provider.ParseVersion(listed.Version)
+		if err != nil {
+			l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists %.80q, which is not a version; passed over", a.Hostname(), listed.Version))
+			continue
+		}
+		if _, twice := l.platforms[v]; twice {
+			return nil, fmt.Errorf("list versions of %s: %s stands twice in the answer", a, v)
+		}
+		l.platforms[v] = nil
+		for _, p := range listed.Platforms {
+			platform, err := provider.NewPlatform(p.OS, p.Arch)
+			if err != nil {
+				return nil, fmt.Errorf("list versions of %s: %s: %w", a, v, err)
+			}
+			l.platforms[v] = append(l.platforms[v], platform)
+		}
+		l.Versions = append(l.Versions, v)
+	}
+	provider.SortVersions(l.Versions)
+	return l, nil
+}
+
+// Release returns a version that l lists, with the platforms given, or with all
+// of them if none is given.
+func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, v provider.Version, want []provider.Platform) (*Release, error) {
+	have, listed := l.platforms[v]
+	if !listed {
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w", a, v, ErrVersionNotFound), "%s offers %s", a.Hostname(), list(newest(l.Versions)))
+	}
+	var platforms []provider.Platform
+	var partial bool
+	var err error
+	if len(have) == 0 {
+		// The protocol lets an origin leave its platforms out.
+		if platforms, partial = want, true; len(want) == 0 {
+			return nil, hint.New(fmt.Sprintf("%s %s: %s does not say for which platforms it is", a, v, a.Hostname()), "name them with --platform")
+		}
+	} else if platforms, partial, err = selectPlatforms(a, v, have, want); err != nil {
+		return nil, err
+	}
+	metas, err := r.metadata(ctx, a, v, platforms)
+	if err != nil {
+		return nil, err
+	}
+	out := &Release{Origin: a.Hostname(), Partial: partial, Protocols: metas[0].Protocols}
+	if out.Claims, err = r.claims(ctx, a, v, metas[0]); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", a, v, err)
+	}
+	out.Claims.Announced = map[string][sha256.Size]byte{}
+	for i, m := range metas {
+		out.Claims.Announced[m.Filename] = m.sum
+		out.Packages = append(out.Packages, r.newPackage(platforms[i], m))
+	}
+	return out, nil
+}
+
+// NoMatch is the error for a constraint that no listed version meets.
+func (l *Listing) NoMatch(a provider.Address, s provider.VersionSet) error {
+	return hint.Wrap(fmt.Errorf("%s %s: %w: nothing that it offers matches", a, s, ErrVersionNotFound),
+		"%s offers %s; a prerelease must be named exactly", a.Hostname(), list(newest(l.Versions)))
+}
+
+// newest returns versions newest first.
+func newest(vs []provider.Version) []provider.Version {
+	out := make([]provider.Version, len(vs))
+	for i, v := range vs {
+		out[len(vs)-1-i] = v
+	}
+	return out
+}
+
+// packageMeta is the protocol's answer about one package.
+type packageMeta struct {
+	Protocols           []string        `json:"protocols"`
+	OS                  string          `json:"os"`
+	Arch                string          `json:"arch"`
+	Filename            string          `json:"filename"`
+	DownloadURL         string          `json:"download_url"`
+	SHASum              string          `json:"shasum"`
+	SHASumsURL          string          `json:"shasums_url"`
+	SHASumsSignatureURL string          `json:"shasums_signature_url"`
+	SigningKeys         json.RawMessage `json:"signing_keys"`
+
+	sum                          [sha256.Size]byte
+	download, shasums, signature *url.URL // resolved
+}
+
+// metadata asks for the packages of all platforms, in their order.
+func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.Version, platforms []provider.Platform) ([]*packageMeta, error) {
+	base, prepare, err := r.endpoint(ctx, a)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", a, err)
+	}
+	metas := make([]*packageMeta, len(platforms))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(metadataRequests)
+	for i, p := range platforms {
+		g.Go(func() error {
+			m := &packageMeta{}
+			at, err := r.getJSON(ctx, resolve(base, a.Namespace(), a.Type(), v.String(), "download", p.OS, p.Arch), prepare, m)
+			if err == nil {
+				err = m.check(p, at)
+			}
+			if err != nil {
+				return fmt.Errorf("package of %s %s for %s: %w", a, v, p, r.explain(err, a, ErrPlatformNotFound))
+			}
+			metas[i] = m
+			return nil
+		})
+	}
+	return metas, g.Wait()
+}
+
+// check completes an answer that came from at.
+func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
+	if m.OS != p.OS || m.Arch != p.Arch {
+		return fmt.Errorf("the answer is about %s_%s", m.OS, m.Arch)
+	}
+	if !provider.ValidFilename(m.Filename) {
+		return fmt.Errorf("the answer gives the file name %.80q", m.Filename)
+	}
+	sum, err := hex.DecodeString(m.SHASum)
+	if err != nil || len(sum) != sha256.Size {
+		return fmt.Errorf("the answer gives the SHA-256 %.80q", m.SHASum)
+	}
+	m.sum = [sha256.Size]byte(sum)
+	for _, ref := range []struct {
+		name, raw string
+		into      **url.URL
+	}{
+		{"download_url", m.DownloadURL, &m.download},
+		{"shasums_url", m.SHASumsURL, &m.shasums},
+		{"shasums_signature_url", m.SHASumsSignatureURL, &m.signature},
+	} {
+		u, err := url.Parse(ref.raw)
+		if err != nil || ref.raw == "" {
+			return fmt.Errorf("the answer gives the %s %.200q", ref.name, ref.raw)
+		}
+		u = at.ResolveReference(u)
+		if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+			return fmt.Errorf("the answer gives the %s %.200q, which is not of the scheme https or http", ref.name, ref.raw)
+		}
+		*ref.into = u
+	}
+	return nil
+}
+
+// claims fetches the checksum document and its signature, which all platforms of
+// a version share: trust refuses a document that does not list what each of them
+// announces.
+func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Version, m *packageMeta) (trust.Claims, error) {
+	c := trust.Claims{Provider: a, Version: v, SigningKeys: m.SigningKeys}
+	var keys struct {
+		GPG []struct {
+			ASCIIArmor string `json:"ascii_armor"`
+		} `json:"gpg_public_keys"`
+	}
+	if len(m.SigningKeys) > 0 {
+		if err := json.Unmarshal(m.SigningKeys, &keys); err != nil {
+			return c, fmt.Errorf("signing_keys: %w", err)
+		}
+	}
+	for _, k := range keys.GPG {
+		c.Keys = append(c.Keys, k.ASCIIArmor)
+	}
+	var err error
+	if c.SHA256SUMS, err = r.getDocument(ctx, m.shasums); err != nil {
+		return c, fmt.Errorf("SHA256SUMS: %w", err)
+	}
+	if len(c.Keys) == 0 {
+		return c, nil // nothing could check the signature, if there is one
+	}
+	if c.Signature, err = r.getDocument(ctx, m.signature); err != nil {
+		var status *statusError
+		if errors.As(err, &status) && status.status == http.StatusNotFound {
+			err = fmt.Errorf("%w: %w", trust.ErrUnsigned, err)
+		}
+		return c, hint.Wrap(fmt.Errorf("signature of SHA256SUMS: %w", err), "it announces signing keys, so a package without a signature is refused; nothing was stored")
+	}
+	return c, nil
+}
+
+// newPackage returns the package that an answer describes. Archives are fetched
+// without credentials, as clients do.
+func (r *Registry) newPackage(p provider.Platform, m *packageMeta) Package {
+	return Package{
+		Platform: p, Filename: m.Filename,
+		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
+			resp, err := r.get(ctx, m.download, nil)
+			if err != nil {
+				return nil, 0, fmt.Errorf("download %s: %w", m.Filename, err)
+			}
+			return resp.Body, resp.ContentLength, nil
+		},
+	}
+}
+
+// resolve returns the URL of an endpoint as clients form it: relative to the base
+// URL, which loses its last part if it does not end in a slash.
+func resolve(base *url.URL, parts ...string) *url.URL {
+	return base.ResolveReference(&url.URL{Path: path.Join(parts...)})
+}
+
+// endpoint finds the base URL of a provider's registry, and what to add to each
+// request to it: the credentials filed for the provider's own host, also where
+// the base URL is elsewhere.
+func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, func(*http.Request), error) {
+	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+	defer cancel()
+	base, err := r.services.DiscoverServiceURL(ctx, a.ServiceHost(), serviceID)
+	if err != nil {
+		return nil, nil, hint.Wrap(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)),
+			"is it the host of a provider registry?")
+	}
+	creds, err := r.services.CredentialsForHost(ctx, a.ServiceHost())
+	if err != nil {
+		return nil, nil, fmt.Errorf("credentials for %s: %w", a.Hostname(), err)
+	}
+	return base, func(req *http.Request) {
+		if creds != nil {
+			creds.PrepareRequest(req)
+		}
+	}, nil
+}
+
+// explain says what a status means where notFound is what a 404 means.
+func (r *Registry) explain(err error, a provider.Address, notFound error) error {
+	var status *statusError
+	if !errors.As(err, &status) {
+		return err
+	}
+	switch status.status {
+	case http.StatusNotFound:
+		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "check the address: %s does not know it", a.Hostname())
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err),
+			"log in with terraform login or tofu login %[1]s, or set TF_TOKEN_%[2]s", a.Hostname(), tokenVariable(a.Hostname()))
+	}
+	return err
+}
+
+// tokenVariable encodes a host as the name of a TF_TOKEN_ variable does.
+func tokenVariable(host string) string {
+	return strings.NewReplacer("-", "__", ".", "_").Replace(host)
+}
+
+// isUntrusted reports whether a TLS peer's certificate was not believed.
+func isUntrusted(err error) bool {
+	var cert *tls.CertificateVerificationError
+	return errors.As(err, &cert)
+}

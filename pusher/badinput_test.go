@@ -1,0 +1,192 @@
+package pusher_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// TestBadReleaseLeavesNoTag shows for each way in which a release can be wrong
+// that it is refused for that reason, and that nothing is tagged.
+func TestBadReleaseLeavesNoTag(t *testing.T) {
+	// serve answers paths that end in suffix with the handler.
+	serve := func(suffix string, h http.HandlerFunc) func(*bench) {
+		return func(b *bench) {
+			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, suffix) {
+					return false
+				}
+				h(w, r)
+				return true
+			})
+		}
+	}
+	for name, tc := range map[string]struct {
+		spoil func(*bench)
+		err   error
+	}{
+		"SHA256SUMS without the file": {func(b *bench) {
+			b.release.SHA256SUMS = []byte(strings.ReplaceAll(string(b.release.SHA256SUMS), "linux_amd64", "linux_mips"))
+			b.sign(b.signer)
+		}, trust.ErrNotListed},
+		"package does not match": {serve("linux_amd64.zip", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "something else") }), trust.ErrChecksum},
+		"package truncated": {serve("linux_amd64.zip", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			fmt.Fprint(w, "the beginning")
+			http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}), pusher.ErrTruncated},
+		"package longer": {func(b *bench) {
+			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, "linux_amd64.zip") {
+					return false
+				}
+				w.Header().Set("Content-Length", strconv.Itoa(int(b.release.Package("linux", "amd64").Size)+5))
+				w.Write(b.release.Package("linux", "amd64").Data)
+				fmt.Fprint(w, "extra")
+				return true
+			})
+		}, trust.ErrChecksum},
+		"signed by another key": {func(b *bench) { b.sign(pgp.For(b.t, "Mallory")) }, trust.ErrSignature},
+		"signature missing":     {serve("SHA256SUMS.sig", http.NotFound), trust.ErrUnsigned},
+		"signature empty":       {serve("SHA256SUMS.sig", func(http.ResponseWriter, *http.Request) {}), trust.ErrUnsigned},
+		"no key offered":        {func(b *bench) { b.release.Keys = nil }, trust.ErrUnsigned},
+		"version gone":          {func(b *bench) { b.origin.Remove("acme", "widget", "1.0.0"); b.origin.Add(b.build("2.0.0", "x")) }, realorigin.ErrVersionNotFound},
+		"provider unknown":      {func(b *bench) { b.origin.Remove("acme", "widget", "1.0.0") }, realorigin.ErrProviderNotFound},
+		"origin wants a login":  {serve("/versions", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }), realorigin.ErrUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			tc.spoil(b)
+			_, err := b.push()
+			if !errors.Is(err, tc.err) {
+				t.Errorf("error %v, want %v", err, tc.err)
+			}
+			if hint.Of(err) == "" {
+				t.Errorf("no hint for %v", err)
+			}
+			if strings.Contains(fmt.Sprint(err), "\n") {
+				t.Errorf("error of several lines: %q", err)
+			}
+			b.origin.Intercept(nil)
+			if v := b.tagged(); v != nil {
+				t.Errorf("tagged %+v", v)
+			}
+		})
+	}
+}
+
+// sign replaces the signature, and leaves the keys that are offered.
+func (b *bench) sign(by *pgp.Signer) {
+	b.t.Helper()
+	var err error
+	if b.release.Signature, err = by.Sign(b.release.SHA256SUMS); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestTagThatNamesSomethingElse(t *testing.T) {
+	b := newBench(t)
+	image := []byte(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`)
+	desc := b.pushManifest("application/vnd.oci.image.index.v1+json", image, "1.0.0")
+	_, err := b.push()
+	if !errors.Is(err, pusher.ErrOccupied) || hint.Of(err) == "" {
+		t.Fatalf("error %v (hint %q)", err, hint.Of(err))
+	}
+	if got, err := b.repo.Resolve(t.Context(), "1.0.0"); err != nil || got.Digest != desc.Digest {
+		t.Errorf("the tag names %s, %v", got.Digest, err)
+	}
+	b.options.Force = true
+	if r := b.mustPush(); r.Status != pusher.Pushed {
+		t.Errorf("forced: %s", r.Status)
+	}
+}
+
+func TestRegistryRefuses(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"credentials": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		},
+		"404 for everything": http.NotFound,
+		"500":                func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool { answer(w, r); return true })
+			_, err := b.push()
+			var refused *pusher.RegistryError
+			if !errors.As(err, &refused) || refused.Repository.Name != "acme/widget" {
+				t.Errorf("error %v", err)
+			}
+			b.registry.Intercept(nil)
+			if v := b.tagged(); v != nil {
+				t.Errorf("tagged %+v", v)
+			}
+		})
+	}
+}
+
+// TestPushBrokenOffIsCompleted ends a push before each of its requests in turn:
+// the tag names nothing or the whole version, and the next push completes it.
+func TestPushBrokenOffIsCompleted(t *testing.T) {
+	for stop, reached := 1, true; reached; stop++ {
+		b := newBench(t)
+		reached = false
+		ctx, cancel := context.WithCancel(t.Context())
+		requests := 0
+		b.options.Jobs = 1
+		b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+			if requests++; requests == stop {
+				reached = true
+				cancel()
+				panic(http.ErrAbortHandler)
+			}
+			return false
+		})
+		r, err := b.get()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = pusher.New(b.options).Push(ctx, r)
+		cancel()
+		b.registry.Intercept(nil)
+		if reached && err == nil {
+			t.Errorf("broken off before request %d: no error", stop)
+		}
+		if got := b.taggedPlatforms(); got != "" && got != allPlatforms {
+			t.Errorf("broken off before request %d: the tag names %s", stop, got)
+		}
+		b.mustPush()
+		if got := b.taggedPlatforms(); got != allPlatforms {
+			t.Errorf("completed after request %d: the tag names %s", stop, got)
+		}
+	}
+}
+
+func TestUploadIsTriedAgain(t *testing.T) {
+	b := newBench(t)
+	failures := 2
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/blobs/uploads/") && failures > 0 {
+			failures--
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}
+		return false
+	})
+	b.options.Jobs = 1
+	if r := b.mustPush("linux_amd64"); r.Status != pusher.Pushed || failures != 0 {
+		t.Errorf("%s with %d failures left", r.Status, failures)
+	}
+}

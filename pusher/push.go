@@ -1,0 +1,316 @@
+package pusher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// push is one release on its way to one repository.
+type push struct {
+	*Pusher
+	release *origin.Release
+	sums    *trust.Checksums
+	dest    Destination
+	tag     ociaddr.Tag
+	// before is what the tag named when the push began; nil for nothing.
+	before *artifact.Version
+}
+
+// Push stores a release. If it fails, the tag is as it was, and running it again
+// completes it.
+func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
+	// 1. What of the release is acceptable, and where it belongs.
+	w, err := p.begin(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	// 2. What is there already.
+	if err := w.inspect(ctx); err != nil {
+		return nil, err
+	}
+	missing, err := w.missing()
+	if err != nil {
+		return nil, err
+	}
+	// 3. Layers and platform manifests of what is not.
+	sent, err := w.sendPackages(ctx, missing)
+	if err != nil {
+		return nil, err
+	}
+	// 4. Evidence, index and tag, if they change.
+	after, status, err := w.publish(ctx, sent)
+	if err != nil {
+		return nil, err
+	}
+	return w.result(after, status, sent), nil
+}
+
+func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
+	tag, err := ociaddr.VersionTag(r.Version())
+	if err != nil {
+		return nil, err
+	}
+	sums, err := p.o.Policy.Accept(r.Claims)
+	if err != nil {
+		return nil, err
+	}
+	for _, pkg := range r.Packages {
+		if _, err := sums.Verifier(pkg.Platform, pkg.Filename); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", r.Provider(), r.Version(), err)
+		}
+	}
+	dest, err := p.o.Destination(ctx, r.Provider())
+	if err != nil {
+		return nil, err
+	}
+	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag}, nil
+}
+
+// inspect reads what the tag names.
+func (w *push) inspect(ctx context.Context) error {
+	v, err := artifact.Read(ctx, w.dest.Store, w.release.Provider(), w.release.Version())
+	switch {
+	case err == nil:
+		w.before = v
+		return nil
+	case errors.Is(err, errdef.ErrNotFound):
+		return w.checkOwner(ctx)
+	case errors.Is(err, artifact.ErrForeign):
+		return w.occupied(err, "let the template give each provider a repository of its own")
+	case errors.Is(err, artifact.ErrNotProvider), errors.Is(err, artifact.ErrAmbiguous), errors.Is(err, artifact.ErrTooLarge):
+		if w.o.Force {
+			return nil
+		}
+		return w.occupied(err, "the tag is left as it was; --force replaces what it names")
+	}
+	return w.registryError("read "+string(w.tag), err)
+}
+
+func (w *push) occupied(err error, help string) error {
+	return hint.Wrap(fmt.Errorf("%s:%s: %w: %w", w.dest.Repository, w.tag, ErrOccupied, err), "%s", help)
+}
+
+// ownerProbes is how many of a repository's versions are asked whose they are.
+const ownerProbes = 3
+
+// checkOwner refuses a repository whose newest versions say that they are another
+// provider's: a template such as ${namespace}-${type} makes a-b/c and a/b-c meet.
+func (w *push) checkOwner(ctx context.Context) error {
+	tags, err := w.tags(ctx)
+	if err != nil {
+		return err
+	}
+	var versions []provider.Version
+	for _, t := range tags {
+		if v, ok := t.Version(); ok {
+			versions = append(versions, v)
+		}
+	}
+	provider.SortVersions(versions)
+	slices.Reverse(versions)
+	for _, v := range versions[:min(len(versions), ownerProbes)] {
+		found, err := artifact.Read(ctx, w.dest.Store, w.release.Provider(), v)
+		if errors.Is(err, artifact.ErrForeign) {
+			return w.occupied(fmt.Errorf("its tag %s: %w", v, err), "let the template give each provider a repository of its own")
+		}
+		if err == nil && !found.Provider.IsZero() {
+			return nil
+		}
+	}
+	return nil
+}
+
+// maxTagPages bounds how many pages of tags are read: a registry whose pages link
+// to each other would send them for ever.
+const maxTagPages = 1000
+
+// tags lists the repository's tags; none if there is no repository.
+func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
+	var out []ociaddr.Tag
+	pages := 0
+	err := w.dest.Store.Tags(ctx, "", func(page []string) error {
+		if pages++; pages > maxTagPages {
+			return fmt.Errorf("more than %d pages of tags", maxTagPages)
+		}
+		for _, t := range page {
+			if tag, err := ociaddr.ParseTag(t); err == nil {
+				out = append(out, tag)
+			}
+		}
+		return nil
+	})
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, w.registryError("list tags", err)
+	}
+	return out, nil
+}
+
+// missing returns the packages that have to be read: those that are not there,
+// and those of which only the bytes tell whether they are. It fails on a
+// conflict that is known without them.
+func (w *push) missing() ([]origin.Package, error) {
+	var out []origin.Package
+	for _, pkg := range w.release.Packages {
+		there := w.present(pkg.Platform)
+		sum, known := w.sums.Sum(pkg.Filename)
+		if there == nil || !known {
+			out = append(out, pkg)
+			continue
+		}
+		d := digest.NewDigestFromBytes(digest.SHA256, sum[:])
+		if there.Digest != d {
+			if err := w.conflict(*there, d); err != nil {
+				return nil, err
+			}
+			out = append(out, pkg)
+			continue
+		}
+		w.event(pkg.Platform, StagePresent, 0, there.Size)
+	}
+	return out, nil
+}
+
+// present returns the package that is tagged for a platform, nil for none.
+func (w *push) present(p provider.Platform) *artifact.Package {
+	if w.before == nil {
+		return nil
+	}
+	return find(w.before.Packages, p)
+}
+
+// find returns the package for a platform, nil for none.
+func find(packages []artifact.Package, p provider.Platform) *artifact.Package {
+	for i := range packages {
+		if packages[i].Platform == p {
+			return &packages[i]
+		}
+	}
+	return nil
+}
+
+// samePackages reports whether two lists, each with one package a platform, hold
+// the same bytes for the same platforms.
+func samePackages(a, b []artifact.Package) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(p artifact.Package) bool {
+		q := find(b, p.Platform)
+		return q == nil || q.Digest != p.Digest
+	})
+}
+
+// conflict is the error for a platform that is there with other bytes; nil if
+// they may be replaced.
+func (w *push) conflict(there artifact.Package, d digest.Digest) error {
+	if w.o.Force {
+		return nil
+	}
+	return hint.Wrap(fmt.Errorf("%s %s for %s: %w: %s:%s names the package %s, the release has %s",
+		w.release.Provider(), w.release.Version(), there.Platform, ErrConflict, w.dest.Repository, w.tag, there.Digest, d),
+		"the registry is left as it was; find out which of them is right. --force replaces the package, and lock files that know the old one will refuse the new one")
+}
+
+// sendPackages stores what is missing, several packages at once, and returns the
+// ones whose bytes were not in place.
+func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]artifact.Package, error) {
+	sent := make([]*artifact.Package, len(missing))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(w.o.Jobs)
+	for i, pkg := range missing {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			var err error
+			sent[i], err = w.sendPackage(ctx, pkg)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	var out []artifact.Package
+	for _, p := range sent {
+		if p != nil {
+			out = append(out, *p)
+		}
+	}
+	return out, nil
+}
+
+// sendPackage stores one package's layer and manifest; nil if it turns out to be
+// in place.
+func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (*artifact.Package, error) {
+	verified, content, err := w.fetch(ctx, pkg)
+	if err != nil {
+		return nil, err
+	}
+	defer content.Close()
+	p, manifest, err := artifact.EncodePackage(verified)
+	if err != nil {
+		return nil, err
+	}
+	if there := w.present(p.Platform); there != nil {
+		if there.Digest == p.Digest {
+			w.event(p.Platform, StagePresent, 0, p.Size)
+			return nil, nil
+		}
+		if err := w.conflict(*there, p.Digest); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.sendLayer(ctx, p, content); err != nil {
+		return nil, err
+	}
+	if err := w.sendBlob(ctx, "push config", artifact.Config()); err != nil {
+		return nil, err
+	}
+	if err := w.sendBlob(ctx, "push manifest of "+p.Platform.String(), manifest); err != nil {
+		return nil, err
+	}
+	w.event(p.Platform, StageDone, 0, p.Size)
+	return &p, nil
+}
+
+// result describes a push that ended well.
+func (w *push) result(after *artifact.Version, status Status, sent []artifact.Package) *Result {
+	r := &Result{
+		Provider: w.release.Provider(), Version: w.release.Version(),
+		Repository: w.dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status,
+		Verdict: w.sums.Verdict(), Fingerprint: w.sums.Signer().Fingerprint,
+		Warnings: slices.Clone(w.release.Warnings),
+	}
+	if w.sums.Signer().Expired {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the key %s or its signature has expired; clients accept it with a warning", r.Fingerprint))
+	}
+	for _, pkg := range w.release.Packages {
+		p := find(after.Packages, pkg.Platform)
+		r.Packages = append(r.Packages, PackageResult{
+			Platform: p.Platform, Filename: p.Filename, Digest: p.Digest.String(), Size: p.Size, H1: p.H1,
+			Sent: find(sent, p.Platform) != nil,
+		})
+	}
+	return r
+}
+
+func (w *push) event(p provider.Platform, stage Stage, n int, total int64) {
+	w.o.OnEvent(Event{w.release.Provider(), w.release.Version(), p, stage, n, total})
+}
+
+func (w *push) registryError(op string, err error) error {
+	return &RegistryError{op, w.dest.Repository, err}
+}

@@ -1,0 +1,359 @@
+package pusher_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/disco"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const host = "registry.acme.example"
+
+var widget = provider.MustParseAddress(host + "/acme/widget")
+
+// bench is an origin with one signed release and a real registry that keeps a
+// record of what it is asked.
+type bench struct {
+	t        *testing.T
+	signer   *pgp.Signer
+	release  *release.Release
+	origin   *origin.Origin
+	client   *realorigin.Registry
+	registry *recorder.Recorder
+	repo     *remote.Repository
+	options  pusher.Options
+}
+
+func newBench(t *testing.T) *bench {
+	b := &bench{t: t, signer: pgp.For(t, "Acme")}
+	b.release = b.build("1.0.0", "content")
+	b.origin = origin.New(origin.Options{}, b.release)
+	server := httptest.NewServer(b.origin)
+	t.Cleanup(server.Close)
+	services := disco.New()
+	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": server.URL + origin.ServicePath})
+	b.client = realorigin.NewRegistry(realorigin.RegistryOptions{Services: services})
+	b.newRegistry()
+	b.options = pusher.Options{RetryPause: time.Millisecond, Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
+		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: b.repo}, nil
+	}}
+	return b
+}
+
+// newRegistry gives the bench another, empty registry.
+func (b *bench) newRegistry() {
+	e, err := embedded.Open(b.t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { e.Close() })
+	b.registry = recorder.New(e.Handler())
+	server := httptest.NewServer(b.registry)
+	b.t.Cleanup(server.Close)
+	if b.repo, err = remote.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/acme/widget"); err != nil {
+		b.t.Fatal(err)
+	}
+	b.repo.PlainHTTP = true
+	b.repo.Client = server.Client() // the default one waits and tries again
+}
+
+func (b *bench) build(version, content string) *release.Release {
+	spec := release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: version, Signer: b.signer}
+	for _, p := range []string{"linux_amd64", "darwin_arm64", "windows_amd64"} {
+		os, arch, _ := strings.Cut(p, "_")
+		spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: arch, Files: map[string][]byte{"terraform-provider-widget_v" + version: []byte(content + " for " + p)}})
+	}
+	return release.For(b.t, spec)
+}
+
+// get asks the origin for version 1.0.0.
+func (b *bench) get(platforms ...string) (*realorigin.Release, error) {
+	var want []provider.Platform
+	for _, p := range platforms {
+		want = append(want, provider.MustParsePlatform(p))
+	}
+	listing, err := b.client.Versions(b.t.Context(), widget)
+	if err != nil {
+		return nil, err
+	}
+	return b.client.Release(b.t.Context(), widget, listing, provider.MustParseVersion("1.0.0"), want)
+}
+
+func (b *bench) push(platforms ...string) (*pusher.Result, error) {
+	r, err := b.get(platforms...)
+	if err != nil {
+		return nil, err
+	}
+	return pusher.New(b.options).Push(b.t.Context(), r)
+}
+
+func (b *bench) mustPush(platforms ...string) *pusher.Result {
+	b.t.Helper()
+	r, err := b.push(platforms...)
+	if err != nil {
+		b.t.Fatalf("push: %v", err)
+	}
+	return r
+}
+
+// tagged reads what the tag names; nil for nothing.
+func (b *bench) tagged() *artifact.Version {
+	b.t.Helper()
+	v, err := artifact.Read(b.t.Context(), b.repo, widget, provider.MustParseVersion("1.0.0"))
+	if errors.Is(err, errdef.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return v
+}
+
+func (b *bench) taggedPlatforms() string {
+	b.t.Helper()
+	var out []string
+	if v := b.tagged(); v != nil {
+		for _, p := range v.Packages {
+			out = append(out, p.Platform.String())
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+const allPlatforms = "darwin_arm64 linux_amd64 windows_amd64"
+
+func TestPush(t *testing.T) {
+	b := newBench(t)
+	r := b.mustPush()
+	if r.Status != pusher.Pushed || r.Verdict != trust.Signed || r.Fingerprint != b.signer.Fingerprint() || len(r.Packages) != 3 {
+		t.Errorf("result %+v", r)
+	}
+	v := b.tagged()
+	if v.Provider != widget || v.Version.String() != "1.0.0" || !slices.Equal(v.Protocols, []string{"5.0"}) || v.Index.Digest.String() != r.Digest {
+		t.Errorf("tagged %+v", v)
+	}
+	for _, p := range v.Packages {
+		want := b.release.Package(p.Platform.OS, p.Platform.Arch)
+		if p.Digest.Encoded() != want.SHA256 || p.Size != want.Size || p.Filename != want.Filename || p.H1.IsZero() {
+			t.Errorf("package %+v, want %+v", p, want)
+		}
+		body, err := b.repo.Fetch(t.Context(), p.Layer())
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(body)
+		body.Close()
+		if err != nil || release.Sum(data) != want.SHA256 {
+			t.Errorf("%s: stored %d bytes, %v", p.Platform, len(data), err)
+		}
+	}
+	e, err := artifact.ReadEvidence(t.Context(), b.repo, *v.Evidence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(e.SHA256SUMS) != string(b.release.SHA256SUMS) || string(e.Signature) != string(b.release.Signature) ||
+		!strings.Contains(string(e.SigningKeys), b.signer.KeyID()) || e.Record.Origin != host || e.Record.Fingerprint != b.signer.Fingerprint() || e.Record.Verdict != trust.Signed {
+		t.Errorf("evidence %+v", e.Record)
+	}
+}
+
+func TestSecondPushSendsNothing(t *testing.T) {
+	b := newBench(t)
+	first := b.mustPush()
+	b.registry.Reset()
+	b.origin.Reset()
+	second := b.mustPush()
+	if second.Status != pusher.Unchanged || second.Digest != first.Digest {
+		t.Errorf("result %+v", second)
+	}
+	if n := b.registry.Count(recorder.Writes()); n != 0 {
+		t.Errorf("%d requests that write: %v", n, b.registry.Requests(recorder.Writes()))
+	}
+	if n := b.registry.Count(); n > 3 {
+		t.Errorf("%d requests: %v", n, b.registry.Requests())
+	}
+	if n := b.origin.Count(recorder.PathSuffix(".zip")); n != 0 {
+		t.Errorf("%d packages downloaded", n)
+	}
+}
+
+func TestSameReleaseGivesSameDigest(t *testing.T) {
+	b := newBench(t)
+	first := b.mustPush()
+	b.newRegistry()
+	if second := b.mustPush(); second.Digest != first.Digest {
+		t.Errorf("index %s, then %s", first.Digest, second.Digest)
+	}
+}
+
+func TestPlatformsAreAdded(t *testing.T) {
+	b := newBench(t)
+	if r := b.mustPush("linux_amd64"); r.Status != pusher.Pushed || b.taggedPlatforms() != "linux_amd64" {
+		t.Errorf("%s: %s", r.Status, b.taggedPlatforms())
+	}
+	if r := b.mustPush("darwin_arm64"); r.Status != pusher.Completed || b.taggedPlatforms() != "darwin_arm64 linux_amd64" {
+		t.Errorf("%s: %s", r.Status, b.taggedPlatforms())
+	}
+	if r := b.mustPush("linux_amd64"); r.Status != pusher.Unchanged {
+		t.Errorf("%s", r.Status)
+	}
+	partwise := b.mustPush()
+	if partwise.Status != pusher.Completed || b.taggedPlatforms() != allPlatforms {
+		t.Errorf("%s: %s", partwise.Status, b.taggedPlatforms())
+	}
+	b.newRegistry()
+	if whole := b.mustPush(); whole.Digest != partwise.Digest {
+		t.Errorf("pushed in parts the index is %s, whole it is %s", partwise.Digest, whole.Digest)
+	}
+	for _, p := range b.tagged().Packages {
+		if p.H1.IsZero() {
+			t.Errorf("%s has no h1", p.Platform)
+		}
+	}
+}
+
+// TestTwoPartialPushesAtOnce pauses one push before each of its requests in turn
+// while another one, of other platforms or of all, completes.
+func TestTwoPartialPushesAtOnce(t *testing.T) {
+	for _, other := range [][]string{{"darwin_arm64"}, nil} {
+		want := "darwin_arm64 linux_amd64"
+		if other == nil {
+			want = allPlatforms
+		}
+		for pause, reached := 1, true; reached; pause++ {
+			b := newBench(t)
+			reached = false
+			requests := 0
+			b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+				if requests++; requests == pause {
+					reached = true
+					if _, err := b.push(other...); err != nil {
+						t.Errorf("the other push, before request %d: %v", pause, err)
+					}
+				}
+				return false
+			})
+			b.options.Jobs = 1
+			if _, err := b.push("linux_amd64"); err != nil {
+				t.Fatalf("paused before request %d: %v", pause, err)
+			}
+			b.registry.Intercept(nil)
+			if reached && b.taggedPlatforms() != want {
+				t.Fatalf("paused before request %d while %v was pushed: the index has %s", pause, other, b.taggedPlatforms())
+			}
+		}
+	}
+}
+
+func TestConflict(t *testing.T) {
+	b := newBench(t)
+	before := b.mustPush()
+	other := b.build("1.0.0", "other content")
+	b.origin.Add(other)
+	_, err := b.push()
+	if !errors.Is(err, pusher.ErrConflict) || hint.Of(err) == "" {
+		t.Fatalf("error %v (hint %q)", err, hint.Of(err))
+	}
+	for _, named := range []string{b.release.Package("darwin", "arm64").SHA256, other.Package("darwin", "arm64").SHA256} {
+		if !strings.Contains(err.Error(), named) {
+			t.Errorf("%v does not name %s", err, named)
+		}
+	}
+	if got := b.tagged().Index.Digest.String(); got != before.Digest {
+		t.Errorf("the tag names %s now", got)
+	}
+	b.options.Force = true
+	if r := b.mustPush(); r.Status != pusher.Replaced || b.tagged().Packages[0].Digest.Encoded() != other.Package("darwin", "arm64").SHA256 {
+		t.Errorf("forced: %s", r.Status)
+	}
+}
+
+func TestRepositoryOfAnotherProvider(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	other := provider.MustParseAddress(host + "/other/widget")
+	b.origin.Add(release.For(t, release.Spec{Host: host, Namespace: "other", Type: "widget", Version: "2.0.0", Signer: b.signer,
+		Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"x": nil}}}}))
+	listing, err := b.client.Versions(t.Context(), other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := b.client.Release(t.Context(), other, listing, listing.Versions[0], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.registry.Reset()
+	_, err = pusher.New(b.options).Push(t.Context(), r)
+	if !errors.Is(err, pusher.ErrOccupied) || hint.Of(err) == "" {
+		t.Errorf("error %v (hint %q)", err, hint.Of(err))
+	}
+	if n := b.registry.Count(recorder.Writes()); n != 0 {
+		t.Errorf("%d requests that write", n)
+	}
+}
+
+func TestEvidenceRefused(t *testing.T) {
+	b := newBench(t)
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/manifests/") {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		if !strings.Contains(string(body), `"artifactType":"`+artifact.TypeEvidence+`","config"`) {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"errors":[{"code":"MANIFEST_INVALID","message":"unknown media type"}]}`)
+		return true
+	})
+	r := b.mustPush()
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "evidence") {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+	if v := b.tagged(); v.Evidence != nil || len(v.Packages) != 3 {
+		t.Errorf("tagged %+v", v)
+	}
+}
+
+// pushManifest tags a manifest of any kind.
+func (b *bench) pushManifest(mediaType string, data []byte, tag string) ocispec.Descriptor {
+	b.t.Helper()
+	desc := content.NewDescriptorFromBytes(mediaType, data)
+	if err := b.repo.PushReference(b.t.Context(), desc, bytes.NewReader(data), tag); err != nil {
+		b.t.Fatal(err)
+	}
+	return desc
+}

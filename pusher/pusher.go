@@ -1,0 +1,170 @@
+// Package pusher puts releases into OCI repositories: it plans what is missing,
+// verifies every package before it is stored, and keeps the order in which a tag
+// never names an incomplete version.
+//
+// Order of a push: layers and config, platform manifests, evidence, the index by
+// digest, and the tag last. What is tagged already is compared by its packages:
+// the same or more is left alone, and nothing is sent; fewer platforms are
+// completed to the union; a platform with other bytes is a conflict.
+//
+// OCI tags have no compare-and-swap, so two pushes that each add platforms could
+// overwrite each other's index. A push of only some of a release's platforms
+// therefore leaves a tag for each of its platform manifests first
+// ([ociaddr.PartialTag]), and then builds the union of what is so tagged until
+// nothing is missing from the index that the version's tag names.
+package pusher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Store is what a push needs of a repository. oras-go's remote.Repository is one.
+type Store interface {
+	artifact.ReferenceFetcher
+	Exists(ctx context.Context, target ocispec.Descriptor) (bool, error)
+	Push(ctx context.Context, expected ocispec.Descriptor, content io.Reader) error
+	PushReference(ctx context.Context, expected ocispec.Descriptor, content io.Reader, reference string) error
+	Tags(ctx context.Context, last string, fn func(tags []string) error) error
+}
+
+// Destination is the repository that a provider belongs to.
+type Destination struct {
+	Repository ociaddr.Repository
+	Store      Store
+}
+
+// Options configure a [Pusher].
+type Options struct {
+	// Destination finds the repository of a provider.
+	Destination func(context.Context, provider.Address) (Destination, error)
+	// Policy says what is accepted; the zero value, signed releases.
+	Policy trust.Policy
+	// Jobs is how many packages are under way at once; 0 is 4.
+	Jobs int
+	// Force replaces packages that are there with other bytes, and tags that
+	// name something else than a provider.
+	Force bool
+	// RetryPause is how long a package waits before it is sent once more, the
+	// first time; each further pause is twice as long. 0 is half a second.
+	RetryPause time.Duration
+	// OnEvent is told of progress, from several goroutines at once; nil: nobody.
+	OnEvent func(Event)
+}
+
+// Pusher pushes releases.
+type Pusher struct {
+	o Options
+}
+
+// New returns a Pusher.
+func New(o Options) *Pusher {
+	if o.Jobs <= 0 {
+		o.Jobs = 4
+	}
+	if o.RetryPause <= 0 {
+		o.RetryPause = 500 * time.Millisecond
+	}
+	if o.OnEvent == nil {
+		o.OnEvent = func(Event) {}
+	}
+	return &Pusher{o}
+}
+
+// Stage is how far a package has come.
+type Stage string
+
+// The stages of a package, in order. A package that is in place already has
+// StagePresent alone.
+const (
+	StageFetch   Stage = "fetch"   // read from its origin and hashed
+	StageSend    Stage = "send"    // sent to the registry
+	StageDone    Stage = "done"    // stored, not yet tagged
+	StagePresent Stage = "present" // in place already
+)
+
+// Event is progress of one package. A stage starts with an event of 0 bytes.
+type Event struct {
+	Provider provider.Address
+	Version  provider.Version
+	Platform provider.Platform
+	Stage    Stage
+	Bytes    int   // since the last event of this stage
+	Total    int64 // of this stage, -1 if not known
+}
+
+// Status says what a push did.
+type Status string
+
+const (
+	// Pushed: the version was not there.
+	Pushed Status = "pushed"
+	// Completed: platforms were added to those that were there.
+	Completed Status = "completed"
+	// Replaced: packages that were there were replaced, by force.
+	Replaced Status = "replaced"
+	// Unchanged: everything was in place, and nothing was sent.
+	Unchanged Status = "unchanged"
+)
+
+// Result is what a push did, and what is in place after it.
+type Result struct {
+	Provider   provider.Address   `json:"provider"`
+	Version    provider.Version   `json:"version"`
+	Repository ociaddr.Repository `json:"repository"`
+	Tag        ociaddr.Tag        `json:"tag"`
+	Digest     string             `json:"digest"` // of the index
+	Status     Status             `json:"status"`
+	// Verdict is that of the release pushed, Fingerprint that of the key.
+	Verdict     trust.Verdict   `json:"verdict"`
+	Fingerprint string          `json:"fingerprint,omitempty"`
+	Packages    []PackageResult `json:"packages"`
+	Warnings    []string        `json:"warnings,omitempty"`
+}
+
+// PackageResult is one of the packages pushed.
+type PackageResult struct {
+	Platform provider.Platform `json:"platform"`
+	Filename string            `json:"filename"`
+	Digest   string            `json:"digest"`
+	Size     int64             `json:"size"`
+	H1       provider.Hash     `json:"h1"`
+	Sent     bool              `json:"sent"` // whether its bytes were sent
+}
+
+// Reasons for which a push is refused before anything is tagged.
+var (
+	// ErrConflict: the tag names another package for the same platform.
+	ErrConflict = errors.New("conflict")
+	// ErrOccupied: the tag names something that is no provider, or the
+	// repository is another provider's.
+	ErrOccupied = errors.New("repository in use")
+	// ErrTruncated and ErrTooLong: the origin sent another number of bytes than
+	// it announced.
+	ErrTruncated = errors.New("truncated")
+	ErrTooLong   = errors.New("too long")
+)
+
+// RegistryError is a failure of the registry's side.
+type RegistryError struct {
+	Op         string // such as "push linux_amd64"
+	Repository ociaddr.Repository
+	Err        error
+}
+
+func (e *RegistryError) Error() string {
+	return fmt.Sprintf("%s to %s: %v", e.Op, e.Repository, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *RegistryError) Unwrap() error { return e.Err }

@@ -1,0 +1,96 @@
+package trust
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"slices"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Package is a package whose bytes were verified. Only a [Verifier] makes one;
+// the zero value stands for none.
+type Package struct {
+	platform provider.Platform
+	filename string
+	sum      [sha256.Size]byte
+	size     int64
+	h1       provider.Hash
+}
+
+// Platform returns the platform the package is for.
+func (p Package) Platform() provider.Platform { return p.platform }
+
+// Filename returns the name it is published under.
+func (p Package) Filename() string { return p.filename }
+
+// Sum returns the SHA-256 of its bytes.
+func (p Package) Sum() [sha256.Size]byte { return p.sum }
+
+// Size returns their number.
+func (p Package) Size() int64 { return p.size }
+
+// H1 returns the hash over its unpacked content; none where clients would not
+// agree on it.
+func (p Package) H1() provider.Hash { return p.h1 }
+
+// Verifier checks the bytes of one package as they are written to it.
+type Verifier struct {
+	checksums *Checksums
+	platform  provider.Platform
+	filename  string
+	hash      hash.Hash
+	size      int64
+}
+
+// Verifier returns a verifier for the package published as filename. It fails
+// with ErrNotListed if the checksums do not cover that name.
+func (c *Checksums) Verifier(p provider.Platform, filename string) (*Verifier, error) {
+	_, listed := c.sums[filename]
+	if !listed && len(c.claims.Hashes[filename]) == 0 {
+		return nil, hint.Wrap(fmt.Errorf("%s: %w", filename, ErrNotListed),
+			"the release is incomplete: its publisher must list every package under its exact file name")
+	}
+	return &Verifier{checksums: c, platform: p, filename: filename, hash: sha256.New()}, nil
+}
+
+// Write takes the next bytes of the package. It never fails.
+func (v *Verifier) Write(p []byte) (int, error) {
+	v.size += int64(len(p))
+	return v.hash.Write(p)
+}
+
+// Accept returns the package if the bytes written are the ones that the
+// checksums are for, and ErrChecksum otherwise. content must read the same
+// bytes again: the hash of the unpacked package is computed from it.
+func (v *Verifier) Accept(content io.ReaderAt) (Package, error) {
+	p := Package{platform: v.platform, filename: v.filename, size: v.size, sum: [sha256.Size]byte(v.hash.Sum(nil))}
+	if want, ok := v.checksums.sums[v.filename]; ok && want != p.sum {
+		return Package{}, hint.Wrap(fmt.Errorf("%s: %w: its %d bytes have the SHA-256 %x, but %x is listed", v.filename, ErrChecksum, v.size, p.sum, want),
+			"the package is not what its publisher released, or was damaged on the way; nothing was stored")
+	}
+	var err error
+	if p.h1, err = provider.H1(content, v.size); err != nil && !errors.Is(err, provider.ErrNoH1) {
+		return Package{}, fmt.Errorf("%s: %w", v.filename, err)
+	}
+	if hashes := v.checksums.claims.Hashes[v.filename]; v.checksums.sums == nil && !matches(p, hashes) {
+		return Package{}, fmt.Errorf("%s: %w: it has %s and %s, but listed are %v", v.filename, ErrChecksum, provider.ZipHash(p.sum), p.h1, hashes)
+	}
+	return p, nil
+}
+
+// matches reports whether a package has one of the hashes given of each scheme
+// that is given. Clients are content with one hash of any scheme.
+func matches(p Package, hashes []provider.Hash) bool {
+	zip := provider.ZipHash(p.sum)
+	given := func(isZip bool) bool {
+		return slices.ContainsFunc(hashes, func(h provider.Hash) bool { return h.IsZip() == isZip })
+	}
+	return len(hashes) > 0 &&
+		(!given(true) || slices.Contains(hashes, zip)) &&
+		(!given(false) || slices.Contains(hashes, p.h1))
+}

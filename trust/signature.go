@@ -1,0 +1,128 @@
+package trust
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"github.com/ProtonMail/go-crypto/openpgp/armor"
+	pgperrors "github.com/ProtonMail/go-crypto/openpgp/errors"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+const (
+	// maxKeyBytes bounds one armoured public key, maxSignatureBytes a detached
+	// signature. Keys with many certifications reach some 100 KiB.
+	maxKeyBytes       = 4 << 20
+	maxSignatureBytes = 64 << 10
+	// maxKeys bounds how many keys are tried.
+	maxKeys = 64
+)
+
+// Signer says whose key a signature verified with.
+type Signer struct {
+	// Fingerprint is that of the primary key, in upper-case hexadecimal.
+	Fingerprint string
+	// KeyID is the primary key's 64-bit ID, as clients print it.
+	KeyID string
+	// Expired is set if the key or the signature is past its time. Clients
+	// accept such a signature with a warning.
+	Expired bool
+}
+
+// errUnknownIssuer means that the signature was made by none of the keys.
+var errUnknownIssuer = errors.New("the signature was made by none of the keys offered")
+
+// verifySignature checks a detached signature of doc against the keys in turn,
+// with the clients' verdicts: a key that does not read or a signature that a
+// key of the right ID does not confirm ends the search; an expired key counts
+// only if no other verifies.
+func verifySignature(doc, signature []byte, keys []string) (Signer, error) {
+	if len(signature) > maxSignatureBytes {
+		return Signer{}, fmt.Errorf("the signature has more than %d bytes", maxSignatureBytes)
+	}
+	if len(keys) > maxKeys {
+		return Signer{}, fmt.Errorf("%d signing keys are offered, more than %d", len(keys), maxKeys)
+	}
+	var expired *Signer
+	for _, key := range keys {
+		ring, err := readKey(key)
+		if err != nil {
+			return Signer{}, err
+		}
+		entity, err := openpgp.CheckDetachedSignature(ring, bytes.NewReader(doc), bytes.NewReader(signature), nil)
+		switch {
+		case err == nil:
+			return signerOf(entity, false), nil
+		case errors.Is(err, pgperrors.ErrUnknownIssuer):
+		case errors.Is(err, pgperrors.ErrKeyExpired), errors.Is(err, pgperrors.ErrSignatureExpired):
+			if expired == nil && entity != nil {
+				s := signerOf(entity, true)
+				expired = &s
+			}
+		default:
+			return Signer{}, fmt.Errorf("the signature is not valid: %w", err)
+		}
+	}
+	if expired != nil {
+		return *expired, nil
+	}
+	return Signer{}, errUnknownIssuer
+}
+
+func signerOf(e *openpgp.Entity, expired bool) Signer {
+	return Signer{
+		Fingerprint: strings.ToUpper(fmt.Sprintf("%x", e.PrimaryKey.Fingerprint)),
+		KeyID:       e.PrimaryKey.KeyIdString(),
+		Expired:     expired,
+	}
+}
+
+func readKey(key string) (openpgp.EntityList, error) {
+	if len(key) > maxKeyBytes {
+		return nil, fmt.Errorf("a signing key has more than %d bytes", maxKeyBytes)
+	}
+	ring, err := openpgp.ReadArmoredKeyRing(strings.NewReader(key))
+	if err != nil {
+		return nil, hint.Wrap(fmt.Errorf("a signing key does not read: %w", err),
+			"a public key is in ASCII armour, as gpg --armor --export KEYID writes it")
+	}
+	return ring, nil
+}
+
+// KeyID returns the ID that a registry gives for an armoured public key: that
+// of its first primary key, in upper-case hexadecimal.
+func KeyID(armoured string) (string, error) {
+	ring, err := readKey(armoured)
+	if err != nil {
+		return "", err
+	}
+	return ring[0].PrimaryKey.KeyIdString(), nil
+}
+
+// BinarySignature returns a detached signature without its ASCII armour, as the
+// provider registry protocol wants it. A binary one is returned as it is.
+func BinarySignature(signature []byte) ([]byte, error) {
+	if !bytes.HasPrefix(bytes.TrimSpace(signature), []byte("-----BEGIN")) {
+		return signature, nil
+	}
+	block, err := armor.Decode(bytes.NewReader(signature))
+	if err != nil {
+		return nil, fmt.Errorf("the armoured signature does not read: %w", err)
+	}
+	if block.Type != openpgp.SignatureType {
+		return nil, fmt.Errorf("the signature is a %s", block.Type)
+	}
+	raw, err := io.ReadAll(io.LimitReader(block.Body, maxSignatureBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("the armoured signature does not read: %w", err)
+	}
+	if len(raw) > maxSignatureBytes {
+		return nil, fmt.Errorf("the signature has more than %d bytes", maxSignatureBytes)
+	}
+	return raw, nil
+}

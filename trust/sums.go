@@ -1,0 +1,66 @@
+package trust
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// maxSumsBytes bounds a SHA256SUMS document. Real ones have some 2 KiB.
+const maxSumsBytes = 1 << 20
+
+// sums are the checksums of a SHA256SUMS document by file name.
+type sums map[string][sha256.Size]byte
+
+// parseSums reads a document in the format of sha256sum: a hexadecimal SHA-256
+// and a file name a line. Like clients, it takes the first two fields of a line
+// and compares names to the letter. It is stricter in that every line must be
+// such a pair, and that a name that stands twice must have one checksum: a
+// document is signed as a whole, and what of it is read must not depend on who
+// reads it.
+func parseSums(doc []byte) (sums, error) {
+	if len(doc) > maxSumsBytes {
+		return nil, fmt.Errorf("SHA256SUMS has %d bytes, more than %d", len(doc), maxSumsBytes)
+	}
+	out := sums{}
+	for i, line := range bytes.Split(doc, []byte("\n")) {
+		fields := bytes.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		var sum [sha256.Size]byte
+		if len(fields) != 2 || len(fields[0]) != hex.EncodedLen(len(sum)) {
+			return nil, fmt.Errorf("SHA256SUMS line %d is not a SHA-256 and a file name: %.80q", i+1, line)
+		}
+		if _, err := hex.Decode(sum[:], fields[0]); err != nil {
+			return nil, fmt.Errorf("SHA256SUMS line %d is not a SHA-256 and a file name: %.80q", i+1, line)
+		}
+		name := string(fields[1])
+		if prev, ok := out[name]; ok && prev != sum {
+			return nil, fmt.Errorf("SHA256SUMS gives two checksums for %q", name)
+		}
+		out[name] = sum
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("SHA256SUMS names no file")
+	}
+	return out, nil
+}
+
+// check fails with ErrNotListed or ErrChecksum if the document does not give
+// this sum for this file.
+func (s sums) check(name string, sum [sha256.Size]byte) error {
+	listed, ok := s[name]
+	switch {
+	case !ok:
+		return hint.Wrap(fmt.Errorf("%s: %w", name, ErrNotListed),
+			"the release is incomplete: its publisher must list every package under its exact file name; nothing was stored")
+	case listed != sum:
+		return hint.Wrap(fmt.Errorf("%s: %w: its origin announces %x, SHA256SUMS lists %x", name, ErrChecksum, sum, listed),
+			"the origin contradicts its own checksum document; nothing was stored")
+	}
+	return nil
+}

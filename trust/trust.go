@@ -1,0 +1,154 @@
+// Package trust decides what makes a package acceptable, and is the only one
+// that makes an accepted package.
+//
+// A release comes with [Claims]: what its origin says about it, unverified. A
+// [Policy] turns them into [Checksums], either signed (a SHA256SUMS document
+// with a valid OpenPGP detached signature by an accepted key) or, where the
+// policy allows, checksum only. A [Verifier] made by them takes the bytes of one
+// package and ends in a [Package] if, and only if, they are the ones meant for
+// exactly that file name. Nothing else makes a Package with content, and nothing
+// but a Package is ever stored.
+//
+// The package does no I/O.
+package trust
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Verdict says on what grounds a package was accepted.
+type Verdict string
+
+const (
+	// Signed: its checksum stands in a document with a valid signature.
+	Signed Verdict = "signed"
+	// ChecksumOnly: it matches a checksum that nobody signed.
+	ChecksumOnly Verdict = "checksum only"
+)
+
+// Policy says what is accepted. The zero value accepts signed releases only, by
+// the keys that come with them, as clients do.
+type Policy struct {
+	// AllowUnsigned accepts a release for which no key is offered, or that has
+	// hashes and no signed document. A signature that is there and does not
+	// verify is refused all the same.
+	AllowUnsigned bool
+}
+
+// Claims are what the origin of a release says about it.
+type Claims struct {
+	Provider provider.Address
+	Version  provider.Version
+
+	// SHA256SUMS is the checksum document, Signature its detached binary
+	// OpenPGP signature (empty: none).
+	SHA256SUMS []byte
+	Signature  []byte
+	// Keys are ASCII-armoured public keys, one ring each.
+	Keys []string
+	// SigningKeys is the JSON object that the keys came in, for the evidence.
+	SigningKeys json.RawMessage
+
+	// Announced are the SHA-256 sums, by file name, that the origin gives outside
+	// the document. The document must list every one of them.
+	Announced map[string][sha256.Size]byte
+
+	// Hashes, by file name, take the place of SHA256SUMS for a release that has
+	// none, as in a mirror folder.
+	Hashes map[string][]provider.Hash
+}
+
+// Reasons for which claims are refused.
+var (
+	ErrUnsigned  = errors.New("not signed")
+	ErrSignature = errors.New("signature refused")
+	ErrChecksum  = errors.New("checksum mismatch")
+	ErrNotListed = errors.New("not listed in SHA256SUMS")
+)
+
+// Checksums are claims that a policy accepted.
+type Checksums struct {
+	claims  Claims
+	verdict Verdict
+	signer  Signer
+	sums    sums
+}
+
+// Accept checks claims against the policy. Errors wrap ErrUnsigned or
+// ErrSignature where that is the reason.
+func (p Policy) Accept(c Claims) (*Checksums, error) {
+	accepted, err := p.accept(c)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", c.Provider, c.Version, err)
+	}
+	return accepted, nil
+}
+
+func (p Policy) accept(c Claims) (*Checksums, error) {
+	if c.SHA256SUMS == nil {
+		if !p.AllowUnsigned {
+			return nil, hint.Wrap(fmt.Errorf("%w: it has hashes, but no signed checksum document", ErrUnsigned),
+				"push it from its origin, where it is signed, or accept its hashes alone with --allow-unsigned")
+		}
+		return &Checksums{claims: c, verdict: ChecksumOnly}, nil
+	}
+	parsed, err := parseSums(c.SHA256SUMS)
+	if err != nil {
+		return nil, err
+	}
+	for name, sum := range c.Announced {
+		if err := parsed.check(name, sum); err != nil {
+			return nil, err
+		}
+	}
+	out := &Checksums{claims: c, verdict: ChecksumOnly, sums: parsed}
+	if len(c.Keys) == 0 {
+		if !p.AllowUnsigned {
+			return nil, hint.Wrap(fmt.Errorf("%w: no public key is offered to check a signature with", ErrUnsigned),
+				"ask its publisher to sign it, or accept its checksums alone with --allow-unsigned")
+		}
+		return out, nil
+	}
+	if len(c.Signature) == 0 {
+		return nil, hint.Wrap(fmt.Errorf("%w: there are public keys, but no signature of SHA256SUMS", ErrUnsigned),
+			"nothing was stored; ask its publisher for the missing signature")
+	}
+	if out.signer, err = verifySignature(c.SHA256SUMS, c.Signature, c.Keys); err != nil {
+		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrSignature, err),
+			"nothing was stored; SHA256SUMS, its signature or the key is not the publisher's")
+	}
+	out.verdict = Signed
+	return out, nil
+}
+
+// Provider returns the provider that the checksums are for.
+func (c *Checksums) Provider() provider.Address { return c.claims.Provider }
+
+// Version returns the version that the checksums are for.
+func (c *Checksums) Version() provider.Version { return c.claims.Version }
+
+// Verdict says on what grounds they were accepted.
+func (c *Checksums) Verdict() Verdict { return c.verdict }
+
+// Signer returns whose key the signature verified with; zero for ChecksumOnly.
+func (c *Checksums) Signer() Signer { return c.signer }
+
+// Document returns SHA256SUMS, its signature and the signing keys as they came;
+// nil what there was none of.
+func (c *Checksums) Document() (sums, signature []byte, signingKeys json.RawMessage) {
+	return c.claims.SHA256SUMS, c.claims.Signature, c.claims.SigningKeys
+}
+
+// Sum returns the SHA-256 that the accepted document gives for a file name, so
+// that a package is known before its bytes are there. There is none for a file
+// that only has hashes of the unpacked package.
+func (c *Checksums) Sum(filename string) ([sha256.Size]byte, bool) {
+	sum, ok := c.sums[filename]
+	return sum, ok
+}

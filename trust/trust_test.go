@@ -1,0 +1,203 @@
+package trust_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+var (
+	null    = provider.MustParseAddress("registry.opentofu.org/hashicorp/null")
+	v324    = provider.MustParseVersion("3.2.4")
+	linux   = provider.MustParsePlatform("linux_amd64")
+	content = []byte("not even a zip")
+	name    = provider.PackageFilename(null, v324, linux)
+)
+
+func sumsOf(names ...string) []byte {
+	var b bytes.Buffer
+	for _, n := range names {
+		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(content), n)
+	}
+	return b.Bytes()
+}
+
+func newSigner(t *testing.T) *pgp.Signer {
+	t.Helper()
+	s, err := pgp.NewSigner("Acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func sign(t *testing.T, s *pgp.Signer, doc []byte) []byte {
+	t.Helper()
+	sig, err := s.Sign(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sig
+}
+
+func TestAccept(t *testing.T) {
+	acme, other := newSigner(t), newSigner(t)
+	doc := sumsOf(name)
+	claims := func(change func(*trust.Claims)) trust.Claims {
+		c := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, acme, doc), Keys: []string{acme.ArmoredPublicKey()}}
+		change(&c)
+		return c
+	}
+	lax := trust.Policy{AllowUnsigned: true}
+	for what, tc := range map[string]struct {
+		policy trust.Policy
+		claims trust.Claims
+		err    error // nil: accepted
+		want   trust.Verdict
+	}{
+		"signed":                       {claims: claims(func(*trust.Claims) {}), want: trust.Signed},
+		"signed by the second key":     {claims: claims(func(c *trust.Claims) { c.Keys = []string{other.ArmoredPublicKey(), acme.ArmoredPublicKey()} }), want: trust.Signed},
+		"signed by another key":        {claims: claims(func(c *trust.Claims) { c.Keys = []string{other.ArmoredPublicKey()} }), err: trust.ErrSignature},
+		"by another, unsigned allowed": {policy: lax, claims: claims(func(c *trust.Claims) { c.Keys = []string{other.ArmoredPublicKey()} }), err: trust.ErrSignature},
+		"document altered":             {claims: claims(func(c *trust.Claims) { c.SHA256SUMS = append(bytes.Clone(doc), sumsOf("more.zip")...) }), err: trust.ErrSignature},
+		"signature cut":                {claims: claims(func(c *trust.Claims) { c.Signature = c.Signature[:20] }), err: trust.ErrSignature},
+		"signature missing":            {policy: lax, claims: claims(func(c *trust.Claims) { c.Signature = nil }), err: trust.ErrUnsigned},
+		"key that does not read":       {claims: claims(func(c *trust.Claims) { c.Keys = []string{"no key"} }), err: trust.ErrSignature},
+		"no key":                       {claims: claims(func(c *trust.Claims) { c.Keys = nil }), err: trust.ErrUnsigned},
+		"no key, unsigned allowed":     {policy: lax, claims: claims(func(c *trust.Claims) { c.Keys = nil }), want: trust.ChecksumOnly},
+		"hashes alone":                 {claims: claims(func(c *trust.Claims) { c.SHA256SUMS = nil }), err: trust.ErrUnsigned},
+		"hashes, unsigned allowed":     {policy: lax, claims: claims(func(c *trust.Claims) { c.SHA256SUMS = nil }), want: trust.ChecksumOnly},
+		"announced and not listed":     {claims: claims(func(c *trust.Claims) { c.Announced = map[string][32]byte{"other.zip": {}} }), err: trust.ErrNotListed},
+		"announced otherwise":          {claims: claims(func(c *trust.Claims) { c.Announced = map[string][32]byte{name: {}} }), err: trust.ErrChecksum},
+	} {
+		t.Run(what, func(t *testing.T) {
+			got, err := tc.policy.Accept(tc.claims)
+			if tc.err != nil {
+				if !errors.Is(err, tc.err) || hint.Of(err) == "" {
+					t.Fatalf("error %v (hint %q), want %v", err, hint.Of(err), tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Verdict() != tc.want {
+				t.Errorf("verdict %s", got.Verdict())
+			}
+			if signed := got.Verdict() == trust.Signed; signed != (got.Signer().Fingerprint == acme.Fingerprint()) {
+				t.Errorf("signer %+v", got.Signer())
+			}
+		})
+	}
+}
+
+func TestVerifier(t *testing.T) {
+	acme := newSigner(t)
+	doc := sumsOf(name)
+	sums, err := trust.Policy{}.Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, acme, doc), Keys: []string{acme.ArmoredPublicKey()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify := func(filename string, data []byte) (trust.Package, error) {
+		v, err := sums.Verifier(linux, filename)
+		if err != nil {
+			return trust.Package{}, err
+		}
+		v.Write(data)
+		return v.Accept(bytes.NewReader(data))
+	}
+	p, err := verify(name, content)
+	if err != nil || p.Sum() != sha256.Sum256(content) || p.Size() != int64(len(content)) || p.Filename() != name || p.Platform() != linux || !p.H1().IsZero() {
+		t.Errorf("package %+v, %v", p, err)
+	}
+	if _, err := verify(name, append(bytes.Clone(content), 'x')); !errors.Is(err, trust.ErrChecksum) {
+		t.Errorf("other bytes: %v", err)
+	}
+	if _, err := verify(name, content[:3]); !errors.Is(err, trust.ErrChecksum) {
+		t.Errorf("fewer bytes: %v", err)
+	}
+	for _, n := range []string{"other.zip", strings.ToUpper(name), "*" + name} {
+		if _, err := verify(n, content); !errors.Is(err, trust.ErrNotListed) {
+			t.Errorf("%s: %v", n, err)
+		}
+	}
+}
+
+func TestHashesOfAMirror(t *testing.T) {
+	zh := provider.ZipHash(sha256.Sum256(content))
+	wrong := provider.ZipHash([32]byte{})
+	h1, err := provider.ParseHash("h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, tc := range map[string]struct {
+		hashes []provider.Hash
+		ok     bool
+	}{
+		"right":              {[]provider.Hash{zh}, true},
+		"right among others": {[]provider.Hash{wrong, zh}, true},
+		"wrong":              {[]provider.Hash{wrong}, false},
+		"right zh, wrong h1": {[]provider.Hash{zh, h1}, false},
+		"h1 of something":    {[]provider.Hash{h1}, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: tc.hashes}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := sums.Verifier(linux, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Write(content)
+			if _, err := v.Accept(bytes.NewReader(content)); (err == nil) != tc.ok || err != nil && !errors.Is(err, trust.ErrChecksum) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+func FuzzAccept(f *testing.F) {
+	f.Add(sumsOf(name), name)
+	f.Add([]byte("00  a\n"), "a")
+	f.Add([]byte("\n\n"), "")
+	f.Fuzz(func(t *testing.T, doc []byte, filename string) {
+		sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc})
+		if err != nil {
+			return
+		}
+		// What is accepted for a name stands in the document beside it.
+		if sum, ok := sums.Sum(filename); ok && !bytes.Contains(bytes.ToLower(doc), fmt.Appendf(nil, "%x", sum)) {
+			t.Fatalf("%q has the sum %x, which is not in %q", filename, sum, doc)
+		}
+	})
+}
+
+func FuzzSignature(f *testing.F) {
+	acme, err := pgp.NewSigner("Acme")
+	if err != nil {
+		f.Fatal(err)
+	}
+	doc := sumsOf(name)
+	sig, err := acme.Sign(doc)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(sig, acme.ArmoredPublicKey())
+	f.Add([]byte{}, "")
+	f.Fuzz(func(t *testing.T, signature []byte, key string) {
+		claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: signature, Keys: []string{key}}
+		if sums, err := (trust.Policy{}).Accept(claims); err == nil && sums.Signer().Fingerprint != acme.Fingerprint() {
+			t.Fatalf("accepted as signed by %s", sums.Signer().Fingerprint)
+		}
+		trust.BinarySignature(signature)
+	})
+}
