@@ -1,0 +1,284 @@
+// Package auth owns which credential goes to which OCI repository, and the HTTP
+// client that talks to registries with it.
+//
+// Credentials are those that the user already has: the login files of docker,
+// podman and their kin, and the credential helpers that those files name.
+// For a repository the most specific entry counts (a repository prefix by its
+// length, then the host, then a helper for all hosts), and of equals the one of
+// the earlier file; [Environment] says where files are looked for. Files are
+// read once for a [Client], when a registry is first spoken to; helpers run only
+// when a registry asks for a credential and they are its chosen source.
+//
+// Invariants:
+//
+//   - A credential goes to the registry that it is filed for (or to the token
+//     server that this registry names), over TLS. It goes over plain HTTP only to
+//     a loopback registry, or where [Options.PlainHTTP] says so.
+//   - Tokens are asked for, and kept, for a repository and an action; never a
+//     wide one. No request but the ones asked for is made: neither a probe of
+//     /v2/ nor one of the referrers API.
+//   - No secret is in an error, a log record or the text of any value: secrets
+//     are of a type that shows nothing, until they are handed to oras-go. The
+//     query of a redirect's target, where object storage puts signatures, is cut
+//     from errors too.
+//   - A request that cannot be sent again as it was is never sent again.
+//
+// The package reads no environment but the one that it is given, except that
+// helpers are looked up on PATH and proxies in the variables that net/http knows.
+package auth
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// Environment is what of the machine credentials depend on. Getenv and ReadFile
+// have the meaning of their namesakes in package os, errors included; nil means
+// no variables and no files.
+type Environment struct {
+	Getenv   func(string) string
+	ReadFile func(string) ([]byte, error)
+	Home     string // the user's folder; none when empty
+	GOOS     string // as runtime.GOOS; decides places and path separator
+	UID      string // the user's number, for /run/containers/UID/auth.json on Linux; not looked at when empty
+}
+
+// Options configures a [Client]. Its zero value knows no login, speaks TLS to
+// all but loopback registries, and retries as [Retry] says.
+type Options struct {
+	Environment Environment
+
+	// PlainHTTP makes every registry that is not on this machine be spoken to
+	// over plain HTTP, credentials included.
+	PlainHTTP bool
+
+	// StrictNotFound makes a 404 an error, a [Foreign404Error], unless its body
+	// shows that the registry itself sent it. It is for who must not take trouble
+	// for absence.
+	StrictNotFound bool
+
+	// Transport is what requests finally go through; nil is a transport with
+	// the timeouts of this package and the proxies of the environment.
+	Transport http.RoundTripper
+
+	// UserAgent names the program to registries; empty means "ocibridge".
+	UserAgent string
+
+	Retry Retry
+
+	// HelperTimeout bounds one run of a credential helper; 0 means 30 s.
+	HelperTimeout time.Duration
+
+	// Log takes what is worth knowing when something is slow or refused: retries,
+	// and which source a credential came from. nil means no log.
+	Log *slog.Logger
+}
+
+// Client makes repositories that a program reads from and writes to. It is safe
+// for concurrent use, and one is enough for a process: repositories share
+// connections, tokens and what was learnt about registries.
+type Client struct {
+	opts    Options
+	http    *http.Client
+	logins  func() ([]*login, error)
+	helpers *helperRunner
+	schemes *schemes
+
+	mu    sync.Mutex
+	bound map[string]*binding
+}
+
+// New returns a client. It reads nothing yet.
+func New(opts Options) *Client {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	opts.UserAgent = cmp.Or(opts.UserAgent, "ocibridge")
+	opts.HelperTimeout = cmp.Or(opts.HelperTimeout, 30*time.Second)
+	return &Client{
+		opts:    opts,
+		http:    &http.Client{Transport: newTransport(opts)},
+		logins:  sync.OnceValues(func() ([]*login, error) { return readLogins(opts.Environment, opts.Log) }),
+		helpers: newHelperRunner(opts.HelperTimeout),
+		schemes: newSchemes(),
+		bound:   map[string]*binding{},
+	}
+}
+
+// binding is the way to a registry with one ranking of logins. Tokens are kept
+// here and not for the whole registry, because two repositories of it may have
+// logins of their own, and oras-go keeps Basic credentials by registry.
+type binding struct {
+	registry ociaddr.Registry
+	logins   []*login // the best first
+	client   *auth.Client
+
+	mu    sync.Mutex
+	asked bool
+	used  *login // that gave the last credential; nil for none
+}
+
+// maxTagPages bounds a tag listing, which oras-go follows as long as a registry
+// names a next page. Registries page by 100.
+const maxTagPages = 1000
+
+// Repository returns the client of a repository. Its errors are better for
+// [Client.Explain].
+//
+// It fails where a login file cannot be read or does not parse, and for a
+// repository that is none. Of the network it needs at most to find out, once,
+// whether a loopback registry speaks TLS.
+func (c *Client) Repository(ctx context.Context, r ociaddr.Repository) (*remote.Repository, error) {
+	b, err := c.bind(r)
+	if err != nil {
+		return nil, fmt.Errorf("find the login for %s: %w", r, err)
+	}
+	repo, err := remote.NewRepository(r.String())
+	if err != nil {
+		return nil, err
+	}
+	if repo.PlainHTTP, err = c.plainHTTP(ctx, r.Registry); err != nil {
+		return nil, err
+	}
+	repo.Client = b.client
+	repo.TagListMaxPages = maxTagPages
+	// Nothing of ours has a subject. Said to be there, the referrers API is
+	// never probed for, and no referrers tag is kept up in its place.
+	repo.SkipReferrersGC = true
+	if err := repo.SetReferrersCapability(true); err != nil {
+		return nil, err
+	}
+	return repo, nil
+}
+
+// plainHTTP decides how a registry is spoken to: see [Options.PlainHTTP]; a
+// registry on this machine is asked.
+func (c *Client) plainHTTP(ctx context.Context, r ociaddr.Registry) (bool, error) {
+	if !r.IsLoopback() {
+		return c.opts.PlainHTTP, nil
+	}
+	return c.schemes.plain(ctx, r)
+}
+
+// Source says in words which login the repository's registry was given, such as
+// "the login for ghcr.io in /home/u/.docker/config.json"; while it has asked for
+// none, which one it would be given first. It is "" when there is none. It never
+// holds a secret.
+func (c *Client) Source(r ociaddr.Repository) string {
+	b, err := c.bind(r)
+	if err != nil {
+		return ""
+	}
+	if l := b.current(); l != nil {
+		return l.String()
+	}
+	return ""
+}
+
+// bind returns the way to a repository's registry with the logins that match
+// the repository.
+func (c *Client) bind(r ociaddr.Repository) (*binding, error) {
+	all, err := c.logins()
+	if err != nil {
+		return nil, err
+	}
+	matching := rank(all, r)
+	id := string(r.Registry)
+	for _, l := range matching {
+		id += fmt.Sprintf(" %p", l)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, ok := c.bound[id]
+	if !ok {
+		b = c.newBinding(r.Registry, matching)
+		c.bound[id] = b
+	}
+	return b, nil
+}
+
+func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding {
+	b := &binding{registry: registry, logins: logins}
+	b.client = &auth.Client{
+		Client:   c.http,
+		Cache:    auth.NewCache(),
+		ClientID: "ocibridge",
+		Credential: func(ctx context.Context, hostport string) (auth.Credential, error) {
+			if canonicalHost(hostport) != canonicalHost(string(registry)) {
+				return auth.EmptyCredential, nil
+			}
+			return c.credential(ctx, b)
+		},
+	}
+	b.client.SetUserAgent(c.opts.UserAgent)
+	return b
+}
+
+// credential returns what the first of the binding's logins that has something
+// gives. A helper that knows nothing of the registry leaves it to the next.
+func (c *Client) credential(ctx context.Context, b *binding) (auth.Credential, error) {
+	for _, l := range b.logins {
+		cred, err := l.get(ctx, c.helpers, b.registry)
+		if err != nil {
+			b.set(l)
+			return auth.EmptyCredential, fmt.Errorf("%s: %w", l, err)
+		}
+		if !cred.empty() {
+			b.set(l)
+			c.opts.Log.LogAttrs(ctx, slog.LevelDebug, "registry asks for a credential",
+				slog.String("registry", string(b.registry)), slog.String("source", l.String()))
+			return cred.reveal(), nil
+		}
+	}
+	b.set(nil)
+	c.opts.Log.LogAttrs(ctx, slog.LevelDebug, "registry asks for a credential; there is none",
+		slog.String("registry", string(b.registry)))
+	return auth.EmptyCredential, nil
+}
+
+func (b *binding) set(l *login) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked, b.used = true, l
+}
+
+// current returns the login in use, or the first to be tried.
+func (b *binding) current() *login {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.asked && len(b.logins) > 0 {
+		return b.logins[0]
+	}
+	return b.used
+}
+
+// join joins a path as GOOS writes it, which package filepath does only for the
+// system that the program runs on.
+func (env Environment) join(elem ...string) string {
+	sep := "/"
+	if env.GOOS == "windows" {
+		sep = `\`
+	}
+	for i := range elem[:len(elem)-1] {
+		elem[i] = strings.TrimRight(elem[i], sep)
+	}
+	return strings.Join(elem, sep)
+}
+
+func (env Environment) getenv(name string) string {
+	if env.Getenv == nil {
+		return ""
+	}
+	return env.Getenv(name)
+}

@@ -1,0 +1,774 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// fakeRegistry is a registry with a token server. It knows tag listings,
+// manifest uploads and blobs, refuses what is not authorized, and keeps a line
+// for each request.
+type fakeRegistry struct {
+	*httptest.Server
+	basic  map[string]string // repository -> USER:PASSWORD; Bearer where nil
+	realm  string            // the token server's URL; its own where empty
+	expire atomic.Bool       // refuse tokens handed out so far
+
+	mu    sync.Mutex
+	log   []string
+	valid map[string]bool
+}
+
+func newFakeRegistry(t *testing.T, secure bool) *fakeRegistry {
+	f := &fakeRegistry{valid: map[string]bool{}}
+	f.Server = httptest.NewUnstartedServer(f)
+	f.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if secure {
+		f.StartTLS()
+	} else {
+		f.Start()
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+// repository names a repository of the registry by the address it listens at.
+func (f *fakeRegistry) repository(t *testing.T, name string) ociaddr.Repository {
+	return mustRepository(t, f.Listener.Addr().String()+"/"+name)
+}
+
+func (f *fakeRegistry) requests() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := f.log
+	f.log = nil
+	return out
+}
+
+func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	line := r.Method + " " + r.URL.RequestURI()
+	if r.URL.Path == "/token" {
+		_ = r.ParseForm()
+		user, password, _ := r.BasicAuth()
+		f.log = append(f.log, strings.TrimSpace(fmt.Sprintf("%s token %s %s%s %s", r.Method, r.Form.Get("scope"), user, password, r.Form.Get("refresh_token"))))
+		token := fmt.Sprintf("%s#%d", r.Form.Get("scope"), len(f.valid))
+		f.valid[token] = true
+		_ = json.NewEncoder(w).Encode(map[string]string{"access_token": token})
+		return
+	}
+	f.log = append(f.log, line)
+	name, what, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v2/"), "/x/")
+	if !f.authorized(r, name) {
+		w.Header().Set("Www-Authenticate", f.challenge(r, name))
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]}`)
+		return
+	}
+	switch {
+	case what == "tags/list":
+		_, _ = io.WriteString(w, `{"tags": ["1.0.0"]}`)
+	case r.Method == http.MethodPut:
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusCreated)
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+func (f *fakeRegistry) authorized(r *http.Request, name string) bool {
+	if f.basic != nil {
+		user, password, _ := r.BasicAuth()
+		return f.basic[name] != "" && f.basic[name] == user+":"+password
+	}
+	token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if f.expire.CompareAndSwap(true, false) {
+		clear(f.valid)
+		f.valid["expired"] = false
+	}
+	return f.valid[token] && strings.HasPrefix(token, "repository:"+name+"/x:"+actions(r)+"#")
+}
+
+func actions(r *http.Request) string {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return "pull"
+	}
+	return "pull,push"
+}
+
+func (f *fakeRegistry) challenge(r *http.Request, name string) string {
+	if f.basic != nil {
+		return `Basic realm="registry"`
+	}
+	realm := f.realm
+	if realm == "" {
+		realm = f.URL + "/token"
+	}
+	return fmt.Sprintf(`Bearer realm=%q,service="registry",scope="repository:%s/x:%s"`, realm, name, actions(r))
+}
+
+// dialTo makes a transport that reaches one server by whatever name, so that a
+// registry that is not a loopback one by its name can be tried on this machine.
+func dialTo(srv *httptest.Server) *http.Transport {
+	return &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, srv.Listener.Addr().String())
+		},
+	}
+}
+
+func mustOpen(t *testing.T, c *Client, r ociaddr.Repository) *remote.Repository {
+	t.Helper()
+	repo, err := c.Repository(t.Context(), r)
+	if err != nil {
+		t.Fatalf("Repository(%s): %v", r, err)
+	}
+	return repo
+}
+
+func listTags(t *testing.T, c *Client, r ociaddr.Repository) error {
+	t.Helper()
+	return mustOpen(t, c, r).Tags(t.Context(), "", func([]string) error { return nil })
+}
+
+func pushManifest(t *testing.T, c *Client, r ociaddr.Repository) error {
+	t.Helper()
+	b, err := json.Marshal(ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2},
+		MediaType: ocispec.MediaTypeImageManifest,
+		Config:    ocispec.DescriptorEmptyJSON,
+		Subject:   &ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromString("x"), Size: 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(b), Size: int64(len(b))}
+	return mustOpen(t, c, r).Push(t.Context(), desc, io.MultiReader(bytes.NewReader(b)))
+}
+
+func wantRequests(t *testing.T, f *fakeRegistry, want ...string) {
+	t.Helper()
+	got := f.requests()
+	for i, line := range got {
+		if at := strings.Index(line, "sha256:"); at >= 0 {
+			got[i] = line[:at] + "DIGEST"
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("requests:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func TestBearerTokensPerRepositoryAndAction(t *testing.T) {
+	f := newFakeRegistry(t, false)
+	host := f.Listener.Addr().String()
+	c := New(Options{Environment: environment("linux", nil, map[string]string{
+		"/home/u/.docker/config.json": loginJSON(host + "=robot$a:pw"),
+	})})
+	a, b := f.repository(t, "a/x"), f.repository(t, "b/x")
+	if got, want := c.Source(a), "the login for "+host+" in /home/u/.docker/config.json"; got != want {
+		t.Errorf("source %q, want %q", got, want)
+	}
+	for _, r := range []ociaddr.Repository{a, b, a} {
+		if err := listTags(t, c, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantRequests(t, f,
+		"GET /v2/a/x/tags/list", "GET token repository:a/x:pull robot$apw", "GET /v2/a/x/tags/list",
+		"GET /v2/b/x/tags/list", "GET token repository:b/x:pull robot$apw", "GET /v2/b/x/tags/list",
+		"GET /v2/a/x/tags/list",
+	)
+	// A manifest with a subject, for which oras-go would ask for referrers.
+	for range 2 {
+		if err := pushManifest(t, c, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantRequests(t, f,
+		"PUT /v2/a/x/manifests/DIGEST", "GET token repository:a/x:pull,push robot$apw", "PUT /v2/a/x/manifests/DIGEST",
+		"PUT /v2/a/x/manifests/DIGEST",
+	)
+	// A token that has expired is asked for again, once.
+	f.expire.Store(true)
+	if err := listTags(t, c, a); err != nil {
+		t.Fatal(err)
+	}
+	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET token repository:a/x:pull robot$apw", "GET /v2/a/x/tags/list")
+}
+
+func TestAnonymousToken(t *testing.T) {
+	f := newFakeRegistry(t, false)
+	c := New(Options{})
+	if err := listTags(t, c, f.repository(t, "a/x")); err != nil {
+		t.Fatal(err)
+	}
+	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET token repository:a/x:pull", "GET /v2/a/x/tags/list")
+	if got := c.Source(f.repository(t, "a/x")); got != "" {
+		t.Errorf("source %q", got)
+	}
+}
+
+func TestRefreshToken(t *testing.T) {
+	f := newFakeRegistry(t, false)
+	file := fmt.Sprintf(`{"auths": {%q: {"auth": "MDAwMDo=", "identitytoken": "refresh-me"}}}`, f.Listener.Addr().String())
+	c := New(Options{Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": file})})
+	if err := listTags(t, c, f.repository(t, "a/x")); err != nil {
+		t.Fatal(err)
+	}
+	wantRequests(t, f, "GET /v2/a/x/tags/list", "POST token repository:a/x:pull  refresh-me", "GET /v2/a/x/tags/list")
+}
+
+func TestAccessToken(t *testing.T) {
+	f := newFakeRegistry(t, false)
+	f.valid["repository:a/x:pull#ready"] = true
+	file := fmt.Sprintf(`{"auths": {%q: {"registrytoken": "repository:a/x:pull#ready"}}}`, f.Listener.Addr().String())
+	c := New(Options{Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": file})})
+	if err := listTags(t, c, f.repository(t, "a/x")); err != nil {
+		t.Fatal(err)
+	}
+	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
+}
+
+func TestBasicLoginsOfOneRegistryStayApart(t *testing.T) {
+	f := newFakeRegistry(t, false)
+	f.basic = map[string]string{"a": "user-a:pw:a", "b": "user-b:pw-b"}
+	host := f.Listener.Addr().String()
+	c := New(Options{Environment: environment("linux", nil, map[string]string{
+		"/home/u/.config/containers/auth.json": loginJSON(host+"/a=user-a:pw:a", host+"/b/x=user-b:pw-b", "other.test=x:y"),
+	})})
+	for range 2 {
+		for _, name := range []string{"a/x", "b/x"} {
+			if err := listTags(t, c, f.repository(t, name)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	wantRequests(t, f,
+		"GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list", "GET /v2/b/x/tags/list", "GET /v2/b/x/tags/list",
+		"GET /v2/a/x/tags/list", "GET /v2/b/x/tags/list",
+	)
+	err := c.Explain(listTags(t, c, f.repository(t, "c/x")), f.repository(t, "c/x"))
+	if want := "no login for " + host + " was found; run: docker login " + host; hint.Of(err) != want {
+		t.Errorf("%v, hint %q, want %q", err, hint.Of(err), want)
+	}
+}
+
+func TestRefusedLogin(t *testing.T) {
+	const secret = "s3cr3t-pw"
+	f := newFakeRegistry(t, false)
+	f.basic = map[string]string{"a": "u:right"}
+	var out bytes.Buffer
+	c := New(Options{
+		Log: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Environment: environment("linux", nil, map[string]string{
+			"/home/u/.docker/config.json": loginJSON(f.Listener.Addr().String() + "=u:" + secret),
+		}),
+	})
+	r := f.repository(t, "a/x")
+	err := c.Explain(listTags(t, c, r), r)
+	if err == nil || !strings.Contains(hint.Of(err), "used the login for "+string(r.Registry)+" in /home/u/.docker/config.json") {
+		t.Errorf("%v, hint %q", err, hint.Of(err))
+	}
+	if s := fmt.Sprint(err, hint.Of(err), out.String()); strings.Contains(s, secret) || strings.Contains(s, loginJSON("x=u:" + secret)[22:40]) {
+		t.Errorf("the password shows: %s", s)
+	}
+	if !strings.Contains(out.String(), "/home/u/.docker/config.json") {
+		t.Errorf("the log does not say which login was used: %s", &out)
+	}
+}
+
+func TestHelperIsAskedOnlyWhenItIsTheChosenSource(t *testing.T) {
+	asked := installHelper(t, "fake", `echo '{"Username": "u", "Secret": "from-helper"}'`)
+	none := installHelper(t, "none", `echo "credentials not found in native keychain"; exit 1`)
+	f := newFakeRegistry(t, false)
+	f.basic = map[string]string{"a": "u:from-helper", "b": "u:from-file"}
+	host := f.Listener.Addr().String()
+	files := map[string]string{
+		"/home/u/.config/containers/auth.json": loginJSON(host + "/b=u:from-file"),
+		"/home/u/.docker/config.json":          fmt.Sprintf(`{"auths": {%q: {}}, "credHelpers": {%q: "none"}, "credsStore": "fake"}`, host, host),
+	}
+	c := New(Options{Environment: environment("linux", nil, files)})
+	a, b := f.repository(t, "a/x"), f.repository(t, "b/x")
+	if err := listTags(t, c, b); err != nil {
+		t.Fatal(err)
+	}
+	if asked()+none() != "" {
+		t.Errorf("helpers were asked for what a file has: %q %q", asked(), none())
+	}
+	if want := "the helper docker-credential-none"; !strings.HasPrefix(c.Source(a), want) {
+		t.Errorf("source before use %q", c.Source(a))
+	}
+	if err := listTags(t, c, a); err != nil {
+		t.Fatal(err)
+	}
+	if none() == "" || asked() == "" {
+		t.Errorf("asked %q, %q", none(), asked())
+	}
+	if want := "the helper docker-credential-fake (credsStore in /home/u/.docker/config.json)"; c.Source(a) != want {
+		t.Errorf("source after use %q", c.Source(a))
+	}
+}
+
+func TestFailingHelper(t *testing.T) {
+	installHelper(t, "fake", `echo s3cr3t; echo "vault is sealed" >&2; exit 1`)
+	f := newFakeRegistry(t, false)
+	f.basic = map[string]string{}
+	c := New(Options{Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": `{"credsStore": "fake"}`})})
+	r := f.repository(t, "a/x")
+	err := c.Explain(listTags(t, c, r), r)
+	if err == nil || !strings.Contains(err.Error(), "the helper docker-credential-fake (credsStore in /home/u/.docker/config.json): exit status 1: vault is sealed") ||
+		!strings.Contains(hint.Of(err), "run it by hand") || strings.Contains(err.Error(), "s3cr3t") {
+		t.Errorf("%v, hint %q", err, hint.Of(err))
+	}
+}
+
+func TestLoginFilesAreReadOnceAndLate(t *testing.T) {
+	var reads atomic.Int32
+	env := environment("linux", nil, nil)
+	read := env.ReadFile
+	env.ReadFile = func(name string) ([]byte, error) {
+		reads.Add(1)
+		return read(name)
+	}
+	c := New(Options{Environment: env})
+	if reads.Load() != 0 {
+		t.Error("New reads files")
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { c.Source(mustRepository(t, "registry.test/a/b")) })
+	}
+	wg.Wait()
+	if got, want := int(reads.Load()), len(env.loginFiles()); got != want {
+		t.Errorf("%d reads of %d files", got, want)
+	}
+}
+
+func TestLoopbackRegistriesAreAskedForTLS(t *testing.T) {
+	plain, secure := newFakeRegistry(t, false), newFakeRegistry(t, true)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	for _, allPlain := range []bool{false, true} {
+		c := New(Options{PlainHTTP: allPlain, Retry: Retry{Attempts: 1}, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}})
+		dials := map[string]int{}
+		c.schemes.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dials[addr]++
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		}
+		for range 2 {
+			for _, tt := range []struct {
+				name  string
+				host  string
+				plain bool
+			}{
+				{"plain server", plain.Listener.Addr().String(), true},
+				{"TLS server", secure.Listener.Addr().String(), false},
+				{"no server", closed.Addr().String(), false},
+			} {
+				repo := mustOpen(t, c, mustRepository(t, tt.host+"/a/x"))
+				if repo.PlainHTTP != tt.plain {
+					t.Errorf("%s, PlainHTTP %t: plain = %t", tt.name, allPlain, repo.PlainHTTP)
+				}
+				if err := repo.Tags(t.Context(), "", func([]string) error { return nil }); err != nil && tt.name != "no server" {
+					t.Errorf("%s: %v", tt.name, err)
+				}
+			}
+		}
+		if dials[plain.Listener.Addr().String()] != 1 || dials[secure.Listener.Addr().String()] != 1 || dials[closed.Addr().String()] != 2 {
+			t.Errorf("probes: %v", dials)
+		}
+		for _, host := range []string{"registry.test:5000", "10.0.0.1:5000"} {
+			if repo := mustOpen(t, c, mustRepository(t, host+"/a/x")); repo.PlainHTTP != allPlain {
+				t.Errorf("%s: plain = %t with PlainHTTP %t", host, repo.PlainHTTP, allPlain)
+			}
+		}
+	}
+}
+
+func TestProbeAddresses(t *testing.T) {
+	errStop := errors.New("stop")
+	for host, want := range map[string]string{"localhost": "localhost:443", "localhost:5000": "localhost:5000", "[::1]:5000": "[::1]:5000", "[::1]": "[::1]:443"} {
+		s := newSchemes()
+		got := ""
+		s.dial = func(_ context.Context, _, addr string) (net.Conn, error) {
+			got = addr
+			return nil, errStop
+		}
+		if plain, err := s.plain(t.Context(), ociaddr.Registry(host)); plain || err != nil || got != want {
+			t.Errorf("%s: dialled %s, %t, %v", host, got, plain, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := newSchemes().plain(ctx, "localhost:1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("probe after the caller gave up: %v", err)
+	}
+}
+
+func TestPlainHTTPOfOtherHosts(t *testing.T) {
+	f := newFakeRegistry(t, false)
+	f.basic = map[string]string{"a": "u:p"}
+	r := mustRepository(t, "registry.test:5000/a/x")
+	env := environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginJSON("registry.test:5000=u:p")})
+
+	c := New(Options{Environment: env, Transport: dialTo(f.Server)})
+	err := c.Explain(listTags(t, c, r), r)
+	if !errors.Is(err, http.ErrSchemeMismatch) || !strings.Contains(hint.Of(err), "--plain-http") {
+		t.Errorf("%v, hint %q", err, hint.Of(err))
+	}
+	wantRequests(t, f)
+
+	c = New(Options{Environment: env, Transport: dialTo(f.Server), PlainHTTP: true})
+	if err := listTags(t, c, r); err != nil {
+		t.Error(err)
+	}
+	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
+}
+
+// A registry on this machine may be plain; a token server elsewhere that it
+// names may not.
+func TestCredentialDoesNotLeaveTheMachineInPlainHTTP(t *testing.T) {
+	f := newFakeRegistry(t, false)
+	f.realm = "http://93.184.216.34/token"
+	host := f.Listener.Addr().String()
+	for name, entry := range map[string]string{"password": `"auth": "dTpw"`, "refresh token": `"identitytoken": "r"`} {
+		t.Run(name, func(t *testing.T) {
+			env := environment("linux", nil, map[string]string{"/home/u/.docker/config.json": fmt.Sprintf(`{"auths": {%q: {%s}}}`, host, entry)})
+			c := New(Options{Environment: env, Transport: dialTo(f.Server)})
+			r := f.repository(t, "a/x")
+			err := c.Explain(listTags(t, c, r), r)
+			if refused := (*PlainHTTPError)(nil); !errors.As(err, &refused) || refused.Host != "93.184.216.34" || !strings.Contains(hint.Of(err), "--plain-http") {
+				t.Errorf("%v, hint %q", err, hint.Of(err))
+			}
+			wantRequests(t, f, "GET /v2/a/x/tags/list")
+		})
+	}
+}
+
+func TestRedirectCarriesNoCredentialAndNoQueryIntoErrors(t *testing.T) {
+	const signature = "X-Amz-Signature=s3cr3t"
+	var seen []string
+	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.URL.RawQuery+" "+r.Header.Get("Authorization"))
+		if r.URL.Path == "/denied" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = io.WriteString(w, "blob")
+	}))
+	defer storage.Close()
+	target := storage.URL + "/blob"
+	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, _, _ := r.BasicAuth(); user != "u" {
+			w.Header().Set("Www-Authenticate", "Basic")
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		http.Redirect(w, r, target+"?"+signature, http.StatusTemporaryRedirect)
+	}))
+	defer registry.Close()
+
+	host := registry.Listener.Addr().String()
+	c := New(Options{
+		Retry:       Retry{Attempts: 1},
+		Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginJSON(host + "=u:p")}),
+	})
+	r := mustRepository(t, host+"/a/x")
+	desc := ocispec.Descriptor{MediaType: "archive/zip", Digest: digest.FromString("blob"), Size: 4}
+	fetch := func() error {
+		body, err := mustOpen(t, c, r).Blobs().Fetch(t.Context(), desc)
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		if b, err := io.ReadAll(body); string(b) != "blob" {
+			t.Errorf("blob %q, %v", b, err)
+		}
+		return nil
+	}
+	if err := fetch(); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{signature + " "}; !slices.Equal(seen, want) {
+		t.Errorf("storage saw %q, want %q", seen, want)
+	}
+	target = storage.URL + "/denied"
+	denied := fetch()
+	target = "http://127.0.0.1:1/blob"
+	unreachable := fetch()
+	for _, err := range []error{denied, unreachable} {
+		if err == nil || strings.Contains(err.Error(), "s3cr3t") {
+			t.Errorf("error %v", err)
+		}
+	}
+	if !strings.Contains(denied.Error(), "/denied") || !strings.Contains(unreachable.Error(), "127.0.0.1:1") {
+		t.Errorf("errors do not say where: %v; %v", denied, unreachable)
+	}
+}
+
+func TestHTMLAnswers(t *testing.T) {
+	page := func(w http.ResponseWriter) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = io.WriteString(w, "\n  <!doctype html><title>Sign in</title>")
+	}
+	tests := []struct {
+		name    string
+		handler http.HandlerFunc
+		use     func(*testing.T, *remote.Repository) error
+		html    bool
+	}{
+		{"page for a tag listing", func(w http.ResponseWriter, _ *http.Request) { page(w) }, tags, true},
+		{"page by a redirect to a login", func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/login" {
+				page(w)
+				return
+			}
+			http.Redirect(w, r, "/login?state=1", http.StatusFound)
+		}, tags, true},
+		{"page for a manifest", func(w http.ResponseWriter, _ *http.Request) { page(w) }, resolve, true},
+		{"page for an upload", func(w http.ResponseWriter, _ *http.Request) { page(w) }, upload, true},
+		{"tag listing with a wrong media type", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			_, _ = io.WriteString(w, ` {"tags": ["1.0.0"]}`)
+		}, tags, false},
+		{"upload with a framework's media type", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			if r.Method == http.MethodPost {
+				w.Header().Set("Location", "/v2/a/x/blobs/uploads/1")
+				w.WriteHeader(http.StatusAccepted)
+				return
+			}
+			w.WriteHeader(http.StatusCreated)
+		}, upload, false},
+		{"blob that is a page", func(w http.ResponseWriter, _ *http.Request) { page(w) }, blob, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			srv := httptest.NewServer(tt.handler)
+			defer srv.Close()
+			c := New(Options{})
+			r := mustRepository(t, srv.Listener.Addr().String()+"/a/x")
+			err := c.Explain(tt.use(t, mustOpen(t, c, r)), r)
+			var html *HTMLError
+			if errors.As(err, &html) != tt.html || (err != nil) != tt.html {
+				t.Fatalf("%v", err)
+			}
+			if tt.html && (html.Host != string(r.Registry) || !strings.Contains(err.Error(), "answered with HTML, not as an OCI registry") || hint.Of(err) == "") {
+				t.Errorf("%v, hint %q", err, hint.Of(err))
+			}
+		})
+	}
+}
+
+func TestStrictNotFound(t *testing.T) {
+	tests := []struct {
+		name    string
+		body    string
+		foreign bool
+	}{
+		{"a registry's error", `{"errors":[{"code":"NAME_UNKNOWN","message":"repository name not known to registry"}]}`, false},
+		{"a page", "<html>default backend - 404</html>", true},
+		{"text", "404 page not found\n", true},
+		{"nothing", "", true},
+		{"JSON without errors", `{"message":"no Route matched"}`, true},
+		{"an empty list of errors", `{"errors":[]}`, true},
+		{"errors without a code", `{"errors":[{"message":"x"}]}`, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusNotFound)
+				_, _ = io.WriteString(w, tt.body)
+			}))
+			defer srv.Close()
+			r := ociaddr.Repository{Registry: ociaddr.Registry(strings.TrimPrefix(srv.URL, "http://")), Name: "a/x"}
+			for strict, wantForeign := range map[bool]bool{true: tt.foreign, false: false} {
+				c := New(Options{StrictNotFound: strict})
+				repo, err := c.Repository(t.Context(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for what, ask := range map[string]func() error{
+					"tags":     func() error { return tags(t, repo) },
+					"manifest": func() error { _, _, err := repo.FetchReference(t.Context(), "1.0.0"); return err },
+				} {
+					err := c.Explain(ask(), r)
+					var foreign *Foreign404Error
+					if err == nil || errors.As(err, &foreign) != wantForeign || wantForeign && hint.Of(err) == "" {
+						t.Errorf("%s, strict %v: %v (hint %q)", what, strict, err, hint.Of(err))
+					}
+				}
+			}
+		})
+	}
+}
+
+func tags(t *testing.T, repo *remote.Repository) error {
+	return repo.Tags(t.Context(), "", func([]string) error { return nil })
+}
+
+func resolve(t *testing.T, repo *remote.Repository) error {
+	_, err := repo.Resolve(t.Context(), "1.0.0")
+	return err
+}
+
+const blobText = "\n  <!doctype html><title>Sign in</title>"
+
+func upload(t *testing.T, repo *remote.Repository) error {
+	return repo.Blobs().Push(t.Context(), ocispec.Descriptor{Digest: digest.FromString(blobText), Size: int64(len(blobText))}, strings.NewReader(blobText))
+}
+
+func blob(t *testing.T, repo *remote.Repository) error {
+	body, err := repo.Blobs().Fetch(t.Context(), ocispec.Descriptor{Digest: digest.FromString(blobText), Size: int64(len(blobText))})
+	if err == nil {
+		_ = body.Close()
+	}
+	return err
+}
+
+func TestTokenServerThatAnswersHTML(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/token" {
+			_, _ = io.WriteString(w, "<html>")
+			return
+		}
+		w.Header().Set("Www-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/token"`, r.Host))
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer srv.Close()
+	c := New(Options{})
+	r := mustRepository(t, srv.Listener.Addr().String()+"/a/x")
+	if err := c.Explain(listTags(t, c, r), r); !strings.Contains(hint.Of(err), "HTML") {
+		t.Errorf("%v, hint %q", err, hint.Of(err))
+	}
+}
+
+func TestTagListingThatNeverEnds(t *testing.T) {
+	var pages atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != "" && r.URL.RawQuery != "again" {
+			t.Errorf("query %q", r.URL.RawQuery)
+		}
+		pages.Add(1)
+		w.Header().Set("Link", `</v2/a/x/tags/list?again>; rel="next"`)
+		_, _ = io.WriteString(w, `{"tags": ["1.0.0"]}`)
+	}))
+	defer srv.Close()
+	c := New(Options{})
+	if err := listTags(t, c, mustRepository(t, srv.Listener.Addr().String()+"/a/x")); err == nil || pages.Load() != maxTagPages {
+		t.Errorf("%v after %d pages", err, pages.Load())
+	}
+}
+
+func TestUserAgent(t *testing.T) {
+	var agents []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		agents = append(agents, strings.Join(r.Header.Values("User-Agent"), "|"))
+		_, _ = io.WriteString(w, `{}`)
+	}))
+	defer srv.Close()
+	r := mustRepository(t, srv.Listener.Addr().String()+"/a/x")
+	for _, opts := range []Options{{}, {UserAgent: "ocibridge/1.2.3"}} {
+		if err := listTags(t, New(opts), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"ocibridge", "ocibridge/1.2.3"}; !slices.Equal(agents, want) {
+		t.Errorf("agents %q", agents)
+	}
+}
+
+func TestTokenServerInAPrivateNetwork(t *testing.T) {
+	tests := []struct {
+		name            string
+		registry, realm string // the registry's address, the realm
+		allowed         bool
+	}{
+		{"both inside", "10.0.0.5", "https://10.0.0.6/token", true},
+		{"both inside, IPv6", "fd00::5", "https://[fd00::6]/token", true},
+		{"registry outside", "93.184.216.34", "https://10.0.0.6/token", false},
+		{"metadata service", "10.0.0.5", "https://169.254.169.254/token", false},
+		{"metadata service in shared space", "10.0.0.5", "https://100.100.100.200/token", false},
+		{"this machine", "10.0.0.5", "https://127.0.0.1/token", false},
+		{"plain HTTP", "10.0.0.5", "http://10.0.0.6/token", false},
+		{"registry that is not in the DNS", "", "https://10.0.0.6/token", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFakeRegistry(t, true)
+			f.realm = tt.realm
+			env := environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginJSON("registry.test=u:p")})
+			c := New(Options{Environment: env, Transport: dialTo(f.Server)})
+			c.http.Transport.(*realmAliases).lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+				if host != "registry.test" || tt.registry == "" {
+					return nil, &net.DNSError{Name: host, IsNotFound: true}
+				}
+				return []netip.Addr{netip.MustParseAddr(tt.registry)}, nil
+			}
+			r := mustRepository(t, "registry.test/a/x")
+			for range 2 {
+				err := c.Explain(listTags(t, c, r), r)
+				if (err == nil) != tt.allowed || err != nil && !strings.Contains(hint.Of(err), "token server") {
+					t.Fatalf("%v, hint %q", err, hint.Of(err))
+				}
+			}
+			if tt.allowed {
+				wantRequests(t, f, "GET /v2/a/x/tags/list", "GET token repository:a/x:pull up", "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
+			} else {
+				wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
+			}
+		})
+	}
+}
+
+func TestPrivateTokenServerThatRefuses(t *testing.T) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host == "10.0.0.6" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Www-Authenticate", `Bearer realm="https://10.0.0.6/jwt/auth?client=x"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer srv.Close()
+	c := New(Options{Transport: dialTo(srv)})
+	r := mustRepository(t, "10.0.0.5/a/x")
+	err := c.Explain(listTags(t, c, r), r)
+	if err == nil || !strings.Contains(err.Error(), `"https://10.0.0.6/jwt/auth?client=x&scope=`) || strings.Contains(err.Error(), ".token-server") {
+		t.Errorf("%v", err)
+	}
+	if got := (&realmAliases{real: map[string]*url.URL{}}).realOf(&url.URL{Scheme: "https", Host: "10.0.0.5", Path: "/.token-server/1"}); got != nil {
+		t.Errorf("an alias that was never given leads to %s", got)
+	}
+}

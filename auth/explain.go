@@ -1,0 +1,182 @@
+package auth
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// Explain gives an error that came of using the repository a hint: which login
+// was used, what to run or to set. The error keeps its text and what it wraps.
+// One that has a hint, or that says that the caller gave up, is returned as it
+// is; so is nil.
+func (c *Client) Explain(err error, r ociaddr.Repository) error {
+	if err == nil || errors.Is(err, context.Canceled) || hint.Of(err) != "" {
+		return err
+	}
+	for _, explain := range []func(error, ociaddr.Repository) string{
+		c.explainProtocol, c.explainTLS, c.explainNetwork, c.explainAnswer, c.explainCredential,
+	} {
+		if h := explain(err, r); h != "" {
+			return hint.Wrap(err, "%s", h)
+		}
+	}
+	return err
+}
+
+// explainProtocol knows servers that speak something else than was expected.
+func (c *Client) explainProtocol(err error, r ociaddr.Repository) string {
+	var html *HTMLError
+	var foreign *Foreign404Error
+	var plain *PlainHTTPError
+	var record tls.RecordHeaderError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &html):
+		return fmt.Sprintf("a web site, a proxy or a login page answers there: check that %s is the host name of the registry itself", r.Registry)
+	case errors.As(err, &foreign):
+		return fmt.Sprintf("a proxy or a web site answers there, perhaps while the registry is down: check that %s is the host name of the registry itself", r.Registry)
+	case errors.As(err, &plain):
+		return fmt.Sprintf("%s should be spoken to over TLS; plain HTTP can be allowed with --plain-http", plain.Host)
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
+		return fmt.Sprintf("%s speaks plain HTTP: set TLS up there, or allow plain HTTP with --plain-http", r.Registry)
+	case errors.As(err, &syntax) && strings.Contains(syntax.Error(), "'<'"):
+		return fmt.Sprintf("that is HTML, where an OCI registry answers in JSON: check that %s is the host name of the registry itself", r.Registry)
+	}
+	return ""
+}
+
+// explainTLS knows why a certificate is not trusted.
+func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
+	var authority x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var other *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &name):
+		return fmt.Sprintf("the certificate of %s is for other names: use one of them, or have it made out for this one", r.Registry)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Sprintf("renew the certificate of %s, or set the clock of this machine", r.Registry)
+	case errors.As(err, &authority), errors.As(err, &other):
+		if goos := c.opts.Environment.GOOS; goos == "darwin" || goos == "windows" {
+			return fmt.Sprintf("add the CA that issued the certificate of %s to the system's trust store", r.Registry)
+		}
+		return fmt.Sprintf("if the certificate of %s is from a CA of your own, name the CA's PEM file in SSL_CERT_FILE", r.Registry)
+	}
+	return ""
+}
+
+// explainNetwork knows why a registry is not reached.
+func (c *Client) explainNetwork(err error, r ociaddr.Repository) string {
+	var dns *net.DNSError
+	var network net.Error
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return fmt.Sprintf("there is no host %s: check its spelling", dns.Name)
+	case errors.As(err, &dns):
+		return "the name could not be looked up: check the network and its DNS servers"
+	case connectionRefused(err):
+		return fmt.Sprintf("nothing listens at that address: check the name of the registry (%s), its port, and that it is running", r.Registry)
+	case errors.As(err, &network) && network.Timeout():
+		return fmt.Sprintf("%s did not answer in time: check the network, and whether it wants a proxy (HTTPS_PROXY)", r.Registry)
+	case connectionLost(err) && c.opts.PlainHTTP && !r.Registry.IsLoopback():
+		return fmt.Sprintf("%s may speak TLS: leave out --plain-http", r.Registry)
+	}
+	return ""
+}
+
+// explainAnswer knows the refusals that are not about credentials.
+func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
+	var answer *errcode.ErrorResponse
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	switch answer.StatusCode {
+	case http.StatusBadRequest:
+		if answer.URL != nil && answer.URL.Scheme == "http" && len(answer.Errors) == 0 {
+			return fmt.Sprintf("%s may speak TLS: leave out --plain-http", r.Registry)
+		}
+	case http.StatusNotFound:
+		if hasCode(answer, errcode.ErrorCodeNameUnknown) {
+			return howToCreate(r)
+		}
+	case http.StatusRequestEntityTooLarge:
+		return fmt.Sprintf("something before %s limits the size of uploads (nginx calls the limit client_max_body_size)", r.Registry)
+	case http.StatusTooManyRequests:
+		if c.Source(r) == "" {
+			return fmt.Sprintf("%s limits requests: try again later, or log in, which often raises the limit: %s", r.Registry, loginCommand(r.Registry))
+		}
+		return fmt.Sprintf("%s limits requests: try again later", r.Registry)
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return fmt.Sprintf("%s is in trouble: try again later", r.Registry)
+	}
+	return ""
+}
+
+func hasCode(answer *errcode.ErrorResponse, code string) bool {
+	for _, e := range answer.Errors {
+		if e.Code == code {
+			return true
+		}
+	}
+	return false
+}
+
+var amazonECR = regexp.MustCompile(`^\d+\.dkr\.ecr(-fips)?\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?$`)
+
+// howToCreate returns the command that makes the repository, for registries that
+// want it made before the first push.
+func howToCreate(r ociaddr.Repository) string {
+	if m := amazonECR.FindStringSubmatch(string(r.Registry)); m != nil {
+		return fmt.Sprintf("create the repository first: aws ecr create-repository --region %s --repository-name %s", m[2], r.Name)
+	}
+	if location, ok := strings.CutSuffix(string(r.Registry), "-docker.pkg.dev"); ok {
+		if parts := strings.Split(r.Name, "/"); len(parts) > 2 {
+			return fmt.Sprintf("create the repository first: gcloud artifacts repositories create %s --repository-format=docker --location=%s --project=%s",
+				parts[1], location, parts[0])
+		}
+	}
+	return ""
+}
+
+// explainCredential knows refusals for want of the right credential, and names
+// the login that was used.
+func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
+	var answer *errcode.ErrorResponse
+	refused := errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
+	switch source := c.Source(r); {
+	case strings.Contains(err.Error(), "bearer realm"):
+		// oras-go has no error of its own for a token server that it refuses.
+		return fmt.Sprintf("the token server that %s names is not safe to send a credential to: check the registry's configuration", r.Registry)
+	case !refused && !errors.Is(err, auth.ErrBasicCredentialNotFound):
+		return ""
+	case source == "":
+		return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, loginCommand(r.Registry))
+	case refused && answer.StatusCode == http.StatusForbidden:
+		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository (some registries answer so then)", source, r.Name)
+	default:
+		return fmt.Sprintf("used %s, which was not accepted: it may have expired; to log in again, run: %s", source, loginCommand(r.Registry))
+	}
+}
+
+// loginCommand returns the command that leaves a login behind where this package
+// finds it.
+func loginCommand(r ociaddr.Registry) string {
+	if canonicalHost(string(r)) == hub {
+		return "docker login"
+	}
+	return "docker login " + string(r)
+}

@@ -1,0 +1,146 @@
+package auth
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+func answerOf(status int, codes ...string) error {
+	e := &errcode.ErrorResponse{Method: "GET", URL: &url.URL{Scheme: "https", Host: "ghcr.io", Path: "/v2/"}, StatusCode: status}
+	for _, code := range codes {
+		e.Errors = append(e.Errors, errcode.Error{Code: code})
+	}
+	return fmt.Errorf("push: %w", e)
+}
+
+func TestExplain(t *testing.T) {
+	dial := func(err error) error {
+		return &url.Error{Op: "Get", URL: "https://x/", Err: &net.OpError{Op: "dial", Net: "tcp", Err: err}}
+	}
+	overHTTP := &errcode.ErrorResponse{Method: "GET", URL: &url.URL{Scheme: "http", Host: "x"}, StatusCode: http.StatusBadRequest}
+	login := map[string]string{"/home/u/.docker/config.json": loginJSON("ghcr.io=u:p", "docker.io=u:p")}
+	const ecr = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/acme/null"
+
+	tests := []struct {
+		name       string
+		repository string
+		files      map[string]string
+		goos       string
+		plain      bool
+		err        error
+		want       string // in the hint; "" for no hint
+	}{
+		{name: "401 without a login", err: answerOf(401, "UNAUTHORIZED"), want: "no login for ghcr.io was found; run: docker login ghcr.io"},
+		{name: "401 with a login", files: login, err: answerOf(401), want: "used the login for ghcr.io in /home/u/.docker/config.json, which was not accepted"},
+		{name: "403 without a login", err: answerOf(403, "DENIED"), want: "no login for ghcr.io was found"},
+		{name: "403 with a login", files: login, err: answerOf(403, "DENIED"), want: "used the login for ghcr.io in /home/u/.docker/config.json: it may lack the right to do this in acme/null"},
+		{name: "Docker Hub", repository: "docker.io/acme/null", err: answerOf(401), want: "run: docker login"},
+		{name: "nothing for a Basic challenge", err: fmt.Errorf("x: %w", auth.ErrBasicCredentialNotFound), want: "no login for ghcr.io was found"},
+		{name: "404", err: answerOf(404, "MANIFEST_UNKNOWN")},
+		{name: "404 of an unknown repository", err: answerOf(404, "NAME_UNKNOWN")},
+		{name: "404 of ECR", repository: ecr, err: answerOf(404, "NAME_UNKNOWN"), want: "aws ecr create-repository --region eu-central-1 --repository-name acme/null"},
+		{name: "404 of GAR", repository: "europe-west1-docker.pkg.dev/proj/repo/a/null", err: answerOf(404, "NAME_UNKNOWN"),
+			want: "gcloud artifacts repositories create repo --repository-format=docker --location=europe-west1 --project=proj"},
+		{name: "413", err: answerOf(413), want: "limits the size of uploads"},
+		{name: "429 without a login", err: answerOf(429, "TOOMANYREQUESTS"), want: "docker login ghcr.io"},
+		{name: "429 with a login", files: login, err: answerOf(429), want: "ghcr.io limits requests: try again later"},
+		{name: "503", err: answerOf(503), want: "ghcr.io is in trouble"},
+		{name: "400", err: answerOf(400, "MANIFEST_INVALID")},
+		{name: "TLS server asked in plain HTTP", plain: true, err: overHTTP, want: "leave out --plain-http"},
+		{name: "TLS server that hangs up", plain: true, err: dial(io.EOF), want: "leave out --plain-http"},
+		{name: "hung up", err: dial(io.EOF)},
+		{name: "plain server asked over TLS", err: &url.Error{Err: http.ErrSchemeMismatch}, want: "--plain-http"},
+		{name: "no TLS in the answer", err: &url.Error{Err: tls.RecordHeaderError{Msg: "x"}}, want: "--plain-http"},
+		{name: "refused", err: dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), want: "nothing listens at that address"},
+		{name: "no such host", err: dial(&net.DNSError{Name: "ghcr.oi", IsNotFound: true}), want: "there is no host ghcr.oi"},
+		{name: "no DNS", err: dial(&net.DNSError{Name: "ghcr.io", IsTimeout: true}), want: "could not be looked up"},
+		{name: "timeout", err: dial(os.ErrDeadlineExceeded), want: "did not answer in time"},
+		{name: "deadline of the caller", err: &url.Error{Err: context.DeadlineExceeded}, want: "did not answer in time"},
+		{name: "unknown CA", err: &url.Error{Err: x509.UnknownAuthorityError{}}, want: "SSL_CERT_FILE"},
+		{name: "unknown CA on macOS", goos: "darwin", err: &url.Error{Err: x509.UnknownAuthorityError{}}, want: "system's trust store"},
+		{name: "certificate for another name", err: &url.Error{Err: x509.HostnameError{Certificate: &x509.Certificate{}}}, want: "for other names"},
+		{name: "expired certificate", err: &url.Error{Err: x509.CertificateInvalidError{Reason: x509.Expired}}, want: "the clock"},
+		{name: "something else", err: errors.New("x")},
+		{name: "a nearer hint", err: hint.New("x", "nearer"), want: "nearer"},
+		{name: "given up", err: &url.Error{Err: context.Canceled}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.repository == "" {
+				tt.repository = "ghcr.io/acme/null"
+			}
+			if tt.goos == "" {
+				tt.goos = "linux"
+			}
+			c := New(Options{PlainHTTP: tt.plain, Environment: environment(tt.goos, nil, tt.files)})
+			err := c.Explain(tt.err, mustRepository(t, tt.repository))
+			if err.Error() != tt.err.Error() || !errors.Is(err, tt.err) {
+				t.Errorf("the error became %v", err)
+			}
+			if got := hint.Of(err); !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
+				t.Errorf("hint %q, want %q", got, tt.want)
+			}
+		})
+	}
+	if err := New(Options{}).Explain(nil, mustRepository(t, "ghcr.io/a/b")); err != nil {
+		t.Errorf("nil became %v", err)
+	}
+}
+
+func TestExplainRealFailures(t *testing.T) {
+	secure := newFakeRegistry(t, true)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	trusting := func(t *http.Transport) *http.Transport {
+		t.TLSClientConfig = nil
+		return t
+	}
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	silent.Close()
+	tests := []struct {
+		name, want string
+		opts       Options
+	}{
+		{"unknown CA", "SSL_CERT_FILE", Options{Transport: trusting(dialTo(secure.Server))}},
+		{"plain HTTP to a TLS server", "leave out --plain-http", Options{PlainHTTP: true, Transport: dialTo(secure.Server)}},
+		{"nobody there", "nothing listens", Options{Transport: dialTo(silent), Retry: Retry{Attempts: 1}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.opts.Environment.GOOS = "linux"
+			c := New(tt.opts)
+			r := mustRepository(t, "example.com/a/x") // which the test server's certificate is for
+			if err := c.Explain(listTags(t, c, r), r); !strings.Contains(hint.Of(err), tt.want) {
+				t.Errorf("%v, hint %q, want %q", err, hint.Of(err), tt.want)
+			}
+		})
+	}
+}
+
+func TestDefaultTransport(t *testing.T) {
+	tr, ok := defaultTransport().(*http.Transport)
+	if !ok || tr.TLSHandshakeTimeout != 10*time.Second || tr.ResponseHeaderTimeout != 60*time.Second || tr.MaxIdleConnsPerHost != 16 || tr.Proxy == nil || !tr.ForceAttemptHTTP2 {
+		t.Errorf("transport %+v", tr)
+	}
+	if tr == http.DefaultTransport {
+		t.Error("it is net/http's own")
+	}
+}

@@ -1,0 +1,162 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// installHelper puts the program docker-credential-NAME on PATH, a shell script
+// that has the server asked for in $server and writes each to a file first. It
+// returns a function that gives the servers asked for so far.
+func installHelper(t *testing.T, name, script string) func() string {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("the helper is a shell script")
+	}
+	dir := t.TempDir()
+	asked := filepath.Join(dir, "asked")
+	src := "#!/bin/sh\n[ \"$1\" = get ] || exit 64\nserver=$(cat)\necho \"$server\" >> '" + asked + "'\n" + script + "\n"
+	if err := os.WriteFile(filepath.Join(dir, helperPrefix+name), []byte(src), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	return func() string {
+		b, _ := os.ReadFile(asked)
+		return strings.TrimSpace(strings.ReplaceAll(string(b), "\n", " "))
+	}
+}
+
+func TestHelper(t *testing.T) {
+	const answer = `echo '{"ServerURL": "x", "Username": "robot$x", "Secret": "p:w"}'`
+	tests := []struct {
+		name     string
+		script   string
+		registry ociaddr.Registry
+		want     auth.Credential
+		asked    string
+	}{
+		{"by URL", answer, "ghcr.io", auth.Credential{Username: "robot$x", Password: "p:w"}, "https://ghcr.io"},
+		{"by host with a port", `[ "$server" = localhost:5000 ] || { echo "credentials not found in native keychain"; exit 1; }` + "\n" + answer, "localhost:5000",
+			auth.Credential{Username: "robot$x", Password: "p:w"}, "https://localhost:5000 localhost:5000"},
+		{"by host, the URL being an error", `[ "$server" = ghcr.io ] || { echo "unknown server" >&2; exit 1; }` + "\n" + answer, "ghcr.io",
+			auth.Credential{Username: "robot$x", Password: "p:w"}, "https://ghcr.io ghcr.io"},
+		{"Docker Hub", answer, "docker.io", auth.Credential{Username: "robot$x", Password: "p:w"}, "https://index.docker.io/v1/"},
+		{"identity token", `echo '{"Username": "<token>", "Secret": "r"}'`, "ghcr.io", auth.Credential{RefreshToken: "r"}, "https://ghcr.io"},
+		{"not found", `echo "Credentials not found in native keychain"; exit 1`, "ghcr.io", auth.EmptyCredential, "https://ghcr.io ghcr.io"},
+		{"empty answer", `echo '{"Username": "", "Secret": ""}'`, "ghcr.io", auth.EmptyCredential, "https://ghcr.io ghcr.io"},
+		{"child left behind", answer + "\nsleep 5 &", "ghcr.io", auth.Credential{Username: "robot$x", Password: "p:w"}, "https://ghcr.io"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			asked := installHelper(t, "fake", tt.script)
+			h := newHelperRunner(time.Minute)
+			h.grace = 10 * time.Millisecond
+			cred, err := h.get(t.Context(), "fake", tt.registry)
+			if err != nil || cred.reveal() != tt.want {
+				t.Errorf("credential %+v, %v; want %+v", cred.reveal(), err, tt.want)
+			}
+			if got := asked(); got != tt.asked {
+				t.Errorf("asked for %q, want %q", got, tt.asked)
+			}
+		})
+	}
+}
+
+func TestHelperFailures(t *testing.T) {
+	tests := []struct {
+		name, script, want string
+	}{
+		{"complaint", `echo s3cr3t; printf 'keychain is\n\033[31mlocked\n' >&2; exit 3`, "exit status 3: keychain is [31mlocked"},
+		{"nothing to say", `echo s3cr3t; exit 1`, "exit status 1"},
+		{"no JSON", `echo s3cr3t`, "not the JSON"},
+		{"no object", `echo '["s3cr3t"]'`, "not the JSON"},
+		{"endless answer", `yes s3cr3t | head -c 100000`, "longer than 65536 bytes"},
+		{"endless complaint", `yes complaint | head -c 100000 >&2; exit 1`, "exit status 1: complaint complaint"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			installHelper(t, "fake", tt.script)
+			_, err := newHelperRunner(time.Minute).get(t.Context(), "fake", "ghcr.io")
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Fatalf("%v, want %q", err, tt.want)
+			}
+			if s := err.Error() + hint.Of(err); strings.Contains(s, "s3cr3t") || strings.ContainsAny(s, "\n\x1b") || len(s) > 2000 {
+				t.Errorf("the error shows too much: %.300q", s)
+			}
+		})
+	}
+}
+
+func TestHelperThatIsNotThere(t *testing.T) {
+	_, err := newHelperRunner(time.Minute).get(t.Context(), "surely-not-installed", "ghcr.io")
+	if !errors.Is(err, exec.ErrNotFound) || !strings.Contains(hint.Of(err), "docker-credential-surely-not-installed") {
+		t.Errorf("%v, hint %q", err, hint.Of(err))
+	}
+}
+
+func TestHelperThatHangs(t *testing.T) {
+	for name, script := range map[string]string{
+		"itself":               "exec sleep 5",
+		"with a child":         "sleep 5",
+		"deaf to its children": "sleep 5 & wait",
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := installHelper(t, "fake", script)
+			_, err := newHelperRunner(20*time.Millisecond).get(t.Context(), "fake", "ghcr.io")
+			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer within 20ms") || hint.Of(err) == "" {
+				t.Errorf("%v, hint %q", err, hint.Of(err))
+			}
+			if strings.Contains(asked(), " ") {
+				t.Errorf("it was asked again: %q", asked())
+			}
+		})
+	}
+	t.Run("the caller gives up", func(t *testing.T) {
+		installHelper(t, "fake", "exec sleep 5")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := newHelperRunner(time.Minute).get(ctx, "fake", "ghcr.io"); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestHelperAnswersAreKeptForAWhile(t *testing.T) {
+	asked := installHelper(t, "fake", `echo '{"Username": "u", "Secret": "p"}'`)
+	h := newHelperRunner(time.Minute)
+	now := time.Now()
+	h.now = func() time.Time { return now }
+	get := func(registry ociaddr.Registry) {
+		if cred, err := h.get(t.Context(), "fake", registry); err != nil || cred.empty() {
+			t.Errorf("%s: %v", registry, err)
+		}
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { get("ghcr.io") })
+	}
+	wg.Wait()
+	get("ghcr.io")
+	get("other.io")
+	if got := asked(); got != "https://ghcr.io https://other.io" {
+		t.Errorf("asked for %q", got)
+	}
+	now = now.Add(helperKeep)
+	get("ghcr.io")
+	if got := asked(); got != "https://ghcr.io https://other.io https://ghcr.io" {
+		t.Errorf("asked for %q", got)
+	}
+}

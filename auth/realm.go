@@ -1,0 +1,149 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// realmAliases lets a registry in a private network name a token server in a
+// private network under another host name, as GitLab does on one's own machines:
+// registry.gitlab.example.com sends its clients to gitlab.example.com.
+//
+// oras-go refuses every token server at a private address, unless it has the
+// registry's own host name: a registry out on the internet must not send
+// credentials to what it cannot reach itself. Of a registry that is inside
+// already, that rule keeps nothing. So its challenge is handed on with a realm on
+// the registry's host, and the request for that goes to the real one.
+//
+// Addresses that no network routes (loopback, link-local, with the metadata
+// services of clouds, and unspecified ones) and shared ones (RFC 6598) are left
+// to oras-go to refuse.
+type realmAliases struct {
+	next   http.RoundTripper
+	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+
+	mu    sync.Mutex
+	real  map[string]*url.URL // by the URL of the alias, without query
+	alias map[string]string   // by registry and realm
+}
+
+func newRealmAliases(next http.RoundTripper) *realmAliases {
+	return &realmAliases{
+		next: next,
+		lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		},
+		real:  map[string]*url.URL{},
+		alias: map[string]string{},
+	}
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *realmAliases) RoundTrip(req *http.Request) (*http.Response, error) {
+	if real := t.realOf(req.URL); real != nil {
+		return t.requestToken(req, real)
+	}
+	resp, err := t.next.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusUnauthorized {
+		t.rewriteChallenge(req, resp)
+	}
+	return resp, err
+}
+
+// requestToken sends a request for an alias to the token server.
+func (t *realmAliases) requestToken(req *http.Request, real *url.URL) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	query := req.URL.RawQuery
+	req.URL, req.Host = real, real.Host
+	req.URL.RawQuery = query
+	resp, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, fmt.Errorf("token server %s: %w", real.Host, err)
+	}
+	if loc, err := resp.Location(); err == nil {
+		resp.Header.Set("Location", loc.String()) // absolute, as the caller's base is the alias
+	}
+	return resp, nil
+}
+
+var bearerRealm = regexp.MustCompile(`(?i)^(\s*bearer\s.*?\brealm=")([^"]+)(".*)$`)
+
+// rewriteChallenge puts an alias in the place of a realm that oras-go would
+// refuse and that is fit for this registry.
+func (t *realmAliases) rewriteChallenge(req *http.Request, resp *http.Response) {
+	m := bearerRealm.FindStringSubmatch(resp.Header.Get("Www-Authenticate"))
+	if m == nil {
+		return
+	}
+	realm, err := url.Parse(m[2])
+	if err != nil || realm.Scheme != req.URL.Scheme && realm.Scheme != "https" ||
+		strings.EqualFold(realm.Hostname(), req.URL.Hostname()) {
+		return
+	}
+	ctx := req.Context()
+	if !t.private(ctx, realm.Hostname()) || !t.private(ctx, req.URL.Hostname()) {
+		return
+	}
+	resp.Header.Set("Www-Authenticate", m[1]+t.aliasFor(req.URL, realm)+m[3])
+}
+
+// private reports whether the host has a private address, and none but private
+// and public ones.
+func (t *realmAliases) private(ctx context.Context, host string) bool {
+	addrs := []netip.Addr{}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		addrs = append(addrs, addr)
+	} else if addrs, err = t.lookup(ctx, host); err != nil {
+		return false
+	}
+	private := false
+	for _, addr := range addrs {
+		addr = addr.Unmap()
+		if !addr.IsGlobalUnicast() || sharedSpace.Contains(addr) {
+			return false
+		}
+		private = private || addr.IsPrivate()
+	}
+	return private
+}
+
+// sharedSpace is the address space of RFC 6598, where a cloud keeps its metadata
+// service.
+var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
+
+// aliasFor returns a URL on the registry's host that stands for the realm.
+func (t *realmAliases) aliasFor(registry, realm *url.URL) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id := registry.Scheme + "://" + registry.Host + " " + realm.String()
+	if _, ok := t.alias[id]; !ok {
+		alias := url.URL{Scheme: registry.Scheme, Host: registry.Host, Path: fmt.Sprintf("/.token-server/%d", len(t.alias)+1)}
+		t.real[alias.String()] = realm
+		alias.RawQuery = realm.RawQuery // the caller adds to it
+		t.alias[id] = alias.String()
+	}
+	return t.alias[id]
+}
+
+// realOf returns a copy of the realm that u stands for, or nil.
+func (t *realmAliases) realOf(u *url.URL) *url.URL {
+	if !strings.HasPrefix(u.Path, "/.token-server/") {
+		return nil
+	}
+	alias := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	real, ok := t.real[alias.String()]
+	if !ok {
+		return nil
+	}
+	c := *real
+	return &c
+}

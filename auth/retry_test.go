@@ -1,0 +1,282 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// step is what a scripted server does with one request.
+type step struct {
+	status     int
+	err        error
+	retryAfter string
+}
+
+// script is a transport that answers by its steps, the last one for ever.
+type script struct {
+	steps  []step
+	bodies []string
+	open   int // bodies of answers that nobody closed
+}
+
+func (s *script) RoundTrip(req *http.Request) (*http.Response, error) {
+	body := ""
+	if req.Body != nil {
+		b, _ := io.ReadAll(req.Body)
+		_ = req.Body.Close()
+		body = string(b)
+	}
+	st := s.steps[min(len(s.bodies), len(s.steps)-1)]
+	s.bodies = append(s.bodies, body)
+	if st.err != nil {
+		return nil, &net.OpError{Op: "read", Net: "tcp", Err: st.err}
+	}
+	resp := &http.Response{StatusCode: st.status, Header: http.Header{}, Request: req, Body: &countedBody{strings.NewReader("answer"), s}}
+	s.open++
+	if st.retryAfter != "" {
+		resp.Header.Set("Retry-After", st.retryAfter)
+	}
+	return resp, nil
+}
+
+type countedBody struct {
+	io.Reader
+	script *script
+}
+
+func (b *countedBody) Close() error {
+	b.script.open--
+	return nil
+}
+
+// testClock replaces the retrier's clock: sleeping moves it and nothing waits.
+// Jitter is always the whole of what is allowed.
+type testClock struct {
+	at    time.Time
+	slept []time.Duration
+}
+
+func (c *testClock) install(t *retrier) {
+	c.at = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	t.now = func() time.Time { return c.at }
+	t.jitter = func(limit time.Duration) time.Duration { return limit }
+	t.sleep = func(ctx context.Context, d time.Duration) error {
+		c.slept = append(c.slept, d)
+		c.at = c.at.Add(d)
+		return ctx.Err()
+	}
+}
+
+var discard = slog.New(slog.DiscardHandler)
+
+// onceReader hides what net/http could make a body repeatable by.
+type onceReader struct{ io.Reader }
+
+func TestRetry(t *testing.T) {
+	const uploads = "https://r.test/v2/a/b/blobs/uploads/"
+	var (
+		sec       = time.Second
+		exhausted = []time.Duration{sec / 2, sec, 2 * sec}
+		once      = []time.Duration{sec / 2}
+	)
+	tests := []struct {
+		name   string
+		method string
+		url    string
+		body   io.Reader
+		form   bool
+		steps  []step
+		slept  []time.Duration
+		status int
+	}{
+		{name: "success at once", steps: []step{{status: 200}}, status: 200},
+		{name: "429 and success", steps: []step{{status: 429}, {status: 200}}, slept: once, status: 200},
+		{name: "502", steps: []step{{status: 502}, {status: 200}}, slept: once, status: 200},
+		{name: "503", steps: []step{{status: 503}, {status: 200}}, slept: once, status: 200},
+		{name: "504", steps: []step{{status: 504}, {status: 200}}, slept: once, status: 200},
+		{name: "500 of a GET", steps: []step{{status: 500}, {status: 200}}, slept: once, status: 200},
+		{name: "500 of a HEAD", method: "HEAD", steps: []step{{status: 500}, {status: 200}}, slept: once, status: 200},
+		{name: "500 of a PUT", method: "PUT", body: strings.NewReader("x"), steps: []step{{status: 500}}, status: 500},
+		{name: "501", steps: []step{{status: 501}}, status: 501},
+		{name: "404", steps: []step{{status: 404}}, status: 404},
+		{name: "401", steps: []step{{status: 401}}, status: 401},
+		{name: "attempts run out", steps: []step{{status: 503}}, slept: exhausted, status: 503},
+		{name: "reset", steps: []step{{err: syscall.ECONNRESET}, {status: 200}}, slept: once, status: 200},
+		{name: "refused", steps: []step{{err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, {status: 200}}, slept: once, status: 200},
+		{name: "closed", steps: []step{{err: io.EOF}, {err: io.ErrUnexpectedEOF}, {status: 200}}, slept: []time.Duration{sec / 2, sec}, status: 200},
+		{name: "another error", steps: []step{{err: errors.New("x509: no")}}},
+		{name: "reset for ever", steps: []step{{err: syscall.ECONNRESET}}, slept: exhausted},
+		{name: "PUT with a body to be had again", method: "PUT", body: strings.NewReader("x"), steps: []step{{status: 503}, {err: io.EOF}, {status: 201}}, slept: []time.Duration{sec / 2, sec}, status: 201},
+		{name: "PUT with a body that passes once", method: "PUT", body: onceReader{strings.NewReader("x")}, steps: []step{{status: 503}}, status: 503},
+		{name: "DELETE", method: "DELETE", steps: []step{{status: 503}, {status: 202}}, slept: once, status: 202},
+		{name: "PATCH", method: "PATCH", body: strings.NewReader("x"), steps: []step{{status: 503}}, status: 503},
+		{name: "POST that opens an upload", method: "POST", url: uploads, steps: []step{{status: 503}, {status: 202}}, slept: once, status: 202},
+		{name: "POST for a token", method: "POST", form: true, body: strings.NewReader("x"), steps: []step{{status: 429}, {status: 200}}, slept: once, status: 200},
+		{name: "any other POST", method: "POST", body: strings.NewReader("x"), steps: []step{{status: 503}}, status: 503},
+
+		{name: "Retry-After in seconds", steps: []step{{status: 429, retryAfter: "7"}, {status: 200}}, slept: []time.Duration{7 * sec}, status: 200},
+		{name: "Retry-After with 503", steps: []step{{status: 503, retryAfter: " 60 "}, {status: 200}}, slept: []time.Duration{60 * sec}, status: 200},
+		{name: "Retry-After as a date", steps: []step{{status: 503, retryAfter: "Wed, 02 Jan 2030 03:04:16 GMT"}, {status: 200}}, slept: []time.Duration{11 * sec}, status: 200},
+		{name: "Retry-After in the past", steps: []step{{status: 503, retryAfter: "Wed, 02 Jan 2030 03:00:00 GMT"}, {status: 200}}, slept: once, status: 200},
+		{name: "Retry-After of zero", steps: []step{{status: 429, retryAfter: "0"}, {status: 200}}, slept: once, status: 200},
+		{name: "Retry-After that is none", steps: []step{{status: 429, retryAfter: "soon"}, {status: 200}}, slept: once, status: 200},
+		{name: "Retry-After beyond the cap", steps: []step{{status: 429, retryAfter: "61"}}, status: 429},
+		{name: "Retry-After beyond all bounds", steps: []step{{status: 429, retryAfter: "99999999999999999999"}, {status: 200}}, slept: once, status: 200},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			url := tt.url
+			if url == "" {
+				url = "https://r.test/v2/a/b/manifests/1.0.0"
+			}
+			req, err := http.NewRequestWithContext(t.Context(), tt.method, url, tt.body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.form {
+				req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			}
+			server := &script{steps: tt.steps}
+			transport := newRetrier(server, Retry{}, discard)
+			var clock testClock
+			clock.install(transport)
+
+			resp, err := transport.RoundTrip(req)
+			if status := statusOf(resp); status != tt.status || (err == nil) != (tt.status != 0) {
+				t.Errorf("status %d, %v; want %d", status, err, tt.status)
+			}
+			if !slices.Equal(clock.slept, tt.slept) {
+				t.Errorf("waited %v, want %v", clock.slept, tt.slept)
+			}
+			if len(server.bodies) != len(tt.slept)+1 {
+				t.Errorf("%d requests after %d waits", len(server.bodies), len(tt.slept))
+			}
+			for _, body := range server.bodies {
+				if tt.body != nil && body != "x" {
+					t.Errorf("a request had the body %q", body)
+				}
+			}
+			if resp != nil {
+				if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "answer" {
+					t.Errorf("the answer reads %q, %v", b, err)
+				}
+				_ = resp.Body.Close()
+			}
+			if server.open != 0 {
+				t.Errorf("%d answers were left open", server.open)
+			}
+		})
+	}
+}
+
+func statusOf(resp *http.Response) int {
+	if resp == nil {
+		return 0
+	}
+	return resp.StatusCode
+}
+
+func TestRetryNeverWaitsBeyondTheDeadline(t *testing.T) {
+	server := &script{steps: []step{{status: 429, retryAfter: "4"}}}
+	transport := newRetrier(server, Retry{Attempts: 10}, discard)
+	var clock testClock
+	clock.install(transport)
+	// The clock that sleeping moves starts now, for the sake of the context.
+	clock.at = time.Now()
+	ctx, cancel := context.WithDeadline(t.Context(), clock.at.Add(10*time.Second))
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, "GET", "https://r.test/v2/a/tags/list", nil)
+	resp, err := transport.RoundTrip(req)
+	if err != nil || resp.StatusCode != 429 {
+		t.Fatalf("%v, %v; want the last answer", resp, err)
+	}
+	if want := []time.Duration{4 * time.Second, 4 * time.Second}; !slices.Equal(clock.slept, want) {
+		t.Errorf("waited %v, want %v", clock.slept, want)
+	}
+}
+
+func TestRetryEndsWithItsContext(t *testing.T) {
+	server := &script{steps: []step{{status: 503}}}
+	transport := newRetrier(server, Retry{}, discard)
+	ctx, cancel := context.WithCancel(t.Context())
+	transport.sleep = func(ctx context.Context, _ time.Duration) error {
+		cancel()
+		return sleep(ctx, time.Hour)
+	}
+	req, _ := http.NewRequestWithContext(ctx, "GET", "https://r.test/", nil)
+	if _, err := transport.RoundTrip(req); !errors.Is(err, context.Canceled) || len(server.bodies) != 1 || server.open != 0 {
+		t.Errorf("%v after %d requests, %d answers open", err, len(server.bodies), server.open)
+	}
+	// A reset that comes of the caller's giving up is none of the registry's.
+	server = &script{steps: []step{{err: syscall.ECONNRESET}}}
+	transport.next = server
+	if _, err := transport.RoundTrip(req); !errors.Is(err, syscall.ECONNRESET) || len(server.bodies) != 1 {
+		t.Errorf("%v after %d requests", err, len(server.bodies))
+	}
+}
+
+func TestRetryWaitsAreBoundedAndJittered(t *testing.T) {
+	transport := newRetrier(nil, Retry{BaseDelay: time.Second, MaxDelay: 5 * time.Second}, discard)
+	for attempt, limit := range map[int]time.Duration{1: 1, 2: 2, 3: 4, 4: 5, 40: 5, 70: 5} {
+		for range 50 {
+			if d, ok := transport.wait(t.Context(), attempt, nil); !ok || d < 0 || d >= limit*time.Second {
+				t.Errorf("attempt %d: wait %s, %t", attempt, d, ok)
+			}
+		}
+	}
+}
+
+func TestRetryOnRealConnections(t *testing.T) {
+	var requests atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch requests.Add(1) {
+		case 1: // reset
+			conn, _, _ := w.(http.Hijacker).Hijack()
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.Close()
+		case 2: // closed without an answer
+			conn, _, _ := w.(http.Hijacker).Hijack()
+			_ = conn.Close()
+		case 3:
+			w.WriteHeader(http.StatusBadGateway)
+		default:
+			_, _ = io.Copy(w, r.Body)
+		}
+	}))
+	defer srv.Close()
+	var log bytes.Buffer
+	transport := newRetrier(&http.Transport{}, Retry{}, slog.New(slog.NewTextHandler(&log, nil)))
+	var clock testClock
+	clock.install(transport)
+	req, _ := http.NewRequestWithContext(t.Context(), "PUT", srv.URL+"/v2/a/manifests/1?secret=s3cr3t", strings.NewReader("hello"))
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if b, _ := io.ReadAll(resp.Body); string(b) != "hello" || requests.Load() != 4 {
+		t.Errorf("body %q after %d requests", b, requests.Load())
+	}
+	if s := log.String(); strings.Count(s, "repeated") != 3 || strings.Contains(s, "s3cr3t") {
+		t.Errorf("log: %s", s)
+	}
+}
+
+func ExampleRetry() {
+	fmt.Printf("%+v\n", Retry{}.withDefaults())
+	// Output: {Attempts:4 BaseDelay:500ms MaxDelay:10s MaxRetryAfter:1m0s}
+}

@@ -1,0 +1,34 @@
+package auth
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"oras.land/oras-go/v2/registry/remote/auth"
+)
+
+func TestCredentialShowsNothing(t *testing.T) {
+	const secret = "s3cr3t"
+	cred := newCredential(auth.Credential{Username: "u", Password: secret, RefreshToken: secret, AccessToken: secret})
+	l := &login{label: "ghcr.io", cred: cred}
+	var out bytes.Buffer
+	log := slog.New(slog.NewJSONHandler(&out, nil))
+	for _, v := range []any{cred, &cred, l, *l, []credential{cred}, map[string]any{"x": cred}, struct{ c credential }{cred}} {
+		fmt.Fprintf(&out, "%v %+v %#v %s %q %x %X %d %t\n", v, v, v, v, v, v, v, v, v)
+		log.Info("x", "v", v)
+		_ = json.NewEncoder(&out).Encode(v)
+	}
+	if s := strings.ToLower(out.String()); strings.Contains(s, secret) || strings.Contains(s, fmt.Sprintf("%x", secret)) {
+		t.Errorf("the secret shows: %s", s)
+	}
+	if !strings.Contains(out.String(), redacted) {
+		t.Error("nothing shows in its place")
+	}
+	if cred.reveal().Password != secret || (credential{}).reveal() != auth.EmptyCredential {
+		t.Error("reveal does not give what was kept")
+	}
+}

@@ -1,0 +1,194 @@
+package auth
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// newTransport stacks what every request passes, the outermost last.
+func newTransport(opts Options) http.RoundTripper {
+	base := opts.Transport
+	if base == nil {
+		base = defaultTransport()
+	}
+	var t http.RoundTripper = newRetrier(base, opts.Retry, opts.Log)
+	t = htmlDetector{t}
+	if opts.StrictNotFound {
+		t = foreign404Detector{t}
+	}
+	t = plainHTTPGuard{t, opts.PlainHTTP}
+	t = redirectRedactor{t}
+	return newRealmAliases(t)
+}
+
+// defaultTransport is net/http's with bounds on how long a registry may keep us
+// waiting. There is none on the body, which may take as long as it must.
+func defaultTransport() http.RoundTripper {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if ok {
+		t = t.Clone()
+	} else {
+		t = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
+	}
+	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	t.TLSHandshakeTimeout = 10 * time.Second
+	t.ResponseHeaderTimeout = 60 * time.Second
+	t.MaxIdleConnsPerHost = 16
+	return t
+}
+
+// redirectRedactor keeps the query of a redirect's target out of errors. Object
+// storage puts into it the signature that opens a blob to whoever has it, and
+// both net/http and oras-go quote the address of a request that failed.
+type redirectRedactor struct{ next http.RoundTripper }
+
+// RoundTrip sends a copy and blanks the query of the original. That is not for a
+// transport to do with a request of its caller's; but this one was made by
+// http.Client to follow the redirect, which needs it now for errors alone.
+func (t redirectRedactor) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Response == nil || req.URL.RawQuery == "" {
+		return t.next.RoundTrip(req)
+	}
+	resp, err := t.next.RoundTrip(req.Clone(req.Context()))
+	req.URL.RawQuery = ""
+	if resp != nil {
+		resp.Request = req
+	}
+	return resp, err
+}
+
+// PlainHTTPError is a request with a credential that would have crossed a network
+// unencrypted. It was not sent.
+type PlainHTTPError struct{ Host string }
+
+func (e *PlainHTTPError) Error() string {
+	return fmt.Sprintf("refused to send a credential to %s over plain HTTP", e.Host)
+}
+
+// plainHTTPGuard is the last word on credentials over plain HTTP: a token server
+// may be on another host than the registry that names it.
+type plainHTTPGuard struct {
+	next  http.RoundTripper
+	allow bool
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t plainHTTPGuard) RoundTrip(req *http.Request) (*http.Response, error) {
+	secret := req.Header.Get("Authorization") != "" || isTokenRequest(req)
+	if !t.allow && secret && req.URL.Scheme == "http" && !ociaddr.Registry(req.URL.Host).IsLoopback() {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, &PlainHTTPError{req.URL.Host}
+	}
+	return t.next.RoundTrip(req)
+}
+
+// HTMLError is an answer for people where a registry's API was asked: the page
+// of a proxy, of a login, or of another service at that address.
+type HTMLError struct{ Host string }
+
+func (e *HTMLError) Error() string {
+	return fmt.Sprintf("%s answered with HTML, not as an OCI registry", e.Host)
+}
+
+// htmlDetector turns a successful answer in HTML to a request of the registry
+// API into an [HTMLError]. The media type alone does not decide, as some
+// registries leave a framework's text/html on answers without a body.
+type htmlDetector struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (t htmlDetector) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(req)
+	if err != nil || resp.StatusCode/100 != 2 || !wantsJSON(req) {
+		return resp, err
+	}
+	if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mediaType != "text/html" {
+		return resp, nil
+	}
+	if !looksLikeHTML(req, resp) {
+		return resp, nil
+	}
+	_ = resp.Body.Close()
+	return nil, &HTMLError{req.URL.Host}
+}
+
+var blobPath = regexp.MustCompile(`/blobs/[^/:]+:[^/]+$`)
+
+// wantsJSON reports whether the request, or the one that was redirected to it, is
+// one of the registry API for something else than a blob. Following redirects
+// matters: a login page is mostly reached by one.
+func wantsJSON(req *http.Request) bool {
+	for req.Response != nil && req.Response.Request != nil {
+		req = req.Response.Request
+	}
+	return strings.HasPrefix(req.URL.Path, "/v2/") && !blobPath.MatchString(req.URL.Path)
+}
+
+// maxPeek is how far the first character of a page is looked for.
+const maxPeek = 512
+
+// looksLikeHTML reports whether the body begins as a page does. A HEAD has none:
+// there a registry's digest tells its answer from a page.
+func looksLikeHTML(req *http.Request, resp *http.Response) bool {
+	if req.Method == http.MethodHead {
+		return resp.Header.Get("Docker-Content-Digest") == ""
+	}
+	body := bufio.NewReaderSize(resp.Body, maxPeek)
+	start, _ := body.Peek(maxPeek)
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, resp.Body}
+	start = bytes.TrimLeft(bytes.TrimPrefix(start, []byte("\xef\xbb\xbf")), " \t\r\n")
+	return bytes.HasPrefix(start, []byte("<"))
+}
+
+// Foreign404Error is a 404 that no registry sent: it has none of the errors that
+// the distribution specification wants in its body.
+type Foreign404Error struct{ Host string }
+
+func (e *Foreign404Error) Error() string {
+	return fmt.Sprintf("%s answered 404, but not as an OCI registry does", e.Host)
+}
+
+// foreign404Detector turns such an answer into an error: what stands before a
+// registry that is down often answers 404 in its place.
+type foreign404Detector struct{ next http.RoundTripper }
+
+// maxErrorBody is how much of an error's body is read to find out whose it is.
+const maxErrorBody = 64 << 10
+
+// RoundTrip implements [http.RoundTripper].
+func (t foreign404Detector) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(req)
+	if err != nil || resp.StatusCode != http.StatusNotFound || req.Method != http.MethodGet || !wantsJSON(req) {
+		return resp, err
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	_ = resp.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Errors []struct {
+			Code string `json:"code"`
+		} `json:"errors"`
+	}
+	if json.Unmarshal(body, &answer) != nil || len(answer.Errors) == 0 || answer.Errors[0].Code == "" {
+		return nil, &Foreign404Error{req.URL.Host}
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
+}

@@ -1,0 +1,322 @@
+// Package cliconfig reads the configuration that the user has for the clients:
+// the CLI configuration of OpenTofu and Terraform.
+//
+// It owns where that configuration is looked for and how it is read, both as in
+// OpenTofu: TF_CLI_CONFIG_FILE (or TERRAFORM_CONFIG) names the one file to read;
+// else there is a main file in the user's folder and, beside it, every *.tfrc and
+// *.tfrc.json of the configuration folder, credentials.tfrc.json among them. The
+// syntax is HCL 1 or JSON. Of all settings it takes
+//
+//	host "NAME" { services = { ... } }
+//	credentials "NAME" { token = "..." }
+//	oci_mirror { repository_template = "..." ... }
+//
+// the last one inside provider_installation, as in OpenTofu, or at top level.
+// What else stands there belongs to the clients, and is no error here whichever
+// of them understands it.
+//
+// Invariants: the environment is read through [Environment] alone; a token never
+// leaves the package except in the Authorization header of a request
+// (see [Config.CredentialsSource]), and no error quotes the text of a file,
+// since a token may stand there.
+package cliconfig
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// Environment is what of the machine the configuration depends on. Getenv,
+// Environ, ReadFile and ReadDir have the meaning of their namesakes in package
+// os, errors included; each may be nil, for an environment that has none of it.
+type Environment struct {
+	Getenv   func(string) string
+	Environ  func() []string // "NAME=value"
+	ReadFile func(string) ([]byte, error)
+	ReadDir  func(string) ([]fs.DirEntry, error)
+	Home     string // the user's folder; none when empty
+	GOOS     string // as runtime.GOOS; decides places and path separator
+}
+
+// Config is the part of the user's CLI configuration that concerns ocibridge.
+// It does not change once loaded.
+type Config struct {
+	// Files are the files that were read, in order.
+	Files []string
+	// Warnings are sentences for the user about what was not read.
+	Warnings []string
+	// OCIMirrors are the oci_mirror blocks in the order of Files and of their
+	// lines.
+	OCIMirrors []OCIMirror
+
+	services map[svchost.Hostname]map[string]any
+	tokens   map[svchost.Hostname]apiToken // from credentials blocks
+	env      map[svchost.Hostname]apiToken // from TF_TOKEN_ variables
+}
+
+// OCIMirror is an oci_mirror block: which repository holds which provider. The
+// template and the patterns are as written, unchecked.
+type OCIMirror struct {
+	RepositoryTemplate string
+	Include, Exclude   []string
+	Source             string // "FILE:LINE"; "FILE" alone for JSON, whose parser keeps no lines
+}
+
+// Services returns, for each host with a host block, the services that it is
+// said to offer, in the form that [disco.Disco.ForceHostServices] takes.
+//
+// [disco.Disco.ForceHostServices]: https://pkg.go.dev/github.com/opentofu/svchost/disco#Disco.ForceHostServices
+func (c *Config) Services() map[svchost.Hostname]map[string]any {
+	out := make(map[svchost.Hostname]map[string]any, len(c.services))
+	for host, services := range c.services {
+		out[host] = services
+	}
+	return out
+}
+
+// Load reads the user's configuration. No file at all is no error, and neither
+// is an override that names a missing file: the clients warn about it, so the
+// result has a warning. A file that is there and cannot be read or does not
+// parse is an error that names it.
+func Load(env Environment) (*Config, error) {
+	c := &Config{
+		services: map[svchost.Hostname]map[string]any{},
+		tokens:   map[svchost.Hostname]apiToken{},
+		env:      map[svchost.Hostname]apiToken{},
+	}
+	if env.Environ != nil {
+		c.env = tokensFromEnviron(env.Environ())
+	}
+	override := env.override()
+	main := override
+	if main == "" {
+		main = env.mainFile()
+	}
+	if err := c.readMain(env, main, override != ""); err != nil {
+		return nil, err
+	}
+	// An override means that the usual files are not wanted, in automation for
+	// example: the configuration folder is one of them.
+	if override == "" {
+		if err := c.readFolder(env, env.folder()); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// readMain reads the main file. Like the clients it warns about one that cannot
+// be opened, unless that is merely absent from its usual place.
+func (c *Config) readMain(env Environment, name string, mustExist bool) error {
+	if name == "" {
+		return nil
+	}
+	src, err := env.readFile(name)
+	switch {
+	case err == nil:
+		return c.add(name, src)
+	case !errors.Is(err, fs.ErrNotExist):
+		c.Warnings = append(c.Warnings, fmt.Sprintf("the CLI configuration file %s was not read: %v", name, cause(err)))
+	case mustExist:
+		c.Warnings = append(c.Warnings, fmt.Sprintf("the CLI configuration file %s does not exist", name))
+	}
+	return nil
+}
+
+// readFolder reads the *.tfrc and *.tfrc.json files of a folder in the order of
+// their names; what a later file says of a host counts.
+func (c *Config) readFolder(env Environment, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	entries, err := env.readDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the CLI configuration folder %s: %w", dir, cause(err))
+	}
+	for _, e := range entries {
+		if e.IsDir() || !strings.HasSuffix(e.Name(), ".tfrc") && !strings.HasSuffix(e.Name(), ".tfrc.json") {
+			continue
+		}
+		name := env.join(dir, e.Name())
+		src, err := env.readFile(name)
+		if err != nil {
+			return fmt.Errorf("read the CLI configuration file %s: %w", name, cause(err))
+		}
+		if err := c.add(name, src); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add takes over what the file says. Of two files that speak of one host the
+// later counts.
+func (c *Config) add(name string, src []byte) error {
+	f, err := parse(name, src)
+	if err != nil {
+		return fmt.Errorf("CLI configuration: %w", err)
+	}
+	for given, h := range f.Hosts {
+		host, err := hostname(name, "host", given)
+		if err != nil {
+			return err
+		}
+		c.services[host] = h.Services
+	}
+	for given, block := range f.Credentials {
+		host, err := hostname(name, "credentials", given)
+		if err != nil {
+			return err
+		}
+		delete(c.tokens, host)
+		if s, ok := block["token"].(string); ok {
+			c.tokens[host] = newToken(s)
+		}
+	}
+	c.OCIMirrors = append(c.OCIMirrors, f.mirrors...)
+	c.Files = append(c.Files, name)
+	return nil
+}
+
+func hostname(file, block, given string) (svchost.Hostname, error) {
+	host, err := svchost.ForComparison(given)
+	if err != nil {
+		return "", hint.Wrap(fmt.Errorf("CLI configuration: %s: the %s block %q has an invalid host name: %w", file, block, given, err),
+			"write the host name as in a provider address, such as registry.opentofu.org, without https:// and not in Punycode")
+	}
+	return host, nil
+}
+
+// cause drops the path that a PathError repeats.
+func cause(err error) error {
+	var perr *fs.PathError
+	if errors.As(err, &perr) {
+		return perr.Err
+	}
+	return err
+}
+
+// override returns the file that the environment says to read instead of all
+// others, or "".
+func (env Environment) override() string {
+	for _, name := range []string{"TF_CLI_CONFIG_FILE", "TERRAFORM_CONFIG"} {
+		if v := env.getenv(name); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// mainFile returns the file to read where nothing overrides it: OpenTofu's,
+// unless only Terraform's exists.
+func (env Environment) mainFile() string {
+	if env.GOOS == "windows" {
+		dir := env.appData()
+		if dir == "" {
+			return ""
+		}
+		return env.firstExisting(env.join(dir, "tofu.rc"), env.join(dir, "terraform.rc"))
+	}
+	xdg := env.getenv("XDG_CONFIG_HOME")
+	if env.Home == "" && xdg == "" {
+		return ""
+	}
+	var inHome []string
+	if env.Home != "" {
+		inHome = []string{env.join(env.Home, ".tofurc"), env.join(env.Home, ".terraformrc")}
+	}
+	if xdg != "" && !slices.ContainsFunc(inHome, env.exists) {
+		return env.join(xdg, "opentofu", "tofurc")
+	}
+	return env.firstExisting(inHome...)
+}
+
+// folder returns the configuration folder, or "".
+func (env Environment) folder() string {
+	if env.GOOS == "windows" {
+		if dir := env.appData(); dir != "" {
+			return env.join(dir, "terraform.d")
+		}
+		return ""
+	}
+	var inHome string
+	if env.Home != "" {
+		inHome = env.join(env.Home, ".terraform.d")
+	}
+	if xdg := env.getenv("XDG_CONFIG_HOME"); xdg != "" && (inHome == "" || !env.isFolder(inHome)) {
+		return env.join(xdg, "opentofu")
+	}
+	return inHome
+}
+
+func (env Environment) appData() string {
+	if dir := env.getenv("APPDATA"); dir != "" || env.Home == "" {
+		return dir
+	}
+	return env.join(env.Home, "AppData", "Roaming")
+}
+
+// firstExisting returns the first of the names that exists, else the first.
+func (env Environment) firstExisting(names ...string) string {
+	for _, name := range names {
+		if env.exists(name) {
+			return name
+		}
+	}
+	return names[0]
+}
+
+// exists reports whether there is something of that name, readable or not.
+func (env Environment) exists(name string) bool {
+	_, err := env.readFile(name)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+func (env Environment) isFolder(name string) bool {
+	_, err := env.readDir(name)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+func (env Environment) getenv(name string) string {
+	if env.Getenv == nil {
+		return ""
+	}
+	return env.Getenv(name)
+}
+
+func (env Environment) readFile(name string) ([]byte, error) {
+	if env.ReadFile == nil {
+		return nil, fs.ErrNotExist
+	}
+	return env.ReadFile(name)
+}
+
+func (env Environment) readDir(name string) ([]fs.DirEntry, error) {
+	if env.ReadDir == nil {
+		return nil, fs.ErrNotExist
+	}
+	return env.ReadDir(name)
+}
+
+// join joins a path as GOOS writes it, which package filepath does only for the
+// system that the program runs on.
+func (env Environment) join(elem ...string) string {
+	sep := "/"
+	if env.GOOS == "windows" {
+		sep = `\`
+	}
+	for i := range elem[:len(elem)-1] {
+		elem[i] = strings.TrimRight(elem[i], sep)
+	}
+	return strings.Join(elem, sep)
+}

@@ -1,0 +1,87 @@
+package cliconfig
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/svcauth"
+)
+
+const redacted = "[redacted]"
+
+// apiToken is an API token. It shows itself in the Authorization header of a
+// request and nowhere else: every formatting verb, logger and encoder sees the
+// word redacted. The pointer keeps it from reflection, with which fmt prints
+// unexported fields.
+type apiToken struct{ value *string }
+
+var _ svcauth.HostCredentials = apiToken{}
+
+func newToken(s string) apiToken { return apiToken{&s} }
+
+// PrepareRequest implements [svcauth.HostCredentials].
+func (t apiToken) PrepareRequest(req *http.Request) {
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	req.Header.Set("Authorization", "Bearer "+*t.value)
+}
+
+func (apiToken) String() string               { return redacted }
+func (apiToken) GoString() string             { return redacted }
+func (apiToken) Format(f fmt.State, _ rune)   { _, _ = io.WriteString(f, redacted) }
+func (apiToken) LogValue() slog.Value         { return slog.StringValue(redacted) }
+func (apiToken) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// CredentialsSource returns the tokens for hosts: a TF_TOKEN_ variable first,
+// then a credentials block. It never fails, may be used concurrently, and what
+// it returns never shows its token but to the request that it prepares.
+func (c *Config) CredentialsSource() svcauth.CredentialsSource { return source{c} }
+
+type source struct{ config *Config }
+
+// ForHost implements [svcauth.CredentialsSource].
+func (s source) ForHost(_ context.Context, host svchost.Hostname) (svcauth.HostCredentials, error) {
+	if t, ok := s.config.env[host]; ok {
+		return t, nil
+	}
+	if t, ok := s.config.tokens[host]; ok {
+		return t, nil
+	}
+	return nil, nil
+}
+
+const tokenPrefix = "TF_TOKEN_"
+
+// tokensFromEnviron reads the TF_TOKEN_ variables. Names that make no host name
+// are passed over, as by the clients, and so is an empty value: it says that
+// there is no token.
+func tokensFromEnviron(environ []string) map[svchost.Hostname]apiToken {
+	out := map[svchost.Hostname]apiToken{}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		encoded, ok := strings.CutPrefix(name, tokenPrefix)
+		if !ok || value == "" {
+			continue
+		}
+		if host, err := hostFromVariable(encoded); err == nil {
+			out[host] = newToken(value)
+		}
+	}
+	return out
+}
+
+// hostFromVariable decodes the rest of the name of a TF_TOKEN_ variable. Shells
+// allow neither dashes nor dots in names, so two underscores stand for a dash
+// and one for a dot; no host name has an underscore of its own. Punycode is
+// turned into Unicode first, because elsewhere svchost refuses it.
+func hostFromVariable(encoded string) (svchost.Hostname, error) {
+	s := strings.ReplaceAll(encoded, "__", "-")
+	s = strings.ReplaceAll(s, "_", ".")
+	return svchost.ForComparison(svchost.ForDisplay(s))
+}

@@ -1,0 +1,157 @@
+package cliconfig
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl"
+	"github.com/hashicorp/hcl/hcl/ast"
+	"github.com/hashicorp/hcl/hcl/parser"
+	"github.com/hashicorp/hcl/hcl/token"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// file is what we take from a file; all else in it is passed over.
+type file struct {
+	Hosts       map[string]*hostBlock     `hcl:"host"`
+	Credentials map[string]map[string]any `hcl:"credentials"`
+	mirrors     []OCIMirror
+}
+
+type hostBlock struct {
+	Services map[string]any `hcl:"services"`
+}
+
+const parseHelp = "OpenTofu and Terraform cannot read the file either: correct it, or name another one in TF_CLI_CONFIG_FILE"
+
+// parse reads HCL 1 or JSON, whichever the text is, as the clients do.
+func parse(name string, src []byte) (f *file, err error) {
+	// The library's tokens panic on literals that they cannot take apart.
+	defer func() {
+		if recover() != nil {
+			f, err = nil, hint.New(fmt.Sprintf("%s does not parse", name), parseHelp)
+		}
+	}()
+	root, err := hcl.ParseBytes(src)
+	if err != nil {
+		return nil, invalid(name, err)
+	}
+	f = &file{}
+	if err := hcl.DecodeObject(f, root); err != nil {
+		return nil, invalid(name, err)
+	}
+	for given, h := range f.Hosts {
+		if h == nil {
+			f.Hosts[given] = &hostBlock{}
+		}
+	}
+	if list, ok := root.Node.(*ast.ObjectList); ok {
+		f.mirrors, err = mirrors(name, list)
+	}
+	return f, err
+}
+
+// mirrors returns the oci_mirror blocks at top level and within
+// provider_installation, in the order of the file. Of JSON the parser keeps no
+// positions: those at top level come first there.
+func mirrors(name string, root *ast.ObjectList) ([]OCIMirror, error) {
+	found := append(blocks(root, "oci_mirror"), blocks(root, "provider_installation", "oci_mirror")...)
+	slices.SortStableFunc(found, func(a, b *ast.ObjectItem) int {
+		return cmp.Compare(position(a).Offset, position(b).Offset)
+	})
+	var out []OCIMirror
+	for _, item := range found {
+		m, err := mirror(item)
+		source := name
+		if pos := position(item); pos.IsValid() {
+			source = fmt.Sprintf("%s:%d", name, pos.Line)
+		}
+		if err != nil {
+			return nil, hint.Wrap(fmt.Errorf("%s: %w", source, err),
+				`write: oci_mirror { repository_template = "ghcr.io/acme/${namespace}/${type}" }, with include and exclude lists where wanted`)
+		}
+		m.Source = source
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+func mirror(item *ast.ObjectItem) (OCIMirror, error) {
+	body, ok := item.Val.(*ast.ObjectType)
+	if !ok || len(item.Keys) > 0 {
+		return OCIMirror{}, errors.New("oci_mirror is a block without a label")
+	}
+	var b struct {
+		RepositoryTemplate string   `hcl:"repository_template"`
+		Include            []string `hcl:"include"`
+		Exclude            []string `hcl:"exclude"`
+	}
+	if err := hcl.DecodeObject(&b, body); err != nil {
+		return OCIMirror{}, fmt.Errorf("invalid oci_mirror block: %w", err)
+	}
+	if b.RepositoryTemplate == "" {
+		return OCIMirror{}, errors.New("the oci_mirror block has no repository_template")
+	}
+	return OCIMirror{RepositoryTemplate: b.RepositoryTemplate, Include: b.Include, Exclude: b.Exclude}, nil
+}
+
+// blocks returns the blocks at a path of block types, without those keys. In
+// JSON the parser has folded an object that holds only objects into its parent,
+// so that a type of the path may be a further key of the same item instead of
+// an item of the body.
+func blocks(list *ast.ObjectList, path ...string) []*ast.ObjectItem {
+	items := list.Filter(path[0]).Items
+	if len(path) == 1 {
+		return items
+	}
+	var out []*ast.ObjectItem
+	for _, item := range items {
+		inner := &ast.ObjectList{Items: []*ast.ObjectItem{item}}
+		if body, ok := item.Val.(*ast.ObjectType); ok && len(item.Keys) == 0 {
+			inner = body.List
+		}
+		out = append(out, blocks(inner, path[1:]...)...)
+	}
+	return out
+}
+
+// position returns where a block's body begins, its keys being gone.
+func position(item *ast.ObjectItem) token.Pos {
+	if body, ok := item.Val.(*ast.ObjectType); ok && !body.Lbrace.IsValid() {
+		return body.List.Pos()
+	}
+	return item.Val.Pos()
+}
+
+// invalid names the file and the place, and the library's words only where they
+// are known to quote nothing of the text.
+func invalid(name string, err error) error {
+	place, problem := name, ""
+	var perr *parser.PosError
+	if errors.As(err, &perr) {
+		if perr.Pos.IsValid() {
+			place = fmt.Sprintf("%s:%d:%d", name, perr.Pos.Line, perr.Pos.Column)
+		}
+		err = perr.Err
+	} else if m := leadingPosition.FindStringSubmatch(err.Error()); m != nil {
+		place = fmt.Sprintf("%s:%s", name, m[1])
+		err = errors.New(m[2])
+	}
+	if quotesNothing.MatchString(err.Error()) {
+		problem = ": " + strings.TrimSuffix(err.Error(), "!")
+	}
+	return hint.New(fmt.Sprintf("%s does not parse%s", place, problem), parseHelp)
+}
+
+var (
+	leadingPosition = regexp.MustCompile(`^(?:At )?(\d+:\d+): (.*)$`)
+	quotesNothing   = regexp.MustCompile(`^(object expected closing RBRACE got: [A-Z]+|nested object expected: LBRACE got: [A-Z]+|` +
+		`no object keys found!|expected: [A-Z |]+ got: [A-Z]+|illegal character|literal not terminated|` +
+		`unexpected token while parsing list: [A-Z]+|The argument "?\w+"? at \S+ was already set.*|[\w.]+: unknown type for \w+ \*ast\.\w+|` +
+		`[\w.]+: not an object type for map \(\*ast\.\w+\))$`)
+)
