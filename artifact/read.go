@@ -64,7 +64,7 @@ func fetchTag(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.
 		return ocispec.Descriptor{}, nil, fmt.Errorf("tag %s: %w", tag, err)
 	}
 	got := digest.FromBytes(data)
-	if desc.Digest != "" && desc.Digest.Algorithm() == digest.SHA256 && desc.Digest != got {
+	if isSHA256(desc.Digest) && desc.Digest != got {
 		return ocispec.Descriptor{}, nil, fmt.Errorf("tag %s: %w: announced as %s, it is %s", tag, ErrDamaged, desc.Digest, got)
 	}
 	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: got, Size: int64(len(data))}, data, nil
@@ -226,7 +226,7 @@ func annotatedH1(annotations map[string]string) provider.Hash {
 }
 
 func isSHA256(d digest.Digest) bool {
-	return d.Algorithm() == digest.SHA256 && d.Validate() == nil
+	return d.Validate() == nil && d.Algorithm() == digest.SHA256 // in this order: Algorithm panics on what is no digest
 }
 
 // resolvePackages completes the packages that the index alone does not describe

@@ -3,6 +3,7 @@ package origin_test
 import (
 	"fmt"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +25,11 @@ func TestRealClientsInstall(t *testing.T) {
 		Signer: pgp.For(t, "Acme Inc"),
 	}
 	for _, b := range binaries {
-		spec.Contents = append(spec.Contents, release.Content{OS: b.OS, Arch: b.Arch, Binary: b.Path})
+		content := release.Content{OS: b.OS, Arch: b.Arch, Files: map[string][]byte{"terraform-provider-null": nil}}
+		if b.OS == runtime.GOOS && b.Arch == runtime.GOARCH {
+			content.Binary = b.Path // the only one that is run
+		}
+		spec.Contents = append(spec.Contents, content)
 	}
 	rel := release.For(t, spec)
 

@@ -33,9 +33,9 @@ type Options struct {
 // and intercept requests.
 type Origin struct {
 	*recorder.Recorder
-	opts Options
 
 	mu       sync.Mutex
+	token    string
 	releases []*release.Release
 }
 
@@ -43,7 +43,7 @@ var _ http.Handler = (*Origin)(nil)
 
 // New returns an origin registry with these releases.
 func New(opts Options, releases ...*release.Release) *Origin {
-	o := &Origin{opts: opts}
+	o := &Origin{token: opts.Token}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/terraform.json", discovery)
 	mux.HandleFunc("GET "+ServicePath+"{namespace}/{type}/versions", o.authorized(o.versions))
@@ -54,6 +54,13 @@ func New(opts Options, releases ...*release.Release) *Origin {
 		o.Add(r)
 	}
 	return o
+}
+
+// RequireToken makes the JSON endpoints demand this bearer token from now on.
+func (o *Origin) RequireToken(token string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.token = token
 }
 
 // Add publishes a release, in place of one of the same provider and version. The
@@ -99,7 +106,10 @@ func (o *Origin) find(r *http.Request) *release.Release {
 
 func (o *Origin) authorized(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if o.opts.Token != "" && r.Header.Get("Authorization") != "Bearer "+o.opts.Token {
+		o.mu.Lock()
+		token := o.token
+		o.mu.Unlock()
+		if token != "" && r.Header.Get("Authorization") != "Bearer "+token {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			fail(w, http.StatusUnauthorized)
 			return

@@ -1,0 +1,66 @@
+# The tasks of the project; `make` alone lists them.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+FUZZTIME ?= 30s
+VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+UNIT      = $(shell go list ./... | grep -v '/e2e\(/\|$$\)')
+
+.PHONY: help
+help: ## list these tasks
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Without version control stamps, because the version is set here and because
+# they fail in a checkout that belongs to another user. The program is replaced
+# only when it differs: a new modification time would make Go run again every
+# test that uses it.
+.PHONY: build
+build: ## build the program: bin/ocibridge
+	@mkdir -p bin
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/.new ./cmd/ocibridge
+	@if cmp -s bin/.new bin/ocibridge; then rm bin/.new; else mv -f bin/.new bin/ocibridge; fi
+
+.PHONY: tools
+tools: ## obtain the clients, registries and checkers in .tools (minutes, the first time)
+	@tools/install.sh
+
+.PHONY: test
+test: tools build ## run all tests, end-to-end ones included
+	go test ./...
+
+.PHONY: test-unit
+test-unit: tools ## run all tests but the end-to-end ones
+	go test $(UNIT)
+
+.PHONY: race
+race: tools ## run the unit tests under the race detector (needs a C compiler)
+	go test -race $(UNIT)
+
+.PHONY: lint
+lint: ## check formatting, go vet and staticcheck
+	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "gofmt wants to change:"; echo "$$files"; exit 1; fi
+	go vet ./...
+	@tools/install.sh staticcheck
+	.tools/bin/staticcheck ./...
+
+.PHONY: demo
+demo: build tools ## do the whole main job with real clients, and show it
+	go run ./internal/demo
+
+.PHONY: bench
+bench: ## run the benchmarks
+	go test -run '^$$' -bench . -benchmem $(UNIT)
+
+.PHONY: fuzz
+fuzz: ## run each fuzz test for FUZZTIME (default 30s)
+	@grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | \
+	while IFS=: read -r file _ func; do \
+		echo "fuzz $${func#func } in $$(dirname "$$file")"; \
+		go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null; \
+	done
+
+.PHONY: clean
+clean: ## remove what was built, but for the tools (those: rm -r .tools)
+	rm -rf bin coverage.* *.test

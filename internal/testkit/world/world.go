@@ -1,0 +1,292 @@
+// Package world sets the scene for whole runs of the program: a publisher who
+// signs releases of the real null provider, the origin registry that offers
+// them, and workspaces whose CLI configuration finds it.
+//
+// The provider's host name has no port, as a real one, and a host block sends
+// requests for it to the origin on the loopback interface.
+package world
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit"
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+)
+
+// Host is the host name in the addresses of the publisher's providers, and Null
+// the address of its null provider.
+const (
+	Host = "registry.acme.example"
+	Null = Host + "/acme/null"
+)
+
+// World is a publisher and its origin registry.
+type World struct {
+	Dir       string // holds everything that the world writes
+	CA        *tlsca.CA
+	CAFile    string // PEM
+	Signer    *pgp.Signer
+	Origin    *origin.Origin
+	OriginURL string
+
+	server *http.Server
+}
+
+// New sets the scene below dir. The origin has no release yet.
+func New(dir string) (*World, error) {
+	ca, err := tlsca.New()
+	if err != nil {
+		return nil, err
+	}
+	w := &World{Dir: dir, CA: ca}
+	if w.CAFile, err = ca.WriteFile(dir); err != nil {
+		return nil, err
+	}
+	if w.Signer, err = pgp.NewSigner("Acme Providers"); err != nil {
+		return nil, err
+	}
+	config, err := ca.ServerConfig("localhost")
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	w.Origin = origin.New(origin.Options{})
+	w.OriginURL = "https://localhost:" + port(listener.Addr())
+	w.server = &http.Server{Handler: w.Origin, TLSConfig: config}
+	go w.server.ServeTLS(listener, "", "")
+	return w, nil
+}
+
+// For is [New] for a test.
+func For(tb testkit.TB) *World {
+	tb.Helper()
+	w, err := New(tb.TempDir())
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	tb.Cleanup(func() { w.Close() })
+	return w
+}
+
+// Close ends the origin. What was written stays.
+func (w *World) Close() error { return w.server.Close() }
+
+// port returns the port of a listener's address.
+func port(addr net.Addr) string {
+	_, p, _ := net.SplitHostPort(addr.String())
+	return p
+}
+
+// NullRelease makes and signs a release of the null provider from the programs
+// that "make tools" built. The origin does not offer it yet.
+func (w *World) NullRelease(version string) (*release.Release, error) {
+	binaries, err := clients.NullProvider()
+	if err != nil {
+		return nil, err
+	}
+	spec := release.Spec{Host: Host, Namespace: "acme", Type: "null", Version: version, Protocols: []string{"5.0"}, Signer: w.Signer}
+	for _, b := range binaries {
+		spec.Contents = append(spec.Contents, release.Content{OS: b.OS, Arch: b.Arch, Binary: b.Path})
+	}
+	return release.Build(spec)
+}
+
+// HostBlock is the CLI configuration that sends requests for Host to the origin.
+func (w *World) HostBlock() string {
+	return fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", Host, w.OriginURL+origin.ServicePath)
+}
+
+// Workspace makes a workspace that trusts the world's CA, beside those there are.
+// Its CLI configuration is the host block and what is given.
+func (w *World) Workspace(cliConfig string) (*clients.Workspace, error) {
+	dir, err := os.MkdirTemp(w.Dir, "workspace-")
+	if err != nil {
+		return nil, err
+	}
+	ws, err := clients.NewWorkspace(dir)
+	if err != nil {
+		return nil, err
+	}
+	ws.TrustCA(w.CAFile)
+	return ws, ws.WriteCLIConfig(w.HostBlock() + cliConfig)
+}
+
+// NetworkMirror is the CLI configuration for a network mirror, and for nothing
+// beside it.
+func NetworkMirror(url string) string {
+	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url = %q\n  }\n}\n", url)
+}
+
+// OCIMirror is the CLI configuration for an OCI mirror, and for nothing beside it.
+func OCIMirror(template string) string {
+	return fmt.Sprintf("provider_installation {\n  oci_mirror {\n    repository_template = %q\n  }\n}\n", template)
+}
+
+// UseNull is a configuration that uses the null provider in the version given.
+func UseNull(version string) string {
+	return fmt.Sprintf(`terraform {
+  required_providers {
+    null = {
+      source  = %q
+      version = %q
+    }
+  }
+}
+
+resource "null_resource" "example" {}
+`, Null, version)
+}
+
+// Bridge is the program under test, as "make build" leaves it.
+func Bridge() (clients.Client, error) {
+	root, err := clients.Root()
+	if err != nil {
+		return clients.Client{}, err
+	}
+	c := clients.Client{Name: "ocibridge", Path: filepath.Join(root, "bin", "ocibridge")}
+	// Opened, not only looked at, so that the go command sees what a test's
+	// result depends on.
+	f, err := os.Open(c.Path)
+	if err != nil {
+		return c, fmt.Errorf("%w: run make build", err)
+	}
+	return c, f.Close()
+}
+
+// Gateway is a running "ocibridge serve".
+type Gateway struct {
+	URL                string `json:"url"`                 // of the network mirror
+	CAFile             string `json:"ca_file"`             // of a self-signed certificate
+	RepositoryTemplate string `json:"repository_template"` // of the embedded registry
+
+	cmd    *exec.Cmd
+	cancel context.CancelFunc
+	log    *syncBuffer
+	ended  chan error
+}
+
+const (
+	startTimeout = 30 * time.Second
+	stopTimeout  = 30 * time.Second
+)
+
+// Serve starts "ocibridge serve" on a free port of localhost and returns when it
+// listens.
+func Serve(ws *clients.Workspace, args ...string) (*Gateway, error) {
+	bridge, err := Bridge()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	g := &Gateway{cancel: cancel, log: &syncBuffer{}, ended: make(chan error, 1)}
+	g.cmd = ws.Command(ctx, bridge, append([]string{"serve", "--listen", "localhost:0", "--output", "json"}, args...)...)
+	g.cmd.Stderr = g.log
+	stdout, err := g.cmd.StdoutPipe()
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	if err := g.cmd.Start(); err != nil {
+		cancel()
+		return nil, err
+	}
+	// The first line says where it listens; the rest is read so that it can write.
+	started := make(chan error, 1)
+	go func() {
+		r := bufio.NewReader(stdout)
+		line, err := r.ReadBytes('\n')
+		if err == nil {
+			err = json.Unmarshal(line, g)
+		}
+		started <- err
+		io.Copy(io.Discard, r)
+		g.ended <- g.cmd.Wait()
+	}()
+	select {
+	case err = <-started:
+	case <-time.After(startTimeout):
+		err = errors.New("it did not say where it listens")
+	}
+	if err != nil {
+		g.Stop()
+		return nil, fmt.Errorf("ocibridge serve: %w\n%s", err, g.Log())
+	}
+	return g, nil
+}
+
+// ServeFor is [Serve] for a test; it stops with it, and shows its log if that
+// failed.
+func ServeFor(tb testkit.TB, ws *clients.Workspace, args ...string) *Gateway {
+	tb.Helper()
+	g, err := Serve(ws, args...)
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	tb.Cleanup(func() {
+		err := g.Stop()
+		if tb.Failed() {
+			tb.Logf("ocibridge serve: %v\n%s", err, g.Log())
+		}
+	})
+	return g
+}
+
+// Log returns what it has written to standard error.
+func (g *Gateway) Log() string { return g.log.String() }
+
+// Interrupt asks it to stop, and does not wait.
+func (g *Gateway) Interrupt() error { return g.cmd.Process.Signal(os.Interrupt) }
+
+// Stop asks it to stop, and returns how it ended. Further calls return nil.
+func (g *Gateway) Stop() error {
+	if g.cancel == nil {
+		return nil
+	}
+	defer func() { g.cancel(); g.cancel = nil }()
+	if err := g.Interrupt(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case err := <-g.ended:
+		return err
+	case <-time.After(stopTimeout):
+		return errors.New("it did not stop when asked to")
+	}
+}
+
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.buf = append(b.buf, p...)
+	return len(p), nil
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.buf)
+}

@@ -1,0 +1,197 @@
+#!/usr/bin/env bash
+#
+# Builds the pinned clients, registries, providers and checkers that the tests,
+# the demo and the linters run, into .tools at the root of the project:
+#
+#   .tools/bin/NAME                                      the tools
+#   .tools/providers/terraform-provider-null_OS_ARCH     a real provider
+#   .tools/stamps/OUTPUT                                 what each was built from
+#
+# Each tool is a Go module of its own under tools/, so that its requirements
+# never mix with the project's. An output is built again only when its stamp no
+# longer matches: the module's go.mod and go.sum, the Go version, the target and
+# the build flags.
+#
+# Usage: tools/install.sh [NAME...]     (default: all)
+
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+out=$root/.tools
+names="tofu terraform oras registry staticcheck provider-null"
+
+# A go.work file or a vendor setting of the caller must not change what the
+# modules under tools/ pin.
+export GOWORK=off CGO_ENABLED=0
+
+# One set of flags for every tool and platform: other flags would compile the
+# packages that the tools share once more.
+flags=(-trimpath)
+ldflags='-s -w'
+
+current=0 # outputs that needed nothing
+temp=     # the file to remove when a step is interrupted
+trap '[ -z "$temp" ] || rm -f "$temp"' EXIT
+
+say() { printf 'tools: %s\n' "$*"; }
+
+die() {
+	printf 'tools: error: %s\n' "$*" >&2
+	exit 1
+}
+
+sha256() {
+	if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d' ' -f1
+}
+
+# lock waits until no other run works on the same folder; the lock ends with
+# the process.
+lock() {
+	if ! command -v flock >/dev/null; then
+		say "no flock here: do not start two runs at once"
+		return
+	fi
+	exec 9>"$out/lock"
+	flock -n 9 && return
+	say "waiting for another run to finish"
+	flock 9
+}
+
+# cold_seconds MODULE PLATFORM: about how long a build takes on two cores with
+# empty caches.
+cold_seconds() {
+	case $1 in
+	tofu) echo 290 ;;
+	terraform) echo 202 ;;
+	registry) echo 153 ;;
+	oras) echo 39 ;;
+	staticcheck) echo 40 ;;
+	provider-null) if [ "$2" = "$host" ]; then echo 70; else echo 44; fi ;;
+	esac
+}
+
+# ldflags_of MODULE: the linker flags. OpenTofu calls itself a development
+# build, and warns on every run, unless told otherwise.
+ldflags_of() {
+	case $1 in
+	tofu) echo "$ldflags -X github.com/opentofu/opentofu/version.dev=no" ;;
+	*) echo "$ldflags" ;;
+	esac
+}
+
+# key_of MODULE PLATFORM: the sum of everything that decides an output.
+key_of() {
+	local dir=$root/tools/$1
+	{
+		cat "$dir/go.mod" "$dir/go.sum"
+		(cd "$dir" && go version)
+		printf '%s\n' "$2" "${flags[*]}" "$(ldflags_of "$1")"
+	} | sha256
+}
+
+# is_current OUTPUT KEY: whether the output is there and was made from KEY.
+is_current() {
+	[ -x "$out/$1" ] && [ "$(cat "$out/stamps/${1##*/}" 2>/dev/null)" = "$2" ]
+}
+
+# build MODULE PLATFORM OUTPUT: builds the one tool that the module names.
+build() {
+	local module=$1 platform=$2 output=$3 key package start=$SECONDS
+	key=$(key_of "$module" "$platform")
+	if is_current "$output" "$key"; then
+		current=$((current + 1))
+		return
+	fi
+	package=$(awk '$1 == "tool" { print $2 }' "$root/tools/$module/go.mod")
+	say "building ${output##*/} (about $(cold_seconds "$module" "$platform") s on two cores when nothing is cached)"
+	temp=$out/${output%/*}/.new.${output##*/}
+	(
+		cd "$root/tools/$module"
+		GOOS=${platform%_*} GOARCH=${platform#*_} go build "${flags[@]}" \
+			-ldflags "$(ldflags_of "$module")" -o "$temp" "$package" </dev/null 9>&-
+	) || die "$module did not build"
+	install_output "$output" "$key"
+	say "${output##*/} is ready after $((SECONDS - start)) s"
+}
+
+# install_output OUTPUT KEY: puts $temp in place. The stamp goes first and comes
+# last, so that an interruption leaves no stamp beside another build's file.
+install_output() {
+	rm -f "$out/stamps/${1##*/}"
+	mv -f "$temp" "$out/$1"
+	temp=
+	echo "$2" >"$out/stamps/${1##*/}"
+}
+
+# installed_terraform prints the path of a terraform that is on PATH, other than
+# ours, and that runs in an environment as bare as the tests' (the shims of
+# version managers often do not).
+installed_terraform() {
+	local path
+	while read -r path; do
+		case $path in "$out"/*) continue ;; esac
+		if is_current bin/terraform "link $path" ||
+			env -i PATH="$PATH" HOME="$out" CHECKPOINT_DISABLE=1 "$path" version >/dev/null 2>&1 </dev/null; then
+			echo "$path"
+			return
+		fi
+	done < <(type -aP terraform || true)
+}
+
+# terraform links to the one on PATH, where there is one, else builds the last
+# version under an open-source licence.
+terraform() {
+	local path
+	path=$(installed_terraform)
+	if [ -z "$path" ]; then
+		build terraform "$host" bin/terraform
+	elif is_current bin/terraform "link $path"; then
+		current=$((current + 1))
+	else
+		temp=$out/bin/.new.terraform
+		ln -sfn "$path" "$temp"
+		install_output bin/terraform "link $path"
+		say "terraform is the one on PATH: $path"
+	fi
+}
+
+# provider_null is built for the host and two more platforms, so that releases
+# made from it have several real packages.
+provider_null() {
+	local platform platforms
+	case $host in
+	darwin_arm64) platforms="$host linux_amd64 windows_amd64" ;;
+	windows_amd64) platforms="$host darwin_arm64 linux_amd64" ;;
+	*) platforms="$host darwin_arm64 windows_amd64" ;;
+	esac
+	for platform in $platforms; do
+		build provider-null "$platform" "providers/terraform-provider-null_$platform"
+	done
+}
+
+install() {
+	case $1 in
+	terraform) terraform ;;
+	provider-null) provider_null ;;
+	tofu | oras | registry | staticcheck) build "$1" "$host" "bin/$1" ;;
+	esac
+}
+
+main() {
+	local name
+	command -v go >/dev/null || die "no go on PATH: install Go first"
+	for name in "$@"; do
+		case " $names " in
+		*" $name "*) ;;
+		*) die "no tool named \"$name\"; there are: $names" ;;
+		esac
+	done
+	[ $# -gt 0 ] || set -- $names
+	host=$(go env GOHOSTOS)_$(go env GOHOSTARCH)
+	mkdir -p "$out/bin" "$out/providers" "$out/stamps"
+	lock
+	for name in "$@"; do install "$name"; done
+	[ "$current" -eq 0 ] || say "$current up to date in .tools"
+}
+
+main "$@"
