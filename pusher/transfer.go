@@ -40,8 +40,7 @@ type content interface {
 func (w *push) fetch(ctx context.Context, pkg origin.Package) (verified trust.Package, c content, err error) {
 	verified, c, err = w.fetchVerified(ctx, pkg)
 	if errors.Is(err, trust.ErrChecksum) && pkg.MismatchHint != "" {
-		// It knows more than the general advice of the verifier.
-		err = hint.New(err.Error(), "%s", pkg.MismatchHint)
+		err = hint.Replace(err, "%s", pkg.MismatchHint)
 	}
 	if err != nil {
 		err = fmt.Errorf("%s %s for %s: %w", w.release.Provider(), w.release.Version(), pkg.Platform, err)
@@ -89,16 +88,48 @@ func copyExactly(dst io.Writer, src io.Reader, size int64) error {
 	if size < 0 {
 		limit = maxPackageBytes
 	}
-	n, err := io.Copy(dst, io.LimitReader(src, limit+1))
+	tail := &errorReader{r: src}
+	n, err := io.Copy(dst, io.LimitReader(tail, limit+1))
 	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF), err == nil && size >= 0 && n < size:
-		return hint.Wrap(fmt.Errorf("%w: got %d of %d bytes", ErrTruncated, n, size), "the origin broke off; nothing was stored. Run it again")
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	case tail.err != nil, err == nil && n < size:
+		return hint.Wrap(fmt.Errorf("%w after %d%s bytes%s", ErrTruncated, n, of(size), because(tail.err)), "the origin broke off; nothing was stored. Run it again")
 	case err != nil:
 		return err
 	case n > limit:
-		return fmt.Errorf("%w: more than the %d bytes announced", ErrTooLong, limit)
+		return hint.Wrap(fmt.Errorf("%w: more than %d bytes", ErrTooLong, limit), "the origin sends more than it announces, or more than any package has; nothing was stored")
 	}
 	return nil
+}
+
+// errorReader remembers why it ended, so that it is known which side of a copy
+// failed.
+type errorReader struct {
+	r   io.Reader
+	err error // nil for the end of the data
+}
+
+func (e *errorReader) Read(p []byte) (int, error) {
+	n, err := e.r.Read(p)
+	if err != nil && err != io.EOF {
+		e.err = err
+	}
+	return n, err
+}
+
+func of(size int64) string {
+	if size < 0 {
+		return ""
+	}
+	return fmt.Sprintf(" of %d", size)
+}
+
+func because(err error) string {
+	if err == nil {
+		return ""
+	}
+	return ": " + err.Error()
 }
 
 // tempFile is a file that is gone once it is closed.

@@ -26,6 +26,15 @@ func Wrap(err error, format string, args ...any) error {
 	return &hinted{err, fmt.Sprintf(format, args...)}
 }
 
+// Replace is like [Wrap], but its hint takes the place of one that err carries:
+// for a caller that knows more than the cause does.
+func Replace(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return &hinted{err, fmt.Sprintf(format, args...)}
+}
+
 // New returns an error with the text msg and a hint.
 func New(msg, format string, args ...any) error {
 	return Wrap(errors.New(msg), format, args...)

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"runtime"
+	"strconv"
+
+	"github.com/opentofu/svchost/disco"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+)
+
+// backend is where providers are kept: the repositories that templates name, or
+// the embedded registry.
+type backend struct {
+	templates templates.Set
+	auth      *auth.Client
+	embedded  *embedded.Registry // nil if templates name other registries
+}
+
+// templateSet returns the templates that flags and CLI configuration give, and
+// none if they give none. providers, if any, stand for --include where that is
+// not given.
+func (f *registryFlags) templateSet(cli *cliconfig.Config, providers []provider.Address) (templates.Set, error) {
+	if f.template != "" {
+		sel, err := selector(provider.ParsePattern, f.include, f.exclude)
+		if err != nil {
+			return nil, usage(err)
+		}
+		if len(f.include) == 0 {
+			for _, a := range providers {
+				sel.Include = append(sel.Include, provider.PatternFor(a))
+			}
+		}
+		t, err := templates.Parse(f.template, sel)
+		return templates.Set{t}, usage(err)
+	}
+	if len(f.include)+len(f.exclude) > 0 {
+		return nil, usage(hint.New("--include and --exclude go with --template", "give --template, or write them into the oci_mirror block"))
+	}
+	var set templates.Set
+	for _, m := range cli.OCIMirrors {
+		sel, err := selector(provider.ParsePatternAsOpenTofu, m.Include, m.Exclude)
+		if err == nil {
+			var t *templates.Template
+			t, err = templates.Parse(m.RepositoryTemplate, sel)
+			set = append(set, t)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("oci_mirror block at %s: %w", m.Source, err)
+		}
+	}
+	return set, nil
+}
+
+func selector(parse func(string) (provider.Pattern, error), include, exclude []string) (sel provider.Selector, err error) {
+	for _, list := range []struct {
+		from []string
+		to   *[]provider.Pattern
+	}{{include, &sel.Include}, {exclude, &sel.Exclude}} {
+		for _, s := range list.from {
+			p, err := parse(s)
+			if err != nil {
+				return sel, err
+			}
+			*list.to = append(*list.to, p)
+		}
+	}
+	return sel, nil
+}
+
+// open opens the backend. serving is set where absence in the registry is passed
+// on to others, and must not be taken from anybody but the registry. The caller
+// closes the backend.
+func (f *registryFlags) open(cli *cliconfig.Config, providers []provider.Address, serving bool, log *slog.Logger) (*backend, error) {
+	set, err := f.templateSet(cli, providers)
+	if err != nil {
+		return nil, err
+	}
+	b := &backend{templates: set}
+	if len(set) > 0 {
+		b.auth = auth.New(auth.Options{
+			Environment: authEnvironment(), PlainHTTP: f.plainHTTP, StrictNotFound: serving, UserAgent: userAgent(), Log: log,
+		})
+		return b, nil
+	}
+	t, err := templates.Parse(string(embedded.Host)+"/"+embedded.Template, provider.Selector{})
+	if err != nil {
+		return nil, err
+	}
+	dir, err := f.dataDir()
+	if err != nil {
+		return nil, err
+	}
+	b.templates = templates.Set{t}
+	b.embedded, err = embedded.Open(dir, log)
+	return b, err
+}
+
+func (b *backend) Close() error {
+	if b.embedded != nil {
+		return b.embedded.Close()
+	}
+	return nil
+}
+
+// repository returns the repository that a provider belongs to, and a client of it.
+func (b *backend) repository(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
+	addr, err := b.templates.Repository(a)
+	if err != nil {
+		return addr, nil, err
+	}
+	var repo *remote.Repository
+	if b.embedded != nil {
+		repo, err = b.embedded.Repository(addr.Name)
+	} else {
+		repo, err = b.auth.Repository(ctx, addr)
+	}
+	return addr, repo, err
+}
+
+// explain adds to a registry's refusal what to do about it.
+func (b *backend) explain(err error, repo ociaddr.Repository) error {
+	if b.auth == nil {
+		return err
+	}
+	return b.auth.Explain(err, repo)
+}
+
+func userAgent() string { return "ocibridge/" + version }
+
+func authEnvironment() auth.Environment {
+	home, _ := os.UserHomeDir() // without one, nothing is looked for there
+	return auth.Environment{Getenv: os.Getenv, ReadFile: os.ReadFile, Home: home, GOOS: runtime.GOOS, UID: strconv.Itoa(os.Getuid())}
+}
+
+// loadCLIConfig reads the user's CLI configuration, and shows its warnings.
+func loadCLIConfig(stderr io.Writer) (*cliconfig.Config, error) {
+	home, _ := os.UserHomeDir()
+	c, err := cliconfig.Load(cliconfig.Environment{
+		Getenv: os.Getenv, Environ: os.Environ, ReadFile: os.ReadFile, ReadDir: os.ReadDir, Home: home, GOOS: runtime.GOOS,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range c.Warnings {
+		fmt.Fprintf(stderr, "warning: %s\n", w)
+	}
+	return c, nil
+}
+
+// newOrigin returns the client of origin registries, with the services and
+// credentials of the CLI configuration.
+func newOrigin(cli *cliconfig.Config) *origin.Registry {
+	services := origin.NewDiscovery(http.DefaultTransport, disco.WithCredentials(cli.CredentialsSource()))
+	for host, s := range cli.Services() {
+		services.ForceHostServices(host, s)
+	}
+	return origin.NewRegistry(origin.RegistryOptions{Services: services, UserAgent: userAgent()})
+}
+
+// notServed reports whether a provider cannot have a repository at all.
+func notServed(err error) bool {
+	return errors.Is(err, templates.ErrNotSelected) || errors.Is(err, templates.ErrNoRepository)
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(hint.New(fmt.Sprintf("unexpected argument %q", args[0]), "%s --help shows how to call it", cmd.CommandPath()))
+	}
+	return nil
+}
+
+// outputFlag is --output text|json.
+type outputFlag string
+
+func (o *outputFlag) register(cmd *cobra.Command) {
+	*o = "text"
+	cmd.Flags().VarP(o, "output", "o", "output `format`: text or json")
+	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (o *outputFlag) String() string { return string(*o) }
+func (o *outputFlag) Type() string   { return "format" }
+func (o *outputFlag) json() bool     { return *o == "json" }
+
+func (o *outputFlag) Set(s string) error {
+	if s != "text" && s != "json" {
+		return fmt.Errorf("it is text or json")
+	}
+	*o = outputFlag(s)
+	return nil
+}
+
+// registryFlags say where providers are kept.
+type registryFlags struct {
+	template  string
+	include   []string
+	exclude   []string
+	data      string
+	plainHTTP bool
+}
+
+func (f *registryFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.template, "template", "", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of the CLI configuration, else the embedded registry)")
+	flags.StringArrayVar(&f.include, "include", nil, "provider `pattern` that --template is for, such as registry.opentofu.org/hashicorp/* (repeatable)")
+	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
+	flags.StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataDirText()+")")
+	flags.BoolVar(&f.plainHTTP, "plain-http", false, "speak plain HTTP to the registry; loopback registries need no leave")
+	cmd.MarkFlagDirname("data")
+}
+
+// dataDir returns the folder for the embedded registry and for what serve keeps.
+func (f *registryFlags) dataDir() (string, error) {
+	if f.data != "" {
+		return f.data, nil
+	}
+	return defaultDataDir()
+}
+
+// defaultDataDir follows each system's custom for a user's data.
+func defaultDataDir() (string, error) {
+	home, err := os.UserHomeDir()
+	switch {
+	case runtime.GOOS == "windows" && os.Getenv("LocalAppData") != "":
+		return filepath.Join(os.Getenv("LocalAppData"), "ocibridge"), nil
+	case runtime.GOOS == "darwin" && err == nil:
+		return filepath.Join(home, "Library", "Application Support", "ocibridge"), nil
+	case filepath.IsAbs(os.Getenv("XDG_DATA_HOME")):
+		return filepath.Join(os.Getenv("XDG_DATA_HOME"), "ocibridge"), nil
+	case err != nil:
+		return "", hint.Wrap(fmt.Errorf("no folder for data: %w", err), "name one with --data")
+	}
+	return filepath.Join(home, ".local", "share", "ocibridge"), nil
+}
+
+// defaultDataDirText says where that is without naming anybody's home folder.
+func defaultDataDirText() string {
+	switch runtime.GOOS {
+	case "windows":
+		return `%LocalAppData%\ocibridge`
+	case "darwin":
+		return "~/Library/Application Support/ocibridge"
+	}
+	return "$XDG_DATA_HOME/ocibridge, else ~/.local/share/ocibridge"
+}
+
+// fromEnvironment gives every flag that is not on the command line the value of
+// its variable, if that is set: OCIBRIDGE_ and the flag's name in capitals, with
+// underscores for dashes. A repeatable flag takes several values, split at commas.
+func fromEnvironment(cmd *cobra.Command, _ []string) error {
+	var err error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		name := "OCIBRIDGE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value := os.Getenv(name)
+		if f.Changed || value == "" || err != nil {
+			return
+		}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			err = list.Replace(strings.Split(value, ","))
+		} else {
+			err = f.Value.Set(value)
+		}
+		if err != nil {
+			err = usage(fmt.Errorf("%s=%q: %w", name, value, err))
+		}
+	})
+	return err
+}

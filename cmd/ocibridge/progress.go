@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+	"golang.org/x/term"
+
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// progress shows a push to its user: bars on a terminal, plain lines elsewhere,
+// warnings alone where the result goes to a program.
+type progress struct {
+	out, err io.Writer
+	quiet    bool
+
+	mu   sync.Mutex
+	bars *mpb.Progress
+	live map[barKey]*mpb.Bar
+}
+
+type barKey struct {
+	provider provider.Address
+	version  provider.Version
+	platform provider.Platform
+	stage    pusher.Stage
+}
+
+func newProgress(stdout, stderr io.Writer, quiet bool) *progress {
+	p := &progress{out: stdout, err: stderr, quiet: quiet, live: map[barKey]*mpb.Bar{}}
+	if isTerminal(stdout) && !quiet {
+		p.bars = mpb.New(mpb.WithOutput(stdout), mpb.WithWidth(40))
+		p.out = p.bars // lines go above the bars
+		if isTerminal(stderr) {
+			p.err = p.bars
+		}
+	}
+	return p
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Close ends the bars.
+func (p *progress) Close() {
+	if p.bars == nil {
+		return
+	}
+	p.mu.Lock()
+	for _, bar := range p.live {
+		bar.Abort(true)
+	}
+	p.mu.Unlock()
+	p.bars.Wait()
+}
+
+// event follows one package.
+func (p *progress) event(e pusher.Event) {
+	if p.quiet {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	name := fmt.Sprintf("%s %s %s", e.Provider.Type(), e.Version, e.Platform)
+	switch e.Stage {
+	case pusher.StageDone:
+		p.finish(e)
+		p.line("%s: stored, %s", name, size(e.Total))
+	case pusher.StagePresent:
+		p.finish(e)
+		p.line("%s: in place, %s", name, size(e.Total))
+	default:
+		p.advance(e, name)
+	}
+}
+
+// advance moves a package's bar. Its first event of the second stage ends the
+// bar of the first.
+func (p *progress) advance(e pusher.Event, name string) {
+	if p.bars == nil {
+		if e.Bytes == 0 && e.Stage == pusher.StageFetch {
+			p.line("%s: fetching", name)
+		}
+		return
+	}
+	key := barKey{e.Provider, e.Version, e.Platform, e.Stage}
+	bar := p.live[key]
+	if bar == nil {
+		p.finish(e)
+		bar = p.bars.AddBar(e.Total, mpb.BarRemoveOnComplete(),
+			mpb.PrependDecorators(decor.Name(name+" "), decor.Name(string(e.Stage), decor.WC{W: 6, C: decor.DindentRight})),
+			mpb.AppendDecorators(decor.CountersKibiByte("% .1f / % .1f")))
+		p.live[key] = bar
+	}
+	bar.IncrBy(e.Bytes)
+}
+
+// finish takes a package's bars away.
+func (p *progress) finish(e pusher.Event) {
+	for _, stage := range []pusher.Stage{pusher.StageFetch, pusher.StageSend} {
+		key := barKey{e.Provider, e.Version, e.Platform, stage}
+		if bar := p.live[key]; bar != nil {
+			bar.Abort(true)
+			delete(p.live, key)
+		}
+	}
+}
+
+// warn shows a warning, in every mode.
+func (p *progress) warn(s string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.err, "warning: %s\n", s)
+}
+
+// done shows the outcome of one version.
+func (p *progress) done(r *pusher.Result) {
+	if p.quiet {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	grounds := string(r.Verdict)
+	if r.Fingerprint != "" {
+		grounds += " by " + r.Fingerprint
+	}
+	p.line("%s %s: %s, %s, %s; %s:%s", r.Provider, r.Version, r.Status, count(len(r.Packages), "platform"), grounds, r.Repository, r.Tag)
+}
+
+func (p *progress) line(format string, args ...any) {
+	fmt.Fprintf(p.out, format+"\n", args...)
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// size writes bytes as people read them.
+func size(n int64) string {
+	switch {
+	case n < 0:
+		return "size unknown"
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d B", n)
+}

@@ -1,0 +1,399 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const pushExamples = `  # into the embedded registry, which ocibridge serve serves
+  ocibridge push registry.opentofu.org/hashicorp/null@3.2.4
+
+  # into Harbor, two platforms of the newest 3.x
+  ocibridge push 'registry.terraform.io/hashicorp/null@~> 3.0' \
+    --template 'harbor.example.com/providers/${hostname}/${namespace}/${type}' \
+    --platform linux_amd64 --platform darwin_arm64
+
+  # every version that matches
+  ocibridge push --all 'registry.opentofu.org/hashicorp/random@>= 3.5, < 4.0'
+
+  # what "tofu providers mirror" wrote on a machine with a network
+  ocibridge push --mirror-dir ./mirror --allow-unsigned
+
+  # a provider of your own, as GoReleaser left it
+  ocibridge push --release-dir dist --as registry.acme.example/acme/widget@1.4.0 \
+    --public-key release-key.asc`
+
+// pushFlags are the flags of push.
+type pushFlags struct {
+	registryFlags
+	output        outputFlag
+	platforms     []string
+	all           bool
+	mirrorDir     string
+	releaseDir    string
+	as            string
+	publicKey     string
+	allowUnsigned bool
+	force         bool
+	jobs          int
+}
+
+func newPushCommand() *cobra.Command {
+	f := &pushFlags{}
+	cmd := &cobra.Command{
+		Use:   "push PROVIDER@VERSION... | --mirror-dir DIR | --release-dir DIR --as PROVIDER@VERSION",
+		Short: "Verify providers and store them in an OCI registry",
+		Long: `push takes providers from their origin registry, a mirror folder or a release
+folder, verifies checksums and OpenPGP signatures, and stores the packages byte
+for byte in the repository that the template names. What is there already is not
+sent again.
+
+PROVIDER is HOSTNAME/NAMESPACE/TYPE. VERSION is a version or a version constraint,
+of which the newest match is taken, or every match with --all.`,
+		Example: pushExamples,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	f.registryFlags.register(cmd)
+	f.output.register(cmd)
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to push, such as linux_amd64 (repeatable; default: all that there are)")
+	flags.BoolVar(&f.all, "all", false, "push every version that matches the constraint, not the newest alone")
+	flags.StringVar(&f.mirrorDir, "mirror-dir", "", "push everything in a `folder` that tofu or terraform providers mirror wrote")
+	flags.StringVar(&f.releaseDir, "release-dir", "", "push a release `folder` as GoReleaser writes it")
+	flags.StringVar(&f.as, "as", "", "what is in --release-dir: `PROVIDER@VERSION`")
+	flags.StringVar(&f.publicKey, "public-key", "", "`file` with the ASCII-armoured public key that signed --release-dir")
+	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
+	flags.BoolVar(&f.force, "force", false, "replace packages and tags that are there with other content")
+	flags.IntVar(&f.jobs, "jobs", 4, "how many packages are under way at once")
+	cmd.MarkFlagDirname("mirror-dir")
+	cmd.MarkFlagDirname("release-dir")
+	cmd.MarkFlagFilename("public-key", "asc", "gpg", "pem", "txt")
+	cmd.RegisterFlagCompletionFunc("platform", cobra.FixedCompletions(
+		[]string{"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64", "windows_amd64"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// request is a provider and the versions asked for.
+type request struct {
+	provider provider.Address
+	version  provider.Version    // one version, or
+	versions provider.VersionSet // those that match
+}
+
+// parseRequest reads PROVIDER@VERSION.
+func parseRequest(s string) (request, error) {
+	name, versions, ok := strings.Cut(s, "@")
+	a, err := provider.ParseAddress(name)
+	if err != nil {
+		return request{}, err
+	}
+	if !ok || strings.TrimSpace(versions) == "" {
+		return request{}, hint.New(fmt.Sprintf("%s: no version given", a), "write %s@VERSION, or %[1]s@'>= 0' for the newest", a)
+	}
+	r := request{provider: a}
+	if r.version, err = provider.ParseVersion(versions); err == nil {
+		return r, nil
+	}
+	// What looks like one version is judged as one; the rest as a constraint.
+	var cerr error
+	if r.versions, cerr = provider.ParseConstraint(versions); cerr == nil {
+		return r, nil
+	}
+	if !strings.ContainsAny(versions, "=<>~!, ") {
+		cerr = err
+	}
+	return request{}, fmt.Errorf("%s: %w", a, cerr)
+}
+
+// plan is what the command line asks for, checked before anything is contacted.
+type plan struct {
+	requests  []request
+	platforms []provider.Platform
+	publicKey string
+}
+
+func (f *pushFlags) plan(args []string) (*plan, error) {
+	if err := f.checkSources(args); err != nil {
+		return nil, err
+	}
+	p := &plan{}
+	names := args
+	if f.releaseDir != "" {
+		names = []string{f.as}
+	}
+	for _, s := range names {
+		r, err := parseRequest(s)
+		if err != nil {
+			return nil, err
+		}
+		if f.releaseDir != "" && r.version.IsZero() {
+			return nil, hint.New(fmt.Sprintf("--as %s: %q is no single version", f.as, r.versions), "write the version of the release, such as %s@1.4.0", r.provider)
+		}
+		p.requests = append(p.requests, r)
+	}
+	for _, s := range f.platforms {
+		platform, err := provider.ParsePlatform(s)
+		if err != nil {
+			return nil, err
+		}
+		p.platforms = append(p.platforms, platform)
+	}
+	if f.jobs < 1 {
+		return nil, hint.New("--jobs is less than 1", "leave it out for 4")
+	}
+	return p, nil
+}
+
+// checkSources refuses combinations of flags that mean nothing.
+func (f *pushFlags) checkSources(args []string) error {
+	sources := 0
+	for _, given := range []bool{len(args) > 0, f.mirrorDir != "", f.releaseDir != ""} {
+		if given {
+			sources++
+		}
+	}
+	switch {
+	case sources == 0:
+		return hint.New("nothing to push", "name a provider, such as registry.opentofu.org/hashicorp/null@3.2.4; ocibridge push --help shows more")
+	case sources > 1:
+		return hint.New("PROVIDER@VERSION, --mirror-dir and --release-dir exclude each other", "run push once for each")
+	case f.releaseDir != "" && f.as == "":
+		return hint.New("--release-dir does not say whose release it is", "add --as HOSTNAME/NAMESPACE/TYPE@VERSION")
+	case f.releaseDir == "" && (f.as != "" || f.publicKey != ""):
+		return hint.New("--as and --public-key go with --release-dir", "an origin registry says both itself")
+	case f.releaseDir != "" && f.publicKey == "" && !f.allowUnsigned:
+		return hint.New("no key to check the release's signature with", "add --public-key FILE, as gpg --armor --export KEYID writes it, or accept its checksums alone with --allow-unsigned")
+	case f.all && len(args) == 0:
+		return hint.New("--all goes with PROVIDER@CONSTRAINT", "folders are pushed whole anyway")
+	}
+	return nil
+}
+
+// run does the push.
+func (f *pushFlags) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	p, err := f.plan(args)
+	if err != nil {
+		return usage(err)
+	}
+	if f.publicKey != "" {
+		key, err := os.ReadFile(f.publicKey)
+		if err != nil {
+			return fmt.Errorf("--public-key: %w", err)
+		}
+		p.publicKey = string(key)
+	}
+	cli, err := loadCLIConfig(stderr)
+	if err != nil {
+		return err
+	}
+	src, err := f.source(p, cli)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	back, err := f.open(cli, src.providers(), false, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer back.Close()
+	for _, a := range src.providers() {
+		if _, err := back.templates.Repository(a); err != nil {
+			return err
+		}
+	}
+	progress := newProgress(stdout, stderr, f.output.json())
+	results, err := f.push(ctx, src, back, progress)
+	progress.Close()
+	if f.output.json() {
+		if werr := writeResults(stdout, results, err); werr != nil && err == nil {
+			return werr
+		}
+	}
+	return err
+}
+
+// push pushes what a source yields, version by version, up to the first failure.
+func (f *pushFlags) push(ctx context.Context, src source, back *backend, progress *progress) ([]*pusher.Result, error) {
+	p := pusher.New(pusher.Options{
+		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+			addr, repo, err := back.repository(ctx, a)
+			return pusher.Destination{Repository: addr, Store: repo}, err
+		},
+		Policy:  trust.Policy{AllowUnsigned: f.allowUnsigned},
+		Jobs:    f.jobs,
+		Force:   f.force,
+		OnEvent: progress.event,
+	})
+	var results []*pusher.Result
+	err := src.each(ctx, progress.warn, func(r *origin.Release) error {
+		result, err := p.Push(ctx, r)
+		if err != nil {
+			var refused *pusher.RegistryError
+			if errors.As(err, &refused) {
+				return back.explain(err, refused.Repository)
+			}
+			return err
+		}
+		results = append(results, result)
+		for _, w := range result.Warnings {
+			progress.warn(fmt.Sprintf("%s %s: %s", result.Provider, result.Version, w))
+		}
+		progress.done(result)
+		return nil
+	})
+	return results, err
+}
+
+// writeResults prints what was done, and what went wrong, for a program.
+func writeResults(w io.Writer, results []*pusher.Result, err error) error {
+	out := struct {
+		Results []*pusher.Result  `json:"results"`
+		Error   map[string]string `json:"error,omitempty"`
+	}{Results: results}
+	if results == nil {
+		out.Results = []*pusher.Result{}
+	}
+	if err != nil {
+		out.Error = map[string]string{"message": err.Error(), "hint": hint.Of(err)}
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(out)
+}
+
+// source is where releases come from.
+type source interface {
+	// providers are those that it may yield.
+	providers() []provider.Address
+	// each calls fn with every release, until one fails.
+	each(ctx context.Context, warn func(string), fn func(*origin.Release) error) error
+	io.Closer
+}
+
+// source opens what the flags name.
+func (f *pushFlags) source(p *plan, cli *cliconfig.Config) (source, error) {
+	switch {
+	case f.mirrorDir != "":
+		dir, err := origin.OpenMirrorDir(f.mirrorDir)
+		if err != nil {
+			return nil, err
+		}
+		releases, err := dir.Releases(p.platforms)
+		if err != nil {
+			dir.Close()
+			return nil, err
+		}
+		return &folder{releases, dir}, nil
+	case f.releaseDir != "":
+		dir, err := origin.OpenReleaseDir(f.releaseDir)
+		if err != nil {
+			return nil, err
+		}
+		r, err := dir.Release(p.requests[0].provider, p.requests[0].version, p.publicKey, p.platforms)
+		if err != nil {
+			dir.Close()
+			return nil, err
+		}
+		return &folder{[]*origin.Release{r}, dir}, nil
+	}
+	return &registries{newOrigin(cli), p, f.all}, nil
+}
+
+// folder yields the releases found in a folder.
+type folder struct {
+	releases []*origin.Release
+	io.Closer
+}
+
+func (f *folder) providers() []provider.Address {
+	var out []provider.Address
+	for _, r := range f.releases {
+		out = append(out, r.Provider())
+	}
+	return out
+}
+
+func (f *folder) each(_ context.Context, _ func(string), fn func(*origin.Release) error) error {
+	for _, r := range f.releases {
+		if err := fn(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// registries yields releases from the origins of the providers asked for.
+type registries struct {
+	origin *origin.Registry
+	plan   *plan
+	all    bool
+}
+
+func (s *registries) Close() error { return nil }
+
+func (s *registries) providers() []provider.Address {
+	var out []provider.Address
+	for _, r := range s.plan.requests {
+		out = append(out, r.provider)
+	}
+	return out
+}
+
+func (s *registries) each(ctx context.Context, warn func(string), fn func(*origin.Release) error) error {
+	for _, r := range s.plan.requests {
+		listing, err := s.origin.Versions(ctx, r.provider)
+		if err != nil {
+			return err
+		}
+		for _, w := range listing.Warnings {
+			warn(fmt.Sprintf("%s: %s", r.provider, w))
+		}
+		versions, err := s.choose(r, listing)
+		if err != nil {
+			return err
+		}
+		for _, v := range versions {
+			release, err := s.origin.Release(ctx, r.provider, listing, v, s.plan.platforms)
+			if err != nil {
+				return err
+			}
+			if err := fn(release); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// choose returns the versions that a request means, oldest first.
+func (s *registries) choose(r request, l *origin.Listing) ([]provider.Version, error) {
+	if !r.version.IsZero() {
+		return []provider.Version{r.version}, nil
+	}
+	matches := r.versions.Matches(l.Versions)
+	switch {
+	case len(matches) == 0:
+		return nil, l.NoMatch(r.provider, r.versions)
+	case s.all:
+		return matches, nil
+	}
+	return matches[len(matches)-1:], nil
+}

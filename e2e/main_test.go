@@ -1,0 +1,179 @@
+// Package e2e runs the built program with real clients and real registries.
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// scene is a world with one release of the null provider on offer, and the
+// program.
+type scene struct {
+	*world.World
+	t      *testing.T
+	bridge clients.Client
+	null   *release.Release
+	data   string // folder of the embedded registry
+	ws     *clients.Workspace
+}
+
+const nullVersion = "3.2.4"
+
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	s := &scene{World: world.For(t), t: t, data: t.TempDir()}
+	var err error
+	if s.bridge, err = world.Bridge(); err != nil {
+		t.Fatal(err)
+	}
+	s.null = s.offer(nullVersion)
+	s.ws = s.workspace("")
+	return s
+}
+
+// offer adds a version of the null provider to the origin.
+func (s *scene) offer(version string) *release.Release {
+	s.t.Helper()
+	r, err := s.NullRelease(version)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.Origin.Add(r)
+	return r
+}
+
+func (s *scene) workspace(cliConfig string) *clients.Workspace {
+	s.t.Helper()
+	ws, err := s.Workspace(cliConfig)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return ws
+}
+
+// user makes a workspace whose configuration uses the null provider.
+func (s *scene) user(cliConfig, version string) *clients.Workspace {
+	s.t.Helper()
+	ws := s.workspace(cliConfig)
+	if err := ws.WriteConfig(world.UseNull(version)); err != nil {
+		s.t.Fatal(err)
+	}
+	return ws
+}
+
+// push runs ocibridge push into the embedded registry.
+func (s *scene) push(args ...string) string {
+	s.t.Helper()
+	return s.ws.MustRun(s.t, s.bridge, append([]string{"push", "--data", s.data}, args...)...)
+}
+
+// pushTo runs ocibridge push into a stand-alone registry.
+func (s *scene) pushTo(r *registry.Registry, args ...string) string {
+	s.t.Helper()
+	return s.ws.MustRun(s.t, s.bridge, append([]string{"push", "--template", template(r)}, args...)...)
+}
+
+// tlsRegistry starts a stand-alone registry whose certificate the world's CA signed.
+func (s *scene) tlsRegistry() *registry.Registry {
+	s.t.Helper()
+	cert, err := s.CA.Issue("localhost")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	certFile, keyFile, err := cert.WriteFiles(s.t.TempDir())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return registry.For(s.t, registry.Options{CertFile: certFile, KeyFile: keyFile})
+}
+
+// serve starts a gateway with a certificate that the world's CA signed.
+func (s *scene) serve(args ...string) *world.Gateway {
+	s.t.Helper()
+	cert, err := s.CA.Issue("localhost")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	certFile, keyFile, err := cert.WriteFiles(s.t.TempDir())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return world.ServeFor(s.t, s.ws, append([]string{"--log-level", "debug", "--tls-cert", certFile, "--tls-key", keyFile}, args...)...)
+}
+
+// template names the repositories of a stand-alone registry.
+func template(r *registry.Registry) string {
+	return r.Host + "/providers/${hostname}/${namespace}/${type}"
+}
+
+// result is how a run of the program ended.
+type result struct {
+	stdout, stderr string
+	status         int
+}
+
+// run runs the program to its end, whatever that is.
+func (s *scene) run(args ...string) result {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), clients.DefaultTimeout)
+	defer cancel()
+	cmd := s.ws.Command(ctx, s.bridge, args...)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		s.t.Fatal(err)
+	}
+	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// hashesOf returns the hashes of a scheme that a lock file has for the null
+// provider, sorted.
+func hashesOf(t *testing.T, ws *clients.Workspace, scheme string) []string {
+	t.Helper()
+	locked, ok := ws.MustLock(t)[world.Null]
+	if !ok {
+		t.Fatalf("the lock file has no %s", world.Null)
+	}
+	var out []string
+	for _, h := range locked.Hashes {
+		if strings.HasPrefix(h, scheme) {
+			out = append(out, h)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// zipHash is the zh: hash of the host's package of a release.
+func zipHash(t *testing.T, r *release.Release) string {
+	t.Helper()
+	return "zh:" + hostPackage(t, r).SHA256
+}
+
+func wantLocked(t *testing.T, ws *clients.Workspace, version string, h1s int, zhs ...string) {
+	t.Helper()
+	if got := ws.MustLock(t)[world.Null].Version; got != version {
+		t.Errorf("locked version %q, want %q", got, version)
+	}
+	if got := hashesOf(t, ws, "h1:"); len(got) != h1s {
+		t.Errorf("locked %v, want %d h1", got, h1s)
+	}
+	slices.Sort(zhs)
+	if got := hashesOf(t, ws, "zh:"); !slices.Equal(got, zhs) {
+		t.Errorf("locked %v, want %v", got, zhs)
+	}
+}
+
+func TestMain(m *testing.M) { os.Exit(m.Run()) }

@@ -1,0 +1,151 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/gorilla/mux"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// maxTagPages bounds how many pages of tags are read: a registry whose pages link
+// to each other would send them for ever.
+const maxTagPages = 1000
+
+// indexJSON is the answer of "List Available Versions".
+type indexJSON struct {
+	Versions map[string]struct{} `json:"versions"`
+}
+
+// versionJSON is the answer of "List Available Installation Packages".
+type versionJSON struct {
+	Archives map[string]archiveJSON `json:"archives"`
+}
+
+type archiveJSON struct {
+	URL    string          `json:"url"`
+	Hashes []provider.Hash `json:"hashes"`
+}
+
+// serveIndex answers index.json: 404 if the registry has no version of the
+// provider, so that clients look elsewhere.
+func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request) {
+	a, err := addressOf(r)
+	if err != nil {
+		notFound(w, r)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
+	defer cancel()
+	versions, err := g.versions(ctx, a)
+	if err != nil {
+		g.fail(w, r, fmt.Errorf("list versions of %s: %w", a, err))
+		return
+	}
+	out := indexJSON{Versions: map[string]struct{}{}}
+	for _, v := range versions {
+		out.Versions[v.String()] = struct{}{}
+	}
+	g.writeJSON(w, r, out)
+}
+
+// serveVersion answers VERSION.json. A version that is not here has no archives,
+// rather than a 404: clients ask every mirror for the version that they chose,
+// and a 404 would end the whole installation.
+func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
+	a, err := addressOf(r)
+	if err != nil {
+		notFound(w, r)
+		return
+	}
+	v, err := provider.ParseVersion(mux.Vars(r)["version"])
+	if err != nil {
+		notFound(w, r)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
+	defer cancel()
+	found, _, err := g.version(ctx, a, v)
+	out := versionJSON{Archives: map[string]archiveJSON{}}
+	switch {
+	case errors.Is(err, errAbsent), errors.Is(err, ErrNotServed):
+	case err != nil:
+		g.fail(w, r, fmt.Errorf("read %s %s: %w", a, v, err))
+		return
+	default:
+		for _, p := range found.Packages {
+			out.Archives[p.Platform.String()] = archiveOf(v, p)
+		}
+	}
+	g.writeJSON(w, r, out)
+}
+
+// archiveOf describes a package. Its URL is relative to that of the document.
+func archiveOf(v provider.Version, p artifact.Package) archiveJSON {
+	out := archiveJSON{
+		URL:    fmt.Sprintf("%s/%s/%s", v, p.Platform, p.Filename),
+		Hashes: []provider.Hash{p.ZipHash()},
+	}
+	if !p.H1.IsZero() {
+		out.Hashes = append(out.Hashes, p.H1)
+	}
+	return out
+}
+
+// versions lists the versions in a provider's repository; errAbsent if there is
+// none.
+func (g *gateway) versions(ctx context.Context, a provider.Address) ([]provider.Version, error) {
+	store, err := g.repository(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	var out []provider.Version
+	pages := 0
+	err = store.Tags(ctx, "", func(page []string) error {
+		if pages++; pages > maxTagPages {
+			return fmt.Errorf("more than %d pages of tags", maxTagPages)
+		}
+		for _, t := range page {
+			if v, ok := ociaddr.Tag(t).Version(); ok {
+				out = append(out, v)
+			}
+		}
+		return nil
+	})
+	if absent(err) || err == nil && len(out) == 0 {
+		return nil, errAbsent
+	}
+	return out, err
+}
+
+// version reads a version and returns it with the repository it is in; errAbsent
+// if it is in none.
+func (g *gateway) version(ctx context.Context, a provider.Address, v provider.Version) (*artifact.Version, Store, error) {
+	store, err := g.repository(ctx, a)
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := artifact.Read(ctx, store, a, v)
+	if absent(err) {
+		return nil, nil, fmt.Errorf("%w: %v", errAbsent, err)
+	}
+	return found, store, err
+}
+
+func (g *gateway) writeJSON(w http.ResponseWriter, r *http.Request, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		g.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	w.Write(data)
+}

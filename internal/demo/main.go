@@ -1,0 +1,196 @@
+// Command demo does the whole main job with real parts and shows it: a signed
+// release of the null provider, its origin registry, a push, the gateway, and
+// the clients that install from it. "make demo" runs it.
+//
+// Everything is on the loopback interface and in a temporary folder.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+const version = "3.2.4"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	start := time.Now()
+	if err := run(ctx); err != nil {
+		fmt.Printf("\nThe demo failed: %v\n", err)
+		os.Exit(1)
+	}
+	fmt.Printf("\nAll of it worked, in %s.\n", time.Since(start).Round(time.Second))
+}
+
+// demo is what the acts share.
+type demo struct {
+	*world.World
+	ctx     context.Context
+	bridge  clients.Client
+	pushing *clients.Workspace
+	data    string
+	act     int
+}
+
+func run(ctx context.Context) error {
+	dir, err := os.MkdirTemp("", "ocibridge-demo-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	w, err := world.New(dir)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	d := &demo{World: w, ctx: ctx, data: dir + "/data"}
+	if d.bridge, err = world.Bridge(); err != nil {
+		return err
+	}
+	if d.pushing, err = d.Workspace(""); err != nil {
+		return err
+	}
+	if err := d.publish(); err != nil {
+		return err
+	}
+	if err := d.push(); err != nil {
+		return err
+	}
+	gateway, err := d.serve()
+	if err != nil {
+		return err
+	}
+	defer gateway.Stop()
+	if err := d.install(gateway); err != nil {
+		return err
+	}
+	d.title("The gateway shuts down when it is told to.")
+	return gateway.Stop()
+}
+
+// publish makes the release and offers it at the origin.
+func (d *demo) publish() error {
+	d.title("Acme builds the null provider from source, signs it, and offers it at its registry.")
+	r, err := d.NullRelease(version)
+	if err != nil {
+		return err
+	}
+	for _, p := range r.Packages {
+		d.say("%s, %.1f MiB, SHA-256 %s...", p.Filename, float64(p.Size)/(1<<20), p.SHA256[:16])
+	}
+	d.say("signed by the key %s", d.Signer.Fingerprint())
+	d.Origin.Add(r)
+	d.say("%s is %s, as this block in the CLI configuration says:", world.Host, d.OriginURL)
+	d.show(d.HostBlock())
+	return nil
+}
+
+// push stores the release, and then does it again.
+func (d *demo) push() error {
+	d.title("ocibridge push takes it from there, verifies it and stores it in an OCI registry: its own, as nothing else is configured.")
+	push := []string{"push", world.Null + "@~> 3.2", "--data", d.data}
+	if err := d.run(d.pushing, d.bridge, push...); err != nil {
+		return err
+	}
+	d.title("Pushed again, nothing is sent.")
+	return d.run(d.pushing, d.bridge, push...)
+}
+
+// serve starts the gateway.
+func (d *demo) serve() (*world.Gateway, error) {
+	d.title("ocibridge serve answers clients from that registry.")
+	d.say("$ ocibridge serve --data %s --tls-self-signed", d.data)
+	g, err := world.Serve(d.pushing, "--data", d.data, "--tls-self-signed")
+	if err != nil {
+		return nil, err
+	}
+	d.say("network mirror:   %s", g.URL)
+	d.say("OCI repositories: %s", g.RepositoryTemplate)
+	d.say("SSL_CERT_FILE:    %s", g.CAFile)
+	return g, nil
+}
+
+// install runs the clients in every way they can install.
+func (d *demo) install(g *world.Gateway) error {
+	for _, act := range []struct {
+		client, by, config string
+	}{
+		{"tofu", "network_mirror", world.NetworkMirror(g.URL)},
+		{"tofu", "oci_mirror, straight from the registry", world.OCIMirror(g.RepositoryTemplate)},
+		{"terraform", "network_mirror", world.NetworkMirror(g.URL)},
+	} {
+		client, err := clients.Find(act.client)
+		if err != nil {
+			return err
+		}
+		d.title("%s installs it by %s, and applies a configuration with it.", act.client, act.by)
+		ws, err := d.Workspace("")
+		if err != nil {
+			return err
+		}
+		// This client knows nothing of the origin.
+		if err := ws.WriteCLIConfig(act.config); err != nil {
+			return err
+		}
+		ws.TrustCA(g.CAFile)
+		if err := ws.WriteConfig(world.UseNull(version)); err != nil {
+			return err
+		}
+		d.show(act.config)
+		if err := d.run(ws, client, "init", "-no-color"); err != nil {
+			return err
+		}
+		if err := d.run(ws, client, "apply", "-auto-approve", "-no-color"); err != nil {
+			return err
+		}
+		lock, err := ws.Lock()
+		if err != nil {
+			return err
+		}
+		d.say("locked: %s %s", lock[world.Null].Version, strings.Join(lock[world.Null].Hashes, " "))
+	}
+	return nil
+}
+
+// run runs a program, and shows its call and what it prints.
+func (d *demo) run(ws *clients.Workspace, c clients.Client, args ...string) error {
+	quoted := make([]string, len(args))
+	for i, a := range args {
+		if quoted[i] = a; strings.ContainsAny(a, " ~$") {
+			quoted[i] = "'" + a + "'"
+		}
+	}
+	d.say("$ %s %s", c.Name, strings.Join(quoted, " "))
+	ctx, cancel := context.WithTimeout(d.ctx, clients.DefaultTimeout)
+	defer cancel()
+	out, err := ws.Command(ctx, c, args...).CombinedOutput()
+	d.show(string(out))
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	return nil
+}
+
+func (d *demo) title(format string, args ...any) {
+	d.act++
+	fmt.Printf("\n%d. "+format+"\n\n", append([]any{d.act}, args...)...)
+}
+
+func (d *demo) say(format string, args ...any) { fmt.Printf("   "+format+"\n", args...) }
+
+// show prints a text, indented, without its blank lines.
+func (d *demo) show(text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		if strings.TrimSpace(line) != "" {
+			fmt.Printf("      %s\n", line)
+		}
+	}
+}
