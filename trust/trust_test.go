@@ -99,6 +99,54 @@ func TestAccept(t *testing.T) {
 	}
 }
 
+func TestExpiredAndRevokedKeys(t *testing.T) {
+	for name, tc := range map[string]struct {
+		option  pgp.Option
+		expired bool
+		err     error
+	}{
+		"RSA":         {pgp.RSA(2048), false, nil},
+		"expired":     {pgp.Expired(), true, nil}, // clients warn
+		"compromised": {pgp.Compromised(), false, trust.ErrSignature},
+		"superseded":  {pgp.Superseded(), false, trust.ErrSignature},
+	} {
+		t.Run(name, func(t *testing.T) {
+			signer := pgp.For(t, "Acme", tc.option)
+			doc := sumsOf(name)
+			claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, signer, doc), Keys: []string{signer.ArmoredPublicKey()}}
+			sums, err := trust.Policy{}.Accept(claims)
+			if !errors.Is(err, tc.err) {
+				t.Fatalf("error %v, want %v", err, tc.err)
+			}
+			if err == nil && (sums.Signer().Expired != tc.expired || sums.Signer().Fingerprint != signer.Fingerprint()) {
+				t.Errorf("signer %+v", sums.Signer())
+			}
+		})
+	}
+}
+
+func TestArmouredSignature(t *testing.T) {
+	signer := newSigner(t)
+	doc := sumsOf(name)
+	armoured, err := signer.SignArmored(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary, err := trust.BinarySignature(armoured)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (trust.Policy{}).Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: binary, Keys: []string{signer.ArmoredPublicKey()}}); err != nil {
+		t.Error(err)
+	}
+	if same, err := trust.BinarySignature(binary); err != nil || !bytes.Equal(same, binary) {
+		t.Errorf("a binary signature becomes %x, %v", same, err)
+	}
+	if _, err := trust.BinarySignature([]byte(signer.ArmoredPublicKey())); err == nil {
+		t.Error("a public key passes for a signature")
+	}
+}
+
 func TestVerifier(t *testing.T) {
 	acme := newSigner(t)
 	doc := sumsOf(name)
@@ -195,8 +243,11 @@ func FuzzSignature(f *testing.F) {
 	f.Add([]byte{}, "")
 	f.Fuzz(func(t *testing.T, signature []byte, key string) {
 		claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: signature, Keys: []string{key}}
-		if sums, err := (trust.Policy{}).Accept(claims); err == nil && sums.Signer().Fingerprint != acme.Fingerprint() {
-			t.Fatalf("accepted as signed by %s", sums.Signer().Fingerprint)
+		if sums, err := (trust.Policy{}).Accept(claims); err == nil {
+			// Only the key that was given can have signed it.
+			if id, err := trust.KeyID(key); err != nil || sums.Signer().KeyID != id {
+				t.Fatalf("accepted as signed by %s with the key %s, %v", sums.Signer().KeyID, id, err)
+			}
 		}
 		trust.BinarySignature(signature)
 	})
