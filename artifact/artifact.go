@@ -90,7 +90,8 @@ type Version struct {
 	Version  provider.Version
 	// Protocols are the plugin protocols, such as 5.0; nil if not known.
 	Protocols []string
-	// Packages are sorted by platform, at most one each.
+	// Packages are sorted by platform, at most one each. There are none in an
+	// index that is only for platforms on which no client runs.
 	Packages []Package
 	// Evidence describes the evidence manifest; nil if there is none.
 	Evidence *ocispec.Descriptor
@@ -113,7 +114,7 @@ type ReferenceFetcher interface {
 // Reasons for which what a tag names cannot be served.
 var (
 	// ErrNotProvider: it is some other kind of artifact, or none that OpenTofu
-	// could install.
+	// could install, such as an index whose manifests were deleted.
 	ErrNotProvider = errors.New("not a provider index")
 	// ErrAmbiguous: it holds two packages where one is wanted.
 	ErrAmbiguous = errors.New("ambiguous provider index")

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -41,6 +42,9 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 		Platform: p.Platform(), Filename: p.Filename(),
 		Digest: digest.NewDigestFromBytes(digest.SHA256, sum[:]), Size: p.Size(), H1: p.H1(),
 	}
+	if err := out.check(); err != nil {
+		return Package{}, Blob{}, err
+	}
 	layer := out.Layer()
 	layer.Annotations = map[string]string{ocispec.AnnotationTitle: out.Filename}
 	if !out.H1.IsZero() {
@@ -63,7 +67,8 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 }
 
 // EncodeIndex returns the index of a version. Packages may come in any order;
-// two for one platform are an error.
+// two for one platform are an error, and so is what would not read back: no
+// package at all, or one whose platform, file name, digest or size is none.
 func EncodeIndex(v Version) (Blob, error) {
 	packages := slices.Clone(v.Packages)
 	slices.SortFunc(packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })
@@ -71,15 +76,27 @@ func EncodeIndex(v Version) (Blob, error) {
 		Versioned:    specs.Versioned{SchemaVersion: 2},
 		MediaType:    ocispec.MediaTypeImageIndex,
 		ArtifactType: TypeProvider,
-		Annotations: map[string]string{
-			annotationProvider: v.Provider.Path(),
-			annotationVersion:  v.Version.String(),
-		},
+		Annotations:  map[string]string{},
+	}
+	if !v.Provider.IsZero() {
+		index.Annotations[annotationProvider] = v.Provider.Path()
+	}
+	if !v.Version.IsZero() {
+		index.Annotations[annotationVersion] = v.Version.String()
 	}
 	if len(v.Protocols) > 0 {
 		index.Annotations[annotationProtocols] = strings.Join(v.Protocols, ",")
 	}
+	if len(packages) == 0 {
+		return Blob{}, fmt.Errorf("%w: no package to put into it", ErrNotProvider)
+	}
 	for i, p := range packages {
+		if err := p.check(); err != nil {
+			return Blob{}, err
+		}
+		if err := checkDescriptor(p.Manifest, MaxManifestBytes); err != nil {
+			return Blob{}, fmt.Errorf("package for %s: %w", p.Platform, err)
+		}
 		if i > 0 && packages[i-1].Platform == p.Platform {
 			return Blob{}, fmt.Errorf("%w: two packages for %s", ErrAmbiguous, p.Platform)
 		}
@@ -92,6 +109,20 @@ func EncodeIndex(v Version) (Blob, error) {
 		})
 	}
 	return encodeManifest(ocispec.MediaTypeImageIndex, index)
+}
+
+// check refuses a package that would not read back.
+func (p Package) check() error {
+	_, err := provider.NewPlatform(p.Platform.OS, p.Platform.Arch)
+	switch {
+	case err != nil:
+		return err
+	case !isSHA256(p.Digest) || p.Size <= 0:
+		return fmt.Errorf("package for %s: digest %q and size %d are none", p.Platform, p.Digest, p.Size)
+	case !provider.ValidFilename(p.Filename):
+		return fmt.Errorf("package for %s: %q is no plain file name", p.Platform, p.Filename)
+	}
+	return nil
 }
 
 func indexEntry(p Package) ocispec.Descriptor {

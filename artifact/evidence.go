@@ -71,6 +71,9 @@ func EncodeEvidence(e Evidence) (manifest Blob, blobs []Blob, err error) {
 		if len(part.data) == 0 {
 			continue // some registries refuse empty blobs
 		}
+		if len(part.data) > maxEvidenceBytes {
+			return Blob{}, nil, fmt.Errorf("evidence: %w: %s has %d bytes, more than %d", ErrTooLarge, part.title, len(part.data), maxEvidenceBytes)
+		}
 		b := newBlob(part.mediaType, part.data)
 		blobs = append(blobs, b)
 		layer := b.Descriptor
@@ -82,36 +85,53 @@ func EncodeEvidence(e Evidence) (manifest Blob, blobs []Blob, err error) {
 }
 
 // ReadEvidence returns the evidence of a version as it is stored. It checks
-// digests, not signatures.
+// digests and form, not signatures. Errors are those of [Read]; errdef.ErrNotFound
+// is none of them.
 func ReadEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (*Evidence, error) {
-	m, err := fetchManifest(ctx, store, desc, TypeEvidence)
+	e, err := readEvidence(ctx, store, desc)
 	if err != nil {
 		return nil, fmt.Errorf("evidence: %w", err)
 	}
-	var e Evidence
+	return e, nil
+}
+
+func readEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (*Evidence, error) {
+	m, err := fetchManifest(ctx, store, desc, TypeEvidence)
+	if err != nil {
+		return nil, err
+	}
+	parts := map[string][]byte{}
 	for _, layer := range m.Layers {
-		var into *[]byte
-		var record []byte
 		switch layer.MediaType {
-		case mediaTypeSums:
-			into = &e.SHA256SUMS
-		case mediaTypeSignature:
-			into = &e.Signature
-		case mediaTypeSigningKeys:
-			into = (*[]byte)(&e.SigningKeys)
-		case mediaTypeRecord:
-			into = &record
+		case mediaTypeSums, mediaTypeSignature, mediaTypeSigningKeys, mediaTypeRecord:
 		default:
 			continue
 		}
-		if *into, err = fetchVerified(ctx, store, layer, maxEvidenceBytes); err != nil {
-			return nil, fmt.Errorf("evidence: %w", err)
+		if parts[layer.MediaType] != nil {
+			return nil, fmt.Errorf("%w: two layers of type %s", ErrAmbiguous, layer.MediaType)
 		}
-		if record != nil {
-			if err := json.Unmarshal(record, &e.Record); err != nil {
-				return nil, fmt.Errorf("evidence: %w: its record does not read: %v", ErrNotProvider, err)
-			}
+		if parts[layer.MediaType], err = fetchVerified(ctx, store, layer, maxEvidenceBytes); err != nil {
+			return nil, err
 		}
 	}
-	return &e, nil
+	record, err := decodeRecord(parts[mediaTypeRecord])
+	if err != nil {
+		return nil, err
+	}
+	return &Evidence{parts[mediaTypeSums], parts[mediaTypeSignature], parts[mediaTypeSigningKeys], record}, nil
+}
+
+// decodeRecord reads the record that every evidence has.
+func decodeRecord(data []byte) (Record, error) {
+	if data == nil {
+		return Record{}, fmt.Errorf("%w: it has no record", ErrNotProvider)
+	}
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Record{}, fmt.Errorf("%w: its record does not read: %v", ErrNotProvider, err)
+	}
+	if r.Verdict != trust.Signed && r.Verdict != trust.ChecksumOnly {
+		return Record{}, fmt.Errorf("%w: its record has the verdict %q", ErrNotProvider, r.Verdict)
+	}
+	return r, nil
 }

@@ -3,6 +3,7 @@ package artifact
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
+	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -24,8 +26,10 @@ const manifestFetches = 8
 // Read returns what a tag of a provider's repository names. It takes one fetch
 // for an index of ours, and one more a platform for one made by other tools.
 //
-// Errors of the store are passed on. ErrForeign, ErrNotProvider, ErrAmbiguous,
-// ErrTooLarge and ErrDamaged say why content is refused.
+// Errors of the store are passed on; errdef.ErrNotFound is always about the tag,
+// since what an index names and the registry lacks is ErrNotProvider.
+// ErrForeign, ErrNotProvider, ErrAmbiguous, ErrTooLarge and ErrDamaged say why
+// content is refused.
 func Read(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version) (*Version, error) {
 	tag, err := ociaddr.VersionTag(v)
 	if err != nil {
@@ -90,13 +94,14 @@ func readBounded(r io.Reader, size int64) ([]byte, error) {
 
 // fetchVerified gets content of at most limit bytes by its descriptor.
 func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, limit int64) ([]byte, error) {
-	if desc.Size > limit || desc.Size < 0 {
-		return nil, fmt.Errorf("%w: %s has %d bytes, more than %d", ErrTooLarge, desc.Digest, desc.Size, limit)
-	}
-	if err := desc.Digest.Validate(); err != nil {
-		return nil, fmt.Errorf("%w: digest %q: %v", ErrNotProvider, desc.Digest, err)
+	if err := checkDescriptor(desc, limit); err != nil {
+		return nil, err
 	}
 	body, err := store.Fetch(ctx, desc)
+	if errors.Is(err, errdef.ErrNotFound) {
+		// %v: whoever sees that identity takes it for the tag's absence.
+		return nil, fmt.Errorf("%w: the registry lacks what it names: %v", ErrNotProvider, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +114,20 @@ func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, 
 		return nil, fmt.Errorf("%w: %s with %d bytes, got %s with %d", ErrDamaged, desc.Digest, desc.Size, got, len(data))
 	}
 	return data, nil
+}
+
+// checkDescriptor refuses what cannot describe content of at most limit bytes.
+func checkDescriptor(desc ocispec.Descriptor, limit int64) error {
+	if err := desc.Digest.Validate(); err != nil {
+		return fmt.Errorf("%w: digest %q: %v", ErrNotProvider, desc.Digest, err)
+	}
+	switch {
+	case desc.Size <= 0:
+		return fmt.Errorf("%w: %s has a size of %d bytes", ErrNotProvider, desc.Digest, desc.Size)
+	case desc.Size > limit:
+		return fmt.Errorf("%w: %s has %d bytes, more than %d", ErrTooLarge, desc.Digest, desc.Size, limit)
+	}
+	return nil
 }
 
 // decodeIndex reads an index as OpenTofu does. Packages whose entry does not say
@@ -129,9 +148,11 @@ func decodeIndex(desc ocispec.Descriptor, data []byte) (*Version, error) {
 	if err := describe(v, index.Annotations); err != nil {
 		return nil, err
 	}
+	targets := 0
 	for _, entry := range index.Manifests {
 		switch entry.ArtifactType {
 		case TypeTarget:
+			targets++
 			p, ok, err := decodeEntry(entry)
 			if err != nil {
 				return nil, err
@@ -143,6 +164,9 @@ func decodeIndex(desc ocispec.Descriptor, data []byte) (*Version, error) {
 			if v.Evidence != nil {
 				return nil, fmt.Errorf("%w: two entries with evidence", ErrAmbiguous)
 			}
+			if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
+				return nil, fmt.Errorf("evidence: %w", err)
+			}
 			v.Evidence = &ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size}
 		}
 	}
@@ -152,8 +176,8 @@ func decodeIndex(desc ocispec.Descriptor, data []byte) (*Version, error) {
 			return nil, fmt.Errorf("%w: two packages for %s", ErrAmbiguous, p)
 		}
 	}
-	if len(v.Packages) == 0 {
-		return nil, fmt.Errorf("%w: it holds no package", ErrNotProvider)
+	if targets == 0 {
+		return nil, fmt.Errorf("%w: it holds no package; is it a container image?", ErrNotProvider)
 	}
 	return v, nil
 }
@@ -177,7 +201,7 @@ func describe(v *Version, annotations map[string]string) error {
 		v.Version = ver
 	}
 	if s := annotations[annotationProtocols]; s != "" {
-		v.Protocols = strings.Split(s, ",")
+		v.Protocols = strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 	}
 	return nil
 }
@@ -194,10 +218,10 @@ func decodeEntry(entry ocispec.Descriptor) (p Package, ok bool, err error) {
 	}
 	platform, err := provider.NewPlatform(entry.Platform.OS, entry.Platform.Architecture)
 	if err != nil {
-		return p, false, fmt.Errorf("%w: %v", ErrNotProvider, err)
+		return p, false, nil // no client runs there, so none is troubled by it
 	}
-	if err := entry.Digest.Validate(); err != nil {
-		return p, false, fmt.Errorf("%w: digest %q: %v", ErrNotProvider, entry.Digest, err)
+	if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
+		return p, false, fmt.Errorf("%s: %w", platform, err)
 	}
 	p = Package{Platform: platform, Manifest: ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size}}
 	annotate(&p, entry.Annotations)

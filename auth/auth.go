@@ -1,26 +1,43 @@
 // Package auth owns which credential goes to which OCI repository, and the HTTP
 // client that talks to registries with it.
 //
-// Credentials are those that the user already has: the login files of docker,
-// podman and their kin, and the credential helpers that those files name.
-// For a repository the most specific entry counts (a repository prefix by its
-// length, then the host, then a helper for all hosts), and of equals the one of
-// the earlier file; [Environment] says where files are looked for. Files are
-// read once for a [Client], when a registry is first spoken to; helpers run only
-// when a registry asks for a credential and they are its chosen source.
+// Credentials are those that the user already has. They come, in this order,
+// from
+//
+//   - oci_credentials blocks ([Options.Explicit]);
+//   - the variables OCIBRIDGE_REGISTRY (HOST or HOST/PATH) with
+//     OCIBRIDGE_REGISTRY_USERNAME and OCIBRIDGE_REGISTRY_PASSWORD, or with
+//     OCIBRIDGE_REGISTRY_TOKEN (an access token), OCIBRIDGE_REGISTRY_IDENTITY_TOKEN
+//     (a refresh token) or both;
+//   - the helper that an oci_default_credentials block names ([Options.Defaults]);
+//   - the login files that this block names, or else: REGISTRY_AUTH_FILE, the
+//     places of containers-auth.json(5) on the operating system, DOCKER_CONFIG or
+//     ~/.docker/config.json, ~/.dockercfg. Within a file the order is credHelpers,
+//     auths, credsStore, as docker has it.
+//
+// For a repository the most specific one counts: a repository prefix by its
+// length, then the host, then a helper for all hosts. Of equals it is the first in
+// the order above. A helper that knows nothing leaves it to the next.
+// [Environment] says where files are looked for. Files are read once for a
+// [Client], when a registry is first spoken to; helpers run only when a registry
+// asks for a credential and they are its chosen source.
+//
+// A registry block ([Registry]) changes how one registry is spoken to.
 //
 // Invariants:
 //
 //   - A credential goes to the registry that it is filed for (or to the token
 //     server that this registry names), over TLS. It goes over plain HTTP only to
-//     a loopback registry, or where [Options.PlainHTTP] says so.
-//   - Tokens are asked for, and kept, for a repository and an action; never a
-//     wide one. No request but the ones asked for is made: neither a probe of
-//     /v2/ nor one of the referrers API.
+//     a loopback registry, or where [Options.PlainHTTP] or [Registry.PlainHTTP]
+//     says so.
+//   - Tokens are asked for, and kept, for a repository and an action (for a mount,
+//     two repositories); never a wide one. One that ends is renewed before it is
+//     used. No request but the ones asked for is made: neither a probe of /v2/ nor
+//     one of the referrers API.
 //   - No secret is in an error, a log record or the text of any value: secrets
-//     are of a type that shows nothing, until they are handed to oras-go. The
-//     query of a redirect's target, where object storage puts signatures, is cut
-//     from errors too.
+//     are of a type that shows nothing, until they are handed to oras-go. Where a
+//     server repeats one in a refusal it is taken out. The query of a redirect's
+//     target, where object storage puts signatures, is cut from errors too.
 //   - A request that cannot be sent again as it was is never sent again.
 //
 // The package reads no environment but the one that it is given, except that
@@ -35,6 +52,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"oras.land/oras-go/v2/registry/remote"
@@ -59,6 +77,17 @@ type Environment struct {
 type Options struct {
 	Environment Environment
 
+	// Explicit are logins that the user configured for this program, in order:
+	// first its own, then those of the CLI configuration.
+	Explicit []Login
+
+	// Defaults say where other logins come from; nil is discovery, as the
+	// package's documentation describes it.
+	Defaults *Defaults
+
+	// Registries are settings of single registries.
+	Registries map[ociaddr.Registry]Registry
+
 	// PlainHTTP makes every registry that is not on this machine be spoken to
 	// over plain HTTP, credentials included.
 	PlainHTTP bool
@@ -69,7 +98,8 @@ type Options struct {
 	StrictNotFound bool
 
 	// Transport is what requests finally go through; nil is a transport with
-	// the timeouts of this package and the proxies of the environment.
+	// the timeouts of this package and the proxies of the environment. Settings
+	// of single registries that concern TLS or time need an [*http.Transport].
 	Transport http.RoundTripper
 
 	// UserAgent names the program to registries; empty means "ocibridge".
@@ -85,18 +115,42 @@ type Options struct {
 	Log *slog.Logger
 }
 
+// Validate checks what can be checked without reading a file or contacting
+// anybody: blocks, variables and settings. A [Client] that is made of options
+// that it refuses fails in each use, with the same error.
+func (o Options) Validate() error {
+	for _, l := range o.Explicit {
+		if err := l.Validate(); err != nil {
+			return err
+		}
+	}
+	if o.Defaults != nil {
+		if err := o.Defaults.Validate(); err != nil {
+			return err
+		}
+	}
+	if _, err := o.Environment.variableLogin(); err != nil {
+		return err
+	}
+	return newConnections(o).validate()
+}
+
 // Client makes repositories that a program reads from and writes to. It is safe
 // for concurrent use, and one is enough for a process: repositories share
 // connections, tokens and what was learnt about registries.
 type Client struct {
 	opts    Options
-	http    *http.Client
-	logins  func() ([]*login, error)
+	invalid func() error // what [Options.Validate] says
+	survey  func() (*survey, error)
+	conns   *connections
+	sent    *sentSecrets
 	helpers *helperRunner
 	schemes *schemes
+	now     func() time.Time // for the ends of tokens
 
 	mu    sync.Mutex
 	bound map[string]*binding
+	http  map[string]*http.Client // by registry on whose behalf, "" for those without settings
 }
 
 // New returns a client. It reads nothing yet.
@@ -108,11 +162,15 @@ func New(opts Options) *Client {
 	opts.HelperTimeout = cmp.Or(opts.HelperTimeout, 30*time.Second)
 	return &Client{
 		opts:    opts,
-		http:    &http.Client{Transport: newTransport(opts)},
-		logins:  sync.OnceValues(func() ([]*login, error) { return readLogins(opts.Environment, opts.Log) }),
+		invalid: sync.OnceValue(opts.Validate),
+		survey:  sync.OnceValues(func() (*survey, error) { return newSurvey(opts) }),
+		conns:   newConnections(opts),
+		sent:    &sentSecrets{},
 		helpers: newHelperRunner(opts.HelperTimeout),
 		schemes: newSchemes(),
+		now:     time.Now,
 		bound:   map[string]*binding{},
+		http:    map[string]*http.Client{},
 	}
 }
 
@@ -122,11 +180,14 @@ func New(opts Options) *Client {
 type binding struct {
 	registry ociaddr.Registry
 	logins   []*login // the best first
-	client   *auth.Client
+	sender   *sender
 
-	mu    sync.Mutex
-	asked bool
-	used  *login // that gave the last credential; nil for none
+	lacksRight atomic.Bool // whether the last answer was that the token does not reach so far
+
+	mu      sync.Mutex
+	asked   bool
+	used    *login // that gave the last credential; nil for none
+	refused bool   // whether its access token was, and the refresh token counts
 }
 
 // maxTagPages bounds a tag listing, which oras-go follows as long as a registry
@@ -140,6 +201,9 @@ const maxTagPages = 1000
 // repository that is none. Of the network it needs at most to find out, once,
 // whether a loopback registry speaks TLS.
 func (c *Client) Repository(ctx context.Context, r ociaddr.Repository) (*remote.Repository, error) {
+	if err := c.invalid(); err != nil {
+		return nil, err
+	}
 	b, err := c.bind(r)
 	if err != nil {
 		return nil, fmt.Errorf("find the login for %s: %w", r, err)
@@ -151,7 +215,7 @@ func (c *Client) Repository(ctx context.Context, r ociaddr.Repository) (*remote.
 	if repo.PlainHTTP, err = c.plainHTTP(ctx, r.Registry); err != nil {
 		return nil, err
 	}
-	repo.Client = b.client
+	repo.Client = b.sender
 	repo.TagListMaxPages = maxTagPages
 	// Nothing of ours has a subject. Said to be there, the referrers API is
 	// never probed for, and no referrers tag is kept up in its place.
@@ -162,9 +226,12 @@ func (c *Client) Repository(ctx context.Context, r ociaddr.Repository) (*remote.
 	return repo, nil
 }
 
-// plainHTTP decides how a registry is spoken to: see [Options.PlainHTTP]; a
-// registry on this machine is asked.
+// plainHTTP decides how a registry is spoken to: see [Options.PlainHTTP] and
+// [Registry.PlainHTTP]; else a registry on this machine is asked.
 func (c *Client) plainHTTP(ctx context.Context, r ociaddr.Registry) (bool, error) {
+	if s, _ := c.conns.settings(string(r)); s.PlainHTTP {
+		return true, nil
+	}
 	if !r.IsLoopback() {
 		return c.opts.PlainHTTP, nil
 	}
@@ -189,11 +256,11 @@ func (c *Client) Source(r ociaddr.Repository) string {
 // bind returns the way to a repository's registry with the logins that match
 // the repository.
 func (c *Client) bind(r ociaddr.Repository) (*binding, error) {
-	all, err := c.logins()
+	all, err := c.survey()
 	if err != nil {
 		return nil, err
 	}
-	matching := rank(all, r)
+	matching := rank(all.logins, r)
 	id := string(r.Registry)
 	for _, l := range matching {
 		id += fmt.Sprintf(" %p", l)
@@ -208,11 +275,13 @@ func (c *Client) bind(r ociaddr.Repository) (*binding, error) {
 	return b, nil
 }
 
+// newBinding is called with c.mu held.
 func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding {
 	b := &binding{registry: registry, logins: logins}
-	b.client = &auth.Client{
-		Client:   c.http,
-		Cache:    auth.NewCache(),
+	tokens := newTokenCache(func() time.Time { return c.now() })
+	client := &auth.Client{
+		Client:   c.httpClient(registry),
+		Cache:    tokens,
 		ClientID: "ocibridge",
 		Credential: func(ctx context.Context, hostport string) (auth.Credential, error) {
 			if canonicalHost(hostport) != canonicalHost(string(registry)) {
@@ -221,36 +290,89 @@ func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding
 			return c.credential(ctx, b)
 		},
 	}
-	b.client.SetUserAgent(c.opts.UserAgent)
+	client.SetUserAgent(c.opts.UserAgent)
+	b.sender = &sender{client: client, tokens: tokens, binding: b}
 	return b
+}
+
+// httpClient returns the client for a registry: one for all, unless settings
+// follow the registry's clients to wherever it sends them. It is called with
+// c.mu held.
+func (c *Client) httpClient(registry ociaddr.Registry) *http.Client {
+	behalf := ""
+	if s, ok := c.conns.settings(string(registry)); ok && s.CAs != nil {
+		behalf = settingsHost(string(registry))
+	}
+	if _, ok := c.http[behalf]; !ok {
+		c.http[behalf] = &http.Client{Transport: newTransport(router{c.conns, behalf}, c.sent)}
+	}
+	return c.http[behalf]
 }
 
 // credential returns what the first of the binding's logins that has something
 // gives. A helper that knows nothing of the registry leaves it to the next.
 func (c *Client) credential(ctx context.Context, b *binding) (auth.Credential, error) {
+	l, cred, err := c.choose(ctx, b)
+	b.set(l)
+	switch {
+	case err != nil:
+		return auth.EmptyCredential, fmt.Errorf("%s: %w", l, err)
+	case l == nil:
+		c.opts.Log.LogAttrs(ctx, slog.LevelDebug, "registry asks for a credential; there is none",
+			slog.String("registry", string(b.registry)))
+		return auth.EmptyCredential, nil
+	}
+	c.opts.Log.LogAttrs(ctx, slog.LevelDebug, "registry asks for a credential",
+		slog.String("registry", string(b.registry)), slog.String("source", l.String()))
+	revealed := cred.reveal()
+	c.sent.add(revealed)
+	if b.accessTokenRefused() {
+		revealed.AccessToken = ""
+	}
+	return revealed, nil
+}
+
+// choose asks the binding's logins in turn and returns the one that has a
+// credential, or that fails; nil if none does.
+func (c *Client) choose(ctx context.Context, b *binding) (*login, credential, error) {
 	for _, l := range b.logins {
 		cred, err := l.get(ctx, c.helpers, b.registry)
-		if err != nil {
-			b.set(l)
-			return auth.EmptyCredential, fmt.Errorf("%s: %w", l, err)
-		}
-		if !cred.empty() {
-			b.set(l)
-			c.opts.Log.LogAttrs(ctx, slog.LevelDebug, "registry asks for a credential",
-				slog.String("registry", string(b.registry)), slog.String("source", l.String()))
-			return cred.reveal(), nil
+		if err != nil || !cred.empty() {
+			return l, cred, err
 		}
 	}
-	b.set(nil)
-	c.opts.Log.LogAttrs(ctx, slog.LevelDebug, "registry asks for a credential; there is none",
-		slog.String("registry", string(b.registry)))
-	return auth.EmptyCredential, nil
+	return nil, credential{}, nil
 }
 
 func (b *binding) set(l *login) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asked, b.used = true, l
+}
+
+// refuseAccessToken takes note of an answer that refuses the access token of a
+// login. It reports whether that has a refresh token to try in its place.
+func (b *binding) refuseAccessToken(resp *http.Response) bool {
+	if resp.Request == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used == nil || b.used.helper != "" {
+		return false
+	}
+	cred := b.used.cred.reveal()
+	if cred.AccessToken == "" || cred.RefreshToken == "" || resp.Request.Header.Get("Authorization") != "Bearer "+cred.AccessToken {
+		return false
+	}
+	b.refused = true
+	return true
+}
+
+func (b *binding) accessTokenRefused() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.refused
 }
 
 // current returns the login in use, or the first to be tried.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -38,14 +39,33 @@ type fakeRegistry struct {
 	basic  map[string]string // repository -> USER:PASSWORD; Bearer where nil
 	realm  string            // the token server's URL; its own where empty
 	expire atomic.Bool       // refuse tokens handed out so far
+	life   map[string]any    // what token answers say beside the token
+	insist bool              // say that a token is good, but not for this
+	never  string            // a method that is always refused
+
+	expireBefore string              // a method before which all tokens are refused, once
+	before       func(*http.Request) // sees each request first
+	refuseTokens atomic.Bool         // give no tokens
+	refusal      string              // what refusals say
 
 	mu    sync.Mutex
 	log   []string
+	seen  map[string]bool // user agents
 	valid map[string]bool
 }
 
+// agents returns the user agents so far.
+func (f *fakeRegistry) agents() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(maps.Keys(f.seen))
+}
+
 func newFakeRegistry(t *testing.T, secure bool) *fakeRegistry {
-	f := &fakeRegistry{valid: map[string]bool{}}
+	f := &fakeRegistry{
+		valid: map[string]bool{}, seen: map[string]bool{},
+		refusal: `{"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]}`,
+	}
 	f.Server = httptest.NewUnstartedServer(f)
 	f.Config.ErrorLog = log.New(io.Discard, "", 0)
 	if secure {
@@ -74,13 +94,29 @@ func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	line := r.Method + " " + r.URL.RequestURI()
+	f.seen[strings.Join(r.Header.Values("User-Agent"), "|")] = true
+	if f.before != nil {
+		f.before(r)
+	}
+	if r.Method == f.expireBefore {
+		f.expire.Store(true)
+		f.expireBefore = ""
+	}
 	if r.URL.Path == "/token" {
 		_ = r.ParseForm()
+		if f.refuseTokens.Load() {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, f.refusal)
+			return
+		}
 		user, password, _ := r.BasicAuth()
-		f.log = append(f.log, strings.TrimSpace(fmt.Sprintf("%s token %s %s%s %s", r.Method, r.Form.Get("scope"), user, password, r.Form.Get("refresh_token"))))
-		token := fmt.Sprintf("%s#%d", r.Form.Get("scope"), len(f.valid))
+		scopes := strings.Join(r.Form["scope"], " ")
+		f.log = append(f.log, strings.TrimSpace(fmt.Sprintf("%s token %s %s%s %s", r.Method, scopes, user, password, r.Form.Get("refresh_token"))))
+		token := fmt.Sprintf("%s#%d", scopes, len(f.valid))
 		f.valid[token] = true
-		_ = json.NewEncoder(w).Encode(map[string]string{"access_token": token})
+		answer := map[string]any{"access_token": token}
+		maps.Copy(answer, f.life)
+		_ = json.NewEncoder(w).Encode(answer)
 		return
 	}
 	f.log = append(f.log, line)
@@ -88,12 +124,17 @@ func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !f.authorized(r, name) {
 		w.Header().Set("Www-Authenticate", f.challenge(r, name))
 		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = io.WriteString(w, `{"errors": [{"code": "UNAUTHORIZED", "message": "authentication required"}]}`)
+		_, _ = io.WriteString(w, f.refusal)
 		return
 	}
 	switch {
 	case what == "tags/list":
 		_, _ = io.WriteString(w, `{"tags": ["1.0.0"]}`)
+	case r.Method == http.MethodPost && r.URL.Query().Has("mount"):
+		w.WriteHeader(http.StatusCreated)
+	case r.Method == http.MethodPost:
+		w.Header().Set("Location", r.URL.Path+"1")
+		w.WriteHeader(http.StatusAccepted)
 	case r.Method == http.MethodPut:
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(http.StatusCreated)
@@ -103,6 +144,9 @@ func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *fakeRegistry) authorized(r *http.Request, name string) bool {
+	if r.Method == f.never {
+		return false
+	}
 	if f.basic != nil {
 		user, password, _ := r.BasicAuth()
 		return f.basic[name] != "" && f.basic[name] == user+":"+password
@@ -112,7 +156,8 @@ func (f *fakeRegistry) authorized(r *http.Request, name string) bool {
 		clear(f.valid)
 		f.valid["expired"] = false
 	}
-	return f.valid[token] && strings.HasPrefix(token, "repository:"+name+"/x:"+actions(r)+"#")
+	scopes, _, _ := strings.Cut(token, "#")
+	return f.valid[token] && slices.Contains(strings.Fields(scopes), "repository:"+name+"/x:"+actions(r))
 }
 
 func actions(r *http.Request) string {
@@ -130,7 +175,11 @@ func (f *fakeRegistry) challenge(r *http.Request, name string) string {
 	if realm == "" {
 		realm = f.URL + "/token"
 	}
-	return fmt.Sprintf(`Bearer realm=%q,service="registry",scope="repository:%s/x:%s"`, realm, name, actions(r))
+	challenge := fmt.Sprintf(`Bearer realm=%q,service="registry",scope="repository:%s/x:%s"`, realm, name, actions(r))
+	if f.insist {
+		challenge += `,error="insufficient_scope"`
+	}
+	return challenge
 }
 
 // dialTo makes a transport that reaches one server by whatever name, so that a
@@ -709,6 +758,13 @@ func TestUserAgent(t *testing.T) {
 	}
 }
 
+// sharedAliases returns that part of the transport of registries without settings.
+func sharedAliases(c *Client) *realmAliases {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.httpClient("").Transport.(*realmAliases)
+}
+
 func TestTokenServerInAPrivateNetwork(t *testing.T) {
 	tests := []struct {
 		name            string
@@ -730,7 +786,7 @@ func TestTokenServerInAPrivateNetwork(t *testing.T) {
 			f.realm = tt.realm
 			env := environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginJSON("registry.test=u:p")})
 			c := New(Options{Environment: env, Transport: dialTo(f.Server)})
-			c.http.Transport.(*realmAliases).lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+			sharedAliases(c).lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
 				if host != "registry.test" || tt.registry == "" {
 					return nil, &net.DNSError{Name: host, IsNotFound: true}
 				}

@@ -50,9 +50,9 @@ func (c *Client) explainProtocol(err error, r ociaddr.Repository) string {
 	case errors.As(err, &foreign):
 		return fmt.Sprintf("a proxy or a web site answers there, perhaps while the registry is down: check that %s is the host name of the registry itself", r.Registry)
 	case errors.As(err, &plain):
-		return fmt.Sprintf("%s should be spoken to over TLS; plain HTTP can be allowed with --plain-http", plain.Host)
+		return fmt.Sprintf("%s should be spoken to over TLS; plain HTTP can be allowed with --plain-http, or plain_http in a registry block for it", plain.Host)
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
-		return fmt.Sprintf("%s speaks plain HTTP: set TLS up there, or allow plain HTTP with --plain-http", r.Registry)
+		return fmt.Sprintf("%s speaks plain HTTP: set TLS up there, or allow plain HTTP with --plain-http, or plain_http in its registry block", r.Registry)
 	case errors.As(err, &syntax) && strings.Contains(syntax.Error(), "'<'"):
 		return fmt.Sprintf("that is HTML, where an OCI registry answers in JSON: check that %s is the host name of the registry itself", r.Registry)
 	}
@@ -72,12 +72,21 @@ func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
 		return fmt.Sprintf("renew the certificate of %s, or set the clock of this machine", r.Registry)
 	case errors.As(err, &authority), errors.As(err, &other):
 		if goos := c.opts.Environment.GOOS; goos == "darwin" || goos == "windows" {
-			return fmt.Sprintf("add the CA that issued the certificate of %s to the system's trust store", r.Registry)
+			return fmt.Sprintf("add the CA that issued the certificate of %s to the system's trust store, or name its PEM file as ca_file in a registry block", r.Registry)
 		}
-		return fmt.Sprintf("if the certificate of %s is from a CA of your own, name the CA's PEM file in SSL_CERT_FILE", r.Registry)
+		return fmt.Sprintf("if the certificate of %s is from a CA of your own, name the CA's PEM file as ca_file in a registry block, or in SSL_CERT_FILE", r.Registry)
+	case certificateRefused.MatchString(err.Error()):
+		if s, _ := c.conns.settings(string(r.Registry)); s.ClientCert != nil {
+			return fmt.Sprintf("%s does not accept the certificate that client_cert_file names%s: which authority does it want one from?", r.Registry, at(s.Origin))
+		}
+		return fmt.Sprintf("%s probably wants a client certificate: name one, and its key, as client_cert_file and client_key_file in a registry block", r.Registry)
 	}
 	return ""
 }
+
+// certificateRefused knows what servers complain of that miss a certificate, or
+// do not like it. crypto/tls has no exported type for that.
+var certificateRefused = regexp.MustCompile(`remote error: tls: (certificate required|bad certificate|unknown certificate|unknown certificate authority|expired certificate|handshake failure)$`)
 
 // explainNetwork knows why a registry is not reached.
 func (c *Client) explainNetwork(err error, r ociaddr.Repository) string {
@@ -92,8 +101,8 @@ func (c *Client) explainNetwork(err error, r ociaddr.Repository) string {
 		return fmt.Sprintf("nothing listens at that address: check the name of the registry (%s), its port, and that it is running", r.Registry)
 	case errors.As(err, &network) && network.Timeout():
 		return fmt.Sprintf("%s did not answer in time: check the network, and whether it wants a proxy (HTTPS_PROXY)", r.Registry)
-	case connectionLost(err) && c.opts.PlainHTTP && !r.Registry.IsLoopback():
-		return fmt.Sprintf("%s may speak TLS: leave out --plain-http", r.Registry)
+	case connectionLost(err) && c.conns.plainHTTP(string(r.Registry)) && !r.Registry.IsLoopback():
+		return fmt.Sprintf("%s may speak TLS: leave out --plain-http, and plain_http in its registry block", r.Registry)
 	}
 	return ""
 }
@@ -107,7 +116,7 @@ func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 	switch answer.StatusCode {
 	case http.StatusBadRequest:
 		if answer.URL != nil && answer.URL.Scheme == "http" && len(answer.Errors) == 0 {
-			return fmt.Sprintf("%s may speak TLS: leave out --plain-http", r.Registry)
+			return fmt.Sprintf("%s may speak TLS: leave out --plain-http, and plain_http in its registry block", r.Registry)
 		}
 	case http.StatusNotFound:
 		if hasCode(answer, errcode.ErrorCodeNameUnknown) {
@@ -157,19 +166,31 @@ func howToCreate(r ociaddr.Repository) string {
 func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	var answer *errcode.ErrorResponse
 	refused := errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
-	switch source := c.Source(r); {
-	case strings.Contains(err.Error(), "bearer realm"):
-		// oras-go has no error of its own for a token server that it refuses.
+	// oras-go has errors of its own neither for a token server that it refuses
+	// nor for a token where a password is wanted.
+	noPassword := strings.Contains(err.Error(), "missing username or password for basic auth")
+	if strings.Contains(err.Error(), "bearer realm") {
 		return fmt.Sprintf("the token server that %s names is not safe to send a credential to: check the registry's configuration", r.Registry)
-	case !refused && !errors.Is(err, auth.ErrBasicCredentialNotFound):
-		return ""
-	case source == "":
-		return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, loginCommand(r.Registry))
-	case refused && answer.StatusCode == http.StatusForbidden:
-		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository (some registries answer so then)", source, r.Name)
-	default:
-		return fmt.Sprintf("used %s, which was not accepted: it may have expired; to log in again, run: %s", source, loginCommand(r.Registry))
 	}
+	if !refused && !noPassword && !errors.Is(err, auth.ErrBasicCredentialNotFound) {
+		return ""
+	}
+	b, berr := c.bind(r)
+	if berr != nil || b.current() == nil {
+		return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, loginCommand(r.Registry))
+	}
+	login := b.current()
+	switch {
+	case noPassword:
+		return fmt.Sprintf("used %s: it has no user name and password, and %s takes no tokens", login, r.Registry)
+	case refused && answer.StatusCode == http.StatusUnauthorized && b.lacksRight.Load():
+		return fmt.Sprintf("used %s: it lacks the right to do this in %s", login, r.Name)
+	case refused && answer.StatusCode == http.StatusForbidden:
+		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository (some registries answer so then)", login, r.Name)
+	case login.place == inBlock && login.helper == "", login.place == inVariables:
+		return fmt.Sprintf("used %s, which was not accepted: it may have expired; put a new one there", login)
+	}
+	return fmt.Sprintf("used %s, which was not accepted: it may have expired; to log in again, run: %s", login, loginCommand(r.Registry))
 }
 
 // loginCommand returns the command that leaves a login behind where this package

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -21,28 +20,42 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// login is one source of a credential: an entry of a login file, or a helper
-// that a file names.
+// login is one source of a credential: an entry of a login file, a block of a
+// configuration, variables, or a helper that one of these names.
 type login struct {
 	key    key
-	file   string
 	label  string // the key as written, or the setting that names the helper
-	helper string // the rest of docker-credential-...; "" for an entry
+	source string // in words, for [login.String]
+	place  place
+	helper string // the rest of docker-credential-...; "" where the credential is at hand
 	cred   credential
 	err    error // what is wrong with the entry; it matters only when chosen
 }
 
-// String says in words where the credential comes from.
-func (l *login) String() string {
-	if l.helper != "" {
-		return fmt.Sprintf("the helper %s%s (%s in %s)", helperPrefix, l.helper, l.label, l.file)
+// place is the kind of place that a login stands in. What to do about one that
+// is refused depends on it.
+type place int
+
+const (
+	inFile place = iota
+	inBlock
+	inVariables
+)
+
+// helperLogin makes a source of a helper; setting says in words what names it.
+func helperLogin(k key, helper, setting string, in place) *login {
+	return &login{
+		key: k, label: setting, place: in, helper: helper,
+		source: fmt.Sprintf("the helper %s%s (%s)", helperPrefix, helper, setting),
 	}
-	return fmt.Sprintf("the login for %s in %s", l.label, l.file)
 }
+
+// String says in words where the credential comes from.
+func (l *login) String() string { return l.source }
 
 // get returns the credential, the zero one where a helper has none.
 func (l *login) get(ctx context.Context, helpers *helperRunner, registry ociaddr.Registry) (credential, error) {
-	if l.helper != "" {
+	if l.helper != "" && l.err == nil {
 		return helpers.get(ctx, l.helper, registry)
 	}
 	return l.cred, l.err
@@ -53,8 +66,10 @@ type loginFile struct {
 	name string
 	// legacy is ~/.dockercfg, which holds the entries without "auths" around them.
 	legacy bool
-	// named is a file that the user asked for by name.
+	// named is a file that the user asked for by a variable.
 	named bool
+	// required is a file that a block names: without it, nothing is right.
+	required bool
 }
 
 // loginFiles returns where login files are looked for, in order: the user's own
@@ -111,32 +126,97 @@ func (env Environment) containersFiles() []string {
 	return out
 }
 
-// readLogins reads every login file. One that is not there is passed over, with
-// a warning if the user named it; any other that cannot be read is an error.
-func readLogins(env Environment, log *slog.Logger) ([]*login, error) {
-	if env.ReadFile == nil {
-		return nil, nil
-	}
-	var out []*login
-	for _, f := range env.loginFiles() {
-		src, err := env.ReadFile(f.name)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			if f.named {
-				log.Warn("the login file that REGISTRY_AUTH_FILE names does not exist", "file", f.name)
-			}
-			continue
-		}
-		if err != nil {
-			return nil, hint.Wrap(fmt.Errorf("read login file %s: %w", f.name, withoutPath(err)),
-				"make the file readable, or name another one in REGISTRY_AUTH_FILE or DOCKER_CONFIG")
-		}
-		logins, err := parseLoginFile(f, src)
-		if err != nil {
+// survey is every source of logins that was looked at.
+type survey struct {
+	logins []*login // the ones to be preferred first, of equally specific ones
+	empty  []empty
+}
+
+// empty is a source that was looked at and has no login.
+type empty struct {
+	source string
+	reason string
+	key    *key // what it would be for; nil for anything
+}
+
+// newSurvey looks for logins where the options say, in order of precedence:
+// blocks, then variables, then the helper for all registries, then login files.
+func newSurvey(opts Options) (*survey, error) {
+	s := &survey{}
+	for _, l := range opts.Explicit {
+		if err := l.Validate(); err != nil {
 			return nil, err
 		}
-		out = append(out, logins...)
+		s.logins = append(s.logins, l.login())
 	}
-	return out, nil
+	variables, err := opts.Environment.variableLogin()
+	switch {
+	case err != nil:
+		return nil, err
+	case variables != nil:
+		s.logins = append(s.logins, variables)
+	default:
+		s.empty = append(s.empty, empty{source: "the variables " + variableRegistry + " and " + variableRegistry + "_...", reason: "not set"})
+	}
+	files := opts.Environment.loginFiles()
+	if d := opts.Defaults; d != nil {
+		if err := d.Validate(); err != nil {
+			return nil, err
+		}
+		if d.Helper != "" {
+			s.logins = append(s.logins, helperLogin(key{}, d.Helper, "oci_default_credentials"+at(d.Origin), inBlock))
+		}
+		if files = d.files(files); !d.Discover || d.Files != nil && len(files) == 0 {
+			s.empty = append(s.empty, empty{source: "login files of docker and its kin", reason: "not looked for, as the oci_default_credentials block" + at(d.Origin) + " says"})
+		}
+	}
+	return s, s.read(files, opts)
+}
+
+// files returns the login files to read where usual are the usual ones.
+func (d *Defaults) files(usual []loginFile) []loginFile {
+	switch {
+	case !d.Discover:
+		return nil
+	case d.Files == nil:
+		return usual
+	}
+	var out []loginFile
+	for _, name := range d.Files {
+		out = append(out, loginFile{name: name, required: true})
+	}
+	return out
+}
+
+// read reads the login files. One that is not there is passed over, with a
+// warning if a variable names it; one that a block names, and any other that
+// cannot be read, is an error.
+func (s *survey) read(files []loginFile, opts Options) error {
+	env := opts.Environment
+	if env.ReadFile == nil {
+		return nil
+	}
+	for _, f := range files {
+		src, err := env.ReadFile(f.name)
+		switch {
+		case err == nil:
+			if err := s.parse(f, src); err != nil {
+				return err
+			}
+		case f.required:
+			return hint.Wrap(fmt.Errorf("read login file %s: %w", f.name, withoutPath(err)),
+				"the oci_default_credentials block%s names it in docker_style_config_files", at(opts.Defaults.Origin))
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
+			if f.named {
+				opts.Log.Warn("the login file that REGISTRY_AUTH_FILE names does not exist", "file", f.name)
+			}
+			s.empty = append(s.empty, empty{source: "the login file " + f.name, reason: "it does not exist"})
+		default:
+			return hint.Wrap(fmt.Errorf("read login file %s: %w", f.name, withoutPath(err)),
+				"make the file readable, or name another one in REGISTRY_AUTH_FILE or DOCKER_CONFIG")
+		}
+	}
+	return nil
 }
 
 // withoutPath drops the path that a PathError repeats.
@@ -164,18 +244,19 @@ type wireAuth struct {
 	RegistryToken string `json:"registrytoken"` // a bearer token
 }
 
-// parseLoginFile returns the logins of a file. For one registry a helper of its
-// own comes before an entry, as in docker and podman: logging in with a helper
-// leaves the entry of an earlier login behind.
-func parseLoginFile(f loginFile, src []byte) ([]*login, error) {
+// parse adds the logins of a file. For one registry a helper of its own
+// (credHelpers) comes before an entry (auths), as in docker and podman and other
+// than in OpenTofu: logging in with a helper leaves the entry of an earlier login
+// behind.
+func (s *survey) parse(f loginFile, src []byte) error {
 	wire, err := decodeLoginFile(f, src)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []*login
+	before := len(s.logins) + len(s.empty)
 	for _, name := range sortedKeys(wire.CredHelpers) {
 		if k, ok := parseKey(name); ok {
-			out = appendHelper(out, f, k, wire.CredHelpers[name], fmt.Sprintf("credHelpers %q", name))
+			s.addHelper(k, wire.CredHelpers[name], fmt.Sprintf("credHelpers %q in %s", name, f.name))
 		}
 	}
 	for _, name := range sortedKeys(wire.Auths) {
@@ -183,23 +264,31 @@ func parseLoginFile(f loginFile, src []byte) ([]*login, error) {
 		if !ok {
 			continue
 		}
+		source := fmt.Sprintf("the login for %s in %s", name, f.name)
 		cred, err := wire.Auths[name].credential()
-		if err != nil || !cred.empty() {
-			out = append(out, &login{key: k, file: f.name, label: name, cred: cred, err: err})
+		if err == nil && cred.empty() {
+			s.empty = append(s.empty, empty{source, "it is empty, as logging in with a helper leaves it", &k})
+			continue
 		}
+		s.logins = append(s.logins, &login{key: k, label: name, source: source, cred: cred, err: err})
 	}
-	return appendHelper(out, f, key{}, wire.CredsStore, "credsStore"), nil
+	s.addHelper(key{}, wire.CredsStore, "credsStore in "+f.name)
+	if len(s.logins)+len(s.empty) == before {
+		s.empty = append(s.empty, empty{source: "the login file " + f.name, reason: "it holds no login"})
+	}
+	return nil
 }
 
-func appendHelper(out []*login, f loginFile, k key, name, label string) []*login {
+// addHelper adds a helper that a login file names, if it names one.
+func (s *survey) addHelper(k key, name, setting string) {
 	if name == "" {
-		return out
+		return
 	}
-	l := &login{key: k, file: f.name, label: label, helper: name}
-	if strings.ContainsAny(name, `/\`) {
-		l.err = hint.New("a helper's name cannot hold a path", "put the program on PATH, and name what follows %s in its name", helperPrefix)
+	l := helperLogin(k, name, setting, inFile)
+	if !validHelper(name) {
+		l.err = hint.New("a helper's name cannot hold a path", "%s", helperHelp)
 	}
-	return append(out, l)
+	s.logins = append(s.logins, l)
 }
 
 // sortedKeys orders keys that may name one registry: docker's own key for Docker

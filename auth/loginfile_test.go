@@ -49,6 +49,13 @@ func loginJSON(entries ...string) string {
 	return string(b)
 }
 
+// parseLoginFile returns the logins of a file.
+func parseLoginFile(f loginFile, src []byte) ([]*login, error) {
+	s := &survey{}
+	err := s.parse(f, src)
+	return s.logins, err
+}
+
 func TestLoginFilePlaces(t *testing.T) {
 	tests := []struct {
 		name string
@@ -130,12 +137,12 @@ func TestSearchOrder(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			logins, err := readLogins(environment("linux", vars, tt.files), slog.New(slog.DiscardHandler))
+			found, err := newSurvey(Options{Environment: environment("linux", vars, tt.files), Log: discard})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, l := range rank(logins, mustRepository(t, "ghcr.io/acme/null")) {
+			for _, l := range rank(found.logins, mustRepository(t, "ghcr.io/acme/null")) {
 				got = append(got, l.cred.reveal().Username)
 			}
 			if strings.Join(got, " ") != tt.want {
@@ -272,17 +279,17 @@ func TestUnreadableLoginFiles(t *testing.T) {
 	}
 	var out bytes.Buffer
 	env.ReadFile = readFile(fs.ErrNotExist)
-	logins, err := readLogins(env, slog.New(slog.NewTextHandler(&out, nil)))
-	if err != nil || len(logins) > 0 || !strings.Contains(out.String(), "/gone.json") {
+	found, err := newSurvey(Options{Environment: env, Log: slog.New(slog.NewTextHandler(&out, nil))})
+	if err != nil || len(found.logins) > 0 || !strings.Contains(out.String(), "/gone.json") {
 		t.Errorf("missing files: %v, log %q", err, &out)
 	}
 	env = environment("linux", nil, nil)
 	env.ReadFile = readFile(syscall.ENOTDIR)
-	if _, err := readLogins(env, slog.New(slog.DiscardHandler)); err != nil {
+	if _, err := newSurvey(Options{Environment: env, Log: discard}); err != nil {
 		t.Errorf("a file in the place of a folder: %v", err)
 	}
 	env.ReadFile = readFile(fs.ErrPermission)
-	_, err = readLogins(env, slog.New(slog.DiscardHandler))
+	_, err = newSurvey(Options{Environment: env, Log: discard})
 	if !errors.Is(err, fs.ErrPermission) || strings.Count(err.Error(), "auth.json") != 1 {
 		t.Errorf("no permission: %v", err)
 	}

@@ -16,6 +16,17 @@ type key struct {
 	url  bool   // it was written with a scheme
 }
 
+// String says in words what the key is for.
+func (k key) String() string {
+	switch {
+	case k.host == "":
+		return "every registry"
+	case k.path == "":
+		return k.host
+	}
+	return k.host + "/" + k.path
+}
+
 // hub is Docker Hub, and hubKey the key that docker files its login under.
 const (
 	hub    = "docker.io"

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -94,4 +95,40 @@ func TestRankKeepsOrderOfEquals(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("rank = %q, want %q", got, want)
 	}
+}
+
+func FuzzSpecificity(f *testing.F) {
+	for _, seed := range []string{
+		"ghcr.io", "https://ghcr.io/v1/", "ghcr.io/acme", "HTTP://GHCR.io/acme/", "https://index.docker.io/v1/", "ghcr.io//acme", "/", "https:///", " ghcr.io\n", "[::1]:5000/a",
+	} {
+		f.Add(seed, "ghcr.io/acme/null")
+		f.Add(seed, "docker.io/acme/null")
+	}
+	f.Fuzz(func(t *testing.T, name, repository string) {
+		r, err := ociaddr.ParseRepository(repository)
+		if err != nil {
+			return
+		}
+		// The repository's own name is a key for it alone, and the best there is.
+		own, ok := parseKey(r.String())
+		if !ok || own.specificity(r) != firstSegment+strings.Count(r.Name, "/") {
+			t.Errorf("%s for itself: %+v, specificity %d", r, own, own.specificity(r))
+		}
+		k, ok := parseKey(name)
+		if !ok {
+			return
+		}
+		got := k.specificity(r)
+		below := k.specificity(ociaddr.Repository{Registry: r.Registry, Name: r.Name + "/below"})
+		switch {
+		case got > own.specificity(r):
+			t.Errorf("%q is more specific for %s than its own name", name, r)
+		case got != noMatch && k.host != canonicalHost(string(r.Registry)):
+			t.Errorf("%q matches another registry's %s", name, r)
+		case got >= firstSegment && !strings.HasPrefix(r.Name+"/", k.path+"/"):
+			t.Errorf("%q matches %s, which is not below it", name, r)
+		case got > below:
+			t.Errorf("%q: specificity %d for %s, %d below it", name, got, r, below)
+		}
+	})
 }

@@ -32,3 +32,26 @@ func TestCredentialShowsNothing(t *testing.T) {
 		t.Error("reveal does not give what was kept")
 	}
 }
+
+func TestSecretShowsNothing(t *testing.T) {
+	const text = "s3cr3t"
+	s := NewSecret(text)
+	l := Login{Prefix: "ghcr.io", Username: NewSecret("u"), Password: s, AccessToken: s, RefreshToken: s}
+	opts := Options{Explicit: []Login{l}}
+	var out bytes.Buffer
+	log := slog.New(slog.NewJSONHandler(&out, nil))
+	for _, v := range []any{s, &s, l, &l, []Secret{s}, map[string]any{"x": s}, struct{ s Secret }{s}, opts.Explicit} {
+		fmt.Fprintf(&out, "%v %+v %#v %s %q %x %X %d %t\n", v, v, v, v, v, v, v, v, v)
+		log.Info("x", "v", v)
+		_ = json.NewEncoder(&out).Encode(v)
+	}
+	if shown := strings.ToLower(out.String()); strings.Contains(shown, text) || strings.Contains(shown, fmt.Sprintf("%x", text)) {
+		t.Errorf("the secret shows: %s", shown)
+	}
+	if !strings.Contains(out.String(), redacted) || s.Reveal() != text {
+		t.Errorf("nothing shows in its place, or it is lost: %s", &out)
+	}
+	if none := NewSecret(""); !none.IsZero() || none.Reveal() != "" || s.IsZero() {
+		t.Error("an empty secret is none, and no other")
+	}
+}

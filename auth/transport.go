@@ -16,21 +16,26 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// newTransport stacks what every request passes, the outermost last.
-func newTransport(opts Options) http.RoundTripper {
-	base := opts.Transport
-	if base == nil {
-		base = defaultTransport()
-	}
+// newTransport stacks what every request passes, the outermost last; base is
+// what sends it.
+func newTransport(base router, sent *sentSecrets) http.RoundTripper {
+	opts := base.conns.opts
 	var t http.RoundTripper = newRetrier(base, opts.Retry, opts.Log)
 	t = htmlDetector{t}
 	if opts.StrictNotFound {
 		t = foreign404Detector{t}
 	}
-	t = plainHTTPGuard{t, opts.PlainHTTP}
+	t = plainHTTPGuard{t, base.conns.plainHTTP}
+	t = secretScrubber{t, sent}
+	t = tokenLifeReader{t}
 	t = redirectRedactor{t}
 	return newRealmAliases(t)
 }
+
+const (
+	dialTimeout = 10 * time.Second
+	keepAlive   = 30 * time.Second
+)
 
 // defaultTransport is net/http's with bounds on how long a registry may keep us
 // waiting. There is none on the body, which may take as long as it must.
@@ -41,7 +46,7 @@ func defaultTransport() http.RoundTripper {
 	} else {
 		t = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
 	}
-	t.DialContext = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	t.TLSHandshakeTimeout = 10 * time.Second
 	t.ResponseHeaderTimeout = 60 * time.Second
 	t.MaxIdleConnsPerHost = 16
@@ -80,13 +85,13 @@ func (e *PlainHTTPError) Error() string {
 // may be on another host than the registry that names it.
 type plainHTTPGuard struct {
 	next  http.RoundTripper
-	allow bool
+	allow func(host string) bool
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (t plainHTTPGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	secret := req.Header.Get("Authorization") != "" || isTokenRequest(req)
-	if !t.allow && secret && req.URL.Scheme == "http" && !ociaddr.Registry(req.URL.Host).IsLoopback() {
+	if secret && req.URL.Scheme == "http" && !ociaddr.Registry(req.URL.Host).IsLoopback() && !t.allow(req.URL.Host) {
 		if req.Body != nil {
 			_ = req.Body.Close()
 		}

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -18,16 +20,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-const (
-	// copyBuffer is how much of an archive is held in memory, and held back until
-	// what follows it is there or the digest is known.
-	copyBuffer = 64 << 10
-	// stallTimeout is how long the registry, or the client, may leave a transfer
-	// without a byte.
-	stallTimeout = 60 * time.Second
-	// maxResumes is how often one transfer that broke is taken up again.
-	maxResumes = 8
-)
+// copyBuffer is how much of an archive is held in memory, and held back until
+// what follows it is there or the digest is known.
+const copyBuffer = 64 << 10
 
 // serveArchive streams a package. HEAD is answered from the manifest: Terraform
 // asks it before every download.
@@ -37,10 +32,10 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
 		g.fail(w, r, err)
 		return
 	}
-	src := newBlobReader(r.Context(), store, p.Layer())
-	defer src.Close()
+	t := &transfer{store: store, desc: p.Layer(), limits: g.limits}
+	defer t.close()
 	if r.Method == http.MethodGet {
-		if err := src.open(); err != nil {
+		if err := t.open(r.Context(), g.limits.start); err != nil {
 			g.fail(w, r, fmt.Errorf("open %s: %w", p.Filename, err))
 			return
 		}
@@ -52,7 +47,7 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	if err := stream(w, src, p); err != nil {
+	if err := stream(r.Context(), w, t, p); err != nil {
 		if r.Context().Err() == nil {
 			g.log.Error("archive broken off", "path", r.URL.Path, "err", err)
 		}
@@ -72,152 +67,199 @@ func (g *gateway) archive(r *http.Request) (*artifact.Package, Store, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %v", errAbsent, err)
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), archiveStartTimeout)
+	platform, err := provider.ParsePlatform(vars["platform"])
+	if err != nil || !provider.ValidFilename(vars["filename"]) {
+		return nil, nil, errAbsent
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.start)
 	defer cancel()
 	found, store, err := g.version(ctx, a, v)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s %s: %w", a, v, err)
 	}
 	for i := range found.Packages {
-		if p := &found.Packages[i]; p.Platform.String() == vars["platform"] && p.Filename == vars["filename"] {
+		if p := &found.Packages[i]; p.Platform == platform && p.Filename == vars["filename"] {
 			return p, store, nil
 		}
 	}
 	return nil, nil, errAbsent
 }
 
-// errDigest means that a blob is not what its digest says.
+// errDigest means that a blob is not what its descriptor says.
 var errDigest = errors.New("the registry sent other bytes than the digest says")
 
 // stream copies a package to the client and checks it on the way: the last bytes
 // leave only once the digest of all is right.
-func stream(w http.ResponseWriter, src io.Reader, p *artifact.Package) error {
+func stream(ctx context.Context, w http.ResponseWriter, t *transfer, p *artifact.Package) error {
 	hash := sha256.New()
-	client := http.NewResponseController(w)
-	in := bufio.NewReaderSize(io.TeeReader(src, hash), copyBuffer)
+	blob := readerFunc(func(b []byte) (int, error) { return t.read(ctx, b) })
+	in := bufio.NewReaderSize(io.TeeReader(blob, hash), copyBuffer)
 	buf := make([]byte, copyBuffer)
+	client := http.NewResponseController(w)
 	for {
 		n, err := io.ReadFull(in, buf)
 		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 			return err
 		}
-		if _, err := in.Peek(1); err == io.EOF {
-			if sum := hash.Sum(nil); provider.ZipHash([sha256.Size]byte(sum)) != p.ZipHash() {
-				return fmt.Errorf("%w: sha256:%x instead of %s", errDigest, sum, p.Digest)
-			}
-			_, err = w.Write(buf[:n])
+		_, err = in.Peek(1)
+		last := err == io.EOF
+		if err != nil && !last {
 			return err
-		} else if err != nil {
-			return err
+		}
+		if last && hex.EncodeToString(hash.Sum(nil)) != p.Digest.Encoded() {
+			return fmt.Errorf("%w: sha256:%x instead of %s", errDigest, hash.Sum(nil), p.Digest)
 		}
 		// Not every ResponseWriter has deadlines; those of a server do.
-		_ = client.SetWriteDeadline(time.Now().Add(stallTimeout))
-		if _, err := w.Write(buf[:n]); err != nil {
+		_ = client.SetWriteDeadline(time.Now().Add(t.limits.clientStall))
+		if _, err := w.Write(buf[:n]); err != nil || last {
 			return err
 		}
+		// HTTP/2 would enforce it while we wait for the registry, too.
+		_ = client.SetWriteDeadline(time.Time{})
 	}
 }
 
-// blobReader reads a blob of exactly the size announced. Where the connection to
-// the registry breaks or stalls it goes on from there, unseen by the reader:
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// transfer reads a blob of exactly the size announced. Where the connection to
+// the registry breaks or stalls it goes on from there, unseen by whoever reads:
 // clients do not try again.
-type blobReader struct {
-	ctx     context.Context
+type transfer struct {
 	store   artifact.Fetcher
 	desc    ocispec.Descriptor
+	limits  limits
 	offset  int64
 	resumes int
-
-	body   io.ReadCloser
-	stall  *time.Timer
-	cancel context.CancelFunc
+	conn    *connection // nil: none is open
 }
 
-func newBlobReader(ctx context.Context, store artifact.Fetcher, desc ocispec.Descriptor) *blobReader {
-	return &blobReader{ctx: ctx, store: store, desc: desc}
-}
-
-func (b *blobReader) Read(p []byte) (int, error) {
+// read reads on as an [io.Reader] does.
+func (t *transfer) read(ctx context.Context, p []byte) (int, error) {
 	for {
-		if b.offset == b.desc.Size {
-			return 0, b.end()
+		if t.offset == t.desc.Size {
+			return 0, t.end()
 		}
-		n, err := b.readOnce(p)
-		if n > 0 {
+		n, err := t.readOnce(ctx, p)
+		switch {
+		case n > 0:
 			return n, nil
-		}
-		if err == nil {
+		case err == nil:
 			continue
+		case err == io.EOF:
+			// The registry ended it in good order: it has no more.
+			return 0, fmt.Errorf("%w: %d bytes instead of %d", errDigest, t.offset, t.desc.Size)
 		}
-		b.Close()
-		if b.resumes++; b.resumes > maxResumes || b.ctx.Err() != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF // shorter than its descriptor says
-			}
-			return 0, fmt.Errorf("after %d of %d bytes: %w", b.offset, b.desc.Size, err)
+		t.close()
+		if t.resumes++; t.resumes > t.limits.resumes || ctx.Err() != nil {
+			return 0, fmt.Errorf("after %d of %d bytes: %w", t.offset, t.desc.Size, err)
 		}
 	}
 }
 
 // readOnce reads on, opening the blob at the current offset if it is not open.
-func (b *blobReader) readOnce(p []byte) (int, error) {
-	if b.body == nil {
-		if err := b.open(); err != nil {
+func (t *transfer) readOnce(ctx context.Context, p []byte) (int, error) {
+	if t.conn == nil {
+		if err := t.open(ctx, t.limits.registryStall); err != nil {
 			return 0, err
 		}
 	}
-	if left := b.desc.Size - b.offset; int64(len(p)) > left {
+	if left := t.desc.Size - t.offset; int64(len(p)) > left {
 		p = p[:left]
 	}
-	b.stall.Reset(stallTimeout)
-	n, err := b.body.Read(p)
-	b.offset += int64(n)
+	n, err := t.conn.Read(p)
+	t.offset += int64(n)
 	return n, err
 }
 
-func (b *blobReader) open() error {
-	ctx, cancel := context.WithCancel(b.ctx)
-	stall := time.AfterFunc(stallTimeout, cancel)
-	body, err := b.store.Fetch(ctx, b.desc)
-	if err == nil && b.offset > 0 {
-		if seeker, ok := body.(io.Seeker); ok {
-			_, err = seeker.Seek(b.offset, io.SeekStart)
-		} else {
-			_, err = io.CopyN(io.Discard, body, b.offset)
-		}
-	}
-	if err != nil {
-		if body != nil {
-			body.Close()
-		}
-		stall.Stop()
-		cancel()
-		return err
-	}
-	b.body, b.stall, b.cancel = body, stall, cancel
-	return nil
-}
-
 // end reports the end of the blob, or that there is more of it than announced.
-func (b *blobReader) end() error {
-	if b.body == nil {
-		return io.EOF
-	}
+func (t *transfer) end() error {
 	var one [1]byte
-	if n, _ := b.body.Read(one[:]); n > 0 {
-		return fmt.Errorf("%w: more than %d", errDigest, b.desc.Size)
+	if n, _ := t.conn.Read(one[:]); n > 0 {
+		return fmt.Errorf("%w: more than %d", errDigest, t.desc.Size)
 	}
 	return io.EOF
 }
 
-// Close ends the transfer that is under way, if one is.
-func (b *blobReader) Close() error {
-	if b.body == nil {
+// open asks the registry for the blob from the current offset on.
+func (t *transfer) open(ctx context.Context, within time.Duration) error {
+	ctx, cancel := context.WithCancel(ctx)
+	c := &connection{cancel: cancel, limit: t.limits.registryStall}
+	c.timer = time.AfterFunc(within, func() {
+		c.stalled.Store(true)
+		cancel()
+	})
+	var err error
+	if c.body, err = t.store.Fetch(ctx, t.desc); err == nil {
+		err = c.skip(t.offset)
+	}
+	if err != nil {
+		c.close()
+		return c.explain(err)
+	}
+	t.conn = c
+	return nil
+}
+
+// close ends what is open.
+func (t *transfer) close() {
+	if t.conn != nil {
+		t.conn.close()
+		t.conn = nil
+	}
+}
+
+// connection is one answer of the registry with a blob. It is cancelled when it
+// stalls, which it can only while something is read from it: a client that takes
+// its time is no fault of the registry.
+type connection struct {
+	body    io.ReadCloser // nil: it never came
+	limit   time.Duration
+	timer   *time.Timer
+	cancel  context.CancelFunc
+	stalled atomic.Bool
+}
+
+// Read implements [io.Reader].
+func (c *connection) Read(p []byte) (int, error) {
+	c.timer.Reset(c.limit)
+	defer c.timer.Stop()
+	n, err := c.body.Read(p)
+	return n, c.explain(err)
+}
+
+// skip goes to an offset: by a request for a range if the registry takes them,
+// else by reading what comes before it.
+func (c *connection) skip(offset int64) error {
+	if offset == 0 {
 		return nil
 	}
-	err := b.body.Close()
-	b.stall.Stop()
-	b.cancel()
-	b.body = nil
+	if seeker, ok := c.body.(io.Seeker); ok {
+		c.timer.Reset(c.limit)
+		_, err := seeker.Seek(offset, io.SeekStart)
+		c.timer.Stop()
+		if err == nil {
+			return nil
+		}
+		// Some announce ranges and refuse them. The body is still at its start.
+	}
+	_, err := io.CopyN(io.Discard, c, offset)
 	return err
+}
+
+// explain names the stall where that is why a request was cancelled.
+func (c *connection) explain(err error) error {
+	if err != nil && err != io.EOF && c.stalled.Load() {
+		return fmt.Errorf("%w: %v", errStalled, err)
+	}
+	return err
+}
+
+func (c *connection) close() {
+	c.timer.Stop()
+	if c.body != nil {
+		c.body.Close()
+	}
+	c.cancel()
 }

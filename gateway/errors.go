@@ -3,9 +3,12 @@ package gateway
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote/errcode"
@@ -19,16 +22,23 @@ var (
 	// errAbsent means that the registry itself says that there is no such
 	// repository or tag.
 	errAbsent = errors.New("not in the registry")
+
+	// errStalled means that the registry accepted a request and left it there.
+	errStalled = errors.New("the registry sends nothing")
 )
 
-// absent reports whether a registry answered that something is not there, in the
-// registry's own words: a bare 404 may come from whatever stands before it.
-func absent(err error) bool {
+// noRepository reports whether a registry answered a tag listing, and nothing on
+// the way to it such as a request for a token, with 404 in its own words: a bare
+// 404 may come from whatever stands before it.
+func noRepository(err error) bool {
 	var answer *errcode.ErrorResponse
-	if errors.As(err, &answer) {
-		return answer.StatusCode == http.StatusNotFound && len(answer.Errors) > 0
+	if !errors.As(err, &answer) {
+		return errors.Is(err, errdef.ErrNotFound)
 	}
-	return errors.Is(err, errdef.ErrNotFound)
+	return answer.StatusCode == http.StatusNotFound && len(answer.Errors) > 0 && strings.HasSuffix(answer.URL.Path, "/tags/list") &&
+		!slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool {
+			return e.Code == "" || e.Code == errcode.ErrorCodeUnauthorized || e.Code == errcode.ErrorCodeDenied
+		})
 }
 
 // statusOf is the one place where an error becomes a status. What the registry
@@ -39,7 +49,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, errAbsent), errors.Is(err, ErrNotServed):
 		return http.StatusNotFound
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+	case errors.Is(err, errStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout
 	case errors.As(err, &answer) && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable):
 		return http.StatusServiceUnavailable
@@ -56,14 +66,15 @@ const retryAfter = 5
 // log alone: it may name repositories and registries that are nobody's business.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
-	if r.Context().Err() != nil {
-		return // the client is gone
-	}
 	if status == http.StatusNotFound {
 		notFound(w, r)
 		return
 	}
-	g.log.Error("cannot answer", "path", r.URL.Path, "status", status, "err", err)
+	level := slog.LevelError
+	if r.Context().Err() != nil {
+		level = slog.LevelDebug // the client is gone: that is the reason
+	}
+	g.log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", err)
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, "the registry behind this mirror cannot answer now; the gateway's log says why", status)

@@ -10,8 +10,10 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -30,7 +32,8 @@ type Store interface {
 // Options configure a gateway.
 type Options struct {
 	// Repository returns the repository of a provider. An error that wraps
-	// [ErrNotServed] says that the provider has none here.
+	// [ErrNotServed] says that the provider has none here. Nil: no provider is
+	// served.
 	Repository func(context.Context, provider.Address) (Store, error)
 	// Registry answers /v2/; nil: nothing does.
 	Registry http.Handler
@@ -42,26 +45,46 @@ type Options struct {
 // slash.
 const MirrorPath = "/providers/"
 
-const (
-	// metadataTimeout is how long the registry may take to answer for JSON:
-	// clients wait 10 seconds.
-	metadataTimeout = 8 * time.Second
-	// archiveStartTimeout is how long it may take until an archive begins, for
+// limits are how long others may keep the gateway waiting.
+type limits struct {
+	// metadata is how long the registry may take to answer for JSON: clients wait
+	// 10 seconds.
+	metadata time.Duration
+	// start is how long it may take, twice at most, until an archive begins, for
 	// which clients wait much longer.
-	archiveStartTimeout = 30 * time.Second
-)
+	start time.Duration
+	// registryStall and clientStall are how long the one or the other may leave a
+	// transfer without a byte.
+	registryStall, clientStall time.Duration
+	// resumes is how often one transfer that broke is taken up again.
+	resumes int
+}
+
+func defaultLimits() limits {
+	return limits{
+		metadata: 8 * time.Second, start: 30 * time.Second,
+		registryStall: 60 * time.Second, clientStall: 60 * time.Second,
+		resumes: 8,
+	}
+}
 
 type gateway struct {
 	repository func(context.Context, provider.Address) (Store, error)
 	log        *slog.Logger
+	limits     limits
 }
 
 // New returns the gateway's handler.
-func New(o Options) http.Handler {
+func New(o Options) http.Handler { return newHandler(o, defaultLimits()) }
+
+func newHandler(o Options, l limits) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	g := &gateway{o.Repository, o.Log}
+	if o.Repository == nil {
+		o.Repository = func(context.Context, provider.Address) (Store, error) { return nil, ErrNotServed }
+	}
+	g := &gateway{o.Repository, o.Log, l}
 	// SkipClean: mux would answer //, .. and their encodings with a redirect to
 	// some other resource. What reaches a handler is checked by the parsers of
 	// package provider, since the router lets nearly anything through.
@@ -96,6 +119,10 @@ func methodNotAllowed(w http.ResponseWriter, _ *http.Request) {
 
 // addressOf reads the provider address of a request's path.
 func addressOf(r *http.Request) (provider.Address, error) {
+	// The router sees an encoded slash as one that parts names.
+	if strings.Count(r.URL.EscapedPath(), "/") != strings.Count(r.URL.Path, "/") {
+		return provider.Address{}, errors.New("encoded slash in a path")
+	}
 	v := mux.Vars(r)
 	return provider.AddressFromPath(v["hostname"], v["namespace"], v["type"])
 }

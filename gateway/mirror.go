@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/gorilla/mux"
+	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -42,7 +44,7 @@ func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request) {
 		notFound(w, r)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
 	versions, err := g.versions(ctx, a)
 	if err != nil {
@@ -70,7 +72,7 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
 		notFound(w, r)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
 	found, _, err := g.version(ctx, a, v)
 	out := versionJSON{Archives: map[string]archiveJSON{}}
@@ -106,9 +108,13 @@ func (g *gateway) versions(ctx context.Context, a provider.Address) ([]provider.
 	if err != nil {
 		return nil, err
 	}
+	return listVersions(ctx, store)
+}
+
+func listVersions(ctx context.Context, store Store) ([]provider.Version, error) {
 	var out []provider.Version
 	pages := 0
-	err = store.Tags(ctx, "", func(page []string) error {
+	err := store.Tags(ctx, "", func(page []string) error {
 		if pages++; pages > maxTagPages {
 			return fmt.Errorf("more than %d pages of tags", maxTagPages)
 		}
@@ -119,10 +125,13 @@ func (g *gateway) versions(ctx context.Context, a provider.Address) ([]provider.
 		}
 		return nil
 	})
-	if absent(err) || err == nil && len(out) == 0 {
+	switch {
+	case noRepository(err), err == nil && len(out) == 0:
 		return nil, errAbsent
+	case err != nil:
+		return nil, err
 	}
-	return out, err
+	return out, nil
 }
 
 // version reads a version and returns it with the repository it is in; errAbsent
@@ -133,10 +142,25 @@ func (g *gateway) version(ctx context.Context, a provider.Address, v provider.Ve
 		return nil, nil, err
 	}
 	found, err := artifact.Read(ctx, store, a, v)
-	if absent(err) {
-		return nil, nil, fmt.Errorf("%w: %v", errAbsent, err)
+	if errors.Is(err, errdef.ErrNotFound) {
+		return nil, nil, confirmAbsent(ctx, store, v, err)
 	}
 	return found, store, err
+}
+
+// confirmAbsent returns errAbsent if the list of tags, too, says that a version
+// is not there. oras-go drops the body of a 404 to a manifest, which alone tells
+// a registry's from that of a proxy before it; and a version that index.json
+// lists must not pass for absent.
+func confirmAbsent(ctx context.Context, store Store, v provider.Version, missing error) error {
+	listed, err := listVersions(ctx, store)
+	switch {
+	case err != nil:
+		return err
+	case slices.Contains(listed, v):
+		return fmt.Errorf("the registry lists the version, but does not have it: %v", missing)
+	}
+	return fmt.Errorf("%w: %v", errAbsent, missing)
 }
 
 func (g *gateway) writeJSON(w http.ResponseWriter, r *http.Request, v any) {

@@ -2,6 +2,8 @@ package origin
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +12,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
+	"unicode"
 
 	"oras.land/oras-go/v2/registry/remote/retry"
 
@@ -25,8 +29,12 @@ const (
 	maxDocumentBytes = 1 << 20
 	// metadataTimeout is how long an answer in JSON or a small document may take.
 	metadataTimeout = 60 * time.Second
+	// stallTimeout is how long an origin may leave a download without a byte.
+	stallTimeout = 60 * time.Second
 	// maxRedirects is how many redirects are followed for one request.
 	maxRedirects = 10
+	// maxTextLen bounds what of an origin's own words is shown, in characters.
+	maxTextLen = 500
 )
 
 // newHTTPClient returns the client for everything an origin is asked. It drops
@@ -76,7 +84,7 @@ func (r *Registry) get(ctx context.Context, u *url.URL, prepare func(*http.Reque
 	}
 	if resp.StatusCode != http.StatusOK {
 		resp.Body.Close()
-		return nil, &statusError{resp.Request.URL.Redacted(), resp.StatusCode}
+		return nil, &statusError{shown(resp.Request.URL), resp.StatusCode}
 	}
 	return resp, nil
 }
@@ -92,17 +100,19 @@ func (r *Registry) getJSON(ctx context.Context, u *url.URL, prepare func(*http.R
 	}
 	defer resp.Body.Close()
 	data, err := readAll(resp.Body, maxJSONBytes)
+	from := resp.Request.URL
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", u.Redacted(), err)
+		return nil, hint.Wrap(fmt.Errorf("%s: %w", shown(from), err), brokeOff)
 	}
 	if err := json.Unmarshal(data, out); err != nil {
 		if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mediaType == "text/html" {
-			return nil, hint.New(fmt.Sprintf("%s answered with HTML where JSON was wanted", u.Redacted()),
+			return nil, hint.New(fmt.Sprintf("%s answered with HTML where JSON was wanted", shown(from)),
 				"is there a proxy or a login page in between, or is this no provider registry?")
 		}
-		return nil, fmt.Errorf("%s: the answer is not the JSON that the protocol wants: %w", u.Redacted(), err)
+		return nil, hint.Wrap(fmt.Errorf("%s: the answer is not the JSON that the protocol wants: %w", shown(from), err),
+			"the registry does not keep to the provider registry protocol, or a proxy has changed its answer")
 	}
-	return resp.Request.URL, nil
+	return from, nil
 }
 
 // getDocument returns a small file.
@@ -116,10 +126,12 @@ func (r *Registry) getDocument(ctx context.Context, u *url.URL) ([]byte, error) 
 	defer resp.Body.Close()
 	data, err := readAll(resp.Body, maxDocumentBytes)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", u.Redacted(), err)
+		return nil, hint.Wrap(fmt.Errorf("%s: %w", shown(resp.Request.URL), err), brokeOff)
 	}
 	return data, nil
 }
+
+const brokeOff = "the connection broke off: run it again; if that does not help, is there a proxy in between?"
 
 // readAll fails where there is more than limit bytes.
 func readAll(r io.Reader, limit int64) ([]byte, error) {
@@ -128,22 +140,121 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("the answer has more than %d bytes", limit)
+		return nil, hint.New(fmt.Sprintf("there are more than %d bytes", limit), "nothing of this kind is so large: is it what it should be?")
 	}
 	return data, nil
 }
 
-// explainTransport adds what to do about a request that got no answer.
-func explainTransport(err error) error {
-	var dns *net.DNSError
-	var op *net.OpError
-	switch {
-	case errors.As(err, &dns):
-		return hint.Wrap(err, "the host is not known here: check its name; where a gateway stands in for it, a host block in the CLI configuration says so")
-	case isUntrusted(err):
-		return hint.Wrap(err, "its certificate is signed by an authority that this machine does not know: name the authority's file in SSL_CERT_FILE")
-	case errors.As(err, &op) && op.Op == "dial":
-		return hint.Wrap(err, "nothing answers there: check the address, and HTTPS_PROXY if a proxy is needed")
+// download starts reading a file of any size and returns its size, -1 if it is
+// not announced. Where the origin sends nothing for stallTimeout the download
+// fails.
+func (r *Registry) download(ctx context.Context, u *url.URL) (io.ReadCloser, int64, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	b := &stallReader{ctx: ctx, cancel: cancel, timer: time.AfterFunc(stallTimeout, func() { cancel(errStalled) })}
+	resp, err := r.get(ctx, u, nil)
+	b.timer.Stop()
+	if err != nil {
+		err = b.explain(err)
+		cancel(nil)
+		return nil, 0, err
+	}
+	b.body = resp.Body
+	return b, resp.ContentLength, nil
+}
+
+var errStalled = hint.New(fmt.Sprintf("the origin sent nothing for %s", stallTimeout), "run it again; if that does not help, is there a proxy in between?")
+
+// stallReader reads a body and gives up when nothing comes.
+type stallReader struct {
+	ctx    context.Context // of the request, to tell a stall from other ends
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+	body   io.ReadCloser
+}
+
+func (b *stallReader) Read(p []byte) (int, error) {
+	b.timer.Reset(stallTimeout)
+	n, err := b.body.Read(p)
+	b.timer.Stop() // however long the reader takes until it reads on
+	if err != nil && err != io.EOF {
+		err = b.explain(err)
+	}
+	return n, err
+}
+
+// explain returns the stall in place of what it led to.
+func (b *stallReader) explain(err error) error {
+	if context.Cause(b.ctx) == errStalled {
+		return errStalled
 	}
 	return err
+}
+
+func (b *stallReader) Close() error {
+	b.timer.Stop()
+	b.cancel(nil)
+	return b.body.Close()
+}
+
+// shown is a URL as messages have it: without user, password and query, which
+// may be secrets, as in the presigned URLs of object storage.
+func shown(u *url.URL) string {
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
+}
+
+// oneLine makes an origin's own words fit to be shown: one line without control
+// characters, of at most maxTextLen characters.
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
+	s = strings.Join(strings.Fields(s), " ")
+	if r := []rune(s); len(r) > maxTextLen {
+		s = string(r[:maxTextLen]) + "..."
+	}
+	return s
+}
+
+// explainTransport says which request got no answer, and what to do about it.
+func explainTransport(err error) error {
+	var asked *url.Error
+	if errors.As(err, &asked) {
+		at := "request"
+		if u, perr := url.Parse(asked.URL); perr == nil {
+			at = shown(u)
+		}
+		err = fmt.Errorf("%s: %w", at, asked.Err)
+	}
+	var dns *net.DNSError
+	var certificate *tls.CertificateVerificationError
+	var op *net.OpError
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.As(err, &dns):
+		return hint.Wrap(err, "the host is not known here: check its name; where a gateway stands in for it, a host block in the CLI configuration says so")
+	case errors.As(err, &certificate):
+		return hint.Wrap(err, "%s", certificateHelp(certificate.Err))
+	case errors.As(err, &op) && op.Op == "dial":
+		return hint.Wrap(err, "nothing answers there: check the address, and HTTPS_PROXY if a proxy is needed")
+	case asked != nil:
+		return hint.Wrap(err, brokeOff)
+	}
+	return err
+}
+
+// certificateHelp says what to do about a certificate that was not believed.
+func certificateHelp(err error) string {
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &name):
+		return "its certificate is for other hosts: check the address, and the certificate that the server has"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "its certificate is not valid today: have it renewed, and check this machine's clock"
+	}
+	return "its certificate is signed by an authority that this machine does not know: name the authority's file in SSL_CERT_FILE"
 }

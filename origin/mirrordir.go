@@ -35,7 +35,7 @@ type MirrorDir struct {
 func OpenMirrorDir(dir string) (*MirrorDir, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("mirror folder: %w", err)
+		return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), helpMirrorDir)
 	}
 	return &MirrorDir{root}, nil
 }
@@ -43,17 +43,24 @@ func OpenMirrorDir(dir string) (*MirrorDir, error) {
 // Close releases the folder.
 func (m *MirrorDir) Close() error { return m.root.Close() }
 
+const (
+	helpMirrorDir = "name the folder that was given to tofu providers mirror or terraform providers mirror; a folder of unpacked providers, such as a plugin cache, cannot be checked"
+	helpRewrite   = "the folder is incomplete or damaged: run providers mirror again"
+)
+
 // mirrorVersion is what VERSION.json says.
 type mirrorVersion struct {
-	Archives map[string]struct {
-		URL    string   `json:"url"`
-		Hashes []string `json:"hashes"`
-	} `json:"archives"`
+	Archives map[string]mirrorArchive `json:"archives"`
+}
+
+type mirrorArchive struct {
+	URL    string   `json:"url"`
+	Hashes []string `json:"hashes"`
 }
 
 // Releases returns every version of every provider in the folder, with the
 // platforms given, or with all that are there if none is given. A version that
-// is there for none of the platforms given is an error.
+// lacks one of the platforms given is an error, as is a folder without versions.
 func (m *MirrorDir) Releases(platforms []provider.Platform) ([]*Release, error) {
 	indexes, err := fs.Glob(m.root.FS(), "*/*/*/index.json")
 	if err != nil {
@@ -61,7 +68,7 @@ func (m *MirrorDir) Releases(platforms []provider.Platform) ([]*Release, error) 
 	}
 	if len(indexes) == 0 {
 		return nil, hint.New(fmt.Sprintf("mirror folder %s holds no HOSTNAME/NAMESPACE/TYPE/index.json", m.root.Name()),
-			"name the folder that was given to tofu providers mirror or terraform providers mirror")
+			helpMirrorDir)
 	}
 	var out []*Release
 	for _, index := range indexes {
@@ -71,6 +78,9 @@ func (m *MirrorDir) Releases(platforms []provider.Platform) ([]*Release, error) 
 		}
 		out = append(out, releases...)
 	}
+	if len(out) == 0 {
+		return nil, hint.New(fmt.Sprintf("mirror folder %s lists no version of any provider", m.root.Name()), helpRewrite)
+	}
 	return out, nil
 }
 
@@ -78,7 +88,7 @@ func (m *MirrorDir) Releases(platforms []provider.Platform) ([]*Release, error) 
 func (m *MirrorDir) provider(dir string, platforms []provider.Platform) ([]*Release, error) {
 	a, err := provider.ParseAddress(dir)
 	if err != nil {
-		return nil, err
+		return nil, hint.Wrap(err, helpMirrorDir)
 	}
 	var index struct {
 		Versions map[string]json.RawMessage `json:"versions"`
@@ -91,7 +101,7 @@ func (m *MirrorDir) provider(dir string, platforms []provider.Platform) ([]*Rele
 	for s := range index.Versions {
 		v, err := provider.ParseVersion(s)
 		if err != nil {
-			return nil, fmt.Errorf("%s/index.json: %w", dir, err)
+			return nil, hint.Wrap(fmt.Errorf("%s/index.json: %w", dir, err), helpRewrite)
 		}
 		contents[v] = &mirrorVersion{}
 		if err := m.readJSON(path.Join(dir, s+".json"), contents[v]); err != nil {
@@ -112,17 +122,17 @@ func (m *MirrorDir) provider(dir string, platforms []provider.Platform) ([]*Rele
 }
 
 func (m *MirrorDir) readJSON(name string, out any) error {
-	f, err := m.root.Open(name)
+	f, _, err := openFile(m.root, name)
 	if err != nil {
-		return err
+		return hint.Wrap(err, helpRewrite)
 	}
 	defer f.Close()
 	data, err := readAll(f, maxJSONBytes)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	if err == nil {
+		err = json.Unmarshal(data, out)
 	}
-	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	if err != nil {
+		return hint.Wrap(fmt.Errorf("%s: %w", name, err), helpRewrite)
 	}
 	return nil
 }
@@ -140,6 +150,9 @@ func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, 
 	}
 	// A mirror folder may itself hold only some of a release's platforms, so a
 	// push from one is always partial.
+	if len(have) == 0 {
+		return nil, hint.New("it lists no package", helpRewrite)
+	}
 	platforms, _, err := selectPlatforms(a, v, have, want)
 	if err != nil {
 		return nil, err
@@ -147,16 +160,15 @@ func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, 
 	r := &Release{Origin: "mirror folder", Partial: true, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}
 	for _, p := range platforms {
 		archive := archives[p.String()]
-		if !provider.ValidFilename(archive.URL) {
-			return nil, hint.New(fmt.Sprintf("%s: the package is at %.200q", p, archive.URL),
-				"only packages beside their JSON, as providers mirror writes them, are read from a folder")
-		}
-		hashes, err := parseHashes(archive.Hashes)
+		hashes, err := archive.check(provider.PackageFilename(a, v, p))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p, err)
 		}
 		r.Claims.Hashes[archive.URL] = hashes
-		pkg := m.newPackage(p, path.Join(dir, archive.URL))
+		pkg, err := m.newPackage(p, path.Join(dir, archive.URL))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p, err)
+		}
 		if other, ok := sharesHashes(contents, v, p); ok {
 			pkg.MismatchHint = fmt.Sprintf("its JSON gives for %s the hashes of version %s: some OpenTofu releases mix them up in a folder with several versions of a provider; mirror each version into a folder of its own and push those", v, other)
 		}
@@ -165,17 +177,22 @@ func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, 
 	return r, nil
 }
 
-// parseHashes keeps the hashes of known schemes. There must be one.
-func parseHashes(given []string) ([]provider.Hash, error) {
+// check returns the hashes of known schemes, of which there must be one. The URL
+// must be that of the file with the name given, beside the JSON.
+func (a mirrorArchive) check(filename string) ([]provider.Hash, error) {
+	if a.URL != filename || !provider.ValidFilename(filename) {
+		return nil, hint.New(fmt.Sprintf("the package is at %.200q, not at %s", a.URL, filename),
+			"only packages beside their JSON, named as providers mirror names them, are read from a folder")
+	}
 	var out []provider.Hash
-	for _, s := range given {
+	for _, s := range a.Hashes {
 		scheme, _, _ := strings.Cut(s, ":")
 		if scheme != "h1" && scheme != "zh" {
 			continue // for clients of another day
 		}
 		h, err := provider.ParseHash(s)
 		if err != nil {
-			return nil, err
+			return nil, hint.Wrap(err, helpRewrite)
 		}
 		out = append(out, h)
 	}
@@ -197,25 +214,55 @@ func sharesHashes(contents map[provider.Version]*mirrorVersion, v provider.Versi
 	return provider.Version{}, false
 }
 
-func (m *MirrorDir) newPackage(p provider.Platform, name string) Package {
-	return Package{Platform: p, Filename: path.Base(name), Open: func(context.Context) (io.ReadCloser, int64, error) {
-		return openFile(m.root, name)
-	}}
+// newPackage returns the package in a file, which must be there.
+func (m *MirrorDir) newPackage(p provider.Platform, name string) (Package, error) {
+	if err := checkFile(m.root, name); err != nil {
+		return Package{}, hint.Wrap(err, helpRewrite)
+	}
+	return Package{
+		Platform: p, Filename: path.Base(name),
+		Open: func(context.Context) (io.ReadCloser, int64, error) {
+			return openFile(m.root, name)
+		},
+		MismatchHint: "the package was changed or damaged after providers mirror wrote the folder: run it again",
+	}, nil
+}
+
+// checkFile fails unless there is a regular file of that name.
+func checkFile(root *os.Root, name string) error {
+	info, err := root.Stat(name)
+	if err != nil {
+		return fileError(name, err)
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file", name)
+	}
+	return nil
+}
+
+// fileError names a file as users do, and not the system call that failed.
+func fileError(name string, err error) error {
+	var perr *fs.PathError
+	if errors.As(err, &perr) {
+		err = perr.Err
+	}
+	return fmt.Errorf("%s: %w", name, err)
 }
 
 // openFile opens a regular file for reading.
 func openFile(root *os.Root, name string) (io.ReadCloser, int64, error) {
+	// Before it is opened: to open a pipe would wait for whoever writes to it.
+	if err := checkFile(root, name); err != nil {
+		return nil, 0, err
+	}
 	f, err := root.Open(name)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, fileError(name, err)
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New(name + " is no regular file")
-	}
 	if err != nil {
 		f.Close()
-		return nil, 0, err
+		return nil, 0, fileError(name, err)
 	}
 	return f, info.Size(), nil
 }

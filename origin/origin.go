@@ -5,7 +5,7 @@
 // Each of them yields a [Release]: what the origin claims of one version, and
 // how to open its packages. Nothing of it is verified here; package trust does
 // that. Every answer is bounded, and a credential goes to the origin's own JSON
-// endpoints and nowhere else.
+// endpoints and nowhere else, and never unencrypted.
 package origin
 
 import (
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
@@ -82,6 +83,7 @@ func selectPlatforms(a provider.Address, v provider.Version, have, want []provid
 	wanted := map[provider.Platform]bool{}
 	for _, p := range want {
 		if !there[p] {
+			have = slices.Clone(have)
 			provider.SortPlatforms(have)
 			return nil, false, hint.Wrap(fmt.Errorf("%s %s for %s: %w", a, v, p, ErrPlatformNotFound), "it is there for %s", list(have))
 		}
@@ -111,3 +113,11 @@ func list[T fmt.Stringer](names []T) string {
 	}
 	return out
 }
+
+// text is something to be listed as it is, and quote makes one of what may be
+// long or not fit to be shown.
+type text string
+
+func (t text) String() string { return string(t) }
+
+func quote(s string) text { return text(fmt.Sprintf("%.80q", s)) }

@@ -3,7 +3,6 @@ package origin
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/opentofu/svchost/disco"
@@ -84,41 +84,71 @@ func (r *Registry) Versions(ctx context.Context, a provider.Address) (*Listing, 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a, err)
 	}
-	var body struct {
-		Versions []struct {
-			Version   string `json:"version"`
-			Platforms []struct {
-				OS   string `json:"os"`
-				Arch string `json:"arch"`
-			} `json:"platforms"`
-		} `json:"versions"`
-		Warnings []string `json:"warnings"`
-	}
+	var body versionsJSON
 	if _, err := r.getJSON(ctx, resolve(base, a.Namespace(), a.Type(), "versions"), prepare, &body); err != nil {
 		return nil, fmt.Errorf("list versions of %s: %w", a, r.explain(err, a, ErrProviderNotFound))
 	}
-	l := &Listing{Warnings: body.Warnings, platforms: map[provider.Version][]provider.Platform{}}
-	for _, listed := range body.Versions {
+	return body.listing(a.Hostname()), nil
+}
+
+// versionsJSON is the protocol's answer about a provider.
+type versionsJSON struct {
+	Versions []struct {
+		Version   string `json:"version"`
+		Platforms []struct {
+			OS   string `json:"os"`
+			Arch string `json:"arch"`
+		} `json:"platforms"`
+	} `json:"versions"`
+	Warnings []string `json:"warnings"`
+}
+
+// listing takes what it can from the answer. One bad entry must not keep users
+// from all the others, so it is passed over with a warning.
+func (b *versionsJSON) listing(host string) *Listing {
+	l := &Listing{platforms: map[provider.Version][]provider.Platform{}}
+	for _, w := range b.Warnings {
+		if w = oneLine(w); w != "" {
+			l.Warnings = append(l.Warnings, w)
+		}
+	}
+	var noVersions, twice, noPlatforms []text
+	for _, listed := range b.Versions {
 		v, err := provider.ParseVersion(listed.Version)
 		if err != nil {
-			l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists %.80q, which is not a version; passed over", a.Hostname(), listed.Version))
+			noVersions = append(noVersions, quote(listed.Version))
 			continue
 		}
-		if _, twice := l.platforms[v]; twice {
-			return nil, fmt.Errorf("list versions of %s: %s stands twice in the answer", a, v)
+		platforms, known := l.platforms[v]
+		if known {
+			twice = append(twice, text(v.String()))
+		} else {
+			l.Versions = append(l.Versions, v)
 		}
-		l.platforms[v] = nil
 		for _, p := range listed.Platforms {
 			platform, err := provider.NewPlatform(p.OS, p.Arch)
 			if err != nil {
-				return nil, fmt.Errorf("list versions of %s: %s: %w", a, v, err)
+				noPlatforms = append(noPlatforms, text(v.String())+" for "+quote(p.OS+"_"+p.Arch))
+			} else if !slices.Contains(platforms, platform) {
+				platforms = append(platforms, platform)
 			}
-			l.platforms[v] = append(l.platforms[v], platform)
 		}
-		l.Versions = append(l.Versions, v)
+		l.platforms[v] = platforms
 	}
 	provider.SortVersions(l.Versions)
-	return l, nil
+	for _, w := range []struct {
+		what  string
+		about []text
+	}{
+		{"what is not a version, and is passed over", noVersions},
+		{"a version more than once, which is taken as one", twice},
+		{"what is not a platform, and is passed over", noPlatforms},
+	} {
+		if len(w.about) > 0 {
+			l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists %s: %s", host, w.what, list(w.about)))
+		}
+	}
+	return l
 }
 
 // Release returns a version that l lists, with the platforms given, or with all
@@ -131,12 +161,17 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 	var platforms []provider.Platform
 	var partial bool
 	var err error
+	if len(have) == 0 && len(want) == 0 {
+		return nil, hint.New(fmt.Sprintf("%s %s: %s does not say for which platforms it is", a, v, a.Hostname()), "name them with --platform")
+	}
 	if len(have) == 0 {
 		// The protocol lets an origin leave its platforms out.
-		if platforms, partial = want, true; len(want) == 0 {
-			return nil, hint.New(fmt.Sprintf("%s %s: %s does not say for which platforms it is", a, v, a.Hostname()), "name them with --platform")
-		}
-	} else if platforms, partial, err = selectPlatforms(a, v, have, want); err != nil {
+		platforms, _, err = selectPlatforms(a, v, want, want)
+		partial = true
+	} else {
+		platforms, partial, err = selectPlatforms(a, v, have, want)
+	}
+	if err != nil {
 		return nil, err
 	}
 	metas, err := r.metadata(ctx, a, v, platforms)
@@ -149,6 +184,9 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 	}
 	out.Claims.Announced = map[string][sha256.Size]byte{}
 	for i, m := range metas {
+		if sum, ok := out.Claims.Announced[m.Filename]; ok && sum != m.sum {
+			return nil, hint.New(fmt.Sprintf("%s %s: %s announces two SHA-256 sums for %s", a, v, a.Hostname(), m.Filename), "the origin contradicts itself; nothing was stored")
+		}
 		out.Claims.Announced[m.Filename] = m.sum
 		out.Packages = append(out.Packages, r.newPackage(platforms[i], m))
 	}
@@ -183,7 +221,7 @@ type packageMeta struct {
 	SigningKeys         json.RawMessage `json:"signing_keys"`
 
 	sum                          [sha256.Size]byte
-	download, shasums, signature *url.URL // resolved
+	download, shasums, signature *url.URL // resolved; no signature: nil
 }
 
 // metadata asks for the packages of all platforms, in their order.
@@ -200,7 +238,7 @@ func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.
 			m := &packageMeta{}
 			at, err := r.getJSON(ctx, resolve(base, a.Namespace(), a.Type(), v.String(), "download", p.OS, p.Arch), prepare, m)
 			if err == nil {
-				err = m.check(p, at)
+				err = hint.Wrap(m.check(p, at), "the registry does not keep to the provider registry protocol; nothing was stored")
 			}
 			if err != nil {
 				return fmt.Errorf("package of %s %s for %s: %w", a, v, p, r.explain(err, a, ErrPlatformNotFound))
@@ -233,6 +271,9 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 		{"shasums_url", m.SHASumsURL, &m.shasums},
 		{"shasums_signature_url", m.SHASumsSignatureURL, &m.signature},
 	} {
+		if ref.raw == "" && ref.into == &m.signature {
+			continue // not signed; whether that will do is not decided here
+		}
 		u, err := url.Parse(ref.raw)
 		if err != nil || ref.raw == "" {
 			return fmt.Errorf("the answer gives the %s %.200q", ref.name, ref.raw)
@@ -250,33 +291,38 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 // a version share: trust refuses a document that does not list what each of them
 // announces.
 func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Version, m *packageMeta) (trust.Claims, error) {
-	c := trust.Claims{Provider: a, Version: v, SigningKeys: m.SigningKeys}
+	c := trust.Claims{Provider: a, Version: v}
 	var keys struct {
 		GPG []struct {
 			ASCIIArmor string `json:"ascii_armor"`
 		} `json:"gpg_public_keys"`
 	}
-	if len(m.SigningKeys) > 0 {
+	if len(m.SigningKeys) > 0 && string(m.SigningKeys) != "null" {
 		if err := json.Unmarshal(m.SigningKeys, &keys); err != nil {
-			return c, fmt.Errorf("signing_keys: %w", err)
+			return c, hint.Wrap(fmt.Errorf("signing_keys: %w", err), "the registry does not keep to the provider registry protocol; nothing was stored")
 		}
+		c.SigningKeys = m.SigningKeys
 	}
 	for _, k := range keys.GPG {
 		c.Keys = append(c.Keys, k.ASCIIArmor)
 	}
 	var err error
 	if c.SHA256SUMS, err = r.getDocument(ctx, m.shasums); err != nil {
-		return c, fmt.Errorf("SHA256SUMS: %w", err)
+		return c, hint.Wrap(fmt.Errorf("SHA256SUMS: %w", err), "without its checksum document no package can be checked; nothing was stored")
 	}
 	if len(c.Keys) == 0 {
 		return c, nil // nothing could check the signature, if there is one
+	}
+	const help = "it announces signing keys, so a package without a signature is refused; nothing was stored"
+	if m.signature == nil {
+		return c, hint.Wrap(fmt.Errorf("signature of SHA256SUMS: %w: the answer gives no shasums_signature_url", trust.ErrUnsigned), help)
 	}
 	if c.Signature, err = r.getDocument(ctx, m.signature); err != nil {
 		var status *statusError
 		if errors.As(err, &status) && status.status == http.StatusNotFound {
 			err = fmt.Errorf("%w: %w", trust.ErrUnsigned, err)
 		}
-		return c, hint.Wrap(fmt.Errorf("signature of SHA256SUMS: %w", err), "it announces signing keys, so a package without a signature is refused; nothing was stored")
+		return c, hint.Wrap(fmt.Errorf("signature of SHA256SUMS: %w", err), help)
 	}
 	return c, nil
 }
@@ -287,11 +333,11 @@ func (r *Registry) newPackage(p provider.Platform, m *packageMeta) Package {
 	return Package{
 		Platform: p, Filename: m.Filename,
 		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
-			resp, err := r.get(ctx, m.download, nil)
+			body, size, err := r.download(ctx, m.download)
 			if err != nil {
-				return nil, 0, fmt.Errorf("download %s: %w", m.Filename, err)
+				return nil, 0, hint.Wrap(fmt.Errorf("download %s: %w", m.Filename, err), "nothing was stored; run it again")
 			}
-			return resp.Body, resp.ContentLength, nil
+			return body, size, nil
 		},
 	}
 }
@@ -317,6 +363,10 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("credentials for %s: %w", a.Hostname(), err)
 	}
+	if creds != nil && base.Scheme != "https" {
+		return nil, nil, hint.New(fmt.Sprintf("credentials for %s would go to %s unencrypted", a.Hostname(), shown(base)),
+			"give its providers.v1 service an https URL, or remove the credentials")
+	}
 	return base, func(req *http.Request) {
 		if creds != nil {
 			creds.PrepareRequest(req)
@@ -330,23 +380,19 @@ func (r *Registry) explain(err error, a provider.Address, notFound error) error 
 	if !errors.As(err, &status) {
 		return err
 	}
-	switch status.status {
-	case http.StatusNotFound:
+	switch {
+	case status.status == http.StatusNotFound && notFound == ErrPlatformNotFound:
+		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "name those that %s has with --platform", a.Hostname())
+	case status.status == http.StatusNotFound:
 		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "check the address: %s does not know it", a.Hostname())
-	case http.StatusUnauthorized, http.StatusForbidden:
+	case status.status == http.StatusUnauthorized, status.status == http.StatusForbidden:
 		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err),
 			"log in with terraform login or tofu login %[1]s, or set TF_TOKEN_%[2]s", a.Hostname(), tokenVariable(a.Hostname()))
 	}
-	return err
+	return hint.Wrap(err, "%s has trouble of its own: run it again later", a.Hostname())
 }
 
 // tokenVariable encodes a host as the name of a TF_TOKEN_ variable does.
 func tokenVariable(host string) string {
 	return strings.NewReplacer("-", "__", ".", "_").Replace(host)
-}
-
-// isUntrusted reports whether a TLS peer's certificate was not believed.
-func isUntrusted(err error) bool {
-	var cert *tls.CertificateVerificationError
-	return errors.As(err, &cert)
 }

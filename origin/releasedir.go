@@ -2,13 +2,13 @@ package origin
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,21 +35,23 @@ type ReleaseDir struct {
 func OpenReleaseDir(dir string) (*ReleaseDir, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("release folder: %w", err)
+		return nil, hint.Wrap(fmt.Errorf("release folder: %w", err), helpReleaseDir)
 	}
 	return &ReleaseDir{root}, nil
 }
+
+const helpReleaseDir = "a release folder holds the zips and the SHA256SUMS file that GoReleaser writes, often dist/"
 
 // Close releases the folder.
 func (d *ReleaseDir) Close() error { return d.root.Close() }
 
 // Release returns what is in the folder as version v of a, with the platforms
-// given, or with all that its SHA256SUMS lists if none is given. publicKey is
-// the ASCII-armoured key that signed it, "" for none.
+// given, or with all that its SHA256SUMS lists if none is given. publicKey has
+// the ASCII-armoured keys of which one signed it, "" for none.
 func (d *ReleaseDir) Release(a provider.Address, v provider.Version, publicKey string, want []provider.Platform) (*Release, error) {
 	r, err := d.release(a, v, publicKey, want)
 	if err != nil {
-		return nil, fmt.Errorf("release folder %s: %w", d.root.Name(), err)
+		return nil, hint.Wrap(fmt.Errorf("release folder %s: %w", d.root.Name(), err), helpReleaseDir)
 	}
 	return r, nil
 }
@@ -68,13 +70,13 @@ func (d *ReleaseDir) release(a provider.Address, v provider.Version, publicKey s
 		return nil, err
 	}
 	r := &Release{Origin: "release folder", Partial: partial, Claims: claims}
-	if r.Protocols, err = d.protocols(a, v); err != nil {
+	if r.Protocols, err = d.protocols(&r.Claims); err != nil {
 		return nil, err
 	}
 	for _, p := range platforms {
 		name := provider.PackageFilename(a, v, p)
-		if _, err := d.root.Stat(name); err != nil {
-			return nil, hint.Wrap(fmt.Errorf("SHA256SUMS lists %s, which is not there: %w", name, err), "push what is there with --platform")
+		if err := checkFile(d.root, name); err != nil {
+			return nil, hint.Wrap(fmt.Errorf("SHA256SUMS lists a package that is not there: %w", err), "push what is there with --platform")
 		}
 		r.Packages = append(r.Packages, Package{Platform: p, Filename: name, Open: func(context.Context) (io.ReadCloser, int64, error) {
 			return openFile(d.root, name)
@@ -83,7 +85,7 @@ func (d *ReleaseDir) release(a provider.Address, v provider.Version, publicKey s
 	return r, nil
 }
 
-// claims reads SHA256SUMS, its signature and the registry manifest's checksum.
+// claims reads SHA256SUMS and its signature.
 func (d *ReleaseDir) claims(a provider.Address, v provider.Version, publicKey string) (trust.Claims, error) {
 	c := trust.Claims{Provider: a, Version: v}
 	name := fmt.Sprintf("terraform-provider-%s_%s_SHA256SUMS", a.Type(), v)
@@ -100,17 +102,42 @@ func (d *ReleaseDir) claims(a provider.Address, v provider.Version, publicKey st
 	if c.Signature, err = d.signature(name); err != nil {
 		return c, err
 	}
-	keyID, err := trust.KeyID(publicKey)
-	if err != nil {
+	if c.Keys, err = splitKeys(publicKey); err != nil {
 		return c, err
 	}
-	c.Keys = []string{publicKey}
 	type gpgKey struct {
 		KeyID      string `json:"key_id"`
 		ASCIIArmor string `json:"ascii_armor"`
 	}
-	c.SigningKeys, err = json.Marshal(map[string][]gpgKey{"gpg_public_keys": {{keyID, publicKey}}})
+	var keys []gpgKey
+	for _, k := range c.Keys {
+		id, err := trust.KeyID(k)
+		if err != nil {
+			return c, fmt.Errorf("public key: %w", err)
+		}
+		keys = append(keys, gpgKey{id, k})
+	}
+	c.SigningKeys, err = json.Marshal(map[string][]gpgKey{"gpg_public_keys": keys})
 	return c, err
+}
+
+// splitKeys returns the armoured blocks of a file with public keys, one key ring
+// each, as registries offer them. A private key is refused: keys are stored with
+// the release, for everybody to read.
+func splitKeys(armoured string) ([]string, error) {
+	const begin = "-----BEGIN PGP "
+	blocks := strings.Split(armoured, begin)
+	if len(blocks) == 1 {
+		return []string{armoured}, nil // no armour; what reads it says so
+	}
+	var out []string
+	for _, block := range blocks[1:] {
+		if strings.HasPrefix(block, "PRIVATE") {
+			return nil, hint.New("the public key is a private key", "keys are stored with the release, for everybody to read: give what gpg --armor --export KEYID writes")
+		}
+		out = append(out, begin+block)
+	}
+	return out, nil
 }
 
 // signature reads the detached signature of a file, binary or armoured.
@@ -123,7 +150,8 @@ func (d *ReleaseDir) signature(name string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return trust.BinarySignature(data)
+		sig, err := trust.BinarySignature(data)
+		return sig, hint.Wrap(err, "sign %s again with gpg --detach-sign", name)
 	}
 	return nil, hint.Wrap(fmt.Errorf("there is no %s.sig: %w", name, trust.ErrUnsigned),
 		"sign it with gpg --detach-sign, or leave out --public-key and accept it with --allow-unsigned")
@@ -133,7 +161,7 @@ func (d *ReleaseDir) signature(name string) ([]byte, error) {
 func (d *ReleaseDir) whatIsThere(a provider.Address) string {
 	found, err := fs.Glob(d.root.FS(), "*_SHA256SUMS")
 	if err != nil || len(found) == 0 {
-		return "a release folder holds the zips and the SHA256SUMS file that GoReleaser writes, often dist/"
+		return helpReleaseDir
 	}
 	return fmt.Sprintf("there is %s: is --as %s/%s/... the type and version of this release?", strings.Join(found[:min(len(found), maxListed)], ", "), a.Hostname(), a.Namespace())
 }
@@ -173,15 +201,18 @@ func (d *ReleaseDir) platforms(a provider.Address, v provider.Version, sums []by
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("SHA256SUMS lists no %s", filepath.Base(provider.PackageFilename(a, v, provider.Platform{OS: "OS", Arch: "ARCH"})))
+		return nil, hint.New("SHA256SUMS lists no "+provider.PackageFilename(a, v, provider.Platform{OS: "OS", Arch: "ARCH"}),
+			"it must list every package under that name; "+helpReleaseDir)
 	}
 	return out, nil
 }
 
 // protocols reads the registry manifest, under the name of a release or that of
-// the source tree; nil if there is none.
-func (d *ReleaseDir) protocols(a provider.Address, v provider.Version) ([]string, error) {
-	for _, name := range []string{fmt.Sprintf("terraform-provider-%s_%s_manifest.json", a.Type(), v), "terraform-registry-manifest.json"} {
+// the source tree; nil if there is none. A manifest that SHA256SUMS lists is
+// held against it.
+func (d *ReleaseDir) protocols(c *trust.Claims) ([]string, error) {
+	released := fmt.Sprintf("terraform-provider-%s_%s_manifest.json", c.Provider.Type(), c.Version)
+	for _, name := range []string{released, "terraform-registry-manifest.json"} {
 		data, err := d.read(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -189,13 +220,16 @@ func (d *ReleaseDir) protocols(a provider.Address, v provider.Version) ([]string
 		if err != nil {
 			return nil, err
 		}
+		if slices.Contains(strings.Fields(string(c.SHA256SUMS)), name) {
+			c.Announced = map[string][sha256.Size]byte{name: sha256.Sum256(data)}
+		}
 		var manifest struct {
 			Metadata struct {
 				ProtocolVersions []string `json:"protocol_versions"`
 			} `json:"metadata"`
 		}
 		if err := json.Unmarshal(data, &manifest); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), `a registry manifest is {"version": 1, "metadata": {"protocol_versions": ["6.0"]}}`)
 		}
 		return manifest.Metadata.ProtocolVersions, nil
 	}

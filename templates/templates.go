@@ -143,14 +143,23 @@ var (
 	ErrNoRepository = errors.New("it yields no repository")
 )
 
+// For returns the first template that selects a, and ErrNotSelected if none does.
+func (s Set) For(a provider.Address) (*Template, error) {
+	for _, t := range s {
+		if t.Selects(a) {
+			return t, nil
+		}
+	}
+	return nil, hint.Wrap(fmt.Errorf("%s: %w", a, ErrNotSelected),
+		"widen the include patterns, or give --template")
+}
+
 // Repository returns the repository of a by the first template that selects it,
 // and ErrNotSelected if none does.
 func (s Set) Repository(a provider.Address) (ociaddr.Repository, error) {
-	for _, t := range s {
-		if t.Selects(a) {
-			return t.Repository(a)
-		}
+	t, err := s.For(a)
+	if err != nil {
+		return ociaddr.Repository{}, err
 	}
-	return ociaddr.Repository{}, hint.Wrap(fmt.Errorf("%s: %w", a, ErrNotSelected),
-		"widen the include patterns, or give --template")
+	return t.Repository(a)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"github.com/opentofu/svchost/disco"
 	"oras.land/oras-go/v2/registry/remote"
@@ -37,6 +38,10 @@ type backend struct {
 // not given.
 func (f *registryFlags) templateSet(cli *cliconfig.Config, providers []provider.Address) (templates.Set, error) {
 	if f.template != "" {
+		if !strings.Contains(f.template, "$") && strings.Contains(f.template+"/", "//") {
+			return nil, usage(hint.New(fmt.Sprintf("invalid --template %q: it has an empty part", f.template),
+				"in double quotes a shell puts nothing in the place of ${type} and the like: give the template in single quotes"))
+		}
 		sel, err := selector(provider.ParsePattern, f.include, f.exclude)
 		if err != nil {
 			return nil, usage(err)

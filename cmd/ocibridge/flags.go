@@ -98,7 +98,8 @@ func defaultDataDirText() string {
 
 // fromEnvironment gives every flag that is not on the command line the value of
 // its variable, if that is set: OCIBRIDGE_ and the flag's name in capitals, with
-// underscores for dashes. A repeatable flag takes several values, split at commas.
+// underscores for dashes. A repeatable flag takes several values, split at commas
+// and trimmed of blanks.
 func fromEnvironment(cmd *cobra.Command, _ []string) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -108,12 +109,16 @@ func fromEnvironment(cmd *cobra.Command, _ []string) error {
 			return
 		}
 		if list, ok := f.Value.(pflag.SliceValue); ok {
-			err = list.Replace(strings.Split(value, ","))
+			values := strings.Split(value, ",")
+			for i, v := range values {
+				values[i] = strings.TrimSpace(v)
+			}
+			err = list.Replace(values)
 		} else {
 			err = f.Value.Set(value)
 		}
 		if err != nil {
-			err = usage(fmt.Errorf("%s=%q: %w", name, value, err))
+			err = usage(hint.Wrap(fmt.Errorf("%s=%q: %w", name, value, err), "the variable is read as --%s: correct or unset it", f.Name))
 		}
 	})
 	return err

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -40,14 +42,21 @@ func run() int {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = hint.New("interrupted", "what was tagged before is as it was; running it again completes what is missing")
 	}
-	fmt.Fprintf(os.Stderr, "error: %v\n", err)
+	fmt.Fprintf(os.Stderr, "error: %s\n", oneLine(err.Error()))
 	if h := hint.Of(err); h != "" {
-		fmt.Fprintf(os.Stderr, "hint: %s\n", h)
+		fmt.Fprintf(os.Stderr, "hint: %s\n", oneLine(h))
 	}
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// oneLine makes one line of a message, and takes from it what a terminal would
+// obey: parts of it may be a server's words.
+func oneLine(s string) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
 }
 
 // usageError is a mistake in how the command was called.
@@ -76,15 +85,20 @@ registry of its own, on a data folder.`,
 		PersistentPreRunE: fromEnvironment,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage(hint.New(fmt.Sprintf("unknown command %q", args[0]), "ocibridge --help lists the commands"))
+				err := fmt.Errorf("unknown command %q", args[0])
+				if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+					return usage(hint.Wrap(err, "did you mean %s?", strings.Join(like, " or ")))
+				}
+				return usage(hint.Wrap(err, "ocibridge --help lists the commands"))
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SuggestionsMinimumDistance: 2, // letters that are not as they should be
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(hint.Wrap(err, "%s --help lists the flags", cmd.CommandPath()))
 	})
-	root.AddCommand(newPushCommand(), newServeCommand(), newVersionCommand())
+	root.AddCommand(newPushCommand(), newServeCommand(), newDoctorCommand(), newVersionCommand())
 	return root
 }

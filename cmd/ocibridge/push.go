@@ -137,6 +137,9 @@ func (f *pushFlags) plan(args []string) (*plan, error) {
 	p := &plan{}
 	names := args
 	if f.releaseDir != "" {
+		if !strings.Contains(f.as, "@") {
+			return nil, hint.New(fmt.Sprintf("--as %s: no version given", f.as), "write the version of the release, such as %s@1.4.0", f.as)
+		}
 		names = []string{f.as}
 	}
 	for _, s := range names {
@@ -178,7 +181,7 @@ func (f *pushFlags) checkSources(args []string) error {
 	case f.releaseDir != "" && f.as == "":
 		return hint.New("--release-dir does not say whose release it is", "add --as HOSTNAME/NAMESPACE/TYPE@VERSION")
 	case f.releaseDir == "" && (f.as != "" || f.publicKey != ""):
-		return hint.New("--as and --public-key go with --release-dir", "an origin registry says both itself")
+		return hint.New("--as and --public-key go with --release-dir", "leave them out: an origin registry says both itself, and a mirror folder whose providers it holds")
 	case f.releaseDir != "" && f.publicKey == "" && !f.allowUnsigned:
 		return hint.New("no key to check the release's signature with", "add --public-key FILE, as gpg --armor --export KEYID writes it, or accept its checksums alone with --allow-unsigned")
 	case f.all && len(args) == 0:
@@ -187,47 +190,53 @@ func (f *pushFlags) checkSources(args []string) error {
 	return nil
 }
 
-// run does the push.
+// run does the push. For a program it prints one JSON document however the push
+// ends, unless push was called wrongly.
 func (f *pushFlags) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	p, err := f.plan(args)
 	if err != nil {
 		return usage(err)
 	}
-	if f.publicKey != "" {
-		key, err := os.ReadFile(f.publicKey)
-		if err != nil {
-			return fmt.Errorf("--public-key: %w", err)
-		}
-		p.publicKey = string(key)
-	}
-	cli, err := loadCLIConfig(stderr)
-	if err != nil {
-		return err
-	}
-	src, err := f.source(p, cli)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	back, err := f.open(cli, src.providers(), false, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	defer back.Close()
-	for _, a := range src.providers() {
-		if _, err := back.templates.Repository(a); err != nil {
-			return err
-		}
-	}
-	progress := newProgress(stdout, stderr, f.output.json())
-	results, err := f.push(ctx, src, back, progress)
-	progress.Close()
-	if f.output.json() {
+	results, err := f.pushPlan(ctx, p, stdout, stderr)
+	if f.output.json() && !errors.As(err, new(usageError)) {
 		if werr := writeResults(stdout, results, err); werr != nil && err == nil {
 			return werr
 		}
 	}
 	return err
+}
+
+// pushPlan opens both sides and pushes from one to the other.
+func (f *pushFlags) pushPlan(ctx context.Context, p *plan, stdout, stderr io.Writer) ([]*pusher.Result, error) {
+	if f.publicKey != "" {
+		key, err := os.ReadFile(f.publicKey)
+		if err != nil {
+			return nil, hint.Wrap(fmt.Errorf("--public-key: %w", err), "name the file that gpg --armor --export KEYID was written to")
+		}
+		p.publicKey = string(key)
+	}
+	cli, err := loadCLIConfig(stderr)
+	if err != nil {
+		return nil, err
+	}
+	src, err := f.source(p, cli)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	back, err := f.open(cli, src.providers(), false, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	defer back.Close()
+	for _, a := range src.providers() {
+		if _, err := back.templates.Repository(a); err != nil {
+			return nil, err
+		}
+	}
+	progress := newProgress(stdout, stderr, f.output.json())
+	defer progress.Close()
+	return f.push(ctx, src, back, progress)
 }
 
 // push pushes what a source yields, version by version, up to the first failure.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -100,7 +101,7 @@ func (f *serveFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	defer back.Close()
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
-		return hint.Wrap(fmt.Errorf("listen on %s: %w", f.listen, err), "is something else listening there? --listen names another address, such as localhost:9443")
+		return hint.Wrap(fmt.Errorf("listen on %s: %w", f.listen, err), "is it an address of this machine, free, and open to you? --listen names another one, such as localhost:9443")
 	}
 	defer listener.Close()
 	cert, caFile, err := f.certificate()
@@ -115,7 +116,10 @@ func (f *serveFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 
 // check refuses flags that do not go together.
 func (f *serveFlags) check() error {
-	host, _, err := net.SplitHostPort(f.listen)
+	host, port, err := net.SplitHostPort(f.listen)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
 	switch {
 	case err != nil:
 		return hint.New(fmt.Sprintf("--listen %s is no address", f.listen), "write HOST:PORT, such as localhost:8443, or :8443 for every interface")

@@ -48,7 +48,9 @@ type Registry struct {
 }
 
 // Open opens the registry in a data folder, which is made if it is missing. log
-// gets what distribution logs, at the level debug.
+// gets what distribution logs, at the level debug; nil: nobody does. As
+// distribution has one log for all its registries, that of the first one opened
+// in a process gets it.
 func Open(dir string, log *slog.Logger) (*Registry, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
@@ -60,11 +62,14 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("embedded registry: %w", err), "--data names another folder; --template, a registry elsewhere")
 	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
 	redirectLogs(log)
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Registry{app: handlers.NewApp(ctx, config(dir)), stop: stop}
 	pipes := newPipeListener()
-	r.server = &http.Server{Handler: r.app}
+	r.server = &http.Server{Handler: r.app, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go r.server.Serve(pipes)
 	r.client = &http.Client{Transport: &http.Transport{
 		DialContext:         pipes.dial,
@@ -192,9 +197,7 @@ var redirectOnce sync.Once
 func redirectLogs(log *slog.Logger) {
 	redirectOnce.Do(func() {
 		logrus.SetOutput(io.Discard)
-		if log != nil {
-			logrus.AddHook(logHook{log})
-		}
+		logrus.AddHook(logHook{log})
 	})
 }
 

@@ -10,12 +10,15 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 const (
@@ -25,30 +28,59 @@ const (
 	renewal = 30 * 24 * time.Hour
 )
 
-// Certificate returns the certificate for the given host names and IP addresses
-// that is kept in dir, and the file that a client trusts it by. One that is
-// missing, ends within a month or lacks a host is made anew.
+// Certificate returns the certificate for the given host names and IP addresses,
+// at least one, that is kept in dir, and the file that a client trusts it by. One
+// that is missing, ends within a month or lacks a host is made anew.
 func Certificate(dir string, hosts []string, now time.Time) (tls.Certificate, string, error) {
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	if cert, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil && usable(cert.Leaf, hosts, now) {
 		return cert, certFile, nil
 	}
+	cert, err := renew(certFile, keyFile, hosts, now)
+	if err != nil {
+		return tls.Certificate{}, "", hint.Wrap(fmt.Errorf("self-signed certificate: %w", err), "--tls-cert and --tls-key name one of your own; --data, another folder to keep this one in")
+	}
+	return cert, certFile, nil
+}
+
+// renew makes a certificate and writes it and its key into their files.
+func renew(certFile, keyFile string, hosts []string, now time.Time) (tls.Certificate, error) {
 	certPEM, keyPEM, err := generate(hosts, now)
 	if err != nil {
-		return tls.Certificate{}, "", fmt.Errorf("self-signed certificate: %w", err)
+		return tls.Certificate{}, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return tls.Certificate{}, "", fmt.Errorf("self-signed certificate: %w", err)
+	if err := os.MkdirAll(filepath.Dir(keyFile), 0o700); err != nil {
+		return tls.Certificate{}, err
 	}
 	// The key first: a certificate without its key is made anew, too.
-	if err := os.WriteFile(keyFile, keyPEM, 0o600); err != nil {
-		return tls.Certificate{}, "", fmt.Errorf("self-signed certificate: %w", err)
+	if err := replace(keyFile, keyPEM, 0o600); err != nil {
+		return tls.Certificate{}, err
 	}
-	if err := os.WriteFile(certFile, certPEM, 0o644); err != nil {
-		return tls.Certificate{}, "", fmt.Errorf("self-signed certificate: %w", err)
+	if err := replace(certFile, certPEM, 0o644); err != nil {
+		return tls.Certificate{}, err
 	}
-	cert, err := tls.X509KeyPair(certPEM, keyPEM)
-	return cert, certFile, err
+	return tls.X509KeyPair(certPEM, keyPEM)
+}
+
+// replace puts a new file with the mode given in the place of an old one, whose
+// mode and readers do not matter.
+func replace(name string, data []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*") // of mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // if it has not become the file
+	if _, err := f.Write(data); err != nil {
+		f.Close()
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Chmod(f.Name(), mode); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
 }
 
 func usable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
@@ -64,6 +96,9 @@ func usable(leaf *x509.Certificate, hosts []string, now time.Time) bool {
 }
 
 func generate(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error) {
+	if len(hosts) == 0 {
+		return nil, nil, errors.New("no host to make it for")
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err

@@ -28,7 +28,7 @@ type CA struct {
 	key  *ecdsa.PrivateKey
 }
 
-// A Cert is a server's certificate and private key, both PEM.
+// A Cert is a server's or client's certificate and private key, both PEM.
 type Cert struct {
 	CertPEM, KeyPEM []byte
 }
@@ -87,17 +87,28 @@ func create(template *x509.Certificate, ca *CA) (*x509.Certificate, *ecdsa.Priva
 // given.
 func (ca *CA) Issue(names ...string) (*Cert, error) {
 	template := template("ocibridge test server")
-	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.DNSNames = append([]string{"localhost"}, names...)
 	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	return ca.issue(template)
+}
+
+// IssueClient makes a certificate by which a client of that name proves itself.
+func (ca *CA) IssueClient(name string) (*Cert, error) {
+	template := template(name)
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	return ca.issue(template)
+}
+
+func (ca *CA) issue(template *x509.Certificate) (*Cert, error) {
+	template.KeyUsage = x509.KeyUsageDigitalSignature
 	cert, key, err := create(template, ca)
 	if err != nil {
-		return nil, fmt.Errorf("issue a server certificate: %w", err)
+		return nil, fmt.Errorf("issue a certificate: %w", err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, fmt.Errorf("issue a server certificate: %w", err)
+		return nil, fmt.Errorf("issue a certificate: %w", err)
 	}
 	return &Cert{
 		CertPEM: encode("CERTIFICATE", cert.Raw),

@@ -1,0 +1,263 @@
+package artifact_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var (
+	widget  = provider.MustParseAddress("registry.acme.example/acme/widget")
+	v100    = provider.MustParseVersion("1.0.0")
+	linux   = provider.MustParsePlatform("linux_amd64")
+	darwin  = provider.MustParsePlatform("darwin_arm64")
+	windows = provider.MustParsePlatform("windows_amd64")
+)
+
+// contents are the packages of widget 1.0.0. One is a zip, which has an h1 hash.
+func contents(t testing.TB) map[provider.Platform][]byte {
+	t.Helper()
+	zip, err := os.ReadFile(filepath.Join("testdata", "linux_amd64.zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[provider.Platform][]byte{linux: zip, darwin: []byte("for darwin_arm64"), windows: []byte("for windows_amd64")}
+}
+
+// accept returns content as a package that trust accepted.
+func accept(t testing.TB, p provider.Platform, filename string, content []byte) trust.Package {
+	t.Helper()
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{
+		Provider: widget, Version: v100, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), filename),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier, err := sums.Verifier(p, filename)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier.Write(content)
+	accepted, err := verifier.Accept(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return accepted
+}
+
+// encoded is a version in all its parts.
+type encoded struct {
+	version   artifact.Version // as it went into the index
+	manifests map[provider.Platform]artifact.Blob
+	evidence  artifact.Blob
+	parts     []artifact.Blob // of the evidence
+	index     artifact.Blob
+}
+
+// encode encodes widget 1.0.0 for the platforms, in that order.
+func encode(t testing.TB, platforms ...provider.Platform) encoded {
+	t.Helper()
+	out := encoded{
+		version:   artifact.Version{Provider: widget, Version: v100, Protocols: []string{"5.0", "6.1"}},
+		manifests: map[provider.Platform]artifact.Blob{},
+	}
+	for _, platform := range platforms {
+		p, manifest, err := artifact.EncodePackage(accept(t, platform, provider.PackageFilename(widget, v100, platform), contents(t)[platform]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.version.Packages = append(out.version.Packages, p)
+		out.manifests[platform] = manifest
+	}
+	var err error
+	if out.evidence, out.parts, err = artifact.EncodeEvidence(evidence); err != nil {
+		t.Fatal(err)
+	}
+	out.version.Evidence = &out.evidence.Descriptor
+	if out.index, err = artifact.EncodeIndex(out.version); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// evidence is fixed, as no real signature would be.
+var evidence = artifact.Evidence{
+	SHA256SUMS:  []byte("the document\n"),
+	Signature:   []byte{0xc2, 0x75, 0x04, 0x00},
+	SigningKeys: json.RawMessage(`{"gpg_public_keys":[{"key_id":"34365D9472D7468F","trust_signature":"<&>"}]}`),
+	Record: artifact.Record{
+		Origin: "registry.acme.example", Verdict: trust.Signed, Fingerprint: "C874011F0AB405110D02105534365D9472D7468F", Protocols: []string{"5.0", "6.1"},
+	},
+}
+
+// bench is a real registry that keeps a record of what it is asked, and may be
+// told to lie.
+type bench struct {
+	t        *testing.T
+	truth    http.Handler       // the registry itself
+	registry *recorder.Recorder // in front of it
+	repo     *remote.Repository
+	lies     map[string]http.HandlerFunc // by the end of a GET's or HEAD's path
+}
+
+func newBench(t *testing.T) *bench {
+	e, err := embedded.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	b := &bench{t: t, truth: e.Handler(), registry: recorder.New(e.Handler()), lies: map[string]http.HandlerFunc{}}
+	server := httptest.NewServer(b.registry)
+	t.Cleanup(server.Close)
+	if b.repo, err = remote.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/acme/widget"); err != nil {
+		t.Fatal(err)
+	}
+	b.repo.PlainHTTP = true
+	b.repo.Client = server.Client() // the default one waits and tries again
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		for suffix, lie := range b.lies {
+			if (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.HasSuffix(r.URL.Path, suffix) {
+				lie(w, r)
+				return true
+			}
+		}
+		return false
+	})
+	return b
+}
+
+func (b *bench) send(blobs ...artifact.Blob) {
+	b.t.Helper()
+	for _, blob := range blobs {
+		if err := b.repo.Push(b.t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// push stores a version in the order of a push and tags it 1.0.0.
+func (b *bench) push(e encoded) {
+	b.t.Helper()
+	all := contents(b.t)
+	b.send(artifact.Config())
+	for _, p := range e.version.Packages {
+		b.send(artifact.Blob{Descriptor: p.Layer(), Data: all[p.Platform]}, e.manifests[p.Platform])
+	}
+	b.send(e.parts...)
+	b.send(e.evidence)
+	b.tag(e.index, "1.0.0")
+	b.registry.Reset()
+}
+
+func (b *bench) tag(blob artifact.Blob, tag string) {
+	b.t.Helper()
+	if err := b.repo.PushReference(b.t.Context(), blob.Descriptor, bytes.NewReader(blob.Data), tag); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) read() (*artifact.Version, error) {
+	return artifact.Read(b.t.Context(), b.repo, widget, v100)
+}
+
+// answer answers with a manifest of any kind, as a registry that keeps it would.
+func answer(mediaType string, data []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", mediaType)
+		w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+		w.Header().Set("Docker-Content-Digest", digest.FromBytes(data).String())
+		w.Write(data)
+	}
+}
+
+// answerIndex makes the tag name an index.
+func (b *bench) answerIndex(index any) {
+	b.t.Helper()
+	b.lies["/manifests/1.0.0"] = answer(ocispec.MediaTypeImageIndex, marshal(b.t, index))
+}
+
+// answerManifest makes the registry hold a manifest, and returns its descriptor.
+func (b *bench) answerManifest(manifest any) ocispec.Descriptor {
+	b.t.Helper()
+	data := marshal(b.t, manifest)
+	desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(data), Size: int64(len(data))}
+	b.lies["/manifests/"+desc.Digest.String()] = answer(desc.MediaType, data)
+	return desc
+}
+
+func marshal(t testing.TB, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func unmarshal[T any](t testing.TB, data []byte) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal(data, &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// tamper lets the registry's answers to paths with that end pass through change,
+// and their headers through announce.
+func (b *bench) tamper(suffix string, change func(data []byte) []byte, announce func(http.Header)) {
+	b.lies[suffix] = func(w http.ResponseWriter, r *http.Request) {
+		truth := httptest.NewRecorder()
+		b.truth.ServeHTTP(truth, r)
+		data := change(truth.Body.Bytes())
+		for k, v := range truth.Header() {
+			w.Header()[k] = v
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+		announce(w.Header())
+		if w.Header().Get("Content-Length") == "" {
+			http.NewResponseController(w).Flush()
+		}
+		w.Write(data)
+	}
+}
+
+func same(data []byte) []byte { return data }
+
+// fetchAll reads a blob.
+func (b *bench) fetchAll(desc ocispec.Descriptor) []byte {
+	b.t.Helper()
+	body, err := b.repo.Fetch(context.Background(), desc)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer body.Close()
+	data, err := io.ReadAll(body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return data
+}

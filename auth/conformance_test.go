@@ -1,0 +1,236 @@
+package auth
+
+import (
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+const dockerConfig = "/home/u/.docker/config.json"
+
+// users returns the user names of a client's logins for a repository, the best
+// first; a helper shows as its name in brackets.
+func users(t *testing.T, c *Client, repository string) string {
+	t.Helper()
+	b, err := c.bind(mustRepository(t, repository))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, l := range b.logins {
+		if l.helper != "" {
+			out = append(out, "["+l.helper+"]")
+		} else {
+			out = append(out, l.cred.reveal().Username)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// TestPrecedence has logins in blocks, variables and files: the most specific
+// prefix first; of equals blocks, then variables, then what is found; and of
+// these the earlier first.
+func TestPrecedence(t *testing.T) {
+	variables := func(prefix string) map[string]string {
+		return map[string]string{"OCIBRIDGE_REGISTRY": prefix, "OCIBRIDGE_REGISTRY_USERNAME": "variable", "OCIBRIDGE_REGISTRY_PASSWORD": "p"}
+	}
+	const repository = "ghcr.io/acme/null"
+	tests := []struct {
+		name     string
+		blocks   []Login
+		vars     map[string]string
+		file     string // docker's
+		defaults *Defaults
+		want     string
+	}{
+		{name: "all for the registry", blocks: []Login{block("ghcr.io", "block:p")}, vars: variables("ghcr.io"), file: loginJSON("ghcr.io=file:p"),
+			want: "block variable file"},
+		{name: "all for a prefix", blocks: []Login{block("ghcr.io/acme", "block:p")}, vars: variables("ghcr.io/acme"), file: loginJSON("ghcr.io/acme=file:p"),
+			want: "block variable file"},
+		{name: "file more specific", blocks: []Login{block("ghcr.io", "block:p")}, vars: variables("ghcr.io/acme"), file: loginJSON("ghcr.io/acme/null=file:p"),
+			want: "file variable block"},
+		{name: "variable more specific", blocks: []Login{block("ghcr.io", "block:p")}, vars: variables("ghcr.io/acme"), file: loginJSON("ghcr.io=file:p"),
+			want: "variable block file"},
+		{name: "variable for another registry", vars: variables("quay.io"), file: loginJSON("ghcr.io=file:p"), want: "file"},
+		{name: "variable for another prefix", vars: variables("ghcr.io/other"), file: loginJSON("ghcr.io=file:p"), want: "file"},
+		{name: "block for a longer prefix", blocks: []Login{block("ghcr.io/acme/null/more", "block:p")}, file: loginJSON("ghcr.io=file:p"), want: "file"},
+		{name: "block for half a segment", blocks: []Login{block("ghcr.io/ac", "block:p")}, want: ""},
+		{name: "blocks: specific before general", blocks: []Login{block("ghcr.io", "host:p"), block("ghcr.io/acme/null", "repo:p"), block("ghcr.io/acme", "team:p")},
+			want: "repo team host"},
+		{name: "blocks: ours before those of the CLI configuration", blocks: []Login{block("ghcr.io", "ours:p"), block("ghcr.io", "clients:p")},
+			want: "ours clients"},
+		{name: "host in capitals", blocks: []Login{block("GHCR.io", "block:p")}, want: "block"},
+		{name: "block with a helper", blocks: []Login{block("ghcr.io", "helper:keychain")}, file: loginJSON("ghcr.io=file:p"), want: "[keychain] file"},
+		{name: "helper for all before credsStore, after all else", defaults: &Defaults{Discover: true, Helper: "mine"},
+			file: fmt.Sprintf(`{"auths": {"ghcr.io": {"auth": %q}}, "credsStore": "store"}`, base64.StdEncoding.EncodeToString([]byte("file:p"))),
+			want: "file [mine] [store]"},
+		{name: "credHelpers before auths", file: `{"auths": {"ghcr.io": {"auth": "ZmlsZTpw"}, "ghcr.io/acme": {"auth": "dGVhbTpw"}}, "credHelpers": {"ghcr.io": "own"}}`,
+			want: "team [own] file"},
+		{name: "no discovery", blocks: []Login{block("ghcr.io", "block:p")}, vars: variables("ghcr.io"), file: loginJSON("ghcr.io=file:p"),
+			defaults: &Defaults{}, want: "block variable"},
+		{name: "no discovery, but a helper", file: loginJSON("ghcr.io=file:p"), defaults: &Defaults{Helper: "mine"}, want: "[mine]"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := New(Options{Explicit: tt.blocks, Defaults: tt.defaults, Environment: environment("linux", tt.vars, map[string]string{dockerConfig: tt.file})})
+			if got := users(t, c, repository); got != tt.want {
+				t.Errorf("users = %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestDefaultsChooseFiles shows which login files are read.
+func TestDefaultsChooseFiles(t *testing.T) {
+	files := map[string]string{
+		"/named.json": loginJSON("ghcr.io=named:p"), dockerConfig: loginJSON("ghcr.io=docker:p"),
+		"/a.json": loginJSON("ghcr.io=a:p"), "/b.json": loginJSON("ghcr.io=b:p", "ghcr.io/acme=team:p"),
+	}
+	vars := map[string]string{"REGISTRY_AUTH_FILE": "/named.json"}
+	tests := []struct {
+		name     string
+		defaults *Defaults
+		want     string
+	}{
+		{"no block", nil, "named docker"},
+		{"discovery", &Defaults{Discover: true}, "named docker"},
+		{"files in the place of the usual ones", &Defaults{Discover: true, Files: []string{"/b.json", "/a.json"}}, "team b a"},
+		{"no files", &Defaults{Discover: true, Files: []string{}}, ""},
+		{"no discovery", &Defaults{}, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := New(Options{Defaults: tt.defaults, Environment: environment("linux", vars, files)})
+			if got := users(t, c, "ghcr.io/acme/null"); got != tt.want {
+				t.Errorf("users = %q, want %q", got, tt.want)
+			}
+		})
+	}
+	t.Run("a file that is not there", func(t *testing.T) {
+		c := New(Options{Defaults: &Defaults{Discover: true, Files: []string{"/a.json", "/gone.json"}, Origin: "/home/u/.tofurc:2"}, Environment: environment("linux", vars, files)})
+		_, err := c.Repository(t.Context(), mustRepository(t, "ghcr.io/acme/null"))
+		if err == nil || !strings.Contains(err.Error(), "/gone.json") || !strings.Contains(hint.Of(err), "at /home/u/.tofurc:2") {
+			t.Errorf("%v (hint %q)", err, hint.Of(err))
+		}
+	})
+}
+
+// TestDollarsInNames has the name of a Harbor robot in every place that a login
+// may come from.
+func TestDollarsInNames(t *testing.T) {
+	const name, password = "robot$acme+push", "$HOME${x}$$"
+	want := auth.Credential{Username: name, Password: password}
+	installHelper(t, "robot", `printf '{"Username": "robot$acme+push", "Secret": "$HOME${x}$$"}'`)
+	login := Login{Prefix: "harbor.test", Username: NewSecret(name), Password: NewSecret(password)}
+	for place, opts := range map[string]Options{
+		"block": {Explicit: []Login{login}},
+		"variables": {Environment: environment("linux", map[string]string{
+			"OCIBRIDGE_REGISTRY": "harbor.test", "OCIBRIDGE_REGISTRY_USERNAME": name, "OCIBRIDGE_REGISTRY_PASSWORD": password}, nil)},
+		"login file":        {Environment: environment("linux", nil, map[string]string{dockerConfig: loginJSON("harbor.test=" + name + ":" + password)})},
+		"fields of a file":  {Environment: environment("linux", nil, map[string]string{dockerConfig: `{"auths": {"harbor.test": {"username": "robot$acme+push", "password": "$HOME${x}$$"}}}`})},
+		"credential helper": {Defaults: &Defaults{Helper: "robot"}},
+	} {
+		c := New(opts)
+		b, err := c.bind(mustRepository(t, "harbor.test/a/b"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.credential(t.Context(), b); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", place, got, err)
+		}
+	}
+}
+
+func TestConsidered(t *testing.T) {
+	installHelper(t, "none", `echo "credentials not found in native keychain"; exit 1`)
+	installHelper(t, "broken", `echo "vault is sealed" >&2; exit 1`)
+	notSet := Candidate{"the variables OCIBRIDGE_REGISTRY and OCIBRIDGE_REGISTRY_...", false, "not set"}
+	missing := func(names ...string) (out []Candidate) {
+		for _, n := range names {
+			out = append(out, Candidate{"the login file " + n, false, "it does not exist"})
+		}
+		return out
+	}
+	usual := []string{"/run/containers/1000/auth.json", "/home/u/.config/containers/auth.json", dockerConfig, "/home/u/.dockercfg"}
+	tests := []struct {
+		name string
+		opts Options
+		vars map[string]string
+		file string
+		want []Candidate
+	}{
+		{name: "nothing", want: append([]Candidate{notSet}, missing(usual...)...)},
+		{
+			name: "the most specific one", opts: Options{Explicit: []Login{block("ghcr.io", "u:p"), block("quay.io", "u:p")}},
+			file: `{"auths": {"ghcr.io/acme": {"auth": "dTpw"}, "ghcr.io": {"auth": "dTpw"}, "https://ghcr.io/v1/": {}, "gcr.io": {}}, "credsStore": "none"}`,
+			want: append(append([]Candidate{
+				{"the login for ghcr.io/acme in " + dockerConfig, true, "it is for ghcr.io/acme"},
+				{`the block oci_credentials "ghcr.io" at /etc/x.hcl:7`, false, "it is for ghcr.io, which is less specific"},
+				{"the login for ghcr.io in " + dockerConfig, false, "it is for ghcr.io, which is less specific"},
+				{"the helper docker-credential-none (credsStore in " + dockerConfig + ")", false, "it is for every registry, which is less specific"},
+				notSet,
+			}, missing(usual[0], usual[1])...),
+				Candidate{"the login for https://ghcr.io/v1/ in " + dockerConfig, false, "it is empty, as logging in with a helper leaves it"},
+				Candidate{"the login file /home/u/.dockercfg", false, "it does not exist"},
+				Candidate{`the block oci_credentials "quay.io" at /etc/x.hcl:7`, false, "it is for quay.io"},
+			),
+		},
+		{
+			name: "of equals the first", opts: Options{Explicit: []Login{block("ghcr.io", "u:p")}, Defaults: &Defaults{Origin: "/f:1"}},
+			vars: map[string]string{"OCIBRIDGE_REGISTRY": "ghcr.io", "OCIBRIDGE_REGISTRY_TOKEN": "t"},
+			want: []Candidate{
+				{`the block oci_credentials "ghcr.io" at /etc/x.hcl:7`, true, "it is for ghcr.io"},
+				{"the variables OCIBRIDGE_REGISTRY=ghcr.io, OCIBRIDGE_REGISTRY_TOKEN", false, "it is for ghcr.io, as is one that comes before it"},
+				{"login files of docker and its kin", false, "not looked for, as the oci_default_credentials block at /f:1 says"},
+			},
+		},
+		{
+			name: "a helper that knows nothing", opts: Options{Explicit: []Login{block("ghcr.io", "helper:none")}, Defaults: &Defaults{Discover: true, Files: []string{dockerConfig}}},
+			file: `{"auths": {"https://ghcr.io/elsewhere": {"auth": "dTpw"}}}`,
+			want: []Candidate{
+				{`the helper docker-credential-none (oci_credentials "ghcr.io" at /etc/x.hcl:7)`, false, "it is for ghcr.io, but the helper knows nothing of ghcr.io"},
+				{"the login for https://ghcr.io/elsewhere in " + dockerConfig, true, "it is for ghcr.io, as docker reads a URL with a path"},
+				notSet,
+			},
+		},
+		{
+			name: "a helper that fails", opts: Options{Explicit: []Login{block("ghcr.io", "helper:broken")}, Defaults: &Defaults{Discover: true, Files: []string{dockerConfig}}},
+			file: `{}`,
+			want: []Candidate{
+				{`the helper docker-credential-broken (oci_credentials "ghcr.io" at /etc/x.hcl:7)`, true, "it is for ghcr.io, and fails: exit status 1: vault is sealed"},
+				notSet, {"the login file " + dockerConfig, false, "it holds no login"},
+			},
+		},
+		{
+			name: "what is wrong", opts: Options{Explicit: []Login{block("ghcr.io", "u:")}},
+			want: []Candidate{{"the configured logins", false, `the oci_credentials block "ghcr.io" at /etc/x.hcl:7 has only one of username and password`}},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			files := map[string]string{}
+			if tt.file != "" {
+				files[dockerConfig] = tt.file
+			}
+			tt.opts.Environment = environment("linux", tt.vars, files)
+			got := New(tt.opts).Considered(t.Context(), mustRepository(t, "ghcr.io/acme/null"))
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("considered:\n%s\nwant:\n%s", lines(got), lines(tt.want))
+			}
+		})
+	}
+}
+
+func lines[T any](list []T) string {
+	var out strings.Builder
+	for _, v := range list {
+		fmt.Fprintf(&out, "  %+v\n", v)
+	}
+	return out.String()
+}

@@ -1,0 +1,517 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// tlsServer is a server with a certificate of ca for localhost and the names
+// given.
+func tlsServer(t *testing.T, ca *tlsca.CA, handler http.HandlerFunc, change func(*tls.Config), names ...string) *httptest.Server {
+	t.Helper()
+	config, err := ca.ServerConfig(names...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(config)
+	}
+	srv := httptest.NewUnstartedServer(handler)
+	srv.TLS = config
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+func noTags(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"tags": []}`) }
+
+// dialAll makes a transport that reaches servers by names: HOST:PORT to server.
+func dialAll(servers map[string]*httptest.Server) *http.Transport {
+	return &http.Transport{
+		ForceAttemptHTTP2: true,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if srv, ok := servers[addr]; ok {
+				addr = srv.Listener.Addr().String()
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		},
+	}
+}
+
+func TestRegistryCAs(t *testing.T) {
+	ca := tlsca.For(t)
+	servers := map[string]*httptest.Server{
+		"registry.test:443":  tlsServer(t, ca, noTags, nil, "registry.test"),
+		"registry.test:8443": tlsServer(t, ca, noTags, nil, "registry.test"),
+	}
+	for _, tt := range []struct {
+		name       string
+		registries map[ociaddr.Registry]Registry
+		host       string
+		ok         bool
+	}{
+		{"no settings", nil, "registry.test", false},
+		{"its CA", map[ociaddr.Registry]Registry{"registry.test": {CAs: ca.CertPEM()}}, "registry.test", true},
+		{"its CA, by capitals and default port", map[ociaddr.Registry]Registry{"Registry.test:443": {CAs: ca.CertPEM()}}, "registry.test", true},
+		{"another port's CA", map[ociaddr.Registry]Registry{"registry.test": {CAs: ca.CertPEM()}}, "registry.test:8443", false},
+		{"another CA", map[ociaddr.Registry]Registry{"registry.test": {CAs: tlsca.For(t).CertPEM()}}, "registry.test", false},
+		{"another registry's CA", map[ociaddr.Registry]Registry{"other.test": {CAs: ca.CertPEM()}}, "registry.test", false},
+		{"no verification", map[ociaddr.Registry]Registry{"registry.test": {InsecureSkipVerify: true}}, "registry.test", true},
+		{"no verification of another", map[ociaddr.Registry]Registry{"other.test": {InsecureSkipVerify: true}}, "registry.test", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := New(Options{Registries: tt.registries, Transport: dialAll(servers), Environment: Environment{GOOS: "linux"}})
+			r := mustRepository(t, tt.host+"/a/x")
+			err := c.Explain(listTags(t, c, r), r)
+			if (err == nil) != tt.ok || err != nil && !strings.Contains(hint.Of(err), "ca_file") {
+				t.Errorf("%v (hint %q)", err, hint.Of(err))
+			}
+		})
+	}
+}
+
+// TestSystemCAsStayTrusted has the system's trust in one file and the registry's
+// CA in its settings. The system's are read once a process.
+func TestSystemCAsStayTrusted(t *testing.T) {
+	system, own := tlsca.For(t), tlsca.For(t)
+	a, b := tlsServer(t, system, noTags, nil), tlsServer(t, own, noTags, nil)
+	pool := withCAs(system.CertPool(), own.CertPEM())
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	for _, srv := range []*httptest.Server{a, b} {
+		resp, err := client.Get(srv.URL)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		resp.Body.Close()
+	}
+	if pool.Equal(system.CertPool()) || !withCAs(nil, own.CertPEM()).Equal(withCAs(nil, own.CertPEM())) {
+		t.Error("the pool is not a new one")
+	}
+}
+
+func TestInsecureSkipVerifyWarnsOnce(t *testing.T) {
+	srv := tlsServer(t, tlsca.For(t), noTags, nil)
+	host := ociaddr.Registry(srv.Listener.Addr().String())
+	var out bytes.Buffer
+	c := New(Options{
+		Registries: map[ociaddr.Registry]Registry{host: {InsecureSkipVerify: true, Origin: "/f.hcl:3"}},
+		Log:        slog.New(slog.NewTextHandler(&out, nil)),
+	})
+	if out.Len() > 0 {
+		t.Errorf("warned before it matters: %s", &out)
+	}
+	for _, name := range []string{"a/x", "b/x", "a/x"} {
+		if err := listTags(t, c, mustRepository(t, string(host)+"/"+name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := out.String(); strings.Count(s, "level=WARN") != 1 || !strings.Contains(s, string(host)) || !strings.Contains(s, "/f.hcl:3") {
+		t.Errorf("log: %s", s)
+	}
+}
+
+func TestClientCertificate(t *testing.T) {
+	ca := tlsca.For(t)
+	clientCert := func(ca *tlsca.CA) *tls.Certificate {
+		issued, err := ca.IssueClient("ocibridge")
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := issued.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &config.Certificates[0]
+	}
+	good := clientCert(ca)
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		for _, tt := range []struct {
+			name     string
+			settings Registry
+			ok       bool
+			hint     string
+		}{
+			{"right", Registry{CAs: ca.CertPEM(), ClientCert: good}, true, ""},
+			{"none", Registry{CAs: ca.CertPEM()}, false, "wants a client certificate"},
+			{"of another authority", Registry{CAs: ca.CertPEM(), ClientCert: clientCert(tlsca.For(t)), Origin: "/f:1"}, false, "which authority does it want one from"},
+		} {
+			t.Run(tls.VersionName(version)+" "+tt.name, func(t *testing.T) {
+				srv := tlsServer(t, ca, func(w http.ResponseWriter, r *http.Request) {
+					fmt.Fprintf(w, `{"tags": [%q]}`, r.TLS.PeerCertificates[0].Subject.CommonName)
+				}, func(config *tls.Config) {
+					config.ClientAuth, config.ClientCAs, config.MaxVersion = tls.RequireAndVerifyClientCert, ca.CertPool(), version
+				})
+				host := ociaddr.Registry(srv.Listener.Addr().String())
+				c := New(Options{Registries: map[ociaddr.Registry]Registry{host: tt.settings}, Retry: Retry{Attempts: 1}})
+				r := mustRepository(t, string(host)+"/a/x")
+				var tags []string
+				err := mustOpen(t, c, r).Tags(t.Context(), "", func(page []string) error { tags = page; return nil })
+				err = c.Explain(err, r)
+				if (err == nil) != tt.ok || !strings.Contains(hint.Of(err), tt.hint) {
+					t.Errorf("%v (hint %q)", err, hint.Of(err))
+				}
+				if tt.ok && !slices.Equal(tags, []string{"ocibridge"}) {
+					t.Errorf("tags %q", tags)
+				}
+			})
+		}
+	}
+}
+
+// TestSettingsReachNoOtherHost has a registry that sends its clients to a token
+// server and to storage, which get its CAs and nothing else of its settings.
+func TestSettingsReachNoOtherHost(t *testing.T) {
+	ca := tlsca.For(t)
+	issued, err := ca.IssueClient("ocibridge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := issued.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{} // by host: whether it was shown a certificate
+	askForCertificate := func(config *tls.Config) { config.ClientAuth = tls.RequestClientCert }
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		seen[r.Host] = len(r.TLS.PeerCertificates) > 0
+		switch {
+		case r.Host == "auth.test":
+			_, _ = io.WriteString(w, `{"token": "t"}`)
+		case r.Host == "storage.test":
+			_, _ = io.WriteString(w, "hello")
+		case r.Header.Get("Authorization") == "":
+			w.Header().Set("Www-Authenticate", `Bearer realm="https://auth.test/token"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			http.Redirect(w, r, "https://storage.test/blob", http.StatusTemporaryRedirect)
+		}
+	}
+	servers := map[string]*httptest.Server{}
+	for _, host := range []string{"registry.test", "auth.test", "storage.test"} {
+		servers[host+":443"] = tlsServer(t, ca, handler, askForCertificate, host)
+	}
+	fetch := func(registries map[ociaddr.Registry]Registry) error {
+		c := New(Options{Registries: registries, Transport: dialAll(servers)})
+		body, err := mustOpen(t, c, mustRepository(t, "registry.test/a/x")).Blobs().Fetch(t.Context(), ocispec.Descriptor{Digest: digest.FromString("hello"), Size: 5})
+		if err == nil {
+			_ = body.Close()
+		}
+		return err
+	}
+	if err := fetch(map[ociaddr.Registry]Registry{"registry.test": {CAs: ca.CertPEM(), ClientCert: &config.Certificates[0], MaxConcurrent: 1}}); err != nil {
+		t.Error(err)
+	}
+	if !seen["registry.test"] || seen["auth.test"] || seen["storage.test"] || len(seen) != 3 {
+		t.Errorf("shown a certificate: %v", seen)
+	}
+	if err := fetch(map[ociaddr.Registry]Registry{"registry.test": {InsecureSkipVerify: true}}); err == nil {
+		t.Error("the token server's certificate was not verified")
+	}
+	if err := fetch(map[ociaddr.Registry]Registry{
+		"registry.test": {InsecureSkipVerify: true}, "auth.test": {CAs: ca.CertPEM()}, "storage.test": {InsecureSkipVerify: true},
+	}); err != nil {
+		t.Errorf("with settings of their own: %v", err)
+	}
+}
+
+func TestPlainHTTPOfOneRegistry(t *testing.T) {
+	f := newFakeRegistry(t, false)
+	f.basic = map[string]string{"a": "u:p"}
+	c := New(Options{
+		Registries: map[ociaddr.Registry]Registry{"plain.test:5000": {PlainHTTP: true}},
+		Explicit:   []Login{block("plain.test:5000", "u:p"), block("other.test:5000", "u:p")},
+		Transport:  dialTo(f.Server),
+	})
+	if err := listTags(t, c, mustRepository(t, "plain.test:5000/a/x")); err != nil {
+		t.Error(err)
+	}
+	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
+	if repo := mustOpen(t, c, mustRepository(t, "other.test:5000/a/x")); repo.PlainHTTP {
+		t.Error("another registry is spoken to in plain HTTP")
+	}
+	// Leave for the registry is none for the token server that it names.
+	f.basic, f.realm = nil, "http://other.test:5000/token"
+	r := mustRepository(t, "plain.test:5000/b/x")
+	err := c.Explain(listTags(t, c, r), r)
+	if refused := (*PlainHTTPError)(nil); !errors.As(err, &refused) || refused.Host != "other.test:5000" {
+		t.Errorf("%v (hint %q)", err, hint.Of(err))
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	gone := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		close(gone)
+	}))
+	defer srv.Close()
+	host := ociaddr.Registry(srv.Listener.Addr().String())
+	c := New(Options{Registries: map[ociaddr.Registry]Registry{host: {Timeout: 20 * time.Millisecond}}})
+	r := mustRepository(t, string(host)+"/a/x")
+	err := c.Explain(listTags(t, c, r), r)
+	var timeout net.Error
+	if !errors.As(err, &timeout) || !timeout.Timeout() || !strings.Contains(hint.Of(err), "did not answer in time") {
+		t.Errorf("%v (hint %q)", err, hint.Of(err))
+	}
+	<-gone
+}
+
+func TestDerivedTransport(t *testing.T) {
+	conns := newConnections(Options{})
+	derive := func(s Registry) *http.Transport {
+		tr, ok := conns.derive(s).(*http.Transport)
+		if !ok || tr.Proxy == nil || !tr.ForceAttemptHTTP2 {
+			t.Fatalf("%+v: %+v", s, tr)
+		}
+		return tr
+	}
+	if derive(Registry{RequestsPerSecond: 1, MaxConcurrent: 1}) != conns.base {
+		t.Error("bounds alone need no transport of their own")
+	}
+	if tr := derive(Registry{Timeout: 3 * time.Second}); tr.ResponseHeaderTimeout != 3*time.Second || tr.TLSHandshakeTimeout != 3*time.Second {
+		t.Errorf("short: %+v", tr)
+	}
+	if tr := derive(Registry{Timeout: 5 * time.Minute}); tr.ResponseHeaderTimeout != 5*time.Minute || tr.TLSHandshakeTimeout != 10*time.Second {
+		t.Errorf("long: %+v", tr)
+	}
+	if tr := derive(Registry{InsecureSkipVerify: true}); tr.ResponseHeaderTimeout != 60*time.Second || conns.base.(*http.Transport).TLSClientConfig != nil && conns.base.(*http.Transport).TLSClientConfig.InsecureSkipVerify {
+		t.Errorf("insecure: %+v", tr)
+	}
+}
+
+// TestProxyOfTheEnvironment runs this test again as a process of its own, since
+// net/http reads the variables once. The registry is known to the proxy alone.
+func TestProxyOfTheEnvironment(t *testing.T) {
+	if os.Getenv("OCIBRIDGE_TEST_PROXY") != "" {
+		c := New(Options{Registries: map[ociaddr.Registry]Registry{"registry.invalid:5000": {PlainHTTP: true, Timeout: 10 * time.Second, MaxConcurrent: 2}}})
+		if err := listTags(t, c, mustRepository(t, "registry.invalid:5000/a/x")); err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	var asked []string
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Method+" "+r.URL.String())
+		noTags(w, r)
+	}))
+	defer proxy.Close()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestProxyOfTheEnvironment$")
+	cmd.Env = append(os.Environ(), "OCIBRIDGE_TEST_PROXY=1", "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL, "NO_PROXY=", "no_proxy=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if want := []string{"GET http://registry.invalid:5000/v2/a/x/tags/list"}; !slices.Equal(asked, want) {
+		t.Errorf("the proxy was asked %q, want %q", asked, want)
+	}
+}
+
+func TestRegistryValidation(t *testing.T) {
+	tests := []struct {
+		name     string
+		registry ociaddr.Registry
+		settings Registry
+		want     string
+	}{
+		{"zero", "ghcr.io", Registry{}, ""},
+		{"everything", "harbor.test:8443", Registry{PlainHTTP: true, RequestsPerSecond: 0.5, MaxConcurrent: 3, Timeout: time.Second, CAs: tlsca.For(t).CertPEM()}, ""},
+		{"URL", "https://ghcr.io", Registry{}, "invalid registry"},
+		{"repository", "ghcr.io/acme", Registry{}, "invalid registry"},
+		{"CA file without a certificate", "ghcr.io", Registry{CAs: []byte("hello")}, "ca_file holds no certificate"},
+		{"empty CA file", "ghcr.io", Registry{CAs: []byte{}}, "ca_file holds no certificate"},
+		{"empty certificate", "ghcr.io", Registry{ClientCert: &tls.Certificate{}}, "client_cert_file holds no certificate"},
+		{"negative rate", "ghcr.io", Registry{RequestsPerSecond: -1}, "negative"},
+		{"rate that is no number", "ghcr.io", Registry{RequestsPerSecond: math.NaN()}, "no number"},
+		{"infinite rate", "ghcr.io", Registry{RequestsPerSecond: math.Inf(1)}, "no number"},
+		{"negative concurrency", "ghcr.io", Registry{MaxConcurrent: -1}, "negative"},
+		{"negative timeout", "ghcr.io", Registry{Timeout: -1}, "negative"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.settings.Origin = "/f.hcl:9"
+			opts := Options{Registries: map[ociaddr.Registry]Registry{tt.registry: tt.settings}}
+			err := opts.Validate()
+			if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "at /f.hcl:9") || hint.Of(err) == "") {
+				t.Errorf("%v (hint %q), want %q", err, hint.Of(err), tt.want)
+			}
+			if _, cerr := New(opts).Repository(t.Context(), mustRepository(t, "elsewhere.test/a/b")); (cerr == nil) != (err == nil) {
+				t.Errorf("a client with it: %v", cerr)
+			}
+		})
+	}
+	twice := Options{Registries: map[ociaddr.Registry]Registry{"docker.io": {}, "index.docker.io": {}}}
+	if err := twice.Validate(); err == nil || !strings.Contains(err.Error(), "docker.io and index.docker.io, which are one registry") {
+		t.Errorf("two for one: %v", err)
+	}
+	foreign := Options{Transport: &script{}, Registries: map[ociaddr.Registry]Registry{"ghcr.io": {Timeout: 1}}}
+	if err := foreign.Validate(); err == nil || !strings.Contains(err.Error(), "*http.Transport") {
+		t.Errorf("a transport that cannot be changed: %v", err)
+	}
+}
+
+func TestDeniedMeansAbsent(t *testing.T) {
+	c := New(Options{Registries: map[ociaddr.Registry]Registry{"ghcr.io": {DeniedMeansAbsent: true}, "quay.io": {}}})
+	for repository, want := range map[string]bool{"ghcr.io/a/b": true, "GHCR.io/a/b": true, "quay.io/a/b": false, "docker.io/a/b": false} {
+		if got := c.DeniedMeansAbsent(mustRepository(t, repository)); got != want {
+			t.Errorf("%s: %t", repository, got)
+		}
+	}
+}
+
+func TestMaxConcurrent(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }))
+	defer srv.Close()
+	g := newGate(http.DefaultTransport, "h", Registry{MaxConcurrent: 2})
+	get := func(ctx context.Context) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, srv.URL, strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g.RoundTrip(req)
+	}
+	var open []*http.Response
+	for range 2 {
+		resp, err := get(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body) // to its end, and still open
+		open = append(open, resp)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := get(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("a third: %v", err)
+		}
+	})
+	cancel()
+	wg.Wait()
+	for range 2 { // closing twice frees one slot
+		_ = open[0].Body.Close()
+	}
+	resp, err := get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(g.(*gate).slots); n != 2 {
+		t.Errorf("%d slots taken", n)
+	}
+	_, _ = resp.Body.Close(), open[1].Body.Close()
+	srv.Close()
+	if _, err := get(t.Context()); err == nil {
+		t.Error("no error of a server that is gone")
+	}
+	if n := len(g.(*gate).slots); n != 0 {
+		t.Errorf("%d slots taken after all", n)
+	}
+}
+
+func TestRequestsPerSecond(t *testing.T) {
+	for _, tt := range []struct {
+		rate float64
+		want []time.Duration // waits of requests at once
+	}{
+		{4, []time.Duration{0, 0, 0, 0, 250 * time.Millisecond, 500 * time.Millisecond}},
+		{1, []time.Duration{0, time.Second, 2 * time.Second}},
+		{0.5, []time.Duration{0, 2 * time.Second, 4 * time.Second}},
+		{1e-300, []time.Duration{0, maxWait}},
+	} {
+		b := newBucket("h", tt.rate)
+		at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+		var slept []time.Duration
+		b.now = func() time.Time { return at }
+		b.sleep = func(_ context.Context, d time.Duration) error {
+			slept = append(slept, d)
+			return nil
+		}
+		for i, want := range tt.want {
+			slept = nil
+			if err := b.wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := slices.Concat(slept, []time.Duration{0})[0]; got != want {
+				t.Errorf("%v a second, request %d: waited %s, want %s", tt.rate, i, got, want)
+			}
+		}
+		// After a long rest no more than one second's worth has gathered.
+		at = at.Add(maxWait)
+		if b.take(); b.left > max(1, tt.rate)-1 {
+			t.Errorf("%v a second: %v left", tt.rate, b.left)
+		}
+	}
+}
+
+func TestRateWaitWatchesItsContext(t *testing.T) {
+	b := newBucket("registry.test", 1)
+	slept := 0
+	b.sleep = func(ctx context.Context, _ time.Duration) error {
+		slept++
+		return context.Canceled
+	}
+	if err := b.wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.wait(t.Context()); !errors.Is(err, context.Canceled) || slept != 1 {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	err := b.wait(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) || slept != 1 || !strings.Contains(err.Error(), "registry.test would go beyond 1 a second") {
+		t.Errorf("%v after %d waits", err, slept)
+	}
+	// Who gave up took nothing from the others.
+	if d := b.take(); d > time.Second {
+		t.Errorf("the next waits %s", d)
+	}
+}
+
+// TestBoundsInAClient has the bounds in force where requests are made.
+func TestBoundsInAClient(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(noTags))
+	defer srv.Close()
+	host := srv.Listener.Addr().String()
+	c := New(Options{Registries: map[ociaddr.Registry]Registry{ociaddr.Registry(host): {MaxConcurrent: 1, RequestsPerSecond: 1}}})
+	r := mustRepository(t, host+"/a/x")
+	repo := mustOpen(t, c, r)
+	g, ok := c.conns.transport(host, "").(*gate)
+	if !ok || g.bucket == nil || cap(g.slots) != 1 {
+		t.Fatalf("%+v", g)
+	}
+	waits := 0
+	g.bucket.sleep = func(context.Context, time.Duration) error { waits++; return nil }
+	for range 3 {
+		if err := repo.Tags(t.Context(), "", func([]string) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if waits < 1 {
+		t.Error("nothing waited")
+	}
+}

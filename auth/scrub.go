@@ -1,0 +1,87 @@
+package auth
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"oras.land/oras-go/v2/registry/remote/auth"
+)
+
+// sentSecrets are the secrets that registries and token servers were given.
+type sentSecrets struct {
+	mu    sync.Mutex
+	texts []string // the longest first
+}
+
+// minSecret is the length below which a text is not taken for a secret, as it
+// would be found everywhere.
+const minSecret = 3
+
+// add keeps the secrets of a credential, in the forms in which they are sent.
+func (s *sentSecrets) add(c auth.Credential) {
+	for _, secret := range []string{c.Password, c.RefreshToken, c.AccessToken} {
+		if secret != "" {
+			s.addText(secret)
+		}
+	}
+	if c.Password != "" {
+		s.addText(base64.StdEncoding.EncodeToString([]byte(c.Username + ":" + c.Password)))
+	}
+}
+
+func (s *sentSecrets) addText(secret string) {
+	quoted, _ := json.Marshal(secret)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, text := range []string{secret, url.QueryEscape(secret), string(bytes.Trim(quoted, `"`))} {
+		if len(text) >= minSecret && !slices.Contains(s.texts, text) {
+			s.texts = append(s.texts, text)
+		}
+	}
+	slices.SortFunc(s.texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+}
+
+// scrub replaces the secrets in b, and a bearer token.
+func (s *sentSecrets) scrub(b []byte, bearer string) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, text := range append([]string{bearer}, s.texts...) {
+		if len(text) >= minSecret {
+			b = bytes.ReplaceAll(b, []byte(text), []byte(redacted))
+		}
+	}
+	return b
+}
+
+// secretScrubber takes what was sent as a secret out of refusals. Some servers
+// repeat it there, and a refusal's words end in errors and logs.
+type secretScrubber struct {
+	next http.RoundTripper
+	sent *sentSecrets
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t secretScrubber) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(req)
+	if err != nil || resp.StatusCode < http.StatusBadRequest || req.Method == http.MethodHead {
+		return resp, err
+	}
+	// What of the body is lost here would have been read by nobody.
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	_ = resp.Body.Close()
+	if err != nil && len(body) == 0 {
+		return nil, err
+	}
+	bearer, _ := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
+	body = t.sent.scrub(body, bearer)
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return resp, nil
+}

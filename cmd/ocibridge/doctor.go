@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime"
+
+	"github.com/opentofu/svchost"
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/doctor"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+const doctorExamples = `  # why does a push to this repository not work?
+  ocibridge doctor registry.opentofu.org/hashicorp/null --template 'ghcr.io/acme/${hostname}/${namespace}/${type}'
+
+  # may it write? (a throw-away tag, which is removed again)
+  ocibridge doctor --write registry.opentofu.org/hashicorp/null
+
+  # what does a client see of a gateway?
+  ocibridge doctor --url https://providers.example.com:8443/providers/ registry.opentofu.org/hashicorp/null`
+
+// doctorProvider is examined where none is named: nearly every mirror has it.
+const doctorProvider = "registry.opentofu.org/hashicorp/null"
+
+// doctorFlags are the flags of doctor.
+type doctorFlags struct {
+	registryFlags
+	output outputFlag
+	url    string
+	write  bool
+}
+
+func newDoctorCommand() *cobra.Command {
+	f := &doctorFlags{}
+	cmd := &cobra.Command{
+		Use:   "doctor [PROVIDER]",
+		Short: "Find out why a registry or a gateway does not work",
+		Long: `doctor takes the steps of a push, a gateway or a client one by one, and says of
+each whether it works and what to do if not: where the credential comes from and
+which others were considered, connection, certificate, clock, rights, tags, content.
+
+It exits with 1 if a step failed. It changes nothing, unless --write allows it.`,
+		Example: doctorExamples,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage(hint.New("more than one provider", "name one, or none for %s", doctorProvider))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), append(args, doctorProvider)[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	f.registryFlags.register(cmd)
+	f.output.register(cmd)
+	cmd.Flags().StringVar(&f.url, "url", "", "examine the network mirror at this `URL`, as a client sees it, in place of a registry")
+	cmd.Flags().BoolVar(&f.write, "write", false, "push to a throw-away tag, and remove it again")
+	return cmd
+}
+
+// run examines, prints, and fails if a check did.
+func (f *doctorFlags) run(ctx context.Context, name string, stdout, stderr io.Writer) error {
+	a, err := provider.ParseAddress(name)
+	if err != nil {
+		return usage(err)
+	}
+	cli, err := loadCLIConfig(stderr)
+	if err != nil {
+		return err
+	}
+	report, err := f.examine(ctx, cli, a)
+	if err != nil {
+		return err
+	}
+	if err := printReport(stdout, report, f.output.json()); err != nil {
+		return err
+	}
+	if report.Failed() {
+		return hint.New(report.Subject+" is not well", "each failed check above says what to do")
+	}
+	return nil
+}
+
+func (f *doctorFlags) examine(ctx context.Context, cli *cliconfig.Config, a provider.Address) (*doctor.Report, error) {
+	if f.url != "" {
+		return examineGateway(ctx, cli, f.url, a)
+	}
+	back, err := f.open(cli, []provider.Address{a}, false, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	defer back.Close()
+	t, err := back.templates.For(a)
+	if err != nil {
+		return nil, err
+	}
+	addr, repo, err := back.repository(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	x := doctor.Repository{
+		Provider: a, Address: addr, Template: t.Source(), Store: repo, Write: f.write, Embedded: back.embedded != nil,
+		Explain: func(err error) error { return back.explain(err, addr) },
+	}
+	if back.auth != nil {
+		x.Candidates = back.auth.Considered(ctx, addr)
+	}
+	return x.Examine(ctx), nil
+}
+
+// examineGateway is the client's side: its own token, without our credentials.
+func examineGateway(ctx context.Context, cli *cliconfig.Config, mirror string, a provider.Address) (*doctor.Report, error) {
+	x := doctor.Gateway{URL: mirror, Provider: a, Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}}
+	u, err := url.Parse(mirror)
+	if err != nil {
+		return nil, usage(hint.Wrap(err, "write it as https://HOST:PORT/providers/"))
+	}
+	if host, err := svchost.ForComparison(u.Host); err == nil {
+		creds, err := cli.CredentialsSource().ForHost(ctx, host)
+		if err != nil {
+			return nil, fmt.Errorf("token for %s: %w", host, err)
+		}
+		if creds != nil {
+			x.Prepare = func(r *http.Request) { creds.PrepareRequest(r) }
+			x.TokenSource = "the one that the CLI configuration or TF_TOKEN_... files for " + host.ForDisplay()
+		}
+	}
+	return x.Examine(ctx), nil
+}
+
+// marks stand before the checks of a report; colours only reach terminals.
+var marks = map[doctor.Status]struct{ text, colour string }{
+	doctor.OK:   {"ok", "\x1b[32m"},
+	doctor.Warn: {"warning", "\x1b[33m"},
+	doctor.Fail: {"FAILED", "\x1b[31m"},
+}
+
+func printReport(w io.Writer, r *doctor.Report, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(r)
+	}
+	_, err := fmt.Fprintf(w, "%s\n", r.Subject)
+	for _, c := range r.Checks {
+		m := marks[c.Status]
+		mark := fmt.Sprintf("%-8s", m.text)
+		if isTerminal(w) {
+			mark = m.colour + mark + "\x1b[0m"
+		}
+		_, werr := fmt.Fprintf(w, "  %s %-15s %s\n", mark, c.Name, oneLine(c.Detail))
+		err = errors.Join(err, werr)
+		if c.Hint != "" {
+			_, werr := fmt.Fprintf(w, "  %-8s %-15s hint: %s\n", "", "", oneLine(c.Hint))
+			err = errors.Join(err, werr)
+		}
+	}
+	return err
+}

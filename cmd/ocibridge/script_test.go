@@ -1,0 +1,370 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ocibridge/ocibridge/internal/embedded"
+	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// The scripts in testdata/script are the contract of the command line: what is
+// said where, and with which status it ends.
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"ocibridge": main})
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup:               setup,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":    exits,
+			"refused":  refused,
+			"release":  writeRelease,
+			"mirror":   writeMirror,
+			"origin":   startOrigin,
+			"registry": startRegistry,
+			"writes":   countWrites,
+			"cert":     writeCert,
+			"serving":  serving,
+		},
+	})
+}
+
+// setup gives a script a home of its own. Nothing else of the machine's
+// environment reaches it but PATH.
+func setup(env *testscript.Env) error {
+	for name, dir := range map[string]string{
+		"HOME": "home", "XDG_DATA_HOME": "home/data", "XDG_CONFIG_HOME": "home/config", "XDG_RUNTIME_DIR": "home/run",
+	} {
+		path := filepath.Join(env.WorkDir, filepath.FromSlash(dir))
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return err
+		}
+		env.Setenv(name, path)
+	}
+	s := &scene{vars: env.Vars}
+	var err error
+	if s.signer, err = pgp.NewSigner("Acme"); err != nil {
+		return err
+	}
+	env.Values["scene"] = s
+	return os.WriteFile(filepath.Join(env.WorkDir, "key.asc"), []byte(s.signer.ArmoredPublicKey()), 0o644)
+}
+
+// scene is what the commands of one script share.
+type scene struct {
+	vars     []string // the environment at its beginning
+	signer   *pgp.Signer
+	registry *recorder.Recorder
+}
+
+func sceneOf(ts *testscript.TestScript) *scene { return ts.Value("scene").(*scene) }
+
+const widgetHost = "registry.acme.example"
+
+// exits runs a program that should end with a status:
+//
+//	exits STATUS PROGRAM ARG...
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits STATUS PROGRAM ARG...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	status := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		status = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if status != want {
+		ts.Fatalf("%s ended with %d, want %d", args[1], status, want)
+	}
+}
+
+var twoLines = regexp.MustCompile(`\Aerror: [^\n]+\nhint: [^\n]+\n\z`)
+
+// refused is exits for what fails: it prints nothing, and says one line with the
+// error and one with a hint.
+func refused(ts *testscript.TestScript, neg bool, args []string) {
+	exits(ts, neg, args)
+	if out := ts.ReadFile("stdout"); out != "" {
+		ts.Fatalf("standard output has %q", out)
+	}
+	if got := ts.ReadFile("stderr"); !twoLines.MatchString(got) {
+		ts.Fatalf("standard error is not a line error: and a line hint:, but %q", got)
+	}
+}
+
+// widgetRelease makes a release whose packages hold the content given.
+func widgetRelease(ts *testscript.TestScript, version, content string, signer *pgp.Signer) *release.Release {
+	spec := release.Spec{Host: widgetHost, Namespace: "acme", Type: "widget", Version: version, Signer: signer}
+	for _, p := range []string{"linux_amd64", "darwin_arm64"} {
+		goos, arch, _ := strings.Cut(p, "_")
+		spec.Contents = append(spec.Contents, release.Content{OS: goos, Arch: arch, Files: map[string][]byte{"terraform-provider-widget_v" + version: []byte(content + p)}})
+	}
+	r, err := release.Build(spec)
+	ts.Check(err)
+	return r
+}
+
+// writeRelease writes a release folder of registry.acme.example/acme/widget, for
+// linux_amd64 and darwin_arm64, signed with the key in key.asc:
+//
+//	release DIR VERSION [unsigned|other-key]
+//
+// What is in its packages depends on DIR and VERSION alone.
+func writeRelease(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: release DIR VERSION [unsigned|other-key]")
+	}
+	signer := sceneOf(ts).signer
+	switch strings.Join(args[2:], "") {
+	case "":
+	case "unsigned":
+		signer = nil
+	case "other-key":
+		var err error
+		signer, err = pgp.NewSigner("Mallory")
+		ts.Check(err)
+	default:
+		ts.Fatalf("unknown kind of release %q", args[2])
+	}
+	ts.Check(widgetRelease(ts, args[1], args[0], signer).WriteDir(ts.MkAbs(args[0])))
+}
+
+// writeMirror writes a mirror folder as OpenTofu's providers mirror does:
+//
+//	mirror DIR VERSION...
+func writeMirror(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: mirror DIR VERSION...")
+	}
+	dir := filepath.Join(ts.MkAbs(args[0]), widgetHost, "acme", "widget")
+	ts.Check(os.MkdirAll(dir, 0o755))
+	var versions []string
+	for _, version := range args[1:] {
+		versions = append(versions, fmt.Sprintf("%q: {}", version))
+		var archives []string
+		for _, p := range widgetRelease(ts, version, args[0], nil).Packages {
+			ts.Check(os.WriteFile(filepath.Join(dir, p.Filename), p.Data, 0o644))
+			h1, err := provider.H1(bytes.NewReader(p.Data), p.Size)
+			ts.Check(err)
+			archives = append(archives, fmt.Sprintf(`"%s_%s": {"hashes": [%q, "zh:%s"], "url": %q}`, p.OS, p.Arch, h1, p.SHA256, p.Filename))
+		}
+		ts.Check(os.WriteFile(filepath.Join(dir, version+".json"), []byte(`{"archives": {`+strings.Join(archives, ", ")+"}}"), 0o644))
+	}
+	ts.Check(os.WriteFile(filepath.Join(dir, "index.json"), []byte(`{"versions": {`+strings.Join(versions, ", ")+"}}"), 0o644))
+}
+
+// startOrigin starts an origin registry with signed releases of
+// registry.acme.example/acme/widget, and lets a host block lead to it:
+//
+//	origin [token=TOKEN] VERSION...
+func startOrigin(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: origin [token=TOKEN] VERSION...")
+	}
+	var options testorigin.Options
+	if token, ok := strings.CutPrefix(args[0], "token="); ok {
+		options.Token = token
+		args = args[1:]
+	}
+	origin := testorigin.New(options)
+	for _, version := range args {
+		origin.Add(widgetRelease(ts, version, "", sceneOf(ts).signer))
+	}
+	ca, err := tlsca.New()
+	ts.Check(err)
+	config, err := ca.ServerConfig()
+	ts.Check(err)
+	caFile, err := ca.WriteFile(ts.MkAbs("home"))
+	ts.Check(err)
+	server := httptest.NewUnstartedServer(origin)
+	server.TLS = config
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not trust it
+	server.StartTLS()
+	ts.Defer(server.Close)
+	file := ts.MkAbs("home/origin.tfrc")
+	ts.Check(os.WriteFile(file, []byte(fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", widgetHost, server.URL+testorigin.ServicePath)), 0o600))
+	ts.Setenv("TF_CLI_CONFIG_FILE", file)
+	ts.Setenv("SSL_CERT_FILE", caFile)
+}
+
+// startRegistry starts an OCI registry, whose HOST:PORT is $REGISTRY then.
+func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: registry")
+	}
+	r, err := embedded.Open(ts.MkAbs("registry-data"), nil)
+	ts.Check(err)
+	s := sceneOf(ts)
+	s.registry = recorder.New(r.Handler())
+	server := httptest.NewServer(s.registry)
+	ts.Defer(func() { server.Close(); r.Close() })
+	ts.Setenv("REGISTRY", server.Listener.Addr().String())
+}
+
+// countWrites holds the number of requests that changed the registry, or tried
+// to, since the last time it was asked against zero; with ! there must be some.
+func countWrites(ts *testscript.TestScript, neg bool, args []string) {
+	rec := sceneOf(ts).registry
+	if n := rec.Count(recorder.Writes()); (n == 0) != neg && len(args) == 0 {
+		rec.Reset()
+		return
+	}
+	ts.Fatalf("usage: [!] writes; requests: %+v", rec.Requests())
+}
+
+// writeCert writes a certificate for localhost and its key:
+//
+//	cert CERT KEY
+func writeCert(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: cert CERT KEY")
+	}
+	ca, err := tlsca.New()
+	ts.Check(err)
+	cert, err := ca.Issue()
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), append(cert.CertPEM, ca.CertPEM()...), 0o644))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), cert.KeyPEM, 0o600))
+}
+
+// serving starts ocibridge serve, asks it for a path, and stops it:
+//
+//	serving FILE PATH ARG...
+//
+// PATH is relative to the URL of the mirror that it prints. FILE has the last
+// certificate of the chain that a client trusts it by. Afterwards the file out
+// holds what it printed, log what it logged, and body the answer.
+func serving(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: serving CA PATH ARG...")
+	}
+	const patience = 30 * time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "ocibridge", append([]string{"serve"}, args[2:]...)...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = append(append([]string{}, sceneOf(ts).vars...), "HOME="+ts.Getenv("HOME"), "XDG_DATA_HOME="+ts.Getenv("XDG_DATA_HOME"), "TF_CLI_CONFIG_FILE="+ts.Getenv("TF_CLI_CONFIG_FILE"))
+	var logged bytes.Buffer
+	out := &announcement{found: make(chan string, 1)}
+	cmd.Stdout, cmd.Stderr = out, &logged
+	ts.Check(cmd.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var err error
+	select {
+	case mirror := <-out.found:
+		var body []byte
+		body, err = fetch(ctx, mirror, args[1], ts.MkAbs(args[0]))
+		ts.Check(os.WriteFile(ts.MkAbs("body"), body, 0o644))
+		err = errors.Join(err, cmd.Process.Signal(os.Interrupt), <-ended)
+	case err = <-ended:
+		err = fmt.Errorf("it ended: %v", err)
+	}
+	if err != nil {
+		ts.Fatalf("serve: %v\n%s%s", err, out.text(), logged.String())
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("out"), []byte(out.text()), 0o644))
+	ts.Check(os.WriteFile(ts.MkAbs("log"), logged.Bytes(), 0o644))
+}
+
+// announcement is what serve prints, and tells when it has said where it listens.
+type announcement struct {
+	found chan string
+
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	told bool
+}
+
+var mirrorURL = regexp.MustCompile(`https://[^\s"]+/providers/`)
+
+func (a *announcement) Write(p []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.buf.Write(p)
+	if url := mirrorURL.FindString(a.buf.String()); url != "" && !a.told {
+		a.told = true
+		a.found <- url
+	}
+	return len(p), nil
+}
+
+func (a *announcement) text() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.buf.String()
+}
+
+// fetch returns the status and the body of what a server that is trusted by the
+// last certificate in a file answers to a path relative to a URL.
+func fetch(ctx context.Context, base, path, caFile string) ([]byte, error) {
+	u, err := url.Parse(base)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	rest, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, err
+	}
+	var last *pem.Block
+	for block := last; ; last = block {
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+	}
+	cert, err := x509.ParseCertificate(last.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	pool.AddCert(cert)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath(path).String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return append([]byte(resp.Status+"\n"), body...), err
+}

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+type check struct{ Name, Status, Detail, Hint string }
+
+// doctor runs ocibridge doctor and returns its checks by name. Every failed one
+// must have a hint, and decide the exit status.
+func (s *scene) doctor(args ...string) map[string]check {
+	s.t.Helper()
+	got := s.run(append([]string{"doctor", "--output", "json"}, args...)...)
+	var doc struct{ Checks []check }
+	if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil {
+		s.t.Fatalf("%v: status %d: %s%s", err, got.status, got.stdout, got.stderr)
+	}
+	out, failed := map[string]check{}, 0
+	for _, c := range doc.Checks {
+		out[c.Name] = c
+		if c.Status == "failed" {
+			failed = 1
+			if c.Hint == "" {
+				s.t.Errorf("no hint for %+v", c)
+			}
+		}
+	}
+	if got.status != failed {
+		s.t.Errorf("status %d for %s", got.status, got.stdout)
+	}
+	return out
+}
+
+func wantChecks(t *testing.T, got map[string]check, want map[string]string) {
+	t.Helper()
+	for name, status := range want {
+		if got[name].Status != status {
+			t.Errorf("%s: %+v, want %s", name, got[name], status)
+		}
+	}
+}
+
+func TestDoctorOfRegistry(t *testing.T) {
+	s := newScene(t)
+	r := s.tlsRegistry()
+	got := s.doctor(world.Null, "--template", template(r), "--write")
+	// The certificates of tests end tomorrow.
+	wantChecks(t, got, map[string]string{"address": "ok", "connection": "ok", "TLS": "warning", "clock": "ok", "authentication": "ok", "tags": "warning", "push": "ok", "packages": "ok", "evidence": "ok"})
+	s.pushTo(r, world.Null+"@"+nullVersion)
+	got = s.doctor(world.Null, "--template", template(r), "--write")
+	wantChecks(t, got, map[string]string{"tags": "ok", "pull": "ok", "referrers": "ok", "push": "ok"})
+	if !strings.Contains(got["pull"].Detail, "linux_amd64") || !strings.Contains(got["tags"].Detail, "1 versions and 0 other") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestDoctorOfRefusals(t *testing.T) {
+	s := newScene(t)
+	r := registry.For(t, registry.Options{Users: map[string]string{"alice": "right"}})
+	got := s.doctor(world.Null, "--template", template(r))
+	wantChecks(t, got, map[string]string{"credential": "warning", "authentication": "failed"})
+	s.login(r, "alice", "wr0ng-passw0rd")
+	got = s.doctor(world.Null, "--template", template(r))
+	wantChecks(t, got, map[string]string{"credential": "ok", "authentication": "failed"})
+	if text := fmt.Sprint(got); strings.Contains(text, "wr0ng-passw0rd") || !strings.Contains(got["credential"].Detail, "config.json") {
+		t.Errorf("%s", text)
+	}
+	s.login(r, "alice", "right")
+	wantChecks(t, s.doctor(world.Null, "--template", template(r)), map[string]string{"authentication": "ok"})
+}
+
+// TestDoctorOfClock has a registry whose clock is wrong.
+func TestDoctorOfClock(t *testing.T) {
+	s := newScene(t)
+	for skew, status := range map[time.Duration]string{0: "ok", 2 * time.Minute: "warning", time.Hour: "failed"} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Date", time.Now().Add(-skew).UTC().Format(http.TimeFormat))
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"name":"x","tags":[]}`)
+		}))
+		got := s.doctor(world.Null, "--template", strings.TrimPrefix(server.URL, "http://")+"/${hostname}/${namespace}/${type}")
+		server.Close()
+		wantChecks(t, got, map[string]string{"clock": status})
+	}
+}
+
+func TestDoctorOfGateway(t *testing.T) {
+	s := newScene(t)
+	gateway := s.serve("--data", s.data)
+	got := s.doctor(world.Null, "--url", gateway.URL)
+	wantChecks(t, got, map[string]string{"URL": "ok", "TLS": "warning", "clock": "ok", "index.json": "warning"})
+	s.push(world.Null + "@" + nullVersion)
+	got = s.doctor(world.Null, "--url", gateway.URL)
+	wantChecks(t, got, map[string]string{"index.json": "ok", nullVersion + ".json": "ok", "archive": "ok"})
+	for url, want := range map[string]string{
+		strings.TrimSuffix(gateway.URL, "/"):                "slash",
+		strings.Replace(gateway.URL, "https:", "http:", 1):  "scheme",
+		strings.Replace(gateway.URL, "/providers/", "/", 1): "",
+		"https://localhost:1/providers/":                    "refused",
+	} {
+		got := s.doctor(world.Null, "--url", url)
+		if want == "" {
+			wantChecks(t, got, map[string]string{"index.json": "warning"})
+		} else if !strings.Contains(fmt.Sprint(got), want) {
+			t.Errorf("%s: %+v", url, got)
+		}
+	}
+}

@@ -1,0 +1,529 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// protocols runs a test over both versions of HTTP that clients use.
+func protocols(t *testing.T, f func(t *testing.T, http2 bool)) {
+	t.Helper()
+	t.Run("HTTP/1.1", func(t *testing.T) { f(t, false) })
+	t.Run("HTTP/2", func(t *testing.T) { f(t, true) })
+}
+
+func (b *bench) serveOver(http2 bool) *client {
+	b.t.Helper()
+	return b.start(httptest.NewUnstartedServer(gateway.NewWithin(b.options, b.limits)), http2)
+}
+
+// download gets an archive as far as it comes; err is what the client sees.
+func (c *client) download(path string) (status int, data []byte, err error) {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.s.URL+path, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	data, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, data, err
+}
+
+func TestArchive(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		for _, size := range []int{1, 100, gateway.CopyBuffer - 1, gateway.CopyBuffer, gateway.CopyBuffer + 1, 2 * gateway.CopyBuffer, 1<<20 + 1} {
+			b := newBench(t)
+			want := random(size)
+			b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: want})
+			a := b.serveOver(http2).get(archivePath("1.0.0", linux))
+			if a.status != http.StatusOK || a.body != string(want) {
+				t.Errorf("%d bytes: %d with %d bytes", size, a.status, len(a.body))
+			}
+			for header, value := range map[string]string{
+				"Content-Type": "application/zip", "Content-Length": strconv.Itoa(size), "ETag": `"` + digest.FromBytes(want).String() + `"`,
+			} {
+				if got := a.header.Get(header); got != value {
+					t.Errorf("%d bytes: %s %q, want %q", size, header, got, value)
+				}
+			}
+			if m, n := b.registry.Count(recorder.PathContains("/manifests/")), b.registry.Count(recorder.PathContains("/blobs/")); m != 1 || n != 1 {
+				t.Errorf("%d bytes: requests %v", size, b.registry.Requests())
+			}
+		}
+	})
+}
+
+// chunked answers without a length.
+func chunked(data []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		http.NewResponseController(w).Flush()
+		w.Write(data)
+	}
+}
+
+// TestBlobThatIsNotItsDigest shows that no client can take such a blob for
+// complete: whether it is small enough to be held back whole or not.
+func TestBlobThatIsNotItsDigest(t *testing.T) {
+	flip := func(at func(data []byte) int) func([]byte) []byte {
+		return func(data []byte) []byte {
+			data = bytes.Clone(data)
+			data[at(data)] ^= 1
+			return data
+		}
+	}
+	for name, change := range map[string]func([]byte) []byte{
+		"first byte":           flip(func([]byte) int { return 0 }),
+		"last byte":            flip(func(data []byte) int { return len(data) - 1 }),
+		"one byte less":        func(data []byte) []byte { return data[:len(data)-1] },
+		"one byte more":        func(data []byte) []byte { return append(bytes.Clone(data), 0) },
+		"half of it":           func(data []byte) []byte { return data[:len(data)/2] },
+		"nothing":              func([]byte) []byte { return nil },
+		"twice":                func(data []byte) []byte { return append(bytes.Clone(data), data...) },
+		"zeros":                func(data []byte) []byte { return make([]byte, len(data)) },
+		"a page for people":    func([]byte) []byte { return []byte("<html>Welcome") },
+		"a page in its length": func(data []byte) []byte { return append([]byte("<html>"), make([]byte, len(data)-6)...) },
+	} {
+		for _, size := range []int{1000, gateway.CopyBuffer, 3*gateway.CopyBuffer + 5} {
+			t.Run(fmt.Sprintf("%s of %d", name, size), func(t *testing.T) {
+				b := newBench(t)
+				truth := random(size)
+				b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: truth})
+				b.lie("/blobs/", chunked(change(truth)))
+				protocols(t, func(t *testing.T, http2 bool) {
+					b.registry.Reset()
+					status, data, err := b.serveOver(http2).download(archivePath("1.0.0", linux))
+					if err == nil {
+						t.Errorf("the client sees no error: %d with %d bytes", status, len(data))
+					}
+					if len(data) >= size {
+						t.Errorf("the client got all %d bytes", len(data))
+					}
+					if n := b.registry.Count(recorder.PathContains("/blobs/")); n != 1 {
+						t.Errorf("%d requests for the blob: what is wrong once is wrong again", n)
+					}
+					if !strings.Contains(b.log.String(), "other bytes than the digest says") {
+						t.Errorf("log:\n%s", b.log)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestBlobOfOtherLength is announced as such, so that the answer can still be an
+// error.
+func TestBlobOfOtherLength(t *testing.T) {
+	for name, data := range map[string][]byte{"shorter": random(99), "longer": random(101), "empty": nil} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(100)})
+			b.lie("/blobs/", respond(200, "application/octet-stream", string(data)))
+			b.checkTrouble(b.serve().get(archivePath("1.0.0", linux)), name, http.StatusBadGateway)
+		})
+	}
+}
+
+// TestBlobTrouble shows that it is no absence either: the index says that the
+// package exists.
+func TestBlobTrouble(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lie    http.HandlerFunc
+		status int
+	}{
+		"gone":    {respond(404, "application/json", `{"errors":[{"code":"BLOB_UNKNOWN"}]}`), 502},
+		"500":     {respond(500, "text/plain", ""), 502},
+		"503":     {respond(503, "text/plain", ""), 503},
+		"429":     {respond(429, "text/plain", ""), 503},
+		"401":     {respond(401, "text/plain", ""), 502},
+		"403":     {respond(403, "text/plain", ""), 502},
+		"cut":     {cut, 502},
+		"stalled": {hang, 504},
+		"redirect elsewhere": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/x", http.StatusTemporaryRedirect)
+		}, 502},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(100)})
+			if tc.status == http.StatusGatewayTimeout {
+				b.limits.Start = 200 * time.Millisecond
+			}
+			b.lie("/blobs/", tc.lie)
+			b.checkTrouble(b.serve().get(archivePath("1.0.0", linux)), name, tc.status)
+		})
+	}
+}
+
+// TestLayerThatIsGone deletes it from the real registry under its manifest.
+func TestLayerThatIsGone(t *testing.T) {
+	b := newBench(t)
+	v := b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(100)})
+	if err := b.repo.Delete(t.Context(), v.Packages[0].Layer()); err != nil {
+		t.Fatal(err)
+	}
+	c := b.serve()
+	b.checkTrouble(c.get(archivePath("1.0.0", linux)), "archive", http.StatusBadGateway)
+	if a := c.get(prefix + "1.0.0.json"); !strings.Contains(a.body, v.Packages[0].Digest.Encoded()) {
+		t.Errorf("version: %+v", a)
+	}
+}
+
+// breaker says how a registry's answers with blobs break off.
+type breaker struct {
+	after   int                                               // bytes sent of each answer before
+	breaks  int                                               // how many answers
+	how     http.HandlerFunc                                  // what happens then
+	headers func(h http.Header)                               // changes what is announced
+	ranges  func(w http.ResponseWriter, r *http.Request) bool // may answer requests for a range
+}
+
+// breakOff makes the registry answer blobs so, and otherwise with the truth.
+func (b *bench) breakOff(br breaker) {
+	var served atomic.Int32
+	b.lie("/blobs/", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Range") != "" && br.ranges != nil && br.ranges(w, r) {
+			return
+		}
+		truth := httptest.NewRecorder()
+		b.truth.ServeHTTP(truth, r)
+		for k, v := range truth.Header() {
+			w.Header()[k] = v
+		}
+		if br.headers != nil {
+			br.headers(w.Header())
+		}
+		w.WriteHeader(truth.Code)
+		data := truth.Body.Bytes()
+		if int(served.Add(1)) > br.breaks {
+			w.Write(data)
+			return
+		}
+		w.Write(data[:min(br.after, len(data))])
+		http.NewResponseController(w).Flush()
+		br.how(w, r)
+	})
+}
+
+func noRanges(h http.Header) { h.Del("Accept-Ranges") }
+
+// TestBrokenTransferIsResumed shows that clients, which do not try again, see
+// nothing of it.
+func TestBrokenTransferIsResumed(t *testing.T) {
+	const size = 1 << 20
+	refuseRange := func(status int) func(w http.ResponseWriter, r *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			w.WriteHeader(status)
+			return true
+		}
+	}
+	ignoreRange := func(_ http.ResponseWriter, r *http.Request) bool {
+		r.Header.Del("Range")
+		return false
+	}
+	for name, tc := range map[string]struct {
+		breaker breaker
+		ranged  bool // whether the rest comes by Range
+	}{
+		"cut in the middle":               {breaker{after: size / 2, breaks: 1, how: cut}, true},
+		"cut after the headers":           {breaker{after: 0, breaks: 1, how: cut}, false},
+		"cut before the last byte":        {breaker{after: size - 1, breaks: 1, how: cut}, true},
+		"cut, of unannounced length":      {breaker{after: size / 2, breaks: 1, how: cut, headers: func(h http.Header) { h.Del("Content-Length") }}, true},
+		"cut, and no ranges":              {breaker{after: size / 2, breaks: 1, how: cut, headers: noRanges}, false},
+		"cut twice, and no ranges":        {breaker{after: size / 2, breaks: 2, how: cut, headers: noRanges}, false},
+		"cut, ranges announced and none":  {breaker{after: size / 2, breaks: 1, how: cut, ranges: ignoreRange}, true},
+		"cut, ranges announced, then 416": {breaker{after: size / 2, breaks: 1, how: cut, ranges: refuseRange(416)}, true},
+		"stalled in the middle":           {breaker{after: size / 2, breaks: 1, how: hang}, true},
+		"stalled, and no ranges":          {breaker{after: size / 2, breaks: 1, how: hang, headers: noRanges}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			protocols(t, func(t *testing.T, http2 bool) {
+				b := newBench(t)
+				want := random(size)
+				b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: want})
+				b.breakOff(tc.breaker)
+				// A slow machine may stall without being told to.
+				b.limits = gateway.Limits{RegistryStall: 100 * time.Millisecond, Resumes: 1000}
+				a := b.serveOver(http2).get(archivePath("1.0.0", linux))
+				if a.status != http.StatusOK || a.body != string(want) {
+					t.Errorf("%d with %d bytes, right: %v", a.status, len(a.body), a.body == string(want))
+				}
+				asked := slices.ContainsFunc(b.registry.Requests(recorder.PathContains("/blobs/")), func(r recorder.Request) bool {
+					return strings.HasPrefix(r.Range, "bytes=") && r.Range != fmt.Sprintf("bytes=0-%d", size-1)
+				})
+				if asked != tc.ranged {
+					t.Errorf("requests %v", b.registry.Requests(recorder.PathContains("/blobs/")))
+				}
+				if log := b.log.String(); strings.Contains(log, "level=ERROR") {
+					t.Errorf("log:\n%s", log)
+				}
+			})
+		})
+	}
+}
+
+// TestTransferThatBreaksForEver ends, and in a way that the client sees.
+func TestTransferThatBreaksForEver(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		b := newBench(t)
+		b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(1 << 20)})
+		b.breakOff(breaker{after: 0, breaks: 1 << 30, how: cut})
+		status, data, err := b.serveOver(http2).download(archivePath("1.0.0", linux))
+		if err == nil || len(data) > 0 {
+			t.Errorf("%d with %d bytes, %v", status, len(data), err)
+		}
+		if n := b.registry.Count(recorder.PathContains("/blobs/")); n != 1+gateway.DefaultResumes {
+			t.Errorf("%d requests for the blob", n)
+		}
+	})
+}
+
+// TestResumedWithOtherBytes is a registry that answers a range with another one.
+func TestResumedWithOtherBytes(t *testing.T) {
+	b := newBench(t)
+	const size = 1 << 20
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(size)})
+	b.breakOff(breaker{after: size / 2, breaks: 1, how: cut, ranges: func(w http.ResponseWriter, r *http.Request) bool {
+		w.WriteHeader(http.StatusPartialContent)
+		w.Write(random(size)[:size/2])
+		return true
+	}})
+	if status, data, err := b.serve().download(archivePath("1.0.0", linux)); err == nil || len(data) >= size {
+		t.Errorf("%d with %d bytes, %v", status, len(data), err)
+	}
+}
+
+// TestClientThatGoesAway stops the transfer from the registry, and leaves nothing
+// running.
+func TestClientThatGoesAway(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		b := newBench(t)
+		b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(1 << 20)})
+		stopped := make(chan struct{})
+		b.breakOff(breaker{after: 1 << 19, breaks: 1, how: func(w http.ResponseWriter, r *http.Request) {
+			hang(w, r)
+			close(stopped)
+		}})
+		returned := make(chan struct{})
+		handler := gateway.NewWithin(b.options, b.limits)
+		c := b.start(httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(returned)
+			handler.ServeHTTP(w, r)
+		})), http2)
+		ctx, cancel := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.s.URL+archivePath("1.0.0", linux), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.ReadFull(resp.Body, make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		<-stopped
+		<-returned
+		if n := b.registry.Count(recorder.PathContains("/blobs/")); n != 1 {
+			t.Errorf("%d requests for the blob", n)
+		}
+		if log := b.log.String(); strings.Contains(log, "level=ERROR") {
+			t.Errorf("that a client went away is logged as an error:\n%s", log)
+		}
+	})
+}
+
+// TestClientThatStops keeps its connection and reads no more: it may not hold the
+// registry's for ever.
+func TestClientThatStops(t *testing.T) {
+	protocols(t, func(t *testing.T, http2 bool) {
+		b := newBench(t)
+		const size = 32 << 20 // more than the buffers of a connection hold
+		b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(size)})
+		stopped := make(chan struct{})
+		b.lie("/blobs/", func(w http.ResponseWriter, r *http.Request) {
+			b.truth.ServeHTTP(w, r)
+			<-r.Context().Done()
+			close(stopped)
+		})
+		b.limits.ClientStall = 50 * time.Millisecond
+		c := b.serveOver(http2)
+		resp, err := c.http.Get(c.s.URL + archivePath("1.0.0", linux))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		<-stopped
+		if n, err := io.Copy(io.Discard, resp.Body); err == nil || n >= size {
+			t.Errorf("the client got %d bytes, %v", n, err)
+		}
+	})
+}
+
+// deadlineWriter watches over the deadline for writing, which HTTP/2 enforces
+// whether something is written or not.
+type deadlineWriter struct {
+	http.ResponseWriter
+	armed, written, unguarded atomic.Int32
+}
+
+func (w *deadlineWriter) SetWriteDeadline(deadline time.Time) error {
+	w.armed.Store(0)
+	if !deadline.IsZero() {
+		w.armed.Store(1)
+	}
+	return nil
+}
+
+func (w *deadlineWriter) Write(p []byte) (int, error) {
+	w.written.Add(1)
+	if w.armed.Load() == 0 {
+		w.unguarded.Add(1)
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// watchedStore calls read before each Read of what it fetches.
+type watchedStore struct {
+	gateway.Store
+	read func()
+}
+
+func (s watchedStore) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	body, err := s.Store.Fetch(ctx, d)
+	return watchedBody{body, s.read}, err
+}
+
+type watchedBody struct {
+	io.ReadCloser
+	read func()
+}
+
+func (b watchedBody) Read(p []byte) (int, error) {
+	b.read()
+	return b.ReadCloser.Read(p)
+}
+
+// TestClientIsNotBlamedForTheRegistry has no deadline for the client run while
+// the registry is waited for.
+func TestClientIsNotBlamedForTheRegistry(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(10*gateway.CopyBuffer + 1)})
+	w := &deadlineWriter{ResponseWriter: httptest.NewRecorder()}
+	reads := 0
+	b.options.Repository = func(_ context.Context, a provider.Address) (gateway.Store, error) {
+		return watchedStore{b.repo, func() {
+			if reads++; w.armed.Load() != 0 {
+				t.Error("the client's deadline runs while the registry is read")
+			}
+		}}, nil
+	}
+	gateway.NewWithin(b.options, b.limits).ServeHTTP(w, httptest.NewRequest(http.MethodGet, archivePath("1.0.0", linux), nil))
+	if reads == 0 || w.written.Load() < 10 || w.unguarded.Load() != 0 {
+		t.Errorf("%d reads, %d writes, %d of them without a deadline", reads, w.written.Load(), w.unguarded.Load())
+	}
+}
+
+// TestStreamingMemory compares what is allocated for a large and a small package.
+func TestStreamingMemory(t *testing.T) {
+	const small, large = 1 << 20, 64 << 20
+	b := newBench(t)
+	chunk := random(64 << 10)
+	sizes := map[string]int64{}
+	for version, size := range map[string]int64{"1.0.0": small, "2.0.0": large} {
+		d := digest.SHA256.Digester()
+		for range size / int64(len(chunk)) {
+			d.Hash().Write(chunk)
+		}
+		sizes[d.Digest().String()] = size
+		b.tagSynthetic(version, d.Digest(), size)
+	}
+	b.lie("/blobs/", func(w http.ResponseWriter, r *http.Request) {
+		size := sizes[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]]
+		w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+		for range size / int64(len(chunk)) {
+			w.Write(chunk)
+		}
+	})
+	c := b.serve()
+	allocated := func(version string, want int64) int64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		resp, err := c.http.Get(c.s.URL + archivePath(version, linux))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if n, err := io.Copy(io.Discard, resp.Body); n != want || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		runtime.ReadMemStats(&after)
+		return int64(after.TotalAlloc - before.TotalAlloc)
+	}
+	allocated("1.0.0", small) // connections, once
+	s, l := allocated("1.0.0", small), allocated("2.0.0", large)
+	if grown := l - s; grown > large/16 {
+		t.Errorf("%d bytes allocated for %d, %d for %d", s, small, l, large)
+	}
+}
+
+// tagSynthetic tags a version whose layer is nowhere but in the index.
+func (b *bench) tagSynthetic(version string, d digest.Digest, size int64) {
+	b.t.Helper()
+	v := b.publish(widget, version, map[provider.Platform][]byte{linux: []byte(version)})
+	v.Packages[0].Digest, v.Packages[0].Size = d, size
+	index, err := artifact.EncodeIndex(v)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.tag(b.repo, index, version)
+}
+
+// TestAbortedAnswerIsLoggedAsSuch keeps it apart from a complete one.
+func TestAbortedAnswerIsLoggedAsSuch(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(100)})
+	b.lie("/blobs/", chunked(random(99)))
+	h := gateway.NewWithin(b.options, b.limits)
+	func() {
+		defer func() {
+			if p := recover(); !errors.Is(asError(p), http.ErrAbortHandler) {
+				t.Errorf("panic %v", p)
+			}
+		}()
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, archivePath("1.0.0", linux), nil))
+	}()
+	if log := b.log.String(); !strings.Contains(log, "msg=request method=GET path="+archivePath("1.0.0", linux)+" status=0") {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
+func asError(p any) error {
+	err, _ := p.(error)
+	return err
+}

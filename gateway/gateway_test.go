@@ -1,0 +1,369 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const (
+	host   = "registry.acme.example"
+	prefix = "/providers/" + host + "/acme/widget/"
+)
+
+var (
+	widget = provider.MustParseAddress(host + "/acme/widget")
+	linux  = provider.MustParsePlatform("linux_amd64")
+	darwin = provider.MustParsePlatform("darwin_arm64")
+)
+
+// bench is a gateway in front of a real registry, which keeps a record of what it
+// is asked and may be told to lie.
+type bench struct {
+	t        testing.TB
+	truth    http.Handler       // the registry itself
+	registry *recorder.Recorder // in front of it
+	upstream *httptest.Server   // in front of that
+	repo     *remote.Repository // of widget
+	log      *logBuffer
+	limits   gateway.Limits
+	options  gateway.Options
+}
+
+func newBench(t testing.TB) *bench {
+	e, err := embedded.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	b := &bench{t: t, truth: e.Handler(), registry: recorder.New(e.Handler()), log: &logBuffer{}}
+	b.upstream = httptest.NewServer(b.registry)
+	t.Cleanup(b.upstream.Close)
+	b.repo = b.repository(widget)
+	b.options = gateway.Options{
+		Log: slog.New(slog.NewTextHandler(b.log, nil)),
+		Repository: func(_ context.Context, a provider.Address) (gateway.Store, error) {
+			if a.Hostname() == "elsewhere.example" {
+				return nil, fmt.Errorf("%w: no template is for it", gateway.ErrNotServed)
+			}
+			return b.repository(a), nil
+		},
+	}
+	return b
+}
+
+// repository returns the client of a provider's repository.
+func (b *bench) repository(a provider.Address) *remote.Repository {
+	repo, err := remote.NewRepository(strings.TrimPrefix(b.upstream.URL, "http://") + "/" + a.Path())
+	if err != nil {
+		b.t.Error(err)
+		return nil
+	}
+	repo.PlainHTTP = true
+	repo.Client = b.upstream.Client() // the default one waits and tries again
+	return repo
+}
+
+// random returns size bytes that do not compress, the same ones each time.
+func random(size int) []byte {
+	data := make([]byte, size)
+	rand.NewChaCha8([32]byte{byte(size)}).Read(data)
+	return data
+}
+
+// zip returns a small package that has an h1 hash.
+func zip(t testing.TB, p provider.Platform) []byte {
+	t.Helper()
+	data, err := release.Zip(map[string][]byte{"terraform-provider-widget_v1.0.0": []byte("for " + p.String())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// publish stores a version of a provider as a push does, and returns it.
+func (b *bench) publish(a provider.Address, version string, packages map[provider.Platform][]byte) artifact.Version {
+	b.t.Helper()
+	repo, v := b.repository(a), provider.MustParseVersion(version)
+	out := artifact.Version{Provider: a, Version: v, Protocols: []string{"5.0"}}
+	b.send(repo, artifact.Config())
+	for platform, content := range packages {
+		p, manifest, err := artifact.EncodePackage(accept(b.t, a, v, platform, content))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.send(repo, artifact.Blob{Descriptor: p.Layer(), Data: content}, manifest)
+		out.Packages = append(out.Packages, p)
+	}
+	index, err := artifact.EncodeIndex(out)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	tag, err := ociaddr.VersionTag(v)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.tag(repo, index, string(tag))
+	b.registry.Reset()
+	return out
+}
+
+func accept(t testing.TB, a provider.Address, v provider.Version, p provider.Platform, content []byte) trust.Package {
+	t.Helper()
+	name := provider.PackageFilename(a, v, p)
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{
+		Provider: a, Version: v, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), name),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier, err := sums.Verifier(p, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier.Write(content)
+	accepted, err := verifier.Accept(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return accepted
+}
+
+func (b *bench) send(repo *remote.Repository, blobs ...artifact.Blob) {
+	b.t.Helper()
+	for _, blob := range blobs {
+		if err := repo.Push(b.t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func (b *bench) tag(repo *remote.Repository, blob artifact.Blob, tag string) {
+	b.t.Helper()
+	if err := repo.PushReference(b.t.Context(), blob.Descriptor, bytes.NewReader(blob.Data), tag); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func blobOf(mediaType string, data []byte) artifact.Blob {
+	return artifact.Blob{Descriptor: ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, Data: data}
+}
+
+// archivePath returns the path of a package of widget.
+func archivePath(version string, p provider.Platform) string {
+	return prefix + version + "/" + p.String() + "/" + provider.PackageFilename(widget, provider.MustParseVersion(version), p)
+}
+
+// lie answers the registry's requests whose path contains part by h.
+func (b *bench) lie(part string, h http.HandlerFunc) {
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, part) {
+			return false
+		}
+		h(w, r)
+		return true
+	})
+}
+
+// serve starts the gateway.
+func (b *bench) serve() *client {
+	b.t.Helper()
+	return b.start(httptest.NewUnstartedServer(gateway.NewWithin(b.options, b.limits)), false)
+}
+
+// start starts a server of the gateway, over HTTP/2 or HTTP/1.1.
+func (b *bench) start(s *httptest.Server, http2 bool) *client {
+	b.t.Helper()
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // connections cut on purpose
+	if s.EnableHTTP2 = http2; http2 {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	b.t.Cleanup(s.Close)
+	c := &client{b.t, s, s.Client()}
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return c
+}
+
+// client asks a gateway.
+type client struct {
+	t    testing.TB
+	s    *httptest.Server
+	http *http.Client
+}
+
+// answer is a gateway's whole answer.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (c *client) do(method, path string) answer {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), method, c.s.URL+path, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(body)}
+}
+
+func (c *client) get(path string) answer {
+	c.t.Helper()
+	return c.do(http.MethodGet, path)
+}
+
+// logBuffer is a log that is written to by several goroutines.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func TestHealthz(t *testing.T) {
+	b := newBench(t)
+	if a := b.serve().get("/healthz"); a.status != http.StatusOK || a.body != "ok\n" {
+		t.Errorf("%+v", a)
+	}
+	if n := b.registry.Count(); n != 0 {
+		t.Errorf("%d requests to the registry", n)
+	}
+}
+
+func TestZeroOptionsServeNothing(t *testing.T) {
+	b := newBench(t)
+	b.options = gateway.Options{}
+	c := b.serve()
+	for path, want := range map[string]int{prefix + "index.json": 404, archivePath("1.0.0", linux): 404, "/v2/": 404, prefix + "1.0.0.json": 200, "/healthz": 200} {
+		if a := c.get(path); a.status != want {
+			t.Errorf("%s: %+v", path, a)
+		}
+	}
+}
+
+func TestRegistryIsServedBesides(t *testing.T) {
+	b := newBench(t)
+	v := b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.options.Registry = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.WriteHeader(http.StatusTeapot) // whoever answers /v2/ answers all methods
+			return
+		}
+		b.truth.ServeHTTP(w, r)
+	})
+	c := b.serve()
+	blob := "/v2/" + widget.Path() + "/blobs/" + v.Packages[0].Digest.String()
+	if a := c.get(blob); a.status != http.StatusOK || a.body != string(zip(t, linux)) {
+		t.Errorf("%d, %d bytes", a.status, len(a.body))
+	}
+	if a := c.do(http.MethodPost, "/v2/x/blobs/uploads/"); a.status != http.StatusTeapot {
+		t.Errorf("POST: %+v", a)
+	}
+}
+
+func TestOtherMethods(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	c := b.serve()
+	for _, path := range []string{"/healthz", prefix + "index.json", prefix + "1.0.0.json", archivePath("1.0.0", linux)} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, "PROPFIND"} {
+			if a := c.do(method, path); a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") != "GET, HEAD" {
+				t.Errorf("%s %s: %d, Allow %q", method, path, a.status, a.header.Get("Allow"))
+			}
+		}
+	}
+	if n := b.registry.Count(); n != 0 {
+		t.Errorf("%d requests to the registry", n)
+	}
+}
+
+// TestHeadIsGetWithoutBody compares status and headers on every route.
+func TestHeadIsGetWithoutBody(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		b := newBench(t)
+		b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(3 * gateway.CopyBuffer)})
+		b.publish(widget, "1.1.0", map[provider.Platform][]byte{linux: []byte("small")})
+		b.tag(b.repo, blobOf(ocispec.MediaTypeImageIndex, []byte(`{"schemaVersion":2,"mediaType":"`+ocispec.MediaTypeImageIndex+`","manifests":[]}`)), "2.0.0")
+		c := b.start(httptest.NewUnstartedServer(gateway.NewWithin(b.options, b.limits)), http2)
+		for path, status := range map[string]int{
+			"/healthz":                    200,
+			prefix + "index.json":         200,
+			prefix + "1.0.0.json":         200,
+			prefix + "9.9.9.json":         200,
+			prefix + "2.0.0.json":         502,
+			archivePath("1.0.0", linux):   200,
+			archivePath("1.1.0", linux):   200,
+			archivePath("1.0.0", darwin):  404,
+			archivePath("9.9.9", linux):   404,
+			archivePath("2.0.0", linux):   502,
+			prefix + "latest.json":        404,
+			"/":                           404,
+			"/providers/x/y/z/index.json": 404,
+			"/providers/elsewhere.example/acme/widget/index.json": 404,
+		} {
+			b.registry.Reset()
+			head := c.do(http.MethodHead, path)
+			if n := b.registry.Count(recorder.PathContains("/blobs/")); n != 0 {
+				t.Errorf("HEAD %s: %d requests for blobs", path, n)
+			}
+			get := c.get(path)
+			if get.status != status || head.status != status {
+				t.Errorf("%s: GET %d, HEAD %d, want %d", path, get.status, head.status, status)
+			}
+			if head.body != "" {
+				t.Errorf("HEAD %s has a body", path)
+			}
+			get.header.Del("Date")
+			head.header.Del("Date")
+			if g, h := fmt.Sprint(get.header), fmt.Sprint(head.header); g != h {
+				t.Errorf("%s:\nGET  %s\nHEAD %s", path, g, h)
+			}
+			if want := fmt.Sprint(len(get.body)); get.header.Get("Content-Length") != want {
+				t.Errorf("%s: Content-Length %q of %s bytes", path, get.header.Get("Content-Length"), want)
+			}
+		}
+	}
+}

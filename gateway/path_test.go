@@ -1,0 +1,219 @@
+package gateway_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// getRaw sends a path as it is, without what a client would do to it.
+func (c *client) getRaw(path string) *http.Response {
+	c.t.Helper()
+	conn, err := net.Dial("tcp", c.s.Listener.Addr().String())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: gateway.example\r\nConnection: close\r\n\r\n", path)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		c.t.Fatalf("GET %q: %v", path, err)
+	}
+	resp.Body.Close()
+	return resp
+}
+
+// TestMalformedPaths shows that they lead nowhere: to no other resource by a
+// redirect, and not to the registry.
+func TestMalformedPaths(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	c := b.serve()
+	if resp := c.getRaw(prefix + "index.json"); resp.StatusCode != http.StatusOK {
+		t.Fatalf("the right path is answered %d", resp.StatusCode)
+	}
+	b.registry.Reset()
+	const name = "terraform-provider-widget_1.0.0_linux_amd64.zip"
+	for what, path := range map[string]string{
+		"two slashes at the start":         "//providers/" + host + "/acme/widget/index.json",
+		"two slashes after the mirror":     "/providers//" + host + "/acme/widget/index.json",
+		"two slashes in the address":       "/providers/" + host + "//acme/widget/index.json",
+		"two slashes before the document":  prefix + "/index.json",
+		"climbing out":                     prefix + "../../../../index.json",
+		"climbing and coming back":         prefix + "../widget/index.json",
+		"climbing, encoded":                prefix + "%2e%2e/widget/index.json",
+		"climbing as a namespace":          "/providers/" + host + "/%2e%2e/widget/index.json",
+		"climbing as a namespace, plainly": "/providers/" + host + "/../widget/index.json",
+		"climbing as a version":            prefix + "..json",
+		"climbing as an archive":           prefix + "1.0.0/linux_amd64/..%2f..%2findex.json",
+		"a dot":                            prefix + "./index.json",
+		"encoded slash for a slash":        "/providers/" + host + "%2Facme/widget/index.json",
+		"encoded slash in the mirror":      "/providers%2F" + host + "/acme/widget/index.json",
+		"encoded slash before an archive":  prefix + "1.0.0%2flinux_amd64%2f" + name,
+		"encoded slash twice":              "/providers/" + host + "%252Facme/widget/index.json",
+		"encoded slash in a name":          prefix + "1.0.0/linux_amd64/x%2F" + name,
+		"NUL":                              prefix + "1.0.0%00.json",
+		"NUL in the address":               "/providers/" + host + "/acme/widget%00/index.json",
+		"backslash":                        "/providers/" + host + `/acme\widget/index.json`,
+		"backslash in a part":              "/providers/" + host + `/acme/wid\get/index.json`,
+		"backslash, encoded":               "/providers/" + host + "/acme%5Cwidget/x/index.json",
+		"newline":                          prefix + "1.0.0%0a.json",
+		"not UTF-8":                        "/providers/" + host + "/acme/wid%ffget/index.json",
+		"blank":                            prefix + "%201.0.0.json",
+		"suffix twice":                     prefix + "1.0.0.json.json",
+		"suffix in upper case":             prefix + "1.0.0.JSON",
+		"suffix alone":                     prefix + ".json",
+		"index twice":                      prefix + "index.json.json",
+		"index in upper case":              prefix + "INDEX.json",
+		"host in upper case":               "/providers/Registry.acme.example/acme/widget/index.json",
+		"namespace in upper case":          "/providers/" + host + "/Acme/widget/index.json",
+		"type in upper case":               "/providers/" + host + "/acme/Widget/1.0.0.json",
+		"host in Unicode":                  "/providers/испытание.com/acme/widget/index.json",
+		"host in Unicode, encoded":         "/providers/" + url.PathEscape("испытание.com") + "/acme/widget/index.json",
+		"host that is no Punycode":         "/providers/xn--a/acme/widget/index.json",
+		"host with the default port":       "/providers/" + host + ":443/acme/widget/index.json",
+		"host with a port that is none":    "/providers/" + host + ":port/acme/widget/index.json",
+		"host with a user":                 "/providers/user@" + host + "/acme/widget/index.json",
+		"no namespace":                     "/providers/" + host + "//widget/index.json",
+		"legacy namespace":                 "/providers/" + host + "/-/widget/index.json",
+		"version with a v":                 prefix + "v1.0.0.json",
+		"version of two numbers":           prefix + "1.0.json",
+		"version of four numbers":          prefix + "1.0.0.0.json",
+		"version with leading zeros":       prefix + "01.0.0.json",
+		"version beyond 64 bits":           prefix + "18446744073709551616.0.0.json",
+		"version in words":                 prefix + "latest.json",
+		"version as its tag":               prefix + "1.0.0_build.json",
+		"version that is a digest":         prefix + "sha256:" + strings.Repeat("0", 64) + ".json",
+		"version that is very long":        prefix + "1.0.0-" + strings.Repeat("a", 5000) + ".json",
+		"archive's version with a v":       prefix + "v1.0.0/linux_amd64/" + name,
+		"archive's platform in upper case": prefix + "1.0.0/Linux_amd64/" + name,
+		"archive's platform of one part":   prefix + "1.0.0/linux/" + name,
+		"archive's name with a blank":      prefix + "1.0.0/linux_amd64/terraform%20" + name,
+		"archive without a name":           prefix + "1.0.0/linux_amd64/",
+		"path below an archive":            prefix + "1.0.0/linux_amd64/" + name + "/x",
+		"semicolon":                        prefix + "1.0.0;x=y.json",
+		"other document of the address":    prefix + "index.html",
+		"escape that is none":              prefix + "%zz.json",
+	} {
+		resp := c.getRaw(path)
+		if resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: GET %s is answered %d", what, path, resp.StatusCode)
+		}
+		if l := resp.Header.Get("Location"); l != "" {
+			t.Errorf("%s: GET %s leads to %s", what, path, l)
+		}
+	}
+	if n := b.registry.Count(); n != 0 {
+		t.Errorf("%d requests to the registry: %v", n, b.registry.Requests())
+	}
+}
+
+// TestPunycodeHost is how clients write such a host into a path.
+func TestPunycodeHost(t *testing.T) {
+	b := newBench(t)
+	a := provider.MustParseAddress("испытание.com/acme/widget")
+	b.publish(a, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	if resp := b.serve().getRaw("/providers/xn--80akhbyknj4f.com/acme/widget/index.json"); resp.StatusCode != http.StatusOK {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+	if n := b.registry.Count(recorder.PathContains("xn--80akhbyknj4f.com")); n != 1 {
+		t.Errorf("requests %v", b.registry.Requests())
+	}
+}
+
+// TestNeedlessEscapesAreRead lets a proxy write a path in another way.
+func TestNeedlessEscapesAreRead(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0+build.5", map[provider.Platform][]byte{linux: zip(t, linux)})
+	c := b.serve()
+	for _, path := range []string{prefix + "1.0.0+build.5.json", prefix + "1.0.0%2Bbuild.5.json", prefix + "1.0.0%2bbuild%2E5%2Ejson", "/providers/" + host + "/%61cme/widget/1.0.0+build.5.json"} {
+		if a := c.get(path); a.status != http.StatusOK || a.body == noArchives {
+			t.Errorf("%s: %+v", path, a)
+		}
+	}
+}
+
+// emptyStore is a repository without anything, which remembers that it was asked.
+type emptyStore struct{ tags []string }
+
+func (s *emptyStore) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
+	return nil, errdef.ErrNotFound
+}
+
+func (s *emptyStore) FetchReference(_ context.Context, ref string) (ocispec.Descriptor, io.ReadCloser, error) {
+	s.tags = append(s.tags, ref)
+	return ocispec.Descriptor{}, nil, errdef.ErrNotFound
+}
+
+func (s *emptyStore) Tags(context.Context, string, func([]string) error) error { return nil }
+
+// FuzzPaths shows that a path either leads nowhere or is the one path of what a
+// repository is asked for.
+func FuzzPaths(f *testing.F) {
+	for _, path := range []string{
+		prefix + "index.json", prefix + "1.0.0.json", prefix + "1.0.0-rc.1+b.json", archivePath("1.0.0", linux), "/healthz", "/v2/", "/", "*",
+		"/providers/xn--80akhbyknj4f.com/acme/widget/index.json", "/providers/" + host + "/../widget/1.0.0.json", prefix + "1.0.0%2flinux_amd64%2fx.zip", prefix + "1.0.0.json.json",
+	} {
+		f.Add("GET", path)
+	}
+	f.Add("POST", prefix+"index.json")
+	f.Fuzz(func(t *testing.T, method, path string) {
+		u, err := url.ParseRequestURI(path) // as a server does
+		if err != nil {
+			return
+		}
+		var asked []provider.Address
+		store := &emptyStore{}
+		h := gateway.New(gateway.Options{Repository: func(_ context.Context, a provider.Address) (gateway.Store, error) {
+			asked = append(asked, a)
+			return store, nil
+		}})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, &http.Request{Method: method, URL: u, RequestURI: path, Header: http.Header{}, Host: "gateway.example", Body: http.NoBody, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1})
+		if len(asked) == 0 {
+			if healthy := u.Path == "/healthz" && w.Code == http.StatusOK; !healthy && w.Code != http.StatusNotFound && w.Code != http.StatusMethodNotAllowed {
+				t.Errorf("%s %q is answered %d without the registry", method, path, w.Code)
+			}
+			return
+		}
+		if len(asked) != 1 || method != http.MethodGet && method != http.MethodHead {
+			t.Fatalf("%s %q asks for %v", method, path, asked)
+		}
+		rest, ok := strings.CutPrefix(u.Path, "/providers/"+asked[0].Path()+"/")
+		if !ok {
+			t.Fatalf("%q asks for %s", path, asked[0])
+		}
+		if len(store.tags) == 0 {
+			if rest != "index.json" {
+				t.Fatalf("%q asks for the versions of %s", path, asked[0])
+			}
+			return
+		}
+		v, ok := ociaddr.Tag(store.tags[0]).Version()
+		if !ok {
+			t.Fatalf("%q asks for the tag %q", path, store.tags[0])
+		}
+		if rest == v.String()+".json" {
+			return
+		}
+		platform, filename, ok := strings.Cut(strings.TrimPrefix(rest, v.String()+"/"), "/")
+		if _, err := provider.ParsePlatform(platform); !ok || err != nil || !provider.ValidFilename(filename) {
+			t.Fatalf("%q asks for %s %s", path, asked[0], v)
+		}
+	})
+}

@@ -1,0 +1,271 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+const notFoundJSON = `{"errors":[{"code":"NAME_UNKNOWN","message":"repository name not known to registry"}]}`
+
+// respond answers with a status and a body.
+func respond(status int, contentType, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}
+}
+
+// hang accepts a request and never answers.
+func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+
+// cut ends the connection.
+func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+// TestTroubleIsNotAbsence shows for everything that can go wrong with a registry
+// that no client is told that something is not there.
+func TestTroubleIsNotAbsence(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lie    http.HandlerFunc
+		status int
+	}{
+		"500":                              {respond(500, "text/plain", "oops"), 502},
+		"502":                              {respond(502, "text/html", "<html>Bad Gateway"), 502},
+		"503":                              {respond(503, "application/json", `{"errors":[{"code":"UNAVAILABLE"}]}`), 503},
+		"504":                              {respond(504, "text/html", "<html>"), 504},
+		"429":                              {respond(429, "application/json", `{"errors":[{"code":"TOOMANYREQUESTS"}]}`), 503},
+		"credentials rejected":             {respond(401, "application/json", `{"errors":[{"code":"UNAUTHORIZED"}]}`), 502},
+		"forbidden":                        {respond(403, "application/json", `{"errors":[{"code":"DENIED"}]}`), 502},
+		"denied, said with 404":            {respond(404, "application/json", `{"errors":[{"code":"DENIED"}]}`), 502},
+		"unauthorized, said with 404":      {respond(404, "application/json", `{"errors":[{"code":"NAME_UNKNOWN"},{"code":"UNAUTHORIZED"}]}`), 502},
+		"page with 200":                    {respond(200, "text/html", "<html>Welcome"), 502},
+		"page with 404, as of a proxy":     {respond(404, "text/html", "<html>Not Found"), 502},
+		"text with 404, as of net/http":    {respond(404, "text/plain", "404 page not found\n"), 502},
+		"nothing with 404":                 {respond(404, "", ""), 502},
+		"JSON of another API with 404":     {respond(404, "application/json", `{"message":"404 Not Found"}`), 502},
+		"errors of another API with 404":   {respond(404, "application/json", `{"errors":[{"status":404,"message":"Not Found"}]}`), 502},
+		"no errors with 404":               {respond(404, "application/json", `{"errors":[]}`), 502},
+		"truncated JSON":                   {respond(200, "application/json", `{"name":"acme/widget","tags":["1.0.0"`), 502},
+		"connection cut before the answer": {cut, 502},
+		"connection cut in the answer":     {cutAfter(`{"tags":`), 502},
+		"redirect to nowhere": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		}, 502},
+		"redirects without end":     {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }, 502},
+		"stalled before the answer": {hang, 504},
+		"stalled in the answer":     {hangAfter(`{"tags":`), 504},
+		"asked to wait longer than clients": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(429)
+		}, 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+			if tc.status == http.StatusGatewayTimeout {
+				b.limits = gateway.Limits{Metadata: 50 * time.Millisecond, Start: 50 * time.Millisecond}
+			}
+			b.lie("/v2/", tc.lie)
+			c := b.serve()
+			for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", prefix + "9.9.9.json", archivePath("1.0.0", linux)} {
+				for _, method := range []string{http.MethodGet, http.MethodHead} {
+					b.checkTrouble(c.do(method, path), method+" "+path, tc.status)
+				}
+			}
+			if !strings.Contains(b.log.String(), "level=ERROR") {
+				t.Errorf("nothing in the log:\n%s", b.log)
+			}
+		})
+	}
+}
+
+// checkTrouble checks that an answer says to come again, and no more.
+func (b *bench) checkTrouble(a answer, what string, status int) {
+	b.t.Helper()
+	if after, err := strconv.Atoi(a.header.Get("Retry-After")); a.status != status || err != nil || after <= 0 {
+		b.t.Errorf("%s: %d, Retry-After %q; want %d", what, a.status, a.header.Get("Retry-After"), status)
+	}
+	if a.header.Get("Cache-Control") != "no-store" {
+		b.t.Errorf("%s: Cache-Control %q", what, a.header.Get("Cache-Control"))
+	}
+	b.checkSilence(a)
+}
+
+func cutAfter(start string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", "1000")
+		fmt.Fprint(w, start)
+		http.NewResponseController(w).Flush()
+		cut(w, r)
+	}
+}
+
+func hangAfter(start string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", "1000")
+		fmt.Fprint(w, start)
+		http.NewResponseController(w).Flush()
+		hang(w, r)
+	}
+}
+
+func TestRegistryIsDown(t *testing.T) {
+	b := newBench(t)
+	c := b.serve()
+	b.upstream.Close()
+	for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", archivePath("1.0.0", linux)} {
+		b.checkTrouble(c.get(path), path, http.StatusBadGateway)
+	}
+}
+
+// TestTroubleWithManifestsAlone leaves the list of tags as it is: what it lists
+// is not absent, whoever answers 404 to the manifest.
+func TestTroubleWithManifestsAlone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lie    http.HandlerFunc
+		listed string // what is said of a version that is listed
+		absent string // and of one that is not
+	}{
+		"page with 404":   {respond(404, "text/html", "<html>Not Found"), "502", noArchives},
+		"404 of its own":  {respond(404, "application/json", `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`), "502", noArchives},
+		"503":             {respond(503, "text/plain", ""), "503", "503"},
+		"page with 200":   {respond(200, "text/html", "<html>"), "502", "502"},
+		"GET but no HEAD": {func(w http.ResponseWriter, r *http.Request) { onlyGet(w, r) }, "502", "502"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+			b.lie("/manifests/", tc.lie)
+			c := b.serve()
+			for path, want := range map[string]string{prefix + "1.0.0.json": tc.listed, prefix + "9.9.9.json": tc.absent} {
+				if a := c.get(path); a.body != want && fmt.Sprint(a.status) != want {
+					t.Errorf("%s: %d %s, want %s", path, a.status, a.body, want)
+				}
+			}
+		})
+	}
+}
+
+// onlyGet answers without a length, and has nothing for HEAD, by which clients
+// then ask for it.
+func onlyGet(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
+	http.NewResponseController(w).Flush()
+	fmt.Fprint(w, "{}")
+}
+
+// TestTokenServerIsNotTheRegistry has it answer 404 as only the registry may.
+func TestTokenServerIsNotTheRegistry(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasPrefix(r.URL.Path, "/token") {
+			respond(404, "application/json", notFoundJSON)(w, r)
+			return true
+		}
+		w.Header().Set("WWW-Authenticate", `Bearer realm="`+b.upstream.URL+`/token",service="registry"`)
+		w.WriteHeader(http.StatusUnauthorized)
+		return true
+	})
+	b.options.Repository = func(_ context.Context, a provider.Address) (gateway.Store, error) {
+		repo := b.repository(a)
+		repo.Client = &auth.Client{Client: b.upstream.Client()}
+		return repo, nil
+	}
+	c := b.serve()
+	for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", archivePath("1.0.0", linux)} {
+		b.checkTrouble(c.get(path), path, http.StatusBadGateway)
+	}
+	if n := b.registry.Count(recorder.Path("/token")); n < 3 {
+		t.Errorf("the token server was asked %d times", n)
+	}
+}
+
+// TestTagListWithoutEnd links each page to itself.
+func TestTagListWithoutEnd(t *testing.T) {
+	b := newBench(t)
+	b.lie("/tags/list", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", `<`+r.URL.Path+`>; rel="next"`)
+		respond(200, "application/json", `{"tags":["1.0.0"]}`)(w, r)
+	})
+	b.limits.Metadata = time.Minute // so that pages end it and not time
+	a := b.serve().get(prefix + "index.json")
+	b.checkTrouble(a, "index.json", http.StatusBadGateway)
+	if n := b.registry.Count(); n != gateway.MaxTagPages+1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// TestLaterPageOfTagsIsMissing must not make a shorter list.
+func TestLaterPageOfTagsIsMissing(t *testing.T) {
+	for name, second := range map[string]http.HandlerFunc{
+		"503": respond(503, "text/plain", ""), "cut": cut, "page for people": respond(200, "text/html", "<html>"), "404 of a proxy": respond(404, "text/html", "<html>"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.lie("/tags/list", func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Has("last") {
+					second(w, r)
+					return
+				}
+				w.Header().Set("Link", `<`+r.URL.Path+`?last=1.0.0>; rel="next"`)
+				respond(200, "application/json", `{"tags":["1.0.0"]}`)(w, r)
+			})
+			if a := b.serve().get(prefix + "index.json"); a.status < 502 {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
+}
+
+// TestNoClientForTheRegistry is what a login file that does not parse ends in.
+func TestNoClientForTheRegistry(t *testing.T) {
+	b := newBench(t)
+	b.options.Repository = func(context.Context, provider.Address) (gateway.Store, error) {
+		return nil, errors.New("config.json of acme: invalid character")
+	}
+	c := b.serve()
+	for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", archivePath("1.0.0", linux)} {
+		b.checkTrouble(c.get(path), path, http.StatusBadGateway)
+	}
+}
+
+// TestAnswerAfterClientIsGone is seen by nobody but proxies that close their half
+// of a connection early: it must not be an empty success.
+func TestAnswerAfterClientIsGone(t *testing.T) {
+	b := newBench(t)
+	h := gateway.NewWithin(b.options, b.limits)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", archivePath("1.0.0", linux)} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil).WithContext(ctx))
+		if w.Code != http.StatusBadGateway {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+	if strings.Contains(b.log.String(), "level=ERROR") {
+		t.Errorf("that a client went away is logged as an error:\n%s", b.log)
+	}
+}

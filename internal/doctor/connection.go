@@ -1,0 +1,57 @@
+package doctor
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// connection reports on TLS and clock from any answer of a server.
+func (r *Report) connection(resp *http.Response, loopback bool, now time.Time) {
+	r.tls(resp.TLS, loopback, now)
+	r.clock(resp.Header.Get("Date"), now)
+}
+
+func (r *Report) tls(state *tls.ConnectionState, loopback bool, now time.Time) {
+	switch {
+	case state == nil && loopback:
+		r.ok("TLS", "plain HTTP, on this machine")
+		return
+	case state == nil:
+		r.warn("TLS", "set TLS up there, and leave out plain HTTP", "plain HTTP: credentials and packages cross the network unencrypted")
+		return
+	case len(state.PeerCertificates) == 0:
+		r.warn("TLS", "check the server's configuration", "%s without a certificate", tls.VersionName(state.Version))
+		return
+	}
+	leaf := state.PeerCertificates[0]
+	left := leaf.NotAfter.Sub(now)
+	detail := fmt.Sprintf("%s, certificate for %s by %s, valid until %s", tls.VersionName(state.Version), leaf.Subject.CommonName, leaf.Issuer.CommonName, leaf.NotAfter.Format(time.DateOnly))
+	switch {
+	case len(state.VerifiedChains) == 0:
+		r.warn("TLS", "name the authority's file in ca_file, in place of insecure_skip_verify", "%s; not verified", detail)
+	case left < expiryWarning:
+		r.warn("TLS", "renew the certificate", "%s: %d days are left", detail, int(left.Hours()/24))
+	default:
+		r.ok("TLS", "%s, a chain of %d", detail, len(state.VerifiedChains[0]))
+	}
+}
+
+func (r *Report) clock(date string, now time.Time) {
+	there, err := http.ParseTime(date)
+	if err != nil {
+		r.warn("clock", "nothing to do, unless tokens are refused: then compare the clocks", "the server does not say what time it has")
+		return
+	}
+	skew := now.Sub(there).Abs().Round(time.Second)
+	const help = "set the clock, on this machine or there: tokens and signatures depend on it"
+	switch {
+	case skew >= largeSkew:
+		r.fail("clock", fmt.Errorf("the clocks differ by %s", skew), help)
+	case skew >= smallSkew:
+		r.warn("clock", help, "the clocks differ by %s", skew)
+	default:
+		r.ok("clock", "the clocks agree to %s", max(skew, time.Second))
+	}
+}

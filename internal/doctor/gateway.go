@@ -1,0 +1,252 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Gateway is a network mirror to be examined, as a client sees it.
+type Gateway struct {
+	URL      string // as in the network_mirror block
+	Provider provider.Address
+	// Platform is the one that a client would install for.
+	Platform provider.Platform
+	// Prepare adds the client's credentials to a request; TokenSource says where
+	// they come from, "" for none.
+	Prepare     func(*http.Request)
+	TokenSource string
+	// Transport sends the requests; nil is http.DefaultTransport.
+	Transport http.RoundTripper
+	// Now is the time; nil is time.Now.
+	Now func() time.Time
+}
+
+// maxDocument bounds a gateway's JSON.
+const maxDocument = 32 << 20
+
+// Examine takes the steps of an installation.
+func (x Gateway) Examine(ctx context.Context) *Report {
+	if x.Now == nil {
+		x.Now = time.Now
+	}
+	r := &Report{Subject: x.URL}
+	base, ok := x.base(r)
+	if !ok {
+		return r
+	}
+	if x.TokenSource == "" {
+		r.ok("token", "none is filed for %s", base.Host)
+	} else {
+		r.ok("token", "%s", x.TokenSource)
+	}
+	version, ok := x.index(ctx, r, base)
+	if !ok {
+		return r
+	}
+	archive, ok := x.version(ctx, r, base, version)
+	if !ok {
+		return r
+	}
+	x.archive(ctx, r, archive)
+	return r
+}
+
+// base checks the URL as it must stand in the CLI configuration.
+func (x Gateway) base(r *Report) (*url.URL, bool) {
+	u, err := url.Parse(x.URL)
+	const help = "write it as https://HOST:PORT/providers/"
+	switch {
+	case err != nil:
+		r.fail("URL", err, help)
+	case u.Scheme != "https":
+		r.fail("URL", fmt.Errorf("clients refuse the scheme %q", u.Scheme), help)
+	case u.Host == "":
+		r.fail("URL", errors.New("it has no host"), help)
+	case !strings.HasSuffix(u.Path, "/"):
+		r.fail("URL", errors.New("it does not end in a slash, so clients drop its last part"), help)
+	default:
+		r.ok("URL", "%s", u.Redacted())
+		return u, true
+	}
+	return nil, false
+}
+
+// index asks for the versions. It returns the newest.
+func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.Version, bool) {
+	var doc struct {
+		Versions map[string]struct{} `json:"versions"`
+	}
+	const name = "index.json"
+	resp, err := x.document(ctx, base.JoinPath(x.Provider.Path(), name), &doc)
+	if resp != nil {
+		r.connection(resp, false, x.Now())
+	}
+	var status *statusError
+	switch {
+	case errors.As(err, &status) && status.code == http.StatusNotFound:
+		r.warn(name, "push it, if it should be there; PROVIDER names another one to look for", "%s is not there: clients go on to their next installation method", x.Provider)
+		return provider.Version{}, false
+	case err != nil:
+		r.fail(name, err, "the gateway's own log says why")
+		return provider.Version{}, false
+	}
+	var versions []provider.Version
+	for s := range doc.Versions {
+		v, err := provider.ParseVersion(s)
+		if err != nil {
+			r.fail(name, err, "clients fail on a version that does not parse: remove it from the mirror")
+			return provider.Version{}, false
+		}
+		versions = append(versions, v)
+	}
+	if len(versions) == 0 {
+		r.warn(name, "push a version", "it lists no version")
+		return provider.Version{}, false
+	}
+	provider.SortVersions(versions)
+	newest := versions[len(versions)-1]
+	r.ok(name, "%d versions of %s, the newest %s", len(versions), x.Provider, newest)
+	return newest, true
+}
+
+// version asks for the packages of a version. It returns the URL of the
+// client's own.
+func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provider.Version) (*url.URL, bool) {
+	var doc struct {
+		Archives map[string]struct {
+			URL    string   `json:"url"`
+			Hashes []string `json:"hashes"`
+		} `json:"archives"`
+	}
+	name := v.String() + ".json"
+	resp, err := x.document(ctx, base.JoinPath(x.Provider.Path(), name), &doc)
+	if err != nil {
+		r.fail(name, err, "the gateway's own log says why; clients give up at this point")
+		return nil, false
+	}
+	mine, ok := doc.Archives[x.Platform.String()]
+	if !ok {
+		r.warn(name, "push the platform, if it should be there", "%d platforms, but not %s", len(doc.Archives), x.Platform)
+		return nil, false
+	}
+	schemes := map[string]bool{}
+	for _, s := range mine.Hashes {
+		h, err := provider.ParseHash(s)
+		if err != nil {
+			r.fail(name, err, "clients fail on a hash that does not parse")
+			return nil, false
+		}
+		schemes[h.String()[:3]] = true
+	}
+	u, err := url.Parse(mine.URL)
+	if err != nil {
+		r.fail(name, err, "clients fail on this URL")
+		return nil, false
+	}
+	switch {
+	case len(mine.Hashes) == 0:
+		r.warn(name, "let the mirror send hashes", "%d platforms, without hashes: clients install unverified", len(doc.Archives))
+	case !schemes["h1:"]:
+		r.warn(name, "push it with ocibridge, which computes them", "%d platforms, without h1 hashes: Terraform 0.13 needs them", len(doc.Archives))
+	default:
+		r.ok(name, "%d platforms, with hashes", len(doc.Archives))
+	}
+	return resp.Request.URL.ResolveReference(u), true
+}
+
+// archive asks for the package as Terraform does: HEAD, then GET, both without a
+// token.
+func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
+	const name = "archive"
+	head, err := x.send(ctx, http.MethodHead, u, nil)
+	if err != nil {
+		r.fail(name, err, "clients cannot download")
+		return
+	}
+	drain(head.Body)
+	get, err := x.send(ctx, http.MethodGet, u, nil)
+	if err != nil {
+		r.fail(name, err, "clients cannot download")
+		return
+	}
+	defer get.Body.Close()
+	var magic [4]byte
+	_, readErr := io.ReadFull(get.Body, magic[:])
+	switch {
+	case get.StatusCode != http.StatusOK:
+		r.fail(name, &statusError{get.Request.URL.Redacted(), get.StatusCode}, "the gateway's own log says why")
+	case readErr != nil:
+		r.fail(name, readErr, "the download breaks off at once: the gateway's own log says why")
+	case string(magic[:]) != "PK\x03\x04":
+		r.fail(name, fmt.Errorf("%s is no zip", u.Redacted()), "is there a proxy or a login page in between?")
+	case head.StatusCode == http.StatusOK && head.ContentLength != get.ContentLength:
+		r.fail(name, fmt.Errorf("HEAD says %d bytes, GET %d", head.ContentLength, get.ContentLength), "Terraform asks HEAD first and fails: a proxy in between may answer it")
+	default:
+		r.ok(name, "%d bytes, HEAD answers %d", get.ContentLength, head.StatusCode)
+	}
+}
+
+// document gets JSON under the conditions that clients set.
+func (x Gateway) document(ctx context.Context, u *url.URL, out any) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
+	defer cancel()
+	resp, err := x.send(ctx, http.MethodGet, u, x.Prepare)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return resp, hint.Wrap(&statusError{u.Redacted(), resp.StatusCode}, "file a token for %s in a credentials block, with the port in its name, or in TF_TOKEN_...", u.Host)
+	default:
+		return resp, &statusError{u.Redacted(), resp.StatusCode}
+	}
+	if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mediaType != "application/json" {
+		return resp, hint.New(fmt.Sprintf("%s is of the type %q", u.Redacted(), resp.Header.Get("Content-Type")), "clients want application/json: is there a proxy or a login page in between?")
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
+	if err == nil && len(data) > maxDocument {
+		err = fmt.Errorf("%s has more than %d bytes", u.Redacted(), maxDocument)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, out)
+	}
+	return resp, err
+}
+
+func (x Gateway) send(ctx context.Context, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if prepare != nil {
+		prepare(req)
+	}
+	resp, err := (&http.Client{Transport: x.Transport}).Do(req)
+	if err != nil {
+		return nil, hint.Wrap(err, "nothing usable answers there: check the address, and for a private CA, SSL_CERT_FILE")
+	}
+	return resp, nil
+}
+
+// statusError is an answer that is not the one asked for.
+type statusError struct {
+	url  string
+	code int
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("%s answers %d %s", e.url, e.code, http.StatusText(e.code))
+}

@@ -1,0 +1,274 @@
+package origin_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/origin"
+)
+
+// inProcess is a transport that calls a handler, so that time can be that of
+// package synctest: pauses cost nothing and are measured exactly.
+type inProcess struct{ http.Handler }
+
+func (h inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, req)
+	resp := rec.Result()
+	resp.Request = req
+	resp.Body = &body{resp.Body, req.Context()}
+	return resp, nil
+}
+
+// body ends with its request's context, as that of a real transport does.
+type body struct {
+	io.ReadCloser
+	ctx context.Context
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return b.ReadCloser.Read(p)
+}
+
+func registryOver(transport http.RoundTripper) *origin.Registry {
+	return origin.NewRegistry(origin.RegistryOptions{Transport: transport, Services: origin.NewDiscovery(transport)})
+}
+
+// TestRetries shows that an origin in trouble is asked again, a bounded number of
+// times and for a bounded time, and one that has answered is not.
+func TestRetries(t *testing.T) {
+	const bound = 15 * time.Second
+	for name, tc := range map[string]struct {
+		status   int
+		header   string // Retry-After
+		failures int    // before it works again
+		asked    int    // for the versions
+		says     string // "" for success
+	}{
+		"503 once":                      {status: 503, failures: 1, asked: 2},
+		"503 some times":                {status: 503, failures: 4, asked: 5},
+		"503 for ever":                  {status: 503, failures: 1000, asked: 6, says: "answered 503 Service Unavailable"},
+		"500 for ever":                  {status: 500, failures: 1000, asked: 6, says: "answered 500 Internal Server Error"},
+		"429, and wait a little":        {status: 429, header: "1", failures: 1, asked: 2},
+		"429, and wait for an hour":     {status: 429, header: "3600", failures: 1000, asked: 6, says: "answered 429 Too Many Requests"},
+		"404":                           {status: 404, failures: 1, asked: 1, says: "answered 404"},
+		"401":                           {status: 401, failures: 1, asked: 1, says: "answered 401"},
+		"a redirect that leads nowhere": {status: 302, failures: 1, asked: 1, says: "answered 302 Found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rel := build(t, nil, "1.0.0")
+			synctest.Test(t, func(t *testing.T) {
+				server := testorigin.New(testorigin.Options{}, rel)
+				failures := 0
+				server.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+					if !strings.HasSuffix(r.URL.Path, "/versions") || failures == tc.failures {
+						return false
+					}
+					failures++
+					w.Header().Set("Retry-After", tc.header)
+					w.WriteHeader(tc.status)
+					return true
+				})
+				start := time.Now()
+				_, err := registryOver(inProcess{server}).Versions(t.Context(), widget)
+				if took := time.Since(start); took > bound {
+					t.Errorf("it took %s", took)
+				}
+				if n := server.Count(recorder.PathSuffix("/versions")); n != tc.asked {
+					t.Errorf("asked %d times", n)
+				}
+				if tc.says != "" {
+					checkError(t, err, tc.says, "")
+				} else if err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestEveryRequestIsRetried shows it for each kind of request.
+func TestEveryRequestIsRetried(t *testing.T) {
+	rel := build(t, nil, "1.0.0")
+	for _, part := range []string{"/terraform.json", "/versions", "/download/", "_SHA256SUMS", ".zip"} {
+		t.Run(part, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := testorigin.New(testorigin.Options{}, rel)
+				failed := map[string]bool{}
+				server.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+					if !strings.Contains(r.URL.Path, part) || failed[r.URL.Path] {
+						return false
+					}
+					failed[r.URL.Path] = true
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return true
+				})
+				client := registryOver(inProcess{server})
+				l, err := client.Versions(t.Context(), widget)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, err := client.Release(t.Context(), widget, l, v1, platforms("linux_amd64"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				read(t, r.Packages[0])
+				if len(failed) != 1 {
+					t.Errorf("failed %v", failed)
+				}
+			})
+		})
+	}
+}
+
+// silent is a transport to an origin that, from some request on, says nothing.
+type silent struct {
+	inProcess
+	headers, body string // suffixes of the paths for which it does not begin, or not end
+}
+
+func (s silent) RoundTrip(req *http.Request) (*http.Response, error) {
+	if s.headers != "" && strings.HasSuffix(req.URL.Path, s.headers) {
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
+	resp, err := s.inProcess.RoundTrip(req)
+	if err == nil && s.body != "" && strings.HasSuffix(req.URL.Path, s.body) {
+		resp.Body = &silentBody{body{resp.Body, req.Context()}}
+	}
+	return resp, err
+}
+
+type silentBody struct{ body }
+
+func (b *silentBody) Read(p []byte) (int, error) {
+	if n, err := b.body.Read(p[:min(len(p), 10)]); err == nil {
+		return n, nil
+	}
+	<-b.ctx.Done()
+	return 0, b.ctx.Err()
+}
+
+// TestSilence shows that nothing waits for ever for an origin that says nothing.
+func TestSilence(t *testing.T) {
+	rel := build(t, nil, "1.0.0")
+	for name, tc := range map[string]struct {
+		silent
+		says, hint string
+	}{
+		"before discovery":   {silent{headers: "/terraform.json"}, "deadline exceeded", ""},
+		"before JSON":        {silent{headers: "/versions"}, "deadline exceeded", ""},
+		"within JSON":        {silent{body: "/versions"}, "deadline exceeded", "again"},
+		"before a document":  {silent{headers: "_SHA256SUMS"}, "deadline exceeded", ""},
+		"within a document":  {silent{body: "_SHA256SUMS"}, "deadline exceeded", ""},
+		"before a package":   {silent{headers: ".zip"}, "the origin sent nothing for 1m0s", "again"},
+		"within the package": {silent{body: ".zip"}, "the origin sent nothing for 1m0s", "again"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tc.Handler = testorigin.New(testorigin.Options{}, rel)
+				start := time.Now()
+				err := readWidget(t, registryOver(tc.silent))
+				checkError(t, err, tc.says, tc.hint)
+				if took := time.Since(start); took > 10*time.Minute {
+					t.Errorf("it took %s", took)
+				}
+			})
+		})
+	}
+}
+
+// readWidget does all that a push does.
+func readWidget(t *testing.T, client *origin.Registry) error {
+	l, err := client.Versions(t.Context(), widget)
+	if err != nil {
+		return err
+	}
+	r, err := client.Release(t.Context(), widget, l, v1, platforms("linux_amd64"))
+	if err != nil {
+		return err
+	}
+	body, _, err := r.Packages[0].Open(t.Context())
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	_, err = io.Copy(io.Discard, body)
+	return err
+}
+
+// TestSlowReader shows that only the origin is held to time, not who reads.
+func TestSlowReader(t *testing.T) {
+	rel := build(t, nil, "1.0.0")
+	synctest.Test(t, func(t *testing.T) {
+		client := registryOver(inProcess{testorigin.New(testorigin.Options{}, rel)})
+		l, err := client.Versions(t.Context(), widget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := client.Release(t.Context(), widget, l, v1, platforms("linux_amd64"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, size, err := r.Packages[0].Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer body.Close()
+		var n int64
+		for buf := make([]byte, 100); err == nil; {
+			var m int
+			m, err = body.Read(buf)
+			n += int64(m)
+			time.Sleep(time.Hour) // of the bubble's own time
+		}
+		if err != io.EOF || n != size {
+			t.Errorf("read %d of %d bytes, %v", n, size, err)
+		}
+	})
+}
+
+// TestCanceled shows that a push that is given up ends at once, wherever it is.
+func TestCanceled(t *testing.T) {
+	rel := build(t, nil, "1.0.0")
+	for _, part := range []string{"/terraform.json", "/versions", "/download/linux/amd64", "_SHA256SUMS", ".zip"} {
+		t.Run(part, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := testorigin.New(testorigin.Options{}, rel)
+				ctx, cancel := context.WithCancel(t.Context())
+				server.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+					if strings.HasSuffix(r.URL.Path, part) {
+						cancel()
+						w.WriteHeader(http.StatusServiceUnavailable) // to be asked again
+						return true
+					}
+					return false
+				})
+				start := time.Now()
+				client := registryOver(inProcess{server})
+				l, err := client.Versions(ctx, widget)
+				if err == nil {
+					var r *origin.Release
+					if r, err = client.Release(ctx, widget, l, v1, platforms("linux_amd64")); err == nil {
+						_, _, err = r.Packages[0].Open(ctx)
+					}
+				}
+				if err == nil || !strings.Contains(fmt.Sprint(err), "context canceled") || time.Since(start) > 0 {
+					t.Errorf("after %s: %v", time.Since(start), err)
+				}
+			})
+		})
+	}
+}
