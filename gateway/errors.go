@@ -27,9 +27,10 @@ var (
 	errStalled = errors.New("the registry sends nothing")
 )
 
-// noRepository reports whether a registry answered a tag listing, and nothing on
-// the way to it such as a request for a token, with 404 in its own words: a bare
-// 404 may come from whatever stands before it.
+// noRepository reports whether a registry answered a tag listing, and not a
+// request for a token on the way to it, with 404 in its own words: a bare 404 may
+// come from whatever stands before it, and who is denied has not been told that
+// nothing is there.
 func noRepository(err error) bool {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {

@@ -3,9 +3,10 @@
 // become zh: hashes.
 //
 // It keeps no state, and one rule above all others: it says that something is
-// not there only if the registry says so. Trouble of any kind is 502, 503 or
-// 504, because clients take a 404 for leave to look elsewhere. Every byte of an
-// archive is checked against its digest before the last of them is sent.
+// not there only if the registry says so, in its answer to a listing of tags.
+// Trouble of any kind is 502, 503 or 504, because clients take a 404 for leave
+// to look elsewhere. Every byte of an archive is checked against its digest
+// before the last of them is sent.
 package gateway
 
 import (

@@ -39,6 +39,8 @@ type RegistryOptions struct {
 	Services *disco.Disco
 	// UserAgent is sent with every request.
 	UserAgent string
+	// Netrc has logins for downloads of packages; nil is none.
+	Netrc *Netrc
 }
 
 // Registry is a client of the provider registry protocol, of whatever host a
@@ -47,6 +49,7 @@ type Registry struct {
 	services  *disco.Disco
 	http      *http.Client
 	userAgent string
+	netrc     *Netrc
 }
 
 // NewRegistry returns a client.
@@ -54,7 +57,7 @@ func NewRegistry(o RegistryOptions) *Registry {
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 	}
-	r := &Registry{services: o.Services, http: newHTTPClient(o.Transport), userAgent: o.UserAgent}
+	r := &Registry{services: o.Services, http: newHTTPClient(o.Transport), userAgent: o.UserAgent, netrc: o.Netrc}
 	if r.services == nil {
 		r.services = disco.New(disco.WithHTTPClient(r.http))
 	}
@@ -328,12 +331,16 @@ func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Ve
 }
 
 // newPackage returns the package that an answer describes. Archives are fetched
-// without credentials, as clients do.
+// without credentials but those of the .netrc file, as clients do.
 func (r *Registry) newPackage(p provider.Platform, m *packageMeta) Package {
 	return Package{
 		Platform: p, Filename: m.Filename,
 		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
-			body, size, err := r.download(ctx, m.download)
+			u, err := r.netrc.authorize(m.download)
+			if err != nil {
+				return nil, 0, fmt.Errorf("download %s: %w", m.Filename, err)
+			}
+			body, size, err := r.download(ctx, u)
 			if err != nil {
 				return nil, 0, hint.Wrap(fmt.Errorf("download %s: %w", m.Filename, err), "nothing was stored; run it again")
 			}

@@ -56,7 +56,7 @@ func ParseAddress(s string) (Address, error) {
 		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q", s), "write its namespace in full")
 	}
 	if p.IsBuiltIn() {
-		return Address{}, fmt.Errorf("provider %s is built into the clients and has no packages", s)
+		return Address{}, hint.New(fmt.Sprintf("provider %s is built into the clients", s), "leave it out: it has no packages")
 	}
 	// The host library accepts some names that it cannot show and read again: an
 	// address is only what survives both ways.

@@ -93,6 +93,9 @@ func (w *push) status(after *artifact.Version) Status {
 			return Replaced
 		}
 	}
+	if len(after.Packages) == len(w.before.Packages) {
+		return Unchanged // by force, what was deleted of it is there again
+	}
 	return Completed
 }
 
@@ -125,21 +128,17 @@ func (w *push) union(now *artifact.Version, parts, own []artifact.Package, evide
 	if now != nil {
 		for _, p := range now.Packages {
 			mine := find(own, p.Platform)
-			if mine != nil && mine.Digest != p.Digest {
-				if err := w.conflict(p, mine.Digest); err != nil {
-					return nil, err
-				}
-			}
+			want, known := w.listed(p)
 			if mine != nil {
-				continue
+				want, known = mine.Digest, true
 			}
-			if d, listed := w.listed(p); listed && d != p.Digest {
-				if err := w.conflict(p, d); err != nil {
-					return nil, err
-				}
-				continue // replaced by force: it belongs to another release
+			conflicts := known && want != p.Digest
+			if conflicts && !w.o.Force {
+				return nil, w.conflict(p, want)
 			}
-			next.Packages = append(next.Packages, p)
+			if mine == nil && !conflicts { // by force, what belongs to another release goes
+				next.Packages = append(next.Packages, p)
+			}
 		}
 		if next.Protocols == nil {
 			next.Protocols = now.Protocols

@@ -162,24 +162,20 @@ func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
 }
 
 // missing returns the packages that have to be read: those that are not there,
-// and those of which only the bytes tell whether they are. It fails on a
-// conflict that is known without them.
+// those of which only the bytes tell whether they are, and by force all. It fails
+// on a conflict that is known without them.
 func (w *push) missing() ([]origin.Package, error) {
 	var out []origin.Package
 	for _, pkg := range w.release.Packages {
 		there := w.present(pkg.Platform)
 		sum, known := w.sums.Sum(pkg.Filename)
-		if there == nil || !known {
+		if there == nil || !known || w.o.Force {
 			out = append(out, pkg)
 			continue
 		}
 		d := digest.NewDigestFromBytes(digest.SHA256, sum[:])
 		if there.Digest != d {
-			if err := w.conflict(*there, d); err != nil {
-				return nil, err
-			}
-			out = append(out, pkg)
-			continue
+			return nil, w.conflict(*there, d)
 		}
 		w.event(pkg.Platform, StagePresent, 0, there.Size)
 	}
@@ -213,12 +209,8 @@ func samePackages(a, b []artifact.Package) bool {
 	})
 }
 
-// conflict is the error for a platform that is there with other bytes; nil if
-// they may be replaced.
+// conflict is the error for a platform that is there with other bytes.
 func (w *push) conflict(there artifact.Package, d digest.Digest) error {
-	if w.o.Force {
-		return nil
-	}
 	return hint.Wrap(fmt.Errorf("%s %s for %s: %w: %s:%s names the package %s, the release has %s",
 		w.release.Provider(), w.release.Version(), there.Platform, ErrConflict, w.dest.Repository, w.tag, there.Digest, d),
 		"the registry is left as it was; find out which of them is right. --force replaces the package, and lock files that know the old one will refuse the new one")
@@ -265,12 +257,13 @@ func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (*artifact.P
 		return nil, err
 	}
 	if there := w.present(p.Platform); there != nil {
-		if there.Digest == p.Digest {
+		switch {
+		case w.o.Force: // also where it is the same: parts of it may have been deleted
+		case there.Digest == p.Digest:
 			w.event(p.Platform, StagePresent, 0, p.Size)
 			return nil, nil
-		}
-		if err := w.conflict(*there, p.Digest); err != nil {
-			return nil, err
+		default:
+			return nil, w.conflict(*there, p.Digest)
 		}
 	}
 	if err := w.sendLayer(ctx, p, content); err != nil {
@@ -299,6 +292,9 @@ func (w *push) result(after *artifact.Version, status Status, sent []artifact.Pa
 	}
 	for _, pkg := range w.release.Packages {
 		p := find(after.Packages, pkg.Platform)
+		if name := provider.PackageFilename(r.Provider, r.Version, p.Platform); p.Filename != name {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("the package for %s is published as %s, not as %s: the publisher's signature does not say that it is for this version and platform", p.Platform, p.Filename, name))
+		}
 		r.Packages = append(r.Packages, PackageResult{
 			Platform: p.Platform, Filename: p.Filename, Digest: p.Digest.String(), Size: p.Size, H1: p.H1,
 			Sent: find(sent, p.Platform) != nil,

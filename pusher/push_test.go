@@ -296,6 +296,24 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// TestForceSendsWhatWasDeleted has a clean-up job that deleted a platform's
+// manifest, which it took for untagged.
+func TestForceSendsWhatWasDeleted(t *testing.T) {
+	b := newBench(t)
+	first := b.mustPush()
+	lost := b.tagged().Packages[1].Manifest
+	if err := b.repo.Delete(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	b.options.Force = true
+	if r := b.mustPush(); r.Status != pusher.Unchanged || r.Digest != first.Digest {
+		t.Errorf("forced: %+v", r)
+	}
+	if exists, err := b.repo.Exists(t.Context(), lost); err != nil || !exists {
+		t.Errorf("the manifest is there: %v, %v", exists, err)
+	}
+}
+
 func TestRepositoryOfAnotherProvider(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()

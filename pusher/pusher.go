@@ -53,7 +53,8 @@ type Options struct {
 	// Jobs is how many packages are under way at once; 0 is 4.
 	Jobs int
 	// Force replaces packages that are there with other bytes, and tags that
-	// name something else than a provider.
+	// name something else than a provider; and it looks into what seems to be in
+	// place, and sends again what of it was deleted.
 	Force bool
 	// RetryPause is how long a package waits before it is sent once more, the
 	// first time; each further pause is twice as long. 0 is half a second.
@@ -113,7 +114,7 @@ const (
 	Completed Status = "completed"
 	// Replaced: packages that were there were replaced, by force.
 	Replaced Status = "replaced"
-	// Unchanged: everything was in place, and nothing was sent.
+	// Unchanged: everything was in place. Nothing was sent, unless by force.
 	Unchanged Status = "unchanged"
 )
 

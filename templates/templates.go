@@ -93,7 +93,7 @@ func (t *Template) Repository(a provider.Address) (ociaddr.Repository, error) {
 	repo, err := t.evaluate(a.Hostname(), a.Namespace(), a.Type())
 	if err != nil {
 		if strings.Contains(a.Hostname(), ":") {
-			err = hint.Wrap(err, "a repository name cannot hold the port of %s: leave ${hostname} out of the template and write the host's name in its place", a.Hostname())
+			err = hint.Replace(err, "a repository name cannot hold the port of %s: leave ${hostname} out of the template and write the host's name in its place", a.Hostname())
 		}
 		return ociaddr.Repository{}, fmt.Errorf("repository_template %q for %s: %w: %w", t.source, a, ErrNoRepository, err)
 	}

@@ -81,7 +81,7 @@ func TestHostWithPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if repo, err := tmpl.Repository(a); !errors.Is(err, ErrNoRepository) || hint.Of(err) == "" {
+	if repo, err := tmpl.Repository(a); !errors.Is(err, ErrNoRepository) || !strings.Contains(hint.Of(err), "port of localhost:8443") {
 		t.Errorf("Repository = %s, %v", repo, err)
 	}
 	tmpl, err = Parse("ghcr.io/local/${namespace}/${type}", include(t, "localhost:8443/*/*"))

@@ -101,11 +101,12 @@ func defaultDataDirText() string {
 // underscores for dashes. A repeatable flag takes several values, split at commas
 // and trimmed of blanks.
 func fromEnvironment(cmd *cobra.Command, _ []string) error {
+	warnUnknownVariables(cmd)
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		name := "OCIBRIDGE_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := variableOf(f)
 		value := os.Getenv(name)
-		if f.Changed || value == "" || err != nil {
+		if f.Changed || value == "" || err != nil || name == "" {
 			return
 		}
 		if list, ok := f.Value.(pflag.SliceValue); ok {
@@ -122,4 +123,31 @@ func fromEnvironment(cmd *cobra.Command, _ []string) error {
 		}
 	})
 	return err
+}
+
+// variablePrefix begins the variables that are ocibridge's own.
+const variablePrefix = "OCIBRIDGE_"
+
+// variableOf returns the variable that sets a flag; "" for --help and --version,
+// which are no settings.
+func variableOf(f *pflag.Flag) string {
+	if f.Name == "help" || f.Name == "version" {
+		return ""
+	}
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+}
+
+// warnUnknownVariables tells of variables that look like settings and are none:
+// with a slip in OCIBRIDGE_TEMPLATE a push would go to the embedded registry.
+func warnUnknownVariables(cmd *cobra.Command) {
+	known := map[string]bool{variablePrefix + "VERSION": true} // often set by whoever installs a version
+	for _, c := range cmd.Root().Commands() {
+		c.Flags().VisitAll(func(f *pflag.Flag) { known[variableOf(f)] = true })
+	}
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		if strings.HasPrefix(name, variablePrefix) && !known[name] && !strings.HasPrefix(name, variablePrefix+"REGISTRY") {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: the variable %s is none that ocibridge knows\n", name)
+		}
+	}
 }

@@ -80,6 +80,7 @@ and gives them back to every client.
 
 With no --template and no oci_mirror block in the CLI configuration, it uses a
 registry of its own, on a data folder.`,
+		Version:           version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		PersistentPreRunE: fromEnvironment,

@@ -81,7 +81,7 @@ of which the newest match is taken, or every match with --all.`,
 	flags.StringVar(&f.as, "as", "", "what is in --release-dir: `PROVIDER@VERSION`")
 	flags.StringVar(&f.publicKey, "public-key", "", "`file` with the ASCII-armoured public key that signed --release-dir")
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
-	flags.BoolVar(&f.force, "force", false, "replace packages and tags that are there with other content")
+	flags.BoolVar(&f.force, "force", false, "replace packages and tags that are there with other content, and send again what was deleted of them")
 	flags.IntVar(&f.jobs, "jobs", 4, "how many packages are under way at once")
 	cmd.MarkFlagDirname("mirror-dir")
 	cmd.MarkFlagDirname("release-dir")
@@ -107,6 +107,9 @@ func parseRequest(s string) (request, error) {
 	}
 	if !ok || strings.TrimSpace(versions) == "" {
 		return request{}, hint.New(fmt.Sprintf("%s: no version given", a), "write %s@VERSION, or %[1]s@'>= 0' for the newest", a)
+	}
+	if versions == "latest" {
+		return request{}, hint.New(fmt.Sprintf("%s: there is no version called latest", a), "write %s@'>= 0' for the newest", a)
 	}
 	r := request{provider: a}
 	if r.version, err = provider.ParseVersion(versions); err == nil {

@@ -183,13 +183,15 @@ func (x Repository) pull(ctx context.Context, r *Report, versions []provider.Ver
 	var platforms []string
 	for _, p := range v.Packages {
 		platforms = append(platforms, p.Platform.String())
-		exists, err := x.Store.Exists(ctx, p.Layer())
-		if err == nil && !exists {
-			err = fmt.Errorf("version %s lacks the package for %s, %s", versions[0], p.Platform, p.Digest)
-		}
-		if err != nil {
-			r.fail("pull", x.Explain(err), "push this version anew; a clean-up job may have deleted what an index still names")
-			return
+		for _, part := range []ocispec.Descriptor{p.Manifest, p.Layer()} {
+			exists, err := x.Store.Exists(ctx, part)
+			if err == nil && !exists {
+				err = fmt.Errorf("version %s lacks %s, of the package for %s", versions[0], part.Digest, p.Platform)
+			}
+			if err != nil {
+				r.fail("pull", x.Explain(err), "a clean-up job may have deleted what an index still names; ocibridge push --force sends it again")
+				return
+			}
 		}
 	}
 	r.ok("pull", "version %s is complete for %s", versions[0], strings.Join(platforms, ", "))

@@ -1,0 +1,218 @@
+package origin
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// NetrcEnvironment is what of the machine the place of the .netrc file depends
+// on. Getenv and ReadFile have the meaning of their namesakes in package os,
+// errors included; each may be nil.
+type NetrcEnvironment struct {
+	Getenv   func(string) string
+	ReadFile func(string) ([]byte, error)
+	Home     string // the user's folder; none when empty
+	GOOS     string // as runtime.GOOS
+}
+
+// Netrc gives the logins of the user's .netrc file (on Windows, _netrc), or of
+// the file that the variable NETRC names, for downloads of packages.
+//
+// Its rules are those of "providers mirror" of OpenTofu and Terraform, the one
+// command of theirs that uses the file for providers: a machine is a URL's host,
+// with the port where the URL has one; the entry "default" stands for all others;
+// a URL that has a user of its own keeps it. The login goes with the first
+// request, and follows no redirect but a relative one, which stays on the host.
+// Other than there it goes over TLS only, or to this machine.
+//
+// The file is read once, before the first download.
+type Netrc struct{ machines func() ([]machine, error) }
+
+// NewNetrc returns the logins of the user's file. It reads nothing yet.
+func NewNetrc(env NetrcEnvironment) *Netrc {
+	return &Netrc{sync.OnceValues(env.machines)}
+}
+
+// authorize returns the URL of a package with the login for it, or as it is. A
+// nil Netrc has no logins.
+func (n *Netrc) authorize(u *url.URL) (*url.URL, error) {
+	if n == nil || u.User != nil && u.User.Username() != "" || u.Scheme != "https" && !isLoopback(u.Hostname()) {
+		return u, nil
+	}
+	machines, err := n.machines()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range machines { // default is the last
+		if m.name == u.Host || m.name == "" {
+			if m.login == "" && m.password == "" {
+				return u, nil
+			}
+			with := *u
+			with.User = url.UserPassword(m.login, m.password)
+			return &with, nil
+		}
+	}
+	return u, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// machines reads the file. That there is none is no error.
+func (env NetrcEnvironment) machines() ([]machine, error) {
+	name := env.place()
+	if name == "" || env.ReadFile == nil {
+		return nil, nil
+	}
+	src, err := env.ReadFile(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EISDIR):
+		return nil, nil
+	case err != nil:
+		return nil, hint.Wrap(fmt.Errorf("logins for downloads: %w", err), "make the file readable, or name another one in NETRC")
+	}
+	machines, err := parseNetrc(src)
+	if err != nil {
+		return nil, hint.Wrap(fmt.Errorf("logins for downloads: %s: %w", name, err), "correct the file, or name another one in NETRC")
+	}
+	return machines, nil
+}
+
+// place returns the name of the file, or "".
+func (env NetrcEnvironment) place() string {
+	if env.Getenv != nil {
+		if name := env.Getenv("NETRC"); name != "" {
+			return name
+		}
+	}
+	switch {
+	case env.Home == "":
+		return ""
+	case env.GOOS == "windows":
+		return strings.TrimRight(env.Home, `\`) + `\_netrc`
+	}
+	return strings.TrimRight(env.Home, "/") + "/.netrc"
+}
+
+// machine is an entry of a .netrc file. It shows nothing of itself.
+type machine struct {
+	name                     string // "" for default
+	login, password, account string
+}
+
+// Format implements [fmt.Formatter] for every verb.
+func (machine) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[redacted]") }
+
+// field returns what a keyword sets.
+func (m *machine) field(keyword string) *string {
+	switch keyword {
+	case "login":
+		return &m.login
+	case "password":
+		return &m.password
+	}
+	return &m.account
+}
+
+// parseNetrc reads a .netrc file. Its errors quote nothing of it.
+func parseNetrc(src []byte) ([]machine, error) {
+	src = bytes.ReplaceAll(bytes.TrimPrefix(src, []byte("\xef\xbb\xbf")), []byte("\r\n"), []byte("\n"))
+	s := &netrcScanner{rest: src, line: 1}
+	var out []machine
+	for {
+		keyword := s.next(true)
+		if keyword == "" {
+			return out, nil
+		}
+		if err := s.entry(&out, keyword); err != nil {
+			return nil, fmt.Errorf("line %d: %w", s.line, err)
+		}
+	}
+}
+
+// entry reads what follows a keyword.
+func (s *netrcScanner) entry(machines *[]machine, keyword string) error {
+	n := len(*machines)
+	switch keyword {
+	case "machine", "default":
+		if n > 0 && (*machines)[n-1].name == "" {
+			return fmt.Errorf("%s after default, which is the last entry", keyword)
+		}
+		m := machine{}
+		if keyword == "machine" {
+			if m.name = s.next(false); m.name == "" {
+				return errors.New("machine without a name")
+			}
+		}
+		*machines = append(*machines, m)
+	case "login", "password", "account":
+		value := s.next(false)
+		if n == 0 || value == "" {
+			return fmt.Errorf("%s without a machine or without a value", keyword)
+		}
+		into := (*machines)[n-1].field(keyword)
+		if *into != "" {
+			return fmt.Errorf("a second %s for one machine", keyword)
+		}
+		*into = value
+	case "macdef":
+		s.skipTo("\n\n") // a macro ends with an empty line
+	default:
+		return errors.New("a word where machine, default, login, password, account or macdef is wanted")
+	}
+	return nil
+}
+
+// netrcScanner yields the words of a .netrc file.
+type netrcScanner struct {
+	rest []byte
+	line int
+}
+
+const netrcSpace = " \t\n\r\v\f"
+
+// next returns the next word, "" at the end. Where a keyword may stand, what
+// begins with # is a comment up to the end of its line.
+func (s *netrcScanner) next(keyword bool) string {
+	for {
+		s.skip(len(s.rest) - len(bytes.TrimLeft(s.rest, netrcSpace)))
+		if !keyword || !bytes.HasPrefix(s.rest, []byte("#")) {
+			break
+		}
+		s.skipTo("\n")
+	}
+	end := bytes.IndexAny(s.rest, netrcSpace)
+	if end < 0 {
+		end = len(s.rest)
+	}
+	word := string(s.rest[:end])
+	s.skip(end)
+	return word
+}
+
+// skipTo skips up to a text, or to the end where there is none.
+func (s *netrcScanner) skipTo(text string) {
+	end := bytes.Index(s.rest, []byte(text))
+	if end < 0 {
+		end = len(s.rest)
+	}
+	s.skip(end)
+}
+
+func (s *netrcScanner) skip(n int) {
+	s.line += bytes.Count(s.rest[:n], []byte("\n"))
+	s.rest = s.rest[n:]
+}
