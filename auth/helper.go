@@ -135,7 +135,7 @@ func (h *helperRunner) run(ctx context.Context, helper, server string) (credenti
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		return credential{}, hint.Wrap(fmt.Errorf("%w: no such program on PATH", exec.ErrNotFound),
-			"install %s%s, or take it out of the login file", helperPrefix, helper)
+			"install %s%s, or take it out of the file that names it", helperPrefix, helper)
 	case ctx.Err() != nil:
 		return credential{}, ctx.Err()
 	case limited.Err() != nil:

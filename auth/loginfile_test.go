@@ -82,6 +82,15 @@ func TestLoginFilePlaces(t *testing.T) {
 			[]string{"/home/u/.config/containers/auth.json", "/xdg/containers/auth.json", "/home/u/.docker/config.json", "/home/u/.dockercfg"},
 		},
 		{
+			"macOS, nothing set", "darwin", nil,
+			[]string{"/home/u/.config/containers/auth.json", "/home/u/.docker/config.json", "/home/u/.dockercfg"},
+		},
+		{
+			"Windows, everything set", "windows",
+			map[string]string{"REGISTRY_AUTH_FILE": `D:\my.json`, "XDG_RUNTIME_DIR": `D:\ignored`, "XDG_CONFIG_HOME": `D:\xdg`, "DOCKER_CONFIG": `D:\docker`},
+			[]string{`D:\my.json`, `C:\Users\u\.config\containers\auth.json`, `D:\xdg\containers\auth.json`, `D:\docker\config.json`, `C:\Users\u\.dockercfg`},
+		},
+		{
 			"Windows", "windows", nil,
 			[]string{`C:\Users\u\.config\containers\auth.json`, `C:\Users\u\.docker\config.json`, `C:\Users\u\.dockercfg`},
 		},

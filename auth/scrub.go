@@ -38,15 +38,30 @@ func (s *sentSecrets) add(c auth.Credential) {
 }
 
 func (s *sentSecrets) addText(secret string) {
-	quoted, _ := json.Marshal(secret)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, text := range []string{secret, url.QueryEscape(secret), string(bytes.Trim(quoted, `"`))} {
+	for _, text := range spellings(secret) {
 		if len(text) >= minSecret && !slices.Contains(s.texts, text) {
 			s.texts = append(s.texts, text)
 		}
 	}
 	slices.SortFunc(s.texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+}
+
+// spellings returns how a text may look in JSON and in URLs. Encoders of JSON do
+// not agree on what has to be escaped.
+func spellings(text string) []string {
+	var plain bytes.Buffer
+	enc := json.NewEncoder(&plain)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(text) // a string can always be encoded
+	quoted, _ := json.Marshal(text)
+	out := []string{text, url.QueryEscape(text), url.PathEscape(text)}
+	for _, q := range []string{string(quoted), strings.TrimSpace(plain.String())} {
+		q = q[1 : len(q)-1]
+		out = append(out, q, strings.ReplaceAll(q, "/", `\/`))
+	}
+	return out
 }
 
 // scrub replaces the secrets in b, and a bearer token.

@@ -9,14 +9,17 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/opentofu/svchost/disco"
+	"github.com/spf13/cobra"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -33,10 +36,27 @@ type backend struct {
 	embedded  *embedded.Registry // nil if templates name other registries
 }
 
-// templateSet returns the templates that flags and CLI configuration give, and
-// none if they give none. providers, if any, stand for --include where that is
-// not given.
-func (f *registryFlags) templateSet(cli *cliconfig.Config, providers []provider.Address) (templates.Set, error) {
+// settings are what configures a command beside its flags.
+type settings struct {
+	file *config.Config // ours
+	cli  *cliconfig.Config
+}
+
+// settings reads the configuration file for a command, and the user's CLI
+// configuration.
+func (f *configFlag) settings(cmd *cobra.Command) (settings, error) {
+	file, err := f.load(cmd)
+	if err != nil {
+		return settings{}, err
+	}
+	cli, err := loadCLIConfig(cmd.ErrOrStderr())
+	return settings{file, cli}, err
+}
+
+// templateSet returns the templates that flags, configuration file or CLI
+// configuration give, the first of them that gives any, and none if none does.
+// providers, if any, stand for --include where that is not given.
+func (f *registryFlags) templateSet(s settings, providers []provider.Address) (templates.Set, error) {
 	if f.template != "" {
 		if !strings.Contains(f.template, "$") && strings.Contains(f.template+"/", "//") {
 			return nil, usage(hint.New(fmt.Sprintf("invalid --template %q: it has an empty part", f.template),
@@ -57,8 +77,11 @@ func (f *registryFlags) templateSet(cli *cliconfig.Config, providers []provider.
 	if len(f.include)+len(f.exclude) > 0 {
 		return nil, usage(hint.New("--include and --exclude go with --template", "give --template, or write them into the oci_mirror block"))
 	}
+	if set := s.file.Templates(); len(set) > 0 {
+		return set, nil
+	}
 	var set templates.Set
-	for _, m := range cli.OCIMirrors {
+	for _, m := range s.cli.OCIMirrors {
 		sel, err := selector(provider.ParsePatternAsOpenTofu, m.Include, m.Exclude)
 		if err == nil {
 			var t *templates.Template
@@ -91,16 +114,19 @@ func selector(parse func(string) (provider.Pattern, error), include, exclude []s
 // open opens the backend. serving is set where absence in the registry is passed
 // on to others, and must not be taken from anybody but the registry. The caller
 // closes the backend.
-func (f *registryFlags) open(cli *cliconfig.Config, providers []provider.Address, serving bool, log *slog.Logger) (*backend, error) {
-	set, err := f.templateSet(cli, providers)
+func (f *registryFlags) open(s settings, providers []provider.Address, serving bool, log *slog.Logger) (*backend, error) {
+	set, err := f.templateSet(s, providers)
 	if err != nil {
 		return nil, err
 	}
 	b := &backend{templates: set}
 	if len(set) > 0 {
-		b.auth = auth.New(auth.Options{
-			Environment: authEnvironment(), PlainHTTP: f.plainHTTP, StrictNotFound: serving, UserAgent: userAgent(), Log: log,
-		})
+		o := s.authOptions()
+		o.PlainHTTP, o.StrictNotFound, o.Log = f.plainHTTP, serving, log
+		if err := o.Validate(); err != nil {
+			return nil, err
+		}
+		b.auth = auth.New(o)
 		return b, nil
 	}
 	t, err := templates.Parse(string(embedded.Host)+"/"+embedded.Template, provider.Selector{})
@@ -146,6 +172,23 @@ func (b *backend) explain(err error, repo ociaddr.Repository) error {
 	return b.auth.Explain(err, repo)
 }
 
+// authOptions are the logins and registries that are configured: ours before
+// those of the CLI configuration.
+func (s settings) authOptions() auth.Options {
+	o := auth.Options{
+		Environment: authEnvironment(), UserAgent: userAgent(),
+		Explicit: slices.Clone(s.file.Logins), Defaults: s.file.Defaults, Registries: s.file.RegistrySettings(),
+	}
+	logins, defaults := s.cli.OCICredentials()
+	for _, l := range logins {
+		o.Explicit = append(o.Explicit, auth.Login(l))
+	}
+	if o.Defaults == nil && defaults != nil {
+		o.Defaults = (*auth.Defaults)(defaults)
+	}
+	return o
+}
+
 func userAgent() string { return "ocibridge/" + version }
 
 func authEnvironment() auth.Environment {
@@ -175,7 +218,11 @@ func newOrigin(cli *cliconfig.Config) *origin.Registry {
 	for host, s := range cli.Services() {
 		services.ForceHostServices(host, s)
 	}
-	return origin.NewRegistry(origin.RegistryOptions{Services: services, UserAgent: userAgent()})
+	home, _ := os.UserHomeDir()
+	return origin.NewRegistry(origin.RegistryOptions{
+		Services: services, UserAgent: userAgent(),
+		Netrc: origin.NewNetrc(origin.NetrcEnvironment{Getenv: os.Getenv, ReadFile: os.ReadFile, Home: home, GOOS: runtime.GOOS}),
+	})
 }
 
 // notServed reports whether a provider cannot have a repository at all.

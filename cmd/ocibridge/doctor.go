@@ -36,6 +36,7 @@ const doctorProvider = "registry.opentofu.org/hashicorp/null"
 type doctorFlags struct {
 	registryFlags
 	output outputFlag
+	log    logFlag
 	url    string
 	write  bool
 }
@@ -58,28 +59,29 @@ It exits with 1 if a step failed. It changes nothing, unless --write allows it.`
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd.Context(), append(args, doctorProvider)[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			s, err := f.settings(cmd)
+			if err != nil {
+				return err
+			}
+			return f.run(cmd.Context(), s, append(args, doctorProvider)[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f.registryFlags.register(cmd)
 	f.output.register(cmd)
+	f.log.register(cmd, slog.LevelWarn)
 	cmd.Flags().StringVar(&f.url, "url", "", "examine the network mirror at this `URL`, as a client sees it, in place of a registry")
 	cmd.Flags().BoolVar(&f.write, "write", false, "push to a throw-away tag, and remove it again")
 	return cmd
 }
 
 // run examines, prints, and fails if a check did.
-func (f *doctorFlags) run(ctx context.Context, name string, stdout, stderr io.Writer) error {
+func (f *doctorFlags) run(ctx context.Context, s settings, name string, stdout, stderr io.Writer) error {
 	a, err := provider.ParseAddress(name)
 	if err != nil {
 		return usage(err)
 	}
-	cli, err := loadCLIConfig(stderr)
-	if err != nil {
-		return err
-	}
-	report, err := f.examine(ctx, cli, a)
+	report, err := f.examine(ctx, s, a, stderr)
 	if err != nil {
 		return err
 	}
@@ -92,11 +94,11 @@ func (f *doctorFlags) run(ctx context.Context, name string, stdout, stderr io.Wr
 	return nil
 }
 
-func (f *doctorFlags) examine(ctx context.Context, cli *cliconfig.Config, a provider.Address) (*doctor.Report, error) {
+func (f *doctorFlags) examine(ctx context.Context, s settings, a provider.Address, stderr io.Writer) (*doctor.Report, error) {
 	if f.url != "" {
-		return examineGateway(ctx, cli, f.url, a)
+		return examineGateway(ctx, s.cli, f.url, a)
 	}
-	back, err := f.open(cli, []provider.Address{a}, false, slog.New(slog.DiscardHandler))
+	back, err := f.open(s, []provider.Address{a}, false, f.log.open(stderr))
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -42,8 +44,22 @@ func (o *outputFlag) Set(s string) error {
 	return nil
 }
 
+// logFlag is --log-level.
+type logFlag struct{ level slog.Level }
+
+func (f *logFlag) register(cmd *cobra.Command, level slog.Level) {
+	cmd.Flags().TextVar(&f.level, "log-level", level, "least `level` to log: debug, info, warn or error")
+	cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// open returns the log.
+func (f *logFlag) open(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: f.level}))
+}
+
 // registryFlags say where providers are kept.
 type registryFlags struct {
+	configFlag
 	template  string
 	include   []string
 	exclude   []string
@@ -52,8 +68,9 @@ type registryFlags struct {
 }
 
 func (f *registryFlags) register(cmd *cobra.Command) {
+	f.configFlag.register(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.template, "template", "", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of the CLI configuration, else the embedded registry)")
+	flags.StringVar(&f.template, "template", "", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
 	flags.StringArrayVar(&f.include, "include", nil, "provider `pattern` that --template is for, such as registry.opentofu.org/hashicorp/* (repeatable)")
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
 	flags.StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataDirText()+")")

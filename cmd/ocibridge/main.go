@@ -100,6 +100,6 @@ registry of its own, on a data folder.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(hint.Wrap(err, "%s --help lists the flags", cmd.CommandPath()))
 	})
-	root.AddCommand(newPushCommand(), newServeCommand(), newDoctorCommand(), newVersionCommand())
+	root.AddCommand(newPushCommand(), newServeCommand(), newDoctorCommand(), newConfigCommand(), newVersionCommand())
 	return root
 }

@@ -42,6 +42,7 @@ const pushExamples = `  # into the embedded registry, which ocibridge serve serv
 type pushFlags struct {
 	registryFlags
 	output        outputFlag
+	log           logFlag
 	platforms     []string
 	all           bool
 	mirrorDir     string
@@ -67,12 +68,13 @@ PROVIDER is HOSTNAME/NAMESPACE/TYPE. VERSION is a version or a version constrain
 of which the newest match is taken, or every match with --all.`,
 		Example: pushExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd.Context(), args, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return f.run(cmd, args)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f.registryFlags.register(cmd)
 	f.output.register(cmd)
+	f.log.register(cmd, slog.LevelWarn)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to push, such as linux_amd64 (repeatable; default: all that there are)")
 	flags.BoolVar(&f.all, "all", false, "push every version that matches the constraint, not the newest alone")
@@ -195,12 +197,17 @@ func (f *pushFlags) checkSources(args []string) error {
 
 // run does the push. For a program it prints one JSON document however the push
 // ends, unless push was called wrongly.
-func (f *pushFlags) run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func (f *pushFlags) run(cmd *cobra.Command, args []string) error {
+	stdout := cmd.OutOrStdout()
+	s, settingsErr := f.settings(cmd) // before the plan: they have values for flags
 	p, err := f.plan(args)
 	if err != nil {
 		return usage(err)
 	}
-	results, err := f.pushPlan(ctx, p, stdout, stderr)
+	var results []*pusher.Result
+	if err = settingsErr; err == nil {
+		results, err = f.pushPlan(cmd.Context(), s, p, stdout, cmd.ErrOrStderr())
+	}
 	if f.output.json() && !errors.As(err, new(usageError)) {
 		if werr := writeResults(stdout, results, err); werr != nil && err == nil {
 			return werr
@@ -210,7 +217,7 @@ func (f *pushFlags) run(ctx context.Context, args []string, stdout, stderr io.Wr
 }
 
 // pushPlan opens both sides and pushes from one to the other.
-func (f *pushFlags) pushPlan(ctx context.Context, p *plan, stdout, stderr io.Writer) ([]*pusher.Result, error) {
+func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, stderr io.Writer) ([]*pusher.Result, error) {
 	if f.publicKey != "" {
 		key, err := os.ReadFile(f.publicKey)
 		if err != nil {
@@ -218,16 +225,12 @@ func (f *pushFlags) pushPlan(ctx context.Context, p *plan, stdout, stderr io.Wri
 		}
 		p.publicKey = string(key)
 	}
-	cli, err := loadCLIConfig(stderr)
-	if err != nil {
-		return nil, err
-	}
-	src, err := f.source(p, cli)
+	src, err := f.source(p, s.cli)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
-	back, err := f.open(cli, src.providers(), false, slog.New(slog.DiscardHandler))
+	back, err := f.open(s, src.providers(), false, f.log.open(stderr))
 	if err != nil {
 		return nil, err
 	}

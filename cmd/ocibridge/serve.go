@@ -49,7 +49,7 @@ type serveFlags struct {
 	listen     string
 	cert, key  string
 	selfSigned bool
-	logLevel   slog.Level
+	log        logFlag
 }
 
 func newServeCommand() *cobra.Command {
@@ -67,34 +67,33 @@ address, and elsewhere with --tls-self-signed.`,
 		Example: serveExamples,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			s, err := f.settings(cmd)
+			if err != nil {
+				return err
+			}
+			return f.run(cmd.Context(), s, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f.registryFlags.register(cmd)
 	f.output.register(cmd)
+	f.log.register(cmd, slog.LevelInfo)
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "localhost:8443", "`address` to listen on")
 	flags.StringVar(&f.cert, "tls-cert", "", "`file` with the certificate and its chain, in PEM")
 	flags.StringVar(&f.key, "tls-key", "", "`file` with the certificate's key, in PEM")
 	flags.BoolVar(&f.selfSigned, "tls-self-signed", false, "make a self-signed certificate and print how clients trust it")
-	flags.TextVar(&f.logLevel, "log-level", slog.LevelInfo, "least `level` to log: debug, info, warn or error")
 	cmd.MarkFlagFilename("tls-cert", "pem", "crt")
 	cmd.MarkFlagFilename("tls-key", "pem", "key")
-	cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // run serves until ctx ends, and then lets downloads finish.
-func (f *serveFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writer) error {
 	if err := f.check(); err != nil {
 		return usage(err)
 	}
-	cli, err := loadCLIConfig(stderr)
-	if err != nil {
-		return err
-	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: f.logLevel}))
-	back, err := f.open(cli, nil, true, log)
+	log := f.log.open(stderr)
+	back, err := f.open(s, nil, true, log)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,9 @@
 //
 //	host "NAME" { services = { ... } }
 //	credentials "NAME" { token = "..." }
+//	credentials_helper "NAME" { args = [...] }
+//	oci_credentials "PREFIX" { ... }
+//	oci_default_credentials { ... }
 //	oci_mirror { repository_template = "..." ... }
 //
 // the last one inside provider_installation, as in OpenTofu, or at top level.
@@ -17,8 +20,9 @@
 //
 // Invariants: the environment is read through [Environment] alone; a token never
 // leaves the package except in the Authorization header of a request
-// (see [Config.CredentialsSource]), and no error quotes the text of a file,
-// since a token may stand there.
+// (see [Config.CredentialsSource]) or as a value that shows nothing, and no error
+// quotes the text of a file, since a token may stand there. The one program that
+// it ever runs is the helper that a credentials_helper block names.
 package cliconfig
 
 import (
@@ -43,6 +47,7 @@ type Environment struct {
 	ReadDir  func(string) ([]fs.DirEntry, error)
 	Home     string // the user's folder; none when empty
 	GOOS     string // as runtime.GOOS; decides places and path separator
+	GOARCH   string // as runtime.GOARCH; that of the program when empty
 }
 
 // Config is the part of the user's CLI configuration that concerns ocibridge.
@@ -56,9 +61,13 @@ type Config struct {
 	// lines.
 	OCIMirrors []OCIMirror
 
-	services map[svchost.Hostname]map[string]any
-	tokens   map[svchost.Hostname]apiToken // from credentials blocks
-	env      map[svchost.Hostname]apiToken // from TF_TOKEN_ variables
+	services    map[svchost.Hostname]map[string]any
+	tokens      map[svchost.Hostname]*apiToken // from credentials blocks; nil for one without a token
+	env         map[svchost.Hostname]apiToken  // from TF_TOKEN_ variables
+	helpers     map[string]hidden              // credentials_helper blocks: arguments by name
+	helper      *helper                        // the program that one names; nil for none
+	credentials []OCICredentials
+	defaults    *OCIDefaultCredentials
 }
 
 // OCIMirror is an oci_mirror block: which repository holds which provider. The
@@ -88,8 +97,9 @@ func (c *Config) Services() map[svchost.Hostname]map[string]any {
 func Load(env Environment) (*Config, error) {
 	c := &Config{
 		services: map[svchost.Hostname]map[string]any{},
-		tokens:   map[svchost.Hostname]apiToken{},
+		tokens:   map[svchost.Hostname]*apiToken{},
 		env:      map[svchost.Hostname]apiToken{},
+		helpers:  map[string]hidden{},
 	}
 	if env.Environ != nil {
 		c.env = tokensFromEnviron(env.Environ())
@@ -109,6 +119,9 @@ func Load(env Environment) (*Config, error) {
 			return nil, err
 		}
 	}
+	if err := c.findHelper(env); err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 
@@ -121,7 +134,7 @@ func (c *Config) readMain(env Environment, name string, mustExist bool) error {
 	src, err := env.readFile(name)
 	switch {
 	case err == nil:
-		return c.add(name, src)
+		return c.add(env, name, src)
 	case !errors.Is(err, fs.ErrNotExist):
 		c.Warnings = append(c.Warnings, fmt.Sprintf("the CLI configuration file %s was not read: %v", name, cause(err)))
 	case mustExist:
@@ -152,7 +165,7 @@ func (c *Config) readFolder(env Environment, dir string) error {
 		if err != nil {
 			return fmt.Errorf("read the CLI configuration file %s: %w", name, cause(err))
 		}
-		if err := c.add(name, src); err != nil {
+		if err := c.add(env, name, src); err != nil {
 			return err
 		}
 	}
@@ -161,8 +174,8 @@ func (c *Config) readFolder(env Environment, dir string) error {
 
 // add takes over what the file says. Of two files that speak of one host the
 // later counts.
-func (c *Config) add(name string, src []byte) error {
-	f, err := parse(name, src)
+func (c *Config) add(env Environment, name string, src []byte) error {
+	f, err := parse(env, name, src)
 	if err != nil {
 		return fmt.Errorf("CLI configuration: %w", err)
 	}
@@ -178,10 +191,17 @@ func (c *Config) add(name string, src []byte) error {
 		if err != nil {
 			return err
 		}
-		delete(c.tokens, host)
+		c.tokens[host] = nil
 		if s, ok := block["token"].(string); ok {
-			c.tokens[host] = newToken(s)
+			t := newToken(s)
+			c.tokens[host] = &t
 		}
+	}
+	for helper, block := range f.Helpers {
+		c.helpers[helper] = func() []string { return block.Args }
+	}
+	if err := c.addOCI(f); err != nil {
+		return err
 	}
 	c.OCIMirrors = append(c.OCIMirrors, f.mirrors...)
 	c.Files = append(c.Files, name)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"path"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/disco"
 
+	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -434,13 +436,20 @@ func FuzzLoad(f *testing.F) {
 		`{"host": {"x": null}, "oci_mirror": [{"repository_template": "a"}], "provider_installation": {"oci_mirror": {}}}`,
 		"provider_installation {\n oci_mirror {\n repository_template = <<E\nx\nE\n }\n}",
 		`x = "${a["b"]}"`,
+		`credentials_helper "x" { args = ["marked-secret"] }`,
+		"oci_credentials \"ghcr.io/a\" {\n username = \"robot$a\"\n password = \"marked-secret\"\n}\noci_default_credentials {\n docker_style_config_files = [\"x\"]\n}",
+		`oci_credentials "ghcr.io" { access_token = "marked-secret", refresh_token = ["marked-secret"] }`,
+		`{"oci_credentials": {"ghcr.io": {"username": "u", "password": "marked-secret"}, "quay.io": {}}, "oci_default_credentials": [{}, {}]}`,
+		`{"oci_credentials": {"ghcr.io": {"password": {"a": "marked-secret"}}}}`,
 	} {
 		f.Add(seed)
 	}
+	names := regexp.MustCompile(`(block|helper|prefix: invalid \w+) "(\\.|[^"\\])*"|credentials_helper block: .*`)
 	f.Fuzz(func(t *testing.T, src string) {
 		c, err := Load(machine{goos: "linux", files: map[string]string{"/home/u/.tofurc": src}}.environment())
 		if err != nil {
-			if strings.Contains(err.Error(), "marked-secret") {
+			// Names of blocks and helpers are no secrets.
+			if strings.Contains(names.ReplaceAllString(err.Error(), ""), "marked-secret") {
 				t.Errorf("the error quotes the file: %v", err)
 			}
 			return
@@ -451,5 +460,14 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 		c.Services()
+		blocks, defaults := c.OCICredentials()
+		for _, b := range blocks {
+			if err := auth.Login(b).Validate(); err != nil || !strings.HasPrefix(b.Origin, "/home/u/.tofurc") {
+				t.Errorf("%+v: %v", b, err)
+			}
+		}
+		if defaults != nil && !defaults.Discover && defaults.Files != nil {
+			t.Errorf("contradictory %+v", defaults)
+		}
 	})
 }

@@ -39,21 +39,30 @@ func (apiToken) LogValue() slog.Value         { return slog.StringValue(redacted
 func (apiToken) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // CredentialsSource returns the tokens for hosts: a TF_TOKEN_ variable first,
-// then a credentials block. It never fails, may be used concurrently, and what
-// it returns never shows its token but to the request that it prepares.
+// then a credentials block, then what the credentials helper says, which alone
+// can fail. A block without a token means that there is none. The source may be
+// used concurrently, and what it returns never shows its token but to the request
+// that it prepares.
 func (c *Config) CredentialsSource() svcauth.CredentialsSource { return source{c} }
 
 type source struct{ config *Config }
 
 // ForHost implements [svcauth.CredentialsSource].
-func (s source) ForHost(_ context.Context, host svchost.Hostname) (svcauth.HostCredentials, error) {
+func (s source) ForHost(ctx context.Context, host svchost.Hostname) (svcauth.HostCredentials, error) {
 	if t, ok := s.config.env[host]; ok {
 		return t, nil
 	}
-	if t, ok := s.config.tokens[host]; ok {
-		return t, nil
+	t, ok := s.config.tokens[host]
+	if !ok && s.config.helper != nil {
+		var err error
+		if t, err = s.config.helper.get(ctx, host); err != nil {
+			return nil, err
+		}
 	}
-	return nil, nil
+	if t == nil {
+		return nil, nil
+	}
+	return *t, nil
 }
 
 const tokenPrefix = "TF_TOKEN_"

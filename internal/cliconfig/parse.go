@@ -20,17 +20,24 @@ import (
 type file struct {
 	Hosts       map[string]*hostBlock     `hcl:"host"`
 	Credentials map[string]map[string]any `hcl:"credentials"`
+	Helpers     map[string]*helperBlock   `hcl:"credentials_helper"`
 	mirrors     []OCIMirror
+	credentials []OCICredentials
+	defaults    []*OCIDefaultCredentials
 }
 
 type hostBlock struct {
 	Services map[string]any `hcl:"services"`
 }
 
+type helperBlock struct {
+	Args []string `hcl:"args"`
+}
+
 const parseHelp = "OpenTofu and Terraform cannot read the file either: correct it, or name another one in TF_CLI_CONFIG_FILE"
 
 // parse reads HCL 1 or JSON, whichever the text is, as the clients do.
-func parse(name string, src []byte) (f *file, err error) {
+func parse(env Environment, name string, src []byte) (f *file, err error) {
 	// The library's tokens panic on literals that they cannot take apart.
 	defer func() {
 		if recover() != nil {
@@ -50,9 +57,22 @@ func parse(name string, src []byte) (f *file, err error) {
 			f.Hosts[given] = &hostBlock{}
 		}
 	}
-	if list, ok := root.Node.(*ast.ObjectList); ok {
-		f.mirrors, err = mirrors(name, list)
+	for helper, block := range f.Helpers {
+		if block == nil {
+			f.Helpers[helper] = &helperBlock{}
+		}
 	}
+	list, ok := root.Node.(*ast.ObjectList)
+	if !ok {
+		return f, nil
+	}
+	if f.mirrors, err = mirrors(name, list); err != nil {
+		return nil, err
+	}
+	if f.credentials, err = ociCredentials(name, list); err != nil {
+		return nil, err
+	}
+	f.defaults, err = ociDefaults(env, name, list)
 	return f, err
 }
 
@@ -67,10 +87,7 @@ func mirrors(name string, root *ast.ObjectList) ([]OCIMirror, error) {
 	var out []OCIMirror
 	for _, item := range found {
 		m, err := mirror(item)
-		source := name
-		if pos := position(item); pos.IsValid() {
-			source = fmt.Sprintf("%s:%d", name, pos.Line)
-		}
+		source := origin(name, item)
 		if err != nil {
 			return nil, hint.Wrap(fmt.Errorf("%s: %w", source, err),
 				`write: oci_mirror { repository_template = "ghcr.io/acme/${namespace}/${type}" }, with include and exclude lists where wanted`)
@@ -131,7 +148,7 @@ func position(item *ast.ObjectItem) token.Pos {
 // invalid names the file and the place, and the library's words only where they
 // are known to quote nothing of the text.
 func invalid(name string, err error) error {
-	place, problem := name, ""
+	place := name
 	var perr *parser.PosError
 	if errors.As(err, &perr) {
 		if perr.Pos.IsValid() {
@@ -142,10 +159,20 @@ func invalid(name string, err error) error {
 		place = fmt.Sprintf("%s:%s", name, m[1])
 		err = errors.New(m[2])
 	}
-	if quotesNothing.MatchString(err.Error()) {
-		problem = ": " + strings.TrimSuffix(err.Error(), "!")
+	return hint.New(fmt.Sprintf("%s does not parse%s", place, publicProblem(err)), parseHelp)
+}
+
+// publicProblem returns the library's words after a colon, or "" where they may
+// quote the text.
+func publicProblem(err error) string {
+	var perr *parser.PosError
+	if errors.As(err, &perr) {
+		err = perr.Err
 	}
-	return hint.New(fmt.Sprintf("%s does not parse%s", place, problem), parseHelp)
+	if quotesNothing.MatchString(err.Error()) {
+		return ": " + strings.TrimSuffix(err.Error(), "!")
+	}
+	return ""
 }
 
 var (

@@ -47,8 +47,20 @@ type Options struct {
 	// Users are names and passwords, one of which every request must carry.
 	Users map[string]string
 
+	// Tokens, in the place of Users, makes every request carry a token of a token
+	// server.
+	Tokens *TokenAuth
+
 	// RelativeURLs makes the URLs in answers relative.
 	RelativeURLs bool
+}
+
+// TokenAuth is a token server as a registry knows it.
+type TokenAuth struct {
+	Realm          string // its URL
+	Service        string // the registry's name there, and the audience of tokens
+	Issuer         string // of tokens
+	RootCertBundle string // path of the certificates that vouch for tokens, PEM
 }
 
 // A Registry is a running registry.
@@ -264,6 +276,11 @@ func (r *Registry) writeConfig(opts Options) (string, error) {
 			return "", err
 		}
 		config["auth"] = object{"htpasswd": object{"realm": "test", "path": path}}
+	}
+	if t := opts.Tokens; t != nil {
+		config["auth"] = object{"token": object{
+			"realm": t.Realm, "service": t.Service, "issuer": t.Issuer, "rootcertbundle": t.RootCertBundle,
+		}}
 	}
 	data, err := json.Marshal(config)
 	if err != nil {

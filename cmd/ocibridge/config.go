@@ -1,0 +1,190 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+func newConfigCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check and show the configuration, and print that of clients",
+		Long: `config is about the configuration file, ocibridge.hcl: docs/configuration.md says
+what may stand in it, and where it is looked for.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage(hint.New(fmt.Sprintf("unknown command %q", "config "+args[0]), "ocibridge config --help lists the commands"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConfigCheckCommand(), newConfigShowCommand(), newConfigClientCommand())
+	return cmd
+}
+
+// configFlag is --config, for commands that the configuration file is for.
+type configFlag struct{ file string }
+
+func (f *configFlag) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.file, "config", "", "configuration `file` (default: ocibridge.hcl here, in the user's configuration folder or in /etc/ocibridge)")
+	cmd.MarkFlagFilename("config", "hcl")
+}
+
+// load reads the configuration file for a command, refuses what the command
+// cannot honour, and gives the command's flags the values that the file has for
+// them, unless the command line or a variable has given them one.
+func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
+	c, err := f.read()
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range c.Warnings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s:%d: %s\n", w.File, w.Line, oneLine(w.Detail))
+	}
+	if err := c.CheckFor(cmd.Name()); err != nil {
+		return nil, explainConfig(err)
+	}
+	given := func(name string) bool {
+		flag := cmd.Flags().Lookup(name)
+		return flag != nil && flagSource(flag) != ""
+	}
+	for _, v := range c.FlagValues(given) {
+		flag := cmd.Flags().Lookup(v.Flag)
+		if flag == nil {
+			continue
+		}
+		if err := flag.Value.Set(v.Value); err != nil {
+			return nil, fmt.Errorf("%s: --%s: %w", v.Source, v.Flag, err)
+		}
+	}
+	return c, nil
+}
+
+// read reads the configuration file alone.
+func (f *configFlag) read() (*config.Config, error) {
+	c, err := config.Load(configEnvironment(), f.file)
+	return c, explainConfig(err)
+}
+
+// explainConfig says how to see in full what is wrong with a configuration file.
+func explainConfig(err error) error {
+	var invalid *config.Error
+	if errors.As(err, &invalid) {
+		return hint.Wrap(err, "ocibridge config check %s shows it in its place", invalid.File)
+	}
+	return err
+}
+
+// flagSource says where a flag has its value from: "flag", the name of its
+// variable, or "" for none of them.
+func flagSource(flag *pflag.Flag) string {
+	name := variableOf(flag)
+	switch {
+	case flag.Changed:
+		return "flag"
+	case name != "" && os.Getenv(name) != "":
+		return name
+	}
+	return ""
+}
+
+// maxConfigFile bounds what is read of a file that a configuration names, and of
+// itself. Package config has narrower bounds of its own.
+const maxConfigFile = 4 << 20
+
+func configEnvironment() config.Environment {
+	home, _ := os.UserHomeDir() // without one, nothing is looked for there
+	return config.Environment{LookupEnv: os.LookupEnv, ReadFile: readBounded, Home: home, GOOS: runtime.GOOS}
+}
+
+// readBounded reads a file that may turn out to be a device or a pipe.
+func readBounded(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxConfigFile+1))
+	if err == nil && len(b) > maxConfigFile {
+		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("it has more than %d MiB", maxConfigFile>>20)}
+	}
+	return b, err
+}
+
+// surroundingFlags are the flags that stand above the configuration file, for
+// commands that tell what is in force and do nothing with it.
+func surroundingFlags(cmd *cobra.Command) {
+	for _, like := range []*cobra.Command{newServeCommand(), newPushCommand()} {
+		for _, name := range append(config.Flags(), "template", "include", "exclude") {
+			if flag := like.Flags().Lookup(name); flag != nil && cmd.Flags().Lookup(name) == nil {
+				cmd.Flags().AddFlag(flag)
+			}
+		}
+	}
+}
+
+// surroundings gathers what stands above and below the configuration file: the
+// command's flags and their variables, and the CLI configuration.
+func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings {
+	s := config.Surroundings{Flags: map[string]config.FlagValue{}, CLI: cliSettings(cli), Defaults: map[string]string{}}
+	if dir, err := defaultDataDir(); err == nil {
+		s.Defaults["data"] = dir
+	}
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if source := flagSource(flag); source != "" {
+			s.Flags[flag.Name] = config.FlagValue{Flag: flag.Name, Value: flag.Value.String(), Source: source}
+		}
+	})
+	if t, ok := s.Flags["template"]; ok {
+		s.Template = &config.MirrorText{Template: t.Value, Source: t.Source}
+		s.Template.Include, _ = cmd.Flags().GetStringArray("include")
+		s.Template.Exclude, _ = cmd.Flags().GetStringArray("exclude")
+	}
+	return s
+}
+
+// cliSettings is what the CLI configuration has beside the configuration file.
+func cliSettings(cli *cliconfig.Config) config.CLI {
+	var out config.CLI
+	for _, m := range cli.OCIMirrors {
+		out.Mirrors = append(out.Mirrors, config.MirrorText{Template: m.RepositoryTemplate, Include: m.Include, Exclude: m.Exclude, Source: m.Source})
+	}
+	logins, defaults := cli.OCICredentials()
+	for _, l := range logins {
+		out.Logins = append(out.Logins, auth.Login(l))
+	}
+	if defaults != nil {
+		out.Defaults = (*auth.Defaults)(defaults)
+	}
+	for host, services := range cli.Services() {
+		out.Hosts = append(out.Hosts, config.Host{Name: host.ForDisplay(), Services: services, Source: strings.Join(cli.Files, " or ")})
+	}
+	return out
+}
+
+// reportDiagnostics shows diagnostics with the lines that they are about.
+func reportDiagnostics(w io.Writer, diags []config.Diagnostic) error {
+	width, color := 78, false
+	if f, ok := w.(*os.File); ok && isTerminal(w) {
+		color = os.Getenv("NO_COLOR") == ""
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			width = min(n, 120)
+		}
+	}
+	return config.Report(w, diags, width, color)
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+const configCheckExamples = `  # the file that serve and push would read
+  ocibridge config check
+
+  # in a pipeline, before the file is rolled out
+  ocibridge config check deploy/ocibridge.hcl --output json`
+
+func newConfigCheckCommand() *cobra.Command {
+	var output outputFlag
+	cmd := &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Check the configuration file",
+		Long: `check finds everything in the configuration file that can be found wrong before
+anything starts, and the files that it names. Nothing is contacted.
+
+It exits with 0 if the file is valid, and with 1 if not. Settings that are valid
+and not in effect in this version are warned about.`,
+		Example: configCheckExamples,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage(hint.New("more than one file", "%s --help shows how to call it", cmd.CommandPath()))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return checkConfig(append(args, "")[0], output.json(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+		ValidArgsFunction: cobra.FixedCompletions([]string{"hcl"}, cobra.ShellCompDirectiveFilterFileExt),
+	}
+	output.register(cmd)
+	return cmd
+}
+
+// checkConfig checks a file, or the one that is found without a name.
+func checkConfig(name string, asJSON bool, stdout, stderr io.Writer) error {
+	env := configEnvironment()
+	c, err := config.Load(env, name)
+	var invalid *config.Error
+	if err != nil && !errors.As(err, &invalid) {
+		return err
+	}
+	var file string
+	var diags []config.Diagnostic
+	if invalid != nil {
+		file, diags = invalid.File, invalid.Diagnostics
+	} else {
+		file = c.File
+		diags = append(append(c.CheckFiles(env), c.Warnings...), c.Unavailable("")...)
+	}
+	errs := 0
+	for _, d := range diags {
+		if d.Severity == config.SeverityError {
+			errs++
+		}
+	}
+	if err := showCheck(file, diags, errs == 0, asJSON, stdout, stderr); err != nil {
+		return err
+	}
+	if errs > 0 {
+		return hint.New(fmt.Sprintf("%s has %s", file, count(errs, "error")), "docs/configuration.md says what may stand in it")
+	}
+	return nil
+}
+
+func showCheck(file string, diags []config.Diagnostic, valid, asJSON bool, stdout, stderr io.Writer) error {
+	if asJSON {
+		if diags == nil {
+			diags = []config.Diagnostic{}
+		}
+		enc := json.NewEncoder(stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(map[string]any{"file": file, "valid": valid, "diagnostics": diags})
+	}
+	if err := reportDiagnostics(stderr, diags); err != nil || !valid {
+		return err
+	}
+	if file == "" {
+		_, err := fmt.Fprintf(stdout, "no configuration file: there is none at %s\n", strings.Join(configEnvironment().Places(), ", "))
+		return err
+	}
+	_, err := fmt.Fprintf(stdout, "%s is valid\n", file)
+	return err
+}

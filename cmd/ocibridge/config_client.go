@@ -1,0 +1,309 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/opentofu/svchost"
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+const configClientExamples = `  # everything, with what it is for
+  ocibridge config client
+
+  # for Terraform, of a gateway that this machine does not know
+  ocibridge config client --for terraform --url https://providers.example.com/ > ~/.terraformrc
+
+  # OpenTofu 1.10 and later, straight from the OCI registry
+  ocibridge config client --for oci > ~/.tofurc
+
+  # the credentials of the gateway, beside either
+  ocibridge config client --for credentials >> ~/.tofurc
+
+  # variables for a CI job
+  ocibridge config client --for tofu > ci.tfrc
+  ocibridge config client --for ci --cli-config ci.tfrc --ca-file /etc/ssl/acme.pem > ci.env`
+
+// configClientFlags are the flags of config client.
+type configClientFlags struct {
+	configFlag
+	output    outputFlag
+	piece     string
+	url       string
+	cliConfig string
+	caFile    string
+}
+
+func newConfigClientCommand() *cobra.Command {
+	f := &configClientFlags{}
+	cmd := &cobra.Command{
+		Use:   "client",
+		Short: "Print ready-to-paste configuration for clients",
+		Long: `client prints what goes into the CLI configuration of Terraform (~/.terraformrc)
+and OpenTofu (~/.tofurc), and into the environment of a CI job. With --for it
+prints one of that alone, to be sent into a file:
+
+  terraform     the gateway as network mirror, for Terraform
+  tofu          the same for OpenTofu, which then trusts the mirror's hashes
+  oci           the OCI repositories as oci_mirror, for OpenTofu 1.10 and later
+  credentials   the token for the gateway; put it in the place of TOKEN
+  ci            NAME=value lines for a CI job; the token in the place of TOKEN
+
+The gateway is the one at gateway.public_url or --url; else the one that serve
+would start here. The repositories are those of the oci_mirror blocks in force.`,
+		Example: configClientExamples,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f.configFlag.register(cmd)
+	f.output.register(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.piece, "for", "", "print only what is for `CLIENT`: "+strings.Join(pieceNames(), ", "))
+	flags.StringVar(&f.url, "url", "", "`URL` of the gateway, https and with a slash at the end (default: gateway.public_url)")
+	flags.StringVar(&f.cliConfig, "cli-config", "ocibridge.tfrc", "`file` that the CLI configuration is in, for CI")
+	flags.StringVar(&f.caFile, "ca-file", "", "`file` with the certificate authority that clients are to trust in place of the system's, for CI")
+	surroundingFlags(cmd)
+	cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(pieceNames(), cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// clientPiece is a part of what clients need.
+type clientPiece struct {
+	name, about string
+	text        func(*clientSetup) (string, error)
+}
+
+func clientPieces() []clientPiece {
+	return []clientPiece{
+		{"terraform", "Terraform, in ~/.terraformrc or the file that TF_CLI_CONFIG_FILE names:", (*clientSetup).terraform},
+		{"tofu", "OpenTofu, in ~/.tofurc. From 1.12 on, trust_all_hashes lets one init lock every platform:", (*clientSetup).tofu},
+		{"oci", "OpenTofu 1.10 and later, straight from the OCI registry:", (*clientSetup).oci},
+		{"credentials", "Beside either, where the gateway asks for a token:", (*clientSetup).credentials},
+		{"ci", "The environment of a CI job that has one of these in a file:", (*clientSetup).ci},
+	}
+}
+
+func pieceNames() []string {
+	var out []string
+	for _, p := range clientPieces() {
+		out = append(out, p.name)
+	}
+	return out
+}
+
+func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) error {
+	if f.piece != "" && !slices.Contains(pieceNames(), f.piece) {
+		return usage(hint.New(fmt.Sprintf("--for %s is not known", f.piece), "it is one of %s", strings.Join(pieceNames(), ", ")))
+	}
+	if f.url != "" {
+		if _, err := config.ParsePublicURL(f.url); err != nil {
+			return usage(hint.Wrap(fmt.Errorf("--url: %w", err), "give the URL that clients reach the gateway by, such as https://providers.example.com/"))
+		}
+	}
+	c, err := f.read()
+	if err != nil {
+		return err
+	}
+	cli, err := loadCLIConfig(stderr)
+	if err != nil {
+		return err
+	}
+	s := surroundings(cmd, cli)
+	setup := &clientSetup{mirrors: c.MirrorsInForce(s), cliConfig: f.cliConfig, caFile: f.caFile, url: f.url}
+	if setup.url == "" {
+		setup.url, setup.noURL = gatewayURL(c, s)
+	}
+	return f.print(stdout, setup)
+}
+
+// gatewayURL is the gateway that the configuration says clients reach, or the one
+// that serve would start here.
+func gatewayURL(c *config.Config, s config.Surroundings) (string, error) {
+	if c.Gateway.PublicURL != "" {
+		return c.Gateway.PublicURL, nil
+	}
+	listen := "localhost:8443"
+	if v, ok := s.Flags["listen"]; ok {
+		listen = v.Value
+	} else if c.Gateway.Listen != "" {
+		listen = c.Gateway.Listen
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); err != nil || host == "" || port == "0" || ip != nil && ip.IsUnspecified() {
+		return "", hint.New(fmt.Sprintf("nothing says by which name clients reach the gateway: it listens on %s", listen),
+			"give --url, or set public_url in the gateway block")
+	}
+	return "https://" + net.JoinHostPort(host, port) + "/", nil
+}
+
+// print prints one piece alone, or all that can be had with what they are for.
+func (f *configClientFlags) print(w io.Writer, setup *clientSetup) error {
+	texts := map[string]string{}
+	var missing error
+	for _, p := range clientPieces() {
+		if f.piece != "" && f.piece != p.name {
+			continue
+		}
+		text, err := p.text(setup)
+		if err != nil {
+			missing = cmp.Or(missing, err)
+			continue
+		}
+		texts[p.name] = text
+	}
+	switch {
+	case len(texts) == 0:
+		return missing
+	case f.output.json():
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", "  ")
+		return enc.Encode(texts)
+	case f.piece != "":
+		_, err := io.WriteString(w, texts[f.piece])
+		return err
+	}
+	var out strings.Builder
+	for _, p := range clientPieces() {
+		if texts[p.name] != "" {
+			fmt.Fprintf(&out, "%s\n\n%s\n", p.about, indent(texts[p.name]))
+		}
+	}
+	out.WriteString(setup.notes())
+	if missing != nil {
+		fmt.Fprintf(&out, "That is not all: %v. To have the rest, %s.\n", missing, hint.Of(missing))
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func indent(s string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n  ") + "\n"
+}
+
+// clientSetup is what clients are to be set up for.
+type clientSetup struct {
+	url       string // of the gateway, with a slash at the end
+	noURL     error  // why it is not known
+	mirrors   []config.MirrorText
+	cliConfig string
+	caFile    string
+}
+
+func (s *clientSetup) mirrorURL() string { return strings.TrimSuffix(s.url, "/") + gateway.MirrorPath }
+
+func (s *clientSetup) terraform() (string, error) {
+	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url = %q\n  }\n}\n", s.mirrorURL()), s.noURL
+}
+
+func (s *clientSetup) tofu() (string, error) {
+	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url              = %q\n    trust_all_hashes = true\n  }\n}\n", s.mirrorURL()), s.noURL
+}
+
+func (s *clientSetup) oci() (string, error) {
+	mirrors := s.mirrors
+	if len(mirrors) == 0 {
+		m, err := s.embedded()
+		if err != nil {
+			return "", err
+		}
+		mirrors = []config.MirrorText{m}
+	}
+	var out strings.Builder
+	out.WriteString("provider_installation {\n")
+	for _, m := range mirrors {
+		fmt.Fprintf(&out, "  oci_mirror {\n    repository_template = %s\n", config.QuoteTemplate(m.Template))
+		writePatterns(&out, "include", m.Include)
+		writePatterns(&out, "exclude", m.Exclude)
+		out.WriteString("  }\n")
+	}
+	out.WriteString("}\n")
+	return out.String(), nil
+}
+
+func writePatterns(out *strings.Builder, name string, patterns []string) {
+	if len(patterns) == 0 {
+		return
+	}
+	quoted := make([]string, len(patterns))
+	for i, p := range patterns {
+		quoted[i] = fmt.Sprintf("%q", p)
+	}
+	fmt.Fprintf(out, "    %-19s = [%s]\n", name, strings.Join(quoted, ", "))
+}
+
+// embedded is the oci_mirror block for the embedded registry, which the gateway
+// has at the root of its host.
+func (s *clientSetup) embedded() (config.MirrorText, error) {
+	if s.noURL != nil {
+		return config.MirrorText{}, s.noURL
+	}
+	u, err := url.Parse(s.url)
+	if err != nil {
+		return config.MirrorText{}, err
+	}
+	if u.Path != "/" {
+		return config.MirrorText{}, hint.New(fmt.Sprintf("the embedded registry cannot be read below a path, as in %s", s.url),
+			"no oci_mirror block is configured: add one, or have clients use the gateway as network mirror")
+	}
+	return config.MirrorText{Template: u.Host + "/" + embedded.Template}, nil
+}
+
+// host is what clients file a token for the gateway under: its host, with the
+// port unless that is 443.
+func (s *clientSetup) host() (svchost.Hostname, error) {
+	if s.noURL != nil {
+		return "", s.noURL
+	}
+	u, err := url.Parse(s.url)
+	if err != nil {
+		return "", err
+	}
+	return svchost.ForComparison(u.Host)
+}
+
+func (s *clientSetup) credentials() (string, error) {
+	host, err := s.host()
+	return fmt.Sprintf("credentials %q {\n  token = \"TOKEN\"\n}\n", host.ForDisplay()), err
+}
+
+func (s *clientSetup) ci() (string, error) {
+	variable, err := s.tokenVariable()
+	out := fmt.Sprintf("TF_CLI_CONFIG_FILE=%s\n%s=TOKEN\n", s.cliConfig, variable)
+	if s.caFile != "" {
+		out += fmt.Sprintf("SSL_CERT_FILE=%s\n", s.caFile)
+	}
+	return out, err
+}
+
+// tokenVariable is the variable that clients look for a host's token in: dashes
+// are written as two underscores there, and dots as one.
+func (s *clientSetup) tokenVariable() (string, error) {
+	host, err := s.host()
+	return "TF_TOKEN_" + strings.NewReplacer("-", "__", ".", "_").Replace(string(host)), err
+}
+
+// notes are what is to be known of the environment beside its lines.
+func (s *clientSetup) notes() string {
+	var out strings.Builder
+	if v, err := s.tokenVariable(); err == nil && strings.Contains(v, ":") {
+		fmt.Fprintf(&out, "No shell can set a variable with a colon in its name; env can: env '%s=TOKEN' tofu init\n", v)
+	}
+	if s.caFile == "" && s.noURL == nil {
+		out.WriteString("Where the gateway's certificate is by an authority of your own, SSL_CERT_FILE names the file with that, on Unix other than macOS.\n")
+	}
+	return out.String()
+}

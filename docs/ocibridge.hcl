@@ -1,0 +1,113 @@
+# An example of ocibridge.hcl with every block there is. docs/configuration.md
+# says what each argument means, and which are not in effect yet: those are
+# commented out below with a double ##.
+#
+# ocibridge reads the first that is there of ./ocibridge.hcl,
+# $XDG_CONFIG_HOME/ocibridge/ocibridge.hcl (~/.config by default) and
+# /etc/ocibridge/ocibridge.hcl; --config or OCIBRIDGE_CONFIG names another one.
+# "ocibridge config check" checks it, "ocibridge config show" prints what is in
+# force and from where.
+
+# The embedded registry, where no oci_mirror block names another one, and what
+# serve keeps. Relative paths are relative to the folder of this file.
+data = "data"
+
+# How many packages a push has under way at once.
+jobs = 8
+
+# Which repository holds which provider, in the words of OpenTofu's CLI
+# configuration. The first block that is for a provider counts.
+oci_mirror {
+  repository_template = "harbor.internal:8443/acme/${namespace}/${type}"
+  include             = ["registry.acme.example/*/*"]
+}
+oci_mirror {
+  repository_template = "ghcr.io/acme/providers/${hostname}/${namespace}/${type}"
+  exclude             = ["registry.terraform.io/*/*"]
+}
+
+# Logins. What docker, podman and helm have stored needs none of these.
+oci_credentials "harbor.internal:8443/acme" {
+  username = "robot$ocibridge"        # a $ needs no escape
+  password = file("harbor-password")  # or env("HARBOR_PASSWORD")
+}
+oci_credentials "ghcr.io" {
+  docker_credentials_helper = "osxkeychain"
+}
+oci_default_credentials {
+  discover_ambient_credentials = true
+}
+
+# How a registry is spoken to.
+registry "harbor.internal:8443" {
+  ca_file             = "harbor-ca.pem"
+  timeout             = "30s"
+  requests_per_second = 20
+  max_concurrent      = 8
+}
+registry "registry.internal:5000" {
+  plain_http = true
+}
+
+# What "ocibridge serve" does.
+gateway {
+  listen     = ":8443"
+  public_url = "https://providers.acme.example/"
+  log_level  = "info"
+
+  tls {
+    cert_file = "tls.pem"
+    key_file  = "tls.key"
+  }
+
+  ## verify         = "required"
+  ## redirect       = true
+  ## tag_ttl        = "30s"
+  ## stale_if_error = "24h"
+  ## deny           = ["registry.opentofu.org/acme/widget@1.4.0"]
+  ##
+  ## cache {
+  ##   directory = "/var/cache/ocibridge"
+  ##   max_size  = "20GiB"
+  ## }
+  ##
+  ## capability_key_file = "capability.key"
+  ## token "ci" {
+  ##   sha256  = env("CI_TOKEN_SHA256")
+  ##   include = ["registry.opentofu.org/*/*"]
+  ##   expires = "2030-01-31"
+  ## }
+  ## token "operators" {
+  ##   sha256   = env("OPERATOR_TOKEN_SHA256")
+  ##   operator = true
+  ## }
+  ## oidc "github" {
+  ##   issuer   = "https://token.actions.githubusercontent.com"
+  ##   audience = "https://providers.acme.example"
+  ##   rule {
+  ##     claims = { repository_owner = "acme" }
+  ##   }
+  ## }
+}
+
+# What makes a package acceptable.
+## trust "registry.opentofu.org/hashicorp/*" {
+##   keys          = ["C874 011F 0AB4 0511 0D02 1055 3436 5D94 72D7 468F"]
+##   strict_expiry = true
+## }
+
+# What "ocibridge sync" keeps in the registry.
+## provider "registry.opentofu.org/hashicorp/null" {
+##   versions  = "~> 3.2"
+##   platforms = ["linux_amd64", "darwin_arm64"]
+##   latest    = 3
+##   cooldown  = "168h"
+## }
+
+# What the gateway fetches when it is first asked for it.
+## pull_through {
+##   include   = ["registry.opentofu.org/hashicorp/*"]
+##   platforms = ["linux_amd64"]
+##   cooldown  = "72h"
+##   max_size  = "1GiB"
+## }

@@ -1,0 +1,391 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/testkit/tokenserver"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// null is the null provider of a namespace.
+func null(namespace string) string { return world.Host + "/" + namespace + "/null" }
+
+// offerIn adds a version of the null provider to the origin, in a namespace.
+func (s *scene) offerIn(namespace, version string) {
+	s.t.Helper()
+	binaries, err := clients.NullProvider()
+	clients.Must(s.t, err)
+	spec := release.Spec{Host: world.Host, Namespace: namespace, Type: "null", Version: version, Protocols: []string{"5.0"}, Signer: s.Signer}
+	for _, b := range binaries {
+		spec.Contents = append(spec.Contents, release.Content{OS: b.OS, Arch: b.Arch, Binary: b.Path})
+	}
+	s.Origin.Add(release.For(s.t, spec))
+}
+
+// useNulls is a configuration that uses the null providers of two namespaces.
+func useNulls(a, b string) string {
+	return fmt.Sprintf(`terraform {
+  required_providers {
+    first = {
+      source  = %q
+      version = %q
+    }
+    second = {
+      source  = %q
+      version = %[2]q
+    }
+  }
+}
+`, null(a), nullVersion, null(b))
+}
+
+// secure adds a certificate that the world's CA signed.
+func (s *scene) secure(opts registry.Options) registry.Options {
+	s.t.Helper()
+	cert, err := s.CA.Issue("localhost")
+	clients.Must(s.t, err)
+	opts.CertFile, opts.KeyFile, err = cert.WriteFiles(s.t.TempDir())
+	clients.Must(s.t, err)
+	return opts
+}
+
+// https serves a handler with a certificate that the world's CA signed, and
+// returns its HOST:PORT.
+func (s *scene) https(h http.Handler) string {
+	s.t.Helper()
+	config, err := s.CA.ServerConfig("localhost")
+	clients.Must(s.t, err)
+	srv := httptest.NewUnstartedServer(h)
+	srv.TLS = config
+	srv.StartTLS()
+	s.t.Cleanup(srv.Close)
+	return strings.Replace(srv.Listener.Addr().String(), "127.0.0.1", "localhost", 1)
+}
+
+// serveAs starts a gateway with a workspace's configuration.
+func (s *scene) serveAs(ws *clients.Workspace, args ...string) *world.Gateway {
+	s.t.Helper()
+	opts := s.secure(registry.Options{})
+	return world.ServeFor(s.t, ws, append([]string{"--log-level", "debug", "--tls-cert", opts.CertFile, "--tls-key", opts.KeyFile}, args...)...)
+}
+
+// dockerLogin leaves a login behind where docker does.
+func dockerLogin(t *testing.T, ws *clients.Workspace, host, user, password string) {
+	t.Helper()
+	writeJSON(t, filepath.Join(ws.Home, ".docker", "config.json"), map[string]any{"auths": map[string]any{
+		host: map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte(user + ":" + password))},
+	}})
+}
+
+func writeJSON(t *testing.T, path string, content any) {
+	t.Helper()
+	b, err := json.Marshal(content)
+	clients.Must(t, err)
+	clients.Must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	clients.Must(t, os.WriteFile(path, b, 0o600))
+}
+
+func ociCredentials(prefix, user, password string) string {
+	return fmt.Sprintf("oci_credentials %q {\n  username = %q\n  password = %q\n}\n", prefix, user, password)
+}
+
+// TestSameCredentialsForClientPushAndServe has one CLI configuration drive a
+// client, push and serve. The registry wants another login for each part of it,
+// and believes a token server or has the passwords itself.
+func TestSameCredentialsForClientPushAndServe(t *testing.T) {
+	const writer, reader, admin = "robot$acme+push", "robot$team+read", "admin"
+	passwords := map[string]string{writer: "w:p$w", reader: "r:p${w}", admin: "a"}
+	for _, kind := range []string{"token server", "htpasswd"} {
+		t.Run(kind, func(t *testing.T) {
+			s := newScene(t)
+			s.offerIn("team", nullVersion)
+			var tokens *tokenserver.Server
+			opts := registry.Options{Users: passwords}
+			if kind == "token server" {
+				users := map[string]tokenserver.User{}
+				for user, may := range map[string]map[string][]string{
+					writer: {"providers/" + world.Host + "/acme/": {"pull", "push"}},
+					reader: {"providers/" + world.Host + "/team/": {"pull"}},
+					admin:  {"providers/": {"pull", "push"}},
+				} {
+					users[user] = tokenserver.User{Password: passwords[user], May: may}
+				}
+				tokens = tokenserver.For(t, tokenserver.Options{Users: users})
+				auth, err := tokens.Auth("https://"+s.https(tokens)+"/token", t.TempDir())
+				clients.Must(t, err)
+				opts = registry.Options{Tokens: auth}
+			}
+			r := registry.For(t, s.secure(opts))
+			prefix := r.Host + "/providers/" + world.Host
+
+			// Somebody else filled the part that can only be read.
+			dockerLogin(t, s.ws, r.Host, admin, passwords[admin])
+			s.pushTo(r, null("team")+"@"+nullVersion)
+
+			// The CLI configuration is HCL 1, which takes ${ for what it is.
+			cliConfig := world.OCIMirror(template(r)) + ociCredentials(prefix+"/acme", writer, passwords[writer]) +
+				ociCredentials(prefix+"/team", reader, passwords[reader]) + ociCredentials(r.Host, "nobody", "wrong")
+			ws := s.user(cliConfig, nullVersion)
+			ws.MustRun(t, s.bridge, "push", world.Null+"@"+nullVersion)
+
+			clients.Must(t, ws.WriteConfig(useNulls("acme", "team")))
+			ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
+
+			gateway := s.serveAs(ws)
+			for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+				user := s.workspace(world.NetworkMirror(gateway.URL))
+				clients.Must(t, user.WriteConfig(useNulls("acme", "team")))
+				user.MustRun(t, client, "init", "-no-color")
+			}
+
+			// Where a login does not reach, client and program fail alike, and the
+			// program says which login it was.
+			s.offerIn("other", nullVersion)
+			out := ws.MustFail(t, s.bridge, "push", null("other")+"@"+nullVersion)
+			if !strings.Contains(out, `used the block oci_credentials "`+r.Host+`" at `+ws.CLIConfigPath()) || !strings.Contains(out, "which was not accepted") {
+				t.Errorf("push with a wrong password: %s", out)
+			}
+			clients.Must(t, ws.Clean())
+			clients.Must(t, ws.WriteConfig(useNulls("acme", "other")))
+			ws.MustFail(t, clients.Tofu(t), "init", "-no-color")
+			if tokens != nil {
+				s.offerIn("team", "3.3.0")
+				out := ws.MustFail(t, s.bridge, "push", null("team")+"@3.3.0")
+				if !strings.Contains(out, `used the block oci_credentials "`+prefix+`/team" at `+ws.CLIConfigPath()) || !strings.Contains(out, "it lacks the right to do this") {
+					t.Errorf("push where it may only read: %s", out)
+				}
+				checkTokens(t, tokens, map[string]string{writer: "acme", reader: "team"})
+			}
+		})
+	}
+}
+
+// checkTokens wants every token asked for to be for one repository, and for the
+// namespace that the user has a login for.
+func checkTokens(t *testing.T, s *tokenserver.Server, namespaces map[string]string) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, line := range s.Asked() {
+		user, scopes, _ := strings.Cut(line, " ")
+		namespace, ok := namespaces[user]
+		if !ok || scopes == "" { // OpenTofu asks for /v2/ with a token for nothing
+			continue
+		}
+		seen[user] = true
+		if !strings.HasPrefix(scopes, "repository:providers/"+world.Host+"/"+namespace+"/null:") || strings.Contains(scopes, " ") {
+			t.Errorf("token asked for: %s", line)
+		}
+	}
+	if len(seen) != len(namespaces) {
+		t.Errorf("tokens were asked for by %v only: %q", seen, s.Asked())
+	}
+}
+
+// TestRobotNamesFromEveryPlace has the name of a Harbor robot, with its dollar,
+// in each place that a login may come from.
+func TestRobotNamesFromEveryPlace(t *testing.T) {
+	const user, password = "robot$acme+push", "p$HOME:w$$"
+	s := newScene(t)
+	r := registry.For(t, s.secure(registry.Options{Users: map[string]string{user: password}}))
+	for name, arrange := range map[string]func(ws *clients.Workspace){
+		"login-file": func(ws *clients.Workspace) { dockerLogin(t, ws, r.Host, user, password) },
+		"variables": func(ws *clients.Workspace) {
+			ws.Env["OCIBRIDGE_REGISTRY"], ws.Env["OCIBRIDGE_REGISTRY_USERNAME"], ws.Env["OCIBRIDGE_REGISTRY_PASSWORD"] = r.Host, user, password
+		},
+		"cli-configuration": func(ws *clients.Workspace) {
+			clients.Must(t, ws.WriteCLIConfig(s.HostBlock()+ociCredentials(r.Host, user, password)))
+		},
+		"configuration": func(ws *clients.Workspace) {
+			ws.Env["OCIBRIDGE_CONFIG"] = filepath.Join(ws.Home, "ocibridge.hcl")
+			clients.Must(t, os.WriteFile(ws.Env["OCIBRIDGE_CONFIG"], []byte(ociCredentials(r.Host, user, password)), 0o600))
+		},
+		"helper": func(ws *clients.Workspace) {
+			ws.Env["PATH"] = helperProgram(t, user, password) + string(os.PathListSeparator) + os.Getenv("PATH")
+			writeJSON(t, filepath.Join(ws.Home, ".docker", "config.json"), map[string]any{"credHelpers": map[string]string{r.Host: "e2e"}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ws := s.workspace("")
+			arrange(ws)
+			ws.MustRun(t, s.bridge, "push", "--template", r.Host+"/"+name+"/${hostname}/${namespace}/${type}",
+				"--platform", s.null.Packages[0].OS+"_"+s.null.Packages[0].Arch, world.Null+"@"+nullVersion)
+		})
+	}
+}
+
+// helperProgram makes docker-credential-e2e, and returns its folder.
+func helperProgram(t *testing.T, user, secret string) string {
+	t.Helper()
+	dir := t.TempDir()
+	answer, err := json.Marshal(map[string]string{"Username": user, "Secret": secret})
+	clients.Must(t, err)
+	script := "#!/bin/sh\ncat > /dev/null\ncat <<'END'\n" + string(answer) + "\nEND\n"
+	clients.Must(t, os.WriteFile(filepath.Join(dir, "docker-credential-e2e"), []byte(script), 0o700))
+	return dir
+}
+
+// talkative is a registry that repeats what it was sent in each refusal: below
+// basic/ it wants passwords, elsewhere tokens.
+func talkative(realm func() string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		user, password, _ := r.BasicAuth()
+		said := fmt.Sprintf("no %s for %s with %s or %s", r.Header.Get("Authorization"), user, password, body)
+		status := http.StatusUnauthorized
+		switch given := r.Header.Get("Authorization") != ""; {
+		case r.URL.Path == "/token":
+		case strings.HasPrefix(r.URL.Path, "/v2/basic/") && given:
+			status = http.StatusForbidden
+		case strings.HasPrefix(r.URL.Path, "/v2/basic/"):
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+		default:
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token"`, realm()))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]any{{"code": "DENIED", "message": said, "detail": said}}})
+	}
+}
+
+// output is everything that was written by runs of the program.
+type output struct {
+	mu   sync.Mutex
+	text map[string]string // by run
+}
+
+func (o *output) add(run, text string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text[run] += text
+}
+
+// TestNoSecretIsWritten has marked secrets in every place that one may come from,
+// runs the program at its most talkative, and searches what it wrote.
+func TestNoSecretIsWritten(t *testing.T) {
+	s := newScene(t)
+	for _, namespace := range []string{"team", "other"} {
+		s.offerIn(namespace, nullVersion)
+	}
+	mark := func(place string) string { return "MARK-" + place + `-$"\x` }
+	users := map[string]string{}
+	for _, place := range []string{"block", "variable", "helper"} {
+		users["user-"+place] = mark(place)
+	}
+	r := registry.For(t, s.secure(registry.Options{Users: users}))
+	prefix := r.Host + "/providers/" + world.Host
+	var echo string
+	echo = s.https(talkative(func() string { return "https://" + echo }))
+	s.Origin.RequireToken("MARK-host")
+
+	ws := s.workspace(ociCredentials(prefix+"/acme", "user-block", mark("block")) +
+		fmt.Sprintf("oci_credentials %q {\n  access_token = \"MARK-access\"\n  refresh_token = \"MARK-refresh\"\n}\n", echo+"/bearer") +
+		ociCredentials("elsewhere.example", "x", mark("elsewhere")) +
+		fmt.Sprintf("credentials %q {\n  token = \"MARK-host\"\n}\ncredentials \"other.example\" {\n  token = \"MARK-host2\"\n}\n", world.Host))
+	ws.Env["OCIBRIDGE_REGISTRY"], ws.Env["OCIBRIDGE_REGISTRY_USERNAME"], ws.Env["OCIBRIDGE_REGISTRY_PASSWORD"] = prefix+"/team", "user-variable", mark("variable")
+	ws.Env["TF_TOKEN_another_example"] = "MARK-hostvariable"
+	ws.Env["PATH"] = helperProgram(t, "user-helper", mark("helper")) + string(os.PathListSeparator) + os.Getenv("PATH")
+	writeJSON(t, filepath.Join(ws.Home, ".docker", "config.json"), map[string]any{
+		"auths":       map[string]any{echo: map[string]string{"auth": base64.StdEncoding.EncodeToString([]byte("user-file:" + mark("file")))}},
+		"credHelpers": map[string]string{r.Host: "e2e"},
+	})
+	netrc := fmt.Sprintf("machine %s\n  login user-netrc\n  password MARK-netrc\n", strings.TrimPrefix(s.OriginURL, "https://"))
+	clients.Must(t, os.WriteFile(filepath.Join(ws.Home, ".netrc"), []byte(netrc), 0o600))
+
+	written := &output{text: map[string]string{}}
+	push := func(ok bool, template string, args ...string) {
+		out, err := ws.Run(s.bridge, append([]string{"push", "--log-level", "debug", "--template", template}, args...)...)
+		written.add("push "+strings.Join(args, " ")+" to "+template, out)
+		if (err == nil) != ok {
+			t.Errorf("push to %s: %v\n%s", template, err, out)
+		}
+	}
+	for _, namespace := range []string{"acme", "team", "other"} {
+		push(true, template(r), null(namespace)+"@"+nullVersion)
+		push(true, template(r), "--output", "json", null(namespace)+"@"+nullVersion)
+	}
+	echoes := []string{echo + "/basic/${hostname}/${namespace}/${type}", echo + "/bearer/${hostname}/${namespace}/${type}", echo + "/other/${hostname}/${namespace}/${type}"}
+	for _, template := range echoes {
+		push(false, template, world.Null+"@"+nullVersion)
+		push(false, template, "--output", "json", world.Null+"@"+nullVersion)
+	}
+	for _, template := range append(echoes, template(r)) {
+		gateway := s.serveAs(ws, "--template", template)
+		for _, path := range []string{world.Null + "/index.json", null("team") + "/" + nullVersion + ".json", null("other") + "/index.json"} {
+			resp, err := s.CA.HTTPClient().Get(gateway.URL + path)
+			clients.Must(t, err)
+			body, err := io.ReadAll(resp.Body)
+			clients.Must(t, err)
+			resp.Body.Close()
+			written.add("answers of serve "+template, fmt.Sprintf("%s %v\n%s\n", resp.Status, resp.Header, body))
+		}
+		clients.Must(t, gateway.Stop())
+		written.add("log of serve "+template, gateway.Log())
+	}
+
+	// The secrets were there to be written.
+	if s.Origin.Count(recorder.PathContains("/files/"), recorder.PathSuffix(".zip"), recorder.Authorized()) == 0 {
+		t.Error("no download carried the login of .netrc")
+	}
+	all := ""
+	for _, text := range written.text {
+		all += text
+	}
+	if n := strings.Count(all, "[redacted]"); n < 2*len(echoes) {
+		t.Errorf("only %d times was anything taken out of what the registry repeats", n)
+	}
+	if !strings.Contains(all, "level=DEBUG") {
+		t.Error("nothing was logged at the level debug")
+	}
+	for run, text := range written.text {
+		search(t, run, text)
+	}
+	searchFiles(t, r.Dir)
+	searchFiles(t, ws.Home, ws.CLIConfigPath(), filepath.Join(ws.Home, ".docker", "config.json"), filepath.Join(ws.Home, ".netrc"))
+	searchFiles(t, ws.Dir)
+}
+
+// search fails where a marked secret is, as it is or in base64 behind any user.
+func search(t *testing.T, where, text string) {
+	t.Helper()
+	forms := []string{"MARK-"}
+	for skip := range 3 { // by where the mark begins among the bytes that are encoded three by three
+		encoded := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", skip) + "MARK-"))
+		forms = append(forms, encoded[(skip*8+5)/6:len(encoded)-1])
+	}
+	for _, form := range forms {
+		if i := strings.Index(text, form); i >= 0 {
+			t.Errorf("%s holds a secret: ...%s...", where, text[max(0, i-200):min(len(text), i+100)])
+		}
+	}
+}
+
+// searchFiles searches the files below a folder, but for some.
+func searchFiles(t *testing.T, dir string, but ...string) {
+	t.Helper()
+	clients.Must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.Contains(strings.Join(but, "\n")+"\n", path+"\n") {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		// Packages are compressed, and a provider's own.
+		if err == nil && len(content) < 1<<20 {
+			search(t, path, string(content))
+		}
+		return err
+	}))
+}

@@ -1,0 +1,249 @@
+package cliconfig
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	version "github.com/hashicorp/go-version"
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// helperPrefix begins the name of every credentials helper.
+const helperPrefix = "terraform-credentials-"
+
+const (
+	// helperLimit bounds one run of a credentials helper.
+	helperLimit = 30 * time.Second
+	// helperKeep is how long an answer is used again.
+	helperKeep = time.Minute
+	// maxHelperOutput bounds a helper's answer, and maxHelperStderr what of its
+	// complaint is shown.
+	maxHelperOutput = 64 << 10
+	maxHelperStderr = 1 << 10
+)
+
+// helper is the program that a credentials_helper block names. It is run by the
+// clients' protocol: the block's arguments, "get" and a host name as arguments,
+// the JSON object of a credentials block on standard output. It is never asked to
+// store or forget anything.
+type helper struct {
+	path  string
+	args  hidden
+	limit time.Duration
+	grace time.Duration // for its output, when it has ended or was killed
+	now   func() time.Time
+
+	mu      sync.Mutex
+	answers map[svchost.Hostname]*helperAnswer
+}
+
+// helperAnswer is what a helper said of a host.
+type helperAnswer struct {
+	turn  chan struct{} // full while the helper runs or the fields are read
+	token *apiToken     // nil for none
+	at    time.Time
+}
+
+// findHelper finds the program of the credentials_helper block. Where there is
+// none the clients go on without, so that the result is a warning.
+func (c *Config) findHelper(env Environment) error {
+	names := slices.Sorted(maps.Keys(c.helpers))
+	switch len(names) {
+	case 0:
+		return nil
+	case 1:
+	default:
+		return hint.New(fmt.Sprintf("CLI configuration: there is more than one credentials_helper block: %s", strings.Join(names, ", ")),
+			"remove all but one; OpenTofu and Terraform do not accept them either")
+	}
+	path := env.findPlugin(names[0])
+	if path == "" {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("the credentials helper %s is not used: there is no %s%s in the plugin folders: %s",
+			names[0], helperPrefix, names[0], strings.Join(env.pluginFolders(), ", ")))
+		return nil
+	}
+	c.helper = &helper{
+		path: path, args: c.helpers[names[0]], limit: helperLimit, grace: time.Second, now: time.Now,
+		answers: map[svchost.Hostname]*helperAnswer{},
+	}
+	return nil
+}
+
+// hidden is a list that may hold a secret. The function keeps it from being
+// printed.
+type hidden func() []string
+
+// pluginFolders returns where clients look for credentials helpers, in order.
+func (env Environment) pluginFolders() []string {
+	var data []string
+	switch {
+	case env.GOOS == "windows":
+		if dir := env.folder(); dir != "" {
+			data = append(data, dir)
+		}
+	default:
+		if env.Home != "" {
+			data = append(data, env.join(env.Home, ".terraform.d"))
+		}
+		if xdg := env.getenv("XDG_DATA_HOME"); xdg != "" {
+			data = append(data, env.join(xdg, "opentofu"))
+		}
+	}
+	machine := env.GOOS + "_" + cmp.Or(env.GOARCH, runtime.GOARCH)
+	var out []string
+	for _, dir := range data {
+		out = append(out, env.join(dir, "plugins"), env.join(dir, "plugins", machine))
+	}
+	return out
+}
+
+// findPlugin returns the program of a credentials helper: the newest version, of
+// equal ones that in the first folder; "" if there is none. Names are
+// terraform-credentials-NAME, which counts as version 0.0.0, or
+// terraform-credentials-NAME_vVERSION.
+func (env Environment) findPlugin(name string) string {
+	var found string
+	var newest *version.Version
+	for _, dir := range env.pluginFolders() {
+		entries, err := env.readDir(dir)
+		if err != nil {
+			continue // clients pass over what is not there or cannot be read
+		}
+		for _, e := range entries {
+			v, ok := pluginVersion(e.Name(), name)
+			if !ok || e.IsDir() || newest != nil && !v.GreaterThan(newest) {
+				continue
+			}
+			found, newest = env.join(dir, e.Name()), v
+		}
+	}
+	return found
+}
+
+// pluginVersion reads a file name as that of the helper name.
+func pluginVersion(file, name string) (*version.Version, bool) {
+	rest, ok := strings.CutPrefix(strings.TrimSuffix(strings.ToLower(file), ".exe"), helperPrefix)
+	if !ok {
+		return nil, false
+	}
+	given, v, versioned := strings.Cut(rest, "_v")
+	if given != name {
+		return nil, false
+	}
+	if !versioned {
+		v = "0.0.0"
+	}
+	v, _, _ = strings.Cut(v, "_x") // the plugin protocol, which follows the version
+	parsed, err := version.NewVersion(v)
+	return parsed, err == nil
+}
+
+// get returns the token for a host, nil if the helper has none. Of several
+// callers at once one runs the helper.
+func (h *helper) get(ctx context.Context, host svchost.Hostname) (*apiToken, error) {
+	h.mu.Lock()
+	answer, ok := h.answers[host]
+	if !ok {
+		answer = &helperAnswer{turn: make(chan struct{}, 1)}
+		h.answers[host] = answer
+	}
+	h.mu.Unlock()
+
+	select {
+	case answer.turn <- struct{}{}:
+		defer func() { <-answer.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if !answer.at.IsZero() && h.now().Sub(answer.at) < helperKeep {
+		return answer.token, nil
+	}
+	token, err := h.run(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("credentials helper %s: %w", h.path, err)
+	}
+	answer.token, answer.at = token, h.now()
+	return token, nil
+}
+
+// run runs the helper once. Its error never holds what the helper put out.
+func (h *helper) run(ctx context.Context, host svchost.Hostname) (*apiToken, error) {
+	limited, cancel := context.WithTimeout(ctx, h.limit)
+	defer cancel()
+	stdout, stderr := cappedBuffer{max: maxHelperOutput}, cappedBuffer{max: maxHelperStderr}
+	cmd := exec.CommandContext(limited, h.path, slices.Concat(h.args(), []string{"get", string(host)})...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	// A helper may leave a child behind that holds its output open.
+	cmd.WaitDelay = h.grace
+
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // it ended well, and left a child behind
+	}
+	byHand := fmt.Sprintf("run it by hand, with the arguments of the credentials_helper block and: get %s", host)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case limited.Err() != nil:
+		return nil, hint.Wrap(fmt.Errorf("no answer within %s: %w", h.limit, limited.Err()), "it may be waiting for input: %s", byHand)
+	case err != nil:
+		if complaint := oneLine(stderr.kept); complaint != "" {
+			err = fmt.Errorf("%w: %s", err, complaint)
+		}
+		return nil, hint.Wrap(err, "%s", byHand)
+	case stdout.cut:
+		return nil, hint.New(fmt.Sprintf("its answer is longer than %d bytes", maxHelperOutput), "%s", byHand)
+	}
+	var answer map[string]any
+	if json.Unmarshal(stdout.kept, &answer) != nil {
+		return nil, hint.New("its answer is not the JSON object that credentials helpers give", "%s", byHand)
+	}
+	// What else there is belongs to credentials of a kind yet to come.
+	if s, ok := answer["token"].(string); ok && s != "" {
+		t := newToken(s)
+		return &t, nil
+	}
+	return nil, nil
+}
+
+// oneLine makes a helper's complaint fit to be shown.
+func oneLine(b []byte) string {
+	text := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, string(bytes.ToValidUTF8(b, nil)))
+	return strings.Join(strings.Fields(text), " ")
+}
+
+// cappedBuffer keeps the first max bytes that are written to it, and takes the
+// rest so that the writer ends as it would have.
+type cappedBuffer struct {
+	kept []byte
+	max  int
+	cut  bool
+}
+
+func (b *cappedBuffer) Write(p []byte) (int, error) {
+	n := len(p)
+	if room := b.max - len(b.kept); n > room {
+		p, b.cut = p[:room], true
+	}
+	b.kept = append(b.kept, p...)
+	return n, nil
+}

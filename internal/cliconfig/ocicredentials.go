@@ -1,0 +1,216 @@
+package cliconfig
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl"
+	"github.com/hashicorp/hcl/hcl/ast"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// OCICredentials is an oci_credentials block. Its fields are those of
+// [auth.Login], to which it converts.
+type OCICredentials struct {
+	Prefix                    string // the label, as written
+	Username, Password        auth.Secret
+	AccessToken, RefreshToken auth.Secret
+	Helper                    string // docker_credentials_helper
+	Origin                    string // "FILE:LINE"; "FILE" alone for JSON, whose parser keeps no lines
+}
+
+// OCIDefaultCredentials is the oci_default_credentials block. Its fields are
+// those of [auth.Defaults], to which it converts.
+type OCIDefaultCredentials struct {
+	Discover bool     // discover_ambient_credentials; true where the block does not say
+	Files    []string // docker_style_config_files, made relative to the block's file; nil where the block does not say
+	Helper   string   // docker_credentials_helper
+	Origin   string   // "FILE:LINE"; "FILE" alone for JSON
+}
+
+var (
+	_ = auth.Login(OCICredentials{})
+	_ = auth.Defaults(OCIDefaultCredentials{})
+)
+
+// OCICredentials returns the oci_credentials blocks in the order of [Config.Files]
+// and of their lines, and the oci_default_credentials block, nil if there is none.
+// They are valid.
+func (c *Config) OCICredentials() ([]OCICredentials, *OCIDefaultCredentials) {
+	if c.defaults == nil {
+		return slices.Clone(c.credentials), nil
+	}
+	defaults := *c.defaults
+	defaults.Files = slices.Clone(defaults.Files)
+	return slices.Clone(c.credentials), &defaults
+}
+
+// addOCI takes over the blocks of a file. OpenTofu allows only one for a prefix,
+// and only one for all others, in all files together.
+func (c *Config) addOCI(f *file) error {
+	for _, d := range f.defaults {
+		if c.defaults != nil {
+			return hint.New(fmt.Sprintf("CLI configuration: there is a second oci_default_credentials block at %s; the first is at %s", d.Origin, c.defaults.Origin),
+				"remove one of them; OpenTofu does not accept both either")
+		}
+		c.defaults = d
+	}
+	c.credentials = append(c.credentials, f.credentials...)
+	logins := make([]auth.Login, len(c.credentials))
+	for i, b := range c.credentials {
+		logins[i] = auth.Login(b)
+	}
+	if err := auth.CheckLogins(logins); err != nil {
+		return fmt.Errorf("CLI configuration: %w", err)
+	}
+	if c.defaults != nil {
+		defaults := auth.Defaults(*c.defaults)
+		if err := defaults.Validate(); err != nil {
+			return fmt.Errorf("CLI configuration: %w", err)
+		}
+	}
+	return nil
+}
+
+// ociCredentials returns the oci_credentials blocks of a file.
+func ociCredentials(name string, root *ast.ObjectList) ([]OCICredentials, error) {
+	const help = `write: oci_credentials "HOST" or "HOST/PATH" { username = "...", password = "..." }, or with access_token, or with docker_credentials_helper`
+	var out []OCICredentials
+	for _, item := range root.Filter("oci_credentials").Items {
+		origin := origin(name, item)
+		b, err := ociCredential(item)
+		if err != nil {
+			return nil, hint.Wrap(fmt.Errorf("%s: %w", origin, err), help)
+		}
+		b.Origin = origin
+		out = append(out, b)
+	}
+	return out, nil
+}
+
+// ociCredential decodes a block, whose keys without the first are its labels.
+func ociCredential(item *ast.ObjectItem) (OCICredentials, error) {
+	body, ok := item.Val.(*ast.ObjectType)
+	if !ok || len(item.Keys) != 1 || introducedByEquals(item) {
+		return OCICredentials{}, errors.New("oci_credentials is a block with one label")
+	}
+	// Pointers tell what is empty from what is not there.
+	var b struct {
+		Username     *string `hcl:"username"`
+		Password     *string `hcl:"password"`
+		AccessToken  *string `hcl:"access_token"`
+		RefreshToken *string `hcl:"refresh_token"`
+		Helper       *string `hcl:"docker_credentials_helper"`
+	}
+	prefix, _ := item.Keys[0].Token.Value().(string)
+	if err := hcl.DecodeObject(&b, body); err != nil {
+		return OCICredentials{}, fmt.Errorf("invalid oci_credentials block %q%s", prefix, publicProblem(err))
+	}
+	for _, argument := range []struct {
+		name  string
+		value *string
+	}{
+		{"username", b.Username}, {"password", b.Password}, {"access_token", b.AccessToken},
+		{"refresh_token", b.RefreshToken}, {"docker_credentials_helper", b.Helper},
+	} {
+		if argument.value != nil && *argument.value == "" {
+			return OCICredentials{}, fmt.Errorf("the oci_credentials block %q has an empty %s", prefix, argument.name)
+		}
+	}
+	return OCICredentials{
+		Prefix: prefix, Username: secret(b.Username), Password: secret(b.Password),
+		AccessToken: secret(b.AccessToken), RefreshToken: secret(b.RefreshToken), Helper: value(b.Helper),
+	}, nil
+}
+
+func secret(s *string) auth.Secret { return auth.NewSecret(value(s)) }
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// ociDefaults returns the oci_default_credentials blocks of a file.
+func ociDefaults(env Environment, name string, root *ast.ObjectList) ([]*OCIDefaultCredentials, error) {
+	const help = `write: oci_default_credentials { discover_ambient_credentials = true }, with docker_style_config_files and docker_credentials_helper where wanted`
+	var out []*OCIDefaultCredentials
+	for _, item := range root.Filter("oci_default_credentials").Items {
+		d, err := ociDefault(item)
+		if err != nil {
+			return nil, hint.Wrap(fmt.Errorf("%s: %w", origin(name, item), err), help)
+		}
+		d.Origin = origin(name, item)
+		for i, file := range d.Files {
+			d.Files[i] = env.besides(name, file)
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+func ociDefault(item *ast.ObjectItem) (*OCIDefaultCredentials, error) {
+	body, ok := item.Val.(*ast.ObjectType)
+	if !ok || len(item.Keys) > 0 || introducedByEquals(item) {
+		return nil, errors.New("oci_default_credentials is a block without a label")
+	}
+	var b struct {
+		Discover *bool     `hcl:"discover_ambient_credentials"`
+		Files    *[]string `hcl:"docker_style_config_files"`
+		Helper   *string   `hcl:"docker_credentials_helper"`
+	}
+	if err := hcl.DecodeObject(&b, body); err != nil {
+		return nil, fmt.Errorf("invalid oci_default_credentials block%s", publicProblem(err))
+	}
+	if b.Helper != nil && *b.Helper == "" {
+		return nil, errors.New("the oci_default_credentials block has an empty docker_credentials_helper")
+	}
+	d := &OCIDefaultCredentials{Discover: b.Discover == nil || *b.Discover, Helper: value(b.Helper)}
+	if b.Files != nil {
+		d.Files = append([]string{}, *b.Files...)
+	}
+	return d, nil
+}
+
+// introducedByEquals reports whether a block of the native syntax is written as
+// an argument, which OpenTofu refuses. JSON knows no difference.
+func introducedByEquals(item *ast.ObjectItem) bool {
+	body, ok := item.Val.(*ast.ObjectType)
+	return item.Assign.IsValid() && ok && body.Lbrace.IsValid()
+}
+
+// origin says where a block is.
+func origin(name string, item *ast.ObjectItem) string {
+	if pos := position(item); pos.IsValid() {
+		return fmt.Sprintf("%s:%d", name, pos.Line)
+	}
+	return name
+}
+
+// besides returns a path that is relative to the folder of the file name.
+func (env Environment) besides(name, path string) string {
+	if path == "" || env.isAbs(path) {
+		return path
+	}
+	separators := "/"
+	if env.GOOS == "windows" {
+		separators = `/\`
+	}
+	i := strings.LastIndexAny(name, separators)
+	if i < 0 {
+		return path
+	}
+	return name[:i+1] + path
+}
+
+func (env Environment) isAbs(path string) bool {
+	if env.GOOS != "windows" {
+		return strings.HasPrefix(path, "/")
+	}
+	return strings.HasPrefix(path, `\`) || strings.HasPrefix(path, "/") || len(path) > 2 && path[1] == ':' && (path[2] == '\\' || path[2] == '/')
+}

@@ -1,0 +1,365 @@
+package config
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+)
+
+// maxCount bounds numbers that count requests and packages under way.
+const maxCount = 256
+
+// config makes of a file what it means.
+func (d *decoder) config(f *fileBlock) *Config {
+	c := &Config{
+		Data: d.path(f.Body, "data", f.Data),
+		Jobs: d.positive(f.Body, "jobs", f.Jobs, maxCount),
+	}
+	c.Mirrors = d.mirrors(f)
+	c.Logins = d.logins(f.Credentials)
+	c.Defaults = d.defaults(f.Defaults)
+	c.Registries = d.registries(f.Registries)
+	c.Trust = d.trust(f.Trust)
+	c.Providers = d.providers(f.Providers)
+	c.PullThrough = d.pullThrough(f.PullThrough)
+	if f.Gateway != nil {
+		c.Gateway = d.gateway(f.Gateway)
+	}
+	return c
+}
+
+func (d *decoder) mirrors(f *fileBlock) []Mirror {
+	all := f.Mirrors
+	for _, in := range f.Installations {
+		all = append(all, in.Mirrors...)
+		for _, other := range slices.Concat(in.Direct, in.Network, in.Filesystem) {
+			d.diags = append(d.diags, &hcl.Diagnostic{
+				Severity: hcl.DiagWarning, Summary: "Block without effect",
+				Detail:  "This installation method is for clients. Of provider_installation, ocibridge takes the oci_mirror blocks.",
+				Subject: other.Range.Ptr(),
+			})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b mirrorBlock) int {
+		return cmp.Compare(a.Range.Start.Byte, b.Range.Start.Byte)
+	})
+	var out []Mirror
+	for _, m := range all {
+		text, at := d.templateArgument(m.Body, "repository_template")
+		sel := d.selector(m.Body, m.Include, m.Exclude)
+		if text == "" || len(sel.Include) < len(m.Include) {
+			continue // said already
+		}
+		t, err := templates.Parse(text, sel)
+		if err != nil {
+			d.errorf(at, "repository_template", err)
+			continue
+		}
+		out = append(out, Mirror{t, sel.Include, sel.Exclude, place(m.Range)})
+	}
+	return out
+}
+
+func (d *decoder) logins(blocks []credentialsBlock) []auth.Login {
+	var out []auth.Login
+	for _, b := range blocks {
+		l := auth.Login{
+			Prefix:   b.Prefix,
+			Username: d.secret(b.Body, "username"), Password: d.secret(b.Body, "password"),
+			AccessToken: d.secret(b.Body, "access_token"), RefreshToken: d.secret(b.Body, "refresh_token"),
+			Origin: place(b.Range),
+		}
+		if b.Helper != nil {
+			if l.Helper = *b.Helper; l.Helper == "" {
+				d.errorf(at(b.Body, "docker_credentials_helper"), "docker_credentials_helper", errors.New("it is empty"))
+				continue
+			}
+		}
+		if d.incomplete {
+			continue
+		}
+		if err := auth.CheckLogins(append(slices.Clone(out), l)); err != nil {
+			d.errorf(b.Range, "oci_credentials block", err)
+			continue
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+func (d *decoder) defaults(b *defaultsBlock) *auth.Defaults {
+	if b == nil {
+		return nil
+	}
+	out := &auth.Defaults{Discover: b.Discover == nil || *b.Discover, Origin: place(b.Range)}
+	if b.Files != nil {
+		// None at all is not the same as not to say.
+		out.Files = append([]string{}, parseEach(d, b.Body, "docker_style_config_files", b.Files, d.parsePath)...)
+	}
+	if b.Helper != nil {
+		out.Helper = *b.Helper
+	}
+	if err := out.Validate(); err != nil && !d.incomplete {
+		d.errorf(b.Range, "oci_default_credentials block", err)
+	}
+	return out
+}
+
+func (d *decoder) registries(blocks []registryBlock) []Registry {
+	var out []Registry
+	settings := map[ociaddr.Registry]auth.Registry{}
+	for _, b := range blocks {
+		r := d.registry(b)
+		if r.Host == "" {
+			continue
+		}
+		if _, ok := settings[r.Host]; ok {
+			d.duplicate(b.Range, "registry", b.Host)
+			continue
+		}
+		settings[r.Host] = r.settings()
+		if err := (auth.Options{Registries: settings}).Validate(); err != nil && !d.incomplete {
+			d.errorf(b.Range, "registry block", err)
+			delete(settings, r.Host)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (d *decoder) registry(b registryBlock) Registry {
+	yes := func(v *bool) bool { return v != nil && *v }
+	r := Registry{
+		Host:                   parseLabel(d, "registry", b.Range, b.Host, ociaddr.ParseRegistry),
+		MirrorsBlobsByRedirect: yes(b.MirrorsBlobsByRedirect),
+	}
+	settings := auth.Registry{
+		PlainHTTP: yes(b.PlainHTTP), InsecureSkipVerify: yes(b.InsecureSkipVerify), DeniedMeansAbsent: yes(b.DeniedMeansAbsent),
+		CAs:           d.pem(b.Body, "ca_file", b.CAFile),
+		MaxConcurrent: d.positive(b.Body, "max_concurrent", b.MaxConcurrent, maxCount),
+		Timeout:       parseOne(d, b.Body, "timeout", b.Timeout, parsePositiveDuration),
+		Origin:        place(b.Range),
+	}
+	if b.RequestsPerSecond != nil {
+		if settings.RequestsPerSecond = *b.RequestsPerSecond; settings.RequestsPerSecond <= 0 {
+			d.errorf(at(b.Body, "requests_per_second"), "requests_per_second", fmt.Errorf("%v is not more than 0", *b.RequestsPerSecond))
+			settings.RequestsPerSecond = 0
+		}
+	}
+	cert, key := d.pem(b.Body, "client_cert_file", b.ClientCertFile), d.pem(b.Body, "client_key_file", b.ClientKeyFile)
+	switch {
+	case (b.ClientCertFile == nil) != (b.ClientKeyFile == nil):
+		d.conflict(b.Range, "client_cert_file and client_key_file go together: give both.")
+	case cert != nil && key != nil:
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			d.errorf(at(b.Body, "client_cert_file"), "client_cert_file", keyPairError(err))
+		}
+		settings.ClientCert = &pair
+	}
+	if secure := b.CAFile != nil || b.ClientCertFile != nil || settings.InsecureSkipVerify; settings.PlainHTTP && secure {
+		d.conflict(at(b.Body, "plain_http"), "Over plain HTTP there are no certificates: leave out plain_http, or ca_file, client_cert_file and insecure_skip_verify.")
+	}
+	r.settings = func() auth.Registry { return settings }
+	return r
+}
+
+// keyPairError says what is wrong with a certificate and its key, of which the
+// library's errors quote nothing.
+func keyPairError(err error) error {
+	return hint.New(strings.TrimPrefix(err.Error(), "tls: "), "both are PEM files, the certificate with its chain, the key without a passphrase")
+}
+
+// pem reads a file of certificates or keys.
+func (d *decoder) pem(b hcl.Body, name string, file *string) []byte {
+	return parseOne(d, b, name, file, func(s string) ([]byte, error) {
+		path, err := d.parsePath(s)
+		if err != nil {
+			return nil, err
+		}
+		pem, err := d.env.readFile(path)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", path, cause(err))
+		case len(pem) > maxPEM:
+			return nil, fmt.Errorf("%s has more than %d MiB", path, maxPEM>>20)
+		}
+		return pem, nil
+	})
+}
+
+// maxPEM bounds files of certificates: a system's whole trust store is a quarter
+// of it.
+const maxPEM = 1 << 20
+
+func (d *decoder) trust(blocks []trustBlock) []Trust {
+	var out []Trust
+	for _, b := range blocks {
+		t := Trust{
+			Pattern:       parseLabel(d, "trust pattern", b.Range, b.Pattern, provider.ParsePattern),
+			Keys:          parseEach(d, b.Body, "keys", b.Keys, parseFingerprint),
+			AllowUnsigned: b.AllowUnsigned != nil && *b.AllowUnsigned,
+			StrictExpiry:  b.StrictExpiry != nil && *b.StrictExpiry,
+			Source:        place(b.Range),
+		}
+		if b.Keys != nil && len(b.Keys) == 0 {
+			d.errorf(at(b.Body, "keys"), "keys", hint.New("no key is accepted", "leave the argument out for the keys that the origin offers"))
+		}
+		if slices.ContainsFunc(out, func(o Trust) bool { return o.Pattern == t.Pattern && t.Pattern != (provider.Pattern{}) }) {
+			d.duplicate(b.Range, "trust", b.Pattern)
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+func (d *decoder) providers(blocks []providerBlock) []Provider {
+	var out []Provider
+	for _, b := range blocks {
+		p := Provider{
+			Address:     parseLabel(d, "provider address", b.Range, b.Address, provider.ParseAddress),
+			Versions:    parseOne(d, b.Body, "versions", b.Versions, provider.ParseConstraint),
+			Platforms:   parseEach(d, b.Body, "platforms", b.Platforms, provider.ParsePlatform),
+			Latest:      d.positive(b.Body, "latest", b.Latest, 1000),
+			Prereleases: b.Prereleases != nil && *b.Prereleases,
+			Cooldown:    parseOne(d, b.Body, "cooldown", b.Cooldown, parseDuration),
+			From:        parseOne(d, b.Body, "from", b.From, d.parseSource),
+			Source:      place(b.Range),
+		}
+		if b.Versions == nil && b.Latest == nil {
+			d.conflict(b.Range, `Neither versions nor latest says which versions: for all that there are, write versions = ">= 0".`)
+		}
+		if slices.ContainsFunc(out, func(o Provider) bool { return o.Address == p.Address && !p.Address.IsZero() }) {
+			d.duplicate(b.Range, "provider", b.Address)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func (d *decoder) pullThrough(b *pullThroughBlock) *PullThrough {
+	if b == nil {
+		return nil
+	}
+	return &PullThrough{
+		Enabled:       b.Enabled == nil || *b.Enabled,
+		Selector:      d.selector(b.Body, b.Include, b.Exclude),
+		Platforms:     parseEach(d, b.Body, "platforms", b.Platforms, provider.ParsePlatform),
+		Versions:      parseOne(d, b.Body, "versions", b.Versions, provider.ParseConstraint),
+		Cooldown:      parseOne(d, b.Body, "cooldown", b.Cooldown, parseDuration),
+		MaxSize:       parseOne(d, b.Body, "max_size", b.MaxSize, parseSize),
+		MaxConcurrent: d.positive(b.Body, "max_concurrent", b.MaxConcurrent, maxCount),
+		MaxPerDay:     parseOne(d, b.Body, "max_per_day", b.MaxPerDay, parseSize),
+	}
+}
+
+func (d *decoder) gateway(b *gatewayBlock) Gateway {
+	g := Gateway{
+		Listen:            parseOne(d, b.Body, "listen", b.Listen, parseListen),
+		PublicURL:         parseOne(d, b.Body, "public_url", b.PublicURL, ParsePublicURL),
+		LogLevel:          parseOne(d, b.Body, "log_level", b.LogLevel, parseLevel),
+		VerifyRequired:    parseOne(d, b.Body, "verify", b.Verify, parseVerify),
+		Redirect:          b.Redirect != nil && *b.Redirect,
+		TagTTL:            parseOne(d, b.Body, "tag_ttl", or(b.TagTTL, "30s"), parseDuration),
+		StaleIfError:      parseOne(d, b.Body, "stale_if_error", or(b.StaleIfError, "24h"), parseDuration),
+		Deny:              parseEach(d, b.Body, "deny", b.Deny, parseDeny),
+		CapabilityKeyFile: d.path(b.Body, "capability_key_file", b.CapabilityKeyFile),
+	}
+	if b.TLS != nil {
+		g.TLS = d.tls(b.TLS)
+	}
+	if b.Cache != nil {
+		g.Cache = &Cache{
+			Directory: d.path(b.Cache.Body, "directory", b.Cache.Directory),
+			MaxSize:   parseOne(d, b.Cache.Body, "max_size", or(b.Cache.MaxSize, "20GiB"), parseSize),
+		}
+	}
+	g.Tokens = d.tokens(b.Tokens)
+	g.OIDC = d.oidc(b.OIDC)
+	return g
+}
+
+func or(s *string, otherwise string) *string {
+	if s == nil {
+		return &otherwise
+	}
+	return s
+}
+
+func (d *decoder) tls(b *tlsBlock) TLS {
+	t := TLS{
+		CertFile: d.path(b.Body, "cert_file", b.CertFile), KeyFile: d.path(b.Body, "key_file", b.KeyFile),
+		SelfSigned:   b.SelfSigned != nil && *b.SelfSigned,
+		ClientCAFile: d.path(b.Body, "client_ca_file", b.ClientCAFile),
+	}
+	switch {
+	case (b.CertFile == nil) != (b.KeyFile == nil):
+		d.conflict(b.Range, "cert_file and key_file go together: give both.")
+	case b.CertFile != nil && t.SelfSigned:
+		d.conflict(at(b.Body, "self_signed"), "cert_file and self_signed exclude each other: leave one of them out.")
+	}
+	return t
+}
+
+func (d *decoder) tokens(blocks []tokenBlock) []Token {
+	var out []Token
+	for _, b := range blocks {
+		t := Token{
+			Name:     parseLabel(d, "token name", b.Range, b.Name, parseName),
+			SHA256:   parseOne(d, b.Body, "sha256", b.SHA256, parseSHA256),
+			Selector: d.selector(b.Body, b.Include, b.Exclude),
+			Expires:  parseOne(d, b.Body, "expires", b.Expires, parseTime),
+			Operator: b.Operator != nil && *b.Operator,
+		}
+		switch {
+		case slices.ContainsFunc(out, func(o Token) bool { return o.Name == t.Name && t.Name != "" }):
+			d.duplicate(b.Range, "token", b.Name)
+		case !d.incomplete && slices.ContainsFunc(out, func(o Token) bool { return o.SHA256 == t.SHA256 && t.SHA256 != [32]byte{} }):
+			d.fail(at(b.Body, "sha256"), "Duplicate token", "Another token block has the same sum: give each its own token, or remove one of them.")
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+func (d *decoder) oidc(blocks []oidcBlock) []OIDC {
+	var out []OIDC
+	for _, b := range blocks {
+		o := OIDC{
+			Name:     parseLabel(d, "oidc name", b.Range, b.Name, parseName),
+			Issuer:   parseOne(d, b.Body, "issuer", b.Issuer, parseIssuer),
+			Audience: parseOne(d, b.Body, "audience", b.Audience, parseText),
+		}
+		for _, r := range b.Rules {
+			if r.Claims != nil && len(r.Claims) == 0 {
+				d.errorf(at(r.Body, "claims"), "claims", hint.New("a rule without claims is for every token that the issuer gives to anybody", "name the claims that a token must have"))
+			}
+			o.Rules = append(o.Rules, Rule{r.Claims, d.selector(r.Body, r.Include, r.Exclude)})
+		}
+		if len(b.Rules) == 0 {
+			d.fail(b.Range, "Missing rule block", "Without a rule block, no token of this issuer may read anything.")
+		}
+		if slices.ContainsFunc(out, func(p OIDC) bool { return p.Name == o.Name && o.Name != "" }) {
+			d.duplicate(b.Range, "oidc", b.Name)
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// duplicate reports a second block for one thing.
+func (d *decoder) duplicate(r hcl.Range, block, label string) {
+	d.fail(r, "Duplicate "+block+" block", fmt.Sprintf("There is a %s block for %s further up: remove one of them.", block, label))
+}

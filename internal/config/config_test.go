@@ -1,0 +1,983 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+var update = flag.Bool("update", false, "write the golden parts of testdata")
+
+// machine is an environment in memory: files by path, variables by name.
+type machine struct {
+	goos, home string
+	vars       map[string]string
+	files      map[string]string
+	unreadable map[string]error
+}
+
+func (m machine) environment() Environment {
+	return Environment{
+		GOOS: m.goos,
+		Home: m.home,
+		LookupEnv: func(name string) (string, bool) {
+			v, ok := m.vars[name]
+			return v, ok
+		},
+		ReadFile: func(name string) ([]byte, error) {
+			if err := m.unreadable[name]; err != nil {
+				return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+			}
+			if s, ok := m.files[name]; ok {
+				return []byte(s), nil
+			}
+			return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+		},
+	}
+}
+
+const (
+	testDir  = "/etc/ocibridge"
+	testFile = testDir + "/ocibridge.hcl"
+)
+
+// parse reads a file's content in a folder with other files.
+func parse(src string, m machine) (*Config, error) {
+	return Parse(m.environment(), testFile, []byte(src))
+}
+
+func mustParse(t *testing.T, src string, m machine) *Config {
+	t.Helper()
+	c, err := parse(src, m)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return c
+}
+
+// testMachine makes a machine of an archive: the file env has variables, all
+// others are in the configuration's folder.
+func testMachine(a *txtar.Archive) machine {
+	m := machine{goos: "linux", home: "/home/u", vars: map[string]string{}, files: map[string]string{}}
+	for _, f := range a.Files {
+		if f.Name != "env" {
+			m.files[testDir+"/"+f.Name] = string(f.Data)
+			continue
+		}
+		for line := range strings.Lines(string(f.Data)) {
+			name, v, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+			m.vars[name] = v
+		}
+	}
+	return m
+}
+
+// TestFiles loads the archives of testdata and compares what is said of each
+// (want) with what should be: diagnostics of one that is not valid, else warnings
+// and everything in force.
+func TestFiles(t *testing.T) {
+	names, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no archives: %v", err)
+	}
+	for _, name := range names {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			a, err := txtar.ParseFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(a.Files, func(f txtar.File) bool { return f.Name == "want" })
+			if i < 0 {
+				a.Files = append(a.Files, txtar.File{Name: "want"})
+				i = len(a.Files) - 1
+			}
+			got := describe(t, testMachine(a))
+			if got == string(a.Files[i].Data) {
+				return
+			}
+			if !*update {
+				t.Errorf("says\n%s\nand not\n%s", got, a.Files[i].Data)
+				return
+			}
+			a.Files[i].Data = []byte(got)
+			if err := os.WriteFile(name, txtar.Format(a), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func describe(t *testing.T, m machine) string {
+	t.Helper()
+	var out bytes.Buffer
+	c, err := Load(m.environment(), testFile)
+	var invalid *Error
+	switch {
+	case errors.As(err, &invalid):
+		if err := Report(&out, invalid.Diagnostics, 100, false); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	case err != nil:
+		t.Fatal(err)
+	}
+	if err := Report(&out, append(c.Warnings, c.Unavailable("")...), 100, false); err != nil {
+		t.Fatal(err)
+	}
+	out.Write(c.InForce(Surroundings{}).HCL())
+	return out.String()
+}
+
+func TestLoadPlaces(t *testing.T) {
+	gateway := func(listen string) string { return fmt.Sprintf("gateway {\n  listen = %q\n}\n", listen) }
+	const xdg, home, etc = "/xdg/ocibridge/ocibridge.hcl", "/home/u/.config/ocibridge/ocibridge.hcl", "/etc/ocibridge/ocibridge.hcl"
+	const roaming = `C:\Users\u\AppData\Roaming`
+	all := map[string]string{
+		"ocibridge.hcl": "", xdg: "", home: "", etc: "", "/ci.hcl": "", "/flag.hcl": "",
+		roaming + `\ocibridge\ocibridge.hcl`: "",
+	}
+	without := func(names ...string) map[string]string {
+		out := maps.Clone(all)
+		for _, n := range names {
+			delete(out, n)
+		}
+		return out
+	}
+	tests := []struct {
+		name    string
+		machine machine
+		flag    string
+		want    string // file, "" for none
+		err     string
+	}{
+		{name: "nothing anywhere", machine: machine{goos: "linux", home: "/home/u"}},
+		{name: "the working folder first", machine: machine{goos: "linux", home: "/home/u", files: all}, want: "ocibridge.hcl"},
+		{name: "then home", machine: machine{goos: "linux", home: "/home/u", files: without("ocibridge.hcl")}, want: home},
+		{name: "on macOS too", machine: machine{goos: "darwin", home: "/home/u", files: without("ocibridge.hcl")}, want: home},
+		{
+			name:    "or XDG's place, not both",
+			machine: machine{goos: "linux", home: "/home/u", vars: map[string]string{"XDG_CONFIG_HOME": "/xdg/"}, files: without("ocibridge.hcl", xdg)},
+			want:    etc,
+		},
+		{
+			name:    "XDG's place",
+			machine: machine{goos: "linux", home: "/home/u", vars: map[string]string{"XDG_CONFIG_HOME": "/xdg/"}, files: without("ocibridge.hcl")},
+			want:    xdg,
+		},
+		{
+			name:    "a relative XDG place is none",
+			machine: machine{goos: "linux", home: "/home/u", vars: map[string]string{"XDG_CONFIG_HOME": "xdg"}, files: without("ocibridge.hcl")},
+			want:    home,
+		},
+		{name: "the system's last", machine: machine{goos: "linux", home: "/home/u", files: without("ocibridge.hcl", home)}, want: etc},
+		{name: "no home", machine: machine{goos: "linux", files: without("ocibridge.hcl")}, want: etc},
+		{
+			name:    "Windows",
+			machine: machine{goos: "windows", home: `C:\Users\u`, vars: map[string]string{"APPDATA": roaming}, files: without("ocibridge.hcl")},
+			want:    roaming + `\ocibridge\ocibridge.hcl`,
+		},
+		{name: "Windows without APPDATA", machine: machine{goos: "windows", home: `C:\Users\u`, files: without("ocibridge.hcl")}},
+		{
+			name:    "the variable before all places",
+			machine: machine{goos: "linux", home: "/home/u", vars: map[string]string{"OCIBRIDGE_CONFIG": "/ci.hcl"}, files: all},
+			want:    "/ci.hcl",
+		},
+		{
+			name:    "the flag before the variable",
+			machine: machine{goos: "linux", vars: map[string]string{"OCIBRIDGE_CONFIG": "/ci.hcl"}, files: all},
+			flag:    "/flag.hcl", want: "/flag.hcl",
+		},
+		{
+			name:    "what the variable names must be there",
+			machine: machine{goos: "linux", vars: map[string]string{"OCIBRIDGE_CONFIG": "/gone.hcl"}, files: all},
+			err:     "the configuration file /gone.hcl, which OCIBRIDGE_CONFIG names: file does not exist",
+		},
+		{name: "what the flag names must be there", machine: machine{goos: "linux", files: all}, flag: "/gone.hcl", err: "the configuration file /gone.hcl: file does not exist"},
+		{
+			name:    "one that cannot be read is not passed over",
+			machine: machine{goos: "linux", files: all, unreadable: map[string]error{"ocibridge.hcl": fs.ErrPermission}},
+			err:     "the configuration file ocibridge.hcl: permission denied",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			files := map[string]string{}
+			for name := range tt.machine.files {
+				files[name] = gateway(":1")
+			}
+			tt.machine.files = files
+			c, err := Load(tt.machine.environment(), tt.flag)
+			if tt.err != "" {
+				if err == nil || err.Error() != tt.err || hint.Of(err) == "" {
+					t.Fatalf("error %v (hint %q), want %s", err, hint.Of(err), tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.File != tt.want || (c.Gateway.Listen == ":1") != (tt.want != "") {
+				t.Errorf("read %q, want %q", c.File, tt.want)
+			}
+		})
+	}
+}
+
+func TestZeroConfig(t *testing.T) {
+	c, err := Load(Environment{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(c, &Config{}) {
+		t.Errorf("no file gives %+v", c)
+	}
+	if c.Templates() != nil || len(c.RegistrySettings()) != 0 || c.CheckFor("serve") != nil || c.FlagValues(func(string) bool { return false }) != nil {
+		t.Error("no file says something")
+	}
+}
+
+func TestValues(t *testing.T) {
+	ca := tlsca.For(t)
+	cert, err := ca.IssueClient("robot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := mustParse(t, `
+data = "data"
+oci_mirror {
+  repository_template = "ghcr.io/${hostname}/${namespace}/${type}"
+}
+registry "Harbor.example:8443" {
+  ca_file             = "ca.pem"
+  client_cert_file    = "robot.pem"
+  client_key_file     = "/run/robot.key"
+  requests_per_second = 0.5
+  max_concurrent      = 3
+  timeout             = "90s"
+  mirrors_blobs_by_redirect = true
+}
+trust "registry.opentofu.org/hashicorp/*" {
+  keys = ["c874 011f 0ab4 0511 0d02  1055 3436 5d94 72d7 468f"]
+}
+provider "registry.opentofu.org/hashicorp/null" {
+  latest = 2
+  from   = "https://mirror.example/a/"
+}
+provider "registry.opentofu.org/hashicorp/random" {
+  versions = "~> 3.2"
+  from     = "../mirror"
+  cooldown = "168h"
+}
+pull_through {
+  max_size = "1GiB"
+}
+gateway {
+  listen = "[::1]:0"
+  deny   = ["registry.opentofu.org/acme/*", "registry.opentofu.org/acme/widget@1.4.0"]
+  cache {
+    directory = "/var/cache/ocibridge"
+  }
+  token "ci" {
+    sha256  = "9F86D081884C7D659A2FEAA0C55AD015A3BF4F1B2B0B822CD15D6C15B0F00A08"
+    expires = "2030-01-31T12:00:00+02:00"
+  }
+}
+`, machine{files: map[string]string{testDir + "/ca.pem": string(ca.CertPEM()), testDir + "/robot.pem": string(cert.CertPEM), "/run/robot.key": string(cert.KeyPEM)}})
+	s := c.RegistrySettings()["Harbor.example:8443"]
+	for name, check := range map[string]bool{
+		"data":        c.Data == testDir+"/data",
+		"templates":   len(c.Templates()) == 1 && c.Mirrors[0].Source == testFile+":3",
+		"registry":    s.ClientCert != nil && string(s.CAs) == string(ca.CertPEM()) && s.RequestsPerSecond == 0.5 && s.MaxConcurrent == 3 && s.Timeout.String() == "1m30s" && s.Origin == testFile+":6",
+		"redirect":    c.Registries[0].MirrorsBlobsByRedirect,
+		"fingerprint": c.Trust[0].Keys[0] == "C874011F0AB405110D02105534365D9472D7468F",
+		"mirror URL":  c.Providers[0].From == Source{MirrorURL: "https://mirror.example/a/"} && c.Providers[0].Latest == 2,
+		"folder":      c.Providers[1].From == Source{Folder: testDir + "/../mirror"} && c.Providers[1].Cooldown.Hours() == 168,
+		"pull":        c.PullThrough.Enabled && c.PullThrough.MaxSize == 1<<30,
+		"listen":      c.Gateway.Listen == "[::1]:0",
+		"defaults":    c.Gateway.TagTTL.String() == "30s" && c.Gateway.StaleIfError.Hours() == 24 && c.Gateway.Cache.MaxSize == 20<<30,
+		"deny":        c.Gateway.Deny[0].Versions.String() == "" && c.Gateway.Deny[1].Versions.Has(provider.MustParseVersion("1.4.0")),
+		"token":       c.Gateway.Tokens[0].SHA256[0] == 0x9f && c.Gateway.Tokens[0].Expires.UTC().Hour() == 10,
+	} {
+		if !check {
+			t.Errorf("%s is not as written: %+v", name, c)
+		}
+	}
+}
+
+// TestRepositoryTemplateIsUntouched: what our own file has for a template is what
+// OpenTofu sees of the same text.
+func TestRepositoryTemplateIsUntouched(t *testing.T) {
+	for written, want := range map[string]string{
+		`"ghcr.io/acme/${hostname}/${namespace}/${type}"`:                                                 "ghcr.io/acme/${hostname}/${namespace}/${type}",
+		`"${hostname}/${namespace}/${type}"`:                                                              "${hostname}/${namespace}/${type}",
+		`"ghcr.io/${hostname == "registry.opentofu.org" ? "t" : "o"}/${hostname}/${namespace}/${ type }"`: `ghcr.io/${hostname == "registry.opentofu.org" ? "t" : "o"}/${hostname}/${namespace}/${ type }`,
+		`"ghcr.io/%{ if type == "null" }n%{ else }o%{ endif }/${hostname}/${namespace}/${type}"`:          `ghcr.io/%{ if type == "null" }n%{ else }o%{ endif }/${hostname}/${namespace}/${type}`,
+		`"\u0067hcr.io/${hostname}/${namespace}/${type}"`:                                                 "ghcr.io/${hostname}/${namespace}/${type}",
+		`"\u0024{hostname}/${namespace}/${type}"`:                                                         "${hostname}/${namespace}/${type}",
+		`"ghcr.io/${"${hostname}"}/${namespace}/${type}"`:                                                 `ghcr.io/${"${hostname}"}/${namespace}/${type}`,
+	} {
+		c, err := parse("oci_mirror {\n  repository_template = "+written+"\n}\n", machine{})
+		if err != nil {
+			t.Errorf("%s: %v", written, err)
+			continue
+		}
+		if got := c.Mirrors[0].Template.Source(); got != want {
+			t.Errorf("%s is %s, want %s", written, got, want)
+		}
+	}
+	for _, written := range []string{
+		`env("T")`, `"a/${env("T")}"`, "<<E\nghcr.io/${hostname}/${namespace}/${type}\nE", `("ghcr.io/${hostname}/${namespace}/${type}")`,
+		`true ? "a" : "b"`, `["a"]`, "null", `"a" "b"`, `hostname`, `"$${hostname}/${namespace}/${type}"`,
+	} {
+		_, err := parse("oci_mirror {\n  repository_template = "+written+"\n}\n", machine{vars: map[string]string{"T": "ghcr.io/${hostname}/${namespace}/${type}"}})
+		if err == nil {
+			t.Errorf("%s is accepted", written)
+		}
+	}
+}
+
+func FuzzTemplate(f *testing.F) {
+	for _, s := range []string{"ghcr.io/${hostname}", "a\"b\\c\n\t\r", "%{if true}a%{endif}", "$${a}", "${\"${a}\"}", "${", "%{", "\x00\u2028", "${a /* } */ }", "é$"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		text, err := templateText([]byte(QuoteTemplate(s)))
+		if err != nil || !strings.Contains(s, "{") && text != s {
+			// Only what is no template, such as an open ${, cannot be written.
+			if !strings.Contains(s, "{") && strings.ToValidUTF8(s, "") == s {
+				t.Fatalf("%q is written as %s, which is %q, %v", s, QuoteTemplate(s), text, err)
+			}
+			return
+		}
+		again, err := templateText([]byte(QuoteTemplate(text)))
+		if err != nil || again != text {
+			t.Fatalf("%q becomes %q, then %q, %v", s, text, again, err)
+		}
+	})
+}
+
+func TestFunctions(t *testing.T) {
+	m := machine{
+		goos: "linux",
+		vars: map[string]string{"ADDRESS": "127.0.0.1:1", "EMPTY": "", "BINARY": "\xff", "HOME": "/home/u"},
+		files: map[string]string{
+			testDir + "/listen": "localhost:2\n", testDir + "/dos": "localhost:3\r\n", "/abs": "localhost:4",
+			testDir + "/large": strings.Repeat("a", maxValueFile+1), testDir + "/binary": "\xff",
+		},
+		unreadable: map[string]error{testDir + "/locked": fs.ErrPermission},
+	}
+	for expr, want := range map[string]string{
+		`env("ADDRESS")`:       "127.0.0.1:1",
+		`"${env("ADDRESS")}0"`: "127.0.0.1:10",
+		`file("listen")`:       "localhost:2",
+		`file("dos")`:          "localhost:3",
+		`file("/abs")`:         "localhost:4",
+	} {
+		c, err := parse("gateway {\n  listen = "+expr+"\n}\n", m)
+		if err != nil || c.Gateway.Listen != want {
+			t.Errorf("%s: %+v, %v; want %s", expr, c, err, want)
+		}
+	}
+	for expr, want := range map[string]string{
+		`env("GONE")`:    "The environment variable GONE is not set",
+		`env("BINARY")`:  "The environment variable BINARY is not UTF-8",
+		`env("EMPTY")`:   `"" is no address`,
+		`file("gone")`:   "The file /etc/ocibridge/gone does not exist",
+		`file("locked")`: "Read /etc/ocibridge/locked: permission denied",
+		`file("large")`:  "has more than 64 KiB",
+		`file("binary")`: "is not UTF-8",
+		`upper("a")`:     `There is no function named "upper"`,
+		`gone`:           "Variables may not be used here",
+	} {
+		_, err := parse("gateway {\n  listen = "+expr+"\n}\n", m)
+		var invalid *Error
+		if !errors.As(err, &invalid) || len(invalid.Diagnostics) != 1 || !strings.Contains(invalid.Diagnostics[0].Detail, want) || invalid.Diagnostics[0].Line != 2 {
+			t.Errorf("%s: %v, want %s", expr, err, want)
+		}
+	}
+}
+
+func TestSuggestions(t *testing.T) {
+	for src, want := range map[string]string{
+		"lisen = 1":                         `Did you mean "listen"? It belongs in the block gateway.`,
+		"listen = 1":                        "It belongs in the block gateway.",
+		"gateway {\n  lsiten = 1\n}":        `Did you mean "listen"?`,
+		"gateway {\n  cahce {}\n}":          `Did you mean "cache"?`,
+		"gateway {\n  jobs = 1\n}":          "It belongs outside of all blocks.",
+		"gatway {}":                         `Did you mean "gateway"?`,
+		"cache {}":                          "It belongs in the block gateway.",
+		"oci_mirrors {}":                    `Did you mean "oci_mirror"?`,
+		"gateway = 1":                       `Did you mean to define a block of type "gateway"?`,
+		"data {}":                           `Did you mean to define argument "data"?`,
+		"host \"x\" {}":                     "It belongs in the CLI configuration",
+		"frobnicate = 1":                    "",
+		strings.Repeat("a", 1000) + " = 1":  "",
+		"gateway {\n  ca_file = \"x\"\n}":   "It belongs in the block registry.",
+		"gateway {\n  include = [\"x\"]\n}": "It belongs in the block oci_mirror or provider_installation.oci_mirror or pull_through or gateway.token or gateway.oidc.rule.",
+	} {
+		_, err := parse(src+"\n", machine{})
+		var invalid *Error
+		if !errors.As(err, &invalid) || len(invalid.Diagnostics) != 1 {
+			t.Errorf("%s: %v", src, err)
+			continue
+		}
+		_, got, _ := strings.Cut(invalid.Diagnostics[0].Detail, "expected here.")
+		if got = strings.TrimSpace(got); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", src, got, want)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for pair, want := range map[[2]string]int{
+		{"", ""}: 0, {"a", ""}: 1, {"", "ab"}: 2, {"listen", "listen"}: 0, {"lisen", "listen"}: 1, {"lsiten", "listen"}: 1, {"listenn", "listen"}: 1, {"ab", "ba"}: 1, {"abc", "cab"}: 2, {"token", "tls"}: 4,
+	} {
+		if got := distance(pair[0], pair[1]); got != want {
+			t.Errorf("%q and %q: %d, want %d", pair[0], pair[1], got, want)
+		}
+	}
+}
+
+// TestBounds: what takes the parser beyond all measure is refused before it is
+// parsed, and all that is said of a file is bounded.
+func TestBounds(t *testing.T) {
+	n := maxFile / 4
+	for name, src := range map[string]string{
+		"too large":      strings.Repeat("#", maxFile+1),
+		"brackets":       "data = " + strings.Repeat("[", n),
+		"parentheses":    "data = " + strings.Repeat("(", n) + strings.Repeat(")", n),
+		"blocks":         strings.Repeat("gateway {\n", n/10),
+		"negations":      "data = " + strings.Repeat("!", n) + "true\n",
+		"minus":          "data = " + strings.Repeat("-", n) + "1\n",
+		"conditions":     "data = " + strings.Repeat("true?1:", n/8) + "1\n",
+		"sums":           "data = 1" + strings.Repeat("+1", n/2) + "\n",
+		"templates":      "data = " + strings.Repeat(`"${`, n/3),
+		"indexes":        "data = [1]" + strings.Repeat("[0]", n/3) + "\n",
+		"loops":          "data = [for a in [1, 2]: [for b in [1, 2]: a]]\n",
+		"open quotes":    strings.Repeat("data = \"\n", n/10),
+		"many mistakes":  strings.Repeat("x {}\n", n/5),
+		"no UTF-8":       "data = \"\xff\xfe\"\n",
+		"zero bytes":     "data = \"a\x00b\"\n",
+		"a long mistake": "data = " + strings.Repeat("a b ", n/5) + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(src, machine{})
+			var invalid *Error
+			if !errors.As(err, &invalid) {
+				t.Fatalf("error %v", err)
+			}
+			var out bytes.Buffer
+			if err := Report(&out, invalid.Diagnostics, 80, false); err != nil {
+				t.Fatal(err)
+			}
+			if out.Len() > 16<<10 || len(invalid.Diagnostics) > maxDiagnostics {
+				t.Errorf("%d diagnostics, %d bytes", len(invalid.Diagnostics), out.Len())
+			}
+		})
+	}
+}
+
+func TestReportKeepsToItsWidth(t *testing.T) {
+	src := "gateway {\n\tlisten = \"" + strings.Repeat("x", 300) + "\" # \x1b[31mred\n  verify = " + strings.Repeat(" ", 200) + "\"on\"\n}\n"
+	_, err := parse(src, machine{})
+	var invalid *Error
+	if !errors.As(err, &invalid) || len(invalid.Diagnostics) != 2 {
+		t.Fatalf("error %v", err)
+	}
+	for i := range invalid.Diagnostics {
+		invalid.Diagnostics[i].Detail = "What was found. What to do instead, in a sentence that is longer than the width."
+	}
+	for _, width := range []int{0, 40, 60, 100} {
+		var out bytes.Buffer
+		if err := Report(&out, invalid.Diagnostics, width, false); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if strings.HasPrefix(line, "  on ") {
+				continue // the name of a file is not cut
+			}
+			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > max(width, minWidth) {
+				t.Errorf("width %d: a line has %d: %s", width, n, line)
+			}
+		}
+		if strings.ContainsAny(out.String(), "\x1b\t") || !strings.Contains(out.String(), `"on"`) {
+			t.Errorf("width %d:\n%s", width, out.String())
+		}
+	}
+	var out bytes.Buffer
+	if err := Report(&out, invalid.Diagnostics, 80, true); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "\x1b[31mError\x1b[0m") || !strings.Contains(out.String(), "\x1b[1;4m\"on\"\x1b[0m") {
+		t.Errorf("no colours:\n%q", out.String())
+	}
+}
+
+func TestErrorText(t *testing.T) {
+	_, err := parse("gateway {\n  listen = \"x\"\n  verify = \"y\"\n}\n", machine{})
+	if want := testFile + `:2: invalid listen: "x" is no address to listen on. Write HOST:PORT, such as localhost:8443, or :8443 for every interface (and 1 more)`; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+func TestUnavailable(t *testing.T) {
+	const src = `
+registry "ghcr.io" {
+  denied_means_absent       = true
+  mirrors_blobs_by_redirect = false
+}
+trust "*/*/*" {}
+provider "registry.opentofu.org/hashicorp/null" {
+  latest = 1
+}
+gateway {
+  verify   = "off"
+  redirect = false
+  tag_ttl  = "30s"
+  token "ci" {
+    sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+  }
+}
+`
+	c := mustParse(t, src, machine{})
+	for command, want := range map[string][]int{"serve": {3, 13, 14}, "push": {6}, "sync": {7}, "": {3, 6, 7, 13, 14}, "doctor": nil} {
+		var lines []int
+		for _, d := range c.Unavailable(command) {
+			lines = append(lines, d.Line)
+			if (d.Severity == SeverityWarning) != (command == "") {
+				t.Errorf("%s: %s is %s", command, d.Detail, d.Severity)
+			}
+		}
+		if !slices.Equal(lines, want) {
+			t.Errorf("%s cannot honour lines %v, want %v", command, lines, want)
+		}
+	}
+	err := c.CheckFor("serve")
+	if want := testFile + ":3: not available in this version: registry.denied_means_absent: this version of ocibridge does not tell a denied repository from an absent one yet. Remove it to go on without (and 2 more)"; err == nil || err.Error() != want {
+		t.Errorf("error %v", err)
+	}
+	off := mustParse(t, "pull_through {\n  enabled = false\n}\n", machine{})
+	if diags := off.Unavailable(""); len(diags) > 0 {
+		t.Errorf("to do without what there is not is refused: %+v", diags)
+	}
+}
+
+func TestCheckFiles(t *testing.T) {
+	ca := tlsca.For(t)
+	one, err := ca.Issue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := ca.Issue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := mustParse(t, "gateway {\n  tls {\n    cert_file = \"c.pem\"\n    key_file = \"k.pem\"\n  }\n}\n", machine{})
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  string // "LINE: DETAIL"
+	}{
+		"a pair":        {map[string]string{"c.pem": string(one.CertPEM), "k.pem": string(one.KeyPEM)}, ""},
+		"no pair":       {map[string]string{"c.pem": string(one.CertPEM), "k.pem": string(other.KeyPEM)}, "4: /etc/ocibridge/k.pem: Private key does not match public key. Both are PEM files"},
+		"no key":        {map[string]string{"c.pem": string(one.CertPEM)}, "4: /etc/ocibridge/k.pem: File does not exist."},
+		"neither":       {nil, "3: /etc/ocibridge/c.pem: File does not exist."},
+		"nothing in it": {map[string]string{"c.pem": "", "k.pem": string(one.KeyPEM)}, "4: "},
+	} {
+		m := machine{files: map[string]string{}}
+		for f, s := range tc.files {
+			m.files[testDir+"/"+f] = s
+		}
+		got := ""
+		if diags := c.CheckFiles(m.environment()); len(diags) > 0 {
+			got = fmt.Sprintf("%d: %s", diags[0].Line, diags[0].Detail)
+		}
+		if tc.want == "" && got != "" || !strings.HasPrefix(got, tc.want) {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// TestPrecedence: for each setting, what is nearest to the user counts.
+func TestPrecedence(t *testing.T) {
+	file := `
+data = "/file"
+jobs = 2
+oci_mirror {
+  repository_template = "file.io/${hostname}/${namespace}/${type}"
+}
+oci_credentials "shared.io" {
+  docker_credentials_helper = "file"
+}
+gateway {
+  listen = ":2"
+  tls {
+    cert_file = "/file.pem"
+    key_file  = "/file.key"
+  }
+}
+`
+	flags := map[string]FlagValue{
+		"listen":   {"listen", ":1", "OCIBRIDGE_LISTEN"},
+		"jobs":     {"jobs", "1", "flag"},
+		"tls-cert": {"tls-cert", "/flag.pem", "flag"},
+		"output":   {"output", "json", "flag"},
+	}
+	cli := CLI{
+		Mirrors: []MirrorText{{Template: "cli.io/${hostname}/${namespace}/${type}", Source: "/home/u/.tofurc:1"}},
+		Logins: []auth.Login{
+			{Prefix: "shared.io", Helper: "cli", Origin: "/home/u/.tofurc:3"},
+			{Prefix: "cli.io", Username: auth.NewSecret("u"), Password: auth.NewSecret("p"), Origin: "/home/u/.tofurc:4"},
+		},
+		Defaults:    &auth.Defaults{Discover: true, Helper: "cli", Files: []string{}, Origin: "/home/u/.tofurc:5"},
+		Hosts:       []Host{{Name: "registry.example", Services: map[string]any{"providers.v1": "https://x/"}, Source: "/home/u/.tofurc"}},
+		Credentials: []Host{{Name: "registry.example", Source: "TF_TOKEN_registry_example"}},
+	}
+	defaults := map[string]string{"data": "/default"}
+	tests := []struct {
+		name string
+		src  string
+		s    Surroundings
+		want map[string]string // path: "value (source)"; "" for none
+	}{
+		{"nothing", "", Surroundings{Defaults: defaults}, map[string]string{
+			"data": "/default (default)", "jobs": "4 (default)", "gateway.listen": "localhost:8443 (default)", "gateway.log_level": "info (default)",
+			"oci_mirror[0].repository_template": "", "gateway.tls.cert_file": "", "gateway.tag_ttl": "", "oci_default_credentials.discover_ambient_credentials": "",
+		}},
+		{"the file before defaults and the CLI configuration", file, Surroundings{Defaults: defaults, CLI: cli}, map[string]string{
+			"data": "/file (F:2)", "jobs": "2 (F:3)", "gateway.listen": ":2 (F:11)", "gateway.tls.cert_file": "/file.pem (F:13)",
+			"oci_mirror[0].repository_template": "file.io/${hostname}/${namespace}/${type} (F:4)", "oci_mirror[1].repository_template": "",
+			`oci_credentials["shared.io"].docker_credentials_helper`: "file (F:8)",
+			`oci_credentials["cli.io"].password`:                     "[redacted] (/home/u/.tofurc:4)",
+			"oci_default_credentials.docker_credentials_helper":      "cli (/home/u/.tofurc:5)",
+			"oci_default_credentials.docker_style_config_files":      "[] (/home/u/.tofurc:5)",
+			`host["registry.example"].services`:                      "map[providers.v1:https://x/] (/home/u/.tofurc)",
+			`credentials["registry.example"].token`:                  "[redacted] (TF_TOKEN_registry_example)",
+		}},
+		{"the CLI configuration without blocks in the file", "jobs = 2\n", Surroundings{CLI: cli}, map[string]string{
+			"oci_mirror[0].repository_template":                      "cli.io/${hostname}/${namespace}/${type} (/home/u/.tofurc:1)",
+			`oci_credentials["shared.io"].docker_credentials_helper`: "cli (/home/u/.tofurc:3)",
+		}},
+		{"flags and variables before the file", file, Surroundings{Flags: flags, Defaults: defaults, CLI: cli}, map[string]string{
+			"gateway.listen": ":1 (OCIBRIDGE_LISTEN)", "jobs": "1 (flag)", "data": "/file (F:2)",
+			"gateway.tls.cert_file": "/flag.pem (flag)", "gateway.tls.key_file": "", // of another certificate
+		}},
+		{"--template before all", file, Surroundings{CLI: cli, Template: &MirrorText{Template: "flag.io/${type}", Include: []string{"*/*/*"}, Source: "flag"}}, map[string]string{
+			"oci_mirror[0].repository_template": "flag.io/${type} (flag)", "oci_mirror[0].include": "[*/*/*] (flag)", "oci_mirror[1].repository_template": "",
+		}},
+		{"a block before the CLI configuration's", "oci_default_credentials {\n  docker_style_config_files = [\"a.json\"]\n}\n", Surroundings{CLI: cli}, map[string]string{
+			"oci_default_credentials.docker_credentials_helper":    "",
+			"oci_default_credentials.docker_style_config_files":    "[/etc/ocibridge/a.json] (F:2)",
+			"oci_default_credentials.discover_ambient_credentials": "true (default)",
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inForce := mustParse(t, tt.src, machine{}).InForce(tt.s)
+			b, err := json.Marshal(inForce)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var list []struct {
+				Path, Source string
+				Value        any
+			}
+			if err := json.Unmarshal(b, &list); err != nil {
+				t.Fatal(err)
+			}
+			got := map[string]string{}
+			for _, s := range list {
+				if _, ok := got[s.Path]; ok {
+					t.Errorf("%s is there twice", s.Path)
+				}
+				got[s.Path] = fmt.Sprintf("%v (%s)", s.Value, strings.ReplaceAll(s.Source, testFile, "F"))
+			}
+			for path, want := range tt.want {
+				if got[path] != want {
+					t.Errorf("%s: %q, want %q", path, got[path], want)
+				}
+			}
+		})
+	}
+}
+
+func TestFlagValues(t *testing.T) {
+	c := mustParse(t, "jobs = 2\ndata = \"d\"\ngateway {\n  log_level = \"WARN\"\n  tls {\n    self_signed = true\n  }\n}\n", machine{})
+	for given, want := range map[string]string{
+		"":          "data=/etc/ocibridge/d jobs=2 log-level=WARN tls-self-signed=true",
+		"jobs":      "data=/etc/ocibridge/d log-level=WARN tls-self-signed=true",
+		"tls-cert":  "data=/etc/ocibridge/d jobs=2 log-level=WARN",
+		"log-level": "data=/etc/ocibridge/d jobs=2 tls-self-signed=true",
+	} {
+		var got []string
+		for _, v := range c.FlagValues(func(flag string) bool { return flag == given }) {
+			got = append(got, v.Flag+"="+v.Value)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("with --%s given: %v, want %s", given, got, want)
+		}
+	}
+}
+
+// secrets is a file with a secret at every place that is for one, and at places
+// where people put them by mistake.
+const marked = "s3cr3t"
+
+func TestSecretsStaySecret(t *testing.T) {
+	vars := map[string]string{"SECRET": marked}
+	valid := `
+oci_credentials "a.io" {
+  username = "` + marked + `"
+  password = "` + marked + `"
+}
+oci_credentials "b.io" {
+  access_token  = env("SECRET")
+  refresh_token = file("secret")
+}
+`
+	m := machine{vars: vars, files: map[string]string{testDir + "/secret": marked + "\n"}}
+	c := mustParse(t, valid, m)
+	if got := c.Logins[0].Password.Reveal() + c.Logins[1].RefreshToken.Reveal(); got != marked+marked {
+		t.Fatalf("the secrets are %q", got)
+	}
+	shown := c.InForce(Surroundings{CLI: CLI{Logins: []auth.Login{{Prefix: "c.io", Username: auth.NewSecret(marked), Password: auth.NewSecret(marked)}}}})
+	var out bytes.Buffer
+	out.Write(shown.HCL())
+	log := slog.New(slog.NewJSONHandler(&out, nil))
+	text := slog.New(slog.NewTextHandler(&out, nil))
+	for _, v := range []any{c, *c, c.Logins, shown, *shown, c.tree, *c.tree, struct{ c any }{c}} {
+		fmt.Fprintf(&out, "%v %+v %#v %s %q %x %d\n", v, v, v, v, v, v, v)
+		log.Info("x", "v", v)
+		text.Info("x", "v", v)
+		_ = json.NewEncoder(&out).Encode(v)
+	}
+	broken := []string{
+		`password = ` + marked,
+		`password = "` + marked,
+		`password = '` + marked + `'`,
+		`password = "a" ` + marked,
+		`password = "` + marked + `" + 1`,
+		`password = ["` + marked + `"]`,
+		`password = ` + marked + `("x")`,
+		`password = "${` + marked + `}"`,
+		`password = "${` + marked,
+		`password = "\q` + marked + `"`,
+		`password: "` + marked + `"`,
+		`password "` + marked + `"`,
+		`password "` + marked + `" {}`,
+		`passwrod = "` + marked + `"`,
+		`pw = "` + marked + `"`,
+		"password = <<E\n" + marked + "\nE",
+		"password = <<E\n" + marked,
+		"username = \"open\n password = \"" + marked + "\"",
+		`docker_credentials_helper = "x", password = "` + marked + `"`,
+		`username = "u"` + "\n" + `password = "` + marked + `"` + "\n" + `password = "` + marked + `"`,
+		`access_token = "` + marked + `"` + "\n" + `password = "` + marked + `"`,
+		`refresh_token = "` + marked + `"`,
+		`password = ""` + "\n" + `username = "` + marked + `"`,
+		`password = env("SECRET") env("` + marked + `")`,
+	}
+	var files []string
+	for _, b := range broken {
+		files = append(files, "oci_credentials \"a.io\" {\n  "+b+"\n}\n", "oci_credentials \"a.io\" { "+b+" }\n", b+"\n")
+	}
+	files = append(files,
+		"gateway {\n  token \"ci\" {\n    sha256 = \""+marked+"\"\n  }\n}\n",
+		"gateway {\n  token \"ci\" {\n    token = \""+marked+"\"\n  }\n}\n",
+		"gateway {\n  public_url = \"https://u:"+marked+"@example.com/\"\n}\n",
+		"provider \"registry.opentofu.org/a/b\" {\n  latest = 1\n  from = \"http://u:"+marked+"@example.com/\"\n}\n",
+	)
+	for _, src := range files {
+		_, err := parse(src, m)
+		var invalid *Error
+		if !errors.As(err, &invalid) {
+			t.Errorf("%s: %v", src, err)
+			continue
+		}
+		var here bytes.Buffer
+		for _, d := range invalid.Diagnostics {
+			fmt.Fprintf(&here, "%v %+v %#v\n", d, d, d)
+		}
+		fmt.Fprintf(&here, "%v %+v %#v %s\n", err, err, err, hint.Of(err))
+		_ = Report(&here, invalid.Diagnostics, 200, true)
+		_ = json.NewEncoder(&here).Encode(invalid.Diagnostics)
+		if strings.Contains(here.String(), marked) {
+			t.Errorf("a secret shows of\n%s\n%s", src, here.String())
+		}
+	}
+	if s := strings.ToLower(out.String()); strings.Contains(s, marked) || strings.Contains(s, fmt.Sprintf("%x", marked)) {
+		t.Errorf("a secret shows: %s", s)
+	}
+}
+
+// example is the example of the documentation, as it is and with the settings
+// that are commented out.
+func example(t *testing.T) (asIs, full string) {
+	t.Helper()
+	b, err := os.ReadFile("../../docs/ocibridge.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b), strings.NewReplacer("## ", "", "##\n", "\n").Replace(string(b))
+}
+
+func exampleMachine(t *testing.T) machine {
+	t.Helper()
+	ca := tlsca.For(t)
+	return machine{
+		vars: map[string]string{"CI_TOKEN_SHA256": strings.Repeat("ab", 32), "OPERATOR_TOKEN_SHA256": strings.Repeat("cd", 32)},
+		files: map[string]string{
+			testDir + "/harbor-password": "p\n", testDir + "/harbor-ca.pem": string(ca.CertPEM()),
+		},
+	}
+}
+
+func TestExampleIsValid(t *testing.T) {
+	m := exampleMachine(t)
+	asIs, full := example(t)
+	c := mustParse(t, asIs, m)
+	if diags := append(c.Warnings, c.Unavailable("")...); len(diags) > 0 {
+		t.Errorf("the example has what is not in effect: %+v", diags)
+	}
+	all := mustParse(t, full, m)
+	eachField(reflect.TypeFor[fileBlock](), func(in string, f field) {
+		if f.isBlock && !strings.HasPrefix(in, "provider_installation") && f.name != "provider_installation" && !strings.Contains(full, f.name+" ") {
+			t.Errorf("the example has no block %s", joinPath(in, f.name))
+		}
+	})
+	// What is shown of it is a file of its own that says the same.
+	for _, c := range []*Config{c, all} {
+		again := mustParse(t, strings.NewReplacer("abababab...", strings.Repeat("ab", 32), "cdcdcdcd...", strings.Repeat("cd", 32)).
+			Replace(string(c.InForce(Surroundings{}).HCL())), m)
+		if got, want := settings(t, again), settings(t, c); !reflect.DeepEqual(got, want) {
+			t.Errorf("shown and read again it says\n%v\nand not\n%v", got, want)
+		}
+	}
+}
+
+func settings(t *testing.T, c *Config) map[string]any {
+	t.Helper()
+	b, err := json.Marshal(c.InForce(Surroundings{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []struct {
+		Path  string
+		Value any
+	}
+	if err := json.Unmarshal(b, &list); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]any{}
+	for _, s := range list {
+		out[s.Path] = s.Value
+	}
+	return out
+}
+
+// TestSchema: the tags say what the code relies on.
+func TestSchema(t *testing.T) {
+	flags := map[string]bool{}
+	eachField(reflect.TypeFor[fileBlock](), func(in string, f field) {
+		path := joinPath(in, f.name)
+		switch {
+		case f.isBlock:
+			if f.typ.Kind() != reflect.Struct || len(labels(f.typ)) > 1 {
+				t.Errorf("%s: what block is that?", path)
+			}
+			if _, ok := f.typ.FieldByName("Range"); !ok {
+				t.Errorf("%s has no range", path)
+			}
+		case f.kind == "":
+			t.Errorf("%s does not say what its value is", path)
+		}
+		if f.unless != "" && (f.inEffect() || f.unless != f.defaultText) {
+			t.Errorf("%s: the tag unless is for what is unavailable, and names what happens anyway", path)
+		}
+		for _, c := range f.commands {
+			if !slices.Contains([]string{"push", "serve", "sync"}, c) {
+				t.Errorf("%s: %s is no command", path, c)
+			}
+		}
+		if f.flag != "" && f.kind != "template" && f.kind != "patterns" {
+			if flags[f.flag] {
+				t.Errorf("%s: --%s is that of another argument, too", path, f.flag)
+			}
+			flags[f.flag] = true
+		}
+	})
+	if got := slices.Sorted(maps.Keys(flags)); !slices.Equal(got, slices.Sorted(slices.Values(Flags()))) {
+		t.Errorf("flags %v are not all found", got)
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	names, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range names {
+		a, err := txtar.ParseFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range a.Files {
+			if file.Name == "ocibridge.hcl" {
+				f.Add(string(file.Data), "")
+				f.Add("", string(file.Data))
+			}
+		}
+	}
+	f.Add("data = \"${", "}\"")
+	f.Add("data = <<E\n", "\nE\n")
+	f.Add("/*", "*/")
+	m := machine{goos: "linux", vars: map[string]string{"A": "b"}, files: map[string]string{testDir + "/a": "b"}}
+	f.Fuzz(func(t *testing.T, before, after string) {
+		src := before + "\noci_credentials \"fuzz.io\" {\n  username = \"u\"\n  password = \"" + marked + "\"\n}\n" + after
+		if strings.Contains(before+after, marked) {
+			return
+		}
+		var out bytes.Buffer
+		c, err := parse(src, m)
+		var invalid *Error
+		switch {
+		case errors.As(err, &invalid):
+			for _, d := range invalid.Diagnostics {
+				if d.Line < 1 || d.Summary == "" || d.Severity == "" {
+					t.Errorf("incomplete diagnostic %+v", d)
+				}
+			}
+			fmt.Fprintf(&out, "%v %+v\n", err, invalid.Diagnostics)
+			_ = Report(&out, invalid.Diagnostics, 80, false)
+		case err != nil:
+			t.Fatalf("error %v", err)
+		case !slices.ContainsFunc(c.Logins, func(l auth.Login) bool { return l.Prefix == "fuzz.io" }):
+			return // it became a part of something else, such as a comment
+		default:
+			fmt.Fprintf(&out, "%+v\n%s", c, c.InForce(Surroundings{}).HCL())
+			if _, err := json.Marshal(c.InForce(Surroundings{})); err != nil {
+				t.Error(err)
+			}
+		}
+		if strings.Contains(out.String(), marked) {
+			t.Errorf("a secret shows: %s", out.String())
+		}
+	})
+}

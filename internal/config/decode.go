@@ -1,0 +1,365 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Parse reads a file's content. What is wrong with it is an [*Error] that has
+// everything at once.
+func Parse(env Environment, name string, src []byte) (*Config, error) {
+	d := &decoder{env: env, source: &source{name: name}}
+	c := d.parse(src)
+	if d.diags.HasErrors() {
+		return nil, &Error{name, d.source.diagnostics(d.diags)}
+	}
+	c.Warnings = d.source.diagnostics(d.diags)
+	return c, nil
+}
+
+// decoder reads one file, and gathers what is wrong with it.
+type decoder struct {
+	env    Environment
+	source *source
+	ctx    *hcl.EvalContext
+	diags  hcl.Diagnostics
+
+	incomplete  bool // an argument could not be read: what goes together is not checked
+	failed      map[*hclsyntax.Attribute]bool
+	unavailable []unavailable
+	files       []fileArgument
+}
+
+// parse reads a file in steps: what each finds wrong may make the next one's
+// findings moot.
+func (d *decoder) parse(src []byte) *Config {
+	// 1. What the parser is not to see at all.
+	if len(src) > maxFile {
+		d.fail(hcl.Range{Filename: d.source.name, Start: hcl.InitialPos, End: hcl.InitialPos}, "File too large",
+			fmt.Sprintf("A configuration file has at most %d KiB.", maxFile>>10))
+		return nil
+	}
+	tokens, _ := hclsyntax.LexConfig(src, d.source.name, hcl.InitialPos)
+	d.source.src, d.source.hidden = src, hidden(src, tokens)
+	if diag := checkDepth(tokens); diag != nil {
+		d.diags = append(d.diags, diag)
+		return nil
+	}
+	// 2. The syntax of HCL.
+	file, diags := hclsyntax.ParseConfig(src, d.source.name, hcl.InitialPos)
+	if diags.HasErrors() {
+		d.diags = append(d.diags, firstOfOpenQuote(diags)...)
+		return nil
+	}
+	d.source.body, _ = file.Body.(*hclsyntax.Body)
+	// 3. Names, and the types of values.
+	d.ctx = functions(d.env, d.source.name)
+	if d.checkExpressions(d.source.body); d.diags.HasErrors() {
+		return nil
+	}
+	var f fileBlock
+	for _, diag := range gohcl.DecodeBody(file.Body, d.ctx, &f) {
+		d.decodeFailed(diag)
+	}
+	d.checkRequired(reflect.ValueOf(f))
+	// 4. What the values mean.
+	d.incomplete = d.diags.HasErrors()
+	c := d.config(&f)
+	if d.diags.HasErrors() {
+		return nil
+	}
+	c.File = d.source.name
+	c.tree = d.tree(reflect.ValueOf(f), field{}, "")
+	c.unavailable, c.files = d.unavailable, d.files
+	return c
+}
+
+// firstOfOpenQuote returns what HCL says, without what follows from a quote that
+// is not closed: everything after it looks wrong then.
+func firstOfOpenQuote(diags hcl.Diagnostics) hcl.Diagnostics {
+	for i, diag := range diags {
+		if diag.Summary == "Invalid multi-line string" {
+			return diags[:i+1]
+		}
+	}
+	return diags
+}
+
+// checkExpressions refuses what no configuration needs and what could take for
+// ever: loops.
+func (d *decoder) checkExpressions(b *hclsyntax.Body) {
+	hclsyntax.VisitAll(b, func(n hclsyntax.Node) hcl.Diagnostics {
+		switch n.(type) {
+		case *hclsyntax.ForExpr, *hclsyntax.SplatExpr:
+			d.fail(n.Range(), "Unsupported expression", "There are no loops in a configuration file: write the values out.")
+		}
+		return nil
+	})
+}
+
+// checkRequired reports arguments that are left out and cannot be.
+func (d *decoder) checkRequired(v reflect.Value) {
+	eachBlock(v, func(v reflect.Value, _ field) {
+		b := body(v)
+		for _, f := range fields(v.Type()) {
+			if f.required && attribute(b, f.name) == nil {
+				d.fail(header(v), "Missing argument", fmt.Sprintf("The argument %q is required here.", f.name))
+			}
+		}
+	})
+}
+
+// eachBlock calls f for a block of the schema and those in it.
+func eachBlock(v reflect.Value, f func(reflect.Value, field)) {
+	f(v, field{})
+	for _, each := range fields(v.Type()) {
+		if each.isBlock {
+			for _, inner := range blocks(v, each) {
+				eachBlock(inner, f)
+			}
+		}
+	}
+}
+
+// blocks returns the blocks that a field of a block holds.
+func blocks(v reflect.Value, f field) []reflect.Value {
+	v = v.Field(f.index)
+	if !f.repeated {
+		if v.IsNil() {
+			return nil
+		}
+		return []reflect.Value{v.Elem()}
+	}
+	var out []reflect.Value
+	for i := range v.Len() {
+		out = append(out, v.Index(i))
+	}
+	return out
+}
+
+// attribute returns the source of an argument, nil where it is left out.
+func attribute(b hcl.Body, name string) *hclsyntax.Attribute {
+	if b, ok := b.(*hclsyntax.Body); ok {
+		return b.Attributes[name]
+	}
+	return nil
+}
+
+// missing returns where a block begins, for what is not in it.
+func missing(b hcl.Body) hcl.Range {
+	if b == nil {
+		return hcl.Range{Start: hcl.InitialPos, End: hcl.InitialPos}
+	}
+	return b.MissingItemRange()
+}
+
+// at returns where an argument's value is.
+func at(b hcl.Body, name string) hcl.Range {
+	if attr := attribute(b, name); attr != nil {
+		return attr.Expr.Range()
+	}
+	return missing(b)
+}
+
+// atElement returns where an element of a list is.
+func atElement(b hcl.Body, name string, i int) hcl.Range {
+	if attr := attribute(b, name); attr != nil {
+		if list, ok := attr.Expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
+			return list.Exprs[i].Range()
+		}
+	}
+	return at(b, name)
+}
+
+// place is a range as messages have it.
+func place(r hcl.Range) string { return fmt.Sprintf("%s:%d", r.Filename, r.Start.Line) }
+
+// decodeFailed takes over what gohcl says. Only the first of what it says of an
+// argument counts, and nothing else is said of that argument.
+func (d *decoder) decodeFailed(diag *hcl.Diagnostic) {
+	attr := attributeAt(d.source.body, diag.Subject)
+	if attr == nil || strings.HasPrefix(diag.Summary, "Unsupported ") {
+		d.diags = append(d.diags, d.unknown(diag))
+		return
+	}
+	if d.failed[attr] {
+		return
+	}
+	if d.failed == nil {
+		d.failed = map[*hclsyntax.Attribute]bool{}
+	}
+	d.failed[attr] = true
+	diag.Summary = "Invalid " + attr.Name
+	diag.Detail = sentence(strings.TrimPrefix(diag.Detail, "Unsuitable value: "))
+	if err := functionError(diag); err != nil {
+		diag.Detail = sentence(err.Error())
+	}
+	d.diags = append(d.diags, diag)
+}
+
+// functionError returns what a function of ours said, if that is what a
+// diagnostic is about.
+func functionError(diag *hcl.Diagnostic) error {
+	if extra, ok := hcl.DiagnosticExtra[hclsyntax.FunctionCallDiagExtra](diag); ok {
+		return extra.FunctionCallError()
+	}
+	return nil
+}
+
+// attributeAt returns the argument that a range is in.
+func attributeAt(b *hclsyntax.Body, r *hcl.Range) *hclsyntax.Attribute {
+	if r == nil {
+		return nil
+	}
+	for _, attr := range b.Attributes {
+		if attr.SrcRange.ContainsPos(r.Start) {
+			return attr
+		}
+	}
+	for _, block := range b.Blocks {
+		if attr := attributeAt(block.Body, r); attr != nil {
+			return attr
+		}
+	}
+	return nil
+}
+
+func (d *decoder) fail(r hcl.Range, summary, detail string) {
+	if len(d.failed) > 0 && d.failed[attributeAt(d.source.body, &r)] {
+		return
+	}
+	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: &r})
+}
+
+// errorf reports that the value of an argument, or the label of a block, is not
+// valid.
+func (d *decoder) errorf(r hcl.Range, name string, err error) {
+	d.fail(r, "Invalid "+name, strings.TrimSpace(sentence(err.Error())+" "+sentence(hint.Of(err))))
+}
+
+// conflict reports arguments that do not go together, unless one of them could
+// not be read.
+func (d *decoder) conflict(r hcl.Range, detail string) {
+	if !d.incomplete {
+		d.fail(r, "Arguments that do not go together", detail)
+	}
+}
+
+// parseOne reads the value of an argument; one left out gives the zero value.
+func parseOne[T any](d *decoder, b hcl.Body, name string, s *string, parse func(string) (T, error)) T {
+	var zero T
+	if s == nil {
+		return zero
+	}
+	v, err := parse(*s)
+	if err != nil {
+		d.errorf(at(b, name), name, err)
+		return zero
+	}
+	return v
+}
+
+// parseEach reads the elements of a list.
+func parseEach[T any](d *decoder, b hcl.Body, name string, list []string, parse func(string) (T, error)) []T {
+	var out []T
+	for i, s := range list {
+		v, err := parse(s)
+		if err != nil {
+			d.errorf(atElement(b, name, i), name, err)
+			continue
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// parseLabel reads a block's label.
+func parseLabel[T any](d *decoder, what string, r hcl.Range, s string, parse func(string) (T, error)) T {
+	v, err := parse(s)
+	if err != nil {
+		d.errorf(r, what, err)
+	}
+	return v
+}
+
+func (d *decoder) selector(b hcl.Body, include, exclude []string) provider.Selector {
+	return provider.Selector{
+		Include: parseEach(d, b, "include", include, provider.ParsePattern),
+		Exclude: parseEach(d, b, "exclude", exclude, provider.ParsePattern),
+	}
+}
+
+// path makes a path of the file relative to its folder. Nothing expands a ~.
+func (d *decoder) path(b hcl.Body, name string, s *string) string {
+	return parseOne(d, b, name, s, d.parsePath)
+}
+
+func (d *decoder) parsePath(s string) (string, error) {
+	switch {
+	case s == "":
+		return "", errors.New("it is empty")
+	case s == "~" || strings.HasPrefix(s, "~/"):
+		return "", hint.New(fmt.Sprintf("no folder is named %q", "~"), `write "${env("HOME")}%s"`, s[1:])
+	case strings.ContainsRune(s, 0):
+		return "", errors.New("it holds a zero byte")
+	}
+	return d.env.beside(d.source.name, s), nil
+}
+
+// positive checks a number that counts something.
+func (d *decoder) positive(b hcl.Body, name string, n *int, largest int) int {
+	switch {
+	case n == nil:
+		return 0
+	case *n < 1 || *n > largest:
+		d.errorf(at(b, name), name, fmt.Errorf("%d is not a number from 1 to %d", *n, largest))
+		return 0
+	}
+	return *n
+}
+
+// secret evaluates an argument that holds one. What HCL says of it when that
+// fails is not passed on, since it may quote it; only what env and file say is.
+func (d *decoder) secret(b hcl.Body, name string) auth.Secret {
+	attr := attribute(b, name)
+	if attr == nil {
+		return auth.Secret{}
+	}
+	const help = `write a quoted string, env("NAME") or file("PATH")`
+	v, diags := attr.Expr.Value(d.ctx)
+	if diags.HasErrors() {
+		err := errors.New("it has no value")
+		for _, diag := range diags {
+			if ferr := functionError(diag); ferr != nil {
+				err = ferr
+			}
+		}
+		d.errorf(attr.Expr.Range(), name, hint.Wrap(err, "%s", help))
+		return auth.Secret{}
+	}
+	v, err := convert.Convert(v, cty.String)
+	if err != nil || !v.IsWhollyKnown() {
+		d.errorf(attr.Expr.Range(), name, hint.New("it is not text", "%s", help))
+		return auth.Secret{}
+	}
+	if v.IsNull() {
+		return auth.Secret{}
+	}
+	if v.AsString() == "" {
+		d.errorf(attr.Expr.Range(), name, hint.New("it is empty", "leave the argument out, or give it a value"))
+		d.incomplete = true
+	}
+	return auth.NewSecret(v.AsString())
+}

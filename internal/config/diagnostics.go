@@ -1,0 +1,302 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// Severities of a diagnostic.
+const (
+	SeverityError   = "error"
+	SeverityWarning = "warning"
+)
+
+// Diagnostic is what is to be said of a place in a file. It holds no secret.
+type Diagnostic struct {
+	Severity string `json:"severity"`
+	Summary  string `json:"summary"` // a few words
+	Detail   string `json:"detail"`  // sentences: what was found, and what to do
+	File     string `json:"file"`
+	Line     int    `json:"line"`
+	Column   int    `json:"column"`
+
+	in    string // the block around it, as people write it
+	lines []sourceLine
+}
+
+// sourceLine is a line of a file, without what is hidden, cut at what the
+// diagnostic is about.
+type sourceLine struct {
+	number                 int
+	before, subject, after string
+}
+
+// Error is what is wrong with the content of a file.
+type Error struct {
+	File        string
+	Diagnostics []Diagnostic // errors and warnings; at least one error
+}
+
+// Error says what the first problem is, and how many more there are, in a line.
+func (e *Error) Error() string {
+	var first *Diagnostic
+	more := -1
+	for i, d := range e.Diagnostics {
+		if d.Severity == SeverityError {
+			more++
+			if first == nil {
+				first = &e.Diagnostics[i]
+			}
+		}
+	}
+	if first == nil {
+		return e.File + " is not valid"
+	}
+	text := fmt.Sprintf("%s:%d: %s: %s", first.File, first.Line, lowerFirst(first.Summary), first.Detail)
+	if more > 0 {
+		text = fmt.Sprintf("%s (and %d more)", strings.TrimSuffix(text, "."), more)
+	}
+	return strings.TrimSuffix(text, ".")
+}
+
+const (
+	// maxLines is how many lines of a file one diagnostic shows.
+	maxLines = 6
+	// maxDiagnostics is how many are kept of a file, maxReported how many of them
+	// are printed.
+	maxDiagnostics = 100
+	maxReported    = 20
+	// minWidth is the least width that is kept to.
+	minWidth = 40
+)
+
+// Report writes diagnostics for people, with the lines that they are about,
+// within a width.
+func Report(w io.Writer, diags []Diagnostic, width int, color bool) error {
+	width = max(width, minWidth)
+	var out strings.Builder
+	for i, d := range diags {
+		if i == maxReported {
+			fmt.Fprintf(&out, "And %d more.\n\n", len(diags)-i)
+			break
+		}
+		d.write(&out, width, color)
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func (d Diagnostic) write(out *strings.Builder, width int, color bool) {
+	paint := func(code, s string) string {
+		if !color || s == "" {
+			return s
+		}
+		return "\x1b[" + code + "m" + s + "\x1b[0m"
+	}
+	word := paint("31", "Error")
+	if d.Severity == SeverityWarning {
+		word = paint("33", "Warning")
+	}
+	fmt.Fprintf(out, "%s: %s\n\n", word, printable(d.Summary))
+	if d.File != "" {
+		in := ""
+		if d.in != "" {
+			in = ", in " + d.in
+		}
+		fmt.Fprintf(out, "  on %s line %d%s:\n", printable(d.File), d.Line, in)
+		for _, l := range d.lines {
+			before, subject, after := fit(l, width-6)
+			fmt.Fprintf(out, "%4d: %s%s%s\n", l.number, before, paint("1;4", subject), after)
+		}
+		out.WriteByte('\n')
+	}
+	for _, line := range wrap(printable(d.Detail), width) {
+		fmt.Fprintln(out, line)
+	}
+	out.WriteByte('\n')
+}
+
+// fit cuts a line down to a width, so that the beginning of the subject stays.
+func fit(l sourceLine, width int) (before, subject, after string) {
+	before, subject, after = l.before, l.subject, l.after
+	length := utf8.RuneCountInString
+	if over := length(before) + min(length(subject), width/2) - width; over > 0 {
+		r := []rune(before)
+		before = "..." + string(r[min(over+3, len(r)):])
+	}
+	cut := func(s string, room int) string {
+		switch {
+		case length(s) <= room:
+			return s
+		case room < 3:
+			return ""
+		}
+		return string([]rune(s)[:room-3]) + "..."
+	}
+	subject = cut(subject, width-length(before))
+	return before, subject, cut(after, width-length(before)-length(subject))
+}
+
+// wrap breaks text into lines.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			lines = append(lines, line)
+			line = word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
+}
+
+// printable takes from a text what a terminal would obey.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t' || unicode.IsSpace(r):
+			return ' '
+		case !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// source is a file that diagnostics are about.
+type source struct {
+	name   string
+	src    []byte
+	hidden []span
+	body   *hclsyntax.Body // nil where it did not parse
+}
+
+// diagnostics makes ours of HCL's, in the order of the file.
+func (s *source) diagnostics(diags hcl.Diagnostics) []Diagnostic {
+	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
+		return cmp.Or(cmp.Compare(start(a).Byte, start(b).Byte), cmp.Compare(a.Summary, b.Summary), cmp.Compare(a.Detail, b.Detail))
+	})
+	var out []Diagnostic
+	for _, d := range diags[:min(len(diags), maxDiagnostics)] {
+		out = append(out, s.diagnostic(d))
+	}
+	return out
+}
+
+func start(d *hcl.Diagnostic) hcl.Pos {
+	if d.Subject == nil {
+		return hcl.InitialPos
+	}
+	return d.Subject.Start
+}
+
+func (s *source) diagnostic(d *hcl.Diagnostic) Diagnostic {
+	at := start(d)
+	out := Diagnostic{
+		Severity: SeverityError, Summary: d.Summary,
+		// An open quote makes whole lines of the file a value that is quoted here.
+		Detail: secretLine.ReplaceAllString(strings.Join(strings.Fields(d.Detail), " "), redacted),
+		File:   s.name, Line: at.Line, Column: at.Column, in: s.enclosing(at.Byte),
+	}
+	if d.Severity == hcl.DiagWarning {
+		out.Severity = SeverityWarning
+	}
+	if d.Subject != nil {
+		out.lines = s.lines(*d.Subject)
+	}
+	return out
+}
+
+// enclosing returns the path of blocks around a place.
+func (s *source) enclosing(at int) string {
+	in := ""
+	for b := s.body; b != nil; {
+		var inner *hclsyntax.Body
+		for _, block := range b.Blocks {
+			if block.OpenBraceRange.Start.Byte < at && at < block.CloseBraceRange.End.Byte {
+				name := block.Type
+				for _, l := range block.Labels {
+					name += fmt.Sprintf(" %q", l)
+				}
+				in, inner = joinPath(in, name), block.Body
+			}
+		}
+		b = inner
+	}
+	return in
+}
+
+// lines returns the first lines of a range.
+func (s *source) lines(r hcl.Range) []sourceLine {
+	from, to := min(r.Start.Byte, len(s.src)), min(max(r.End.Byte, r.Start.Byte+1), len(s.src))
+	var out []sourceLine
+	at, number := 0, 1
+	for line := range strings.Lines(string(s.src)) {
+		end := at + len(line)
+		text := strings.TrimRight(line, "\r\n")
+		if from < end && (to > at || from >= at) && len(out) < maxLines {
+			last := at + len(text)
+			a, b := min(max(from, at), last), min(max(to, at), last)
+			out = append(out, sourceLine{number, s.show(at, a), s.show(a, b), s.show(b, last)})
+		}
+		at = end
+		number++
+	}
+	return out
+}
+
+// show returns a part of the file with a word in the place of what is hidden.
+func (s *source) show(from, to int) string {
+	var out strings.Builder
+	for _, h := range s.hidden {
+		if h.to <= from || h.from >= to {
+			continue
+		}
+		out.Write(s.src[from:max(from, h.from)])
+		if h.from >= from {
+			if h.from > 0 && s.src[h.from-1] == '=' {
+				out.WriteByte(' ')
+			}
+			out.WriteString(redacted)
+		}
+		from = min(h.to, to)
+	}
+	out.Write(s.src[from:to])
+	return printable(out.String())
+}
+
+const redacted = "[redacted]"
+
+func lowerFirst(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToLower(r)) + s[n:]
+}
+
+func upperFirst(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToUpper(r)) + s[n:]
+}
+
+// sentence makes one of an error's text or a hint.
+func sentence(s string) string {
+	if s == "" {
+		return ""
+	}
+	if s = upperFirst(s); strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") {
+		return s
+	}
+	return s + "."
+}

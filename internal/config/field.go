@@ -1,0 +1,98 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// field is an argument or a nested block in a type of the schema.
+type field struct {
+	index       int
+	name        string
+	isBlock     bool
+	typ         reflect.Type // of a block: its struct
+	repeated    bool         // a block that may be repeated
+	kind        string       // of an argument: the tag value
+	required    bool
+	defaultText string
+	flag, group string
+	unless      string
+	commands    []string // that cannot honour it in this version,
+	reason      string   // and why
+}
+
+// fields returns the arguments and blocks of a type of the schema, in its order.
+func fields(t reflect.Type) []field {
+	var out []field
+	for i := range t.NumField() {
+		tag := t.Field(i).Tag
+		name, kind, _ := strings.Cut(tag.Get("hcl"), ",")
+		if name == "" || kind == "label" {
+			continue
+		}
+		f := field{
+			index: i, name: name, isBlock: kind == "block", typ: t.Field(i).Type, kind: tag.Get("value"),
+			required: tag.Get("required") == "true", defaultText: tag.Get("default"),
+			flag: tag.Get("flag"), group: tag.Get("group"), unless: tag.Get("unless"),
+		}
+		if commands, reason, ok := strings.Cut(tag.Get("unavailable"), ": "); ok {
+			f.commands, f.reason = strings.Split(commands, ","), reason
+		}
+		if f.isBlock {
+			f.repeated = f.typ.Kind() == reflect.Slice
+			f.typ = f.typ.Elem()
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// inEffect reports whether this version honours what the field says.
+func (f field) inEffect() bool { return f.reason == "" }
+
+// labels returns the names of a block's labels; there is at most one.
+func labels(t reflect.Type) []string {
+	var out []string
+	for i := range t.NumField() {
+		if name, kind, _ := strings.Cut(t.Field(i).Tag.Get("hcl"), ","); kind == "label" {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// eachField calls f for every field of a type and of the blocks in it; in is the
+// path of the block around it, "" for the file.
+func eachField(t reflect.Type, f func(in string, _ field)) { eachFieldIn("", t, f) }
+
+func eachFieldIn(in string, t reflect.Type, f func(in string, _ field)) {
+	for _, each := range fields(t) {
+		f(in, each)
+		if each.isBlock {
+			eachFieldIn(joinPath(in, each.name), each.typ, f)
+		}
+	}
+}
+
+func joinPath(in, name string) string {
+	if in == "" {
+		return name
+	}
+	return in + "." + name
+}
+
+// body returns the source of a block of the schema.
+func body(v reflect.Value) hcl.Body {
+	b, _ := v.FieldByName("Body").Interface().(hcl.Body)
+	return b
+}
+
+// header returns where a block of the schema begins; for the file, its start.
+func header(v reflect.Value) hcl.Range {
+	if f := v.FieldByName("Range"); f.IsValid() {
+		return f.Interface().(hcl.Range)
+	}
+	return missing(body(v))
+}

@@ -1,0 +1,409 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2/hclwrite"
+
+	"github.com/ocibridge/ocibridge/auth"
+)
+
+// FlagValue is what the file has for a flag.
+type FlagValue struct {
+	Flag   string
+	Value  string // as the flag takes it
+	Source string // "FILE:LINE"
+}
+
+// FlagValues returns what the file has for flags, in the order of the schema.
+// given reports whether a flag has its value from the command line or from its
+// variable, which stand above the file; it is asked about flags alone that the
+// schema names, and may say yes to those that a command does not have. Where
+// flags are about one thing, such as the certificate, one that is given stands
+// above all that the file says of it.
+func (c *Config) FlagValues(given func(flag string) bool) []FlagValue {
+	if c.tree == nil {
+		return nil
+	}
+	groups := map[string]bool{}
+	eachFlag(func(_ []string, f field) { groups[f.group] = groups[f.group] || f.group != "" && given(f.flag) })
+	var out []FlagValue
+	eachFlag(func(path []string, f field) {
+		if s, ok := c.tree.lookup(path); ok && !given(f.flag) && !groups[f.group] {
+			out = append(out, FlagValue{f.flag, s.value.text, s.source})
+		}
+	})
+	return out
+}
+
+// Flags returns the names of the flags that stand above single arguments.
+func Flags() []string {
+	var out []string
+	eachFlag(func(_ []string, f field) { out = append(out, f.flag) })
+	return out
+}
+
+// eachFlag calls f for every argument with a flag that occurs once.
+func eachFlag(f func(path []string, _ field)) { eachFlagIn(nil, reflect.TypeFor[fileBlock](), f) }
+
+func eachFlagIn(path []string, t reflect.Type, f func([]string, field)) {
+	for _, each := range fields(t) {
+		in := append(slices.Clone(path), each.name)
+		switch {
+		case each.isBlock && !each.repeated:
+			eachFlagIn(in, each.typ, f)
+		case !each.isBlock && each.flag != "":
+			f(in, each)
+		}
+	}
+}
+
+func (b *block) lookup(path []string) (setting, bool) {
+	for ; len(path) > 1; path = path[1:] {
+		if len(b.blocks[path[0]]) == 0 {
+			return setting{}, false
+		}
+		b = b.blocks[path[0]][0]
+	}
+	s, ok := b.settings[path[0]]
+	return s, ok
+}
+
+// Surroundings are what stands above and below the file.
+type Surroundings struct {
+	// Flags are the values of flags that the command line or a variable gives, by
+	// the flag's name, with "flag" or the variable's name as their source. Those of
+	// no single argument are not looked at.
+	Flags map[string]FlagValue
+	// Template is the oci_mirror block that --template stands for, nil without it.
+	Template *MirrorText
+	// CLI is what the user's CLI configuration has.
+	CLI CLI
+	// Defaults are defaults that depend on the machine, by flag.
+	Defaults map[string]string
+}
+
+// CLI is what of the user's CLI configuration is in force beside the file.
+type CLI struct {
+	Mirrors  []MirrorText
+	Logins   []auth.Login
+	Defaults *auth.Defaults
+	Hosts    []Host
+	// Credentials are the hosts that it has API tokens for.
+	Credentials []Host
+}
+
+// MirrorText is an oci_mirror block as it is written elsewhere.
+type MirrorText struct {
+	Template         string
+	Include, Exclude []string
+	Source           string
+}
+
+// Host is what the CLI configuration has for a host.
+type Host struct {
+	Name     string
+	Services map[string]any // of a host block
+	Source   string
+}
+
+// InForce is every value in force, with where it comes from. It holds no secret.
+type InForce struct{ blocks []*shown }
+
+// shown is a block in force; the first of an InForce is the top level.
+type shown struct {
+	name, label string
+	index       int    // among the blocks of its name, for those without a label that may be repeated; else -1
+	source      string // "" where that is only its arguments'
+	reason      string // why it is not in effect
+	settings    []shownSetting
+	blocks      []*shown
+}
+
+type shownSetting struct {
+	name string
+	value
+	source string
+	reason string // why it is not in effect
+}
+
+// InForce puts together what is in force: a flag or variable before the file,
+// that before the CLI configuration, and that before a default.
+func (c *Config) InForce(s Surroundings) *InForce {
+	tree := c.tree
+	if tree == nil {
+		tree = &block{}
+	}
+	above := map[string]FlagValue{}
+	for _, name := range Flags() {
+		if v, ok := s.Flags[name]; ok {
+			above[name] = v
+		}
+	}
+	v := &viewer{above: above, fromFile: map[string]bool{}, below: s.Defaults}
+	for _, f := range c.FlagValues(func(flag string) bool { _, ok := above[flag]; return ok }) {
+		v.fromFile[f.Flag] = true
+	}
+	root := v.block(reflect.TypeFor[fileBlock](), tree)
+	root.blocks = slices.DeleteFunc(root.blocks, func(b *shown) bool {
+		return b.name == "provider_installation" || b.name == "oci_mirror"
+	})
+	root.blocks = slices.Concat(showMirrors(c.MirrorsInForce(s)), root.blocks, c.cliInForce(s.CLI))
+	return &InForce{[]*shown{root}}
+}
+
+// viewer shows what a tree and its surroundings come to.
+type viewer struct {
+	above    map[string]FlagValue
+	fromFile map[string]bool // flags whose argument in the file counts
+	below    map[string]string
+}
+
+func (v *viewer) block(t reflect.Type, b *block) *shown {
+	out := &shown{label: b.label, index: -1, source: b.source}
+	for _, f := range fields(t) {
+		if !f.isBlock {
+			if s, ok := v.setting(b, f); ok {
+				out.settings = append(out.settings, s)
+			}
+			continue
+		}
+		found := b.blocks[f.name]
+		if len(found) == 0 && !f.repeated && f.inEffect() && f.name != "oci_default_credentials" {
+			found = []*block{{}} // for its defaults, and what is above it
+		}
+		for i, inner := range found {
+			s := v.block(f.typ, inner)
+			s.name, s.reason = f.name, f.reason
+			if f.repeated && s.label == "" {
+				s.index = i
+			}
+			if inner.source != "" || len(s.settings)+len(s.blocks) > 0 {
+				out.blocks = append(out.blocks, s)
+			}
+		}
+	}
+	return out
+}
+
+// setting returns the value of an argument that is in force, if it has one.
+func (v *viewer) setting(b *block, f field) (shownSetting, bool) {
+	out := shownSetting{name: f.name, reason: f.reason}
+	above, given := v.above[f.flag]
+	s, written := b.settings[f.name]
+	below, ok := v.below[f.flag]
+	switch {
+	case given && f.flag != "":
+		out.value, out.source = f.parse(above.Value), above.Source
+	case written && (f.flag == "" || v.fromFile[f.flag]):
+		out.value, out.source = s.value, s.source
+		if f.unless != "" && s.value.text == f.unless {
+			out.reason = ""
+		}
+	case ok && f.flag != "":
+		out.value, out.source = f.parse(below), "default"
+	case f.defaultText != "" && (f.inEffect() || f.unless != ""):
+		out.value, out.source, out.reason = f.parse(f.defaultText), "default", ""
+	default:
+		return out, false
+	}
+	return out, true
+}
+
+// parse shows a value that is given as text.
+func (f field) parse(s string) value {
+	switch f.kind {
+	case "bool":
+		if b, err := strconv.ParseBool(s); err == nil {
+			return value{strconv.FormatBool(b), b, s}
+		}
+	case "number":
+		if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+			return value{s, n, s}
+		}
+	}
+	return textValue(s)
+}
+
+// MirrorsInForce returns the oci_mirror blocks that are in force: those of one place
+// alone, if there are any.
+func (c *Config) MirrorsInForce(s Surroundings) []MirrorText {
+	if s.Template != nil {
+		return []MirrorText{*s.Template}
+	}
+	var out []MirrorText
+	for _, m := range c.Mirrors {
+		out = append(out, MirrorText{m.Template.Source(), texts(m.Include), texts(m.Exclude), m.Source})
+	}
+	if out == nil {
+		return s.CLI.Mirrors
+	}
+	return out
+}
+
+func showMirrors(mirrors []MirrorText) []*shown {
+	var out []*shown
+	for i, m := range mirrors {
+		b := &shown{name: "oci_mirror", index: i, source: m.Source}
+		b.add("repository_template", templateValue(m.Template))
+		b.addList("include", m.Include)
+		b.addList("exclude", m.Exclude)
+		out = append(out, b)
+	}
+	return out
+}
+
+func texts[T fmt.Stringer](list []T) []string {
+	var out []string
+	for _, v := range list {
+		out = append(out, v.String())
+	}
+	return out
+}
+
+// add adds an argument that comes from where its block does.
+func (b *shown) add(name string, v value) {
+	b.settings = append(b.settings, shownSetting{name: name, value: v, source: b.source})
+}
+
+func (b *shown) addText(name, s string) {
+	if s != "" {
+		b.add(name, textValue(s))
+	}
+}
+
+func (b *shown) addList(name string, list []string) {
+	if list != nil {
+		b.add(name, listValue(list))
+	}
+}
+
+func (b *shown) addSecret(name string, s auth.Secret) {
+	if !s.IsZero() {
+		b.add(name, textValue(redacted))
+	}
+}
+
+// cliInForce shows what of the CLI configuration counts beside the file: logins
+// for other prefixes, other logins where the file has no such block, and what
+// only stands there.
+func (c *Config) cliInForce(cli CLI) []*shown {
+	var out []*shown
+	for _, l := range cli.Logins {
+		if slices.ContainsFunc(c.Logins, func(own auth.Login) bool { return own.Prefix == l.Prefix }) {
+			continue
+		}
+		b := &shown{name: "oci_credentials", label: l.Prefix, index: -1, source: l.Origin}
+		b.addSecret("username", l.Username)
+		b.addSecret("password", l.Password)
+		b.addSecret("access_token", l.AccessToken)
+		b.addSecret("refresh_token", l.RefreshToken)
+		b.addText("docker_credentials_helper", l.Helper)
+		out = append(out, b)
+	}
+	if d := cli.Defaults; d != nil && c.Defaults == nil {
+		b := &shown{name: "oci_default_credentials", index: -1, source: d.Origin}
+		b.add("discover_ambient_credentials", value{hcl: strconv.FormatBool(d.Discover), json: d.Discover})
+		b.addList("docker_style_config_files", d.Files)
+		b.addText("docker_credentials_helper", d.Helper)
+		out = append(out, b)
+	}
+	for _, h := range cli.Hosts {
+		b := &shown{name: "host", label: h.Name, index: -1, source: h.Source}
+		var lines []string
+		for _, name := range slices.Sorted(maps.Keys(h.Services)) {
+			if s, ok := h.Services[name].(string); ok {
+				lines = append(lines, fmt.Sprintf("%s = %s", textValue(name).hcl, textValue(s).hcl))
+			}
+		}
+		b.add("services", value{hcl: "{ " + strings.Join(lines, ", ") + " }", json: h.Services})
+		out = append(out, b)
+	}
+	for _, h := range cli.Credentials {
+		b := &shown{name: "credentials", label: h.Name, index: -1, source: h.Source}
+		b.add("token", textValue(redacted))
+		out = append(out, b)
+	}
+	return out
+}
+
+// HCL writes everything in force as a configuration file would, each argument
+// with where it comes from in a comment.
+func (f *InForce) HCL() []byte {
+	var out strings.Builder
+	for _, b := range f.blocks {
+		b.arguments(&out)
+		for i, inner := range b.blocks {
+			if i > 0 || len(b.settings) > 0 {
+				out.WriteByte('\n')
+			}
+			inner.write(&out)
+		}
+	}
+	return hclwrite.Format([]byte(out.String()))
+}
+
+func (b *shown) write(out *strings.Builder) {
+	if b.reason != "" {
+		out.WriteString("# not in effect yet\n")
+	}
+	out.WriteString(b.name)
+	if b.label != "" {
+		out.WriteString(" " + textValue(b.label).hcl)
+	}
+	out.WriteString(" {\n")
+	b.arguments(out)
+	for _, inner := range b.blocks {
+		inner.write(out)
+	}
+	out.WriteString("}\n")
+}
+
+func (b *shown) arguments(out *strings.Builder) {
+	for _, s := range b.settings {
+		comment := s.source
+		if s.reason != "" {
+			comment += ", not in effect yet"
+		}
+		fmt.Fprintf(out, "%s = %s # %s\n", s.name, strings.ReplaceAll(s.hcl, "\n", " "), printable(comment))
+	}
+}
+
+// MarshalJSON implements [json.Marshaler]: a list of arguments, each with its
+// path, value and source.
+func (f *InForce) MarshalJSON() ([]byte, error) {
+	settings := []map[string]any{}
+	for _, b := range f.blocks {
+		b.list("", true, func(path string, s shownSetting, inEffect bool) {
+			settings = append(settings, map[string]any{
+				"path": path, "value": s.json, "source": s.source, "in_effect": inEffect && s.reason == "",
+			})
+		})
+	}
+	return json.Marshal(settings)
+}
+
+func (b *shown) list(path string, inEffect bool, f func(string, shownSetting, bool)) {
+	if b.name != "" {
+		path = joinPath(path, b.name)
+	}
+	switch {
+	case b.label != "":
+		path += fmt.Sprintf("[%q]", b.label)
+	case b.index >= 0:
+		path += fmt.Sprintf("[%d]", b.index)
+	}
+	inEffect = inEffect && b.reason == ""
+	for _, s := range b.settings {
+		f(joinPath(path, s.name), s, inEffect)
+	}
+	for _, inner := range b.blocks {
+		inner.list(path, inEffect, f)
+	}
+}

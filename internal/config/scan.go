@@ -1,0 +1,202 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+)
+
+// What the parser of HCL recurses over is bounded before it is called: it has no
+// bounds of its own, and a stack that overflows ends the process.
+const (
+	maxDepth     = 64   // brackets and templates within one another
+	maxOperators = 1000 // in a file
+)
+
+// checkDepth refuses a file that is nested deeper, or has more operators, than
+// anybody writes.
+func checkDepth(tokens hclsyntax.Tokens) *hcl.Diagnostic {
+	depth, operators := 0, 0
+	for i, t := range tokens {
+		switch {
+		case opens(t.Type):
+			depth++
+			if t.Type == hclsyntax.TokenOBrack && i > 0 && isOperand(tokens[i-1].Type) {
+				operators++ // an index
+			}
+		case closes(t.Type):
+			depth--
+		case isOperator(t.Type):
+			operators++
+		}
+		if depth > maxDepth || operators > maxOperators {
+			return &hcl.Diagnostic{
+				Severity: hcl.DiagError, Summary: "Too complex",
+				Detail:  fmt.Sprintf("A configuration file has at most %d levels of brackets and %d operators.", maxDepth, maxOperators),
+				Subject: t.Range.Ptr(),
+			}
+		}
+	}
+	return nil
+}
+
+func opens(t hclsyntax.TokenType) bool {
+	switch t {
+	case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenOQuote, hclsyntax.TokenOHeredoc,
+		hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+		return true
+	}
+	return false
+}
+
+func closes(t hclsyntax.TokenType) bool {
+	switch t {
+	case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenCQuote, hclsyntax.TokenCHeredoc,
+		hclsyntax.TokenTemplateSeqEnd:
+		return true
+	}
+	return false
+}
+
+func isOperand(t hclsyntax.TokenType) bool {
+	switch t {
+	case hclsyntax.TokenIdent, hclsyntax.TokenNumberLit, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenCBrace, hclsyntax.TokenCQuote:
+		return true
+	}
+	return false
+}
+
+func isOperator(t hclsyntax.TokenType) bool {
+	switch t {
+	case hclsyntax.TokenBang, hclsyntax.TokenMinus, hclsyntax.TokenPlus, hclsyntax.TokenStar, hclsyntax.TokenSlash, hclsyntax.TokenPercent,
+		hclsyntax.TokenEqualOp, hclsyntax.TokenNotEqual, hclsyntax.TokenLessThan, hclsyntax.TokenLessThanEq, hclsyntax.TokenGreaterThan,
+		hclsyntax.TokenGreaterThanEq, hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenQuestion, hclsyntax.TokenDot:
+		return true
+	}
+	return false
+}
+
+// span is a part of the file, in bytes.
+type span struct{ from, to int }
+
+// hidden returns the parts of a file that no message may show, in order: the
+// values of arguments that hold secrets, or that are unknown and so might, be
+// they misspelt or not even an argument. It goes by tokens, since the file may
+// well not parse.
+func hidden(src []byte, tokens hclsyntax.Tokens) []span {
+	var out []span
+	statement := true // whether an argument or block may begin here
+	for i := 0; i < len(tokens); i++ {
+		t := tokens[i]
+		switch {
+		case endsLine(t) || t.Type == hclsyntax.TokenOBrace || t.Type == hclsyntax.TokenCBrace:
+			statement = true
+			continue
+		case !statement || t.Type == hclsyntax.TokenComment:
+			continue
+		}
+		statement = false
+		if t.Type != hclsyntax.TokenIdent || i+1 >= len(tokens) {
+			continue
+		}
+		name := string(t.Bytes)
+		isArgument := tokens[i+1].Type == hclsyntax.TokenEqual || tokens[i+1].Type == hclsyntax.TokenColon
+		if !isArgument && !soundsSecret(name) {
+			continue // a block
+		}
+		first := i + 1
+		if isArgument {
+			first++
+		}
+		end := endOfValue(tokens, first)
+		if soundsSecret(name) || !showable()[name] {
+			if end > first {
+				out = append(out, span{tokens[first].Range.Start.Byte, tokens[end-1].Range.End.Byte})
+			}
+		}
+		i = end - 1
+	}
+	for _, m := range secretLine.FindAllSubmatchIndex(src, -1) {
+		out = append(out, span{m[2], m[3]})
+	}
+	out = slices.DeleteFunc(out, func(s span) bool { return reference.Match(src[s.from:s.to]) })
+	for _, m := range userInfo.FindAllSubmatchIndex(src, -1) {
+		out = append(out, span{m[2], m[3]})
+	}
+	return merge(out)
+}
+
+// endsLine reports whether a token ends its line, as comments but those between
+// /* and */ do.
+func endsLine(t hclsyntax.Token) bool {
+	return t.Type == hclsyntax.TokenNewline || t.Type == hclsyntax.TokenComment && bytes.HasSuffix(t.Bytes, []byte("\n"))
+}
+
+// endOfValue returns the index after the last token of a value: the line's end,
+// or that of the block around it.
+func endOfValue(tokens hclsyntax.Tokens, i int) int {
+	for depth := 0; i < len(tokens); i++ {
+		t := tokens[i]
+		switch {
+		case depth == 0 && (endsLine(t) || t.Type == hclsyntax.TokenEOF || closes(t.Type)):
+			return i
+		case opens(t.Type):
+			depth++
+		case closes(t.Type):
+			depth--
+		}
+	}
+	return i
+}
+
+var (
+	// secretLine finds what follows the name of a secret on its line wherever that
+	// stands, also where an open quote further up makes it part of a text.
+	secretLine = regexp.MustCompile(`(?im)\b\w*(?:passw|username|token|secret)\w*"?[ \t]*[=:]([^\n]*)`)
+	// reference is a value that names where the secret is.
+	reference = regexp.MustCompile(`^[ \t]*(?:env|file)\([ \t]*"[^"\n]*"[ \t]*\)[ \t\r]*$`)
+	// userInfo finds the password, or whatever stands in its place, of a URL.
+	userInfo = regexp.MustCompile(`://([^/\s"]*)@`)
+)
+
+func soundsSecret(name string) bool {
+	name = strings.ToLower(name)
+	for _, s := range []string{"passw", "username", "token", "secret", "sha256"} {
+		if strings.Contains(name, s) && name != "token" { // a token block has a name for a label
+			return true
+		}
+	}
+	return false
+}
+
+func merge(spans []span) []span {
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	var out []span
+	for _, s := range spans {
+		if n := len(out); n > 0 && s.from <= out[n-1].to {
+			out[n-1].to = max(out[n-1].to, s.to)
+		} else if s.to > s.from {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// showable returns the names of the arguments whose values may be shown.
+var showable = sync.OnceValue(func() map[string]bool {
+	names := map[string]bool{}
+	eachField(reflect.TypeFor[fileBlock](), func(_ string, f field) {
+		if !f.isBlock && f.kind != "secret" && f.kind != "sha256" {
+			names[f.name] = true
+		}
+	})
+	return names
+})

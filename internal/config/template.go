@@ -1,0 +1,155 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// templateText returns the template that a quoted string of HCL holds: its text
+// with the escapes of the string undone, and with ${...} left as it is. It is
+// what OpenTofu sees of the same string in its own configuration.
+func templateText(quoted []byte) (string, error) {
+	tokens, diags := hclsyntax.LexExpression(quoted, "", hcl.InitialPos)
+	if last := len(tokens) - 1; last > 0 && tokens[last].Type == hclsyntax.TokenEOF {
+		tokens = tokens[:last]
+	}
+	if diags.HasErrors() || len(tokens) < 2 || tokens[0].Type != hclsyntax.TokenOQuote || tokens[len(tokens)-1].Type != hclsyntax.TokenCQuote {
+		return "", errors.New("it is not a quoted string")
+	}
+	var out strings.Builder
+	depth := 0 // of ${ and %{
+	for i, t := range tokens[1 : len(tokens)-1] {
+		switch t.Type {
+		case hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+			depth++
+		case hclsyntax.TokenTemplateSeqEnd:
+			depth--
+		case hclsyntax.TokenCQuote:
+			if depth == 0 {
+				return "", errors.New("it is not one quoted string")
+			}
+		case hclsyntax.TokenQuotedLit, hclsyntax.TokenStringLit:
+			if depth == 0 {
+				text, err := unescape(string(t.Bytes))
+				if err != nil {
+					return "", err
+				}
+				out.WriteString(text)
+				continue
+			}
+		}
+		if i > 0 { // blanks between tokens belong to what is in ${...}
+			out.Write(quoted[tokens[i].Range.End.Byte:t.Range.Start.Byte])
+		}
+		out.Write(t.Bytes)
+	}
+	return out.String(), nil
+}
+
+// unescape undoes the escapes of a quoted string of HCL, but not $${ and %%{,
+// which are escapes of templates.
+func unescape(s string) (string, error) {
+	var out strings.Builder
+	for {
+		before, rest, ok := strings.Cut(s, `\`)
+		out.WriteString(before)
+		if !ok {
+			return out.String(), nil
+		}
+		n := 1
+		switch c := rest[:min(1, len(rest))]; c {
+		case "n":
+			out.WriteByte('\n')
+		case "r":
+			out.WriteByte('\r')
+		case "t":
+			out.WriteByte('\t')
+		case `"`, `\`:
+			out.WriteString(c)
+		case "u", "U":
+			n = map[string]int{"u": 5, "U": 9}[c]
+			code, err := strconv.ParseUint(rest[1:min(n, len(rest))], 16, 32)
+			if err != nil || len(rest) < n {
+				return "", fmt.Errorf(`it has an incomplete \%s`, c)
+			}
+			out.WriteRune(rune(code))
+		default:
+			return "", fmt.Errorf(`it has the escape \%s, which HCL does not know`, c)
+		}
+		s = rest[n:]
+	}
+}
+
+// QuoteTemplate writes a template as a quoted string: templateText gives it
+// back.
+func QuoteTemplate(text string) string {
+	var out strings.Builder
+	out.WriteByte('"')
+	tokens, _ := hclsyntax.LexTemplate([]byte(text), "", hcl.InitialPos)
+	depth, last := 0, 0
+	for _, t := range tokens {
+		out.WriteString(text[last:t.Range.Start.Byte])
+		last = t.Range.End.Byte
+		switch t.Type {
+		case hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+			depth++
+		case hclsyntax.TokenTemplateSeqEnd:
+			depth--
+		case hclsyntax.TokenStringLit, hclsyntax.TokenQuotedLit:
+			if depth == 0 {
+				out.WriteString(escape(string(t.Bytes)))
+				continue
+			}
+		}
+		out.Write(t.Bytes)
+	}
+	out.WriteByte('"')
+	return out.String()
+}
+
+func escape(s string) string {
+	var out strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			out.WriteRune('\\')
+			out.WriteRune(r)
+		case r == '\n':
+			out.WriteString(`\n`)
+		case r == '\r':
+			out.WriteString(`\r`)
+		case r == '\t':
+			out.WriteString(`\t`)
+		case !unicode.IsPrint(r) && r <= 0xffff:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		default:
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
+}
+
+const templateHelp = `write the template itself, in one pair of quotes, such as "ghcr.io/acme/${namespace}/${type}": it is kept as it is, so that env, file and heredocs have no place in it`
+
+// templateArgument returns the template that an argument holds.
+func (d *decoder) templateArgument(b hcl.Body, name string) (text string, at hcl.Range) {
+	attr := attribute(b, name)
+	if attr == nil {
+		return "", missing(b)
+	}
+	at = attr.Expr.Range()
+	text, err := templateText(d.source.src[attr.EqualsRange.End.Byte:attr.SrcRange.End.Byte])
+	if err != nil {
+		d.errorf(at, name, hint.Wrap(err, "%s", templateHelp))
+		return "", at
+	}
+	return text, at
+}

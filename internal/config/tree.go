@@ -1,0 +1,246 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// block is what a file says in a block, or at top level, in the form that can be
+// shown: without secrets.
+type block struct {
+	label    string // "" for none
+	source   string // "FILE:LINE"
+	settings map[string]setting
+	blocks   map[string][]*block // by type
+}
+
+// setting is the value of an argument.
+type setting struct {
+	value  value
+	source string
+}
+
+// value is a value for people and programs.
+type value struct {
+	hcl  string // an expression
+	json any
+	text string // as a flag takes it; "" for what no flag has
+}
+
+// tree shows a valid block, and gathers on the way what this version cannot do.
+func (d *decoder) tree(v reflect.Value, as field, path string) *block {
+	out := &block{source: place(header(v)), settings: map[string]setting{}, blocks: map[string][]*block{}}
+	if len(labels(v.Type())) > 0 {
+		out.label = v.Field(0).String()
+	}
+	// What is in an unavailable block goes with it.
+	inEffect := d.available(as, path, header(v), as.isBlock && isFalse(v, "enabled"))
+	for _, f := range fields(v.Type()) {
+		in := joinPath(path, f.name)
+		if f.isBlock {
+			for _, inner := range blocks(v, f) {
+				if !inEffect {
+					f.reason = ""
+				}
+				out.blocks[f.name] = append(out.blocks[f.name], d.tree(inner, f, in))
+			}
+			continue
+		}
+		shown, ok := d.value(v, f)
+		if !ok {
+			continue
+		}
+		r := at(body(v), f.name)
+		if f.kind == "file" {
+			d.files = append(d.files, fileArgument{in, shown.text, d.source.diagnostic(&hcl.Diagnostic{Summary: "Unusable file", Subject: &r})})
+		}
+		out.settings[f.name] = setting{shown, place(r)}
+		if inEffect {
+			d.available(f, in, r, f.unless != "" && shown.text == f.unless)
+		}
+	}
+	return out
+}
+
+// isFalse reports whether a block has that argument, and it is false.
+func isFalse(v reflect.Value, name string) bool {
+	for _, f := range fields(v.Type()) {
+		if f.name == name {
+			b, ok := v.Field(f.index).Interface().(*bool)
+			return ok && b != nil && !*b
+		}
+	}
+	return false
+}
+
+// value shows the value of an argument that is given.
+func (d *decoder) value(v reflect.Value, f field) (value, bool) {
+	attr := attribute(body(v), f.name)
+	if attr == nil {
+		return value{}, false
+	}
+	switch f.kind {
+	case "secret":
+		return textValue(redacted), true
+	case "template":
+		text, _ := d.templateArgument(body(v), f.name)
+		return templateValue(text), true
+	}
+	switch x := v.Field(f.index).Interface().(type) {
+	case *string:
+		if x == nil {
+			return value{}, false
+		}
+		s := *x
+		switch f.kind {
+		case "file", "folder":
+			s = d.env.beside(d.source.name, s)
+		case "sha256":
+			s = s[:8] + "..." // enough to know it by
+		}
+		return textValue(s), true
+	case *bool:
+		if x == nil {
+			return value{}, false
+		}
+		return otherValue(cty.BoolVal(*x), *x), true
+	case *int:
+		if x == nil {
+			return value{}, false
+		}
+		return otherValue(cty.NumberIntVal(int64(*x)), *x), true
+	case *float64:
+		if x == nil {
+			return value{}, false
+		}
+		return otherValue(cty.NumberFloatVal(*x), *x), true
+	case []string:
+		if x == nil {
+			return value{}, false
+		}
+		if x = slices.Clone(x); f.kind == "files" {
+			for i := range x {
+				x[i] = d.env.beside(d.source.name, x[i])
+			}
+		}
+		return listValue(x), true
+	case map[string]string:
+		if x == nil {
+			return value{}, false
+		}
+		all := map[string]cty.Value{}
+		for k, s := range x {
+			all[k] = cty.StringVal(s)
+		}
+		return otherValue(cty.ObjectVal(all), x), true
+	}
+	panic(fmt.Sprintf("config: %s has the type %s", f.name, v.Field(f.index).Type()))
+}
+
+func textValue(s string) value {
+	return value{string(hclwrite.TokensForValue(cty.StringVal(s)).Bytes()), s, s}
+}
+
+func templateValue(s string) value { return value{QuoteTemplate(s), s, ""} }
+
+func listValue(list []string) value {
+	all := []cty.Value{cty.EmptyTupleVal}[:0]
+	for _, s := range list {
+		all = append(all, cty.StringVal(s))
+	}
+	return value{string(hclwrite.TokensForValue(cty.TupleVal(all)).Bytes()), list, ""}
+}
+
+func otherValue(v cty.Value, json any) value {
+	return value{string(hclwrite.TokensForValue(v).Bytes()), json, fmt.Sprint(json)}
+}
+
+// unavailable is a setting that this version cannot honour.
+type unavailable struct {
+	commands []string // that it concerns
+	about    Diagnostic
+}
+
+// available notes that a setting is there, and reports whether this version can
+// honour it. harmless says that it asks for what happens anyway.
+func (d *decoder) available(f field, path string, r hcl.Range, harmless bool) bool {
+	if f.inEffect() || harmless {
+		return true
+	}
+	d.unavailable = append(d.unavailable, unavailable{f.commands, d.source.diagnostic(&hcl.Diagnostic{
+		Severity: hcl.DiagError, Summary: "Not available in this version",
+		Detail: fmt.Sprintf("%s: %s. Remove it to go on without.", path, f.reason), Subject: &r,
+	})})
+	return false
+}
+
+// Unavailable returns what the file asks for and the command cannot honour in
+// this version, in the order of the file: the command is to refuse to start.
+// Without a command it returns that for all of them, as warnings.
+func (c *Config) Unavailable(command string) []Diagnostic {
+	var out []Diagnostic
+	for _, u := range c.unavailable {
+		switch {
+		case command == "":
+			u.about.Severity = SeverityWarning
+			out = append(out, u.about)
+		case slices.Contains(u.commands, command):
+			out = append(out, u.about)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Diagnostic) int { return a.Line - b.Line })
+	return out
+}
+
+// CheckFor returns an [*Error] if the file asks for what the command cannot honour
+// in this version.
+func (c *Config) CheckFor(command string) error {
+	if diags := c.Unavailable(command); len(diags) > 0 {
+		return &Error{c.File, diags}
+	}
+	return nil
+}
+
+// fileArgument is an argument that names a file.
+type fileArgument struct {
+	path, file string
+	about      Diagnostic // but for its detail
+}
+
+// CheckFiles reads the files that the gateway block names, which only serve needs
+// to be allowed to, and returns what is wrong with them.
+func (c *Config) CheckFiles(env Environment) []Diagnostic {
+	var out []Diagnostic
+	content := map[string][]byte{}
+	report := func(a fileArgument, err error) {
+		a.about.Detail = strings.TrimSpace(fmt.Sprintf("%s: %s %s", a.file, sentence(err.Error()), sentence(hint.Of(err))))
+		out = append(out, a.about)
+	}
+	for _, a := range c.files {
+		if !strings.HasPrefix(a.path, "gateway.") {
+			continue // read by Parse
+		}
+		b, err := env.readFile(a.file)
+		if err != nil {
+			report(a, cause(err))
+			continue
+		}
+		content[a.path] = b
+		cert, key := content["gateway.tls.cert_file"], content["gateway.tls.key_file"]
+		if a.path == "gateway.tls.key_file" && cert != nil {
+			if _, err := tls.X509KeyPair(cert, key); err != nil {
+				report(a, keyPairError(err))
+			}
+		}
+	}
+	return out
+}

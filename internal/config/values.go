@@ -1,0 +1,230 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+func parseDuration(s string) (time.Duration, error) {
+	const help = "a duration is a number and a unit, such as 30s, 15m or 168h"
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil && digits.MatchString(s):
+		return 0, hint.New(fmt.Sprintf("%q has no unit", s), "write %ss for seconds; %s", s, help)
+	case err != nil:
+		if m := days.FindStringSubmatch(s); m != nil {
+			if n, err := strconv.Atoi(m[1]); err == nil && n < 10000 {
+				return 0, hint.New(fmt.Sprintf("%q is in days", s), "the largest unit is the hour: write %dh", 24*n)
+			}
+		}
+		return 0, hint.New(fmt.Sprintf("%q is no duration", s), "%s", help)
+	case d < 0:
+		return 0, hint.New(fmt.Sprintf("%q is negative", s), "%s", help)
+	}
+	return d, nil
+}
+
+func parsePositiveDuration(s string) (time.Duration, error) {
+	d, err := parseDuration(s)
+	if err == nil && d == 0 {
+		return 0, hint.New("it is no time at all", "leave the argument out for the default")
+	}
+	return d, err
+}
+
+var (
+	digits = regexp.MustCompile(`^[0-9]+$`)
+	days   = regexp.MustCompile(`^([0-9]+) ?d(?:ays?)?$`)
+	size   = regexp.MustCompile(`^([0-9]+) ?([A-Za-z]*)$`)
+)
+
+// units of sizes, in lower case.
+var units = map[string]int64{
+	"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+}
+
+func parseSize(s string) (int64, error) {
+	const help = "a size is a whole number and a unit, such as 500MB or 20GiB"
+	m := size.FindStringSubmatch(s)
+	if m == nil {
+		return 0, hint.New(fmt.Sprintf("%q is no size", s), help)
+	}
+	unit, ok := units[strings.ToLower(m[2])]
+	if !ok {
+		return 0, hint.New(fmt.Sprintf("%q has an unknown unit", s), help+"; the units are B, KB, MB, GB, TB, KiB, MiB, GiB and TiB")
+	}
+	n, err := strconv.ParseInt(m[1], 10, 64)
+	switch {
+	case err != nil || n > math.MaxInt64/unit:
+		return 0, hint.New(fmt.Sprintf("%q is too large", s), help)
+	case n == 0:
+		return 0, hint.New("it is no room at all", "leave the argument out for the default")
+	}
+	return n * unit, nil
+}
+
+func parseListen(s string) (string, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err == nil && host != "" && net.ParseIP(host) == nil && !strings.Contains(host, "%") {
+		_, err = ociaddr.ParseRegistry(host)
+	}
+	if err != nil {
+		return "", hint.New(fmt.Sprintf("%q is no address to listen on", s), "write HOST:PORT, such as localhost:8443, or :8443 for every interface")
+	}
+	return s, nil
+}
+
+// ParsePublicURL checks the URL by which clients reach a gateway: clients accept
+// https alone, and drop what follows the last slash.
+func ParsePublicURL(s string) (string, error) {
+	u, err := parseHTTPS(s)
+	if err != nil {
+		return "", err
+	}
+	if !strings.HasSuffix(u.Path, "/") {
+		return "", hint.New(fmt.Sprintf("%q does not end in a slash", s), "write %s/", s)
+	}
+	return s, nil
+}
+
+// parseHTTPS reads an https URL without user, query and fragment. Its errors do
+// not quote one that has a user, for the password beside it.
+func parseHTTPS(s string) (*url.URL, error) {
+	const example = "such as https://providers.example.com/"
+	u, err := url.Parse(s)
+	switch {
+	case err != nil:
+		return nil, hint.New("it is no URL", "write an https: URL, "+example)
+	case u.User != nil:
+		return nil, hint.New("the URL holds a user name", "leave it out: a URL is not kept secret")
+	case u.Scheme == "":
+		return nil, hint.New(fmt.Sprintf("%q is no absolute URL", s), "begin it with https://")
+	case u.Scheme != "https":
+		return nil, hint.New(fmt.Sprintf("%q is not an https: URL", s), "clients speak TLS only: write an https: URL, "+example)
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		return nil, hint.New("the URL has a query or a fragment", "leave it out")
+	}
+	if _, err := ociaddr.ParseRegistry(u.Host); err != nil { // the same grammar
+		return nil, hint.New(fmt.Sprintf("%q names no host", s), "write an https: URL, "+example)
+	}
+	return u, nil
+}
+
+func parseIssuer(s string) (string, error) {
+	_, err := parseHTTPS(s)
+	return s, err
+}
+
+// parseSource reads where a provider comes from.
+func (d *decoder) parseSource(s string) (Source, error) {
+	switch {
+	case s == "origin":
+		return Source{}, nil
+	case strings.Contains(s, "://"):
+		u, err := ParsePublicURL(s)
+		return Source{MirrorURL: u}, err
+	case strings.HasPrefix(s, "./") || strings.HasPrefix(s, "../") || strings.HasPrefix(s, `.\`) || strings.HasPrefix(s, `..\`) || d.env.isAbs(s):
+		path, err := d.parsePath(s)
+		return Source{Folder: path}, err
+	}
+	return Source{}, hint.New(fmt.Sprintf("%q is no source", s), "write origin, the https: URL of a network mirror, or a folder, beginning with ./ if it is beside this file")
+}
+
+func parseLevel(s string) (slog.Level, error) {
+	for _, l := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+		if strings.EqualFold(s, l.String()) {
+			return l, nil
+		}
+	}
+	return 0, hint.New(fmt.Sprintf("%q is no level", s), "write debug, info, warn or error")
+}
+
+func parseVerify(s string) (required bool, err error) {
+	if s != "off" && s != "required" {
+		return false, hint.New(fmt.Sprintf("%q is not known", s), "write off or required")
+	}
+	return s == "required", nil
+}
+
+// parseDeny reads PATTERN[@VERSIONS].
+func parseDeny(s string) (Deny, error) {
+	name, versions, ok := strings.Cut(s, "@")
+	p, err := provider.ParsePattern(name)
+	if err != nil || !ok {
+		return Deny{Pattern: p}, err
+	}
+	set, err := provider.ParseConstraint(versions)
+	return Deny{p, set}, err
+}
+
+// parseFingerprint reads the whole fingerprint of an OpenPGP key, with or
+// without blanks. A key ID is not enough: others can have a key with the same.
+func parseFingerprint(s string) (string, error) {
+	const help = "fingerprints are what gpg --show-keys FILE prints"
+	f := strings.ToUpper(strings.Join(strings.Fields(strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")), ""))
+	_, err := hex.DecodeString(f)
+	switch {
+	case err != nil:
+		return "", hint.New(fmt.Sprintf("%q is not hexadecimal", s), help)
+	case len(f) != 40 && len(f) != 64:
+		return "", hint.New(fmt.Sprintf("%q has %d digits, and a fingerprint has 40 (or 64)", s, len(f)), "give the whole fingerprint, for others can make a key with the same ID; "+help)
+	}
+	return f, nil
+}
+
+// parseSHA256 reads a sum. Its errors do not quote what is there: it may be the
+// token itself.
+func parseSHA256(s string) (sum [sha256.Size]byte, err error) {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != sha256.Size {
+		return sum, hint.New("it is not a SHA-256 sum in hexadecimal, which has 64 digits", `put there what printf %%s "$TOKEN" | sha256sum prints first, and never the token`)
+	}
+	copy(sum[:], b)
+	if sum == sha256.Sum256(nil) {
+		return sum, hint.New("it is the sum of no text at all", "was the variable with the token set?")
+	}
+	return sum, nil
+}
+
+func parseTime(s string) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, hint.New(fmt.Sprintf("%q is no time", s), "write a date, such as 2027-01-31, or a time, such as 2027-01-31T12:00:00Z")
+}
+
+func parseText(s string) (string, error) {
+	if s == "" {
+		return "", errors.New("it is empty")
+	}
+	return s, nil
+}
+
+var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// parseName reads the name of a token or issuer, which stands in logs.
+func parseName(s string) (string, error) {
+	if !name.MatchString(s) {
+		return "", hint.New(fmt.Sprintf("%q is no name", s), "a name is letters, digits, dots, dashes and underscores, at most 64")
+	}
+	return s, nil
+}
