@@ -20,12 +20,14 @@ type check struct{ Name, Status, Detail, Hint string }
 func (s *scene) doctor(args ...string) map[string]check {
 	s.t.Helper()
 	got := s.run(append([]string{"doctor", "--output", "json"}, args...)...)
-	var doc struct{ Checks []check }
-	if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil {
+	var doc struct {
+		Reports []struct{ Checks []check }
+	}
+	if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil || len(doc.Reports) != 1 {
 		s.t.Fatalf("%v: status %d: %s%s", err, got.status, got.stdout, got.stderr)
 	}
 	out, failed := map[string]check{}, 0
-	for _, c := range doc.Checks {
+	for _, c := range doc.Reports[0].Checks {
 		out[c.Name] = c
 		if c.Status == "failed" {
 			failed = 1
@@ -60,6 +62,22 @@ func TestDoctorOfRegistry(t *testing.T) {
 	wantChecks(t, got, map[string]string{"tags": "ok", "pull": "ok", "referrers": "ok", "push": "ok"})
 	if !strings.Contains(got["pull"].Detail, "linux_amd64") || !strings.Contains(got["tags"].Detail, "1 versions and 0 other") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestDoctorOfEveryTemplate names no provider, and has two templates.
+func TestDoctorOfEveryTemplate(t *testing.T) {
+	s := newScene(t)
+	r := s.tlsRegistry()
+	mirror := func(part, include string) string {
+		return fmt.Sprintf("oci_mirror {\n  repository_template = \"%s/%s/${hostname}/${namespace}/${type}\"\n  include = [%q]\n}\n", r.Host, part, include)
+	}
+	s.ws = s.workspace("provider_installation {\n" + mirror("own", world.Host+"/*/*") + mirror("all", "registry.opentofu.org/hashicorp/*") + "}\n")
+	got := s.run("doctor")
+	for _, want := range []string{r.Host + "/own/" + world.Host, r.Host + "/all/registry.opentofu.org/hashicorp/null"} {
+		if got.status != 0 || !strings.Contains(got.stdout, want) {
+			t.Errorf("status %d, no %s in %s%s", got.status, want, got.stdout, got.stderr)
+		}
 	}
 }
 

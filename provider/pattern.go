@@ -32,6 +32,15 @@ func ParsePattern(s string) (Pattern, error) {
 	return parsePattern(s)
 }
 
+// MustParsePattern is [ParsePattern] for constants; it panics on error.
+func MustParsePattern(s string) Pattern {
+	p, err := ParsePattern(s)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
 // ParsePatternAsOpenTofu reads a pattern as OpenTofu does in its own
 // configuration: two parts stand for registry.opentofu.org.
 func ParsePatternAsOpenTofu(s string) (Pattern, error) {
@@ -87,6 +96,22 @@ func (p Pattern) Matches(a Address) bool {
 	return (p.host == wildcard || p.host == a.host) &&
 		(p.namespace == wildcard || p.namespace == a.namespace) &&
 		(p.typ == wildcard || p.typ == a.typ)
+}
+
+// Example returns a provider that the pattern matches: likely ones in the place of
+// wildcards.
+func (p Pattern) Example() Address {
+	a := Address(p)
+	if a.host == wildcard {
+		a.host = regaddr.DefaultProviderRegistryHost
+	}
+	if a.namespace == wildcard {
+		a.namespace = "hashicorp"
+	}
+	if a.typ == wildcard {
+		a.typ = "null"
+	}
+	return a
 }
 
 // String returns the pattern, with the hostname in Unicode.

@@ -11,6 +11,7 @@ package templates
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -85,6 +86,18 @@ func (t *Template) Source() string { return t.source }
 
 // Selects reports whether the template is for a.
 func (t *Template) Selects(a provider.Address) bool { return t.selector.Selects(a) }
+
+// Example returns a provider that the template is for; the zero address if it
+// excludes every likely one.
+func (t *Template) Example() provider.Address {
+	everything := []provider.Pattern{provider.MustParsePattern("*/*/*")}
+	for _, p := range slices.Concat(t.selector.Include, everything) {
+		if a := p.Example(); t.Selects(a) {
+			return a
+		}
+	}
+	return provider.Address{}
+}
 
 // Repository returns the repository of a provider, whether or not the template
 // selects it. It fails with ErrNoRepository where the template yields none, as

@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"runtime"
+	"strings"
 
 	"github.com/opentofu/svchost"
 	"github.com/spf13/cobra"
@@ -29,9 +30,6 @@ const doctorExamples = `  # why does a push to this repository not work?
   # what does a client see of a gateway?
   ocibridge doctor --url https://providers.example.com:8443/providers/ registry.opentofu.org/hashicorp/null`
 
-// doctorProvider is examined where none is named: nearly every mirror has it.
-const doctorProvider = "registry.opentofu.org/hashicorp/null"
-
 // doctorFlags are the flags of doctor.
 type doctorFlags struct {
 	registryFlags
@@ -50,20 +48,29 @@ func newDoctorCommand() *cobra.Command {
 each whether it works and what to do if not: where the credential comes from and
 which others were considered, connection, certificate, clock, rights, tags, content.
 
+Without PROVIDER it examines one repository of every template.
+
 It exits with 1 if a step failed. It changes nothing, unless --write allows it.`,
 		Example: doctorExamples,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage(hint.New("more than one provider", "name one, or none for %s", doctorProvider))
+				return usage(hint.New("more than one provider", "name one, or none for one repository of every template"))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var a provider.Address
+			if len(args) > 0 {
+				var err error
+				if a, err = provider.ParseAddress(args[0]); err != nil {
+					return usage(err)
+				}
+			}
 			s, err := f.settings(cmd)
 			if err != nil {
 				return err
 			}
-			return f.run(cmd.Context(), s, append(args, doctorProvider)[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return f.run(cmd.Context(), s, a, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -75,34 +82,60 @@ It exits with 1 if a step failed. It changes nothing, unless --write allows it.`
 	return cmd
 }
 
-// run examines, prints, and fails if a check did.
-func (f *doctorFlags) run(ctx context.Context, s settings, name string, stdout, stderr io.Writer) error {
-	a, err := provider.ParseAddress(name)
-	if err != nil {
-		return usage(err)
-	}
-	report, err := f.examine(ctx, s, a, stderr)
+// run examines, prints, and fails if a check did. The zero address stands for
+// every template.
+func (f *doctorFlags) run(ctx context.Context, s settings, a provider.Address, stdout, stderr io.Writer) error {
+	reports, err := f.examine(ctx, s, a, stderr)
 	if err != nil {
 		return err
 	}
-	if err := printReport(stdout, report, f.output.json()); err != nil {
+	if err := printReports(stdout, reports, f.output.json()); err != nil {
 		return err
 	}
-	if report.Failed() {
-		return hint.New(report.Subject+" is not well", "each failed check above says what to do")
+	for _, r := range reports {
+		if r.Failed() {
+			return hint.New(r.Subject+" is not well", "each failed check above says what to do")
+		}
 	}
 	return nil
 }
 
-func (f *doctorFlags) examine(ctx context.Context, s settings, a provider.Address, stderr io.Writer) (*doctor.Report, error) {
+func (f *doctorFlags) examine(ctx context.Context, s settings, a provider.Address, stderr io.Writer) ([]*doctor.Report, error) {
 	if f.url != "" {
-		return examineGateway(ctx, s.cli, f.url, a)
+		if a.IsZero() {
+			a = provider.MustParsePattern("*/*/*").Example()
+		}
+		r, err := examineGateway(ctx, s.cli, f.url, a)
+		return []*doctor.Report{r}, err
 	}
-	back, err := f.open(s, []provider.Address{a}, false, f.log.open(stderr))
+	var named []provider.Address
+	if !a.IsZero() {
+		named = append(named, a)
+	}
+	back, err := f.open(s, named, false, f.log.open(stderr))
 	if err != nil {
 		return nil, err
 	}
 	defer back.Close()
+	if a.IsZero() {
+		for _, t := range back.templates {
+			if example := t.Example(); !example.IsZero() {
+				named = append(named, example)
+			}
+		}
+	}
+	var reports []*doctor.Report
+	for _, a := range named {
+		r, err := f.examineRepository(ctx, back, a)
+		if err != nil {
+			return nil, err
+		}
+		reports = append(reports, r)
+	}
+	return reports, nil
+}
+
+func (f *doctorFlags) examineRepository(ctx context.Context, back *backend, a provider.Address) (*doctor.Report, error) {
 	t, err := back.templates.For(a)
 	if err != nil {
 		return nil, err
@@ -148,25 +181,27 @@ var marks = map[doctor.Status]struct{ text, colour string }{
 	doctor.Fail: {"FAILED", "\x1b[31m"},
 }
 
-func printReport(w io.Writer, r *doctor.Report, asJSON bool) error {
+func printReports(w io.Writer, reports []*doctor.Report, asJSON bool) error {
 	if asJSON {
 		enc := json.NewEncoder(w)
 		enc.SetIndent("", "  ")
-		return enc.Encode(r)
+		return enc.Encode(map[string][]*doctor.Report{"reports": reports})
 	}
-	_, err := fmt.Fprintf(w, "%s\n", r.Subject)
-	for _, c := range r.Checks {
-		m := marks[c.Status]
-		mark := fmt.Sprintf("%-8s", m.text)
-		if isTerminal(w) {
-			mark = m.colour + mark + "\x1b[0m"
-		}
-		_, werr := fmt.Fprintf(w, "  %s %-15s %s\n", mark, c.Name, oneLine(c.Detail))
-		err = errors.Join(err, werr)
-		if c.Hint != "" {
-			_, werr := fmt.Fprintf(w, "  %-8s %-15s hint: %s\n", "", "", oneLine(c.Hint))
-			err = errors.Join(err, werr)
+	var out strings.Builder
+	for _, r := range reports {
+		fmt.Fprintf(&out, "%s\n", r.Subject)
+		for _, c := range r.Checks {
+			m := marks[c.Status]
+			mark := fmt.Sprintf("%-8s", m.text)
+			if isTerminal(w) && os.Getenv("NO_COLOR") == "" {
+				mark = m.colour + mark + "\x1b[0m"
+			}
+			fmt.Fprintf(&out, "  %s %-15s %s\n", mark, c.Name, oneLine(c.Detail))
+			if c.Hint != "" {
+				fmt.Fprintf(&out, "  %-8s %-15s hint: %s\n", "", "", oneLine(c.Hint))
+			}
 		}
 	}
+	_, err := io.WriteString(w, out.String())
 	return err
 }
