@@ -284,6 +284,13 @@ func (p *Package) fill(layer ocispec.Descriptor, a provider.Address, v provider.
 	}
 }
 
+// Resolve returns the descriptor of the manifest that a tag names, from what
+// arrives.
+func Resolve(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.Descriptor, error) {
+	desc, _, err := fetchTag(ctx, store, tag)
+	return desc, err
+}
+
 // ReadPackage returns the package whose platform manifest a tag names.
 func ReadPackage(ctx context.Context, store ReferenceFetcher, tag string, a provider.Address, v provider.Version, platform provider.Platform) (*Package, error) {
 	desc, data, err := fetchTag(ctx, store, tag)

@@ -92,11 +92,6 @@ type Options struct {
 	// over plain HTTP, credentials included.
 	PlainHTTP bool
 
-	// StrictNotFound makes a 404 an error, a [Foreign404Error], unless its body
-	// shows that the registry itself sent it. It is for who must not take trouble
-	// for absence.
-	StrictNotFound bool
-
 	// Transport is what requests finally go through; nil is a transport with
 	// the timeouts of this package and the proxies of the environment. Settings
 	// of single registries that concern TLS or time need an [*http.Transport].

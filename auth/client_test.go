@@ -640,43 +640,48 @@ func TestHTMLAnswers(t *testing.T) {
 	}
 }
 
-func TestStrictNotFound(t *testing.T) {
+func TestForeignAnswers(t *testing.T) {
 	tests := []struct {
 		name    string
+		status  int
 		body    string
 		foreign bool
 	}{
-		{"a registry's error", `{"errors":[{"code":"NAME_UNKNOWN","message":"repository name not known to registry"}]}`, false},
-		{"a page", "<html>default backend - 404</html>", true},
-		{"text", "404 page not found\n", true},
-		{"nothing", "", true},
-		{"JSON without errors", `{"message":"no Route matched"}`, true},
-		{"an empty list of errors", `{"errors":[]}`, true},
-		{"errors without a code", `{"errors":[{"message":"x"}]}`, true},
+		{"a registry's error", 404, `{"errors":[{"code":"NAME_UNKNOWN","message":"repository name not known to registry"}]}`, false},
+		{"a page", 404, "<html>default backend - 404</html>", true},
+		{"text", 404, "404 page not found\n", true},
+		{"nothing", 404, "", true},
+		{"JSON without errors", 404, `{"message":"no Route matched"}`, true},
+		{"an empty list of errors", 404, `{"errors":[]}`, true},
+		{"errors without a code", 404, `{"errors":[{"message":"x"}]}`, true},
+		{"tags", 200, `{"name":"a/x","tags":["1.0.0"]}`, false},
+		{"no tags", 200, `{"name":"a/x","tags":null}`, false},
+		{"nothing in JSON", 200, `{}`, true},
+		{"null", 200, `null`, true},
+		{"words of a proxy", 200, `{"error":"maintenance"}`, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(http.StatusNotFound)
+				w.WriteHeader(tt.status)
 				_, _ = io.WriteString(w, tt.body)
 			}))
 			defer srv.Close()
 			r := ociaddr.Repository{Registry: ociaddr.Registry(strings.TrimPrefix(srv.URL, "http://")), Name: "a/x"}
-			for strict, wantForeign := range map[bool]bool{true: tt.foreign, false: false} {
-				c := New(Options{StrictNotFound: strict})
-				repo, err := c.Repository(t.Context(), r)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for what, ask := range map[string]func() error{
-					"tags":     func() error { return tags(t, repo) },
-					"manifest": func() error { _, _, err := repo.FetchReference(t.Context(), "1.0.0"); return err },
-				} {
-					err := c.Explain(ask(), r)
-					var foreign *Foreign404Error
-					if err == nil || errors.As(err, &foreign) != wantForeign || wantForeign && hint.Of(err) == "" {
-						t.Errorf("%s, strict %v: %v (hint %q)", what, strict, err, hint.Of(err))
-					}
+			c := New(Options{})
+			repo, err := c.Repository(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			asks := map[string]func() error{"tags": func() error { return tags(t, repo) }}
+			if tt.status == http.StatusNotFound {
+				asks["manifest"] = func() error { _, _, err := repo.FetchReference(t.Context(), "1.0.0"); return err }
+			}
+			for what, ask := range asks {
+				err := c.Explain(ask(), r)
+				var foreign *ForeignError
+				if errors.As(err, &foreign) != tt.foreign || tt.foreign && hint.Of(err) == "" || (err == nil) != (tt.status == 200 && !tt.foreign) {
+					t.Errorf("%s: %v (hint %q)", what, err, hint.Of(err))
 				}
 			}
 		})
@@ -744,7 +749,7 @@ func TestUserAgent(t *testing.T) {
 	var agents []string
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		agents = append(agents, strings.Join(r.Header.Values("User-Agent"), "|"))
-		_, _ = io.WriteString(w, `{}`)
+		_, _ = io.WriteString(w, `{"name":"a/x","tags":[]}`)
 	}))
 	defer srv.Close()
 	r := mustRepository(t, srv.Listener.Addr().String()+"/a/x")

@@ -40,7 +40,7 @@ func (c *Client) Explain(err error, r ociaddr.Repository) error {
 // explainProtocol knows servers that speak something else than was expected.
 func (c *Client) explainProtocol(err error, r ociaddr.Repository) string {
 	var html *HTMLError
-	var foreign *Foreign404Error
+	var foreign *ForeignError
 	var plain *PlainHTTPError
 	var record tls.RecordHeaderError
 	var syntax *json.SyntaxError

@@ -20,11 +20,9 @@ import (
 // what sends it.
 func newTransport(base router, sent *sentSecrets) http.RoundTripper {
 	opts := base.conns.opts
-	var t http.RoundTripper = newRetrier(base, opts.Retry, opts.Log)
+	var t http.RoundTripper = newRetrier(stallGuard{base, stallTimeout}, opts.Retry, opts.Log)
 	t = htmlDetector{t}
-	if opts.StrictNotFound {
-		t = foreign404Detector{t}
-	}
+	t = foreignDetector{t}
 	t = plainHTTPGuard{t, base.conns.plainHTTP}
 	t = secretScrubber{t, sent}
 	t = tokenLifeReader{t}
@@ -160,40 +158,72 @@ func looksLikeHTML(req *http.Request, resp *http.Response) bool {
 	return bytes.HasPrefix(start, []byte("<"))
 }
 
-// Foreign404Error is a 404 that no registry sent: it has none of the errors that
-// the distribution specification wants in its body.
-type Foreign404Error struct{ Host string }
-
-func (e *Foreign404Error) Error() string {
-	return fmt.Sprintf("%s answered 404, but not as an OCI registry does", e.Host)
+// ForeignError is an answer that no registry sent: a 404 without any of the errors
+// that the distribution specification wants in its body, or a list of tags that is
+// none.
+type ForeignError struct {
+	Host   string
+	Status int
 }
 
-// foreign404Detector turns such an answer into an error: what stands before a
-// registry that is down often answers 404 in its place.
-type foreign404Detector struct{ next http.RoundTripper }
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("%s answered %d, but not as an OCI registry does", e.Host, e.Status)
+}
 
-// maxErrorBody is how much of an error's body is read to find out whose it is.
-const maxErrorBody = 64 << 10
+// foreignDetector turns such answers into errors: what stands before a registry
+// that is down often answers in its place, and must not be taken for a registry
+// that has nothing.
+type foreignDetector struct{ next http.RoundTripper }
+
+const (
+	// maxErrorBody is how much of an error's body is read to find out whose it is.
+	maxErrorBody = 64 << 10
+	// maxTagPage is what oras-go takes of one page of tags.
+	maxTagPage = 4 << 20
+)
 
 // RoundTrip implements [http.RoundTripper].
-func (t foreign404Detector) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t foreignDetector) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(req)
-	if err != nil || resp.StatusCode != http.StatusNotFound || req.Method != http.MethodGet || !wantsJSON(req) {
+	if err != nil || req.Method != http.MethodGet || !wantsJSON(req) {
 		return resp, err
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	_ = resp.Body.Close()
-	if err != nil {
+	switch {
+	case resp.StatusCode == http.StatusNotFound:
+		return t.check(resp, maxErrorBody, func(body []byte) bool {
+			var answer struct {
+				Errors []struct {
+					Code string `json:"code"`
+				} `json:"errors"`
+			}
+			return json.Unmarshal(body, &answer) == nil && len(answer.Errors) > 0 && answer.Errors[0].Code != ""
+		})
+	case resp.StatusCode == http.StatusOK && strings.HasSuffix(req.URL.Path, "/tags/list"):
+		return t.check(resp, maxTagPage, func(body []byte) bool {
+			var page map[string]json.RawMessage
+			if err := json.Unmarshal(body, &page); err != nil {
+				return true // oras-go says what is wrong with it
+			}
+			return page["tags"] != nil || page["name"] != nil
+		})
+	}
+	return resp, nil
+}
+
+// check reads up to limit bytes of an answer and puts them back if they are a
+// registry's.
+func (foreignDetector) check(resp *http.Response, limit int64, isRegistry func([]byte) bool) (*http.Response, error) {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	if err != nil || int64(len(body)) <= limit && !isRegistry(body) {
+		_ = resp.Body.Close()
+		if err == nil {
+			err = &ForeignError{resp.Request.URL.Host, resp.StatusCode}
+		}
 		return nil, err
 	}
-	var answer struct {
-		Errors []struct {
-			Code string `json:"code"`
-		} `json:"errors"`
-	}
-	if json.Unmarshal(body, &answer) != nil || len(answer.Errors) == 0 || answer.Errors[0].Code == "" {
-		return nil, &Foreign404Error{req.URL.Host}
-	}
-	resp.Body = io.NopCloser(bytes.NewReader(body))
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(body), resp.Body), resp.Body}
 	return resp, nil
 }

@@ -15,6 +15,9 @@ data = "data"
 # How many packages a push has under way at once.
 jobs = 8
 
+# The least level to log.
+log_level = "info"
+
 # Which repository holds which provider, in the words of OpenTofu's CLI
 # configuration. The first block that is for a provider counts.
 oci_mirror {
@@ -53,7 +56,6 @@ registry "registry.internal:5000" {
 gateway {
   listen     = ":8443"
   public_url = "https://providers.acme.example/"
-  log_level  = "info"
 
   tls {
     cert_file = "tls.pem"

@@ -99,7 +99,7 @@ func newHandler(o Options, l limits) http.Handler {
 	reads.HandleFunc(address+"{version}.json", g.serveVersion)
 	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.serveArchive)
 	if o.Registry != nil {
-		r.PathPrefix("/v2/").Handler(o.Registry)
+		r.PathPrefix("/v2/").Handler(boundWrites(o.Registry, l.clientStall))
 	}
 	return logged(o.Log, r)
 }

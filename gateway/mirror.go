@@ -126,8 +126,8 @@ func listVersions(ctx context.Context, store Store) ([]provider.Version, error) 
 		return nil
 	})
 	switch {
-	case noRepository(err), err == nil && len(out) == 0:
-		return nil, errAbsent
+	case pages == 0 && noRepository(err), err == nil && len(out) == 0:
+		return nil, errAbsent // a later page that is missing is trouble, and no absence
 	case err != nil:
 		return nil, err
 	}

@@ -176,6 +176,16 @@ func PartialTag(v provider.Version, p provider.Platform) (Tag, error) {
 	return t, nil
 }
 
+// PartialEvidenceTag returns the tag under which a push of only some platforms
+// keeps signed evidence. [Tag.Partial] does not read it.
+func PartialEvidenceTag(v provider.Version) (Tag, error) {
+	vt, err := VersionTag(v)
+	if err != nil {
+		return "", err
+	}
+	return ParseTag(partialPrefix + string(vt) + ".evidence")
+}
+
 // Partial returns the version and platform that a tag made by [PartialTag]
 // stands for.
 func (t Tag) Partial() (provider.Version, provider.Platform, bool) {

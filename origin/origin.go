@@ -31,7 +31,8 @@ type Release struct {
 	Protocols []string
 	// Packages are the ones asked for, sorted by platform.
 	Packages []Package
-	// Partial is set if the origin has packages that were not asked for.
+	// Partial is set if there may be packages of this version beside these: the
+	// origin has some that were not asked for, or is a folder.
 	Partial bool
 	// Warnings are what the origin wants its users to read.
 	Warnings []string

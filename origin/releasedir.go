@@ -65,11 +65,12 @@ func (d *ReleaseDir) release(a provider.Address, v provider.Version, publicKey s
 	if err != nil {
 		return nil, err
 	}
-	platforms, partial, err := selectPlatforms(a, v, have, want)
+	// Other folders, of other build jobs, may hold other platforms of this version.
+	platforms, _, err := selectPlatforms(a, v, have, want)
 	if err != nil {
 		return nil, err
 	}
-	r := &Release{Origin: "release folder", Partial: partial, Claims: claims}
+	r := &Release{Origin: "release folder", Partial: true, Claims: claims}
 	if r.Protocols, err = d.protocols(&r.Claims); err != nil {
 		return nil, err
 	}

@@ -54,6 +54,10 @@ func (h Hash) MarshalText() ([]byte, error) { return []byte(h.s), nil }
 // ErrNoH1 is what [H1] returns for a zip on which clients would not agree.
 var ErrNoH1 = errors.New("no h1 hash")
 
+// ErrNotZip means that what [H1] was given does not read as a zip at all. It comes
+// with ErrNoH1.
+var ErrNotZip = errors.New("not a zip")
+
 const (
 	// maxDirectoryBytes bounds what is read of a zip before its entries are
 	// known: its central directory, which is held in memory.
@@ -72,7 +76,7 @@ func H1(r io.ReaderAt, size int64) (Hash, error) {
 	limited := &limitedReaderAt{r: r, left: maxDirectoryBytes}
 	z, err := zip.NewReader(limited, size)
 	if err != nil {
-		return Hash{}, fmt.Errorf("%w: %v", ErrNoH1, err)
+		return Hash{}, fmt.Errorf("%w: %w: %v", ErrNoH1, ErrNotZip, err)
 	}
 	limited.left = -1
 	files := make(map[string]*zip.File, len(z.File))

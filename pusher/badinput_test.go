@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -188,5 +189,28 @@ func TestUploadIsTriedAgain(t *testing.T) {
 	b.options.Jobs = 1
 	if r := b.mustPush("linux_amd64"); r.Status != pusher.Pushed || failures != 0 {
 		t.Errorf("%s with %d failures left", r.Status, failures)
+	}
+}
+
+// TestUploadThatStalls has a registry that takes no byte of a package.
+func TestUploadThatStalls(t *testing.T) {
+	b := newBench(t)
+	b.options.StallTimeout = 50 * time.Millisecond
+	release := make(chan struct{})
+	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/blobs/uploads/") {
+			return false
+		}
+		<-release
+		return true
+	})
+	_, err := b.push("linux_amd64")
+	close(release)
+	if err == nil || !strings.Contains(err.Error(), "stalled") || hint.Of(err) == "" {
+		t.Errorf("error %v (hint %q)", err, hint.Of(err))
+	}
+	b.registry.Intercept(nil)
+	if v := b.tagged(); v != nil {
+		t.Errorf("tagged %+v", v)
 	}
 }

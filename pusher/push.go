@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -26,7 +28,8 @@ type push struct {
 	dest    Destination
 	tag     ociaddr.Tag
 	// before is what the tag named when the push began; nil for nothing.
-	before *artifact.Version
+	before   *artifact.Version
+	warnings []string
 }
 
 // Push stores a release. If it fails, the tag is as it was, and running it again
@@ -68,6 +71,9 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 		return nil, err
 	}
 	for _, pkg := range r.Packages {
+		if err := checkName(r, pkg); err != nil {
+			return nil, err
+		}
 		if _, err := sums.Verifier(pkg.Platform, pkg.Filename); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", r.Provider(), r.Version(), err)
 		}
@@ -77,6 +83,24 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 		return nil, err
 	}
 	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag}, nil
+}
+
+var published = regexp.MustCompile(`^terraform-provider-[^_]+_([^_]+)_([a-z0-9]+_[a-z0-9]+)\.zip$`)
+
+// checkName refuses a package whose name says that it is of another version or for
+// another platform: the signature covers its name and bytes, and nothing but the
+// name ties these to what they are offered as.
+func checkName(r *origin.Release, pkg origin.Package) error {
+	if !misnamed(pkg.Filename, r.Version(), pkg.Platform) {
+		return nil
+	}
+	return hint.Wrap(fmt.Errorf("%s %s for %s: %w: its origin offers %s", r.Provider(), r.Version(), pkg.Platform, ErrMisnamed, pkg.Filename),
+		"the origin offers one package as another; nothing was stored. Tell whoever runs it")
+}
+
+func misnamed(filename string, v provider.Version, p provider.Platform) bool {
+	m := published.FindStringSubmatch(filename)
+	return m != nil && (m[1] != v.String() || m[2] != p.String())
 }
 
 // inspect reads what the tag names.
@@ -96,7 +120,7 @@ func (w *push) inspect(ctx context.Context) error {
 		}
 		return w.occupied(err, "the tag is left as it was; --force replaces what it names")
 	}
-	return w.registryError("read "+string(w.tag), err)
+	return w.registryError("read "+string(w.tag)+" in", err)
 }
 
 func (w *push) occupied(err error, help string) error {
@@ -126,8 +150,11 @@ func (w *push) checkOwner(ctx context.Context) error {
 		if errors.Is(err, artifact.ErrForeign) {
 			return w.occupied(fmt.Errorf("its tag %s: %w", v, err), "let the template give each provider a repository of its own")
 		}
-		if err == nil && !found.Provider.IsZero() {
+		switch {
+		case err == nil && !found.Provider.IsZero():
 			return nil
+		case err != nil && !isUnusable(err):
+			return w.registryError("read "+v.String()+" in", err)
 		}
 	}
 	return nil
@@ -156,7 +183,7 @@ func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, w.registryError("list tags", err)
+		return nil, w.registryError("list tags of", err)
 	}
 	return out, nil
 }
@@ -269,10 +296,10 @@ func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (*artifact.P
 	if err := w.sendLayer(ctx, p, content); err != nil {
 		return nil, err
 	}
-	if err := w.sendBlob(ctx, "push config", artifact.Config()); err != nil {
+	if err := w.sendBlob(ctx, "push config to", artifact.Config()); err != nil {
 		return nil, err
 	}
-	if err := w.sendBlob(ctx, "push manifest of "+p.Platform.String(), manifest); err != nil {
+	if err := w.sendBlob(ctx, "push manifest of "+p.Platform.String()+" to", manifest); err != nil {
 		return nil, err
 	}
 	w.event(p.Platform, StageDone, 0, p.Size)
@@ -285,7 +312,11 @@ func (w *push) result(after *artifact.Version, status Status, sent []artifact.Pa
 		Provider: w.release.Provider(), Version: w.release.Version(),
 		Repository: w.dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status,
 		Verdict: w.sums.Verdict(), Fingerprint: w.sums.Signer().Fingerprint,
-		Warnings: slices.Clone(w.release.Warnings),
+		Warnings: append(slices.Clone(w.release.Warnings), w.warnings...),
+	}
+	if after.Evidence != nil {
+		own, _, err := w.evidence()
+		r.EvidenceKept = err == nil && own.Descriptor.Digest != after.Evidence.Digest
 	}
 	if w.sums.Signer().Expired {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the key %s or its signature has expired; clients accept it with a warning", r.Fingerprint))
@@ -308,5 +339,9 @@ func (w *push) event(p provider.Platform, stage Stage, n int, total int64) {
 }
 
 func (w *push) registryError(op string, err error) error {
+	var answer *errcode.ErrorResponse
+	if errors.As(err, &answer) && slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == errcode.ErrorCodeManifestBlobUnknown }) {
+		err = hint.Wrap(err, "parts of the version are gone, perhaps by a clean-up job: --force sends them again")
+	}
 	return &RegistryError{op, w.dest.Repository, err}
 }

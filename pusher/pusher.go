@@ -59,6 +59,9 @@ type Options struct {
 	// RetryPause is how long a package waits before it is sent once more, the
 	// first time; each further pause is twice as long. 0 is half a second.
 	RetryPause time.Duration
+	// StallTimeout is how long the registry may take no byte of a package, or
+	// leave a sent one unanswered; 0 is five minutes.
+	StallTimeout time.Duration
 	// OnEvent is told of progress, from several goroutines at once; nil: nobody.
 	OnEvent func(Event)
 }
@@ -75,6 +78,9 @@ func New(o Options) *Pusher {
 	}
 	if o.RetryPause <= 0 {
 		o.RetryPause = 500 * time.Millisecond
+	}
+	if o.StallTimeout <= 0 {
+		o.StallTimeout = 5 * time.Minute
 	}
 	if o.OnEvent == nil {
 		o.OnEvent = func(Event) {}
@@ -127,10 +133,13 @@ type Result struct {
 	Digest     string             `json:"digest"` // of the index
 	Status     Status             `json:"status"`
 	// Verdict is that of the release pushed, Fingerprint that of the key.
-	Verdict     trust.Verdict   `json:"verdict"`
-	Fingerprint string          `json:"fingerprint,omitempty"`
-	Packages    []PackageResult `json:"packages"`
-	Warnings    []string        `json:"warnings,omitempty"`
+	Verdict     trust.Verdict `json:"verdict"`
+	Fingerprint string        `json:"fingerprint,omitempty"`
+	// EvidenceKept is set if the evidence in place is an earlier push's, so that
+	// Verdict is not what it says.
+	EvidenceKept bool            `json:"evidence_kept,omitempty"`
+	Packages     []PackageResult `json:"packages"`
+	Warnings     []string        `json:"warnings,omitempty"`
 }
 
 // PackageResult is one of the packages pushed.
@@ -150,6 +159,8 @@ var (
 	// ErrOccupied: the tag names something that is no provider, or the
 	// repository is another provider's.
 	ErrOccupied = errors.New("repository in use")
+	// ErrMisnamed: the origin offers one package as another.
+	ErrMisnamed = errors.New("another package")
 	// ErrTruncated and ErrTooLong: the origin sent another number of bytes than
 	// it announced.
 	ErrTruncated = errors.New("truncated")
@@ -158,13 +169,13 @@ var (
 
 // RegistryError is a failure of the registry's side.
 type RegistryError struct {
-	Op         string // such as "push linux_amd64"
+	Op         string // such as "push linux_amd64 to"
 	Repository ociaddr.Repository
 	Err        error
 }
 
 func (e *RegistryError) Error() string {
-	return fmt.Sprintf("%s to %s: %v", e.Op, e.Repository, e.Err)
+	return fmt.Sprintf("%s %s: %v", e.Op, e.Repository, e.Err)
 }
 
 // Unwrap returns the cause.

@@ -94,7 +94,7 @@ func copyExactly(dst io.Writer, src io.Reader, size int64) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case tail.err != nil, err == nil && n < size:
-		return hint.Wrap(fmt.Errorf("%w after %d%s bytes%s", ErrTruncated, n, of(size), because(tail.err)), "the origin broke off; nothing was stored. Run it again")
+		return hint.Wrap(fmt.Errorf("%w after %d%s bytes%s", ErrTruncated, n, of(size), because(tail.err)), "the origin broke off; nothing was tagged. Run it again")
 	case err != nil:
 		return err
 	case n > limit:
@@ -168,7 +168,7 @@ func (p *progressReader) Read(b []byte) (int, error) {
 // sendLayer stores a package's bytes unless they are there. The registry's answer
 // to a broken upload is read from a fresh start: oras-go cannot send a file again.
 func (w *push) sendLayer(ctx context.Context, p artifact.Package, c content) error {
-	op := "push " + p.Platform.String()
+	op := "push " + p.Platform.String() + " to"
 	layer := p.Layer()
 	exists, err := w.dest.Store.Exists(ctx, layer)
 	if err != nil {
@@ -182,11 +182,20 @@ func (w *push) sendLayer(ctx context.Context, p artifact.Package, c content) err
 	pause := w.o.RetryPause
 	for attempt := 1; ; attempt++ {
 		sent := 0
+		sending, cancel := context.WithCancelCause(ctx)
+		stall := time.AfterFunc(w.o.StallTimeout, func() { cancel(errStalled) })
 		body := &progressReader{r: io.NewSectionReader(c, 0, p.Size), report: func(n int) {
+			stall.Reset(w.o.StallTimeout)
 			sent += n
 			w.event(p.Platform, StageSend, n, p.Size)
 		}}
-		if err = w.dest.Store.Push(ctx, layer, body); err == nil {
+		err = w.dest.Store.Push(sending, layer, body)
+		stall.Stop()
+		if err != nil && ctx.Err() == nil && sending.Err() != nil {
+			err = hint.Wrap(fmt.Errorf("%w: %v", errStalled, err), "the registry takes no bytes: ask whoever runs it, and run the push again")
+		}
+		cancel(nil)
+		if err == nil {
 			return nil
 		}
 		if attempt == sendAttempts || !worthRetrying(err) {
@@ -200,9 +209,12 @@ func (w *push) sendLayer(ctx context.Context, p artifact.Package, c content) err
 	}
 }
 
+// errStalled means that the registry took no byte for Options.StallTimeout.
+var errStalled = errors.New("the upload stalled")
+
 // worthRetrying reports whether sending the same bytes again may help.
 func worthRetrying(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errStalled) {
 		return false
 	}
 	var answer *errcode.ErrorResponse

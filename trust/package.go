@@ -77,18 +77,28 @@ func (v *Verifier) Accept(content io.ReaderAt) (Package, error) {
 	if p.h1, err = provider.H1(content, v.size); err != nil && !errors.Is(err, provider.ErrNoH1) {
 		return Package{}, fmt.Errorf("%s: %w", v.filename, err)
 	}
-	if hashes := v.checksums.claims.Hashes[v.filename]; v.checksums.sums == nil && !matches(p, hashes) {
+	isZip := !errors.Is(err, provider.ErrNotZip)
+	if hashes := v.checksums.claims.Hashes[v.filename]; v.checksums.sums == nil && !matches(p, isZip, hashes) {
+		if p.h1.IsZero() && isZip {
+			return Package{}, hint.Wrap(fmt.Errorf("%s: %w: it has %s, but listed are %v", v.filename, ErrChecksum, provider.ZipHash(p.sum), hashes),
+				"its zip has entries, such as folders, on which hashes of the content differ: push it from its origin")
+		}
 		return Package{}, fmt.Errorf("%s: %w: it has %s and %s, but listed are %v", v.filename, ErrChecksum, provider.ZipHash(p.sum), p.h1, hashes)
 	}
 	return p, nil
 }
 
 // matches reports whether a package has one of the hashes given of each scheme
-// that is given. Clients are content with one hash of any scheme.
-func matches(p Package, hashes []provider.Hash) bool {
+// that is given. Clients are content with one hash of any scheme. Where there is
+// no hash of the unpacked content that all clients agree on, that of the zip
+// decides.
+func matches(p Package, isZip bool, hashes []provider.Hash) bool {
 	zip := provider.ZipHash(p.sum)
 	given := func(isZip bool) bool {
 		return slices.ContainsFunc(hashes, func(h provider.Hash) bool { return h.IsZip() == isZip })
+	}
+	if p.h1.IsZero() && isZip {
+		return slices.Contains(hashes, zip)
 	}
 	return len(hashes) > 0 &&
 		(!given(true) || slices.Contains(hashes, zip)) &&

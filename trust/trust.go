@@ -100,7 +100,7 @@ func (p Policy) accept(c Claims) (*Checksums, error) {
 	}
 	parsed, err := parseSums(c.SHA256SUMS)
 	if err != nil {
-		return nil, err
+		return nil, hint.Wrap(err, "it is no list of checksums as sha256sum writes it: nothing was stored; ask its publisher")
 	}
 	for name, sum := range c.Announced {
 		if err := parsed.check(name, sum); err != nil {

@@ -1,6 +1,7 @@
 package trust_test
 
 import (
+	"archive/zip"
 	"bytes"
 	"crypto/sha256"
 	"errors"
@@ -207,6 +208,51 @@ func TestHashesOfAMirror(t *testing.T) {
 			}
 			v.Write(content)
 			if _, err := v.Accept(bytes.NewReader(content)); (err == nil) != tc.ok || err != nil && !errors.Is(err, trust.ErrChecksum) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// TestHashesOfAZipWithFolders has a zip on whose content clients hash differently:
+// its own hash decides.
+func TestHashesOfAZipWithFolders(t *testing.T) {
+	var buf bytes.Buffer
+	z := zip.NewWriter(&buf)
+	for _, name := range []string{"docs/", "docs/index.md", "terraform-provider-null_v3.2.4"} {
+		if _, err := z.Create(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	content := buf.Bytes()
+	zh := provider.ZipHash(sha256.Sum256(content))
+	h1, err := provider.ParseHash("h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, tc := range map[string]struct {
+		hashes []provider.Hash
+		ok     bool
+	}{
+		"right zh":           {[]provider.Hash{zh}, true},
+		"right zh and an h1": {[]provider.Hash{zh, h1}, true},
+		"wrong zh and an h1": {[]provider.Hash{provider.ZipHash([32]byte{}), h1}, false},
+		"an h1":              {[]provider.Hash{h1}, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: tc.hashes}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := sums.Verifier(linux, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Write(content)
+			if _, err := v.Accept(bytes.NewReader(content)); (err == nil) != tc.ok {
 				t.Errorf("error %v", err)
 			}
 		})

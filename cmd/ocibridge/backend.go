@@ -111,10 +111,8 @@ func selector(parse func(string) (provider.Pattern, error), include, exclude []s
 	return sel, nil
 }
 
-// open opens the backend. serving is set where absence in the registry is passed
-// on to others, and must not be taken from anybody but the registry. The caller
-// closes the backend.
-func (f *registryFlags) open(s settings, providers []provider.Address, serving bool, log *slog.Logger) (*backend, error) {
+// open opens the backend. The caller closes it.
+func (f *registryFlags) open(s settings, providers []provider.Address, log *slog.Logger) (*backend, error) {
 	set, err := f.templateSet(s, providers)
 	if err != nil {
 		return nil, err
@@ -122,7 +120,7 @@ func (f *registryFlags) open(s settings, providers []provider.Address, serving b
 	b := &backend{templates: set}
 	if len(set) > 0 {
 		o := s.authOptions()
-		o.PlainHTTP, o.StrictNotFound, o.Log = f.plainHTTP, serving, log
+		o.PlainHTTP, o.Log = f.plainHTTP, log
 		if err := o.Validate(); err != nil {
 			return nil, err
 		}

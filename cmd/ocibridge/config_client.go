@@ -272,7 +272,11 @@ func (s *clientSetup) host() (svchost.Hostname, error) {
 	if err != nil {
 		return "", err
 	}
-	return svchost.ForComparison(u.Host)
+	host, err := svchost.ForComparison(svchost.ForDisplay(u.Host))
+	if err != nil {
+		return "", hint.New(fmt.Sprintf("clients can file no token for %s", u.Host), "give the gateway a host name")
+	}
+	return host, nil
 }
 
 func (s *clientSetup) credentials() (string, error) {

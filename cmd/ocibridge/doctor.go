@@ -112,7 +112,7 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, a provider.Addres
 	if !a.IsZero() {
 		named = append(named, a)
 	}
-	back, err := f.open(s, named, false, f.log.open(stderr))
+	back, err := f.open(s, named, f.log.open(stderr))
 	if err != nil {
 		return nil, err
 	}

@@ -132,7 +132,10 @@ func (p *progress) done(r *pusher.Result) {
 	if r.Fingerprint != "" {
 		grounds += " by " + r.Fingerprint
 	}
-	p.line("%s %s: %s, %s, %s; %s:%s", r.Provider, r.Version, r.Status, count(len(r.Packages), "platform"), grounds, r.Repository, r.Tag)
+	if r.EvidenceKept {
+		grounds = "evidence of an earlier push"
+	}
+	p.line("%s %s: %s, %s, %s, in %s:%s", r.Provider, r.Version, r.Status, count(len(r.Packages), "platform"), grounds, r.Repository, r.Tag)
 }
 
 func (p *progress) line(format string, args ...any) {

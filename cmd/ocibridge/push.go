@@ -230,7 +230,7 @@ func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, s
 		return nil, err
 	}
 	defer src.Close()
-	back, err := f.open(s, src.providers(), false, f.log.open(stderr))
+	back, err := f.open(s, src.providers(), f.log.open(stderr))
 	if err != nil {
 		return nil, err
 	}

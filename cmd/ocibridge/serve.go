@@ -93,7 +93,7 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 		return usage(err)
 	}
 	log := f.log.open(stderr)
-	back, err := f.open(s, nil, true, log)
+	back, err := f.open(s, nil, log)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -26,6 +27,7 @@ func (d *decoder) config(f *fileBlock) *Config {
 		Data: d.path(f.Body, "data", f.Data),
 		Jobs: d.positive(f.Body, "jobs", f.Jobs, maxCount),
 	}
+	parseOne(d, f.Body, "log_level", f.LogLevel, parseLevel) // the flag has it
 	c.Mirrors = d.mirrors(f)
 	c.Logins = d.logins(f.Credentials)
 	c.Defaults = d.defaults(f.Defaults)
@@ -73,6 +75,7 @@ func (d *decoder) mirrors(f *fileBlock) []Mirror {
 
 func (d *decoder) logins(blocks []credentialsBlock) []auth.Login {
 	var out []auth.Login
+	byPrefix := map[string][]auth.Login{}
 	for _, b := range blocks {
 		l := auth.Login{
 			Prefix:   b.Prefix,
@@ -89,10 +92,11 @@ func (d *decoder) logins(blocks []credentialsBlock) []auth.Login {
 		if d.incomplete {
 			continue
 		}
-		if err := auth.CheckLogins(append(slices.Clone(out), l)); err != nil {
+		if err := auth.CheckLogins(append(byPrefix[b.Prefix], l)); err != nil {
 			d.errorf(b.Range, "oci_credentials block", err)
 			continue
 		}
+		byPrefix[b.Prefix] = []auth.Login{l}
 		out = append(out, l)
 	}
 	return out
@@ -118,23 +122,31 @@ func (d *decoder) defaults(b *defaultsBlock) *auth.Defaults {
 
 func (d *decoder) registries(blocks []registryBlock) []Registry {
 	var out []Registry
-	settings := map[ociaddr.Registry]auth.Registry{}
+	var at []hcl.Range
+	seen := map[ociaddr.Registry]bool{}
 	for _, b := range blocks {
 		r := d.registry(b)
-		if r.Host == "" {
+		switch {
+		case r.Host == "":
 			continue
-		}
-		if _, ok := settings[r.Host]; ok {
+		case seen[r.Host]:
 			d.duplicate(b.Range, "registry", b.Host)
 			continue
 		}
-		settings[r.Host] = r.settings()
-		if err := (auth.Options{Registries: settings}).Validate(); err != nil && !d.incomplete {
+		if err := r.settings().Validate(r.Host); err != nil {
 			d.errorf(b.Range, "registry block", err)
-			delete(settings, r.Host)
 			continue
 		}
-		out = append(out, r)
+		seen[r.Host] = true
+		out, at = append(out, r), append(at, b.Range)
+	}
+	// Of all together auth knows which are one registry under two names.
+	together := func(n int) error {
+		return auth.Options{Registries: (&Config{Registries: out[:n]}).RegistrySettings()}.Validate()
+	}
+	if together(len(out)) != nil {
+		n := sort.Search(len(out), func(n int) bool { return together(n) != nil })
+		d.errorf(at[n-1], "registry block", together(n))
 	}
 	return out
 }
@@ -269,7 +281,6 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 	g := Gateway{
 		Listen:            parseOne(d, b.Body, "listen", b.Listen, parseListen),
 		PublicURL:         parseOne(d, b.Body, "public_url", b.PublicURL, ParsePublicURL),
-		LogLevel:          parseOne(d, b.Body, "log_level", b.LogLevel, parseLevel),
 		VerifyRequired:    parseOne(d, b.Body, "verify", b.Verify, parseVerify),
 		Redirect:          b.Redirect != nil && *b.Redirect,
 		TagTTL:            parseOne(d, b.Body, "tag_ttl", or(b.TagTTL, "30s"), parseDuration),

@@ -24,7 +24,6 @@ package config
 
 import (
 	"crypto/sha256"
-	"log/slog"
 	"time"
 
 	"github.com/ocibridge/ocibridge/auth"
@@ -147,7 +146,6 @@ type PullThrough struct {
 type Gateway struct {
 	Listen            string // "" for the default
 	PublicURL         string // https, ends in a slash; "" if it is not said
-	LogLevel          slog.Level
 	VerifyRequired    bool
 	Redirect          bool
 	TagTTL            time.Duration

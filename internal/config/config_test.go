@@ -495,6 +495,24 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestManyBlocks: nothing of a large file is left out, or takes for ever.
+func TestManyBlocks(t *testing.T) {
+	for name, block := range map[string]string{
+		"logins":     "oci_credentials \"a.io/p%d\" {\n  access_token = \"t\"\n}\n",
+		"registries": "registry \"r%d.io\" {\n}\n",
+		"providers":  "provider \"registry.opentofu.org/a/p%d\" {\n  latest = 1\n}\n",
+	} {
+		var src strings.Builder
+		for i := 0; src.Len() < maxFile/4; i++ {
+			fmt.Fprintf(&src, block, i)
+		}
+		c := mustParse(t, src.String(), machine{})
+		if len(c.InForce(Surroundings{}).HCL()) < maxFile/4 || len(c.Logins)+len(c.Registries)+len(c.Unavailable("")) < 500 {
+			t.Errorf("%s: not all is there", name)
+		}
+	}
+}
+
 func TestReportKeepsToItsWidth(t *testing.T) {
 	src := "gateway {\n\tlisten = \"" + strings.Repeat("x", 300) + "\" # \x1b[31mred\n  verify = " + strings.Repeat(" ", 200) + "\"on\"\n}\n"
 	_, err := parse(src, machine{})
@@ -658,7 +676,7 @@ gateway {
 		want map[string]string // path: "value (source)"; "" for none
 	}{
 		{"nothing", "", Surroundings{Defaults: defaults}, map[string]string{
-			"data": "/default (default)", "jobs": "4 (default)", "gateway.listen": "localhost:8443 (default)", "gateway.log_level": "info (default)",
+			"data": "/default (default)", "jobs": "4 (default)", "gateway.listen": "localhost:8443 (default)", "log_level": "",
 			"oci_mirror[0].repository_template": "", "gateway.tls.cert_file": "", "gateway.tag_ttl": "", "oci_default_credentials.discover_ambient_credentials": "",
 		}},
 		{"the file before defaults and the CLI configuration", file, Surroundings{Defaults: defaults, CLI: cli}, map[string]string{
@@ -719,7 +737,7 @@ gateway {
 }
 
 func TestFlagValues(t *testing.T) {
-	c := mustParse(t, "jobs = 2\ndata = \"d\"\ngateway {\n  log_level = \"WARN\"\n  tls {\n    self_signed = true\n  }\n}\n", machine{})
+	c := mustParse(t, "jobs = 2\ndata = \"d\"\nlog_level = \"WARN\"\ngateway {\n  tls {\n    self_signed = true\n  }\n}\n", machine{})
 	for given, want := range map[string]string{
 		"":          "data=/etc/ocibridge/d jobs=2 log-level=WARN tls-self-signed=true",
 		"jobs":      "data=/etc/ocibridge/d log-level=WARN tls-self-signed=true",
@@ -736,10 +754,11 @@ func TestFlagValues(t *testing.T) {
 	}
 }
 
-// secrets is a file with a secret at every place that is for one, and at places
-// where people put them by mistake.
+// marked is a secret that no output may hold.
 const marked = "s3cr3t"
 
+// TestSecretsStaySecret puts one at every place that is for one, and at those
+// where people put them by mistake.
 func TestSecretsStaySecret(t *testing.T) {
 	vars := map[string]string{"SECRET": marked}
 	valid := `

@@ -1,9 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -20,7 +22,7 @@ import (
 // Parse reads a file's content. What is wrong with it is an [*Error] that has
 // everything at once.
 func Parse(env Environment, name string, src []byte) (*Config, error) {
-	d := &decoder{env: env, source: &source{name: name}}
+	d := &decoder{env: env, source: newSource(name, nil, nil)}
 	c := d.parse(src)
 	if d.diags.HasErrors() {
 		return nil, &Error{name, d.source.diagnostics(d.diags)}
@@ -36,7 +38,8 @@ type decoder struct {
 	ctx    *hcl.EvalContext
 	diags  hcl.Diagnostics
 
-	incomplete  bool // an argument could not be read: what goes together is not checked
+	incomplete  bool                   // an argument could not be read: what goes together is not checked
+	arguments   []*hclsyntax.Attribute // in the order of the file
 	failed      map[*hclsyntax.Attribute]bool
 	unavailable []unavailable
 	files       []fileArgument
@@ -52,7 +55,7 @@ func (d *decoder) parse(src []byte) *Config {
 		return nil
 	}
 	tokens, _ := hclsyntax.LexConfig(src, d.source.name, hcl.InitialPos)
-	d.source.src, d.source.hidden = src, hidden(src, tokens)
+	d.source = newSource(d.source.name, src, hidden(src, tokens))
 	if diag := checkDepth(tokens); diag != nil {
 		d.diags = append(d.diags, diag)
 		return nil
@@ -70,9 +73,8 @@ func (d *decoder) parse(src []byte) *Config {
 		return nil
 	}
 	var f fileBlock
-	for _, diag := range gohcl.DecodeBody(file.Body, d.ctx, &f) {
-		d.decodeFailed(diag)
-	}
+	d.arguments = allArguments(d.source.body)
+	d.decodeFailed(gohcl.DecodeBody(file.Body, d.ctx, &f))
 	d.checkRequired(reflect.ValueOf(f))
 	// 4. What the values mean.
 	d.incomplete = d.diags.HasErrors()
@@ -188,25 +190,34 @@ func place(r hcl.Range) string { return fmt.Sprintf("%s:%d", r.Filename, r.Start
 
 // decodeFailed takes over what gohcl says. Only the first of what it says of an
 // argument counts, and nothing else is said of that argument.
-func (d *decoder) decodeFailed(diag *hcl.Diagnostic) {
-	attr := attributeAt(d.source.body, diag.Subject)
-	if attr == nil || strings.HasPrefix(diag.Summary, "Unsupported ") {
-		d.diags = append(d.diags, d.unknown(diag))
-		return
+func (d *decoder) decodeFailed(diags hcl.Diagnostics) {
+	place := func(diag *hcl.Diagnostic) int {
+		if attr := d.argumentAt(diag.Subject); attr != nil {
+			return attr.SrcRange.Start.Byte
+		}
+		return start(diag).Byte
 	}
-	if d.failed[attr] {
-		return
+	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int { return cmp.Compare(place(a), place(b)) })
+	d.failed = map[*hclsyntax.Attribute]bool{}
+	for _, diag := range diags {
+		attr := d.argumentAt(diag.Subject)
+		switch {
+		case len(d.diags) >= maxDiagnostics:
+			return
+		case d.failed[attr]:
+			continue
+		case attr == nil || strings.HasPrefix(diag.Summary, "Unsupported "):
+			diag = d.unknown(diag)
+		default:
+			d.failed[attr] = true
+			diag.Summary = "Invalid " + attr.Name
+			diag.Detail = sentence(strings.TrimPrefix(diag.Detail, "Unsuitable value: "))
+			if err := functionError(diag); err != nil {
+				diag.Detail = sentence(err.Error())
+			}
+		}
+		d.diags = append(d.diags, diag)
 	}
-	if d.failed == nil {
-		d.failed = map[*hclsyntax.Attribute]bool{}
-	}
-	d.failed[attr] = true
-	diag.Summary = "Invalid " + attr.Name
-	diag.Detail = sentence(strings.TrimPrefix(diag.Detail, "Unsuitable value: "))
-	if err := functionError(diag); err != nil {
-		diag.Detail = sentence(err.Error())
-	}
-	d.diags = append(d.diags, diag)
 }
 
 // functionError returns what a function of ours said, if that is what a
@@ -218,26 +229,42 @@ func functionError(diag *hcl.Diagnostic) error {
 	return nil
 }
 
-// attributeAt returns the argument that a range is in.
-func attributeAt(b *hclsyntax.Body, r *hcl.Range) *hclsyntax.Attribute {
+// allArguments returns the arguments of a file, in its order.
+func allArguments(b *hclsyntax.Body) []*hclsyntax.Attribute {
+	var out []*hclsyntax.Attribute
+	var add func(*hclsyntax.Body)
+	add = func(b *hclsyntax.Body) {
+		for _, attr := range b.Attributes {
+			out = append(out, attr)
+		}
+		for _, block := range b.Blocks {
+			add(block.Body)
+		}
+	}
+	add(b)
+	slices.SortFunc(out, func(a, b *hclsyntax.Attribute) int { return cmp.Compare(a.SrcRange.Start.Byte, b.SrcRange.Start.Byte) })
+	return out
+}
+
+// argumentAt returns the argument that a range begins in, nil for none.
+func (d *decoder) argumentAt(r *hcl.Range) *hclsyntax.Attribute {
 	if r == nil {
 		return nil
 	}
-	for _, attr := range b.Attributes {
-		if attr.SrcRange.ContainsPos(r.Start) {
-			return attr
-		}
+	i, found := slices.BinarySearchFunc(d.arguments, r.Start.Byte, func(attr *hclsyntax.Attribute, at int) int {
+		return cmp.Compare(attr.SrcRange.Start.Byte, at)
+	})
+	if !found {
+		i--
 	}
-	for _, block := range b.Blocks {
-		if attr := attributeAt(block.Body, r); attr != nil {
-			return attr
-		}
+	if i < 0 || r.Start.Byte >= d.arguments[i].SrcRange.End.Byte {
+		return nil
 	}
-	return nil
+	return d.arguments[i]
 }
 
 func (d *decoder) fail(r hcl.Range, summary, detail string) {
-	if len(d.failed) > 0 && d.failed[attributeAt(d.source.body, &r)] {
+	if d.failed[d.argumentAt(&r)] {
 		return
 	}
 	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: &r})

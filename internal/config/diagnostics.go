@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
@@ -180,8 +181,19 @@ func printable(s string) string {
 type source struct {
 	name   string
 	src    []byte
+	starts []int // where lines begin
 	hidden []span
 	body   *hclsyntax.Body // nil where it did not parse
+}
+
+func newSource(name string, src []byte, hidden []span) *source {
+	s := &source{name: name, src: src, starts: []int{0}, hidden: hidden}
+	for i, b := range src {
+		if b == '\n' && i+1 < len(src) {
+			s.starts = append(s.starts, i+1)
+		}
+	}
+	return s
 }
 
 // diagnostics makes ours of HCL's, in the order of the file.
@@ -208,7 +220,7 @@ func (s *source) diagnostic(d *hcl.Diagnostic) Diagnostic {
 	out := Diagnostic{
 		Severity: SeverityError, Summary: d.Summary,
 		// An open quote makes whole lines of the file a value that is quoted here.
-		Detail: secretLine.ReplaceAllString(strings.Join(strings.Fields(d.Detail), " "), redacted),
+		Detail: quotedSecret.ReplaceAllString(strings.Join(strings.Fields(d.Detail), " "), redacted),
 		File:   s.name, Line: at.Line, Column: at.Column, in: s.enclosing(at.Byte),
 	}
 	if d.Severity == hcl.DiagWarning {
@@ -242,18 +254,19 @@ func (s *source) enclosing(at int) string {
 // lines returns the first lines of a range.
 func (s *source) lines(r hcl.Range) []sourceLine {
 	from, to := min(r.Start.Byte, len(s.src)), min(max(r.End.Byte, r.Start.Byte+1), len(s.src))
+	i, found := slices.BinarySearch(s.starts, from)
+	if !found {
+		i--
+	}
 	var out []sourceLine
-	at, number := 0, 1
-	for line := range strings.Lines(string(s.src)) {
-		end := at + len(line)
-		text := strings.TrimRight(line, "\r\n")
-		if from < end && (to > at || from >= at) && len(out) < maxLines {
-			last := at + len(text)
-			a, b := min(max(from, at), last), min(max(to, at), last)
-			out = append(out, sourceLine{number, s.show(at, a), s.show(a, b), s.show(b, last)})
+	for ; i < len(s.starts) && (s.starts[i] < to || len(out) == 0) && len(out) < maxLines; i++ {
+		at, end := s.starts[i], len(s.src)
+		if i+1 < len(s.starts) {
+			end = s.starts[i+1]
 		}
-		at = end
-		number++
+		end = at + len(bytes.TrimRight(s.src[at:end], "\r\n"))
+		a, b := min(max(from, at), end), min(max(to, at), end)
+		out = append(out, sourceLine{i + 1, s.show(at, a), s.show(a, b), s.show(b, end)})
 	}
 	return out
 }
@@ -261,9 +274,10 @@ func (s *source) lines(r hcl.Range) []sourceLine {
 // show returns a part of the file with a word in the place of what is hidden.
 func (s *source) show(from, to int) string {
 	var out strings.Builder
-	for _, h := range s.hidden {
-		if h.to <= from || h.from >= to {
-			continue
+	i, _ := slices.BinarySearchFunc(s.hidden, from, func(h span, at int) int { return cmp.Compare(h.to, at+1) })
+	for _, h := range s.hidden[i:] {
+		if h.from >= to {
+			break
 		}
 		out.Write(s.src[from:max(from, h.from)])
 		if h.from >= from {

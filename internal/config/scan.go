@@ -161,6 +161,8 @@ var (
 	// secretLine finds what follows the name of a secret on its line wherever that
 	// stands, also where an open quote further up makes it part of a text.
 	secretLine = regexp.MustCompile(`(?im)\b\w*(?:passw|username|token|secret)\w*"?[ \t]*[=:]([^\n]*)`)
+	// quotedSecret finds the same within a text that is quoted.
+	quotedSecret = regexp.MustCompile(`(?i)\b\w*(?:passw|username|token|secret)\w*\\?"? *[=:] *\\?["'].*`)
 	// reference is a value that names where the secret is.
 	reference = regexp.MustCompile(`^[ \t]*(?:env|file)\([ \t]*"[^"\n]*"[ \t]*\)[ \t\r]*$`)
 	// userInfo finds the password, or whatever stands in its place, of a URL.

@@ -28,6 +28,9 @@ type fileBlock struct {
 	Data *string `hcl:"data,optional" value:"folder" flag:"data"`
 	// How many packages are under way at once, from 1 to 256.
 	Jobs *int `hcl:"jobs,optional" value:"number" default:"4" flag:"jobs"`
+	// The least level to log: `debug`, `info`, `warn` or `error`. Without it, `serve` logs from `info` on, other commands from
+	// `warn` on.
+	LogLevel *string `hcl:"log_level,optional" value:"level" flag:"log-level"`
 
 	// Which repository holds which provider, as in OpenTofu's CLI configuration. May be repeated: the first block that is
 	// for a provider counts. `--template` takes the place of all; with none, those of the CLI configuration count, and if
@@ -215,8 +218,6 @@ type gatewayBlock struct {
 	// The URL by which clients reach the gateway, `https:` and with a slash at the end. `config client` writes it into
 	// client configuration.
 	PublicURL *string `hcl:"public_url,optional" value:"URL"`
-	// The least level to log: `debug`, `info`, `warn` or `error`.
-	LogLevel *string `hcl:"log_level,optional" value:"level" default:"info" flag:"log-level"`
 	// Whether the stored evidence is checked before a version is served: `off`, or `required`.
 	Verify *string `hcl:"verify,optional" value:"off or required" default:"off" unless:"off" unavailable:"serve: this version of ocibridge does not check stored evidence yet"`
 	// Whether clients are redirected to object storage, for registries with `mirrors_blobs_by_redirect`.

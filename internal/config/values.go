@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/opentofu/svchost"
+
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -121,7 +123,9 @@ func parseHTTPS(s string) (*url.URL, error) {
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		return nil, hint.New("the URL has a query or a fragment", "leave it out")
 	}
-	if _, err := ociaddr.ParseRegistry(u.Host); err != nil { // the same grammar
+	// A host is written in Unicode or in Punycode; an address is no name at all.
+	_, unicode := svchost.ForComparison(u.Host)
+	if _, ascii := ociaddr.ParseRegistry(u.Host); unicode != nil && ascii != nil {
 		return nil, hint.New(fmt.Sprintf("%q names no host", s), "write an https: URL, "+example)
 	}
 	return u, nil

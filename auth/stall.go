@@ -1,0 +1,60 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+)
+
+// stallTimeout is how long a registry may leave an answer without a byte.
+const stallTimeout = 60 * time.Second
+
+// errStalled means that it left it for longer.
+var errStalled = errors.New("the registry stopped in the middle of its answer")
+
+// stallGuard ends answers that stall. Until an answer begins, the transport's own
+// time limit counts.
+type stallGuard struct {
+	next  http.RoundTripper
+	limit time.Duration
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t stallGuard) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	resp, err := t.next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	resp.Body = &guardedBody{resp.Body, t.limit, ctx, cancel}
+	return resp, nil
+}
+
+// guardedBody is read against the clock. The time between reads is its reader's.
+type guardedBody struct {
+	io.ReadCloser
+	limit  time.Duration
+	ctx    context.Context // of the request that it answers
+	cancel context.CancelCauseFunc
+}
+
+// Read implements [io.Reader].
+func (b *guardedBody) Read(p []byte) (int, error) {
+	timer := time.AfterFunc(b.limit, func() { b.cancel(errStalled) })
+	defer timer.Stop()
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && errors.Is(context.Cause(b.ctx), errStalled) {
+		err = errStalled
+	}
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (b *guardedBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel(nil)
+	return err
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/config"
+)
+
+// TestDefaults: what config show and the reference page call a default is that
+// of the flag.
+func TestDefaults(t *testing.T) {
+	b, err := json.Marshal(new(config.Config).InForce(config.Surroundings{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var settings []struct {
+		Path  string
+		Value any
+	}
+	if err := json.Unmarshal(b, &settings); err != nil {
+		t.Fatal(err)
+	}
+	flags := map[string]string{"jobs": "jobs", "gateway.listen": "listen", "gateway.tls.self_signed": "tls-self-signed"}
+	for _, s := range settings {
+		name, ok := flags[s.Path]
+		if !ok {
+			continue
+		}
+		delete(flags, s.Path)
+		flag := newServeCommand().Flags().Lookup(name)
+		if flag == nil {
+			flag = newPushCommand().Flags().Lookup(name)
+		}
+		if got := fmt.Sprint(s.Value); got != flag.DefValue {
+			t.Errorf("%s is %s by default, --%s is %s", s.Path, got, name, flag.DefValue)
+		}
+	}
+	if len(flags) > 0 {
+		t.Errorf("no defaults for %v", flags)
+	}
+}
+
+// TestFlagsOfTheFileExist: each flag that an argument names is one of a command.
+func TestFlagsOfTheFileExist(t *testing.T) {
+	for _, name := range config.Flags() {
+		if newServeCommand().Flags().Lookup(name) == nil && newPushCommand().Flags().Lookup(name) == nil {
+			t.Errorf("no command has --%s", name)
+		}
+	}
+}

@@ -1,0 +1,30 @@
+package gateway
+
+import (
+	"net/http"
+	"time"
+)
+
+// boundWrites gives a client so long to take each piece of an answer: one that
+// stops reading would hold its connection, and a shutdown, for ever.
+func boundWrites(next http.Handler, limit time.Duration) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(&boundWriter{w, http.NewResponseController(w), limit}, r)
+	})
+}
+
+type boundWriter struct {
+	http.ResponseWriter
+	client *http.ResponseController
+	limit  time.Duration
+}
+
+func (b *boundWriter) Write(p []byte) (int, error) {
+	// Not every ResponseWriter has deadlines; those of a server do.
+	_ = b.client.SetWriteDeadline(time.Now().Add(b.limit))
+	defer b.client.SetWriteDeadline(time.Time{})
+	return b.ResponseWriter.Write(p)
+}
+
+// Unwrap gives http.ResponseController the writer below.
+func (b *boundWriter) Unwrap() http.ResponseWriter { return b.ResponseWriter }

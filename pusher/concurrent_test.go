@@ -1,0 +1,200 @@
+package pusher_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// TestPartialPushEndedBesideAnother ends a push of one platform before each of its
+// requests, after another one, of another platform, completed there. Pushed
+// again, nothing of either is lost.
+func TestPartialPushEndedBesideAnother(t *testing.T) {
+	for pause := 1; ; pause++ {
+		for after := 0; after < 3; after++ {
+			b := newBench(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			requests, reached := 0, false
+			b.options.Jobs = 1
+			b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+				requests++
+				switch {
+				case requests == pause:
+					reached = true
+					b.registry.Intercept(nil)
+					b.mustPush("darwin_arm64")
+					left := after
+					b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+						if left--; left < 0 {
+							cancel()
+							panic(http.ErrAbortHandler)
+						}
+						return false
+					})
+				}
+				return false
+			})
+			r, err := b.get("linux_amd64")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = pusher.New(b.options).Push(ctx, r)
+			cancel()
+			b.registry.Intercept(nil)
+			if !reached {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			b.mustPush("linux_amd64")
+			if got := b.taggedPlatforms(); got != "darwin_arm64 linux_amd64" {
+				t.Fatalf("paused before request %d, ended %d later: the index has %s", pause, after, got)
+			}
+		}
+	}
+}
+
+// unsigned is the release as a mirror folder has it: hashes, and no signature.
+func (b *bench) unsigned() *realorigin.Release {
+	b.t.Helper()
+	r, err := b.get()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	hashes := map[string][]provider.Hash{}
+	for _, p := range b.release.Packages {
+		h, err := provider.ParseHash("zh:" + p.SHA256)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		hashes[p.Filename] = []provider.Hash{h}
+	}
+	r.Claims = trust.Claims{Provider: r.Provider(), Version: r.Version(), Hashes: hashes}
+	r.Partial, r.Origin = true, "mirror folder"
+	return r
+}
+
+// TestEvidenceIsNeverReplacedByWeaker pauses a push of unsigned packages before
+// each of its requests while a signed push of the same ones completes.
+func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
+	for pause, reached := 1, true; reached; pause++ {
+		b := newBench(t)
+		reached = false
+		requests := 0
+		var signed *pusher.Result
+		b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+			if requests++; requests == pause {
+				reached = true
+				signed = b.mustPush()
+			}
+			return false
+		})
+		b.options.Jobs, b.options.Policy = 1, trust.Policy{AllowUnsigned: true}
+		if _, err := pusher.New(b.options).Push(t.Context(), b.unsigned()); err != nil {
+			t.Fatalf("paused before request %d: %v", pause, err)
+		}
+		b.registry.Intercept(nil)
+		if !reached {
+			break
+		}
+		if signed.EvidenceKept {
+			continue // it came after, and found everything in place
+		}
+		e, err := artifact.ReadEvidence(t.Context(), b.repo, *b.tagged().Evidence)
+		if err != nil || e.Record.Verdict != trust.Signed || b.taggedPlatforms() != allPlatforms {
+			t.Fatalf("paused before request %d: evidence %+v, %v", pause, e, err)
+		}
+	}
+}
+
+// TestWeakerPushKeepsEvidence pushes what is there, signed, from a mirror folder.
+func TestWeakerPushKeepsEvidence(t *testing.T) {
+	b := newBench(t)
+	b.mustPush("linux_amd64")
+	b.options.Policy = trust.Policy{AllowUnsigned: true}
+	r, err := pusher.New(b.options).Push(t.Context(), b.unsigned())
+	if err != nil || r.Status != pusher.Completed || !r.EvidenceKept {
+		t.Errorf("%+v, %v", r, err)
+	}
+	e, err := artifact.ReadEvidence(t.Context(), b.repo, *b.tagged().Evidence)
+	if err != nil || e.Record.Verdict != trust.Signed {
+		t.Errorf("evidence %+v, %v", e, err)
+	}
+}
+
+// TestForeignPartIsPassedOver has a tag of the form of a part that names a package
+// which the release does not list for that platform.
+func TestForeignPartIsPassedOver(t *testing.T) {
+	b := newBench(t)
+	b.mustPush("linux_amd64")
+	linux := b.tagged().Packages[0].Manifest
+	data, err := artifact.FetchManifest(t.Context(), b.repo, linux)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.pushManifest(linux.MediaType, data, "ocibridge-part.1.0.0.windows_amd64") // the package for linux
+	b.pushManifest(linux.MediaType, data, "ocibridge-part.1.0.0.plan9_mips")
+	b.mustPush("darwin_arm64")
+	if got := b.taggedPlatforms(); got != "darwin_arm64 linux_amd64" {
+		t.Errorf("the index has %s", got)
+	}
+}
+
+// TestMisnamedPackage has an origin that offers another version's or platform's
+// package, with its true signature.
+func TestMisnamedPackage(t *testing.T) {
+	old := func(b *bench) *release.Release { return b.build("0.9.0", "old content") }
+	for name, spoil := range map[string]func(*bench){
+		"other version": func(b *bench) {
+			r := old(b)
+			r.Version = "1.0.0"
+			b.origin.Add(r)
+		},
+		"other platform": func(b *bench) {
+			linux, windows := b.release.Package("linux", "amd64"), b.release.Package("windows", "amd64")
+			linux.Filename, linux.Data, linux.SHA256, linux.Size = windows.Filename, windows.Data, windows.SHA256, windows.Size
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			spoil(b)
+			b.registry.Reset()
+			if _, err := b.push(); !errors.Is(err, pusher.ErrMisnamed) {
+				t.Errorf("error %v", err)
+			}
+			if n := b.registry.Count(recorder.Writes()); n != 0 {
+				t.Errorf("%d requests that write", n)
+			}
+		})
+	}
+}
+
+// TestLongerThanAnnounced has an origin that sends more than it said.
+func TestLongerThanAnnounced(t *testing.T) {
+	b := newBench(t)
+	r, err := b.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.Packages {
+		open := r.Packages[i].Open
+		r.Packages[i].Open = func(ctx context.Context) (io.ReadCloser, int64, error) {
+			body, size, err := open(ctx)
+			return body, size - 1, err
+		}
+	}
+	if _, err := pusher.New(b.options).Push(t.Context(), r); !errors.Is(err, pusher.ErrTooLong) {
+		t.Errorf("error %v", err)
+	}
+}
