@@ -199,7 +199,13 @@ func (x Repository) pull(ctx context.Context, r *Report, versions []provider.Ver
 
 // referrers reports on an API that some tools want, and ocibridge does not.
 func (x Repository) referrers(ctx context.Context, r *Report) {
+	const none = "the registry has no referrers API, which ocibridge does not need"
 	resp, err := x.get(ctx, "referrers/"+string(ocispec.DescriptorEmptyJSON.Digest))
+	var foreign *auth.ForeignError // a path that a registry does not know
+	if errors.As(err, &foreign) {
+		r.ok("referrers", none)
+		return
+	}
 	if err != nil {
 		r.fail("referrers", x.Explain(err), "the connection broke: try again")
 		return
@@ -209,7 +215,7 @@ func (x Repository) referrers(ctx context.Context, r *Report) {
 		r.ok("referrers", "the registry has the referrers API; ocibridge does not need it")
 		return
 	}
-	r.ok("referrers", "the registry has no referrers API, which ocibridge does not need")
+	r.ok("referrers", none)
 }
 
 // push stores one artifact of each kind under a throw-away tag.
