@@ -41,6 +41,7 @@ const maxCatalogEntries = 1000
 
 // Registry is an open data folder.
 type Registry struct {
+	dir    string
 	app    *handlers.App
 	server *http.Server
 	client *http.Client
@@ -59,6 +60,9 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	if err == nil {
 		err = writable(dir)
 	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, marker), []byte("The data folder of an ocibridge registry.\n"), 0o600)
+	}
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("embedded registry: %w", err), "--data names another folder; --template, a registry elsewhere")
 	}
@@ -67,7 +71,7 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	}
 	redirectLogs(log)
 	ctx, stop := context.WithCancel(context.Background())
-	r := &Registry{app: handlers.NewApp(ctx, config(dir)), stop: stop}
+	r := &Registry{dir: dir, app: handlers.NewApp(ctx, config(dir)), stop: stop}
 	pipes := newPipeListener()
 	r.server = &http.Server{Handler: r.app, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go r.server.Serve(pipes)
@@ -114,8 +118,24 @@ func (r *Registry) Close() error {
 	return err
 }
 
-// Repository returns a client of one of the registry's repositories.
+// marker is a file that every data folder has. Without its folder, such as when a
+// mount is lost, the registry would say of everything that it is not there.
+const marker = "ocibridge-registry"
+
+// present fails if the data folder is gone.
+func (r *Registry) present() error {
+	if _, err := os.Stat(filepath.Join(r.dir, marker)); err != nil {
+		return hint.Wrap(fmt.Errorf("embedded registry: its data folder is gone: %w", err), "is its disk mounted?")
+	}
+	return nil
+}
+
+// Repository returns a client of one of the registry's repositories. It fails if
+// the data folder is gone.
 func (r *Registry) Repository(name string) (*remote.Repository, error) {
+	if err := r.present(); err != nil {
+		return nil, err
+	}
 	repo, err := remote.NewRepository(string(Host) + "/" + name)
 	if err != nil {
 		return nil, err
@@ -134,16 +154,23 @@ func (r *Registry) Handler() http.Handler { return r.app }
 func (r *Registry) ReadOnly() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method == http.MethodGet || req.Method == http.MethodHead {
+			if r.present() != nil {
+				refuse(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the registry's data folder is gone")
+				return
+			}
 			r.app.ServeHTTP(w, req)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Allow", "GET, HEAD")
-		w.WriteHeader(http.StatusMethodNotAllowed)
-		json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{
-			"code": "UNSUPPORTED", "message": "this registry is read-only here; push with ocibridge push",
-		}}})
+		refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry is read-only here; push with ocibridge push")
 	})
+}
+
+// refuse answers with an error as the distribution specification has it.
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 }
 
 // pipeListener accepts the connections that its own dial makes.

@@ -229,7 +229,7 @@ func TestOpenLeavesOnlyItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	push(t, repository(t, open(t, dir)), "hello", "1.0.0")
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 || entries[0].Name() != "registry" {
+	if err != nil || len(entries) != 2 || entries[0].Name() != "ocibridge-registry" || entries[1].Name() != "registry" {
 		t.Errorf("the folder has %v, %v", entries, err)
 	}
 }

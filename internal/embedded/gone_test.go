@@ -1,0 +1,40 @@
+package embedded
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestFolderGone has the data folder go away under an open registry: it must not
+// say that nothing is there.
+func TestFolderGone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	r, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := r.Repository("a/b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Repository("a/b"); err == nil {
+		t.Error("a repository of no folder")
+	}
+	w := httptest.NewRecorder()
+	r.ReadOnly().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v2/a/b/tags/list", nil))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Repository("a/b"); err != nil {
+		t.Error(err)
+	}
+}
