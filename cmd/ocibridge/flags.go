@@ -158,9 +158,14 @@ func variableOf(f *pflag.Flag) string {
 // with a slip in OCIBRIDGE_TEMPLATE a push would go to the embedded registry.
 func warnUnknownVariables(cmd *cobra.Command) {
 	known := map[string]bool{variablePrefix + "VERSION": true} // often set by whoever installs a version
-	for _, c := range cmd.Root().Commands() {
+	var learn func(*cobra.Command)
+	learn = func(c *cobra.Command) {
 		c.Flags().VisitAll(func(f *pflag.Flag) { known[variableOf(f)] = true })
+		for _, sub := range c.Commands() {
+			learn(sub)
+		}
 	}
+	learn(cmd.Root())
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		if strings.HasPrefix(name, variablePrefix) && !known[name] && !strings.HasPrefix(name, variablePrefix+"REGISTRY") {
