@@ -174,6 +174,9 @@ func cliSettings(cli *cliconfig.Config) config.CLI {
 	for host, services := range cli.Services() {
 		out.Hosts = append(out.Hosts, config.Host{Name: host.ForDisplay(), Services: services, Source: strings.Join(cli.Files, " or ")})
 	}
+	for _, h := range cli.TokenHosts() {
+		out.Credentials = append(out.Credentials, config.Host{Name: h.Host.ForDisplay(), Source: h.Source})
+	}
 	return out
 }
 

@@ -78,8 +78,10 @@ func newRootCommand() *cobra.Command {
 		Long: `ocibridge puts Terraform and OpenTofu providers into any OCI registry, verified,
 and gives them back to every client.
 
-With no --template and no oci_mirror block in the CLI configuration, it uses a
-registry of its own, on a data folder.`,
+It is configured by ocibridge.hcl, by the user's own CLI configuration and by
+flags: ocibridge config show prints what is in force, and from where. With no
+--template and no oci_mirror block in any of them, it uses a registry of its
+own, on a data folder.`,
 		Version:           version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,

@@ -62,10 +62,10 @@ type Config struct {
 	OCIMirrors []OCIMirror
 
 	services    map[svchost.Hostname]map[string]any
-	tokens      map[svchost.Hostname]*apiToken // from credentials blocks; nil for one without a token
-	env         map[svchost.Hostname]apiToken  // from TF_TOKEN_ variables
-	helpers     map[string]hidden              // credentials_helper blocks: arguments by name
-	helper      *helper                        // the program that one names; nil for none
+	tokens      map[svchost.Hostname]filedToken // from credentials blocks
+	env         map[svchost.Hostname]filedToken // from TF_TOKEN_ variables
+	helpers     map[string]hidden               // credentials_helper blocks: arguments by name
+	helper      *helper                         // the program that one names; nil for none
 	credentials []OCICredentials
 	defaults    *OCIDefaultCredentials
 }
@@ -97,8 +97,8 @@ func (c *Config) Services() map[svchost.Hostname]map[string]any {
 func Load(env Environment) (*Config, error) {
 	c := &Config{
 		services: map[svchost.Hostname]map[string]any{},
-		tokens:   map[svchost.Hostname]*apiToken{},
-		env:      map[svchost.Hostname]apiToken{},
+		tokens:   map[svchost.Hostname]filedToken{},
+		env:      map[svchost.Hostname]filedToken{},
 		helpers:  map[string]hidden{},
 	}
 	if env.Environ != nil {
@@ -191,11 +191,12 @@ func (c *Config) add(env Environment, name string, src []byte) error {
 		if err != nil {
 			return err
 		}
-		c.tokens[host] = nil
+		filed := filedToken{source: name}
 		if s, ok := block["token"].(string); ok {
 			t := newToken(s)
-			c.tokens[host] = &t
+			filed.token = &t
 		}
+		c.tokens[host] = filed
 	}
 	for helper, block := range f.Helpers {
 		c.helpers[helper] = func() []string { return block.Args }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/opentofu/svchost"
@@ -38,6 +40,33 @@ func (apiToken) Format(f fmt.State, _ rune)   { _, _ = io.WriteString(f, redacte
 func (apiToken) LogValue() slog.Value         { return slog.StringValue(redacted) }
 func (apiToken) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
+// filedToken is the token that a host has in one place.
+type filedToken struct {
+	token  *apiToken // nil where the place says that there is none
+	source string    // the file, or the name of the variable
+}
+
+// TokenHost is a host that has an API token.
+type TokenHost struct {
+	Host   svchost.Hostname
+	Source string // the file, or the name of the variable
+}
+
+// TokenHosts returns the hosts that have a token in a TF_TOKEN_ variable or in a
+// credentials block, sorted. A credentials helper, which knows others, is not
+// asked.
+func (c *Config) TokenHosts() []TokenHost {
+	filed := maps.Clone(c.tokens)
+	maps.Copy(filed, c.env)
+	var out []TokenHost
+	for _, host := range slices.Sorted(maps.Keys(filed)) {
+		if f := filed[host]; f.token != nil {
+			out = append(out, TokenHost{host, f.source})
+		}
+	}
+	return out
+}
+
 // CredentialsSource returns the tokens for hosts: a TF_TOKEN_ variable first,
 // then a credentials block, then what the credentials helper says, which alone
 // can fail. A block without a token means that there is none. The source may be
@@ -49,10 +78,11 @@ type source struct{ config *Config }
 
 // ForHost implements [svcauth.CredentialsSource].
 func (s source) ForHost(ctx context.Context, host svchost.Hostname) (svcauth.HostCredentials, error) {
-	if t, ok := s.config.env[host]; ok {
-		return t, nil
+	filed, ok := s.config.env[host]
+	if !ok {
+		filed, ok = s.config.tokens[host]
 	}
-	t, ok := s.config.tokens[host]
+	t := filed.token
 	if !ok && s.config.helper != nil {
 		var err error
 		if t, err = s.config.helper.get(ctx, host); err != nil {
@@ -70,8 +100,8 @@ const tokenPrefix = "TF_TOKEN_"
 // tokensFromEnviron reads the TF_TOKEN_ variables. Names that make no host name
 // are passed over, as by the clients, and so is an empty value: it says that
 // there is no token.
-func tokensFromEnviron(environ []string) map[svchost.Hostname]apiToken {
-	out := map[svchost.Hostname]apiToken{}
+func tokensFromEnviron(environ []string) map[svchost.Hostname]filedToken {
+	out := map[svchost.Hostname]filedToken{}
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
 		encoded, ok := strings.CutPrefix(name, tokenPrefix)
@@ -79,7 +109,8 @@ func tokensFromEnviron(environ []string) map[svchost.Hostname]apiToken {
 			continue
 		}
 		if host, err := hostFromVariable(encoded); err == nil {
-			out[host] = newToken(value)
+			t := newToken(value)
+			out[host] = filedToken{&t, name}
 		}
 	}
 	return out
