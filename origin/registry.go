@@ -295,21 +295,13 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 // announces.
 func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Version, m *packageMeta) (trust.Claims, error) {
 	c := trust.Claims{Provider: a, Version: v}
-	var keys struct {
-		GPG []struct {
-			ASCIIArmor string `json:"ascii_armor"`
-		} `json:"gpg_public_keys"`
+	var err error
+	if c.Keys, err = trust.ParseSigningKeys(m.SigningKeys); err != nil {
+		return c, err
 	}
-	if len(m.SigningKeys) > 0 && string(m.SigningKeys) != "null" {
-		if err := json.Unmarshal(m.SigningKeys, &keys); err != nil {
-			return c, hint.Wrap(fmt.Errorf("signing_keys: %w", err), "the registry does not keep to the provider registry protocol; nothing was stored")
-		}
+	if string(m.SigningKeys) != "null" {
 		c.SigningKeys = m.SigningKeys
 	}
-	for _, k := range keys.GPG {
-		c.Keys = append(c.Keys, k.ASCIIArmor)
-	}
-	var err error
 	if c.SHA256SUMS, err = r.getDocument(ctx, m.shasums); err != nil {
 		return c, hint.Wrap(fmt.Errorf("SHA256SUMS: %w", err), "without its checksum document no package can be checked; nothing was stored")
 	}

@@ -98,6 +98,18 @@ func (p Pattern) Matches(a Address) bool {
 		(p.typ == wildcard || p.typ == a.typ)
 }
 
+// Parts returns how many parts of an address the pattern gives: of two patterns
+// that match one address, the one with more parts is the more specific.
+func (p Pattern) Parts() int {
+	n := 0
+	for _, part := range []string{string(p.host), p.namespace, p.typ} {
+		if part != wildcard {
+			n++
+		}
+	}
+	return n
+}
+
 // Example returns a provider that the pattern matches: likely ones in the place of
 // wildcards.
 func (p Pattern) Example() Address {

@@ -85,6 +85,8 @@ func (b *bench) unsigned() *realorigin.Release {
 	return r
 }
 
+func allowUnsigned(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} }
+
 // TestEvidenceIsNeverReplacedByWeaker pauses a push of unsigned packages before
 // each of its requests while a signed push of the same ones completes.
 func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
@@ -100,7 +102,7 @@ func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
 			}
 			return false
 		})
-		b.options.Jobs, b.options.Policy = 1, trust.Policy{AllowUnsigned: true}
+		b.options.Jobs, b.options.Policy = 1, allowUnsigned
 		if _, err := pusher.New(b.options).Push(t.Context(), b.unsigned()); err != nil {
 			t.Fatalf("paused before request %d: %v", pause, err)
 		}
@@ -122,7 +124,7 @@ func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
 func TestWeakerPushKeepsEvidence(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")
-	b.options.Policy = trust.Policy{AllowUnsigned: true}
+	b.options.Policy = allowUnsigned
 	r, err := pusher.New(b.options).Push(t.Context(), b.unsigned())
 	if err != nil || r.Status != pusher.Completed || !r.EvidenceKept {
 		t.Errorf("%+v, %v", r, err)

@@ -66,7 +66,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
-	sums, err := p.o.Policy.Accept(r.Claims)
+	sums, err := p.o.Policy(r.Provider()).Accept(r.Claims)
 	if err != nil {
 		return nil, err
 	}

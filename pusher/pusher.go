@@ -48,8 +48,8 @@ type Destination struct {
 type Options struct {
 	// Destination finds the repository of a provider.
 	Destination func(context.Context, provider.Address) (Destination, error)
-	// Policy says what is accepted; the zero value, signed releases.
-	Policy trust.Policy
+	// Policy says what is accepted of a provider; nil: signed releases of each.
+	Policy func(provider.Address) trust.Policy
 	// Jobs is how many packages are under way at once; 0 is 4.
 	Jobs int
 	// Force replaces packages that are there with other bytes, and tags that
@@ -81,6 +81,9 @@ func New(o Options) *Pusher {
 	}
 	if o.StallTimeout <= 0 {
 		o.StallTimeout = 5 * time.Minute
+	}
+	if o.Policy == nil {
+		o.Policy = func(provider.Address) trust.Policy { return trust.Policy{} }
 	}
 	if o.OnEvent == nil {
 		o.OnEvent = func(Event) {}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
@@ -34,14 +35,18 @@ type Signer struct {
 	Expired bool
 }
 
-// errUnknownIssuer means that the signature was made by none of the keys.
-var errUnknownIssuer = errors.New("the signature was made by none of the keys offered")
+var (
+	// errUnknownIssuer means that the signature was made by none of the keys.
+	errUnknownIssuer = errors.New("the signature was made by none of the keys offered")
+	// errNotPinned means the same of those keys that are pinned.
+	errNotPinned = errors.New("the signature was made by none of the pinned keys")
+)
 
 // verifySignature checks a detached signature of doc against the keys in turn,
 // with the clients' verdicts: a key that does not read or a signature that a
 // key of the right ID does not confirm ends the search; an expired key counts
-// only if no other verifies.
-func verifySignature(doc, signature []byte, keys []string) (Signer, error) {
+// only if no other verifies. Of keys that the policy does not pin, none is tried.
+func (p Policy) verifySignature(doc, signature []byte, keys []string) (Signer, error) {
 	if len(signature) > maxSignatureBytes {
 		return Signer{}, fmt.Errorf("the signature has more than %d bytes", maxSignatureBytes)
 	}
@@ -49,10 +54,17 @@ func verifySignature(doc, signature []byte, keys []string) (Signer, error) {
 		return Signer{}, fmt.Errorf("%d signing keys are offered, more than %d", len(keys), maxKeys)
 	}
 	var expired *Signer
+	var offered []string
 	for _, key := range keys {
 		ring, err := readKey(key)
 		if err != nil {
 			return Signer{}, err
+		}
+		for _, e := range ring {
+			offered = append(offered, fingerprintOf(e))
+		}
+		if ring = p.pinned(ring); len(ring) == 0 {
+			continue
 		}
 		entity, err := openpgp.CheckDetachedSignature(ring, bytes.NewReader(doc), bytes.NewReader(signature), nil)
 		switch {
@@ -68,18 +80,47 @@ func verifySignature(doc, signature []byte, keys []string) (Signer, error) {
 			return Signer{}, fmt.Errorf("the signature is not valid: %w", err)
 		}
 	}
-	if expired != nil {
+	switch {
+	case expired != nil && p.StrictExpiry:
+		return Signer{}, hint.Wrap(fmt.Errorf("the key %s or its signature has expired", expired.Fingerprint),
+			"strict_expiry refuses it; ask its publisher for a release signed by a current key")
+	case expired != nil:
 		return *expired, nil
+	case p.Pins():
+		return Signer{}, hint.Wrap(fmt.Errorf("%w: pinned are %s, offered are %s", errNotPinned, few(p.Keys), few(offered)),
+			"find out from its publisher, by another way, whether it signs with a new key; if so, add the key to the trust block")
 	}
 	return Signer{}, errUnknownIssuer
 }
 
+// pinned returns those keys of a ring that may sign.
+func (p Policy) pinned(ring openpgp.EntityList) openpgp.EntityList {
+	if !p.Pins() {
+		return ring
+	}
+	return slices.DeleteFunc(ring, func(e *openpgp.Entity) bool { return !slices.Contains(p.Keys, fingerprintOf(e)) })
+}
+
+// few lists fingerprints for a message, the first ones of many.
+func few(fingerprints []string) string {
+	const most = 4
+	if n := len(fingerprints); n > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(fingerprints[:most], ", "), n-most)
+	}
+	return strings.Join(fingerprints, ", ")
+}
+
 func signerOf(e *openpgp.Entity, expired bool) Signer {
 	return Signer{
-		Fingerprint: strings.ToUpper(fmt.Sprintf("%x", e.PrimaryKey.Fingerprint)),
+		Fingerprint: fingerprintOf(e),
 		KeyID:       e.PrimaryKey.KeyIdString(),
 		Expired:     expired,
 	}
+}
+
+// fingerprintOf returns that of the primary key, as Policy.Keys has it.
+func fingerprintOf(e *openpgp.Entity) string {
+	return fmt.Sprintf("%X", e.PrimaryKey.Fingerprint)
 }
 
 func readKey(key string) (openpgp.EntityList, error) {
@@ -90,6 +131,9 @@ func readKey(key string) (openpgp.EntityList, error) {
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("a signing key does not read: %w", err),
 			"a public key is in ASCII armour, as gpg --armor --export KEYID writes it")
+	}
+	if len(ring) == 0 {
+		return nil, hint.New("a signing key does not read: its armour holds no key", "a public key is in ASCII armour, as gpg --armor --export KEYID writes it")
 	}
 	return ring, nil
 }

@@ -39,6 +39,28 @@ type Policy struct {
 	// hashes and no signed document. A signature that is there and does not
 	// verify is refused all the same.
 	AllowUnsigned bool
+	// Keys pins the keys that may sign, by the full fingerprints of their primary
+	// keys in upper-case hexadecimal; none: whatever keys are offered. Of the
+	// claims' keys only those are tried. With Keys, AllowUnsigned counts for
+	// nothing: who says whose signature it must be wants one.
+	Keys []string
+	// StrictExpiry refuses signatures that are expired or by expired keys, which
+	// clients only warn about.
+	StrictExpiry bool
+}
+
+// Pins reports whether the policy names the keys that may sign.
+func (p Policy) Pins() bool { return len(p.Keys) > 0 }
+
+// allowsUnsigned reports whether a release without a signature will do.
+func (p Policy) allowsUnsigned() bool { return p.AllowUnsigned && !p.Pins() }
+
+// orUnsigned ends a hint with how to do without a signature, where that may be.
+func (p Policy) orUnsigned(by string) string {
+	if p.Pins() {
+		return "; its trust block names the keys that must have signed it"
+	}
+	return ", or accept its " + by + " alone with --allow-unsigned, or with allow_unsigned = true in a trust block for it"
 }
 
 // Claims are what the origin of a release says about it.
@@ -92,9 +114,9 @@ func (p Policy) Accept(c Claims) (*Checksums, error) {
 
 func (p Policy) accept(c Claims) (*Checksums, error) {
 	if c.SHA256SUMS == nil {
-		if !p.AllowUnsigned {
+		if !p.allowsUnsigned() {
 			return nil, hint.Wrap(fmt.Errorf("%w: it has hashes, but no signed checksum document", ErrUnsigned),
-				"push it from its origin, where it is signed, or accept its hashes alone with --allow-unsigned")
+				"push it from its origin, where it is signed%s", p.orUnsigned("hashes"))
 		}
 		return &Checksums{claims: c, verdict: ChecksumOnly}, nil
 	}
@@ -109,9 +131,9 @@ func (p Policy) accept(c Claims) (*Checksums, error) {
 	}
 	out := &Checksums{claims: c, verdict: ChecksumOnly, sums: parsed}
 	if len(c.Keys) == 0 {
-		if !p.AllowUnsigned {
+		if !p.allowsUnsigned() {
 			return nil, hint.Wrap(fmt.Errorf("%w: no public key is offered to check a signature with", ErrUnsigned),
-				"ask its publisher to sign it, or accept its checksums alone with --allow-unsigned")
+				"ask its publisher to sign it, and to file the key with the registry%s", p.orUnsigned("checksums"))
 		}
 		return out, nil
 	}
@@ -119,7 +141,7 @@ func (p Policy) accept(c Claims) (*Checksums, error) {
 		return nil, hint.Wrap(fmt.Errorf("%w: there are public keys, but no signature of SHA256SUMS", ErrUnsigned),
 			"nothing was stored; ask its publisher for the missing signature")
 	}
-	if out.signer, err = verifySignature(c.SHA256SUMS, c.Signature, c.Keys); err != nil {
+	if out.signer, err = p.verifySignature(c.SHA256SUMS, c.Signature, c.Keys); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrSignature, err),
 			"nothing was stored; SHA256SUMS, its signature or the key is not the publisher's")
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // backend is where providers are kept: the repositories that templates name, or
@@ -51,6 +52,20 @@ func (f *configFlag) settings(cmd *cobra.Command) (settings, error) {
 	}
 	cli, err := loadCLIConfig(cmd.ErrOrStderr())
 	return settings{file, cli}, err
+}
+
+// trustRules are the trust blocks of the configuration file.
+func (s settings) trustRules() trust.Rules {
+	if s.file == nil {
+		return nil
+	}
+	var rules trust.Rules
+	for _, t := range s.file.Trust {
+		rules = append(rules, trust.Rule{Pattern: t.Pattern, Policy: trust.Policy{
+			AllowUnsigned: t.AllowUnsigned, Keys: t.Keys, StrictExpiry: t.StrictExpiry,
+		}})
+	}
+	return rules
 }
 
 // templateSet returns the templates that flags, configuration file or CLI

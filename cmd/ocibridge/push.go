@@ -133,13 +133,18 @@ type plan struct {
 	requests  []request
 	platforms []provider.Platform
 	publicKey string
+	policy    func(provider.Address) trust.Policy
 }
 
-func (f *pushFlags) plan(args []string) (*plan, error) {
+func (f *pushFlags) plan(args []string, rules trust.Rules) (*plan, error) {
 	if err := f.checkSources(args); err != nil {
 		return nil, err
 	}
-	p := &plan{}
+	p := &plan{policy: func(a provider.Address) trust.Policy {
+		policy := rules.For(a)
+		policy.AllowUnsigned = policy.AllowUnsigned || f.allowUnsigned
+		return policy
+	}}
 	names := args
 	if f.releaseDir != "" {
 		if !strings.Contains(f.as, "@") {
@@ -154,6 +159,10 @@ func (f *pushFlags) plan(args []string) (*plan, error) {
 		}
 		if f.releaseDir != "" && r.version.IsZero() {
 			return nil, hint.New(fmt.Sprintf("--as %s: %q is no single version", f.as, r.versions), "write the version of the release, such as %s@1.4.0", r.provider)
+		}
+		if f.releaseDir != "" && f.publicKey == "" && !p.policy(r.provider).AllowUnsigned {
+			return nil, hint.New("no key to check the release's signature with",
+				"add --public-key FILE, as gpg --armor --export KEYID writes it, or accept its checksums alone with --allow-unsigned, or with allow_unsigned = true in a trust block")
 		}
 		p.requests = append(p.requests, r)
 	}
@@ -187,8 +196,6 @@ func (f *pushFlags) checkSources(args []string) error {
 		return hint.New("--release-dir does not say whose release it is", "add --as HOSTNAME/NAMESPACE/TYPE@VERSION")
 	case f.releaseDir == "" && (f.as != "" || f.publicKey != ""):
 		return hint.New("--as and --public-key go with --release-dir", "leave them out: an origin registry says both itself, and a mirror folder whose providers it holds")
-	case f.releaseDir != "" && f.publicKey == "" && !f.allowUnsigned:
-		return hint.New("no key to check the release's signature with", "add --public-key FILE, as gpg --armor --export KEYID writes it, or accept its checksums alone with --allow-unsigned")
 	case f.all && len(args) == 0:
 		return hint.New("--all goes with PROVIDER@CONSTRAINT", "folders are pushed whole anyway")
 	}
@@ -200,7 +207,7 @@ func (f *pushFlags) checkSources(args []string) error {
 func (f *pushFlags) run(cmd *cobra.Command, args []string) error {
 	stdout := cmd.OutOrStdout()
 	s, settingsErr := f.settings(cmd) // before the plan: they have values for flags
-	p, err := f.plan(args)
+	p, err := f.plan(args, s.trustRules())
 	if err != nil {
 		return usage(err)
 	}
@@ -242,17 +249,17 @@ func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, s
 	}
 	progress := newProgress(stdout, stderr, f.output.json())
 	defer progress.Close()
-	return f.push(ctx, src, back, progress)
+	return f.push(ctx, src, p.policy, back, progress)
 }
 
 // push pushes what a source yields, version by version, up to the first failure.
-func (f *pushFlags) push(ctx context.Context, src source, back *backend, progress *progress) ([]*pusher.Result, error) {
+func (f *pushFlags) push(ctx context.Context, src source, policy func(provider.Address) trust.Policy, back *backend, progress *progress) ([]*pusher.Result, error) {
 	p := pusher.New(pusher.Options{
 		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 			addr, repo, err := back.repository(ctx, a)
 			return pusher.Destination{Repository: addr, Store: repo}, err
 		},
-		Policy:  trust.Policy{AllowUnsigned: f.allowUnsigned},
+		Policy:  policy,
 		Jobs:    f.jobs,
 		Force:   f.force,
 		OnEvent: progress.event,

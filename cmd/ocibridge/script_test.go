@@ -79,6 +79,7 @@ func setup(env *testscript.Env) error {
 		return err
 	}
 	env.Values["scene"] = s
+	env.Setenv("FINGERPRINT", s.signer.Fingerprint())
 	return os.WriteFile(filepath.Join(env.WorkDir, "key.asc"), []byte(s.signer.ArmoredPublicKey()), 0o644)
 }
 

@@ -229,6 +229,9 @@ func (d *decoder) trust(blocks []trustBlock) []Trust {
 		if b.Keys != nil && len(b.Keys) == 0 {
 			d.errorf(at(b.Body, "keys"), "keys", hint.New("no key is accepted", "leave the argument out for the keys that the origin offers"))
 		}
+		if len(b.Keys) > 0 && t.AllowUnsigned {
+			d.conflict(at(b.Body, "allow_unsigned"), "keys says who must have signed, and allow_unsigned that nobody need have: leave out one of them.")
+		}
 		if slices.ContainsFunc(out, func(o Trust) bool { return o.Pattern == t.Pattern && t.Pattern != (provider.Pattern{}) }) {
 			d.duplicate(b.Range, "trust", b.Pattern)
 		}

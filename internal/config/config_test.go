@@ -576,7 +576,7 @@ gateway {
 }
 `
 	c := mustParse(t, src, machine{})
-	for command, want := range map[string][]int{"serve": {3, 13, 14}, "push": {6}, "sync": {7}, "": {3, 6, 7, 13, 14}, "doctor": nil} {
+	for command, want := range map[string][]int{"serve": {3, 13, 14}, "push": nil, "sync": {7}, "": {3, 7, 13, 14}, "doctor": nil} {
 		var lines []int
 		for _, d := range c.Unavailable(command) {
 			lines = append(lines, d.Line)

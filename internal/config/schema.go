@@ -50,7 +50,7 @@ type fileBlock struct {
 	Registries []registryBlock `hcl:"registry,block"`
 
 	// What makes a package of the providers that a pattern matches acceptable. Of several patterns the most specific counts.
-	Trust []trustBlock `hcl:"trust,block" unavailable:"push: this version of ocibridge has no trust policies yet"`
+	Trust []trustBlock `hcl:"trust,block"`
 	// A provider that `sync` keeps in the registry.
 	Providers []providerBlock `hcl:"provider,block" unavailable:"sync: this version of ocibridge has no sync yet"`
 	// Providers that the gateway fetches, verifies and stores when they are first asked for.
@@ -156,9 +156,10 @@ type registryBlock struct {
 type trustBlock struct {
 	Pattern string `hcl:"PATTERN,label"`
 
-	// The full fingerprints of the keys that may sign; without it, the keys that the origin offers, as clients have it.
+	// The full fingerprints of the primary keys that may sign; without it, the keys that the origin offers, as clients have it.
 	Keys []string `hcl:"keys,optional" value:"fingerprints"`
-	// Accept packages by their checksum alone where nothing is signed. It is recorded, and shown in every listing.
+	// Accept packages by their checksum alone where nothing is signed. It is recorded, and shown in every listing. It does
+	// not go with `keys`.
 	AllowUnsigned *bool `hcl:"allow_unsigned,optional" value:"bool" default:"false"`
 	// Refuse signatures by expired keys, rather than warn about them.
 	StrictExpiry *bool `hcl:"strict_expiry,optional" value:"bool" default:"false"`

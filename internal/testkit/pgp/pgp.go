@@ -118,14 +118,31 @@ func mailbox(name string) string {
 	return strings.ToLower(strings.Join(strings.Fields(name), "-")) + "@example.com"
 }
 
-func armored(entity *openpgp.Entity) (string, error) {
+// ArmoredKeyRing returns the public keys of several signers in one block of ASCII
+// armour.
+func ArmoredKeyRing(tb testkit.TB, signers ...*Signer) string {
+	tb.Helper()
+	var all []*openpgp.Entity
+	for _, s := range signers {
+		all = append(all, s.entity)
+	}
+	ring, err := armored(all...)
+	if err != nil {
+		tb.Fatalf("write a key ring: %v", err)
+	}
+	return ring
+}
+
+func armored(entities ...*openpgp.Entity) (string, error) {
 	var buf bytes.Buffer
 	w, err := armor.Encode(&buf, openpgp.PublicKeyType, nil)
 	if err != nil {
 		return "", err
 	}
-	if err := entity.Serialize(w); err != nil {
-		return "", err
+	for _, e := range entities {
+		if err := e.Serialize(w); err != nil {
+			return "", err
+		}
 	}
 	if err := w.Close(); err != nil {
 		return "", err

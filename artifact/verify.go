@@ -1,0 +1,103 @@
+package artifact
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Verified is a stored version whose evidence was checked again.
+type Verified struct {
+	// Verdict and Signer are what the check found, not what the record says.
+	Verdict trust.Verdict
+	Signer  trust.Signer // zero for ChecksumOnly
+	// Pinned is set if the signature is by a key that the policy pins. Without, the
+	// evidence proves nothing against whoever can write to the registry.
+	Pinned   bool
+	Evidence *Evidence
+	// Packages are those that the evidence vouches for: its SHA256SUMS lists the
+	// layer's digest under exactly the name that a package of this provider, version
+	// and platform is published under. Their H1 is still the unsigned annotation.
+	Packages []Package
+	// Refused are the others.
+	Refused []Refusal
+}
+
+// Refusal is a package that evidence does not vouch for.
+type Refusal struct {
+	Package Package
+	Err     error // wraps trust.ErrNotListed or trust.ErrChecksum
+}
+
+// Verify checks a version that [Read] found against the evidence beside it, as a
+// push would check its origin's claims, and asks nobody but the registry.
+//
+// The key material is that of the evidence. If the policy pins keys, only those
+// count, and a registry that forges content cannot pass: without the private
+// key, it has no signature for other packages, and for another version or
+// platform the file names in the signed document differ. Without pinned keys, any
+// key in the evidence counts, and a registry that forges packages can forge
+// evidence with a key of its own: that shows what was pushed, and proves nothing
+// against the registry. See Verified.Pinned. A revocation that the registry
+// leaves out of a stored key is not seen: remove a revoked key from the policy.
+//
+// It makes one request for the evidence manifest and one for each of its parts,
+// four at most. Errors wrap trust.ErrUnsigned or trust.ErrSignature where that is
+// the reason, and are those of [ReadEvidence] otherwise. A package that is not
+// vouched for is no error.
+func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.Version, found *Version, policy trust.Policy) (*Verified, error) {
+	const again = "push it again from its origin with this version of ocibridge: --force replaces what is there"
+	if found.Evidence == nil {
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: it was stored without evidence", a, v, trust.ErrUnsigned), again)
+	}
+	e, err := ReadEvidence(ctx, store, *found.Evidence)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", a, v, err)
+	}
+	if e.SHA256SUMS == nil {
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: its evidence holds no SHA256SUMS, so there is nothing to check it against", a, v, trust.ErrUnsigned), again)
+	}
+	keys, err := trust.ParseSigningKeys(e.SigningKeys)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: evidence: %w: %w", a, v, trust.ErrSignature, err)
+	}
+	sums, err := policy.Accept(trust.Claims{
+		Provider: a, Version: v,
+		SHA256SUMS: e.SHA256SUMS, Signature: e.Signature, Keys: keys, SigningKeys: e.SigningKeys,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("evidence of %w", err)
+	}
+	out := &Verified{
+		Verdict: sums.Verdict(), Signer: sums.Signer(), Evidence: e,
+		Pinned: policy.Pins() && sums.Verdict() == trust.Signed,
+	}
+	for _, p := range found.Packages {
+		if err := vouch(sums, a, v, p); err != nil {
+			out.Refused = append(out.Refused, Refusal{p, err})
+			continue
+		}
+		out.Packages = append(out.Packages, p)
+	}
+	return out, nil
+}
+
+// vouch fails unless the checksums list a package's digest under its proper name,
+// whatever name it says that it has.
+func vouch(sums *trust.Checksums, a provider.Address, v provider.Version, p Package) error {
+	name := provider.PackageFilename(a, v, p.Platform)
+	sum, listed := sums.Sum(name)
+	want := digest.NewDigestFromBytes(digest.SHA256, sum[:])
+	switch {
+	case !listed:
+		return fmt.Errorf("%s: %w that is in its evidence", name, trust.ErrNotListed)
+	case want != p.Digest:
+		return fmt.Errorf("%s: %w: its layer is %s, but the SHA256SUMS in its evidence lists %s", name, trust.ErrChecksum, p.Digest, want)
+	}
+	return nil
+}
