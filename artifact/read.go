@@ -74,6 +74,28 @@ func fetchTag(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.
 	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: got, Size: int64(len(data))}, data, nil
 }
 
+// Children returns the digest of the manifest that a tag names and, if that is an
+// index of whatever kind, of the manifests that it names.
+func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest.Digest, digest.Digest, error) {
+	desc, data, err := fetchTag(ctx, store, tag)
+	if err != nil {
+		return nil, "", err
+	}
+	var index struct {
+		Manifests []struct {
+			Digest digest.Digest `json:"digest"`
+		} `json:"manifests"`
+	}
+	if err := json.Unmarshal(data, &index); err != nil {
+		return nil, "", fmt.Errorf("tag %s: %w: %v", tag, ErrNotProvider, err)
+	}
+	var out []digest.Digest
+	for _, m := range index.Manifests {
+		out = append(out, m.Digest)
+	}
+	return out, desc.Digest, nil
+}
+
 // readBounded reads a manifest of the announced size, or of any size within the
 // limit if size is not positive.
 func readBounded(r io.Reader, size int64) ([]byte, error) {

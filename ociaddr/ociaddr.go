@@ -198,3 +198,43 @@ func (t Tag) Partial() (provider.Version, provider.Platform, bool) {
 	p, err := provider.ParsePlatform(rest[dot+1:])
 	return v, p, ok && err == nil
 }
+
+// PartOf returns the version of which a tag made by [PartialTag] or
+// [PartialEvidenceTag] holds a part.
+func (t Tag) PartOf() (provider.Version, bool) {
+	if v, _, ok := t.Partial(); ok {
+		return v, true
+	}
+	rest, ok := strings.CutPrefix(string(t), partialPrefix)
+	vt, evidence := strings.CutSuffix(rest, ".evidence")
+	if !ok || !evidence {
+		return provider.Version{}, false
+	}
+	return Tag(vt).Version()
+}
+
+// seenPrefix starts the tags that keep since when a version is known.
+const seenPrefix = "ocibridge-seen."
+
+// SeenTag returns the tag that keeps since when sync knows a version. It fails
+// where that has more than 128 characters.
+func SeenTag(v provider.Version) (Tag, error) {
+	vt, err := VersionTag(v)
+	if err != nil {
+		return "", err
+	}
+	t, err := ParseTag(seenPrefix + string(vt))
+	if err != nil {
+		return "", fmt.Errorf("version %s is too long for its age to be kept: %w", v, err)
+	}
+	return t, nil
+}
+
+// Seen returns the version that a tag made by [SeenTag] stands for.
+func (t Tag) Seen() (provider.Version, bool) {
+	rest, ok := strings.CutPrefix(string(t), seenPrefix)
+	if !ok {
+		return provider.Version{}, false
+	}
+	return Tag(rest).Version()
+}

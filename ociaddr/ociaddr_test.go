@@ -60,7 +60,7 @@ func TestVersionTags(t *testing.T) {
 			t.Errorf("%s is version %s, %v", tag, back, ok)
 		}
 	}
-	for _, tag := range []Tag{"latest", "v1.2.3", "1.2", "1", "01.2.3", "1.2.3.4", "1.2.3_", "1.2.3_a_b", "sha256-abc", "ocibridge-part.1.2.3.linux_amd64", "99999999999999999999.0.0", "1.2.3+x"} {
+	for _, tag := range []Tag{"latest", "v1.2.3", "1.2", "1", "01.2.3", "1.2.3.4", "1.2.3_", "1.2.3_a_b", "sha256-abc", "ocibridge-part.1.2.3.linux_amd64", "ocibridge-seen.1.2.3_b", "99999999999999999999.0.0", "1.2.3+x"} {
 		if v, ok := tag.Version(); ok {
 			t.Errorf("%s is version %s", tag, v)
 		}
@@ -89,6 +89,43 @@ func TestPartialTags(t *testing.T) {
 	}
 }
 
+func TestOwnTags(t *testing.T) {
+	v, p := provider.MustParseVersion("1.2.3-rc1+b"), provider.MustParsePlatform("linux_amd64")
+	seen, err := SeenTag(v)
+	if err != nil || seen != "ocibridge-seen.1.2.3-rc1_b" {
+		t.Fatalf("%s, %v", seen, err)
+	}
+	part, err := PartialTag(v, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	evidence, err := PartialEvidenceTag(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		tag          Tag
+		seen, partOf bool
+	}{
+		{seen, true, false}, {part, false, true}, {evidence, false, true},
+		{"1.2.3-rc1_b", false, false}, {"ocibridge-seen.v1.2.3", false, false}, {"ocibridge-seen.", false, false},
+		{"ocibridge-part.1.2.3", false, false}, {"ocibridge-part..evidence", false, false}, {"ocibridge-part.1.2.evidence", false, false},
+	} {
+		if got, ok := tt.tag.Seen(); ok != tt.seen || ok && got != v {
+			t.Errorf("%s keeps the age of %s: %t", tt.tag, got, ok)
+		}
+		if got, ok := tt.tag.PartOf(); ok != tt.partOf || ok && got != v {
+			t.Errorf("%s is a part of %s: %t", tt.tag, got, ok)
+		}
+		if _, ok := tt.tag.Version(); ok != (tt.tag == "1.2.3-rc1_b") {
+			t.Errorf("%s is a version: %t", tt.tag, ok)
+		}
+	}
+	if tag, err := SeenTag(provider.MustParseVersion("1.0.0-" + strings.Repeat("a", 120))); err == nil {
+		t.Errorf("a tag of %d characters", len(tag))
+	}
+}
+
 // FuzzParseRepository holds ours against the library that OpenTofu reads
 // repository addresses with: what ours accepts, that one must read alike.
 func FuzzParseRepository(f *testing.F) {
@@ -111,13 +148,18 @@ func FuzzParseRepository(f *testing.F) {
 }
 
 func FuzzTagVersion(f *testing.F) {
-	for _, s := range []string{"1.2.3", "1.2.3_b", "latest", "ocibridge-part.1.2.3.linux_amd64", "99999999999999999999.0.0"} {
+	for _, s := range []string{"1.2.3", "1.2.3_b", "latest", "ocibridge-part.1.2.3.linux_amd64", "ocibridge-seen.1.2.3_b", "99999999999999999999.0.0"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if v, ok := Tag(s).Version(); ok {
 			if back, err := VersionTag(v); err != nil || string(back) != s {
 				t.Fatalf("tag %q is version %s, whose tag is %q, %v", s, v, back, err)
+			}
+		}
+		if v, ok := Tag(s).Seen(); ok {
+			if back, err := SeenTag(v); err != nil || string(back) != s {
+				t.Fatalf("tag %q keeps the age of %s, whose tag is %q, %v", s, v, back, err)
 			}
 		}
 		if v, p, ok := Tag(s).Partial(); ok {

@@ -68,7 +68,23 @@ func (e *statusError) Error() string {
 // get sends a GET and returns the answer if it is a 200; else a *statusError.
 // The caller closes the body.
 func (r *Registry) get(ctx context.Context, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	return r.ask(ctx, http.MethodGet, u, prepare)
+}
+
+// size asks how many bytes a file has; -1 if the origin does not say.
+func (r *Registry) size(ctx context.Context, u *url.URL) int64 {
+	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+	defer cancel()
+	resp, err := r.ask(ctx, http.MethodHead, u, nil)
+	if err != nil {
+		return -1
+	}
+	resp.Body.Close()
+	return resp.ContentLength
+}
+
+func (r *Registry) ask(ctx context.Context, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return nil, err
 	}

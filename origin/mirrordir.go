@@ -48,9 +48,28 @@ const (
 	helpRewrite   = "the folder is incomplete or damaged: run providers mirror again"
 )
 
+// mirrorIndex is what index.json says.
+type mirrorIndex struct {
+	Versions map[string]json.RawMessage `json:"versions"`
+}
+
 // mirrorVersion is what VERSION.json says.
 type mirrorVersion struct {
 	Archives map[string]mirrorArchive `json:"archives"`
+}
+
+// platforms returns the platforms that there are packages for, sorted.
+func (c *mirrorVersion) platforms() ([]provider.Platform, error) {
+	var out []provider.Platform
+	for s := range c.Archives {
+		p, err := provider.ParsePlatform(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	provider.SortPlatforms(out)
+	return out, nil
 }
 
 type mirrorArchive struct {
@@ -90,26 +109,10 @@ func (m *MirrorDir) provider(dir string, platforms []provider.Platform) ([]*Rele
 	if err != nil {
 		return nil, hint.Wrap(err, helpMirrorDir)
 	}
-	var index struct {
-		Versions map[string]json.RawMessage `json:"versions"`
-	}
-	if err := m.readJSON(path.Join(dir, "index.json"), &index); err != nil {
+	versions, contents, err := m.versions(dir)
+	if err != nil {
 		return nil, err
 	}
-	var versions []provider.Version
-	contents := map[provider.Version]*mirrorVersion{}
-	for s := range index.Versions {
-		v, err := provider.ParseVersion(s)
-		if err != nil {
-			return nil, hint.Wrap(fmt.Errorf("%s/index.json: %w", dir, err), helpRewrite)
-		}
-		contents[v] = &mirrorVersion{}
-		if err := m.readJSON(path.Join(dir, s+".json"), contents[v]); err != nil {
-			return nil, err
-		}
-		versions = append(versions, v)
-	}
-	provider.SortVersions(versions)
 	var out []*Release
 	for _, v := range versions {
 		r, err := m.release(dir, a, v, contents, platforms)
@@ -119,6 +122,64 @@ func (m *MirrorDir) provider(dir string, platforms []provider.Platform) ([]*Rele
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// Versions implements [Source].
+func (m *MirrorDir) Versions(_ context.Context, a provider.Address) (*Listing, error) {
+	if _, err := m.root.Stat(path.Join(a.Path(), "index.json")); errors.Is(err, fs.ErrNotExist) {
+		return nil, hint.Wrap(fmt.Errorf("mirror folder %s: %s: %w", m.root.Name(), a, ErrProviderNotFound), helpMirrorDir)
+	}
+	versions, contents, err := m.versions(a.Path())
+	if err != nil {
+		return nil, fmt.Errorf("mirror folder: %w", err)
+	}
+	l := &Listing{Versions: versions, platforms: map[provider.Version][]provider.Platform{}, contents: contents}
+	for v, c := range contents {
+		if l.platforms[v], err = c.platforms(); err != nil {
+			return nil, fmt.Errorf("mirror folder: %s/%s.json: %w", a.Path(), v, err)
+		}
+	}
+	return l, nil
+}
+
+// Platforms implements [Source].
+func (m *MirrorDir) Platforms(_ context.Context, _ provider.Address, l *Listing, v provider.Version) ([]provider.Platform, error) {
+	return l.platforms[v], nil
+}
+
+// Release implements [Source].
+func (m *MirrorDir) Release(_ context.Context, a provider.Address, l *Listing, v provider.Version, want []provider.Platform) (*Release, error) {
+	if l.contents[v] == nil {
+		return nil, fmt.Errorf("mirror folder: %s %s: %w", a, v, ErrVersionNotFound)
+	}
+	r, err := m.release(a.Path(), a, v, l.contents, want)
+	if err != nil {
+		return nil, fmt.Errorf("mirror folder: %s/%s.json: %w", a.Path(), v, err)
+	}
+	return r, nil
+}
+
+// versions reads what a provider's folder lists, oldest first.
+func (m *MirrorDir) versions(dir string) ([]provider.Version, map[provider.Version]*mirrorVersion, error) {
+	var index mirrorIndex
+	if err := m.readJSON(path.Join(dir, "index.json"), &index); err != nil {
+		return nil, nil, err
+	}
+	var versions []provider.Version
+	contents := map[provider.Version]*mirrorVersion{}
+	for s := range index.Versions {
+		v, err := provider.ParseVersion(s)
+		if err != nil {
+			return nil, nil, hint.Wrap(fmt.Errorf("%s/index.json: %w", dir, err), helpRewrite)
+		}
+		contents[v] = &mirrorVersion{}
+		if err := m.readJSON(path.Join(dir, s+".json"), contents[v]); err != nil {
+			return nil, nil, err
+		}
+		versions = append(versions, v)
+	}
+	provider.SortVersions(versions)
+	return versions, contents, nil
 }
 
 func (m *MirrorDir) readJSON(name string, out any) error {
@@ -140,13 +201,9 @@ func (m *MirrorDir) readJSON(name string, out any) error {
 // release returns one version of the provider in dir.
 func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, contents map[provider.Version]*mirrorVersion, want []provider.Platform) (*Release, error) {
 	archives := contents[v].Archives
-	var have []provider.Platform
-	for s := range archives {
-		p, err := provider.ParsePlatform(s)
-		if err != nil {
-			return nil, err
-		}
-		have = append(have, p)
+	have, err := contents[v].platforms()
+	if err != nil {
+		return nil, err
 	}
 	// A mirror folder may itself hold only some of a release's platforms, so a
 	// push from one is always partial.
@@ -177,13 +234,19 @@ func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, 
 	return r, nil
 }
 
-// check returns the hashes of known schemes, of which there must be one. The URL
-// must be that of the file with the name given, beside the JSON.
+// check returns the package's hashes. The URL must be that of the file with the
+// name given, beside the JSON.
 func (a mirrorArchive) check(filename string) ([]provider.Hash, error) {
 	if a.URL != filename || !provider.ValidFilename(filename) {
 		return nil, hint.New(fmt.Sprintf("the package is at %.200q, not at %s", a.URL, filename),
 			"only packages beside their JSON, named as providers mirror names them, are read from a folder")
 	}
+	out, err := a.knownHashes()
+	return out, hint.Wrap(err, helpRewrite)
+}
+
+// knownHashes returns the hashes of known schemes, of which there must be one.
+func (a mirrorArchive) knownHashes() ([]provider.Hash, error) {
 	var out []provider.Hash
 	for _, s := range a.Hashes {
 		scheme, _, _ := strings.Cut(s, ":")
@@ -192,12 +255,12 @@ func (a mirrorArchive) check(filename string) ([]provider.Hash, error) {
 		}
 		h, err := provider.ParseHash(s)
 		if err != nil {
-			return nil, hint.Wrap(err, helpRewrite)
+			return nil, err
 		}
 		out = append(out, h)
 	}
 	if len(out) == 0 {
-		return nil, hint.New("the JSON gives no hash to check the package with", "write the folder anew with a current client's providers mirror")
+		return nil, hint.New("the JSON gives no hash to check the package with", "write the mirror anew with a current client's providers mirror")
 	}
 	return out, nil
 }
@@ -223,6 +286,13 @@ func (m *MirrorDir) newPackage(p provider.Platform, name string) (Package, error
 		Platform: p, Filename: path.Base(name),
 		Open: func(context.Context) (io.ReadCloser, int64, error) {
 			return openFile(m.root, name)
+		},
+		Size: func(context.Context) int64 {
+			info, err := m.root.Stat(name)
+			if err != nil {
+				return -1
+			}
+			return info.Size()
 		},
 		MismatchHint: "the package was changed or damaged after providers mirror wrote the folder: run it again",
 	}, nil

@@ -51,10 +51,32 @@ type Package struct {
 	// Open starts reading the package and returns its size, -1 if the origin
 	// does not announce it.
 	Open func(ctx context.Context) (body io.ReadCloser, size int64, err error)
+	// Size asks for the package's size in bytes without reading it; -1 if the
+	// origin does not say. It is for people: nothing is decided by it.
+	Size func(ctx context.Context) int64
 	// MismatchHint says what a checksum mismatch most likely comes from, if the
 	// origin gives reason to think so.
 	MismatchHint string
 }
+
+// Source is an origin that says what it offers of a provider.
+type Source interface {
+	// Versions lists the versions of a provider. Errors wrap
+	// [ErrProviderNotFound] or [ErrUnauthorized] where that is the reason.
+	Versions(ctx context.Context, a provider.Address) (*Listing, error)
+	// Platforms returns the platforms of a version that l lists; nil if the
+	// origin does not say.
+	Platforms(ctx context.Context, a provider.Address, l *Listing, v provider.Version) ([]provider.Platform, error)
+	// Release returns a version that l lists, with the platforms given, or with
+	// all of them if none is given.
+	Release(ctx context.Context, a provider.Address, l *Listing, v provider.Version, want []provider.Platform) (*Release, error)
+}
+
+var (
+	_ Source = (*Registry)(nil)
+	_ Source = (*NetworkMirror)(nil)
+	_ Source = (*MirrorDir)(nil)
+)
 
 // Reasons for which an origin has no release.
 var (

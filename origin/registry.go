@@ -78,6 +78,7 @@ type Listing struct {
 	Warnings []string
 
 	platforms map[provider.Version][]provider.Platform
+	contents  map[provider.Version]*mirrorVersion // of a mirror, where they are known
 }
 
 // Versions lists the versions of a provider. Errors wrap ErrProviderNotFound or
@@ -152,6 +153,12 @@ func (b *versionsJSON) listing(host string) *Listing {
 		}
 	}
 	return l
+}
+
+// Platforms returns the platforms of a version that l lists; nil if the origin
+// does not say.
+func (r *Registry) Platforms(_ context.Context, _ provider.Address, l *Listing, v provider.Version) ([]provider.Platform, error) {
+	return l.platforms[v], nil
 }
 
 // Release returns a version that l lists, with the platforms given, or with all
@@ -337,6 +344,13 @@ func (r *Registry) newPackage(p provider.Platform, m *packageMeta) Package {
 				return nil, 0, hint.Wrap(fmt.Errorf("download %s: %w", m.Filename, err), "nothing was stored; run it again")
 			}
 			return body, size, nil
+		},
+		Size: func(ctx context.Context) int64 {
+			u, err := r.netrc.authorize(m.download)
+			if err != nil {
+				return -1
+			}
+			return r.size(ctx, u)
 		},
 	}
 }

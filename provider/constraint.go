@@ -14,8 +14,9 @@ const maxConstraintLen = 1024
 
 // VersionSet is the parsed form of a version constraint, such as "~> 3.2".
 type VersionSet struct {
-	set  versions.Set
-	text string
+	set   versions.Set
+	exact versions.Set // prereleases taken for ordinary versions
+	text  string
 }
 
 // ParseConstraint reads a version constraint as clients do: conditions joined
@@ -41,7 +42,7 @@ func ParseConstraint(s string) (VersionSet, error) {
 		}
 		return VersionSet{}, hint.Wrap(err, "%s", help)
 	}
-	return VersionSet{versions.MeetingConstraints(spec), s}, nil
+	return VersionSet{versions.MeetingConstraints(spec), versions.MeetingConstraintsExact(spec), s}, nil
 }
 
 // String returns the constraint as it was written.
@@ -49,6 +50,21 @@ func (s VersionSet) String() string { return s.text }
 
 // Has reports whether v meets the constraint.
 func (s VersionSet) Has(v Version) bool { return s.text != "" && v.set && s.set.Has(v.v) }
+
+// HasPrerelease reports whether v, a prerelease that the constraint may not name,
+// lies within it, and so does the release that it leads to: "< 4.0.0" is not
+// meant to have 4.0.0-beta1.
+func (s VersionSet) HasPrerelease(v Version) bool {
+	if s.text == "" || !v.IsPrerelease() {
+		return false
+	}
+	release := v.v
+	release.Prerelease, release.Metadata = "", ""
+	return s.exact.Has(v.v) && s.set.Has(release)
+}
+
+// IsZero reports whether s is no constraint.
+func (s VersionSet) IsZero() bool { return s.text == "" }
 
 // Matches returns those of vs that meet the constraint, oldest first.
 func (s VersionSet) Matches(vs []Version) []Version {

@@ -186,3 +186,31 @@ func clientConstraint(s string) (spec constraints.IntersectionSpec, err error) {
 	}()
 	return constraints.ParseRubyStyleMulti(s)
 }
+
+func TestHasPrerelease(t *testing.T) {
+	for _, tt := range []struct {
+		constraint, version string
+		want                bool
+	}{
+		{">= 1.0", "1.1.0-beta1", true},
+		{">= 1.0", "1.0.0-beta1", false}, // before 1.0.0
+		{">= 1.0.0-alpha", "1.0.0-beta1", true},
+		{"< 2.0", "2.0.0-beta1", false}, // on its way to what is not wanted
+		{"< 2.0", "1.9.0-beta1", true},
+		{"~> 1.2", "1.3.0-rc1+build", true},
+		{"~> 1.2", "2.0.0-rc1", false},
+		{">= 1.0, != 1.1.0", "1.1.0-rc1", false},
+		{">= 1.0", "1.1.0", false}, // no prerelease
+	} {
+		s, err := ParseConstraint(tt.constraint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.HasPrerelease(MustParseVersion(tt.version)); got != tt.want {
+			t.Errorf("%s has %s: %t", tt.constraint, tt.version, got)
+		}
+	}
+	if (VersionSet{}).HasPrerelease(MustParseVersion("1.0.0-beta")) || !(VersionSet{}).IsZero() {
+		t.Error("the zero set has something")
+	}
+}

@@ -166,9 +166,17 @@ const maxTagPages = 1000
 
 // tags lists the repository's tags; none if there is no repository.
 func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
+	tags, err := listTags(ctx, w.dest.Store)
+	if err != nil {
+		return nil, w.registryError("list tags of", err)
+	}
+	return tags, nil
+}
+
+func listTags(ctx context.Context, store Store) ([]ociaddr.Tag, error) {
 	var out []ociaddr.Tag
 	pages := 0
-	err := w.dest.Store.Tags(ctx, "", func(page []string) error {
+	err := store.Tags(ctx, "", func(page []string) error {
 		if pages++; pages > maxTagPages {
 			return fmt.Errorf("more than %d pages of tags", maxTagPages)
 		}
@@ -182,10 +190,7 @@ func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
 	if isNotFound(err) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, w.registryError("list tags of", err)
-	}
-	return out, nil
+	return out, err
 }
 
 // missing returns the packages that have to be read: those that are not there,

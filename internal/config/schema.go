@@ -52,7 +52,7 @@ type fileBlock struct {
 	// What makes a package of the providers that a pattern matches acceptable. Of several patterns the most specific counts.
 	Trust []trustBlock `hcl:"trust,block"`
 	// A provider that `sync` keeps in the registry.
-	Providers []providerBlock `hcl:"provider,block" unavailable:"sync: this version of ocibridge has no sync yet"`
+	Providers []providerBlock `hcl:"provider,block"`
 	// Providers that the gateway fetches, verifies and stores when they are first asked for.
 	PullThrough *pullThroughBlock `hcl:"pull_through,block" unavailable:"serve: this version of ocibridge has no pull-through yet"`
 	// What `serve` does.

@@ -1,0 +1,52 @@
+package artifact_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+)
+
+// oneTag is a store in which every tag names the same manifest.
+type oneTag []byte
+
+func (o oneTag) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
+	return ocispec.Descriptor{Digest: digest.FromBytes(o), Size: int64(len(o))}, io.NopCloser(bytes.NewReader(o)), nil
+}
+
+func (o oneTag) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(o)), nil
+}
+
+func TestSeen(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 5, time.FixedZone("", 3600))
+	for _, want := range []artifact.Seen{{}, {At: at}} {
+		blob, err := artifact.EncodeSeen(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := artifact.ReadSeen(t.Context(), oneTag(blob.Data), "tag")
+		if err != nil || !got.At.Equal(want.At.Truncate(time.Second)) || got.At.IsZero() != want.At.IsZero() {
+			t.Errorf("%v reads back as %v, %v", want, got, err)
+		}
+		if again, err := artifact.EncodeSeen(got); err != nil || !bytes.Equal(again.Data, blob.Data) {
+			t.Errorf("encoded anew: %s, %v", again.Data, err)
+		}
+	}
+	for _, bad := range []string{"", "[]", "{}", `{"annotations":{"io.github.ocibridge.seen":"yesterday"}}`} {
+		if got, err := artifact.ReadSeen(t.Context(), oneTag(bad), "tag"); !errors.Is(err, artifact.ErrNotProvider) {
+			t.Errorf("%q reads as %v, %v", bad, got, err)
+		}
+	}
+	if _, err := artifact.ReadSeen(t.Context(), oneTag(strings.Repeat(" ", artifact.MaxManifestBytes+1)), "tag"); !errors.Is(err, artifact.ErrTooLarge) {
+		t.Errorf("too large: %v", err)
+	}
+}

@@ -1,0 +1,68 @@
+// Package repository adds to an oras-go repository what it lacks.
+package repository
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote"
+	orasauth "oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+)
+
+// Repository is a repository whose tags can be removed by themselves.
+type Repository struct{ *remote.Repository }
+
+// Untag removes a tag, by the distribution specification's "deleting tags". It is
+// errdef.ErrUnsupported where the registry deletes by digest alone.
+func (r Repository) Untag(ctx context.Context, tag string) error {
+	scheme := "https"
+	if r.PlainHTTP {
+		scheme = "http"
+	}
+	ref := r.Reference
+	ctx = orasauth.AppendRepositoryScope(ctx, ref, orasauth.ActionDelete)
+	u := fmt.Sprintf("%s://%s/v2/%s/manifests/%s", scheme, ref.Host(), ref.Repository, tag)
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, u, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := r.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return untagError(req, resp)
+}
+
+// untagError tells what an answer to the deletion of a tag means.
+func untagError(req *http.Request, resp *http.Response) error {
+	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNoContent {
+		return nil
+	}
+	answer := &errcode.ErrorResponse{Method: req.Method, URL: req.URL, StatusCode: resp.StatusCode}
+	if data, err := io.ReadAll(io.LimitReader(resp.Body, 8<<10)); err == nil {
+		var body struct {
+			Errors errcode.Errors `json:"errors"`
+		}
+		if json.Unmarshal(data, &body) == nil {
+			answer.Errors = body.Errors
+		}
+	}
+	has := func(codes ...string) bool {
+		return slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return slices.Contains(codes, e.Code) })
+	}
+	switch {
+	case resp.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("%w: %w", errdef.ErrNotFound, answer)
+	case resp.StatusCode == http.StatusMethodNotAllowed,
+		resp.StatusCode == http.StatusBadRequest && has(errcode.ErrorCodeUnsupported, errcode.ErrorCodeDigestInvalid, errcode.ErrorCodeManifestInvalid):
+		return fmt.Errorf("%w: %w", errdef.ErrUnsupported, answer)
+	}
+	return answer
+}

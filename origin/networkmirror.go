@@ -1,0 +1,158 @@
+package origin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// NetworkMirror is a client of the provider network mirror protocol, of one
+// mirror. A mirror gives hashes of packages and no signature.
+type NetworkMirror struct {
+	registry *Registry
+	base     *url.URL
+}
+
+// NetworkMirror returns a client of the mirror at base, an https: URL that ends in
+// a slash. Tokens for its host go with requests for JSON, and with nothing else.
+func (r *Registry) NetworkMirror(base *url.URL) *NetworkMirror { return &NetworkMirror{r, base} }
+
+// Versions implements [Source].
+func (m *NetworkMirror) Versions(ctx context.Context, a provider.Address) (*Listing, error) {
+	var index mirrorIndex
+	if _, err := m.get(ctx, a, "index.json", &index, ErrProviderNotFound); err != nil {
+		return nil, fmt.Errorf("list versions of %s: %w", a, err)
+	}
+	l := &Listing{}
+	var passed []text
+	for s := range index.Versions {
+		v, err := provider.ParseVersion(s)
+		if err != nil {
+			passed = append(passed, quote(s))
+			continue
+		}
+		l.Versions = append(l.Versions, v)
+	}
+	provider.SortVersions(l.Versions)
+	if len(passed) > 0 {
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists what is not a version, and is passed over: %s", m.base.Host, list(passed)))
+	}
+	return l, nil
+}
+
+// Platforms implements [Source].
+func (m *NetworkMirror) Platforms(ctx context.Context, a provider.Address, _ *Listing, v provider.Version) ([]provider.Platform, error) {
+	contents, _, err := m.version(ctx, a, v)
+	if err != nil {
+		return nil, err
+	}
+	return contents.platforms()
+}
+
+// Release implements [Source].
+func (m *NetworkMirror) Release(ctx context.Context, a provider.Address, _ *Listing, v provider.Version, want []provider.Platform) (*Release, error) {
+	contents, at, err := m.version(ctx, a, v)
+	if err != nil {
+		return nil, err
+	}
+	release, err := m.release(a, v, contents, at, want)
+	return release, hint.Wrap(err, helpMirror)
+}
+
+const helpMirror = "the mirror does not keep to the provider network mirror protocol; nothing was stored"
+
+func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents *mirrorVersion, at *url.URL, want []provider.Platform) (*Release, error) {
+	have, err := contents.platforms()
+	if err != nil {
+		return nil, hint.Replace(fmt.Errorf("%s: %w", shown(at), err), helpMirror)
+	}
+	if len(have) == 0 {
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: the mirror %s has no package of it", a, v, ErrVersionNotFound, shown(m.base)), "is it pushed there?")
+	}
+	platforms, _, err := selectPlatforms(a, v, have, want)
+	if err != nil {
+		return nil, err
+	}
+	// Whether the mirror has all platforms of the release nobody can tell.
+	r := &Release{Origin: m.base.Hostname(), Partial: true, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}
+	for _, p := range platforms {
+		archive := contents.Archives[p.String()]
+		u, err := url.Parse(archive.URL)
+		if err != nil || archive.URL == "" {
+			return nil, fmt.Errorf("%s: the URL of the package for %s is %.200q", shown(at), p, archive.URL)
+		}
+		if u = at.ResolveReference(u); u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+			return nil, fmt.Errorf("%s: the URL of the package for %s is %.200q, which is not of the scheme https or http", shown(at), p, archive.URL)
+		}
+		// The protocol gives no file name; mirrors are free in their URLs.
+		name := provider.PackageFilename(a, v, p)
+		if r.Claims.Hashes[name], err = archive.knownHashes(); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", shown(at), p, err)
+		}
+		r.Packages = append(r.Packages, m.newPackage(p, name, u))
+	}
+	return r, nil
+}
+
+func (m *NetworkMirror) newPackage(p provider.Platform, name string, u *url.URL) Package {
+	return Package{
+		Platform: p, Filename: name,
+		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
+			body, size, err := m.registry.download(ctx, u)
+			if err != nil {
+				return nil, 0, hint.Wrap(fmt.Errorf("download %s: %w", name, err), "nothing was stored; run it again")
+			}
+			return body, size, nil
+		},
+		Size: func(ctx context.Context) int64 { return m.registry.size(ctx, u) },
+	}
+}
+
+// version asks for a version, and returns the URL that the answer came from.
+func (m *NetworkMirror) version(ctx context.Context, a provider.Address, v provider.Version) (*mirrorVersion, *url.URL, error) {
+	contents := &mirrorVersion{}
+	at, err := m.get(ctx, a, v.String()+".json", contents, ErrVersionNotFound)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read %s %s: %w", a, v, err)
+	}
+	return contents, at, nil
+}
+
+// get asks for one of a provider's documents, with the credentials filed for the
+// mirror's host.
+func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string, out any, notFound error) (*url.URL, error) {
+	host, err := svchost.ForComparison(m.base.Host)
+	if err != nil {
+		return nil, fmt.Errorf("mirror %s: %w", shown(m.base), err)
+	}
+	creds, err := m.registry.services.CredentialsForHost(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("credentials for %s: %w", host, err)
+	}
+	at, err := m.registry.getJSON(ctx, resolve(m.base, path.Join(a.Path(), name)), func(req *http.Request) {
+		if creds != nil {
+			creds.PrepareRequest(req)
+		}
+	}, out)
+	var status *statusError
+	switch {
+	case !errors.As(err, &status):
+		return at, err
+	case status.status == http.StatusNotFound:
+		return nil, hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "the mirror %s does not have it", shown(m.base))
+	case status.status == http.StatusUnauthorized, status.status == http.StatusForbidden:
+		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err), "write a credentials block for %s into the CLI configuration, or set TF_TOKEN_%s",
+			m.base.Host, tokenVariable(m.base.Host))
+	}
+	return nil, hint.Wrap(err, "the mirror %s has trouble of its own: run it again later", shown(m.base))
+}

@@ -1,0 +1,147 @@
+package origin_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/disco"
+	"github.com/opentofu/svchost/svcauth"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// mirrorServer serves a mirror folder, and demands a token for its JSON.
+func mirrorServer(t *testing.T, m mirror) (*recorder.Recorder, *origin.NetworkMirror) {
+	t.Helper()
+	files := http.StripPrefix("/mirror/", http.FileServer(http.Dir(m.dir)))
+	rec := recorder.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, ".json") && r.Header.Get("Authorization") != "Bearer s3cr3t" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		files.ServeHTTP(w, r)
+	}))
+	server := httptest.NewTLSServer(rec)
+	t.Cleanup(server.Close)
+	base, err := url.Parse(server.URL + "/mirror/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	creds := svcauth.StaticCredentialsSource(map[svchost.Hostname]svcauth.HostCredentials{svchost.Hostname(base.Host): svcauth.HostCredentialsToken("s3cr3t")})
+	client := origin.NewRegistry(origin.RegistryOptions{
+		Transport: server.Client().Transport, Services: origin.NewDiscovery(server.Client().Transport, disco.WithCredentials(creds)),
+	})
+	return rec, client.NetworkMirror(base)
+}
+
+func TestSources(t *testing.T) {
+	m := newMirror(t)
+	old, r := build(t, pgp.For(t, "Acme"), "1.0.0"), build(t, pgp.For(t, "Acme"), "1.1.0")
+	m.add(widgetDir, old, h1AndZ)
+	m.add(widgetDir, r, h1Only)
+	dir, err := origin.OpenMirrorDir(m.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	rec, network := mirrorServer(t, m)
+	for name, source := range map[string]origin.Source{"folder": dir, "network": network} {
+		t.Run(name, func(t *testing.T) {
+			l, err := source.Versions(t.Context(), widget)
+			if err != nil || fmt.Sprint(l.Versions) != "[1.0.0 1.1.0]" {
+				t.Fatalf("%v, %v", l, err)
+			}
+			v := l.Versions[1]
+			platforms, err := source.Platforms(t.Context(), widget, l, v)
+			if err != nil || len(platforms) != len(r.Packages) {
+				t.Fatalf("%v, %v", platforms, err)
+			}
+			got, err := source.Release(t.Context(), widget, l, v, platforms[:1])
+			if err != nil || len(got.Packages) != 1 || !got.Partial || got.Version() != v {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			pkg := got.Packages[0]
+			sums, err := trust.Policy{AllowUnsigned: true}.Accept(got.Claims)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := sums.Verifier(pkg.Platform, pkg.Filename); err != nil {
+				t.Error(err)
+			}
+			body, size, err := pkg.Open(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer body.Close()
+			data, err := io.ReadAll(body)
+			if err != nil || int64(len(data)) != size || pkg.Size(t.Context()) != size || size == 0 {
+				t.Errorf("%d bytes of %d, %v", len(data), size, err)
+			}
+			if _, err := source.Versions(t.Context(), provider.MustParseAddress(host+"/acme/gadget")); !errors.Is(err, origin.ErrProviderNotFound) {
+				t.Errorf("another provider: %v", err)
+			}
+			if _, err := source.Release(t.Context(), widget, l, provider.MustParseVersion("9.0.0"), nil); !errors.Is(err, origin.ErrVersionNotFound) {
+				t.Errorf("another version: %v", err)
+			}
+			if _, err := source.Release(t.Context(), widget, l, v, []provider.Platform{provider.MustParsePlatform("plan9_386")}); !errors.Is(err, origin.ErrPlatformNotFound) {
+				t.Errorf("another platform: %v", err)
+			}
+		})
+	}
+	if n := rec.Count(recorder.PathSuffix(".zip"), recorder.Authorized()); n > 0 {
+		t.Errorf("%d requests for packages carried the token", n)
+	}
+}
+
+func TestNetworkMirrorRefused(t *testing.T) {
+	m := newMirror(t)
+	m.add(widgetDir, build(t, pgp.For(t, "Acme"), "1.0.0"), h1AndZ)
+	for name, tt := range map[string]struct {
+		status    int
+		body      string
+		err, hint string
+	}{
+		"unauthorized":     {401, "", "credentials refused", "TF_TOKEN_127_0_0_1:"},
+		"trouble":          {501, "", "answered 501", "later"},
+		"HTML":             {200, "<html>", "JSON", "login page"},
+		"no archives":      {200, `{"archives":{}}`, "version not found", "pushed"},
+		"no platform":      {200, `{"archives":{"linux":{}}}`, "platform", "protocol"},
+		"no URL":           {200, `{"archives":{"linux_amd64":{"hashes":["zh:` + strings.Repeat("0", 64) + `"]}}}`, "URL", "protocol"},
+		"file URL":         {200, `{"archives":{"linux_amd64":{"url":"file:///etc/passwd","hashes":["zh:` + strings.Repeat("0", 64) + `"]}}}`, "scheme", "protocol"},
+		"no hash":          {200, `{"archives":{"linux_amd64":{"url":"a.zip"}}}`, "no hash", "anew"},
+		"bad hash":         {200, `{"archives":{"linux_amd64":{"url":"a.zip","hashes":["zh:0"]}}}`, "zh:0", "protocol"},
+		"other hash alone": {200, `{"archives":{"linux_amd64":{"url":"a.zip","hashes":["h9:0"]}}}`, "no hash", "anew"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec, source := mirrorServer(t, m)
+			rec.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, "/1.0.0.json") {
+					return false
+				}
+				w.WriteHeader(tt.status)
+				io.WriteString(w, tt.body)
+				return true
+			})
+			l, err := source.Versions(t.Context(), widget)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = source.Release(t.Context(), widget, l, l.Versions[0], nil)
+			if err == nil || !strings.Contains(err.Error(), tt.err) || !strings.Contains(hint.Of(err), tt.hint) || strings.Contains(err.Error(), "s3cr3t") {
+				t.Errorf("%v; hint %q", err, hint.Of(err))
+			}
+		})
+	}
+}

@@ -1,0 +1,116 @@
+package pusher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// repositoryState is what a provider's repository holds, by one listing of its
+// tags.
+type repositoryState struct {
+	provider provider.Address
+	dest     Destination
+	store    SyncStore
+	versions map[provider.Version]bool
+	seen     map[provider.Version]bool // whose age is kept
+	tags     []ociaddr.Tag             // all
+
+	unseen    []provider.Version // whose age is to be kept from now on
+	firstSync bool               // no age was kept before
+}
+
+func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repositoryState, error) {
+	dest, err := s.o.Push.Destination(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	store, ok := dest.Store.(SyncStore)
+	if !ok {
+		return nil, fmt.Errorf("%s: the store of %s cannot be synced", a, dest.Repository)
+	}
+	state := &repositoryState{
+		provider: a, dest: dest, store: store,
+		versions: map[provider.Version]bool{}, seen: map[provider.Version]bool{},
+	}
+	if state.tags, err = listTags(ctx, store); err != nil {
+		return nil, &RegistryError{"list tags of", dest.Repository, err}
+	}
+	for _, t := range state.tags {
+		if v, ok := t.Version(); ok {
+			state.versions[v] = true
+		}
+		if v, ok := t.Seen(); ok {
+			state.seen[v] = true
+		}
+	}
+	return state, nil
+}
+
+// read reads a version that is in a repository.
+func (p *planner) read(ctx context.Context, dest Destination, v provider.Version) (*artifact.Version, error) {
+	found, err := artifact.Read(ctx, keptStore{p.state.store, p.o.Manifests}, p.want.Provider, v)
+	switch {
+	case err == nil:
+		return found, nil
+	case errors.Is(err, artifact.ErrForeign):
+		return nil, hint.Wrap(fmt.Errorf("%s:%s: %w: %w", dest.Repository, v, ErrOccupied, err), "let the template give each provider a repository of its own")
+	case isUnusable(err):
+		return nil, hint.Wrap(fmt.Errorf("%s:%s: %w", dest.Repository, v, err), "ocibridge push --force replaces what the tag names")
+	}
+	return nil, &RegistryError{"read " + v.String() + " in", dest.Repository, err}
+}
+
+// keptStore asks for a tag by HEAD, and for a manifest only if it is not kept.
+type keptStore struct {
+	SyncStore
+	kept Manifests // nil: none are
+}
+
+// FetchReference implements [artifact.ReferenceFetcher].
+func (k keptStore) FetchReference(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
+	if k.kept == nil {
+		return k.SyncStore.FetchReference(ctx, reference)
+	}
+	desc, err := k.Resolve(ctx, reference)
+	if err != nil || desc.Size <= 0 || desc.Size > artifact.MaxManifestBytes {
+		// Some registries answer HEAD without what it takes. What is truly gone is
+		// so for GET as well.
+		return k.SyncStore.FetchReference(ctx, reference)
+	}
+	body, err := k.Fetch(ctx, desc)
+	return desc, body, err
+}
+
+// Fetch implements [artifact.Fetcher].
+func (k keptStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	if k.kept == nil || desc.Size > artifact.MaxManifestBytes || !isManifest(desc.MediaType) {
+		return k.SyncStore.Fetch(ctx, desc)
+	}
+	if body, ok := k.kept.Get(desc); ok {
+		return body, nil
+	}
+	data, err := artifact.FetchManifest(ctx, k.SyncStore, desc)
+	if err != nil {
+		return nil, err
+	}
+	k.kept.Put(desc, data)
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+func isManifest(mediaType string) bool {
+	return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
+}
+
+func (p *planner) warn(format string, args ...any) {
+	p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf(format, args...))
+}
