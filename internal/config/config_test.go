@@ -507,7 +507,7 @@ func TestManyBlocks(t *testing.T) {
 			fmt.Fprintf(&src, block, i)
 		}
 		c := mustParse(t, src.String(), machine{})
-		if len(c.InForce(Surroundings{}).HCL()) < maxFile/4 || len(c.Logins)+len(c.Registries)+len(c.Unavailable("")) < 500 {
+		if len(c.InForce(Surroundings{}).HCL()) < maxFile/4 || len(c.Logins)+len(c.Registries)+len(c.Providers) < 500 {
 			t.Errorf("%s: not all is there", name)
 		}
 	}
@@ -576,7 +576,7 @@ gateway {
 }
 `
 	c := mustParse(t, src, machine{})
-	for command, want := range map[string][]int{"serve": {3, 13, 14}, "push": nil, "sync": {7}, "": {3, 7, 13, 14}, "doctor": nil} {
+	for command, want := range map[string][]int{"serve": {3, 13, 14}, "push": nil, "sync": nil, "": {3, 13, 14}, "doctor": nil} {
 		var lines []int
 		for _, d := range c.Unavailable(command) {
 			lines = append(lines, d.Line)
