@@ -28,7 +28,8 @@ var may = map[string][]string{
 	"auth":      {"ociaddr"},
 	"gateway":   {"provider", "ociaddr", "templates", "artifact", "trust"},
 	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway",
-		"internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/manifestcache", "internal/repository", "internal/selfsigned"},
+		"internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/lockfile", "internal/manifestcache", "internal/repository",
+		"internal/selfsigned"},
 }
 
 // leaves import nothing of ours.

@@ -1,0 +1,162 @@
+// Package lockfile reads dependency lock files, .terraform.lock.hcl, as
+// OpenTofu and Terraform write them, and adds hashes to them.
+//
+// What is read is what the clients accept: provider blocks with their addresses
+// and versions in canonical form, at most one a provider, and nothing that they
+// do not know. Hashes of schemes that no client knows yet are kept and count for
+// nothing, as with them. Only a file whose hashes are no plain texts, such as
+// templates, is refused though they would read it: nobody has one.
+//
+// An edit inserts hashes and changes nothing else: comments, order and
+// formatting stay. To a file that a client wrote it does what a client would have
+// done. Edits need no package and no network; whether a hash may be added is for
+// the caller to decide.
+package lockfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Name is what clients call the lock file of a configuration, in its folder.
+const Name = ".terraform.lock.hcl"
+
+// MaxBytes bounds a lock file. One with a hundred providers has some 300 KiB.
+const MaxBytes = 1 << 20
+
+// File is a lock file.
+type File struct {
+	// Name is its path, as messages have it.
+	Name string
+	// Providers are its entries, in their order in the file.
+	Providers []Provider
+	// Warnings are what clients warn of.
+	Warnings []string
+
+	src     []byte
+	entries map[provider.Address]*entry
+}
+
+// Provider is what a lock file says of one provider.
+type Provider struct {
+	Address     provider.Address
+	Version     provider.Version
+	Constraints string // as written; "" for none
+	// Hashes are all that there are, in the file's order, of any scheme.
+	Hashes []string
+	// Line is where its block begins.
+	Line int
+}
+
+// Known returns those hashes that clients of today compare packages with.
+func (p Provider) Known() []provider.Hash {
+	var out []provider.Hash
+	for _, s := range p.Hashes {
+		if h, err := provider.ParseHash(s); err == nil {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// Read reads the lock file at path.
+func Read(path string) (*File, error) {
+	src, err := readBounded(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, hint.Wrap(fmt.Errorf("no lock file: %w", err), "run tofu init or terraform init in %s: it writes the lock file", filepath.Dir(path))
+	}
+	if err != nil {
+		return nil, hint.Wrap(err, "give the path of a file %s that a client wrote", Name)
+	}
+	return Parse(path, src)
+}
+
+// readBounded reads a file of at most MaxBytes. A folder or a device is an error.
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	src, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(src) > MaxBytes {
+		return nil, fmt.Errorf("%s has more than %d bytes: no lock file is that large", path, MaxBytes)
+	}
+	return src, nil
+}
+
+// Provider returns the entry of a provider.
+func (f *File) Provider(a provider.Address) (Provider, bool) {
+	i := slices.IndexFunc(f.Providers, func(p Provider) bool { return p.Address == a })
+	if i < 0 {
+		return Provider{}, false
+	}
+	return f.Providers[i], true
+}
+
+// Bytes returns the file's content. The caller must not change it.
+func (f *File) Bytes() []byte { return f.src }
+
+// Where names a place in the file.
+func (f *File) Where(line int) string { return fmt.Sprintf("%s:%d", f.Name, line) }
+
+// With returns the file with hashes added to entries that it has; those that are
+// there already are passed over. Without any to add it returns f.
+func (f *File) With(add map[provider.Address][]provider.Hash) (*File, error) {
+	var splices []splice
+	for a, hashes := range add {
+		e := f.entries[a]
+		if e == nil {
+			return nil, fmt.Errorf("%s has no entry for %s", f.Name, a)
+		}
+		if missing := e.missing(hashes); len(missing) > 0 {
+			splices = append(splices, e.insert(f.src, missing)...)
+		}
+	}
+	if len(splices) == 0 {
+		return f, nil
+	}
+	next, err := Parse(f.Name, apply(f.src, splices))
+	if err != nil {
+		return nil, fmt.Errorf("with hashes added: %w", err)
+	}
+	for a, hashes := range add {
+		if left := next.entries[a].missing(hashes); len(left) > 0 || len(next.Providers) != len(f.Providers) {
+			return nil, fmt.Errorf("%s: %v could not be added to %s", f.Name, left, a)
+		}
+	}
+	return next, nil
+}
+
+// missing returns the hashes that the entry lacks, sorted and each once.
+func (e *entry) missing(hashes []provider.Hash) []string {
+	have := map[string]bool{}
+	for _, s := range e.hashes {
+		have[s.text] = true
+	}
+	var out []string
+	for _, h := range hashes {
+		if s := h.String(); !have[s] && !h.IsZero() {
+			have[s] = true
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, strings.Compare)
+	return out
+}

@@ -1,0 +1,214 @@
+package lockfile
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/gohcl"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// maxDepth bounds brackets within one another, since the parser of HCL recurses
+// over them without bounds of its own. A hash has three around it.
+const maxDepth = 8
+
+var fileSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
+	{Type: "provider", LabelNames: []string{"source_addr"}},
+	{Type: "module", LabelNames: []string{"path"}}, // clients keep it for later
+}}
+
+var providerSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{
+	{Name: "version", Required: true}, {Name: "constraints"}, {Name: "hashes"},
+}}
+
+// entry is where an entry's parts are in the file.
+type entry struct {
+	block  *hclsyntax.Block
+	list   *hclsyntax.TupleConsExpr // nil if there are no hashes
+	hashes []listed
+}
+
+// listed is one hash and its place, in bytes, quotes included.
+type listed struct {
+	text       string
+	start, end int
+}
+
+// Parse reads a lock file; name is for messages. An error names the line of the
+// first thing that is wrong.
+func Parse(name string, src []byte) (*File, error) {
+	if len(src) > MaxBytes {
+		return nil, fmt.Errorf("%s has more than %d bytes: no lock file is that large", name, MaxBytes)
+	}
+	tokens, _ := hclsyntax.LexConfig(src, name, hcl.InitialPos) // the parser says the same again
+	if d := checkTokens(tokens); d != nil {
+		return nil, failure(name, hcl.Diagnostics{d})
+	}
+	parsed, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
+	if diags.HasErrors() {
+		return nil, failure(name, diags)
+	}
+	f := &File{Name: name, src: src, entries: map[provider.Address]*entry{}}
+	content, diags := parsed.Body.Content(fileSchema)
+	if diags.HasErrors() {
+		return nil, failure(name, diags)
+	}
+	body := parsed.Body.(*hclsyntax.Body)
+	for _, block := range body.Blocks {
+		if block.Type == "provider" {
+			diags = append(diags, f.decode(block)...)
+		}
+	}
+	if diags.HasErrors() {
+		return nil, failure(name, diags)
+	}
+	if modules := content.Blocks.OfType("module"); len(modules) > 0 {
+		f.Warnings = append(f.Warnings, fmt.Sprintf("%s: locks of modules are not supported, by clients either", f.Where(modules[0].TypeRange.Start.Line)))
+	}
+	return f, nil
+}
+
+// checkTokens refuses expressions, of which a lock file has none, and deep nesting.
+func checkTokens(tokens hclsyntax.Tokens) *hcl.Diagnostic {
+	depth := 0
+	for _, t := range tokens {
+		switch t.Type {
+		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack:
+			depth++
+		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack:
+			depth--
+		case hclsyntax.TokenOParen, hclsyntax.TokenOHeredoc, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl,
+			hclsyntax.TokenBang, hclsyntax.TokenMinus, hclsyntax.TokenPlus, hclsyntax.TokenStar, hclsyntax.TokenSlash, hclsyntax.TokenPercent,
+			hclsyntax.TokenEqualOp, hclsyntax.TokenNotEqual, hclsyntax.TokenLessThan, hclsyntax.TokenLessThanEq, hclsyntax.TokenGreaterThan,
+			hclsyntax.TokenGreaterThanEq, hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenQuestion, hclsyntax.TokenDot,
+			hclsyntax.TokenColon, hclsyntax.TokenFatArrow, hclsyntax.TokenEllipsis:
+			return problem(t.Range, "Expression", "A lock file has texts in quotes and no expressions, but here is %q.", t.Bytes)
+		}
+		if depth > maxDepth {
+			return problem(t.Range, "Too deep", "A lock file has at most %d levels of brackets.", maxDepth)
+		}
+	}
+	return nil
+}
+
+// decode reads one provider block into the file.
+func (f *File) decode(block *hclsyntax.Block) hcl.Diagnostics {
+	label := block.LabelRanges[0]
+	a, err := provider.ParseAddress(block.Labels[0])
+	if err != nil {
+		return hcl.Diagnostics{problem(label, "Invalid provider source address", "%v.", err)}
+	}
+	if a.String() != block.Labels[0] {
+		return hcl.Diagnostics{problem(label, "Provider source address not in canonical form", "It must be written as %q.", a.String())}
+	}
+	if earlier, ok := f.Provider(a); ok {
+		return hcl.Diagnostics{problem(block.TypeRange, "Duplicate provider lock", "%s is locked in line %d already.", a, earlier.Line)}
+	}
+	content, diags := block.Body.Content(providerSchema)
+	if diags.HasErrors() {
+		return diags
+	}
+	p := Provider{Address: a, Line: block.TypeRange.Start.Line}
+	e := &entry{block: block}
+	var more hcl.Diagnostics
+	p.Version, diags = decodeVersion(content.Attributes["version"])
+	p.Constraints, more = decodeConstraints(content.Attributes["constraints"])
+	diags = append(diags, more...)
+	diags = append(diags, e.decodeHashes(content.Attributes["hashes"])...)
+	for _, h := range e.hashes {
+		p.Hashes = append(p.Hashes, h.text)
+	}
+	f.Providers = append(f.Providers, p)
+	f.entries[a] = e
+	return diags
+}
+
+func decodeVersion(attr *hcl.Attribute) (provider.Version, hcl.Diagnostics) {
+	var raw string
+	if diags := gohcl.DecodeExpression(attr.Expr, nil, &raw); diags.HasErrors() {
+		return provider.Version{}, diags
+	}
+	v, err := provider.ParseVersion(raw)
+	if err != nil {
+		return v, hcl.Diagnostics{problem(attr.Expr.Range(), "Invalid provider version number", "%v.", err)}
+	}
+	return v, nil
+}
+
+// decodeConstraints reads constraints, which are there for messages of clients
+// alone.
+func decodeConstraints(attr *hcl.Attribute) (string, hcl.Diagnostics) {
+	if attr == nil {
+		return "", nil
+	}
+	var raw string
+	if diags := gohcl.DecodeExpression(attr.Expr, nil, &raw); diags.HasErrors() {
+		return "", diags
+	}
+	if _, err := provider.ParseConstraint(raw); err != nil && raw != "" {
+		return "", hcl.Diagnostics{problem(attr.Expr.Range(), "Invalid provider version constraints", "%v.", err)}
+	}
+	return raw, nil
+}
+
+// decodeHashes reads the list of hashes. Like clients it wants of a hash that it
+// has a scheme, and of a list that it is not empty.
+func (e *entry) decodeHashes(attr *hcl.Attribute) hcl.Diagnostics {
+	if attr == nil {
+		return nil
+	}
+	exprs, diags := hcl.ExprList(attr.Expr)
+	list, ok := attr.Expr.(*hclsyntax.TupleConsExpr)
+	switch {
+	case diags.HasErrors():
+		return diags
+	case !ok:
+		return hcl.Diagnostics{problem(attr.Expr.Range(), "Invalid provider hash set", "Hashes are a list of texts.")}
+	case len(exprs) == 0:
+		return hcl.Diagnostics{problem(attr.Expr.Range(), "Invalid provider hash set", "Hashes are left out, or are at least one.")}
+	}
+	e.list = list
+	for _, expr := range exprs {
+		var raw string
+		if diags := gohcl.DecodeExpression(expr, nil, &raw); diags.HasErrors() {
+			return diags
+		}
+		if strings.Index(raw, ":") < 1 {
+			return hcl.Diagnostics{problem(expr.Range(), "Invalid provider hash", "%.100q must start with a scheme and a colon, such as h1: or zh:.", raw)}
+		}
+		r := expr.Range()
+		e.hashes = append(e.hashes, listed{raw, r.Start.Byte, r.End.Byte})
+	}
+	return nil
+}
+
+func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic {
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...), Subject: &at}
+}
+
+// failure makes one error of diagnostics: the first, and how many there are more.
+func failure(name string, diags hcl.Diagnostics) error {
+	var first *hcl.Diagnostic
+	more := -1
+	for _, d := range diags {
+		if d.Severity == hcl.DiagError {
+			more++
+			if first == nil {
+				first = d
+			}
+		}
+	}
+	line := 1
+	if first.Subject != nil {
+		line = first.Subject.Start.Line
+	}
+	text := fmt.Sprintf("%s:%d: %s: %s", name, line, strings.ToLower(first.Summary[:1])+first.Summary[1:], strings.TrimSuffix(first.Detail, "."))
+	if more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	return hint.New(text, "correct the line, or have tofu init or terraform init write the lock file anew; clients refuse it, too")
+}

@@ -1,0 +1,78 @@
+package lockfile
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// Replacement is new content that lies ready beside a lock file.
+type Replacement struct {
+	path string // of the file itself, where Name is a link
+	temp string
+	old  []byte
+}
+
+// Prepare writes new content beside the lock file that f was read from, with the
+// same permissions. Until [Replacement.Commit] that file is as it was; the caller
+// ends with [Replacement.Discard] in any case.
+func (f *File) Prepare(content []byte) (_ *Replacement, err error) {
+	const help = "the folder of the lock file must be writable; nothing was changed"
+	path, err := filepath.EvalSymlinks(f.Name)
+	if err != nil {
+		return nil, hint.Wrap(err, help)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, hint.Wrap(err, help)
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), Name+".*.tmp")
+	if err != nil {
+		return nil, hint.Wrap(err, help)
+	}
+	r := &Replacement{path, temp.Name(), f.src}
+	defer func() {
+		if err != nil {
+			temp.Close()
+			r.Discard()
+			err = hint.Wrap(err, help)
+		}
+	}()
+	if err := temp.Chmod(info.Mode().Perm()); err != nil {
+		return nil, err
+	}
+	if _, err := temp.Write(content); err != nil {
+		return nil, err
+	}
+	if err := temp.Sync(); err != nil {
+		return nil, err
+	}
+	return r, temp.Close()
+}
+
+// Commit puts the new content in the place of the old, at once. It fails if the
+// file has changed since it was read.
+func (r *Replacement) Commit() error {
+	now, err := readBounded(r.path)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(now, r.old) {
+		return hint.New(fmt.Sprintf("%s was changed by something else in the meantime", r.path), "it was left as it is; run this again")
+	}
+	if err := os.Rename(r.temp, r.path); err != nil {
+		return err
+	}
+	r.temp = ""
+	return nil
+}
+
+// Discard removes what was not committed.
+func (r *Replacement) Discard() {
+	if r.temp != "" {
+		os.Remove(r.temp)
+	}
+}
