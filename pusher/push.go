@@ -201,7 +201,7 @@ func (w *push) missing() ([]origin.Package, error) {
 	for _, pkg := range w.release.Packages {
 		there := w.present(pkg.Platform)
 		sum, known := w.sums.Sum(pkg.Filename)
-		if there == nil || !known || w.o.Force {
+		if there == nil || !known || !w.sums.KnownBySum(pkg.Filename) || w.o.Force {
 			out = append(out, pkg)
 			continue
 		}

@@ -48,12 +48,16 @@ type Verifier struct {
 }
 
 // Verifier returns a verifier for the package published as filename. It fails
-// with ErrNotListed if the checksums do not cover that name.
+// with ErrNotListed if the checksums do not cover that name, and with ErrUnknown
+// or ErrChecksum if what they list is not known where it should be.
 func (c *Checksums) Verifier(p provider.Platform, filename string) (*Verifier, error) {
 	_, listed := c.sums[filename]
 	if !listed && len(c.claims.Hashes[filename]) == 0 {
 		return nil, hint.Wrap(fmt.Errorf("%s: %w", filename, ErrNotListed),
 			"the release is incomplete: its publisher must list every package under its exact file name")
+	}
+	if err := c.checkKnown(p, filename); err != nil {
+		return nil, err
 	}
 	return &Verifier{checksums: c, platform: p, filename: filename, hash: sha256.New()}, nil
 }
@@ -65,7 +69,8 @@ func (v *Verifier) Write(p []byte) (int, error) {
 }
 
 // Accept returns the package if the bytes written are the ones that the
-// checksums are for, and ErrChecksum otherwise. content must read the same
+// checksums are for, and ErrChecksum otherwise, or ErrUnknown if they are not
+// known where they should be. content must read the same
 // bytes again: the hash of the unpacked package is computed from it.
 func (v *Verifier) Accept(content io.ReaderAt) (Package, error) {
 	p := Package{platform: v.platform, filename: v.filename, size: v.size, sum: [sha256.Size]byte(v.hash.Sum(nil))}
@@ -84,6 +89,9 @@ func (v *Verifier) Accept(content io.ReaderAt) (Package, error) {
 				"its zip has entries, such as folders, on which hashes of the content differ: push it from its origin")
 		}
 		return Package{}, fmt.Errorf("%s: %w: it has %s and %s, but listed are %v", v.filename, ErrChecksum, provider.ZipHash(p.sum), p.h1, hashes)
+	}
+	if err := v.checksums.checkAccepted(p); err != nil {
+		return Package{}, err
 	}
 	return p, nil
 }

@@ -84,6 +84,10 @@ type Claims struct {
 	// Hashes, by file name, take the place of SHA256SUMS for a release that has
 	// none, as in a mirror folder.
 	Hashes map[string][]provider.Hash
+
+	// Known are lock files, say, each of which must know every package, beside all
+	// else that makes it acceptable.
+	Known []Known
 }
 
 // Reasons for which claims are refused.
