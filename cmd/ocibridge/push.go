@@ -31,6 +31,9 @@ const pushExamples = `  # into the embedded registry, which ocibridge serve serv
   # every version that matches
   ocibridge push --all 'registry.opentofu.org/hashicorp/random@>= 3.5, < 4.0'
 
+  # what a configuration has locked, each package checked against its lock file
+  ocibridge push --lock-file infra/.terraform.lock.hcl --platform linux_amd64
+
   # what "tofu providers mirror" wrote on a machine with a network
   ocibridge push --mirror-dir ./mirror --allow-unsigned
 
@@ -45,6 +48,7 @@ type pushFlags struct {
 	log           logFlag
 	platforms     []string
 	all           bool
+	lockFiles     []string
 	mirrorDir     string
 	releaseDir    string
 	as            string
@@ -57,7 +61,7 @@ type pushFlags struct {
 func newPushCommand() *cobra.Command {
 	f := &pushFlags{}
 	cmd := &cobra.Command{
-		Use:   "push PROVIDER@VERSION... | --mirror-dir DIR | --release-dir DIR --as PROVIDER@VERSION",
+		Use:   "push PROVIDER@VERSION... | --lock-file FILE... | --mirror-dir DIR | --release-dir DIR --as PROVIDER@VERSION",
 		Short: "Verify providers and store them in an OCI registry",
 		Long: `push takes providers from their origin registry, a mirror folder or a release
 folder, verifies checksums and OpenPGP signatures, and stores the packages byte
@@ -65,7 +69,12 @@ for byte in the repository that the template names. What is there already is not
 sent again.
 
 PROVIDER is HOSTNAME/NAMESPACE/TYPE. VERSION is a version or a version constraint,
-of which the newest match is taken, or every match with --all.`,
+of which the newest match is taken, or every match with --all.
+
+With --lock-file, exactly the versions that the dependency lock files name are
+pushed, and each package must have one of the hashes that stand there, as clients
+want it when they install it. A package that a file does not know is refused:
+nothing says that it is what its users have reviewed.`,
 		Example: pushExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd, args)
@@ -78,6 +87,7 @@ of which the newest match is taken, or every match with --all.`,
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to push, such as linux_amd64 (repeatable; default: all that there are)")
 	flags.BoolVar(&f.all, "all", false, "push every version that matches the constraint, not the newest alone")
+	flags.StringArrayVar(&f.lockFiles, "lock-file", nil, "push what a dependency lock `file` names, if it knows the packages (repeatable)")
 	flags.StringVar(&f.mirrorDir, "mirror-dir", "", "push everything in a `folder` that tofu or terraform providers mirror wrote")
 	flags.StringVar(&f.releaseDir, "release-dir", "", "push a release `folder` as GoReleaser writes it")
 	flags.StringVar(&f.as, "as", "", "what is in --release-dir: `PROVIDER@VERSION`")
@@ -85,6 +95,7 @@ of which the newest match is taken, or every match with --all.`,
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
 	flags.BoolVar(&f.force, "force", false, "replace packages and tags that are there with other content, and send again what was deleted of them")
 	flags.IntVar(&f.jobs, "jobs", 4, "how many packages are under way at once")
+	cmd.MarkFlagFilename("lock-file", "hcl")
 	cmd.MarkFlagDirname("mirror-dir")
 	cmd.MarkFlagDirname("release-dir")
 	cmd.MarkFlagFilename("public-key", "asc", "gpg", "pem", "txt")
@@ -98,6 +109,7 @@ type request struct {
 	provider provider.Address
 	version  provider.Version    // one version, or
 	versions provider.VersionSet // those that match
+	known    []trust.Known       // lock files that must know every package
 }
 
 // parseRequest reads PROVIDER@VERSION.
@@ -182,7 +194,7 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*plan, error) {
 // checkSources refuses combinations of flags that mean nothing.
 func (f *pushFlags) checkSources(args []string) error {
 	sources := 0
-	for _, given := range []bool{len(args) > 0, f.mirrorDir != "", f.releaseDir != ""} {
+	for _, given := range []bool{len(args) > 0, len(f.lockFiles) > 0, f.mirrorDir != "", f.releaseDir != ""} {
 		if given {
 			sources++
 		}
@@ -191,13 +203,13 @@ func (f *pushFlags) checkSources(args []string) error {
 	case sources == 0:
 		return hint.New("nothing to push", "name a provider, such as registry.opentofu.org/hashicorp/null@3.2.4; ocibridge push --help shows more")
 	case sources > 1:
-		return hint.New("PROVIDER@VERSION, --mirror-dir and --release-dir exclude each other", "run push once for each")
+		return hint.New("PROVIDER@VERSION, --lock-file, --mirror-dir and --release-dir exclude each other", "run push once for each")
 	case f.releaseDir != "" && f.as == "":
 		return hint.New("--release-dir does not say whose release it is", "add --as HOSTNAME/NAMESPACE/TYPE@VERSION")
 	case f.releaseDir == "" && (f.as != "" || f.publicKey != ""):
 		return hint.New("--as and --public-key go with --release-dir", "leave them out: an origin registry says both itself, and a mirror folder whose providers it holds")
 	case f.all && len(args) == 0:
-		return hint.New("--all goes with PROVIDER@CONSTRAINT", "folders are pushed whole anyway")
+		return hint.New("--all goes with PROVIDER@CONSTRAINT", "lock files and folders are pushed whole anyway")
 	}
 	return nil
 }
@@ -231,6 +243,12 @@ func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, s
 			return nil, hint.Wrap(fmt.Errorf("--public-key: %w", err), "name the file that gpg --armor --export KEYID was written to")
 		}
 		p.publicKey = string(key)
+	}
+	var err error
+	if len(f.lockFiles) > 0 {
+		if p.requests, err = lockedRequests(f.lockFiles, stderr); err != nil {
+			return nil, err
+		}
 	}
 	src, err := f.source(p, s.cli)
 	if err != nil {
@@ -383,7 +401,7 @@ func (s *registries) each(ctx context.Context, warn func(string), fn func(*origi
 	for _, r := range s.plan.requests {
 		listing, err := s.origin.Versions(ctx, r.provider)
 		if err != nil {
-			return err
+			return r.where(err)
 		}
 		for _, w := range listing.Warnings {
 			warn(fmt.Sprintf("%s: %s", r.provider, w))
@@ -395,8 +413,9 @@ func (s *registries) each(ctx context.Context, warn func(string), fn func(*origi
 		for _, v := range versions {
 			release, err := s.origin.Release(ctx, r.provider, listing, v, s.plan.platforms)
 			if err != nil {
-				return err
+				return r.where(err)
 			}
+			release.Claims.Known = r.known
 			if err := fn(release); err != nil {
 				return err
 			}

@@ -56,6 +56,7 @@ func TestScripts(t *testing.T) {
 			"registry": startRegistry,
 			"writes":   countWrites,
 			"cert":     writeCert,
+			"lockfile": writeLock,
 			"serving":  serving,
 		},
 	})

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// writeLock writes the lock file of a configuration that uses a version of
+// registry.acme.example/acme/widget, as OpenTofu writes it, and makes its folder:
+//
+//	lockfile FILE VERSION [HASH...]
+//
+// HASH is zh:PLATFORM or h1:PLATFORM, for a hash of the origin's package, or
+// other-zh:PLATFORM or other-h1:PLATFORM for one of a package with other content.
+func writeLock(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: lockfile FILE VERSION [HASH...]")
+	}
+	var hashes []string
+	for _, arg := range args[2:] {
+		hashes = append(hashes, fmt.Sprintf("    %q,\n", widgetHash(ts, args[1], arg)))
+	}
+	slices.Sort(hashes)
+	list := ""
+	if len(hashes) > 0 {
+		list = "  hashes = [\n" + strings.Join(slices.Compact(hashes), "") + "  ]\n"
+	}
+	path := ts.MkAbs(args[0])
+	ts.Check(os.MkdirAll(path[:strings.LastIndex(path, "/")], 0o755))
+	ts.Check(os.WriteFile(path, fmt.Appendf(nil, `# This file is maintained automatically by "tofu init".
+# Manual edits may be lost in future updates.
+
+provider "%s/acme/widget" {
+  version     = %q
+  constraints = %[2]q
+%s}
+`, widgetHost, args[1], list), 0o640))
+}
+
+// widgetHash is a hash of a widget package.
+func widgetHash(ts *testscript.TestScript, version, name string) string {
+	scheme, platform, _ := strings.Cut(name, ":")
+	content := ""
+	if s, ok := strings.CutPrefix(scheme, "other-"); ok {
+		scheme, content = s, "other"
+	}
+	for _, p := range widgetRelease(ts, version, content, nil).Packages {
+		if p.OS+"_"+p.Arch != platform {
+			continue
+		}
+		if scheme == "zh" {
+			return "zh:" + p.SHA256
+		}
+		h1, err := provider.H1(bytes.NewReader(p.Data), p.Size)
+		ts.Check(err)
+		return h1.String()
+	}
+	ts.Fatalf("no such hash: %s", name)
+	return ""
+}
