@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/opencontainers/go-digest"
@@ -20,6 +21,8 @@ type Verified struct {
 	// evidence proves nothing against whoever can write to the registry.
 	Pinned   bool
 	Evidence *Evidence
+	// Checksums are those of the SHA256SUMS in the evidence.
+	Checksums *trust.Checksums
 	// Packages are those that the evidence vouches for: its SHA256SUMS lists the
 	// layer's digest under exactly the name that a package of this provider, version
 	// and platform is published under. Their H1 is still the unsigned annotation.
@@ -33,6 +36,10 @@ type Refusal struct {
 	Package Package
 	Err     error // wraps trust.ErrNotListed or trust.ErrChecksum
 }
+
+// ErrNothingToCheck means that a version was stored without evidence, or on hashes
+// that nobody signed. It comes with trust.ErrUnsigned.
+var ErrNothingToCheck = errors.New("there is nothing to check it against")
 
 // Verify checks a version that [Read] found against the evidence beside it, as a
 // push would check its origin's claims, and asks nobody but the registry.
@@ -48,19 +55,19 @@ type Refusal struct {
 //
 // It makes one request for the evidence manifest and one for each of its parts,
 // four at most. Errors wrap trust.ErrUnsigned or trust.ErrSignature where that is
-// the reason, and are those of [ReadEvidence] otherwise. A package that is not
+// the reason, ErrNothingToCheck where there is none to judge, and are those of [ReadEvidence] otherwise. A package that is not
 // vouched for is no error.
 func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.Version, found *Version, policy trust.Policy) (*Verified, error) {
 	const again = "push it again from its origin with this version of ocibridge: --force replaces what is there"
 	if found.Evidence == nil {
-		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: it was stored without evidence", a, v, trust.ErrUnsigned), again)
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: it was stored without evidence: %w", a, v, trust.ErrUnsigned, ErrNothingToCheck), again)
 	}
 	e, err := ReadEvidence(ctx, store, *found.Evidence)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", a, v, err)
 	}
 	if e.SHA256SUMS == nil {
-		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: its evidence holds no SHA256SUMS, so there is nothing to check it against", a, v, trust.ErrUnsigned), again)
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: its evidence holds no SHA256SUMS: %w", a, v, trust.ErrUnsigned, ErrNothingToCheck), again)
 	}
 	keys, err := trust.ParseSigningKeys(e.SigningKeys)
 	if err != nil {
@@ -74,7 +81,7 @@ func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.V
 		return nil, fmt.Errorf("evidence of %w", err)
 	}
 	out := &Verified{
-		Verdict: sums.Verdict(), Signer: sums.Signer(), Evidence: e,
+		Verdict: sums.Verdict(), Signer: sums.Signer(), Evidence: e, Checksums: sums,
 		Pinned: policy.Pins() && sums.Verdict() == trust.Signed,
 	}
 	for _, p := range found.Packages {

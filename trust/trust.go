@@ -17,6 +17,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
@@ -178,3 +180,7 @@ func (c *Checksums) Sum(filename string) ([sha256.Size]byte, bool) {
 	sum, ok := c.sums[filename]
 	return sum, ok
 }
+
+// Files returns the names that the accepted document lists, sorted; none if there
+// is no document.
+func (c *Checksums) Files() []string { return slices.Sorted(maps.Keys(c.sums)) }

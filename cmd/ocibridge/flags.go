@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // noArgs refuses arguments.
@@ -42,6 +43,25 @@ func (o *outputFlag) Set(s string) error {
 	}
 	*o = outputFlag(s)
 	return nil
+}
+
+// parsePlatforms reads the values of --platform.
+func parsePlatforms(values []string) ([]provider.Platform, error) {
+	var out []provider.Platform
+	for _, s := range values {
+		p, err := provider.ParsePlatform(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// completePlatforms offers the usual platforms for --platform.
+func completePlatforms(cmd *cobra.Command) {
+	cmd.RegisterFlagCompletionFunc("platform", cobra.FixedCompletions(
+		[]string{"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64", "windows_amd64"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // logFlag is --log-level.

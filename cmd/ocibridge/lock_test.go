@@ -2,12 +2,17 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/rogpeppe/go-internal/testscript"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -64,4 +69,41 @@ func widgetHash(ts *testscript.TestScript, version, name string) string {
 	}
 	ts.Fatalf("no such hash: %s", name)
 	return ""
+}
+
+// forgeH1 does what whoever can write to the registry can do: it gives every
+// package of a version in $REGISTRY/providers/acme/widget the h1: hash of another
+// (none with -), and changes nothing that is signed:
+//
+//	forge-h1 VERSION [-]
+func forgeH1(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: forge-h1 VERSION [-]")
+	}
+	ctx := context.Background()
+	repo, err := remote.NewRepository(ts.Getenv("REGISTRY") + "/providers/acme/widget")
+	ts.Check(err)
+	repo.PlainHTTP = true
+	_, body, err := repo.FetchReference(ctx, args[0])
+	ts.Check(err)
+	defer body.Close()
+	var index ocispec.Index
+	ts.Check(json.NewDecoder(body).Decode(&index))
+	forged := 0
+	for _, m := range index.Manifests {
+		if m.Platform == nil {
+			continue
+		}
+		forged++
+		m.Annotations["io.github.ocibridge.h1"] = widgetHash(ts, args[0], "other-h1:"+m.Platform.OS+"_"+m.Platform.Architecture)
+		if len(args) > 1 {
+			delete(m.Annotations, "io.github.ocibridge.h1")
+		}
+	}
+	if forged != 2 {
+		ts.Fatalf("%d packages", forged)
+	}
+	data, err := json.Marshal(index)
+	ts.Check(err)
+	ts.Check(repo.PushReference(ctx, content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, data), bytes.NewReader(data), args[0]))
 }

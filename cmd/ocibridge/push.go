@@ -99,8 +99,7 @@ nothing says that it is what its users have reviewed.`,
 	cmd.MarkFlagDirname("mirror-dir")
 	cmd.MarkFlagDirname("release-dir")
 	cmd.MarkFlagFilename("public-key", "asc", "gpg", "pem", "txt")
-	cmd.RegisterFlagCompletionFunc("platform", cobra.FixedCompletions(
-		[]string{"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64", "windows_amd64"}, cobra.ShellCompDirectiveNoFileComp))
+	completePlatforms(cmd)
 	return cmd
 }
 
@@ -178,12 +177,9 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*plan, error) {
 		}
 		p.requests = append(p.requests, r)
 	}
-	for _, s := range f.platforms {
-		platform, err := provider.ParsePlatform(s)
-		if err != nil {
-			return nil, err
-		}
-		p.platforms = append(p.platforms, platform)
+	var err error
+	if p.platforms, err = parsePlatforms(f.platforms); err != nil {
+		return nil, err
 	}
 	if f.jobs < 1 {
 		return nil, hint.New("--jobs is less than 1", "leave it out for 4")
@@ -303,13 +299,13 @@ func (f *pushFlags) push(ctx context.Context, src source, policy func(provider.A
 }
 
 // writeResults prints what was done, and what went wrong, for a program.
-func writeResults(w io.Writer, results []*pusher.Result, err error) error {
+func writeResults[T any](w io.Writer, results []T, err error) error {
 	out := struct {
-		Results []*pusher.Result  `json:"results"`
+		Results []T               `json:"results"`
 		Error   map[string]string `json:"error,omitempty"`
 	}{Results: results}
 	if results == nil {
-		out.Results = []*pusher.Result{}
+		out.Results = []T{}
 	}
 	if err != nil {
 		out.Error = map[string]string{"message": err.Error(), "hint": hint.Of(err)}

@@ -36,6 +36,7 @@ type entry struct {
 type listed struct {
 	text       string
 	start, end int
+	line       int
 }
 
 // Parse reads a lock file; name is for messages. An error names the line of the
@@ -181,7 +182,7 @@ func (e *entry) decodeHashes(attr *hcl.Attribute) hcl.Diagnostics {
 			return hcl.Diagnostics{problem(expr.Range(), "Invalid provider hash", "%.100q must start with a scheme and a colon, such as h1: or zh:.", raw)}
 		}
 		r := expr.Range()
-		e.hashes = append(e.hashes, listed{raw, r.Start.Byte, r.End.Byte})
+		e.hashes = append(e.hashes, listed{raw, r.Start.Byte, r.End.Byte, r.Start.Line})
 	}
 	return nil
 }
