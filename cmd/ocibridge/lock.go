@@ -64,8 +64,9 @@ func newLockCommand() *cobra.Command {
 		Short: "Add every platform's hashes to dependency lock files",
 		Long: `lock adds to the .terraform.lock.hcl of configurations the hashes that the locked
 versions have on every platform in the registry, so that "init -lockfile=readonly"
-works on all of them. It downloads no package. Only hashes are added: versions,
-constraints and hashes that are there stay, and so do comments.
+works on all of them. It downloads no package, unless --h1 computed has it do so.
+Only hashes are added: versions, constraints, comments and the hashes that are
+there stay.
 
 zh: hashes stand in the SHA256SUMS that is kept beside each version as evidence.
 Its signature is checked again, by the trust blocks of ocibridge.hcl; a version

@@ -167,7 +167,7 @@ func (r *lockReader) repository(ctx context.Context, v *reading) (*lockedReposit
 		if err == nil {
 			return nil
 		}
-		return r.back.explain(err, addr)
+		return hint.Wrap(r.back.explain(err, addr), "ocibridge doctor %s examines its repository", v.provider)
 	}
 	if err != nil {
 		return nil, explain(fmt.Errorf("%s: %w", v, err))

@@ -71,39 +71,44 @@ func widgetHash(ts *testscript.TestScript, version, name string) string {
 	return ""
 }
 
-// forgeH1 does what whoever can write to the registry can do: it gives every
-// package of a version in $REGISTRY/providers/acme/widget the h1: hash of another
-// (none with -), and changes nothing that is signed:
+// forge does what whoever can write to the registry can do: it changes the index of
+// a version in $REGISTRY/providers/acme/widget, and nothing that is signed:
 //
-//	forge-h1 VERSION [-]
-func forgeH1(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 1 || len(args) > 2 {
-		ts.Fatalf("usage: forge-h1 VERSION [-]")
+//	forge h1 VERSION     every package has the h1: hash of another
+//	forge no-h1 VERSION  no package has one
+//	forge swap VERSION   the packages of its two platforms are exchanged
+func forge(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: forge h1|no-h1|swap VERSION")
 	}
 	ctx := context.Background()
 	repo, err := remote.NewRepository(ts.Getenv("REGISTRY") + "/providers/acme/widget")
 	ts.Check(err)
 	repo.PlainHTTP = true
-	_, body, err := repo.FetchReference(ctx, args[0])
+	_, body, err := repo.FetchReference(ctx, args[1])
 	ts.Check(err)
 	defer body.Close()
 	var index ocispec.Index
 	ts.Check(json.NewDecoder(body).Decode(&index))
-	forged := 0
-	for _, m := range index.Manifests {
-		if m.Platform == nil {
-			continue
-		}
-		forged++
-		m.Annotations["io.github.ocibridge.h1"] = widgetHash(ts, args[0], "other-h1:"+m.Platform.OS+"_"+m.Platform.Architecture)
-		if len(args) > 1 {
-			delete(m.Annotations, "io.github.ocibridge.h1")
+	var packages []*ocispec.Descriptor
+	for i := range index.Manifests {
+		if index.Manifests[i].Platform != nil {
+			packages = append(packages, &index.Manifests[i])
 		}
 	}
-	if forged != 2 {
-		ts.Fatalf("%d packages", forged)
+	const h1 = "io.github.ocibridge.h1"
+	for _, p := range packages {
+		switch args[0] {
+		case "h1":
+			p.Annotations[h1] = widgetHash(ts, args[1], "other-h1:"+p.Platform.OS+"_"+p.Platform.Architecture)
+		case "no-h1":
+			delete(p.Annotations, h1)
+		}
+	}
+	if args[0] == "swap" {
+		packages[0].Platform, packages[1].Platform = packages[1].Platform, packages[0].Platform
 	}
 	data, err := json.Marshal(index)
 	ts.Check(err)
-	ts.Check(repo.PushReference(ctx, content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, data), bytes.NewReader(data), args[0]))
+	ts.Check(repo.PushReference(ctx, content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, data), bytes.NewReader(data), args[1]))
 }

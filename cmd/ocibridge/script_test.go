@@ -57,7 +57,7 @@ func TestScripts(t *testing.T) {
 			"writes":   countWrites,
 			"cert":     writeCert,
 			"lockfile": writeLock,
-			"forge-h1": forgeH1,
+			"forge":    forge,
 			"serving":  serving,
 		},
 	})
