@@ -55,8 +55,9 @@ var ErrNothingToCheck = errors.New("there is nothing to check it against")
 //
 // It makes one request for the evidence manifest and one for each of its parts,
 // four at most. Errors wrap trust.ErrUnsigned or trust.ErrSignature where that is
-// the reason, ErrNothingToCheck where there is none to judge, and are those of [ReadEvidence] otherwise. A package that is not
-// vouched for is no error.
+// the reason, ErrNothingToCheck as well where there is no document to judge, and
+// are those of [ReadEvidence] otherwise. A package that is not vouched for is no
+// error.
 func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.Version, found *Version, policy trust.Policy) (*Verified, error) {
 	const again = "push it again from its origin with this version of ocibridge: --force replaces what is there"
 	if found.Evidence == nil {

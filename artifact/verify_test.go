@@ -113,7 +113,7 @@ func TestVerify(t *testing.T) {
 			err: trust.ErrSignature},
 		"no document": {policy: trust.Policy{AllowUnsigned: true}, evidence: func() artifact.Evidence { e := good(); e.SHA256SUMS = nil; return e }(),
 			err: trust.ErrUnsigned},
-		"no evidence": {policy: trust.Policy{AllowUnsigned: true}, evidence: good(), spoil: func(v *artifact.Version) { v.Evidence = nil }, err: trust.ErrUnsigned},
+		"no evidence": {policy: trust.Policy{AllowUnsigned: true}, evidence: good(), spoil: func(v *artifact.Version) { v.Evidence = nil }, err: artifact.ErrNothingToCheck},
 		"unsigned, which is allowed": {policy: trust.Policy{AllowUnsigned: true}, vouched: "darwin_arm64 linux_amd64 windows_amd64",
 			evidence: func() artifact.Evidence { e := good(); e.SigningKeys = nil; return e }()},
 	} {
