@@ -51,6 +51,7 @@ const (
 	annotationSize      = annotationPrefix + "layer.size"   // on an index entry, in bytes
 	annotationFilename  = annotationPrefix + "filename"     // on an index entry
 	annotationH1        = annotationPrefix + "h1"           // on an index entry, if there is one
+	annotationVerdict   = annotationPrefix + "verdict"      // on the index entry of evidence: its record's verdict
 )
 
 // MaxManifestBytes bounds indexes and manifests: OpenTofu takes no larger ones,
@@ -93,7 +94,8 @@ type Version struct {
 	// Packages are sorted by platform, at most one each. There are none in an
 	// index that is only for platforms on which no client runs.
 	Packages []Package
-	// Evidence describes the evidence manifest; nil if there is none.
+	// Evidence describes the evidence manifest; nil if there is none. It keeps the
+	// annotation that [DescribeEvidence] makes.
 	Evidence *ocispec.Descriptor
 	// Index describes the index itself.
 	Index ocispec.Descriptor

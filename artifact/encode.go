@@ -105,7 +105,7 @@ func EncodeIndex(v Version) (Blob, error) {
 	if v.Evidence != nil {
 		index.Manifests = append(index.Manifests, ocispec.Descriptor{
 			MediaType: ocispec.MediaTypeImageManifest, ArtifactType: TypeEvidence,
-			Digest: v.Evidence.Digest, Size: v.Evidence.Size,
+			Digest: v.Evidence.Digest, Size: v.Evidence.Size, Annotations: verdictAnnotation(*v.Evidence),
 		})
 	}
 	return encodeManifest(ocispec.MediaTypeImageIndex, index)

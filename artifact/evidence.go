@@ -47,7 +47,8 @@ func NewEvidence(c *trust.Checksums, origin string, protocols []string) Evidence
 	}}
 }
 
-// EncodeEvidence returns the manifest of the evidence and the blobs it names.
+// EncodeEvidence returns the manifest of the evidence, whose descriptor is as
+// [DescribeEvidence] makes it, and the blobs it names.
 func EncodeEvidence(e Evidence) (manifest Blob, blobs []Blob, err error) {
 	record, err := json.Marshal(e.Record)
 	if err != nil {
@@ -81,6 +82,7 @@ func EncodeEvidence(e Evidence) (manifest Blob, blobs []Blob, err error) {
 		m.Layers = append(m.Layers, layer)
 	}
 	manifest, err = encodeManifest(ocispec.MediaTypeImageManifest, m)
+	manifest.Descriptor = DescribeEvidence(manifest.Descriptor, e.Record.Verdict)
 	return manifest, blobs, err
 }
 

@@ -14,6 +14,7 @@ const (
 	AnnotationSize      = annotationSize
 	AnnotationFilename  = annotationFilename
 	AnnotationH1        = annotationH1
+	AnnotationVerdict   = annotationVerdict
 )
 
 // Media types of the evidence's layers.

@@ -70,7 +70,7 @@ func FuzzDecodeIndex(f *testing.F) {
 		want := *v
 		want.Index = b.Descriptor
 		if want.Evidence != nil {
-			want.Evidence = &ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: v.Evidence.Digest, Size: v.Evidence.Size}
+			want.Evidence = &ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: v.Evidence.Digest, Size: v.Evidence.Size, Annotations: v.Evidence.Annotations}
 		}
 		if len(want.Protocols) == 0 {
 			want.Protocols = nil

@@ -189,7 +189,7 @@ func decodeIndex(desc ocispec.Descriptor, data []byte) (*Version, error) {
 			if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
 				return nil, fmt.Errorf("evidence: %w", err)
 			}
-			v.Evidence = &ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size}
+			v.Evidence = &ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size, Annotations: verdictAnnotation(entry)}
 		}
 	}
 	slices.SortFunc(v.Packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })

@@ -205,7 +205,8 @@ func (w *push) strongest(ctx context.Context, replaced bool, tagged, left, own *
 	e, err := artifact.ReadEvidence(ctx, w.dest.Store, *tagged)
 	switch {
 	case err == nil && e.Record.Verdict == trust.Signed:
-		return tagged, nil
+		described := artifact.DescribeEvidence(*tagged, trust.Signed)
+		return &described, nil
 	case err != nil && !errors.Is(err, artifact.ErrNotProvider) && !errors.Is(err, artifact.ErrAmbiguous) && !errors.Is(err, artifact.ErrTooLarge):
 		return nil, w.registryError("read evidence in", err)
 	case left != nil:
@@ -349,6 +350,7 @@ func (w *push) leftEvidence(ctx context.Context, tag ociaddr.Tag) (*ocispec.Desc
 	case err != nil:
 		return nil, w.registryError("read "+string(tag)+" in", err)
 	}
+	desc = artifact.DescribeEvidence(desc, trust.Signed)
 	return &desc, nil
 }
 

@@ -1,0 +1,59 @@
+package artifact
+
+import (
+	"context"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Signed reports whether the evidence is all that clients need to check the
+// publisher's signature themselves.
+func (e *Evidence) Signed() bool {
+	return e.Record.Verdict == trust.Signed && e.SHA256SUMS != nil && e.Signature != nil && e.SigningKeys != nil
+}
+
+// DescribeEvidence returns a descriptor of evidence that says which verdict is in
+// it, so that whoever reads the index alone knows. Nobody vouches for that: it
+// serves to list versions, and what is served of one is decided on its evidence.
+func DescribeEvidence(desc ocispec.Descriptor, verdict trust.Verdict) ocispec.Descriptor {
+	desc.Annotations = map[string]string{annotationVerdict: string(verdict)}
+	return desc
+}
+
+// verdictAnnotation returns the annotation that DescribeEvidence made; nil if
+// there is none that reads.
+func verdictAnnotation(desc ocispec.Descriptor) map[string]string {
+	switch v := trust.Verdict(desc.Annotations[annotationVerdict]); v {
+	case trust.Signed, trust.ChecksumOnly:
+		return map[string]string{annotationVerdict: string(v)}
+	}
+	return nil
+}
+
+// ReadVerdict returns what a version's index says of its evidence, without reading
+// that. It takes a fetch of the evidence manifest where the index does not say, as
+// one that was pushed before it did. A version without evidence is
+// [trust.ChecksumOnly]. Errors are those of [ReadEvidence].
+func ReadVerdict(ctx context.Context, store Fetcher, v *Version) (trust.Verdict, error) {
+	if v.Evidence == nil {
+		return trust.ChecksumOnly, nil
+	}
+	if said := verdictAnnotation(*v.Evidence); said != nil {
+		return trust.Verdict(said[annotationVerdict]), nil
+	}
+	m, err := fetchManifest(ctx, store, *v.Evidence, TypeEvidence)
+	if err != nil {
+		return "", err
+	}
+	// A push stores signature and keys together only of what they accepted.
+	parts := map[string]bool{}
+	for _, layer := range m.Layers {
+		parts[layer.MediaType] = true
+	}
+	if parts[mediaTypeSums] && parts[mediaTypeSignature] && parts[mediaTypeSigningKeys] {
+		return trust.Signed, nil
+	}
+	return trust.ChecksumOnly, nil
+}
