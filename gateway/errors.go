@@ -23,6 +23,9 @@ var (
 	// repository or tag.
 	errAbsent = errors.New("not in the registry")
 
+	// errLost means that the registry lists a tag, and does not have what it names.
+	errLost = errors.New("the registry lists the version, but does not have it")
+
 	// errStalled means that the registry accepted a request and left it there.
 	errStalled = errors.New("the registry sends nothing")
 )

@@ -23,8 +23,9 @@ func NewWithin(o Options, l Limits) http.Handler {
 }
 
 const (
-	CopyBuffer  = copyBuffer
-	MaxTagPages = maxTagPages
+	CopyBuffer   = copyBuffer
+	MaxTagPages  = maxTagPages
+	VersionReads = versionReads
 )
 
 var DefaultResumes = defaultLimits().resumes

@@ -1,6 +1,7 @@
-// Package gateway answers Terraform's and OpenTofu's provider network mirror
-// protocol out of OCI repositories: tag listings become versions, layer digests
-// become zh: hashes.
+// Package gateway answers Terraform's and OpenTofu's provider network mirror and
+// provider registry protocols out of OCI repositories: tag listings become
+// versions, layer digests become zh: hashes, and what a publisher signed is
+// replayed byte for byte.
 //
 // It keeps no state, and one rule above all others: it says that something is
 // not there only if the registry says so, in its answer to a listing of tags.
@@ -14,6 +15,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -36,6 +38,11 @@ type Options struct {
 	// [ErrNotServed] says that the provider has none here. Nil: no provider is
 	// served.
 	Repository func(context.Context, provider.Address) (Store, error)
+	// PublicURL is how clients reach the gateway. The host name in it, without a
+	// port, is that of the providers under [RegistryPath]; its path leads there in
+	// service discovery. Nil, or with a host that no provider address can have:
+	// there are none, and nothing is announced.
+	PublicURL *url.URL
 	// Registry answers /v2/; nil: nothing does.
 	Registry http.Handler
 	// Log gets a line a request, and the reasons of errors; nil: nobody does.
@@ -98,6 +105,7 @@ func newHandler(o Options, l limits) http.Handler {
 	reads.HandleFunc(address+"index.json", g.serveIndex)
 	reads.HandleFunc(address+"{version}.json", g.serveVersion)
 	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.serveArchive)
+	g.routeRegistry(reads, o.PublicURL)
 	if o.Registry != nil {
 		r.PathPrefix("/v2/").Handler(boundWrites(o.Registry, l.clientStall))
 	}

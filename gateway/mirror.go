@@ -91,14 +91,14 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
 
 // archiveOf describes a package. Its URL is relative to that of the document.
 func archiveOf(v provider.Version, p artifact.Package) archiveJSON {
-	out := archiveJSON{
-		URL:    fmt.Sprintf("%s/%s/%s", v, p.Platform, p.Filename),
-		Hashes: []provider.Hash{p.ZipHash()},
+	return archiveJSON{fileURL(v.String()+"/", packageFile(p)), hashesOf(p)}
+}
+
+func hashesOf(p artifact.Package) []provider.Hash {
+	if p.H1.IsZero() {
+		return []provider.Hash{p.ZipHash()}
 	}
-	if !p.H1.IsZero() {
-		out.Hashes = append(out.Hashes, p.H1)
-	}
-	return out
+	return []provider.Hash{p.ZipHash(), p.H1}
 }
 
 // versions lists the versions in a provider's repository; errAbsent if there is
@@ -158,7 +158,7 @@ func confirmAbsent(ctx context.Context, store Store, v provider.Version, missing
 	case err != nil:
 		return err
 	case slices.Contains(listed, v):
-		return fmt.Errorf("the registry lists the version, but does not have it: %v", missing)
+		return fmt.Errorf("%w: %v", errLost, missing)
 	}
 	return fmt.Errorf("%w: %v", errAbsent, missing)
 }

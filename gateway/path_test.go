@@ -167,6 +167,8 @@ func (s *emptyStore) Tags(context.Context, string, func([]string) error) error {
 func FuzzPaths(f *testing.F) {
 	for _, path := range []string{
 		prefix + "index.json", prefix + "1.0.0.json", prefix + "1.0.0-rc.1+b.json", archivePath("1.0.0", linux), "/healthz", "/v2/", "/", "*",
+		hostsPrefix + "versions", hostsPrefix + "1.0.0/download/linux/amd64", hostsPrefix + "1.0.0/checksums/x", hostsPrefix + "1.0.0/linux_amd64/x.zip",
+		"/v1/providers/acme/widget/versions", "/v1/providers/acme/widget/1.0.0/download/linux/amd64", "/.well-known/terraform.json", "/hosts/../v1/providers/acme/widget/versions",
 		"/providers/xn--80akhbyknj4f.com/acme/widget/index.json", "/providers/" + host + "/../widget/1.0.0.json", prefix + "1.0.0%2flinux_amd64%2fx.zip", prefix + "1.0.0.json.json",
 	} {
 		f.Add("GET", path)
@@ -179,14 +181,15 @@ func FuzzPaths(f *testing.F) {
 		}
 		var asked []provider.Address
 		store := &emptyStore{}
-		h := gateway.New(gateway.Options{Repository: func(_ context.Context, a provider.Address) (gateway.Store, error) {
+		h := gateway.New(gateway.Options{PublicURL: &url.URL{Scheme: "https", Host: "own.example"}, Repository: func(_ context.Context, a provider.Address) (gateway.Store, error) {
 			asked = append(asked, a)
 			return store, nil
 		}})
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, &http.Request{Method: method, URL: u, RequestURI: path, Header: http.Header{}, Host: "gateway.example", Body: http.NoBody, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1})
 		if len(asked) == 0 {
-			if healthy := u.Path == "/healthz" && w.Code == http.StatusOK; !healthy && w.Code != http.StatusNotFound && w.Code != http.StatusMethodNotAllowed {
+			document := (u.Path == "/healthz" || u.Path == "/.well-known/terraform.json") && w.Code == http.StatusOK
+			if !document && w.Code != http.StatusNotFound && w.Code != http.StatusMethodNotAllowed {
 				t.Errorf("%s %q is answered %d without the registry", method, path, w.Code)
 			}
 			return
@@ -194,12 +197,12 @@ func FuzzPaths(f *testing.F) {
 		if len(asked) != 1 || method != http.MethodGet && method != http.MethodHead {
 			t.Fatalf("%s %q asks for %v", method, path, asked)
 		}
-		rest, ok := strings.CutPrefix(u.Path, "/providers/"+asked[0].Path()+"/")
+		rest, mirror, ok := below(u.Path, asked[0])
 		if !ok {
 			t.Fatalf("%q asks for %s", path, asked[0])
 		}
 		if len(store.tags) == 0 {
-			if rest != "index.json" {
+			if mirror && rest != "index.json" || !mirror && rest != "versions" {
 				t.Fatalf("%q asks for the versions of %s", path, asked[0])
 			}
 			return
@@ -208,12 +211,42 @@ func FuzzPaths(f *testing.F) {
 		if !ok {
 			t.Fatalf("%q asks for the tag %q", path, store.tags[0])
 		}
-		if rest == v.String()+".json" {
-			return
-		}
-		platform, filename, ok := strings.Cut(strings.TrimPrefix(rest, v.String()+"/"), "/")
-		if _, err := provider.ParsePlatform(platform); !ok || err != nil || !provider.ValidFilename(filename) {
+		if !ofVersion(rest, v, mirror) {
 			t.Fatalf("%q asks for %s %s", path, asked[0], v)
 		}
 	})
+}
+
+// below returns what of a path is below the one of a provider, in the network
+// mirror or in the provider registry protocol.
+func below(path string, a provider.Address) (rest string, mirror, ok bool) {
+	if rest, ok = strings.CutPrefix(path, "/providers/"+a.Path()+"/"); ok {
+		return rest, true, true
+	}
+	service := "/v1/providers/" + a.Namespace() + "/" + a.Type() + "/"
+	if rest, ok = strings.CutPrefix(path, "/hosts/"+a.Hostname()+service); ok {
+		return rest, false, true
+	}
+	rest, ok = strings.CutPrefix(path, service)
+	return rest, false, ok && a.Hostname() == "own.example"
+}
+
+// ofVersion reports whether the rest of a path is one for a version.
+func ofVersion(rest string, v provider.Version, mirror bool) bool {
+	if mirror && rest == v.String()+".json" {
+		return true
+	}
+	first, second, ok := strings.Cut(strings.TrimPrefix(rest, v.String()+"/"), "/")
+	if !ok {
+		return false
+	}
+	switch goos, arch, _ := strings.Cut(second, "/"); {
+	case !mirror && first == "download":
+		_, err := provider.NewPlatform(goos, arch)
+		return err == nil
+	case !mirror && first == "checksums":
+		return provider.ValidFilename(second)
+	}
+	_, err := provider.ParsePlatform(first)
+	return err == nil && provider.ValidFilename(second)
 }

@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/gorilla/mux"
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// RegistryPath is where the provider registry protocol begins, for providers
+// whose address has the gateway's own host name.
+const RegistryPath = "/v1/providers/"
+
+// HostsPath is where the same begins for the providers of other hosts: their host
+// name follows, and then RegistryPath.
+const HostsPath = "/hosts/"
+
+// RegistryURL returns the base URL of the provider registry protocol for a
+// mirrored host, given as clients write it into paths: what a host block sends
+// the host's providers.v1 to. The gateway's own URL ends in a slash.
+func RegistryURL(public, hostname string) string {
+	return strings.TrimSuffix(public, "/") + HostsPath + hostname + RegistryPath
+}
+
+// ownHost returns the host name in the addresses of the gateway's own providers:
+// that of the URL that clients reach it by, without its port. It is "" if there is
+// none, or no address can have it.
+//
+// The Host header has no say in it: whoever asks could choose by it which
+// provider is taken for which, and proxies write their own backend's name there.
+func ownHost(public *url.URL) string {
+	if public == nil {
+		return ""
+	}
+	host, err := svchost.ForComparison(svchost.ForDisplay(public.Hostname()))
+	if err != nil {
+		return ""
+	}
+	if _, err := provider.AddressFromPath(string(host), "namespace", "type"); err != nil {
+		return ""
+	}
+	return string(host)
+}
+
+// routeRegistry adds the routes of the provider registry protocol. Own providers
+// have none where public names no host.
+func (g *gateway) routeRegistry(r *mux.Router, public *url.URL) {
+	g.routeHost(r, HostsPath+"{hostname}"+RegistryPath, func(next http.HandlerFunc) http.HandlerFunc { return next })
+	host := ownHost(public)
+	if host == "" {
+		return
+	}
+	r.HandleFunc("/.well-known/terraform.json", func(w http.ResponseWriter, r *http.Request) {
+		// Relative to the host that was asked, so that it is right behind a proxy,
+		// and on any port.
+		g.writeJSON(w, r, map[string]string{"providers.v1": strings.TrimSuffix(public.EscapedPath(), "/") + RegistryPath})
+	})
+	g.routeHost(r, RegistryPath, func(next http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			mux.Vars(r)["hostname"] = host // as if the path had it
+			next(w, r)
+		}
+	})
+}
+
+// routeHost adds the routes for one host's providers below a path. They are no
+// subrouter, in which mux answers 404 to other methods.
+func (g *gateway) routeHost(r *mux.Router, path string, wrap func(http.HandlerFunc) http.HandlerFunc) {
+	path += "{namespace}/{type}/"
+	r.HandleFunc(path+"versions", wrap(g.serveVersions))
+	r.HandleFunc(path+"{version}/download/{os}/{arch}", wrap(g.serveDownload))
+	r.HandleFunc(path+"{version}/"+checksumsDir+"/{filename}", wrap(g.serveChecksums))
+	r.HandleFunc(path+"{version}/{platform}/{filename}", wrap(g.serveArchive))
+}

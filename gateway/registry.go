@@ -1,0 +1,296 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gorilla/mux"
+	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// versionReads is how many versions one listing reads at once.
+const versionReads = 16
+
+// checksumsDir is the part of a path below which a version's checksum document and
+// signature are. No platform has such a name.
+const checksumsDir = "checksums"
+
+// versionsJSON is the answer of "List Available Versions" in the provider registry
+// protocol.
+type versionsJSON struct {
+	Versions []*listedJSON `json:"versions"`
+}
+
+// listedJSON is a version in it. Protocols and platforms may be left out, and are
+// where they are not known.
+type listedJSON struct {
+	Version   string         `json:"version"`
+	Protocols []string       `json:"protocols,omitempty"`
+	Platforms []platformJSON `json:"platforms,omitempty"`
+}
+
+type platformJSON struct {
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+}
+
+// downloadJSON is the answer of "Find a Provider Package".
+type downloadJSON struct {
+	Protocols           []string               `json:"protocols"`
+	OS                  string                 `json:"os"`
+	Arch                string                 `json:"arch"`
+	Filename            string                 `json:"filename"`
+	DownloadURL         string                 `json:"download_url"`
+	SHASum              string                 `json:"shasum"`
+	SHASumsURL          string                 `json:"shasums_url"`
+	SHASumsSignatureURL string                 `json:"shasums_signature_url"`
+	SigningKeys         json.RawMessage        `json:"signing_keys"`
+	Packages            map[string]packageJSON `json:"packages"`
+}
+
+// packageJSON is what OpenTofu reads of all platforms.
+type packageJSON struct {
+	Hashes []provider.Hash `json:"hashes"`
+	Size   int64           `json:"package_size"`
+}
+
+// serveVersions lists the signed versions; 404 if there is none, so that clients
+// know the provider for absent.
+func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request) {
+	a, err := addressOf(r)
+	if err != nil {
+		notFound(w, r)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
+	defer cancel()
+	versions, err := g.versions(ctx, a)
+	var out versionsJSON
+	if err == nil {
+		out.Versions, err = g.listSigned(ctx, a, versions)
+	}
+	if err == nil && len(out.Versions) == 0 {
+		err = errUnsigned
+	}
+	if err != nil {
+		g.fail(w, r, fmt.Errorf("list signed versions of %s: %w", a, err))
+		return
+	}
+	g.writeJSON(w, r, out)
+}
+
+// listSigned describes the signed versions of those given, oldest first. A version
+// whose content is not as it should be is listed without a description: left out,
+// it would have clients take an older one, and nobody would notice. Trouble on the
+// way to any version is an error, since the list is then not known.
+func (g *gateway) listSigned(ctx context.Context, a provider.Address, versions []provider.Version) ([]*listedJSON, error) {
+	versions = slices.Clone(versions)
+	provider.SortVersions(versions)
+	out := make([]*listedJSON, len(versions))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(versionReads)
+	for i, v := range versions {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err() // another one has failed
+			}
+			var err error
+			if out[i], err = g.listVersion(ctx, a, v); isContent(err) {
+				g.log.Warn("cannot describe", "provider", a.String(), "version", v.String(), "err", err)
+				out[i] = &listedJSON{Version: v.String()}
+			} else if err != nil {
+				return fmt.Errorf("version %s: %w", v, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(out, func(l *listedJSON) bool { return l == nil }), nil
+}
+
+// listVersion describes a version by what its index says, and by its evidence's
+// manifest if that does not say whether it is signed; nil if it is not.
+func (g *gateway) listVersion(ctx context.Context, a provider.Address, v provider.Version) (*listedJSON, error) {
+	found, store, err := g.version(ctx, a, v)
+	if err != nil {
+		if statusOf(err) == http.StatusNotFound {
+			return nil, nil // deleted since it was listed
+		}
+		return nil, err
+	}
+	if verdict, err := artifact.ReadVerdict(ctx, store, found); err != nil || verdict != trust.Signed {
+		return nil, err
+	}
+	out := &listedJSON{Version: v.String(), Protocols: protocols(found.Protocols)}
+	for _, p := range found.Packages {
+		out.Platforms = append(out.Platforms, platformJSON{p.Platform.OS, p.Platform.Arch})
+	}
+	return out, nil
+}
+
+var protocolVersion = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){0,2}$`)
+
+// protocols returns those that are plugin protocol versions: clients refuse a
+// whole answer for one that is none.
+func protocols(all []string) []string {
+	out := []string{}
+	for _, p := range all {
+		if protocolVersion.MatchString(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// serveDownload describes the package for one platform, with what its publisher
+// signed.
+func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request) {
+	vars := mux.Vars(r)
+	platform, err := provider.NewPlatform(vars["os"], vars["arch"])
+	if err != nil {
+		notFound(w, r)
+		return
+	}
+	s, err := g.signedVersion(r)
+	if err != nil {
+		g.fail(w, r, err)
+		return
+	}
+	out, err := s.download(platform)
+	if err != nil {
+		g.fail(w, r, fmt.Errorf("%s %s for %s: %w", s.address, s.version, platform, err))
+		return
+	}
+	g.writeJSON(w, r, out)
+}
+
+// signedVersion is what a request about a version is answered from.
+type signedVersion struct {
+	address  provider.Address
+	version  provider.Version
+	found    *artifact.Version
+	evidence *artifact.Evidence
+}
+
+// signedVersion reads the version that a request names.
+func (g *gateway) signedVersion(r *http.Request) (*signedVersion, error) {
+	a, err := addressOf(r)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", errAbsent, err)
+	}
+	v, err := provider.ParseVersion(mux.Vars(r)["version"])
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", errAbsent, err)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
+	defer cancel()
+	s := &signedVersion{address: a, version: v}
+	if s.found, s.evidence, err = g.evidence(ctx, a, v); err != nil {
+		return nil, fmt.Errorf("read signed %s %s: %w", a, v, err)
+	}
+	return s, nil
+}
+
+// sumsName is the file name of the checksum document; that of its signature has
+// the suffix .sig.
+func (s *signedVersion) sumsName() string {
+	return "terraform-provider-" + s.address.Type() + "_" + s.version.String() + "_SHA256SUMS"
+}
+
+// download describes the package for a platform; errAbsent if there is none.
+func (s *signedVersion) download(platform provider.Platform) (*downloadJSON, error) {
+	vouched, err := vouchedFor(s.found, s.evidence, s.address, s.version)
+	if err != nil {
+		return nil, err
+	}
+	isFor := func(p artifact.Package) bool { return p.Platform == platform }
+	i := slices.IndexFunc(vouched, isFor)
+	switch {
+	case !slices.ContainsFunc(s.found.Packages, isFor):
+		return nil, errAbsent
+	case i < 0:
+		return nil, fmt.Errorf("%w with the package's digest", trust.ErrNotListed)
+	}
+	p := vouched[i]
+	// The document is at VERSION/download/OS/ARCH.
+	const base = "../../"
+	out := &downloadJSON{
+		Protocols: protocols(s.found.Protocols), OS: platform.OS, Arch: platform.Arch,
+		Filename: p.Filename, SHASum: p.Digest.Encoded(),
+		DownloadURL:         fileURL(base, packageFile(p)),
+		SHASumsURL:          fileURL(base, documentFile(s.sumsName(), s.evidence.SHA256SUMS)),
+		SHASumsSignatureURL: fileURL(base, documentFile(s.sumsName()+".sig", s.evidence.Signature)),
+		SigningKeys:         s.evidence.SigningKeys,
+		Packages:            map[string]packageJSON{},
+	}
+	if s.found.Protocols == nil {
+		out.Protocols = protocols(s.evidence.Record.Protocols)
+	}
+	for _, p := range vouched {
+		out.Packages[p.Platform.String()] = packageJSON{hashesOf(p), p.Size}
+	}
+	return out, nil
+}
+
+// serveChecksums replays the checksum document or its signature, byte for byte.
+func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request) {
+	filename := mux.Vars(r)["filename"]
+	if !provider.ValidFilename(filename) {
+		notFound(w, r)
+		return
+	}
+	s, err := g.signedVersion(r)
+	if err != nil {
+		g.fail(w, r, err)
+		return
+	}
+	var data []byte
+	h := w.Header()
+	switch filename {
+	case s.sumsName():
+		data = s.evidence.SHA256SUMS
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+	case s.sumsName() + ".sig":
+		data = s.evidence.Signature
+		h.Set("Content-Type", "application/pgp-signature")
+	default:
+		notFound(w, r)
+		return
+	}
+	h.Set("ETag", strconv.Quote(digest.FromBytes(data).String()))
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+}
+
+// file is something that clients fetch by a URL in a document of ours, and without
+// their credentials.
+type file struct {
+	dir, name string        // where it is below the version
+	digest    digest.Digest // of its bytes
+}
+
+func packageFile(p artifact.Package) file {
+	return file{p.Platform.String(), p.Filename, p.Digest}
+}
+
+func documentFile(name string, data []byte) file {
+	return file{checksumsDir, name, digest.FromBytes(data)}
+}
+
+// fileURL is the one place where the URL of a file is made: relative to the
+// document that it stands in, which is what every client takes, and what is right
+// behind any proxy. base leads from there to the version.
+func fileURL(base string, f file) string { return base + f.dir + "/" + f.name }

@@ -1,0 +1,69 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// errUnsigned means that nobody signed a version, so that the provider registry
+// protocol, which knows no other, does not have it.
+var errUnsigned = fmt.Errorf("%w: signed by nobody", errAbsent)
+
+// evidence reads a version with the evidence of its signature, as it is stored;
+// errUnsigned if it has none, whatever its index says.
+func (g *gateway) evidence(ctx context.Context, a provider.Address, v provider.Version) (*artifact.Version, *artifact.Evidence, error) {
+	found, store, err := g.version(ctx, a, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	if found.Evidence == nil {
+		return nil, nil, errUnsigned
+	}
+	e, err := artifact.ReadEvidence(ctx, store, *found.Evidence)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !e.Signed():
+		return nil, nil, errUnsigned
+	}
+	return found, e, nil
+}
+
+// vouchedFor returns the packages whose digest the checksum document lists under
+// their file name. The others nobody signed, whatever the index says. An error
+// says that the document does not read.
+func vouchedFor(found *artifact.Version, e *artifact.Evidence, a provider.Address, v provider.Version) ([]artifact.Package, error) {
+	// The signature is for clients to check: they do, by keys that they show.
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: a, Version: v, SHA256SUMS: e.SHA256SUMS})
+	if err != nil {
+		return nil, err
+	}
+	var out []artifact.Package
+	for _, p := range found.Packages {
+		if sum, ok := sums.Sum(p.Filename); ok && digest.NewDigestFromBytes(digest.SHA256, sum[:]) == p.Digest {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// isContent reports whether an error is about what the registry holds of one
+// version, and not about the way to it.
+func isContent(err error) bool {
+	for _, reason := range []error{
+		artifact.ErrNotProvider, artifact.ErrAmbiguous, artifact.ErrTooLarge, artifact.ErrForeign, artifact.ErrDamaged, errLost,
+		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed,
+	} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
+}
