@@ -56,6 +56,8 @@ prints one of that alone, to be sent into a file:
 
   terraform     the gateway as network mirror, for Terraform
   tofu          the same for OpenTofu, which then trusts the mirror's hashes
+  host          the gateway in the place of the origins, for either: what it
+                serves is checked as the publisher signed it
   oci           the OCI repositories as oci_mirror, for OpenTofu 1.10 and later
   credentials   the token for the gateway; put it in the place of TOKEN
   ci            NAME=value lines for a CI job; the token in the place of TOKEN
@@ -90,6 +92,7 @@ func clientPieces() []clientPiece {
 	return []clientPiece{
 		{"terraform", "Terraform, in ~/.terraformrc or the file that TF_CLI_CONFIG_FILE names:", (*clientSetup).terraform},
 		{"tofu", "OpenTofu, in ~/.tofurc. From 1.12 on, trust_all_hashes lets one init lock every platform:", (*clientSetup).tofu},
+		{"host", "Either of them, in place of the mirror or beside it: what is signed comes as from its origin, and providers lock and providers mirror work without that:", (*clientSetup).hosts},
 		{"oci", "OpenTofu 1.10 and later, straight from the OCI registry:", (*clientSetup).oci},
 		{"credentials", "Beside either, where the gateway asks for a token:", (*clientSetup).credentials},
 		{"ci", "The environment of a CI job that has one of these in a file:", (*clientSetup).ci},
@@ -211,6 +214,56 @@ func (s *clientSetup) terraform() (string, error) {
 
 func (s *clientSetup) tofu() (string, error) {
 	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url              = %q\n    trust_all_hashes = true\n  }\n}\n", s.mirrorURL()), s.noURL
+}
+
+// hosts sends requests for the registries of mirrored providers to the gateway.
+func (s *clientSetup) hosts() (string, error) {
+	if s.noURL != nil {
+		return "", s.noURL
+	}
+	var out strings.Builder
+	for _, host := range s.mirroredHosts() {
+		name := host.ForDisplay()
+		fmt.Fprintf(&out, "host %q {\n  services = {\n", name)
+		if slices.Contains(publicHosts, name) {
+			// A host block stands for all that the host says of itself.
+			fmt.Fprintf(&out, "    \"modules.v1\"   = \"https://%s/v1/modules/\"\n", name)
+		}
+		fmt.Fprintf(&out, "    %-14s = %q\n  }\n}\n", `"providers.v1"`, gateway.RegistryURL(s.url, string(host)))
+	}
+	return out.String(), nil
+}
+
+// publicHosts are the registries of most providers, and of modules.
+var publicHosts = []string{"registry.opentofu.org", "registry.terraform.io"}
+
+// mirroredHosts are the hosts that oci_mirror blocks include by name, and the
+// public ones where one includes any.
+func (s *clientSetup) mirroredHosts() []svchost.Hostname {
+	var names []string
+	for _, m := range s.mirrors {
+		for _, pattern := range m.Include {
+			if name, _, _ := strings.Cut(pattern, "/"); name == "*" {
+				names = append(names, publicHosts...)
+			} else {
+				names = append(names, name)
+			}
+		}
+		if len(m.Include) == 0 {
+			names = append(names, publicHosts...)
+		}
+	}
+	if len(s.mirrors) == 0 {
+		names = publicHosts
+	}
+	var out []svchost.Hostname
+	for _, name := range names {
+		if host, err := svchost.ForComparison(svchost.ForDisplay(name)); err == nil && !slices.Contains(out, host) {
+			out = append(out, host)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 func (s *clientSetup) oci() (string, error) {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,8 +59,9 @@ func newServeCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Serve the providers in an OCI registry to every client",
 		Long: `serve answers the provider network mirror protocol under /providers/ from the
-repositories that the template names. Without a template it serves the embedded
-registry, which OpenTofu can also read directly, as an oci_mirror.
+repositories that the template names, and the provider registry protocol under
+/hosts/HOST/v1/providers/ for what is signed there. Without a template it serves
+the embedded registry, which OpenTofu can also read directly, as an oci_mirror.
 
 Clients speak TLS only. Give --tls-cert and --tls-key, or let serve make a
 certificate of its own for a first try: it does so by itself on a loopback
@@ -110,7 +112,7 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 	if err := f.announce(stdout, listener.Addr(), caFile, back.embedded != nil); err != nil {
 		return err
 	}
-	return serve(ctx, listener, cert, newGateway(back, log), log)
+	return serve(ctx, listener, cert, newGateway(back, f.publicURL(s), log), log)
 }
 
 // check refuses flags that do not go together.
@@ -174,6 +176,16 @@ func (f *serveFlags) publicHost() string {
 	return "localhost"
 }
 
+// publicURL is how clients reach the gateway: as the configuration says, or by the
+// address to listen on.
+func (f *serveFlags) publicURL(s settings) *url.URL {
+	if u, err := url.Parse(s.file.Gateway.PublicURL); err == nil && u.Host != "" { // it was checked
+		return u
+	}
+	_, port, _ := net.SplitHostPort(f.listen)
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(f.publicHost(), port), Path: "/"}
+}
+
 // announce prints where the gateway is and what a client needs to use it.
 func (f *serveFlags) announce(w io.Writer, addr net.Addr, caFile string, oci bool) error {
 	_, port, err := net.SplitHostPort(addr.String())
@@ -205,9 +217,9 @@ func (f *serveFlags) announce(w io.Writer, addr net.Addr, caFile string, oci boo
 }
 
 // newGateway wires the gateway to the backend.
-func newGateway(back *backend, log *slog.Logger) http.Handler {
+func newGateway(back *backend, public *url.URL, log *slog.Logger) http.Handler {
 	o := gateway.Options{
-		Log: log,
+		Log: log, PublicURL: public,
 		Repository: func(ctx context.Context, a provider.Address) (gateway.Store, error) {
 			_, repo, err := back.repository(ctx, a)
 			if notServed(err) {

@@ -1,0 +1,221 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// hostBlock is the CLI configuration that sends requests for a host's providers
+// elsewhere.
+func hostBlock(host, url string) string {
+	return fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", host, url)
+}
+
+// direct makes a user of the gateway in the origin's place, with the origin
+// switched off.
+func (s *scene) direct(gateway *world.Gateway) *clients.Workspace {
+	s.t.Helper()
+	s.World.Close()
+	ws := s.user("", nullVersion)
+	if err := ws.WriteCLIConfig(hostBlock(world.Host, strings.TrimSuffix(gateway.URL, "providers/")+"hosts/"+world.Host+"/v1/providers/")); err != nil {
+		s.t.Fatal(err)
+	}
+	return ws
+}
+
+// signedBy is what a client says of a package that it has checked itself.
+func signedBy(client clients.Client, s *scene) string {
+	if client.Name == "terraform" {
+		return "(self-signed, key ID " + s.Signer.KeyID() + ")"
+	}
+	return "(signed, key ID " + s.Signer.KeyID() + ")"
+}
+
+// wantAllZips checks that a lock file has the zh: of every platform.
+func (s *scene) wantAllZips(ws *clients.Workspace, client clients.Client, h1s int) {
+	s.t.Helper()
+	locked := hashesOf(s.t, ws, "zh:")
+	for _, p := range s.null.Packages { // the signed document may list more than these
+		if !slices.Contains(locked, "zh:"+p.SHA256) {
+			s.t.Errorf("%s locked %v, which lacks that of %s", client.Name, locked, p.Filename)
+		}
+	}
+	if got := hashesOf(s.t, ws, "h1:"); len(got) != h1s {
+		s.t.Errorf("%s locked %v, want %d h1", client.Name, got, h1s)
+	}
+}
+
+// TestHostBlock installs through the provider registry protocol what is signed, and
+// sees that it is.
+func TestHostBlock(t *testing.T) {
+	s := newScene(t)
+	s.push(world.Null + "@" + nullVersion)
+	gateway := s.serve("--data", s.data)
+	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+		ws := s.direct(gateway)
+		if out := ws.MustRun(t, client, "init", "-no-color"); !strings.Contains(out, signedBy(client, s)) {
+			t.Errorf("%s does not say %q:\n%s", client.Name, signedBy(client, s), out)
+		}
+		s.wantAllZips(ws, client, 1)
+		if out := ws.MustRun(t, client, "apply", "-auto-approve", "-no-color"); !strings.Contains(out, "1 added") {
+			t.Errorf("apply: %s", out)
+		}
+	}
+}
+
+// TestHostBlockOffersWhatIsSigned has a newer version that nobody signed.
+func TestHostBlockOffersWhatIsSigned(t *testing.T) {
+	s := newScene(t)
+	unsigned, err := s.NullRelease("3.3.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unsigned.Signature, unsigned.Keys = nil, nil
+	s.Origin.Add(unsigned)
+	s.push(world.Null + "@" + nullVersion)
+	s.push("--allow-unsigned", world.Null+"@3.3.0")
+	gateway := s.serve("--data", s.data)
+	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+		ws := s.direct(gateway)
+		clients.Must(t, ws.WriteConfig(world.UseNull(">= 3.0.0")))
+		ws.MustRun(t, client, "init", "-no-color")
+		s.wantAllZips(ws, client, 1)
+		if got := ws.MustLock(t)[world.Null].Version; got != nullVersion {
+			t.Errorf("%s chose %s", client.Name, got)
+		}
+		clients.Must(t, ws.Clean())
+		clients.Must(t, ws.WriteConfig(world.UseNull("3.3.0")))
+		ws.MustFail(t, client, "init", "-no-color")
+	}
+}
+
+// TestHostBlockBesidesMirror shows that what was locked by one way is right for
+// the other.
+func TestHostBlockBesidesMirror(t *testing.T) {
+	s := newScene(t)
+	s.push(world.Null + "@" + nullVersion)
+	gateway := s.serve("--data", s.data)
+	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+		ws := s.direct(gateway)
+		ws.MustRun(t, client, "init", "-no-color")
+		if err := os.RemoveAll(filepath.Join(ws.Dir, ".terraform")); err != nil {
+			t.Fatal(err)
+		}
+		if err := ws.WriteCLIConfig(world.NetworkMirror(gateway.URL)); err != nil {
+			t.Fatal(err)
+		}
+		ws.MustRun(t, client, "init", "-no-color", "-lockfile=readonly")
+	}
+}
+
+// TestProvidersLockAndMirrorThroughHostBlock runs the commands that ignore mirrors.
+func TestProvidersLockAndMirrorThroughHostBlock(t *testing.T) {
+	s := newScene(t)
+	s.push(world.Null + "@" + nullVersion)
+	gateway := s.serve("--data", s.data)
+	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+		ws := s.direct(gateway)
+		platforms := []string{"-platform=linux_amd64", "-platform=darwin_arm64", "-platform=windows_amd64"}
+		ws.MustRun(t, client, append([]string{"providers", "lock", "-no-color"}, platforms...)...)
+		s.wantAllZips(ws, client, 3)
+		dir := filepath.Join(ws.Home, "mirror")
+		ws.MustRun(t, client, append(append([]string{"providers", "mirror"}, platforms...), dir)...)
+		for _, p := range s.null.Packages {
+			got, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(world.Null), p.Filename))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, err := p.Content(); err != nil {
+				t.Fatal(err)
+			} else if want, err := io.ReadAll(body); err != nil || string(got) != string(want) {
+				t.Errorf("%s mirrored another %s (%v)", client.Name, p.Filename, err)
+			}
+		}
+	}
+}
+
+// TestOwnHostName installs a provider whose address has the gateway's own host
+// name. Clients find it by service discovery on port 443, which a proxy before
+// them takes to the gateway.
+func TestOwnHostName(t *testing.T) {
+	const own = "providers.acme.example"
+	s := newScene(t)
+	s.ws = s.workspace(hostBlock(own, s.OriginURL+origin.ServicePath))
+	s.push(own + "/acme/null@" + nullVersion)
+	s.World.Close()
+	cert, err := s.CA.Issue(own, "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile, err := cert.WriteFiles(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "ocibridge.hcl")
+	if err := os.WriteFile(config, []byte("gateway {\n  public_url = \"https://"+own+"/\"\n}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gateway := world.ServeFor(t, s.ws, "--config", config, "--data", s.data, "--tls-cert", certFile, "--tls-key", keyFile)
+	at, err := url.Parse(gateway.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := tunnel(t, own+":443", "127.0.0.1:"+at.Port())
+	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+		ws := s.user("", nullVersion)
+		clients.Must(t, ws.WriteCLIConfig(""))
+		clients.Must(t, ws.WriteConfig(strings.ReplaceAll(world.UseNull(nullVersion), world.Null, own+"/acme/null")))
+		ws.Env["HTTPS_PROXY"] = proxy
+		if out := ws.MustRun(t, client, "init", "-no-color"); !strings.Contains(out, signedBy(client, s)) {
+			t.Errorf("%s does not say %q:\n%s", client.Name, signedBy(client, s), out)
+		}
+		if locked := ws.MustLock(t)[own+"/acme/null"]; locked.Version != nullVersion {
+			t.Errorf("locked %+v", locked)
+		}
+	}
+}
+
+// tunnel starts a proxy that takes connections for one place to another, and
+// refuses all others. It returns its URL.
+func tunnel(t *testing.T, from, to string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect || r.Host != from {
+			t.Errorf("the proxy is asked to %s %s", r.Method, r.Host)
+			http.Error(w, "not here", http.StatusForbidden)
+			return
+		}
+		far, err := net.Dial("tcp", to)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer far.Close()
+		w.WriteHeader(http.StatusOK)
+		near, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer near.Close()
+		go func() {
+			io.Copy(far, buffered)
+			far.Close()
+		}()
+		io.Copy(near, far)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}

@@ -1,0 +1,124 @@
+package gateway_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+func TestOwnHostByDiscovery(t *testing.T) {
+	for name, public := range map[string]string{"plain": "https://example.com/", "other port": "https://Example.com:8443/", "below a path": "https://example.com/tf/"} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			own := provider.MustParseAddress("example.com/acme/widget")
+			p := newPublisher(b)
+			p.push(own, "1.0.0")
+			b.options.PublicURL = parseURL(t, public)
+			path := strings.TrimSuffix(b.options.PublicURL.Path, "/")
+			h := gateway.New(b.options)
+			// What stands before the gateway takes the path away, but for discovery.
+			proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/.well-known/terraform.json" {
+					h.ServeHTTP(w, r)
+					return
+				}
+				http.StripPrefix(path, h).ServeHTTP(w, r)
+			}))
+			t.Cleanup(proxy.Close)
+			transport := proxy.Client().Transport.(*http.Transport).Clone()
+			var asked []string
+			transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				asked = append(asked, addr)
+				return (&net.Dialer{}).DialContext(ctx, network, proxy.Listener.Addr().String())
+			}
+			got := fetch(t, realorigin.NewRegistry(realorigin.RegistryOptions{Transport: transport}), own, "1.0.0")
+			if sums, err := (trust.Policy{}).Accept(got.Claims); err != nil || sums.Verdict() != trust.Signed {
+				t.Errorf("%v, %+v", err, sums)
+			}
+			for _, pkg := range got.Packages {
+				if len(content(t, pkg)) == 0 {
+					t.Errorf("%s is empty", pkg.Filename)
+				}
+			}
+			if len(asked) == 0 || slices.ContainsFunc(asked, func(a string) bool { return a != "example.com:443" }) {
+				t.Errorf("asked at %v", asked)
+			}
+		})
+	}
+}
+
+func parseURL(t *testing.T, s string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func TestDiscoveryDocument(t *testing.T) {
+	for public, want := range map[string]string{
+		"https://providers.example.com/":         `{"providers.v1":"/v1/providers/"}`,
+		"https://providers.example.com:8443/":    `{"providers.v1":"/v1/providers/"}`,
+		"https://providers.example.com/a/b%20c/": `{"providers.v1":"/a/b%20c/v1/providers/"}`,
+		"https://bücher.example/":                `{"providers.v1":"/v1/providers/"}`,
+		"https://[::1]:8443/":                    "",
+		"":                                       "",
+	} {
+		b := newBench(t)
+		if public != "" {
+			b.options.PublicURL = parseURL(t, public)
+		}
+		a := b.serve().get("/.well-known/terraform.json")
+		if want == "" && a.status == http.StatusNotFound {
+			continue
+		}
+		if a.status != http.StatusOK || a.body != want || a.header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s: %+v", public, a)
+		}
+	}
+}
+
+func TestHostHeaderNamesNoProvider(t *testing.T) {
+	b := newBench(t)
+	p := newPublisher(b)
+	p.push(provider.MustParseAddress("gateway.example/acme/widget"), "1.0.0")
+	b.options.PublicURL = parseURL(t, "https://gateway.example:8443/")
+	h := gateway.NewWithin(b.options, b.limits)
+	for _, name := range []string{"gateway.example", "gateway.example:8443", "localhost:8443", host, "", "x/../y", "elsewhere.example"} {
+		b.registry.Reset()
+		r := httptest.NewRequest(http.MethodGet, "/v1/providers/acme/widget/versions", nil)
+		r.Host = name
+		r.Header.Set("X-Forwarded-Host", host)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != http.StatusOK || b.registry.Count() == 0 || b.registry.Count() != b.registry.Count(recorder.PathContains("/gateway.example/acme/widget/")) {
+			t.Errorf("Host %q: %d, requests %v", name, w.Code, b.registry.Requests())
+		}
+	}
+}
+
+func TestNoOwnHost(t *testing.T) {
+	b := newBench(t)
+	newPublisher(b).push(widget, "1.0.0")
+	c := b.serve()
+	for _, path := range []string{"/.well-known/terraform.json", "/v1/providers/acme/widget/versions", "/v1/providers/acme/widget/1.0.0/download/linux/amd64"} {
+		if a := c.get(path); a.status != http.StatusNotFound {
+			t.Errorf("%s: %+v", path, a)
+		}
+	}
+	if n := b.registry.Count(); n != 0 {
+		t.Errorf("%d requests to the registry", n)
+	}
+}

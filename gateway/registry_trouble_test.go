@@ -1,0 +1,246 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+func (p *publisher) reindex(version string, change func(*ocispec.Index)) {
+	p.t.Helper()
+	_, body, err := p.repo.FetchReference(p.t.Context(), version)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer body.Close()
+	var index ocispec.Index
+	if err := json.NewDecoder(body).Decode(&index); err != nil {
+		p.t.Fatal(err)
+	}
+	change(&index)
+	p.tagIndex(index, version)
+}
+
+func evidenceEntry(index *ocispec.Index) *ocispec.Descriptor {
+	return &index.Manifests[slices.IndexFunc(index.Manifests, func(d ocispec.Descriptor) bool { return d.ArtifactType == artifact.TypeEvidence })]
+}
+
+func TestAnnotationsDecideNothing(t *testing.T) {
+	const verdict = "io.github.ocibridge.verdict"
+	p := newPublisher(newBench(t))
+	p.pushUnsigned("1.0.0")
+	p.push(widget, "2.0.0")
+	c := p.serve()
+	p.reindex("1.0.0", func(i *ocispec.Index) { evidenceEntry(i).Annotations[verdict] = "signed" })
+	for _, path := range []string{"1.0.0/download/linux/amd64", "1.0.0/checksums/terraform-provider-widget_1.0.0_SHA256SUMS"} {
+		if a := c.get(hostsPrefix + path); a.status != http.StatusNotFound {
+			t.Errorf("an index that lies: %s: %+v", path, a)
+		}
+	}
+	for _, v := range []string{"1.0.0", "2.0.0"} {
+		p.reindex(v, func(i *ocispec.Index) { evidenceEntry(i).Annotations = nil })
+	}
+	p.registry.Reset()
+	if a := c.get(hostsPrefix + "versions"); !strings.Contains(a.body, `"2.0.0"`) || strings.Contains(a.body, `"1.0.0"`) {
+		t.Errorf("indexes that do not say: %+v", a)
+	}
+	if n := p.registry.Count(); n != 1+2+2 {
+		t.Errorf("%d requests, want the tags, two indexes and two manifests: %v", n, p.registry.Requests())
+	}
+}
+
+func TestDamagedVersionStaysListed(t *testing.T) {
+	for name, damage := range map[string]func(*publisher){
+		"no provider": func(p *publisher) {
+			p.tagIndex(ocispec.Index{Versioned: specs2, MediaType: ocispec.MediaTypeImageIndex}, "2.0.0")
+		},
+		"another provider's": func(p *publisher) {
+			p.reindex("2.0.0", func(i *ocispec.Index) { i.Annotations["io.github.ocibridge.provider"] = host + "/acme/gadget" })
+		},
+		"evidence twice": func(p *publisher) {
+			p.reindex("2.0.0", func(i *ocispec.Index) { i.Manifests = append(i.Manifests, *evidenceEntry(i)) })
+		},
+		"its index is lost": func(p *publisher) {
+			p.lie("/manifests/2.0.0", respond(404, "application/json", `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPublisher(newBench(t))
+			p.push(widget, "1.0.0")
+			p.push(widget, "2.0.0")
+			damage(p)
+			c := p.serve()
+			a := c.get(hostsPrefix + "versions")
+			var doc struct{ Versions []map[string]any }
+			if err := json.Unmarshal([]byte(a.body), &doc); err != nil || a.status != http.StatusOK || len(doc.Versions) != 2 {
+				t.Fatalf("%+v", a)
+			}
+			if doc.Versions[0]["platforms"] == nil || !reflect.DeepEqual(doc.Versions[1], map[string]any{"version": "2.0.0"}) {
+				t.Errorf("%s", a.body)
+			}
+			p.checkTrouble(c.get(hostsPrefix+"2.0.0/download/linux/amd64"), "download of what is damaged", http.StatusBadGateway)
+			if a := c.get(hostsPrefix + "1.0.0/download/linux/amd64"); a.status != http.StatusOK {
+				t.Errorf("the other version: %+v", a)
+			}
+			if !strings.Contains(p.log.String(), "2.0.0") {
+				t.Errorf("the log does not say why:\n%s", p.log)
+			}
+		})
+	}
+}
+
+func TestDamagedEvidence(t *testing.T) {
+	for name, lie := range map[string]http.HandlerFunc{
+		"lost":   respond(404, "application/json", `{"errors":[{"code":"BLOB_UNKNOWN"}]}`),
+		"a page": respond(200, "text/html", "<html>"),
+		"500":    respond(500, "text/plain", ""),
+		"cut":    cut,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPublisher(newBench(t))
+			p.push(widget, "1.0.0")
+			p.lie("/blobs/", lie)
+			c := p.serve()
+			for _, path := range []string{"1.0.0/download/linux/amd64", "1.0.0/checksums/terraform-provider-widget_1.0.0_SHA256SUMS", "1.0.0/checksums/terraform-provider-widget_1.0.0_SHA256SUMS.sig"} {
+				p.checkTrouble(c.get(hostsPrefix+path), path, http.StatusBadGateway)
+			}
+		})
+	}
+}
+
+func TestPackageThatNobodySigned(t *testing.T) {
+	p := newPublisher(newBench(t))
+	r := p.push(widget, "1.0.0")
+	p.reindex("1.0.0", func(i *ocispec.Index) {
+		for j := range i.Manifests {
+			if e := &i.Manifests[j]; e.Platform != nil && e.Platform.OS == "darwin" {
+				forged := *e
+				forged.Platform = &ocispec.Platform{OS: "plan9", Architecture: "amd64"}
+				i.Manifests = append(i.Manifests, forged)
+				i.Manifests[len(i.Manifests)-1].Annotations = map[string]string{
+					"io.github.ocibridge.layer.digest": e.Annotations["io.github.ocibridge.layer.digest"],
+					"io.github.ocibridge.layer.size":   "1", "io.github.ocibridge.filename": "terraform-provider-widget_1.0.0_plan9_amd64.zip",
+				}
+				e.Annotations["io.github.ocibridge.layer.digest"] = "sha256:" + strings.Repeat("0", 64)
+				break
+			}
+		}
+	})
+	c := p.serve()
+	for _, path := range []string{"1.0.0/download/darwin/arm64", "1.0.0/download/plan9/amd64"} {
+		p.checkTrouble(c.get(hostsPrefix+path), path, http.StatusBadGateway)
+	}
+	a := c.get(hostsPrefix + "1.0.0/download/linux/amd64")
+	var doc struct{ Packages map[string]any }
+	if err := json.Unmarshal([]byte(a.body), &doc); err != nil || len(doc.Packages) != 1 || doc.Packages["linux_amd64"] == nil || !strings.Contains(a.body, r.Package("linux", "amd64").SHA256) {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestRegistryTroubleIsNotAbsence(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lie    http.HandlerFunc
+		status int
+	}{
+		"500":                          {respond(500, "text/plain", "oops"), 502},
+		"503":                          {respond(503, "application/json", `{"errors":[{"code":"UNAVAILABLE"}]}`), 503},
+		"429":                          {respond(429, "application/json", `{"errors":[{"code":"TOOMANYREQUESTS"}]}`), 503},
+		"504":                          {respond(504, "text/html", "<html>"), 504},
+		"credentials rejected":         {respond(401, "application/json", `{"errors":[{"code":"UNAUTHORIZED"}]}`), 502},
+		"denied, said with 404":        {respond(404, "application/json", `{"errors":[{"code":"DENIED"}]}`), 502},
+		"page with 404, as of a proxy": {respond(404, "text/html", "<html>Not Found"), 502},
+		"connection cut in the answer": {cutAfter(`{"tags":`), 502},
+		"connection cut before":        {cut, 502},
+		"no errors with 404":           {respond(404, "application/json", `{"errors":[]}`), 502},
+		"page with 200":                {respond(200, "text/html", "<html>Welcome"), 502},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPublisher(newBench(t))
+			p.push(widget, "1.0.0")
+			p.options.PublicURL = parseURL(t, "https://"+host+"/")
+			p.lie("/v2/", tc.lie)
+			c := p.serve()
+			for _, base := range []string{hostsPrefix, "/v1/providers/acme/widget/"} {
+				for _, path := range []string{"versions", "1.0.0/download/linux/amd64", "9.9.9/download/linux/amd64", "1.0.0/checksums/terraform-provider-widget_1.0.0_SHA256SUMS", "1.0.0/linux_amd64/" + provider.PackageFilename(widget, provider.MustParseVersion("1.0.0"), linux)} {
+					for _, method := range []string{http.MethodGet, http.MethodHead} {
+						p.checkTrouble(c.do(method, base+path), method+" "+base+path, tc.status)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestTroubleWithOneVersionIsTroubleWithTheList(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lie    http.HandlerFunc
+		status int
+	}{"503": {respond(503, "text/plain", ""), 503}, "429": {respond(429, "text/plain", ""), 503}, "500": {respond(500, "text/plain", ""), 502}, "cut": {cut, 502}} {
+		t.Run(name, func(t *testing.T) {
+			p := newPublisher(newBench(t))
+			p.push(widget, "1.0.0")
+			p.push(widget, "2.0.0")
+			p.lie("/manifests/2.0.0", tc.lie)
+			p.checkTrouble(p.serve().get(hostsPrefix+"versions"), "versions", tc.status)
+		})
+	}
+}
+
+func TestListingIsBounded(t *testing.T) {
+	p := newPublisher(newBench(t))
+	p.push(widget, "1.0.0")
+	var tags []string
+	for i := range 4 * gateway.VersionReads {
+		tags = append(tags, fmt.Sprintf(`"1.0.%d"`, i))
+	}
+	var now, most atomic.Int32
+	full := make(chan struct{})
+	p.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/tags/list") {
+			respond(200, "application/json", `{"tags":[`+strings.Join(tags, ",")+`]}`)(w, r)
+			return true
+		}
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		if n == gateway.VersionReads {
+			select {
+			case <-full:
+			default:
+				close(full)
+			}
+		}
+		<-full // nobody goes on before as many as may be are there
+		respond(404, "application/json", `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`)(w, r)
+		return true
+	})
+	if a := p.serve().get(hostsPrefix + "versions"); a.status != http.StatusOK || strings.Count(a.body, `"version"`) != len(tags) {
+		t.Errorf("%+v", a)
+	}
+	if most.Load() != gateway.VersionReads {
+		t.Errorf("%d at once", most.Load())
+	}
+}
+
+func TestStalledEvidence(t *testing.T) {
+	p := newPublisher(newBench(t))
+	p.push(widget, "1.0.0")
+	p.limits = gateway.Limits{Metadata: 1} // at once
+	p.lie("/", hang)
+	c := p.serve()
+	for _, path := range []string{"versions", "1.0.0/download/linux/amd64"} {
+		p.checkTrouble(c.get(hostsPrefix+path), path, http.StatusGatewayTimeout)
+	}
+}
