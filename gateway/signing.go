@@ -37,8 +37,9 @@ func (g *gateway) evidence(ctx context.Context, a provider.Address, v provider.V
 }
 
 // vouchedFor returns the packages whose digest the checksum document lists under
-// their file name. The others nobody signed, whatever the index says. An error
-// says that the document does not read.
+// their file name, if that is not the name of another package. The others nobody
+// signed as what they are, whatever the index says, and clients would not notice.
+// An error says that the document does not read.
 func vouchedFor(found *artifact.Version, e *artifact.Evidence, a provider.Address, v provider.Version) ([]artifact.Package, error) {
 	// The signature is for clients to check: they do, by keys that they show.
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: a, Version: v, SHA256SUMS: e.SHA256SUMS})
@@ -47,7 +48,7 @@ func vouchedFor(found *artifact.Version, e *artifact.Evidence, a provider.Addres
 	}
 	var out []artifact.Package
 	for _, p := range found.Packages {
-		if sum, ok := sums.Sum(p.Filename); ok && digest.NewDigestFromBytes(digest.SHA256, sum[:]) == p.Digest {
+		if sum, ok := sums.Sum(p.Filename); ok && !provider.Misnamed(p.Filename, v, p.Platform) && digest.NewDigestFromBytes(digest.SHA256, sum[:]) == p.Digest {
 			out = append(out, p)
 		}
 	}

@@ -67,6 +67,17 @@ func PackageFilename(a Address, v Version, p Platform) string {
 	return fmt.Sprintf("terraform-provider-%s_%s_%s.zip", a.Type(), v, p)
 }
 
+var published = regexp.MustCompile(`^terraform-provider-[^_]+_([^_]+)_([a-z0-9]+_[a-z0-9]+)\.zip$`)
+
+// Misnamed reports whether a file name says that a package is of another version or
+// for another platform. What signs a package covers its name and bytes, and nothing
+// but the name ties these to what they are offered as. A name of another form says
+// nothing.
+func Misnamed(filename string, v Version, p Platform) bool {
+	m := published.FindStringSubmatch(filename)
+	return m != nil && (m[1] != v.String() || m[2] != p.String())
+}
+
 var filename = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$`)
 
 // ValidFilename reports whether name can stand as the file name of a package:

@@ -179,7 +179,7 @@ func (w *push) union(ctx context.Context, now *artifact.Version, others left, ow
 		// and for nothing else.
 		d, listed := w.listed(p)
 		vouched := listed && d == p.Digest || !listed && w.sums.Verdict() == trust.ChecksumOnly
-		if find(next.Packages, p.Platform) == nil && vouched && !misnamed(p.Filename, w.release.Version(), p.Platform) {
+		if find(next.Packages, p.Platform) == nil && vouched && !provider.Misnamed(p.Filename, w.release.Version(), p.Platform) {
 			next.Packages = append(next.Packages, p)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -85,22 +84,15 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag}, nil
 }
 
-var published = regexp.MustCompile(`^terraform-provider-[^_]+_([^_]+)_([a-z0-9]+_[a-z0-9]+)\.zip$`)
-
 // checkName refuses a package whose name says that it is of another version or for
 // another platform: the signature covers its name and bytes, and nothing but the
 // name ties these to what they are offered as.
 func checkName(r *origin.Release, pkg origin.Package) error {
-	if !misnamed(pkg.Filename, r.Version(), pkg.Platform) {
+	if !provider.Misnamed(pkg.Filename, r.Version(), pkg.Platform) {
 		return nil
 	}
 	return hint.Wrap(fmt.Errorf("%s %s for %s: %w: its origin offers %s", r.Provider(), r.Version(), pkg.Platform, ErrMisnamed, pkg.Filename),
 		"the origin offers one package as another; nothing was stored. Tell whoever runs it")
-}
-
-func misnamed(filename string, v provider.Version, p provider.Platform) bool {
-	m := published.FindStringSubmatch(filename)
-	return m != nil && (m[1] != v.String() || m[2] != p.String())
 }
 
 // inspect reads what the tag names.
