@@ -109,6 +109,23 @@ func TestHostHeaderNamesNoProvider(t *testing.T) {
 	}
 }
 
+// TestMirroredHostsAsClientsWriteThem has hosts with a port and in Punycode.
+func TestMirroredHostsAsClientsWriteThem(t *testing.T) {
+	for _, want := range []string{"localhost:9443/acme/widget", "испытание.com/acme/widget", "gateway.example/acme/widget"} {
+		b := newBench(t)
+		b.options.PublicURL = parseURL(t, "https://gateway.example/")
+		var asked []string
+		b.options.Repository = func(_ context.Context, a provider.Address) (gateway.Store, error) {
+			asked = append(asked, a.String())
+			return nil, gateway.ErrNotServed
+		}
+		u := parseURL(t, gateway.RegistryURL("https://gateway.example/", provider.MustParseAddress(want).Hostname()))
+		if resp := b.serve().getRaw(u.EscapedPath() + "acme/widget/versions"); resp.StatusCode != http.StatusNotFound || !slices.Equal(asked, []string{want}) {
+			t.Errorf("%s: %d, asked for %v", u, resp.StatusCode, asked)
+		}
+	}
+}
+
 func TestNoOwnHost(t *testing.T) {
 	b := newBench(t)
 	newPublisher(b).push(widget, "1.0.0")
