@@ -17,6 +17,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
+// TestOwnHostByDiscovery finds the gateway's own providers as clients do: by the
+// host name in their address alone, on the port that it implies.
 func TestOwnHostByDiscovery(t *testing.T) {
 	for name, public := range map[string]string{"plain": "https://example.com/", "other port": "https://Example.com:8443/", "below a path": "https://example.com/tf/"} {
 		t.Run(name, func(t *testing.T) {
@@ -90,6 +92,8 @@ func TestDiscoveryDocument(t *testing.T) {
 	}
 }
 
+// TestHostHeaderNamesNoProvider asks in the name of other hosts, as an attacker
+// may, and as a proxy does that writes its backend's.
 func TestHostHeaderNamesNoProvider(t *testing.T) {
 	b := newBench(t)
 	p := newPublisher(b)

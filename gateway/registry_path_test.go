@@ -9,6 +9,7 @@ import (
 	"testing"
 )
 
+// TestRegistryMethods answers HEAD as GET, ranges of documents, and nothing else.
 func TestRegistryMethods(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -44,6 +45,7 @@ func TestRegistryMethods(t *testing.T) {
 	}
 }
 
+// TestRegistryPathsThatLeadNowhere shows that malformed paths reach no registry.
 func TestRegistryPathsThatLeadNowhere(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")

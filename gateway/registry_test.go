@@ -29,13 +29,10 @@ import (
 )
 
 // hostsPrefix begins the paths of widget in the provider registry protocol.
-
 const hostsPrefix = "/hosts/" + host + "/v1/providers/acme/widget/"
 
 // publisher signs releases of widget, which an origin registry offers, and pushes
-
 // them into the bench's registry.
-
 type publisher struct {
 	*bench
 	signer *pgp.Signer
@@ -51,9 +48,7 @@ func newPublisher(b *bench) *publisher {
 }
 
 // registryClient is our own client of the protocol, to whom widget's host has this
-
 // base URL.
-
 func registryClient(base string, transport http.RoundTripper) *realorigin.Registry {
 	services := disco.New()
 	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": base})
@@ -61,7 +56,6 @@ func registryClient(base string, transport http.RoundTripper) *realorigin.Regist
 }
 
 // spec is a release of widget for two platforms.
-
 func (p *publisher) spec(version string) release.Spec {
 	s := release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: version, Protocols: []string{"5.0", "6.1"}, Signer: p.signer}
 	for _, platform := range []provider.Platform{linux, darwin} {
@@ -72,7 +66,6 @@ func (p *publisher) spec(version string) release.Spec {
 }
 
 // push has the origin offer a signed release, and pushes it as provider a.
-
 func (p *publisher) push(a provider.Address, version string) *release.Release {
 	p.t.Helper()
 	r := release.For(p.t, p.spec(version))
@@ -96,7 +89,6 @@ func (p *publisher) pushFrom(from *realorigin.Registry, a provider.Address, vers
 }
 
 // pushUnsigned pushes a release that nobody signed.
-
 func (p *publisher) pushUnsigned(version string) {
 	p.t.Helper()
 	spec := p.spec(version)
@@ -119,7 +111,6 @@ func fetch(t testing.TB, from *realorigin.Registry, a provider.Address, version 
 }
 
 // sameRelease compares all that a client can learn of a release.
-
 func sameRelease(t *testing.T, got, want *realorigin.Release) {
 	t.Helper()
 	if !jsonEqual(t, got.Claims.SigningKeys, want.Claims.SigningKeys) {
@@ -161,9 +152,7 @@ func jsonEqual(t *testing.T, a, b []byte) bool {
 }
 
 // TestRegistryRoundTrip reads a mirrored host's release as it is read from its
-
 // origin.
-
 func TestRegistryRoundTrip(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		p := newPublisher(newBench(t))
@@ -180,18 +169,8 @@ func TestRegistryRoundTrip(t *testing.T) {
 	})
 }
 
-// TestOwnHostByDiscovery finds the gateway's own providers as clients do: by the
-
-// host name in their address alone, on the port that it implies.
-
-// TestHostHeaderNamesNoProvider asks in the name of other hosts, as an attacker
-
-// may, and as a proxy does that writes its backend's.
-
 // TestListingReadsEachIndexOnce compares the answer with the origin's, and counts
-
 // requests.
-
 func TestListingReadsEachIndexOnce(t *testing.T) {
 	p := newPublisher(newBench(t))
 	for _, v := range []string{"1.10.0", "1.2.0", "2.0.0-rc.1"} {
@@ -211,7 +190,6 @@ func TestListingReadsEachIndexOnce(t *testing.T) {
 }
 
 // TestDownload compares the answer with the origin's.
-
 func TestDownload(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -264,7 +242,6 @@ type servedArchive struct {
 }
 
 // archives returns what the network mirror says of a version.
-
 func (c *client) archives(t *testing.T, version string) []servedArchive {
 	t.Helper()
 	var doc struct {
@@ -282,9 +259,7 @@ func (c *client) archives(t *testing.T, version string) []servedArchive {
 }
 
 // TestUnsignedVersionsAreAbsent has a version that was accepted by its checksums,
-
 // and one that another tool pushed.
-
 func TestUnsignedVersionsAreAbsent(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.pushUnsigned("1.0.0")
@@ -324,34 +299,7 @@ func TestProviderIsAbsent(t *testing.T) {
 	}
 }
 
-// reindex changes the index of a version in place.
-
-// TestAnnotationsDecideNothing has indexes that lie about their evidence, or say
-
-// nothing of it.
-
-// TestDamagedVersionStaysListed hides no version because of another, and has
-
-// nobody take an older one because of it.
-
-// TestDamagedEvidence is never absence, nor served.
-
-// TestPackageThatNobodySigned has an index with a package that the signed document
-
-// does not list, or lists with another digest: it is not served, and its hashes
-
-// are shown to nobody, since OpenTofu may lock them.
-
-// TestRegistryTroubleIsNotAbsence is the network mirror's first rule, here.
-
-// TestTroubleWithOneVersionIsTroubleWithTheList does not leave out, nor list as
-
-// signed, what cannot be read now.
-
-// TestListingIsBounded counts the requests that one listing has under way.
-
 // TestProtocolsThatAreNone would have clients refuse the whole answer.
-
 func TestProtocolsThatAreNone(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -369,14 +317,7 @@ func TestProtocolsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestRegistryMethods answers HEAD as GET, ranges of documents, and nothing else.
-
-// TestStalledEvidence ends within what clients wait.
-
-// TestRegistryPathsThatLeadNowhere shows that malformed paths reach no registry.
-
 // TestOriginClientSeesAbsence has our own client tell what is not there.
-
 func TestOriginClientSeesAbsence(t *testing.T) {
 	b := newBench(t)
 	c := b.serve()

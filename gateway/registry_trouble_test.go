@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
+// reindex changes the index of a version in place.
 func (p *publisher) reindex(version string, change func(*ocispec.Index)) {
 	p.t.Helper()
 	_, body, err := p.repo.FetchReference(p.t.Context(), version)
@@ -36,6 +37,8 @@ func evidenceEntry(index *ocispec.Index) *ocispec.Descriptor {
 	return &index.Manifests[slices.IndexFunc(index.Manifests, func(d ocispec.Descriptor) bool { return d.ArtifactType == artifact.TypeEvidence })]
 }
 
+// TestAnnotationsDecideNothing has indexes that lie about their evidence, or say
+// nothing of it.
 func TestAnnotationsDecideNothing(t *testing.T) {
 	const verdict = "io.github.ocibridge.verdict"
 	p := newPublisher(newBench(t))
@@ -60,6 +63,8 @@ func TestAnnotationsDecideNothing(t *testing.T) {
 	}
 }
 
+// TestDamagedVersionStaysListed hides no version because of another, and has
+// nobody take an older one because of it.
 func TestDamagedVersionStaysListed(t *testing.T) {
 	for name, damage := range map[string]func(*publisher){
 		"no provider": func(p *publisher) {
@@ -100,6 +105,7 @@ func TestDamagedVersionStaysListed(t *testing.T) {
 	}
 }
 
+// TestDamagedEvidence is never absence, nor served.
 func TestDamagedEvidence(t *testing.T) {
 	for name, lie := range map[string]http.HandlerFunc{
 		"lost":   respond(404, "application/json", `{"errors":[{"code":"BLOB_UNKNOWN"}]}`),
@@ -119,6 +125,9 @@ func TestDamagedEvidence(t *testing.T) {
 	}
 }
 
+// TestPackageThatNobodySigned has an index with a package that the signed document
+// does not list, or lists with another digest: it is not served, and its hashes
+// are shown to nobody, since OpenTofu may lock them.
 func TestPackageThatNobodySigned(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -148,6 +157,32 @@ func TestPackageThatNobodySigned(t *testing.T) {
 	}
 }
 
+// TestSignedPackageInAnothersPlace has an index that offers what its publisher
+// signed, but as another platform's package, or as that of another version. Clients
+// would take it.
+func TestSignedPackageInAnothersPlace(t *testing.T) {
+	p := newPublisher(newBench(t))
+	p.push(widget, "1.0.0")
+	p.push(widget, "2.0.0")
+	var older ocispec.Index
+	p.reindex("1.0.0", func(i *ocispec.Index) { older = *i })
+	p.reindex("2.0.0", func(i *ocispec.Index) { i.Manifests = older.Manifests })
+	p.reindex("1.0.0", func(i *ocispec.Index) {
+		var entries []*ocispec.Descriptor
+		for j := range i.Manifests {
+			if i.Manifests[j].Platform != nil {
+				entries = append(entries, &i.Manifests[j])
+			}
+		}
+		entries[0].Platform, entries[1].Platform = entries[1].Platform, entries[0].Platform
+	})
+	c := p.serve()
+	for _, path := range []string{"1.0.0/download/linux/amd64", "1.0.0/download/darwin/arm64", "2.0.0/download/linux/amd64"} {
+		p.checkTrouble(c.get(hostsPrefix+path), path, http.StatusBadGateway)
+	}
+}
+
+// TestRegistryTroubleIsNotAbsence is the network mirror's first rule, here.
 func TestRegistryTroubleIsNotAbsence(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -182,6 +217,8 @@ func TestRegistryTroubleIsNotAbsence(t *testing.T) {
 	}
 }
 
+// TestTroubleWithOneVersionIsTroubleWithTheList does not leave out, nor list as
+// signed, what cannot be read now.
 func TestTroubleWithOneVersionIsTroubleWithTheList(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -197,6 +234,7 @@ func TestTroubleWithOneVersionIsTroubleWithTheList(t *testing.T) {
 	}
 }
 
+// TestListingIsBounded counts the requests that one listing has under way.
 func TestListingIsBounded(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -234,6 +272,7 @@ func TestListingIsBounded(t *testing.T) {
 	}
 }
 
+// TestStalledEvidence ends within what clients wait.
 func TestStalledEvidence(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
