@@ -17,6 +17,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -30,6 +31,10 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
 	p, store, err := g.archive(r)
 	if err != nil {
 		g.fail(w, r, err)
+		return
+	}
+	if !access.Covers(r.Context(), p.Digest) {
+		access.Forbid(w)
 		return
 	}
 	t := &transfer{store: store, desc: p.Layer(), limits: g.limits}

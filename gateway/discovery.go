@@ -71,8 +71,8 @@ func (g *gateway) routeRegistry(r *mux.Router, public *url.URL) {
 // subrouter, in which mux answers 404 to other methods.
 func (g *gateway) routeHost(r *mux.Router, path string, wrap func(http.HandlerFunc) http.HandlerFunc) {
 	path += "{namespace}/{type}/"
-	r.HandleFunc(path+"versions", wrap(g.serveVersions))
-	r.HandleFunc(path+"{version}/download/{os}/{arch}", wrap(g.serveDownload))
-	r.HandleFunc(path+"{version}/"+checksumsDir+"/{filename}", wrap(g.serveChecksums))
-	r.HandleFunc(path+"{version}/{platform}/{filename}", wrap(g.serveArchive))
+	r.HandleFunc(path+"versions", wrap(g.guarded(g.serveVersions)))
+	r.HandleFunc(path+"{version}/download/{os}/{arch}", wrap(g.guarded(g.serveDownload)))
+	r.HandleFunc(path+"{version}/"+checksumsDir+"/{filename}", wrap(g.guarded(g.serveChecksums)))
+	r.HandleFunc(path+"{version}/{platform}/{filename}", wrap(g.guarded(g.serveArchive)))
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/http"
 	"time"
+
+	"github.com/gorilla/mux"
 )
 
 // Limits are those that a test sets; what is zero stays as it is.
@@ -20,6 +22,19 @@ func NewWithin(o Options, l Limits) http.Handler {
 		registryStall: cmp.Or(l.RegistryStall, d.registryStall), clientStall: cmp.Or(l.ClientStall, d.clientStall),
 		resumes: cmp.Or(l.Resumes, d.resumes),
 	})
+}
+
+// Routes returns the paths of a gateway's routes, with their variables.
+func Routes(o Options) []string {
+	g := &gateway{access: o.Access}
+	var out []string
+	g.router(o).Walk(func(r *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+		if path, err := r.GetPathTemplate(); err == nil {
+			out = append(out, path)
+		}
+		return nil
+	})
+	return out
 }
 
 const (

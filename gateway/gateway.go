@@ -22,6 +22,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -45,6 +46,8 @@ type Options struct {
 	PublicURL *url.URL
 	// Registry answers /v2/; nil: nothing does.
 	Registry http.Handler
+	// Access says who may read what; nil: everybody may read everything.
+	Access *access.Control
 	// Log gets a line a request, and the reasons of errors; nil: nobody does.
 	Log *slog.Logger
 }
@@ -78,6 +81,7 @@ func defaultLimits() limits {
 
 type gateway struct {
 	repository func(context.Context, provider.Address) (Store, error)
+	access     *access.Control
 	log        *slog.Logger
 	limits     limits
 }
@@ -92,7 +96,12 @@ func newHandler(o Options, l limits) http.Handler {
 	if o.Repository == nil {
 		o.Repository = func(context.Context, provider.Address) (Store, error) { return nil, ErrNotServed }
 	}
-	g := &gateway{o.Repository, o.Log, l}
+	g := &gateway{o.Repository, o.Access, o.Log, l}
+	return g.access.Handler(logged(o.Log, g.router(o)))
+}
+
+// router returns the routes.
+func (g *gateway) router(o Options) *mux.Router {
 	// SkipClean: mux would answer //, .. and their encodings with a redirect to
 	// some other resource. What reaches a handler is checked by the parsers of
 	// package provider, since the router lets nearly anything through.
@@ -102,14 +111,20 @@ func newHandler(o Options, l limits) http.Handler {
 	reads := r.Methods(http.MethodGet, http.MethodHead).Subrouter()
 	reads.HandleFunc("/healthz", healthz)
 	const address = MirrorPath + "{hostname}/{namespace}/{type}/"
-	reads.HandleFunc(address+"index.json", g.serveIndex)
-	reads.HandleFunc(address+"{version}.json", g.serveVersion)
-	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.serveArchive)
+	reads.HandleFunc(address+"index.json", g.guarded(g.serveIndex))
+	reads.HandleFunc(address+"{version}.json", g.guarded(g.serveVersion))
+	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.guarded(g.serveArchive))
 	g.routeRegistry(reads, o.PublicURL)
 	if o.Registry != nil {
-		r.PathPrefix("/v2/").Handler(boundWrites(o.Registry, l.clientStall))
+		r.PathPrefix("/v2/").Handler(g.access.GuardRegistry(addressOfRepository, boundWrites(o.Registry, g.limits.clientStall)))
 	}
-	return logged(o.Log, r)
+	return r
+}
+
+// guarded lets those alone through to a handler who may read the provider that a
+// request is for. Every route of a provider goes through it.
+func (g *gateway) guarded(h http.HandlerFunc) http.HandlerFunc {
+	return g.access.Guard(addressOf, h).ServeHTTP
 }
 
 func healthz(w http.ResponseWriter, _ *http.Request) {
@@ -134,4 +149,14 @@ func addressOf(r *http.Request) (provider.Address, error) {
 	}
 	v := mux.Vars(r)
 	return provider.AddressFromPath(v["hostname"], v["namespace"], v["type"])
+}
+
+// addressOfRepository returns the provider of a repository in the embedded
+// registry, whose template has its parts as they are.
+func addressOfRepository(name string) (provider.Address, error) {
+	parts := strings.Split(name, "/")
+	if len(parts) != 3 {
+		return provider.Address{}, errors.New("no repository of a provider")
+	}
+	return provider.AddressFromPath(parts[0], parts[1], parts[2])
 }

@@ -5,10 +5,12 @@ import (
 	"net/http"
 	"runtime/debug"
 	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/access"
 )
 
-// logged writes a line a request. Paths of this protocol hold no secret; headers
-// and queries, which may, are not written.
+// logged writes a line a request. Paths hold no secret once capabilities are out
+// of them; headers and queries, which may, are not written.
 func logged(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
@@ -21,8 +23,9 @@ func logged(log *slog.Logger, next http.Handler) http.Handler {
 				out.status = statusAborted
 				defer panic(http.ErrAbortHandler)
 			}
-			log.Info("request", "method", r.Method, "path", r.URL.Path, "status", out.status, "bytes", out.bytes,
-				"duration", time.Since(start).Round(time.Millisecond), "client", r.RemoteAddr, "agent", r.UserAgent())
+			log.Info("request", append([]any{"method", r.Method, "path", r.URL.Path, "status", out.status, "bytes", out.bytes,
+				"duration", time.Since(start).Round(time.Millisecond), "client", r.RemoteAddr, "agent", r.UserAgent()},
+				access.LogAttrs(r.Context())...)...)
 		}()
 		next.ServeHTTP(out, r)
 	})

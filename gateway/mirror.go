@@ -83,7 +83,9 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
 		return
 	default:
 		for _, p := range found.Packages {
-			out.Archives[p.Platform.String()] = archiveOf(v, p)
+			archive := archiveOf(v, p)
+			archive.URL = g.access.Link(r, a, archive.URL, p.Digest)
+			out.Archives[p.Platform.String()] = archive
 		}
 	}
 	g.writeJSON(w, r, out)

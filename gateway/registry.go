@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -170,7 +171,9 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request) {
 		g.fail(w, r, err)
 		return
 	}
-	out, err := s.download(platform)
+	out, err := s.download(platform, func(base string, f file) string {
+		return g.access.Link(r, s.address, fileURL(base, f), f.digest)
+	})
 	if err != nil {
 		g.fail(w, r, fmt.Errorf("%s %s for %s: %w", s.address, s.version, platform, err))
 		return
@@ -212,7 +215,7 @@ func (s *signedVersion) sumsName() string {
 }
 
 // download describes the package for a platform; errAbsent if there is none.
-func (s *signedVersion) download(platform provider.Platform) (*downloadJSON, error) {
+func (s *signedVersion) download(platform provider.Platform, link func(base string, f file) string) (*downloadJSON, error) {
 	vouched, err := vouchedFor(s.found, s.evidence, s.address, s.version)
 	if err != nil {
 		return nil, err
@@ -231,9 +234,9 @@ func (s *signedVersion) download(platform provider.Platform) (*downloadJSON, err
 	out := &downloadJSON{
 		Protocols: protocols(s.found.Protocols), OS: platform.OS, Arch: platform.Arch,
 		Filename: p.Filename, SHASum: p.Digest.Encoded(),
-		DownloadURL:         fileURL(base, packageFile(p)),
-		SHASumsURL:          fileURL(base, documentFile(s.sumsName(), s.evidence.SHA256SUMS)),
-		SHASumsSignatureURL: fileURL(base, documentFile(s.sumsName()+".sig", s.evidence.Signature)),
+		DownloadURL:         link(base, packageFile(p)),
+		SHASumsURL:          link(base, documentFile(s.sumsName(), s.evidence.SHA256SUMS)),
+		SHASumsSignatureURL: link(base, documentFile(s.sumsName()+".sig", s.evidence.Signature)),
 		SigningKeys:         s.evidence.SigningKeys,
 		Packages:            map[string]packageJSON{},
 	}
@@ -271,7 +274,12 @@ func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request) {
 		notFound(w, r)
 		return
 	}
-	h.Set("ETag", strconv.Quote(digest.FromBytes(data).String()))
+	d := digest.FromBytes(data)
+	if !access.Covers(r.Context(), d) {
+		access.Forbid(w)
+		return
+	}
+	h.Set("ETag", strconv.Quote(d.String()))
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 }
 

@@ -18,16 +18,17 @@ const module = "github.com/ocibridge/ocibridge"
 // may says for each package of the top level what of ours it may import, beside
 // leaves, which everything may.
 var may = map[string][]string{
-	"provider":  {},
-	"ociaddr":   {"provider"},
-	"templates": {"provider", "ociaddr"},
-	"trust":     {"provider"},
-	"artifact":  {"provider", "ociaddr", "trust"},
-	"origin":    {"provider", "trust"},
-	"pusher":    {"provider", "ociaddr", "templates", "artifact", "trust", "origin"},
-	"auth":      {"ociaddr"},
-	"gateway":   {"provider", "ociaddr", "templates", "artifact", "trust"},
-	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway",
+	"provider":       {},
+	"ociaddr":        {"provider"},
+	"templates":      {"provider", "ociaddr"},
+	"trust":          {"provider"},
+	"artifact":       {"provider", "ociaddr", "trust"},
+	"origin":         {"provider", "trust"},
+	"pusher":         {"provider", "ociaddr", "templates", "artifact", "trust", "origin"},
+	"auth":           {"ociaddr"},
+	"gateway":        {"provider", "ociaddr", "templates", "artifact", "trust", "gateway/access"},
+	"gateway/access": {"provider"},
+	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access",
 		"internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/lockfile", "internal/manifestcache", "internal/repository",
 		"internal/selfsigned"},
 }

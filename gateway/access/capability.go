@@ -1,0 +1,145 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/binary"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// A capability is a segment of a path, before the name of a file: mark, and in
+// base64 of URLs
+//
+//	8 bytes   when it ends, in seconds since 1970
+//	16 bytes  who may read the file, as an HMAC of the grant
+//	32 bytes  what is read: the SHA-256 sum of the digest, as text
+//	32 bytes  the HMAC-SHA256 of all that, and of the path without the segment
+const (
+	mark     = "cap1."
+	timeSize = 8
+	idSize   = 16
+	signed   = timeSize + idSize + sha256.Size
+	size     = signed + sha256.Size
+)
+
+// Lifetime is how long a capability lasts.
+const Lifetime = 15 * time.Minute
+
+// encoding has one text for what it encodes: others are altered ones.
+var encoding = base64.RawURLEncoding.Strict()
+
+// Link returns a reference to a file for who made a request, with a capability
+// where access is controlled. The reference is a path, either absolute or
+// relative to that of the request; d is the digest of what it leads to. The
+// handler of that path must be behind [Control.Guard] and hold what it is about
+// to send against [Covers].
+func (c *Control) Link(r *http.Request, a provider.Address, ref string, d digest.Digest) string {
+	if c == nil {
+		return ref
+	}
+	s := stateOf(r.Context()).subject
+	if s == nil {
+		return ref // whoever reads a document by a capability has a token, too
+	}
+	g := s.grantFor(a)
+	if g == nil {
+		return ref // not behind Guard: the link leads nowhere
+	}
+	file, err := url.PathUnescape(ref)
+	if err != nil {
+		return ref
+	}
+	if !strings.HasPrefix(file, "/") {
+		file = path.Join(path.Dir(r.URL.Path), file)
+	}
+	ends := time.Now().Add(Lifetime)
+	if !s.expires.IsZero() && s.expires.Before(ends) {
+		ends = s.expires
+	}
+	at := strings.LastIndexByte(ref, '/') + 1
+	return ref[:at] + c.sign(g, ends, sha256.Sum256([]byte(d)), file) + "/" + ref[at:]
+}
+
+func (c *Control) sign(g *grant, ends time.Time, what [sha256.Size]byte, file string) string {
+	key := c.current().keys[0]
+	out := binary.BigEndian.AppendUint64(make([]byte, 0, size), uint64(ends.Unix()))
+	out = append(out, grantID(key, g)...)
+	out = append(out, what[:]...)
+	return mark + encoding.EncodeToString(append(out, capabilityMAC(key, out, file)...))
+}
+
+func capabilityMAC(key, claims []byte, file string) []byte {
+	return mac(key, []byte("capability\x00"), claims, []byte(file))
+}
+
+// verify returns the grant by which a capability opens a file of a provider, and
+// the sum of the digest that it names; nil if it opens nothing. The work does not
+// depend on what is wrong with it.
+func (c *Control) verify(capability, file string, a provider.Address, now time.Time) (*grant, [sha256.Size]byte) {
+	var raw [size]byte
+	text := strings.TrimPrefix(capability, mark)
+	wellFormed := 0
+	if len(text) == encoding.EncodedLen(size) {
+		if _, err := encoding.Decode(raw[:], []byte(text)); err == nil {
+			wellFormed = 1
+		}
+	}
+	ring, found := c.current(), -1
+	for k, key := range ring.keys {
+		ours := subtle.ConstantTimeCompare(capabilityMAC(key, raw[:signed], file), raw[signed:]) & wellFormed
+		for g, id := range ring.ids[k] {
+			same := subtle.ConstantTimeCompare(id, raw[timeSize:timeSize+idSize])
+			// Rules with the same claims have the same name.
+			if !c.grants[g].selector.Selects(a) {
+				same = 0
+			}
+			found = subtle.ConstantTimeSelect(ours&same, g, found)
+		}
+	}
+	ends := time.Unix(int64(binary.BigEndian.Uint64(raw[:timeSize])), 0)
+	if found < 0 || !now.Before(ends) || c.grants[found].expired(now) {
+		return nil, [sha256.Size]byte{}
+	}
+	return c.grants[found], [sha256.Size]byte(raw[timeSize+idSize : signed])
+}
+
+// Covers reports whether a request may read what has the digest: any, unless it
+// came with a capability, which is for one.
+func Covers(ctx context.Context, d digest.Digest) bool {
+	s := stateOf(ctx)
+	sum := sha256.Sum256([]byte(d))
+	return s.capability == "" || subtle.ConstantTimeCompare(s.digest[:], sum[:]) == 1
+}
+
+// split takes a capability out of a path; it is "" if there is none. What stands
+// elsewhere in a path and may be one is made unreadable.
+func split(p string) (without, capability string) {
+	if !strings.Contains(p, mark) {
+		return p, ""
+	}
+	parts := strings.Split(p, "/")
+	if i := len(parts) - 2; i > 0 && strings.HasPrefix(parts[i], mark) {
+		capability = parts[i]
+		parts = slices.Delete(parts, i, i+1)
+	}
+	for i, part := range parts {
+		if strings.HasPrefix(part, mark) && len(part) >= len(mark)+encoding.EncodedLen(size) {
+			parts[i] = mark + redacted
+		}
+	}
+	return strings.Join(parts, "/"), capability
+}
+
+// redacted stands where a capability was.
+const redacted = "REDACTED"

@@ -1,0 +1,172 @@
+package access
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// retryAfter is how many seconds who cannot be told from others should wait.
+const retryAfter = 5
+
+// private is what is said of every answer that depends on who asks.
+const private = "private, no-store"
+
+// Handler stands before everything else, the log of requests included: it takes
+// the capability out of a path, so that none that follows sees it.
+func (c *Control) Handler(next http.Handler) http.Handler {
+	if c == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := &state{}
+		r = r.WithContext(contextWith(r.Context(), s))
+		// A segment of a repository's name may look like a capability.
+		if !strings.HasPrefix(r.URL.Path, registryPath) {
+			var plain string
+			if plain, s.capability = split(r.URL.Path); plain != r.URL.Path {
+				u := &url.URL{}
+				*u = *r.URL
+				// The encoding of the path may be another one than ours: the one that is
+				// left says the same, encoded slashes apart, which no path of ours has.
+				u.Path, u.RawPath = plain, ""
+				r.URL, r.RequestURI = u, u.RequestURI()
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Guard lets those requests through that may read the provider that they are for,
+// be it by a token or a capability. What is for no provider is not found.
+func (c *Control) Guard(address func(*http.Request) (provider.Address, error), next http.Handler) http.Handler {
+	if c == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", private)
+		a, err := address(r)
+		s := stateOf(r.Context())
+		if s.capability != "" {
+			g, what := c.verify(s.capability, r.URL.Path, a, time.Now())
+			if g == nil || err != nil {
+				Forbid(w)
+				return
+			}
+			s.digest, s.name = what, g.kind+" "+g.name
+			next.ServeHTTP(w, r)
+			return
+		}
+		subject, unknown := c.authenticate(r, false)
+		if unknown != nil {
+			refuse(w, unknown)
+			return
+		}
+		s.subject, s.name = subject, subject.name
+		switch {
+		case err != nil:
+			http.Error(w, "not found", http.StatusNotFound)
+		case !subject.MayRead(a):
+			Forbid(w)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// Forbid answers who is known and may not read what is asked for, and every
+// capability that is not valid.
+func Forbid(w http.ResponseWriter) {
+	w.Header().Set("Cache-Control", private)
+	http.Error(w, "not allowed here: the token is not for this provider, or the link has expired", http.StatusForbidden)
+}
+
+// refuse answers who is not known.
+func refuse(w http.ResponseWriter, err error) {
+	if errors.Is(err, errUnavailable) {
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+		http.Error(w, "the issuer of the token cannot be asked now; the gateway's log says why", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("WWW-Authenticate", `Bearer realm="ocibridge"`)
+	http.Error(w, "this gateway asks for a token that it knows", http.StatusUnauthorized)
+}
+
+// registryPath begins the paths of the embedded registry.
+const registryPath = "/v2/"
+
+// GuardRegistry is [Control.Guard] for the registry at /v2/, whose repositories
+// address names. A token may also be shown as the password of any user.
+func (c *Control) GuardRegistry(address func(repository string) (provider.Address, error), next http.Handler) http.Handler {
+	if c == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", private)
+		subject, err := c.authenticate(r, true)
+		switch {
+		case errors.Is(err, errUnavailable):
+			w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+			registryError(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the issuer of the token cannot be asked now")
+			return
+		case err != nil:
+			w.Header().Set("WWW-Authenticate", `Basic realm="ocibridge"`)
+			registryError(w, http.StatusUnauthorized, "UNAUTHORIZED", "give a token of this gateway as password")
+			return
+		}
+		s := stateOf(r.Context())
+		s.subject, s.name = subject, subject.name
+		if !subject.mayAsk(r, address) {
+			registryError(w, http.StatusForbidden, "DENIED", "the token is not for this repository")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// mayAsk reports whether a subject may send a request to the registry.
+func (s *Subject) mayAsk(r *http.Request, address func(string) (provider.Address, error)) bool {
+	if s.mayReadAll() || r.URL.Path == registryPath {
+		return true
+	}
+	// What is left is a path that can be read in one way only, since the registry
+	// decides for itself which repository it means.
+	name, ok := repositoryOf(r.URL.Path)
+	if !ok || r.URL.RawPath != "" {
+		return false
+	}
+	a, err := address(name)
+	return err == nil && s.MayRead(a)
+}
+
+// repositoryOf returns the repository that a request to a registry reads.
+func repositoryOf(p string) (string, bool) {
+	parts := strings.Split(strings.TrimPrefix(p, registryPath), "/")
+	if len(parts) < 3 {
+		return "", false
+	}
+	for _, part := range parts {
+		if part == "" || part == "." || part == ".." {
+			return "", false
+		}
+	}
+	name, kind, what := parts[:len(parts)-2], parts[len(parts)-2], parts[len(parts)-1]
+	switch {
+	case kind == "manifests", kind == "blobs", kind == "referrers", kind == "tags" && what == "list":
+		return strings.Join(name, "/"), true
+	}
+	return "", false
+}
+
+// registryError answers as the distribution specification has it.
+func registryError(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
+}

@@ -1,0 +1,98 @@
+package access
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+const (
+	// keySize is the least size of a key, in bytes.
+	keySize = 32
+	maxKeys = 16
+)
+
+// Keys sign capabilities. The first one signs, and all of them verify.
+type Keys struct{ keys [][]byte }
+
+// ParseKeys reads a key file: one key a line in hexadecimal, of 32 bytes or more,
+// the first being the one that signs. Empty lines and those that begin with # do
+// not count. Its errors quote nothing of the file.
+func ParseKeys(file []byte) (*Keys, error) {
+	const help = "make one with: openssl rand -hex 32"
+	k := &Keys{}
+	for i, line := range bytes.Split(file, []byte("\n")) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		key, err := hex.DecodeString(string(line))
+		if err != nil || len(key) < keySize {
+			return nil, hint.New(fmt.Sprintf("line %d is no key", i+1), "a key is %d or more hexadecimal digits on a line of its own; "+help, 2*keySize)
+		}
+		k.keys = append(k.keys, key)
+	}
+	switch {
+	case len(k.keys) == 0:
+		return nil, hint.New("there is no key in it", help)
+	case len(k.keys) > maxKeys:
+		return nil, hint.New(fmt.Sprintf("it has %d keys, more than %d", len(k.keys), maxKeys), "remove the old ones: capabilities last for 15 minutes")
+	}
+	return k, nil
+}
+
+// RandomKeys returns a key that nobody else has.
+func RandomKeys() *Keys {
+	key := make([]byte, keySize)
+	rand.Read(key) // never fails
+	return &Keys{[][]byte{key}}
+}
+
+// String keeps keys out of logs.
+func (k *Keys) String() string { return redacted }
+
+// GoString keeps keys out of logs.
+func (k *Keys) GoString() string { return k.String() }
+
+// mac returns the HMAC of parts that together can be read in one way only.
+func mac(key []byte, parts ...[]byte) []byte {
+	h := hmac.New(sha256.New, key)
+	for _, p := range parts {
+		h.Write(p)
+	}
+	return h.Sum(nil)
+}
+
+// ring has the keys with what each makes of the grants.
+type ring struct {
+	*Keys
+	ids [][][]byte // by key and grant
+}
+
+// grantID names a grant in a capability, and says nothing to who lacks the key.
+func grantID(key []byte, g *grant) []byte {
+	return mac(key, []byte("grant\x00"), []byte(g.kind), []byte{0}, []byte(g.name), []byte{0}, g.binding[:])[:idSize]
+}
+
+// current returns the keys that there are now.
+func (c *Control) current() *ring {
+	k := c.keys()
+	if r := c.ring.Load(); r != nil && r.Keys == k {
+		return r
+	}
+	r := &ring{Keys: k}
+	for _, key := range k.keys {
+		var ids [][]byte
+		for _, g := range c.grants {
+			ids = append(ids, grantID(key, g))
+		}
+		r.ids = append(r.ids, ids)
+	}
+	c.ring.Store(r)
+	return r
+}

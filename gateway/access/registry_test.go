@@ -1,0 +1,80 @@
+package access_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+func basic(password string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte("anybody:"+password))
+}
+
+func TestRegistry(t *testing.T) {
+	c := access.New(access.Options{Tokens: []access.Token{
+		token("all", "all-token"), token("acme", "acme-token", "registry.acme.example/acme/*"),
+	}})
+	reached := false
+	h := c.Handler(c.GuardRegistry(func(name string) (provider.Address, error) {
+		parts := strings.Split(name, "/")
+		if len(parts) != 3 {
+			return provider.Address{}, errors.New("no provider")
+		}
+		return provider.AddressFromPath(parts[0], parts[1], parts[2])
+	}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })))
+	const mine, other = "/v2/registry.acme.example/acme/widget", "/v2/registry.acme.example/secret/widget"
+	for _, tt := range []struct {
+		path, authorization string
+		status              int
+	}{
+		{"/v2/", "", 401},
+		{"/v2/", basic("nonsense"), 401},
+		{"/v2/", basic("acme-token"), 200},
+		{"/v2/", "Bearer acme-token", 200},
+		{mine + "/tags/list", "", 401},
+		{mine + "/tags/list", basic("acme-token"), 200},
+		{mine + "/tags/list?n=5", basic("acme-token"), 200},
+		{mine + "/manifests/1.0.0", basic("acme-token"), 200},
+		{mine + "/manifests/sha256:00", basic("acme-token"), 200},
+		{mine + "/blobs/sha256:00", basic("acme-token"), 200},
+		{mine + "/referrers/sha256:00", basic("acme-token"), 200},
+		{other + "/tags/list", basic("acme-token"), 403},
+		{other + "/manifests/1.0.0", basic("acme-token"), 403},
+		{other + "/blobs/sha256:00", basic("acme-token"), 403},
+		{other + "/blobs/sha256:00", basic("all-token"), 200},
+		{"/v2/absent/absent/absent/tags/list", basic("acme-token"), 403},
+		{"/v2/_catalog", basic("acme-token"), 403},
+		{"/v2/_catalog", basic("all-token"), 200},
+		// Paths that the registry might read in another way.
+		{mine + "/../../secret/widget/tags/list", basic("acme-token"), 403},
+		{mine + "/%2e%2e/%2e%2e/secret/widget/tags/list", basic("acme-token"), 403},
+		{"/v2/registry.acme.example/acme/widget%2Fmanifests/1.0.0", basic("acme-token"), 403},
+		{mine + "//tags/list", basic("acme-token"), 403},
+		{mine + "/tags/list/", basic("acme-token"), 403},
+		{mine + "/tags/other", basic("acme-token"), 403},
+		{mine + "/more/tags/list", basic("acme-token"), 403},
+		{mine + "/blobs/uploads/", basic("acme-token"), 403},
+		{"/v2/registry.acme.example/cap1.x/widget/tags/list", basic("acme-token"), 403},
+	} {
+		reached = false
+		r := httptest.NewRequest(http.MethodGet, tt.path, nil)
+		r.Header.Set("Authorization", tt.authorization)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != tt.status || reached != (tt.status == 200) {
+			t.Errorf("%s %s: %d, reached: %t; want %d", tt.path, tt.authorization, w.Code, reached, tt.status)
+		}
+		if got := w.Header().Get("WWW-Authenticate"); (got == `Basic realm="ocibridge"`) != (tt.status == 401) {
+			t.Errorf("%s: WWW-Authenticate: %q", tt.path, got)
+		}
+		if tt.status == 403 && !strings.Contains(w.Body.String(), `"code":"DENIED"`) {
+			t.Errorf("%s: %s", tt.path, w.Body)
+		}
+	}
+}

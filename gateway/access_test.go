@@ -1,0 +1,171 @@
+package gateway_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// controlled lets a bench's gateway ask for tokens: "acme-token" for the providers
+// of acme, "other-token" for others.
+func (b *bench) controlled() {
+	token := func(name, text, pattern string) access.Token {
+		return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(pattern)}}}
+	}
+	b.options.Log = slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	b.options.Access = access.New(access.Options{Log: b.options.Log, Tokens: []access.Token{
+		token("acme", "acme-token", host+"/acme/*"), token("other", "other-token", "registry.opentofu.org/*/*"),
+	}})
+}
+
+// as returns a client that shows a token.
+func (c *client) as(token string) *client {
+	shows := *c.http
+	shows.Transport = showing{token, c.http.Transport}
+	return &client{c.t, c.s, &shows}
+}
+
+type showing struct {
+	token string
+	http.RoundTripper
+}
+
+func (s showing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+s.token)
+	return s.RoundTripper.RoundTrip(r)
+}
+
+// archiveURL returns where a client is told to find a platform's archive.
+func (c *client) archiveURL(version string, p provider.Platform) string {
+	c.t.Helper()
+	a := c.get(prefix + version + ".json")
+	var doc struct {
+		Archives map[string]struct{ URL string }
+	}
+	if err := json.Unmarshal([]byte(a.body), &doc); err != nil || doc.Archives[p.String()].URL == "" {
+		c.t.Fatalf("%+v", a)
+	}
+	return prefix + doc.Archives[p.String()].URL
+}
+
+func TestAccessToDocumentsAndArchives(t *testing.T) {
+	b := newBench(t)
+	content := zip(t, linux)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: content})
+	b.controlled()
+	anybody := b.serve()
+	acme, other := anybody.as("acme-token"), anybody.as("other-token")
+	plain := prefix + "1.0.0/linux_amd64/terraform-provider-widget_1.0.0_linux_amd64.zip"
+	for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", prefix + "9.9.9.json", plain, "/providers/" + host + "/acme/absent/index.json"} {
+		for c, status := range map[*client]int{anybody: 401, anybody.as("nonsense"): 401, other: 403} {
+			a := c.get(path)
+			if a.status != status || a.header.Get("Cache-Control") != "private, no-store" || (a.header.Get("WWW-Authenticate") != "") != (status == 401) {
+				t.Errorf("%s: %+v, want %d", path, a, status)
+			}
+		}
+	}
+	if n := len(b.registry.Requests()); n != 0 {
+		t.Errorf("the registry was asked %d times for those who may not read", n)
+	}
+	for path, status := range map[string]int{
+		prefix + "index.json": 200, prefix + "1.0.0.json": 200, plain: 200,
+		"/providers/" + host + "/acme/absent/index.json": 404,
+	} {
+		if a := acme.get(path); a.status != status || status == 200 && strings.HasSuffix(path, ".json") && a.header.Get("Cache-Control") != "private, no-store" {
+			t.Errorf("%s: %+v, want %d", path, a, status)
+		}
+	}
+
+	// The archive, by whoever has its URL, and nothing else by that.
+	url := acme.archiveURL("1.0.0", linux)
+	if url == plain || !strings.HasSuffix(url, "/terraform-provider-widget_1.0.0_linux_amd64.zip") || strings.Contains(url, "?") {
+		t.Errorf("the archive is at %s", url)
+	}
+	for _, c := range []*client{anybody, other, acme} {
+		if a := c.get(url); a.status != http.StatusOK || a.body != string(content) {
+			t.Errorf("%d, %d bytes", a.status, len(a.body))
+		}
+		if a := c.do(http.MethodHead, url); a.status != http.StatusOK || a.header.Get("Content-Length") == "" {
+			t.Errorf("HEAD: %+v", a)
+		}
+	}
+	if a := anybody.get(strings.Replace(url, "/cap1.", "/cap1.A", 1)); a.status != http.StatusForbidden {
+		t.Errorf("altered: %+v", a)
+	}
+	if a := anybody.get(url + "/../index.json"); a.status == http.StatusOK {
+		t.Errorf("dots: %+v", a)
+	}
+	if a := anybody.get("/healthz"); a.status != http.StatusOK {
+		t.Errorf("healthz: %+v", a)
+	}
+
+	log := b.log.String()
+	_, capability, _ := strings.Cut(url, "/cap1.")
+	for _, s := range []string{capability[:40], "acme-token", "other-token", "Bearer"} {
+		if strings.Contains(log, s) {
+			t.Errorf("%q is in the log:\n%s", s, log)
+		}
+	}
+	if !strings.Contains(log, `path=`+plain+` status=200`) || !strings.Contains(log, `capability=REDACTED subject="token acme"`) {
+		t.Errorf("the log does not say who read the archive:\n%s", log)
+	}
+}
+
+// TestCapabilityIsForOneDigest has a tag moved after a client was told of an
+// archive.
+func TestCapabilityIsForOneDigest(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.controlled()
+	anybody := b.serve()
+	url := anybody.as("acme-token").archiveURL("1.0.0", linux)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, darwin)})
+	b.options.Log = nil
+	anybody = b.serve() // knows nothing of what was there before
+	if a := anybody.get(url); a.status != http.StatusForbidden {
+		t.Errorf("%+v", a)
+	}
+	if a := anybody.get(anybody.as("acme-token").archiveURL("1.0.0", linux)); a.status != http.StatusOK {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestEveryRouteAsksForAToken but those that are named here. A route that is new
+// is one of a provider's, and guarded, until it is.
+func TestEveryRouteAsksForAToken(t *testing.T) {
+	b := newBench(t)
+	b.controlled()
+	b.options.Registry = b.truth
+	b.options.Log = nil
+	anybody := b.serve()
+	open := map[string]bool{"/healthz": true, "/.well-known/terraform.json": true}
+	values := strings.NewReplacer("{hostname}", host, "{namespace}", "acme", "{type}", "widget", "{version}", "1.0.0",
+		"{platform}", "linux_amd64", "{os}", "linux", "{arch}", "amd64", "{filename}", "file")
+	routes := gateway.Routes(b.options)
+	for _, route := range routes {
+		if open[route] {
+			continue
+		}
+		asked := false
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			a := anybody.do(method, values.Replace(route))
+			if asked = asked || a.status == http.StatusUnauthorized; a.status != http.StatusUnauthorized && a.status != http.StatusMethodNotAllowed {
+				t.Errorf("%s %s: %d", method, route, a.status)
+			}
+		}
+		if !asked {
+			t.Errorf("%s asks nobody for a token", route)
+		}
+	}
+	if len(routes) < 5 {
+		t.Errorf("routes: %q", routes)
+	}
+}
