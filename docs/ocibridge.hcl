@@ -72,24 +72,24 @@ gateway {
   ##   directory = "/var/cache/ocibridge"
   ##   max_size  = "20GiB"
   ## }
-  ##
-  ## capability_key_file = "capability.key"
-  ## token "ci" {
-  ##   sha256  = env("CI_TOKEN_SHA256")
-  ##   include = ["registry.opentofu.org/*/*"]
-  ##   expires = "2030-01-31"
-  ## }
-  ## token "operators" {
-  ##   sha256   = env("OPERATOR_TOKEN_SHA256")
-  ##   operator = true
-  ## }
-  ## oidc "github" {
-  ##   issuer   = "https://token.actions.githubusercontent.com"
-  ##   audience = "https://providers.acme.example"
-  ##   rule {
-  ##     claims = { repository_owner = "acme" }
-  ##   }
-  ## }
+
+  capability_key_file = "capability.key"
+  token "ci" {
+    sha256  = env("CI_TOKEN_SHA256")
+    include = ["registry.opentofu.org/*/*"]
+    expires = "2030-01-31"
+  }
+  token "operators" {
+    sha256   = env("OPERATOR_TOKEN_SHA256")
+    operator = true
+  }
+  oidc "github" {
+    issuer   = "https://token.actions.githubusercontent.com"
+    audience = "https://providers.acme.example"
+    rule {
+      claims = { repository_owner = "acme" }
+    }
+  }
 }
 
 # What makes a package acceptable.

@@ -125,7 +125,7 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 		return err
 	}
 	s := surroundings(cmd, cli)
-	setup := &clientSetup{mirrors: c.MirrorsInForce(s), cliConfig: f.cliConfig, caFile: f.caFile, url: f.url}
+	setup := &clientSetup{mirrors: c.MirrorsInForce(s), cliConfig: f.cliConfig, caFile: f.caFile, url: f.url, tokens: settings{file: c}.asksForTokens()}
 	if setup.url == "" {
 		setup.url, setup.noURL = gatewayURL(c, s)
 	}
@@ -202,6 +202,7 @@ type clientSetup struct {
 	url       string // of the gateway, with a slash at the end
 	noURL     error  // why it is not known
 	mirrors   []config.MirrorText
+	tokens    bool // it asks for one
 	cliConfig string
 	caFile    string
 }
@@ -268,14 +269,18 @@ func (s *clientSetup) mirroredHosts() []svchost.Hostname {
 
 func (s *clientSetup) oci() (string, error) {
 	mirrors := s.mirrors
+	var out strings.Builder
 	if len(mirrors) == 0 {
 		m, err := s.embedded()
 		if err != nil {
 			return "", err
 		}
 		mirrors = []config.MirrorText{m}
+		if s.tokens {
+			host, _, _ := strings.Cut(m.Template, "/")
+			fmt.Fprintf(&out, "oci_credentials %q {\n  username = \"token\"\n  password = \"TOKEN\"\n}\n", host)
+		}
 	}
-	var out strings.Builder
 	out.WriteString("provider_installation {\n")
 	for _, m := range mirrors {
 		fmt.Fprintf(&out, "  oci_mirror {\n    repository_template = %s\n", config.QuoteTemplate(m.Template))

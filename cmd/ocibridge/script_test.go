@@ -268,19 +268,25 @@ func writeCert(ts *testscript.TestScript, neg bool, args []string) {
 
 // serving starts ocibridge serve, asks it for a path, and stops it:
 //
-//	serving FILE PATH ARG...
+//	serving FILE PATH [token=TOKEN] ARG...
 //
 // PATH is relative to the URL of the mirror that it prints. FILE has the last
-// certificate of the chain that a client trusts it by. Afterwards the file out
-// holds what it printed, log what it logged, and body the answer.
+// certificate of the chain that a client trusts it by; over plain HTTP it is not
+// looked at. Afterwards the file out holds what it printed, log what it logged,
+// and body the answer.
 func serving(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
-		ts.Fatalf("usage: serving CA PATH ARG...")
+		ts.Fatalf("usage: serving FILE PATH [token=TOKEN] ARG...")
+	}
+	file, path, args := args[0], args[1], args[2:]
+	token := ""
+	if len(args) > 0 && strings.HasPrefix(args[0], "token=") {
+		token, args = strings.TrimPrefix(args[0], "token="), args[1:]
 	}
 	const patience = 30 * time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "ocibridge", append([]string{"serve"}, args[2:]...)...)
+	cmd := exec.CommandContext(ctx, "ocibridge", append([]string{"serve"}, args...)...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = append(append([]string{}, sceneOf(ts).vars...), "HOME="+ts.Getenv("HOME"), "XDG_DATA_HOME="+ts.Getenv("XDG_DATA_HOME"), "TF_CLI_CONFIG_FILE="+ts.Getenv("TF_CLI_CONFIG_FILE"))
 	var logged bytes.Buffer
@@ -293,7 +299,7 @@ func serving(ts *testscript.TestScript, neg bool, args []string) {
 	select {
 	case mirror := <-out.found:
 		var body []byte
-		body, err = fetch(ctx, mirror, args[1], ts.MkAbs(args[0]))
+		body, err = fetch(ctx, mirror, path, ts.MkAbs(file), token)
 		ts.Check(os.WriteFile(ts.MkAbs("body"), body, 0o644))
 		err = errors.Join(err, cmd.Process.Signal(os.Interrupt), <-ended)
 	case err = <-ended:
@@ -315,7 +321,10 @@ type announcement struct {
 	told bool
 }
 
-var mirrorURL = regexp.MustCompile(`https://[^\s"]+/providers/`)
+// listening finds where it listens, if clients are told another place.
+var listening = regexp.MustCompile(`(?m)(?:^Listening on |"address":")([^\s"]+)`)
+
+var mirrorURL = regexp.MustCompile(`https?://[^\s"]+/providers/`)
 
 func (a *announcement) Write(p []byte) (int, error) {
 	a.mu.Lock()
@@ -323,6 +332,10 @@ func (a *announcement) Write(p []byte) (int, error) {
 	a.buf.Write(p)
 	if url := mirrorURL.FindString(a.buf.String()); url != "" && !a.told {
 		a.told = true
+		if m := listening.FindStringSubmatch(a.buf.String()); m != nil {
+			scheme, _, _ := strings.Cut(url, ":")
+			url = scheme + "://" + m[1] + "/providers/" // clients' URL leads nowhere
+		}
 		a.found <- url
 	}
 	return len(p), nil
@@ -334,14 +347,38 @@ func (a *announcement) text() string {
 	return a.buf.String()
 }
 
-// fetch returns the status and the body of what a server that is trusted by the
-// last certificate in a file answers to a path relative to a URL.
-func fetch(ctx context.Context, base, path, caFile string) ([]byte, error) {
+// fetch returns the status and the body of what a server answers to a path
+// relative to a URL, where it speaks TLS with the last certificate in a file.
+func fetch(ctx context.Context, base, path, caFile, token string) ([]byte, error) {
 	u, err := url.Parse(base)
 	if err != nil {
 		return nil, err
 	}
-	pool := x509.NewCertPool()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	if u.Scheme == "https" {
+		if transport.TLSClientConfig, err = trusting(caFile); err != nil {
+			return nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath(path).String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return append([]byte(resp.Status+"\n"), body...), err
+}
+
+// trusting trusts the last certificate in a file.
+func trusting(caFile string) (*tls.Config, error) {
 	rest, err := os.ReadFile(caFile)
 	if err != nil {
 		return nil, err
@@ -356,18 +393,7 @@ func fetch(ctx context.Context, base, path, caFile string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	pool := x509.NewCertPool()
 	pool.AddCert(cert)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
-	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.JoinPath(path).String(), nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return append([]byte(resp.Status+"\n"), body...), err
+	return &tls.Config{RootCAs: pool}, nil
 }

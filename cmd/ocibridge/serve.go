@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -20,28 +17,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/selfsigned"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-const (
-	// shutdownTimeout is how long downloads under way may take to finish.
-	shutdownTimeout = 5 * time.Minute
-	// headerTimeout bounds how long a client may take to ask.
-	headerTimeout = 10 * time.Second
-	idleTimeout   = 2 * time.Minute
-	maxHeader     = 64 << 10
-)
+// shutdownTimeout is how long downloads under way may take to finish.
+const shutdownTimeout = 5 * time.Minute
 
 const serveExamples = `  # try it: embedded registry, self-signed certificate, localhost:8443
   ocibridge serve
 
   # in front of Harbor, for everybody
   ocibridge serve --listen :8443 --tls-cert tls.pem --tls-key tls.key \
-    --template 'harbor.example.com/providers/${hostname}/${namespace}/${type}'`
+    --template 'harbor.example.com/providers/${hostname}/${namespace}/${type}'
+
+  # behind a proxy that speaks TLS to clients
+  ocibridge serve --listen 10.0.0.5:8080 --http --config ocibridge.hcl`
 
 // serveFlags are the flags of serve.
 type serveFlags struct {
@@ -50,6 +43,7 @@ type serveFlags struct {
 	listen     string
 	cert, key  string
 	selfSigned bool
+	http       bool
 	log        logFlag
 }
 
@@ -65,7 +59,11 @@ the embedded registry, which OpenTofu can also read directly, as an oci_mirror.
 
 Clients speak TLS only. Give --tls-cert and --tls-key, or let serve make a
 certificate of its own for a first try: it does so by itself on a loopback
-address, and elsewhere with --tls-self-signed.`,
+address, and elsewhere with --tls-self-signed. Behind a proxy that speaks TLS to
+them, --http does without. Files are read again when they change.
+
+Who may read what, the token and oidc blocks of the configuration file say;
+without them, everybody may read everything.`,
 		Example: serveExamples,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -84,6 +82,7 @@ address, and elsewhere with --tls-self-signed.`,
 	flags.StringVar(&f.cert, "tls-cert", "", "`file` with the certificate and its chain, in PEM")
 	flags.StringVar(&f.key, "tls-key", "", "`file` with the certificate's key, in PEM")
 	flags.BoolVar(&f.selfSigned, "tls-self-signed", false, "make a self-signed certificate and print how clients trust it")
+	flags.BoolVar(&f.http, "http", false, "speak plain HTTP, behind a proxy that speaks TLS to clients")
 	cmd.MarkFlagFilename("tls-cert", "pem", "crt")
 	cmd.MarkFlagFilename("tls-key", "pem", "key")
 	return cmd
@@ -91,7 +90,7 @@ address, and elsewhere with --tls-self-signed.`,
 
 // run serves until ctx ends, and then lets downloads finish.
 func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writer) error {
-	if err := f.check(); err != nil {
+	if err := f.check(s.file.Gateway.TLS.ClientCAFile); err != nil {
 		return usage(err)
 	}
 	log := f.log.open(stderr)
@@ -105,18 +104,33 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 		return hint.Wrap(fmt.Errorf("listen on %s: %w", f.listen, err), "is it an address of this machine, free, and open to you? --listen names another one, such as localhost:9443")
 	}
 	defer listener.Close()
-	cert, caFile, err := f.certificate()
+	at, err := f.whereabouts(listener.Addr(), s.file.Gateway.PublicURL)
 	if err != nil {
 		return err
 	}
-	if err := f.announce(stdout, listener.Addr(), caFile, back.embedded != nil); err != nil {
+	control, err := s.accessControl(log)
+	if err != nil {
 		return err
 	}
-	return serve(ctx, listener, cert, newGateway(back, f.publicURL(s), log), log)
+	server := newServer(newGateway(back, at.url, control, log), log)
+	if !f.http {
+		server.TLSConfig, at.caFile, err = f.tlsConfig(s.file.Gateway.TLS.ClientCAFile, f.hosts(at.host()), log)
+		if err != nil {
+			return err
+		}
+	}
+	if control == nil && !loopback(listener.Addr()) {
+		log.Warn("there is no access control: whoever reaches this gateway may read everything that it serves", "address", listener.Addr())
+	}
+	at.embedded, at.tokens = back.embedded != nil, control != nil
+	if err := at.announce(stdout, f.output.json()); err != nil {
+		return err
+	}
+	return serve(ctx, listener, server, log)
 }
 
 // check refuses flags that do not go together.
-func (f *serveFlags) check() error {
+func (f *serveFlags) check(clientCAFile string) error {
 	host, port, err := net.SplitHostPort(f.listen)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
@@ -128,37 +142,24 @@ func (f *serveFlags) check() error {
 		return hint.New("--tls-cert and --tls-key go together", "give both")
 	case f.cert != "" && f.selfSigned:
 		return hint.New("--tls-cert and --tls-self-signed exclude each other", "leave one of them out")
-	case f.cert == "" && !f.selfSigned && !ociaddr.Registry(host).IsLoopback():
+	case f.http && (f.cert != "" || f.selfSigned):
+		return hint.New("--http and --tls-* exclude each other", "leave out --http, unless a proxy speaks TLS to clients")
+	case f.http && clientCAFile != "":
+		return hint.New("over plain HTTP no client shows a certificate, as client_ca_file wants it", "leave out --http, or have the proxy ask for certificates and leave out client_ca_file")
+	case !f.http && f.cert == "" && !f.selfSigned && !ociaddr.Registry(host).IsLoopback():
 		return hint.New(fmt.Sprintf("no certificate for %s", f.listen), "give --tls-cert and --tls-key: clients speak TLS only. For a first try, --tls-self-signed makes one")
 	}
 	return nil
 }
 
-// certificate loads the certificate, or makes one; then caFile is what clients
-// trust it by.
-func (f *serveFlags) certificate() (cert tls.Certificate, caFile string, err error) {
-	if f.cert != "" {
-		cert, err = tls.LoadX509KeyPair(f.cert, f.key)
-		if err != nil {
-			err = hint.Wrap(fmt.Errorf("--tls-cert and --tls-key: %w", err), "both are PEM files, the certificate with its chain, the key without a passphrase")
-		}
-		return cert, "", err
-	}
-	dir, err := f.dataDir()
-	if err != nil {
-		return cert, "", err
-	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return cert, "", err
-	}
-	return selfsigned.Certificate(filepath.Join(dir, "tls"), f.hosts(), time.Now())
-}
-
-// hosts are the names that clients may know this machine by.
-func (f *serveFlags) hosts() []string {
+// hosts are the names that clients may know this machine by, the first of them
+// being the one that is given to them.
+func (f *serveFlags) hosts(first string) []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
-	if host := f.publicHost(); !slices.Contains(hosts, host) {
-		hosts = append([]string{host}, hosts...)
+	for _, host := range []string{f.publicHost(), first} {
+		if !slices.Contains(hosts, host) {
+			hosts = append([]string{host}, hosts...)
+		}
 	}
 	return hosts
 }
@@ -176,50 +177,15 @@ func (f *serveFlags) publicHost() string {
 	return "localhost"
 }
 
-// publicURL is how clients reach the gateway: as the configuration says, or by the
-// address to listen on.
-func (f *serveFlags) publicURL(s settings) *url.URL {
-	if u, err := url.Parse(s.file.Gateway.PublicURL); err == nil && u.Host != "" { // it was checked
-		return u
-	}
-	_, port, _ := net.SplitHostPort(f.listen)
-	return &url.URL{Scheme: "https", Host: net.JoinHostPort(f.publicHost(), port), Path: "/"}
-}
-
-// announce prints where the gateway is and what a client needs to use it.
-func (f *serveFlags) announce(w io.Writer, addr net.Addr, caFile string, oci bool) error {
-	_, port, err := net.SplitHostPort(addr.String())
-	if err != nil {
-		return err
-	}
-	authority := net.JoinHostPort(f.publicHost(), port)
-	mirror := "https://" + authority + gateway.MirrorPath
-	if f.output.json() {
-		out := map[string]string{"url": mirror}
-		if caFile != "" {
-			out["ca_file"] = caFile
-		}
-		if oci {
-			out["repository_template"] = authority + "/" + embedded.Template
-		}
-		return json.NewEncoder(w).Encode(out)
-	}
-	fmt.Fprintf(w, "Serving providers at %s\n\nClients need, in ~/.tofurc or ~/.terraformrc:\n\n", mirror)
-	fmt.Fprintf(w, "  provider_installation {\n    network_mirror {\n      url = %q\n    }\n  }\n\n", mirror)
-	if oci {
-		fmt.Fprintf(w, "or, for OpenTofu 1.10 and later, straight from the registry:\n\n")
-		fmt.Fprintf(w, "  provider_installation {\n    oci_mirror {\n      repository_template = \"%s/%s\"\n    }\n  }\n\n", authority, embedded.Template)
-	}
-	if caFile != "" {
-		fmt.Fprintf(w, "The certificate is self-signed. Clients on Linux trust it by\n\n  export SSL_CERT_FILE=%s\n\nOn macOS and Windows, add that file to the system's trusted certificates.\n\n", caFile)
-	}
-	return nil
+func loopback(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
 }
 
 // newGateway wires the gateway to the backend.
-func newGateway(back *backend, public *url.URL, log *slog.Logger) http.Handler {
+func newGateway(back *backend, public *url.URL, control *access.Control, log *slog.Logger) http.Handler {
 	o := gateway.Options{
-		Log: log, PublicURL: public,
+		Log: log, Access: control, PublicURL: public,
 		Repository: func(ctx context.Context, a provider.Address) (gateway.Store, error) {
 			_, repo, err := back.repository(ctx, a)
 			if notServed(err) {
@@ -235,17 +201,15 @@ func newGateway(back *backend, public *url.URL, log *slog.Logger) http.Handler {
 }
 
 // serve answers on l until ctx ends.
-func serve(ctx context.Context, l net.Listener, cert tls.Certificate, handler http.Handler, log *slog.Logger) error {
-	server := &http.Server{
-		Handler:           handler,
-		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+func serve(ctx context.Context, l net.Listener, server *http.Server, log *slog.Logger) error {
 	failed := make(chan error, 1)
-	go func() { failed <- server.ServeTLS(l, "", "") }()
+	go func() {
+		if server.TLSConfig == nil {
+			failed <- server.Serve(l)
+			return
+		}
+		failed <- server.ServeTLS(l, "", "")
+	}()
 	select {
 	case err := <-failed:
 		return err

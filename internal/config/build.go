@@ -290,9 +290,13 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 		StaleIfError:      parseOne(d, b.Body, "stale_if_error", or(b.StaleIfError, "24h"), parseDuration),
 		Deny:              parseEach(d, b.Body, "deny", b.Deny, parseDeny),
 		CapabilityKeyFile: d.path(b.Body, "capability_key_file", b.CapabilityKeyFile),
+		HTTP:              b.HTTP != nil && *b.HTTP,
 	}
 	if b.TLS != nil {
 		g.TLS = d.tls(b.TLS)
+		if g.HTTP {
+			d.conflict(at(b.Body, "http"), "Over plain HTTP there are no certificates: leave out http, or the tls block.")
+		}
 	}
 	if b.Cache != nil {
 		g.Cache = &Cache{

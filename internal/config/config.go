@@ -152,6 +152,7 @@ type Gateway struct {
 	StaleIfError      time.Duration
 	Deny              []Deny
 	CapabilityKeyFile string
+	HTTP              bool // and no TLS
 
 	TLS    TLS
 	Cache  *Cache // nil without a block

@@ -576,7 +576,7 @@ gateway {
 }
 `
 	c := mustParse(t, src, machine{})
-	for command, want := range map[string][]int{"serve": {3, 13, 14}, "push": nil, "sync": nil, "": {3, 13, 14}, "doctor": nil} {
+	for command, want := range map[string][]int{"serve": {3, 13}, "push": nil, "sync": nil, "": {3, 13}, "doctor": nil} {
 		var lines []int
 		for _, d := range c.Unavailable(command) {
 			lines = append(lines, d.Line)
@@ -589,7 +589,7 @@ gateway {
 		}
 	}
 	err := c.CheckFor("serve")
-	if want := testFile + ":3: not available in this version: registry.denied_means_absent: this version of ocibridge does not tell a denied repository from an absent one yet. Remove it to go on without (and 2 more)"; err == nil || err.Error() != want {
+	if want := testFile + ":3: not available in this version: registry.denied_means_absent: this version of ocibridge does not tell a denied repository from an absent one yet. Remove it to go on without (and 1 more)"; err == nil || err.Error() != want {
 		t.Errorf("error %v", err)
 	}
 	off := mustParse(t, "pull_through {\n  enabled = false\n}\n", machine{})

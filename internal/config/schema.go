@@ -229,17 +229,22 @@ type gatewayBlock struct {
 	StaleIfError *string `hcl:"stale_if_error,optional" value:"duration" default:"24h" unavailable:"serve: this version of ocibridge has no catalog cache yet"`
 	// What is never served: provider patterns, each with `@` and a version or version constraint where not all are meant.
 	Deny []string `hcl:"deny,optional" value:"PATTERN[@VERSIONS] list" unavailable:"serve: this version of ocibridge has no deny rules yet"`
-	// The file with the keys that sign the capabilities in archive URLs. Gateways side by side share it.
-	CapabilityKeyFile *string `hcl:"capability_key_file,optional" value:"file" unavailable:"serve: this version of ocibridge has no access control yet"`
+	// The file with the keys that sign the capabilities in URLs of archives, checksums and signatures: one a line, as
+	// `openssl rand -hex 32` prints them, the first of which signs while all verify. Gateways side by side share it. Without
+	// it, each process has a key of its own.
+	CapabilityKeyFile *string `hcl:"capability_key_file,optional" value:"file"`
+
+	// Speak plain HTTP, behind a proxy that speaks TLS to clients, which accept nothing else.
+	HTTP *bool `hcl:"http,optional" value:"bool" default:"false" flag:"http" group:"tls"`
 
 	// The gateway's certificate. Without it, one is made on a loopback address.
 	TLS *tlsBlock `hcl:"tls,block"`
 	// The cache of packages on disk.
 	Cache *cacheBlock `hcl:"cache,block" unavailable:"serve: this version of ocibridge has no archive cache yet"`
 	// A bearer token that clients may show. With a `token` or `oidc` block, clients that show none are refused.
-	Tokens []tokenBlock `hcl:"token,block" unavailable:"serve: this version of ocibridge has no access control yet"`
+	Tokens []tokenBlock `hcl:"token,block"`
 	// An issuer of OpenID Connect tokens that clients may show, such as a CI's.
-	OIDC []oidcBlock `hcl:"oidc,block" unavailable:"serve: this version of ocibridge has no access control yet"`
+	OIDC []oidcBlock `hcl:"oidc,block"`
 
 	Range hcl.Range `hcl:",def_range"`
 	Body  hcl.Body  `hcl:",body"`
@@ -252,8 +257,9 @@ type tlsBlock struct {
 	KeyFile *string `hcl:"key_file,optional" value:"file" flag:"tls-key" group:"tls"`
 	// Make a self-signed certificate, and print how clients trust it.
 	SelfSigned *bool `hcl:"self_signed,optional" value:"bool" default:"false" flag:"tls-self-signed" group:"tls"`
-	// A PEM file with the authorities whose certificates clients must show.
-	ClientCAFile *string `hcl:"client_ca_file,optional" value:"file" unavailable:"serve: this version of ocibridge asks clients for no certificate yet"`
+	// A PEM file with the authorities by one of which a client's certificate must be signed. Without it, clients are asked for
+	// none. Terraform and OpenTofu have none to show: it is for proxies.
+	ClientCAFile *string `hcl:"client_ca_file,optional" value:"file"`
 
 	Range hcl.Range `hcl:",def_range"`
 	Body  hcl.Body  `hcl:",body"`

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/selfsigned"
+)
+
+// tlsConfig returns how TLS is spoken, by files that are read again when they
+// change. caFile is what clients trust a self-signed certificate by.
+func (f *serveFlags) tlsConfig(clientCAFile string, hosts []string, log *slog.Logger) (config *tls.Config, caFile string, err error) {
+	var own tls.Certificate
+	var files []string
+	if f.cert != "" {
+		files = []string{f.cert, f.key}
+	} else {
+		dir, err := f.dataDir()
+		if err == nil {
+			dir, err = filepath.Abs(dir)
+		}
+		if err == nil {
+			own, caFile, err = selfsigned.Certificate(filepath.Join(dir, "tls"), hosts, time.Now())
+		}
+		if err != nil {
+			return nil, "", err
+		}
+	}
+	if clientCAFile != "" {
+		files = append(files, clientCAFile)
+	}
+	current, err := watch(log, func(contents [][]byte) (*tls.Config, error) {
+		cert, rest := own, contents
+		if f.cert != "" {
+			var err error
+			if cert, err = tls.X509KeyPair(contents[0], contents[1]); err != nil {
+				return nil, err
+			}
+			rest = contents[2:]
+		}
+		if len(rest) == 0 {
+			return serverConfig(cert, nil), nil
+		}
+		clients := x509.NewCertPool()
+		if !clients.AppendCertsFromPEM(rest[0]) {
+			return nil, fmt.Errorf("%s: %w", clientCAFile, errNoCertificate)
+		}
+		return serverConfig(cert, clients), nil
+	}, files...)
+	if err != nil {
+		return nil, "", explainFiles(err, clientCAFile)
+	}
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.get(), nil },
+	}, caFile, nil
+}
+
+var errNoCertificate = errors.New("there is no certificate in it")
+
+// explainFiles says which of the files it is that cannot be used.
+func explainFiles(err error, clientCAFile string) error {
+	var missing *fs.PathError
+	if errors.Is(err, errNoCertificate) || errors.As(err, &missing) && missing.Path == clientCAFile {
+		return hint.Wrap(fmt.Errorf("client_ca_file: %w", err), "it is a PEM file with the authorities of clients' certificates")
+	}
+	return hint.Wrap(fmt.Errorf("--tls-cert and --tls-key: %w", err), "both are PEM files, the certificate with its chain, the key without a passphrase")
+}
+
+// serverConfig is one certificate's configuration. With authorities of clients,
+// one that shows no certificate by them is not spoken to.
+func serverConfig(cert tls.Certificate, clients *x509.CertPool) *tls.Config {
+	c := &tls.Config{
+		Certificates: []tls.Certificate{cert},
+		MinVersion:   tls.VersionTLS12,
+		NextProtos:   []string{"h2", "http/1.1"},
+	}
+	if clients != nil {
+		c.ClientCAs, c.ClientAuth = clients, tls.RequireAndVerifyClientCert
+	}
+	return c
+}
