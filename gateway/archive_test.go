@@ -187,6 +187,9 @@ func TestLayerThatIsGone(t *testing.T) {
 	}
 	c := b.serve()
 	b.checkTrouble(c.get(archivePath("1.0.0", linux)), "archive", http.StatusBadGateway)
+	if a := c.do(http.MethodHead, archivePath("1.0.0", linux)); a.status != http.StatusBadGateway {
+		t.Errorf("HEAD: %+v", a)
+	}
 	if a := c.get(prefix + "1.0.0.json"); !strings.Contains(a.body, v.Packages[0].Digest.Encoded()) {
 		t.Errorf("version: %+v", a)
 	}

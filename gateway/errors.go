@@ -12,6 +12,8 @@ import (
 
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/gateway/archives"
 )
 
 var (
@@ -25,9 +27,6 @@ var (
 
 	// errLost means that the registry lists a tag, and does not have what it names.
 	errLost = errors.New("the registry lists the version, but does not have it")
-
-	// errStalled means that the registry accepted a request and left it there.
-	errStalled = errors.New("the registry sends nothing")
 )
 
 // noRepository reports whether a registry answered a tag listing, and not a
@@ -53,7 +52,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, errAbsent), errors.Is(err, ErrNotServed):
 		return http.StatusNotFound
-	case errors.Is(err, errStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+	case errors.Is(err, archives.ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout
 	case errors.As(err, &answer) && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable):
 		return http.StatusServiceUnavailable

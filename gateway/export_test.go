@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/gorilla/mux"
+
+	"github.com/ocibridge/ocibridge/gateway/archives"
 )
 
 // Limits are those that a test sets; what is zero stays as it is.
@@ -38,7 +40,7 @@ func Routes(o Options) []string {
 }
 
 const (
-	CopyBuffer   = copyBuffer
+	CopyBuffer   = archives.CopyBuffer
 	MaxTagPages  = maxTagPages
 	VersionReads = versionReads
 )

@@ -3,11 +3,11 @@
 // versions, layer digests become zh: hashes, and what a publisher signed is
 // replayed byte for byte.
 //
-// It keeps no state, and one rule above all others: it says that something is
+// It keeps no state but caches, and one rule above all others: it says that something is
 // not there only if the registry says so, in its answer to a listing of tags.
 // Trouble of any kind is 502, 503 or 504, because clients take a 404 for leave
-// to look elsewhere. Every byte of an archive is checked against its digest
-// before the last of them is sent.
+// to look elsewhere. Every byte of an archive that it sends is checked against
+// its digest before the last of them is sent.
 package gateway
 
 import (
@@ -20,9 +20,11 @@ import (
 	"time"
 
 	"github.com/gorilla/mux"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -44,6 +46,12 @@ type Options struct {
 	// service discovery. Nil, or with a host that no provider address can have:
 	// there are none, and nothing is announced.
 	PublicURL *url.URL
+	// Redirect returns where the registry sends those who ask for the blob of a
+	// provider's package, "" if it answers them itself; nil: clients are sent
+	// nowhere.
+	Redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
+	// Cache keeps packages; nil: every one is streamed from the registry.
+	Cache *archives.Cache
 	// Registry answers /v2/; nil: nothing does.
 	Registry http.Handler
 	// Access says who may read what; nil: everybody may read everything.
@@ -82,6 +90,8 @@ func defaultLimits() limits {
 type gateway struct {
 	repository func(context.Context, provider.Address) (Store, error)
 	access     *access.Control
+	redirect   func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
+	archives   *archives.Handler
 	log        *slog.Logger
 	limits     limits
 }
@@ -96,7 +106,12 @@ func newHandler(o Options, l limits) http.Handler {
 	if o.Repository == nil {
 		o.Repository = func(context.Context, provider.Address) (Store, error) { return nil, ErrNotServed }
 	}
-	g := &gateway{o.Repository, o.Access, o.Log, l}
+	g := &gateway{
+		repository: o.Repository, access: o.Access, redirect: o.Redirect, log: o.Log, limits: l,
+		archives: archives.New(archives.Options{Cache: o.Cache, Log: o.Log, Limits: archives.Limits{
+			Start: l.start, RegistryStall: l.registryStall, ClientStall: l.clientStall, Resumes: l.resumes,
+		}}),
+	}
 	return g.access.Handler(logged(o.Log, g.router(o)))
 }
 

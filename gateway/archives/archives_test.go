@@ -1,0 +1,648 @@
+package archives_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/archives"
+)
+
+var limits = archives.Limits{Start: 30 * time.Second, RegistryStall: 60 * time.Second, ClientStall: 60 * time.Second, Resumes: 2}
+
+// random returns size bytes that do not compress, the same ones for the same size
+// and seed.
+func random(size int, seed byte) []byte {
+	data := make([]byte, size)
+	rand.NewChaCha8([32]byte{seed, byte(size), byte(size >> 8)}).Read(data)
+	return data
+}
+
+// registry is one that lies on demand.
+type registry struct {
+	data    map[digest.Digest][]byte // what it sends
+	fetches atomic.Int32
+	before  func(fetch, offset int) error // called before a piece is sent; nil: nothing happens
+	gone    bool
+}
+
+func (r *registry) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+	fetch := int(r.fetches.Add(1))
+	if r.gone {
+		return nil, errors.New("the registry is not there")
+	}
+	data, offset := r.data[d.Digest], 0
+	return io.NopCloser(readerFunc(func(p []byte) (int, error) {
+		if r.before != nil {
+			if err := r.before(fetch, offset); err != nil {
+				return 0, err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		n := copy(p[:min(len(p), 10_000)], data[offset:])
+		if offset += n; n == 0 {
+			return 0, io.EOF
+		}
+		return n, nil
+	})), nil
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// scene is a handler with a cache in front of a registry.
+type scene struct {
+	t        testing.TB
+	dir      string
+	max      int64
+	options  archives.CacheOptions
+	registry *registry
+	log      *logBuffer
+	cache    *archives.Cache
+	handler  *archives.Handler
+	server   *httptest.Server
+	packages map[string]artifact.Package // by path
+	http2    bool
+}
+
+func newScene(t testing.TB) *scene {
+	s := &scene{t: t, dir: t.TempDir(), max: 1 << 30, registry: &registry{data: map[digest.Digest][]byte{}}, log: &logBuffer{}, packages: map[string]artifact.Package{}}
+	s.restart()
+	return s
+}
+
+// restart opens the folder anew, as another process would.
+func (s *scene) restart() {
+	s.t.Helper()
+	if s.cache != nil {
+		s.cache.Close()
+	}
+	s.cache = s.open()
+	s.start(s.cache)
+}
+
+func (s *scene) open() *archives.Cache {
+	s.t.Helper()
+	o := s.options
+	o.Log = slog.New(slog.NewTextHandler(s.log, nil))
+	c, err := archives.OpenCache(s.dir, s.max, o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// start serves by way of a cache; nil: without one.
+func (s *scene) start(c *archives.Cache) {
+	s.handler = archives.New(archives.Options{Cache: c, Limits: limits, Log: slog.New(slog.NewTextHandler(s.log, nil))})
+	s.server = httptest.NewUnstartedServer(s)
+	s.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	s.server.EnableHTTP2 = s.http2
+	s.server.StartTLS()
+	s.t.Cleanup(s.server.Close)
+}
+
+func (s *scene) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := s.handler.Serve(w, r, archives.Archive{Package: s.packages[r.URL.Path], Store: s.registry}); err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+	}
+}
+
+// add puts an archive into the registry.
+func (s *scene) add(path string, data []byte) digest.Digest {
+	d := digest.FromBytes(data)
+	s.registry.data[d] = data
+	s.packages[path] = artifact.Package{Filename: path[1:], Digest: d, Size: int64(len(data))}
+	return d
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+	err    error // while the body was read
+}
+
+func (s *scene) do(method, path string, headers ...string) answer {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.server.URL+path, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := s.server.Client().Do(req)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, body, err}
+}
+
+func (s *scene) get(path string, headers ...string) answer {
+	s.t.Helper()
+	return s.do(http.MethodGet, path, headers...)
+}
+
+// want gets a whole archive, which may need so many fetches.
+func (s *scene) want(path string, fetches int32) {
+	s.t.Helper()
+	before := s.registry.fetches.Load()
+	a := s.get(path)
+	if p := s.packages[path]; a.status != http.StatusOK || a.err != nil || digest.FromBytes(a.body) != p.Digest {
+		s.t.Errorf("%s: %d with %d bytes, %v", path, a.status, len(a.body), a.err)
+	}
+	if n := s.registry.fetches.Load() - before; n != fetches {
+		s.t.Errorf("%s: %d fetches, want %d", path, n, fetches)
+	}
+}
+
+// file is where an archive is kept.
+func (s *scene) file(path string) string {
+	hex := s.packages[path].Digest.Encoded()
+	return filepath.Join(s.dir, "archives", "sha256", hex[:2], hex)
+}
+
+func (s *scene) kept(path string) bool {
+	_, err := os.Stat(s.file(path))
+	return err == nil
+}
+
+// idle waits until nothing is in use any more.
+func (s *scene) idle() {
+	for s.cache.Users() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// files returns how many files there are below a folder of the cache.
+func (s *scene) files(in string) int {
+	n := 0
+	filepath.WalkDir(filepath.Join(s.dir, "archives", in), func(_ string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			n++
+		}
+		return nil
+	})
+	return n
+}
+
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func TestCachedArchive(t *testing.T) {
+	for _, size := range []int{1, 100, archives.CopyBuffer - 1, archives.CopyBuffer, archives.CopyBuffer + 1, 1<<20 + 1} {
+		s := newScene(t)
+		s.add("/a", random(size, 1))
+		s.want("/a", 1)
+		s.want("/a", 0)
+		s.restart()
+		s.want("/a", 0)
+		s.registry.gone = true
+		s.want("/a", 0)
+		a := s.get("/a")
+		for name, want := range map[string]string{
+			"Content-Type": "application/zip", "Content-Length": fmt.Sprint(size), "Accept-Ranges": "bytes",
+			"Etag": fmt.Sprintf(`"%s"`, s.packages["/a"].Digest), "Content-Encoding": "",
+		} {
+			if got := a.header.Get(name); got != want {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		if info, err := os.Stat(filepath.Join(s.dir, "archives")); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("the folder is %v, %v", info.Mode(), err)
+		}
+	}
+}
+
+// TestConditions asks for parts and for what the client may have already: of an
+// archive that is kept, and of one that is just being fetched.
+func TestConditions(t *testing.T) {
+	const size = 300_000
+	data := random(size, 1)
+	etag := fmt.Sprintf(`"%s"`, digest.FromBytes(data))
+	for name, tc := range map[string]struct {
+		method  string
+		headers []string
+		status  int
+		body    []byte
+	}{
+		"start":               {"GET", []string{"Range", "bytes=0-9"}, 206, data[:10]},
+		"middle":              {"GET", []string{"Range", "bytes=100000-199999"}, 206, data[100_000:200_000]},
+		"from":                {"GET", []string{"Range", "bytes=200000-"}, 206, data[200_000:]},
+		"end":                 {"GET", []string{"Range", "bytes=-10"}, 206, data[size-10:]},
+		"all":                 {"GET", []string{"Range", "bytes=0-"}, 206, data},
+		"beyond":              {"GET", []string{"Range", "bytes=300000-"}, 416, nil},
+		"several":             {"GET", []string{"Range", "bytes=0-1,5-6"}, 200, data},
+		"if range":            {"GET", []string{"Range", "bytes=5-9", "If-Range", etag}, 206, data[5:10]},
+		"if another range":    {"GET", []string{"Range", "bytes=5-9", "If-Range", `"x"`}, 200, data},
+		"if weak range":       {"GET", []string{"Range", "bytes=5-9", "If-Range", "W/" + etag}, 200, data},
+		"known":               {"GET", []string{"If-None-Match", etag}, 304, nil},
+		"known, weakly":       {"GET", []string{"If-None-Match", `"x", W/` + etag}, 304, nil},
+		"any known":           {"GET", []string{"If-None-Match", "*"}, 304, nil},
+		"another known":       {"GET", []string{"If-None-Match", `"x"`}, 200, data},
+		"wanted":              {"GET", []string{"If-Match", etag}, 200, data},
+		"another wanted":      {"GET", []string{"If-Match", `"x"`}, 412, nil},
+		"encoding":            {"GET", []string{"Accept-Encoding", "gzip, br, zstd"}, 200, data},
+		"head":                {"HEAD", nil, 200, nil},
+		"head of a range":     {"HEAD", []string{"Range", "bytes=0-9"}, 200, nil},
+		"head of known":       {"HEAD", []string{"If-None-Match", etag}, 304, nil},
+		"range that is wrong": {"GET", []string{"Range", "lines=1"}, 416, nil},
+	} {
+		check := func(t *testing.T, what string, a answer) {
+			if a.status != tc.status || a.err != nil || tc.body != nil && !bytes.Equal(a.body, tc.body) || tc.method == "HEAD" && len(a.body) > 0 {
+				t.Errorf("%s: %d with %d bytes, %v", what, a.status, len(a.body), a.err)
+			}
+			if tc.status < 300 && a.header.Get("Etag") != etag || a.header.Get("Content-Encoding") != "" {
+				t.Errorf("%s: %v", what, a.header)
+			}
+			length := map[bool]int{true: len(tc.body), false: size}[tc.method == "GET"]
+			if tc.status < 300 && a.header.Get("Content-Length") != fmt.Sprint(length) {
+				t.Errorf("%s: Content-Length %s", what, a.header.Get("Content-Length"))
+			}
+		}
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.add("/a", data)
+			check(t, "fetched", s.do(tc.method, "/a", tc.headers...))
+			if n := s.registry.fetches.Load(); (tc.status >= 300 || tc.method == "HEAD") && n != 0 {
+				t.Errorf("%d fetches", n)
+			}
+			s.want("/a", 1-s.registry.fetches.Load())
+			check(t, "kept", s.do(tc.method, "/a", tc.headers...))
+		})
+	}
+}
+
+// TestWithoutCache answers the whole where a part is asked for, since it could not
+// verify that.
+func TestWithoutCache(t *testing.T) {
+	s := newScene(t)
+	s.start(nil)
+	data := random(200_000, 1)
+	s.add("/a", data)
+	a := s.get("/a", "Range", "bytes=0-9")
+	if a.status != http.StatusOK || !bytes.Equal(a.body, data) || a.header.Get("Accept-Ranges") != "none" {
+		t.Errorf("%d with %d bytes, %v", a.status, len(a.body), a.header)
+	}
+	if a := s.get("/a", "If-None-Match", a.header.Get("Etag")); a.status != http.StatusNotModified {
+		t.Errorf("%+v", a)
+	}
+	s.want("/a", 1)
+	s.want("/a", 1)
+}
+
+func protocols(t *testing.T, f func(t *testing.T, s *scene)) {
+	for name, http2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.server.Close()
+			s.http2 = http2
+			s.restart()
+			f(t, s)
+		})
+	}
+}
+
+// gate holds a registry back at an offset until it is opened.
+type gate struct{ reached, open chan struct{} }
+
+func (s *scene) holdAt(at int) gate {
+	g := gate{make(chan struct{}), make(chan struct{})}
+	var once sync.Once
+	s.registry.before = func(_, offset int) error {
+		if offset >= at {
+			once.Do(func() { close(g.reached) })
+			<-g.open
+		}
+		return nil
+	}
+	return g
+}
+
+// TestClientsShareAFetch has them read what the first one's fetch has brought so
+// far, and all the rest as it comes.
+func TestClientsShareAFetch(t *testing.T) {
+	protocols(t, func(t *testing.T, s *scene) {
+		const size, half, clients = 1_000_000, 500_000, 50
+		data := random(size, 1)
+		s.add("/a", data)
+		g := s.holdAt(half)
+		var all, reading sync.WaitGroup
+		for range clients {
+			all.Add(1)
+			reading.Add(1)
+			go func() {
+				defer all.Done()
+				resp, err := s.server.Client().Get(s.server.URL + "/a")
+				if err != nil {
+					t.Error(err)
+					reading.Done()
+					return
+				}
+				defer resp.Body.Close()
+				first := make([]byte, half/archives.CopyBuffer*archives.CopyBuffer)
+				_, err = io.ReadFull(resp.Body, first)
+				reading.Done()
+				rest, err2 := io.ReadAll(resp.Body)
+				if err != nil || err2 != nil || !bytes.Equal(append(first, rest...), data) {
+					t.Errorf("%v, %v, %d bytes", err, err2, len(first)+len(rest))
+				}
+			}()
+		}
+		reading.Wait() // half of it, while the registry is held
+		close(g.open)
+		all.Wait()
+		if n := s.registry.fetches.Load(); n != 1 {
+			t.Errorf("%d fetches", n)
+		}
+	})
+}
+
+// TestArchiveThatIsNotItsDigest breaks every answer off, ranges included, and
+// keeps nothing.
+func TestArchiveThatIsNotItsDigest(t *testing.T) {
+	for name, change := range map[string]func(data []byte) []byte{
+		"first byte":    func(d []byte) []byte { d[0] ^= 1; return d },
+		"last byte":     func(d []byte) []byte { d[len(d)-1] ^= 1; return d },
+		"one byte less": func(d []byte) []byte { return d[:len(d)-1] },
+		"one byte more": func(d []byte) []byte { return append(d, 0) },
+		"nothing":       func([]byte) []byte { return nil },
+	} {
+		for _, size := range []int{1000, 3*archives.CopyBuffer + 5} {
+			t.Run(fmt.Sprintf("%s of %d", name, size), func(t *testing.T) {
+				protocols(t, func(t *testing.T, s *scene) {
+					truth := random(size, 1)
+					d := s.add("/a", truth)
+					s.registry.data[d] = change(bytes.Clone(truth))
+					g := s.holdAt(0)
+					var all sync.WaitGroup
+					for _, headers := range [][]string{nil, nil, {"Range", "bytes=0-99"}, {"Range", "bytes=-100"}} {
+						all.Go(func() {
+							want := size
+							if headers != nil {
+								want = 100
+							}
+							// One that came late may be told so at once.
+							if a := s.get("/a", headers...); a.status != http.StatusBadGateway && (a.err == nil || len(a.body) >= want) {
+								t.Errorf("%v: %d with %d bytes, and no error", headers, a.status, len(a.body))
+							}
+						})
+					}
+					for s.cache.Users() < 5 {
+						time.Sleep(time.Millisecond)
+					}
+					close(g.open)
+					all.Wait()
+					s.idle()
+					if n := s.registry.fetches.Load(); n != 1 || s.files("") != 0 {
+						t.Errorf("%d fetches, %d files", n, s.files(""))
+					}
+					if !strings.Contains(s.log.String(), "other bytes than the digest says") {
+						t.Errorf("log:\n%s", s.log)
+					}
+					s.registry.data[d] = truth
+					s.want("/a", 1)
+				})
+			})
+		}
+	}
+}
+
+// TestFetchOutlivesItsClient serves whoever comes back, from the same fetch.
+func TestFetchOutlivesItsClient(t *testing.T) {
+	protocols(t, func(t *testing.T, s *scene) {
+		s.add("/a", random(1_000_000, 1))
+		g := s.holdAt(500_000)
+		ctx, leave := context.WithCancel(t.Context())
+		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.server.URL+"/a", nil)
+		resp, err := s.server.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-g.reached
+		leave()
+		resp.Body.Close()
+		for s.cache.Users() > 1 {
+			time.Sleep(time.Millisecond)
+		}
+		close(g.open)
+		s.want("/a", 0)
+		if log := s.log.String(); strings.Contains(log, "level=ERROR") {
+			t.Errorf("log:\n%s", log)
+		}
+	})
+}
+
+// TestRegistryThatIsNotThere answers nothing to any client, and the next one tries
+// again.
+func TestRegistryThatIsNotThere(t *testing.T) {
+	s := newScene(t)
+	s.add("/a", random(1000, 1))
+	s.registry.gone = true
+	if a := s.get("/a"); a.status != http.StatusBadGateway {
+		t.Errorf("%+v", a)
+	}
+	s.registry.gone = false
+	s.want("/a", 1)
+}
+
+// TestBrokenFetchIsResumed shows that it is unseen by all.
+func TestBrokenFetchIsResumed(t *testing.T) {
+	s := newScene(t)
+	s.add("/a", random(1_000_000, 1))
+	s.registry.before = func(fetch, offset int) error {
+		if fetch == 1 && offset > 500_000 {
+			return io.ErrUnexpectedEOF
+		}
+		return nil
+	}
+	s.want("/a", 2)
+	s.want("/a", 0)
+}
+
+// TestFullDisk is one that is full in the middle: every client goes on from where
+// it is, past the cache.
+func TestFullDisk(t *testing.T) {
+	protocols(t, func(t *testing.T, s *scene) {
+		const size = 1_000_000
+		data := random(size, 1)
+		s.add("/a", data)
+		s.cache.FillUp(500_000)
+		g := s.holdAt(300_000)
+		var all sync.WaitGroup
+		for headers, want := range map[string][]byte{"": data, "bytes=0-99": data[:100], "bytes=400000-": data[400_000:], "bytes=-10": data[size-10:], "bytes=600000-700000": data[600_000:700_001]} {
+			all.Go(func() {
+				var given []string
+				if headers != "" {
+					given = []string{"Range", headers}
+				}
+				if a := s.get("/a", given...); a.err != nil || !bytes.Equal(a.body, want) {
+					t.Errorf("%q: %d with %d bytes, %v", headers, a.status, len(a.body), a.err)
+				}
+			})
+		}
+		for s.cache.Users() < 6 {
+			time.Sleep(time.Millisecond)
+		}
+		close(g.open)
+		all.Wait()
+		s.idle()
+		if s.files("") != 0 {
+			t.Errorf("%d files are kept", s.files(""))
+		}
+		if !strings.Contains(s.log.String(), "no space left") {
+			t.Errorf("log:\n%s", s.log)
+		}
+		s.want("/a", 1) // past it, for a while
+	})
+}
+
+// TestFullDiskAndWrongArchive does not verify less where the cache gives up.
+func TestFullDiskAndWrongArchive(t *testing.T) {
+	s := newScene(t)
+	data := random(1_000_000, 1)
+	d := s.add("/a", data)
+	wrong := bytes.Clone(data)
+	wrong[10] ^= 1
+	s.registry.data[d] = wrong
+	s.cache.FillUp(500_000)
+	if a := s.get("/a"); a.err == nil || len(a.body) >= len(data) {
+		t.Errorf("%d with %d bytes, and no error", a.status, len(a.body))
+	}
+}
+
+// TestFolderThatIsGone is removed under a running process.
+func TestFolderThatIsGone(t *testing.T) {
+	s := newScene(t)
+	s.add("/a", random(100_000, 1))
+	if err := os.RemoveAll(s.dir); err != nil {
+		t.Fatal(err)
+	}
+	s.want("/a", 1)
+	s.want("/a", 1)
+	if !strings.Contains(s.log.String(), "the cache cannot be written") {
+		t.Errorf("log:\n%s", s.log)
+	}
+}
+
+func TestFolderThatCannotBe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := archives.OpenCache(file, 1<<20, archives.CacheOptions{}); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestAlteredFile has a file changed in every way; none is served.
+func TestAlteredFile(t *testing.T) {
+	data := random(200_000, 1)
+	flipped := bytes.Clone(data)
+	flipped[100_000] ^= 1
+	for name, alter := range map[string]func(file string) error{
+		"shorter":   func(f string) error { return os.Truncate(f, 100_000) },
+		"longer":    func(f string) error { return os.WriteFile(f, append(bytes.Clone(data), 0), 0o600) },
+		"empty":     func(f string) error { return os.Truncate(f, 0) },
+		"rewritten": func(f string) error { return os.WriteFile(f, flipped, 0o600) },
+		"replaced":  func(f string) error { os.Remove(f); return os.WriteFile(f, flipped, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.add("/a", data)
+			for _, restart := range []bool{true, false} {
+				s.want("/a", 1)
+				s.idle()
+				if err := alter(s.file("/a")); err != nil {
+					t.Fatal(err)
+				}
+				if restart {
+					s.restart()
+				}
+				s.want("/a", 1)
+				if !strings.Contains(s.log.String(), "damaged") {
+					t.Errorf("log:\n%s", s.log)
+				}
+				s.idle()
+				os.Remove(s.file("/a"))
+			}
+		})
+	}
+}
+
+// TestRotBetweenProcesses leaves size and times as they were.
+func TestRotBetweenProcesses(t *testing.T) {
+	s := newScene(t)
+	data := random(200_000, 1)
+	s.add("/a", data)
+	s.want("/a", 1)
+	s.idle()
+	info, err := os.Stat(s.file("/a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[7] ^= 1
+	if err := os.WriteFile(s.file("/a"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	data[7] ^= 1
+	if err := os.Chtimes(s.file("/a"), info.ModTime(), info.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	s.restart()
+	s.want("/a", 1)
+	s.want("/a", 0)
+}
+
+// fetcher gets every blob from a URL.
+type fetcher string
+
+func (f fetcher) Fetch(ctx context.Context, _ ocispec.Descriptor) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, string(f), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}

@@ -1,0 +1,21 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package archives
+
+import (
+	"os"
+	"syscall"
+)
+
+// lock marks a file as in use for as long as it is open.
+func lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
+
+// isAbandoned reports whether no process has a file marked as in use.
+func isAbandoned(name string) bool {
+	f, err := os.Open(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return lock(f) == nil
+}

@@ -1,0 +1,413 @@
+package archives
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+)
+
+// shared is an archive in use: by the answers that read it, and by the fetch that
+// brings it while that runs. It has one open file however many they are.
+type shared struct {
+	blob   blob
+	cancel context.CancelFunc // ends the fetch
+
+	// Guarded by the cache's mu.
+	users int         // answers, and the fetch
+	idle  *time.Timer // runs while only the fetch is left
+
+	mu      sync.Mutex // guards the following
+	file    *os.File   // nil: it did not begin
+	have    int64      // bytes that may be read
+	done    bool       // all is there, and verified
+	err     error      // why nothing comes any more
+	changed chan struct{}
+}
+
+// open returns an archive for one answer, which it may begin: it is in the folder,
+// or what the registry sends begins to come. An error that wraps errBypass says
+// that it is to be had past the cache alone.
+func (c *Cache) open(ctx context.Context, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (*reader, error) {
+	s, err := c.acquire(store, desc, l)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.wait(ctx, func() bool { return s.file != nil }); err != nil {
+		c.release(s)
+		return nil, err
+	}
+	return &reader{ctx: ctx, cache: c, s: s, past: func(hold *shared) (*stream, error) {
+		return openTail(ctx, hold, store, desc, l)
+	}}, nil
+}
+
+// acquire returns the archive as it is shared, begun if need be.
+func (c *Cache) acquire(store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (*shared, error) {
+	b := blobOf(desc)
+	c.mu.Lock()
+	s := c.shared[b]
+	c.mu.Unlock()
+	if s != nil && s.isDone() && !c.intact(s) {
+		c.drop(s)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.shared[b]; s != nil && (s.idle == nil || s.idle.Stop()) {
+		s.users++
+		s.idle = nil
+		return s, nil
+	}
+	if c.closed {
+		return nil, errBypass
+	}
+	// The fetch is everybody's: it outlives the request that began it.
+	ctx, cancel := context.WithCancel(context.Background())
+	s = &shared{blob: b, cancel: cancel, users: 2, changed: make(chan struct{})}
+	c.shared[b] = s
+	c.running.Go(func() {
+		defer cancel()
+		defer c.release(s)
+		c.fill(ctx, s, store, desc, l)
+	})
+	return s, nil
+}
+
+// release ends one use.
+func (c *Cache) release(s *shared) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch s.users--; {
+	case s.users == 0:
+		if s.idle != nil {
+			s.idle.Stop()
+		}
+		if c.shared[s.blob] == s {
+			delete(c.shared, s.blob)
+		}
+		if s.file != nil {
+			s.file.Close()
+		}
+	case s.users == 1 && !s.isOver():
+		// The fetch goes on for those who come back, but not for ever.
+		s.idle = time.AfterFunc(abandonTime, s.cancel)
+	}
+}
+
+// drop has whoever comes next begin anew.
+func (c *Cache) drop(s *shared) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.shared[s.blob] == s {
+		delete(c.shared, s.blob)
+	}
+}
+
+// intact reports whether the file in use is still what was verified.
+func (c *Cache) intact(s *shared) bool {
+	c.mu.Lock() // so that the file is not closed meanwhile
+	if s.users == 0 {
+		c.mu.Unlock()
+		return true // it is gone from the table
+	}
+	info, err := s.file.Stat()
+	c.mu.Unlock()
+	return err == nil && c.isVerified(s.blob.hex, info)
+}
+
+// fill brings an archive from the folder or from the registry.
+func (c *Cache) fill(ctx context.Context, s *shared, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) {
+	if f := c.load(ctx, s.blob); f != nil {
+		s.complete(f)
+		c.hashContent(ctx, f, s.blob)
+		return
+	}
+	f, err := c.prepare(s.blob)
+	if err == nil {
+		err = c.fetch(ctx, s, f, store, desc, l)
+	}
+	if err != nil {
+		c.drop(s)
+		s.fail(err)
+		return
+	}
+	c.hashContent(ctx, f, s.blob)
+}
+
+// prepare makes room and a file for a fetch. Its error wraps errBypass.
+func (c *Cache) prepare(b blob) (*os.File, error) {
+	c.mu.Lock()
+	busy, trouble := c.fetches >= maxFetches, time.Since(c.trouble) < troubleFor
+	if !busy && !trouble {
+		c.fetches++
+	}
+	c.mu.Unlock()
+	switch {
+	case busy:
+		return nil, fmt.Errorf("%w: %d fetches are under way", errBypass, maxFetches)
+	case trouble:
+		return nil, errBypass
+	}
+	err := c.reserve(b.size)
+	var f *os.File
+	if err == nil {
+		if f, err = c.create(); err != nil {
+			c.unreserve(b.size, 0)
+		}
+	}
+	if err != nil {
+		c.ended()
+		return nil, c.bypass(err)
+	}
+	return f, nil
+}
+
+func (c *Cache) ended() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fetches--
+}
+
+// bypass logs why an archive is not kept, and returns an error that wraps
+// errBypass. Where the folder is the reason it is left alone for a while.
+func (c *Cache) bypass(err error) error {
+	if errors.Is(err, errBypass) {
+		c.log.Info("an archive is not kept", "err", err)
+		return err
+	}
+	c.log.Error("the cache cannot be written: archives are streamed past it", "for", troubleFor, "err", err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.trouble = time.Now()
+	return fmt.Errorf("%w: %v", errBypass, err)
+}
+
+// fetch brings an archive from the registry into f, for all to read on the way,
+// and gives it its place once it is verified. f is closed with s, or by fetch
+// where s never came to have it.
+func (c *Cache) fetch(ctx context.Context, s *shared, f *os.File, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) error {
+	stay := int64(0)
+	defer func() {
+		if stay == 0 {
+			_ = os.Remove(f.Name())
+		}
+		c.unreserve(s.blob.size, stay)
+		c.ended()
+	}()
+	in, err := openStream(ctx, store, desc, l)
+	if err != nil {
+		f.Close()
+		return err
+	}
+	defer in.Close()
+	s.begin(f)
+	if err := c.copy(s, f, in); err != nil {
+		return err
+	}
+	if info, err := f.Stat(); err == nil {
+		c.learn(s.blob.hex, info)
+	}
+	s.finish()
+	if err := c.commit(f, s.blob.hex); err != nil {
+		_ = c.bypass(err) // those who read it have it all the same
+		c.drop(s)
+		return nil
+	}
+	stay = s.blob.size
+	return nil
+}
+
+// copy copies and verifies a stream.
+func (c *Cache) copy(s *shared, f *os.File, in *stream) error {
+	buf := buffers.Get().(*[CopyBuffer]byte)
+	defer buffers.Put(buf)
+	for left := s.blob.size; left > 0; {
+		n, err := in.Read(buf[:])
+		if n > 0 {
+			if _, err := c.write(f, buf[:n]); err != nil {
+				return c.bypass(err)
+			}
+			left -= int64(n)
+			s.advance(int64(n))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return in.verify()
+}
+
+// begin says that f may be read as far as it comes.
+func (s *shared) begin(f *os.File) { s.change(func() { s.file = f }) }
+
+func (s *shared) advance(n int64) { s.change(func() { s.have += n }) }
+
+func (s *shared) finish() { s.change(func() { s.done = true }) }
+
+// complete says that f has the whole, verified.
+func (s *shared) complete(f *os.File) {
+	s.change(func() { s.file, s.have, s.done = f, s.blob.size, true })
+}
+
+func (s *shared) fail(err error) { s.change(func() { s.err = err }) }
+
+func (s *shared) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// wait waits until a condition holds, which is asked with mu held, or nothing
+// comes any more.
+func (s *shared) wait(ctx context.Context, holds func() bool) error {
+	for {
+		s.mu.Lock()
+		ok, err, changed := holds(), s.err, s.changed
+		s.mu.Unlock()
+		switch {
+		case err != nil && !(ok && errors.Is(err, errBypass)):
+			return err // what came before may be wrong, unless the folder is to blame
+		case ok:
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *shared) isDone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done
+}
+
+// isOver reports whether no more comes.
+func (s *shared) isOver() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done || s.err != nil
+}
+
+// usable reports whether the archive began to come, and nothing was wrong so far.
+func (s *shared) usable() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.file != nil && s.err == nil
+}
+
+// reader reads a shared archive for one answer, as far as it has come and then
+// with it. Where the cache cannot be written to any more, it reads on from the
+// registry.
+type reader struct {
+	ctx    context.Context // of the request that is answered
+	cache  *Cache
+	s      *shared
+	offset int64
+	past   func(*shared) (*stream, error)
+	tail   *stream // what is read past the cache; nil: nothing
+}
+
+// Seek implements [io.Seeker].
+func (r *reader) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += r.offset
+	case io.SeekEnd:
+		offset += r.s.blob.size
+	}
+	if offset < 0 {
+		return 0, errors.New("seek before the start")
+	}
+	r.offset = offset
+	return offset, nil
+}
+
+// Read implements [io.Reader].
+func (r *reader) Read(p []byte) (int, error) {
+	if r.offset >= r.s.blob.size {
+		return 0, io.EOF
+	}
+	n, err := r.readShared(p)
+	if errors.Is(err, errBypass) {
+		if err = r.goPast(); err == nil {
+			n, err = r.tail.Read(p)
+		}
+	}
+	r.offset += int64(n)
+	return n, err
+}
+
+func (r *reader) readShared(p []byte) (int, error) {
+	have := int64(0)
+	err := r.s.wait(r.ctx, func() bool { have = r.s.have; return have > r.offset })
+	if err != nil {
+		return 0, err
+	}
+	n, err := r.s.file.ReadAt(p[:min(int64(len(p)), have-r.offset)], r.offset)
+	if n == 0 && err != nil {
+		r.cache.forget(r.s.blob.hex)
+		r.cache.drop(r.s)
+		return 0, fmt.Errorf("read the cached archive: %w", err)
+	}
+	return n, nil
+}
+
+// goPast brings the tail to where the answer is.
+func (r *reader) goPast() error {
+	if r.tail == nil {
+		tail, err := r.past(r.s)
+		if err != nil {
+			return err
+		}
+		r.tail = tail
+	}
+	_, err := io.CopyN(io.Discard, r.tail, r.offset-r.tail.t.offset)
+	return err
+}
+
+// verify implements [content].
+func (r *reader) verify() error {
+	err := r.s.wait(r.ctx, func() bool { return r.s.done })
+	if !errors.Is(err, errBypass) {
+		return err
+	}
+	if err := r.goPast(); err != nil {
+		return err
+	}
+	return r.tail.verify()
+}
+
+// Close implements [io.Closer].
+func (r *reader) Close() error {
+	if r.tail != nil {
+		r.tail.Close()
+	}
+	if r.s.isDone() {
+		r.cache.use(r.s.blob.hex)
+	}
+	r.cache.release(r.s)
+	return nil
+}
+
+// openTail returns the rest of an archive whose fetch could not be kept, as a
+// stream that has read what was kept.
+func openTail(ctx context.Context, s *shared, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (*stream, error) {
+	tail := &stream{ctx, &transfer{store: store, desc: desc, limits: l, offset: s.have}, sha256.New()}
+	if _, err := io.Copy(tail.hash, contextReader{ctx, io.NewSectionReader(s.file, 0, s.have)}); err != nil {
+		return nil, err
+	}
+	return tail, nil
+}
