@@ -299,7 +299,7 @@ func (c *Client) httpClient(registry ociaddr.Registry) *http.Client {
 		behalf = settingsHost(string(registry))
 	}
 	if _, ok := c.http[behalf]; !ok {
-		c.http[behalf] = &http.Client{Transport: newTransport(router{c.conns, behalf}, c.sent)}
+		c.http[behalf] = &http.Client{Transport: newTransport(router{c.conns, behalf}, c.sent), CheckRedirect: followRedirect}
 	}
 	return c.http[behalf]
 }

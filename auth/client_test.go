@@ -47,6 +47,7 @@ type fakeRegistry struct {
 	before       func(*http.Request) // sees each request first
 	refuseTokens atomic.Bool         // give no tokens
 	refusal      string              // what refusals say
+	redirect     string              // where blobs are; none where empty
 
 	mu    sync.Mutex
 	log   []string
@@ -128,6 +129,10 @@ func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
+	case r.Method == http.MethodGet && blobPath.MatchString(r.URL.Path) && f.redirect != "":
+		http.Redirect(w, r, f.redirect, http.StatusTemporaryRedirect)
+	case r.Method == http.MethodGet && blobPath.MatchString(r.URL.Path):
+		_, _ = io.WriteString(w, "the blob")
 	case what == "tags/list":
 		_, _ = io.WriteString(w, `{"tags": ["1.0.0"]}`)
 	case r.Method == http.MethodPost && r.URL.Query().Has("mount"):

@@ -1,0 +1,113 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// BlobRedirect returns where the registry sends those who ask for a blob, without
+// going there: an address that opens it to whoever has it, for some time. It is ""
+// where the registry answers the bytes itself, or sends its clients to its own
+// API, which they could not read without a credential.
+//
+// An address is an error that is not https (or http on this machine), or that
+// holds a credential of the registry.
+func (c *Client) BlobRedirect(ctx context.Context, r ociaddr.Repository, desc ocispec.Descriptor) (string, error) {
+	repo, err := c.Repository(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	ref := repo.Reference
+	ref.Reference = desc.Digest.String()
+	if err := ref.ValidateReferenceAsDigest(); err != nil {
+		return "", err
+	}
+	scheme := "https"
+	if repo.PlainHTTP {
+		scheme = "http"
+	}
+	ctx = context.WithValue(auth.AppendRepositoryScope(ctx, ref, auth.ActionPull), keepRedirect{}, true)
+	address := fmt.Sprintf("%s://%s/v2/%s/blobs/%s", scheme, ref.Host(), ref.Repository, desc.Digest)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := repo.Client.Do(req)
+	if err != nil && strings.Contains(err.Error(), "Location header") {
+		// net/http quotes the address, with what may open the blob.
+		return "", fmt.Errorf("%s redirects to an address that is none", ref.Host())
+	}
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusOK:
+		return "", nil
+	case resp.Header.Get("Location") == "" || resp.StatusCode/100 != 3:
+		return "", refusal(resp)
+	}
+	return c.checkRedirect(resp)
+}
+
+// refusal is the error of an answer that is neither a blob nor a redirect.
+func refusal(resp *http.Response) error {
+	return &errcode.ErrorResponse{Method: resp.Request.Method, URL: resp.Request.URL, StatusCode: resp.StatusCode}
+}
+
+// checkRedirect returns the target of a redirect, if clients may have it. Its
+// errors show nothing of it but the host: the rest may open the blob.
+func (c *Client) checkRedirect(resp *http.Response) (string, error) {
+	to, err := resp.Location()
+	if err != nil {
+		return "", fmt.Errorf("%s redirects to an address that is none", resp.Request.URL.Host)
+	}
+	from := resp.Request.URL
+	bearer, _ := strings.CutPrefix(resp.Request.Header.Get("Authorization"), "Bearer ")
+	text := to.String()
+	// In a path or a query a secret may be spelt in more ways than one.
+	plain, _ := url.PathUnescape(text)
+	for _, spelling := range []string{text, plain} {
+		if string(c.sent.scrub([]byte(spelling), bearer)) != spelling {
+			return "", hint.New(fmt.Sprintf("the registry redirects to an address at %s that holds its credential", to.Host),
+				"clients must not have it: switch mirrors_blobs_by_redirect off for this registry")
+		}
+	}
+	switch {
+	case to.User != nil:
+		return "", fmt.Errorf("the registry redirects to an address at %s with a login in it", to.Host)
+	case to.Host == "" || to.Scheme != "https" && !(to.Scheme == "http" && ociaddr.Registry(to.Host).IsLoopback()):
+		return "", fmt.Errorf("the registry redirects to %s://%s, which is not https", to.Scheme, to.Host)
+	case canonicalHost(to.Host) == canonicalHost(from.Host) && strings.HasPrefix(to.Path, "/v2/"):
+		return "", nil
+	}
+	return text, nil
+}
+
+// keepRedirect marks requests for a blob whose redirect is wanted itself.
+type keepRedirect struct{}
+
+// maxRedirects is how many net/http follows.
+const maxRedirects = 10
+
+// followRedirect is the CheckRedirect of all clients: it follows redirects as
+// net/http does, but for requests that want them.
+func followRedirect(req *http.Request, via []*http.Request) error {
+	if last := via[len(via)-1]; last.Context().Value(keepRedirect{}) != nil && blobPath.MatchString(last.URL.Path) {
+		return http.ErrUseLastResponse
+	}
+	if len(via) >= maxRedirects {
+		return fmt.Errorf("stopped after %d redirects", maxRedirects)
+	}
+	return nil
+}
