@@ -47,6 +47,8 @@ type Registry struct {
 
 	// DeniedMeansAbsent is kept for others: see [Client.DeniedMeansAbsent].
 	DeniedMeansAbsent bool
+	// RedirectsBlobs is kept for others: see [Client.RedirectsBlobs].
+	RedirectsBlobs bool
 
 	Origin string // "FILE:LINE", for messages
 }
@@ -218,4 +220,11 @@ func (r router) RoundTrip(req *http.Request) (*http.Response, error) {
 func (c *Client) DeniedMeansAbsent(r ociaddr.Repository) bool {
 	s, _ := c.conns.settings(string(r.Registry))
 	return s.DeniedMeansAbsent
+}
+
+// RedirectsBlobs reports whether the repository's registry is known to answer
+// blobs with a redirect that clients may have: see [Client.BlobRedirect].
+func (c *Client) RedirectsBlobs(r ociaddr.Repository) bool {
+	s, _ := c.conns.settings(string(r.Registry))
+	return s.RedirectsBlobs
 }

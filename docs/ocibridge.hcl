@@ -62,17 +62,18 @@ gateway {
     key_file  = "tls.key"
   }
 
+  redirect = false
+
+  cache {
+    directory = "/var/cache/ocibridge"
+    max_size  = "20GiB"
+  }
+
   ## verify         = "required"
-  ## redirect       = true
   ## tag_ttl        = "30s"
   ## stale_if_error = "24h"
   ## deny           = ["registry.opentofu.org/acme/widget@1.4.0"]
   ##
-  ## cache {
-  ##   directory = "/var/cache/ocibridge"
-  ##   max_size  = "20GiB"
-  ## }
-
   capability_key_file = "capability.key"
   token "ci" {
     sha256  = env("CI_TOKEN_SHA256")

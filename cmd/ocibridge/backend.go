@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opentofu/svchost/disco"
 	"github.com/spf13/cobra"
 	"oras.land/oras-go/v2/registry/remote"
@@ -175,6 +176,16 @@ func (b *backend) repository(ctx context.Context, a provider.Address) (ociaddr.R
 		repo, err = b.auth.Repository(ctx, addr)
 	}
 	return addr, repo, err
+}
+
+// blobRedirect returns where the registry of a provider sends those who ask for a
+// blob, if it is one that is known to; "" otherwise.
+func (b *backend) blobRedirect(ctx context.Context, a provider.Address, blob ocispec.Descriptor) (string, error) {
+	addr, err := b.templates.Repository(a)
+	if err != nil || b.auth == nil || !b.auth.RedirectsBlobs(addr) {
+		return "", err
+	}
+	return b.auth.BlobRedirect(ctx, addr, blob)
 }
 
 // explain adds to a registry's refusal what to do about it.

@@ -18,6 +18,8 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -99,6 +101,13 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 		return err
 	}
 	defer back.Close()
+	cache, err := openCache(s.file.Gateway.Cache, log)
+	if err != nil {
+		return err
+	}
+	if cache != nil {
+		defer cache.Close()
+	}
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return hint.Wrap(fmt.Errorf("listen on %s: %w", f.listen, err), "is it an address of this machine, free, and open to you? --listen names another one, such as localhost:9443")
@@ -112,7 +121,7 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 	if err != nil {
 		return err
 	}
-	server := newServer(newGateway(back, at.url, control, log), log)
+	server := newServer(newGateway(back, s, at.url, control, cache, log), log)
 	if !f.http {
 		server.TLSConfig, at.caFile, err = f.tlsConfig(s.file.Gateway.TLS.ClientCAFile, f.hosts(at.host()), log)
 		if err != nil {
@@ -183,9 +192,9 @@ func loopback(addr net.Addr) bool {
 }
 
 // newGateway wires the gateway to the backend.
-func newGateway(back *backend, public *url.URL, control *access.Control, log *slog.Logger) http.Handler {
+func newGateway(back *backend, s settings, public *url.URL, control *access.Control, cache *archives.Cache, log *slog.Logger) http.Handler {
 	o := gateway.Options{
-		Log: log, Access: control, PublicURL: public,
+		Log: log, Access: control, PublicURL: public, Cache: cache,
 		Repository: func(ctx context.Context, a provider.Address) (gateway.Store, error) {
 			_, repo, err := back.repository(ctx, a)
 			if notServed(err) {
@@ -197,7 +206,18 @@ func newGateway(back *backend, public *url.URL, control *access.Control, log *sl
 	if back.embedded != nil {
 		o.Registry = back.embedded.ReadOnly()
 	}
+	if s.file.Gateway.Redirect {
+		o.Redirect = back.blobRedirect
+	}
 	return gateway.New(o)
+}
+
+// openCache opens the cache that a block says; nil without one.
+func openCache(c *config.Cache, log *slog.Logger) (*archives.Cache, error) {
+	if c == nil {
+		return nil, nil
+	}
+	return archives.OpenCache(c.Directory, c.MaxSize, archives.CacheOptions{Log: log})
 }
 
 // serve answers on l until ctx ends.

@@ -159,10 +159,11 @@ func (d *decoder) registry(b registryBlock) Registry {
 	}
 	settings := auth.Registry{
 		PlainHTTP: yes(b.PlainHTTP), InsecureSkipVerify: yes(b.InsecureSkipVerify), DeniedMeansAbsent: yes(b.DeniedMeansAbsent),
-		CAs:           d.pem(b.Body, "ca_file", b.CAFile),
-		MaxConcurrent: d.positive(b.Body, "max_concurrent", b.MaxConcurrent, maxCount),
-		Timeout:       parseOne(d, b.Body, "timeout", b.Timeout, parsePositiveDuration),
-		Origin:        place(b.Range),
+		RedirectsBlobs: yes(b.MirrorsBlobsByRedirect),
+		CAs:            d.pem(b.Body, "ca_file", b.CAFile),
+		MaxConcurrent:  d.positive(b.Body, "max_concurrent", b.MaxConcurrent, maxCount),
+		Timeout:        parseOne(d, b.Body, "timeout", b.Timeout, parsePositiveDuration),
+		Origin:         place(b.Range),
 	}
 	if b.RequestsPerSecond != nil {
 		if settings.RequestsPerSecond = *b.RequestsPerSecond; settings.RequestsPerSecond <= 0 {

@@ -175,7 +175,7 @@ func (v *viewer) block(t reflect.Type, b *block) *shown {
 			continue
 		}
 		found := b.blocks[f.name]
-		if len(found) == 0 && !f.repeated && f.inEffect() && f.name != "oci_default_credentials" {
+		if len(found) == 0 && !f.repeated && f.inEffect() && f.name != "oci_default_credentials" && !hasRequired(f.typ) {
 			found = []*block{{}} // for its defaults, and what is above it
 		}
 		for i, inner := range found {
@@ -190,6 +190,12 @@ func (v *viewer) block(t reflect.Type, b *block) *shown {
 		}
 	}
 	return out
+}
+
+// hasRequired reports whether a block has an argument that cannot be left out, so
+// that without the block there are no defaults of it either.
+func hasRequired(t reflect.Type) bool {
+	return slices.ContainsFunc(fields(t), func(f field) bool { return f.required })
 }
 
 // setting returns the value of an argument that is in force, if it has one.

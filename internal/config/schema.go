@@ -139,7 +139,7 @@ type registryBlock struct {
 	// Accept any certificate: whoever is in between can then read and change everything.
 	InsecureSkipVerify *bool `hcl:"insecure_skip_verify,optional" value:"bool" default:"false"`
 	// The registry answers blobs with a redirect to object storage, so that the gateway may pass that on.
-	MirrorsBlobsByRedirect *bool `hcl:"mirrors_blobs_by_redirect,optional" value:"bool" default:"false" unless:"false" unavailable:"serve: this version of ocibridge does not pass redirects to object storage on yet"`
+	MirrorsBlobsByRedirect *bool `hcl:"mirrors_blobs_by_redirect,optional" value:"bool" default:"false"`
 	// The registry answers "denied" for repositories that are absent, as GHCR does, so that the gateway may take it for that.
 	DeniedMeansAbsent *bool `hcl:"denied_means_absent,optional" value:"bool" default:"false" unless:"false" unavailable:"serve: this version of ocibridge does not tell a denied repository from an absent one yet"`
 	// How often the registry is asked at most. Without it there is no bound.
@@ -221,8 +221,9 @@ type gatewayBlock struct {
 	PublicURL *string `hcl:"public_url,optional" value:"URL"`
 	// Whether the stored evidence is checked before a version is served: `off`, or `required`.
 	Verify *string `hcl:"verify,optional" value:"off or required" default:"off" unless:"off" unavailable:"serve: this version of ocibridge does not check stored evidence yet"`
-	// Whether clients are redirected to object storage, for registries with `mirrors_blobs_by_redirect`.
-	Redirect *bool `hcl:"redirect,optional" value:"bool" default:"false" unless:"false" unavailable:"serve: this version of ocibridge does not pass redirects to object storage on yet"`
+	// Whether clients are redirected to object storage, for registries with `mirrors_blobs_by_redirect`. Their packages are
+	// neither cached nor seen by the gateway then.
+	Redirect *bool `hcl:"redirect,optional" value:"bool" default:"false"`
 	// How long a tag listing, and what a tag names, is taken for current.
 	TagTTL *string `hcl:"tag_ttl,optional" value:"duration" default:"30s" unavailable:"serve: this version of ocibridge has no catalog cache yet"`
 	// How long the last good answer is served while the registry is in trouble.
@@ -239,8 +240,8 @@ type gatewayBlock struct {
 
 	// The gateway's certificate. Without it, one is made on a loopback address.
 	TLS *tlsBlock `hcl:"tls,block"`
-	// The cache of packages on disk.
-	Cache *cacheBlock `hcl:"cache,block" unavailable:"serve: this version of ocibridge has no archive cache yet"`
+	// The cache of packages on disk. Without it, every download is streamed from the registry.
+	Cache *cacheBlock `hcl:"cache,block"`
 	// A bearer token that clients may show. With a `token` or `oidc` block, clients that show none are refused.
 	Tokens []tokenBlock `hcl:"token,block"`
 	// An issuer of OpenID Connect tokens that clients may show, such as a CI's.
@@ -266,9 +267,9 @@ type tlsBlock struct {
 }
 
 type cacheBlock struct {
-	// Where packages are kept.
+	// Where packages are kept. It is made if it is not there, and nobody else should be able to write to it.
 	Directory *string `hcl:"directory,optional" value:"folder" required:"true"`
-	// How much is kept; what was not used for longest goes first.
+	// How much is kept, what is being fetched included; what was not used for longest goes first.
 	MaxSize *string `hcl:"max_size,optional" value:"size" default:"20GiB"`
 
 	Range hcl.Range `hcl:",def_range"`
