@@ -253,6 +253,9 @@ func ServeFor(tb testkit.TB, ws *clients.Workspace, args ...string) *Gateway {
 // Log returns what it has written to standard error.
 func (g *Gateway) Log() string { return g.log.String() }
 
+// PID returns the number of its process.
+func (g *Gateway) PID() int { return g.cmd.Process.Pid }
+
 // Interrupt asks it to stop, and does not wait.
 func (g *Gateway) Interrupt() error { return g.cmd.Process.Signal(os.Interrupt) }
 
