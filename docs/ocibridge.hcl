@@ -73,7 +73,7 @@ gateway {
   ## tag_ttl        = "30s"
   ## stale_if_error = "24h"
   ## deny           = ["registry.opentofu.org/acme/widget@1.4.0"]
-  ##
+
   capability_key_file = "capability.key"
   token "ci" {
     sha256  = env("CI_TOKEN_SHA256")

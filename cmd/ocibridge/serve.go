@@ -101,7 +101,7 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 		return err
 	}
 	defer back.Close()
-	cache, err := openCache(s.file.Gateway.Cache, log)
+	cache, err := openCache(s.file.Gateway, log)
 	if err != nil {
 		return err
 	}
@@ -208,16 +208,20 @@ func newGateway(back *backend, s settings, public *url.URL, control *access.Cont
 	}
 	if s.file.Gateway.Redirect {
 		o.Redirect = back.blobRedirect
+		if !slices.ContainsFunc(s.file.Registries, func(r config.Registry) bool { return r.MirrorsBlobsByRedirect }) {
+			log.Warn("redirect = true sends nobody anywhere: no registry block has mirrors_blobs_by_redirect")
+		}
 	}
 	return gateway.New(o)
 }
 
-// openCache opens the cache that a block says; nil without one.
-func openCache(c *config.Cache, log *slog.Logger) (*archives.Cache, error) {
-	if c == nil {
+// openCache opens the cache that the configuration says; nil for none. The h1 of
+// what is in it is needed where the one in the registry is not believed.
+func openCache(g config.Gateway, log *slog.Logger) (*archives.Cache, error) {
+	if g.Cache == nil {
 		return nil, nil
 	}
-	return archives.OpenCache(c.Directory, c.MaxSize, archives.CacheOptions{Log: log})
+	return archives.OpenCache(g.Cache.Directory, g.Cache.MaxSize, archives.CacheOptions{Log: log, H1: g.VerifyRequired})
 }
 
 // serve answers on l until ctx ends.

@@ -1,4 +1,4 @@
-//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd || windows)
 
 package archives
 
@@ -11,8 +11,12 @@ import (
 // with every stall and every resume that limits allow.
 const longAbandoned = time.Hour
 
-// lock marks a file as in use: here by being open, which keeps others from removing
-// it, or by being written to.
+// newFile makes a file that is not there yet.
+func newFile(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// lock marks a file as in use: here it is by being written to.
 func lock(*os.File) error { return nil }
 
 // isAbandoned reports whether nobody has written to a file for long.

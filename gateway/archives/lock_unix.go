@@ -7,6 +7,11 @@ import (
 	"syscall"
 )
 
+// newFile makes a file that is not there yet.
+func newFile(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
 // lock marks a file as in use for as long as it is open.
 func lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 

@@ -1,6 +1,7 @@
 package archives
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -188,7 +189,7 @@ func (c *Cache) sweep() (int64, error) {
 // create makes a temporary file that other processes know to be in use.
 func (c *Cache) create() (*os.File, error) {
 	for range 3 {
-		f, err := os.CreateTemp(c.temporary(), c.id+"*")
+		f, err := newFile(filepath.Join(c.temporary(), c.id+rand.Text()))
 		if err != nil {
 			return nil, err
 		}
