@@ -166,15 +166,20 @@ func TestBlobTrouble(t *testing.T) {
 			http.Redirect(w, r, "http://127.0.0.1:1/x", http.StatusTemporaryRedirect)
 		}, 502},
 	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(100)})
-			if tc.status == http.StatusGatewayTimeout {
-				b.limits.Start = 200 * time.Millisecond
-			}
-			b.lie("/blobs/", tc.lie)
-			b.checkTrouble(b.serve().get(archivePath("1.0.0", linux)), name, tc.status)
-		})
+		for _, cached := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, cache: %v", name, cached), func(t *testing.T) {
+				b := newBench(t)
+				b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(100)})
+				if tc.status == http.StatusGatewayTimeout {
+					b.limits.Start = 200 * time.Millisecond
+				}
+				if cached {
+					b.cache()
+				}
+				b.lie("/blobs/", tc.lie)
+				b.checkTrouble(b.serve().get(archivePath("1.0.0", linux)), name, tc.status)
+			})
+		}
 	}
 }
 

@@ -181,11 +181,17 @@ func (h *Handler) exists(ctx context.Context, a Archive) error {
 	switch {
 	case err == nil && !found:
 		return fmt.Errorf("%w: %s", ErrGone, a.Package.Filename)
-	case errors.As(err, &answer) && answer.StatusCode != http.StatusMethodNotAllowed, errors.As(err, &network), ctx.Err() != nil:
+	case errors.As(err, &answer) && isTrouble(answer.StatusCode), errors.As(err, &network), ctx.Err() != nil:
 		return fmt.Errorf("ask for %s: %w", a.Package.Filename, err)
 	}
-	// Some registries answer HEAD without what clients want to see there.
+	// Some registries do not know HEAD, answer it without what clients want to see
+	// there, or send it on to storage that allows GET alone.
 	return nil
+}
+
+// isTrouble reports whether a registry that answers a HEAD so is in trouble.
+func isTrouble(status int) bool {
+	return status == http.StatusTooManyRequests || status >= 500 && status != http.StatusNotImplemented
 }
 
 // redirect returns where the client is to be sent. Where the registry cannot say,

@@ -125,6 +125,7 @@ func (s *scene) start(c *archives.Cache) {
 
 func (s *scene) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := s.handler.Serve(w, r, archives.Archive{Package: s.packages[r.URL.Path], Store: s.registry}); err != nil {
+		fmt.Fprintln(s.log, err)
 		http.Error(w, err.Error(), http.StatusBadGateway)
 	}
 }

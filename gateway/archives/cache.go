@@ -246,7 +246,11 @@ func (c *Cache) use(hex string) {
 	c.known[hex] = k
 	c.mu.Unlock()
 	if touch && errors.Is(os.Chtimes(c.meta(hex), now, now), fs.ErrNotExist) {
-		_ = c.writeMeta(hex, "") // it is the age of what is there that is lost without it
+		// Without it all that is lost is the age of what is there. One with an h1 may
+		// just be coming: it is not to be replaced.
+		if f, err := os.OpenFile(c.meta(hex), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
+			f.Close()
+		}
 	}
 }
 

@@ -85,7 +85,7 @@ func TestLargerThanAll(t *testing.T) {
 // is not in use, and another process what it can.
 func TestEvictionBreaksNoDownload(t *testing.T) {
 	s := newScene(t)
-	const size = 16 << 20 // more than the buffers of a connection hold
+	const size = 32 << 20 // more than the buffers of a connection hold
 	s.max = size + 250_000
 	s.restart()
 	data := random(size, 1)
@@ -93,6 +93,7 @@ func TestEvictionBreaksNoDownload(t *testing.T) {
 	s.add("/b", random(200_000, 2))
 	s.add("/c", random(200_000, 3))
 	s.want("/a", 1)
+	s.idle() // it has its place
 	resp, err := s.server.Client().Get(s.server.URL + "/a")
 	if err != nil {
 		t.Fatal(err)

@@ -219,6 +219,11 @@ func (c *Cache) commit(f *os.File, hex string) error {
 	if err := os.Rename(f.Name(), c.path(hex)); err != nil {
 		return err
 	}
+	c.mu.Lock()
+	k := c.known[hex]
+	k.touched = time.Time{} // what readers noted before had no place
+	c.known[hex] = k
+	c.mu.Unlock()
 	c.use(hex)
 	return nil
 }
