@@ -3,11 +3,11 @@
 // versions, layer digests become zh: hashes, and what a publisher signed is
 // replayed byte for byte.
 //
-// It keeps no state but caches, and one rule above all others: it says that something is
-// not there only if the registry says so, in its answer to a listing of tags.
-// Trouble of any kind is 502, 503 or 504, because clients take a 404 for leave
-// to look elsewhere. Every byte of an archive that it sends is checked against
-// its digest before the last of them is sent.
+// It keeps no state but caches, and one rule above all others: it says that
+// something is not there only if the registry says so, in its answer to a listing
+// of tags. Trouble of any kind is 502, 503 or 504, because clients take a 404 for
+// leave to look elsewhere. Every byte of an archive that it sends is checked
+// against its digest before the last of them is sent.
 package gateway
 
 import (
