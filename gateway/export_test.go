@@ -41,7 +41,6 @@ func Routes(o Options) []string {
 
 const (
 	CopyBuffer   = archives.CopyBuffer
-	MaxTagPages  = maxTagPages
 	VersionReads = versionReads
 )
 

@@ -32,7 +32,7 @@ import (
 // one.
 type Store interface {
 	artifact.ReferenceFetcher
-	Tags(ctx context.Context, last string, fn func(tags []string) error) error
+	artifact.TagLister
 }
 
 // Options configure a gateway.

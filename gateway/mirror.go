@@ -13,13 +13,8 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
-
-// maxTagPages bounds how many pages of tags are read: a registry whose pages link
-// to each other would send them for ever.
-const maxTagPages = 1000
 
 // indexJSON is the answer of "List Available Versions".
 type indexJSON struct {
@@ -115,21 +110,17 @@ func (g *gateway) versions(ctx context.Context, a provider.Address) ([]provider.
 
 func listVersions(ctx context.Context, store Store) ([]provider.Version, error) {
 	var out []provider.Version
-	pages := 0
-	err := store.Tags(ctx, "", func(page []string) error {
-		if pages++; pages > maxTagPages {
-			return fmt.Errorf("more than %d pages of tags", maxTagPages)
+	tags, err := artifact.ListTags(ctx, store)
+	for _, t := range tags {
+		if v, ok := t.Version(); ok {
+			out = append(out, v)
 		}
-		for _, t := range page {
-			if v, ok := ociaddr.Tag(t).Version(); ok {
-				out = append(out, v)
-			}
-		}
-		return nil
-	})
+	}
 	switch {
-	case pages == 0 && noRepository(err), err == nil && len(out) == 0:
-		return nil, errAbsent // a later page that is missing is trouble, and no absence
+	case errors.Is(err, artifact.ErrTagsBrokeOff):
+		return nil, err // a later page that is missing is trouble, and no absence
+	case noRepository(err), err == nil && len(out) == 0:
+		return nil, errAbsent
 	case err != nil:
 		return nil, err
 	}

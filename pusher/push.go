@@ -152,10 +152,6 @@ func (w *push) checkOwner(ctx context.Context) error {
 	return nil
 }
 
-// maxTagPages bounds how many pages of tags are read: a registry whose pages link
-// to each other would send them for ever.
-const maxTagPages = 1000
-
 // tags lists the repository's tags; none if there is no repository.
 func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
 	tags, err := listTags(ctx, w.dest.Store)
@@ -166,23 +162,11 @@ func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
 }
 
 func listTags(ctx context.Context, store Store) ([]ociaddr.Tag, error) {
-	var out []ociaddr.Tag
-	pages := 0
-	err := store.Tags(ctx, "", func(page []string) error {
-		if pages++; pages > maxTagPages {
-			return fmt.Errorf("more than %d pages of tags", maxTagPages)
-		}
-		for _, t := range page {
-			if tag, err := ociaddr.ParseTag(t); err == nil {
-				out = append(out, tag)
-			}
-		}
-		return nil
-	})
-	if isNotFound(err) {
+	tags, err := artifact.ListTags(ctx, store)
+	if isNotFound(err) && !errors.Is(err, artifact.ErrTagsBrokeOff) {
 		return nil, nil
 	}
-	return out, err
+	return tags, err
 }
 
 // missing returns the packages that have to be read: those that are not there,
