@@ -9,6 +9,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry"
+	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -39,6 +41,7 @@ func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx = mayPush(ctx, w.dest.Repository)
 	// 2. What is there already.
 	if err := w.inspect(ctx); err != nil {
 		return nil, err
@@ -58,6 +61,14 @@ func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
 		return nil, err
 	}
 	return w.result(after, status, sent), nil
+}
+
+// mayPush lets even requests that read ask for a token to push with. To read
+// alone, GHCR gives none for what is not there yet, and a first push would end
+// before it began. It is one token for all requests of a push, too.
+func mayPush(ctx context.Context, r ociaddr.Repository) context.Context {
+	ref := registry.Reference{Registry: string(r.Registry), Repository: r.Name}
+	return auth.AppendRepositoryScope(ctx, ref, auth.ActionPull, auth.ActionPush)
 }
 
 func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
