@@ -32,6 +32,7 @@ func Profiles() []Profile {
 		{Name: "ghcr", Registry: "ghcr.io", Template: "ghcr.io/acme/providers" + rest, Settings: Settings{
 			Access:  Access{User: "acme", Password: "pass-w0rd", Tokens: true, DeniedForAbsent: true},
 			Paging:  Paging{PageSize: 100},
+			Content: Content{NoDelete: true},
 			Uploads: Uploads{MaxBody: 4 << 20}, NoReferrers: true, NoCatalog: true,
 		}},
 		{Name: "ecr", Registry: "123456789012.dkr.ecr.eu-west-1.amazonaws.com", Template: "123456789012.dkr.ecr.eu-west-1.amazonaws.com/providers/${namespace}/${type}",

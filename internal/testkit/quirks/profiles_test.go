@@ -23,6 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/repository"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
@@ -114,7 +115,18 @@ func (b *bench) repository(ctx context.Context, a provider.Address) (pusher.Dest
 		return pusher.Destination{}, nil, err
 	}
 	repo, err := b.client.Repository(ctx, addr)
-	return pusher.Destination{Repository: addr, Store: repo}, repo, err
+	return pusher.Destination{Repository: addr, Store: repository.Repository{Repository: repo}}, repo, err
+}
+
+// pushOptions are those of every push.
+func (b *bench) pushOptions() pusher.Options {
+	return pusher.Options{
+		RetryPause: time.Millisecond,
+		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+			d, _, err := b.repository(ctx, a)
+			return d, err
+		},
+	}
 }
 
 // push pushes one version. Its error has what is said of it to the user.
@@ -128,14 +140,7 @@ func (b *bench) push(version string, platforms ...provider.Platform) (*pusher.Re
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	p := pusher.New(pusher.Options{
-		RetryPause: time.Millisecond,
-		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
-			d, _, err := b.repository(ctx, a)
-			return d, err
-		},
-	})
-	result, err := p.Push(b.t.Context(), r)
+	result, err := pusher.New(b.pushOptions()).Push(b.t.Context(), r)
 	if err != nil {
 		addr, _ := b.set.Repository(widget)
 		return nil, b.client.Explain(err, addr)
@@ -178,13 +183,13 @@ func forEach(t *testing.T, f func(t *testing.T, b *bench)) {
 	}
 }
 
-// TestPushListServe is what every registry must do. Whatever else is to work on
-// all of them belongs in here.
-func TestPushListServe(t *testing.T) {
+// TestPushListServePrune is what every registry must do.
+func TestPushListServePrune(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		b.checkPush()
 		b.checkList()
 		b.checkServe()
+		b.checkPrune()
 	})
 }
 
@@ -273,5 +278,50 @@ func (b *bench) checkServe() {
 	}
 	if status, _ = get(host + "/acme/absent/index.json"); status != want {
 		b.t.Errorf("index.json of a provider that is not there: %d, want %d", status, want)
+	}
+}
+
+// checkPrune syncs with a block that wants 1.x alone.
+func (b *bench) checkPrune() {
+	b.t.Helper()
+	only, err := provider.ParseConstraint("~> 1.0")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	syncer := pusher.NewSyncer(pusher.SyncOptions{Push: b.pushOptions(), Prune: true})
+	plan, err := syncer.Plan(b.t.Context(), []pusher.Want{{Provider: widget, Source: b.origin, Versions: only}})
+	if err != nil || len(plan.Failures) != 0 {
+		b.t.Fatalf("%v, %+v", err, plan)
+	}
+	out, err := syncer.Apply(b.t.Context(), plan, func(*pusher.Result) {})
+	if err == nil {
+		err = out.Err()
+	}
+	want := []string{"1.0.0", "1.1.0", "1.10.0"}
+	if b.profile.NoDelete {
+		if err == nil || hint.Of(err) == "" {
+			b.t.Errorf("pruned %+v, %v (%s)", out.Pruned, err, hint.Of(err))
+		}
+		want = versions // nothing is half removed
+	} else if err != nil || len(out.Warnings) != 0 && !b.profile.NoDeleteTagged {
+		b.t.Errorf("prune: %v (%s), %q", err, hint.Of(err), out.Warnings)
+	}
+	status, body := b.serve()(host + "/acme/widget/index.json")
+	var index struct{ Versions map[string]any }
+	if err := json.Unmarshal([]byte(body), &index); err != nil || status != 200 || len(index.Versions) != len(want) {
+		b.t.Errorf("after prune: %d %s, want %v", status, body, want)
+	}
+	_, repo, err := b.repository(b.t.Context(), widget)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, v := range want {
+		linted, err := artifact.Lint(b.t.Context(), repo, widget, provider.MustParseVersion(v))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if slices.ContainsFunc(linted.Findings, func(f artifact.Finding) bool { return f.Severity == artifact.SeverityError }) {
+			b.t.Errorf("%s after prune: %+v", v, linted.Findings)
+		}
 	}
 }
