@@ -25,6 +25,9 @@ type Access struct {
 	Terse bool
 	// DeniedForAbsent refuses tokens to read what is not there.
 	DeniedForAbsent bool
+	// ReadOnly keeps the login from pushing: no token is given for it where
+	// DeniedForAbsent is set, else one that lacks the right.
+	ReadOnly bool
 	// PingDenied answers /v2/ with 403, whatever the login.
 	PingDenied bool
 }
@@ -64,8 +67,15 @@ func (q *Registry) token(w http.ResponseWriter, r request) bool {
 	for _, s := range r.Form["scope"] {
 		scopes = append(scopes, strings.Fields(s)...)
 	}
-	for _, scope := range scopes {
-		name, actions, _ := cutScope(scope)
+	for i, scope := range scopes {
+		name, actions, named := cutScope(scope)
+		if named && r.s.ReadOnly && strings.Contains(actions, "push") {
+			if r.s.DeniedForAbsent {
+				refuse(w, http.StatusForbidden, "DENIED", "permission_denied: The token provided does not match expected scopes.")
+				return true
+			}
+			scopes[i] = "repository:" + name + ":pull"
+		}
 		of := r
 		of.name = name
 		if _, there := q.tagsOf(of); r.s.DeniedForAbsent && !there && !strings.Contains(actions, "push") {
@@ -120,6 +130,9 @@ func (q *Registry) authorize(w http.ResponseWriter, r request) bool {
 		if scope := r.scope(); scope != "" {
 			challenge += fmt.Sprintf(",scope=%q", scope)
 		}
+	}
+	if r.s.ReadOnly && !r.reads() {
+		challenge += `,error="insufficient_scope"`
 	}
 	w.Header().Set("Www-Authenticate", challenge)
 	refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
