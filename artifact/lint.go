@@ -229,7 +229,11 @@ func (l *linter) lintPackage(ctx context.Context, p *Package, annotations map[st
 	} else {
 		l.compare(*p, inManifest, layer.Annotations[ocispec.AnnotationTitle] != "")
 	}
-	if want := provider.PackageFilename(l.provider, l.version, p.Platform); p.Filename != want {
+	switch want := provider.PackageFilename(l.provider, l.version, p.Platform); {
+	case provider.Misnamed(p.Filename, l.version, p.Platform):
+		l.report(SeverityError, where, fmt.Sprintf("its file name is %s, of another version or platform", p.Filename),
+			"one package stands in another's place: push the version again from its origin with ocibridge push --force")
+	case p.Filename != want:
 		l.report(SeverityWarning, where, fmt.Sprintf("its file name is %s, and not %s", p.Filename, want),
 			"the publisher's signature does not say that it is for this version and platform, so it is not served where verify is required: push it from its origin")
 	}
@@ -282,12 +286,19 @@ func (l *linter) lintEvidence(ctx context.Context) error {
 			"push it from its origin with ocibridge push; a registry that refused it may allow the artifact type "+TypeEvidence)
 		return nil
 	}
-	_, err := ReadEvidence(ctx, l.store, *l.found.Evidence)
+	e, err := ReadEvidence(ctx, l.store, *l.found.Evidence)
 	if isContent(err) {
 		l.add("evidence", err)
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	if said := l.found.Evidence.Annotations[annotationVerdict]; said != "" && said != string(e.Record.Verdict) {
+		l.report(SeverityError, "evidence", fmt.Sprintf("the index says %q of it, its record %q", said, e.Record.Verdict),
+			"one of them was changed after the push: push the version again with ocibridge push --force")
+	}
+	return nil
 }
 
 // LintTags finds the tags that look like versions, and that no client takes for

@@ -120,7 +120,11 @@ func TestLintOfIndexes(t *testing.T) {
 		"another hash than its layer": {func(i *index) {
 			i.Manifests[1].Annotations[artifact.AnnotationH1] = "h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 		}, "error", "linux_amd64", "the index gives the hash h1:AAA"},
-		"another name than published":   {annotation(artifact.AnnotationFilename, "widget.zip"), "warning", "darwin_arm64", "its file name is widget.zip, and not terraform-provider-widget_1.0.0_darwin_arm64.zip"},
+		"another name than published": {annotation(artifact.AnnotationFilename, "widget.zip"), "warning", "darwin_arm64", "its file name is widget.zip, and not terraform-provider-widget_1.0.0_darwin_arm64.zip"},
+		"another platform's name":     {annotation(artifact.AnnotationFilename, "terraform-provider-widget_1.0.0_linux_amd64.zip"), "error", "darwin_arm64", "of another version or platform"},
+		"another verdict than its record": {func(i *index) {
+			i.Manifests[2].Annotations = map[string]string{artifact.AnnotationVerdict: "checksum only"}
+		}, "error", "evidence", `the index says "checksum only" of it, its record "signed"`},
 		"another name than its layer":   {annotation(artifact.AnnotationFilename, "widget.zip"), "warning", "darwin_arm64", "the index gives the file name"},
 		"annotations that are not used": {annotation(artifact.AnnotationSize, "many"), "warning", "darwin_arm64", "are not used"},
 	} {

@@ -204,13 +204,16 @@ func (v *verifiedVersion) checkEvidence(ctx context.Context, p *stored, ver prov
 	if slices.ContainsFunc(v.Findings, isBad) {
 		return nil
 	}
-	verified, err := artifact.Verify(ctx, p.store, p.provider, ver, found, policy)
+	// Without pinned keys, what nobody signed is compared with its checksums at
+	// least: clients install it.
+	lenient := policy
+	lenient.AllowUnsigned = true
+	verified, err := artifact.Verify(ctx, p.store, p.provider, ver, found, lenient)
 	switch {
 	case err == nil:
-	case errors.Is(err, trust.ErrUnsigned) && !policy.Pins():
-		// No trust block wants it signed by anybody, and clients install it.
+	case errors.Is(err, artifact.ErrNothingToCheck) && !policy.Pins():
 		v.Signature = &signature{Verdict: unsigned}
-		if found.Evidence != nil {
+		if found.Evidence != nil && !policy.AllowUnsigned {
 			v.report(artifact.SeverityWarning, "evidence", err.Error(), hint.Of(err))
 		}
 		return nil
@@ -223,6 +226,14 @@ func (v *verifiedVersion) checkEvidence(ctx context.Context, p *stored, ver prov
 	}
 	v.Signature = &signature{verified.Verdict, verified.Signer.Fingerprint}
 	v.Pinned = verified.Pinned
+	switch {
+	case verified.Verdict == trust.Signed:
+	case verified.Evidence.Record.Verdict == trust.Signed:
+		v.report(artifact.SeverityError, "evidence", "its record says that it is signed, and it is not", "do not trust this version: push it again from its origin with ocibridge push --force")
+	case !policy.AllowUnsigned:
+		v.report(artifact.SeverityWarning, "evidence", "nobody signed it: its packages match its checksums, which anybody could have written",
+			"push it from an origin that has it signed, or allow it with allow_unsigned = true in a trust block")
+	}
 	if verified.Signer.Expired {
 		v.report(artifact.SeverityWarning, "evidence", "the key or the signature has expired", "clients accept it with a warning; strict_expiry in a trust block refuses it")
 	}
