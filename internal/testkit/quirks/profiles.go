@@ -33,7 +33,7 @@ func Profiles() []Profile {
 			Access:  Access{User: "acme", Password: "pass-w0rd", Tokens: true, DeniedForAbsent: true},
 			Paging:  Paging{PageSize: 100},
 			Content: Content{NoDelete: true},
-			Uploads: Uploads{MaxBody: 4 << 20}, NoReferrers: true, NoCatalog: true,
+			Uploads: Uploads{MaxChunk: 4 << 20}, NoReferrers: true, NoCatalog: true,
 		}},
 		{Name: "ecr", Registry: "123456789012.dkr.ecr.eu-west-1.amazonaws.com", Template: "123456789012.dkr.ecr.eu-west-1.amazonaws.com/providers/${namespace}/${type}",
 			Create: "providers/acme/widget", Settings: Settings{

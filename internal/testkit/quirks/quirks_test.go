@@ -94,12 +94,13 @@ func TestSettings(t *testing.T) {
 		"storage": {func(s *quirks.Settings) { s.RedirectBlobs = true }, func(q http.Handler) *httptest.ResponseRecorder {
 			return ask(q, http.MethodGet, "/storage/acme/x/"+d+"?X-Signature=secret", "")
 		}, 200, content, 200},
-		"chunks refused":     {func(s *quirks.Settings) { s.Monolithic = true }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPatch, "abc") }, 405, "UNSUPPORTED", 202},
-		"one request":        {func(s *quirks.Settings) { s.Monolithic = true }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPut, "abc") }, 201, "", 201},
-		"chunk too large":    {func(s *quirks.Settings) { s.MaxBody = 2 }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPatch, "abc") }, 413, "SIZE_INVALID", 202},
-		"upload too large":   {func(s *quirks.Settings) { s.MaxBody = 2 }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPut, "abc") }, 413, "SIZE_INVALID", 201},
-		"chunk small enough": {func(s *quirks.Settings) { s.MaxBody = 3 }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPatch, "abc") }, 202, "", 202},
-		"empty blob":         {func(s *quirks.Settings) { s.NoEmpty = true }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPut, "") }, 400, "empty", 201},
+		"chunks refused":              {func(s *quirks.Settings) { s.Monolithic = true }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPatch, "abc") }, 405, "UNSUPPORTED", 202},
+		"one request":                 {func(s *quirks.Settings) { s.Monolithic = true }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPut, "abc") }, 201, "", 201},
+		"chunk too large":             {func(s *quirks.Settings) { s.MaxChunk = 2 }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPatch, "abc") }, 413, "SIZE_INVALID", 202},
+		"upload too large":            {func(s *quirks.Settings) { s.MaxBody = 2 }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPut, "abc") }, 413, "SIZE_INVALID", 201},
+		"no chunk, whatever its size": {func(s *quirks.Settings) { s.MaxChunk = 2 }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPut, "abc") }, 201, "", 201},
+		"chunk small enough":          {func(s *quirks.Settings) { s.MaxBody = 3 }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPatch, "abc") }, 202, "", 202},
+		"empty blob":                  {func(s *quirks.Settings) { s.NoEmpty = true }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPut, "") }, 400, "empty", 201},
 		"no mount": {func(s *quirks.Settings) { s.NoMount = true }, func(q http.Handler) *httptest.ResponseRecorder {
 			return ask(q, http.MethodPost, "/v2/acme/y/blobs/uploads/?mount="+d+"&from=acme/x", "")
 		}, 202, "", 201},
