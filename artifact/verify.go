@@ -83,7 +83,7 @@ func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.V
 	}
 	out := &Verified{
 		Verdict: sums.Verdict(), Signer: sums.Signer(), Evidence: e, Checksums: sums,
-		Pinned: policy.Pins() && sums.Verdict() == trust.Signed,
+		Pinned: sums.Signer().Pinned,
 	}
 	for _, p := range found.Packages {
 		if err := vouch(sums, a, v, p); err != nil {

@@ -79,6 +79,7 @@ type Listing struct {
 
 	platforms map[provider.Version][]provider.Platform
 	contents  map[provider.Version]*mirrorVersion // of a mirror, where they are known
+	protocols map[provider.Version][]string
 }
 
 // Versions lists the versions of a provider. Errors wrap ErrProviderNotFound or
@@ -98,7 +99,8 @@ func (r *Registry) Versions(ctx context.Context, a provider.Address) (*Listing, 
 // versionsJSON is the protocol's answer about a provider.
 type versionsJSON struct {
 	Versions []struct {
-		Version   string `json:"version"`
+		Version   string   `json:"version"`
+		Protocols []string `json:"protocols"`
 		Platforms []struct {
 			OS   string `json:"os"`
 			Arch string `json:"arch"`
@@ -110,7 +112,7 @@ type versionsJSON struct {
 // listing takes what it can from the answer. One bad entry must not keep users
 // from all the others, so it is passed over with a warning.
 func (b *versionsJSON) listing(host string) *Listing {
-	l := &Listing{platforms: map[provider.Version][]provider.Platform{}}
+	l := &Listing{platforms: map[provider.Version][]provider.Platform{}, protocols: map[provider.Version][]string{}}
 	for _, w := range b.Warnings {
 		if w = oneLine(w); w != "" {
 			l.Warnings = append(l.Warnings, w)
@@ -138,6 +140,7 @@ func (b *versionsJSON) listing(host string) *Listing {
 			}
 		}
 		l.platforms[v] = platforms
+		l.protocols[v] = knownProtocols(l.protocols[v], listed.Protocols)
 	}
 	provider.SortVersions(l.Versions)
 	for _, w := range []struct {
@@ -188,9 +191,12 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 	if err != nil {
 		return nil, err
 	}
-	out := &Release{Origin: a.Hostname(), Partial: partial, Protocols: metas[0].Protocols}
+	out := &Release{Origin: a.Hostname(), Partial: partial, Protocols: knownProtocols(metas[0].Protocols, l.protocols[v])}
 	if out.Claims, err = r.claims(ctx, a, v, metas[0]); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", a, v, err)
+	}
+	if out.Claims.Reported, err = joinReports(a, v, platforms, metas); err != nil {
+		return nil, err
 	}
 	out.Claims.Announced = map[string][sha256.Size]byte{}
 	for i, m := range metas {
@@ -229,7 +235,9 @@ type packageMeta struct {
 	SHASumsURL          string          `json:"shasums_url"`
 	SHASumsSignatureURL string          `json:"shasums_signature_url"`
 	SigningKeys         json.RawMessage `json:"signing_keys"`
+	Packages            packagesJSON    `json:"packages"`
 
+	reported                     map[provider.Platform]trust.Report
 	sum                          [sha256.Size]byte
 	download, shasums, signature *url.URL // resolved; no signature: nil
 }
@@ -273,6 +281,9 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 		return fmt.Errorf("the answer gives the SHA-256 %.80q", m.SHASum)
 	}
 	m.sum = [sha256.Size]byte(sum)
+	if m.reported, err = m.Packages.reports(p); err != nil {
+		return err
+	}
 	for _, ref := range []struct {
 		name, raw string
 		into      **url.URL

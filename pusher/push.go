@@ -304,13 +304,14 @@ func (w *push) result(after *artifact.Version, status Status, sent []artifact.Pa
 		Provider: w.release.Provider(), Version: w.release.Version(),
 		Repository: w.dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status,
 		Verdict: w.sums.Verdict(), Fingerprint: w.sums.Signer().Fingerprint,
+		Pinned: w.sums.Signer().Pinned, Expired: w.sums.Signer().Expired,
 		Warnings: append(slices.Clone(w.release.Warnings), w.warnings...),
 	}
 	if after.Evidence != nil {
 		own, _, err := w.evidence()
 		r.EvidenceKept = err == nil && own.Descriptor.Digest != after.Evidence.Digest
 	}
-	if w.sums.Signer().Expired {
+	if r.Expired {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the key %s or its signature has expired; clients accept it with a warning", r.Fingerprint))
 	}
 	for _, pkg := range w.release.Packages {

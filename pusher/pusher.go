@@ -138,6 +138,10 @@ type Result struct {
 	// Verdict is that of the release pushed, Fingerprint that of the key.
 	Verdict     trust.Verdict `json:"verdict"`
 	Fingerprint string        `json:"fingerprint,omitempty"`
+	// Pinned is set if the policy names that key, Expired if the key or its
+	// signature is past its time.
+	Pinned  bool `json:"key_pinned,omitempty"`
+	Expired bool `json:"key_expired,omitempty"`
 	// EvidenceKept is set if the evidence in place is an earlier push's, so that
 	// Verdict is not what it says.
 	EvidenceKept bool            `json:"evidence_kept,omitempty"`

@@ -82,6 +82,9 @@ func (v *Verifier) Accept(content io.ReaderAt) (Package, error) {
 	if p.h1, err = provider.H1(content, v.size); err != nil && !errors.Is(err, provider.ErrNoH1) {
 		return Package{}, fmt.Errorf("%s: %w", v.filename, err)
 	}
+	if err := v.checksums.claims.Reported[v.filename].checkPackage(p); err != nil {
+		return Package{}, err
+	}
 	isZip := !errors.Is(err, provider.ErrNotZip)
 	if hashes := v.checksums.claims.Hashes[v.filename]; v.checksums.sums == nil && !matches(p, isZip, hashes) {
 		if p.h1.IsZero() && isZip {

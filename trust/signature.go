@@ -16,9 +16,7 @@ import (
 )
 
 const (
-	// maxKeyBytes bounds one armoured public key, maxSignatureBytes a detached
-	// signature. Keys with many certifications reach some 100 KiB.
-	maxKeyBytes       = 4 << 20
+	// maxSignatureBytes bounds a detached signature.
 	maxSignatureBytes = 64 << 10
 	// maxKeys bounds how many keys are tried.
 	maxKeys = 64
@@ -33,6 +31,8 @@ type Signer struct {
 	// Expired is set if the key or the signature is past its time. Clients
 	// accept such a signature with a warning.
 	Expired bool
+	// Pinned is set if the policy names the key.
+	Pinned bool
 }
 
 var (
@@ -53,12 +53,16 @@ func (p Policy) verifySignature(doc, signature []byte, keys []string) (Signer, e
 	if len(keys) > maxKeys {
 		return Signer{}, fmt.Errorf("%d signing keys are offered, more than %d", len(keys), maxKeys)
 	}
+	rings, err := readKeys(keys)
+	if err != nil {
+		return Signer{}, err
+	}
 	var expired *Signer
 	var offered []string
-	for _, key := range keys {
-		ring, err := readKey(key)
-		if err != nil {
-			return Signer{}, err
+	for _, r := range rings {
+		ring := r.keys
+		if r.err != nil {
+			return Signer{}, r.err
 		}
 		for _, e := range ring {
 			offered = append(offered, fingerprintOf(e))
@@ -66,16 +70,19 @@ func (p Policy) verifySignature(doc, signature []byte, keys []string) (Signer, e
 		if ring = p.pinned(ring); len(ring) == 0 {
 			continue
 		}
-		entity, err := openpgp.CheckDetachedSignature(ring, bytes.NewReader(doc), bytes.NewReader(signature), nil)
+		entity, err := check(ring, doc, signature)
 		switch {
 		case err == nil:
-			return signerOf(entity, false), nil
+			return p.signerOf(entity, false), nil
 		case errors.Is(err, pgperrors.ErrUnknownIssuer):
 		case errors.Is(err, pgperrors.ErrKeyExpired), errors.Is(err, pgperrors.ErrSignatureExpired):
 			if expired == nil && entity != nil {
-				s := signerOf(entity, true)
+				s := p.signerOf(entity, true)
 				expired = &s
 			}
+		case errors.Is(err, pgperrors.ErrKeyRevoked) && entity != nil:
+			return Signer{}, hint.Wrap(fmt.Errorf("the key %s that made the signature is revoked", fingerprintOf(entity)),
+				"its owner revoked it, or its part that signed; ask its publisher for a release signed by another key")
 		default:
 			return Signer{}, fmt.Errorf("the signature is not valid: %w", err)
 		}
@@ -91,6 +98,21 @@ func (p Policy) verifySignature(doc, signature []byte, keys []string) (Signer, e
 			"find out from its publisher, by another way, whether it signs with a new key; if so, add the key to the trust block")
 	}
 	return Signer{}, errUnknownIssuer
+}
+
+// check checks a detached binary signature with the keys of a ring.
+func check(ring openpgp.EntityList, doc, signature []byte) (entity *openpgp.Entity, err error) {
+	defer surviveLibrary(&err)
+	return openpgp.CheckDetachedSignature(ring, bytes.NewReader(doc), bytes.NewReader(signature), nil)
+}
+
+// surviveLibrary turns a panic of the OpenPGP library into an error: it panics on
+// some keys that no program makes, such as one whose only statement about its user
+// ID is a revocation, and whoever sends them must not end the process.
+func surviveLibrary(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("the key or the signature is malformed: %v", p)
+	}
 }
 
 // pinned returns those keys of a ring that may sign.
@@ -110,42 +132,13 @@ func few(fingerprints []string) string {
 	return strings.Join(fingerprints, ", ")
 }
 
-func signerOf(e *openpgp.Entity, expired bool) Signer {
+func (p Policy) signerOf(e *openpgp.Entity, expired bool) Signer {
 	return Signer{
 		Fingerprint: fingerprintOf(e),
 		KeyID:       e.PrimaryKey.KeyIdString(),
 		Expired:     expired,
+		Pinned:      p.Pins(), // of other keys none is tried
 	}
-}
-
-// fingerprintOf returns that of the primary key, as Policy.Keys has it.
-func fingerprintOf(e *openpgp.Entity) string {
-	return fmt.Sprintf("%X", e.PrimaryKey.Fingerprint)
-}
-
-func readKey(key string) (openpgp.EntityList, error) {
-	if len(key) > maxKeyBytes {
-		return nil, fmt.Errorf("a signing key has more than %d bytes", maxKeyBytes)
-	}
-	ring, err := openpgp.ReadArmoredKeyRing(strings.NewReader(key))
-	if err != nil {
-		return nil, hint.Wrap(fmt.Errorf("a signing key does not read: %w", err),
-			"a public key is in ASCII armour, as gpg --armor --export KEYID writes it")
-	}
-	if len(ring) == 0 {
-		return nil, hint.New("a signing key does not read: its armour holds no key", "a public key is in ASCII armour, as gpg --armor --export KEYID writes it")
-	}
-	return ring, nil
-}
-
-// KeyID returns the ID that a registry gives for an armoured public key: that
-// of its first primary key, in upper-case hexadecimal.
-func KeyID(armoured string) (string, error) {
-	ring, err := readKey(armoured)
-	if err != nil {
-		return "", err
-	}
-	return ring[0].PrimaryKey.KeyIdString(), nil
 }
 
 // BinarySignature returns a detached signature without its ASCII armour, as the

@@ -58,11 +58,20 @@ func (p Policy) Pins() bool { return len(p.Keys) > 0 }
 func (p Policy) allowsUnsigned() bool { return p.AllowUnsigned && !p.Pins() }
 
 // orUnsigned ends a hint with how to do without a signature, where that may be.
-func (p Policy) orUnsigned(by string) string {
+func (p Policy) orUnsigned(a provider.Address, by string) string {
 	if p.Pins() {
 		return "; its trust block names the keys that must have signed it"
 	}
-	return ", or accept its " + by + " alone with --allow-unsigned, or with allow_unsigned = true in a trust block for it"
+	return fmt.Sprintf(", or accept its %s alone with --allow-unsigned, or with allow_unsigned = true in a block trust %q", by, a)
+}
+
+// whyNoKey begins the hint for a release without keys.
+func whyNoKey(a provider.Address) string {
+	const openTofu = "registry.opentofu.org"
+	if a.Hostname() == openTofu {
+		return openTofu + " has no key of this publisher, and OpenTofu then goes by checksums alone: ask the publisher to file its key there"
+	}
+	return "ask its publisher to sign it, and to file the key with the registry"
 }
 
 // Claims are what the origin of a release says about it.
@@ -70,8 +79,8 @@ type Claims struct {
 	Provider provider.Address
 	Version  provider.Version
 
-	// SHA256SUMS is the checksum document, Signature its detached binary
-	// OpenPGP signature (empty: none).
+	// SHA256SUMS is the checksum document, Signature its detached OpenPGP
+	// signature, binary or in ASCII armour (empty: none).
 	SHA256SUMS []byte
 	Signature  []byte
 	// Keys are ASCII-armoured public keys, one ring each.
@@ -83,6 +92,9 @@ type Claims struct {
 	// the document. The document must list every one of them.
 	Announced map[string][sha256.Size]byte
 
+	// Reported are, by file name, hashes and sizes that the origin gives beside
+	// them; a package must not contradict them.
+	Reported map[string]Report
 	// Hashes, by file name, take the place of SHA256SUMS for a release that has
 	// none, as in a mirror folder.
 	Hashes map[string][]provider.Hash
@@ -122,7 +134,7 @@ func (p Policy) accept(c Claims) (*Checksums, error) {
 	if c.SHA256SUMS == nil {
 		if !p.allowsUnsigned() {
 			return nil, hint.Wrap(fmt.Errorf("%w: it has hashes, but no signed checksum document", ErrUnsigned),
-				"push it from its origin, where it is signed%s", p.orUnsigned("hashes"))
+				"push it from its origin, where it is signed%s", p.orUnsigned(c.Provider, "hashes"))
 		}
 		return &Checksums{claims: c, verdict: ChecksumOnly}, nil
 	}
@@ -135,11 +147,14 @@ func (p Policy) accept(c Claims) (*Checksums, error) {
 			return nil, err
 		}
 	}
+	if err := parsed.checkReports(c.Reported); err != nil {
+		return nil, err
+	}
 	out := &Checksums{claims: c, verdict: ChecksumOnly, sums: parsed}
 	if len(c.Keys) == 0 {
 		if !p.allowsUnsigned() {
 			return nil, hint.Wrap(fmt.Errorf("%w: no public key is offered to check a signature with", ErrUnsigned),
-				"ask its publisher to sign it, and to file the key with the registry%s", p.orUnsigned("checksums"))
+				"%s%s", whyNoKey(c.Provider), p.orUnsigned(c.Provider, "checksums"))
 		}
 		return out, nil
 	}
@@ -147,7 +162,10 @@ func (p Policy) accept(c Claims) (*Checksums, error) {
 		return nil, hint.Wrap(fmt.Errorf("%w: there are public keys, but no signature of SHA256SUMS", ErrUnsigned),
 			"nothing was stored; ask its publisher for the missing signature")
 	}
-	if out.signer, err = p.verifySignature(c.SHA256SUMS, c.Signature, c.Keys); err != nil {
+	if out.claims.Signature, err = BinarySignature(c.Signature); err != nil {
+		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrSignature, err), "nothing was stored; ask its publisher for a signature as gpg --detach-sign writes it")
+	}
+	if out.signer, err = p.verifySignature(c.SHA256SUMS, out.claims.Signature, c.Keys); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrSignature, err),
 			"nothing was stored; SHA256SUMS, its signature or the key is not the publisher's")
 	}
@@ -167,8 +185,8 @@ func (c *Checksums) Verdict() Verdict { return c.verdict }
 // Signer returns whose key the signature verified with; zero for ChecksumOnly.
 func (c *Checksums) Signer() Signer { return c.signer }
 
-// Document returns SHA256SUMS, its signature and the signing keys as they came;
-// nil what there was none of.
+// Document returns SHA256SUMS, its signature, binary, and the signing keys as they
+// came; nil what there was none of.
 func (c *Checksums) Document() (sums, signature []byte, signingKeys json.RawMessage) {
 	return c.claims.SHA256SUMS, c.claims.Signature, c.claims.SigningKeys
 }

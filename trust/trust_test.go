@@ -100,32 +100,6 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-func TestExpiredAndRevokedKeys(t *testing.T) {
-	for name, tc := range map[string]struct {
-		option  pgp.Option
-		expired bool
-		err     error
-	}{
-		"RSA":         {pgp.RSA(2048), false, nil},
-		"expired":     {pgp.Expired(), true, nil}, // clients warn
-		"compromised": {pgp.Compromised(), false, trust.ErrSignature},
-		"superseded":  {pgp.Superseded(), false, trust.ErrSignature},
-	} {
-		t.Run(name, func(t *testing.T) {
-			signer := pgp.For(t, "Acme", tc.option)
-			doc := sumsOf(name)
-			claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, signer, doc), Keys: []string{signer.ArmoredPublicKey()}}
-			sums, err := trust.Policy{}.Accept(claims)
-			if !errors.Is(err, tc.err) {
-				t.Fatalf("error %v, want %v", err, tc.err)
-			}
-			if err == nil && (sums.Signer().Expired != tc.expired || sums.Signer().Fingerprint != signer.Fingerprint()) {
-				t.Errorf("signer %+v", sums.Signer())
-			}
-		})
-	}
-}
-
 func TestArmouredSignature(t *testing.T) {
 	signer := newSigner(t)
 	doc := sumsOf(name)

@@ -2,8 +2,9 @@
 // publishers do: a detached signature over a checksum document.
 //
 // Keys of every kind that a verifier must tell apart can be made: current,
-// expired, revoked, Ed25519 and RSA. A signature is dated with the creation of
-// its key, so that an expired key has signed while it was valid.
+// expired, revoked, Ed25519, ECDSA and RSA, and those that sign with a subkey. A
+// signature is dated with the creation of its key, so that an expired key has
+// signed while it was valid.
 package pgp
 
 import (
@@ -31,6 +32,13 @@ type options struct {
 	config  packet.Config
 	created time.Time
 	revoked *packet.ReasonForRevocation
+	subkey  *subkey
+}
+
+// subkey is a part that signs in the place of the primary key.
+type subkey struct {
+	lifetime time.Duration // 0: for ever
+	revoked  bool
 }
 
 // An Option of [NewSigner].
@@ -73,6 +81,28 @@ func revoked(reason packet.ReasonForRevocation) Option {
 	return func(o *options) { o.revoked = &reason }
 }
 
+// ECDSA makes a key on the NIST curve P-256 instead of an Ed25519 key.
+func ECDSA() Option {
+	return func(o *options) {
+		o.config.Algorithm, o.config.Curve = packet.PubKeyAlgoECDSA, packet.CurveNistP256
+	}
+}
+
+// Subkey gives the key a subkey that signs.
+func Subkey() Option { return func(o *options) { o.subkey = &subkey{} } }
+
+// RevokedSubkey gives the key a subkey that signs, and revokes that alone.
+func RevokedSubkey() Option { return func(o *options) { o.subkey = &subkey{revoked: true} } }
+
+// ExpiredSubkey makes a key from two days ago that is current, with a subkey that
+// signs and was valid for an hour.
+func ExpiredSubkey() Option {
+	return func(o *options) {
+		CreatedAt(time.Now().Add(-48 * time.Hour))(o)
+		o.subkey = &subkey{lifetime: time.Hour}
+	}
+}
+
 // NewSigner makes a key pair whose user ID is the name and an address made of
 // it.
 func NewSigner(name string, opts ...Option) (*Signer, error) {
@@ -88,6 +118,11 @@ func NewSigner(name string, opts ...Option) (*Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make an OpenPGP key for %q: %w", name, err)
 	}
+	if o.subkey != nil {
+		if err := o.addSubkey(entity); err != nil {
+			return nil, fmt.Errorf("make a subkey for %q: %w", name, err)
+		}
+	}
 	if o.revoked != nil {
 		if err := entity.RevokeKey(*o.revoked, "a test revokes it", &o.config); err != nil {
 			return nil, fmt.Errorf("revoke the OpenPGP key of %q: %w", name, err)
@@ -100,7 +135,24 @@ func NewSigner(name string, opts ...Option) (*Signer, error) {
 	// Only the published key is revoked: the library does not sign with a key
 	// that it knows to be, whereas whoever stole one does.
 	entity.Revocations = nil
+	for i := range entity.Subkeys {
+		entity.Subkeys[i].Revocations = nil
+	}
 	return &Signer{entity, public, &o.config}, nil
+}
+
+// addSubkey adds the subkey, which signs from then on.
+func (o *options) addSubkey(entity *openpgp.Entity) error {
+	config := o.config
+	config.KeyLifetimeSecs = uint32(o.subkey.lifetime / time.Second)
+	if err := entity.AddSigningSubkey(&config); err != nil {
+		return err
+	}
+	added := &entity.Subkeys[len(entity.Subkeys)-1]
+	if !o.subkey.revoked {
+		return nil
+	}
+	return entity.RevokeSubkey(added, packet.KeyCompromised, "a test revokes it", &config)
 }
 
 // For is [NewSigner] for a test.
@@ -171,6 +223,57 @@ func (s *Signer) SignArmored(doc []byte) ([]byte, error) {
 // ArmoredPublicKey returns the public key, revocations included, in ASCII
 // armour.
 func (s *Signer) ArmoredPublicKey() string { return s.public }
+
+// ArmoredPrivateKey returns the key pair in ASCII armour, as a block of that type.
+func (s *Signer) ArmoredPrivateKey(tb testkit.TB, blockType string) string {
+	tb.Helper()
+	var buf bytes.Buffer
+	w, err := armor.Encode(&buf, blockType, nil)
+	if err == nil {
+		err = s.entity.SerializePrivate(w, s.config)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		tb.Fatalf("write the private key %s: %v", s.KeyID(), err)
+	}
+	return buf.String() + "\n"
+}
+
+// WithSubkeyOf returns the public key with the subkeys of another one put behind
+// it, as somebody would who wants to pass for its owner.
+func (s *Signer) WithSubkeyOf(tb testkit.TB, other *Signer) string {
+	tb.Helper()
+	both := *s.entity
+	both.Subkeys = other.entity.Subkeys
+	key, err := armored(&both)
+	if err != nil {
+		tb.Fatalf("write the key %s: %v", s.KeyID(), err)
+	}
+	return key
+}
+
+// WithRevocationOnly returns the public key with nothing said about its user ID
+// but that it is revoked, which no program writes.
+func (s *Signer) WithRevocationOnly(tb testkit.TB) string {
+	tb.Helper()
+	odd, id := *s.entity, s.entity.PrimaryIdentity()
+	revocation := &packet.Signature{
+		Version: odd.PrimaryKey.Version, SigType: packet.SigTypeCertificationRevocation,
+		PubKeyAlgo: odd.PrimaryKey.PubKeyAlgo, Hash: crypto.SHA256,
+		CreationTime: s.config.Now(), IssuerKeyId: &odd.PrimaryKey.KeyId,
+	}
+	if err := revocation.SignUserId(id.UserId.Id, odd.PrimaryKey, odd.PrivateKey, s.config); err != nil {
+		tb.Fatalf("revoke the user ID of %s: %v", s.KeyID(), err)
+	}
+	odd.Identities = map[string]*openpgp.Identity{id.Name: {Name: id.Name, UserId: id.UserId, Signatures: []*packet.Signature{revocation}}}
+	key, err := armored(&odd)
+	if err != nil {
+		tb.Fatalf("write the key %s: %v", s.KeyID(), err)
+	}
+	return key
+}
 
 // Fingerprint returns the fingerprint of the primary key in upper-case
 // hexadecimal digits.

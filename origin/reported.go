@@ -1,0 +1,104 @@
+package origin
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// packagesJSON is what newer origins say of all packages of a version in the answer
+// about each of them, by platform.
+type packagesJSON map[string]struct {
+	Hashes []string `json:"hashes"`
+	Size   int64    `json:"package_size"`
+}
+
+// reports reads what an answer says of packages. Like clients, it wants the
+// platform that was asked for among them, if there are any, and positive sizes;
+// unlike them, it passes over platforms and schemes of hashes that it does not know.
+func (ps packagesJSON) reports(asked provider.Platform) (map[provider.Platform]trust.Report, error) {
+	if len(ps) == 0 {
+		return nil, nil
+	}
+	if _, ok := ps[asked.String()]; !ok {
+		return nil, fmt.Errorf("its packages are without %s", asked)
+	}
+	out := map[provider.Platform]trust.Report{}
+	for name, p := range ps {
+		platform, err := provider.ParsePlatform(name)
+		if err != nil {
+			continue
+		}
+		r := trust.Report{Size: p.Size}
+		if p.Size <= 0 {
+			return nil, fmt.Errorf("the answer gives the package_size %d for %s", p.Size, platform)
+		}
+		for _, s := range p.Hashes {
+			if !strings.HasPrefix(s, "zh:") && !strings.HasPrefix(s, "h1:") {
+				continue
+			}
+			h, err := provider.ParseHash(s)
+			if err != nil {
+				return nil, fmt.Errorf("the answer gives for %s the hash %.80q", platform, s)
+			}
+			r.Hashes = append(r.Hashes, h)
+		}
+		slices.SortFunc(r.Hashes, func(a, b provider.Hash) int { return strings.Compare(a.String(), b.String()) })
+		r.Hashes = slices.Compact(r.Hashes)
+		out[platform] = r
+	}
+	return out, nil
+}
+
+// joinReports makes of the answers about all platforms one report a file. Answers
+// that contradict each other are refused.
+func joinReports(a provider.Address, v provider.Version, platforms []provider.Platform, metas []*packageMeta) (map[string]trust.Report, error) {
+	names := map[provider.Platform]string{}
+	for i, m := range metas {
+		names[platforms[i]] = m.Filename
+	}
+	out := map[string]trust.Report{}
+	for i, m := range metas {
+		for p, r := range m.reported {
+			name, asked := names[p]
+			if !asked {
+				name = provider.PackageFilename(a, v, p)
+			}
+			before, known := out[name]
+			if known && (before.Size != r.Size || !slices.Equal(before.Hashes, r.Hashes)) {
+				return nil, hint.New(fmt.Sprintf("%s %s: the answer about %s gives for %s %d bytes and %v, another one gives %d bytes and %v",
+					a, v, platforms[i], p, r.Size, r.Hashes, before.Size, before.Hashes), "the origin contradicts itself; nothing was stored")
+			}
+			out[name] = r
+		}
+	}
+	return out, nil
+}
+
+var protocol = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,4}){0,2}$`)
+
+// maxProtocols bounds the protocol versions of one release. Real ones have one or
+// two.
+const maxProtocols = 16
+
+// knownProtocols returns what of the first list that holds any is a protocol
+// version: origins may leave them out of one answer or the other.
+func knownProtocols(lists ...[]string) []string {
+	for _, list := range lists {
+		var out []string
+		for _, p := range list {
+			if protocol.MatchString(p) && !slices.Contains(out, p) && len(out) < maxProtocols {
+				out = append(out, p)
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package pusher_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// TestOriginContradictsItself has an origin whose newer answers give another hash or
+// size than its package has: nothing is tagged.
+func TestOriginContradictsItself(t *testing.T) {
+	for name, report := range map[string]map[string]any{
+		"size": {"package_size": 5},
+		"zh":   {"package_size": 1 << 20, "hashes": []string{"zh:" + strings.Repeat("0", 64)}},
+		"h1":   {"hashes": []string{"h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			if name == "h1" {
+				report["package_size"] = b.release.Package("linux", "amd64").Size
+			}
+			honest := origin.New(origin.Options{}, b.release)
+			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, "/download/linux/amd64") {
+					return false
+				}
+				rec := httptest.NewRecorder()
+				honest.ServeHTTP(rec, r)
+				var body map[string]any
+				if err := json.Unmarshal(rec.Body.Bytes(), &body); err != nil {
+					t.Error(err)
+				}
+				body["packages"] = map[string]any{"linux_amd64": report}
+				w.Header().Set("Content-Type", "application/json")
+				json.NewEncoder(w).Encode(body)
+				return true
+			})
+			if _, err := b.push(); !errors.Is(err, trust.ErrChecksum) || hint.Of(err) == "" {
+				t.Errorf("error %v (hint %q)", err, hint.Of(err))
+			}
+			if v := b.tagged(); v != nil {
+				t.Errorf("tagged %+v", v)
+			}
+		})
+	}
+}
+
+// TestPolicyOfTheProvider shows that a push asks for the policy of its provider, and
+// what comes of it in result and evidence.
+func TestPolicyOfTheProvider(t *testing.T) {
+	b := newBench(t)
+	b.signer = pgp.For(t, "Acme", pgp.Expired())
+	b.release = b.build("1.0.0", "content")
+	b.origin.Add(b.release)
+	policy := trust.Policy{Keys: []string{b.signer.Fingerprint()}, StrictExpiry: true}
+	var asked []provider.Address
+	b.options.Policy = func(a provider.Address) trust.Policy {
+		asked = append(asked, a)
+		return policy
+	}
+	if _, err := b.push(); !errors.Is(err, trust.ErrSignature) || !strings.Contains(err.Error(), "expired") {
+		t.Errorf("strict: %v", err)
+	}
+	if v := b.tagged(); v != nil {
+		t.Errorf("tagged %+v", v)
+	}
+	policy.StrictExpiry = false
+	r := b.mustPush()
+	if !r.Pinned || !r.Expired || r.Verdict != trust.Signed || r.Fingerprint != b.signer.Fingerprint() || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "expired") {
+		t.Errorf("result %+v", r)
+	}
+	if len(asked) != 2 || asked[0] != widget {
+		t.Errorf("asked for the policy of %v", asked)
+	}
+	e, err := artifact.ReadEvidence(t.Context(), b.repo, *b.tagged().Evidence)
+	if err != nil || e.Record.Verdict != trust.Signed || e.Record.Fingerprint != b.signer.Fingerprint() {
+		t.Errorf("evidence %+v, %v", e, err)
+	}
+}

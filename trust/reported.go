@@ -1,0 +1,59 @@
+package trust
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Report is what an origin says of a package beside the checksum document: newer
+// registries give hashes and sizes. It proves nothing; what contradicts it is
+// refused, since one of the two is wrong and clients record the hashes.
+type Report struct {
+	Hashes []provider.Hash
+	Size   int64 // bytes; 0: not said
+}
+
+// hashes returns those of one scheme.
+func (r Report) hashes(zip bool) []provider.Hash {
+	var out []provider.Hash
+	for _, h := range r.Hashes {
+		if h.IsZip() == zip {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+const reportHelp = "the origin contradicts its own checksum document or package, and clients would refuse it or record a wrong hash; nothing was stored. Tell whoever runs it"
+
+// checkReports compares reports with the document; those on files that it does not
+// list are passed over.
+func (s sums) checkReports(reports map[string]Report) error {
+	for name, r := range reports {
+		sum, listed := s[name]
+		for _, h := range r.hashes(true) {
+			if listed && h != provider.ZipHash(sum) {
+				return hint.Wrap(fmt.Errorf("%s: %w: its origin reports %s, SHA256SUMS lists %x", name, ErrChecksum, h, sum), reportHelp)
+			}
+		}
+	}
+	return nil
+}
+
+// checkPackage compares the report on a package with what was verified of it. Where
+// clients would not agree on an h1: hash, that of the report is passed over.
+func (r Report) checkPackage(p Package) error {
+	if r.Size != 0 && r.Size != p.size {
+		return hint.Wrap(fmt.Errorf("%s: %w: it has %d bytes, its origin reports %d", p.filename, ErrChecksum, p.size, r.Size), reportHelp)
+	}
+	if zh := r.hashes(true); len(zh) > 0 && !slices.Contains(zh, provider.ZipHash(p.sum)) {
+		return hint.Wrap(fmt.Errorf("%s: %w: it has %s, its origin reports %v", p.filename, ErrChecksum, provider.ZipHash(p.sum), zh), reportHelp)
+	}
+	if h1 := r.hashes(false); len(h1) > 0 && !p.h1.IsZero() && !slices.Contains(h1, p.h1) {
+		return hint.Wrap(fmt.Errorf("%s: %w: it has %s, its origin reports %v", p.filename, ErrChecksum, p.h1, h1), reportHelp)
+	}
+	return nil
+}
