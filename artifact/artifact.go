@@ -118,6 +118,9 @@ var (
 	// ErrNotProvider: it is some other kind of artifact, or none that OpenTofu
 	// could install, such as an index whose manifests were deleted.
 	ErrNotProvider = errors.New("not a provider index")
+	// ErrMissing comes with ErrNotProvider where the registry lacks what an index
+	// names. Unlike the other reasons, it may pass.
+	ErrMissing = errors.New("the registry lacks what it names")
 	// ErrAmbiguous: it holds two packages where one is wanted.
 	ErrAmbiguous = errors.New("ambiguous provider index")
 	// ErrTooLarge: a manifest is larger than MaxManifestBytes.

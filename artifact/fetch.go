@@ -28,9 +28,6 @@ func readBounded(r io.Reader, size int64) ([]byte, error) {
 	return data, nil
 }
 
-// errDangling: what a manifest names was deleted.
-var errDangling = errors.New("the registry lacks what it names")
-
 // fetchVerified gets content of at most limit bytes by its descriptor.
 func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, limit int64) ([]byte, error) {
 	if err := checkDescriptor(desc, limit); err != nil {
@@ -39,7 +36,7 @@ func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, 
 	body, err := store.Fetch(ctx, desc)
 	if errors.Is(err, errdef.ErrNotFound) {
 		// %v: whoever sees that identity takes it for the tag's absence.
-		return nil, fmt.Errorf("%w: %w: %v", ErrNotProvider, errDangling, err)
+		return nil, fmt.Errorf("%w: %w: %v", ErrNotProvider, ErrMissing, err)
 	}
 	if err != nil {
 		return nil, err

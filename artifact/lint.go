@@ -115,7 +115,7 @@ func remedy(err error) string {
 	switch {
 	case hint.Of(err) != "":
 		return hint.Of(err)
-	case errors.Is(err, errDangling):
+	case errors.Is(err, ErrMissing):
 		return "a clean-up job may have deleted it: exempt what indexes name from it, and send it again with ocibridge push --force"
 	case errors.Is(err, ErrForeign):
 		return "let the repository template give each provider a repository of its own"
@@ -242,7 +242,7 @@ func (l *linter) lintPackage(ctx context.Context, p *Package, annotations map[st
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	if !exists {
-		l.add(where, fmt.Errorf("%w: the package %s", errDangling, inManifest.Digest))
+		l.add(where, fmt.Errorf("%w: the package %s", ErrMissing, inManifest.Digest))
 	}
 	return nil
 }

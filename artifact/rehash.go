@@ -24,7 +24,7 @@ type Scratch interface {
 func Rehash(ctx context.Context, store Fetcher, p Package, scratch Scratch) error {
 	body, err := store.Fetch(ctx, p.Layer())
 	if errors.Is(err, errdef.ErrNotFound) {
-		return fmt.Errorf("%w: %w: %v", ErrNotProvider, errDangling, err)
+		return fmt.Errorf("%w: %w: %v", ErrNotProvider, ErrMissing, err)
 	}
 	if err != nil {
 		return err

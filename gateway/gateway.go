@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/gorilla/mux"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -41,6 +42,13 @@ type Options struct {
 	// [ErrNotServed] says that the provider has none here. Nil: no provider is
 	// served.
 	Repository func(context.Context, provider.Address) (Store, error)
+	// Check decides about a version that was read: what it returns takes the
+	// version's place, its error refuses the version; see package verify. Nil: all
+	// are served as they are.
+	Check func(context.Context, Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
+	// H1 returns the h1: hash of a package, if it was computed from verified bytes.
+	// It is asked where a version has none; nil: there is none then.
+	H1 func(digest.Digest) (provider.Hash, bool)
 	// PublicURL is how clients reach the gateway. The host name in it, without a
 	// port, is that of the providers under [RegistryPath]; its path leads there in
 	// service discovery. Nil, or with a host that no provider address can have:
@@ -92,6 +100,8 @@ type gateway struct {
 	access     *access.Control
 	redirect   func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
 	archives   *archives.Handler
+	check      func(context.Context, Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
+	h1         func(digest.Digest) (provider.Hash, bool)
 	log        *slog.Logger
 	limits     limits
 }
@@ -107,7 +117,7 @@ func newHandler(o Options, l limits) http.Handler {
 		o.Repository = func(context.Context, provider.Address) (Store, error) { return nil, ErrNotServed }
 	}
 	g := &gateway{
-		repository: o.Repository, access: o.Access, redirect: o.Redirect, log: o.Log, limits: l,
+		repository: o.Repository, access: o.Access, redirect: o.Redirect, check: o.Check, h1: o.H1, log: o.Log, limits: l,
 		archives: archives.New(archives.Options{Cache: o.Cache, Log: o.Log, Limits: archives.Limits{
 			Start: l.start, RegistryStall: l.registryStall, ClientStall: l.clientStall, Resumes: l.resumes,
 		}}),

@@ -78,7 +78,7 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
 		return
 	default:
 		for _, p := range found.Packages {
-			archive := archiveOf(v, p)
+			archive := g.archiveOf(v, p)
 			archive.URL = g.access.Link(r, a, archive.URL, p.Digest)
 			out.Archives[p.Platform.String()] = archive
 		}
@@ -87,15 +87,23 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
 }
 
 // archiveOf describes a package. Its URL is relative to that of the document.
-func archiveOf(v provider.Version, p artifact.Package) archiveJSON {
-	return archiveJSON{fileURL(v.String()+"/", packageFile(p)), hashesOf(p)}
+func (g *gateway) archiveOf(v provider.Version, p artifact.Package) archiveJSON {
+	return archiveJSON{fileURL(v.String()+"/", packageFile(p)), g.hashes(p)}
 }
 
-func hashesOf(p artifact.Package) []provider.Hash {
-	if p.H1.IsZero() {
-		return []provider.Hash{p.ZipHash()}
+// hashes returns what clients may record of a package: they take each of these for
+// as good as the others. An h1: that the index claims is gone where evidence is
+// required; see package verify.
+func (g *gateway) hashes(p artifact.Package) []provider.Hash {
+	out := []provider.Hash{p.ZipHash()}
+	h1 := p.H1
+	if h1.IsZero() && g.h1 != nil {
+		h1, _ = g.h1(p.Digest)
 	}
-	return []provider.Hash{p.ZipHash(), p.H1}
+	if !h1.IsZero() {
+		out = append(out, h1)
+	}
+	return out
 }
 
 // versions lists the versions in a provider's repository; errAbsent if there is
@@ -137,6 +145,9 @@ func (g *gateway) version(ctx context.Context, a provider.Address, v provider.Ve
 	found, err := artifact.Read(ctx, store, a, v)
 	if errors.Is(err, errdef.ErrNotFound) {
 		return nil, nil, confirmAbsent(ctx, store, v, err)
+	}
+	if err == nil && g.check != nil {
+		found, err = g.check(ctx, store, a, v, found)
 	}
 	return found, store, err
 }

@@ -173,7 +173,7 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request) {
 	}
 	out, err := s.download(platform, func(base string, f file) string {
 		return g.access.Link(r, s.address, fileURL(base, f), f.digest)
-	})
+	}, g.hashes)
 	if err != nil {
 		g.fail(w, r, fmt.Errorf("%s %s for %s: %w", s.address, s.version, platform, err))
 		return
@@ -215,7 +215,7 @@ func (s *signedVersion) sumsName() string {
 }
 
 // download describes the package for a platform; errAbsent if there is none.
-func (s *signedVersion) download(platform provider.Platform, link func(base string, f file) string) (*downloadJSON, error) {
+func (s *signedVersion) download(platform provider.Platform, link func(base string, f file) string, hashes func(artifact.Package) []provider.Hash) (*downloadJSON, error) {
 	vouched, err := vouchedFor(s.found, s.evidence, s.address, s.version)
 	if err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func (s *signedVersion) download(platform provider.Platform, link func(base stri
 		out.Protocols = protocols(s.evidence.Record.Protocols)
 	}
 	for _, p := range vouched {
-		out.Packages[p.Platform.String()] = packageJSON{hashesOf(p), p.Size}
+		out.Packages[p.Platform.String()] = packageJSON{hashes(p), p.Size}
 	}
 	return out, nil
 }

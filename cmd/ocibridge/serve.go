@@ -203,6 +203,9 @@ func newGateway(back *backend, s settings, public *url.URL, control *access.Cont
 			return repo, err
 		},
 	}
+	if o.Check = s.check(log); o.Check != nil && cache != nil {
+		o.H1 = cache.H1
+	}
 	if back.embedded != nil {
 		o.Registry = back.embedded.ReadOnly()
 	}

@@ -37,8 +37,31 @@ func (d *decoder) config(f *fileBlock) *Config {
 	c.PullThrough = d.pullThrough(f.PullThrough)
 	if f.Gateway != nil {
 		c.Gateway = d.gateway(f.Gateway)
+		d.checkVerify(f, c)
 	}
 	return c
+}
+
+// checkVerify says of which providers verify = "required" serves nothing: those
+// whose keys nobody names.
+func (d *decoder) checkVerify(f *fileBlock, c *Config) {
+	if !c.Gateway.VerifyRequired {
+		return
+	}
+	pins := func(b trustBlock) bool { return len(b.Keys) > 0 }
+	if !slices.ContainsFunc(f.Trust, pins) {
+		d.conflict(at(f.Gateway.Body, "verify"), `verify = "required" serves what is signed by keys that trust blocks name, and none names any: add a trust block with keys.`)
+		return
+	}
+	for _, b := range f.Trust {
+		if !pins(b) {
+			d.diags = append(d.diags, &hcl.Diagnostic{
+				Severity: hcl.DiagWarning, Summary: "Providers that are not served",
+				Detail:  `This trust block has no keys: with verify = "required", the gateway serves none of its providers.`,
+				Subject: b.Range.Ptr(),
+			})
+		}
+	}
 }
 
 func (d *decoder) mirrors(f *fileBlock) []Mirror {

@@ -219,8 +219,9 @@ type gatewayBlock struct {
 	// The URL by which clients reach the gateway, `https:` and with a slash at the end. `config client` writes it into
 	// client configuration, and its host name is that of the providers that the gateway is itself the origin of.
 	PublicURL *string `hcl:"public_url,optional" value:"URL"`
-	// Whether the stored evidence is checked before a version is served: `off`, or `required`.
-	Verify *string `hcl:"verify,optional" value:"off or required" default:"off" unless:"off" unavailable:"serve: this version of ocibridge does not check stored evidence yet"`
+	// Whether the stored evidence is checked before a version is served: `off`, or `required`, which serves only what is
+	// signed by keys that `trust` blocks name.
+	Verify *string `hcl:"verify,optional" value:"off or required" default:"off"`
 	// Whether clients are redirected to object storage, for registries with `mirrors_blobs_by_redirect`. Their packages are
 	// neither cached nor seen by the gateway then.
 	Redirect *bool `hcl:"redirect,optional" value:"bool" default:"false"`

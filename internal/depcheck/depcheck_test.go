@@ -29,7 +29,8 @@ var may = map[string][]string{
 	"gateway":          {"provider", "ociaddr", "templates", "artifact", "trust", "gateway/access", "gateway/archives"},
 	"gateway/access":   {"provider"},
 	"gateway/archives": {"provider", "artifact"},
-	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives",
+	"gateway/verify":   {"provider", "artifact", "trust"},
+	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/verify",
 		"internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/lockfile", "internal/manifestcache", "internal/repository",
 		"internal/selfsigned"},
 }

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// checkVersion decides whether a version may be served; see [gateway.Options].
+type checkVersion = func(context.Context, gateway.Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
+
+// check returns what decides about versions; nil where all are served.
+func (s settings) check(log *slog.Logger) checkVersion {
+	if !s.file.Gateway.VerifyRequired {
+		return nil
+	}
+	checker := verify.New(verify.Options{Policy: s.trustRules().For, Log: log})
+	return func(ctx context.Context, store gateway.Store, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
+		return checker.Check(ctx, store, a, v, found)
+	}
+}
