@@ -1,0 +1,275 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// compromised is a registry with a version of the null provider that an honest push
+// left, in the hands of an attacker.
+type compromised struct {
+	*scene
+	registry *registry.Registry
+	repo     string
+	evil     []byte // the package that the attacker wants installed
+}
+
+const (
+	ourKeys     = "io.github.ocibridge."
+	layerDigest = ourKeys + "layer.digest"
+	layerSize   = ourKeys + "layer.size"
+)
+
+func newCompromised(t *testing.T) *compromised {
+	c := &compromised{scene: newScene(t), registry: registry.For(t, registry.Options{})}
+	c.repo = c.registry.Host + "/providers/" + world.Null
+	c.pushTo(c.registry, world.Null+"@"+nullVersion)
+	var err error
+	if c.evil, err = release.Zip(map[string][]byte{"terraform-provider-null_v" + nullVersion: []byte("#!/bin/sh\necho evil\n")}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// file writes a file for the attacker's tools.
+func (c *compromised) file(name string, data []byte) string {
+	c.t.Helper()
+	if err := os.WriteFile(filepath.Join(c.ws.Dir, name), data, 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	return name
+}
+
+// entry is that of a platform in an index.
+type entry struct {
+	m           map[string]any
+	annotations map[string]any
+}
+
+// forge changes the index that a tag names, and tags the result.
+func (c *compromised) forge(from string, change func(index map[string]any, host, other entry)) {
+	c.t.Helper()
+	oras := clients.ORAS(c.t)
+	data, err := c.ws.Stdout(oras, "manifest", "fetch", "--plain-http", c.repo+":"+from)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var index map[string]any
+	if err := json.Unmarshal(data, &index); err != nil {
+		c.t.Fatal(err)
+	}
+	var host, other entry
+	for _, m := range index["manifests"].([]any) {
+		e := entry{m: m.(map[string]any)}
+		p, ok := e.m["platform"].(map[string]any)
+		if !ok {
+			continue // the evidence
+		}
+		e.annotations = e.m["annotations"].(map[string]any)
+		if p["os"] == runtime.GOOS && p["architecture"] == runtime.GOARCH {
+			host = e
+		} else {
+			other = e
+		}
+	}
+	change(index, host, other)
+	if data, err = json.Marshal(index); err != nil {
+		c.t.Fatal(err)
+	}
+	c.ws.MustRun(c.t, oras, "manifest", "push", "--plain-http", "--media-type", "application/vnd.oci.image.index.v1+json",
+		c.repo+":"+nullVersion, c.file("index.json", data))
+}
+
+// plant stores the attacker's package and makes an entry describe it.
+func (c *compromised) plant(e entry) {
+	c.t.Helper()
+	c.ws.MustRun(c.t, clients.ORAS(c.t), "blob", "push", "--plain-http", c.repo, c.file("evil.zip", c.evil))
+	e.annotations[layerDigest] = fmt.Sprintf("sha256:%x", sha256.Sum256(c.evil))
+	e.annotations[layerSize] = fmt.Sprint(len(c.evil))
+}
+
+// gateway serves the registry, with the publisher's key pinned and evidence required,
+// or without.
+func (c *compromised) gateway(required bool) *world.Gateway {
+	c.t.Helper()
+	config := ""
+	if required {
+		config = fmt.Sprintf("trust %q {\n  keys = [%q]\n}\ngateway {\n  verify = \"required\"\n}\n", world.Host+"/acme/*", c.Signer.Fingerprint())
+	}
+	name := filepath.Join(c.t.TempDir(), "ocibridge.hcl")
+	if err := os.WriteFile(name, []byte(config), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	return c.serve("--config", name, "--template", template(c.registry))
+}
+
+// installs are the clients that a registry may deceive.
+func installs(t *testing.T) []clients.Client {
+	return []clients.Client{clients.Tofu(t), clients.Terraform(t)}
+}
+
+// TestRequiredInstalls installs what is signed, with all that clients do.
+func TestRequiredInstalls(t *testing.T) {
+	c := newCompromised(t)
+	gateway := c.gateway(true)
+	for _, client := range installs(t) {
+		ws := c.user(world.NetworkMirror(gateway.URL), nullVersion)
+		ws.MustRun(t, client, "init", "-no-color")
+		if got := hashesOf(t, ws, "h1:"); len(got) != 1 {
+			t.Errorf("%s locks %v", client.Name, got)
+		}
+		if out := ws.MustRun(t, client, "apply", "-auto-approve", "-no-color"); !strings.Contains(out, "1 added") {
+			t.Errorf("%s: %s", client.Name, out)
+		}
+		ws = c.user("", nullVersion)
+		ws.MustRun(t, client, "providers", "lock", "-no-color", "-net-mirror="+gateway.URL, "-platform=linux_amd64", "-platform=darwin_arm64")
+		if got := hashesOf(t, ws, "h1:"); len(got) != 2 {
+			t.Errorf("%s locks %v", client.Name, got)
+		}
+	}
+}
+
+// TestForgedH1 has an index whose h1: hashes are those of the attacker's package: no
+// client is told of them.
+func TestForgedH1(t *testing.T) {
+	const forged = "h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
+	c := newCompromised(t)
+	c.forge(nullVersion, func(_ map[string]any, host, other entry) {
+		for _, e := range []entry{host, other} {
+			if e.annotations[ourKeys+"h1"] == nil {
+				t.Error("there is no h1 to forge")
+			}
+			e.annotations[ourKeys+"h1"] = forged
+		}
+	})
+	if got := servedHashes(t, c.scene, c.gateway(false).URL)["h1:"]; len(got) == 0 || got[0] != forged {
+		t.Errorf("without verification %v is served: the forgery does nothing", got)
+	}
+	gateway := c.gateway(true)
+	if got := servedHashes(t, c.scene, gateway.URL)["h1:"]; len(got) != 0 {
+		t.Errorf("served %v", got)
+	}
+	for _, client := range installs(t) {
+		honest := c.user("", nullVersion)
+		honest.MustRun(t, client, "init", "-no-color") // from the origin
+		ws := c.user(world.NetworkMirror(gateway.URL), nullVersion)
+		ws.MustRun(t, client, "init", "-no-color")
+		if got, want := hashesOf(t, ws, "h1:"), hashesOf(t, honest, "h1:"); strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("%s locks %v, want %v", client.Name, got, want)
+		}
+	}
+}
+
+// TestCompromisedRegistry shows for each way to deceive that both clients are refused
+// what the attacker wants installed, that their lock files stay as they were, and
+// that the log says why.
+func TestCompromisedRegistry(t *testing.T) {
+	for name, tc := range map[string]struct {
+		attack func(*compromised)
+		log    string
+		// installable says that without verification a client takes it.
+		installable bool
+	}{
+		"altered zip with its h1": {func(c *compromised) {
+			c.forge(nullVersion, func(_ map[string]any, host, _ entry) {
+				c.plant(host)
+				delete(host.annotations, ourKeys+"h1")
+			})
+		}, "checksum mismatch", true},
+		"another platform's zip": {func(c *compromised) {
+			c.forge(nullVersion, func(_ map[string]any, host, other entry) {
+				for _, key := range []string{layerDigest, layerSize, ourKeys + "h1"} {
+					host.annotations[key] = other.annotations[key]
+				}
+			})
+		}, "checksum mismatch", false}, // it holds no program for this platform
+		"no evidence": {func(c *compromised) {
+			c.forge(nullVersion, func(index map[string]any, host, _ entry) {
+				c.plant(host)
+				delete(host.annotations, ourKeys+"h1")
+				var kept []any
+				for _, m := range index["manifests"].([]any) {
+					if m.(map[string]any)["platform"] != nil {
+						kept = append(kept, m)
+					}
+				}
+				index["manifests"] = kept
+			})
+		}, "stored without evidence", true},
+		"another version, with its evidence": {func(c *compromised) {
+			c.offer("3.2.3")
+			c.pushTo(c.registry, world.Null+"@3.2.3")
+			c.forge("3.2.3", func(index map[string]any, _, _ entry) {
+				index["annotations"].(map[string]any)[ourKeys+"version"] = nullVersion
+			})
+		}, "not listed in SHA256SUMS", false}, // it holds no program of this version
+		"evidence by another key": {func(c *compromised) {
+			mallory := pgp.For(c.t, "Mallory")
+			r := c.offer(nullVersion)
+			p := hostPackage(c.t, r)
+			p.Path, p.Data, p.Size, p.SHA256 = "", c.evil, int64(len(c.evil)), fmt.Sprintf("%x", sha256.Sum256(c.evil))
+			if err := r.Seal(mallory); err != nil {
+				c.t.Fatal(err)
+			}
+			c.pushTo(c.registry, "--force", world.Null+"@"+nullVersion)
+		}, "none of the pinned keys", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCompromised(t)
+			honest := map[string]*clients.Workspace{}
+			gateway := c.gateway(true)
+			for _, client := range installs(t) {
+				honest[client.Name] = c.user(world.NetworkMirror(gateway.URL), nullVersion)
+				honest[client.Name].MustRun(t, client, "init", "-no-color")
+			}
+			clients.Must(t, gateway.Stop())
+			tc.attack(c)
+			if tc.installable {
+				plain := c.gateway(false)
+				c.user(world.NetworkMirror(plain.URL), nullVersion).MustRun(t, clients.Tofu(t), "init", "-no-color")
+			}
+			gateway = c.gateway(true)
+			for _, client := range installs(t) {
+				ws := c.user(world.NetworkMirror(gateway.URL), nullVersion)
+				ws.MustFail(t, client, "init", "-no-color")
+				if _, err := ws.Lock(); err == nil {
+					t.Errorf("%s left a lock file", client.Name)
+				}
+				// With a lock file and nothing installed.
+				ws = honest[client.Name]
+				before := lockFile(t, ws)
+				clients.Must(t, os.RemoveAll(filepath.Join(ws.Dir, ".terraform")))
+				clients.Must(t, ws.WriteCLIConfig(c.HostBlock()+world.NetworkMirror(gateway.URL)))
+				ws.MustFail(t, client, "init", "-no-color")
+				if !bytes.Equal(lockFile(t, ws), before) {
+					t.Errorf("%s changed the lock file", client.Name)
+				}
+			}
+			if !strings.Contains(gateway.Log(), tc.log) {
+				t.Errorf("the log does not say %q:\n%s", tc.log, gateway.Log())
+			}
+		})
+	}
+}
+
+func lockFile(t *testing.T, ws *clients.Workspace) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(ws.Dir, clients.LockFileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

@@ -1,0 +1,471 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// required is a bench whose gateway serves only what a pinned key signed.
+type required struct {
+	*bench
+	acme    *pgp.Signer
+	checker *verify.Checker
+}
+
+func newRequired(t *testing.T) *required {
+	r := &required{bench: newBench(t), acme: pgp.For(t, "Acme")}
+	rules := trust.Rules{{Pattern: provider.MustParsePattern(host + "/acme/*"), Policy: trust.Policy{Keys: []string{r.acme.Fingerprint()}}}}
+	r.checker = verify.New(verify.Options{Policy: rules.For, Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	r.options.Check = func(ctx context.Context, s gateway.Store, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
+		return r.checker.Check(ctx, s, a, v, found)
+	}
+	return r
+}
+
+// stored is a version as a registry holds it, made to be forged.
+type stored struct {
+	packages map[provider.Platform][]byte
+	// signed is what the evidence is about, and by whom it is signed.
+	signed struct {
+		provider provider.Address
+		version  string
+		packages map[provider.Platform][]byte
+		by       *pgp.Signer
+	}
+	index    func(*artifact.Version)                 // changes it before it is encoded
+	manifest func(provider.Platform, map[string]any) // changes a platform's manifest
+	evidence func(*artifact.Evidence)                // changes it before it is encoded
+	raw      func(index *ocispec.Index)              // changes the index as it is encoded
+}
+
+// honest is widget 1.0.0, signed.
+func (r *required) honest() *stored {
+	s := &stored{packages: map[provider.Platform][]byte{linux: zip(r.t, linux), darwin: zip(r.t, darwin)}}
+	s.signed.provider, s.signed.version, s.signed.packages, s.signed.by = widget, "1.0.0", maps.Clone(s.packages), r.acme
+	return s
+}
+
+// evil is a package of other content.
+func evil(t testing.TB) []byte {
+	t.Helper()
+	data, err := release.Zip(map[string][]byte{"terraform-provider-widget_v1.0.0": []byte("evil")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// put stores a version of widget under a tag, whatever it is.
+func (r *required) put(s *stored, tag string) *artifact.Version {
+	r.t.Helper()
+	v := provider.MustParseVersion("1.0.0")
+	out := artifact.Version{Provider: widget, Version: v, Protocols: []string{"5.0"}}
+	r.send(r.repo, artifact.Config())
+	for platform, content := range s.packages {
+		p, manifest, err := artifact.EncodePackage(accept(r.t, widget, v, platform, content))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.send(r.repo, artifact.Blob{Descriptor: p.Layer(), Data: content})
+		if s.manifest != nil {
+			var m map[string]any
+			if err := json.Unmarshal(manifest.Data, &m); err != nil {
+				r.t.Fatal(err)
+			}
+			s.manifest(platform, m)
+			manifest = blobOf(manifest.Descriptor.MediaType, r.marshal(m))
+			p.Manifest = manifest.Descriptor
+		}
+		r.send(r.repo, manifest)
+		out.Packages = append(out.Packages, p)
+	}
+	slices.SortFunc(out.Packages, func(a, b artifact.Package) int { return a.Platform.Compare(b.Platform) })
+	manifest, parts, err := artifact.EncodeEvidence(r.evidenceOf(s))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.send(r.repo, append(parts, manifest)...)
+	out.Evidence = &manifest.Descriptor
+	if s.index != nil {
+		s.index(&out)
+	}
+	index, err := artifact.EncodeIndex(out)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if s.raw != nil {
+		var decoded ocispec.Index
+		if err := json.Unmarshal(index.Data, &decoded); err != nil {
+			r.t.Fatal(err)
+		}
+		s.raw(&decoded)
+		index = blobOf(index.Descriptor.MediaType, r.marshal(decoded))
+	}
+	r.tag(r.repo, index, tag)
+	r.registry.Reset()
+	return &out
+}
+
+func (r *required) marshal(v any) []byte {
+	r.t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return data
+}
+
+func (r *required) evidenceOf(s *stored) artifact.Evidence {
+	r.t.Helper()
+	var doc bytes.Buffer
+	for p, content := range s.signed.packages {
+		fmt.Fprintf(&doc, "%x  %s\n", sha256.Sum256(content), provider.PackageFilename(s.signed.provider, provider.MustParseVersion(s.signed.version), p))
+	}
+	signature, err := s.signed.by.Sign(doc.Bytes())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	e := artifact.Evidence{
+		SHA256SUMS: doc.Bytes(), Signature: signature,
+		SigningKeys: r.marshal(map[string]any{"gpg_public_keys": []any{map[string]any{"ascii_armor": s.signed.by.ArmoredPublicKey()}}}),
+		Record:      artifact.Record{Origin: host, Verdict: trust.Signed, Fingerprint: s.signed.by.Fingerprint()},
+	}
+	if s.evidence != nil {
+		s.evidence(&e)
+	}
+	return e
+}
+
+// hashesOf returns the hashes that VERSION.json gives for each platform.
+func (r *required) hashesOf(a answer) map[string][]string {
+	r.t.Helper()
+	var doc struct {
+		Archives map[string]struct{ Hashes []string }
+	}
+	if err := json.Unmarshal([]byte(a.body), &doc); err != nil || a.status != http.StatusOK {
+		r.t.Fatalf("%+v: %v", a, err)
+	}
+	out := map[string][]string{}
+	for p, archive := range doc.Archives {
+		out[p] = archive.Hashes
+	}
+	return out
+}
+
+func zipHash(content []byte) string { return fmt.Sprintf("zh:%x", sha256.Sum256(content)) }
+
+func h1(t testing.TB, content []byte) provider.Hash {
+	t.Helper()
+	h, err := provider.H1(bytes.NewReader(content), int64(len(content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestRequiredServesWhatIsSigned(t *testing.T) {
+	r := newRequired(t)
+	s := r.honest()
+	r.put(s, "1.0.0")
+	c := r.serve()
+	a := c.get(prefix + "1.0.0.json")
+	for p, content := range s.packages {
+		// The index claims an h1:, and nobody signed it.
+		if got := r.hashesOf(a)[p.String()]; !slices.Equal(got, []string{zipHash(content)}) {
+			t.Errorf("%s: %v", p, got)
+		}
+		if a := c.get(archivePath("1.0.0", p)); a.status != http.StatusOK || a.body != string(content) {
+			t.Errorf("%s: %d, %d bytes", p, a.status, len(a.body))
+		}
+	}
+	if got := r.checker.Counts(); got != (verify.Counts{Verified: 1}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestRequiredH1 serves an h1: once it is known from elsewhere than the registry.
+func TestRequiredH1(t *testing.T) {
+	r := newRequired(t)
+	s := r.honest()
+	s.index = func(v *artifact.Version) {
+		for i := range v.Packages {
+			v.Packages[i].H1 = h1(t, evil(t))
+		}
+	}
+	v := r.put(s, "1.0.0")
+	known := map[digest.Digest]provider.Hash{}
+	r.options.H1 = func(d digest.Digest) (provider.Hash, bool) {
+		h, ok := known[d]
+		return h, ok
+	}
+	c := r.serve()
+	if got := r.hashesOf(c.get(prefix + "1.0.0.json")); len(got[linux.String()]) != 1 || len(got[darwin.String()]) != 1 {
+		t.Errorf("none is known: %v", got)
+	}
+	for _, p := range v.Packages {
+		if p.Platform == linux {
+			known[p.Digest] = h1(t, s.packages[linux])
+		}
+	}
+	got := r.hashesOf(c.get(prefix + "1.0.0.json"))
+	if !slices.Equal(got[linux.String()], []string{zipHash(s.packages[linux]), h1(t, s.packages[linux]).String()}) || len(got[darwin.String()]) != 1 {
+		t.Errorf("that for linux is known: %v", got)
+	}
+}
+
+// TestRequiredRequests counts what the registry is asked.
+func TestRequiredRequests(t *testing.T) {
+	r := newRequired(t)
+	r.put(r.honest(), "1.0.0")
+	c := r.serve()
+	c.get(prefix + "1.0.0.json")
+	if n := r.registry.Count(); n > 6 {
+		t.Errorf("%d requests for a cold VERSION.json: %+v", n, r.registry.Requests())
+	}
+	r.registry.Reset()
+	for _, path := range []string{prefix + "1.0.0.json", archivePath("1.0.0", linux), prefix + "1.0.0.json"} {
+		c.get(path)
+	}
+	// The evidence is read once for each index.
+	if n := r.registry.Count(recorder.PathContains("/manifests/sha256:")); n != 0 {
+		t.Errorf("%d more manifests", n)
+	}
+	if n := r.registry.Count(recorder.PathContains("/blobs/")); n != 1 {
+		t.Errorf("%d more blobs, want the package", n)
+	}
+}
+
+// TestCompromisedRegistry has a registry that holds whatever its attacker likes. None
+// of it is served, by whatever path.
+func TestCompromisedRegistry(t *testing.T) {
+	mallory := pgp.For(t, "Mallory")
+	gadget := provider.MustParseAddress(host + "/acme/gadget")
+	withEvil := func(s *stored) { s.packages[linux] = evil(t) }
+	for name, tc := range map[string]struct {
+		forge func(*required, *stored)
+		log   string
+	}{
+		"altered zip, its h1": {func(_ *required, s *stored) { withEvil(s) }, "checksum mismatch"},
+		"altered zip, the right h1": {func(_ *required, s *stored) {
+			right := h1(t, s.packages[linux])
+			withEvil(s)
+			s.index = func(v *artifact.Version) {
+				for i := range v.Packages {
+					v.Packages[i].H1 = right
+				}
+			}
+		}, "checksum mismatch"},
+		"altered manifest": {func(r *required, s *stored) {
+			r.send(r.repo, blobOf("archive/zip", evil(t)))
+			// Without annotations the manifests say what the packages are.
+			s.raw = func(index *ocispec.Index) {
+				for i := range index.Manifests {
+					index.Manifests[i].Annotations = nil
+				}
+			}
+			s.manifest = func(p provider.Platform, m map[string]any) {
+				layer := m["layers"].([]any)[0].(map[string]any)
+				layer["digest"], layer["size"] = digest.FromBytes(evil(t)), len(evil(t))
+			}
+		}, "checksum mismatch"},
+		"index of another version": {func(r *required, s *stored) {
+			s.signed.version = "0.9.0"
+			s.index = func(v *artifact.Version) { v.Version = provider.MustParseVersion("0.9.0") }
+		}, "says that it is version 0.9.0"},
+		"index of another version that does not say so": {func(_ *required, s *stored) { s.signed.version = "0.9.0" }, "not listed"},
+		"evidence of another version": {func(_ *required, s *stored) {
+			withEvil(s)
+			s.signed.version = "0.9.0"
+		}, "not listed"},
+		"evidence of another provider": {func(_ *required, s *stored) {
+			withEvil(s)
+			s.signed.provider, s.signed.packages = gadget, s.packages
+		}, "not listed"},
+		"another platform's zip": {func(_ *required, s *stored) { s.packages[linux] = s.packages[darwin] }, "checksum mismatch"},
+		"evidence by another key": {func(_ *required, s *stored) {
+			withEvil(s)
+			s.signed.packages, s.signed.by = s.packages, mallory
+		}, "none of the pinned keys"},
+		"evidence by another key, with the pinned one beside": {func(r *required, s *stored) {
+			withEvil(s)
+			s.signed.packages, s.signed.by = s.packages, mallory
+			s.evidence = func(e *artifact.Evidence) {
+				e.SigningKeys = r.marshal(map[string]any{"gpg_public_keys": []any{
+					map[string]any{"ascii_armor": r.acme.ArmoredPublicKey()}, map[string]any{"ascii_armor": mallory.ArmoredPublicKey()}}})
+			}
+		}, "none of the pinned keys"},
+		"another's subkey on the pinned key": {func(r *required, s *stored) {
+			attacker := pgp.For(t, "Attacker", pgp.Subkey())
+			withEvil(s)
+			s.signed.packages, s.signed.by = s.packages, attacker
+			s.evidence = func(e *artifact.Evidence) {
+				e.SigningKeys = r.marshal(map[string]any{"gpg_public_keys": []any{map[string]any{"ascii_armor": r.acme.WithSubkeyOf(t, attacker)}}})
+			}
+		}, "signature refused"},
+		"evidence that says it is signed, and is not": {func(_ *required, s *stored) {
+			withEvil(s)
+			s.signed.packages = s.packages
+			s.evidence = func(e *artifact.Evidence) { e.Signature = nil }
+		}, "not signed"},
+		"evidence without keys": {func(_ *required, s *stored) {
+			withEvil(s)
+			s.signed.packages = s.packages
+			s.evidence = func(e *artifact.Evidence) { e.SigningKeys = nil }
+		}, "not signed"},
+		"document extended": {func(_ *required, s *stored) {
+			s.packages[linux] = evil(t)
+			s.evidence = func(e *artifact.Evidence) {
+				e.SHA256SUMS = bytes.ReplaceAll(e.SHA256SUMS, []byte(zipHash(zip(t, linux))[3:]), []byte(zipHash(evil(t))[3:]))
+			}
+		}, "signature refused"},
+		"no evidence": {func(_ *required, s *stored) {
+			withEvil(s)
+			s.index = func(v *artifact.Version) { v.Evidence = nil }
+		}, "stored without evidence"},
+		"the true packages, and no evidence": {func(_ *required, s *stored) {
+			s.index = func(v *artifact.Version) { v.Evidence = nil }
+		}, "stored without evidence"},
+		"only a platform that was never released": {func(_ *required, s *stored) {
+			s.packages = map[provider.Platform][]byte{provider.MustParsePlatform("plan9_386"): evil(t)}
+		}, "not listed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRequired(t)
+			s := r.honest()
+			tc.forge(r, s)
+			r.put(s, "1.0.0")
+			c := r.serve()
+			paths := []string{prefix + "1.0.0.json", archivePath("1.0.0", linux), archivePath("1.0.0", darwin)}
+			for range 2 { // what was found is remembered, and the same
+				for _, path := range paths {
+					for _, method := range []string{http.MethodGet, http.MethodHead} {
+						r.checkTrouble(c.do(method, path), method+" "+path, http.StatusBadGateway)
+					}
+				}
+			}
+			if !strings.Contains(r.log.String(), tc.log) {
+				t.Errorf("the log does not say %q:\n%s", tc.log, r.log)
+			}
+			// Nothing goes elsewhere for it in silence.
+			if a := c.get(prefix + "index.json"); a.status != http.StatusOK || !strings.Contains(a.body, `"1.0.0"`) {
+				t.Errorf("index.json: %+v", a)
+			}
+			if foreign := strings.Contains(tc.log, "says that it is"); !foreign && r.checker.Counts() != (verify.Counts{Refused: 1}) {
+				t.Errorf("%+v", r.checker.Counts())
+			}
+		})
+	}
+}
+
+// TestLyingAnnotations has an index that describes the signed packages, and
+// manifests that name others: clients get the signed ones.
+func TestLyingAnnotations(t *testing.T) {
+	r := newRequired(t)
+	s := r.honest()
+	s.manifest = func(_ provider.Platform, m map[string]any) {
+		layer := m["layers"].([]any)[0].(map[string]any)
+		layer["digest"], layer["size"] = digest.FromBytes(evil(t)), len(evil(t))
+	}
+	r.send(r.repo, blobOf("archive/zip", evil(t)))
+	s.index = func(v *artifact.Version) {
+		for i := range v.Packages {
+			v.Packages[i].Filename = "terraform-provider-gadget.zip"
+		}
+	}
+	r.put(s, "1.0.0")
+	c := r.serve()
+	if got := r.hashesOf(c.get(prefix + "1.0.0.json")); !slices.Equal(got[linux.String()], []string{zipHash(s.packages[linux])}) {
+		t.Errorf("%v", got)
+	}
+	if a := c.get(archivePath("1.0.0", linux)); a.status != http.StatusOK || a.body != string(s.packages[linux]) {
+		t.Errorf("%d, %d bytes", a.status, len(a.body))
+	}
+}
+
+// TestRequiredWithholds has a platform beside those that are signed.
+func TestRequiredWithholds(t *testing.T) {
+	r := newRequired(t)
+	s := r.honest()
+	plan9 := provider.MustParsePlatform("plan9_386")
+	s.packages[plan9] = evil(t)
+	r.put(s, "1.0.0")
+	c := r.serve()
+	if got := r.hashesOf(c.get(prefix + "1.0.0.json")); len(got) != 2 || got[plan9.String()] != nil {
+		t.Errorf("%v", got)
+	}
+	if a := c.get(archivePath("1.0.0", plan9)); a.status == http.StatusOK {
+		t.Errorf("%+v", a)
+	}
+	if got := r.checker.Counts(); got != (verify.Counts{Verified: 1, Withheld: 1}) {
+		t.Errorf("%+v", got)
+	}
+	if !strings.Contains(r.log.String(), "package withheld") {
+		t.Errorf("log\n%s", r.log)
+	}
+}
+
+// TestReplacedAfterwards has a registry that is honest at first.
+func TestReplacedAfterwards(t *testing.T) {
+	r := newRequired(t)
+	s := r.honest()
+	r.put(s, "1.0.0")
+	c := r.serve()
+	r.hashesOf(c.get(prefix + "1.0.0.json"))
+	s.packages[linux] = evil(t)
+	r.put(s, "1.0.0")
+	r.checkTrouble(r.serve().get(prefix+"1.0.0.json"), "replaced", http.StatusBadGateway)
+	r.put(r.honest(), "1.0.0")
+	r.hashesOf(r.serve().get(prefix + "1.0.0.json"))
+}
+
+// TestRequiredWithoutKeys asks for a provider whose keys nobody pins.
+func TestRequiredWithoutKeys(t *testing.T) {
+	r := newRequired(t)
+	r.checker = verify.New(verify.Options{Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	r.put(r.honest(), "1.0.0")
+	r.checkTrouble(r.serve().get(prefix+"1.0.0.json"), "unpinned", http.StatusBadGateway)
+	if n := r.registry.Count(recorder.PathContains("/blobs/")); n != 0 || !strings.Contains(r.log.String(), "no key is pinned") {
+		t.Errorf("%d requests for blobs, log\n%s", n, r.log)
+	}
+}
+
+// TestTroubleIsNotAVerdict has a registry that fails while evidence is read.
+func TestTroubleIsNotAVerdict(t *testing.T) {
+	r := newRequired(t)
+	r.put(r.honest(), "1.0.0")
+	c := r.serve()
+	for _, lie := range []http.HandlerFunc{respond(503, "text/plain", ""), respond(404, "text/plain", ""), respond(200, "text/plain", "other bytes")} {
+		r.lie("/blobs/", lie)
+		if a := c.get(prefix + "1.0.0.json"); a.status < 500 {
+			t.Errorf("%+v", a)
+		}
+	}
+	r.registry.Intercept(nil)
+	if a := c.get(prefix + "1.0.0.json"); a.status != http.StatusOK {
+		t.Errorf("afterwards: %+v", a)
+	}
+	if got := r.checker.Counts(); got != (verify.Counts{Verified: 1}) {
+		t.Errorf("%+v", got)
+	}
+}
