@@ -1,0 +1,3 @@
+package verify
+
+const Remembered = remembered

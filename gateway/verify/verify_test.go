@@ -1,0 +1,210 @@
+package verify_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+var (
+	widget = provider.MustParseAddress("registry.acme.example/acme/widget")
+	gadget = provider.MustParseAddress("registry.acme.example/acme/gadget")
+	v100   = provider.MustParseVersion("1.0.0")
+	v110   = provider.MustParseVersion("1.1.0")
+	linux  = provider.MustParsePlatform("linux_amd64")
+)
+
+// memory is a repository that counts what it is asked.
+type memory struct {
+	mu      sync.Mutex
+	blobs   map[digest.Digest][]byte
+	fetches int
+}
+
+func (m *memory) put(mediaType string, data []byte) ocispec.Descriptor {
+	d := digest.FromBytes(data)
+	m.blobs[d] = data
+	return ocispec.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(data))}
+}
+
+func (m *memory) Fetch(_ context.Context, target ocispec.Descriptor) (io.ReadCloser, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fetches++
+	data, ok := m.blobs[target.Digest]
+	if !ok {
+		return nil, errdef.ErrNotFound
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// count returns how many fetches there were since it was last called.
+func (m *memory) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.fetches
+	m.fetches = 0
+	return n
+}
+
+// signed is widget 1.0.0 with evidence by the signer, and where it is.
+func signed(t *testing.T, by *pgp.Signer) (*memory, *artifact.Version) {
+	t.Helper()
+	m := &memory{blobs: map[digest.Digest][]byte{}}
+	layer := m.put("archive/zip", []byte("content"))
+	doc := fmt.Appendf(nil, "%x  %s\n", sha256.Sum256([]byte("content")), provider.PackageFilename(widget, v100, linux))
+	signature, err := by.Sign(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, parts, err := artifact.EncodeEvidence(artifact.Evidence{
+		SHA256SUMS: doc, Signature: signature,
+		SigningKeys: fmt.Appendf(nil, `{"gpg_public_keys":[{"ascii_armor":%q}]}`, by.ArmoredPublicKey()),
+		Record:      artifact.Record{Verdict: trust.Signed},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range append(parts, manifest) {
+		m.put(b.Descriptor.MediaType, b.Data)
+	}
+	h1, err := provider.ParseHash("h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, &artifact.Version{
+		Protocols: []string{"5.0"},
+		Packages:  []artifact.Package{{Platform: linux, Filename: "claimed.zip", Digest: layer.Digest, Size: layer.Size, H1: h1}},
+		Evidence:  &manifest.Descriptor, Index: ocispec.Descriptor{Digest: digest.FromString("index")},
+	}
+}
+
+func newChecker(by *pgp.Signer) *verify.Checker {
+	return verify.New(verify.Options{Policy: func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{by.Fingerprint()}} }})
+}
+
+func TestWhatIsServedAndRemembered(t *testing.T) {
+	acme := pgp.For(t, "Acme")
+	m, found := signed(t, acme)
+	before := *found
+	before.Packages = append([]artifact.Package{}, found.Packages...)
+	c := newChecker(acme)
+	for _, fetches := range []int{5, 0} {
+		got, err := c.Check(t.Context(), m, widget, v100, found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := got.Packages[0]
+		if len(got.Packages) != 1 || p.Digest != found.Packages[0].Digest || !p.H1.IsZero() || p.Filename != provider.PackageFilename(widget, v100, linux) || len(got.Protocols) != 1 {
+			t.Errorf("served is %+v", got)
+		}
+		if n := m.count(); n != fetches {
+			t.Errorf("%d fetches, want %d", n, fetches)
+		}
+	}
+	if !reflect.DeepEqual(*found, before) {
+		t.Errorf("what was read is changed: %+v", found)
+	}
+	// The same index as that of another version or provider is another thing.
+	for _, s := range []struct {
+		a provider.Address
+		v provider.Version
+	}{{widget, v110}, {gadget, v100}} {
+		if got, err := c.Check(t.Context(), m, s.a, s.v, found); !errors.Is(err, verify.ErrRefused) || !errors.Is(err, trust.ErrNotListed) {
+			t.Errorf("%s %s: %+v, %v", s.a, s.v, got, err)
+		}
+	}
+	if got := c.Counts(); got != (verify.Counts{Verified: 1, Refused: 2}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestMissingEvidenceIsNoVerdict(t *testing.T) {
+	acme := pgp.For(t, "Acme")
+	whole, found := signed(t, acme)
+	c := newChecker(acme)
+	_, err := c.Check(t.Context(), &memory{}, widget, v100, found)
+	if err == nil || errors.Is(err, verify.ErrRefused) || errors.Is(err, errdef.ErrNotFound) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := c.Check(t.Context(), whole, widget, v100, found); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestManyVersions checks more than are remembered: what is in use stays, and the
+// rest is asked again in time.
+func TestManyVersions(t *testing.T) {
+	acme := pgp.For(t, "Acme")
+	m, found := signed(t, acme)
+	c := newChecker(acme)
+	check := func() int {
+		if _, err := c.Check(t.Context(), m, widget, v100, found); err != nil {
+			t.Fatal(err)
+		}
+		return m.count()
+	}
+	others := func(n int, tag string) {
+		for i := range n {
+			v := &artifact.Version{Index: ocispec.Descriptor{Digest: digest.FromString(fmt.Sprint(tag, i))}}
+			if _, err := c.Check(t.Context(), m, widget, v110, v); !errors.Is(err, verify.ErrRefused) || !errors.Is(err, trust.ErrUnsigned) {
+				t.Fatalf("error %v", err)
+			}
+		}
+	}
+	check()
+	for round := range 5 {
+		others(verify.Remembered/2, fmt.Sprint("a", round))
+		if n := check(); n != 0 {
+			t.Errorf("round %d: %d fetches", round, n)
+		}
+	}
+	others(2*verify.Remembered+1, "b")
+	if n := check(); n == 0 {
+		t.Error("everything is remembered")
+	}
+}
+
+// TestAtOnce counts an index once however many ask for it.
+func TestAtOnce(t *testing.T) {
+	acme := pgp.For(t, "Acme")
+	m, found := signed(t, acme)
+	c := newChecker(acme)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if _, err := c.Check(t.Context(), m, widget, v100, found); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := c.Counts(); got != (verify.Counts{Verified: 1}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestNothingIsPinned(t *testing.T) {
+	acme := pgp.For(t, "Acme")
+	m, found := signed(t, acme)
+	c := verify.New(verify.Options{})
+	if _, err := c.Check(t.Context(), m, widget, v100, found); !errors.Is(err, verify.ErrRefused) || m.count() != 0 {
+		t.Errorf("error %v", err)
+	}
+}
