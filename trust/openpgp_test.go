@@ -21,6 +21,7 @@ func TestKeysOfEveryKind(t *testing.T) {
 	}{
 		"Ed25519":             {},
 		"RSA":                 {options: []pgp.Option{pgp.RSA(2048)}},
+		"DSA":                 {options: []pgp.Option{pgp.DSA()}},
 		"ECDSA":               {options: []pgp.Option{pgp.ECDSA()}},
 		"subkey":              {options: []pgp.Option{pgp.Subkey()}},
 		"RSA with a subkey":   {options: []pgp.Option{pgp.RSA(2048), pgp.Subkey()}},

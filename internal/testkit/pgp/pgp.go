@@ -2,7 +2,7 @@
 // publishers do: a detached signature over a checksum document.
 //
 // Keys of every kind that a verifier must tell apart can be made: current,
-// expired, revoked, Ed25519, ECDSA and RSA, and those that sign with a subkey. A
+// expired, revoked, Ed25519, ECDSA, RSA and DSA, and those that sign with a subkey. A
 // signature is dated with the creation of its key, so that an expired key has
 // signed while it was valid.
 package pgp
@@ -10,6 +10,8 @@ package pgp
 import (
 	"bytes"
 	"crypto"
+	"crypto/dsa" //lint:ignore SA1019 keys of it are still in use
+	"crypto/rand"
 	"fmt"
 	"strings"
 	"time"
@@ -33,6 +35,7 @@ type options struct {
 	created time.Time
 	revoked *packet.ReasonForRevocation
 	subkey  *subkey
+	dsa     bool
 }
 
 // subkey is a part that signs in the place of the primary key.
@@ -88,6 +91,9 @@ func ECDSA() Option {
 	}
 }
 
+// DSA makes a DSA key of 1024 bits, as old ones are, instead of an Ed25519 key.
+func DSA() Option { return func(o *options) { o.dsa = true } }
+
 // Subkey gives the key a subkey that signs.
 func Subkey() Option { return func(o *options) { o.subkey = &subkey{} } }
 
@@ -114,7 +120,11 @@ func NewSigner(name string, opts ...Option) (*Signer, error) {
 		opt(&o)
 	}
 	o.config.Time = func() time.Time { return o.created }
-	entity, err := openpgp.NewEntity(name, "", mailbox(name), &o.config)
+	newEntity := openpgp.NewEntity
+	if o.dsa {
+		newEntity = newDSAEntity
+	}
+	entity, err := newEntity(name, "", mailbox(name), &o.config)
 	if err != nil {
 		return nil, fmt.Errorf("make an OpenPGP key for %q: %w", name, err)
 	}
@@ -139,6 +149,21 @@ func NewSigner(name string, opts ...Option) (*Signer, error) {
 		entity.Subkeys[i].Revocations = nil
 	}
 	return &Signer{entity, public, &o.config}, nil
+}
+
+// newDSAEntity is openpgp.NewEntity for a kind of key that the library no longer
+// makes.
+func newDSAEntity(name, comment, email string, config *packet.Config) (*openpgp.Entity, error) {
+	var key dsa.PrivateKey
+	if err := dsa.GenerateParameters(&key.Parameters, rand.Reader, dsa.L1024N160); err != nil {
+		return nil, err
+	}
+	if err := dsa.GenerateKey(&key, rand.Reader); err != nil {
+		return nil, err
+	}
+	private := packet.NewDSAPrivateKey(config.Now(), &key)
+	entity := &openpgp.Entity{PrimaryKey: &private.PublicKey, PrivateKey: private, Identities: map[string]*openpgp.Identity{}}
+	return entity, entity.AddUserId(name, comment, email, config)
 }
 
 // addSubkey adds the subkey, which signs from then on.
