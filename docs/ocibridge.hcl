@@ -62,6 +62,9 @@ gateway {
     key_file  = "tls.key"
   }
 
+  # Serve only what is signed by keys that trust blocks name.
+  verify = "required"
+
   redirect = false
 
   cache {
@@ -69,7 +72,6 @@ gateway {
     max_size  = "20GiB"
   }
 
-  ## verify         = "required"
   ## tag_ttl        = "30s"
   ## stale_if_error = "24h"
   ## deny           = ["registry.opentofu.org/acme/widget@1.4.0"]
@@ -94,10 +96,10 @@ gateway {
 }
 
 # What makes a package acceptable.
-## trust "registry.opentofu.org/hashicorp/*" {
-##   keys          = ["C874 011F 0AB4 0511 0D02 1055 3436 5D94 72D7 468F"]
-##   strict_expiry = true
-## }
+trust "registry.opentofu.org/hashicorp/*" {
+  keys          = ["C874 011F 0AB4 0511 0D02 1055 3436 5D94 72D7 468F"]
+  strict_expiry = true
+}
 
 # What "ocibridge sync" keeps in the registry.
 ## provider "registry.opentofu.org/hashicorp/null" {
