@@ -199,6 +199,15 @@ func TestRequiredServesWhatIsSigned(t *testing.T) {
 			t.Errorf("%s: %d, %d bytes", p, a.status, len(a.body))
 		}
 	}
+	var download struct {
+		Packages map[string]struct{ Hashes []string }
+	}
+	if err := json.Unmarshal([]byte(c.get(hostsPrefix+"1.0.0/download/linux/amd64").body), &download); err != nil {
+		t.Fatal(err)
+	}
+	if got := download.Packages[darwin.String()].Hashes; len(download.Packages) != 2 || !slices.Equal(got, []string{zipHash(s.packages[darwin])}) {
+		t.Errorf("by the registry protocol: %+v", download)
+	}
 	if got := r.checker.Counts(); got != (verify.Counts{Verified: 1}) {
 		t.Errorf("%+v", got)
 	}
@@ -356,7 +365,8 @@ func TestCompromisedRegistry(t *testing.T) {
 			tc.forge(r, s)
 			r.put(s, "1.0.0")
 			c := r.serve()
-			paths := []string{prefix + "1.0.0.json", archivePath("1.0.0", linux), archivePath("1.0.0", darwin)}
+			paths := []string{prefix + "1.0.0.json", archivePath("1.0.0", linux), archivePath("1.0.0", darwin),
+				hostsPrefix + "1.0.0/download/linux/amd64", hostsPrefix + "1.0.0/checksums/terraform-provider-widget_1.0.0_SHA256SUMS"}
 			for range 2 { // what was found is remembered, and the same
 				for _, path := range paths {
 					for _, method := range []string{http.MethodGet, http.MethodHead} {
@@ -368,8 +378,10 @@ func TestCompromisedRegistry(t *testing.T) {
 				t.Errorf("the log does not say %q:\n%s", tc.log, r.log)
 			}
 			// Nothing goes elsewhere for it in silence.
-			if a := c.get(prefix + "index.json"); a.status != http.StatusOK || !strings.Contains(a.body, `"1.0.0"`) {
-				t.Errorf("index.json: %+v", a)
+			for _, path := range []string{prefix + "index.json", hostsPrefix + "versions"} {
+				if a := c.get(path); a.status != http.StatusOK || !strings.Contains(a.body, `"1.0.0"`) {
+					t.Errorf("%s: %+v", path, a)
+				}
 			}
 			if foreign := strings.Contains(tc.log, "says that it is"); !foreign && r.checker.Counts() != (verify.Counts{Refused: 1}) {
 				t.Errorf("%+v", r.checker.Counts())
@@ -445,7 +457,7 @@ func TestRequiredWithoutKeys(t *testing.T) {
 	r.checker = verify.New(verify.Options{Log: slog.New(slog.NewTextHandler(r.log, nil))})
 	r.put(r.honest(), "1.0.0")
 	r.checkTrouble(r.serve().get(prefix+"1.0.0.json"), "unpinned", http.StatusBadGateway)
-	if n := r.registry.Count(recorder.PathContains("/blobs/")); n != 0 || !strings.Contains(r.log.String(), "no key is pinned") {
+	if n := r.registry.Count(recorder.PathContains("/blobs/")); n != 0 || !strings.Contains(r.log.String(), "none is pinned") {
 		t.Errorf("%d requests for blobs, log\n%s", n, r.log)
 	}
 }
