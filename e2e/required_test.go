@@ -106,7 +106,8 @@ func (c *compromised) gateway(required bool) *world.Gateway {
 	c.t.Helper()
 	config := ""
 	if required {
-		config = fmt.Sprintf("trust %q {\n  keys = [%q]\n}\ngateway {\n  verify = \"required\"\n}\n", world.Host+"/acme/*", c.Signer.Fingerprint())
+		config = fmt.Sprintf("trust %q {\n  keys = [%q]\n}\ngateway {\n  verify = \"required\"\n  cache {\n    directory = %q\n  }\n}\n",
+			world.Host+"/acme/*", c.Signer.Fingerprint(), filepath.Join(c.data, "cache"))
 	}
 	name := filepath.Join(c.t.TempDir(), "ocibridge.hcl")
 	if err := os.WriteFile(name, []byte(config), 0o600); err != nil {
@@ -141,8 +142,8 @@ func TestRequiredInstalls(t *testing.T) {
 	}
 }
 
-// TestForgedH1 has an index whose h1: hashes are those of the attacker's package: no
-// client is told of them.
+// TestForgedH1 has an index whose h1: hashes are an attacker's: no client is told of
+// them, but of the one that the gateway computed once it had the package.
 func TestForgedH1(t *testing.T) {
 	const forged = "h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
 	c := newCompromised(t)
@@ -161,6 +162,7 @@ func TestForgedH1(t *testing.T) {
 	if got := servedHashes(t, c.scene, gateway.URL)["h1:"]; len(got) != 0 {
 		t.Errorf("served %v", got)
 	}
+	var right []string
 	for _, client := range installs(t) {
 		honest := c.user("", nullVersion)
 		honest.MustRun(t, client, "init", "-no-color") // from the origin
@@ -169,6 +171,11 @@ func TestForgedH1(t *testing.T) {
 		if got, want := hashesOf(t, ws, "h1:"), hashesOf(t, honest, "h1:"); strings.Join(got, " ") != strings.Join(want, " ") {
 			t.Errorf("%s locks %v, want %v", client.Name, got, want)
 		}
+		right = hashesOf(t, honest, "h1:")
+	}
+	clients.Must(t, gateway.Stop())
+	if got := servedHashes(t, c.scene, c.gateway(true).URL)["h1:"]; strings.Join(got, " ") != strings.Join(right, " ") {
+		t.Errorf("once the package was there, %v is served, want %v", got, right)
 	}
 }
 
