@@ -180,4 +180,3 @@ func h1(t testing.TB, content []byte) provider.Hash {
 	}
 	return h
 }
-
