@@ -8,6 +8,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 )
 
 // Limits are those that a test sets; what is zero stays as it is.
@@ -41,7 +42,7 @@ func Routes(o Options) []string {
 
 const (
 	CopyBuffer   = archives.CopyBuffer
-	MaxTagPages  = maxTagPages
+	MaxTagPages  = catalog.MaxTagPages
 	VersionReads = versionReads
 )
 

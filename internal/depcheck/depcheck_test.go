@@ -26,12 +26,13 @@ var may = map[string][]string{
 	"origin":           {"provider", "trust"},
 	"pusher":           {"provider", "ociaddr", "templates", "artifact", "trust", "origin"},
 	"auth":             {"ociaddr"},
-	"gateway":          {"provider", "ociaddr", "templates", "artifact", "trust", "gateway/access", "gateway/archives"},
+	"gateway":          {"provider", "ociaddr", "templates", "artifact", "trust", "gateway/access", "gateway/archives", "gateway/catalog"},
 	"gateway/access":   {"provider"},
 	"gateway/archives": {"provider", "artifact"},
-	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives",
+	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog",
 		"internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/lockfile", "internal/manifestcache", "internal/repository",
 		"internal/selfsigned"},
+	"gateway/catalog": {"provider", "ociaddr", "artifact"},
 }
 
 // leaves import nothing of ours.
