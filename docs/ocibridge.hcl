@@ -62,17 +62,17 @@ gateway {
     key_file  = "tls.key"
   }
 
-  redirect = false
+  redirect       = false
+  tag_ttl        = "30s"
+  stale_if_error = "24h"
+  deny           = ["registry.opentofu.org/acme/widget@1.4.0"]
 
   cache {
     directory = "/var/cache/ocibridge"
     max_size  = "20GiB"
   }
 
-  ## verify         = "required"
-  ## tag_ttl        = "30s"
-  ## stale_if_error = "24h"
-  ## deny           = ["registry.opentofu.org/acme/widget@1.4.0"]
+  ## verify = "required"
 
   capability_key_file = "capability.key"
   token "ci" {
