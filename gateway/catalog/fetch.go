@@ -128,6 +128,10 @@ func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, befo
 	}
 	found, err := artifact.Read(ctx, up, e.address, e.version)
 	switch {
+	case up.trouble != nil && e.account().DeniedMeansAbsent && saysDenied(up.trouble) && c.standIn(e, now()) == nil:
+		denial := up.trouble
+		up.trouble = nil
+		return item, c.confirmAbsent(ctx, e, up, denial) // the list decides
 	case up.trouble != nil:
 		return item, up.trouble
 	case errors.Is(err, errdef.ErrNotFound):
