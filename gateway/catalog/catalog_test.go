@@ -53,7 +53,9 @@ func (f *fake) repository(_ context.Context, a provider.Address) (catalog.Store,
 }
 
 // down makes every request fail with err from now on; nil: none.
-func (f *fake) down(err error) { f.failing(func(context.Context, provider.Address, string) error { return err }) }
+func (f *fake) down(err error) {
+	f.failing(func(context.Context, provider.Address, string) error { return err })
+}
 
 func (f *fake) failing(fail func(ctx context.Context, a provider.Address, what string) error) {
 	f.mu.Lock()

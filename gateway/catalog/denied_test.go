@@ -33,9 +33,9 @@ func TestDeniedMeansAbsent(t *testing.T) {
 		before  func(b *bench)
 		absent  bool
 	}{
-		"said, and another one answers":                    {true, "a", func(b *bench) { b.seen(widget) }, true},
-		"not said":                                         {false, "a", func(b *bench) { b.seen(widget) }, false},
-		"none was seen to exist":                           {true, "a", func(b *bench) {}, false},
+		"said, and another one answers": {true, "a", func(b *bench) { b.seen(widget) }, true},
+		"not said":                      {false, "a", func(b *bench) { b.seen(widget) }, false},
+		"none was seen to exist":        {true, "a", func(b *bench) {}, false},
 		"the one that answers is read with another login":  {true, "b", func(b *bench) { b.seen(widget) }, false},
 		"the one that was seen is denied now":              {true, "a", func(b *bench) { b.seen(widget); delete(b.tags, widget) }, false},
 		"the one that was seen is empty now":               {true, "a", func(b *bench) { b.seen(widget); clear(b.tags[widget]) }, false},
