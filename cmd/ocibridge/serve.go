@@ -95,7 +95,8 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 	if err := f.check(s.file.Gateway.TLS.ClientCAFile); err != nil {
 		return usage(err)
 	}
-	log := f.log.open(stderr)
+	log, flush := f.log.openBuffered(stderr)
+	defer flush()
 	back, err := f.open(s, nil, log)
 	if err != nil {
 		return err
