@@ -77,7 +77,8 @@ type Options struct {
 	Account func(provider.Address) Account
 	// Check, if any, decides about a version when its index is first seen. What it
 	// returns takes the version's place; its error refuses the version. It is not
-	// asked again about that digest while the version is in memory.
+	// asked again about that digest while the version is in memory. The store is for
+	// metadata, of 4 MiB at most; what of it was read is kept.
 	Check func(context.Context, Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
 	// Deny are versions that are never served.
 	Deny []Deny
@@ -90,7 +91,7 @@ type Options struct {
 	// Timeout is how long the registry may take for one answer; 0 means 8 s, as
 	// clients wait 10.
 	Timeout time.Duration
-	// Memory bounds what is kept in memory, in bytes; 0 means 16 MiB. What was not
+	// Memory bounds what is kept in memory, in bytes; 0 means 12 MiB. What was not
 	// used for longest goes first.
 	Memory int64
 	// Directory is the folder in which good answers are kept beyond the process's
@@ -132,7 +133,7 @@ func New(o Options) (*Catalog, error) {
 	o.TagTTL = cmp.Or(o.TagTTL, 30*time.Second)
 	o.StaleIfError = cmp.Or(o.StaleIfError, 24*time.Hour)
 	o.Timeout = cmp.Or(o.Timeout, 8*time.Second)
-	o.Memory = cmp.Or(o.Memory, 16<<20)
+	o.Memory = cmp.Or(o.Memory, 12<<20)
 	o.DirectorySize = cmp.Or(o.DirectorySize, 512<<20)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -3,7 +3,6 @@ package catalog_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -142,31 +141,6 @@ func TestRefresh(t *testing.T) {
 		b.seen(gadget)
 		if got := b.requests(); got != "[]" {
 			b.t.Errorf("of another provider: %s", got)
-		}
-	})
-}
-
-// TestMemoryIsBounded asks for more than fits.
-func TestMemoryIsBounded(t *testing.T) {
-	const limit = 256 << 10
-	inTime(t, func(o *catalog.Options) { o.Memory = limit }, func(b *bench) {
-		for i := range 1000 {
-			v := provider.MustParseVersion(fmt.Sprintf("1.0.%d", i))
-			b.publish(b.t, gadget, v, "x")
-			if _, err := b.Version(b.t.Context(), gadget, v); err != nil {
-				b.t.Fatal(err)
-			}
-			if n := b.Bytes(); n > limit {
-				b.t.Fatalf("%d bytes after %d versions", n, i)
-			}
-		}
-		b.requests()
-		last, first := provider.MustParseVersion("1.0.999"), provider.MustParseVersion("1.0.0")
-		if _, err := b.Version(b.t.Context(), gadget, last); err != nil || b.requests() != "[]" {
-			b.t.Error("the last one is gone")
-		}
-		if _, err := b.Version(b.t.Context(), gadget, first); err != nil || b.requests() != "[1 get]" {
-			b.t.Error("the first one is still there")
 		}
 	})
 }

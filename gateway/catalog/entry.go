@@ -249,12 +249,16 @@ func (c *Catalog) learnt(e *entry, up *upstream, before, after *state) {
 
 // failed takes note of the registry's trouble.
 func (c *Catalog) failed(e *entry, err error, now time.Time) {
+	level := slog.LevelWarn
+	if c.troubled(e, now) != noTrouble {
+		level = slog.LevelDebug // that was said, and not long ago
+	}
 	e.trouble.Store(now.UnixNano())
 	if ofRegistry(err) {
 		c.watch.failed(e.account().Name, now)
 	}
 	if c.standIn(e, now) != nil && c.ctx.Err() == nil {
-		c.opts.Log.LogAttrs(c.ctx, slog.LevelWarn, "the registry is in trouble: its last good answer stands in",
+		c.opts.Log.LogAttrs(c.ctx, level, "the registry is in trouble: its last good answer stands in",
 			slog.String("of", e.key), slog.Duration("age", now.Sub(e.state.Load().at).Round(time.Second)), slog.Any("err", err))
 	}
 }
@@ -268,7 +272,7 @@ func (i *Item) size() int64 {
 	if v := i.Found; v != nil {
 		n += 512
 		for _, p := range v.Packages {
-			n += 320 + int64(len(p.Filename)+len(p.Digest)+len(p.Manifest.Digest)+len(p.Manifest.MediaType))
+			n += 400 + int64(len(p.Filename)+len(p.Digest)+len(p.Manifest.Digest)+len(p.Manifest.MediaType))
 		}
 	}
 	return n
