@@ -239,7 +239,7 @@ func (c *Catalog) write(e *entry, name string, up *upstream, s *state) error {
 	if s.item.Found != nil {
 		r.Index = s.item.Found.Index
 	}
-	for _, v := range s.item.Versions {
+	for _, v := range s.item.tagged {
 		r.Versions = append(r.Versions, v.String())
 	}
 	return c.disk.putRecord(e.address, name, r)
@@ -280,16 +280,14 @@ func (c *Catalog) loadState(e *entry) (*state, error) {
 	}
 	s := &state{item: item, at: r.Confirmed}
 	if e.kind == listing {
-		item.etag = r.ETag
-		for _, text := range r.Versions {
-			v, err := provider.ParseVersion(text)
-			if err != nil {
+		tagged := make([]provider.Version, len(r.Versions))
+		for i, text := range r.Versions {
+			var err error
+			if tagged[i], err = provider.ParseVersion(text); err != nil {
 				return nil, err
 			}
-			if !c.denied(e.address, v) {
-				item.Versions = append(item.Versions, v)
-			}
 		}
+		c.list(item, tagged, r.ETag)
 		return s, nil
 	}
 	found, err := artifact.Read(c.ctx, keptIndex{up, r.Index}, e.address, e.version)

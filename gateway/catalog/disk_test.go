@@ -227,6 +227,8 @@ func TestNewRulesCountForWhatIsKept(t *testing.T) {
 		k.restart()
 		k.want("[]", false, "[]")
 		k.options.Deny = nil
+		k.restart()
+		k.want("[1.0.0]", true, "[]")
 		k.options.Check = func(context.Context, catalog.Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
 			return nil, errors.New("refused")
 		}

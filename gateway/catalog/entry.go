@@ -68,7 +68,8 @@ type Item struct {
 	Found *artifact.Version
 
 	evidence *artifact.Evidence
-	etag     string // of a list of tags; "": the registry gave none
+	tagged   []provider.Version // Versions, with those that are denied
+	etag     string             // of a list of tags; "": the registry gave none
 	content  []byte
 
 	entry *entry
@@ -265,7 +266,7 @@ func (c *Catalog) failed(e *entry, err error, now time.Time) {
 
 // size is about what an item takes in memory, in bytes.
 func (i *Item) size() int64 {
-	n := int64(len(i.content)) + 72*int64(len(i.Versions)) + int64(len(i.etag))
+	n := int64(len(i.content)) + 144*int64(len(i.tagged)) + int64(len(i.etag))
 	if e := i.evidence; e != nil {
 		n += int64(len(e.SHA256SUMS) + len(e.Signature) + len(e.SigningKeys))
 	}

@@ -59,11 +59,10 @@ func (c *Catalog) fetchListing(ctx context.Context, e *entry, up *upstream, befo
 	case errors.Is(err, ErrAbsent):
 		return item, err
 	case err == nil:
-		item.Versions = slices.DeleteFunc(versions, func(v provider.Version) bool { return c.denied(e.address, v) })
-		item.etag = etag
-		if before != nil && before.err == nil && etag == before.item.etag && slices.Equal(item.Versions, before.item.Versions) {
+		if before != nil && before.err == nil && etag == before.item.etag && slices.Equal(versions, before.item.tagged) {
 			return before.item, nil
 		}
+		c.list(item, versions, etag)
 		return item, nil
 	// Where the last good answer can stand in, nothing is taken for absent: that
 	// it was seen is the better evidence.
@@ -72,6 +71,15 @@ func (c *Catalog) fetchListing(ctx context.Context, e *entry, up *upstream, befo
 	}
 	up.fail(err)
 	return item, err
+}
+
+// list makes an item of what is tagged.
+func (c *Catalog) list(item *Item, tagged []provider.Version, etag string) {
+	item.tagged, item.etag, item.Versions = tagged, etag, tagged
+	denied := func(v provider.Version) bool { return c.denied(item.Address, v) }
+	if slices.ContainsFunc(tagged, denied) {
+		item.Versions = slices.DeleteFunc(slices.Clone(tagged), denied)
+	}
 }
 
 // errUnchanged means that a list of tags is still the one with a given ETag.
