@@ -46,6 +46,7 @@ func (b *bench) requests() string {
 func TestRequestsOfColdAndWarm(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux), darwin: zip(t, darwin)})
+	b.catalog(catalog.Options{})
 	c := b.serve()
 	for _, tc := range []struct{ path, cold string }{
 		{prefix + "1.0.0.json", "GET manifests/1.0.0"}, // what the tag names, and the manifest, in one
@@ -165,6 +166,7 @@ func conditionally(next func(context.Context, provider.Address) (gateway.Store, 
 func TestETags(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.catalog(catalog.Options{})
 	c := b.serve()
 	tags := map[string]bool{}
 	for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", prefix + "9.9.9.json"} {
@@ -202,6 +204,7 @@ func TestOneUpstreamRequest(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
 	const clients = 50
+	b.catalog(catalog.Options{})
 	c := b.serve()
 	release, asked := make(chan struct{}), make(chan struct{}, clients)
 	b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
@@ -375,6 +378,7 @@ func TestRefreshIsForOperators(t *testing.T) {
 		t.Errorf("where there are no operators: %+v", a)
 	}
 	operator := false
+	b.catalog(catalog.Options{})
 	b.options.Operator = func(*http.Request) bool { return operator }
 	c := b.serve()
 	c.get(prefix + "index.json")
@@ -407,6 +411,7 @@ func TestRefreshIsForOperators(t *testing.T) {
 func TestWarmAnswersAreLogged(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.catalog(catalog.Options{})
 	c := b.serve()
 	for range 3 {
 		c.get(prefix + "index.json?token=secret")
@@ -414,5 +419,35 @@ func TestWarmAnswersAreLogged(t *testing.T) {
 	line := "path=" + prefix + "index.json status=200 bytes=25"
 	if log := b.log.String(); strings.Count(log, line) != 3 || strings.Contains(log, "secret") {
 		t.Errorf("log:\n%s", log)
+	}
+}
+
+// TestRegistryProtocolIsCachedToo asks the registry once for what a version's
+// evidence is, however it is asked for, and answers without it.
+func TestRegistryProtocolIsCachedToo(t *testing.T) {
+	b := newBench(t)
+	p := newPublisher(b)
+	p.push(widget, "1.0.0")
+	b.catalog(catalog.Options{TagTTL: time.Nanosecond, Directory: t.TempDir()})
+	c := b.serve()
+	paths := []string{"versions", "1.0.0/download/linux/amd64", "1.0.0/checksums/terraform-provider-widget_1.0.0_SHA256SUMS"}
+	want := map[string]answer{}
+	for _, path := range paths {
+		if want[path] = c.get(hostsPrefix + path); want[path].status != http.StatusOK {
+			t.Fatalf("%s: %+v", path, want[path])
+		}
+	}
+	b.registry.Reset()
+	for _, path := range paths {
+		c.get(hostsPrefix + path)
+	}
+	if n := b.registry.Count(recorder.PathContains("/blobs/")) + b.registry.Count(recorder.PathContains("sha256:")); n != 0 {
+		t.Errorf("content is fetched again: %v", b.registry.Requests())
+	}
+	b.upstream.Close()
+	for _, path := range paths {
+		if a := c.get(hostsPrefix + path); a.status != http.StatusOK || a.body != want[path].body {
+			t.Errorf("%s, with the registry stopped: %+v", path, a)
+		}
 	}
 }

@@ -24,7 +24,7 @@ var (
 	errAbsent = catalog.ErrAbsent
 
 	// errLost means that the registry lists a tag, and does not have what it names.
-	errLost = errors.New("the registry lists the version, but does not have it")
+	errLost = catalog.ErrLost
 )
 
 // statusOf is the one place where an error becomes a status. What the registry

@@ -19,6 +19,7 @@
 package catalog
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -27,6 +28,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/provider"
@@ -47,8 +50,9 @@ var (
 	ErrAbsent = errors.New("not in the registry")
 	// ErrDenied means that a rule says that a version is never served.
 	ErrDenied = errors.New("denied by configuration")
-	// ErrNoEvidence means that a version has none in the registry.
-	ErrNoEvidence = errors.New("the version has no evidence")
+	// ErrLost means that the registry lists a version, and does not have what its
+	// tag names.
+	ErrLost = errors.New("the registry lists the version, but does not have it")
 )
 
 // Account is how a repository is spoken to: what two repositories with equal
@@ -197,23 +201,37 @@ func (c *Catalog) Version(ctx context.Context, a provider.Address, v provider.Ve
 	return c.get(ctx, c.entry(versionKey(a, v), func() *entry { return &entry{kind: version, address: a, version: v} }))
 }
 
-// Evidence returns the evidence of a version, which is not verified.
-// [ErrNoEvidence] and the errors of Version are among its errors.
-func (c *Catalog) Evidence(ctx context.Context, a provider.Address, v provider.Version) (*artifact.Evidence, error) {
-	item, err := c.Version(ctx, a, v)
-	if err != nil {
-		return nil, err
-	}
-	desc := item.Found.Evidence
+// Evidence returns the evidence of a version, which is not verified; nil if it has
+// none. Errors are those of [artifact.ReadEvidence].
+func (c *Catalog) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error) {
+	desc := of.Found.Evidence
 	if desc == nil {
-		return nil, fmt.Errorf("%s %s: %w", a, v, ErrNoEvidence)
+		return nil, nil
 	}
-	key := a.Path() + "/" + string(desc.Digest)
-	item, err = c.get(ctx, c.entry(key, func() *entry { return &entry{kind: evidence, address: a, desc: *desc} }))
+	a := of.Address
+	item, err := c.get(ctx, c.entry(a.Path()+"/"+string(desc.Digest), func() *entry { return &entry{kind: evidence, address: a, desc: *desc} }))
 	if err != nil {
 		return nil, err
 	}
 	return item.evidence, nil
+}
+
+// Metadata returns what gets content of a provider's repository by its digest, of
+// 4 MiB at most, from the cache if it is there.
+func (c *Catalog) Metadata(a provider.Address) artifact.Fetcher { return metadata{c, a} }
+
+type metadata struct {
+	c *Catalog
+	a provider.Address
+}
+
+// Fetch implements [artifact.Fetcher].
+func (m metadata) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	item, err := m.c.get(ctx, m.c.entry(contentKey(m.a, desc.Digest), func() *entry { return &entry{kind: content, address: m.a, desc: desc} }))
+	if err != nil {
+		return nil, err
+	}
+	return io.NopCloser(bytes.NewReader(item.content)), nil
 }
 
 // Store returns the repository of a provider, for what the catalog does not know.

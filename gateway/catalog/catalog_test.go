@@ -269,5 +269,14 @@ func (b *bench) want(versions string, found bool, requests string) {
 	}
 }
 
+// evidence asks for that of widget 1.0.0.
+func (b *bench) evidence() (*artifact.Evidence, error) {
+	item, err := b.Version(b.t.Context(), widget, v100)
+	if err != nil {
+		return nil, err
+	}
+	return b.Evidence(b.t.Context(), item)
+}
+
 // pass lets time go by.
 func pass(d time.Duration) { time.Sleep(d) }

@@ -269,9 +269,13 @@ var errNotKept = errors.New("not on disk")
 func (c *Catalog) loadState(e *entry) (*state, error) {
 	item := &Item{Address: e.address, Version: e.version}
 	up := &upstream{c: c, address: e.address}
-	if e.kind == evidence {
-		var err error
+	var err error
+	switch e.kind {
+	case evidence:
 		item.evidence, err = artifact.ReadEvidence(c.ctx, up, e.desc)
+		return &state{item: item, at: time.Now()}, err
+	case content:
+		item.content, err = up.whole(c.ctx, e.desc)
 		return &state{item: item, at: time.Now()}, err
 	}
 	r, ok := c.disk.record(e.address, e.recordName())

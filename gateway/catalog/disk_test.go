@@ -49,7 +49,7 @@ func (k *kept) restart() {
 func TestRestartWithTheRegistryDown(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
-		if _, err := k.Evidence(k.t.Context(), widget, v100); err != nil {
+		if _, err := k.evidence(); err != nil {
 			k.t.Fatal(err)
 		}
 		k.down(unreachable)
@@ -58,7 +58,7 @@ func TestRestartWithTheRegistryDown(t *testing.T) {
 		pass(20 * time.Hour)
 		k.restart()
 		k.want("[1.0.0]", true, "[1 list]") // that tells enough of the registry
-		if e, err := k.Evidence(k.t.Context(), widget, v100); err != nil || e.SHA256SUMS == nil {
+		if e, err := k.evidence(); err != nil || e.SHA256SUMS == nil {
 			k.t.Errorf("evidence: %v", err)
 		}
 		// The time of the last good answer counts, and not that of the restart.
@@ -154,7 +154,7 @@ func TestEveryFileSpoilt(t *testing.T) {
 			dir := t.TempDir()
 			onDisk(t, dir, nil, func(k *kept) {
 				k.want("[1.0.0]", true, "[1 get 1 list]")
-				if _, err := k.Evidence(k.t.Context(), widget, v100); err != nil {
+				if _, err := k.evidence(); err != nil {
 					k.t.Fatal(err)
 				}
 				k.Close()
@@ -168,7 +168,7 @@ func TestEveryFileSpoilt(t *testing.T) {
 				}
 				k.restart()
 				k.Versions(k.t.Context(), widget)
-				if _, err := k.Evidence(k.t.Context(), widget, v100); err != nil {
+				if _, err := k.evidence(); err != nil {
 					k.t.Errorf("%s %s: %v", names[i], how, err)
 				}
 				if k.requests() == "[]" {

@@ -30,7 +30,7 @@ type entry struct {
 	kind    kind
 	address provider.Address
 	version provider.Version   // of kind version
-	desc    ocispec.Descriptor // of kind evidence
+	desc    ocispec.Descriptor // of kind evidence and content
 
 	account func() Account        // asked for once
 	load    sync.Once             // from disk
@@ -266,7 +266,10 @@ func (c *Catalog) failed(e *entry, err error, now time.Time) {
 
 // size is about what an item takes in memory, in bytes.
 func (i *Item) size() int64 {
-	n := int64(len(i.content)) + 144*int64(len(i.tagged)) + int64(len(i.etag))
+	n := int64(len(i.content)) + 72*int64(len(i.tagged)) + int64(len(i.etag))
+	if len(i.Versions) != len(i.tagged) {
+		n += 72 * int64(len(i.Versions))
+	}
 	if e := i.evidence; e != nil {
 		n += int64(len(e.SHA256SUMS) + len(e.Signature) + len(e.SigningKeys))
 	}

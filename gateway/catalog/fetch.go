@@ -43,6 +43,9 @@ func (c *Catalog) fetch(ctx context.Context, e *entry, up *upstream, before *sta
 	case evidence:
 		item.evidence, err = artifact.ReadEvidence(ctx, up, e.desc)
 		return item, err
+	case content:
+		item.content, err = up.whole(ctx, e.desc)
+		return item, err
 	}
 	return c.fetchVersion(ctx, e, up, before, item)
 }
@@ -230,7 +233,7 @@ func (c *Catalog) confirmAbsent(ctx context.Context, e *entry, up *upstream, mis
 	case f.lost:
 		up.fail(f.err)
 	case has(&state{item: f.item, err: f.err}, e.version):
-		up.fail(fmt.Errorf("the registry lists the version, but does not have it: %v", missing))
+		up.fail(fmt.Errorf("%w: %v", ErrLost, missing))
 	case errors.Is(f.err, ErrNotServed):
 		return f.err
 	default:

@@ -299,7 +299,7 @@ func TestCheckIsAskedOnce(t *testing.T) {
 		if got := b.requests(); got != "[3 blob 1 get]" {
 			b.t.Errorf("asked for %s", got)
 		}
-		if e, err := b.Evidence(b.t.Context(), widget, v100); err != nil || e.SHA256SUMS == nil {
+		if e, err := b.evidence(); err != nil || e.SHA256SUMS == nil {
 			b.t.Errorf("%v", err)
 		}
 		if got := b.requests(); got != "[]" {

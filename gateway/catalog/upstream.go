@@ -88,11 +88,20 @@ func (u *upstream) FetchReference(ctx context.Context, reference string) (ocispe
 
 // Fetch implements [artifact.Fetcher], for what is small enough to be metadata.
 func (u *upstream) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	data, err := u.whole(ctx, desc)
+	if err != nil {
+		return nil, err
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// whole returns what a digest names.
+func (u *upstream) whole(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if desc.Size > artifact.MaxManifestBytes {
 		return nil, fmt.Errorf("%w: %s has %d bytes", artifact.ErrTooLarge, desc.Digest, desc.Size)
 	}
 	if data, ok := u.c.cached(u.address, desc.Digest); ok {
-		return io.NopCloser(bytes.NewReader(data)), nil
+		return data, nil
 	}
 	if u.store == nil {
 		return nil, errOffline
@@ -114,7 +123,7 @@ func (u *upstream) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadC
 	} else {
 		u.remember(desc.Digest, data)
 	}
-	return io.NopCloser(bytes.NewReader(data)), nil
+	return data, nil
 }
 
 // readAll reads a body, and one byte more than limit if it has more.
@@ -146,7 +155,11 @@ func (c *Catalog) cached(a provider.Address, d digest.Digest) ([]byte, bool) {
 	if e == nil {
 		return nil, false
 	}
-	return e.state.Load().item.content, true
+	s := e.state.Load()
+	if s == nil || s.err != nil {
+		return nil, false
+	}
+	return s.item.content, true
 }
 
 func contentKey(a provider.Address, d digest.Digest) string { return a.Path() + "@" + string(d) }
