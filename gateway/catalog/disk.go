@@ -317,14 +317,18 @@ func (k keptIndex) FetchReference(ctx context.Context, _ string) (ocispec.Descri
 // fileOverhead is what a file takes on disk beside its content, about.
 const fileOverhead = 2 << 10
 
-// sweep counts what is on disk, and removes what was not used for longest where
+// sweep cleans the folder, unless that is under way.
+func (d *disk) sweep(ctx context.Context) {
+	if d.sweeps.TryLock() {
+		defer d.sweeps.Unlock()
+		d.clean(ctx)
+	}
+}
+
+// clean counts what is on disk, and removes what was not used for longest where
 // that is too much. It holds neither names nor times of files in memory, of which
 // there may be many: it counts by the hour first.
-func (d *disk) sweep(ctx context.Context) {
-	if !d.sweeps.TryLock() {
-		return
-	}
-	defer d.sweeps.Unlock()
+func (d *disk) clean(ctx context.Context) {
 	total, byHour := int64(0), map[int64]int64{}
 	d.walk(ctx, func(_ string, size, hour int64) {
 		total += size

@@ -9,8 +9,8 @@ func (c *Catalog) Bytes() int64 {
 
 // Swept returns when the folder is within its bound.
 func (c *Catalog) Swept() int64 {
-	c.disk.sweeps.Lock() // the one at the start
-	c.disk.sweeps.Unlock()
-	c.disk.sweep(c.ctx)
+	c.disk.sweeps.Lock() // the one at the start may still go on
+	defer c.disk.sweeps.Unlock()
+	c.disk.clean(c.ctx)
 	return c.disk.bytes.Load()
 }
