@@ -10,8 +10,8 @@ import (
 )
 
 // embeddedTTL takes the place of the default where the registry is in this
-// process: to ask it costs little, and what is pushed is served at once.
-const embeddedTTL = time.Second
+// process: nothing is current, so that what is pushed is served at once.
+const embeddedTTL = -1
 
 // newCatalog makes the catalog of the backend as the gateway block says. The
 // caller closes it.

@@ -225,8 +225,8 @@ type gatewayBlock struct {
 	// Whether clients are redirected to object storage, for registries with `mirrors_blobs_by_redirect`. Their packages are
 	// neither cached nor seen by the gateway then.
 	Redirect *bool `hcl:"redirect,optional" value:"bool" default:"false"`
-	// How long a tag listing, and what a tag names, is taken for current; after that it is asked about again. Of the embedded
-	// registry it is a second where nothing is written.
+	// How long a tag listing, and what a tag names, is taken for current; after that it is asked about again. The
+	// embedded registry is asked each time where nothing is written.
 	TagTTL *string `hcl:"tag_ttl,optional" value:"duration" default:"30s"`
 	// How long the last good answer is served while the registry is in trouble, counted from when the registry last confirmed
 	// it. With a `cache` block it outlives a restart.
