@@ -123,6 +123,34 @@ func readEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (
 	return &Evidence{parts[mediaTypeSums], parts[mediaTypeSignature], parts[mediaTypeSigningKeys], record}, nil
 }
 
+// ReadRecord returns the record of a version's evidence alone, in two requests. It
+// is what a push wrote, and nothing of it is checked. Errors are those of
+// [ReadEvidence].
+func ReadRecord(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (Record, error) {
+	r, err := readRecord(ctx, store, desc)
+	if err != nil {
+		return Record{}, fmt.Errorf("evidence: %w", err)
+	}
+	return r, nil
+}
+
+func readRecord(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (Record, error) {
+	m, err := fetchManifest(ctx, store, desc, TypeEvidence)
+	if err != nil {
+		return Record{}, err
+	}
+	for _, layer := range m.Layers {
+		if layer.MediaType == mediaTypeRecord {
+			data, err := fetchVerified(ctx, store, layer, maxEvidenceBytes)
+			if err != nil {
+				return Record{}, err
+			}
+			return decodeRecord(data)
+		}
+	}
+	return decodeRecord(nil)
+}
+
 // decodeRecord reads the record that every evidence has.
 func decodeRecord(data []byte) (Record, error) {
 	if data == nil {

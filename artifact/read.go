@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
-	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -43,16 +41,24 @@ func Read(ctx context.Context, store ReferenceFetcher, a provider.Address, v pro
 	if err != nil {
 		return nil, err
 	}
-	if !out.Provider.IsZero() && out.Provider != a {
-		return nil, fmt.Errorf("%w: the index says that it is %s", ErrForeign, out.Provider)
-	}
-	if !out.Version.IsZero() && out.Version != v {
-		return nil, fmt.Errorf("%w: the index says that it is version %s", ErrForeign, out.Version)
+	if err := out.checkOwner(a, v); err != nil {
+		return nil, err
 	}
 	if err := resolvePackages(ctx, store, out, a, v); err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+// checkOwner refuses a version that says that it is another one.
+func (v *Version) checkOwner(a provider.Address, ver provider.Version) error {
+	if !v.Provider.IsZero() && v.Provider != a {
+		return fmt.Errorf("%w: the index says that it is %s", ErrForeign, v.Provider)
+	}
+	if !v.Version.IsZero() && v.Version != ver {
+		return fmt.Errorf("%w: the index says that it is version %s", ErrForeign, v.Version)
+	}
+	return nil
 }
 
 // fetchTag gets a manifest by tag. The descriptor is computed from what arrived:
@@ -96,112 +102,92 @@ func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest
 	return out, desc.Digest, nil
 }
 
-// readBounded reads a manifest of the announced size, or of any size within the
-// limit if size is not positive.
-func readBounded(r io.Reader, size int64) ([]byte, error) {
-	if size > MaxManifestBytes {
-		return nil, fmt.Errorf("%w: %d bytes, more than %d", ErrTooLarge, size, MaxManifestBytes)
-	}
-	data, err := io.ReadAll(io.LimitReader(r, MaxManifestBytes+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(data) > MaxManifestBytes:
-		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, MaxManifestBytes)
-	case size > 0 && int64(len(data)) != size:
-		return nil, fmt.Errorf("%w: %d bytes, announced were %d", ErrDamaged, len(data), size)
-	}
-	return data, nil
-}
-
-// fetchVerified gets content of at most limit bytes by its descriptor.
-func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, limit int64) ([]byte, error) {
-	if err := checkDescriptor(desc, limit); err != nil {
-		return nil, err
-	}
-	body, err := store.Fetch(ctx, desc)
-	if errors.Is(err, errdef.ErrNotFound) {
-		// %v: whoever sees that identity takes it for the tag's absence.
-		return nil, fmt.Errorf("%w: the registry lacks what it names: %v", ErrNotProvider, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	data, err := io.ReadAll(io.LimitReader(body, desc.Size+1))
-	if err != nil {
-		return nil, err
-	}
-	if got := desc.Digest.Algorithm().FromBytes(data); got != desc.Digest || int64(len(data)) != desc.Size {
-		return nil, fmt.Errorf("%w: %s with %d bytes, got %s with %d", ErrDamaged, desc.Digest, desc.Size, got, len(data))
-	}
-	return data, nil
-}
-
-// checkDescriptor refuses what cannot describe content of at most limit bytes.
-func checkDescriptor(desc ocispec.Descriptor, limit int64) error {
-	if err := desc.Digest.Validate(); err != nil {
-		return fmt.Errorf("%w: digest %q: %v", ErrNotProvider, desc.Digest, err)
-	}
-	switch {
-	case desc.Size <= 0:
-		return fmt.Errorf("%w: %s has a size of %d bytes", ErrNotProvider, desc.Digest, desc.Size)
-	case desc.Size > limit:
-		return fmt.Errorf("%w: %s has %d bytes, more than %d", ErrTooLarge, desc.Digest, desc.Size, limit)
-	}
-	return nil
+// flaw is something in an index that keeps it, or one entry of it, from being
+// read. [Read] refuses an index for its first one; [Lint] shows them all.
+type flaw struct {
+	where string // such as linux_amd64; "" for the index as a whole
+	err   error
+	// minor: clients pass over the entry, and the index is read without it.
+	minor bool
 }
 
 // decodeIndex reads an index as OpenTofu does. Packages whose entry does not say
 // what is in their manifest have no digest yet.
 func decodeIndex(desc ocispec.Descriptor, data []byte) (*Version, error) {
+	v, flaws := examineIndex(desc, data)
+	for _, f := range flaws {
+		if !f.minor {
+			return nil, f.err
+		}
+	}
+	return v, nil
+}
+
+// examineIndex reads of an index what can be read, and says what cannot.
+func examineIndex(desc ocispec.Descriptor, data []byte) (*Version, []flaw) {
 	var index ocispec.Index
-	if err := json.Unmarshal(data, &index); err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrNotProvider, err)
+	var flaws []flaw
+	refuse := func(where string, format string, args ...any) {
+		flaws = append(flaws, flaw{where: where, err: fmt.Errorf(format, args...)})
 	}
-	switch {
-	case index.MediaType != ocispec.MediaTypeImageIndex:
-		return nil, fmt.Errorf("%w: its media type is %q", ErrNotProvider, index.MediaType)
-	case index.ArtifactType != TypeProvider:
-		return nil, fmt.Errorf("%w: its artifact type is %q", ErrNotProvider, index.ArtifactType)
-	}
-	desc.MediaType = index.MediaType
 	v := &Version{Index: desc}
+	if err := json.Unmarshal(data, &index); err != nil {
+		refuse("", "%w: %v", ErrNotProvider, err)
+		return v, flaws
+	}
+	v.Index.MediaType = index.MediaType
+	if index.MediaType != ocispec.MediaTypeImageIndex {
+		refuse("", "%w: its media type is %q", ErrNotProvider, index.MediaType)
+	}
+	if index.ArtifactType != TypeProvider {
+		refuse("", "%w: its artifact type is %q", ErrNotProvider, index.ArtifactType)
+	}
 	if err := describe(v, index.Annotations); err != nil {
-		return nil, err
+		refuse("", "%w", err)
 	}
 	targets := 0
-	for _, entry := range index.Manifests {
+	for i, entry := range index.Manifests {
 		switch entry.ArtifactType {
 		case TypeTarget:
 			targets++
-			p, ok, err := decodeEntry(entry)
+			p, err := decodeEntry(entry)
 			if err != nil {
-				return nil, err
+				flaws = append(flaws, flaw{whereOf(i, entry), err, errors.Is(err, errPassedOver)})
+				continue
 			}
-			if ok {
-				v.Packages = append(v.Packages, p)
-			}
+			v.Packages = append(v.Packages, p)
 		case TypeEvidence:
 			if v.Evidence != nil {
-				return nil, fmt.Errorf("%w: two entries with evidence", ErrAmbiguous)
+				refuse("evidence", "%w: two entries with evidence", ErrAmbiguous)
+				continue
 			}
 			if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
-				return nil, fmt.Errorf("evidence: %w", err)
+				refuse("evidence", "evidence: %w", err)
+				continue
 			}
 			v.Evidence = &ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size, Annotations: verdictAnnotation(entry)}
 		}
 	}
-	slices.SortFunc(v.Packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })
+	slices.SortStableFunc(v.Packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })
 	for i := 1; i < len(v.Packages); i++ {
 		if p := v.Packages[i].Platform; p == v.Packages[i-1].Platform {
-			return nil, fmt.Errorf("%w: two packages for %s", ErrAmbiguous, p)
+			refuse(p.String(), "%w: two packages for %s", ErrAmbiguous, p)
 		}
 	}
 	if targets == 0 {
-		return nil, fmt.Errorf("%w: it holds no package; is it a container image?", ErrNotProvider)
+		refuse("", "%w: it holds no package; is it a container image?", ErrNotProvider)
 	}
-	return v, nil
+	return v, flaws
+}
+
+// whereOf names an entry of an index by its platform, or by its place.
+func whereOf(i int, entry ocispec.Descriptor) string {
+	if entry.Platform != nil {
+		if p, err := provider.NewPlatform(entry.Platform.OS, entry.Platform.Architecture); err == nil {
+			return p.String()
+		}
+	}
+	return fmt.Sprintf("entry %d", i+1)
 }
 
 // describe reads the annotations of an index that say what it is.
@@ -228,26 +214,30 @@ func describe(v *Version, annotations map[string]string) error {
 	return nil
 }
 
-// decodeEntry reads one entry; not ok is one that OpenTofu passes over.
-func decodeEntry(entry ocispec.Descriptor) (p Package, ok bool, err error) {
+// errPassedOver: clients go on as if an entry were not there.
+var errPassedOver = errors.New("clients pass this entry over")
+
+// decodeEntry reads one entry. Its error wraps errPassedOver for one that OpenTofu
+// passes over.
+func decodeEntry(entry ocispec.Descriptor) (Package, error) {
 	switch {
 	case entry.MediaType != ocispec.MediaTypeImageManifest:
-		return p, false, fmt.Errorf("%w: an entry has the media type %q", ErrNotProvider, entry.MediaType)
+		return Package{}, fmt.Errorf("%w: an entry has the media type %q", ErrNotProvider, entry.MediaType)
 	case entry.Platform == nil:
-		return p, false, fmt.Errorf("%w: an entry has no platform", ErrNotProvider)
+		return Package{}, fmt.Errorf("%w: an entry has no platform", ErrNotProvider)
 	case entry.Platform.OSVersion != "":
-		return p, false, nil
+		return Package{}, fmt.Errorf("%w: its platform has the os.version %q", errPassedOver, entry.Platform.OSVersion)
 	}
 	platform, err := provider.NewPlatform(entry.Platform.OS, entry.Platform.Architecture)
-	if err != nil {
-		return p, false, nil // no client runs there, so none is troubled by it
+	if err != nil { // no client runs there, so none is troubled by it
+		return Package{}, fmt.Errorf("%w: no client runs on %q, %q", errPassedOver, entry.Platform.OS, entry.Platform.Architecture)
 	}
 	if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
-		return p, false, fmt.Errorf("%s: %w", platform, err)
+		return Package{}, fmt.Errorf("%s: %w", platform, err)
 	}
-	p = Package{Platform: platform, Manifest: ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size}}
+	p := Package{Platform: platform, Manifest: ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size}}
 	annotate(&p, entry.Annotations)
-	return p, true, nil
+	return p, nil
 }
 
 // annotate fills in what our own annotations say, all of it or nothing.
@@ -331,11 +321,6 @@ func ReadPackage(ctx context.Context, store ReferenceFetcher, tag string, a prov
 	p := &Package{Platform: platform, Manifest: desc}
 	p.fill(layer, a, v)
 	return p, nil
-}
-
-// FetchManifest returns a manifest's bytes, checked against its descriptor.
-func FetchManifest(ctx context.Context, store Fetcher, desc ocispec.Descriptor) ([]byte, error) {
-	return fetchVerified(ctx, store, desc, MaxManifestBytes)
 }
 
 // fetchLayer returns the one archive/zip layer of a platform's manifest.

@@ -115,6 +115,9 @@ func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 	}
 	switch answer.StatusCode {
 	case http.StatusBadRequest:
+		if hasCode(answer, errcode.ErrorCodeNameInvalid) {
+			return fmt.Sprintf("%s takes no repository of this name: correct the template%s", r.Registry, rightsNote(r))
+		}
 		if answer.URL != nil && answer.URL.Scheme == "http" && len(answer.Errors) == 0 {
 			return fmt.Sprintf("%s may speak TLS: leave out --plain-http, and plain_http in its registry block", r.Registry)
 		}
@@ -146,17 +149,43 @@ func hasCode(answer *errcode.ErrorResponse, code string) bool {
 
 var amazonECR = regexp.MustCompile(`^\d+\.dkr\.ecr(-fips)?\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?$`)
 
-// howToCreate returns the command that makes the repository, for registries that
-// want it made before the first push.
+// howToCreate says how the repository is made, for registries that want it, or
+// what it is in, made before the first push.
 func howToCreate(r ociaddr.Repository) string {
-	if m := amazonECR.FindStringSubmatch(string(r.Registry)); m != nil {
+	first, _, _ := strings.Cut(r.Name, "/")
+	host := string(r.Registry)
+	if m := amazonECR.FindStringSubmatch(host); m != nil {
 		return fmt.Sprintf("create the repository first: aws ecr create-repository --region %s --repository-name %s", m[2], r.Name)
 	}
-	if location, ok := strings.CutSuffix(string(r.Registry), "-docker.pkg.dev"); ok {
+	if host == "public.ecr.aws" {
+		return fmt.Sprintf("create the repository first: aws ecr-public create-repository --region us-east-1 --repository-name %s", strings.TrimPrefix(r.Name, first+"/"))
+	}
+	if location, ok := strings.CutSuffix(host, "-docker.pkg.dev"); ok {
 		if parts := strings.Split(r.Name, "/"); len(parts) > 2 {
 			return fmt.Sprintf("create the repository first: gcloud artifacts repositories create %s --repository-format=docker --location=%s --project=%s",
 				parts[1], location, parts[0])
 		}
+		return "a repository there is " + host + "/PROJECT/REPOSITORY/...: put both before the provider in the template"
+	}
+	return fmt.Sprintf("many registries want what the name begins with to be made first: create %q on %s, such as a Harbor project or an Artifactory repository of type Docker, or correct the template", first, host)
+}
+
+// rightsNote says what a registry calls the right that is mostly missing; "" where
+// nothing is known of it.
+func rightsNote(r ociaddr.Repository) string {
+	switch host := string(r.Registry); {
+	case canonicalHost(host) == hub && strings.Count(r.Name, "/") > 1:
+		return "; names on Docker Hub have two parts: use a template such as docker.io/acme/${namespace}-${type}"
+	case host == "ghcr.io":
+		return "; GHCR wants a token (classic) with read:packages, and write:packages to push, or a workflow's token with the permission packages: write"
+	case strings.Contains(host, "gitlab"):
+		return "; GitLab wants a token with read_registry, and write_registry to push, and a project whose path the name begins with"
+	case amazonECR.MatchString(host):
+		return "; Amazon ECR wants ecr:BatchGetImage and ecr:GetDownloadUrlForLayer, and to push ecr:InitiateLayerUpload, ecr:UploadLayerPart, ecr:CompleteLayerUpload and ecr:PutImage"
+	case strings.HasSuffix(host, ".azurecr.io"):
+		return "; Azure wants the role AcrPull, and AcrPush to push, or a token whose scope map has the repository"
+	case strings.HasSuffix(host, "-docker.pkg.dev"):
+		return "; Google wants the role roles/artifactregistry.reader, and roles/artifactregistry.writer to push"
 	}
 	return ""
 }
@@ -184,9 +213,9 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	case noPassword:
 		return fmt.Sprintf("used %s: it has no user name and password, and %s takes no tokens", login, r.Registry)
 	case refused && answer.StatusCode == http.StatusUnauthorized && b.lacksRight.Load():
-		return fmt.Sprintf("used %s: it lacks the right to do this in %s", login, r.Name)
+		return fmt.Sprintf("used %s: it lacks the right to do this in %s%s", login, r.Name, rightsNote(r))
 	case refused && answer.StatusCode == http.StatusForbidden:
-		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository (some registries answer so then)", login, r.Name)
+		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository (some registries answer so then)%s", login, r.Name, rightsNote(r))
 	case login.place == inBlock && login.helper == "", login.place == inVariables:
 		return fmt.Sprintf("used %s, which was not accepted: it may have expired; put a new one there", login)
 	}

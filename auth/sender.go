@@ -46,7 +46,28 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 		}
 	}
 	s.binding.lacksRight.Store(insufficientScope(resp))
+	correctLink(resp)
 	return resp, nil
+}
+
+// correctLink lets the next page of a list come from where this one came from.
+// Artifactory links to another host or path when it is behind a proxy; what
+// answers there may be another repository's list, or an empty one. What counts of
+// the link is its query, which says where the page begins.
+func correctLink(resp *http.Response) {
+	link := resp.Header.Get("Link")
+	at := resp.Request.URL
+	if link == "" || !strings.HasSuffix(at.Path, "/tags/list") && !strings.HasSuffix(at.Path, "/v2/_catalog") {
+		return
+	}
+	target, _, _ := strings.Cut(strings.TrimPrefix(link, "<"), ">")
+	next, err := at.Parse(target)
+	if err != nil || next.RawQuery == "" || next.Host == at.Host && next.Path == at.Path && next.Scheme == at.Scheme {
+		return
+	}
+	own := *at
+	own.RawQuery = next.RawQuery
+	resp.Header.Set("Link", "<"+own.String()+`>; rel="next"`)
 }
 
 // send sends a request. One that comes with a credential of its own has it

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
@@ -181,37 +182,36 @@ func TestBuildMetadata(t *testing.T) {
 	wantLocked(t, ws, version, 1)
 }
 
-// TestORASArtifact serves a version that the ORAS CLI pushed by OpenTofu's
-// documented recipe, with none of our annotations.
-func TestORASArtifact(t *testing.T) {
-	s := newScene(t)
-	r := s.tlsRegistry()
-	oras := clients.ORAS(t)
-	ws := s.workspace("")
-	repo := r.Host + "/providers/" + world.Null
+// orasRecipe pushes the release with the ORAS CLI by OpenTofu's documented recipe,
+// and returns the workspace, the repository and the index.
+func (s *scene) orasRecipe(r *registry.Registry) (ws *clients.Workspace, repo string, index map[string]any) {
+	s.t.Helper()
+	oras := clients.ORAS(s.t)
+	ws = s.workspace("")
+	repo = r.Host + "/providers/" + world.Null
 	if err := s.null.WriteDir(ws.Dir); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	index := map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "artifactType": "application/vnd.opentofu.provider"}
+	index = map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "artifactType": "application/vnd.opentofu.provider"}
 	var manifests []map[string]any
 	for _, p := range s.null.Packages {
 		out, err := ws.Stdout(oras, "push", "--plain-http=false", "--format", "json", "--artifact-type", "application/vnd.opentofu.provider-target",
 			repo, p.Filename+":archive/zip")
 		if err != nil {
-			t.Fatal(err)
+			s.t.Fatal(err)
 		}
 		var pushed struct {
 			Digest string
 			Size   int64
 		}
 		if err := json.Unmarshal(out, &pushed); err != nil {
-			t.Fatalf("%v: %s", err, out)
+			s.t.Fatalf("%v: %s", err, out)
 		}
 		size := pushed.Size
 		if size == 0 {
 			manifest, err := ws.Stdout(oras, "manifest", "fetch", "--plain-http=false", repo+"@"+pushed.Digest)
 			if err != nil {
-				t.Fatal(err)
+				s.t.Fatal(err)
 			}
 			size = int64(len(manifest))
 		}
@@ -221,15 +221,29 @@ func TestORASArtifact(t *testing.T) {
 		})
 	}
 	index["manifests"] = manifests
+	s.orasIndex(ws, repo+":"+nullVersion, index)
+	return ws, repo, index
+}
+
+// orasIndex pushes an index with the ORAS CLI.
+func (s *scene) orasIndex(ws *clients.Workspace, ref string, index map[string]any) {
+	s.t.Helper()
 	data, err := json.Marshal(index)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(ws.Dir, "index.json"), data, 0o600); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	ws.MustRun(t, oras, "manifest", "push", "--plain-http=false", "--media-type", "application/vnd.oci.image.index.v1+json", repo+":"+nullVersion, "index.json")
+	ws.MustRun(s.t, clients.ORAS(s.t), "manifest", "push", "--plain-http=false", "--media-type", "application/vnd.oci.image.index.v1+json", ref, "index.json")
+}
 
+// TestORASArtifact serves a version that the ORAS CLI pushed, with none of our
+// annotations.
+func TestORASArtifact(t *testing.T) {
+	s := newScene(t)
+	r := s.tlsRegistry()
+	s.orasRecipe(r)
 	gateway := s.serve("--template", template(r))
 	user := s.user(world.NetworkMirror(gateway.URL), nullVersion)
 	user.MustRun(t, clients.Tofu(t), "init", "-no-color")

@@ -52,7 +52,6 @@ func Routes(o Options) []string {
 
 const (
 	CopyBuffer   = archives.CopyBuffer
-	MaxTagPages  = catalog.MaxTagPages
 	VersionReads = versionReads
 )
 

@@ -14,6 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry/remote/auth"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
@@ -212,7 +213,7 @@ func TestTagListWithoutEnd(t *testing.T) {
 	b.limits.Metadata = time.Minute // so that pages end it and not time
 	a := b.serve().get(prefix + "index.json")
 	b.checkTrouble(a, "index.json", http.StatusBadGateway)
-	if n := b.registry.Count(); n != gateway.MaxTagPages+1 {
+	if n := b.registry.Count(); n != artifact.MaxTagPages+1 {
 		t.Errorf("%d requests", n)
 	}
 }

@@ -37,7 +37,7 @@ func ParseConstraint(s string) (VersionSet, error) {
 	spec, err := constraints.ParseRubyStyleMulti(s)
 	if err != nil {
 		err = fmt.Errorf("invalid version constraint %q: %v", s, err)
-		if v, ok := looseVersion(s); ok {
+		if v, ok := LooseVersion(s); ok {
 			return VersionSet{}, hint.Wrap(err, "write it as %s", v)
 		}
 		return VersionSet{}, hint.Wrap(err, "%s", help)

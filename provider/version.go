@@ -33,7 +33,7 @@ const maxVersionLen = 128
 func ParseVersion(s string) (Version, error) {
 	v, err := parseVersion(s)
 	if err != nil {
-		if loose, ok := looseVersion(s); ok {
+		if loose, ok := LooseVersion(s); ok {
 			return Version{}, hint.Wrap(err, "write it as %s", loose)
 		}
 		return Version{}, hint.Wrap(err, "a version is three numbers, such as 3.2.4, optionally with a prerelease (-beta.1) and build metadata (+build.5)")
@@ -67,9 +67,9 @@ func parseVersion(s string) (Version, error) {
 	return Version{v, true}, nil
 }
 
-// looseVersion reads what people and release tags write, such as v3.2 or 3.2,
+// LooseVersion reads what people and release tags write, such as v3.2 or 3.2,
 // and returns its canonical form.
-func looseVersion(s string) (Version, bool) {
+func LooseVersion(s string) (Version, bool) {
 	if len(s) > maxVersionLen || largeNumber(s) != "" {
 		return Version{}, false
 	}

@@ -3,8 +3,10 @@ package pusher_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -198,5 +200,32 @@ func TestLongerThanAnnounced(t *testing.T) {
 	}
 	if _, err := pusher.New(b.options).Push(t.Context(), r); !errors.Is(err, pusher.ErrTooLong) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestTagsThatBreakOff must not make a push blind to what others left: a later page
+// of tags that is missing is trouble, and no end.
+func TestTagsThatBreakOff(t *testing.T) {
+	b := newBench(t)
+	b.mustPush("linux_amd64")
+	before := b.tagged().Index.Digest
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/tags/list") {
+			return false
+		}
+		if r.URL.Query().Has("last") {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"errors":[{"code":"NAME_UNKNOWN"}]}`)
+			return true
+		}
+		w.Header().Set("Link", "<"+r.URL.Path+`?last=0.9.0>; rel="next"`)
+		fmt.Fprint(w, `{"name":"acme/widget","tags":["0.9.0"]}`)
+		return true
+	})
+	if r, err := b.push("darwin_arm64"); !errors.Is(err, artifact.ErrTagsBrokeOff) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if after := b.tagged().Index.Digest; after != before {
+		t.Errorf("tagged %s, before %s", after, before)
 	}
 }

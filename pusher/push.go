@@ -9,6 +9,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry"
+	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -39,6 +41,7 @@ func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx = mayPush(ctx, w.dest.Repository)
 	// 2. What is there already.
 	if err := w.inspect(ctx); err != nil {
 		return nil, err
@@ -58,6 +61,14 @@ func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
 		return nil, err
 	}
 	return w.result(after, status, sent), nil
+}
+
+// mayPush lets even requests that read ask for a token to push with. To read
+// alone, GHCR gives none for what is not there yet, and a first push would end
+// before it began. It is one token for all requests of a push, too.
+func mayPush(ctx context.Context, r ociaddr.Repository) context.Context {
+	ref := registry.Reference{Registry: string(r.Registry), Repository: r.Name}
+	return auth.AppendRepositoryScope(ctx, ref, auth.ActionPull, auth.ActionPush)
 }
 
 func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
@@ -152,10 +163,6 @@ func (w *push) checkOwner(ctx context.Context) error {
 	return nil
 }
 
-// maxTagPages bounds how many pages of tags are read: a registry whose pages link
-// to each other would send them for ever.
-const maxTagPages = 1000
-
 // tags lists the repository's tags; none if there is no repository.
 func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
 	tags, err := listTags(ctx, w.dest.Store)
@@ -166,23 +173,11 @@ func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
 }
 
 func listTags(ctx context.Context, store Store) ([]ociaddr.Tag, error) {
-	var out []ociaddr.Tag
-	pages := 0
-	err := store.Tags(ctx, "", func(page []string) error {
-		if pages++; pages > maxTagPages {
-			return fmt.Errorf("more than %d pages of tags", maxTagPages)
-		}
-		for _, t := range page {
-			if tag, err := ociaddr.ParseTag(t); err == nil {
-				out = append(out, tag)
-			}
-		}
-		return nil
-	})
-	if isNotFound(err) {
+	tags, err := artifact.ListTags(ctx, store)
+	if isNotFound(err) && !errors.Is(err, artifact.ErrTagsBrokeOff) {
 		return nil, nil
 	}
-	return out, err
+	return tags, err
 }
 
 // missing returns the packages that have to be read: those that are not there,

@@ -35,7 +35,7 @@ type Store interface {
 	Exists(ctx context.Context, target ocispec.Descriptor) (bool, error)
 	Push(ctx context.Context, expected ocispec.Descriptor, content io.Reader) error
 	PushReference(ctx context.Context, expected ocispec.Descriptor, content io.Reader, reference string) error
-	Tags(ctx context.Context, last string, fn func(tags []string) error) error
+	artifact.TagLister
 }
 
 // Destination is the repository that a provider belongs to.

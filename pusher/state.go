@@ -42,7 +42,7 @@ func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repo
 		provider: a, dest: dest, store: store,
 		versions: map[provider.Version]bool{}, seen: map[provider.Version]bool{},
 	}
-	if state.tags, err = listTags(ctx, store); err != nil {
+	if state.tags, err = listTags(mayPush(ctx, dest.Repository), store); err != nil {
 		return nil, &RegistryError{"list tags of", dest.Repository, err}
 	}
 	for _, t := range state.tags {

@@ -1,45 +1,124 @@
 package main
 
 import (
-	"log/slog"
-	"path/filepath"
-	"time"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
 
-	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/config"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
-// embeddedTTL takes the place of the default where the registry is in this
-// process: nothing is current, so that what is pushed is served at once.
-const embeddedTTL = -1
-
-// newCatalog makes the catalog of the backend as the gateway block says. The
-// caller closes it.
-func newCatalog(back *backend, c config.Gateway, log *slog.Logger) (*catalog.Catalog, error) {
-	o := catalog.Options{
-		Repository: back.store, Account: back.account,
-		TagTTL: orNone(c.TagTTL), StaleIfError: orNone(c.StaleIfError), Log: log,
+// providers returns the providers whose repositories are in the catalogs of the
+// registries that templates name, and what could not be listed.
+func (b *backend) providers(ctx context.Context) (out []provider.Address, skipped []unlisted, err error) {
+	skip := func(where string, err error) {
+		skipped = append(skipped, unlisted{where, problemOf(err)})
 	}
-	if back.embedded != nil && c.TagTTL == nil {
-		o.TagTTL = embeddedTTL
+	var asked []ociaddr.Registry
+	for _, t := range b.templates {
+		registry, ok := t.Registry()
+		if !ok {
+			skip(t.Source(), errors.New("its repositories are in more than one registry"))
+			continue
+		}
+		if slices.Contains(asked, registry) {
+			continue
+		}
+		asked = append(asked, registry)
+		repositories, err := b.catalog(ctx, registry)
+		if err != nil {
+			skip(string(registry), err)
+		}
+		for _, repo := range repositories {
+			a, err := b.owner(ctx, repo)
+			if err != nil {
+				skip(repo.String(), err)
+			} else if !a.IsZero() && !slices.Contains(out, a) {
+				out = append(out, a)
+			}
+		}
 	}
-	for _, d := range c.Deny {
-		o.Deny = append(o.Deny, catalog.Deny(d))
-	}
-	if c.Cache != nil {
-		o.Directory = filepath.Join(c.Cache.Directory, "catalog")
-	}
-	return catalog.New(o)
+	return out, skipped, context.Cause(ctx)
 }
 
-// orNone returns a duration as [catalog.Options] have it: 0 for one that is not
-// said, less for none.
-func orNone(d *time.Duration) time.Duration {
-	switch {
-	case d == nil:
-		return 0
-	case *d == 0:
-		return -1
+// maxRepositories bounds a catalog: what is not about providers is in it, too.
+const maxRepositories = 100_000
+
+// catalog returns the repositories of a registry.
+func (b *backend) catalog(ctx context.Context, registry ociaddr.Registry) ([]ociaddr.Repository, error) {
+	var client *remote.Registry
+	var err error
+	if registry == embedded.Host && b.embedded != nil {
+		client, err = b.embedded.Catalog()
+	} else {
+		client, err = b.auth.Registry(ctx, registry)
 	}
-	return *d
+	if err != nil {
+		return nil, err
+	}
+	var out []ociaddr.Repository
+	pages := 0
+	err = client.Repositories(ctx, "", func(names []string) error {
+		if pages++; pages > artifact.MaxTagPages || len(out)+len(names) > maxRepositories {
+			return fmt.Errorf("more than %d pages or %d repositories", artifact.MaxTagPages, maxRepositories)
+		}
+		for _, name := range names {
+			if repo, err := ociaddr.ParseRepository(string(registry) + "/" + name); err == nil {
+				out = append(out, repo)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, b.explain(err, ociaddr.Repository{Registry: registry})
+	}
+	return out, nil
+}
+
+// owner returns the provider that a repository is for; none if no template leads
+// there. Where several may be meant, the repository itself says whose it is.
+func (b *backend) owner(ctx context.Context, repo ociaddr.Repository) (provider.Address, error) {
+	var candidates []provider.Address
+	for _, t := range b.templates {
+		for _, a := range t.Providers(repo) {
+			if first, err := b.templates.For(a); err == nil && first == t {
+				candidates = append(candidates, a)
+			}
+		}
+	}
+	if len(candidates) < 2 {
+		return slices.Concat(candidates, []provider.Address{{}})[0], nil
+	}
+	_, store, err := b.repository(ctx, candidates[0])
+	if err != nil {
+		return provider.Address{}, err
+	}
+	tags, err := artifact.ListTags(ctx, store)
+	if err != nil {
+		return provider.Address{}, b.explain(fmt.Errorf("list tags of %s: %w", repo, err), repo)
+	}
+	for _, a := range candidates {
+		for _, t := range tags {
+			v, ok := t.Version()
+			if !ok {
+				continue
+			}
+			found, err := artifact.Read(ctx, store, a, v)
+			if err == nil && found.Provider == a {
+				return a, nil
+			}
+			if errors.Is(err, artifact.ErrForeign) {
+				break // another candidate's
+			}
+		}
+	}
+	return provider.Address{}, hint.New(fmt.Sprintf("it may belong to %s or to %s, and does not say to which", candidates[0], candidates[1]),
+		"name the provider, or let the template keep the parts of an address apart")
 }

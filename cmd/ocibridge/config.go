@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
@@ -182,12 +181,9 @@ func cliSettings(cli *cliconfig.Config) config.CLI {
 
 // reportDiagnostics shows diagnostics with the lines that they are about.
 func reportDiagnostics(w io.Writer, diags []config.Diagnostic) error {
-	width, color := 78, false
-	if f, ok := w.(*os.File); ok && isTerminal(w) {
-		color = os.Getenv("NO_COLOR") == ""
-		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
-			width = min(n, 120)
-		}
+	width, color := 78, isTerminal(w) && os.Getenv("NO_COLOR") == ""
+	if n := terminalWidth(w); n > 0 {
+		width = min(n, 120)
 	}
 	return config.Report(w, diags, width, color)
 }

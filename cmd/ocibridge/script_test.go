@@ -59,6 +59,9 @@ func TestScripts(t *testing.T) {
 			"lockfile": writeLock,
 			"forge":    forge,
 			"serving":  serving,
+			"unlisted": noCatalog,
+			"broken":   breakPath,
+			"damaged":  damagePackages,
 		},
 	})
 }
@@ -82,6 +85,7 @@ func setup(env *testscript.Env) error {
 	}
 	env.Values["scene"] = s
 	env.Setenv("FINGERPRINT", s.signer.Fingerprint())
+	env.Setenv("FINGERPRINT", s.signer.Fingerprint())
 	return os.WriteFile(filepath.Join(env.WorkDir, "key.asc"), []byte(s.signer.ArmoredPublicKey()), 0o644)
 }
 
@@ -90,6 +94,7 @@ type scene struct {
 	vars     []string // the environment at its beginning
 	signer   *pgp.Signer
 	registry *recorder.Recorder
+	handler  http.Handler // behind it
 }
 
 func sceneOf(ts *testscript.TestScript) *scene { return ts.Value("scene").(*scene) }
@@ -234,7 +239,8 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	r, err := embedded.Open(ts.MkAbs("registry-data"), nil)
 	ts.Check(err)
 	s := sceneOf(ts)
-	s.registry = recorder.New(r.Handler())
+	s.handler = r.Handler()
+	s.registry = recorder.New(s.handler)
 	server := httptest.NewServer(s.registry)
 	ts.Defer(func() { server.Close(); r.Close() })
 	ts.Setenv("REGISTRY", server.Listener.Addr().String())
@@ -249,6 +255,52 @@ func countWrites(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	ts.Fatalf("usage: [!] writes; requests: %+v", rec.Requests())
+}
+
+// noCatalog lets the registry refuse to list its repositories from now on.
+func noCatalog(ts *testscript.TestScript, neg bool, args []string) {
+	sceneOf(ts).registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/v2/_catalog" {
+			return false
+		}
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"errors":[{"code":"DENIED","message":"no catalog for you"}]}`)
+		return true
+	})
+}
+
+// breakPath lets the registry answer to paths that end so with what is no index:
+//
+//	broken PATH
+func breakPath(ts *testscript.TestScript, neg bool, args []string) {
+	sceneOf(ts).registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, args[0]) {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json")
+		fmt.Fprint(w, "{}")
+		return true
+	})
+}
+
+// damagePackages lets the registry hand out blobs that are zips with one byte
+// changed.
+func damagePackages(ts *testscript.TestScript, neg bool, args []string) {
+	s := sceneOf(ts)
+	s.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
+			return false
+		}
+		truth := httptest.NewRecorder()
+		s.handler.ServeHTTP(truth, r)
+		data := truth.Body.Bytes()
+		if bytes.HasPrefix(data, []byte("PK")) {
+			data[len(data)/2] ^= 1
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+		w.Write(data)
+		return true
+	})
 }
 
 // writeCert writes a certificate for localhost and its key:

@@ -16,13 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-const (
-	// MaxTagPages bounds how many pages of tags are read: a registry whose pages
-	// link to each other would send them for ever.
-	MaxTagPages = 1000
-	// maxVersions bounds how many versions a provider may have.
-	maxVersions = 100_000
-)
+// maxVersions bounds how many versions a provider may have.
+const maxVersions = 100_000
 
 // fetch asks the registry about an entry. That it is in trouble is said by
 // up.trouble alone; an error beside is its answer: [ErrAbsent], [ErrNotServed], or
@@ -93,37 +88,47 @@ var errUnchanged = errors.New("not modified")
 // still the one with the ETag given, unless that is "". Other errors are trouble.
 func listTags(ctx context.Context, store Store, etag string) ([]provider.Version, string, error) {
 	cond := &condition{ifNoneMatch: etag}
+	counted := &pageCounter{TagLister: store}
+	tags, err := artifact.ListTags(context.WithValue(ctx, conditionKey{}, cond), counted)
 	var out []provider.Version
-	pages := 0
-	err := store.Tags(context.WithValue(ctx, conditionKey{}, cond), "", func(page []string) error {
-		if pages++; pages > MaxTagPages {
-			return fmt.Errorf("more than %d pages of tags", MaxTagPages)
+	for _, t := range tags {
+		if v, ok := t.Version(); ok {
+			out = append(out, v)
 		}
-		for _, t := range page {
-			if v, ok := ociaddr.Tag(t).Version(); ok {
-				out = append(out, v)
-			}
-		}
-		if len(out) > maxVersions {
-			return fmt.Errorf("more than %d versions", maxVersions)
-		}
-		return nil
-	})
+	}
 	switch {
-	case etag != "" && pages == 0 && cond.unchanged:
+	case etag != "" && counted.pages == 0 && cond.unchanged:
 		return nil, etag, errUnchanged
-	case pages == 0 && noRepository(err):
+	case errors.Is(err, artifact.ErrTagsBrokeOff):
+		return nil, "", err // a later page that is missing is trouble, and no absence
+	case noRepository(err):
 		return nil, "", fmt.Errorf("%w: %v", ErrAbsent, err)
 	case err != nil:
-		return nil, "", err // a later page that is missing is trouble, and no absence
+		return nil, "", err
 	case len(out) == 0:
 		return nil, "", ErrAbsent
+	case len(out) > maxVersions:
+		return nil, "", fmt.Errorf("more than %d versions", maxVersions)
 	}
 	provider.SortVersions(out)
-	if pages > 1 {
+	if counted.pages > 1 {
 		return out, "", nil // the first page's ETag says nothing of the others
 	}
 	return slices.Clip(out), cond.etag, nil
+}
+
+// pageCounter counts the pages of a list.
+type pageCounter struct {
+	artifact.TagLister
+	pages int
+}
+
+// Tags implements [artifact.TagLister].
+func (p *pageCounter) Tags(ctx context.Context, last string, fn func([]string) error) error {
+	return p.TagLister.Tags(ctx, last, func(page []string) error {
+		p.pages++
+		return fn(page)
+	})
 }
 
 func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, before *state, item *Item) (*Item, error) {

@@ -146,6 +146,21 @@ func (r *Registry) Repository(name string) (*remote.Repository, error) {
 	return repo, nil
 }
 
+// Catalog returns a client of the registry as a whole, for the list of its
+// repositories. It fails if the data folder is gone.
+func (r *Registry) Catalog() (*remote.Registry, error) {
+	if err := r.present(); err != nil {
+		return nil, err
+	}
+	registry, err := remote.NewRegistry(string(Host))
+	if err != nil {
+		return nil, err
+	}
+	registry.PlainHTTP = true // over pipes in this process
+	registry.Client = r.client
+	return registry, nil
+}
+
 // Handler returns the whole registry, for tests.
 func (r *Registry) Handler() http.Handler { return r.app }
 

@@ -1,0 +1,338 @@
+package artifact_test
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+func (b *bench) lint() []artifact.Finding {
+	b.t.Helper()
+	l, err := artifact.Lint(b.t.Context(), b.repo, widget, v100)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, f := range l.Findings {
+		if f.Hint == "" || f.What == "" || f.Where == "" || strings.Contains(f.What+f.Hint, "\n") {
+			b.t.Errorf("finding %+v", f)
+		}
+	}
+	return l.Findings
+}
+
+// has reports whether a finding of the severity about where says what.
+func has(findings []artifact.Finding, severity artifact.Severity, where, what string) bool {
+	return slices.ContainsFunc(findings, func(f artifact.Finding) bool {
+		return f.Severity == severity && f.Where == where && strings.Contains(f.What, what)
+	})
+}
+
+// TestLintOfOurOwn has a version of which one package is a zip, and the others
+// have no h1: hash.
+func TestLintOfOurOwn(t *testing.T) {
+	b := newBench(t)
+	e := encode(t, linux)
+	b.push(e)
+	l, err := artifact.Lint(t.Context(), b.repo, widget, v100)
+	if err != nil || len(l.Findings) != 0 {
+		t.Errorf("%+v, %v", l.Findings, err)
+	}
+	if len(l.Version.Packages) != 1 || !reflect.DeepEqual(l.Version.Packages, e.version.Packages) {
+		t.Errorf("read %+v", l.Version)
+	}
+	if n := b.registry.Count(recorder.Method(http.MethodHead)); n != 1 {
+		t.Errorf("%d HEAD, want one for the package: %+v", n, b.registry.Requests())
+	}
+	b = newBench(t)
+	b.push(encode(t, linux, darwin, windows))
+	if got := b.lint(); len(got) != 1 || !has(got, "warning", "1.0.0", "no h1: hash for darwin_arm64, windows_amd64") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestLintOfOtherTools has what the ORAS CLI pushes, which installs.
+func TestLintOfOtherTools(t *testing.T) {
+	b := newBench(t)
+	packages := b.pushByRecipe(func(layer ocispec.Descriptor) ocispec.Descriptor { return layer })
+	l, err := artifact.Lint(t.Context(), b.repo, widget, v100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range l.Findings {
+		if f.Severity != artifact.SeverityWarning {
+			t.Errorf("%+v", f)
+		}
+	}
+	if !has(l.Findings, "warning", "evidence", "there is none") || len(l.Version.Packages) != len(packages) || l.Version.Packages[0].Digest != packages[0].Digest {
+		t.Errorf("%+v\n%+v", l.Findings, l.Version)
+	}
+}
+
+// TestLintOfIndexes spoils an index with entries for darwin_arm64 and linux_amd64,
+// and evidence.
+func TestLintOfIndexes(t *testing.T) {
+	type index = ocispec.Index
+	entry := func(change func(*ocispec.Descriptor)) func(*index) {
+		return func(i *index) { change(&i.Manifests[0]) }
+	}
+	annotation := func(key, value string) func(*index) {
+		return entry(func(d *ocispec.Descriptor) { d.Annotations[key] = value })
+	}
+	for name, tc := range map[string]struct {
+		spoil       func(*index)
+		severity    artifact.Severity
+		where, what string
+	}{
+		"no media type":       {func(i *index) { i.MediaType = "" }, "error", "1.0.0", `media type is ""`},
+		"wrong artifact type": {func(i *index) { i.ArtifactType = "application/vnd.acme" }, "error", "1.0.0", "artifact type is"},
+		"empty":               {func(i *index) { i.Manifests = nil }, "error", "1.0.0", "holds no package"},
+		"another provider's":  {func(i *index) { i.Annotations[artifact.AnnotationProvider] = "registry.acme.example/ac/me-widget" }, "error", "1.0.0", "belongs to another provider"},
+		"another version":     {func(i *index) { i.Annotations[artifact.AnnotationVersion] = "1.0.1" }, "error", "1.0.0", "version 1.0.1"},
+		"two for a platform":  {entry(func(d *ocispec.Descriptor) { d.Platform = &ocispec.Platform{OS: "linux", Architecture: "amd64"} }), "error", "linux_amd64", "two packages"},
+		"no platform":         {entry(func(d *ocispec.Descriptor) { d.Platform = nil }), "error", "entry 1", "no platform"},
+		"os.version":          {entry(func(d *ocispec.Descriptor) { d.Platform.OSVersion = "14" }), "error", "darwin_arm64", "os.version"},
+		"os.version, for a platform": {entry(func(d *ocispec.Descriptor) {
+			d.Platform = &ocispec.Platform{OS: "linux", Architecture: "amd64", OSVersion: "6"}
+		}), "warning", "linux_amd64", "os.version"},
+		"a platform of another tongue":  {entry(func(d *ocispec.Descriptor) { d.Platform.Architecture = "x86_64" }), "error", "entry 1", "no client runs on"},
+		"entry of another media type":   {entry(func(d *ocispec.Descriptor) { d.MediaType = "" }), "error", "darwin_arm64", "media type"},
+		"entry too large":               {entry(func(d *ocispec.Descriptor) { d.Size = artifact.MaxManifestBytes + 1 }), "error", "darwin_arm64", "manifest too large"},
+		"manifest that is not there":    {entry(func(d *ocispec.Descriptor) { d.Digest = digest.FromString("gone") }), "error", "darwin_arm64", "the registry lacks what it names"},
+		"evidence that is not there":    {func(i *index) { i.Manifests[2].Digest = digest.FromString("gone") }, "error", "evidence", "the registry lacks what it names"},
+		"evidence twice":                {func(i *index) { i.Manifests = append(i.Manifests, i.Manifests[2]) }, "error", "evidence", "two entries"},
+		"no evidence":                   {func(i *index) { i.Manifests = i.Manifests[:2] }, "warning", "evidence", "none"},
+		"another digest than its layer": {annotation(artifact.AnnotationDigest, digest.FromString("x").String()), "error", "darwin_arm64", "the index gives the digest"},
+		"another size than its layer":   {annotation(artifact.AnnotationSize, "5"), "error", "darwin_arm64", "the index gives the size 5"},
+		"another hash than its layer": {func(i *index) {
+			i.Manifests[1].Annotations[artifact.AnnotationH1] = "h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+		}, "error", "linux_amd64", "the index gives the hash h1:AAA"},
+		"another name than published": {annotation(artifact.AnnotationFilename, "widget.zip"), "warning", "darwin_arm64", "its file name is widget.zip, and not terraform-provider-widget_1.0.0_darwin_arm64.zip"},
+		"another platform's name":     {annotation(artifact.AnnotationFilename, "terraform-provider-widget_1.0.0_linux_amd64.zip"), "error", "darwin_arm64", "of another version or platform"},
+		"another verdict than its record": {func(i *index) {
+			i.Manifests[2].Annotations = map[string]string{artifact.AnnotationVerdict: "checksum only"}
+		}, "error", "evidence", `the index says "checksum only" of it, its record "signed"`},
+		"another name than its layer":   {annotation(artifact.AnnotationFilename, "widget.zip"), "warning", "darwin_arm64", "the index gives the file name"},
+		"annotations that are not used": {annotation(artifact.AnnotationSize, "many"), "warning", "darwin_arm64", "are not used"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			e := encode(t, darwin, linux)
+			b.push(e)
+			i := unmarshal[index](t, e.index.Data)
+			tc.spoil(&i)
+			b.answerIndex(i)
+			got := b.lint()
+			if !has(got, tc.severity, tc.where, tc.what) {
+				t.Errorf("%+v", got)
+			}
+			// What is an error, and nothing else, is what Read refuses, but for
+			// what it does not look at.
+			if _, err := b.read(); err != nil && !slices.ContainsFunc(got, func(f artifact.Finding) bool { return f.Severity == "error" && f.What == err.Error() }) {
+				t.Errorf("read: %v, found %+v", err, got)
+			}
+		})
+	}
+	t.Run("everything at once", func(t *testing.T) {
+		b := newBench(t)
+		e := encode(t, darwin, linux)
+		b.push(e)
+		i := unmarshal[index](t, e.index.Data)
+		i.MediaType, i.ArtifactType = "", ""
+		i.Manifests[0].Platform = nil
+		i.Manifests[1].Digest = digest.FromString("gone")
+		b.answerIndex(i)
+		got := b.lint()
+		for _, what := range []string{"media type", "artifact type", "no platform", "lacks"} {
+			if !slices.ContainsFunc(got, func(f artifact.Finding) bool { return strings.Contains(f.What, what) }) {
+				t.Errorf("no %s in %+v", what, got)
+			}
+		}
+	})
+}
+
+// TestLintOfManifests spoils what an index without annotations names.
+func TestLintOfManifests(t *testing.T) {
+	type manifest = ocispec.Manifest
+	layer := func(change func(*ocispec.Descriptor)) func(*manifest) {
+		return func(m *manifest) { change(&m.Layers[0]) }
+	}
+	for name, tc := range map[string]struct {
+		spoil func(*manifest)
+		what  string
+	}{
+		"no media type":         {func(m *manifest) { m.MediaType = "" }, "media type"},
+		"wrong artifact type":   {func(m *manifest) { m.ArtifactType = "" }, "artifact type"},
+		"no layer":              {func(m *manifest) { m.Layers = nil }, "no archive/zip layer"},
+		"layer of another type": {layer(func(d *ocispec.Descriptor) { d.MediaType = "application/zip" }), "no archive/zip layer"},
+		"two zips":              {func(m *manifest) { m.Layers = append(m.Layers, m.Layers[0]) }, "2 archive/zip layers"},
+		"zip by SHA-512":        {layer(func(d *ocispec.Descriptor) { d.Digest = digest.SHA512.FromString("x") }), "has no SHA-256"},
+		"zip that is not there": {layer(func(d *ocispec.Descriptor) { d.Digest = digest.FromString("gone") }), "the registry lacks what it names: the package sha256:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			e := encode(t, linux)
+			b.push(e)
+			m := unmarshal[manifest](t, e.manifests[linux].Data)
+			tc.spoil(&m)
+			index := unmarshal[ocispec.Index](t, e.index.Data)
+			desc := b.answerManifest(m)
+			index.Manifests[0].Digest, index.Manifests[0].Size, index.Manifests[0].Annotations = desc.Digest, desc.Size, nil
+			b.answerIndex(index)
+			if got := b.lint(); !has(got, "error", "linux_amd64", tc.what) {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+	t.Run("by SHA-512", func(t *testing.T) {
+		b := newBench(t)
+		e := encode(t, linux)
+		b.push(e)
+		index := unmarshal[ocispec.Index](t, e.index.Data)
+		d := digest.SHA512.FromBytes(e.manifests[linux].Data)
+		b.lies["/manifests/"+d.String()] = unannounced(ocispec.MediaTypeImageManifest, e.manifests[linux].Data)
+		index.Manifests[0].Digest = d
+		b.answerIndex(index)
+		if got := b.lint(); !has(got, "warning", "linux_amd64", "sha512:") || has(got, "error", "linux_amd64", "") {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestLintOfWhatIsNone has tags on content that is no index at all.
+func TestLintOfWhatIsNone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		lie  http.HandlerFunc
+		what string
+	}{
+		"no JSON":                  {answer(ocispec.MediaTypeImageIndex, []byte("<html>")), "not a provider index"},
+		"an image":                 {answer(ocispec.MediaTypeImageManifest, []byte(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","config":{},"layers":[]}`)), "media type"},
+		"larger than clients take": {answer(ocispec.MediaTypeImageIndex, make([]byte, artifact.MaxManifestBytes+1)), "too large"},
+		"announced under another digest": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
+			w.Header().Set("Docker-Content-Digest", digest.FromString("x").String())
+			w.Write([]byte("{}"))
+		}, "damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.lies["/manifests/1.0.0"] = tc.lie
+			if got := b.lint(); !has(got, "error", "1.0.0", tc.what) {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+	t.Run("announced as another type", func(t *testing.T) {
+		b := newBench(t)
+		e := encode(t, linux)
+		b.push(e)
+		b.lies["/manifests/1.0.0"] = answer("application/json", e.index.Data)
+		if got := b.lint(); !has(got, "error", "1.0.0", `announces the index as "application/json"`) {
+			t.Errorf("%+v", got)
+		}
+	})
+	t.Run("no tag", func(t *testing.T) {
+		b := newBench(t)
+		if _, err := artifact.Lint(t.Context(), b.repo, widget, v100); !errors.Is(err, errdef.ErrNotFound) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("a registry in trouble has nothing wrong stored", func(t *testing.T) {
+		b := newBench(t)
+		e := encode(t, linux)
+		b.push(e)
+		b.lies[string(e.version.Packages[0].Digest)] = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }
+		if l, err := artifact.Lint(t.Context(), b.repo, widget, v100); err == nil {
+			t.Errorf("%+v", l.Findings)
+		}
+	})
+}
+
+func TestLintOfTags(t *testing.T) {
+	tags := []ociaddr.Tag{"1.2.3", "1.2.4_b1", "v1.2.3", "v2.0.0", "1.2", "01.2.3", "1.2.3.4", "latest", "ocibridge-part.1.2.3.linux_amd64", "sha256-0123", "2024"}
+	got := map[string]artifact.Finding{}
+	for _, f := range artifact.LintTags(tags) {
+		got[f.Where] = f
+	}
+	want := map[string]artifact.Severity{"v1.2.3": "warning", "v2.0.0": "error", "1.2": "warning", "01.2.3": "warning", "1.2.3.4": "error"}
+	for tag, severity := range want {
+		if got[tag].Severity != severity || got[tag].Hint == "" {
+			t.Errorf("%s: %+v, want %s", tag, got[tag], severity)
+		}
+	}
+	if len(got) != len(want) || !strings.Contains(got["v2.0.0"].Hint, "2.0.0") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestRehash(t *testing.T) {
+	other, err := provider.ParseHash("h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		change func(p *artifact.Package, b *bench)
+		err    error
+	}{
+		"as it should be": {func(*artifact.Package, *bench) {}, nil},
+		"without an h1":   {func(p *artifact.Package, _ *bench) { p.H1 = provider.Hash{} }, nil},
+		"another h1":      {func(p *artifact.Package, _ *bench) { p.H1 = other }, artifact.ErrDamaged},
+		"no such package": {func(p *artifact.Package, _ *bench) { p.Digest = digest.FromString("gone") }, artifact.ErrNotProvider},
+		"other bytes": {func(p *artifact.Package, b *bench) {
+			data := slices.Clone(contents(t)[linux])
+			data[len(data)/2] ^= 1
+			b.lies["/blobs/"+p.Digest.String()] = unannounced("archive/zip", data)
+		}, artifact.ErrDamaged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			e := encode(t, linux)
+			b.push(e)
+			p := e.version.Packages[0]
+			tc.change(&p, b)
+			if err := artifact.Rehash(t.Context(), b.repo, p, scratch(t)); !errors.Is(err, tc.err) || (err == nil) != (tc.err == nil) {
+				t.Errorf("%v, want %v", err, tc.err)
+			}
+		})
+	}
+	t.Run("no zip", func(t *testing.T) {
+		b := newBench(t)
+		e := encode(t, darwin)
+		b.push(e)
+		if err := artifact.Rehash(t.Context(), b.repo, e.version.Packages[0], scratch(t)); !errors.Is(err, artifact.ErrNotProvider) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// unannounced answers without saying which digest the content has.
+func unannounced(mediaType string, data []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", mediaType)
+		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+		w.Write(data)
+	}
+}
+
+func scratch(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.Create(t.TempDir() + "/scratch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}

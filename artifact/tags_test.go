@@ -1,0 +1,130 @@
+package artifact_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// pages answers listings of five tags, two a page, and link with the tag after
+// which the next page begins.
+func pages(link func(r *http.Request, last string) string) http.HandlerFunc {
+	all := []string{"1.0.0", "1.10.0", "1.2.0", "latest", "not a tag"}
+	return func(w http.ResponseWriter, r *http.Request) {
+		rest := all
+		if i := slices.Index(all, r.URL.Query().Get("last")); i >= 0 {
+			rest = all[i+1:]
+		}
+		page := rest[:min(2, len(rest))]
+		if len(rest) > 2 {
+			w.Header().Set("Link", "<"+link(r, page[1])+`>; rel="next"`)
+		}
+		json.NewEncoder(w).Encode(map[string]any{"name": "acme/widget", "tags": page})
+	}
+}
+
+func TestListTags(t *testing.T) {
+	for name, link := range map[string]func(r *http.Request, last string) string{
+		"absolute links": func(r *http.Request, last string) string { return "http://" + r.Host + r.URL.Path + "?last=" + last },
+		"relative links": func(r *http.Request, last string) string { return r.URL.Path + "?last=" + last },
+		"another host": func(r *http.Request, last string) string {
+			return "https://internal.example" + r.URL.Path + "?last=" + last
+		},
+		"no URL": func(r *http.Request, last string) string { return "http://[" + last },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.lies["/acme/widget/tags/list"] = pages(link)
+			got, err := artifact.ListTags(t.Context(), b.repo)
+			if want := []ociaddr.Tag{"1.0.0", "1.10.0", "1.2.0", "latest"}; err != nil || !slices.Equal(got, want) {
+				t.Errorf("%v, %v; want %v", got, err, want)
+			}
+			if n := b.registry.Count(); n != 3 {
+				t.Errorf("%d requests: %+v", n, b.registry.Requests())
+			}
+		})
+	}
+}
+
+// TestListOfTagsThatBreaksOff is never a shorter list, nor an absent repository.
+func TestListOfTagsThatBreaksOff(t *testing.T) {
+	wrong := func(*http.Request, string) string { return "https://internal.example/" }
+	status := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			fmt.Fprint(w, `{"errors":[{"code":"NAME_UNKNOWN"}]}`)
+		}
+	}
+	for name, tc := range map[string]struct {
+		more     http.HandlerFunc // for what comes after the first page
+		requests int
+	}{
+		"nothing after the last tag either": {status(404), 2},
+		"a registry that begins again":      {func(w http.ResponseWriter, r *http.Request) { r.URL.RawQuery = ""; pages(wrong)(w, r) }, 2},
+		"too many requests":                 {status(429), 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.lies["/tags/list"] = func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Has("last") {
+					tc.more(w, r)
+					return
+				}
+				pages(wrong)(w, r)
+			}
+			got, err := artifact.ListTags(t.Context(), b.repo)
+			if got != nil || !errors.Is(err, artifact.ErrTagsBrokeOff) {
+				t.Errorf("%v, %v", got, err)
+			}
+			if n := b.registry.Count(); n != tc.requests {
+				t.Errorf("%d requests: %+v", n, b.registry.Requests())
+			}
+		})
+	}
+	t.Run("a link is right, and its page is refused for now", func(t *testing.T) {
+		b := newBench(t)
+		b.lies["/tags/list"] = func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Has("last") {
+				status(503)(w, r)
+				return
+			}
+			pages(func(r *http.Request, last string) string { return r.URL.Path + "?last=" + last })(w, r)
+		}
+		_, err := artifact.ListTags(t.Context(), b.repo)
+		var answer *errcode.ErrorResponse
+		if !errors.As(err, &answer) || answer.StatusCode != 503 || b.registry.Count() != 2 {
+			t.Errorf("%v after %d requests", err, b.registry.Count())
+		}
+	})
+}
+
+func TestListOfTagsHasAnEnd(t *testing.T) {
+	b := newBench(t)
+	n := 0
+	b.lies["/tags/list"] = func(w http.ResponseWriter, r *http.Request) {
+		n++
+		w.Header().Set("Link", `<https://internal.example/>; rel="next"`)
+		fmt.Fprintf(w, `{"tags":["1.0.%d"]}`, n)
+	}
+	if _, err := artifact.ListTags(t.Context(), b.repo); !errors.Is(err, errdef.ErrTooManyPages) || n != artifact.MaxTagPages+1 {
+		t.Errorf("%v after %d pages", err, n)
+	}
+}
+
+func TestTagsOfAbsentRepository(t *testing.T) {
+	b := newBench(t)
+	_, err := artifact.ListTags(t.Context(), b.repo)
+	var answer *errcode.ErrorResponse
+	if !errors.As(err, &answer) || answer.StatusCode != 404 || errors.Is(err, artifact.ErrTagsBrokeOff) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,65 @@
+package auth
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// TestLinksThatLeadElsewhere has pages of two tags or repositories, whose links
+// are not where the next page is; what is there would end the list early.
+func TestLinksThatLeadElsewhere(t *testing.T) {
+	all := []string{"a", "b", "c", "d", "e"}
+	for name, link := range map[string]func(r *http.Request, query string) string{
+		"absolute":     func(r *http.Request, q string) string { return "http://" + r.Host + r.URL.Path + q },
+		"relative":     func(r *http.Request, q string) string { return r.URL.Path + q },
+		"query alone":  func(_ *http.Request, q string) string { return q },
+		"another host": func(r *http.Request, q string) string { return "https://internal.example" + r.URL.Path + q },
+		"another path": func(r *http.Request, q string) string { return "/artifactory/api/docker/x" + r.URL.Path + q },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var paths []string
+			f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				paths = append(paths, r.URL.Path)
+				field := map[string]string{"/v2/acme/x/tags/list": "tags", "/v2/_catalog": "repositories"}[r.URL.Path]
+				if field == "" {
+					fmt.Fprint(w, `{"name":"","tags":[],"repositories":[]}`)
+					return
+				}
+				rest := all[slices.Index(all, r.URL.Query().Get("last"))+1:]
+				page := rest[:min(2, len(rest))]
+				if len(rest) > 2 {
+					w.Header().Set("Link", "<"+link(r, "?n=2&last="+page[1])+`>; rel="next"`)
+				}
+				json.NewEncoder(w).Encode(map[string][]string{field: page})
+			}))
+			defer f.Close()
+			host := ociaddr.Registry(f.Listener.Addr().String())
+			c := New(Options{})
+			var tags, repos []string
+			err := mustOpen(t, c, ociaddr.Repository{Registry: host, Name: "acme/x"}).Tags(t.Context(), "", func(page []string) error {
+				tags = append(tags, page...)
+				return nil
+			})
+			if err != nil || !slices.Equal(tags, all) {
+				t.Errorf("tags %v, %v; asked for %v", tags, err, paths)
+			}
+			registry, err := c.Registry(t.Context(), host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = registry.Repositories(t.Context(), "", func(page []string) error {
+				repos = append(repos, page...)
+				return nil
+			})
+			if err != nil || !slices.Equal(repos, all) {
+				t.Errorf("repositories %v, %v; asked for %v", repos, err, paths)
+			}
+		})
+	}
+}

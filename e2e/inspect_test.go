@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+type finding struct{ Severity, Where, What, Hint string }
+
+// verified is what verify says of the null provider, as JSON.
+type verified struct {
+	Findings []finding
+	Versions []struct {
+		Version   string
+		Digest    string
+		Platforms []string
+		Signature struct{ Verdict, Fingerprint string }
+		Pinned    bool
+		Findings  []finding
+	}
+}
+
+// verify runs ocibridge verify and returns its outcome for the only provider.
+func (s *scene) verify(status int, args ...string) verified {
+	s.t.Helper()
+	got := s.run(append([]string{"verify", "--output", "json"}, args...)...)
+	var doc struct{ Providers []verified }
+	if err := json.Unmarshal([]byte(got.stdout), &doc); err != nil || len(doc.Providers) != 1 || got.status != status {
+		s.t.Fatalf("%v: status %d, want %d: %s%s", err, got.status, status, got.stdout, got.stderr)
+	}
+	return doc.Providers[0]
+}
+
+// wantFinding looks for one; every one must say what to do.
+func wantFinding(t *testing.T, got []finding, severity, where, what string) {
+	t.Helper()
+	for _, f := range got {
+		if f.Hint == "" {
+			t.Errorf("no hint: %+v", f)
+		}
+	}
+	if !slices.ContainsFunc(got, func(f finding) bool {
+		return f.Severity == severity && (where == "" || f.Where == where) && strings.Contains(f.What, what)
+	}) {
+		t.Errorf("no %s %s: %s in %+v", severity, where, what, got)
+	}
+}
+
+// TestListInspectVerify looks at what was pushed to a stand-alone registry.
+func TestListInspectVerify(t *testing.T) {
+	s := newScene(t)
+	r := s.tlsRegistry()
+	s.offer("3.3.0")
+	s.pushTo(r, world.Null+"@"+nullVersion)
+	s.pushTo(r, world.Null+"@3.3.0")
+	to := []string{"--template", template(r)}
+
+	// The registry has a catalog.
+	got := s.run(append([]string{"list"}, to...)...)
+	for _, want := range []string{world.Null + " in " + r.Host, "3.3.0", nullVersion, "darwin_arm64", "signed by " + s.Signer.KeyID()} {
+		if got.status != 0 || !strings.Contains(got.stdout, want) {
+			t.Errorf("status %d, no %s in %s%s", got.status, want, got.stdout, got.stderr)
+		}
+	}
+	got = s.run(append([]string{"inspect", world.Null + "@" + nullVersion}, to...)...)
+	for _, want := range []string{hostPackage(t, s.null).SHA256, hostPackage(t, s.null).Filename, s.Signer.Fingerprint(), "h1:"} {
+		if got.status != 0 || !strings.Contains(got.stdout, want) {
+			t.Errorf("status %d, no %s in %s%s", got.status, want, got.stdout, got.stderr)
+		}
+	}
+	s.Origin.Reset()
+	v := s.verify(0, append([]string{"--packages"}, to...)...)
+	if len(v.Versions) != 2 || v.Versions[0].Signature.Fingerprint != s.Signer.Fingerprint() || v.Versions[0].Pinned || len(v.Versions[0].Findings) != 0 {
+		t.Errorf("%+v", v)
+	}
+	if n := s.Origin.Count(); n != 0 {
+		t.Errorf("verify made %d requests to the origin", n)
+	}
+}
+
+// TestVerifyOfWhatOtherToolsPush has the ORAS CLI push by the recipe, and then
+// what no client would install.
+func TestVerifyOfWhatOtherToolsPush(t *testing.T) {
+	s := newScene(t)
+	r := s.tlsRegistry()
+	ws, repo, index := s.orasRecipe(r)
+	oras, to := clients.ORAS(t), []string{"--packages", "--template", template(r), world.Null}
+	v := s.verify(0, to...)
+	if len(v.Versions) != 1 || len(v.Versions[0].Platforms) != len(s.null.Packages) {
+		t.Fatalf("%+v", v)
+	}
+	wantFinding(t, v.Versions[0].Findings, "warning", "evidence", "there is none")
+	wantFinding(t, v.Versions[0].Findings, "warning", nullVersion, "no h1: hash")
+
+	ws.MustRun(t, oras, "tag", "--plain-http=false", repo+":"+nullVersion, "v4.0.0")
+	manifests := index["manifests"].([]map[string]any)
+	first := manifests[0]["digest"].(string)
+	twice := map[string]any{}
+	for k, v := range index {
+		twice[k] = v
+	}
+	twice["manifests"] = append(slices.Clone(manifests), manifests[0])
+	s.orasIndex(ws, repo+":4.1.0", twice)
+	plain := map[string]any{"schemaVersion": 2, "mediaType": index["mediaType"], "manifests": manifests}
+	s.orasIndex(ws, repo+":4.2.0", plain)
+	ws.MustRun(t, oras, "push", "--plain-http=false", "--artifact-type", "application/vnd.opentofu.provider-target", repo+":4.3.0", hostPackage(t, s.null).Filename+":application/zip")
+	v = s.verify(1, to...)
+	wantFinding(t, v.Findings, "error", "v4.0.0", "clients take it for none")
+	found := map[string][]finding{}
+	for _, version := range v.Versions {
+		found[version.Version] = version.Findings
+	}
+	wantFinding(t, found["4.1.0"], "error", "", "two packages")
+	wantFinding(t, found["4.2.0"], "error", "4.2.0", "artifact type")
+	wantFinding(t, found["4.3.0"], "error", "4.3.0", "media type")
+
+	// A clean-up job deletes a manifest that the index still names.
+	req, err := http.NewRequest(http.MethodDelete, "https://"+r.Host+"/v2/"+strings.TrimPrefix(repo, r.Host+"/")+"/manifests/"+first, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := s.CA.HTTPClient().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	v = s.verify(1, "--template", template(r), world.Null+"@"+nullVersion)
+	wantFinding(t, v.Versions[0].Findings, "error", "", "the registry lacks what it names")
+	// What it says to do helps.
+	s.pushTo(r, "--force", world.Null+"@"+nullVersion)
+	v = s.verify(0, "--template", template(r), world.Null+"@"+nullVersion)
+	if len(v.Versions[0].Findings) != 0 {
+		t.Errorf("%+v", v.Versions[0].Findings)
+	}
+}

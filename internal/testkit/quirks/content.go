@@ -1,0 +1,140 @@
+package quirks
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// Content is what a registry keeps.
+type Content struct {
+	// NameParts is how many parts a repository's name must have; 0 any number.
+	NameParts int
+	// MustExist refuses repositories that were not made by [Registry.Create].
+	MustExist bool
+	// Allowed are the artifact types of the manifests that are taken; nil all.
+	Allowed []string
+	// MediaTypeRequired refuses manifests that do not say what they are.
+	MediaTypeRequired bool
+	// Immutable tags are never moved: the answer has this status, and this code,
+	// where the tag names something else.
+	Immutable     int
+	ImmutableCode string
+	// NoDelete refuses to delete anything; NoDeleteTagged, manifests that have a
+	// tag.
+	NoDelete       bool
+	NoDeleteTagged bool
+	// RedirectBlobs lets blobs be had from other storage alone, which takes no
+	// registry's credential.
+	RedirectBlobs bool
+}
+
+// maxManifest bounds what is read of a manifest.
+const maxManifest = 4 << 20
+
+// manifests answers for manifests that are not taken, moved or deleted.
+func (q *Registry) manifests(w http.ResponseWriter, r request) bool {
+	switch {
+	case r.kind != "manifests" && r.kind != "blobs":
+		return false
+	case r.Method == http.MethodDelete:
+		return q.delete(w, r)
+	case r.kind == "blobs" || r.Method != http.MethodPut:
+		return false
+	}
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxManifest+1))
+	if err != nil || len(data) > maxManifest {
+		refuse(w, http.StatusRequestEntityTooLarge, "SIZE_INVALID", "manifest too large")
+		return true
+	}
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	var m struct {
+		MediaType    string `json:"mediaType"`
+		ArtifactType string `json:"artifactType"`
+	}
+	_ = json.Unmarshal(data, &m) // the real registry refuses what does not read
+	switch {
+	case r.s.MediaTypeRequired && m.MediaType == "":
+		refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "Invalid parameter at 'ImageManifest' failed to satisfy constraint: 'Invalid JSON syntax'")
+	case r.s.Allowed != nil && !slices.Contains(r.s.Allowed, m.ArtifactType):
+		refuse(w, http.StatusBadRequest, "MANIFEST_INVALID", fmt.Sprintf("unknown media type: %s", m.ArtifactType))
+	case r.s.Immutable != 0 && q.moves(r, digest.FromBytes(data)):
+		refuse(w, r.s.Immutable, r.s.ImmutableCode, fmt.Sprintf("the tag '%s' of '%s' already exists and cannot be overwritten because the tag is immutable", r.ref, r.name))
+	default:
+		return false
+	}
+	return true
+}
+
+// moves reports whether a tag names something else than d.
+func (q *Registry) moves(r request, d digest.Digest) bool {
+	if strings.Contains(r.ref, ":") {
+		return false
+	}
+	now := q.digestOf(r, r.ref)
+	return now != "" && now != d.String()
+}
+
+// digestOf returns what a reference names; "" for nothing.
+func (q *Registry) digestOf(r request, ref string) string {
+	r.Request = r.Clone(r.Context())
+	r.Header.Set("Accept", "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json")
+	return q.ask(r, http.MethodHead, "/v2/"+r.name+"/manifests/"+ref).Header().Get("Docker-Content-Digest")
+}
+
+func (q *Registry) delete(w http.ResponseWriter, r request) bool {
+	if r.s.NoDelete {
+		refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "The operation is unsupported.")
+		return true
+	}
+	if !r.s.NoDeleteTagged || r.kind != "manifests" || !strings.Contains(r.ref, ":") {
+		return false
+	}
+	tags, _ := q.tagsOf(r)
+	for _, t := range tags {
+		if q.digestOf(r, t) == r.ref {
+			refuse(w, http.StatusBadRequest, "GOOGLE_MANIFEST_DANGLING_TAG", fmt.Sprintf("Manifest is still referenced by tag: %s", t))
+			return true
+		}
+	}
+	return false
+}
+
+const storagePath = "/storage/"
+
+// redirect sends those who want a blob to the storage.
+func (q *Registry) redirect(w http.ResponseWriter, r request) bool {
+	if !r.s.RedirectBlobs || r.kind != "blobs" || r.Method != http.MethodGet {
+		return false
+	}
+	if q.ask(r, http.MethodHead, r.URL.Path).Code != http.StatusOK {
+		return false
+	}
+	http.Redirect(w, r.Request, "https://storage."+r.Host+storagePath+r.name+"/"+r.ref+"?X-Signature=secret", http.StatusTemporaryRedirect)
+	return true
+}
+
+// storage is the object storage behind a registry.
+func (q *Registry) storage(w http.ResponseWriter, r request) bool {
+	rest, ok := strings.CutPrefix(r.URL.Path, storagePath)
+	i := strings.LastIndexByte(rest, '/')
+	switch {
+	case !ok || i < 0:
+		return false
+	case r.Header.Get("Authorization") != "":
+		http.Error(w, "<Error><Code>InvalidArgument</Code><Message>Only one auth mechanism allowed</Message></Error>", http.StatusBadRequest)
+	case r.URL.Query().Get("X-Signature") != "secret":
+		http.Error(w, "<Error><Code>AccessDenied</Code></Error>", http.StatusForbidden)
+	default:
+		blob := r.Clone(r.Context())
+		blob.URL.Path, blob.URL.RawPath = "/v2/"+rest[:i]+"/blobs/"+rest[i+1:], ""
+		q.real.ServeHTTP(w, blob)
+	}
+	return true
+}

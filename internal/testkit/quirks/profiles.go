@@ -1,0 +1,72 @@
+package quirks
+
+import "net/http"
+
+// Profile is a registry that people use: where it is, what names its repositories
+// have, and its ways.
+type Profile struct {
+	Name string
+	// Registry is its host, and Template a repository template that suits it, for
+	// providers of one hostname.
+	Registry string
+	Template string
+	// Create is what its owner makes before the first push; "" nothing.
+	Create string
+	Settings
+}
+
+// opentofu are the artifact types that GitLab allows, of those that a push makes.
+var opentofu = []string{"application/vnd.opentofu.provider", "application/vnd.opentofu.provider-target"}
+
+// Profiles are the registries by name. Page sizes are theirs where they have one.
+func Profiles() []Profile {
+	token := func(user string) Access { return Access{User: user, Password: "pass-w0rd", Tokens: true} }
+	basic := func(user string) Access { return Access{User: user, Password: "pass-w0rd"} }
+	// rest is what follows a prefix in most templates.
+	const rest = "/${hostname}/${namespace}/${type}"
+	return []Profile{
+		{Name: "distribution", Registry: "registry.example.com", Template: "registry.example.com/providers" + rest},
+		{Name: "harbor", Registry: "harbor.example.com", Template: "harbor.example.com/providers" + rest, Create: "providers", Settings: Settings{
+			Access: token("robot$providers+ci"), Content: Content{MustExist: true}, NoCatalog: true,
+		}},
+		{Name: "ghcr", Registry: "ghcr.io", Template: "ghcr.io/acme/providers" + rest, Settings: Settings{
+			Access:  Access{User: "acme", Password: "pass-w0rd", Tokens: true, DeniedForAbsent: true},
+			Paging:  Paging{PageSize: 100},
+			Content: Content{NoDelete: true},
+			Uploads: Uploads{MaxChunk: 4 << 20}, NoReferrers: true, NoCatalog: true,
+		}},
+		{Name: "ecr", Registry: "123456789012.dkr.ecr.eu-west-1.amazonaws.com", Template: "123456789012.dkr.ecr.eu-west-1.amazonaws.com/providers/${namespace}/${type}",
+			Create: "providers/acme/widget", Settings: Settings{
+				Access:  basic("AWS"),
+				Paging:  Paging{PageSize: 100, MaxN: 1000, PlainText: true},
+				Content: Content{MustExist: true, MediaTypeRequired: true},
+				Uploads: Uploads{NoEmpty: true, NoMount: true},
+			}},
+		{Name: "acr", Registry: "acme.azurecr.io", Template: "acme.azurecr.io/providers" + rest, Settings: Settings{
+			Access: Access{User: "00000000-0000-0000-0000-000000000000", Password: "refresh-t0ken", Tokens: true, RefreshOnly: true},
+			Paging: Paging{PageSize: 100, MaxN: 1000, Capped: true}, NoCatalog: true,
+		}},
+		{Name: "gar", Registry: "europe-docker.pkg.dev", Template: "europe-docker.pkg.dev/acme-project/providers" + rest, Create: "acme-project/providers", Settings: Settings{
+			Access: token("oauth2accesstoken"), Content: Content{MustExist: true, NoDeleteTagged: true},
+			HTML: func(r *http.Request) bool { return r.URL.Path == "/v2/_catalog" },
+		}},
+		{Name: "quay", Registry: "quay.io", Template: "quay.io/acme" + rest, Settings: Settings{
+			Access: Access{User: "acme+ci", Password: "pass-w0rd", Tokens: true, Terse: true},
+			Paging: Paging{PageSize: 100, Opaque: true}, NoCatalog: true,
+		}},
+		{Name: "gitlab", Registry: "registry.gitlab.com", Template: "registry.gitlab.com/acme/providers/${namespace}/${type}", Settings: Settings{
+			Access: token("gitlab-ci-token"), Paging: Paging{PageSize: 100}, Content: Content{Allowed: opentofu}, NoCatalog: true,
+		}},
+		{Name: "dockerhub", Registry: "docker.io", Template: "docker.io/acme/${namespace}-${type}", Settings: Settings{
+			Access:   token("acme"),
+			Content:  Content{NameParts: 2, MediaTypeRequired: true, RedirectBlobs: true, NoDelete: true},
+			Paging:   Paging{PageSize: 100, Link: LinkAbsolute},
+			EveryNth: 11, NoCatalog: true,
+		}},
+		{Name: "artifactory", Registry: "acme.jfrog.io", Template: "acme.jfrog.io/providers-local" + rest, Create: "providers-local", Settings: Settings{
+			Access:  Access{User: "ci", Password: "pass-w0rd", PingDenied: true},
+			Paging:  Paging{PageSize: 100, Link: LinkOtherPath, Unordered: true},
+			Content: Content{MustExist: true, RedirectBlobs: true},
+		}},
+	}
+}

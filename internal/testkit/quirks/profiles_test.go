@@ -1,0 +1,327 @@
+package quirks_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/disco"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/repository"
+	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/templates"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const host = "registry.acme.example"
+
+var (
+	widget   = provider.MustParseAddress(host + "/acme/widget")
+	versions = []string{"1.0.0", "1.1.0", "1.10.0", "2.0.0", "2.1.0-beta.1"}
+)
+
+// bench is a registry with the ways of a profile, and what a user has: a login as
+// docker leaves it, a template, and releases to push.
+type bench struct {
+	t        *testing.T
+	profile  quirks.Profile
+	registry *quirks.Registry
+	requests *recorder.Recorder
+	client   *auth.Client
+	set      templates.Set
+	origin   *origin.Registry
+	releases map[string]*release.Release
+}
+
+func newBench(t *testing.T, p quirks.Profile) *bench {
+	p.PageSize = min(2, p.PageSize) // so that a few tags make pages
+	b := &bench{t: t, profile: p, registry: quirks.For(t, p.Settings), releases: map[string]*release.Release{}}
+	b.requests = recorder.New(b.registry)
+	server := httptest.NewUnstartedServer(b.requests)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	config := p.DockerConfig(p.Registry)
+	b.client = auth.New(auth.Options{
+		Environment: auth.Environment{Home: "/home/u", GOOS: "linux", ReadFile: func(name string) ([]byte, error) {
+			if name == "/home/u/.docker/config.json" {
+				return []byte(config), nil
+			}
+			return nil, fs.ErrNotExist
+		}},
+		// Every name leads to the one server.
+		Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+			},
+		},
+		Retry: auth.Retry{BaseDelay: time.Millisecond},
+	})
+	tmpl, err := templates.Parse(p.Template, provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(host + "/*/*")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.set = templates.Set{tmpl}
+	b.offer()
+	return b
+}
+
+// offer starts an origin with all versions.
+func (b *bench) offer() {
+	signer := pgp.For(b.t, "Acme")
+	o := testorigin.New(testorigin.Options{})
+	for _, v := range versions {
+		spec := release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: v, Signer: signer}
+		for _, os := range []string{"linux", "darwin"} {
+			spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: "amd64", Files: map[string][]byte{"terraform-provider-widget_v" + v: []byte(os)}})
+		}
+		b.releases[v] = release.For(b.t, spec)
+		o.Add(b.releases[v])
+	}
+	server := httptest.NewServer(o)
+	b.t.Cleanup(server.Close)
+	services := disco.New()
+	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": server.URL + testorigin.ServicePath})
+	b.origin = origin.NewRegistry(origin.RegistryOptions{Services: services})
+}
+
+func (b *bench) repository(ctx context.Context, a provider.Address) (pusher.Destination, *remote.Repository, error) {
+	addr, err := b.set.Repository(a)
+	if err != nil {
+		return pusher.Destination{}, nil, err
+	}
+	repo, err := b.client.Repository(ctx, addr)
+	return pusher.Destination{Repository: addr, Store: repository.Repository{Repository: repo}}, repo, err
+}
+
+// pushOptions are those of every push.
+func (b *bench) pushOptions() pusher.Options {
+	return pusher.Options{
+		RetryPause: time.Millisecond,
+		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+			d, _, err := b.repository(ctx, a)
+			return d, err
+		},
+	}
+}
+
+// push pushes one version. Its error has what is said of it to the user.
+func (b *bench) push(version string, platforms ...provider.Platform) (*pusher.Result, error) {
+	b.t.Helper()
+	listing, err := b.origin.Versions(b.t.Context(), widget)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r, err := b.origin.Release(b.t.Context(), widget, listing, provider.MustParseVersion(version), platforms)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	result, err := pusher.New(b.pushOptions()).Push(b.t.Context(), r)
+	if err != nil {
+		addr, _ := b.set.Repository(widget)
+		return nil, b.client.Explain(err, addr)
+	}
+	return result, nil
+}
+
+// serve starts a gateway and returns what asks it.
+func (b *bench) serve() func(path string) (status int, body string) {
+	server := httptest.NewServer(gateway.New(gateway.Options{Repository: func(ctx context.Context, a provider.Address) (gateway.Store, error) {
+		_, repo, err := b.repository(ctx, a)
+		return repo, err
+	}}))
+	b.t.Cleanup(server.Close)
+	return func(path string) (int, string) {
+		b.t.Helper()
+		resp, err := server.Client().Get(server.URL + gateway.MirrorPath + path)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+}
+
+// forEach runs a test on every profile, on a repository that is there.
+func forEach(t *testing.T, f func(t *testing.T, b *bench)) {
+	for _, p := range quirks.Profiles() {
+		t.Run(p.Name, func(t *testing.T) {
+			b := newBench(t, p)
+			if p.Create != "" {
+				b.registry.Create(p.Create)
+			}
+			f(t, b)
+		})
+	}
+}
+
+// TestPushListServePrune is what every registry must do.
+func TestPushListServePrune(t *testing.T) {
+	forEach(t, func(t *testing.T, b *bench) {
+		b.checkPush()
+		b.checkList()
+		b.checkServe()
+		b.checkPrune()
+	})
+}
+
+// checkPush pushes every version, and again, which sends nothing.
+func (b *bench) checkPush() {
+	b.t.Helper()
+	for _, v := range versions {
+		r, err := b.push(v)
+		if err != nil {
+			b.t.Fatalf("push %s: %v (%s)", v, err, hint.Of(err))
+		}
+		if r.Status != pusher.Pushed || r.Verdict != trust.Signed {
+			b.t.Errorf("%+v", r)
+		}
+		if refused := b.profile.Allowed != nil; refused != (len(r.Warnings) > 0) {
+			b.t.Errorf("warnings %q", r.Warnings)
+		}
+	}
+	b.requests.Reset()
+	r, err := b.push(versions[0])
+	if err != nil || b.profile.Allowed == nil && r.Status != pusher.Unchanged {
+		b.t.Errorf("%+v, %v", r, err)
+	}
+	isUpload := func(r recorder.Request) bool { return !strings.HasSuffix(r.Path, "/token") }
+	if n := b.requests.Count(recorder.Writes(), isUpload); n != 0 && b.profile.Allowed == nil {
+		b.t.Errorf("%d writes: %+v", n, b.requests.Requests(recorder.Writes()))
+	}
+	// A push of some platforms leaves tags of its own, and moves the version's.
+	if _, err := b.push(versions[1], provider.MustParsePlatform("linux_amd64")); err != nil {
+		b.t.Errorf("push one platform: %v", err)
+	}
+}
+
+// checkList reads all tags, and looks for what would not install.
+func (b *bench) checkList() {
+	b.t.Helper()
+	_, repo, err := b.repository(b.t.Context(), widget)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	tags, err := artifact.ListTags(b.t.Context(), repo)
+	var got []string
+	for _, tag := range tags {
+		if v, ok := tag.Version(); ok {
+			got = append(got, v.String())
+		}
+	}
+	slices.Sort(got)
+	if err != nil || !slices.Equal(got, versions) {
+		b.t.Errorf("tags %v, %v; want %v", got, err, versions)
+	}
+	linted, err := artifact.Lint(b.t.Context(), repo, widget, provider.MustParseVersion(versions[0]))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, f := range linted.Findings {
+		if f.Severity == artifact.SeverityError {
+			b.t.Errorf("%+v", f)
+		}
+	}
+}
+
+// checkServe installs what was pushed, and asks for what was not.
+func (b *bench) checkServe() {
+	b.t.Helper()
+	get := b.serve()
+	status, body := get(host + "/acme/widget/index.json")
+	var index struct{ Versions map[string]any }
+	if err := json.Unmarshal([]byte(body), &index); err != nil || status != 200 || len(index.Versions) != len(versions) {
+		b.t.Errorf("index.json: %d %s", status, body)
+	}
+	pkg := b.releases["1.10.0"].Package("linux", "amd64")
+	if status, body = get(host + "/acme/widget/1.10.0.json"); status != 200 || !strings.Contains(body, "zh:"+pkg.SHA256) {
+		b.t.Errorf("1.10.0.json: %d %s", status, body)
+	}
+	if status, body = get(host + "/acme/widget/1.10.0/linux_amd64/" + pkg.Filename); status != 200 || body != string(pkg.Data) {
+		b.t.Errorf("archive: %d, %d bytes", status, len(body))
+	}
+	if status, _ = get(host + "/acme/widget/9.9.9.json"); status != 200 {
+		b.t.Errorf("9.9.9.json: %d", status)
+	}
+	// Who is denied has not been told that nothing is there.
+	want := http.StatusNotFound
+	if b.profile.DeniedForAbsent {
+		want = http.StatusBadGateway
+	}
+	if status, _ = get(host + "/acme/absent/index.json"); status != want {
+		b.t.Errorf("index.json of a provider that is not there: %d, want %d", status, want)
+	}
+}
+
+// checkPrune syncs with a block that wants 1.x alone.
+func (b *bench) checkPrune() {
+	b.t.Helper()
+	only, err := provider.ParseConstraint("~> 1.0")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	syncer := pusher.NewSyncer(pusher.SyncOptions{Push: b.pushOptions(), Prune: true})
+	plan, err := syncer.Plan(b.t.Context(), []pusher.Want{{Provider: widget, Source: b.origin, Versions: only}})
+	if err != nil || len(plan.Failures) != 0 {
+		b.t.Fatalf("%v, %+v", err, plan)
+	}
+	out, err := syncer.Apply(b.t.Context(), plan, func(*pusher.Result) {})
+	if err == nil {
+		err = out.Err()
+	}
+	want := []string{"1.0.0", "1.1.0", "1.10.0"}
+	if b.profile.NoDelete {
+		if err == nil || hint.Of(err) == "" {
+			b.t.Errorf("pruned %+v, %v (%s)", out.Pruned, err, hint.Of(err))
+		}
+		want = versions // nothing is half removed
+	} else if err != nil || len(out.Warnings) != 0 && !b.profile.NoDeleteTagged {
+		b.t.Errorf("prune: %v (%s), %q", err, hint.Of(err), out.Warnings)
+	}
+	status, body := b.serve()(host + "/acme/widget/index.json")
+	var index struct{ Versions map[string]any }
+	if err := json.Unmarshal([]byte(body), &index); err != nil || status != 200 || len(index.Versions) != len(want) {
+		b.t.Errorf("after prune: %d %s, want %v", status, body, want)
+	}
+	_, repo, err := b.repository(b.t.Context(), widget)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, v := range want {
+		linted, err := artifact.Lint(b.t.Context(), repo, widget, provider.MustParseVersion(v))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if slices.ContainsFunc(linted.Findings, func(f artifact.Finding) bool { return f.Severity == artifact.SeverityError }) {
+			b.t.Errorf("%s after prune: %+v", v, linted.Findings)
+		}
+	}
+}

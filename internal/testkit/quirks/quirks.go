@@ -1,0 +1,209 @@
+// Package quirks is an OCI registry with the ways of those that people use: a
+// front before a real one, distribution in this process, that answers as
+// another registry would where [Settings] say so, and lets everything else
+// through.
+//
+// What the settings do is from the registries' documentation and their users'
+// reports. [Profiles] are the settings of registries by name.
+package quirks
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit"
+)
+
+// Settings are in what a registry differs from distribution. The zero value is
+// distribution, without a login.
+type Settings struct {
+	Paging
+	Access
+	Content
+	Uploads
+
+	// EveryNth lets every so many-th request be answered 429, with a Retry-After
+	// of RetryAfter seconds; 0 none.
+	EveryNth   int
+	RetryAfter int
+	// HTML are requests that are answered 200 with a page for people.
+	HTML func(*http.Request) bool
+	// NoReferrers answers 404 in no registry's words to the referrers API.
+	NoReferrers bool
+	// NoCatalog refuses to list repositories.
+	NoCatalog bool
+}
+
+// Registry is a registry with quirks. Its settings may be changed by [Registry.Set]
+// at any time.
+type Registry struct {
+	real http.Handler
+
+	mu       sync.Mutex
+	s        Settings
+	created  []string
+	tokens   map[string]string // scopes by token
+	requests int
+}
+
+// New returns a registry in front of a real one.
+func New(real http.Handler, s Settings) *Registry {
+	return &Registry{real: real, s: s, tokens: map[string]string{}}
+}
+
+// For is [New] for a test, with an empty registry of its own.
+func For(tb testkit.TB, s Settings) *Registry {
+	tb.Helper()
+	e, err := embedded.Open(tb.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	tb.Cleanup(func() { e.Close() })
+	return New(e.Handler(), s)
+}
+
+// Set changes the settings.
+func (q *Registry) Set(change func(*Settings)) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	change(&q.s)
+}
+
+// Create makes a repository, as its owner would before the first push. Names that
+// begin with it and a slash are in it.
+func (q *Registry) Create(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.created = append(q.created, name)
+}
+
+// request is one request of the registry API.
+type request struct {
+	*http.Request
+	s    Settings
+	name string // of the repository; "" for /v2/ and the catalog
+	kind string // tags, manifests, blobs, uploads, referrers or ""
+	ref  string // the reference, digest or upload
+}
+
+var apiPath = regexp.MustCompile(`^/v2/(.+)/(tags|manifests|blobs|referrers)/(uploads/)?([^/]*)$`)
+
+func parse(r *http.Request, s Settings) request {
+	out := request{Request: r, s: s}
+	if m := apiPath.FindStringSubmatch(r.URL.Path); m != nil {
+		out.name, out.kind, out.ref = m[1], m[2], m[4]
+		if m[3] != "" {
+			out.kind = "uploads"
+		}
+	}
+	return out
+}
+
+// reads reports whether the request changes nothing.
+func (r request) reads() bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
+
+// ServeHTTP implements [http.Handler].
+func (q *Registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q.mu.Lock()
+	q.requests++
+	n, s := q.requests, q.s
+	q.mu.Unlock()
+	req := parse(r, s)
+	for _, answer := range []func(http.ResponseWriter, request) bool{
+		func(w http.ResponseWriter, r request) bool { return tooMany(w, r, n) },
+		q.storage, q.token, page, q.authorize, noAPI, q.repositories, q.tags, q.manifests, q.uploads, q.redirect,
+	} {
+		if answer(w, req) {
+			return
+		}
+	}
+	q.real.ServeHTTP(w, r)
+}
+
+func tooMany(w http.ResponseWriter, r request, n int) bool {
+	if r.s.EveryNth == 0 || n%r.s.EveryNth != 0 {
+		return false
+	}
+	w.Header().Set("Retry-After", fmt.Sprint(r.s.RetryAfter))
+	refuse(w, http.StatusTooManyRequests, "TOOMANYREQUESTS", "you have reached your rate limit")
+	return true
+}
+
+func page(w http.ResponseWriter, r request) bool {
+	if r.s.HTML == nil || !r.s.HTML(r.Request) {
+		return false
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	fmt.Fprint(w, "<!DOCTYPE html><html><body>Something is not as it should be</body></html>")
+	return true
+}
+
+// noAPI answers for what a registry lacks.
+func noAPI(w http.ResponseWriter, r request) bool {
+	switch {
+	case r.kind == "referrers" && r.s.NoReferrers:
+		http.NotFound(w, r.Request)
+	case r.URL.Path == "/v2/_catalog" && r.s.NoCatalog:
+		refuse(w, http.StatusForbidden, "DENIED", "the catalog is not for everybody")
+	default:
+		return false
+	}
+	return true
+}
+
+// refuse answers with an error as the distribution specification has it.
+func refuse(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
+}
+
+// ask asks the real registry.
+func (q *Registry) ask(r request, method, path string) *httptest.ResponseRecorder {
+	out := httptest.NewRecorder()
+	req := httptest.NewRequestWithContext(r.Context(), method, path, nil)
+	req.Header.Set("Accept", r.Header.Get("Accept"))
+	q.real.ServeHTTP(out, req)
+	return out
+}
+
+// tagsOf returns the tags of a repository, and whether there is one.
+func (q *Registry) tagsOf(r request) ([]string, bool) {
+	answer := q.ask(r, http.MethodGet, "/v2/"+r.name+"/tags/list")
+	var list struct{ Tags []string }
+	if answer.Code != http.StatusOK || json.Unmarshal(answer.Body.Bytes(), &list) != nil {
+		return nil, false
+	}
+	slices.Sort(list.Tags)
+	return list.Tags, true
+}
+
+// repositories refuses names that are none here, and those that nobody created.
+func (q *Registry) repositories(w http.ResponseWriter, r request) bool {
+	if r.name == "" {
+		return false
+	}
+	if n := r.s.NameParts; n > 0 && strings.Count(r.name, "/")+1 != n {
+		refuse(w, http.StatusBadRequest, "NAME_INVALID", fmt.Sprintf("a repository name has %d parts", n))
+		return true
+	}
+	if r.s.MustExist && !q.exists(r.name) {
+		refuse(w, http.StatusNotFound, "NAME_UNKNOWN", fmt.Sprintf("The repository with name '%s' does not exist in the registry", r.name))
+		return true
+	}
+	return false
+}
+
+func (q *Registry) exists(name string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.ContainsFunc(q.created, func(c string) bool { return name == c || strings.HasPrefix(name, c+"/") })
+}

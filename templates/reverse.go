@@ -1,0 +1,98 @@
+package templates
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// markers stand in a template for the parts of an address, in the order of symbols.
+// No literal text of a template is likely to hold one.
+var markers = []string{"0hostname0ocibridge0", "0namespace0ocibridge0", "0type0ocibridge0"}
+
+// Providers returns the providers that the template is for and that a repository
+// may belong to: none, one, or several where the template joins parts by what may
+// stand in them, as ${namespace}-${type} does. What the template leaves out is
+// taken from its include patterns. A template that decides by the provider, with
+// %{ if }, is read as it is for most.
+func (t *Template) Providers(repo ociaddr.Repository) []provider.Address {
+	shape, err := t.evaluate(markers[0], markers[1], markers[2])
+	if err != nil {
+		return nil
+	}
+	var out []provider.Address
+	for _, example := range t.examples() {
+		found := [3]string{}
+		used := shape.String()
+		for i, part := range []string{example.Hostname(), example.Namespace(), example.Type()} {
+			if !strings.Contains(used, markers[i]) {
+				found[i] = part
+			}
+		}
+		match(used, repo.String(), found, func(parts [3]string) {
+			a, err := provider.AddressFromPath(parts[0], parts[1], parts[2])
+			if err != nil || !t.Selects(a) || slices.Contains(out, a) {
+				return
+			}
+			if own, err := t.Repository(a); err == nil && own == repo {
+				out = append(out, a)
+			}
+		})
+	}
+	slices.SortFunc(out, func(a, b provider.Address) int { return cmp.Compare(a.String(), b.String()) })
+	return out
+}
+
+// examples returns one provider for each include pattern.
+func (t *Template) examples() []provider.Address {
+	var out []provider.Address
+	for _, p := range t.selector.Include {
+		out = append(out, p.Example())
+	}
+	if len(out) == 0 {
+		out = append(out, provider.MustParsePattern("*/*/*").Example())
+	}
+	return out
+}
+
+// match calls yield with every way to read s as shape, with what the markers in
+// shape stand for. A part that is found already stands for the same again.
+func match(shape, s string, found [3]string, yield func([3]string)) {
+	at, which := len(shape), -1
+	for i, m := range markers {
+		if j := strings.Index(shape, m); j >= 0 && j < at {
+			at, which = j, i
+		}
+	}
+	rest, ok := strings.CutPrefix(s, shape[:at])
+	switch {
+	case !ok:
+		return
+	case which < 0:
+		if rest == "" {
+			yield(found)
+		}
+		return
+	}
+	shape = shape[at+len(markers[which]):]
+	for end := 1; end <= len(rest); end++ {
+		if rest[end-1] == '/' {
+			return // no part of an address holds one
+		}
+		if known := found[which]; known == "" || known == rest[:end] {
+			next := found
+			next[which] = rest[:end]
+			match(shape, rest[end:], next, yield)
+		}
+	}
+}
+
+// Registry returns the registry that the template's repositories are in, as far as
+// that is the same for all of them.
+func (t *Template) Registry() (ociaddr.Registry, bool) {
+	repo, err := t.evaluate(markers[0], markers[1], markers[2])
+	return repo.Registry, err == nil && !strings.Contains(string(repo.Registry), "0ocibridge0")
+}
