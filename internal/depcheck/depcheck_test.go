@@ -24,7 +24,7 @@ var may = map[string][]string{
 	"trust":            {"provider"},
 	"artifact":         {"provider", "ociaddr", "trust"},
 	"origin":           {"provider", "trust"},
-	"pusher":           {"provider", "ociaddr", "templates", "artifact", "trust", "origin"},
+	"pusher":           {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "internal/upload"},
 	"auth":             {"ociaddr"},
 	"gateway":          {"provider", "ociaddr", "templates", "artifact", "trust", "gateway/access", "gateway/archives", "gateway/catalog"},
 	"gateway/access":   {"provider"},
