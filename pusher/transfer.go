@@ -181,6 +181,9 @@ func (w *push) sibling(d digest.Digest) string {
 			return r.Name
 		}
 	}
+	if w.dest.Sibling == w.dest.Repository.Name {
+		return ""
+	}
 	return w.dest.Sibling
 }
 
