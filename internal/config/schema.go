@@ -26,7 +26,7 @@ type fileBlock struct {
 	// data: `$XDG_DATA_HOME/ocibridge` or `~/.local/share/ocibridge`, on macOS `~/Library/Application Support/ocibridge`, on
 	// Windows `%LocalAppData%\ocibridge`.
 	Data *string `hcl:"data,optional" value:"folder" flag:"data"`
-	// How many packages are under way at once, from 1 to 256.
+	// How many packages are under way at once, of all versions together, from 1 to 256.
 	Jobs *int `hcl:"jobs,optional" value:"number" default:"4" flag:"jobs"`
 	// The least level to log: `debug`, `info`, `warn` or `error`. Without it, `serve` logs from `info` on, other commands from
 	// `warn` on.
