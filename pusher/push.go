@@ -330,6 +330,9 @@ func (w *push) result(after *artifact.Version, status Status) *Result {
 	if after.Evidence != nil {
 		own, _, err := w.evidence()
 		r.EvidenceKept = err == nil && own.Descriptor.Digest != after.Evidence.Digest
+		if r.EvidenceKept && w.o.RefreshEvidence {
+			r.Warnings = append(r.Warnings, "the evidence in place is kept: that of this release is weaker, or another push has just replaced it")
+		}
 	}
 	if w.sums.Signer().Expired {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the key %s or its signature has expired; clients accept it with a warning", r.Fingerprint))

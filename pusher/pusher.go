@@ -69,6 +69,9 @@ type Options struct {
 	// name something else than a provider; and it looks into what seems to be in
 	// place, and sends again what of it was deleted.
 	Force bool
+	// RefreshEvidence replaces the evidence in place by that of the release, unless
+	// it is weaker.
+	RefreshEvidence bool
 	// RetryPause is how long a package waits before it is sent once more, the
 	// first time; each further pause is twice as long. 0 is half a second.
 	RetryPause time.Duration
@@ -142,6 +145,8 @@ const (
 	Completed Status = "completed"
 	// Replaced: packages that were there were replaced, by force.
 	Replaced Status = "replaced"
+	// Refreshed: the packages were in place, and the evidence was replaced.
+	Refreshed Status = "refreshed"
 	// Unchanged: everything was in place. Nothing was sent, unless by force.
 	Unchanged Status = "unchanged"
 )
@@ -181,6 +186,9 @@ var (
 	// ErrOccupied: the tag names something that is no provider, or the
 	// repository is another provider's.
 	ErrOccupied = errors.New("repository in use")
+	// ErrImmutable: the registry does not let a tag name anything else than what it
+	// names, so that platforms cannot be added, or packages replaced.
+	ErrImmutable = errors.New("the tag cannot be moved")
 	// ErrMisnamed: the origin offers one package as another.
 	ErrMisnamed = errors.New("another package")
 	// ErrTruncated and ErrTooLong: the origin sent another number of bytes than

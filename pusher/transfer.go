@@ -233,14 +233,6 @@ func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 	return nil
 }
 
-// sendTag stores a manifest under a tag.
-func (w *push) sendTag(ctx context.Context, op string, desc ocispec.Descriptor, data []byte, tag string) error {
-	if err := w.dest.Store.PushReference(ctx, desc, bytes.NewReader(data), tag); err != nil {
-		return w.registryError(op, err)
-	}
-	return nil
-}
-
 // isNotFound reports whether a registry says that something is not there.
 func isNotFound(err error) bool {
 	return errors.Is(err, errdef.ErrNotFound) || status(err) == http.StatusNotFound

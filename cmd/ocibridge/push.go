@@ -55,6 +55,7 @@ type pushFlags struct {
 	publicKey     string
 	allowUnsigned bool
 	force         bool
+	refresh       bool
 	jobs          int
 }
 
@@ -94,6 +95,7 @@ nothing says that it is what its users have reviewed.`,
 	flags.StringVar(&f.publicKey, "public-key", "", "`file` with the ASCII-armoured public key that signed --release-dir")
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
 	flags.BoolVar(&f.force, "force", false, "replace packages and tags that are there with other content, and send again what was deleted of them")
+	flags.BoolVar(&f.refresh, "refresh-evidence", false, "replace the evidence (checksums and signature) of versions that are there, but never by weaker")
 	flags.IntVar(&f.jobs, "jobs", 4, "how many packages are under way at once, of all versions together")
 	cmd.MarkFlagFilename("lock-file", "hcl")
 	cmd.MarkFlagDirname("mirror-dir")

@@ -24,10 +24,11 @@ func (f *pushFlags) push(ctx context.Context, src source, policy func(provider.A
 			addr, repo, err := back.repository(ctx, a)
 			return pusher.Destination{Repository: addr, Store: repo}, err
 		},
-		Policy:  policy,
-		Jobs:    f.jobs,
-		Force:   f.force,
-		OnEvent: progress.event,
+		Policy:          policy,
+		Jobs:            f.jobs,
+		Force:           f.force,
+		RefreshEvidence: f.refresh,
+		OnEvent:         progress.event,
 	})
 	all := &outcomes{progress: progress}
 	var g errgroup.Group
