@@ -140,7 +140,7 @@ func (d *download) position(resp *http.Response) error {
 func (r *Registry) open(ctx context.Context, u *url.URL, prepare func(*http.Request)) (io.ReadCloser, *http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	b := &stallReader{ctx: ctx, cancel: cancel, timer: time.AfterFunc(stallTimeout, func() { cancel(errStalled) })}
-	resp, err := r.get(ctx, u, prepare)
+	resp, err := r.ask(ctx, r.downloads, http.MethodGet, u, prepare)
 	b.timer.Stop()
 	if err != nil {
 		err = b.explain(err)

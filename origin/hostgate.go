@@ -10,17 +10,24 @@ import (
 // place is held until the answer's body is closed.
 type hostGate struct {
 	next  http.RoundTripper
+	hosts *hostSlots
+}
+
+func newHostGate(next http.RoundTripper, limit int) *hostGate {
+	return &hostGate{next, &hostSlots{limit: limit, hosts: map[string]chan struct{}{}}}
+}
+
+// over returns a gate with the same bound, of both together.
+func (g *hostGate) over(next http.RoundTripper) *hostGate { return &hostGate{next, g.hosts} }
+
+type hostSlots struct {
 	limit int
 
 	mu    sync.Mutex
 	hosts map[string]chan struct{}
 }
 
-func newHostGate(next http.RoundTripper, limit int) *hostGate {
-	return &hostGate{next: next, limit: limit, hosts: map[string]chan struct{}{}}
-}
-
-func (g *hostGate) slots(host string) chan struct{} {
+func (g *hostSlots) slots(host string) chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.hosts[host] == nil {
@@ -31,7 +38,7 @@ func (g *hostGate) slots(host string) chan struct{} {
 
 // RoundTrip implements [http.RoundTripper].
 func (g *hostGate) RoundTrip(req *http.Request) (*http.Response, error) {
-	slots := g.slots(req.URL.Host)
+	slots := g.hosts.slots(req.URL.Host)
 	select {
 	case slots <- struct{}{}:
 	case <-req.Context().Done():

@@ -35,12 +35,11 @@ const (
 	maxTextLen = 500
 )
 
-// newHTTPClient returns the client for everything an origin is asked: no host is
-// asked more than maxPerHost things at once. It drops credentials on a redirect to
-// any other host, where net/http would keep them for subdomains.
+// newHTTPClient returns a client for what an origin is asked. It drops credentials
+// on a redirect to any other host, where net/http would keep them for subdomains.
 func newHTTPClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{
-		Transport: &retry.Transport{Base: newHostGate(transport, maxPerHost), Policy: func() retry.Policy { return patience{} }},
+		Transport: &retry.Transport{Base: transport, Policy: func() retry.Policy { return patience{} }},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			if len(via) >= maxRedirects {
 				return fmt.Errorf("more than %d redirects", maxRedirects)
@@ -63,18 +62,35 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s answered %d %s", e.url, e.status, http.StatusText(e.status))
 }
 
+// forDownloads returns a transport that has a connection of its own for each
+// package, with large buffers: over HTTP/2 they would share one, and its window.
+func forDownloads(transport http.RoundTripper) http.RoundTripper {
+	t, ok := transport.(*http.Transport)
+	if !ok {
+		return transport
+	}
+	t = t.Clone()
+	t.Protocols = &http.Protocols{}
+	t.Protocols.SetHTTP1(true)
+	if t.TLSClientConfig != nil {
+		t.TLSClientConfig.NextProtos = nil // which a transport that was used before offers
+	}
+	t.TLSNextProto = nil
+	t.ReadBufferSize = 64 << 10
+	return t
+}
+
 // get sends a GET and returns the answer if it is a 200, or the 206 that was asked
-// for; else a *statusError.
-// The caller closes the body.
+// for; else a *statusError. The caller closes the body.
 func (r *Registry) get(ctx context.Context, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
-	return r.ask(ctx, http.MethodGet, u, prepare)
+	return r.ask(ctx, r.http, http.MethodGet, u, prepare)
 }
 
 // size asks how many bytes a file has; -1 if the origin does not say.
 func (r *Registry) size(ctx context.Context, u *url.URL) int64 {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
-	resp, err := r.ask(ctx, http.MethodHead, u, nil)
+	resp, err := r.ask(ctx, r.http, http.MethodHead, u, nil)
 	if err != nil {
 		return -1
 	}
@@ -82,7 +98,7 @@ func (r *Registry) size(ctx context.Context, u *url.URL) int64 {
 	return resp.ContentLength
 }
 
-func (r *Registry) ask(ctx context.Context, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
+func (r *Registry) ask(ctx context.Context, client *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return nil, err
@@ -93,7 +109,7 @@ func (r *Registry) ask(ctx context.Context, method string, u *url.URL, prepare f
 	if prepare != nil {
 		prepare(req)
 	}
-	resp, err := r.http.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, explainTransport(err)
 	}

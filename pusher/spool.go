@@ -17,8 +17,9 @@ const (
 	// maxPackageBytes bounds a package whose origin does not announce its size.
 	// The largest public ones have some 200 MiB.
 	maxPackageBytes = 4 << 30
-	// drainBytes is how much of a package is read at once when nobody sends it.
-	drainBytes = 64 << 10
+	// pieceBytes is how much of a package is read from its origin, written to the
+	// file and hashed at once.
+	pieceBytes = 256 << 10
 )
 
 // content is a package's bytes, to be read as often as it takes.
@@ -42,6 +43,8 @@ type spool struct {
 	explain  func(error) error // says which package failed
 
 	mu       sync.Mutex
+	piece    []byte // what was read last and ends at read
+	buf      []byte
 	read     int64
 	verified *trust.Package // nil until all is read
 	err      error          // why there will be no more
@@ -97,9 +100,8 @@ func (s *spool) failure() error {
 func (s *spool) drain() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	buf := make([]byte, drainBytes)
 	for s.verified == nil {
-		if _, err := s.pull(buf); err != nil {
+		if err := s.pull(); err != nil {
 			return err
 		}
 	}
@@ -113,58 +115,54 @@ func (s *spool) accepted() trust.Package {
 	return *s.verified
 }
 
-// pull reads the next bytes from the origin; there must be some, or else the end
-// that nobody announced. It is called with s.mu held.
-func (s *spool) pull(p []byte) (int, error) {
-	if s.err != nil {
-		return 0, s.err
-	}
-	n, err := s.next(p)
-	if err != nil {
-		s.err = s.explain(err)
-		return 0, s.err
-	}
-	return n, nil
-}
-
-func (s *spool) next(p []byte) (int, error) {
-	if s.size >= 0 {
-		p = p[:min(int64(len(p)), s.size-s.read)]
-	}
-	n, err := 0, error(nil)
-	if len(p) > 0 {
-		n, err = s.src.Read(p)
-	}
-	if s.temp != nil {
-		if _, err := s.temp.Write(p[:n]); err != nil {
-			return 0, hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)
+// pull reads the next piece from the origin. It is called with s.mu held.
+func (s *spool) pull() error {
+	if s.err == nil {
+		if err := s.next(); err != nil {
+			s.err = s.explain(err)
 		}
 	}
-	s.verifier.Write(p[:n])
+	return s.err
+}
+
+func (s *spool) next() error {
+	if s.buf == nil {
+		s.buf = make([]byte, pieceBytes)
+	}
+	buf := s.buf
+	if s.size >= 0 {
+		buf = buf[:min(pieceBytes, s.size-s.read)]
+	}
+	n, err := io.ReadFull(s.src, buf)
+	s.piece = buf[:n]
+	if s.temp != nil {
+		if _, err := s.temp.Write(s.piece); err != nil {
+			return hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)
+		}
+	}
+	s.verifier.Write(s.piece)
 	s.read += int64(n)
 	if n > 0 {
 		s.report(n)
 	}
+	ended := err == io.EOF || err == io.ErrUnexpectedEOF && s.size < 0
 	switch {
+	case err == nil && s.size >= 0 && s.read == s.size:
+		if err := s.end(); err != io.EOF {
+			return s.brokeOff(err)
+		}
+		return s.accept()
 	case s.read > maxPackageBytes && s.size < 0:
-		return 0, s.tooLong(maxPackageBytes)
-	case s.size >= 0 && s.read == s.size:
-		if err == nil {
-			err = s.end()
-		}
-		if err != nil && err != io.EOF {
-			return 0, s.brokeOff(err)
-		}
-		return n, s.accept()
-	case err == io.EOF && s.size < 0:
+		return s.tooLong(maxPackageBytes)
+	case ended && s.size < 0:
 		s.size = s.read
-		return n, s.accept()
-	case err == io.EOF:
-		return 0, s.brokeOff(nil)
+		return s.accept()
+	case ended, err == io.ErrUnexpectedEOF:
+		return s.brokeOff(nil)
 	case err != nil:
-		return 0, s.brokeOff(err)
+		return s.brokeOff(err)
 	}
-	return n, nil
+	return nil
 }
 
 // end fails where the origin sends more than it announced.
@@ -228,17 +226,20 @@ func (r *spoolReader) Read(p []byte) (n int, err error) {
 		return 0, s.err
 	case s.verified != nil && r.off == s.size:
 		return 0, io.EOF
-	case len(p) == 0:
-		return 0, nil
 	}
 	r.before()
-	if r.off < s.read {
-		n, err = s.file.ReadAt(p[:min(int64(len(p)), s.read-r.off)], r.off)
-		if n > 0 {
+	if r.off == s.read {
+		err = s.pull()
+	}
+	start := s.read - int64(len(s.piece))
+	switch {
+	case err != nil:
+	case r.off >= start:
+		n = copy(p, s.piece[r.off-start:])
+	default:
+		if n, err = s.file.ReadAt(p[:min(int64(len(p)), start-r.off)], r.off); n > 0 {
 			err = nil
 		}
-	} else {
-		n, err = s.pull(p)
 	}
 	r.off += int64(n)
 	r.after(n)
