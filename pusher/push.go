@@ -285,7 +285,7 @@ func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact
 	}
 	defer s.Close()
 	sum, known := w.sums.Sum(pkg.Filename)
-	if !known || s.size <= 0 {
+	if !known || !w.sums.KnownBySum(pkg.Filename) || s.size <= 0 {
 		if err := s.drain(); err != nil {
 			return nil, false, err
 		}

@@ -119,8 +119,8 @@ func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer 
 		},
 	}
 	begin := func() { w.event(platform, StageSend, 0, layer.Size) }
-	repo, ok := w.dest.Store.(*remote.Repository)
-	if !ok {
+	repo := remoteOf(w.dest.Store)
+	if repo == nil {
 		begin()
 		err = w.dest.Store.Push(sending, layer, body)
 	} else {
@@ -133,6 +133,18 @@ func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer 
 		w.event(platform, StageSend, -int(n), layer.Size)
 	}
 	return mounted, err
+}
+
+// remoteOf returns the repository that a store is or wraps; nil for none, where
+// packages can only be pushed whole.
+func remoteOf(s Store) *remote.Repository {
+	switch s := s.(type) {
+	case *remote.Repository:
+		return s
+	case interface{ Remote() *remote.Repository }:
+		return s.Remote()
+	}
+	return nil
 }
 
 func (w *push) uploadTo(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (mounted bool, err error) {
