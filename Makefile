@@ -50,8 +50,9 @@ demo: build tools ## do the whole main job with real clients, and show it
 	go run ./internal/demo
 
 .PHONY: bench
-bench: ## run the benchmarks
+bench: tools build ## run the benchmarks (OCIBRIDGE_BENCH_MB: megabytes of a package that is pushed, default 10)
 	go test -run '^$$' -bench . -benchmem $(UNIT)
+	go test -run '^$$' -bench . ./e2e
 
 .PHONY: fuzz
 fuzz: ## run each fuzz test for FUZZTIME (default 30s)

@@ -248,6 +248,17 @@ func (c *Client) Source(r ociaddr.Repository) string {
 	return ""
 }
 
+// Account returns a name for how a repository is spoken to: it is equal for
+// repositories of one registry that are read with the same logins. It holds no
+// secret, and means nothing to another [Client].
+func (c *Client) Account(r ociaddr.Repository) string {
+	b, err := c.bind(r)
+	if err != nil {
+		return string(r.Registry)
+	}
+	return fmt.Sprintf("%s %p", r.Registry, b)
+}
+
 // bind returns the way to a repository's registry with the logins that match
 // the repository.
 func (c *Client) bind(r ociaddr.Repository) (*binding, error) {

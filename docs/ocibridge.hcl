@@ -65,16 +65,16 @@ gateway {
   # Serve only what is signed by keys that trust blocks name.
   verify = "required"
 
-  redirect = false
+  redirect       = false
+  tag_ttl        = "30s"
+  stale_if_error = "24h"
+  deny           = ["registry.opentofu.org/acme/widget@1.4.0"]
 
   cache {
     directory = "/var/cache/ocibridge"
     max_size  = "20GiB"
   }
 
-  ## tag_ttl        = "30s"
-  ## stale_if_error = "24h"
-  ## deny           = ["registry.opentofu.org/acme/widget@1.4.0"]
 
   capability_key_file = "capability.key"
   token "ci" {

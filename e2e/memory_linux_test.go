@@ -3,13 +3,13 @@ package e2e
 import (
 	"bytes"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
@@ -38,9 +38,38 @@ func TestMemoryDoesNotGrowWithThePackage(t *testing.T) {
 	}
 }
 
+// TestMemoryOfManyPackages pushes a release of 12 platforms with 100 MB each.
+func TestMemoryOfManyPackages(t *testing.T) {
+	const allowed = 128 << 20
+	s := newScene(t)
+	spec := release.Spec{Host: world.Host, Namespace: "acme", Type: "many", Version: "1.0.0", Signer: s.Signer}
+	for i := range 12 {
+		zip := filepath.Join(t.TempDir(), fmt.Sprintf("%d.zip", i))
+		if _, err := release.WriteBigZip(zip, "terraform-provider-many_v1.0.0", 96, uint64(i)); err != nil { // 100.7 MB
+			t.Fatal(err)
+		}
+		spec.Contents = append(spec.Contents, release.Content{OS: "linux", Arch: fmt.Sprintf("arch%d", i), Zip: zip})
+	}
+	s.Origin.Add(release.For(t, spec))
+	for name, destination := range map[string][]string{
+		"embedded registry": {"--data", s.data},
+		"registry":          {"--template", template(registry.For(t, registry.Options{}))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			peak, out := s.peakOf(t, append([]string{"push", "--jobs", "4", world.Host + "/acme/many@1.0.0"}, destination...)...)
+			t.Logf("peak resident memory: %d MiB", peak>>20)
+			if peak > allowed {
+				t.Error("that is too much")
+			}
+			if n := strings.Count(out, ": stored, "); n != 12 {
+				t.Errorf("%d packages were stored", n)
+			}
+		})
+	}
+}
+
 // peak pushes a package of so many MiB and returns the program's peak resident
-// memory in bytes. It is read while the program waits for the origin to send a
-// second, tiny version.
+// memory in bytes.
 func (s *scene) peak(t *testing.T, mib int, destination []string) int64 {
 	t.Helper()
 	big := filepath.Join(t.TempDir(), "big.zip")
@@ -49,30 +78,42 @@ func (s *scene) peak(t *testing.T, mib int, destination []string) int64 {
 	}
 	s.Origin.Add(release.For(t, release.Spec{Host: world.Host, Namespace: "acme", Type: "big", Version: "1.0.0", Signer: s.Signer,
 		Contents: []release.Content{{OS: "linux", Arch: "amd64", Zip: big}}}))
-	s.Origin.Add(release.For(t, release.Spec{Host: world.Host, Namespace: "acme", Type: "big", Version: "1.0.1", Signer: s.Signer,
-		Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"x": nil}}}}))
+	peak, _ := s.peakOf(t, append([]string{"push", world.Host + "/acme/big@1.0.0"}, destination...)...)
+	return peak
+}
 
-	cmd := s.ws.Command(t.Context(), s.bridge, append([]string{"push", "--all", world.Host + "/acme/big@>= 1.0"}, destination...)...)
+// peakOf runs the program and returns its peak resident memory in bytes, as the
+// system last said while it ran, and what it wrote. What the system says when it
+// has ended counts the memory of the process that started it, too.
+func (s *scene) peakOf(t *testing.T, args ...string) (int64, string) {
+	t.Helper()
+	cmd := s.ws.Command(t.Context(), s.bridge, args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
 	peak := int64(0)
-	s.Origin.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "_1.0.1_linux_amd64.zip") {
-			var err error
-			if peak, err = highWater(cmd.Process.Pid); err != nil {
-				t.Error(err)
+	for {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out.String())
+			}
+			if peak == 0 {
+				t.Fatal("it ended too soon to look at it")
+			}
+			return peak, out.String()
+		case <-tick.C:
+			if now, err := highWater(cmd.Process.Pid); err == nil { // else it has just ended
+				peak = now
 			}
 		}
-		return false
-	})
-	defer s.Origin.Intercept(nil)
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
 	}
-	if peak == 0 {
-		t.Fatal("the second version was not asked for")
-	}
-	return peak
 }
 
 var vmHWM = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -169,11 +168,11 @@ func TestOwnHostName(t *testing.T) {
 		t.Fatal(err)
 	}
 	gateway := world.ServeFor(t, s.ws, "--config", config, "--data", s.data, "--tls-cert", certFile, "--tls-key", keyFile)
-	at, err := url.Parse(gateway.URL)
+	_, port, err := net.SplitHostPort(gateway.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := tunnel(t, own+":443", "127.0.0.1:"+at.Port())
+	proxy := tunnel(t, own+":443", "127.0.0.1:"+port)
 	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
 		ws := s.user("", nullVersion)
 		clients.Must(t, ws.WriteCLIConfig(""))

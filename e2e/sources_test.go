@@ -61,8 +61,11 @@ func TestMirrorDirWithMixedUpHashes(t *testing.T) {
 	if r.status != 1 || !strings.Contains(r.stderr, "checksum mismatch") || !strings.Contains(r.stderr, "folder of its own") {
 		t.Errorf("status %d: %s", r.status, r.stderr)
 	}
-	if n := len(filesUnder(t, filepath.Join(s.data, "registry"), "_manifests/tags")); n != 0 {
-		t.Errorf("%d tags", n)
+	// The other version is what its JSON says, and may be there.
+	for _, name := range filesUnder(t, filepath.Join(s.data, "registry"), "_manifests/tags") {
+		if strings.Contains(name, nullVersion) {
+			t.Errorf("a tag in %s", name)
+		}
 	}
 }
 

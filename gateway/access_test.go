@@ -10,6 +10,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -167,5 +168,31 @@ func TestEveryRouteAsksForAToken(t *testing.T) {
 	}
 	if len(routes) < 5 {
 		t.Errorf("routes: %q", routes)
+	}
+}
+
+// TestAccessToWhatIsRemembered has documents in memory, which those may not read
+// from there who may not read them from the registry.
+func TestAccessToWhatIsRemembered(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.controlled()
+	b.catalog(catalog.Options{})
+	anybody := b.serve()
+	acme, other := anybody.as("acme-token"), anybody.as("other-token")
+	for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json"} {
+		for range 2 {
+			if a := acme.get(path); a.status != http.StatusOK || a.header.Get("Cache-Control") != "private, no-store" {
+				t.Errorf("%s: %+v", path, a)
+			}
+			for c, status := range map[*client]int{anybody: 401, other: 403} {
+				if a := c.get(path); a.status != status {
+					t.Errorf("%s: %+v, want %d", path, a, status)
+				}
+			}
+		}
+	}
+	if got := b.requests(); got != "GET tags/list, GET manifests/1.0.0" {
+		t.Errorf("the registry is asked for %s", got)
 	}
 }

@@ -6,43 +6,26 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 
-	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 )
 
 var (
 	// ErrNotServed means that a provider has no repository here: no template is
 	// for it, or none could name one.
-	ErrNotServed = errors.New("provider is not served here")
+	ErrNotServed = catalog.ErrNotServed
 
 	// errAbsent means that the registry itself says that there is no such
 	// repository or tag.
-	errAbsent = errors.New("not in the registry")
+	errAbsent = catalog.ErrAbsent
 
 	// errLost means that the registry lists a tag, and does not have what it names.
-	errLost = errors.New("the registry lists the version, but does not have it")
+	errLost = catalog.ErrLost
 )
-
-// noRepository reports whether a registry answered a tag listing, and not a
-// request for a token on the way to it, with 404 in its own words: a bare 404 may
-// come from whatever stands before it, and who is denied has not been told that
-// nothing is there.
-func noRepository(err error) bool {
-	var answer *errcode.ErrorResponse
-	if !errors.As(err, &answer) {
-		return errors.Is(err, errdef.ErrNotFound)
-	}
-	return answer.StatusCode == http.StatusNotFound && len(answer.Errors) > 0 && strings.HasSuffix(answer.URL.Path, "/tags/list") &&
-		!slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool {
-			return e.Code == "" || e.Code == errcode.ErrorCodeUnauthorized || e.Code == errcode.ErrorCodeDenied
-		})
-}
 
 // statusOf is the one place where an error becomes a status. What the registry
 // did not answer is never taken for absence.
@@ -52,6 +35,8 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, errAbsent), errors.Is(err, ErrNotServed):
 		return http.StatusNotFound
+	case errors.Is(err, catalog.ErrDenied):
+		return http.StatusUnavailableForLegalReasons
 	case errors.Is(err, archives.ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout
 	case errors.As(err, &answer) && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable):
@@ -69,8 +54,12 @@ const retryAfter = 5
 // log alone: it may name repositories and registries that are nobody's business.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
-	if status == http.StatusNotFound {
+	switch status {
+	case http.StatusNotFound:
 		notFound(w, r)
+		return
+	case http.StatusUnavailableForLegalReasons:
+		http.Error(w, "this version is denied here", status)
 		return
 	}
 	level := slog.LevelError

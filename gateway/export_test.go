@@ -8,6 +8,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 )
 
 // Limits are those that a test sets; what is zero stays as it is.
@@ -16,14 +17,24 @@ type Limits struct {
 	Resumes                                     int
 }
 
-// NewWithin is [New] with other limits.
+// NewWithin is [New] with other limits, and without a catalog of the test's with one
+// for which nothing is current: the registry is asked each time, and nothing stands
+// in for its answer.
 func NewWithin(o Options, l Limits) http.Handler {
 	d := defaultLimits()
-	return newHandler(o, limits{
+	within := limits{
 		metadata: cmp.Or(l.Metadata, d.metadata), start: cmp.Or(l.Start, d.start),
 		registryStall: cmp.Or(l.RegistryStall, d.registryStall), clientStall: cmp.Or(l.ClientStall, d.clientStall),
 		resumes: cmp.Or(l.Resumes, d.resumes),
-	})
+	}
+	if o.Catalog == nil {
+		c, err := catalog.New(catalog.Options{Repository: o.Repository, Check: o.Check, TagTTL: -1, StaleIfError: -1, Timeout: within.metadata, Log: o.Log})
+		if err != nil {
+			panic(err)
+		}
+		o.Catalog = c
+	}
+	return newHandler(o, within)
 }
 
 // Routes returns the paths of a gateway's routes, with their variables.

@@ -3,10 +3,11 @@
 // versions, layer digests become zh: hashes, and what a publisher signed is
 // replayed byte for byte.
 //
-// It keeps no state but caches, and one rule above all others: it says that
-// something is not there only if the registry says so, in its answer to a listing
-// of tags. Trouble of any kind is 502, 503 or 504, because clients take a 404 for
-// leave to look elsewhere. Every byte of an archive that it sends is checked
+// It keeps no state that it could not do without, and one rule above all others:
+// it says that something is not there only if the registry says so, in its answer
+// to a listing of tags. Package catalog asks it, and remembers what it said.
+// Trouble of any kind is 502, 503 or 504, because clients take a 404 for leave
+// to look elsewhere. Every byte of an archive that it sends is checked
 // against its digest before the last of them is sent.
 package gateway
 
@@ -26,25 +27,26 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
 // Store is what the gateway needs of a repository. oras-go's remote.Repository is
 // one.
-type Store interface {
-	artifact.ReferenceFetcher
-	artifact.TagLister
-}
+type Store = catalog.Store
 
 // Options configure a gateway.
 type Options struct {
+	// Catalog says which versions there are; whoever made it closes it. Nil stands
+	// for one of Repository, in memory and with the times that it has by default.
+	Catalog *catalog.Catalog
 	// Repository returns the repository of a provider. An error that wraps
 	// [ErrNotServed] says that the provider has none here. Nil: no provider is
-	// served.
+	// served. It is not looked at where there is a Catalog.
 	Repository func(context.Context, provider.Address) (Store, error)
 	// Check decides about a version that was read: what it returns takes the
 	// version's place, its error refuses the version; see package verify. Nil: all
-	// are served as they are.
+	// are served as they are. It is not looked at where there is a Catalog.
 	Check func(context.Context, Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
 	// H1 returns the h1: hash of a package, if it was computed from verified bytes.
 	// It is asked where a version has none; nil: there is none then.
@@ -64,6 +66,10 @@ type Options struct {
 	Registry http.Handler
 	// Access says who may read what; nil: everybody may read everything.
 	Access *access.Control
+	// Operator reports whether a request comes from an operator, who may have a
+	// provider's cached metadata dropped (POST /-/refresh?provider=ADDRESS); nil:
+	// nobody may.
+	Operator func(*http.Request) bool
 	// Log gets a line a request, and the reasons of errors; nil: nobody does.
 	Log *slog.Logger
 }
@@ -96,14 +102,14 @@ func defaultLimits() limits {
 }
 
 type gateway struct {
-	repository func(context.Context, provider.Address) (Store, error)
-	access     *access.Control
-	redirect   func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
-	archives   *archives.Handler
-	check      func(context.Context, Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
-	h1         func(digest.Digest) (provider.Hash, bool)
-	log        *slog.Logger
-	limits     limits
+	catalog  *catalog.Catalog
+	access   *access.Control
+	redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
+	archives *archives.Handler
+	h1       func(digest.Digest) (provider.Hash, bool)
+	log      *slog.Logger
+	limits   limits
+	routes   http.Handler
 }
 
 // New returns the gateway's handler.
@@ -113,19 +119,25 @@ func newHandler(o Options, l limits) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Repository == nil {
-		o.Repository = func(context.Context, provider.Address) (Store, error) { return nil, ErrNotServed }
+	if o.Catalog == nil {
+		c, err := catalog.New(catalog.Options{Repository: o.Repository, Check: o.Check, Timeout: l.metadata, Log: o.Log})
+		if err != nil {
+			panic(err) // only the disk has errors, and there is none
+		}
+		o.Catalog = c
 	}
 	g := &gateway{
-		repository: o.Repository, access: o.Access, redirect: o.Redirect, check: o.Check, h1: o.H1, log: o.Log, limits: l,
+		catalog: o.Catalog, access: o.Access, redirect: o.Redirect, h1: o.H1, log: o.Log, limits: l,
 		archives: archives.New(archives.Options{Cache: o.Cache, Log: o.Log, Limits: archives.Limits{
 			Start: l.start, RegistryStall: l.registryStall, ClientStall: l.clientStall, Resumes: l.resumes,
 		}}),
 	}
-	return g.access.Handler(logged(o.Log, g.router(o)))
+	g.routes = g.access.Handler(logged(o.Log, g.router(o)))
+	return g
 }
 
-// router returns the routes.
+// router returns the routes. What of them is asked for most is found without it;
+// see [gateway.ServeHTTP].
 func (g *gateway) router(o Options) *mux.Router {
 	// SkipClean: mux would answer //, .. and their encodings with a redirect to
 	// some other resource. What reaches a handler is checked by the parsers of
@@ -140,6 +152,9 @@ func (g *gateway) router(o Options) *mux.Router {
 	reads.HandleFunc(address+"{version}.json", g.guarded(g.serveVersion))
 	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.guarded(g.serveArchive))
 	g.routeRegistry(reads, o.PublicURL)
+	if o.Operator != nil {
+		r.HandleFunc("/-/refresh", g.serveRefresh(o.Operator))
+	}
 	if o.Registry != nil {
 		r.PathPrefix("/v2/").Handler(g.access.GuardRegistry(addressOfRepository, boundWrites(o.Registry, g.limits.clientStall)))
 	}

@@ -23,12 +23,22 @@ func logged(log *slog.Logger, next http.Handler) http.Handler {
 				out.status = statusAborted
 				defer panic(http.ErrAbortHandler)
 			}
-			log.Info("request", append([]any{"method", r.Method, "path", r.URL.Path, "status", out.status, "bytes", out.bytes,
-				"duration", time.Since(start).Round(time.Millisecond), "client", r.RemoteAddr, "agent", r.UserAgent()},
-				access.LogAttrs(r.Context())...)...)
+			logRequest(log, r, out.status, out.bytes, start)
 		}()
 		next.ServeHTTP(out, r)
 	})
+}
+
+// logRequest writes a request's line. It is written for each, and made accordingly:
+// nothing is formatted that the log does not want.
+func logRequest(log *slog.Logger, r *http.Request, status int, bytes int64, start time.Time) {
+	if !log.Enabled(r.Context(), slog.LevelInfo) {
+		return
+	}
+	attrs := append(make([]slog.Attr, 0, 9),
+		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status), slog.Int64("bytes", bytes),
+		slog.Duration("duration", time.Since(start).Round(time.Millisecond)), slog.String("client", r.RemoteAddr), slog.String("agent", r.UserAgent()))
+	log.LogAttrs(r.Context(), slog.LevelInfo, "request", append(attrs, access.LogAttrs(r.Context())...)...)
 }
 
 // statusAborted is what the log says of an answer that was broken off.

@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/gorilla/mux"
-	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/provider"
@@ -41,16 +40,18 @@ func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	versions, err := g.versions(ctx, a)
+	item, err := g.catalog.Versions(ctx, a)
 	if err != nil {
 		g.fail(w, r, fmt.Errorf("list versions of %s: %w", a, err))
 		return
 	}
-	out := indexJSON{Versions: map[string]struct{}{}}
-	for _, v := range versions {
-		out.Versions[v.String()] = struct{}{}
-	}
-	g.writeJSON(w, r, out)
+	g.answer(w, r, item, true, func() any {
+		out := indexJSON{Versions: map[string]struct{}{}}
+		for _, v := range item.Versions {
+			out.Versions[v.String()] = struct{}{}
+		}
+		return out
+	})
 }
 
 // serveVersion answers VERSION.json. A version that is not here has no archives,
@@ -69,21 +70,24 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	found, _, err := g.version(ctx, a, v)
-	out := versionJSON{Archives: map[string]archiveJSON{}}
-	switch {
-	case errors.Is(err, errAbsent), errors.Is(err, ErrNotServed):
-	case err != nil:
+	item, err := g.catalog.Version(ctx, a, v)
+	if err != nil && !errors.Is(err, errAbsent) && !errors.Is(err, ErrNotServed) {
 		g.fail(w, r, fmt.Errorf("read %s %s: %w", a, v, err))
 		return
-	default:
-		for _, p := range found.Packages {
-			archive := g.archiveOf(v, p)
-			archive.URL = g.access.Link(r, a, archive.URL, p.Digest)
-			out.Archives[p.Platform.String()] = archive
-		}
 	}
-	g.writeJSON(w, r, out)
+	// Links are for who asks where access is controlled, and an h1: may be known later.
+	keep := g.access == nil && (err != nil || g.hashesAreKnown(item.Found))
+	g.answer(w, r, item, keep, func() any {
+		out := versionJSON{Archives: map[string]archiveJSON{}}
+		if err == nil {
+			for _, p := range item.Found.Packages {
+				archive := g.archiveOf(v, p)
+				archive.URL = g.access.Link(r, a, archive.URL, p.Digest)
+				out.Archives[p.Platform.String()] = archive
+			}
+		}
+		return out
+	})
 }
 
 // archiveOf describes a package. Its URL is relative to that of the document.
@@ -106,65 +110,29 @@ func (g *gateway) hashes(p artifact.Package) []provider.Hash {
 	return out
 }
 
-// versions lists the versions in a provider's repository; errAbsent if there is
-// none.
+// hashesAreKnown reports whether the hashes of a version's packages are all that
+// there will be.
+func (g *gateway) hashesAreKnown(v *artifact.Version) bool {
+	return g.h1 == nil || !slices.ContainsFunc(v.Packages, func(p artifact.Package) bool { return len(g.hashes(p)) < 2 })
+}
+
+// versions lists the versions of a provider; errAbsent if there is none.
 func (g *gateway) versions(ctx context.Context, a provider.Address) ([]provider.Version, error) {
-	store, err := g.repository(ctx, a)
+	item, err := g.catalog.Versions(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	return listVersions(ctx, store)
+	return item.Versions, nil
 }
 
-func listVersions(ctx context.Context, store Store) ([]provider.Version, error) {
-	var out []provider.Version
-	tags, err := artifact.ListTags(ctx, store)
-	for _, t := range tags {
-		if v, ok := t.Version(); ok {
-			out = append(out, v)
-		}
-	}
-	switch {
-	case errors.Is(err, artifact.ErrTagsBrokeOff):
-		return nil, err // a later page that is missing is trouble, and no absence
-	case noRepository(err), err == nil && len(out) == 0:
-		return nil, errAbsent
-	case err != nil:
-		return nil, err
-	}
-	return out, nil
-}
-
-// version reads a version and returns it with the repository it is in; errAbsent
-// if it is in none.
+// version returns a version with the repository it is in; errAbsent if it is in
+// none.
 func (g *gateway) version(ctx context.Context, a provider.Address, v provider.Version) (*artifact.Version, Store, error) {
-	store, err := g.repository(ctx, a)
+	item, err := g.catalog.Version(ctx, a, v)
 	if err != nil {
 		return nil, nil, err
 	}
-	found, err := artifact.Read(ctx, store, a, v)
-	if errors.Is(err, errdef.ErrNotFound) {
-		return nil, nil, confirmAbsent(ctx, store, v, err)
-	}
-	if err == nil && g.check != nil {
-		found, err = g.check(ctx, store, a, v, found)
-	}
-	return found, store, err
-}
-
-// confirmAbsent returns errAbsent if the list of tags, too, says that a version
-// is not there. oras-go drops the body of a 404 to a manifest, which alone tells
-// a registry's from that of a proxy before it; and a version that index.json
-// lists must not pass for absent.
-func confirmAbsent(ctx context.Context, store Store, v provider.Version, missing error) error {
-	listed, err := listVersions(ctx, store)
-	switch {
-	case err != nil:
-		return err
-	case slices.Contains(listed, v):
-		return fmt.Errorf("%w: %v", errLost, missing)
-	}
-	return fmt.Errorf("%w: %v", errAbsent, missing)
+	return item.Found, g.catalog.Store(ctx, a), nil
 }
 
 func (g *gateway) writeJSON(w http.ResponseWriter, r *http.Request, v any) {

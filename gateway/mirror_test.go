@@ -11,6 +11,7 @@ import (
 
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
@@ -341,11 +342,16 @@ var specs2 = specs.Versioned{SchemaVersion: 2}
 
 func (b *bench) tagVersion(v artifact.Version) {
 	b.t.Helper()
+	b.tagVersionIn(b.repo, v)
+}
+
+func (b *bench) tagVersionIn(repo *remote.Repository, v artifact.Version) {
+	b.t.Helper()
 	index, err := artifact.EncodeIndex(v)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.tag(b.repo, index, "1.0.0")
+	b.tag(repo, index, "1.0.0")
 }
 
 // checkSilence checks that an answer names nothing of what is behind the gateway.

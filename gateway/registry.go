@@ -126,14 +126,14 @@ func (g *gateway) listSigned(ctx context.Context, a provider.Address, versions [
 // listVersion describes a version by what its index says, and by its evidence's
 // manifest if that does not say whether it is signed; nil if it is not.
 func (g *gateway) listVersion(ctx context.Context, a provider.Address, v provider.Version) (*listedJSON, error) {
-	found, store, err := g.version(ctx, a, v)
+	found, _, err := g.version(ctx, a, v)
 	if err != nil {
 		if statusOf(err) == http.StatusNotFound {
 			return nil, nil // deleted since it was listed
 		}
 		return nil, err
 	}
-	if verdict, err := artifact.ReadVerdict(ctx, store, found); err != nil || verdict != trust.Signed {
+	if verdict, err := artifact.ReadVerdict(ctx, g.catalog.Metadata(a), found); err != nil || verdict != trust.Signed {
 		return nil, err
 	}
 	out := &listedJSON{Version: v.String(), Protocols: protocols(found.Protocols)}

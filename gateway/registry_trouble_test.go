@@ -54,6 +54,7 @@ func TestAnnotationsDecideNothing(t *testing.T) {
 	for _, v := range []string{"1.0.0", "2.0.0"} {
 		p.reindex(v, func(i *ocispec.Index) { evidenceEntry(i).Annotations = nil })
 	}
+	c = p.serve() // one that knows nothing yet
 	p.registry.Reset()
 	if a := c.get(hostsPrefix + "versions"); !strings.Contains(a.body, `"2.0.0"`) || strings.Contains(a.body, `"1.0.0"`) {
 		t.Errorf("indexes that do not say: %+v", a)

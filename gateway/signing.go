@@ -19,21 +19,18 @@ var errUnsigned = fmt.Errorf("%w: signed by nobody", errAbsent)
 // evidence reads a version with the evidence of its signature, as it is stored;
 // errUnsigned if it has none, whatever its index says.
 func (g *gateway) evidence(ctx context.Context, a provider.Address, v provider.Version) (*artifact.Version, *artifact.Evidence, error) {
-	found, store, err := g.version(ctx, a, v)
+	item, err := g.catalog.Version(ctx, a, v)
 	if err != nil {
 		return nil, nil, err
 	}
-	if found.Evidence == nil {
-		return nil, nil, errUnsigned
-	}
-	e, err := artifact.ReadEvidence(ctx, store, *found.Evidence)
+	e, err := g.catalog.Evidence(ctx, item)
 	switch {
 	case err != nil:
 		return nil, nil, err
-	case !e.Signed():
+	case e == nil || !e.Signed():
 		return nil, nil, errUnsigned
 	}
-	return found, e, nil
+	return item.Found, e, nil
 }
 
 // vouchedFor returns the packages whose digest the checksum document lists under

@@ -121,7 +121,7 @@ func TestWaitingForTheRegistry(t *testing.T) {
 	}{
 		"versions":     {prefix + "index.json", func(m *memory) { m.tags = waits }, 8 * time.Second},
 		"version":      {prefix + "1.0.0.json", func(m *memory) { m.tags = waits }, 8 * time.Second},
-		"archive":      {archivePath("1.0.0", linux), func(m *memory) { m.tags = waits }, 30 * time.Second},
+		"archive":      {archivePath("1.0.0", linux), func(m *memory) { m.tags = waits }, 8 * time.Second}, // of its metadata
 		"archive blob": {archivePath("1.0.0", linux), func(m *memory) { m.open = waits }, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,20 +29,17 @@ const (
 	maxDocumentBytes = 1 << 20
 	// metadataTimeout is how long an answer in JSON or a small document may take.
 	metadataTimeout = 60 * time.Second
-	// stallTimeout is how long an origin may leave a download without a byte.
-	stallTimeout = 60 * time.Second
 	// maxRedirects is how many redirects are followed for one request.
 	maxRedirects = 10
 	// maxTextLen bounds what of an origin's own words is shown, in characters.
 	maxTextLen = 500
 )
 
-// newHTTPClient returns the client for everything an origin is asked. It drops
-// credentials on a redirect to any other host, where net/http would keep them
-// for subdomains.
+// newHTTPClient returns a client for what an origin is asked. It drops credentials
+// on a redirect to any other host, where net/http would keep them for subdomains.
 func newHTTPClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{
-		Transport: &retry.Transport{Base: transport},
+		Transport: &retry.Transport{Base: transport, Policy: func() retry.Policy { return patience{} }},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			if len(via) >= maxRedirects {
 				return fmt.Errorf("more than %d redirects", maxRedirects)
@@ -65,17 +62,35 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s answered %d %s", e.url, e.status, http.StatusText(e.status))
 }
 
-// get sends a GET and returns the answer if it is a 200; else a *statusError.
-// The caller closes the body.
+// forDownloads returns a transport that has a connection of its own for each
+// package, with large buffers: over HTTP/2 they would share one, and its window.
+func forDownloads(transport http.RoundTripper) http.RoundTripper {
+	t, ok := transport.(*http.Transport)
+	if !ok {
+		return transport
+	}
+	t = t.Clone()
+	t.Protocols = &http.Protocols{}
+	t.Protocols.SetHTTP1(true)
+	if t.TLSClientConfig != nil {
+		t.TLSClientConfig.NextProtos = nil // which a transport that was used before offers
+	}
+	t.TLSNextProto = nil
+	t.ReadBufferSize = 64 << 10
+	return t
+}
+
+// get sends a GET and returns the answer if it is a 200, or the 206 that was asked
+// for; else a *statusError. The caller closes the body.
 func (r *Registry) get(ctx context.Context, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
-	return r.ask(ctx, http.MethodGet, u, prepare)
+	return r.ask(ctx, r.http, http.MethodGet, u, prepare)
 }
 
 // size asks how many bytes a file has; -1 if the origin does not say.
 func (r *Registry) size(ctx context.Context, u *url.URL) int64 {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
-	resp, err := r.ask(ctx, http.MethodHead, u, nil)
+	resp, err := r.ask(ctx, r.http, http.MethodHead, u, nil)
 	if err != nil {
 		return -1
 	}
@@ -83,7 +98,7 @@ func (r *Registry) size(ctx context.Context, u *url.URL) int64 {
 	return resp.ContentLength
 }
 
-func (r *Registry) ask(ctx context.Context, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
+func (r *Registry) ask(ctx context.Context, client *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return nil, err
@@ -94,11 +109,11 @@ func (r *Registry) ask(ctx context.Context, method string, u *url.URL, prepare f
 	if prepare != nil {
 		prepare(req)
 	}
-	resp, err := r.http.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, explainTransport(err)
 	}
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusPartialContent || req.Header.Get("Range") == "") {
 		resp.Body.Close()
 		return nil, &statusError{shown(resp.Request.URL), resp.StatusCode}
 	}
@@ -159,57 +174,6 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 		return nil, hint.New(fmt.Sprintf("there are more than %d bytes", limit), "nothing of this kind is so large: is it what it should be?")
 	}
 	return data, nil
-}
-
-// download starts reading a file of any size and returns its size, -1 if it is
-// not announced. Where the origin sends nothing for stallTimeout the download
-// fails.
-func (r *Registry) download(ctx context.Context, u *url.URL) (io.ReadCloser, int64, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	b := &stallReader{ctx: ctx, cancel: cancel, timer: time.AfterFunc(stallTimeout, func() { cancel(errStalled) })}
-	resp, err := r.get(ctx, u, nil)
-	b.timer.Stop()
-	if err != nil {
-		err = b.explain(err)
-		cancel(nil)
-		return nil, 0, err
-	}
-	b.body = resp.Body
-	return b, resp.ContentLength, nil
-}
-
-var errStalled = hint.New(fmt.Sprintf("the origin sent nothing for %s", stallTimeout), "run it again; if that does not help, is there a proxy in between?")
-
-// stallReader reads a body and gives up when nothing comes.
-type stallReader struct {
-	ctx    context.Context // of the request, to tell a stall from other ends
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-	body   io.ReadCloser
-}
-
-func (b *stallReader) Read(p []byte) (int, error) {
-	b.timer.Reset(stallTimeout)
-	n, err := b.body.Read(p)
-	b.timer.Stop() // however long the reader takes until it reads on
-	if err != nil && err != io.EOF {
-		err = b.explain(err)
-	}
-	return n, err
-}
-
-// explain returns the stall in place of what it led to.
-func (b *stallReader) explain(err error) error {
-	if context.Cause(b.ctx) == errStalled {
-		return errStalled
-	}
-	return err
-}
-
-func (b *stallReader) Close() error {
-	b.timer.Stop()
-	b.cancel(nil)
-	return b.body.Close()
 }
 
 // shown is a URL as messages have it: without user, password and query, which

@@ -48,6 +48,7 @@ type RegistryOptions struct {
 type Registry struct {
 	services  *disco.Disco
 	http      *http.Client
+	downloads *http.Client
 	userAgent string
 	netrc     *Netrc
 }
@@ -57,7 +58,10 @@ func NewRegistry(o RegistryOptions) *Registry {
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 	}
-	r := &Registry{services: o.Services, http: newHTTPClient(o.Transport), userAgent: o.UserAgent, netrc: o.Netrc}
+	r := &Registry{services: o.Services, userAgent: o.UserAgent, netrc: o.Netrc}
+	gate := newHostGate(o.Transport, maxPerHost)
+	r.http = newHTTPClient(gate)
+	r.downloads = newHTTPClient(gate.over(forDownloads(o.Transport)))
 	if r.services == nil {
 		r.services = disco.New(disco.WithHTTPClient(r.http))
 	}

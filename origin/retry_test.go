@@ -55,6 +55,7 @@ func TestRetries(t *testing.T) {
 		header   string // Retry-After
 		failures int    // before it works again
 		asked    int    // for the versions
+		waits    time.Duration
 		says     string // "" for success
 	}{
 		"503 once":                      {status: 503, failures: 1, asked: 2},
@@ -62,7 +63,10 @@ func TestRetries(t *testing.T) {
 		"503 for ever":                  {status: 503, failures: 1000, asked: 6, says: "answered 503 Service Unavailable"},
 		"500 for ever":                  {status: 500, failures: 1000, asked: 6, says: "answered 500 Internal Server Error"},
 		"429, and wait a little":        {status: 429, header: "1", failures: 1, asked: 2},
-		"429, and wait for an hour":     {status: 429, header: "3600", failures: 1000, asked: 6, says: "answered 429 Too Many Requests"},
+		"429, and wait for ten seconds": {status: 429, header: "10", failures: 1, asked: 2, waits: 10 * time.Second},
+		"503, and wait until a time":    {status: 503, header: "Sat, 01 Jan 2000 00:00:08 GMT", failures: 1, asked: 2, waits: 8 * time.Second},
+		"429, and wait for ever again":  {status: 429, header: "25", failures: 1000, asked: 3, waits: 50 * time.Second, says: "answered 429 Too Many Requests"},
+		"429, and wait for an hour":     {status: 429, header: "3600", failures: 1000, asked: 1, says: "answered 429 Too Many Requests"},
 		"404":                           {status: 404, failures: 1, asked: 1, says: "answered 404"},
 		"401":                           {status: 401, failures: 1, asked: 1, says: "answered 401"},
 		"a redirect that leads nowhere": {status: 302, failures: 1, asked: 1, says: "answered 302 Found"},
@@ -83,7 +87,7 @@ func TestRetries(t *testing.T) {
 				})
 				start := time.Now()
 				_, err := registryOver(inProcess{server}).Versions(t.Context(), widget)
-				if took := time.Since(start); took > bound {
+				if took := time.Since(start); took < tc.waits || took > tc.waits+bound {
 					t.Errorf("it took %s", took)
 				}
 				if n := server.Count(recorder.PathSuffix("/versions")); n != tc.asked {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
-	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -27,7 +25,7 @@ const maxRounds = 20
 // end.
 func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.Version, Status, error) {
 	own := w.ownPackages(sent)
-	if w.before != nil && len(sent) == 0 {
+	if w.before != nil && len(sent) == 0 && !w.wantsOwnEvidence() {
 		// In place, unless another push was ended before it could put back what it
 		// overwrote.
 		left, err := w.parts(ctx)
@@ -75,7 +73,12 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 		if now != nil && same(now, next) {
 			return now, w.status(now), nil
 		}
-		if err := w.sendIndex(ctx, next); err != nil {
+		err = w.sendIndex(ctx, next)
+		if errors.Is(err, ErrImmutable) && len(sent) == 0 && now != nil && !w.o.RefreshEvidence {
+			w.warnings = append(w.warnings, fmt.Sprintf("%s:%s does not name what other pushes left, and cannot be moved: what was asked for is in place", w.dest.Repository, w.tag))
+			return now, Unchanged, nil
+		}
+		if err != nil {
 			return nil, "", err
 		}
 	}
@@ -119,10 +122,13 @@ func (w *push) status(after *artifact.Version) Status {
 			return Replaced
 		}
 	}
-	if len(after.Packages) == len(w.before.Packages) {
-		return Unchanged // by force, what was deleted of it is there again
+	switch {
+	case len(after.Packages) > len(w.before.Packages):
+		return Completed
+	case w.o.RefreshEvidence && after.Evidence != nil && (w.before.Evidence == nil || w.before.Evidence.Digest != after.Evidence.Digest):
+		return Refreshed
 	}
-	return Completed
+	return Unchanged // by force, what was deleted of it is there again
 }
 
 // current reads what the tag names now; nil for nothing, or for what --force
@@ -184,35 +190,8 @@ func (w *push) union(ctx context.Context, now *artifact.Version, others left, ow
 		}
 	}
 	var err error
-	next.Evidence, err = w.strongest(ctx, replaced, tagged, others.evidence, evidence)
+	next.Evidence, err = w.strongest(ctx, replaced, tagged, others.evidence, evidence, next.Packages)
 	return next, err
-}
-
-// strongest returns the evidence to keep: what is tagged, unless it is weaker than
-// what was left or is our own, or is about packages that were replaced.
-func (w *push) strongest(ctx context.Context, replaced bool, tagged, left, own *ocispec.Descriptor) (*ocispec.Descriptor, error) {
-	switch {
-	case replaced:
-		return own, nil
-	case tagged == nil && left != nil:
-		return left, nil
-	case tagged == nil:
-		return own, nil
-	case own != nil && own.Digest == tagged.Digest && w.sums.Verdict() == trust.Signed,
-		left == nil && (own == nil || w.sums.Verdict() != trust.Signed):
-		return tagged, nil // nothing here is stronger
-	}
-	e, err := artifact.ReadEvidence(ctx, w.dest.Store, *tagged)
-	switch {
-	case err == nil && e.Record.Verdict == trust.Signed:
-		described := artifact.DescribeEvidence(*tagged, trust.Signed)
-		return &described, nil
-	case err != nil && !errors.Is(err, artifact.ErrNotProvider) && !errors.Is(err, artifact.ErrAmbiguous) && !errors.Is(err, artifact.ErrTooLarge):
-		return nil, w.registryError("read evidence in", err)
-	case left != nil:
-		return left, nil
-	}
-	return own, nil
 }
 
 // listed returns the digest that the release's checksum document gives for a
@@ -224,43 +203,6 @@ func (w *push) listed(p artifact.Package) (digest.Digest, bool) {
 		sum, ok = w.sums.Sum(p.Filename)
 	}
 	return digest.NewDigestFromBytes(digest.SHA256, sum[:]), ok
-}
-
-// evidence encodes what the release was accepted on.
-func (w *push) evidence() (artifact.Blob, []artifact.Blob, error) {
-	return artifact.EncodeEvidence(artifact.NewEvidence(w.sums, w.release.Origin, w.release.Protocols))
-}
-
-// sendEvidence stores the evidence. A registry that takes packages and refuses
-// this has a list of allowed types: the push goes on without, and says so.
-func (w *push) sendEvidence(ctx context.Context) (*ocispec.Descriptor, error) {
-	manifest, blobs, err := w.evidence()
-	if err != nil {
-		return nil, err
-	}
-	for _, b := range append(blobs, artifact.Config(), manifest) {
-		err := w.sendBlob(ctx, "push evidence to", b)
-		var answer *errcode.ErrorResponse
-		if errors.As(err, &answer) && refuses(answer.StatusCode) {
-			w.warnings = append(w.warnings,
-				fmt.Sprintf("%s refuses the evidence (%v): stored without it, so the publisher's signature cannot be checked again later", w.dest.Repository.Registry, answer))
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return &manifest.Descriptor, nil
-}
-
-// refuses reports whether a status means that the content is not wanted, rather
-// than that something is in the way of it.
-func refuses(status int) bool {
-	switch status {
-	case http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
-		return true
-	}
-	return false
 }
 
 // sendIndex stores the index by digest, and then under the tag.
@@ -334,24 +276,6 @@ func (w *push) parts(ctx context.Context) (left, error) {
 		out.packages = append(out.packages, *p)
 	}
 	return out, nil
-}
-
-// leftEvidence returns the evidence that a tag names, nil if it names none that
-// is signed.
-func (w *push) leftEvidence(ctx context.Context, tag ociaddr.Tag) (*ocispec.Descriptor, error) {
-	desc, err := artifact.Resolve(ctx, w.dest.Store, string(tag))
-	var e *artifact.Evidence
-	if err == nil {
-		e, err = artifact.ReadEvidence(ctx, w.dest.Store, desc)
-	}
-	switch {
-	case isUnusable(err), err == nil && e.Record.Verdict != trust.Signed:
-		return nil, nil
-	case err != nil:
-		return nil, w.registryError("read "+string(tag)+" in", err)
-	}
-	desc = artifact.DescribeEvidence(desc, trust.Signed)
-	return &desc, nil
 }
 
 // isUnusable reports whether an error is about content, and not about the way to

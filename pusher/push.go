@@ -30,6 +30,7 @@ type push struct {
 	tag     ociaddr.Tag
 	// before is what the tag named when the push began; nil for nothing.
 	before   *artifact.Version
+	uploaded map[provider.Platform]bool // whose bytes were sent
 	warnings []string
 }
 
@@ -60,7 +61,7 @@ func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.result(after, status, sent), nil
+	return w.result(after, status), nil
 }
 
 // mayPush lets even requests that read ask for a token to push with. To read
@@ -92,7 +93,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag}, nil
+	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag, uploaded: map[provider.Platform]bool{}}, nil
 }
 
 // checkName refuses a package whose name says that it is of another version or for
@@ -197,6 +198,7 @@ func (w *push) missing() ([]origin.Package, error) {
 			return nil, w.conflict(*there, d)
 		}
 		w.event(pkg.Platform, StagePresent, 0, there.Size)
+		w.shelve(there.Digest, w.dest.Repository)
 	}
 	return out, nil
 }
@@ -236,18 +238,27 @@ func (w *push) conflict(there artifact.Package, d digest.Digest) error {
 }
 
 // sendPackages stores what is missing, several packages at once, and returns the
-// ones whose bytes were not in place.
+// ones that were not tagged.
 func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]artifact.Package, error) {
-	sent := make([]*artifact.Package, len(missing))
+	type outcome struct {
+		p    *artifact.Package
+		sent bool
+	}
+	outcomes := make([]outcome, len(missing))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(w.o.Jobs)
 	for i, pkg := range missing {
 		g.Go(func() error {
+			select {
+			case w.slots <- struct{}{}:
+				defer func() { <-w.slots }()
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			var err error
-			sent[i], err = w.sendPackage(ctx, pkg)
+			outcomes[i].p, outcomes[i].sent, err = w.sendPackage(ctx, pkg)
 			return err
 		})
 	}
@@ -255,51 +266,61 @@ func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]ar
 		return nil, err
 	}
 	var out []artifact.Package
-	for _, p := range sent {
-		if p != nil {
-			out = append(out, *p)
+	for _, o := range outcomes {
+		if o.p != nil {
+			out = append(out, *o.p)
+			w.uploaded[o.p.Platform] = o.sent
 		}
 	}
 	return out, nil
 }
 
-// sendPackage stores one package's layer and manifest; nil if it turns out to be
-// in place.
-func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (*artifact.Package, error) {
-	verified, content, err := w.fetch(ctx, pkg)
+// sendPackage stores one package's layer and manifest, and reports whether its
+// bytes were sent; nil if it turns out to be tagged. Where the checksums say
+// beforehand which bytes they will be, they are sent while they are read.
+func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact.Package, sent bool, err error) {
+	s, err := w.open(ctx, pkg)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	defer content.Close()
-	p, manifest, err := artifact.EncodePackage(verified)
-	if err != nil {
-		return nil, err
+	defer s.Close()
+	sum, known := w.sums.Sum(pkg.Filename)
+	if !known || !w.sums.KnownBySum(pkg.Filename) || s.size <= 0 {
+		if err := s.drain(); err != nil {
+			return nil, false, err
+		}
+		sum = s.accepted().Sum()
 	}
-	if there := w.present(p.Platform); there != nil {
+	layer := artifact.Package{Digest: digest.NewDigestFromBytes(digest.SHA256, sum[:]), Size: s.size}.Layer()
+	if there := w.present(pkg.Platform); there != nil {
 		switch {
 		case w.o.Force: // also where it is the same: parts of it may have been deleted
-		case there.Digest == p.Digest:
-			w.event(p.Platform, StagePresent, 0, p.Size)
-			return nil, nil
+		case there.Digest == layer.Digest:
+			w.event(pkg.Platform, StagePresent, 0, layer.Size)
+			return nil, false, nil
 		default:
-			return nil, w.conflict(*there, p.Digest)
+			return nil, false, w.conflict(*there, layer.Digest)
 		}
 	}
-	if err := w.sendLayer(ctx, p, content); err != nil {
-		return nil, err
+	if sent, err = w.sendLayer(ctx, pkg.Platform, layer, s); err != nil {
+		return nil, false, err
+	}
+	p, manifest, err := artifact.EncodePackage(s.accepted())
+	if err != nil {
+		return nil, false, err
 	}
 	if err := w.sendBlob(ctx, "push config to", artifact.Config()); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if err := w.sendBlob(ctx, "push manifest of "+p.Platform.String()+" to", manifest); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	w.event(p.Platform, StageDone, 0, p.Size)
-	return &p, nil
+	return &p, sent, nil
 }
 
 // result describes a push that ended well.
-func (w *push) result(after *artifact.Version, status Status, sent []artifact.Package) *Result {
+func (w *push) result(after *artifact.Version, status Status) *Result {
 	r := &Result{
 		Provider: w.release.Provider(), Version: w.release.Version(),
 		Repository: w.dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status,
@@ -310,6 +331,9 @@ func (w *push) result(after *artifact.Version, status Status, sent []artifact.Pa
 	if after.Evidence != nil {
 		own, _, err := w.evidence()
 		r.EvidenceKept = err == nil && own.Descriptor.Digest != after.Evidence.Digest
+		if r.EvidenceKept && w.o.RefreshEvidence {
+			r.Warnings = append(r.Warnings, "the evidence in place is kept: that of this release is weaker, or another push has just replaced it")
+		}
 	}
 	if r.Expired {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the key %s or its signature has expired; clients accept it with a warning", r.Fingerprint))
@@ -321,7 +345,7 @@ func (w *push) result(after *artifact.Version, status Status, sent []artifact.Pa
 		}
 		r.Packages = append(r.Packages, PackageResult{
 			Platform: p.Platform, Filename: p.Filename, Digest: p.Digest.String(), Size: p.Size, H1: p.H1,
-			Sent: find(sent, p.Platform) != nil,
+			Sent: w.uploaded[p.Platform],
 		})
 	}
 	return r

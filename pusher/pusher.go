@@ -2,6 +2,11 @@
 // verifies every package before it is stored, and keeps the order in which a tag
 // never names an incomplete version.
 //
+// Where the checksums that were accepted give a package's digest, it is sent while
+// it is read from its origin, and the registry gets the last of it only when all
+// of it was verified. It is kept meanwhile in a temporary file, for the hash of
+// what is in it, and for an upload that has to be begun anew.
+//
 // Order of a push: layers and config, platform manifests, evidence, the index by
 // digest, and the tag last. What is tagged already is compared by its packages:
 // the same or more is left alone, and nothing is sent; fewer platforms are
@@ -19,8 +24,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -42,6 +49,11 @@ type Store interface {
 type Destination struct {
 	Repository ociaddr.Repository
 	Store      Store
+	// Sibling names a repository of the same registry that is likely to hold the
+	// provider's packages, too; "" for none that is known. What is there is
+	// mounted from it, not sent. What this Pusher itself found or stored in other
+	// repositories of the registry is known anyway.
+	Sibling string
 }
 
 // Options configure a [Pusher].
@@ -50,12 +62,16 @@ type Options struct {
 	Destination func(context.Context, provider.Address) (Destination, error)
 	// Policy says what is accepted of a provider; nil: signed releases of each.
 	Policy func(provider.Address) trust.Policy
-	// Jobs is how many packages are under way at once; 0 is 4.
+	// Jobs is how many packages, of all pushes of the Pusher together, are under
+	// way at once; 0 is 4.
 	Jobs int
 	// Force replaces packages that are there with other bytes, and tags that
 	// name something else than a provider; and it looks into what seems to be in
 	// place, and sends again what of it was deleted.
 	Force bool
+	// RefreshEvidence replaces the evidence in place by that of the release, unless
+	// it is weaker.
+	RefreshEvidence bool
 	// RetryPause is how long a package waits before it is sent once more, the
 	// first time; each further pause is twice as long. 0 is half a second.
 	RetryPause time.Duration
@@ -66,9 +82,13 @@ type Options struct {
 	OnEvent func(Event)
 }
 
-// Pusher pushes releases.
+// Pusher pushes releases. It may push several at once.
 type Pusher struct {
-	o Options
+	o     Options
+	slots chan struct{} // taken by each package under way
+	shelf shelf
+	// chunked has the registries that do not take a package in one request.
+	chunked sync.Map
 }
 
 // New returns a Pusher.
@@ -88,17 +108,19 @@ func New(o Options) *Pusher {
 	if o.OnEvent == nil {
 		o.OnEvent = func(Event) {}
 	}
-	return &Pusher{o}
+	return &Pusher{o: o, slots: make(chan struct{}, o.Jobs), shelf: shelf{holds: map[digest.Digest][]ociaddr.Repository{}}}
 }
 
 // Stage is how far a package has come.
 type Stage string
 
 // The stages of a package, in order. A package that is in place already has
-// StagePresent alone.
+// StagePresent alone. The first two overlap where the package is sent while it is
+// read. What of an upload was in vain is taken back by an event of fewer than 0
+// bytes.
 const (
 	StageFetch   Stage = "fetch"   // read from its origin and hashed
-	StageSend    Stage = "send"    // sent to the registry
+	StageSend    Stage = "send"    // sent to the registry, or found there
 	StageDone    Stage = "done"    // stored, not yet tagged
 	StagePresent Stage = "present" // in place already
 )
@@ -123,6 +145,8 @@ const (
 	Completed Status = "completed"
 	// Replaced: packages that were there were replaced, by force.
 	Replaced Status = "replaced"
+	// Refreshed: the packages were in place, and the evidence was replaced.
+	Refreshed Status = "refreshed"
 	// Unchanged: everything was in place. Nothing was sent, unless by force.
 	Unchanged Status = "unchanged"
 )
@@ -156,7 +180,7 @@ type PackageResult struct {
 	Digest   string            `json:"digest"`
 	Size     int64             `json:"size"`
 	H1       provider.Hash     `json:"h1"`
-	Sent     bool              `json:"sent"` // whether its bytes were sent
+	Sent     bool              `json:"sent"` // whether its bytes were sent, and not found or mounted
 }
 
 // Reasons for which a push is refused before anything is tagged.
@@ -166,6 +190,9 @@ var (
 	// ErrOccupied: the tag names something that is no provider, or the
 	// repository is another provider's.
 	ErrOccupied = errors.New("repository in use")
+	// ErrImmutable: the registry does not let a tag name anything else than what it
+	// names, so that platforms cannot be added, or packages replaced.
+	ErrImmutable = errors.New("the tag cannot be moved")
 	// ErrMisnamed: the origin offers one package as another.
 	ErrMisnamed = errors.New("another package")
 	// ErrTruncated and ErrTooLong: the origin sent another number of bytes than

@@ -8,205 +8,195 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
+	"slices"
+	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/origin"
-	"github.com/ocibridge/ocibridge/trust"
+	"github.com/ocibridge/ocibridge/internal/upload"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 const (
-	// maxPackageBytes bounds a package whose origin does not announce its size.
-	// The largest public ones have some 200 MiB.
-	maxPackageBytes = 4 << 30
 	// sendAttempts is how often a layer is sent before its push fails.
 	sendAttempts = 4
+	// maxRetryAfter is the longest wait that a registry may ask for.
+	maxRetryAfter = time.Minute
+	// chunkBytes is how much of a package goes to a registry in one request when
+	// it does not take the whole. It is below the limits that proxies and services
+	// before registries are known to have, but for those that no package passes.
+	chunkBytes = 16 << 20
+	// cancelTimeout bounds how long a registry is told of an upload's end.
+	cancelTimeout = 5 * time.Second
 )
 
-// content is a package's bytes, to be read as often as it takes.
-type content interface {
-	io.ReaderAt
-	io.ReadSeekCloser
-}
-
-// fetch reads a package from its origin and verifies it. The content is a file:
-// the origin's own, or a temporary one that is gone when it is closed.
-func (w *push) fetch(ctx context.Context, pkg origin.Package) (verified trust.Package, c content, err error) {
-	verified, c, err = w.fetchVerified(ctx, pkg)
-	if errors.Is(err, trust.ErrChecksum) && pkg.MismatchHint != "" {
-		err = hint.Replace(err, "%s", pkg.MismatchHint)
-	}
+// sendLayer stores a package's bytes unless they are there, and reports whether
+// they were sent. They are read from the origin as they are sent, unless they
+// were before; from a failed upload, what was read is kept for the next.
+func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool) (sent bool, err error) {
+	op := "push " + platform.String() + " to"
+	exists, err := w.dest.Store.Exists(ctx, layer)
 	if err != nil {
-		err = fmt.Errorf("%s %s for %s: %w", w.release.Provider(), w.release.Version(), pkg.Platform, err)
+		return false, w.registryError(op, err)
 	}
-	return verified, c, err
-}
-
-func (w *push) fetchVerified(ctx context.Context, pkg origin.Package) (_ trust.Package, _ content, err error) {
-	verifier, err := w.sums.Verifier(pkg.Platform, pkg.Filename)
-	if err != nil {
-		return trust.Package{}, nil, err
-	}
-	body, size, err := pkg.Open(ctx)
-	if err != nil {
-		return trust.Package{}, nil, err
-	}
-	w.event(pkg.Platform, StageFetch, 0, size)
-	source := &progressReader{r: body, report: func(n int) { w.event(pkg.Platform, StageFetch, n, size) }}
-	c, isFile := body.(content)
-	var sink io.Writer = verifier
-	if !isFile {
-		defer body.Close()
-		tmp, err := newTempFile()
-		if err != nil {
-			return trust.Package{}, nil, err
+	if !exists {
+		if sent, err = w.upload(ctx, op, platform, layer, s); err != nil {
+			return false, err
 		}
-		c, sink = tmp, io.MultiWriter(tmp, verifier)
 	}
-	defer func() {
-		if err != nil {
-			c.Close()
+	if !sent {
+		// It is read all the same, for the hash of what is in it.
+		if err := s.drain(); err != nil {
+			return false, err
 		}
-	}()
-	if err := copyExactly(sink, source, size); err != nil {
-		return trust.Package{}, nil, fmt.Errorf("read %s: %w", pkg.Filename, err)
+		w.event(platform, StageSend, 0, layer.Size)
+		w.event(platform, StageSend, int(layer.Size), layer.Size)
 	}
-	p, err := verifier.Accept(c)
-	return p, c, err
+	w.shelve(layer.Digest, w.dest.Repository)
+	return sent, nil
 }
 
-// copyExactly copies all of src, which must have size bytes, or at most
-// maxPackageBytes if size is negative.
-func copyExactly(dst io.Writer, src io.Reader, size int64) error {
-	limit := size
-	if size < 0 {
-		limit = maxPackageBytes
+// upload has the registry take a package from a repository that has it, or else
+// sends it, as often as it takes. A registry, or what stands before it, to which
+// it is too large for one request, gets it in chunks, and all later ones, too.
+func (w *push) upload(ctx context.Context, op string, platform provider.Platform, layer ocispec.Descriptor, s *spool) (sent bool, err error) {
+	from := w.sibling(layer.Digest)
+	pause := w.o.RetryPause
+	for attempt := 1; ; attempt++ {
+		_, chunked := w.chunked.Load(w.dest.Repository.Registry)
+		mounted, err := w.tryUpload(ctx, platform, layer, s, from, chunked)
+		if err == nil {
+			return !mounted, nil
+		}
+		if serr := s.failure(); serr != nil {
+			return false, serr // the upload failed for want of bytes
+		}
+		if status(err) == http.StatusRequestEntityTooLarge && !chunked {
+			w.chunked.Store(w.dest.Repository.Registry, true)
+			attempt--
+			continue
+		}
+		var refused *upload.RefusedError
+		wait := pause + rand.N(pause)
+		if errors.As(err, &refused) {
+			wait = max(wait, refused.RetryAfter)
+		}
+		if attempt == sendAttempts || !worthRetrying(err) || wait > maxRetryAfter {
+			return false, w.registryError(op, err)
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return false, w.registryError(op, err)
+		}
+		from = ""
+		pause *= 2
 	}
-	tail := &errorReader{r: src}
-	n, err := io.Copy(dst, io.LimitReader(tail, limit+1))
-	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err
-	case tail.err != nil, err == nil && n < size:
-		return hint.Wrap(fmt.Errorf("%w after %d%s bytes%s", ErrTruncated, n, of(size), because(tail.err)), "the origin broke off; nothing was tagged. Run it again")
-	case err != nil:
-		return err
-	case n > limit:
-		return hint.Wrap(fmt.Errorf("%w: more than %d bytes", ErrTooLong, limit), "the origin sends more than it announces, or more than any package has; nothing was stored")
+}
+
+// tryUpload is one attempt. The session that it leaves is ended, as far as the
+// registry will have it.
+func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool, from string, chunked bool) (mounted bool, err error) {
+	sending, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stall := time.AfterFunc(w.o.StallTimeout, func() { cancel(errStalled) })
+	defer stall.Stop()
+	body := &spoolReader{
+		spool: s,
+		// However long the origin takes is not the registry's fault.
+		before: func() { stall.Stop() },
+		after: func(n int) {
+			stall.Reset(w.o.StallTimeout)
+			if n > 0 {
+				w.event(platform, StageSend, n, layer.Size)
+			}
+		},
+	}
+	begin := func() { w.event(platform, StageSend, 0, layer.Size) }
+	repo := remoteOf(w.dest.Store)
+	if repo == nil {
+		begin()
+		err = w.dest.Store.Push(sending, layer, body)
+	} else {
+		mounted, err = w.uploadTo(sending, repo, layer, body, from, chunked, begin)
+	}
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(sending), errStalled) {
+		err = hint.Wrap(fmt.Errorf("%w: %v", errStalled, err), "the registry takes no bytes: ask whoever runs it, and run the push again")
+	}
+	if n := body.end(); err != nil && n > 0 {
+		w.event(platform, StageSend, -int(n), layer.Size)
+	}
+	return mounted, err
+}
+
+// remoteOf returns the repository that a store is or wraps; nil for none, where
+// packages can only be pushed whole.
+func remoteOf(s Store) *remote.Repository {
+	switch s := s.(type) {
+	case *remote.Repository:
+		return s
+	case interface{ Remote() *remote.Repository }:
+		return s.Remote()
 	}
 	return nil
 }
 
-// errorReader remembers why it ended, so that it is known which side of a copy
-// failed.
-type errorReader struct {
-	r   io.Reader
-	err error // nil for the end of the data
-}
-
-func (e *errorReader) Read(p []byte) (int, error) {
-	n, err := e.r.Read(p)
-	if err != nil && err != io.EOF {
-		e.err = err
+func (w *push) uploadTo(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (mounted bool, err error) {
+	session, mounted, err := upload.Begin(ctx, repo, layer, from)
+	if err != nil || mounted {
+		return mounted, err
 	}
-	return n, err
+	begin()
+	chunk := int64(0)
+	if chunked {
+		chunk = chunkBytes
+	}
+	err = session.Send(ctx, body, chunk)
+	if err != nil && !errors.Is(context.Cause(ctx), errStalled) {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+		defer cancel()
+		// Nothing depends on it: what is not completed is forgotten in the end.
+		_ = session.Cancel(after)
+	}
+	return false, err
 }
 
-func of(size int64) string {
-	if size < 0 {
+// shelf is which repositories are known to hold a package.
+type shelf struct {
+	mu    sync.Mutex
+	holds map[digest.Digest][]ociaddr.Repository
+}
+
+// shelve notes that a repository holds a package.
+func (p *Pusher) shelve(d digest.Digest, r ociaddr.Repository) {
+	p.shelf.mu.Lock()
+	defer p.shelf.mu.Unlock()
+	if !slices.Contains(p.shelf.holds[d], r) {
+		p.shelf.holds[d] = append(p.shelf.holds[d], r)
+	}
+}
+
+// sibling returns the name of another repository of the same registry that holds
+// the package: one that this Pusher found it in or sent it to, or else the one
+// that the destination names; "" for none.
+func (w *push) sibling(d digest.Digest) string {
+	w.shelf.mu.Lock()
+	defer w.shelf.mu.Unlock()
+	for _, r := range w.shelf.holds[d] {
+		if r.Registry == w.dest.Repository.Registry && r.Name != w.dest.Repository.Name {
+			return r.Name
+		}
+	}
+	if w.dest.Sibling == w.dest.Repository.Name {
 		return ""
 	}
-	return fmt.Sprintf(" of %d", size)
-}
-
-func because(err error) string {
-	if err == nil {
-		return ""
-	}
-	return ": " + err.Error()
-}
-
-// tempFile is a file that is gone once it is closed.
-type tempFile struct{ *os.File }
-
-func newTempFile() (*tempFile, error) {
-	f, err := os.CreateTemp("", "ocibridge-*.zip")
-	if err != nil {
-		return nil, hint.Wrap(fmt.Errorf("temporary file: %w", err), "TMPDIR names another folder for temporary files")
-	}
-	// Where the system lets an open file be removed, nothing is left over even if
-	// the process is killed.
-	os.Remove(f.Name())
-	return &tempFile{f}, nil
-}
-
-func (t *tempFile) Close() error {
-	err := t.File.Close()
-	os.Remove(t.Name())
-	return err
-}
-
-type progressReader struct {
-	r      io.Reader
-	report func(int)
-}
-
-func (p *progressReader) Read(b []byte) (int, error) {
-	n, err := p.r.Read(b)
-	if n > 0 {
-		p.report(n)
-	}
-	return n, err
-}
-
-// sendLayer stores a package's bytes unless they are there. The registry's answer
-// to a broken upload is read from a fresh start: oras-go cannot send a file again.
-func (w *push) sendLayer(ctx context.Context, p artifact.Package, c content) error {
-	op := "push " + p.Platform.String() + " to"
-	layer := p.Layer()
-	exists, err := w.dest.Store.Exists(ctx, layer)
-	if err != nil {
-		return w.registryError(op, err)
-	}
-	w.event(p.Platform, StageSend, 0, p.Size)
-	if exists {
-		w.event(p.Platform, StageSend, int(p.Size), p.Size)
-		return nil
-	}
-	pause := w.o.RetryPause
-	for attempt := 1; ; attempt++ {
-		sent := 0
-		sending, cancel := context.WithCancelCause(ctx)
-		stall := time.AfterFunc(w.o.StallTimeout, func() { cancel(errStalled) })
-		body := &progressReader{r: io.NewSectionReader(c, 0, p.Size), report: func(n int) {
-			stall.Reset(w.o.StallTimeout)
-			sent += n
-			w.event(p.Platform, StageSend, n, p.Size)
-		}}
-		err = w.dest.Store.Push(sending, layer, body)
-		stall.Stop()
-		if err != nil && ctx.Err() == nil && sending.Err() != nil {
-			err = hint.Wrap(fmt.Errorf("%w: %v", errStalled, err), "the registry takes no bytes: ask whoever runs it, and run the push again")
-		}
-		cancel(nil)
-		if err == nil {
-			return nil
-		}
-		if attempt == sendAttempts || !worthRetrying(err) {
-			return w.registryError(op, err)
-		}
-		w.event(p.Platform, StageSend, -sent, p.Size)
-		if err := sleep(ctx, pause+rand.N(pause)); err != nil {
-			return w.registryError(op, err)
-		}
-		pause *= 2
-	}
+	return w.dest.Sibling
 }
 
 // errStalled means that the registry took no byte for Options.StallTimeout.
@@ -217,12 +207,19 @@ func worthRetrying(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errStalled) {
 		return false
 	}
+	// 401: a token that ran out in the middle of a long upload.
+	code := status(err)
+	return code == 0 || code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
+}
+
+// status returns the status of the registry's answer that an error is about; 0
+// for none.
+func status(err error) int {
 	var answer *errcode.ErrorResponse
 	if errors.As(err, &answer) {
-		// 401: a token that ran out in the middle of a long upload.
-		return answer.StatusCode >= 500 || answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusUnauthorized
+		return answer.StatusCode
 	}
-	return true
+	return 0
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -248,16 +245,7 @@ func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 	return nil
 }
 
-// sendTag stores a manifest under a tag.
-func (w *push) sendTag(ctx context.Context, op string, desc ocispec.Descriptor, data []byte, tag string) error {
-	if err := w.dest.Store.PushReference(ctx, desc, bytes.NewReader(data), tag); err != nil {
-		return w.registryError(op, err)
-	}
-	return nil
-}
-
 // isNotFound reports whether a registry says that something is not there.
 func isNotFound(err error) bool {
-	var answer *errcode.ErrorResponse
-	return errors.Is(err, errdef.ErrNotFound) || errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound
+	return errors.Is(err, errdef.ErrNotFound) || status(err) == http.StatusNotFound
 }

@@ -19,6 +19,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/embedded"
@@ -186,6 +187,28 @@ func (b *backend) blobRedirect(ctx context.Context, a provider.Address, blob oci
 		return "", err
 	}
 	return b.auth.BlobRedirect(ctx, addr, blob)
+}
+
+// store returns the repository of a provider as the catalog reads it.
+func (b *backend) store(ctx context.Context, a provider.Address) (catalog.Store, error) {
+	_, repo, err := b.repository(ctx, a)
+	switch {
+	case notServed(err):
+		return nil, fmt.Errorf("%w: %w", catalog.ErrNotServed, err)
+	case err != nil:
+		return nil, err
+	}
+	repo.Client = catalog.Conditional(repo.Client)
+	return repo, nil
+}
+
+// account returns how the repository of a provider is spoken to.
+func (b *backend) account(a provider.Address) catalog.Account {
+	repo, err := b.templates.Repository(a)
+	if err != nil || b.auth == nil {
+		return catalog.Account{}
+	}
+	return catalog.Account{Name: b.auth.Account(repo), DeniedMeansAbsent: b.auth.DeniedMeansAbsent(repo)}
 }
 
 // explain adds to a registry's refusal what to do about it.

@@ -83,7 +83,7 @@ func (p *progress) event(e pusher.Event) {
 }
 
 // advance moves a package's bar. Its first event of the second stage ends the
-// bar of the first.
+// bar of the first, which may go on meanwhile.
 func (p *progress) advance(e pusher.Event, name string) {
 	if p.bars == nil {
 		if e.Bytes == 0 && e.Stage == pusher.StageFetch {
@@ -94,6 +94,11 @@ func (p *progress) advance(e pusher.Event, name string) {
 	key := barKey{e.Provider, e.Version, e.Platform, e.Stage}
 	bar := p.live[key]
 	if bar == nil {
+		sending := key
+		sending.stage = pusher.StageSend
+		if p.live[sending] != nil {
+			return // it is sent as it is fetched, and nobody wants to see both
+		}
 		p.finish(e)
 		bar = p.bars.AddBar(e.Total, mpb.BarRemoveOnComplete(),
 			mpb.PrependDecorators(decor.Name(name+" "), decor.Name(string(e.Stage), decor.WC{W: 6, C: decor.DindentRight})),

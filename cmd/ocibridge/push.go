@@ -55,6 +55,7 @@ type pushFlags struct {
 	publicKey     string
 	allowUnsigned bool
 	force         bool
+	refresh       bool
 	jobs          int
 }
 
@@ -94,7 +95,8 @@ nothing says that it is what its users have reviewed.`,
 	flags.StringVar(&f.publicKey, "public-key", "", "`file` with the ASCII-armoured public key that signed --release-dir")
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
 	flags.BoolVar(&f.force, "force", false, "replace packages and tags that are there with other content, and send again what was deleted of them")
-	flags.IntVar(&f.jobs, "jobs", 4, "how many packages are under way at once")
+	flags.BoolVar(&f.refresh, "refresh-evidence", false, "replace the evidence (checksums and signature) of versions that are there, but never by weaker")
+	flags.IntVar(&f.jobs, "jobs", 4, "how many packages are under way at once, of all versions together")
 	cmd.MarkFlagFilename("lock-file", "hcl")
 	cmd.MarkFlagDirname("mirror-dir")
 	cmd.MarkFlagDirname("release-dir")
@@ -264,38 +266,6 @@ func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, s
 	progress := newProgress(stdout, stderr, f.output.json())
 	defer progress.Close()
 	return f.push(ctx, src, p.policy, back, progress)
-}
-
-// push pushes what a source yields, version by version, up to the first failure.
-func (f *pushFlags) push(ctx context.Context, src source, policy func(provider.Address) trust.Policy, back *backend, progress *progress) ([]*pusher.Result, error) {
-	p := pusher.New(pusher.Options{
-		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
-			addr, repo, err := back.repository(ctx, a)
-			return pusher.Destination{Repository: addr, Store: repo}, err
-		},
-		Policy:  policy,
-		Jobs:    f.jobs,
-		Force:   f.force,
-		OnEvent: progress.event,
-	})
-	var results []*pusher.Result
-	err := src.each(ctx, progress.warn, func(r *origin.Release) error {
-		result, err := p.Push(ctx, r)
-		if err != nil {
-			var refused *pusher.RegistryError
-			if errors.As(err, &refused) {
-				return back.explain(err, refused.Repository)
-			}
-			return err
-		}
-		results = append(results, result)
-		for _, w := range result.Warnings {
-			progress.warn(fmt.Sprintf("%s %s: %s", result.Provider, result.Version, w))
-		}
-		progress.done(result)
-		return nil
-	})
-	return results, err
 }
 
 // writeResults prints what was done, and what went wrong, for a program.

@@ -19,10 +19,10 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // shutdownTimeout is how long downloads under way may take to finish.
@@ -95,7 +95,8 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 	if err := f.check(s.file.Gateway.TLS.ClientCAFile); err != nil {
 		return usage(err)
 	}
-	log := f.log.open(stderr)
+	log, flush := f.log.openBuffered(stderr)
+	defer flush()
 	back, err := f.open(s, nil, log)
 	if err != nil {
 		return err
@@ -121,7 +122,12 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 	if err != nil {
 		return err
 	}
-	server := newServer(newGateway(back, s, at.url, control, cache, log), log)
+	metadata, err := newCatalog(back, s.file.Gateway, s.check(log), log)
+	if err != nil {
+		return err
+	}
+	defer metadata.Close()
+	server := newServer(newGateway(back, s, metadata, at.url, control, cache, log), log)
 	if !f.http {
 		server.TLSConfig, at.caFile, err = f.tlsConfig(s.file.Gateway.TLS.ClientCAFile, f.hosts(at.host()), log)
 		if err != nil {
@@ -192,18 +198,12 @@ func loopback(addr net.Addr) bool {
 }
 
 // newGateway wires the gateway to the backend.
-func newGateway(back *backend, s settings, public *url.URL, control *access.Control, cache *archives.Cache, log *slog.Logger) http.Handler {
-	o := gateway.Options{
-		Log: log, Access: control, PublicURL: public, Cache: cache,
-		Repository: func(ctx context.Context, a provider.Address) (gateway.Store, error) {
-			_, repo, err := back.repository(ctx, a)
-			if notServed(err) {
-				return nil, fmt.Errorf("%w: %w", gateway.ErrNotServed, err)
-			}
-			return repo, err
-		},
+func newGateway(back *backend, s settings, metadata *catalog.Catalog, public *url.URL, control *access.Control, cache *archives.Cache, log *slog.Logger) http.Handler {
+	o := gateway.Options{Catalog: metadata, Access: control, PublicURL: public, Cache: cache, Log: log}
+	if control != nil {
+		o.Operator = control.Operator
 	}
-	if o.Check = s.check(log); o.Check != nil && cache != nil {
+	if s.file.Gateway.VerifyRequired && cache != nil {
 		o.H1 = cache.H1
 	}
 	if back.embedded != nil {

@@ -218,9 +218,9 @@ func stateOf(ctx context.Context) *state {
 }
 
 // LogAttrs returns what a log may say of who made a request, once it is answered.
-func LogAttrs(ctx context.Context) []any {
+func LogAttrs(ctx context.Context) []slog.Attr {
 	s := stateOf(ctx)
-	var out []any
+	var out []slog.Attr
 	if s.capability != "" {
 		out = append(out, slog.String("capability", redacted))
 	}

@@ -40,7 +40,7 @@ type door struct {
 	content digest.Digest // of every file
 	through int           // requests that reached a document or file
 	seen    []string      // paths that those behind the control saw
-	attrs   []any
+	attrs   []slog.Attr
 }
 
 func newDoor(t *testing.T, o access.Options) *door {

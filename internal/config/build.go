@@ -310,8 +310,8 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 		PublicURL:         parseOne(d, b.Body, "public_url", b.PublicURL, ParsePublicURL),
 		VerifyRequired:    parseOne(d, b.Body, "verify", b.Verify, parseVerify),
 		Redirect:          b.Redirect != nil && *b.Redirect,
-		TagTTL:            parseOne(d, b.Body, "tag_ttl", or(b.TagTTL, "30s"), parseDuration),
-		StaleIfError:      parseOne(d, b.Body, "stale_if_error", or(b.StaleIfError, "24h"), parseDuration),
+		TagTTL:            optional(b.TagTTL, parseOne(d, b.Body, "tag_ttl", b.TagTTL, parseDuration)),
+		StaleIfError:      optional(b.StaleIfError, parseOne(d, b.Body, "stale_if_error", b.StaleIfError, parseDuration)),
 		Deny:              parseEach(d, b.Body, "deny", b.Deny, parseDeny),
 		CapabilityKeyFile: d.path(b.Body, "capability_key_file", b.CapabilityKeyFile),
 		HTTP:              b.HTTP != nil && *b.HTTP,
@@ -331,6 +331,14 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 	g.Tokens = d.tokens(b.Tokens)
 	g.OIDC = d.oidc(b.OIDC)
 	return g
+}
+
+// optional returns what an argument means, nil where it is not there.
+func optional[T any](written *string, means T) *T {
+	if written == nil {
+		return nil
+	}
+	return &means
 }
 
 func or(s *string, otherwise string) *string {

@@ -148,8 +148,8 @@ type Gateway struct {
 	PublicURL         string // https, ends in a slash; "" if it is not said
 	VerifyRequired    bool
 	Redirect          bool
-	TagTTL            time.Duration
-	StaleIfError      time.Duration
+	TagTTL            *time.Duration // nil if it is not said
+	StaleIfError      *time.Duration // likewise
 	Deny              []Deny
 	CapabilityKeyFile string
 	HTTP              bool // and no TLS

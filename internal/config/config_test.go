@@ -291,6 +291,7 @@ pull_through {
 }
 gateway {
   listen = "[::1]:0"
+  stale_if_error = "0s"
   deny   = ["registry.opentofu.org/acme/*", "registry.opentofu.org/acme/widget@1.4.0"]
   cache {
     directory = "/var/cache/ocibridge"
@@ -312,7 +313,7 @@ gateway {
 		"folder":      c.Providers[1].From == Source{Folder: testDir + "/../mirror"} && c.Providers[1].Cooldown.Hours() == 168,
 		"pull":        c.PullThrough.Enabled && c.PullThrough.MaxSize == 1<<30,
 		"listen":      c.Gateway.Listen == "[::1]:0",
-		"defaults":    c.Gateway.TagTTL.String() == "30s" && c.Gateway.StaleIfError.Hours() == 24 && c.Gateway.Cache.MaxSize == 20<<30,
+		"defaults":    c.Gateway.TagTTL == nil && *c.Gateway.StaleIfError == 0 && c.Gateway.Cache.MaxSize == 20<<30,
 		"deny":        c.Gateway.Deny[0].Versions.String() == "" && c.Gateway.Deny[1].Versions.Has(provider.MustParseVersion("1.4.0")),
 		"token":       c.Gateway.Tokens[0].SHA256[0] == 0x9f && c.Gateway.Tokens[0].Expires.UTC().Hour() == 10,
 	} {
@@ -560,23 +561,22 @@ func TestUnavailable(t *testing.T) {
 	const src = `
 registry "ghcr.io" {
   denied_means_absent       = true
-  mirrors_blobs_by_redirect = false
+  mirrors_blobs_by_redirect = true
 }
-trust "*/*/*" {}
 provider "registry.opentofu.org/hashicorp/null" {
   latest = 1
 }
 gateway {
-  verify   = "off"
-  redirect = false
+  redirect = true
   tag_ttl  = "30s"
   token "ci" {
     sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
   }
 }
+pull_through {}
 `
 	c := mustParse(t, src, machine{})
-	for command, want := range map[string][]int{"serve": {3, 13}, "push": nil, "sync": nil, "": {3, 13}, "doctor": nil} {
+	for command, want := range map[string][]int{"serve": {16}, "push": nil, "sync": nil, "": {16}, "doctor": nil} {
 		var lines []int
 		for _, d := range c.Unavailable(command) {
 			lines = append(lines, d.Line)
@@ -589,7 +589,7 @@ gateway {
 		}
 	}
 	err := c.CheckFor("serve")
-	if want := testFile + ":3: not available in this version: registry.denied_means_absent: this version of ocibridge does not tell a denied repository from an absent one yet. Remove it to go on without (and 1 more)"; err == nil || err.Error() != want {
+	if want := testFile + ":16: not available in this version: pull_through: this version of ocibridge has no pull-through yet. Remove it to go on without"; err == nil || err.Error() != want {
 		t.Errorf("error %v", err)
 	}
 	off := mustParse(t, "pull_through {\n  enabled = false\n}\n", machine{})
@@ -677,7 +677,7 @@ gateway {
 	}{
 		{"nothing", "", Surroundings{Defaults: defaults}, map[string]string{
 			"data": "/default (default)", "jobs": "4 (default)", "gateway.listen": "localhost:8443 (default)", "log_level": "",
-			"oci_mirror[0].repository_template": "", "gateway.tls.cert_file": "", "gateway.tag_ttl": "", "oci_default_credentials.discover_ambient_credentials": "",
+			"oci_mirror[0].repository_template": "", "gateway.tls.cert_file": "", "gateway.tag_ttl": "30s (default)", "gateway.cache.max_size": "", "gateway.capability_key_file": "", "oci_default_credentials.discover_ambient_credentials": "",
 		}},
 		{"the file before defaults and the CLI configuration", file, Surroundings{Defaults: defaults, CLI: cli}, map[string]string{
 			"data": "/file (F:2)", "jobs": "2 (F:3)", "gateway.listen": ":2 (F:11)", "gateway.tls.cert_file": "/file.pem (F:13)",

@@ -26,7 +26,7 @@ type fileBlock struct {
 	// data: `$XDG_DATA_HOME/ocibridge` or `~/.local/share/ocibridge`, on macOS `~/Library/Application Support/ocibridge`, on
 	// Windows `%LocalAppData%\ocibridge`.
 	Data *string `hcl:"data,optional" value:"folder" flag:"data"`
-	// How many packages are under way at once, from 1 to 256.
+	// How many packages are under way at once, of all versions together, from 1 to 256.
 	Jobs *int `hcl:"jobs,optional" value:"number" default:"4" flag:"jobs"`
 	// The least level to log: `debug`, `info`, `warn` or `error`. Without it, `serve` logs from `info` on, other commands from
 	// `warn` on.
@@ -140,8 +140,9 @@ type registryBlock struct {
 	InsecureSkipVerify *bool `hcl:"insecure_skip_verify,optional" value:"bool" default:"false"`
 	// The registry answers blobs with a redirect to object storage, so that the gateway may pass that on.
 	MirrorsBlobsByRedirect *bool `hcl:"mirrors_blobs_by_redirect,optional" value:"bool" default:"false"`
-	// The registry answers "denied" for repositories that are absent, as GHCR does, so that the gateway may take it for that.
-	DeniedMeansAbsent *bool `hcl:"denied_means_absent,optional" value:"bool" default:"false" unless:"false" unavailable:"serve: this version of ocibridge does not tell a denied repository from an absent one yet"`
+	// The registry answers "denied" for repositories that are absent, as GHCR does, so that the gateway takes it for that,
+	// as long as the registry still answers about a repository that the gateway has seen to exist.
+	DeniedMeansAbsent *bool `hcl:"denied_means_absent,optional" value:"bool" default:"false"`
 	// How often the registry is asked at most. Without it there is no bound.
 	RequestsPerSecond *float64 `hcl:"requests_per_second,optional" value:"number"`
 	// How many requests are under way at once at most. Without it there is no bound.
@@ -225,12 +226,15 @@ type gatewayBlock struct {
 	// Whether clients are redirected to object storage, for registries with `mirrors_blobs_by_redirect`. Their packages are
 	// neither cached nor seen by the gateway then.
 	Redirect *bool `hcl:"redirect,optional" value:"bool" default:"false"`
-	// How long a tag listing, and what a tag names, is taken for current.
-	TagTTL *string `hcl:"tag_ttl,optional" value:"duration" default:"30s" unavailable:"serve: this version of ocibridge has no catalog cache yet"`
-	// How long the last good answer is served while the registry is in trouble.
-	StaleIfError *string `hcl:"stale_if_error,optional" value:"duration" default:"24h" unavailable:"serve: this version of ocibridge has no catalog cache yet"`
-	// What is never served: provider patterns, each with `@` and a version or version constraint where not all are meant.
-	Deny []string `hcl:"deny,optional" value:"PATTERN[@VERSIONS] list" unavailable:"serve: this version of ocibridge has no deny rules yet"`
+	// How long a tag listing, and what a tag names, is taken for current; after that it is asked about again. The
+	// embedded registry is asked each time where nothing is written.
+	TagTTL *string `hcl:"tag_ttl,optional" value:"duration" default:"30s"`
+	// How long the last good answer is served while the registry is in trouble, counted from when the registry last confirmed
+	// it. With a `cache` block it outlives a restart.
+	StaleIfError *string `hcl:"stale_if_error,optional" value:"duration" default:"24h"`
+	// What is never served: provider patterns, each with `@` and a version or version constraint where not all are meant. A
+	// constraint is for prereleases only where it names them.
+	Deny []string `hcl:"deny,optional" value:"PATTERN[@VERSIONS] list"`
 	// The file with the keys that sign the capabilities in URLs of archives, checksums and signatures: one a line, as
 	// `openssl rand -hex 32` prints them, the first of which signs while all verify. Gateways side by side share it. Without
 	// it, each process has a key of its own.
@@ -241,7 +245,8 @@ type gatewayBlock struct {
 
 	// The gateway's certificate. Without it, one is made on a loopback address.
 	TLS *tlsBlock `hcl:"tls,block"`
-	// The cache of packages on disk. Without it, every download is streamed from the registry.
+	// The cache on disk: packages, and what the registry said of versions. Without it, every download is streamed from the
+	// registry, and what it said is forgotten at the end.
 	Cache *cacheBlock `hcl:"cache,block"`
 	// A bearer token that clients may show. With a `token` or `oidc` block, clients that show none are refused.
 	Tokens []tokenBlock `hcl:"token,block"`

@@ -24,15 +24,16 @@ var may = map[string][]string{
 	"trust":            {"provider"},
 	"artifact":         {"provider", "ociaddr", "trust"},
 	"origin":           {"provider", "trust"},
-	"pusher":           {"provider", "ociaddr", "templates", "artifact", "trust", "origin"},
+	"pusher":           {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "internal/upload"},
 	"auth":             {"ociaddr"},
-	"gateway":          {"provider", "ociaddr", "templates", "artifact", "trust", "gateway/access", "gateway/archives"},
+	"gateway":          {"provider", "ociaddr", "templates", "artifact", "trust", "gateway/access", "gateway/archives", "gateway/catalog"},
 	"gateway/access":   {"provider"},
 	"gateway/archives": {"provider", "artifact"},
 	"gateway/verify":   {"provider", "artifact", "trust"},
-	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/verify",
+	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/verify",
 		"internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/lockfile", "internal/manifestcache", "internal/repository",
 		"internal/selfsigned"},
+	"gateway/catalog": {"provider", "ociaddr", "artifact"},
 }
 
 // leaves import nothing of ours.

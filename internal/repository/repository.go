@@ -18,6 +18,9 @@ import (
 // Repository is a repository whose tags can be removed by themselves.
 type Repository struct{ *remote.Repository }
 
+// Remote returns the repository as oras-go has it.
+func (r Repository) Remote() *remote.Repository { return r.Repository }
+
 // Untag removes a tag, by the distribution specification's "deleting tags". It is
 // errdef.ErrUnsupported where the registry deletes by digest alone.
 func (r Repository) Untag(ctx context.Context, tag string) error {

@@ -175,6 +175,7 @@ func Bridge() (clients.Client, error) {
 // Gateway is a running "ocibridge serve".
 type Gateway struct {
 	URL                string `json:"url"`                 // of the network mirror
+	Address            string `json:"address"`             // it listens on, where URL is its public_url
 	CAFile             string `json:"ca_file"`             // of a self-signed certificate
 	RepositoryTemplate string `json:"repository_template"` // of the embedded registry
 

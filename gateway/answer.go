@@ -1,0 +1,149 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// answer is a document as it goes to clients, encoded once. Its header values are
+// slices so that they are handed to net/http as they are; nobody changes them.
+type answer struct {
+	body         []byte
+	etag, length []string
+}
+
+var contentTypeJSON = []string{"application/json"}
+
+// answerOverhead is about what an answer takes beside its body.
+const answerOverhead = 256
+
+func newAnswer(document any) (*answer, error) {
+	body, err := json.Marshal(document)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(body)
+	return &answer{
+		body:   body,
+		etag:   []string{`"` + base64.RawURLEncoding.EncodeToString(sum[:18]) + `"`},
+		length: []string{strconv.Itoa(len(body))},
+	}, nil
+}
+
+// write answers GET and HEAD, or 304 to who has the document already. It returns
+// what the log says of it.
+func (a *answer) write(w http.ResponseWriter, r *http.Request) (status int, bytes int64) {
+	h := w.Header()
+	h["Etag"] = a.etag
+	if known := r.Header["If-None-Match"]; len(known) > 0 && matches(known, a.etag[0]) {
+		w.WriteHeader(http.StatusNotModified)
+		return http.StatusNotModified, 0
+	}
+	h["Content-Type"] = contentTypeJSON
+	h["Content-Length"] = a.length
+	if r.Method == http.MethodHead {
+		return http.StatusOK, 0
+	}
+	n, _ := w.Write(a.body) // who does not take it is gone
+	return http.StatusOK, int64(n)
+}
+
+// matches reports whether an If-None-Match header names a tag (RFC 9110, section
+// 13.1.2; our tags have no comma in them).
+func matches(header []string, etag string) bool {
+	for _, line := range header {
+		for known := range strings.SplitSeq(line, ",") {
+			known = strings.TrimPrefix(strings.TrimSpace(known), "W/")
+			if known == etag || known == "*" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ServeHTTP implements [http.Handler]. Documents that are current in memory are
+// found by their path alone: the router would cost a quarter of the requests.
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !g.serveWarm(w, r) {
+		g.routes.ServeHTTP(w, r)
+	}
+}
+
+// serveWarm answers if that takes neither the registry nor the router.
+func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
+	// Where access is controlled, who asks is to be known first.
+	if g.access != nil {
+		return false
+	}
+	path, ok := strings.CutPrefix(r.URL.Path, MirrorPath)
+	// A path that was sent in another form than its usual one has a RawPath: an
+	// encoded slash is not one that parts names.
+	if !ok || r.URL.RawPath != "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	item, ok := g.catalog.Warm(path)
+	if !ok {
+		return false
+	}
+	kept, ok := item.Kept().(*answer)
+	if !ok {
+		return false
+	}
+	start := time.Now()
+	status, bytes := kept.write(w, r)
+	logRequest(g.log, r, status, bytes, start)
+	return true
+}
+
+// answer answers with a document about an item, which document makes if it is not
+// kept with the item. Only what is the same for everybody is kept.
+func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.Item, forAll bool, document func() any) {
+	var a *answer
+	if forAll {
+		a, _ = item.Kept().(*answer)
+	}
+	if a == nil {
+		var err error
+		if a, err = newAnswer(document()); err != nil {
+			g.fail(w, r, err)
+			return
+		}
+		if forAll {
+			g.catalog.Keep(item, a, len(a.body)+answerOverhead)
+		}
+	}
+	a.write(w, r)
+}
+
+// serveRefresh drops what is cached about a provider, for an operator.
+func (g *gateway) serveRefresh(operator func(*http.Request) bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", "POST")
+			http.Error(w, "only POST is answered here", http.StatusMethodNotAllowed)
+			return
+		}
+		if !operator(r) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "an operator's token is wanted here", http.StatusUnauthorized)
+			return
+		}
+		a, err := provider.ParseAddress(r.URL.Query().Get("provider"))
+		if err != nil {
+			http.Error(w, "say which provider: ?provider=HOSTNAME/NAMESPACE/TYPE", http.StatusBadRequest)
+			return
+		}
+		n := g.catalog.Refresh(a)
+		g.log.Info("cached metadata dropped", "provider", a.String(), "entries", n)
+		w.WriteHeader(http.StatusNoContent)
+	}
+}

@@ -1,0 +1,282 @@
+package catalog_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+var (
+	widget = provider.MustParseAddress("registry.acme.example/acme/widget")
+	gadget = provider.MustParseAddress("registry.acme.example/acme/gadget")
+	v100   = provider.MustParseVersion("1.0.0")
+	v110   = provider.MustParseVersion("1.1.0")
+	linux  = provider.MustParsePlatform("linux_amd64")
+)
+
+// fake is a registry in memory: one over a network cannot live by the clock of
+// these tests. It counts what it is asked, and fails when told to.
+type fake struct {
+	mu    sync.Mutex
+	tags  map[provider.Address]map[string]artifact.Blob
+	blobs map[digest.Digest][]byte
+	asked map[string]int // list, get, head and blob
+	fail  func(ctx context.Context, a provider.Address, what string) error
+}
+
+func newFake() *fake {
+	return &fake{tags: map[provider.Address]map[string]artifact.Blob{}, blobs: map[digest.Digest][]byte{}, asked: map[string]int{}}
+}
+
+func (f *fake) repository(_ context.Context, a provider.Address) (catalog.Store, error) {
+	return fakeStore{f, a}, nil
+}
+
+// down makes every request fail with err from now on; nil: none.
+func (f *fake) down(err error) {
+	f.failing(func(context.Context, provider.Address, string) error { return err })
+}
+
+func (f *fake) failing(fail func(ctx context.Context, a provider.Address, what string) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = fail
+}
+
+// requests returns how often it was asked for each thing since the last time.
+func (f *fake) requests() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []string
+	for _, what := range slices.Sorted(maps.Keys(f.asked)) {
+		out = append(out, fmt.Sprintf("%d %s", f.asked[what], what))
+	}
+	clear(f.asked)
+	return fmt.Sprint(out)
+}
+
+func (f *fake) ask(ctx context.Context, a provider.Address, what string) error {
+	f.mu.Lock()
+	f.asked[what]++
+	fail := f.fail
+	f.mu.Unlock()
+	if fail != nil {
+		if err := fail(ctx, a, what); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (f *fake) tag(a provider.Address, v provider.Version, blob artifact.Blob) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.tags[a] == nil {
+		f.tags[a] = map[string]artifact.Blob{}
+	}
+	f.tags[a][v.String()] = blob
+}
+
+// publish stores a version whose package has that content.
+func (f *fake) publish(t testing.TB, a provider.Address, v provider.Version, content string) artifact.Version {
+	t.Helper()
+	accepted, sums := accept(t, a, v, []byte(content))
+	p, _, err := artifact.EncodePackage(accepted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, blobs, err := artifact.EncodeEvidence(artifact.NewEvidence(sums, "test", []string{"5.0"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	for _, b := range append(blobs, manifest) {
+		f.blobs[b.Descriptor.Digest] = b.Data
+	}
+	f.mu.Unlock()
+	out := artifact.Version{Provider: a, Version: v, Packages: []artifact.Package{p}, Evidence: &manifest.Descriptor}
+	index, err := artifact.EncodeIndex(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.tag(a, v, index)
+	return out
+}
+
+func accept(t testing.TB, a provider.Address, v provider.Version, content []byte) (trust.Package, *trust.Checksums) {
+	t.Helper()
+	name := provider.PackageFilename(a, v, linux)
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{
+		Provider: a, Version: v, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), name),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier, err := sums.Verifier(linux, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier.Write(content)
+	accepted, err := verifier.Accept(bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return accepted, sums
+}
+
+type fakeStore struct {
+	f *fake
+	a provider.Address
+}
+
+func (s fakeStore) Tags(ctx context.Context, _ string, fn func([]string) error) error {
+	if err := s.f.ask(ctx, s.a, "list"); err != nil {
+		return err
+	}
+	s.f.mu.Lock()
+	tags := slices.Collect(maps.Keys(s.f.tags[s.a]))
+	s.f.mu.Unlock()
+	if tags == nil {
+		return answered(http.StatusNotFound, "NAME_UNKNOWN")
+	}
+	return fn(tags)
+}
+
+func (s fakeStore) Resolve(ctx context.Context, tag string) (ocispec.Descriptor, error) {
+	return s.named(ctx, tag, "head")
+}
+
+func (s fakeStore) named(ctx context.Context, tag, what string) (ocispec.Descriptor, error) {
+	if err := s.f.ask(ctx, s.a, what); err != nil {
+		return ocispec.Descriptor{}, err
+	}
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	blob, ok := s.f.tags[s.a][tag]
+	if !ok {
+		return ocispec.Descriptor{}, errdef.ErrNotFound
+	}
+	s.f.blobs[blob.Descriptor.Digest] = blob.Data
+	return blob.Descriptor, nil
+}
+
+func (s fakeStore) FetchReference(ctx context.Context, tag string) (ocispec.Descriptor, io.ReadCloser, error) {
+	desc, err := s.named(ctx, tag, "get")
+	if err != nil {
+		return desc, nil, err
+	}
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	return desc, io.NopCloser(bytes.NewReader(s.f.blobs[desc.Digest])), nil
+}
+
+func (s fakeStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	if err := s.f.ask(ctx, s.a, "blob"); err != nil {
+		return nil, err
+	}
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	data, ok := s.f.blobs[desc.Digest]
+	if !ok {
+		return nil, errdef.ErrNotFound
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// answered is an answer of a registry as oras-go has it.
+func answered(status int, code string) error {
+	return &errcode.ErrorResponse{Method: http.MethodGet, URL: &url.URL{Path: "/v2/x/tags/list"}, StatusCode: status, Errors: errcode.Errors{{Code: code}}}
+}
+
+// unreachable is what a registry that is down ends in.
+var unreachable = &url.Error{Op: "Get", URL: "http://registry/v2/", Err: errors.New("connection refused")}
+
+// hangs waits until the context ends.
+func hangs(ctx context.Context, _ provider.Address, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func open(t testing.TB, o catalog.Options) *catalog.Catalog {
+	t.Helper()
+	c, err := catalog.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// bench is a catalog and the registry that it asks.
+type bench struct {
+	*fake
+	*catalog.Catalog
+	t *testing.T
+}
+
+func newBench(t *testing.T, change func(*catalog.Options)) *bench {
+	t.Helper()
+	b := &bench{fake: newFake(), t: t}
+	b.publish(t, widget, v100, "one")
+	o := catalog.Options{Repository: b.repository}
+	if change != nil {
+		change(&o)
+	}
+	b.Catalog = open(t, o)
+	return b
+}
+
+// want asks for widget's versions and for 1.0.0, and checks what the registry was
+// asked for.
+func (b *bench) want(versions string, found bool, requests string) {
+	b.t.Helper()
+	item, err := b.Versions(b.t.Context(), widget)
+	switch {
+	case versions == "":
+		if err == nil {
+			b.t.Errorf("versions %v", item.Versions)
+		}
+	case err != nil:
+		b.t.Errorf("versions: %v", err)
+	case fmt.Sprint(item.Versions) != versions:
+		b.t.Errorf("versions %v, want %s", item.Versions, versions)
+	}
+	if item, err := b.Version(b.t.Context(), widget, v100); (err == nil) != found || found && len(item.Found.Packages) != 1 {
+		b.t.Errorf("version: %+v, %v", item, err)
+	}
+	if got := b.requests(); got != requests {
+		b.t.Errorf("the registry is asked for %s, want %s", got, requests)
+	}
+}
+
+// evidence asks for that of widget 1.0.0.
+func (b *bench) evidence() (*artifact.Evidence, error) {
+	item, err := b.Version(b.t.Context(), widget, v100)
+	if err != nil {
+		return nil, err
+	}
+	return b.Evidence(b.t.Context(), item)
+}
+
+// pass lets time go by.
+func pass(d time.Duration) { time.Sleep(d) }

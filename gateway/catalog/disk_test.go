@@ -1,0 +1,301 @@
+package catalog_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// kept is a bench whose catalog is kept in a folder, so that it may be restarted.
+type kept struct {
+	*bench
+	options catalog.Options
+}
+
+func onDisk(t *testing.T, dir string, change func(*catalog.Options), f func(k *kept)) {
+	t.Helper()
+	k := &kept{}
+	inTime(t, func(o *catalog.Options) {
+		o.Directory = dir
+		if change != nil {
+			change(o)
+		}
+		k.options = *o
+	}, func(b *bench) {
+		k.bench = b
+		f(k)
+	})
+}
+
+// restart ends the catalog and starts another.
+func (k *kept) restart() {
+	k.t.Helper()
+	k.Close()
+	k.Catalog = open(k.t, k.options)
+	k.requests()
+}
+
+func TestRestartWithTheRegistryDown(t *testing.T) {
+	onDisk(t, t.TempDir(), nil, func(k *kept) {
+		k.want("[1.0.0]", true, "[1 get 1 list]")
+		if _, err := k.evidence(); err != nil {
+			k.t.Fatal(err)
+		}
+		k.down(unreachable)
+		k.restart()
+		k.want("[1.0.0]", true, "[]") // it is current still
+		pass(20 * time.Hour)
+		k.restart()
+		k.want("[1.0.0]", true, "[1 list]") // that tells enough of the registry
+		if e, err := k.evidence(); err != nil || e.SHA256SUMS == nil {
+			k.t.Errorf("evidence: %v", err)
+		}
+		// The time of the last good answer counts, and not that of the restart.
+		pass(5 * time.Hour)
+		k.restart()
+		k.want("", false, "[1 get 1 list]")
+		k.down(nil)
+		k.want("[1.0.0]", true, "[1 get 1 list]")
+	})
+}
+
+// TestRestartWithoutAWayToTheRegistry: to find out how a registry is spoken to may
+// take the registry.
+func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
+	noWay := false
+	change := func(o *catalog.Options) {
+		next := o.Repository
+		o.Repository = func(ctx context.Context, a provider.Address) (catalog.Store, error) {
+			if noWay {
+				return nil, unreachable
+			}
+			return next(ctx, a)
+		}
+	}
+	onDisk(t, t.TempDir(), change, func(k *kept) {
+		k.want("[1.0.0]", true, "[1 get 1 list]")
+		noWay = true
+		pass(time.Hour)
+		k.restart()
+		k.want("[1.0.0]", true, "[]")
+		if _, err := k.Store(k.t.Context(), widget).Fetch(k.t.Context(), artifact.Version{}.Index); !errors.Is(err, unreachable) {
+			k.t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestConfirmedTimeIsKept: an answer that the registry confirms again and again
+// stands in for a day from then.
+func TestConfirmedTimeIsKept(t *testing.T) {
+	onDisk(t, t.TempDir(), nil, func(k *kept) {
+		requests := "[1 get 1 list]"
+		for range 30 {
+			k.want("[1.0.0]", true, requests)
+			requests = "[1 head 1 list]"
+			pass(time.Hour)
+		}
+		k.down(unreachable)
+		k.restart()
+		pass(21 * time.Hour)
+		k.want("[1.0.0]", true, "[1 list]")
+	})
+}
+
+func TestWhatIsGoneStaysGoneAfterARestart(t *testing.T) {
+	for name, spoil := range map[string]func(k *kept){
+		"deleted": func(k *kept) { delete(k.tags, widget) },
+		"replaced by what is none": func(k *kept) {
+			k.tag(widget, v100, artifact.Blob{Descriptor: k.tags[gadget]["1.0.0"].Descriptor, Data: k.tags[gadget]["1.0.0"].Data})
+		},
+		"dropped by an operator": func(k *kept) { k.Refresh(widget) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onDisk(t, t.TempDir(), nil, func(k *kept) {
+				k.publish(k.t, gadget, v100, "another's")
+				k.want("[1.0.0]", true, "[1 get 1 list]")
+				spoil(k)
+				pass(time.Minute)
+				if name != "dropped by an operator" {
+					k.Versions(k.t.Context(), widget)
+					if _, err := k.Version(k.t.Context(), widget, v100); err == nil {
+						k.t.Error("it is served")
+					}
+				}
+				k.down(unreachable)
+				k.restart()
+				if _, err := k.Version(k.t.Context(), widget, v100); err == nil || errors.Is(err, catalog.ErrAbsent) {
+					k.t.Errorf("after a restart: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestEveryFileSpoilt, one at a time, as a crash or somebody else may leave it:
+// what it said is not known, and nothing else is believed.
+func TestEveryFileSpoilt(t *testing.T) {
+	var names []string
+	for i := 0; i == 0 || i < len(names); i++ {
+		for how, spoil := range map[string]func(data []byte) []byte{
+			"empty": func([]byte) []byte { return nil }, "cut": func(b []byte) []byte { return b[:len(b)/2] },
+			"one byte": func(b []byte) []byte { b = bytes.Clone(b); b[len(b)*3/4] ^= 1; return b },
+		} {
+			dir := t.TempDir()
+			onDisk(t, dir, nil, func(k *kept) {
+				k.want("[1.0.0]", true, "[1 get 1 list]")
+				if _, err := k.evidence(); err != nil {
+					k.t.Fatal(err)
+				}
+				k.Close()
+				names = files(k.t, dir)
+				data, err := os.ReadFile(names[i])
+				if err != nil {
+					k.t.Fatal(err)
+				}
+				if err := os.WriteFile(names[i], spoil(data), 0o600); err != nil {
+					k.t.Fatal(err)
+				}
+				k.restart()
+				k.Versions(k.t.Context(), widget)
+				if _, err := k.evidence(); err != nil {
+					k.t.Errorf("%s %s: %v", names[i], how, err)
+				}
+				if k.requests() == "[]" {
+					k.t.Errorf("%s %s is believed", names[i], how)
+				}
+				k.restart() // it is whole again
+				k.want("[1.0.0]", true, "[]")
+			})
+		}
+	}
+	if len(names) < 6 {
+		t.Errorf("only %v", names)
+	}
+}
+
+// files returns the names of all files below a folder.
+func files(t *testing.T, dir string) (out []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			out = append(out, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestForeignRecord is one that is whole and says something of another version,
+// such as where file names do not tell upper case from lower.
+func TestForeignRecord(t *testing.T) {
+	dir := t.TempDir()
+	onDisk(t, dir, nil, func(k *kept) {
+		k.want("[1.0.0]", true, "[1 get 1 list]")
+		k.Close()
+		for _, name := range files(k.t, dir) {
+			if filepath.Base(name) == "1.0.0" {
+				if err := os.Rename(name, filepath.Join(filepath.Dir(name), "1.1.0")); err != nil {
+					k.t.Fatal(err)
+				}
+			}
+		}
+		k.restart()
+		if item, err := k.Version(k.t.Context(), widget, v110); !errors.Is(err, catalog.ErrAbsent) {
+			k.t.Errorf("%+v, %v", item, err)
+		}
+	})
+}
+
+func TestNewRulesCountForWhatIsKept(t *testing.T) {
+	onDisk(t, t.TempDir(), nil, func(k *kept) {
+		k.want("[1.0.0]", true, "[1 get 1 list]")
+		k.options.Deny = []catalog.Deny{{Pattern: provider.PatternFor(widget)}}
+		k.restart()
+		k.want("[]", false, "[]")
+		k.options.Deny = nil
+		k.restart()
+		k.want("[1.0.0]", true, "[]")
+		k.options.Check = func(context.Context, catalog.Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
+			return nil, errors.New("refused")
+		}
+		k.restart()
+		if _, err := k.Version(k.t.Context(), widget, v100); err == nil {
+			k.t.Error("it is served unchecked")
+		}
+	})
+}
+
+func TestFolderThatCannotBeWritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := catalog.New(catalog.Options{Directory: filepath.Join(file, "catalog")}); err == nil {
+		t.Error("no error")
+	}
+	dir := t.TempDir()
+	onDisk(t, dir, nil, func(k *kept) {
+		// Not to be written from now on, not even by root.
+		if err := os.RemoveAll(dir); err != nil {
+			k.t.Fatal(err)
+		}
+		if err := os.WriteFile(dir, nil, 0o600); err != nil {
+			k.t.Fatal(err)
+		}
+		k.want("[1.0.0]", true, "[1 get 1 list]")
+		k.want("[1.0.0]", true, "[]")
+		os.Remove(dir)
+	})
+}
+
+// TestFolderIsBounded, and keeps what was used last. It looks at the times of
+// files, which are those of the machine.
+func TestFolderIsBounded(t *testing.T) {
+	dir, f := t.TempDir(), newFake()
+	const limit = 400 << 10
+	c := open(t, catalog.Options{Repository: f.repository, Directory: dir})
+	for i := range 200 {
+		v := provider.MustParseVersion(fmt.Sprintf("1.0.%d", i))
+		f.publish(t, widget, v, v.String())
+		if _, err := c.Version(t.Context(), widget, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Close()
+	old := time.Now().Add(-48 * time.Hour)
+	for _, name := range files(t, dir) {
+		if !strings.HasSuffix(name, "1.0.7") {
+			if err := os.Chtimes(name, old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".tmp-1"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(filepath.Join(dir, ".tmp-1"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	c = open(t, catalog.Options{Repository: f.repository, Directory: dir, DirectorySize: limit})
+	if n := c.Swept(); n > limit {
+		t.Errorf("%d bytes", n)
+	}
+	left := strings.Join(files(t, dir), " ")
+	if !strings.Contains(left, "/1.0.7") || strings.Contains(left, ".tmp-") {
+		t.Errorf("left are %.2000s", left)
+	}
+}

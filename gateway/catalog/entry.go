@@ -1,0 +1,283 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// kind is what an entry is about.
+type kind int
+
+const (
+	listing  kind = iota // the versions of a provider
+	version              // what a version's tag names
+	evidence             // what desc names, which never changes
+	content              // likewise, as it is
+)
+
+// entry is one thing that is known, or asked for.
+type entry struct {
+	key     string
+	kind    kind
+	address provider.Address
+	version provider.Version   // of kind version
+	desc    ocispec.Descriptor // of kind evidence and content
+
+	account func() Account        // asked for once
+	load    sync.Once             // from disk
+	state   atomic.Pointer[state] // nil: nothing is known
+	busy    atomic.Bool           // the registry is being asked
+	dropped atomic.Bool           // it is to be forgotten, on disk too
+	trouble atomic.Int64          // when the registry last failed to answer, in Unix nanoseconds; 0: it answered since
+
+	mu     sync.Mutex
+	flight *flight
+
+	keeping sync.Mutex
+	kept    *Item     // what is on disk; nil: nothing is
+	onDisk  time.Time // the time that is on disk for it
+
+	prev, next *entry // of the lru, which locks them
+	cost       int64  // likewise
+}
+
+// state is what the registry last said.
+type state struct {
+	item *Item
+	err  error     // ErrAbsent, ErrNotServed or a refusal; nil: the answer is good
+	at   time.Time // when it last said so
+}
+
+// Item is one answer. It does not change, apart from what is kept with it.
+type Item struct {
+	Address provider.Address
+	// Version is that of a version, zero for a list of them.
+	Version provider.Version
+	// Versions are those of a provider, oldest first. They are not to be changed.
+	Versions []provider.Version
+	// Found is a version's content. It is not to be changed.
+	Found *artifact.Version
+
+	evidence *artifact.Evidence
+	tagged   []provider.Version // Versions, with those that are denied
+	etag     string             // of a list of tags; "": the registry gave none
+	content  []byte
+
+	entry *entry
+	kept  atomic.Pointer[any]
+}
+
+// Kept returns what [Catalog.Keep] has kept with the item, nil if nothing.
+func (i *Item) Kept() any {
+	if p := i.kept.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// flight is one question to the registry that any number of clients wait for.
+type flight struct {
+	done chan struct{}
+	item *Item
+	err  error
+	lost bool // err is the registry's trouble
+}
+
+// get returns what is current, asks the registry for it, or lets the last good
+// answer stand in where it is in trouble.
+func (c *Catalog) get(ctx context.Context, e *entry) (*Item, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	e.load.Do(func() { c.loadFromDisk(e) })
+	now := time.Now()
+	if _, ok := c.current(e, now); ok {
+		s := e.state.Load()
+		return s.item, s.err
+	}
+	standIn := c.standIn(e, now)
+	if standIn != nil {
+		switch c.troubled(e, now) {
+		case troubleNow:
+			return standIn, nil
+		case troubleLately:
+			c.refresh(e)
+			return standIn, nil
+		}
+	}
+	return c.wait(ctx, e, standIn)
+}
+
+// wait waits for the registry: for long only if nothing can stand in for its
+// answer.
+func (c *Catalog) wait(ctx context.Context, e *entry, standIn *Item) (*Item, error) {
+	f := c.ask(e)
+	var enough <-chan time.Time
+	if standIn != nil {
+		t := time.NewTimer(patience)
+		defer t.Stop()
+		enough = t.C
+	}
+	select {
+	case <-f.done:
+	case <-enough:
+		return standIn, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if f.lost && standIn != nil {
+		return standIn, nil
+	}
+	return f.item, f.err
+}
+
+// current returns what is known of an entry if the registry need not be asked.
+// What is in use is refreshed in the last quarter of its time.
+func (c *Catalog) current(e *entry, now time.Time) (*Item, bool) {
+	s := e.state.Load()
+	if s == nil {
+		return nil, false
+	}
+	if s.err == nil && (e.kind == evidence || e.kind == content) {
+		return s.item, true
+	}
+	age, ttl := now.Sub(s.at), c.opts.TagTTL
+	if age >= ttl {
+		return nil, false
+	}
+	if age >= ttl-ttl/4 && !e.busy.Load() && c.troubled(e, now) != troubleNow {
+		c.refresh(e)
+	}
+	return s.item, true
+}
+
+// standIn returns the last good answer if it may still be given.
+func (c *Catalog) standIn(e *entry, now time.Time) *Item {
+	s := e.state.Load()
+	if s == nil || s.err != nil || now.Sub(s.at) >= c.opts.StaleIfError {
+		return nil
+	}
+	return s.item
+}
+
+// refresh asks the registry about an entry, for nobody in particular, if not too
+// many others are being refreshed.
+func (c *Catalog) refresh(e *entry) {
+	if e.busy.Load() {
+		return
+	}
+	select {
+	case c.slots <- struct{}{}:
+		f := c.ask(e)
+		if !c.task(func(context.Context) { <-f.done; <-c.slots }) {
+			<-c.slots
+		}
+	default:
+	}
+}
+
+var errClosed = errors.New("the gateway is shutting down")
+
+// ask asks the registry about an entry, unless that is under way.
+func (c *Catalog) ask(e *entry) *flight {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.flight != nil {
+		return e.flight
+	}
+	f := &flight{done: make(chan struct{})}
+	e.flight = f
+	e.busy.Store(true)
+	if !c.task(func(ctx context.Context) { c.fly(ctx, e, f) }) {
+		e.flight, f.err, f.lost = nil, errClosed, true
+		e.busy.Store(false)
+		close(f.done)
+	}
+	return f
+}
+
+// fly asks, tells those who wait, and then keeps what was learnt.
+func (c *Catalog) fly(ctx context.Context, e *entry, f *flight) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	up := &upstream{c: c, address: e.address}
+	before := e.state.Load()
+	item, err := c.fetch(ctx, e, up, before)
+	now := time.Now()
+	var after *state
+	if up.trouble != nil {
+		f.err, f.lost = up.trouble, true
+		c.failed(e, up.trouble, now)
+	} else {
+		after = &state{item: item, err: err, at: now}
+		f.item, f.err = item, err
+		c.learnt(e, up, before, after)
+	}
+	e.mu.Lock()
+	e.flight = nil
+	e.mu.Unlock()
+	e.busy.Store(false)
+	close(f.done)
+	if after != nil && c.disk != nil {
+		c.keepOnDisk(e, up, after)
+	}
+}
+
+// learnt takes note of the registry's answer.
+func (c *Catalog) learnt(e *entry, up *upstream, before, after *state) {
+	after.item.entry = e
+	e.state.Store(after)
+	e.trouble.Store(0)
+	if !errors.Is(after.err, ErrNotServed) {
+		c.watch.answered(e.account().Name, e.address, after.err == nil, e.kind == listing && after.err != nil)
+	}
+	if before == nil || before.item != after.item {
+		c.cache.resize(e, after.item.size())
+	}
+	if c.disk == nil && after.item.Found != nil {
+		c.keepContent(e.address, up, after.item.Found.Index.Digest)
+	}
+}
+
+// failed takes note of the registry's trouble.
+func (c *Catalog) failed(e *entry, err error, now time.Time) {
+	level := slog.LevelWarn
+	if c.troubled(e, now) != noTrouble {
+		level = slog.LevelDebug // that was said, and not long ago
+	}
+	e.trouble.Store(now.UnixNano())
+	if ofRegistry(err) {
+		c.watch.failed(e.account().Name, now)
+	}
+	if c.standIn(e, now) != nil && c.ctx.Err() == nil {
+		c.opts.Log.LogAttrs(c.ctx, level, "the registry is in trouble: its last good answer stands in",
+			slog.String("of", e.key), slog.Duration("age", now.Sub(e.state.Load().at).Round(time.Second)), slog.Any("err", err))
+	}
+}
+
+// size is about what an item takes in memory, in bytes.
+func (i *Item) size() int64 {
+	n := int64(len(i.content)) + 72*int64(len(i.tagged)) + int64(len(i.etag))
+	if len(i.Versions) != len(i.tagged) {
+		n += 72 * int64(len(i.Versions))
+	}
+	if e := i.evidence; e != nil {
+		n += int64(len(e.SHA256SUMS) + len(e.Signature) + len(e.SigningKeys))
+	}
+	if v := i.Found; v != nil {
+		n += 512
+		for _, p := range v.Packages {
+			n += 400 + int64(len(p.Filename)+len(p.Digest)+len(p.Manifest.Digest)+len(p.Manifest.MediaType))
+		}
+	}
+	return n
+}

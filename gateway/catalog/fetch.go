@@ -1,0 +1,257 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// maxVersions bounds how many versions a provider may have.
+const maxVersions = 100_000
+
+// fetch asks the registry about an entry. That it is in trouble is said by
+// up.trouble alone; an error beside is its answer: [ErrAbsent], [ErrNotServed], or
+// why what it has is refused. before is what it said last, nil if it was not
+// asked. There is always an item, which is that of before where nothing changed.
+func (c *Catalog) fetch(ctx context.Context, e *entry, up *upstream, before *state) (*Item, error) {
+	item := &Item{Address: e.address, Version: e.version}
+	var err error
+	if up.store, err = c.opts.Repository(ctx, e.address); err != nil {
+		if !errors.Is(err, ErrNotServed) {
+			up.fail(err)
+		}
+		return item, err
+	}
+	switch e.kind {
+	case listing:
+		return c.fetchListing(ctx, e, up, before, item)
+	case evidence:
+		item.evidence, err = artifact.ReadEvidence(ctx, up, e.desc)
+		return item, err
+	case content:
+		item.content, err = up.whole(ctx, e.desc)
+		return item, err
+	}
+	return c.fetchVersion(ctx, e, up, before, item)
+}
+
+func (c *Catalog) fetchListing(ctx context.Context, e *entry, up *upstream, before *state, item *Item) (*Item, error) {
+	etag := ""
+	if before != nil && before.err == nil {
+		etag = before.item.etag
+	}
+	versions, etag, err := listTags(ctx, up.store, etag)
+	switch {
+	case errors.Is(err, errUnchanged):
+		return before.item, nil
+	case errors.Is(err, ErrAbsent):
+		return item, err
+	case err == nil:
+		if before != nil && before.err == nil && etag == before.item.etag && slices.Equal(versions, before.item.tagged) {
+			return before.item, nil
+		}
+		c.list(item, versions, etag)
+		return item, nil
+	// Where the last good answer can stand in, nothing is taken for absent: that
+	// it was seen is the better evidence.
+	case c.standIn(e, now()) == nil && c.deniedIsAbsent(ctx, e.account(), e.address, err):
+		return item, fmt.Errorf("%w: the registry denies it, as it does what is absent: %v", ErrAbsent, err)
+	}
+	up.fail(err)
+	return item, err
+}
+
+// list makes an item of what is tagged.
+func (c *Catalog) list(item *Item, tagged []provider.Version, etag string) {
+	item.tagged, item.etag, item.Versions = tagged, etag, tagged
+	denied := func(v provider.Version) bool { return c.denied(item.Address, v) }
+	if slices.ContainsFunc(tagged, denied) {
+		item.Versions = slices.DeleteFunc(slices.Clone(tagged), denied)
+	}
+}
+
+// errUnchanged means that a list of tags is still the one with a given ETag.
+var errUnchanged = errors.New("not modified")
+
+// listTags lists the versions in a repository, oldest first, with the list's ETag;
+// [ErrAbsent] if the registry says that there is none, errUnchanged if the list is
+// still the one with the ETag given, unless that is "". Other errors are trouble.
+func listTags(ctx context.Context, store Store, etag string) ([]provider.Version, string, error) {
+	cond := &condition{ifNoneMatch: etag}
+	counted := &pageCounter{TagLister: store}
+	tags, err := artifact.ListTags(context.WithValue(ctx, conditionKey{}, cond), counted)
+	var out []provider.Version
+	for _, t := range tags {
+		if v, ok := t.Version(); ok {
+			out = append(out, v)
+		}
+	}
+	switch {
+	case etag != "" && counted.pages == 0 && cond.unchanged:
+		return nil, etag, errUnchanged
+	case errors.Is(err, artifact.ErrTagsBrokeOff):
+		return nil, "", err // a later page that is missing is trouble, and no absence
+	case noRepository(err):
+		return nil, "", fmt.Errorf("%w: %v", ErrAbsent, err)
+	case err != nil:
+		return nil, "", err
+	case len(out) == 0:
+		return nil, "", ErrAbsent
+	case len(out) > maxVersions:
+		return nil, "", fmt.Errorf("more than %d versions", maxVersions)
+	}
+	provider.SortVersions(out)
+	if counted.pages > 1 {
+		return out, "", nil // the first page's ETag says nothing of the others
+	}
+	return slices.Clip(out), cond.etag, nil
+}
+
+// pageCounter counts the pages of a list.
+type pageCounter struct {
+	artifact.TagLister
+	pages int
+}
+
+// Tags implements [artifact.TagLister].
+func (p *pageCounter) Tags(ctx context.Context, last string, fn func([]string) error) error {
+	return p.TagLister.Tags(ctx, last, func(page []string) error {
+		p.pages++
+		return fn(page)
+	})
+}
+
+func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, before *state, item *Item) (*Item, error) {
+	if last := indexOf(before); last != "" {
+		same, err := resolvesTo(ctx, up.store, e.version, last)
+		switch {
+		case err != nil:
+			up.fail(err)
+			return item, err
+		case same:
+			return before.item, before.err
+		}
+	}
+	found, err := artifact.Read(ctx, up, e.address, e.version)
+	switch {
+	case up.trouble != nil && e.account().DeniedMeansAbsent && saysDenied(up.trouble) && c.standIn(e, now()) == nil:
+		denial := up.trouble
+		up.trouble = nil
+		return item, c.confirmAbsent(ctx, e, up, denial) // the list decides
+	case up.trouble != nil:
+		return item, up.trouble
+	case errors.Is(err, errdef.ErrNotFound):
+		return item, c.confirmAbsent(ctx, e, up, err)
+	case err != nil:
+		return item, err
+	case found.Index.Digest == indexOf(before):
+		return before.item, before.err
+	}
+	item.Found = found
+	if c.opts.Check != nil {
+		item.Found, err = c.opts.Check(ctx, up, e.address, e.version, found)
+		switch {
+		case errors.Is(err, artifact.ErrMissing):
+			up.fail(err) // what the index names may arrive, as in a replica
+			return item, err
+		case err != nil:
+			item.Found, err = nil, &refusal{found.Index.Digest, err}
+		}
+	}
+	return item, err
+}
+
+// refusal is what Check said of an index, which it says for good.
+type refusal struct {
+	index digest.Digest
+	err   error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+
+func (r *refusal) Unwrap() error { return r.err }
+
+// indexOf returns the index that was decided about, "" for none: other reasons for
+// which a version was refused may pass while its index stays the same.
+func indexOf(s *state) digest.Digest {
+	if s == nil {
+		return ""
+	}
+	var refused *refusal
+	switch {
+	case s.err == nil:
+		return s.item.Found.Index.Digest
+	case errors.As(s.err, &refused):
+		return refused.index
+	}
+	return ""
+}
+
+// resolver says what a tag names. oras-go's remote.Repository is one.
+type resolver interface {
+	Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error)
+}
+
+// resolvesTo asks whether a version's tag still names an index. Not all registries
+// answer HEAD well, so that it is for GET to say what else there is: an error is
+// that of a registry that does not answer at all.
+func resolvesTo(ctx context.Context, store Store, v provider.Version, index digest.Digest) (bool, error) {
+	r, ok := store.(resolver)
+	if !ok {
+		return false, nil
+	}
+	tag, err := ociaddr.VersionTag(v)
+	if err != nil {
+		return false, nil
+	}
+	desc, err := r.Resolve(ctx, string(tag))
+	var answer *errcode.ErrorResponse
+	if err != nil && (ctx.Err() != nil || isNetwork(err) && !errors.As(err, &answer)) {
+		return false, err
+	}
+	return err == nil && desc.Digest == index, nil
+}
+
+// confirmAbsent returns [ErrAbsent] if the list of tags, too, says that a version
+// is not there, or fails up. oras-go drops the body of a 404 to a manifest, which
+// alone tells a registry's from that of a proxy before it; and a version that
+// index.json lists must not pass for absent.
+func (c *Catalog) confirmAbsent(ctx context.Context, e *entry, up *upstream, missing error) error {
+	list := c.entry(listingKey(e.address), func() *entry { return &entry{kind: listing, address: e.address} })
+	if s := list.state.Load(); s != nil && now().Sub(s.at) < c.opts.TagTTL && !has(s, e.version) {
+		return fmt.Errorf("%w: %v", ErrAbsent, missing)
+	}
+	f := c.ask(list)
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		up.fail(ctx.Err())
+		return ctx.Err()
+	}
+	switch {
+	case f.lost:
+		up.fail(f.err)
+	case has(&state{item: f.item, err: f.err}, e.version):
+		up.fail(fmt.Errorf("%w: %v", ErrLost, missing))
+	case errors.Is(f.err, ErrNotServed):
+		return f.err
+	default:
+		return fmt.Errorf("%w: %v", ErrAbsent, missing)
+	}
+	return up.trouble
+}
+
+// has reports whether a list of versions has one.
+func has(s *state, v provider.Version) bool {
+	return s.err == nil && slices.Contains(s.item.Versions, v)
+}

@@ -1,0 +1,102 @@
+package catalog_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// TestMemoryIsAsBelieved fills the memory of a catalog with many versions of many
+// platforms, and looks at what that takes in truth.
+func TestMemoryIsAsBelieved(t *testing.T) {
+	f := newFake()
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const limit = 8 << 20
+	c := open(t, catalog.Options{Repository: f.repository, Memory: limit})
+	var versions []provider.Version
+	for i := range 2000 {
+		v := provider.MustParseVersion(fmt.Sprintf("1.0.%d", i))
+		f.publishAll(t, gadget, v)
+		versions = append(versions, v)
+	}
+	for _, v := range versions { // for what the registry itself makes of it
+		if _, _, err := (fakeStore{f, gadget}).FetchReference(t.Context(), v.String()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := heap()
+	for _, v := range versions {
+		item, err := c.Version(t.Context(), gadget, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Keep(item, make([]byte, 3000), 3000)
+	}
+	took, believed := heap()-before, c.Bytes()
+	t.Logf("it takes %d bytes and believes to take %d", took, believed)
+	if believed < limit/2 || took > believed*5/4 {
+		t.Errorf("it takes %d bytes and believes to take %d, of %d", took, believed, int64(limit))
+	}
+	runtime.KeepAlive(c)
+}
+
+// publishAll stores a version for many platforms.
+func (f *fake) publishAll(t *testing.T, a provider.Address, v provider.Version) {
+	t.Helper()
+	out := artifact.Version{Provider: a, Version: v, Protocols: []string{"5.0"}}
+	for _, name := range []string{"darwin_amd64", "darwin_arm64", "freebsd_386", "freebsd_amd64", "linux_386", "linux_amd64", "linux_arm", "linux_arm64", "windows_386", "windows_amd64"} {
+		p := provider.MustParsePlatform(name)
+		sum := digest.FromString(name + v.String())
+		h1, err := provider.ParseHash("h1:" + strings.Repeat("A", 43) + "=")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Packages = append(out.Packages, artifact.Package{
+			Platform: p, Filename: provider.PackageFilename(a, v, p), Digest: sum, Size: 1 << 20, H1: h1,
+			Manifest: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: sum, Size: 500},
+		})
+	}
+	index, err := artifact.EncodeIndex(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.tag(a, v, index)
+}
+
+// TestMemoryIsBounded asks for more than fits.
+func TestMemoryIsBounded(t *testing.T) {
+	const limit = 256 << 10
+	inTime(t, func(o *catalog.Options) { o.Memory = limit }, func(b *bench) {
+		for i := range 1000 {
+			v := provider.MustParseVersion(fmt.Sprintf("1.0.%d", i))
+			b.publish(b.t, gadget, v, "x")
+			if _, err := b.Version(b.t.Context(), gadget, v); err != nil {
+				b.t.Fatal(err)
+			}
+			if n := b.Bytes(); n > limit {
+				b.t.Fatalf("%d bytes after %d versions", n, i)
+			}
+		}
+		b.requests()
+		last, first := provider.MustParseVersion("1.0.999"), provider.MustParseVersion("1.0.0")
+		if _, err := b.Version(b.t.Context(), gadget, last); err != nil || b.requests() != "[]" {
+			b.t.Error("the last one is gone")
+		}
+		if _, err := b.Version(b.t.Context(), gadget, first); err != nil || b.requests() != "[1 get]" {
+			b.t.Error("the first one is still there")
+		}
+	})
+}

@@ -1,0 +1,371 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// The tests of this file run by a clock of their own.
+
+func inTime(t *testing.T, change func(*catalog.Options), f func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(newBench(t, change)) })
+}
+
+func TestCurrentThenRevalidated(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.want("[1.0.0]", true, "[1 get 1 list]")
+		pass(22 * time.Second)
+		b.want("[1.0.0]", true, "[]")
+		pass(8 * time.Second)
+		b.want("[1.0.0]", true, "[1 head 1 list]")
+		pass(20 * time.Second)
+		b.want("[1.0.0]", true, "[]")
+		b.publish(b.t, widget, v110, "two")
+		b.publish(b.t, widget, v100, "altered")
+		pass(10 * time.Second)
+		b.want("[1.0.0 1.1.0]", true, "[1 get 1 head 1 list]")
+	})
+}
+
+func TestNothingIsCurrentWithoutTTL(t *testing.T) {
+	inTime(t, func(o *catalog.Options) { o.TagTTL = -1 }, func(b *bench) {
+		b.want("[1.0.0]", true, "[1 get 1 list]")
+		b.want("[1.0.0]", true, "[1 head 1 list]")
+	})
+}
+
+// TestRefreshedWhileInUse has nobody wait for what is asked for all the time,
+// however slow the registry is.
+func TestRefreshedWhileInUse(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.want("[1.0.0]", true, "[1 get 1 list]")
+		b.failing(func(context.Context, provider.Address, string) error { pass(2 * time.Second); return nil })
+		start := time.Now()
+		for range 60 {
+			pass(5 * time.Second)
+			if _, err := b.Versions(b.t.Context(), widget); err != nil {
+				b.t.Error(err)
+			}
+			if _, err := b.Version(b.t.Context(), widget, v100); err != nil {
+				b.t.Error(err)
+			}
+		}
+		if took := time.Since(start); took != 300*time.Second {
+			b.t.Errorf("clients waited for %s", took-300*time.Second)
+		}
+		synctest.Wait()
+		if got := b.requests(); got != "[12 head 12 list]" { // every 25 s
+			b.t.Errorf("asked for %s", got)
+		}
+	})
+}
+
+func TestOneRequestForAll(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.failing(func(context.Context, provider.Address, string) error { pass(time.Second); return nil })
+		var wg sync.WaitGroup
+		for range 200 {
+			wg.Go(func() {
+				if item, err := b.Version(b.t.Context(), widget, v100); err != nil || item.Found == nil {
+					b.t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := b.requests(); got != "[1 get]" {
+			b.t.Errorf("asked for %s", got)
+		}
+	})
+}
+
+// TestClientThatGoesAway takes nobody's answer with it, nor its own next one.
+func TestClientThatGoesAway(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.failing(func(context.Context, provider.Address, string) error { pass(time.Second); return nil })
+		ctx, gone := context.WithCancel(b.t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := b.Version(ctx, widget, v100); !errors.Is(err, context.Canceled) {
+				b.t.Errorf("the one that went away: %v", err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			if _, err := b.Version(b.t.Context(), widget, v100); err != nil {
+				b.t.Errorf("the one that stayed: %v", err)
+			}
+		})
+		synctest.Wait()
+		gone()
+		wg.Wait()
+		if got := b.requests(); got != "[1 get]" {
+			b.t.Errorf("asked for %s", got)
+		}
+	})
+}
+
+// TestStandIn is the last good answer, for a day and not longer, whatever the
+// trouble.
+func TestStandIn(t *testing.T) {
+	for name, err := range map[string]error{
+		"unreachable": unreachable, "500": answered(500, ""), "503": answered(503, ""), "429": answered(429, "TOOMANYREQUESTS"),
+		"credentials rejected": answered(401, "UNAUTHORIZED"), "forbidden": answered(403, "DENIED"), "404 of something else": answered(404, ""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTime(t, nil, func(b *bench) {
+				b.want("[1.0.0]", true, "[1 get 1 list]")
+				b.down(err)
+				pass(24*time.Hour - time.Second)
+				if item, err := b.Versions(b.t.Context(), widget); err != nil || len(item.Versions) != 1 {
+					b.t.Errorf("%v", err)
+				}
+				if item, err := b.Version(b.t.Context(), widget, v100); err != nil || item.Found == nil {
+					b.t.Errorf("%v", err)
+				}
+				pass(time.Minute)
+				_, err := b.Versions(b.t.Context(), widget)
+				if err == nil || errors.Is(err, catalog.ErrAbsent) {
+					b.t.Errorf("after a day: %v", err)
+				}
+				_, err = b.Version(b.t.Context(), widget, v100)
+				if err == nil || errors.Is(err, catalog.ErrAbsent) {
+					b.t.Errorf("after a day: %v", err)
+				}
+				b.down(nil)
+				b.requests()
+				pass(time.Minute)
+				b.want("[1.0.0]", true, "[1 head 1 list]")
+			})
+		})
+	}
+}
+
+func TestNoStandInWithoutStaleIfError(t *testing.T) {
+	inTime(t, func(o *catalog.Options) { o.StaleIfError = -1 }, func(b *bench) {
+		b.want("[1.0.0]", true, "[1 get 1 list]")
+		b.down(unreachable)
+		pass(time.Minute)
+		b.want("", false, "[1 head 1 list]")
+	})
+}
+
+// TestOutageIsNotWaitedFor: of a registry that hangs, one client learns it in two
+// seconds; the others have their answers at once, and the registry its rest.
+func TestOutageIsNotWaitedFor(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.publish(b.t, gadget, v100, "another")
+		b.want("[1.0.0]", true, "[1 get 1 list]")
+		if _, err := b.Versions(b.t.Context(), gadget); err != nil {
+			b.t.Fatal(err)
+		}
+		b.failing(hangs)
+		pass(time.Minute)
+		b.requests()
+		start := time.Now()
+		b.Versions(b.t.Context(), widget)
+		if took := time.Since(start); took != 2*time.Second {
+			b.t.Errorf("the first client waited for %s", took)
+		}
+		pass(6 * time.Second) // the registry's time is up
+		synctest.Wait()
+		start = time.Now()
+		for range 100 {
+			for _, a := range []provider.Address{widget, gadget} {
+				if _, err := b.Versions(b.t.Context(), a); err != nil {
+					b.t.Error(err)
+				}
+			}
+			pass(100 * time.Millisecond)
+		}
+		if took := time.Since(start); took != 10*time.Second {
+			b.t.Errorf("others waited for %s", took-10*time.Second)
+		}
+		if got := b.requests(); got != "[3 list]" { // the first, and one for each after 5 s
+			b.t.Errorf("asked for %s", got)
+		}
+		b.down(nil)
+		pass(time.Minute)
+		b.requests()
+		b.want("[1.0.0]", true, "[1 head 1 list]")
+	})
+}
+
+// TestOneRepositorysTroubleIsItsOwn: a credential that is rejected for one says
+// nothing of others.
+func TestOneRepositorysTroubleIsItsOwn(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.publish(b.t, gadget, v100, "another")
+		b.want("[1.0.0]", true, "[1 get 1 list]")
+		if _, err := b.Versions(b.t.Context(), gadget); err != nil {
+			b.t.Fatal(err)
+		}
+		b.failing(func(_ context.Context, a provider.Address, _ string) error {
+			if a == widget {
+				return answered(403, "DENIED")
+			}
+			return nil
+		})
+		pass(time.Minute)
+		b.Versions(b.t.Context(), widget)
+		b.publish(b.t, gadget, v110, "new")
+		if item, err := b.Versions(b.t.Context(), gadget); err != nil || len(item.Versions) != 2 {
+			b.t.Errorf("%+v, %v", item, err)
+		}
+	})
+}
+
+// TestAbsenceIsRememberedOnlyWhileCurrent: an outage does not make a 404 of it.
+func TestAbsenceIsRememberedOnlyWhileCurrent(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		ask := func(absent bool, requests string) {
+			b.t.Helper()
+			_, err := b.Versions(b.t.Context(), gadget)
+			if err == nil || errors.Is(err, catalog.ErrAbsent) != absent {
+				b.t.Errorf("versions: %v", err)
+			}
+			_, err = b.Version(b.t.Context(), gadget, v100)
+			if err == nil || errors.Is(err, catalog.ErrAbsent) != absent {
+				b.t.Errorf("version: %v", err)
+			}
+			if got := b.requests(); got != requests {
+				b.t.Errorf("asked for %s, want %s", got, requests)
+			}
+		}
+		ask(true, "[1 get 1 list]") // the list also confirms that the version is absent
+		pass(10 * time.Second)
+		b.down(unreachable)
+		ask(true, "[]")
+		pass(30 * time.Second)
+		ask(false, "[1 get 1 list]")
+		b.down(nil)
+		ask(true, "[1 get 1 list]")
+		b.publish(b.t, gadget, v100, "there now")
+		pass(30 * time.Second)
+		if item, err := b.Version(b.t.Context(), gadget, v100); err != nil || item.Found == nil {
+			b.t.Errorf("%+v, %v", item, err)
+		}
+	})
+}
+
+// TestWhatWasDeletedIsGone, and does not come back when the registry is in trouble.
+func TestWhatWasDeletedIsGone(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.want("[1.0.0]", true, "[1 get 1 list]")
+		delete(b.tags, widget)
+		pass(time.Minute)
+		b.want("", false, "[1 get 1 head 1 list]")
+		b.down(unreachable)
+		pass(time.Minute)
+		_, err := b.Versions(b.t.Context(), widget)
+		if err == nil || errors.Is(err, catalog.ErrAbsent) {
+			b.t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestCheckIsAskedOnce for each index, of which it remembers the refusal, too.
+func TestCheckIsAskedOnce(t *testing.T) {
+	var checks atomic.Int32
+	var refuse atomic.Bool
+	refused := errors.New("signed by nobody known")
+	check := func(ctx context.Context, s catalog.Store, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
+		checks.Add(1)
+		if _, err := artifact.ReadEvidence(ctx, s, *found.Evidence); err != nil {
+			return nil, err
+		}
+		if refuse.Load() {
+			return nil, refused
+		}
+		out := *found
+		out.Protocols = []string{"checked"}
+		return &out, nil
+	}
+	inTime(t, func(o *catalog.Options) { o.Check = check }, func(b *bench) {
+		item, err := b.Version(b.t.Context(), widget, v100)
+		if err != nil || item.Found.Protocols[0] != "checked" {
+			b.t.Fatalf("%+v, %v", item, err)
+		}
+		if got := b.requests(); got != "[3 blob 1 get]" {
+			b.t.Errorf("asked for %s", got)
+		}
+		if e, err := b.evidence(); err != nil || e.SHA256SUMS == nil {
+			b.t.Errorf("%v", err)
+		}
+		if got := b.requests(); got != "[]" {
+			b.t.Errorf("for evidence that was read already, asked for %s", got)
+		}
+		refuse.Store(true)
+		b.publish(b.t, widget, v100, "altered")
+		for range 3 {
+			pass(time.Minute)
+			if _, err := b.Version(b.t.Context(), widget, v100); !errors.Is(err, refused) {
+				b.t.Errorf("%v", err)
+			}
+		}
+		if n := checks.Load(); n != 2 {
+			b.t.Errorf("%d checks", n)
+		}
+		// A registry in trouble does not bring back what was there before, nor is its
+		// trouble taken for a refusal.
+		b.down(answered(http.StatusServiceUnavailable, ""))
+		pass(time.Minute)
+		if item, err := b.Version(b.t.Context(), widget, v100); err == nil || errors.Is(err, refused) {
+			b.t.Errorf("%+v, %v", item, err)
+		}
+	})
+}
+
+// TestTroubleInACheckIsNoRefusal asks again when the registry is back.
+func TestTroubleInACheckIsNoRefusal(t *testing.T) {
+	check := func(ctx context.Context, s catalog.Store, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
+		if _, err := artifact.ReadEvidence(ctx, s, *found.Evidence); err != nil {
+			return nil, errors.New("no evidence") // whatever it says
+		}
+		return found, nil
+	}
+	inTime(t, func(o *catalog.Options) { o.Check = check }, func(b *bench) {
+		b.failing(func(_ context.Context, _ provider.Address, what string) error {
+			if what == "blob" {
+				return unreachable
+			}
+			return nil
+		})
+		if _, err := b.Version(b.t.Context(), widget, v100); !errors.Is(err, unreachable) {
+			b.t.Errorf("%v", err)
+		}
+		b.down(nil)
+		if _, err := b.Version(b.t.Context(), widget, v100); err != nil {
+			b.t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestCloseEndsWhatGoesOn(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.failing(hangs)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := b.Versions(b.t.Context(), widget); err == nil {
+				b.t.Error("an answer")
+			}
+		})
+		synctest.Wait()
+		start := time.Now()
+		b.Close()
+		wg.Wait()
+		if _, err := b.Versions(b.t.Context(), widget); err == nil || time.Since(start) != 0 {
+			b.t.Errorf("%v after %s", err, time.Since(start))
+		}
+	})
+}

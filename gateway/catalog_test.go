@@ -1,0 +1,453 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// catalog gives the gateway a catalog of the bench's registry.
+func (b *bench) catalog(o catalog.Options) *catalog.Catalog {
+	b.t.Helper()
+	o.Repository, o.Log = b.options.Repository, b.options.Log
+	c, err := catalog.New(o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { c.Close() })
+	b.options.Catalog = c
+	return c
+}
+
+// requests returns what the registry was asked since the last time.
+func (b *bench) requests() string {
+	var out []string
+	for _, r := range b.registry.Requests() {
+		out = append(out, r.Method+" "+strings.TrimPrefix(r.Path, "/v2/"+widget.Path()+"/"))
+	}
+	b.registry.Reset()
+	return strings.Join(out, ", ")
+}
+
+// TestRequestsOfColdAndWarm counts what the registry is asked for one of our
+// artifacts.
+func TestRequestsOfColdAndWarm(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux), darwin: zip(t, darwin)})
+	b.catalog(catalog.Options{})
+	c := b.serve()
+	for _, tc := range []struct{ path, cold string }{
+		{prefix + "1.0.0.json", "GET manifests/1.0.0"}, // what the tag names, and the manifest, in one
+		{prefix + "index.json", "GET tags/list"},
+		{prefix + "9.9.9.json", "GET manifests/9.9.9"}, // the list confirms it
+	} {
+		first := c.get(tc.path)
+		if got := b.requests(); got != tc.cold {
+			t.Errorf("%s, cold: %s", tc.path, got)
+		}
+		for _, again := range []string{tc.path, tc.path + "?x", strings.Replace(tc.path, "widget", "%77idget", 1)} {
+			if a := c.get(again); a.body != first.body || a.header.Get("ETag") != first.header.Get("ETag") {
+				t.Errorf("%s, warm: %+v", again, a)
+			}
+		}
+		c.do(http.MethodHead, tc.path)
+		if got := b.requests(); got != "" {
+			t.Errorf("%s, warm: %s", tc.path, got)
+		}
+	}
+	c.do(http.MethodHead, archivePath("1.0.0", linux))
+	if got := b.requests(); strings.Contains(got, "manifests/") || strings.Contains(got, "tags/") {
+		t.Errorf("archive: %s", got)
+	}
+}
+
+// TestRevalidatedByRealRegistry asks again each time.
+func TestRevalidatedByRealRegistry(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.catalog(catalog.Options{TagTTL: -1})
+	c := b.serve()
+	first := c.get(prefix + "1.0.0.json")
+	b.requests()
+	for range 3 {
+		if a := c.get(prefix + "1.0.0.json"); a.body != first.body {
+			t.Errorf("%+v", a)
+		}
+	}
+	if got := b.requests(); got != "HEAD manifests/1.0.0, HEAD manifests/1.0.0, HEAD manifests/1.0.0" {
+		t.Errorf("asked for %s", got)
+	}
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux), darwin: zip(t, darwin)})
+	if a := c.get(prefix + "1.0.0.json"); !strings.Contains(a.body, "darwin") || a.header.Get("ETag") == first.header.Get("ETag") {
+		t.Errorf("%+v", a)
+	}
+	// Some answer HEAD in ways of their own: what GET says counts.
+	for name, head := range map[string]http.HandlerFunc{
+		"405": respond(405, "", ""), "404": respond(404, "", ""), "500": respond(500, "", ""), "without a digest": respond(200, "application/json", ""),
+	} {
+		b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodHead {
+				head(w, r)
+			}
+			return r.Method == http.MethodHead
+		})
+		if a := c.get(prefix + "1.0.0.json"); !strings.Contains(a.body, "darwin") {
+			t.Errorf("HEAD %s: %+v", name, a)
+		}
+	}
+}
+
+// TestTagListIsRevalidated where the registry gives an ETag for it.
+func TestTagListIsRevalidated(t *testing.T) {
+	b := newBench(t)
+	etag, tags, pages := `"one"`, `["1.0.0"]`, 1
+	var sent []string
+	b.lie("/tags/list", func(w http.ResponseWriter, r *http.Request) {
+		known := r.Header.Get("If-None-Match")
+		sent = append(sent, known)
+		w.Header().Set("ETag", etag)
+		if known == etag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		if pages > 1 && !r.URL.Query().Has("last") {
+			w.Header().Set("Link", `<`+r.URL.Path+`?last=x>; rel="next"`)
+		}
+		respond(200, "application/json", `{"tags":`+tags+`}`)(w, r)
+	})
+	repository := b.options.Repository
+	b.options.Repository = conditionally(repository)
+	b.catalog(catalog.Options{TagTTL: -1})
+	c := b.serve()
+	ask := func(want string, conditions ...string) {
+		t.Helper()
+		sent = nil
+		if a := c.get(prefix + "index.json"); a.body != want {
+			t.Errorf("%+v, want %s", a, want)
+		}
+		if fmt.Sprint(sent) != fmt.Sprint(conditions) {
+			t.Errorf("sent %q, want %q", sent, conditions)
+		}
+	}
+	ask(`{"versions":{"1.0.0":{}}}`, "")
+	ask(`{"versions":{"1.0.0":{}}}`, `"one"`)
+	etag, tags = `"two"`, `["1.0.0","1.1.0"]`
+	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, `"one"`)
+	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, `"two"`)
+	// Of several pages, one that has not changed says nothing of the others.
+	etag, pages = `"three"`, 2
+	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, `"two"`, "")
+	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, "", "")
+}
+
+// conditionally makes clients of repositories as the program does.
+func conditionally(next func(context.Context, provider.Address) (gateway.Store, error)) func(context.Context, provider.Address) (gateway.Store, error) {
+	return func(ctx context.Context, a provider.Address) (gateway.Store, error) {
+		store, err := next(ctx, a)
+		if repo, ok := store.(*remote.Repository); ok {
+			repo.Client = catalog.Conditional(repo.Client)
+		}
+		return store, err
+	}
+}
+
+func TestETags(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.catalog(catalog.Options{})
+	c := b.serve()
+	tags := map[string]bool{}
+	for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", prefix + "9.9.9.json"} {
+		first := c.get(path)
+		etag := first.header.Get("ETag")
+		if len(etag) < 10 || etag[0] != '"' || tags[etag] {
+			t.Errorf("%s: ETag %s", path, etag)
+		}
+		tags[etag] = true
+		for known, status := range map[string]int{
+			etag: 304, "W/" + etag: 304, `"other", ` + etag: 304, "*": 304, `"other"`: 200, "": 200, strings.Trim(etag, `"`): 200,
+		} {
+			for _, method := range []string{http.MethodGet, http.MethodHead} {
+				req := httptest.NewRequest(method, c.s.URL+path, nil)
+				req.RequestURI = ""
+				req.Header.Set("If-None-Match", known)
+				resp, err := c.http.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if resp.StatusCode != status || resp.Header.Get("ETag") != etag {
+					t.Errorf("%s %s If-None-Match %s: %s, ETag %s", method, path, known, resp.Status, resp.Header.Get("ETag"))
+				}
+			}
+		}
+	}
+	if n := b.registry.Count(recorder.Method(http.MethodGet)); n != 3 {
+		t.Errorf("the registry is asked %d times", n)
+	}
+}
+
+// TestOneUpstreamRequest however many ask at once.
+func TestOneUpstreamRequest(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	const clients = 50
+	b.catalog(catalog.Options{})
+	c := b.serve()
+	release, asked := make(chan struct{}), make(chan struct{}, clients)
+	b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+		asked <- struct{}{}
+		<-release
+		return false
+	})
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			if a := c.get(prefix + "1.0.0.json"); a.status != http.StatusOK {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
+	<-asked
+	close(release)
+	wg.Wait()
+	if got := b.requests(); got != "GET manifests/1.0.0" {
+		t.Errorf("asked for %s", got)
+	}
+}
+
+// TestRegistryStopped answers all that was asked before, also after a restart.
+func TestRegistryStopped(t *testing.T) {
+	b := newBench(t)
+	dir := t.TempDir()
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.pushByRecipe("1.1.0")
+	first := b.catalog(catalog.Options{TagTTL: time.Nanosecond, Directory: dir})
+	c := b.serve()
+	paths := []string{prefix + "index.json", prefix + "1.0.0.json", prefix + "1.1.0.json"}
+	want := map[string]answer{}
+	for _, path := range paths {
+		want[path] = c.get(path)
+	}
+	b.upstream.Close()
+	check := func(c *client) {
+		t.Helper()
+		for _, path := range paths {
+			for range 2 {
+				if a := c.get(path); a.status != http.StatusOK || a.body != want[path].body || a.header.Get("ETag") != want[path].header.Get("ETag") {
+					t.Errorf("%s: %+v", path, a)
+				}
+			}
+		}
+		// What was not asked is not known, and not absent.
+		for _, path := range []string{prefix + "9.9.9.json", "/providers/" + host + "/acme/gadget/index.json"} {
+			b.checkTrouble(c.get(path), path, http.StatusBadGateway)
+		}
+	}
+	check(c)
+	first.Close()
+	b.catalog(catalog.Options{TagTTL: time.Nanosecond, Directory: dir})
+	check(b.serve())
+	if !strings.Contains(b.log.String(), "last good answer stands in") {
+		t.Errorf("the log does not say so:\n%s", b.log)
+	}
+}
+
+// TestErrorPolicy is the table of answers, row by row, with a registry that has
+// answered before and one that has not.
+func TestErrorPolicy(t *testing.T) {
+	denies := respond(403, "application/json", `{"errors":[{"code":"DENIED"}]}`)
+	const gadget, good = "/providers/" + host + "/acme/gadget/", "200 good"
+	type answers struct{ index, version, archive string }
+	trouble := func(status string) answers { return answers{status, status, status} }
+	for name, tc := range map[string]struct {
+		means  bool             // denied_means_absent
+		lie    http.HandlerFunc // of the repository asked about; nil: none
+		asked  string
+		before bool // it was asked before
+		want   answers
+	}{
+		"absent repository":                  {asked: gadget, want: answers{"404", "200 none", "404"}},
+		"out of scope":                       {asked: "/providers/elsewhere.example/acme/widget/", want: answers{"404", "200 none", "404"}},
+		"unreachable":                        {lie: cut, asked: prefix, want: trouble("502")},
+		"500":                                {lie: respond(500, "", ""), asked: prefix, want: trouble("502")},
+		"503":                                {lie: respond(503, "", ""), asked: prefix, want: trouble("503")},
+		"504":                                {lie: respond(504, "", ""), asked: prefix, want: trouble("504")},
+		"429":                                {lie: respond(429, "", ""), asked: prefix, want: trouble("503")},
+		"credentials rejected":               {lie: respond(401, "", ""), asked: prefix, want: trouble("502")},
+		"unreachable, asked before":          {lie: cut, asked: prefix, before: true, want: answers{good, good, "502"}},
+		"500, asked before":                  {lie: respond(500, "", ""), asked: prefix, before: true, want: answers{good, good, "502"}},
+		"429, asked before":                  {lie: respond(429, "", ""), asked: prefix, before: true, want: answers{good, good, "503"}},
+		"credentials rejected, asked before": {lie: respond(401, "", ""), asked: prefix, before: true, want: answers{good, good, "502"}},
+		"denied":                             {lie: denies, asked: gadget, want: trouble("502")},
+		"denied, which means absent":         {means: true, lie: denies, asked: gadget, want: answers{"404", "200 none", "404"}},
+		"denied, which means absent, and asked before": {means: true, lie: denies, asked: prefix, before: true, want: answers{good, good, "502"}},
+		"404 of a proxy":                                {lie: respond(404, "text/html", "<html>"), asked: gadget, want: trouble("502")},
+		"denied by configuration":                       {asked: "/providers/" + host + "/acme/denied/", want: answers{"200 empty", "451", "451"}},
+		"denied by configuration, and registry is down": {lie: cut, asked: "/providers/" + host + "/acme/denied/", want: answers{"502", "451", "451"}},
+		"another provider's index":                      {asked: "/providers/" + host + "/acme/foreign/", want: answers{good, "502", "502"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			denied := provider.MustParseAddress(host + "/acme/denied")
+			other := provider.MustParseAddress(host + "/acme/other")
+			for _, a := range []provider.Address{widget, denied, other} {
+				b.publish(a, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+			}
+			b.publishAs(provider.MustParseAddress(host+"/acme/foreign"), widget)
+			b.options.Log = nil
+			b.catalog(catalog.Options{
+				TagTTL:  -1,
+				Account: func(provider.Address) catalog.Account { return catalog.Account{DeniedMeansAbsent: tc.means} },
+				Deny:    []catalog.Deny{{Pattern: provider.PatternFor(denied)}},
+			})
+			c := b.serve()
+			archive := tc.asked + "1.0.0/linux_amd64/" + provider.PackageFilename(widget, provider.MustParseVersion("1.0.0"), linux)
+			paths := []string{tc.asked + "index.json", tc.asked + "1.0.0.json", archive}
+			c.get("/providers/" + host + "/acme/other/index.json") // known to exist
+			if tc.before {
+				for _, path := range paths {
+					c.get(path)
+				}
+			}
+			if tc.lie != nil {
+				b.lie(strings.TrimPrefix(tc.asked, "/providers/"), tc.lie)
+			}
+			for i, want := range []string{tc.want.index, tc.want.version, tc.want.archive} {
+				for _, method := range []string{http.MethodGet, http.MethodHead} {
+					if want == good || i < 2 || method == http.MethodGet || !tc.before {
+						checkPolicy(t, method, paths[i], c.do(method, paths[i]), want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// checkPolicy checks a row's answer: a status, and for 200 what is in it.
+func checkPolicy(t *testing.T, method, path string, a answer, want string) {
+	t.Helper()
+	status, what, _ := strings.Cut(want, " ")
+	if fmt.Sprint(a.status) != status {
+		t.Errorf("%s %s: %d, want %s", method, path, a.status, want)
+	}
+	if after := a.header.Get("Retry-After"); (after != "") != (status[:2] == "50") {
+		t.Errorf("%s %s: %s with Retry-After %q", method, path, status, after)
+	}
+	if method == http.MethodHead {
+		return
+	}
+	switch what {
+	case "none":
+		what = noArchives
+	case "empty":
+		what = `{"versions":{}}`
+	case "good":
+		what = "1.0.0"
+	}
+	if !strings.Contains(a.body, what) {
+		t.Errorf("%s %s: %s, want %s", method, path, a.body, want)
+	}
+}
+
+// publishAs puts an index of one provider into the repository of another.
+func (b *bench) publishAs(a, says provider.Address) {
+	b.t.Helper()
+	v := b.publish(a, "1.0.0", map[provider.Platform][]byte{linux: zip(b.t, linux)})
+	v.Provider = says
+	b.tagVersionIn(b.repository(a), v)
+}
+
+func TestRefreshIsForOperators(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	const path = "/-/refresh?provider=" + host + "/acme/widget"
+	if a := b.serve().do(http.MethodPost, path); a.status != http.StatusNotFound {
+		t.Errorf("where there are no operators: %+v", a)
+	}
+	operator := false
+	b.catalog(catalog.Options{})
+	b.options.Operator = func(*http.Request) bool { return operator }
+	c := b.serve()
+	c.get(prefix + "index.json")
+	b.requests()
+	for _, tc := range []struct {
+		method, path string
+		operator     bool
+		status       int
+		asks         string
+	}{
+		{"GET", path, true, 405, ""},
+		{"POST", path, false, 401, ""},
+		{"POST", "/-/refresh", true, 400, ""},
+		{"POST", "/-/refresh?provider=acme/widget", true, 400, ""},
+		{"POST", "/-/refresh?provider=" + host + "/acme/gadget", true, 204, ""},
+		{"POST", path, true, 204, "GET tags/list"},
+	} {
+		operator = tc.operator
+		if a := c.do(tc.method, tc.path); a.status != tc.status {
+			t.Errorf("%s %s: %+v", tc.method, tc.path, a)
+		}
+		c.get(prefix + "index.json")
+		if got := b.requests(); got != tc.asks {
+			t.Errorf("after %s %s by operator %v, the registry is asked for %s", tc.method, tc.path, tc.operator, got)
+		}
+	}
+}
+
+// TestWarmAnswersAreLogged as others are.
+func TestWarmAnswersAreLogged(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.catalog(catalog.Options{})
+	c := b.serve()
+	for range 3 {
+		c.get(prefix + "index.json?token=secret")
+	}
+	line := "path=" + prefix + "index.json status=200 bytes=25"
+	if log := b.log.String(); strings.Count(log, line) != 3 || strings.Contains(log, "secret") {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
+// TestRegistryProtocolIsCachedToo asks the registry once for what a version's
+// evidence is, however it is asked for, and answers without it.
+func TestRegistryProtocolIsCachedToo(t *testing.T) {
+	b := newBench(t)
+	p := newPublisher(b)
+	p.push(widget, "1.0.0")
+	b.catalog(catalog.Options{TagTTL: time.Nanosecond, Directory: t.TempDir()})
+	c := b.serve()
+	paths := []string{"versions", "1.0.0/download/linux/amd64", "1.0.0/checksums/terraform-provider-widget_1.0.0_SHA256SUMS"}
+	want := map[string]answer{}
+	for _, path := range paths {
+		if want[path] = c.get(hostsPrefix + path); want[path].status != http.StatusOK {
+			t.Fatalf("%s: %+v", path, want[path])
+		}
+	}
+	b.registry.Reset()
+	for _, path := range paths {
+		c.get(hostsPrefix + path)
+	}
+	if n := b.registry.Count(recorder.PathContains("/blobs/")) + b.registry.Count(recorder.PathContains("sha256:")); n != 0 {
+		t.Errorf("content is fetched again: %v", b.registry.Requests())
+	}
+	b.upstream.Close()
+	for _, path := range paths {
+		if a := c.get(hostsPrefix + path); a.status != http.StatusOK || a.body != want[path].body {
+			t.Errorf("%s, with the registry stopped: %+v", path, a)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+// Package upload owns how the bytes of a blob get into a repository: by a mount
+// from another repository of the same registry, in one request, or in chunks.
+//
+// oras-go's Push does the second alone, and leaves an upload that fails to the
+// registry. Here an upload is a [Session] that can be cancelled, so that bytes may
+// be sent while they are still being read and verified: no registry stores a blob
+// before its last byte came.
+//
+// Invariants: no request with a body is repeated (whoever has the bytes begins
+// anew); a session stays on the registry's own host and scheme; the credential that began
+// an upload ends it.
+package upload
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry"
+	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+)
+
+// maxErrorBytes bounds what is read of a refusal.
+const maxErrorBytes = 8 << 10
+
+// RefusedError is a registry's refusal. It wraps an *[errcode.ErrorResponse].
+type RefusedError struct {
+	// RetryAfter is what the registry says it wants to be left alone for; 0 if it
+	// says nothing.
+	RetryAfter time.Duration
+	Err        error
+}
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the answer.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Session is an upload that has begun.
+type Session struct {
+	client     remote.Client
+	repository registry.Reference
+	began      *url.URL // where it was asked for
+	location   *url.URL // where to go on
+	credential string
+	blob       ocispec.Descriptor
+	minChunk   int64
+}
+
+// Begin begins the upload of a blob. With the name of another repository of the
+// same registry in from, the registry is asked to take the blob from there: if it
+// does, the blob is in place and there is no session.
+func Begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor, from string) (s *Session, mounted bool, err error) {
+	ctx = auth.AppendRepositoryScope(ctx, repo.Reference, auth.ActionPull, auth.ActionPush)
+	if from != "" {
+		source := repo.Reference
+		source.Repository = from
+		s, mounted, err = begin(auth.AppendRepositoryScope(ctx, source, auth.ActionPull), repo, blob, url.Values{"mount": {blob.Digest.String()}, "from": {from}})
+		if err == nil || ctx.Err() != nil {
+			return s, mounted, err
+		}
+		// What the registry has against the other repository is none of our business.
+	}
+	return begin(ctx, repo, blob, nil)
+}
+
+func begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor, query url.Values) (*Session, bool, error) {
+	at := &url.URL{Scheme: "https", Host: repo.Reference.Host(), Path: "/v2/" + repo.Reference.Repository + "/blobs/uploads/", RawQuery: query.Encode()}
+	if repo.PlainHTTP {
+		at.Scheme = "http"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), nil)
+	if err != nil {
+		return nil, false, err
+	}
+	s := &Session{client: repo.Client, repository: repo.Reference, began: at, location: at, blob: blob}
+	if s.client == nil {
+		s.client = auth.DefaultClient
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, false, err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode == http.StatusCreated && query != nil:
+		return nil, true, nil
+	case resp.StatusCode != http.StatusAccepted:
+		return nil, false, refused(resp)
+	}
+	if resp.Request != nil {
+		s.credential = resp.Request.Header.Get("Authorization")
+	}
+	if n, err := strconv.ParseInt(resp.Header.Get("OCI-Chunk-Min-Length"), 10, 64); err == nil && n > 0 {
+		s.minChunk = n
+	}
+	return s, false, s.moved(resp)
+}
+
+// moved takes the address to go on at from an answer.
+func (s *Session) moved(resp *http.Response) error {
+	raw := resp.Header.Get("Location")
+	ref, err := url.Parse(raw)
+	if raw == "" || err != nil {
+		return fmt.Errorf("%s does not say where to send a blob to: Location is %.200q", s.began.Host, raw)
+	}
+	next := s.location.ResolveReference(ref)
+	if next.Host+":443" == s.began.Host {
+		next.Host = s.began.Host // some leave out the port that they were asked at
+	}
+	// The credential would go there, and the package.
+	if next.Host != s.began.Host || next.Scheme != s.began.Scheme {
+		return fmt.Errorf("%s wants a blob to be sent to %s://%s, which is not the registry", s.began.Host, next.Scheme, next.Host)
+	}
+	s.location = next
+	return nil
+}
+
+// Send sends the blob and completes the upload: in one request, or, if chunk is
+// not 0, by one for each chunk of so many bytes, or of as many as the registry
+// wants at least, and one more. The registry has the blob if, and only if, there
+// is no error. As many bytes as the blob has are read from body, also after Send
+// has returned with an error, until ctx ends.
+func (s *Session) Send(ctx context.Context, body io.Reader, chunk int64) error {
+	if chunk > 0 {
+		if err := s.sendChunks(ctx, body, max(chunk, s.minChunk)); err != nil {
+			return err
+		}
+		body = nil
+	}
+	at := *s.location
+	query := at.Query()
+	query.Set("digest", s.blob.Digest.String())
+	at.RawQuery = query.Encode()
+	size := s.blob.Size
+	if body == nil {
+		size = 0
+	}
+	return s.do(ctx, http.MethodPut, &at, body, size, "", http.StatusCreated)
+}
+
+func (s *Session) sendChunks(ctx context.Context, body io.Reader, chunk int64) error {
+	for start := int64(0); start < s.blob.Size; start += chunk {
+		n := min(chunk, s.blob.Size-start)
+		at := fmt.Sprintf("%d-%d", start, start+n-1)
+		if err := s.do(ctx, http.MethodPatch, s.location, io.LimitReader(body, n), n, at, http.StatusAccepted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// do sends one request of the upload.
+func (s *Session) do(ctx context.Context, method string, at *url.URL, body io.Reader, size int64, contentRange string, want int) error {
+	if body == nil || size == 0 {
+		body, size = http.NoBody, 0
+	}
+	ctx = auth.AppendRepositoryScope(ctx, s.repository, auth.ActionPull, auth.ActionPush) // should the credential end
+	req, err := http.NewRequestWithContext(ctx, method, at.String(), body)
+	if err != nil {
+		return err
+	}
+	req.ContentLength = size
+	req.GetBody = nil // whatever body is
+	if method != http.MethodDelete {
+		req.Header.Set("Content-Type", "application/octet-stream")
+	}
+	if contentRange != "" {
+		req.Header.Set("Content-Range", contentRange)
+	}
+	if s.credential != "" {
+		req.Header.Set("Authorization", s.credential)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	switch {
+	case resp.StatusCode != want:
+		return refused(resp)
+	case method != http.MethodPatch:
+		return nil
+	}
+	_, end, _ := strings.Cut(contentRange, "-")
+	if got := resp.Header.Get("Range"); got != "" && !strings.HasSuffix(got, "-"+end) {
+		return fmt.Errorf("%s has bytes %.50q of a blob after %s were sent", s.began.Host, got, contentRange)
+	}
+	return s.moved(resp)
+}
+
+// Cancel tells the registry that nothing more will come. It is a courtesy: an
+// upload that is not completed is no blob, and a registry forgets it in the end.
+func (s *Session) Cancel(ctx context.Context) error {
+	return s.do(ctx, http.MethodDelete, s.location, nil, 0, "", http.StatusNoContent)
+}
+
+// refused returns the error for an answer that is not the one wanted.
+func refused(resp *http.Response) error {
+	answer := &errcode.ErrorResponse{StatusCode: resp.StatusCode}
+	if resp.Request != nil {
+		// Without the query: there the registry keeps the state of the upload.
+		u := resp.Request.URL
+		answer.Method, answer.URL = resp.Request.Method, &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	}
+	var body struct {
+		Errors errcode.Errors `json:"errors"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxErrorBytes)).Decode(&body); err == nil {
+		answer.Errors = body.Errors
+	}
+	return &RefusedError{retryAfter(resp.Header), answer}
+}
+
+// retryAfter reads the Retry-After header (RFC 9110, section 10.2.3).
+func retryAfter(h http.Header) time.Duration {
+	v := strings.TrimSpace(h.Get("Retry-After"))
+	if seconds, err := strconv.ParseUint(v, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}

@@ -1,0 +1,56 @@
+package origin
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"oras.land/oras-go/v2/registry/remote/retry"
+)
+
+const (
+	// maxPerHost is how many answers of one host are awaited or read at once,
+	// downloads included.
+	maxPerHost = 16
+	// maxRetryAfter is the longest wait that an origin may ask for; one that asks
+	// for more is not asked again.
+	maxRetryAfter = 30 * time.Second
+)
+
+// patience says when an origin is asked again: as oras-go's policy does, but
+// after no less time than it asks for.
+type patience struct{}
+
+// Retry implements [retry.Policy].
+func (patience) Retry(attempt int, resp *http.Response, err error) (time.Duration, error) {
+	wait, err := retry.DefaultPolicy.Retry(attempt, resp, err)
+	if err != nil || wait < 0 || resp == nil {
+		return wait, err
+	}
+	after := retryAfter(resp.Header)
+	if after > maxRetryAfter {
+		return -1, nil
+	}
+	wait = max(wait, after)
+	if resp.Request != nil {
+		// The answer says more than that time ran out.
+		if deadline, ok := resp.Request.Context().Deadline(); ok && time.Now().Add(wait).After(deadline) {
+			return -1, nil
+		}
+	}
+	return wait, nil
+}
+
+// retryAfter reads the Retry-After header (RFC 9110, section 10.2.3): seconds or
+// a date. 0 is none.
+func retryAfter(h http.Header) time.Duration {
+	v := strings.TrimSpace(h.Get("Retry-After"))
+	if seconds, err := strconv.ParseUint(v, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(v); err == nil {
+		return max(0, time.Until(at))
+	}
+	return 0
+}

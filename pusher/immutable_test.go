@@ -1,0 +1,207 @@
+package pusher_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// immutable makes the registry refuse a tag that there is already.
+func (b *bench) immutable(status int, answer string) {
+	tags := map[string]bool{}
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		tag := path.Base(r.URL.Path)
+		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/manifests/") || strings.HasPrefix(tag, "sha256:") {
+			return false
+		}
+		if !tags[tag] {
+			tags[tag] = true
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		io.WriteString(w, answer)
+		return true
+	})
+}
+
+// refusals are what registries answer where a tag is not to be moved.
+var refusals = map[string]struct {
+	status int
+	answer string
+	words  string
+}{
+	"harbor": {http.StatusPreconditionFailed, `{"errors":[{"code":"PRECONDITION","message":"Failed to process request due to 'widget:1.0.0' configured as immutable."}]}`, "configured as immutable"},
+	"ecr":    {http.StatusBadRequest, `{"errors":[{"code":"TAG_INVALID","message":"The image tag '1.0.0' already exists in the 'widget' repository and cannot be overwritten because the tag is immutable."}]}`, "cannot be overwritten"},
+	"acr":    {http.StatusMethodNotAllowed, `{"errors":[{"code":"UNSUPPORTED","message":"The operation is disallowed on this registry, repository or image."}]}`, "disallowed"},
+	"hub":    {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"Immutable tag cannot be updated"}]}`, "Immutable tag"},
+}
+
+func TestImmutableTags(t *testing.T) {
+	for name, refusal := range refusals {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.immutable(refusal.status, refusal.answer)
+			first := b.mustPush("linux_amd64")
+			if r := b.mustPush("linux_amd64"); r.Status != pusher.Unchanged {
+				t.Errorf("again: %s", r.Status)
+			}
+			_, err := b.push("darwin_arm64")
+			var refused *pusher.RegistryError
+			if !errors.Is(err, pusher.ErrImmutable) || !errors.As(err, &refused) || !strings.Contains(err.Error(), refusal.words) || !strings.Contains(hint.Of(err), "be moved") {
+				t.Errorf("error %v (hint %q)", err, hint.Of(err))
+			}
+			if got := b.tagged().Index.Digest.String(); got != first.Digest {
+				t.Errorf("the tag names %s", got)
+			}
+			// What the other push left does not make this one fail.
+			if r := b.mustPush("linux_amd64"); r.Status != pusher.Unchanged || len(r.Warnings) != 1 {
+				t.Errorf("after it: %s, warnings %q", r.Status, r.Warnings)
+			}
+			// Once the tag may be moved, all is there.
+			b.registry.Intercept(nil)
+			if r := b.mustPush("darwin_arm64"); r.Status != pusher.Completed || r.Packages[0].Sent || b.taggedPlatforms() != "darwin_arm64 linux_amd64" {
+				t.Errorf("when it may be moved: %+v", r)
+			}
+		})
+	}
+}
+
+// TestRefusalThatIsNoRule has a registry that refuses for want of rights.
+func TestRefusalThatIsNoRule(t *testing.T) {
+	b := newBench(t)
+	b.immutable(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"requested access to the resource is denied"}]}`)
+	b.mustPush("linux_amd64")
+	if _, err := b.push("darwin_arm64"); err == nil || errors.Is(err, pusher.ErrImmutable) || !strings.Contains(err.Error(), "requested access") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestImmutableTagsAndAPushThatWasEnded ends a push of some platforms when it has
+// left its tags: the next one completes it, although it cannot leave them again.
+func TestImmutableTagsAndAPushThatWasEnded(t *testing.T) {
+	b := newBench(t)
+	b.immutable(http.StatusPreconditionFailed, refusals["harbor"].answer)
+	r, err := b.get("linux_amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := &endedAt{Store: b.repo, tag: "1.0.0", cancel: cancel}
+	o := b.options
+	o.Destination = func(context.Context, provider.Address) (pusher.Destination, error) {
+		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: ended}, nil
+	}
+	if _, err := pusher.New(o).Push(ctx, r); err == nil || b.tagged() != nil {
+		t.Fatalf("error %v", err)
+	}
+	if r := b.mustPush("linux_amd64"); r.Status != pusher.Pushed || b.taggedPlatforms() != "linux_amd64" {
+		t.Errorf("%s: %s", r.Status, b.taggedPlatforms())
+	}
+}
+
+// endedAt ends a push before it tags.
+type endedAt struct {
+	pusher.Store
+	tag    string
+	cancel func()
+}
+
+func (e *endedAt) PushReference(ctx context.Context, d ocispec.Descriptor, content io.Reader, reference string) error {
+	if reference == e.tag {
+		e.cancel()
+		return context.Canceled
+	}
+	return e.Store.PushReference(ctx, d, content, reference)
+}
+
+// evidence returns the evidence that is tagged.
+func (b *bench) evidence() *artifact.Evidence {
+	b.t.Helper()
+	e, err := artifact.ReadEvidence(b.t.Context(), b.repo, *b.tagged().Evidence)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return e
+}
+
+func TestRefreshEvidence(t *testing.T) {
+	b := newBench(t)
+	first := b.mustPush()
+	b.options.RefreshEvidence = true
+	if r := b.mustPush(); r.Status != pusher.Unchanged || r.Digest != first.Digest {
+		t.Errorf("the same: %s", r.Status)
+	}
+
+	// The publisher signs the same document with a new key.
+	next := pgp.For(t, "Acme, next year")
+	if err := b.release.Sign(next); err != nil {
+		t.Fatal(err)
+	}
+	b.options.RefreshEvidence = false
+	if r := b.mustPush(); r.Status != pusher.Unchanged || !r.EvidenceKept || len(r.Warnings) != 0 || b.evidence().Record.Fingerprint != b.signer.Fingerprint() {
+		t.Errorf("not asked for: %+v", r)
+	}
+	b.options.RefreshEvidence = true
+	if r := b.mustPush(); r.Status != pusher.Refreshed || r.EvidenceKept || b.evidence().Record.Fingerprint != next.Fingerprint() {
+		t.Errorf("refreshed: %+v", r)
+	}
+	if got := b.taggedPlatforms(); got != allPlatforms {
+		t.Errorf("the tag names %s", got)
+	}
+
+	// Weaker is not taken.
+	b.options.Policy = allowUnsigned
+	r, err := pusher.New(b.options).Push(t.Context(), b.unsigned())
+	if err != nil || r.Status != pusher.Unchanged || !r.EvidenceKept || len(r.Warnings) != 1 || b.evidence().Record.Fingerprint != next.Fingerprint() {
+		t.Errorf("weaker: %+v, %v", r, err)
+	}
+
+	// A signed document that does not vouch for every package is weaker, too.
+	b.release.SHA256SUMS = bytes.Join(without(bytes.Split(b.release.SHA256SUMS, []byte("\n")), "windows"), []byte("\n"))
+	if err := b.release.Sign(b.signer); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.mustPush("linux_amd64"); r.Status != pusher.Unchanged || !r.EvidenceKept || b.evidence().Record.Fingerprint != next.Fingerprint() {
+		t.Errorf("of fewer packages: %+v", r)
+	}
+}
+
+func without(lines [][]byte, part string) (out [][]byte) {
+	for _, l := range lines {
+		if !bytes.Contains(l, []byte(part)) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// TestRefreshEvidenceByStronger refreshes what was pushed unsigned.
+func TestRefreshEvidenceByStronger(t *testing.T) {
+	b := newBench(t)
+	o := b.options
+	o.Policy = allowUnsigned
+	if _, err := pusher.New(o).Push(t.Context(), b.unsigned()); err != nil {
+		t.Fatal(err)
+	}
+	b.options.RefreshEvidence = true
+	if r := b.mustPush(); r.Status != pusher.Refreshed || b.evidence().Record.Verdict != trust.Signed {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,475 @@
+package pusher_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// bigSize is more than what connections and buffers on the way hold together.
+const bigSize = 24 << 20
+
+// big puts a package for linux_amd64 that does not compress in the place of the
+// release, and returns it.
+func (b *bench) big() *release.Package {
+	b.t.Helper()
+	content := make([]byte, bigSize)
+	rand.Read(content)
+	b.release = release.For(b.t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: b.signer,
+		Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-widget_v1.0.0": content}}}})
+	b.origin.Add(b.release)
+	return b.release.Package("linux", "amd64")
+}
+
+// isUpload reports whether a request carries a package.
+func isUpload(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/blobs/uploads/") && r.ContentLength > 1000
+}
+
+// uploads lets through the requests that complete a package's upload.
+func (b *bench) uploads() recorder.Filter {
+	return func(r recorder.Request) bool {
+		return r.Method == http.MethodPut && slices.ContainsFunc(b.release.Packages, func(p release.Package) bool { return strings.Contains(r.Query, p.SHA256) })
+	}
+}
+
+// counted counts what is read of a request's body.
+type counted struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (c counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+func (b *bench) hasLayer(sum string) bool {
+	b.t.Helper()
+	layer := artifact.Package{Digest: digest.NewDigestFromEncoded(digest.SHA256, sum), Size: 1}.Layer()
+	exists, err := b.repo.Exists(b.t.Context(), layer)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return exists
+}
+
+// TestPackageIsSentWhileItIsRead has an origin that sends the second half of a
+// package only when the registry has got some of the first.
+func TestPackageIsSentWhileItIsRead(t *testing.T) {
+	b := newBench(t)
+	pkg := b.big()
+	begun := make(chan struct{})
+	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if isUpload(r) {
+			first := make([]byte, 1000)
+			if _, err := io.ReadFull(r.Body, first); err != nil {
+				t.Error(err)
+			}
+			r.Body = struct {
+				io.Reader
+				io.Closer
+			}{io.MultiReader(strings.NewReader(string(first)), r.Body), r.Body}
+			close(begun)
+		}
+		return false
+	})
+	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, ".zip") {
+			return false
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(pkg.Size))
+		w.Write(pkg.Data[:pkg.Size/2])
+		http.NewResponseController(w).Flush()
+		<-begun
+		w.Write(pkg.Data[pkg.Size/2:])
+		return true
+	})
+	var mu sync.Mutex
+	sums := map[pusher.Stage]int{}
+	b.options.OnEvent = func(e pusher.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		sums[e.Stage] += e.Bytes
+	}
+	if r := b.mustPush(); r.Status != pusher.Pushed || !r.Packages[0].Sent || !b.hasLayer(pkg.SHA256) {
+		t.Errorf("%+v", r)
+	}
+	if want := int(pkg.Size); sums[pusher.StageFetch] != want || sums[pusher.StageSend] != want {
+		t.Errorf("events tell of %v bytes, want %d", sums, want)
+	}
+}
+
+// TestMismatchInMidStream has an origin whose package differs in its last byte
+// alone: the registry never gets the whole of it, and keeps nothing.
+func TestMismatchInMidStream(t *testing.T) {
+	b := newBench(t)
+	pkg := b.big()
+	wrong := append([]byte{}, pkg.Data...)
+	wrong[len(wrong)-1] ^= 1
+	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, ".zip") {
+			return false
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(len(wrong)))
+		w.Write(wrong)
+		return true
+	})
+	var got atomic.Int64
+	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if isUpload(r) {
+			r.Body = counted{r.Body, &got}
+		}
+		return false
+	})
+	_, err := b.push()
+	if !errors.Is(err, trust.ErrChecksum) {
+		t.Errorf("error %v", err)
+	}
+	if n := got.Load(); n == 0 || n >= pkg.Size {
+		t.Errorf("the registry got %d of %d bytes", n, pkg.Size)
+	}
+	if n := b.registry.Count(recorder.Method(http.MethodDelete), recorder.PathContains("/blobs/uploads/")); n != 1 {
+		t.Errorf("%d uploads were cancelled", n)
+	}
+	b.registry.Intercept(nil)
+	if b.tagged() != nil || b.hasLayer(pkg.SHA256) || b.hasLayer(release.Sum(wrong)) {
+		t.Error("something was stored")
+	}
+}
+
+// TestUploadIsBegunAnewFromTheFile breaks uploads off in their middle. The origin
+// is asked once.
+func TestUploadIsBegunAnewFromTheFile(t *testing.T) {
+	for name, breakOff := range map[string]func(http.ResponseWriter){
+		"by a refusal":      func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"by too many":       func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) },
+		"by the connection": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			pkg := b.big()
+			failures := 2
+			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if !isUpload(r) || failures == 0 {
+					return false
+				}
+				failures--
+				io.CopyN(io.Discard, r.Body, 1<<20)
+				breakOff(w)
+				return true
+			})
+			var sent atomic.Int64
+			b.options.OnEvent = func(e pusher.Event) {
+				if e.Stage == pusher.StageSend {
+					sent.Add(int64(e.Bytes))
+				}
+			}
+			b.mustPush()
+			if failures != 0 || !b.hasLayer(pkg.SHA256) || sent.Load() != pkg.Size {
+				t.Errorf("%d failures left, events tell of %d bytes", failures, sent.Load())
+			}
+			if n := b.origin.Count(recorder.PathSuffix(".zip")); n != 1 {
+				t.Errorf("the origin was asked %d times", n)
+			}
+		})
+	}
+}
+
+// TestDownloadBreaksOffWhileItIsSent has an origin that breaks off three times. The
+// registry sees nothing of it.
+func TestDownloadBreaksOffWhileItIsSent(t *testing.T) {
+	b := newBench(t)
+	pkg := b.big()
+	breaks := 3
+	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, ".zip") || breaks == 0 {
+			return false
+		}
+		breaks--
+		var from int64
+		fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from)
+		w.Header().Set("Content-Length", fmt.Sprint(pkg.Size-from))
+		if from > 0 {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, pkg.Size-1, pkg.Size))
+			w.WriteHeader(http.StatusPartialContent)
+		}
+		w.Write(pkg.Data[from : from+5<<20])
+		http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	b.mustPush()
+	if !b.hasLayer(pkg.SHA256) || b.registry.Count(b.uploads()) != 1 {
+		t.Errorf("%d uploads", b.registry.Count(b.uploads()))
+	}
+	offset := int64(-1)
+	requests := b.origin.Requests(recorder.PathSuffix(".zip"))
+	for _, r := range requests {
+		var from int64
+		fmt.Sscanf(r.Range, "bytes=%d-", &from)
+		if from <= offset {
+			t.Errorf("resumed at %d, then at %d", offset, from)
+		}
+		offset = from
+	}
+	if len(requests) != 4 {
+		t.Errorf("the origin was asked %d times", len(requests))
+	}
+}
+
+// elsewhere offers the same packages as another provider's, whose repository is
+// another one of the same registry, and returns that.
+func (b *bench) elsewhere() (*realorigin.Release, *remote.Repository) {
+	b.t.Helper()
+	other := *b.release
+	other.Namespace = "other"
+	b.origin.Add(&other)
+	address := provider.MustParseAddress(host + "/other/widget")
+	listing, err := b.client.Versions(b.t.Context(), address)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r, err := b.client.Release(b.t.Context(), address, listing, listing.Versions[0], nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	repo, err := remote.NewRepository(b.repo.Reference.Registry + "/other/widget")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	repo.PlainHTTP, repo.Client = true, b.repo.Client
+	destination := b.options.Destination
+	b.options.Destination = func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+		if a != address {
+			return destination(ctx, a)
+		}
+		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "other/widget"}, Store: repo}, nil
+	}
+	return r, repo
+}
+
+// TestMount pushes the same packages to two repositories of a registry.
+func TestMount(t *testing.T) {
+	for name, tc := range map[string]struct {
+		first   bool   // push to the one with the Pusher that pushes to the other
+		sibling string // that the destination names
+		refuse  bool
+		mounted bool
+	}{
+		"sent in this run":                     {first: true, mounted: true},
+		"known to the destination":             {sibling: "acme/widget", mounted: true},
+		"not known":                            {},
+		"known, but not there":                 {sibling: "acme/nothing"},
+		"the registry refuses":                 {first: true, refuse: true},
+		"sent, whatever the destination knows": {first: true, sibling: "acme/nothing", mounted: true},
+		"the destination itself":               {sibling: "other/widget"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			r, repo := b.elsewhere()
+			destination := b.options.Destination
+			b.options.Destination = func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+				d, err := destination(ctx, a)
+				d.Sibling = tc.sibling
+				return d, err
+			}
+			p := pusher.New(b.options)
+			if tc.first {
+				own, err := b.get()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := p.Push(t.Context(), own); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				b.mustPush()
+			}
+			b.registry.Reset()
+			if tc.refuse {
+				b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Query().Get("mount") == "" {
+						return false
+					}
+					w.WriteHeader(http.StatusForbidden)
+					return true
+				})
+			}
+			result, err := p.Push(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := 0
+			for _, p := range result.Packages {
+				if p.Sent {
+					sent++
+				}
+			}
+			put := b.registry.Count(b.uploads())
+			if tc.mounted && (sent != 0 || put != 0) || !tc.mounted && (sent != 3 || put != 3) {
+				t.Errorf("%d packages sent, %d uploads", sent, put)
+			}
+			v, err := artifact.Read(t.Context(), repo, r.Provider(), r.Version())
+			if err != nil || len(v.Packages) != 3 {
+				t.Fatalf("%+v, %v", v, err)
+			}
+			for _, p := range v.Packages {
+				if exists, err := repo.Exists(t.Context(), p.Layer()); err != nil || !exists {
+					t.Errorf("%s is there: %v, %v", p.Platform, exists, err)
+				}
+			}
+		})
+	}
+}
+
+// TestTooLargeForOneRequest has a proxy before the registry that limits requests.
+func TestTooLargeForOneRequest(t *testing.T) {
+	b := newBench(t)
+	pkg := b.big()
+	const limit = 17 << 20
+	refused := 0
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.ContentLength <= limit {
+			return false
+		}
+		refused++
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+		return true
+	})
+	b.mustPush()
+	if n := b.registry.Count(recorder.Method(http.MethodPatch)); n != 2 || refused != 1 || !b.hasLayer(pkg.SHA256) {
+		t.Errorf("%d chunks, %d refused", n, refused)
+	}
+	if n := b.origin.Count(recorder.PathSuffix(".zip")); n != 1 {
+		t.Errorf("the origin was asked %d times", n)
+	}
+}
+
+// inProcess is a transport that calls a handler, so that time can be that of
+// package synctest.
+type inProcess struct{ http.Handler }
+
+func (h inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
+	rec := httptest.NewRecorder()
+	if req.Body == nil {
+		req = req.Clone(req.Context())
+		req.Body = http.NoBody
+	}
+	h.ServeHTTP(rec, req)
+	resp := rec.Result()
+	resp.Request = req
+	return resp, nil
+}
+
+// TestRetryAfterOfAnUpload has a registry that wants to be left alone.
+func TestRetryAfterOfAnUpload(t *testing.T) {
+	for name, tc := range map[string]struct {
+		after string
+		waits time.Duration
+		fails bool
+	}{
+		"for a while":   {"40", 40 * time.Second, false},
+		"for too long":  {"3600", 0, true},
+		"for no time":   {"0", 0, false},
+		"for nonsense ": {"soon", 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			r, err := b.get("linux_amd64")
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				b.repo.Client = &http.Client{Transport: inProcess{b.registry}}
+				data := b.release.Package("linux", "amd64").Data
+				r.Packages[0].Open = func(context.Context) (io.ReadCloser, int64, error) {
+					return io.NopCloser(strings.NewReader(string(data))), int64(len(data)), nil
+				}
+				first := true
+				b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+					if !first || r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/blobs/uploads/") {
+						return false
+					}
+					first = false
+					w.Header().Set("Retry-After", tc.after)
+					w.WriteHeader(http.StatusTooManyRequests)
+					return true
+				})
+				start := time.Now()
+				_, err := pusher.New(b.options).Push(t.Context(), r)
+				if (err != nil) != tc.fails {
+					t.Errorf("error %v", err)
+				}
+				if took := time.Since(start); took < tc.waits || took > tc.waits+time.Second {
+					t.Errorf("it waited %s", took)
+				}
+			})
+		})
+	}
+}
+
+// TestOneBoundForAllPushes pushes two versions at once with a Pusher that may have
+// two packages under way.
+func TestOneBoundForAllPushes(t *testing.T) {
+	b := newBench(t)
+	b.origin.Add(b.build("2.0.0", "other content"))
+	var mu sync.Mutex
+	under, most := map[string]bool{}, 0
+	b.options.Jobs = 2
+	b.options.OnEvent = func(e pusher.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		key := e.Version.String() + e.Platform.String()
+		if e.Stage == pusher.StageDone {
+			delete(under, key)
+			return
+		}
+		under[key] = true
+		most = max(most, len(under))
+	}
+	p := pusher.New(b.options)
+	listing, err := b.client.Versions(t.Context(), widget)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for _, v := range listing.Versions {
+		r, err := b.client.Release(t.Context(), widget, listing, v, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			if _, err := p.Push(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if most > 2 {
+		t.Errorf("%d packages were under way at once", most)
+	}
+}

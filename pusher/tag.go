@@ -1,0 +1,64 @@
+package pusher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// sendTag stores a manifest under a tag. A registry whose tags cannot be moved
+// may refuse even to have a tag named what it names already: that is no failure.
+func (w *push) sendTag(ctx context.Context, op string, desc ocispec.Descriptor, data []byte, tag string) error {
+	err := w.dest.Store.PushReference(ctx, desc, bytes.NewReader(data), tag)
+	if err == nil {
+		return nil
+	}
+	if mayBeRule(err) {
+		there, rerr := artifact.Resolve(ctx, w.dest.Store, tag)
+		switch {
+		case rerr != nil: // the refusal says more
+		case there.Digest == desc.Digest:
+			return nil
+		case saysRule(err):
+			err = hint.Wrap(fmt.Errorf("%w: it names %s: %w", ErrImmutable, there.Digest, err), "%s", helpImmutable)
+		}
+	}
+	return w.registryError(op, err)
+}
+
+const helpImmutable = "what was sent is there, but the tag still names what it did. Let this tag be moved and run it again (Harbor: the project's tag immutability rules; " +
+	"Amazon ECR: aws ecr put-image-tag-mutability; elsewhere they are locks, protected or immutable tags), or push all platforms of a version at once from the start"
+
+// mayBeRule reports whether an answer may come of a rule about a tag, and not of
+// trouble or of missing credentials.
+func mayBeRule(err error) bool {
+	switch status(err) {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
+
+// saysRule reports whether an answer is plainly about a tag that cannot be moved:
+// by a status that registries give for nothing else here, or in their own words,
+// such as "configured as immutable" (Harbor), "cannot be overwritten because the
+// tag is immutable" (Amazon ECR) or "locked" (Azure).
+func saysRule(err error) bool {
+	switch status(err) {
+	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusMethodNotAllowed:
+		return true
+	}
+	var answer *errcode.ErrorResponse
+	return errors.As(err, &answer) && ruleWords.MatchString(answer.Errors.Error())
+}
+
+var ruleWords = regexp.MustCompile(`(?i)immutab|overwrit|already exists|locked|protected|cannot be (moved|changed|updated|modified)|tag[ _]already`)
