@@ -100,13 +100,13 @@ func (c *compromised) plant(e entry) {
 	e.annotations[layerSize] = fmt.Sprint(len(c.evil))
 }
 
-// gateway serves the registry, with the publisher's key pinned and evidence required,
-// or without.
+// gateway serves the registry as it is now, with the publisher's key pinned and
+// evidence required, or without.
 func (c *compromised) gateway(required bool) *world.Gateway {
 	c.t.Helper()
 	config := ""
 	if required {
-		config = fmt.Sprintf("trust %q {\n  keys = [%q]\n}\ngateway {\n  verify = \"required\"\n  cache {\n    directory = %q\n  }\n}\n",
+		config = fmt.Sprintf("trust %q {\n  keys = [%q]\n}\ngateway {\n  verify = \"required\"\n  tag_ttl = \"0s\"\n  cache {\n    directory = %q\n  }\n}\n",
 			world.Host+"/acme/*", c.Signer.Fingerprint(), filepath.Join(c.data, "cache"))
 	}
 	name := filepath.Join(c.t.TempDir(), "ocibridge.hcl")
