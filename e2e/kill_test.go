@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -23,53 +24,88 @@ import (
 // moments are when, relative to a request, the program is killed.
 var moments = []string{"before", "in the middle of", "after"}
 
-// TestKilled kills pushes, as kill -9 does, at each of their requests in turn. The
-// tag never names an incomplete index, nothing is left behind on the machine, and
-// the next push completes the version.
+// TestKilled kills pushes and syncs, as kill -9 does, at each of their requests in
+// turn. No tag ever names an incomplete index, nothing is left behind on the machine,
+// and the next run completes what the killed one began.
 func TestKilled(t *testing.T) {
-	s := newScene(t)
-	spec := release.Spec{Host: world.Host, Namespace: "acme", Type: "killed", Version: "1.0.0", Signer: s.Signer}
-	for _, arch := range []string{"amd64", "arm64", "riscv64"} {
-		content := bytes.Repeat([]byte(arch), 1000)
-		spec.Contents = append(spec.Contents, release.Content{OS: "linux", Arch: arch, Files: map[string][]byte{"terraform-provider-killed_v1.0.0": content}})
+	k := newKilling(t, "0.9.0", "1.0.0", "1.1.0")
+	push := func(repo, version string, platforms ...string) []string {
+		args := []string{"push", world.Host + "/acme/killed@" + version, "--template", k.template(repo)}
+		for _, p := range platforms {
+			args = append(args, "--platform", p)
+		}
+		return args
 	}
-	s.Origin.Add(release.For(t, spec))
-	k := &killing{scene: s, reg: registry.For(t, registry.Options{})}
+	for name, tc := range map[string]struct {
+		prepare, run func(repo string) []string
+		want         map[string]int // platforms by version, when all is done
+	}{
+		"push":         {nil, func(repo string) []string { return push(repo, "1.0.0") }, map[string]int{"1.0.0": 3}},
+		"partial push": {nil, func(repo string) []string { return push(repo, "1.0.0", "linux_amd64", "linux_riscv64") }, map[string]int{"1.0.0": 2}},
+		"sync": {
+			func(repo string) []string { return push(repo, "0.9.0", "linux_amd64") },
+			func(repo string) []string {
+				return []string{"sync", "--prune", "--prune-limit", "1", "--jobs", "1", "--template", k.template(repo), "--config", k.config}
+			},
+			map[string]int{"0.9.0": 0, "1.0.0": 1, "1.1.0": 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kills := 0
+			for n, reached := 1, true; reached; n++ {
+				moment := moments[n%len(moments)]
+				repo := fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), n)
+				k.recorder.Intercept(nil)
+				if tc.prepare != nil {
+					k.ws.MustRun(t, k.bridge, tc.prepare(repo)...)
+				}
+				if reached = k.killAt(t, n, moment, tc.run(repo)); reached {
+					kills++
+				}
+				for version := range tc.want {
+					k.platforms(t, repo, version)
+				}
+				k.recorder.Intercept(nil)
+				k.ws.MustRun(t, k.bridge, tc.run(repo)...)
+				for version, want := range tc.want {
+					if found := k.platforms(t, repo, version); found != want {
+						t.Errorf("completed after it was killed %s request %d: the tag %s names %d platforms, want %d", moment, n, version, found, want)
+					}
+				}
+			}
+			t.Logf("killed %d times", kills)
+			if kills < 15 {
+				t.Error("that is too seldom")
+			}
+		})
+	}
+}
+
+// newKilling offers versions of a provider, and starts the registry.
+func newKilling(t *testing.T, versions ...string) *killing {
+	t.Helper()
+	k := &killing{scene: newScene(t), reg: registry.For(t, registry.Options{}), config: filepath.Join(t.TempDir(), "ocibridge.hcl")}
+	for _, v := range versions {
+		spec := release.Spec{Host: world.Host, Namespace: "acme", Type: "killed", Version: v, Signer: k.Signer}
+		for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+			content := bytes.Repeat([]byte(arch), 1000)
+			spec.Contents = append(spec.Contents, release.Content{OS: "linux", Arch: arch, Files: map[string][]byte{"terraform-provider-killed_v" + v: content}})
+		}
+		k.Origin.Add(release.For(t, spec))
+	}
+	block := "provider \"" + world.Host + "/acme/killed\" {\n  versions = \">= 1\"\n  platforms = [\"linux_amd64\"]\n  cooldown = \"1h\"\n}\n"
+	if err := os.WriteFile(k.config, []byte(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var err error
 	if k.proxy, err = k.reg.Handler(); err != nil {
 		t.Fatal(err)
 	}
 	k.recorder = recorder.New(k.proxy)
 	server := httptest.NewServer(k.recorder)
-	defer server.Close()
+	t.Cleanup(server.Close)
 	k.host = strings.TrimPrefix(server.URL, "http://")
-
-	kills := 0
-	for _, platforms := range [][]string{nil, {"linux_amd64", "linux_riscv64"}} {
-		want := 3
-		if platforms != nil {
-			want = len(platforms)
-		}
-		for n, reached := 1, true; reached; n++ {
-			moment := moments[n%len(moments)]
-			repo := fmt.Sprintf("killed-%d-%d", want, n)
-			if reached = k.killAt(repo, n, moment, platforms); reached {
-				kills++
-			}
-			if found := k.platforms(repo); found != 0 && found != want {
-				t.Errorf("killed %s request %d: the tag names %d platforms", moment, n, found)
-			}
-			k.recorder.Intercept(nil)
-			s.ws.MustRun(t, s.bridge, k.args(repo, platforms)...)
-			if found := k.platforms(repo); found != want {
-				t.Errorf("completed after it was killed %s request %d: the tag names %d platforms", moment, n, found)
-			}
-		}
-	}
-	t.Logf("killed %d times", kills)
-	if kills < 25 {
-		t.Error("that is too seldom")
-	}
+	return k
 }
 
 // killing is a registry in front of which the program is killed.
@@ -79,22 +115,19 @@ type killing struct {
 	proxy    http.Handler
 	recorder *recorder.Recorder
 	host     string
+	config   string // ocibridge.hcl, with what sync keeps
 }
 
-func (k *killing) args(repo string, platforms []string) []string {
-	args := []string{"push", world.Host + "/acme/killed@1.0.0", "--template", k.host + "/" + repo + "/${namespace}/${type}"}
-	for _, p := range platforms {
-		args = append(args, "--platform", p)
-	}
-	return args
+func (k *killing) template(repo string) string {
+	return k.host + "/" + repo + "/${namespace}/${type}"
 }
 
-// killAt runs a push that is killed at its n-th request, and reports whether there
-// was one.
-func (k *killing) killAt(repo string, n int, moment string, platforms []string) bool {
-	k.t.Helper()
-	temp := k.t.TempDir()
-	cmd := k.ws.Command(k.t.Context(), k.bridge, k.args(repo, platforms)...)
+// killAt runs the program, which is killed at its n-th request, and reports whether
+// there was one.
+func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool {
+	t.Helper()
+	temp := t.TempDir()
+	cmd := k.ws.Command(t.Context(), k.bridge, args...)
 	cmd.Env = append(cmd.Env, "TMPDIR="+temp)
 	var mu sync.Mutex
 	requests, reached := 0, false
@@ -106,7 +139,7 @@ func (k *killing) killAt(repo string, n int, moment string, platforms []string) 
 		}
 		if requests == n {
 			reached = true
-			k.kill(cmd, moment, r)
+			k.kill(t, cmd, moment, r)
 		}
 		panic(http.ErrAbortHandler) // it is dead, whatever came of it before
 	})
@@ -114,24 +147,24 @@ func (k *killing) killAt(repo string, n int, moment string, platforms []string) 
 	mu.Lock()
 	defer mu.Unlock()
 	if reached != (err != nil) {
-		k.t.Errorf("request %d reached: %v; push: %v", n, reached, err)
+		t.Errorf("request %d reached: %v; it ended with %v", n, reached, err)
 	}
 	left, err := os.ReadDir(temp)
 	if err != nil || len(left) != 0 {
-		k.t.Errorf("it left %v, %v", left, err)
+		t.Errorf("it left %v, %v", left, err)
 	}
 	return reached
 }
 
 // kill kills the program, and lets the registry have none of a request, half of
 // it, or all.
-func (k *killing) kill(cmd *exec.Cmd, moment string, r *http.Request) {
+func (k *killing) kill(t *testing.T, cmd *exec.Cmd, moment string, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		k.t.Error(err)
+		t.Error(err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
-		k.t.Error(err)
+		t.Error(err)
 	}
 	if moment == moments[0] {
 		return
@@ -146,9 +179,9 @@ func (k *killing) kill(cmd *exec.Cmd, moment string, r *http.Request) {
 }
 
 // platforms returns how many platforms the tag names, all of which must be there
-// in full; 0 for no tag.
-func (k *killing) platforms(repo string) int {
-	k.t.Helper()
+// in full; 0 for no tag. A tag that names less is an error.
+func (k *killing) platforms(t *testing.T, repo, version string) int {
+	t.Helper()
 	type descriptor struct {
 		Digest   string          `json:"digest"`
 		Platform json.RawMessage `json:"platform"`
@@ -157,7 +190,7 @@ func (k *killing) platforms(repo string) int {
 		Manifests []descriptor `json:"manifests"`
 	}
 	base := k.reg.URL + "/v2/" + repo + "/acme/killed/"
-	if !k.get(base+"manifests/1.0.0", &index) {
+	if !k.get(t, base+"manifests/"+version, &index) {
 		return 0
 	}
 	n := 0
@@ -166,12 +199,12 @@ func (k *killing) platforms(repo string) int {
 			Config descriptor   `json:"config"`
 			Layers []descriptor `json:"layers"`
 		}
-		if !k.get(base+"manifests/"+m.Digest, &manifest) {
-			k.t.Errorf("%s: the tag names a manifest that is not there", repo)
+		if !k.get(t, base+"manifests/"+m.Digest, &manifest) {
+			t.Errorf("%s: the tag names a manifest that is not there", repo)
 		}
 		for _, blob := range append(manifest.Layers, manifest.Config) {
-			if !k.get(base+"blobs/"+blob.Digest, nil) {
-				k.t.Errorf("%s: the tag names a blob that is not there", repo)
+			if !k.get(t, base+"blobs/"+blob.Digest, nil) {
+				t.Errorf("%s: the tag names a blob that is not there", repo)
 			}
 		}
 		if m.Platform != nil {
@@ -182,26 +215,26 @@ func (k *killing) platforms(repo string) int {
 }
 
 // get reports whether the registry has something, and decodes it.
-func (k *killing) get(url string, into any) bool {
-	k.t.Helper()
-	req, err := http.NewRequestWithContext(k.t.Context(), http.MethodGet, url, nil)
+func (k *killing) get(t *testing.T, url string, into any) bool {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
-		k.t.Fatal(err)
+		t.Fatal(err)
 	}
 	req.Header.Set("Accept", "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		k.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode == http.StatusNotFound:
 		return false
 	case resp.StatusCode != http.StatusOK:
-		k.t.Fatalf("%s: %s", url, resp.Status)
+		t.Fatalf("%s: %s", url, resp.Status)
 	case into != nil:
 		if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-			k.t.Fatal(err)
+			t.Fatal(err)
 		}
 	}
 	return true

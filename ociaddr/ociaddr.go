@@ -213,8 +213,12 @@ func (t Tag) PartOf() (provider.Version, bool) {
 	return Tag(vt).Version()
 }
 
+// SeenAll is the tag that is there once every version of a provider's first sync
+// has its [SeenTag].
+const SeenAll Tag = "ocibridge-seen"
+
 // seenPrefix starts the tags that keep since when a version is known.
-const seenPrefix = "ocibridge-seen."
+const seenPrefix = string(SeenAll) + "."
 
 // SeenTag returns the tag that keeps since when sync knows a version. It fails
 // where that has more than 128 characters.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,7 +23,7 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 	if p.want.Cooldown == 0 {
 		return nil, nil
 	}
-	p.state.firstSync = len(p.state.seen) == 0
+	p.state.firstSync = !slices.Contains(p.state.tags, ociaddr.SeenAll)
 	for _, v := range p.listing.Versions {
 		if !p.state.seen[v] {
 			p.state.unseen = append(p.state.unseen, v)
@@ -66,7 +67,7 @@ func (p *planner) readSeen(ctx context.Context, v provider.Version) (artifact.Se
 
 // recordSeen keeps since when versions are known that no sync saw before.
 func (s *Syncer) recordSeen(ctx context.Context, state *repositoryState) error {
-	if len(state.unseen) == 0 {
+	if len(state.unseen) == 0 && !state.firstSync {
 		return nil
 	}
 	var seen artifact.Seen
@@ -81,21 +82,28 @@ func (s *Syncer) recordSeen(ctx context.Context, state *repositoryState) error {
 	if err := w.sendBlob(ctx, "push config to", artifact.Config()); err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.o.Push.Jobs)
 	for _, v := range state.unseen {
 		tag, err := ociaddr.SeenTag(v)
 		if err != nil {
 			return err
 		}
-		g.Go(func() error {
-			err := state.dest.Store.PushReference(ctx, manifest.Descriptor, bytes.NewReader(manifest.Data), string(tag))
-			if err != nil {
-				return hint.Wrap(&RegistryError{"tag " + string(tag) + " in", state.dest.Repository, err},
-					"cooldown keeps since when a version is known in a tag beside it; where the registry takes none, leave cooldown out")
-			}
-			return nil
-		})
+		g.Go(func() error { return s.tagSeen(gctx, state, manifest, tag) })
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil || !state.firstSync {
+		return err
+	}
+	// Last: a first sync that ended before it is begun anew, lest the rest of its
+	// versions wait.
+	return s.tagSeen(ctx, state, manifest, ociaddr.SeenAll)
+}
+
+func (s *Syncer) tagSeen(ctx context.Context, state *repositoryState, manifest artifact.Blob, tag ociaddr.Tag) error {
+	err := state.dest.Store.PushReference(ctx, manifest.Descriptor, bytes.NewReader(manifest.Data), string(tag))
+	if err != nil {
+		return hint.Wrap(&RegistryError{"tag " + string(tag) + " in", state.dest.Repository, err},
+			"cooldown keeps since when a version is known in a tag beside it; where the registry takes none, leave cooldown out")
+	}
+	return nil
 }

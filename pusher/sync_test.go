@@ -104,7 +104,7 @@ func (b *syncBench) tags() string {
 	var out []string
 	if err := b.repo.Tags(b.t.Context(), "", func(page []string) error {
 		for _, t := range page {
-			if _, seen := ociaddr.Tag(t).Seen(); !seen {
+			if _, seen := ociaddr.Tag(t).Seen(); !seen && ociaddr.Tag(t) != ociaddr.SeenAll {
 				out = append(out, t)
 			}
 		}
@@ -237,6 +237,26 @@ func TestCooldown(t *testing.T) {
 	if got, _, _ := b.sync(); got != "=2.0.0 .1.3.0 =1.2.0" {
 		t.Errorf("plan %q: what waits does not count among the latest", got)
 	}
+}
+
+// A first sync that ends before all versions are noted is begun anew: the rest of
+// them does not wait either.
+func TestFirstSyncBrokenOff(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0")
+	b.want.Cooldown, b.options.Push.Jobs = time.Hour, 1
+	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/manifests/ocibridge-seen.1.1.0") {
+			panic(http.ErrAbortHandler)
+		}
+		return false
+	})
+	if _, out, err := b.sync(); err != nil || len(out.Failures) == 0 || b.tags() != "" {
+		t.Fatalf("%v, %+v, tags %q", err, out, b.tags())
+	}
+	b.registry.Intercept(nil)
+	b.mustSync("+1.2.0 +1.1.0 +1.0.0")
+	b.offer("1.3.0")
+	b.mustSync(".1.3.0 =1.2.0 =1.1.0 =1.0.0")
 }
 
 func TestCooldownKeepsNothingInADryRun(t *testing.T) {
