@@ -77,6 +77,19 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
+	sums, err := p.accept(r)
+	if err != nil {
+		return nil, err
+	}
+	dest, err := p.o.Destination(ctx, r.Provider())
+	if err != nil {
+		return nil, err
+	}
+	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag, uploaded: map[provider.Platform]bool{}}, nil
+}
+
+// accept checks what a release claims, and that this covers its packages.
+func (p *Pusher) accept(r *origin.Release) (*trust.Checksums, error) {
 	sums, err := p.o.Policy(r.Provider()).Accept(r.Claims)
 	if err != nil {
 		return nil, err
@@ -89,11 +102,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 			return nil, fmt.Errorf("%s %s: %w", r.Provider(), r.Version(), err)
 		}
 	}
-	dest, err := p.o.Destination(ctx, r.Provider())
-	if err != nil {
-		return nil, err
-	}
-	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag, uploaded: map[provider.Platform]bool{}}, nil
+	return sums, nil
 }
 
 // checkName refuses a package whose name says that it is of another version or for
@@ -173,7 +182,7 @@ func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
 	return tags, nil
 }
 
-func listTags(ctx context.Context, store Store) ([]ociaddr.Tag, error) {
+func listTags(ctx context.Context, store artifact.TagLister) ([]ociaddr.Tag, error) {
 	tags, err := artifact.ListTags(ctx, store)
 	if isNotFound(err) && !errors.Is(err, artifact.ErrTagsBrokeOff) {
 		return nil, nil

@@ -102,6 +102,6 @@ own, on a data folder.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(hint.Wrap(err, "%s --help lists the flags", cmd.CommandPath()))
 	})
-	root.AddCommand(newPushCommand(), newSyncCommand(), newServeCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newDoctorCommand(), newConfigCommand(), newVersionCommand())
+	root.AddCommand(newPushCommand(), newSyncCommand(), newServeCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newDoctorCommand(), newConfigCommand(), newVersionCommand())
 	return root
 }

@@ -31,7 +31,7 @@ var may = map[string][]string{
 	"gateway/archives": {"provider", "artifact"},
 	"gateway/verify":   {"provider", "artifact", "trust"},
 	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/verify",
-		"internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/lockfile", "internal/manifestcache", "internal/repository",
+		"internal/bundle", "internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/lockfile", "internal/manifestcache", "internal/repository",
 		"internal/selfsigned"},
 	"gateway/catalog": {"provider", "ociaddr", "artifact"},
 }

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const copyExamples = `  # everything that the provider blocks of ocibridge.hcl name, into one file
+  ocibridge copy --to oci-archive:providers.tar
+
+  # and from that file into the registry behind the air gap, in repositories as its
+  # own template has them
+  ocibridge copy --from oci-archive:providers.tar \
+    --to 'harbor.internal/tf/${hostname}/${namespace}/${type}'
+
+  # one version, two platforms, from one registry to another
+  ocibridge copy registry.opentofu.org/hashicorp/null@3.2.4 \
+    --from 'ghcr.io/acme/providers/${hostname}/${namespace}/${type}' \
+    --to 'harbor.internal/tf/${hostname}/${namespace}/${type}' \
+    --platform linux_amd64 --platform darwin_arm64
+
+  # a folder for filesystem_mirror, or for a plain web server
+  ocibridge copy registry.opentofu.org/hashicorp/null --to mirror:/srv/providers`
+
+// copyFlags are the flags of copy.
+type copyFlags struct {
+	registryFlags
+	output        outputFlag
+	log           logFlag
+	from, to      string
+	platforms     []string
+	all           bool
+	allowUnsigned bool
+	jobs          int
+}
+
+func newCopyCommand() *cobra.Command {
+	f := &copyFlags{}
+	cmd := &cobra.Command{
+		Use:   "copy [PROVIDER[@VERSION]]... --from PLACE --to PLACE",
+		Short: "Copy stored providers to another registry, a bundle or a mirror folder",
+		Long: `copy takes versions from where they are stored, verifies them by the evidence
+beside them as push does, and stores them elsewhere, evidence included. What is
+there already is not sent again. A PLACE is one of
+
+  REGISTRY/...      a repository template, such as ghcr.io/acme/${namespace}/${type}
+  embedded          the embedded registry, in the folder that --data names
+  oci:DIR           a bundle: an OCI image layout with all versions, in a folder
+  oci-archive:FILE  the same as one tar file
+  mirror:DIR        a folder as "tofu providers mirror" writes it (with --to only)
+
+One of --from and --to may be left out for the registry that is configured.
+
+PROVIDER is HOSTNAME/NAMESPACE/TYPE, and stands for all of its versions. VERSION is
+a version or a version constraint, of which the newest match is taken, or every
+match with --all. Without arguments a bundle is copied whole, and from a registry
+the providers that have a provider block in ocibridge.hcl.
+
+A bundle lists what it should hold. One that lacks any of it is refused before
+anything is copied. A folder that holds a bundle is added to.`,
+		Example: copyExamples,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd, args)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	f.registryFlags.register(cmd)
+	f.output.register(cmd)
+	f.log.register(cmd, slog.LevelWarn)
+	flags := cmd.Flags()
+	flags.StringVar(&f.from, "from", "", "`place` to copy from (default: the registry that is configured)")
+	flags.StringVar(&f.to, "to", "", "`place` to copy to (default: the registry that is configured)")
+	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to copy, such as linux_amd64 (repeatable; default: all that there are)")
+	flags.BoolVar(&f.all, "all", false, "copy every version that matches a constraint, not the newest alone")
+	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
+	flags.IntVar(&f.jobs, "jobs", 4, "how many packages are under way at once")
+	for _, name := range []string{"from", "to"} {
+		cmd.RegisterFlagCompletionFunc(name, completePlace)
+	}
+	completePlatforms(cmd)
+	return cmd
+}
+
+// copyPlan is what the command line asks for, checked before anything is opened.
+type copyPlan struct {
+	from, to  place
+	requests  []request // without version or versions: all
+	platforms []provider.Platform
+	policy    func(provider.Address) trust.Policy
+}
+
+func (f *copyFlags) plan(args []string, rules trust.Rules) (*copyPlan, error) {
+	p := &copyPlan{policy: func(a provider.Address) trust.Policy {
+		policy := rules.For(a)
+		policy.AllowUnsigned = policy.AllowUnsigned || f.allowUnsigned
+		return policy
+	}}
+	var err error
+	if p.from, err = parsePlace("--from", f.from); err != nil {
+		return nil, err
+	}
+	if p.to, err = parsePlace("--to", f.to); err != nil {
+		return nil, err
+	}
+	switch {
+	case f.from == "" && f.to == "":
+		return nil, hint.New("copy does not say where to", "give --to, such as --to oci-archive:providers.tar, or --from; ocibridge copy --help shows more")
+	case p.from == p.to:
+		return nil, hint.New("--from and --to name the same place", "leave one of them out for the registry that is configured")
+	case p.from.kind == placeMirror:
+		return nil, hint.New("--from "+f.from+": a mirror folder has no evidence to copy", "ocibridge push --mirror-dir %s stores what is in it", p.from.name)
+	case f.jobs < 1:
+		return nil, hint.New("--jobs is less than 1", "leave it out for 4")
+	}
+	constraints := false
+	for _, s := range args {
+		r, err := parseStored(s)
+		if err != nil {
+			return nil, err
+		}
+		constraints = constraints || !r.versions.IsZero()
+		p.requests = append(p.requests, r)
+	}
+	if f.all && !constraints {
+		return nil, hint.New("--all goes with PROVIDER@CONSTRAINT", "without a constraint, every version is copied anyway")
+	}
+	p.platforms, err = parsePlatforms(f.platforms)
+	return p, err
+}
+
+// parseStored reads PROVIDER or PROVIDER@VERSION.
+func parseStored(s string) (request, error) {
+	if strings.Contains(s, "@") {
+		return parseRequest(s)
+	}
+	a, err := provider.ParseAddress(s)
+	return request{provider: a}, err
+}
+
+// run copies. For a program it prints one JSON document however that ends, unless
+// copy was called wrongly.
+func (f *copyFlags) run(cmd *cobra.Command, args []string) error {
+	stdout := cmd.OutOrStdout()
+	s, settingsErr := f.settings(cmd) // before the plan: they have values for flags
+	p, err := f.plan(args, s.trustRules())
+	if err != nil {
+		return usage(err)
+	}
+	var results []*pusher.Result
+	if err = settingsErr; err == nil {
+		results, err = f.copy(cmd.Context(), s, p, stdout, cmd.ErrOrStderr())
+	}
+	if f.output.json() && !errors.As(err, new(usageError)) {
+		if werr := writeResults(stdout, results, err); werr != nil && err == nil {
+			return werr
+		}
+	}
+	return err
+}
+
+// copy opens one side, finds what is to be copied, and only then opens the other.
+func (f *copyFlags) copy(ctx context.Context, s settings, p *copyPlan, stdout, stderr io.Writer) ([]*pusher.Result, error) {
+	log := f.log.open(stderr)
+	progress := newProgress(stdout, stderr, f.output.json())
+	defer progress.Close()
+	var named []provider.Address
+	for _, r := range p.requests {
+		named = append(named, r.provider)
+	}
+	if len(p.requests) == 0 && p.from.isRegistry() {
+		for _, block := range s.file.Providers {
+			named = append(named, block.Address)
+		}
+		if len(named) == 0 {
+			return nil, usage(hint.New("nothing says which providers to copy", "name them, such as registry.opentofu.org/hashicorp/null, or write provider blocks into ocibridge.hcl"))
+		}
+	}
+	src, err := f.openSource(ctx, s, p.from, named, log)
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	chosen, err := f.choose(ctx, src, p, named, progress.warn)
+	if err != nil {
+		return nil, err
+	}
+	dst, err := f.openTarget(ctx, s, p, chosen, log, progress)
+	if err != nil {
+		return nil, err
+	}
+	defer dst.Close()
+	results, err := copyAll(ctx, src, dst, chosen, p.platforms, progress)
+	if err == nil {
+		err = dst.save(ctx)
+	}
+	return results, err
+}
+
+// chosen is a provider and the versions of it to copy.
+type chosen struct {
+	stored   pusher.Stored
+	versions []provider.Version
+}
+
+// choose lists what the source has, and picks what was asked for: all of it if
+// nothing was.
+func (f *copyFlags) choose(ctx context.Context, src copySource, p *copyPlan, named []provider.Address, warn func(string)) ([]chosen, error) {
+	requests := p.requests
+	implied := len(requests) == 0
+	if implied {
+		if !p.from.isRegistry() {
+			named = src.providers()
+		}
+		for _, a := range named {
+			requests = append(requests, request{provider: a})
+		}
+	}
+	var out []chosen
+	for _, r := range requests {
+		stored, err := src.stored(ctx, r.provider)
+		if err != nil {
+			return nil, err
+		}
+		if !r.version.IsZero() {
+			out = append(out, chosen{stored, []provider.Version{r.version}})
+			continue
+		}
+		have, err := stored.Versions(ctx)
+		if err != nil {
+			return nil, src.explain(err, stored.Repository)
+		}
+		versions := have
+		if !r.versions.IsZero() {
+			versions = r.versions.Matches(have)
+			if !f.all && len(versions) > 0 {
+				versions = versions[len(versions)-1:]
+			}
+		}
+		switch {
+		case len(versions) > 0:
+			out = append(out, chosen{stored, versions})
+		case implied:
+			warn(fmt.Sprintf("%s has no version of %s", stored.Repository, r.provider))
+		case len(have) == 0:
+			return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", r.provider, origin.ErrProviderNotFound, stored.Repository), "is it spelled as its publisher has it, and --from the place that it is in?")
+		default:
+			return nil, (&origin.Listing{Versions: have}).NoMatch(r.provider, r.versions)
+		}
+	}
+	if len(out) == 0 {
+		return nil, hint.New("there is nothing to copy", "ocibridge push or sync stores providers; --from says where to look")
+	}
+	return out, nil
+}
+
+// copyAll copies version by version, up to the first failure.
+func copyAll(ctx context.Context, src copySource, dst copyTarget, all []chosen, platforms []provider.Platform, progress *progress) ([]*pusher.Result, error) {
+	var results []*pusher.Result
+	for _, c := range all {
+		if err := dst.check(c.stored); err != nil {
+			return results, err
+		}
+		for _, v := range c.versions {
+			r, err := c.stored.Release(ctx, v, platforms)
+			if err != nil {
+				return results, src.explain(err, c.stored.Repository)
+			}
+			result, err := dst.put(ctx, r)
+			if err != nil {
+				var refused *pusher.RegistryError
+				switch {
+				case !errors.As(err, &refused):
+				case refused.Repository == c.stored.Repository:
+					err = src.explain(err, refused.Repository)
+				default:
+					err = dst.explain(err, refused.Repository)
+				}
+				return results, err
+			}
+			results = append(results, result)
+			for _, w := range result.Warnings {
+				progress.warn(fmt.Sprintf("%s %s: %s", result.Provider, result.Version, w))
+			}
+			progress.done(result)
+		}
+	}
+	return results, nil
+}

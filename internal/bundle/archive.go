@@ -1,0 +1,254 @@
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// maxEntries bounds the files in an archive.
+const maxEntries = 1 << 20
+
+// archive is a layout in a tar file, which is read, and written, where it is.
+type archive struct {
+	file *os.File
+	name string // of the file that it becomes; "" for one that is read
+
+	mu    sync.Mutex
+	files map[string]extent
+	end   int64
+}
+
+// extent is where a file is in the archive.
+type extent struct{ at, size int64 }
+
+func openArchive(name string) (storage, error) {
+	file, err := openRegular(name)
+	if err != nil {
+		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name the file that ocibridge copy --to oci-archive:FILE wrote")
+	}
+	a := &archive{file: file, files: map[string]extent{}}
+	if err := a.scan(); err != nil {
+		file.Close()
+		return nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), "name what ocibridge copy --to oci-archive:FILE wrote, uncompressed; nothing was copied")
+	}
+	return a, nil
+}
+
+func openRegular(name string) (*os.File, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", name)
+	}
+	return os.Open(name)
+}
+
+// scan finds the files in the archive.
+func (a *archive) scan() error {
+	info, err := a.file.Stat()
+	if err != nil {
+		return err
+	}
+	r := tar.NewReader(a.file)
+	for n := 0; ; n++ {
+		header, err := r.Next()
+		switch {
+		case err == io.EOF && n > 0:
+			return nil
+		case err == io.EOF, errors.Is(err, tar.ErrHeader) && n == 0:
+			return fmt.Errorf("%w: it is no tar archive", ErrNotBundle)
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrIncomplete, err)
+		case n == maxEntries:
+			return fmt.Errorf("%w: it holds more than %d files", ErrNotBundle, maxEntries)
+		}
+		at, err := a.file.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return err
+		}
+		if err := a.found(header, at, info.Size()); err != nil {
+			return err
+		}
+	}
+}
+
+// found takes a file into the archive's list.
+func (a *archive) found(header *tar.Header, at, total int64) error {
+	name := strings.TrimSuffix(strings.TrimPrefix(header.Name, "./"), "/")
+	if name == "" && header.Typeflag == tar.TypeDir {
+		return nil // the folder that was packed
+	}
+	if !fs.ValidPath(name) || strings.Contains(name, `\`) {
+		return fmt.Errorf("%w: it holds a file of the name %.200q", ErrNotBundle, header.Name)
+	}
+	switch {
+	case header.Typeflag == tar.TypeDir:
+		return nil
+	case header.Typeflag != tar.TypeReg || sparse(header):
+		return fmt.Errorf("%w: %.200q in it is no regular file", ErrNotBundle, header.Name)
+	case at+header.Size > total:
+		return fmt.Errorf("%w: it ends within %.200q", ErrIncomplete, name)
+	}
+	if _, twice := a.files[name]; twice {
+		return fmt.Errorf("%w: it holds %.200q twice", ErrNotBundle, name)
+	}
+	a.files[name] = extent{at, header.Size}
+	return nil
+}
+
+// sparse reports whether a file is not in the archive as it is.
+func sparse(header *tar.Header) bool {
+	for key := range header.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
+}
+
+// createArchive begins an archive, as a temporary file beside it.
+func createArchive(name string) (storage, error) {
+	if _, err := os.Lstat(name); err == nil {
+		return nil, hint.Wrap(fmt.Errorf("bundle %s: %w", name, ErrExists), "remove it, or name another; a bundle in a folder, oci:DIR, can be added to")
+	}
+	// CreateTemp puts random characters in the place of the last star.
+	file, err := os.CreateTemp(filepath.Dir(name), "."+strings.ReplaceAll(filepath.Base(name), "*", "_")+".*")
+	if err != nil {
+		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name a file in a folder that can be written")
+	}
+	return &archive{file: file, name: name, files: map[string]extent{}}, nil
+}
+
+// close removes an archive that was not finished.
+func (a *archive) close() error {
+	err := a.file.Close()
+	if a.name != "" {
+		os.Remove(a.file.Name())
+	}
+	return err
+}
+
+func (a *archive) find(name string) (extent, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, ok := a.files[name]
+	return e, ok
+}
+
+func (a *archive) readFile(name string, limit int64) ([]byte, error) {
+	e, ok := a.find(name)
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+	}
+	return readLimited(io.NewSectionReader(a.file, e.at, e.size), name, limit)
+}
+
+func (a *archive) size(d digest.Digest) (int64, bool, error) {
+	e, ok := a.find(blobName(d))
+	return e.size, ok, nil
+}
+
+// section is a file in the archive, open for reading.
+type section struct{ *io.SectionReader }
+
+// Close does nothing: the archive stays open.
+func (section) Close() error { return nil }
+
+func (a *archive) fetch(d digest.Digest) (io.ReadCloser, error) {
+	e, ok := a.find(blobName(d))
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", d, fs.ErrNotExist)
+	}
+	return section{io.NewSectionReader(a.file, e.at, e.size)}, nil
+}
+
+func (a *archive) push(desc ocispec.Descriptor, body io.Reader) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, there := a.files[blobName(desc.Digest)]; there {
+		return nil
+	}
+	verified := content.NewVerifyReader(body, desc)
+	return a.write(blobName(desc.Digest), desc.Size, verified, verified.Verify)
+}
+
+// write appends a file, or leaves the archive as it was. a.mu is held.
+func (a *archive) write(name string, size int64, body io.Reader, check func() error) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.file.Truncate(a.end))
+		}
+	}()
+	if _, err := a.file.Seek(a.end, io.SeekStart); err != nil {
+		return err
+	}
+	w := tar.NewWriter(a.file)
+	// Nothing in it depends on when or by whom it is written.
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644}); err != nil {
+		return err
+	}
+	at, err := a.file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(w, body); err != nil {
+		return err
+	}
+	if err := check(); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if a.end, err = a.file.Seek(0, io.SeekCurrent); err != nil {
+		return err
+	}
+	a.files[name] = extent{at, size}
+	return nil
+}
+
+func (a *archive) finish(_, index []byte) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{ocispec.ImageLayoutFile, layoutFile}, {ocispec.ImageIndexFile, index}} {
+		if err := a.write(f.name, int64(len(f.data)), bytes.NewReader(f.data), func() error { return nil }); err != nil {
+			return err
+		}
+	}
+	if _, err := a.file.Seek(a.end, io.SeekStart); err != nil {
+		return err
+	}
+	if err := tar.NewWriter(a.file).Close(); err != nil { // the two empty blocks at the end
+		return err
+	}
+	if err := a.file.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := a.file.Sync(); err != nil {
+		return err
+	}
+	if err := os.Rename(a.file.Name(), a.name); err != nil {
+		return err
+	}
+	a.name = "" // it stays
+	return nil
+}

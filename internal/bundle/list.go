@@ -1,0 +1,220 @@
+package bundle
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// TypeBundle is the artifact type of the list of what a bundle should hold: an
+// image manifest whose one layer, of the same media type with +json behind it, is
+// the list.
+const TypeBundle = "application/vnd.ocibridge.bundle.v1"
+
+const mediaTypeList = TypeBundle + "+json"
+
+// list is what a bundle should hold.
+type list struct {
+	// Versions has the digest of each version's index, by the name of its entry.
+	Versions map[string]digest.Digest `json:"versions"`
+	// Contents has the size in bytes of everything that belongs to them.
+	Contents map[digest.Digest]int64 `json:"contents"`
+}
+
+// check fails with ErrIncomplete unless everything listed is there, and everything
+// that is needed is listed.
+func (b *Bundle) check(ctx context.Context, listed ocispec.Descriptor) error {
+	want, err := b.readList(ctx, listed)
+	if err != nil {
+		return err
+	}
+	has := b.byName()
+	for _, name := range slices.Sorted(maps.Keys(want.Versions)) {
+		if has[name].Digest != want.Versions[name] {
+			return fmt.Errorf("%w: it should hold %s as %s", ErrIncomplete, name, want.Versions[name])
+		}
+	}
+	for name := range has {
+		if _, ok := want.Versions[name]; !ok {
+			return fmt.Errorf("%w: %s is not in its list", ErrIncomplete, name)
+		}
+	}
+	for _, d := range slices.Sorted(maps.Keys(want.Contents)) {
+		if err := b.checkBlob(d, want.Contents[d]); err != nil {
+			return err
+		}
+	}
+	needed, err := b.contents(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range slices.Sorted(maps.Keys(needed)) {
+		if size, ok := want.Contents[d]; !ok || size != needed[d] {
+			return fmt.Errorf("%w: %s of %d bytes is needed, but is not in its list", ErrIncomplete, d, needed[d])
+		}
+	}
+	return nil
+}
+
+func (b *Bundle) checkBlob(d digest.Digest, size int64) error {
+	if err := checkDigest(d); err != nil {
+		return fmt.Errorf("%w: %w", ErrIncomplete, err)
+	}
+	switch n, ok, err := b.storage.size(d); {
+	case err != nil:
+		return err
+	case !ok:
+		return fmt.Errorf("%w: it lacks %s of %d bytes", ErrIncomplete, d, size)
+	case n != size:
+		return fmt.Errorf("%w: %s has %d bytes, and should have %d", ErrIncomplete, d, n, size)
+	}
+	return nil
+}
+
+// readList reads the list that an entry of index.json leads to.
+func (b *Bundle) readList(ctx context.Context, listed ocispec.Descriptor) (*list, error) {
+	data, err := b.readBlob(ctx, listed, artifact.MaxManifestBytes)
+	if err != nil {
+		return nil, err
+	}
+	var m ocispec.Manifest
+	if err := json.Unmarshal(data, &m); err != nil || len(m.Layers) != 1 || m.Layers[0].MediaType != mediaTypeList {
+		return nil, fmt.Errorf("%w: its list does not read", ErrIncomplete)
+	}
+	if data, err = b.readBlob(ctx, m.Layers[0], maxIndexBytes); err != nil {
+		return nil, err
+	}
+	var out list
+	if err := json.Unmarshal(data, &out); err != nil {
+		return nil, fmt.Errorf("%w: its list does not read: %w", ErrIncomplete, err)
+	}
+	return &out, nil
+}
+
+// readBlob returns a blob, checked against its descriptor.
+func (b *Bundle) readBlob(ctx context.Context, desc ocispec.Descriptor, limit int64) ([]byte, error) {
+	if desc.Size < 0 || desc.Size > limit {
+		return nil, fmt.Errorf("%w: %s is said to have %d bytes, more than %d", ErrIncomplete, desc.Digest, desc.Size, limit)
+	}
+	if err := b.checkBlob(desc.Digest, desc.Size); err != nil {
+		return nil, err
+	}
+	data, err := content.FetchAll(ctx, b, desc)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrIncomplete, desc.Digest, err)
+	}
+	return data, nil
+}
+
+// byName returns the versions by their names in index.json.
+func (b *Bundle) byName() map[string]ocispec.Descriptor {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := map[string]ocispec.Descriptor{}
+	for a, tags := range b.versions {
+		for tag, desc := range tags {
+			// What pushes leave for each other is of no use to anybody else.
+			if _, ok := ociaddr.Tag(tag).Version(); ok {
+				out[versionName(a, tag)] = desc
+			}
+		}
+	}
+	return out
+}
+
+// contents returns the size of everything that the versions are made of.
+func (b *Bundle) contents(ctx context.Context) (map[digest.Digest]int64, error) {
+	out := map[digest.Digest]int64{}
+	var walk func(desc ocispec.Descriptor) error
+	walk = func(desc ocispec.Descriptor) error {
+		if size, seen := out[desc.Digest]; seen && size == desc.Size {
+			return nil
+		}
+		if err := b.checkBlob(desc.Digest, desc.Size); err != nil {
+			return err
+		}
+		out[desc.Digest] = desc.Size
+		if desc.MediaType != ocispec.MediaTypeImageIndex && desc.MediaType != ocispec.MediaTypeImageManifest {
+			return nil
+		}
+		data, err := b.readBlob(ctx, desc, artifact.MaxManifestBytes)
+		if err != nil {
+			return err
+		}
+		var m struct {
+			Manifests []ocispec.Descriptor `json:"manifests"`
+			Config    *ocispec.Descriptor  `json:"config"`
+			Layers    []ocispec.Descriptor `json:"layers"`
+		}
+		if err := json.Unmarshal(data, &m); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrIncomplete, desc.Digest, err)
+		}
+		parts := slices.Concat(m.Manifests, m.Layers)
+		if m.Config != nil {
+			parts = append(parts, *m.Config)
+		}
+		for _, part := range parts {
+			if err := walk(part); err != nil {
+				return err
+			}
+		}
+		return ctx.Err()
+	}
+	for _, desc := range b.byName() {
+		if err := walk(desc); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// encode stores the list and returns index.json.
+func (b *Bundle) encode(ctx context.Context) ([]byte, error) {
+	versions := b.byName()
+	want := list{Versions: map[string]digest.Digest{}}
+	var err error
+	if want.Contents, err = b.contents(ctx); err != nil {
+		return nil, err
+	}
+	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{}}
+	for _, name := range slices.Sorted(maps.Keys(versions)) {
+		desc := versions[name]
+		want.Versions[name] = desc.Digest
+		index.Manifests = append(index.Manifests, ocispec.Descriptor{
+			MediaType: ocispec.MediaTypeImageIndex, ArtifactType: artifact.TypeProvider, Digest: desc.Digest, Size: desc.Size,
+			Annotations: map[string]string{ocispec.AnnotationRefName: name},
+		})
+	}
+	doc, err := json.Marshal(want)
+	if err != nil {
+		return nil, err
+	}
+	config := artifact.Config()
+	layer := ocispec.Descriptor{MediaType: mediaTypeList, Digest: digest.FromBytes(doc), Size: int64(len(doc))}
+	manifest, err := json.Marshal(ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: TypeBundle,
+		Config: config.Descriptor, Layers: []ocispec.Descriptor{layer},
+	})
+	if err != nil {
+		return nil, err
+	}
+	listed := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: TypeBundle, Digest: digest.FromBytes(manifest), Size: int64(len(manifest))}
+	for _, blob := range []artifact.Blob{config, {Descriptor: layer, Data: doc}, {Descriptor: listed, Data: manifest}} {
+		if err := b.push(blob.Descriptor, bytes.NewReader(blob.Data)); err != nil {
+			return nil, err
+		}
+	}
+	index.Manifests = append(index.Manifests, listed)
+	return json.Marshal(index)
+}

@@ -1,0 +1,112 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Repository is one provider's part of a bundle. It does for a push what a
+// repository in a registry does.
+type Repository struct {
+	bundle   *Bundle
+	provider provider.Address
+}
+
+// Repository returns a provider's part; it is empty if nothing is there.
+func (b *Bundle) Repository(a provider.Address) *Repository { return &Repository{b, a} }
+
+// checkDigest fails unless blobs of that name may be there.
+func checkDigest(d digest.Digest) error {
+	if err := d.Validate(); err != nil || d.Algorithm() != digest.SHA256 {
+		return fmt.Errorf("%.100q is no SHA-256 digest", d)
+	}
+	return nil
+}
+
+// Fetch reads a blob; errdef.ErrNotFound if it is not there.
+func (b *Bundle) Fetch(_ context.Context, target ocispec.Descriptor) (io.ReadCloser, error) {
+	if err := checkDigest(target.Digest); err != nil {
+		return nil, err
+	}
+	body, err := b.storage.fetch(target.Digest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s in %s: %w", target.Digest, b.name, errdef.ErrNotFound)
+	}
+	return body, err
+}
+
+func (b *Bundle) exists(target ocispec.Descriptor) (bool, error) {
+	if err := checkDigest(target.Digest); err != nil {
+		return false, err
+	}
+	n, ok, err := b.storage.size(target.Digest)
+	return ok && n == target.Size, err
+}
+
+// push stores a blob unless it is there.
+func (b *Bundle) push(desc ocispec.Descriptor, content io.Reader) error {
+	if there, err := b.exists(desc); err != nil || there {
+		return err
+	}
+	return b.storage.push(desc, content)
+}
+
+// Fetch reads a blob.
+func (r *Repository) Fetch(ctx context.Context, target ocispec.Descriptor) (io.ReadCloser, error) {
+	return r.bundle.Fetch(ctx, target)
+}
+
+// FetchReference reads the manifest that a tag names.
+func (r *Repository) FetchReference(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
+	r.bundle.mu.Lock()
+	desc, ok := r.bundle.versions[r.provider][reference]
+	r.bundle.mu.Unlock()
+	if !ok {
+		return desc, nil, fmt.Errorf("%s:%s in %s: %w", r.provider.Path(), reference, r.bundle.name, errdef.ErrNotFound)
+	}
+	body, err := r.Fetch(ctx, desc)
+	return desc, body, err
+}
+
+// Exists reports whether a blob is there.
+func (r *Repository) Exists(_ context.Context, target ocispec.Descriptor) (bool, error) {
+	return r.bundle.exists(target)
+}
+
+// Push stores a blob, if that is what content has.
+func (r *Repository) Push(_ context.Context, expected ocispec.Descriptor, content io.Reader) error {
+	return r.bundle.push(expected, content)
+}
+
+// PushReference stores a manifest under a tag.
+func (r *Repository) PushReference(_ context.Context, expected ocispec.Descriptor, content io.Reader, reference string) error {
+	if err := r.bundle.push(expected, content); err != nil {
+		return err
+	}
+	r.bundle.mu.Lock()
+	defer r.bundle.mu.Unlock()
+	if r.bundle.versions[r.provider] == nil {
+		r.bundle.versions[r.provider] = map[string]ocispec.Descriptor{}
+	}
+	r.bundle.versions[r.provider][reference] = expected
+	return nil
+}
+
+// Tags lists the tags.
+func (r *Repository) Tags(_ context.Context, last string, fn func(tags []string) error) error {
+	r.bundle.mu.Lock()
+	tags := slices.Sorted(maps.Keys(r.bundle.versions[r.provider]))
+	r.bundle.mu.Unlock()
+	return fn(slices.DeleteFunc(tags, func(t string) bool { return t <= last }))
+}

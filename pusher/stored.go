@@ -1,0 +1,193 @@
+package pusher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Stored is a provider in a repository, to be pushed into another: a stored
+// version is a release, whose claims are the evidence beside it. What is pushed of
+// it is verified as if it came from its publisher.
+type Stored struct {
+	Provider   provider.Address
+	Repository ociaddr.Repository
+	Store      StoredStore
+}
+
+// StoredStore is what reading versions takes. oras-go's remote.Repository is one.
+type StoredStore interface {
+	artifact.ReferenceFetcher
+	artifact.TagLister
+}
+
+// storedOrigin is the origin of packages that came without evidence: whoever wrote
+// the repository.
+const storedOrigin = "OCI repository"
+
+// Versions lists the versions, oldest first; none if there is no repository.
+func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
+	tags, err := listTags(ctx, s.Store)
+	if err != nil {
+		return nil, &RegistryError{"list tags of", s.Repository, err}
+	}
+	var out []provider.Version
+	for _, t := range tags {
+		if v, ok := t.Version(); ok {
+			out = append(out, v)
+		}
+	}
+	provider.SortVersions(out)
+	return out, nil
+}
+
+// Release returns a version, with the platforms given, or with all of them if none
+// is given. Errors wrap [origin.ErrVersionNotFound] or [origin.ErrPlatformNotFound]
+// where that is the reason, and are *[RegistryError] where the repository failed.
+//
+// With a SHA256SUMS in its evidence, a version is as trustworthy as its signature;
+// without, it has hashes that nobody signed.
+func (s Stored) Release(ctx context.Context, v provider.Version, want []provider.Platform) (*origin.Release, error) {
+	found, err := artifact.Read(ctx, s.Store, s.Provider, v)
+	switch {
+	case errors.Is(err, errdef.ErrNotFound):
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", s.Provider, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
+	case isUnusable(err):
+		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, err), "nothing can be copied of it: push it again from its origin")
+	case err != nil:
+		return nil, s.failed(v, err)
+	}
+	packages, err := s.choose(v, found.Packages, want)
+	if err != nil {
+		return nil, err
+	}
+	r := &origin.Release{Origin: storedOrigin, Protocols: found.Protocols, Claims: trust.Claims{Provider: s.Provider, Version: v}}
+	if found.Evidence != nil {
+		if err := s.claim(ctx, r, found); err != nil {
+			return nil, err
+		}
+	}
+	// A version that was stored without some of its platforms is partial as well.
+	r.Partial = len(packages) < len(found.Packages) || r.Claims.SHA256SUMS == nil || listsMore(r.Claims, found.Packages)
+	for _, p := range packages {
+		r.Packages = append(r.Packages, s.offer(r, p))
+	}
+	return r, nil
+}
+
+func (s Stored) failed(v provider.Version, err error) error {
+	return &RegistryError{"read " + v.String() + " in", s.Repository, err}
+}
+
+// choose returns the packages wanted.
+func (s Stored) choose(v provider.Version, have []artifact.Package, want []provider.Platform) ([]artifact.Package, error) {
+	var names []provider.Platform
+	for _, p := range have {
+		names = append(names, p.Platform)
+	}
+	if len(names) == 0 {
+		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, artifact.ErrNotProvider), "it has no package for a platform that clients run on")
+	}
+	for _, p := range want {
+		if !slices.Contains(names, p) {
+			return nil, hint.Wrap(fmt.Errorf("%s %s for %s: %w in %s", s.Provider, v, p, origin.ErrPlatformNotFound, s.Repository), "it is there for %s", joinPlatforms(names))
+		}
+	}
+	if len(want) == 0 {
+		return have, nil
+	}
+	return slices.DeleteFunc(slices.Clone(have), func(p artifact.Package) bool { return !slices.Contains(want, p.Platform) }), nil
+}
+
+func joinPlatforms(ps []provider.Platform) string {
+	out := ""
+	for i, p := range ps {
+		if i > 0 {
+			out += ", "
+		}
+		out += p.String()
+	}
+	return out
+}
+
+// claim takes a release's claims from the evidence.
+func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Version) error {
+	e, err := artifact.ReadEvidence(ctx, s.Store, *found.Evidence)
+	if err != nil {
+		return s.failed(r.Version(), err)
+	}
+	keys, err := trust.ParseSigningKeys(e.SigningKeys)
+	if err != nil {
+		return fmt.Errorf("%s %s: evidence: %w: %w", s.Provider, r.Version(), trust.ErrSignature, err)
+	}
+	r.Claims.SHA256SUMS, r.Claims.Signature, r.Claims.SigningKeys, r.Claims.Keys = e.SHA256SUMS, e.Signature, e.SigningKeys, keys
+	r.Origin = e.Record.Origin
+	if e.Record.Protocols != nil {
+		r.Protocols = e.Record.Protocols
+	}
+	return nil
+}
+
+// offer returns a package of the release. Where keys may have signed its checksum,
+// it goes by the name that a package of this provider, version and platform is
+// published under: an annotation could give it that of another provider's, which
+// is signed as well.
+func (s Stored) offer(r *origin.Release, p artifact.Package) origin.Package {
+	standard := provider.PackageFilename(s.Provider, r.Version(), p.Platform)
+	name := p.Filename
+	if len(r.Claims.Keys) > 0 {
+		name = standard
+	}
+	if r.Claims.SHA256SUMS == nil {
+		if r.Claims.Hashes == nil {
+			r.Claims.Hashes = map[string][]provider.Hash{}
+		}
+		if r.Claims.Hashes[name] != nil {
+			name = standard // two packages of one name
+		}
+		r.Claims.Hashes[name] = []provider.Hash{p.ZipHash()}
+	}
+	return origin.Package{
+		Platform: p.Platform, Filename: name,
+		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
+			body, err := s.Store.Fetch(ctx, p.Layer())
+			if err != nil {
+				return nil, 0, &RegistryError{"read " + p.Platform.String() + " in", s.Repository, err}
+			}
+			return body, p.Size, nil
+		},
+		Size:         func(context.Context) int64 { return p.Size },
+		MismatchHint: "the package that is stored is not the one that its evidence is for, or was damaged: push it again from its origin",
+	}
+}
+
+var anyPackage = regexp.MustCompile(`^terraform-provider-.+_([a-z0-9]+_[a-z0-9]+)\.zip$`)
+
+// listsMore reports whether the checksum document lists packages for platforms of
+// which none is stored.
+func listsMore(c trust.Claims, have []artifact.Package) bool {
+	for _, field := range strings.Fields(string(c.SHA256SUMS)) {
+		m := anyPackage.FindStringSubmatch(field)
+		if m == nil {
+			continue
+		}
+		p, err := provider.ParsePlatform(m[1])
+		if err == nil && find(have, p) == nil {
+			return true
+		}
+	}
+	return false
+}
