@@ -1,0 +1,276 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// remapped is another template than template: other names, another order.
+func remapped(r *registry.Registry) string {
+	return r.Host + "/tf/${namespace}/${type}/from/${hostname}"
+}
+
+// mustRun runs the program, which must succeed, and returns what it printed.
+func (s *scene) mustRun(args ...string) string {
+	s.t.Helper()
+	return s.ws.MustRun(s.t, s.bridge, args...)
+}
+
+// copied runs ocibridge copy and returns the digests of what it stored, by
+// provider and version.
+func (s *scene) copied(args ...string) map[string]string {
+	s.t.Helper()
+	return s.digests(append([]string{"copy"}, args...)...)
+}
+
+// digests runs the program with --output json and returns the digests of indexes.
+func (s *scene) digests(args ...string) map[string]string {
+	s.t.Helper()
+	r := s.run(append(args, "--output", "json")...)
+	var doc struct {
+		Results []struct{ Provider, Version, Digest string }
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &doc); err != nil || r.status != 0 {
+		s.t.Fatalf("%v: status %d, %v: %s%s", args, r.status, err, r.stdout, r.stderr)
+	}
+	out := map[string]string{}
+	for _, v := range doc.Results {
+		out[v.Provider+" "+v.Version] = v.Digest
+	}
+	return out
+}
+
+func wantSame(t *testing.T, what string, got, want map[string]string) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) || len(got) == 0 {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// originOff makes every request to the origin fail the test.
+func (s *scene) originOff() {
+	s.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		s.t.Errorf("the origin was asked for %s", r.URL)
+		w.WriteHeader(http.StatusTeapot)
+		return true
+	})
+}
+
+// TestCopyBetweenRegistries copies to another registry and other repositories:
+// what arrives is the same to the byte, and installs.
+func TestCopyBetweenRegistries(t *testing.T) {
+	s := newScene(t)
+	s.offer("3.2.5")
+	a, b := s.tlsRegistry(), s.tlsRegistry()
+	pushed := s.digests("push", "--template", template(a), "--all", world.Null+"@~> 3.2")
+	s.originOff()
+	wantSame(t, "copied", s.copied("--from", template(a), "--to", remapped(b), world.Null), pushed)
+	repo := b.Host + "/tf/acme/null/from/" + world.Host
+	if got := strings.TrimSpace(s.ws.MustRun(t, clients.ORAS(t), "resolve", "--plain-http=false", repo+":"+nullVersion)); got != pushed[world.Null+" "+nullVersion] {
+		t.Errorf("%s is stored", got)
+	}
+	index := s.ws.MustRun(t, clients.ORAS(t), "manifest", "fetch", "--plain-http=false", repo+":"+nullVersion)
+	if !strings.Contains(index, "vnd.ocibridge.evidence") {
+		t.Errorf("no evidence in %s", index)
+	}
+	ws := s.user(world.OCIMirror(remapped(b)), nullVersion)
+	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
+	gateway := s.serve("--template", remapped(b))
+	ws = s.user(world.NetworkMirror(gateway.URL), "3.2.5")
+	ws.MustRun(t, clients.Terraform(t), "init", "-no-color")
+
+	out := s.mustRun("copy", "--from", template(a), "--to", remapped(b), world.Null+"@> 3")
+	if !strings.Contains(out, "3.2.5: unchanged") || strings.Contains(out, nullVersion+":") {
+		t.Errorf("the newest again: %s", out)
+	}
+}
+
+// TestCopyPlatforms copies one platform, and the others later.
+func TestCopyPlatforms(t *testing.T) {
+	s := newScene(t)
+	a, b := s.tlsRegistry(), s.tlsRegistry()
+	pushed := s.digests("push", "--template", template(a), world.Null+"@"+nullVersion)
+	out := s.mustRun("copy", "--from", template(a), "--to", remapped(b), "--platform", "linux_amd64", world.Null+"@"+nullVersion)
+	if !strings.Contains(out, "pushed, 1 platform, signed by "+s.Signer.Fingerprint()) {
+		t.Errorf("copy: %s", out)
+	}
+	wantSame(t, "completed", s.copied("--from", template(a), "--to", remapped(b), world.Null), pushed)
+}
+
+// TestCopyAcrossAnAirGap carries two providers in one file to where neither the
+// origin nor the first registry can be reached.
+func TestCopyAcrossAnAirGap(t *testing.T) {
+	s := newScene(t)
+	s.offerIn("other", "1.0.0")
+	a, b := s.tlsRegistry(), s.tlsRegistry()
+	pushed := s.digests("push", "--template", template(a), world.Null+"@"+nullVersion, null("other")+"@1.0.0")
+	file := filepath.Join(t.TempDir(), "providers.tar")
+	wantSame(t, "archive", s.copied("--from", template(a), "--to", "oci-archive:"+file, world.Null, null("other")), pushed)
+	a.Stop()
+	s.originOff()
+
+	// Other tools read it.
+	for name, digest := range pushed {
+		address, version, _ := strings.Cut(name, " ")
+		if got := strings.TrimSpace(s.ws.MustRun(t, clients.ORAS(t), "resolve", "--oci-layout", file+":"+address+"/"+version)); got != digest {
+			t.Errorf("oras resolves %s to %s, want %s", name, got, digest)
+		}
+	}
+	wantSame(t, "registry", s.copied("--from", "oci-archive:"+file, "--to", remapped(b)), pushed)
+	ws := s.user(world.OCIMirror(remapped(b)), nullVersion)
+	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
+
+	// From there into a folder, and from the folder into the embedded registry.
+	dir := filepath.Join(t.TempDir(), "bundle")
+	wantSame(t, "folder", s.copied("--from", remapped(b), "--to", "oci:"+dir, world.Null), map[string]string{world.Null + " " + nullVersion: pushed[world.Null+" "+nullVersion]})
+	wantSame(t, "folder, added to", s.copied("--from", "oci-archive:"+file, "--to", "oci:"+dir), pushed)
+	wantSame(t, "embedded", s.copied("--from", "oci:"+dir, "--data", s.data), pushed)
+	gateway := s.serve("--data", s.data)
+	ws = s.user(world.NetworkMirror(gateway.URL), nullVersion)
+	ws.MustRun(t, clients.Terraform(t), "init", "-no-color")
+	wantSame(t, "embedded to archive", s.copied("--data", s.data, "--to", "oci-archive:"+file+"2", world.Null, null("other")), pushed)
+}
+
+// TestCopyToMirror writes a mirror folder, which clients use as it is and from a
+// plain web server, and which is the one that their own commands write: OpenTofu's
+// lists zh: hashes, Terraform's h1:, and copy's both.
+func TestCopyToMirror(t *testing.T) {
+	s := newScene(t)
+	s.push(world.Null + "@" + nullVersion)
+	dir, theirs, terraforms := filepath.Join(t.TempDir(), "mirror"), t.TempDir(), t.TempDir()
+	s.mirror(clients.Tofu(t), theirs, nullVersion)
+	s.mirror(clients.Terraform(t), terraforms, nullVersion)
+	s.originOff()
+	out := s.mustRun("copy", "--data", s.data, "--to", "mirror:"+dir, world.Null)
+	if !strings.Contains(out, "pushed, 3 platforms, signed by "+s.Signer.Fingerprint()) {
+		t.Errorf("copy: %s", out)
+	}
+	for _, file := range filesUnder(t, theirs, "") {
+		name, err := filepath.Rel(theirs, file)
+		clients.Must(t, err)
+		want, err := os.ReadFile(file)
+		clients.Must(t, err)
+		if strings.HasSuffix(name, nullVersion+".json") {
+			want = joinHashes(t, want, filepath.Join(terraforms, name))
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != string(want) {
+			t.Errorf("%s: %v\n%.1000s\nclients write\n%.1000s", name, err, got, want)
+		}
+	}
+	if got, want := len(filesUnder(t, dir, "")), len(filesUnder(t, theirs, "")); got != want {
+		t.Errorf("%d files, OpenTofu writes %d", got, want)
+	}
+	server := "https://" + s.https(http.FileServer(http.Dir(dir))) + "/"
+	for _, config := range []string{
+		fmt.Sprintf("provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", dir),
+		world.NetworkMirror(server),
+	} {
+		for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+			ws := s.user(config, nullVersion)
+			ws.MustRun(t, client, "init", "-no-color")
+		}
+	}
+
+	// Another version beside it; the first one stays.
+	s.Origin.Intercept(nil)
+	s.offer("3.2.5")
+	s.push(world.Null + "@3.2.5")
+	if out := s.mustRun("copy", "--data", s.data, "--to", "mirror:"+dir, world.Null); !strings.Contains(out, nullVersion+": unchanged") || !strings.Contains(out, "3.2.5: pushed") {
+		t.Errorf("again: %s", out)
+	}
+	for _, version := range []string{nullVersion, "3.2.5"} {
+		ws := s.user(world.NetworkMirror(server), version)
+		ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
+	}
+}
+
+// joinHashes returns a version's JSON with the hashes of another file as well, in
+// the form that clients give it.
+func joinHashes(t *testing.T, data []byte, other string) []byte {
+	t.Helper()
+	more, err := os.ReadFile(other)
+	clients.Must(t, err)
+	type document struct {
+		Archives map[string]map[string]any `json:"archives"`
+	}
+	var a, b document
+	clients.Must(t, json.Unmarshal(data, &a))
+	clients.Must(t, json.Unmarshal(more, &b))
+	for platform, archive := range a.Archives {
+		var all []string
+		for _, h := range append(archive["hashes"].([]any), b.Archives[platform]["hashes"].([]any)...) {
+			all = append(all, h.(string))
+		}
+		slices.Sort(all)
+		archive["hashes"] = slices.Compact(all)
+	}
+	out, err := json.MarshalIndent(a, "", "  ")
+	clients.Must(t, err)
+	return out
+}
+
+// TestCopyRefusesABadBundle has bundles that lost or changed something on their
+// way: nothing is stored of them.
+func TestCopyRefusesABadBundle(t *testing.T) {
+	s := newScene(t)
+	s.push(world.Null + "@" + nullVersion)
+	blob := func(dir string) string {
+		return filepath.Join(dir, "blobs", "sha256", hostPackage(t, s.null).SHA256)
+	}
+	for name, tc := range map[string]struct {
+		spoil func(dir string) error
+		want  string
+	}{
+		"missing": {func(dir string) error { return os.Remove(blob(dir)) }, "incomplete bundle: it lacks sha256:"},
+		"cut":     {func(dir string) error { return os.Truncate(blob(dir), 1000) }, "has 1000 bytes, and should have"},
+		"replaced": {func(dir string) error {
+			data, err := os.ReadFile(blob(dir))
+			if err == nil {
+				data[len(data)/2] ^= 1
+				err = os.WriteFile(blob(dir), data, 0o600)
+			}
+			return err
+		}, "checksum mismatch"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, data := filepath.Join(t.TempDir(), "bundle"), t.TempDir()
+			s.mustRun("copy", "--data", s.data, "--to", "oci:"+dir, world.Null)
+			clients.Must(t, tc.spoil(dir))
+			r := s.run("copy", "--from", "oci:"+dir, "--data", data)
+			if r.status != 1 || !strings.Contains(r.stderr, tc.want) || !strings.Contains(r.stderr, "hint: ") {
+				t.Errorf("status %d: %s", r.status, r.stderr)
+			}
+			if n := len(filesUnder(t, filepath.Join(data, "registry"), "_manifests/tags")); n != 0 {
+				t.Errorf("%d tags", n)
+			}
+		})
+	}
+}
+
+// TestCopyORASArtifact copies what the ORAS CLI pushed, which has no evidence.
+func TestCopyORASArtifact(t *testing.T) {
+	s := newScene(t)
+	r := s.tlsRegistry()
+	s.orasRecipe(r)
+	args := []string{"copy", "--from", template(r), "--to", "embedded", "--data", s.data, world.Null}
+	if r := s.run(args...); r.status != 1 || !strings.Contains(r.stderr, "not signed") {
+		t.Errorf("without --allow-unsigned: status %d: %s", r.status, r.stderr)
+	}
+	if out := s.mustRun(append(args, "--allow-unsigned")...); !strings.Contains(out, "pushed, 3 platforms, checksum only") {
+		t.Errorf("copy: %s", out)
+	}
+	gateway := s.serve("--data", s.data)
+	ws := s.user(world.NetworkMirror(gateway.URL), nullVersion)
+	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
+	wantLocked(t, ws, nullVersion, 1, zipHash(t, s.null))
+}
