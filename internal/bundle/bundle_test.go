@@ -1,0 +1,552 @@
+package bundle_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/bundle"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+const host = "registry.acme.example"
+
+var (
+	widget = provider.MustParseAddress(host + "/acme/widget")
+	gadget = provider.MustParseAddress(host + "/acme/gadget")
+	_      = pusher.Store((*bundle.Repository)(nil))
+)
+
+// fill pushes a release of each provider given into a bundle, and saves it.
+func fill(t *testing.T, b *bundle.Bundle, version string, providers ...provider.Address) {
+	t.Helper()
+	push(t, b, version, providers...)
+	if err := b.Save(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var signer *pgp.Signer
+
+func push(t *testing.T, b *bundle.Bundle, version string, providers ...provider.Address) {
+	t.Helper()
+	p := pusher.New(pusher.Options{Destination: func(_ context.Context, a provider.Address) (pusher.Destination, error) {
+		return pusher.Destination{Store: b.Repository(a)}, nil
+	}})
+	for _, a := range providers {
+		dir := t.TempDir()
+		spec := release.Spec{Host: host, Namespace: a.Namespace(), Type: a.Type(), Version: version, Signer: signer}
+		for _, os := range []string{"linux", "darwin"} {
+			spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: "amd64", Files: map[string][]byte{"x": []byte(a.Type() + os)}})
+		}
+		if err := release.For(t, spec).WriteDir(dir); err != nil {
+			t.Fatal(err)
+		}
+		from, err := origin.OpenReleaseDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer from.Close()
+		r, err := from.Release(a, provider.MustParseVersion(version), signer.ArmoredPublicKey(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Push(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	var err error
+	if signer, err = pgp.NewSigner("Acme"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// create makes a bundle of two providers.
+func create(t *testing.T, archive bool) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "bundle")
+	b, err := bundle.Create(t.Context(), name, archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, b, "1.0.0", widget, gadget)
+	return name
+}
+
+// contents reads a bundle, and returns what is in it by provider and version.
+func contents(t *testing.T, name string, archive bool) map[string]string {
+	t.Helper()
+	b, err := bundle.Open(t.Context(), name, archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	out := map[string]string{}
+	for _, a := range b.Providers() {
+		s := pusher.Stored{Provider: a, Store: b.Repository(a)}
+		versions, err := s.Versions(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range versions {
+			found, err := artifact.Read(t.Context(), b.Repository(a), a, v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range found.Packages {
+				body, err := b.Fetch(t.Context(), p.Layer())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := content.ReadAll(body, p.Layer()); err != nil {
+					t.Errorf("%s %s: %v", a, p.Platform, err)
+				}
+				body.Close()
+			}
+			if _, err := artifact.ReadEvidence(t.Context(), b.Repository(a), *found.Evidence); err != nil {
+				t.Error(err)
+			}
+			out[a.Type()+" "+v.String()] = found.Index.Digest.String()
+		}
+	}
+	return out
+}
+
+// TestRoundTrip copies a folder into an archive, and that into a folder.
+func TestRoundTrip(t *testing.T) {
+	from := create(t, false)
+	want := contents(t, from, false)
+	for _, archive := range []bool{true, false} {
+		src, err := bundle.Open(t.Context(), from, !archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := filepath.Join(t.TempDir(), "bundle")
+		dst, err := bundle.Create(t.Context(), to, archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := pusher.New(pusher.Options{Destination: func(_ context.Context, a provider.Address) (pusher.Destination, error) {
+			return pusher.Destination{Store: dst.Repository(a)}, nil
+		}})
+		for _, a := range src.Providers() {
+			r, err := pusher.Stored{Provider: a, Store: src.Repository(a)}.Release(t.Context(), provider.MustParseVersion("1.0.0"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Push(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(dst.Save(t.Context()), dst.Close(), src.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := contents(t, to, archive); len(want) != 2 || !maps.Equal(got, want) {
+			t.Errorf("archive %v: %v, want %v", archive, got, want)
+		}
+		from = to
+	}
+}
+
+// TestFolderIsAddedTo has two bundles in one folder, one after the other.
+func TestFolderIsAddedTo(t *testing.T) {
+	name := create(t, false)
+	before := contents(t, name, false)
+	b, err := bundle.Create(t.Context(), name, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, b, "1.1.0", widget)
+	after := contents(t, name, false)
+	if len(after) != 3 || after["widget 1.0.0"] != before["widget 1.0.0"] || after["widget 1.1.0"] == "" {
+		t.Errorf("%v", after)
+	}
+}
+
+// TestTwoAtOnce has two writers of one folder: the second to save is told.
+func TestTwoAtOnce(t *testing.T) {
+	name := create(t, false)
+	var open [2]*bundle.Bundle
+	for i := range open {
+		var err error
+		if open[i], err = bundle.Create(t.Context(), name, false); err != nil {
+			t.Fatal(err)
+		}
+		defer open[i].Close()
+	}
+	push(t, open[0], "1.1.0", widget)
+	push(t, open[1], "1.1.0", gadget)
+	if err := open[0].Save(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := open[1].Save(t.Context()); err == nil || !strings.Contains(err.Error(), "changed by somebody else") || hint.Of(err) == "" {
+		t.Errorf("the second: %v", err)
+	}
+	if got := contents(t, name, false); got["widget 1.1.0"] == "" || got["gadget 1.1.0"] != "" {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestInterrupted ends before a bundle is saved.
+func TestInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	file, folder := filepath.Join(dir, "archive"), filepath.Join(dir, "folder")
+	b, err := bundle.Create(t.Context(), file, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	push(t, b, "1.0.0", widget)
+	b.Close()
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	if b, err = bundle.Create(t.Context(), folder, false); err != nil {
+		t.Fatal(err)
+	}
+	push(t, b, "1.0.0", widget)
+	b.Close()
+	if _, err := bundle.Open(t.Context(), folder, false); !errors.Is(err, bundle.ErrNotBundle) {
+		t.Errorf("half a folder: %v", err)
+	}
+	if b, err = bundle.Create(t.Context(), folder, false); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, b, "1.0.0", widget)
+	whole := contents(t, folder, false)
+	if b, err = bundle.Create(t.Context(), folder, false); err != nil {
+		t.Fatal(err)
+	}
+	push(t, b, "2.0.0", gadget)
+	b.Close()
+	if got := contents(t, folder, false); len(got) != 1 || got["widget 1.0.0"] != whole["widget 1.0.0"] {
+		t.Errorf("%v, before %v", got, whole)
+	}
+}
+
+// TestCreateRefuses names what is something else already.
+func TestCreateRefuses(t *testing.T) {
+	archive := create(t, true)
+	if _, err := bundle.Create(t.Context(), archive, true); !errors.Is(err, bundle.ErrExists) {
+		t.Errorf("archive that is there: %v", err)
+	}
+	if _, err := bundle.Create(t.Context(), archive, false); err == nil {
+		t.Error("a file as a folder")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bundle.Create(t.Context(), dir, false); !errors.Is(err, bundle.ErrNotBundle) {
+		t.Errorf("folder with something else: %v", err)
+	}
+	if _, err := bundle.Create(t.Context(), filepath.Join(dir, "missing", "archive"), true); err == nil || hint.Of(err) == "" {
+		t.Errorf("no folder: %v", err)
+	}
+}
+
+// TestPushChecks stores nothing that is not what it is said to be.
+func TestPushChecks(t *testing.T) {
+	for _, archive := range []bool{false, true} {
+		b, err := bundle.Create(t.Context(), filepath.Join(t.TempDir(), "bundle"), archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		repo := b.Repository(widget)
+		good := content.NewDescriptorFromBytes("text/plain", []byte("content"))
+		for name, body := range map[string]string{"other": "CONTENT", "short": "cont", "long": "contents"} {
+			if err := repo.Push(t.Context(), good, strings.NewReader(body)); err == nil {
+				t.Errorf("archive %v: %s is taken", archive, name)
+			}
+			if ok, err := repo.Exists(t.Context(), good); ok || err != nil {
+				t.Errorf("archive %v: %s is there, %v", archive, name, err)
+			}
+		}
+		for range 2 {
+			if err := repo.Push(t.Context(), good, strings.NewReader("content")); err != nil {
+				t.Error(err)
+			}
+		}
+		body, err := repo.Fetch(t.Context(), good)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := content.ReadAll(body, good); err != nil || string(data) != "content" {
+			t.Errorf("archive %v: %q, %v", archive, data, err)
+		}
+		body.Close()
+		strange := good
+		strange.Digest = "sha256:../../../etc/passwd"
+		if _, err := repo.Fetch(t.Context(), strange); err == nil {
+			t.Error("a path as a digest")
+		}
+	}
+}
+
+// readIndex returns a bundle's index.json.
+func readIndex(t *testing.T, dir string) (index ocispec.Index) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "index.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &index)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+func write(t *testing.T, name string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func writeIndex(t *testing.T, dir string, index any) {
+	t.Helper()
+	data, err := json.Marshal(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "index.json"), data)
+}
+
+// blob is the path of a blob.
+func blob(dir string, desc ocispec.Descriptor) string {
+	return filepath.Join(dir, "blobs", "sha256", desc.Digest.Encoded())
+}
+
+// relist gives a bundle another list, with digests that are right.
+func relist(t *testing.T, dir string, change func(versions, contents map[string]any)) {
+	t.Helper()
+	index := readIndex(t, dir)
+	last := &index.Manifests[len(index.Manifests)-1]
+	read := func(desc ocispec.Descriptor, out any) {
+		data, err := os.ReadFile(blob(dir, desc))
+		if err == nil {
+			err = json.Unmarshal(data, out)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := func(mediaType string, doc any) ocispec.Descriptor {
+		data, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		desc := content.NewDescriptorFromBytes(mediaType, data)
+		write(t, blob(dir, desc), data)
+		return desc
+	}
+	var manifest ocispec.Manifest
+	var list map[string]map[string]any
+	read(*last, &manifest)
+	read(manifest.Layers[0], &list)
+	change(list["versions"], list["contents"])
+	manifest.Layers[0] = store(manifest.Layers[0].MediaType, list)
+	desc := store(last.MediaType, manifest)
+	last.Digest, last.Size = desc.Digest, desc.Size
+	writeIndex(t, dir, index)
+}
+
+// TestNotWhole spoils bundles in every way that shows without reading packages.
+func TestNotWhole(t *testing.T) {
+	const incomplete, none = "incomplete bundle", "not a bundle"
+	for name, tc := range map[string]struct {
+		spoil func(t *testing.T, dir string)
+		want  string
+	}{
+		"no layout file": {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, "oci-layout")) }, none},
+		"another layout": {func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "oci-layout"), []byte(`{"imageLayoutVersion":"2.0.0"}`))
+		}, none},
+		"no index":      {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, "index.json")) }, none},
+		"damaged index": {func(t *testing.T, dir string) { write(t, filepath.Join(dir, "index.json"), []byte(`{"manifests":`)) }, none},
+		"no list": {func(t *testing.T, dir string) {
+			index := readIndex(t, dir)
+			index.Manifests = index.Manifests[:2]
+			writeIndex(t, dir, index)
+		}, none},
+		"list is gone": {func(t *testing.T, dir string) { os.Remove(blob(dir, readIndex(t, dir).Manifests[2])) }, incomplete},
+		"list is changed": {func(t *testing.T, dir string) {
+			desc := readIndex(t, dir).Manifests[2]
+			write(t, blob(dir, desc), bytes.Repeat([]byte(" "), int(desc.Size)))
+		}, incomplete},
+		"a version less": {func(t *testing.T, dir string) {
+			index := readIndex(t, dir)
+			index.Manifests = index.Manifests[1:]
+			writeIndex(t, dir, index)
+		}, "it should hold registry.acme.example/acme/gadget/1.0.0 as sha256:"},
+		"a version more": {func(t *testing.T, dir string) {
+			index := readIndex(t, dir)
+			extra := index.Manifests[0]
+			extra.Annotations = map[string]string{ocispec.AnnotationRefName: host + "/acme/gadget/2.0.0"}
+			index.Manifests = append(index.Manifests, extra)
+			writeIndex(t, dir, index)
+		}, "registry.acme.example/acme/gadget/2.0.0 is not in its list"},
+		"a version twice": {func(t *testing.T, dir string) {
+			index := readIndex(t, dir)
+			index.Manifests = append(index.Manifests, index.Manifests[0])
+			writeIndex(t, dir, index)
+		}, "two entries registry.acme.example/acme/gadget/1.0.0"},
+		"another version in its place": {func(t *testing.T, dir string) {
+			index := readIndex(t, dir)
+			index.Manifests[0].Digest, index.Manifests[0].Size = index.Manifests[1].Digest, index.Manifests[1].Size
+			writeIndex(t, dir, index)
+		}, incomplete},
+		"an entry of another kind": {func(t *testing.T, dir string) {
+			index := readIndex(t, dir)
+			index.Manifests = append(index.Manifests, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Annotations: map[string]string{ocispec.AnnotationRefName: "latest"}})
+			writeIndex(t, dir, index)
+		}, `the entry "latest", which is no version`},
+		"a manifest is gone": {func(t *testing.T, dir string) { os.Remove(blob(dir, readIndex(t, dir).Manifests[0])) }, "it lacks sha256:"},
+		"a manifest is cut":  {func(t *testing.T, dir string) { os.Truncate(blob(dir, readIndex(t, dir).Manifests[0]), 10) }, "has 10 bytes, and should have"},
+		"a manifest is another": {func(t *testing.T, dir string) {
+			desc := readIndex(t, dir).Manifests[0]
+			write(t, blob(dir, desc), bytes.Repeat([]byte(" "), int(desc.Size)))
+		}, incomplete},
+		"a package is not listed": {func(t *testing.T, dir string) {
+			desc := ocispec.DescriptorEmptyJSON
+			relist(t, dir, func(_, contents map[string]any) { delete(contents, desc.Digest.String()) })
+		}, "is needed, but is not in its list"},
+		"a version is not listed": {func(t *testing.T, dir string) {
+			relist(t, dir, func(versions, _ map[string]any) { delete(versions, host+"/acme/widget/1.0.0") })
+		}, "registry.acme.example/acme/widget/1.0.0 is not in its list"},
+		"something else is listed": {func(t *testing.T, dir string) {
+			relist(t, dir, func(_, contents map[string]any) { contents["sha256:"+strings.Repeat("0", 64)] = 5 })
+		}, "it lacks sha256:0000"},
+		"a path is listed": {func(t *testing.T, dir string) {
+			relist(t, dir, func(_, contents map[string]any) { contents["sha256:../../etc/passwd"] = 5 })
+		}, "is no SHA-256 digest"},
+		"a link leads outside": {func(t *testing.T, dir string) {
+			desc := readIndex(t, dir).Manifests[0]
+			outside := filepath.Join(t.TempDir(), "outside")
+			if err := os.Rename(blob(dir, desc), outside); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(outside, blob(dir, desc)); err != nil {
+				t.Fatal(err)
+			}
+		}, "escapes"},
+		"a folder in its place": {func(t *testing.T, dir string) {
+			desc := readIndex(t, dir).Manifests[0]
+			os.Remove(blob(dir, desc))
+			os.Mkdir(blob(dir, desc), 0o700)
+		}, "is no regular file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := create(t, false)
+			contents(t, dir, false)
+			tc.spoil(t, dir)
+			_, err := bundle.Open(t.Context(), dir, false)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Fatalf("%v, want %q", err, tc.want)
+			}
+			if !errors.Is(err, bundle.ErrNotBundle) && !errors.Is(err, bundle.ErrIncomplete) && !strings.Contains(err.Error(), "escapes") && !strings.Contains(err.Error(), "regular") {
+				t.Errorf("%v", err)
+			}
+			if name == "no index" || name == "no layout file" {
+				return // what is left is as if a first copy had been interrupted
+			}
+			if _, err := bundle.Create(t.Context(), dir, false); err == nil {
+				t.Error("it is added to")
+			}
+		})
+	}
+}
+
+// TestBadArchive has tar files that are none, or that want to be more.
+func TestBadArchive(t *testing.T) {
+	good, err := os.ReadFile(create(t, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(headers ...tar.Header) []byte {
+		var out bytes.Buffer
+		w := tar.NewWriter(&out)
+		for _, h := range headers {
+			if err := w.WriteHeader(&h); err != nil {
+				t.Fatal(err)
+			}
+			if h.Typeflag == tar.TypeReg {
+				io.CopyN(w, zeros{}, h.Size)
+			}
+		}
+		w.Flush()
+		return append(out.Bytes(), good...)
+	}
+	file := tar.Header{Typeflag: tar.TypeReg, Name: "index.json", Size: 10}
+	for name, tc := range map[string]struct {
+		data []byte
+		want error
+	}{
+		"nothing":                {nil, bundle.ErrNotBundle},
+		"text":                   {bytes.Repeat([]byte("text"), 1000), bundle.ErrNotBundle},
+		"compressed":             {append([]byte{0x1f, 0x8b, 8}, good...), bundle.ErrNotBundle},
+		"cut in half":            {good[:len(good)/2], bundle.ErrIncomplete},
+		"cut in index.json":      {good[:len(good)-1024-512], bundle.ErrIncomplete},
+		"cut before index.json":  {good[:bytes.LastIndex(good, []byte("index.json"))], bundle.ErrNotBundle},
+		"a name leads outside":   {with(tar.Header{Typeflag: tar.TypeReg, Name: "../outside", Size: 1}), bundle.ErrNotBundle},
+		"a name leads up":        {with(tar.Header{Typeflag: tar.TypeReg, Name: "blobs/../../outside", Size: 1}), bundle.ErrNotBundle},
+		"a name from the root":   {with(tar.Header{Typeflag: tar.TypeReg, Name: "/etc/passwd", Size: 1}), bundle.ErrNotBundle},
+		"a name as on Windows":   {with(tar.Header{Typeflag: tar.TypeReg, Name: `..\outside`, Size: 1}), bundle.ErrNotBundle},
+		"a symbolic link":        {with(tar.Header{Typeflag: tar.TypeSymlink, Name: "blobs/x", Linkname: "/etc/passwd"}), bundle.ErrNotBundle},
+		"a hard link":            {with(tar.Header{Typeflag: tar.TypeLink, Name: "blobs/x", Linkname: "/etc/passwd"}), bundle.ErrNotBundle},
+		"a device":               {with(tar.Header{Typeflag: tar.TypeChar, Name: "blobs/x"}), bundle.ErrNotBundle},
+		"a pipe":                 {with(tar.Header{Typeflag: tar.TypeFifo, Name: "blobs/x"}), bundle.ErrNotBundle},
+		"a file twice":           {with(file), bundle.ErrNotBundle},
+		"another index.json":     {with(file, file), bundle.ErrNotBundle},
+		"a folder and a comment": {with(tar.Header{Typeflag: tar.TypeDir, Name: "./"}, tar.Header{Typeflag: tar.TypeDir, Name: "blobs/"}, tar.Header{Typeflag: tar.TypeReg, Name: "./README", Size: 3}), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			name := filepath.Join(t.TempDir(), "bundle")
+			write(t, name, tc.data)
+			b, err := bundle.Open(t.Context(), name, true)
+			if !errors.Is(err, tc.want) {
+				t.Errorf("%v, want %v", err, tc.want)
+			}
+			if err != nil && hint.Of(err) == "" {
+				t.Error("no hint")
+			}
+			if err == nil {
+				b.Close()
+			}
+			if entries, err := os.ReadDir(filepath.Dir(name)); err != nil || len(entries) != 1 {
+				t.Errorf("beside it: %v, %v", entries, err)
+			}
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
