@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-const copyExamples = `  # everything that the provider blocks of ocibridge.hcl name, into one file
+const copyExamples = `  # everything that provider blocks name or the embedded registry has, into one file
   ocibridge copy --to oci-archive:providers.tar
 
   # and from that file into the registry behind the air gap, in repositories as its
@@ -66,7 +66,8 @@ One of --from and --to may be left out for the registry that is configured.
 PROVIDER is HOSTNAME/NAMESPACE/TYPE, and stands for all of its versions. VERSION is
 a version or a version constraint, of which the newest match is taken, or every
 match with --all. Without arguments a bundle is copied whole, and from a registry
-the providers that have a provider block in ocibridge.hcl.
+the providers that have a provider block in ocibridge.hcl, or else all that the
+embedded registry has.
 
 A bundle lists what it should hold. One that lacks any of it is refused before
 anything is copied. A folder that holds a bundle is added to.`,
@@ -183,9 +184,6 @@ func (f *copyFlags) copy(ctx context.Context, s settings, p *copyPlan, stdout, s
 		for _, block := range s.file.Providers {
 			named = append(named, block.Address)
 		}
-		if len(named) == 0 {
-			return nil, usage(hint.New("nothing says which providers to copy", "name them, such as registry.opentofu.org/hashicorp/null, or write provider blocks into ocibridge.hcl"))
-		}
 	}
 	src, err := f.openSource(ctx, s, p.from, named, log)
 	if err != nil {
@@ -220,8 +218,11 @@ func (f *copyFlags) choose(ctx context.Context, src copySource, p *copyPlan, nam
 	requests := p.requests
 	implied := len(requests) == 0
 	if implied {
-		if !p.from.isRegistry() {
-			named = src.providers()
+		if len(named) == 0 {
+			var err error
+			if named, err = src.providers(ctx); err != nil {
+				return nil, err
+			}
 		}
 		for _, a := range named {
 			requests = append(requests, request{provider: a})

@@ -9,10 +9,13 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"oras.land/oras-go/v2/registry"
+	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/internal/bundle"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -80,8 +83,8 @@ func (f *copyFlags) openRegistry(s settings, p place, providers []provider.Addre
 
 // copySource is where versions are copied from.
 type copySource interface {
-	// providers are those of a bundle.
-	providers() []provider.Address
+	// providers are all that there are.
+	providers(context.Context) ([]provider.Address, error)
 	stored(context.Context, provider.Address) (pusher.Stored, error)
 	// explain adds to a refusal what to do about it.
 	explain(error, ociaddr.Repository) error
@@ -106,7 +109,30 @@ func (f *copyFlags) openSource(ctx context.Context, s settings, p place, named [
 // registrySide is a registry as source.
 type registrySide struct{ *backend }
 
-func (registrySide) providers() []provider.Address { return nil }
+// providers lists those of the embedded registry, whose repositories are named
+// after them.
+func (r registrySide) providers(ctx context.Context) ([]provider.Address, error) {
+	if r.embedded == nil {
+		return nil, usage(hint.New("nothing says which providers to copy", "name them, such as registry.opentofu.org/hashicorp/null, or write provider blocks into ocibridge.hcl"))
+	}
+	repo, err := r.embedded.Repository("providers")
+	if err != nil {
+		return nil, err
+	}
+	catalog := remote.Registry{RepositoryOptions: remote.RepositoryOptions{
+		Client: repo.Client, PlainHTTP: repo.PlainHTTP, Reference: registry.Reference{Registry: string(embedded.Host)},
+	}}
+	var out []provider.Address
+	err = catalog.Repositories(ctx, "", func(names []string) error {
+		for _, name := range names {
+			if a, err := provider.ParseAddress(name); err == nil {
+				out = append(out, a)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
 
 func (r registrySide) stored(ctx context.Context, a provider.Address) (pusher.Stored, error) {
 	addr, repo, err := r.repository(ctx, a)
@@ -119,7 +145,9 @@ type bundleSide struct {
 	place place
 }
 
-func (b bundleSide) providers() []provider.Address { return b.Providers() }
+func (b bundleSide) providers(context.Context) ([]provider.Address, error) {
+	return b.Providers(), nil
+}
 
 func (b bundleSide) stored(_ context.Context, a provider.Address) (pusher.Stored, error) {
 	return pusher.Stored{Provider: a, Repository: b.place.repository(a), Store: b.Repository(a)}, nil
