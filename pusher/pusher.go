@@ -157,7 +157,7 @@ type Result struct {
 	Version    provider.Version   `json:"version"`
 	Repository ociaddr.Repository `json:"repository"`
 	Tag        ociaddr.Tag        `json:"tag"`
-	Digest     string             `json:"digest"` // of the index
+	Digest     string             `json:"digest,omitempty"` // of the index
 	Status     Status             `json:"status"`
 	// Verdict is that of the release pushed, Fingerprint that of the key.
 	Verdict     trust.Verdict `json:"verdict"`

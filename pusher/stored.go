@@ -65,7 +65,7 @@ func (s Stored) Release(ctx context.Context, v provider.Version, want []provider
 	switch {
 	case errors.Is(err, errdef.ErrNotFound):
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", s.Provider, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
-	case isUnusable(err):
+	case isUnusable(err), errors.Is(err, artifact.ErrForeign):
 		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, err), "nothing can be copied of it: push it again from its origin")
 	case err != nil:
 		return nil, s.failed(v, err)
@@ -126,7 +126,10 @@ func joinPlatforms(ps []provider.Platform) string {
 // claim takes a release's claims from the evidence.
 func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Version) error {
 	e, err := artifact.ReadEvidence(ctx, s.Store, *found.Evidence)
-	if err != nil {
+	switch {
+	case isUnusable(err):
+		return hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, r.Version(), s.Repository, err), "push it again from its origin: --force replaces what is there")
+	case err != nil:
 		return s.failed(r.Version(), err)
 	}
 	keys, err := trust.ParseSigningKeys(e.SigningKeys)

@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-const copyExamples = `  # everything that provider blocks name or the embedded registry has, into one file
+const copyExamples = `  # everything that provider blocks name, or else that there is, into one file
   ocibridge copy --to oci-archive:providers.tar
 
   # and from that file into the registry behind the air gap, in repositories as its
@@ -66,8 +66,8 @@ One of --from and --to may be left out for the registry that is configured.
 PROVIDER is HOSTNAME/NAMESPACE/TYPE, and stands for all of its versions. VERSION is
 a version or a version constraint, of which the newest match is taken, or every
 match with --all. Without arguments a bundle is copied whole, and from a registry
-the providers that have a provider block in ocibridge.hcl, or else all that the
-embedded registry has.
+the providers that have a provider block in ocibridge.hcl, or else those in the
+registry's catalog, where it has one: ocibridge list shows them.
 
 A bundle lists what it should hold. One that lacks any of it is refused before
 anything is copied. A folder that holds a bundle is added to.`,
@@ -173,7 +173,6 @@ func (f *copyFlags) run(cmd *cobra.Command, args []string) error {
 
 // copy opens one side, finds what is to be copied, and only then opens the other.
 func (f *copyFlags) copy(ctx context.Context, s settings, p *copyPlan, stdout, stderr io.Writer) ([]*pusher.Result, error) {
-	log := f.log.open(stderr)
 	progress := newProgress(stdout, stderr, f.output.json())
 	defer progress.Close()
 	var named []provider.Address
@@ -185,7 +184,7 @@ func (f *copyFlags) copy(ctx context.Context, s settings, p *copyPlan, stdout, s
 			named = append(named, block.Address)
 		}
 	}
-	src, err := f.openSource(ctx, s, p.from, named, log)
+	src, err := f.openSource(ctx, s, p.from, named, stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +193,7 @@ func (f *copyFlags) copy(ctx context.Context, s settings, p *copyPlan, stdout, s
 	if err != nil {
 		return nil, err
 	}
-	dst, err := f.openTarget(ctx, s, p, chosen, log, progress)
+	dst, err := f.openTarget(ctx, s, p, chosen, f.log.open(stderr), progress)
 	if err != nil {
 		return nil, err
 	}

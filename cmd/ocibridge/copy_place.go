@@ -9,13 +9,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"oras.land/oras-go/v2/registry"
-	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/internal/bundle"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
-	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -91,7 +88,7 @@ type copySource interface {
 	io.Closer
 }
 
-func (f *copyFlags) openSource(ctx context.Context, s settings, p place, named []provider.Address, log *slog.Logger) (copySource, error) {
+func (f *copyFlags) openSource(ctx context.Context, s settings, p place, named []provider.Address, stderr io.Writer) (copySource, error) {
 	if p.isBundle() {
 		b, err := bundle.Open(ctx, p.name, p.kind == placeArchive)
 		if err != nil {
@@ -99,39 +96,28 @@ func (f *copyFlags) openSource(ctx context.Context, s settings, p place, named [
 		}
 		return bundleSide{b, p}, nil
 	}
-	back, err := f.openRegistry(s, p, named, log)
+	back, err := f.openRegistry(s, p, named, f.log.open(stderr))
 	if err != nil {
 		return nil, err
 	}
-	return registrySide{back}, nil
+	return registrySide{back, stderr}, nil
 }
 
 // registrySide is a registry as source.
-type registrySide struct{ *backend }
+type registrySide struct {
+	*backend
+	stderr io.Writer
+}
 
-// providers lists those of the embedded registry, whose repositories are named
-// after them.
 func (r registrySide) providers(ctx context.Context) ([]provider.Address, error) {
-	if r.embedded == nil {
-		return nil, usage(hint.New("nothing says which providers to copy", "name them, such as registry.opentofu.org/hashicorp/null, or write provider blocks into ocibridge.hcl"))
+	found, skipped, err := r.backend.providers(ctx)
+	if err == nil && len(found) == 0 {
+		err = nothingFound(nil, skipped)
 	}
-	repo, err := r.embedded.Repository("providers")
-	if err != nil {
-		return nil, err
+	if err == nil {
+		warnUnlisted(r.stderr, skipped)
 	}
-	catalog := remote.Registry{RepositoryOptions: remote.RepositoryOptions{
-		Client: repo.Client, PlainHTTP: repo.PlainHTTP, Reference: registry.Reference{Registry: string(embedded.Host)},
-	}}
-	var out []provider.Address
-	err = catalog.Repositories(ctx, "", func(names []string) error {
-		for _, name := range names {
-			if a, err := provider.ParseAddress(name); err == nil {
-				out = append(out, a)
-			}
-		}
-		return nil
-	})
-	return out, err
+	return found, err
 }
 
 func (r registrySide) stored(ctx context.Context, a provider.Address) (pusher.Stored, error) {

@@ -141,6 +141,9 @@ func (a *archive) close() error {
 	if a.name != "" {
 		os.Remove(a.file.Name())
 	}
+	if errors.Is(err, os.ErrClosed) {
+		return nil // it is finished
+	}
 	return err
 }
 
@@ -179,71 +182,78 @@ func (a *archive) fetch(d digest.Digest) (io.ReadCloser, error) {
 }
 
 func (a *archive) push(desc ocispec.Descriptor, body io.Reader) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, there := a.files[blobName(desc.Digest)]; there {
+	if _, there := a.find(blobName(desc.Digest)); there {
 		return nil
 	}
 	verified := content.NewVerifyReader(body, desc)
-	return a.write(blobName(desc.Digest), desc.Size, verified, verified.Verify)
+	return a.add(blobName(desc.Digest), desc.Size, verified, verified.Verify)
 }
 
-// write appends a file, or leaves the archive as it was. a.mu is held.
-func (a *archive) write(name string, size int64, body io.Reader, check func() error) (err error) {
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, a.file.Truncate(a.end))
-		}
-	}()
-	if _, err := a.file.Seek(a.end, io.SeekStart); err != nil {
-		return err
-	}
-	w := tar.NewWriter(a.file)
-	// Nothing in it depends on when or by whom it is written.
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644}); err != nil {
-		return err
-	}
-	at, err := a.file.Seek(0, io.SeekCurrent)
+// add appends a file, if what was read passes a last check. Several may be under
+// way at once, each in a place of its own; the place of one that failed, or that
+// another was faster with, stays as a file that nobody reads.
+func (a *archive) add(name string, size int64, body io.Reader, check func() error) error {
+	header, err := headerOf(name, size)
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(w, body); err != nil {
-		return err
+	a.mu.Lock()
+	start := a.end
+	at := start + int64(len(header))
+	a.end = at + (size+blockBytes-1)/blockBytes*blockBytes
+	a.mu.Unlock()
+	_, err = io.Copy(io.NewOffsetWriter(a.file, at), body)
+	if err == nil {
+		err = check()
 	}
-	if err := check(); err != nil {
-		return err
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, twice := a.files[name]
+	if err != nil || twice {
+		unused, herr := headerOf(fmt.Sprintf("unused/%d", start), size)
+		if herr == nil {
+			_, herr = a.file.WriteAt(unused, start)
+		}
+		return errors.Join(err, herr)
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if a.end, err = a.file.Seek(0, io.SeekCurrent); err != nil {
+	if _, err := a.file.WriteAt(header, start); err != nil {
 		return err
 	}
 	a.files[name] = extent{at, size}
 	return nil
 }
 
+// blockBytes is what a file in a tar archive is padded to.
+const blockBytes = 512
+
+// headerOf returns the header of a file, in which nothing depends on when or by
+// whom it is written.
+func headerOf(name string, size int64) ([]byte, error) {
+	var out bytes.Buffer
+	err := tar.NewWriter(&out).WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644})
+	return out.Bytes(), err
+}
+
 func (a *archive) finish(_, index []byte) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	for _, f := range []struct {
 		name string
 		data []byte
 	}{{ocispec.ImageLayoutFile, layoutFile}, {ocispec.ImageIndexFile, index}} {
-		if err := a.write(f.name, int64(len(f.data)), bytes.NewReader(f.data), func() error { return nil }); err != nil {
+		if err := a.add(f.name, int64(len(f.data)), bytes.NewReader(f.data), func() error { return nil }); err != nil {
 			return err
 		}
 	}
-	if _, err := a.file.Seek(a.end, io.SeekStart); err != nil {
-		return err
-	}
-	if err := tar.NewWriter(a.file).Close(); err != nil { // the two empty blocks at the end
+	if _, err := a.file.WriteAt(make([]byte, 2*blockBytes), a.end); err != nil { // the end of a tar archive
 		return err
 	}
 	if err := a.file.Chmod(0o644); err != nil {
 		return err
 	}
 	if err := a.file.Sync(); err != nil {
+		return err
+	}
+	// Closed first: not every system renames what is open.
+	if err := a.file.Close(); err != nil {
 		return err
 	}
 	if err := os.Rename(a.file.Name(), a.name); err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -271,19 +272,20 @@ func TestCreateRefuses(t *testing.T) {
 // TestPushChecks stores nothing that is not what it is said to be.
 func TestPushChecks(t *testing.T) {
 	for _, archive := range []bool{false, true} {
-		b, err := bundle.Create(t.Context(), filepath.Join(t.TempDir(), "bundle"), archive)
+		name := filepath.Join(t.TempDir(), "bundle")
+		b, err := bundle.Create(t.Context(), name, archive)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer b.Close()
 		repo := b.Repository(widget)
 		good := content.NewDescriptorFromBytes("text/plain", []byte("content"))
-		for name, body := range map[string]string{"other": "CONTENT", "short": "cont", "long": "contents"} {
+		for what, body := range map[string]string{"other": "CONTENT", "short": "cont", "long": "contents"} {
 			if err := repo.Push(t.Context(), good, strings.NewReader(body)); err == nil {
-				t.Errorf("archive %v: %s is taken", archive, name)
+				t.Errorf("archive %v: %s is taken", archive, what)
 			}
 			if ok, err := repo.Exists(t.Context(), good); ok || err != nil {
-				t.Errorf("archive %v: %s is there, %v", archive, name, err)
+				t.Errorf("archive %v: %s is there, %v", archive, what, err)
 			}
 		}
 		for range 2 {
@@ -299,6 +301,31 @@ func TestPushChecks(t *testing.T) {
 			t.Errorf("archive %v: %q, %v", archive, data, err)
 		}
 		body.Close()
+		// Several at once, of the same as well.
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				data := bytes.Repeat([]byte{byte(i / 2)}, 3000)
+				if err := repo.Push(t.Context(), content.NewDescriptorFromBytes("text/plain", data), bytes.NewReader(data)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if err := b.Save(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := bundle.Open(t.Context(), name, archive); err != nil {
+			t.Error(err)
+		} else {
+			for i := range 4 {
+				data := bytes.Repeat([]byte{byte(i)}, 3000)
+				if got, err := content.FetchAll(t.Context(), again, content.NewDescriptorFromBytes("text/plain", data)); err != nil || !bytes.Equal(got, data) {
+					t.Errorf("archive %v: %d: %v", archive, i, err)
+				}
+			}
+			again.Close()
+		}
 		strange := good
 		strange.Digest = "sha256:../../../etc/passwd"
 		if _, err := repo.Fetch(t.Context(), strange); err == nil {
@@ -509,7 +536,7 @@ func TestBadArchive(t *testing.T) {
 		"nothing":                {nil, bundle.ErrNotBundle},
 		"text":                   {bytes.Repeat([]byte("text"), 1000), bundle.ErrNotBundle},
 		"compressed":             {append([]byte{0x1f, 0x8b, 8}, good...), bundle.ErrNotBundle},
-		"cut in half":            {good[:len(good)/2], bundle.ErrIncomplete},
+		"cut in a blob":          {good[:bytes.LastIndex(good, []byte("blobs/sha256/"))+512+10], bundle.ErrIncomplete},
 		"cut in index.json":      {good[:len(good)-1024-512], bundle.ErrIncomplete},
 		"cut before index.json":  {good[:bytes.LastIndex(good, []byte("index.json"))], bundle.ErrNotBundle},
 		"a name leads outside":   {with(tar.Header{Typeflag: tar.TypeReg, Name: "../outside", Size: 1}), bundle.ErrNotBundle},

@@ -14,6 +14,7 @@ import (
 	"oras.land/oras-go/v2/content"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -197,6 +198,9 @@ func (b *Bundle) encode(ctx context.Context) ([]byte, error) {
 		})
 	}
 	doc, err := json.Marshal(want)
+	if err == nil && len(doc) > maxIndexBytes {
+		err = hint.New(fmt.Sprintf("the list of what is in it has more than %d bytes", maxIndexBytes), "copy into several bundles")
+	}
 	if err != nil {
 		return nil, err
 	}
