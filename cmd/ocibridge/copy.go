@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/origin"
@@ -86,7 +87,7 @@ anything is copied. A folder that holds a bundle is added to.`,
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to copy, such as linux_amd64 (repeatable; default: all that there are)")
 	flags.BoolVar(&f.all, "all", false, "copy every version that matches a constraint, not the newest alone")
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
-	flags.IntVar(&f.jobs, "jobs", 4, "how many packages are under way at once")
+	flags.IntVar(&f.jobs, "jobs", 4, "how many packages are under way at once, of all versions together")
 	for _, name := range []string{"from", "to"} {
 		cmd.RegisterFlagCompletionFunc(name, completePlace)
 	}
@@ -198,7 +199,7 @@ func (f *copyFlags) copy(ctx context.Context, s settings, p *copyPlan, stdout, s
 		return nil, err
 	}
 	defer dst.Close()
-	results, err := copyAll(ctx, src, dst, chosen, p.platforms, progress)
+	results, err := f.copyAll(ctx, src, dst, chosen, p.platforms, progress)
 	if err == nil {
 		err = dst.save(ctx)
 	}
@@ -265,36 +266,45 @@ func (f *copyFlags) choose(ctx context.Context, src copySource, p *copyPlan, nam
 	return out, nil
 }
 
-// copyAll copies version by version, up to the first failure.
-func copyAll(ctx context.Context, src copySource, dst copyTarget, all []chosen, platforms []provider.Platform, progress *progress) ([]*pusher.Result, error) {
-	var results []*pusher.Result
+// copyAll copies several versions at once, as push does: after a failure no later
+// one is begun.
+func (f *copyFlags) copyAll(ctx context.Context, src copySource, dst copyTarget, all []chosen, platforms []provider.Platform, progress *progress) ([]*pusher.Result, error) {
 	for _, c := range all {
 		if err := dst.check(c.stored); err != nil {
-			return results, err
-		}
-		for _, v := range c.versions {
-			r, err := c.stored.Release(ctx, v, platforms)
-			if err != nil {
-				return results, src.explain(err, c.stored.Repository)
-			}
-			result, err := dst.put(ctx, r)
-			if err != nil {
-				var refused *pusher.RegistryError
-				switch {
-				case !errors.As(err, &refused):
-				case refused.Repository == c.stored.Repository:
-					err = src.explain(err, refused.Repository)
-				default:
-					err = dst.explain(err, refused.Repository)
-				}
-				return results, err
-			}
-			results = append(results, result)
-			for _, w := range result.Warnings {
-				progress.warn(fmt.Sprintf("%s %s: %s", result.Provider, result.Version, w))
-			}
-			progress.done(result)
+			return nil, err
 		}
 	}
-	return results, nil
+	done := &outcomes{progress: progress}
+	var g errgroup.Group
+	g.SetLimit(f.jobs)
+	for _, c := range all {
+		for _, v := range c.versions {
+			turn := done.next()
+			g.Go(func() error { // waits for a place
+				if !done.failedBefore(turn) {
+					result, err := copyOne(ctx, src, dst, c.stored, v, platforms)
+					done.set(turn, result, err)
+				}
+				return nil
+			})
+		}
+	}
+	_ = g.Wait() // failures are among the outcomes
+	return done.inOrder(nil)
+}
+
+func copyOne(ctx context.Context, src copySource, dst copyTarget, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error) {
+	r, err := from.Release(ctx, v, platforms)
+	if err != nil {
+		return nil, src.explain(err, from.Repository)
+	}
+	result, err := dst.put(ctx, r)
+	var refused *pusher.RegistryError
+	switch {
+	case !errors.As(err, &refused):
+		return result, err
+	case refused.Repository == from.Repository:
+		return nil, src.explain(err, refused.Repository)
+	}
+	return nil, dst.explain(err, refused.Repository)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -178,11 +179,13 @@ func (f *copyFlags) openTarget(ctx context.Context, s settings, p *copyPlan, all
 		if err != nil {
 			return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), "name a folder that can be written")
 		}
-		return &mirrorTarget{root, pusher.New(o)}, nil
+		return &mirrorTarget{root: root, pusher: pusher.New(o)}, nil
 	}
 	var providers []provider.Address
+	siblings := map[provider.Address]ociaddr.Repository{}
 	for _, c := range all {
 		providers = append(providers, c.stored.Provider)
+		siblings[c.stored.Provider] = c.stored.Repository
 	}
 	back, err := f.openRegistry(s, p.to, providers, log)
 	if err != nil {
@@ -196,7 +199,11 @@ func (f *copyFlags) openTarget(ctx context.Context, s settings, p *copyPlan, all
 	}
 	o.Destination = func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 		addr, repo, err := back.repository(ctx, a)
-		return pusher.Destination{Repository: addr, Store: repo}, err
+		to := pusher.Destination{Repository: addr, Store: repo}
+		if from := siblings[a]; from.Registry == addr.Registry {
+			to.Sibling = from.Name // within a registry nothing is sent
+		}
+		return to, err
 	}
 	return &registryTarget{back, pusher.New(o)}, nil
 }
@@ -239,11 +246,14 @@ func (t *bundleTarget) save(ctx context.Context) error { return t.Save(ctx) }
 type mirrorTarget struct {
 	root   *os.Root
 	pusher *pusher.Pusher
+	mu     sync.Mutex // one version at a time: those of a provider share a list
 }
 
 func (t *mirrorTarget) check(pusher.Stored) error { return nil }
 
 func (t *mirrorTarget) put(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	return t.pusher.Mirror(ctx, t.root, r)
 }
 
