@@ -173,7 +173,7 @@ func (s Stored) offer(r *origin.Release, p artifact.Package) origin.Package {
 			return body, p.Size, nil
 		},
 		Size:         func(context.Context) int64 { return p.Size },
-		MismatchHint: "the package that is stored is not the one that its evidence is for, or was damaged: push it again from its origin",
+		MismatchHint: "the package that is stored is not the one that its evidence is for, or was damaged: copy it from elsewhere, or push it again from its origin",
 	}
 }
 

@@ -102,7 +102,7 @@ func (a *archive) found(header *tar.Header, at, total int64) error {
 		return nil
 	case header.Typeflag != tar.TypeReg || sparse(header):
 		return fmt.Errorf("%w: %.200q in it is no regular file", ErrNotBundle, header.Name)
-	case at+header.Size > total:
+	case header.Size > total-at:
 		return fmt.Errorf("%w: it ends within %.200q", ErrIncomplete, name)
 	}
 	if _, twice := a.files[name]; twice {
