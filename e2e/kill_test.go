@@ -24,8 +24,7 @@ import (
 // moments are when, relative to a request, the program is killed.
 var moments = []string{"before", "in the middle of", "after"}
 
-// TestKilled kills pushes and syncs, as kill -9 does, at each of their requests in
-// turn. No tag ever names an incomplete index, nothing is left behind on the machine,
+// TestKilled kills pushes and syncs, as kill -9 does, at their requests in turn. No tag ever names an incomplete index, nothing is left behind on the machine,
 // and the next run completes what the killed one began.
 func TestKilled(t *testing.T) {
 	k := newKilling(t, "0.9.0", "1.0.0", "1.1.0")
@@ -39,20 +38,21 @@ func TestKilled(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare, run func(repo string) []string
 		want         map[string]int // platforms by version, when all is done
+		step         int            // from one request to the next that it is killed at
 	}{
-		"push":         {nil, func(repo string) []string { return push(repo, "1.0.0") }, map[string]int{"1.0.0": 3}},
-		"partial push": {nil, func(repo string) []string { return push(repo, "1.0.0", "linux_amd64", "linux_riscv64") }, map[string]int{"1.0.0": 2}},
+		"push":         {nil, func(repo string) []string { return push(repo, "1.0.0") }, map[string]int{"1.0.0": 3}, 1},
+		"partial push": {nil, func(repo string) []string { return push(repo, "1.0.0", "linux_amd64", "linux_riscv64") }, map[string]int{"1.0.0": 2}, 1},
 		"sync": {
 			func(repo string) []string { return push(repo, "0.9.0", "linux_amd64") },
 			func(repo string) []string {
 				return []string{"sync", "--prune", "--prune-limit", "1", "--jobs", "1", "--template", k.template(repo), "--config", k.config}
 			},
-			map[string]int{"0.9.0": 0, "1.0.0": 1, "1.1.0": 1},
+			map[string]int{"0.9.0": 0, "1.0.0": 1, "1.1.0": 1}, 2,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kills := 0
-			for n, reached := 1, true; reached; n++ {
+			for n, reached := 1, true; reached; n += tc.step {
 				moment := moments[n%len(moments)]
 				repo := fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), n)
 				k.recorder.Intercept(nil)

@@ -256,23 +256,29 @@ func (r *spoolReader) end() int64 {
 }
 
 // tempFile is a file that is gone once it is closed.
-type tempFile struct{ *os.File }
+type tempFile struct {
+	*os.File
+	name string // "" for a file that never had one
+}
 
 const helpTemp = "TMPDIR names another folder for temporary files"
 
 func newTempFile() (*tempFile, error) {
+	if f := namelessFile(os.TempDir()); f != nil {
+		return &tempFile{File: f}, nil
+	}
 	f, err := os.CreateTemp("", "ocibridge-*.zip")
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)
 	}
-	// Where the system lets an open file be removed, nothing is left over even if
-	// the process is killed.
-	os.Remove(f.Name())
-	return &tempFile{f}, nil
+	os.Remove(f.Name()) // at once, where the system lets an open file be removed
+	return &tempFile{f, f.Name()}, nil
 }
 
 func (t *tempFile) Close() error {
 	err := t.File.Close()
-	os.Remove(t.Name())
+	if t.name != "" {
+		os.Remove(t.name)
+	}
 	return err
 }
