@@ -24,8 +24,9 @@ import (
 // moments are when, relative to a request, the program is killed.
 var moments = []string{"before", "in the middle of", "after"}
 
-// TestKilled kills pushes and syncs, as kill -9 does, at their requests in turn. No tag ever names an incomplete index, nothing is left behind on the machine,
-// and the next run completes what the killed one began.
+// TestKilled kills pushes and syncs, as kill -9 does, at their requests in turn. No
+// tag ever names an incomplete index, nothing is left behind on the machine, and the
+// next run completes what the killed one began.
 func TestKilled(t *testing.T) {
 	k := newKilling(t, "0.9.0", "1.0.0", "1.1.0")
 	push := func(repo, version string, platforms ...string) []string {
