@@ -1,0 +1,210 @@
+package pusher
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// planner plans one provider.
+type planner struct {
+	*Syncer
+	want    Want
+	state   *repositoryState
+	listing *origin.Listing
+	plan    *Plan
+}
+
+func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
+	p := &planner{Syncer: s, want: w, plan: &Plan{}}
+	var err error
+	if p.state, err = s.repositoryState(ctx, w.Provider); err != nil {
+		return nil, err
+	}
+	if p.listing, err = w.Source.Versions(ctx, w.Provider); err != nil {
+		return nil, err
+	}
+	for _, text := range p.listing.Warnings {
+		p.warn("%s: %s", w.Provider, text)
+	}
+	// What the repository has counts as well as what the source offers today: a
+	// source that lists less than before takes nothing from anybody.
+	pool := slices.Clone(p.listing.Versions)
+	for v := range p.state.versions {
+		if !slices.Contains(pool, v) {
+			pool = append(pool, v)
+		}
+	}
+	asked := w.matching(pool)
+	waits, err := p.waits(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	asked = slices.DeleteFunc(asked, func(v provider.Version) bool { _, waiting := waits[v]; return waiting })
+	if n := w.Latest; n > 0 && len(asked) > n {
+		asked = asked[:n]
+	}
+	if err := p.steps(ctx, asked, waits); err != nil {
+		return nil, err
+	}
+	p.plan.states = []*repositoryState{p.state}
+	slices.SortStableFunc(p.plan.Steps, func(a, b Step) int { return b.Version.Compare(a.Version) })
+	return p.plan, nil
+}
+
+// matching returns those of vs that the constraint asks for, newest first.
+func (w *Want) matching(vs []provider.Version) []provider.Version {
+	var out []provider.Version
+	for _, v := range vs {
+		meets := w.Versions.Has(v) || w.Prereleases && w.Versions.HasPrerelease(v)
+		if w.Versions.IsZero() {
+			meets = w.Prereleases || !v.IsPrerelease()
+		}
+		if meets {
+			out = append(out, v)
+		}
+	}
+	provider.SortVersions(out)
+	slices.Reverse(out)
+	return out
+}
+
+// steps fills the plan: one step a version.
+func (p *planner) steps(ctx context.Context, asked []provider.Version, waits map[provider.Version]time.Time) error {
+	type outcome struct {
+		step *Step
+		err  error
+	}
+	var todo []func(context.Context) (*Step, error)
+	var of []provider.Version
+	for _, v := range asked {
+		todo, of = append(todo, func(ctx context.Context) (*Step, error) { return p.stepFor(ctx, v) }), append(of, v)
+	}
+	unasked := 0
+	for v := range p.state.versions {
+		if slices.Contains(asked, v) {
+			continue
+		}
+		if unasked++; p.o.Prune && !p.want.Keep {
+			todo, of = append(todo, func(ctx context.Context) (*Step, error) { return p.pruneStep(ctx, v) }), append(of, v)
+		}
+	}
+	if !p.o.Prune || p.want.Keep {
+		p.plan.Unasked = unasked
+	}
+	outcomes := make([]outcome, len(todo))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(planRequests)
+	for i, f := range todo {
+		g.Go(func() error {
+			outcomes[i].step, outcomes[i].err = f(gctx)
+			return gctx.Err()
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return context.Cause(ctx)
+	}
+	for i, o := range outcomes {
+		switch {
+		case o.err != nil:
+			p.plan.Failures = append(p.plan.Failures, Failure{p.want.Provider, of[i], o.err})
+		case o.step != nil:
+			p.plan.Steps = append(p.plan.Steps, *o.step)
+		default:
+			p.warn("%s %s: its source has no package for the platforms wanted", p.want.Provider, of[i])
+		}
+	}
+	for v, until := range waits {
+		p.plan.Steps = append(p.plan.Steps, Step{Provider: p.want.Provider, Version: v, Action: ActionWait, Size: -1, Until: until, dest: p.state.dest})
+	}
+	return nil
+}
+
+// planRequests is how many versions of one provider are looked at at once.
+const planRequests = 4
+
+// stepFor returns the step for a version that is asked for; nil if its source has
+// no package for the platforms wanted.
+func (p *planner) stepFor(ctx context.Context, v provider.Version) (*Step, error) {
+	step := &Step{Provider: p.want.Provider, Version: v, Action: ActionPush, Size: -1, dest: p.state.dest}
+	var there []provider.Platform
+	if p.state.versions[v] {
+		found, err := p.read(ctx, p.state.dest, v)
+		if err != nil {
+			return nil, err
+		}
+		step.Action, step.Size = ActionKeep, 0
+		for _, pkg := range found.Packages {
+			there = append(there, pkg.Platform)
+			step.Size += pkg.Size
+		}
+		step.Platforms = there
+		if !slices.Contains(p.listing.Versions, v) {
+			return step, nil
+		}
+		if len(p.want.Platforms) > 0 && containsAll(there, p.want.Platforms) {
+			return step, nil
+		}
+	}
+	platforms, err := p.platforms(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	missing := slices.DeleteFunc(slices.Clone(platforms), func(q provider.Platform) bool { return slices.Contains(there, q) })
+	switch {
+	case step.Action == ActionKeep && len(missing) == 0:
+		return step, nil
+	case step.Action == ActionKeep:
+		step.Action = ActionAdd
+	case len(platforms) == 0:
+		return nil, nil
+	default:
+		step.FirstSync = p.want.Cooldown > 0 && p.state.firstSync
+	}
+	step.Platforms = missing
+	if step.release, err = p.want.Source.Release(ctx, p.want.Provider, p.listing, v, platforms); err != nil {
+		return nil, err
+	}
+	step.Size = releaseSize(ctx, step.release, missing)
+	return step, nil
+}
+
+// platforms returns those of a version that are wanted and offered. Where the
+// source does not say what it offers, it is those wanted.
+func (p *planner) platforms(ctx context.Context, v provider.Version) ([]provider.Platform, error) {
+	offered, err := p.want.Source.Platforms(ctx, p.want.Provider, p.listing, v)
+	out := slices.Clone(offered)
+	if len(p.want.Platforms) > 0 {
+		out = slices.Clone(p.want.Platforms)
+		if offered != nil {
+			out = slices.DeleteFunc(out, func(q provider.Platform) bool { return !slices.Contains(offered, q) })
+		}
+	}
+	provider.SortPlatforms(out)
+	return slices.Compact(out), err
+}
+
+func containsAll[T comparable](have, want []T) bool {
+	return !slices.ContainsFunc(want, func(w T) bool { return !slices.Contains(have, w) })
+}
+
+// releaseSize asks the source for the size of packages; -1 if it does not say.
+func releaseSize(ctx context.Context, r *origin.Release, platforms []provider.Platform) int64 {
+	var total int64
+	for _, pkg := range r.Packages {
+		if !slices.Contains(platforms, pkg.Platform) {
+			continue
+		}
+		n := pkg.Size(ctx)
+		if n < 0 {
+			return -1
+		}
+		total += n
+	}
+	return total
+}
