@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"sync"
@@ -68,7 +69,7 @@ type flushing struct {
 func (h flushing) Handle(ctx context.Context, r slog.Record) error {
 	err := h.Handler.Handle(ctx, r)
 	if r.Level > slog.LevelInfo {
-		err = h.buffer.Flush()
+		err = errors.Join(err, h.buffer.Flush())
 	}
 	return err
 }
