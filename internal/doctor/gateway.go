@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -32,8 +33,12 @@ type Gateway struct {
 	Now func() time.Time
 }
 
-// maxDocument bounds a gateway's JSON.
-const maxDocument = 32 << 20
+const (
+	// maxDocument bounds a gateway's JSON.
+	maxDocument = 32 << 20
+	// maxRedirects is how many OpenTofu follows.
+	maxRedirects = 5
+)
 
 // Examine takes the steps of an installation.
 func (x Gateway) Examine(ctx context.Context) *Report {
@@ -76,7 +81,7 @@ func (x Gateway) base(r *Report) (*url.URL, bool) {
 	case !strings.HasSuffix(u.Path, "/"):
 		r.fail("URL", errors.New("it does not end in a slash, so clients drop its last part"), help)
 	default:
-		r.ok("URL", "%s", u.Redacted())
+		r.ok("URL", "%s", shown(u))
 		return u, true
 	}
 	return nil, false
@@ -151,7 +156,7 @@ func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provid
 	}
 	u, err := url.Parse(mine.URL)
 	if err != nil {
-		r.fail(name, err, "clients fail on this URL")
+		r.fail(name, errors.New("the package's URL is none"), "clients fail on it: the gateway's own log may say why")
 		return nil, false
 	}
 	switch {
@@ -185,11 +190,11 @@ func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 	_, readErr := io.ReadFull(get.Body, magic[:])
 	switch {
 	case get.StatusCode != http.StatusOK:
-		r.fail(name, &statusError{get.Request.URL.Redacted(), get.StatusCode}, "the gateway's own log says why")
+		r.fail(name, &statusError{shown(get.Request.URL), get.StatusCode}, "the gateway's own log says why")
 	case readErr != nil:
 		r.fail(name, readErr, "the download breaks off at once: the gateway's own log says why")
 	case string(magic[:]) != "PK\x03\x04":
-		r.fail(name, fmt.Errorf("%s is no zip", u.Redacted()), "is there a proxy or a login page in between?")
+		r.fail(name, fmt.Errorf("%s is no zip", shown(u)), "is there a proxy or a login page in between?")
 	case head.StatusCode == http.StatusOK && head.ContentLength != get.ContentLength:
 		r.fail(name, fmt.Errorf("HEAD says %d bytes, GET %d", head.ContentLength, get.ContentLength), "Terraform asks HEAD first and fails: a proxy in between may answer it")
 	default:
@@ -209,16 +214,16 @@ func (x Gateway) document(ctx context.Context, u *url.URL, out any) (*http.Respo
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return resp, hint.Wrap(&statusError{u.Redacted(), resp.StatusCode}, "file a token for %s in a credentials block, with the port in its name, or in TF_TOKEN_...", u.Host)
+		return resp, hint.Wrap(&statusError{shown(resp.Request.URL), resp.StatusCode}, "file a token for %s in a credentials block, with the port in its name, or in TF_TOKEN_...", u.Host)
 	default:
-		return resp, &statusError{u.Redacted(), resp.StatusCode}
+		return resp, &statusError{shown(resp.Request.URL), resp.StatusCode}
 	}
 	if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mediaType != "application/json" {
-		return resp, hint.New(fmt.Sprintf("%s is of the type %q", u.Redacted(), resp.Header.Get("Content-Type")), "clients want application/json: is there a proxy or a login page in between?")
+		return resp, hint.New(fmt.Sprintf("%s is of the type %q", shown(u), resp.Header.Get("Content-Type")), "clients want application/json: is there a proxy or a login page in between?")
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
 	if err == nil && len(data) > maxDocument {
-		err = fmt.Errorf("%s has more than %d bytes", u.Redacted(), maxDocument)
+		err = fmt.Errorf("%s has more than %d bytes", shown(u), maxDocument)
 	}
 	if err == nil {
 		err = json.Unmarshal(data, out)
@@ -234,12 +239,40 @@ func (x Gateway) send(ctx context.Context, method string, u *url.URL, prepare fu
 	if prepare != nil {
 		prepare(req)
 	}
-	resp, err := (&http.Client{Transport: x.Transport}).Do(req)
+	resp, err := (&http.Client{Transport: x.Transport, CheckRedirect: checkRedirect}).Do(req)
 	if err != nil {
+		var asked *url.Error
+		if errors.As(err, &asked) {
+			err = fmt.Errorf("%s: %w", shown(u), asked.Err) // which quotes where it was redirected to
+		}
 		return nil, hint.Wrap(err, "nothing usable answers there: check the address, and for a private CA, SSL_CERT_FILE")
 	}
 	return resp, nil
 }
+
+// checkRedirect follows redirects over TLS. The token goes to the gateway alone,
+// where net/http would take it along to other ports of its host.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	switch {
+	case req.URL.Scheme != "https":
+		return hint.New(fmt.Sprintf("it redirects to %s://%s, which is not https", req.URL.Scheme, req.URL.Host),
+			"let it redirect to https alone: some clients follow, and send their token along for all to read")
+	case len(via) > maxRedirects:
+		return hint.New(fmt.Sprintf("more than %d redirects", maxRedirects), "clients give up, too: does it redirect to itself?")
+	case req.URL.Host != via[0].URL.Host:
+		req.Header.Del("Authorization")
+	}
+	return nil
+}
+
+// shown is a URL without what may be a secret: user, query, and the capability
+// that a gateway puts into the path of a package.
+func shown(u *url.URL) string {
+	s := u.Scheme + "://" + u.Host + u.EscapedPath()
+	return capability.ReplaceAllString(s, "/...")
+}
+
+var capability = regexp.MustCompile(`/cap[0-9]+\.[^/]*`)
 
 // statusError is an answer that is not the one asked for.
 type statusError struct {

@@ -1,0 +1,118 @@
+package doctor
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+var null = provider.MustParseAddress("registry.opentofu.org/hashicorp/null")
+
+// checks returns a report's checks by name; every failed one must have a hint.
+func checks(t *testing.T, r *Report) map[string]Check {
+	t.Helper()
+	out := map[string]Check{}
+	for _, c := range r.Checks {
+		if c.Status == Fail && c.Hint == "" {
+			t.Errorf("no hint for %+v", c)
+		}
+		out[c.Name] = c
+	}
+	return out
+}
+
+func want(t *testing.T, got map[string]Check, name string, status Status, detail string) {
+	t.Helper()
+	if c := got[name]; c.Status != status || !strings.Contains(c.Detail, detail) {
+		t.Errorf("%s: %+v, want %s: %s", name, c, status, detail)
+	}
+}
+
+// gatewayOf serves a mirror and examines it with a token.
+func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Check) {
+	t.Helper()
+	rec := recorder.New(h)
+	srv := httptest.NewTLSServer(rec)
+	t.Cleanup(srv.Close)
+	x := Gateway{
+		URL: srv.URL + "/providers/", Provider: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
+		Prepare:     func(r *http.Request) { r.Header.Set("Authorization", "Bearer MARK-token") },
+		TokenSource: "a test",
+		// Servers of this package's tests share no authority.
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+	}
+	r := x.Examine(t.Context())
+	if s := fmt.Sprint(r); strings.Contains(s, "MARK-") {
+		t.Errorf("a secret is in %s", s)
+	}
+	return rec, checks(t, r)
+}
+
+func redirectTo(url string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, url+r.URL.Path, http.StatusFound) }
+}
+
+func TestGatewayThatRedirects(t *testing.T) {
+	elsewhere := recorder.New(http.NotFoundHandler())
+	plain, secure := httptest.NewServer(elsewhere), httptest.NewTLSServer(elsewhere)
+	t.Cleanup(plain.Close)
+	t.Cleanup(secure.Close)
+
+	_, got := gatewayOf(t, redirectTo(plain.URL))
+	want(t, got, "index.json", Fail, "redirects to "+plain.URL+", which is not https")
+	if n := elsewhere.Count(); n > 0 {
+		t.Errorf("%d requests went over plain HTTP", n)
+	}
+
+	rec, _ := gatewayOf(t, redirectTo(secure.URL))
+	if rec.Count(recorder.Authorized()) != 1 || elsewhere.Count() != 1 || elsewhere.Count(recorder.Authorized()) != 0 {
+		t.Errorf("the token went along: %+v, %+v", rec.Requests(), elsewhere.Requests())
+	}
+
+	loop := func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }
+	_, got = gatewayOf(t, http.HandlerFunc(loop))
+	want(t, got, "index.json", Fail, "more than 5 redirects")
+}
+
+// TestGatewayPackageElsewhere has packages whose URLs open them to whoever has
+// them.
+func TestGatewayPackageElsewhere(t *testing.T) {
+	for name, tc := range map[string]struct {
+		url    string
+		detail string
+	}{
+		"a capability":     {"cap1.MARK-capability/null.zip", "/null/.../null.zip answers 404"},
+		"a signature":      {"null.zip?X-Amz-Signature=MARK-signature", "/null/null.zip answers 404"},
+		"nothing there":    {"https://127.0.0.1:1/null.zip?sig=MARK-signature", "https://127.0.0.1:1/null.zip: "},
+		"no URL":           {"https://%zz/MARK-x", ""},
+		"a redirected one": {"go/null.zip", "which is not https"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, got := gatewayOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case strings.HasSuffix(r.URL.Path, "/index.json"):
+					fmt.Fprint(w, `{"versions":{"1.0.0":{}}}`)
+				case strings.HasSuffix(r.URL.Path, "/1.0.0.json"):
+					fmt.Fprintf(w, `{"archives":{"linux_amd64":{"url":%q,"hashes":["h1:/7Et9aXUXJ5FAvFrmY3OTa6T1xkXVP0vDPnlyU9gvQc="]}}}`, tc.url)
+				case strings.Contains(r.URL.Path, "/go/"):
+					http.Redirect(w, r, "http://127.0.0.1:1/null.zip?sig=MARK-signature", http.StatusFound)
+				default:
+					http.NotFound(w, r)
+				}
+			}))
+			if tc.detail == "" {
+				want(t, got, "1.0.0.json", Fail, "the package's URL is none")
+				return
+			}
+			want(t, got, "1.0.0.json", OK, "1 platforms")
+			want(t, got, "archive", Fail, tc.detail)
+		})
+	}
+}
