@@ -78,7 +78,7 @@ func ParseRegistry(s string) (Registry, error) {
 }
 
 func invalidRegistry(s string) error {
-	if strings.Contains(s, "://") {
+	if s = HideLogin(s); strings.Contains(s, "://") {
 		return hint.New(fmt.Sprintf("invalid registry %q", s), "leave out the scheme: write the host alone, such as ghcr.io")
 	}
 	return hint.New(fmt.Sprintf("invalid registry %q", s), "a registry is HOST or HOST:PORT, such as ghcr.io or localhost:5000")
@@ -89,26 +89,42 @@ func invalidRegistry(s string) error {
 func ParseRepository(s string) (Repository, error) {
 	const help = "a repository is REGISTRY/NAME in lower case, such as ghcr.io/acme/providers/null"
 	if strings.Contains(s, "://") {
-		return Repository{}, hint.New(fmt.Sprintf("invalid repository %q: it starts with a scheme", s), "write it without, such as ghcr.io/acme/null")
+		return Repository{}, hint.New(fmt.Sprintf("invalid repository %q: it starts with a scheme", HideLogin(s)), "write it without, such as ghcr.io/acme/null")
 	}
 	host, name, ok := strings.Cut(s, "/")
 	if !ok {
-		return Repository{}, hint.New(fmt.Sprintf("invalid repository %q: it has no name after the registry", s), help)
+		return Repository{}, hint.New(fmt.Sprintf("invalid repository %q: it has no name after the registry", HideLogin(s)), help)
 	}
 	registry, err := ParseRegistry(host)
 	if err != nil {
-		return Repository{}, fmt.Errorf("invalid repository %q: %w", s, err)
+		return Repository{}, fmt.Errorf("invalid repository %q: %w", HideLogin(s), err)
 	}
 	if len(s) > maxRepositoryLen {
-		return Repository{}, fmt.Errorf("invalid repository %q: it is longer than %d characters", s, maxRepositoryLen)
+		return Repository{}, fmt.Errorf("invalid repository %q: it is longer than %d characters", HideLogin(s), maxRepositoryLen)
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if !namePart.MatchString(part) {
-			return Repository{}, hint.New(fmt.Sprintf("invalid repository %q: %s", s, nameProblem(part)), help)
+			return Repository{}, hint.New(fmt.Sprintf("invalid repository %q: %s", HideLogin(s), nameProblem(HideLogin(part))), help)
 		}
 	}
 	return Repository{registry, name}, nil
 }
+
+// HideLogin returns the text, of an address that somebody wrote, without a user
+// and a password in it: for messages. What follows an @ may be a digest as well.
+func HideLogin(s string) string {
+	login := digestEnd.ReplaceAllString(s, "")
+	i := strings.LastIndexByte(login, '@')
+	if i < 0 || !strings.Contains(s[:i], ":") {
+		return s
+	}
+	return scheme.FindString(s) + "[redacted]" + s[i:]
+}
+
+var (
+	digestEnd = regexp.MustCompile(`@[a-z0-9]+:[0-9a-fA-F]+$`)
+	scheme    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
+)
 
 // nameProblem says what about a part of a repository name registries refuse.
 func nameProblem(part string) string {

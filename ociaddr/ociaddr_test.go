@@ -6,6 +6,7 @@ import (
 
 	"oras.land/oras-go/v2/registry"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -34,6 +35,33 @@ func TestParseRepository(t *testing.T) {
 	} {
 		if got, err := ParseRepository(in); err == nil {
 			t.Errorf("ParseRepository(%q) = %v", in, got)
+		}
+	}
+}
+
+func TestErrorsHideLogins(t *testing.T) {
+	for in, want := range map[string]string{
+		"https://u:MARK@ghcr.io/a/b":                 "https://[redacted]@ghcr.io/a/b",
+		"https://MARK:@ghcr.io/a/b":                  "https://[redacted]@ghcr.io/a/b",
+		"https://MARK@ghcr.io/a/b":                   "https://[redacted]@ghcr.io/a/b",
+		"u:MARK@ghcr.io/a/b":                         "[redacted]@ghcr.io/a/b",
+		"u:MA/RK@x@ghcr.io/a/b":                      "[redacted]@ghcr.io/a/b",
+		"u:MARK@ghcr.io":                             "[redacted]@ghcr.io",
+		"ghcr.io/u:MARK@a/b":                         "[redacted]@a/b",
+		"https://u:MARK@ghcr.io/a@sha256:00":         "https://[redacted]@ghcr.io/a@sha256:00",
+		"localhost:5000/a/b@sha256:00":               "localhost:5000/a/b@sha256:00",
+		"ghcr.io:port/a/b":                           "ghcr.io:port/a/b",
+		"u:MARK@ghcr.io/" + strings.Repeat("a", 300): "[redacted]@ghcr.io/a",
+	} {
+		if got := HideLogin(in); !strings.HasPrefix(got, want) {
+			t.Errorf("HideLogin(%q) = %q", in, got)
+		}
+		_, rerr := ParseRepository(in)
+		_, herr := ParseRegistry(in)
+		for _, err := range []error{rerr, herr} {
+			if err == nil || strings.Contains(err.Error()+hint.Of(err), "MARK") || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: %v", in, err)
+			}
 		}
 	}
 }

@@ -39,6 +39,10 @@ const helpExample = "for example: ghcr.io/acme/providers/${hostname}/${namespace
 
 // Parse checks a template for the providers that sel selects.
 func Parse(source string, sel provider.Selector) (*Template, error) {
+	if ociaddr.HideLogin(source) != source {
+		// What the parser says might quote it.
+		return nil, invalid(source, errors.New("it holds a login, or a character that no repository has"), "leave the login out, and log in with: docker login REGISTRY")
+	}
 	expr, diags := hclsyntax.ParseTemplate([]byte(source), "repository_template", hcl.InitialPos)
 	if diags.HasErrors() {
 		return nil, invalid(source, diagsError(diags), helpExample)
@@ -130,7 +134,7 @@ func context(hostname, namespace, typ cty.Value) *hcl.EvalContext {
 }
 
 func invalid(source string, err error, help string) error {
-	return hint.Wrap(fmt.Errorf("invalid repository_template %q: %w", source, err), "%s", help)
+	return hint.Wrap(fmt.Errorf("invalid repository_template %q: %w", ociaddr.HideLogin(source), err), "%s", help)
 }
 
 // diagsError returns the first problem on one line; its place is left out where

@@ -75,7 +75,7 @@ func (s settings) trustRules() trust.Rules {
 // providers, if any, stand for --include where that is not given.
 func (f *registryFlags) templateSet(s settings, providers []provider.Address) (templates.Set, error) {
 	if f.template != "" {
-		if !strings.Contains(f.template, "$") && strings.Contains(f.template+"/", "//") {
+		if !strings.ContainsAny(f.template, "$@") && !strings.Contains(f.template, "://") && strings.Contains(f.template+"/", "//") {
 			return nil, usage(hint.New(fmt.Sprintf("invalid --template %q: it has an empty part", f.template),
 				"in double quotes a shell puts nothing in the place of ${type} and the like: give the template in single quotes"))
 		}

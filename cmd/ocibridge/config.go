@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -150,7 +151,7 @@ func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings
 		}
 	})
 	if t, ok := s.Flags["template"]; ok {
-		s.Template = &config.MirrorText{Template: t.Value, Source: t.Source}
+		s.Template = &config.MirrorText{Template: ociaddr.HideLogin(t.Value), Source: t.Source}
 		s.Template.Include, _ = cmd.Flags().GetStringArray("include")
 		s.Template.Exclude, _ = cmd.Flags().GetStringArray("exclude")
 	}
@@ -161,7 +162,7 @@ func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings
 func cliSettings(cli *cliconfig.Config) config.CLI {
 	var out config.CLI
 	for _, m := range cli.OCIMirrors {
-		out.Mirrors = append(out.Mirrors, config.MirrorText{Template: m.RepositoryTemplate, Include: m.Include, Exclude: m.Exclude, Source: m.Source})
+		out.Mirrors = append(out.Mirrors, config.MirrorText{Template: ociaddr.HideLogin(m.RepositoryTemplate), Include: m.Include, Exclude: m.Exclude, Source: m.Source})
 	}
 	logins, defaults := cli.OCICredentials()
 	for _, l := range logins {

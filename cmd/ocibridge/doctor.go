@@ -157,11 +157,7 @@ func (f *doctorFlags) examineRepository(ctx context.Context, back *backend, a pr
 // examineGateway is the client's side: its own token, without our credentials.
 func examineGateway(ctx context.Context, cli *cliconfig.Config, mirror string, a provider.Address) (*doctor.Report, error) {
 	x := doctor.Gateway{URL: mirror, Provider: a, Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}}
-	u, err := url.Parse(mirror)
-	if err != nil {
-		return nil, usage(hint.Wrap(err, "write it as https://HOST:PORT/providers/"))
-	}
-	if host, err := svchost.ForComparison(u.Host); err == nil {
+	if host, err := mirrorHost(mirror); err == nil {
 		creds, err := cli.CredentialsSource().ForHost(ctx, host)
 		if err != nil {
 			return nil, fmt.Errorf("token for %s: %w", host, err)
@@ -172,6 +168,16 @@ func examineGateway(ctx context.Context, cli *cliconfig.Config, mirror string, a
 		}
 	}
 	return x.Examine(ctx), nil
+}
+
+// mirrorHost is what clients file a token for a network mirror under. What is
+// wrong with the URL the report says.
+func mirrorHost(mirror string) (svchost.Hostname, error) {
+	u, err := url.Parse(mirror)
+	if err != nil {
+		return "", err
+	}
+	return svchost.ForComparison(u.Host)
 }
 
 // marks stand before the checks of a report; colours only reach terminals.

@@ -117,16 +117,16 @@ func parseHTTPS(s string) (*url.URL, error) {
 	case u.User != nil:
 		return nil, hint.New("the URL holds a user name", "leave it out: a URL is not kept secret")
 	case u.Scheme == "":
-		return nil, hint.New(fmt.Sprintf("%q is no absolute URL", s), "begin it with https://")
+		return nil, hint.New(fmt.Sprintf("%q is no absolute URL", ociaddr.HideLogin(s)), "begin it with https://")
 	case u.Scheme != "https":
-		return nil, hint.New(fmt.Sprintf("%q is not an https: URL", s), "clients speak TLS only: write an https: URL, "+example)
+		return nil, hint.New(fmt.Sprintf("%q is not an https: URL", ociaddr.HideLogin(s)), "clients speak TLS only: write an https: URL, "+example)
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		return nil, hint.New("the URL has a query or a fragment", "leave it out")
 	}
 	// A host is written in Unicode or in Punycode; an address is no name at all.
 	_, unicode := svchost.ForComparison(u.Host)
 	if _, ascii := ociaddr.ParseRegistry(u.Host); unicode != nil && ascii != nil {
-		return nil, hint.New(fmt.Sprintf("%q names no host", s), "write an https: URL, "+example)
+		return nil, hint.New(fmt.Sprintf("%q names no host", ociaddr.HideLogin(s)), "write an https: URL, "+example)
 	}
 	return u, nil
 }

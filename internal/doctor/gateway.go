@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -45,7 +46,8 @@ func (x Gateway) Examine(ctx context.Context) *Report {
 	if x.Now == nil {
 		x.Now = time.Now
 	}
-	r := &Report{Subject: x.URL}
+	subject, _, _ := strings.Cut(ociaddr.HideLogin(x.URL), "?")
+	r := &Report{Subject: subject}
 	base, ok := x.base(r)
 	if !ok {
 		return r
@@ -73,7 +75,11 @@ func (x Gateway) base(r *Report) (*url.URL, bool) {
 	const help = "write it as https://HOST:PORT/providers/"
 	switch {
 	case err != nil:
-		r.fail("URL", err, help)
+		r.fail("URL", errors.New("it is none"), help)
+	case u.User != nil:
+		r.fail("URL", errors.New("it holds a user name"), "leave it out: clients take a token from a credentials block, or from TF_TOKEN_...")
+	case u.RawQuery != "" || u.Fragment != "":
+		r.fail("URL", errors.New("it has a query or a fragment, which clients drop"), help)
 	case u.Scheme != "https":
 		r.fail("URL", fmt.Errorf("clients refuse the scheme %q", u.Scheme), help)
 	case u.Host == "":

@@ -116,3 +116,22 @@ func TestGatewayPackageElsewhere(t *testing.T) {
 		})
 	}
 }
+
+func TestGatewayURLs(t *testing.T) {
+	for in, detail := range map[string]string{
+		"https://u:MARK-secret@localhost:1/providers/":     "it holds a user name",
+		"https://MARK-secret@localhost:1/providers/":       "it holds a user name",
+		"https://u:MARK-%zz@localhost:1/providers/":        "it is none",
+		"u:MARK-secret@localhost:1/providers/":             `refuse the scheme "u"`,
+		"https://localhost:1/providers/?token=MARK-secret": "it has a query",
+		"https:///providers/":                              "no host",
+		"https://localhost:1/providers":                    "does not end in a slash",
+		"http://localhost:1/providers/":                    `refuse the scheme "http"`,
+	} {
+		r := Gateway{URL: in, Provider: null}.Examine(t.Context())
+		want(t, checks(t, r), "URL", Fail, detail)
+		if s := fmt.Sprint(r); strings.Contains(s, "MARK-") {
+			t.Errorf("a secret is in %s", s)
+		}
+	}
+}
