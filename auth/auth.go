@@ -192,8 +192,8 @@ const maxTagPages = 1000
 // Repository returns the client of a repository. Its errors are better for
 // [Client.Explain].
 //
-// It fails where a login file cannot be read or does not parse, and for a
-// repository that is none. Of the network it needs at most to find out, once,
+// It fails where a login file that a block names cannot be read or does not
+// parse, and for a repository that is none. Of the network it needs at most to find out, once,
 // whether a loopback registry speaks TLS.
 func (c *Client) Repository(ctx context.Context, r ociaddr.Repository) (*remote.Repository, error) {
 	if err := c.invalid(); err != nil {
@@ -322,7 +322,7 @@ func (c *Client) credential(ctx context.Context, b *binding) (auth.Credential, e
 	b.set(l)
 	switch {
 	case err != nil:
-		return auth.EmptyCredential, fmt.Errorf("%s: %w", l, err)
+		return auth.EmptyCredential, &LoginError{l.String(), err}
 	case l == nil:
 		c.opts.Log.LogAttrs(ctx, slog.LevelDebug, "registry asks for a credential; there is none",
 			slog.String("registry", string(b.registry)))
@@ -337,6 +337,18 @@ func (c *Client) credential(ctx context.Context, b *binding) (auth.Credential, e
 	}
 	return revealed, nil
 }
+
+// LoginError is a login that a registry asked for and that cannot be had: a
+// helper fails, or an entry of a login file is damaged.
+type LoginError struct {
+	Source string // in words, as in [Candidate]
+	Err    error
+}
+
+func (e *LoginError) Error() string { return e.Source + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *LoginError) Unwrap() error { return e.Err }
 
 // choose asks the binding's logins in turn and returns the one that has a
 // credential, or that fails; nil if none does.

@@ -147,13 +147,20 @@ func TestDollarsInNames(t *testing.T) {
 	}
 }
 
+// considered is a [Candidate] without the error.
+type considered struct {
+	Source string
+	Chosen bool
+	Reason string
+}
+
 func TestConsidered(t *testing.T) {
 	installHelper(t, "none", `echo "credentials not found in native keychain"; exit 1`)
 	installHelper(t, "broken", `echo "vault is sealed" >&2; exit 1`)
-	notSet := Candidate{"the variables OCIBRIDGE_REGISTRY and OCIBRIDGE_REGISTRY_...", false, "not set"}
-	missing := func(names ...string) (out []Candidate) {
+	notSet := considered{"the variables OCIBRIDGE_REGISTRY and OCIBRIDGE_REGISTRY_...", false, "not set"}
+	missing := func(names ...string) (out []considered) {
 		for _, n := range names {
-			out = append(out, Candidate{"the login file " + n, false, "it does not exist"})
+			out = append(out, considered{"the login file " + n, false, "it does not exist"})
 		}
 		return out
 	}
@@ -163,28 +170,28 @@ func TestConsidered(t *testing.T) {
 		opts Options
 		vars map[string]string
 		file string
-		want []Candidate
+		want []considered
 	}{
-		{name: "nothing", want: append([]Candidate{notSet}, missing(usual...)...)},
+		{name: "nothing", want: append([]considered{notSet}, missing(usual...)...)},
 		{
 			name: "the most specific one", opts: Options{Explicit: []Login{block("ghcr.io", "u:p"), block("quay.io", "u:p")}},
 			file: `{"auths": {"ghcr.io/acme": {"auth": "dTpw"}, "ghcr.io": {"auth": "dTpw"}, "https://ghcr.io/v1/": {}, "gcr.io": {}}, "credsStore": "none"}`,
-			want: append(append([]Candidate{
+			want: append(append([]considered{
 				{"the login for ghcr.io/acme in " + dockerConfig, true, "it is for ghcr.io/acme"},
 				{`the block oci_credentials "ghcr.io" at /etc/x.hcl:7`, false, "it is for ghcr.io, which is less specific"},
 				{"the login for ghcr.io in " + dockerConfig, false, "it is for ghcr.io, which is less specific"},
 				{"the helper docker-credential-none (credsStore in " + dockerConfig + ")", false, "it is for every registry, which is less specific"},
 				notSet,
 			}, missing(usual[0], usual[1])...),
-				Candidate{"the login for https://ghcr.io/v1/ in " + dockerConfig, false, "it is empty, as logging in with a helper leaves it"},
-				Candidate{"the login file /home/u/.dockercfg", false, "it does not exist"},
-				Candidate{`the block oci_credentials "quay.io" at /etc/x.hcl:7`, false, "it is for quay.io"},
+				considered{"the login for https://ghcr.io/v1/ in " + dockerConfig, false, "it is empty, as logging in with a helper leaves it"},
+				considered{"the login file /home/u/.dockercfg", false, "it does not exist"},
+				considered{`the block oci_credentials "quay.io" at /etc/x.hcl:7`, false, "it is for quay.io"},
 			),
 		},
 		{
 			name: "of equals the first", opts: Options{Explicit: []Login{block("ghcr.io", "u:p")}, Defaults: &Defaults{Origin: "/f:1"}},
 			vars: map[string]string{"OCIBRIDGE_REGISTRY": "ghcr.io", "OCIBRIDGE_REGISTRY_TOKEN": "t"},
-			want: []Candidate{
+			want: []considered{
 				{`the block oci_credentials "ghcr.io" at /etc/x.hcl:7`, true, "it is for ghcr.io"},
 				{"the variables OCIBRIDGE_REGISTRY=ghcr.io, OCIBRIDGE_REGISTRY_TOKEN", false, "it is for ghcr.io, as is one that comes before it"},
 				{"login files of docker and its kin", false, "not looked for, as the oci_default_credentials block at /f:1 says"},
@@ -193,7 +200,7 @@ func TestConsidered(t *testing.T) {
 		{
 			name: "a helper that knows nothing", opts: Options{Explicit: []Login{block("ghcr.io", "helper:none")}, Defaults: &Defaults{Discover: true, Files: []string{dockerConfig}}},
 			file: `{"auths": {"https://ghcr.io/elsewhere": {"auth": "dTpw"}}}`,
-			want: []Candidate{
+			want: []considered{
 				{`the helper docker-credential-none (oci_credentials "ghcr.io" at /etc/x.hcl:7)`, false, "it is for ghcr.io, but the helper knows nothing of ghcr.io"},
 				{"the login for https://ghcr.io/elsewhere in " + dockerConfig, true, "it is for ghcr.io, as docker reads a URL with a path"},
 				notSet,
@@ -202,14 +209,20 @@ func TestConsidered(t *testing.T) {
 		{
 			name: "a helper that fails", opts: Options{Explicit: []Login{block("ghcr.io", "helper:broken")}, Defaults: &Defaults{Discover: true, Files: []string{dockerConfig}}},
 			file: `{}`,
-			want: []Candidate{
+			want: []considered{
 				{`the helper docker-credential-broken (oci_credentials "ghcr.io" at /etc/x.hcl:7)`, true, "it is for ghcr.io, and fails: exit status 1: vault is sealed"},
 				notSet, {"the login file " + dockerConfig, false, "it holds no login"},
 			},
 		},
 		{
+			name: "a file that does not parse", opts: Options{Explicit: []Login{block("ghcr.io", "u:p")}, Defaults: &Defaults{Discover: true}},
+			vars: map[string]string{"XDG_RUNTIME_DIR": "/none", "XDG_CONFIG_HOME": "/none"}, file: `{"auths": {"other.io": {"auth": 123}}}`,
+			want: append(append([]considered{{`the block oci_credentials "ghcr.io" at /etc/x.hcl:7`, true, "it is for ghcr.io"}, notSet},
+				missing("/none/containers/auth.json")...), considered{"the login file " + dockerConfig, false, "it does not parse: line 1: a value is of another type than in a login file"}, missing(usual[3])[0]),
+		},
+		{
 			name: "what is wrong", opts: Options{Explicit: []Login{block("ghcr.io", "u:")}},
-			want: []Candidate{{"the configured logins", false, `the oci_credentials block "ghcr.io" at /etc/x.hcl:7 has only one of username and password`}},
+			want: []considered{{"the configured logins", false, `the oci_credentials block "ghcr.io" at /etc/x.hcl:7 has only one of username and password`}},
 		},
 	}
 	for _, tt := range tests {
@@ -219,7 +232,14 @@ func TestConsidered(t *testing.T) {
 				files[dockerConfig] = tt.file
 			}
 			tt.opts.Environment = environment("linux", tt.vars, files)
-			got := New(tt.opts).Considered(t.Context(), mustRepository(t, "ghcr.io/acme/null"))
+			var got []considered
+			for _, c := range New(tt.opts).Considered(t.Context(), mustRepository(t, "ghcr.io/acme/null")) {
+				got = append(got, considered{c.Source, c.Chosen, c.Reason})
+				wrong := strings.Contains(c.Reason, "fails: ") || strings.Contains(c.Reason, "has only one") || strings.Contains(c.Reason, "does not parse")
+				if (hint.Of(c.Err) != "") != wrong {
+					t.Errorf("%s: error %v, hint %q", c.Source, c.Err, hint.Of(c.Err))
+				}
+			}
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("considered:\n%s\nwant:\n%s", lines(got), lines(tt.want))
 			}

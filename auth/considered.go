@@ -12,6 +12,7 @@ type Candidate struct {
 	Source string // in words, with file and key, block and line, or variables
 	Chosen bool   // whether it gives the credential, or fails in its place
 	Reason string // why it was chosen, or was not
+	Err    error  // what is wrong with it, with a hint; nil for nothing
 }
 
 // Considered tells every source that was looked at for the repository: first
@@ -20,18 +21,22 @@ type Candidate struct {
 // when a registry wants a credential. No secret is in the result.
 func (c *Client) Considered(ctx context.Context, r ociaddr.Repository) []Candidate {
 	all, err := c.survey()
-	if err != nil {
-		return []Candidate{{Source: "the configured logins", Reason: err.Error()}}
+	var b *binding
+	if err == nil {
+		b, err = c.bind(r)
 	}
-	b, err := c.bind(r)
 	if err != nil {
-		return []Candidate{{Source: "the configured logins", Reason: err.Error()}}
+		return []Candidate{{Source: "the configured logins", Reason: err.Error(), Err: err}}
 	}
 	chosen, _, err := c.choose(ctx, b)
 	var out []Candidate
 	passed := false // whether the chosen one is among those seen
 	for _, l := range b.logins {
-		out = append(out, Candidate{l.String(), l == chosen, reason(l, chosen, passed, err, r)})
+		considered := Candidate{Source: l.String(), Chosen: l == chosen, Reason: reason(l, chosen, passed, err, r)}
+		if l == chosen {
+			considered.Err = err
+		}
+		out = append(out, considered)
 		passed = passed || l == chosen
 	}
 	return append(out, all.others(r)...)
@@ -62,7 +67,7 @@ func (s *survey) others(r ociaddr.Repository) []Candidate {
 	var out []Candidate
 	for _, e := range s.empty {
 		if e.key == nil || e.key.specificity(r) != noMatch {
-			out = append(out, Candidate{Source: e.source, Reason: e.reason})
+			out = append(out, Candidate{Source: e.source, Reason: e.reason, Err: e.err})
 		}
 	}
 	for _, l := range s.logins {

@@ -206,6 +206,9 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	}
 	b, berr := c.bind(r)
 	if berr != nil || b.current() == nil {
+		if all, err := c.survey(); err == nil && all.fault() != nil {
+			return fmt.Sprintf("no login for %s was found, and there is one place that could not be looked into: %v; %s", r.Registry, all.fault(), hint.Of(all.fault()))
+		}
 		return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, loginCommand(r.Registry))
 	}
 	login := b.current()

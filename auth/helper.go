@@ -32,6 +32,9 @@ const (
 	// repository and action, so that one push needs the same answer many times;
 	// the password in it lasts minutes to hours.
 	helperKeep = time.Minute
+	// helperFailureKeep is how long a failure is: as long as those who wait for
+	// one that hangs would else each wait for their own.
+	helperFailureKeep = 10 * time.Second
 )
 
 // helperRunner runs credential helpers by docker's protocol: "get" as argument,
@@ -55,9 +58,10 @@ type helperQuestion struct {
 }
 
 type helperAnswer struct {
-	slot // held while the helper runs or the fields are read
-	cred credential
-	at   time.Time
+	slot  // held while the helper runs or the fields are read
+	cred  credential
+	err   error
+	until time.Time // when it is not to be used any more
 }
 
 func newHelperRunner(limit time.Duration) *helperRunner {
@@ -80,15 +84,19 @@ func (h *helperRunner) get(ctx context.Context, helper string, registry ociaddr.
 		return credential{}, err
 	}
 	defer answer.unlock()
-	if !answer.at.IsZero() && h.now().Sub(answer.at) < helperKeep {
-		return answer.cred, nil
+	if h.now().Before(answer.until) {
+		return answer.cred, answer.err
 	}
 	cred, err := h.ask(ctx, helper, registry)
-	if err != nil {
-		return credential{}, err
+	if err != nil && ctx.Err() != nil {
+		return credential{}, err // the caller's own end is none of those who wait
 	}
-	answer.cred, answer.at = cred, h.now()
-	return cred, nil
+	keep := helperKeep
+	if err != nil {
+		keep = helperFailureKeep
+	}
+	answer.cred, answer.err, answer.until = cred, err, h.now().Add(keep)
+	return cred, err
 }
 
 // ask tries each name that helpers know the registry by. A name that makes the
@@ -145,10 +153,9 @@ func (h *helperRunner) run(ctx context.Context, helper, server string) (credenti
 		return credential{}, nil
 	case err != nil:
 		return credential{}, hint.Wrap(complaint(err, stderr.kept), "run it by hand: %s", byHand(helper, server))
-	case stdout.cut:
-		return credential{}, fmt.Errorf("its answer is longer than %d bytes", maxHelperOutput)
 	}
-	return parseHelperAnswer(stdout.kept)
+	cred, err := parseHelperAnswer(stdout)
+	return cred, hint.Wrap(err, "that is no credential helper, or a damaged one: see what it says to %s", byHand(helper, server))
 }
 
 func byHand(helper, server string) string {
@@ -180,9 +187,12 @@ func complaint(err error, stderr []byte) error {
 	return fmt.Errorf("%w: %s", err, text)
 }
 
-func parseHelperAnswer(b []byte) (credential, error) {
+func parseHelperAnswer(b cappedBuffer) (credential, error) {
 	var answer struct{ Username, Secret string }
-	if err := json.Unmarshal(b, &answer); err != nil {
+	if b.cut {
+		return credential{}, fmt.Errorf("its answer is longer than %d bytes", b.max)
+	}
+	if err := json.Unmarshal(b.kept, &answer); err != nil {
 		return credential{}, errors.New("its answer is not the JSON that credential helpers give")
 	}
 	if answer.Username == "<token>" {

@@ -93,6 +93,9 @@ func TestHelperFailures(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("%v, want %q", err, tt.want)
 			}
+			if hint.Of(err) == "" {
+				t.Errorf("%v has no hint", err)
+			}
 			if s := err.Error() + hint.Of(err); strings.Contains(s, "s3cr3t") || strings.ContainsAny(s, "\n\x1b") || len(s) > 2000 {
 				t.Errorf("the error shows too much: %.300q", s)
 			}
@@ -157,6 +160,33 @@ func TestHelperAnswersAreKeptForAWhile(t *testing.T) {
 	now = now.Add(helperKeep)
 	get("ghcr.io")
 	if got := asked(); got != "https://ghcr.io https://other.io https://ghcr.io" {
+		t.Errorf("asked for %q", got)
+	}
+}
+
+// TestHelperFailuresAreKeptForAWhile has several wait for one that hangs.
+func TestHelperFailuresAreKeptForAWhile(t *testing.T) {
+	asked := installHelper(t, "fake", "exec sleep 5")
+	h := newHelperRunner(50 * time.Millisecond)
+	now := time.Now()
+	h.now = func() time.Time { return now }
+	get := func() {
+		if _, err := h.get(t.Context(), "fake", "ghcr.io"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(get)
+	}
+	wg.Wait()
+	get()
+	if got := asked(); got != "https://ghcr.io" {
+		t.Errorf("asked for %q", got)
+	}
+	now = now.Add(helperFailureKeep)
+	get()
+	if got := asked(); got != "https://ghcr.io https://ghcr.io" {
 		t.Errorf("asked for %q", got)
 	}
 }

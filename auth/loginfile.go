@@ -173,7 +173,7 @@ func (s *survey) parse(f loginFile, src []byte) error {
 		source := fmt.Sprintf("the login for %s in %s", name, f.name)
 		cred, err := wire.Auths[name].credential()
 		if err == nil && cred.empty() {
-			s.empty = append(s.empty, empty{source, "it is empty, as logging in with a helper leaves it", &k})
+			s.empty = append(s.empty, empty{source: source, reason: "it is empty, as logging in with a helper leaves it", key: &k})
 			continue
 		}
 		s.logins = append(s.logins, &login{key: k, label: name, source: source, cred: cred, err: err})
@@ -227,14 +227,14 @@ func decodeLoginFile(f loginFile, src []byte) (wireFile, error) {
 		err = json.Unmarshal(src, &wire.Auths)
 	}
 	if err != nil {
-		return wire, invalidLoginFile(f.name, src, err)
+		return wire, invalidLoginFile(src, err)
 	}
 	return wire, nil
 }
 
 // invalidLoginFile says where a file is wrong. The decoder's words are left out:
 // they quote numbers, and a password may be one.
-func invalidLoginFile(name string, src []byte, err error) error {
+func invalidLoginFile(src []byte, err error) error {
 	offset := int64(len(src))
 	problem := "it ends too early"
 	var syntax *json.SyntaxError
@@ -246,7 +246,7 @@ func invalidLoginFile(name string, src []byte, err error) error {
 		offset, problem = syntax.Offset, "it is not JSON"
 	}
 	line := 1 + bytes.Count(src[:min(max(offset, 0), int64(len(src)))], []byte("\n"))
-	return hint.New(fmt.Sprintf("login file %s does not parse: line %d: %s", name, line, problem),
+	return hint.New(fmt.Sprintf("it does not parse: line %d: %s", line, problem),
 		"correct the file, or move it away and log in again, such as with: docker login REGISTRY")
 }
 

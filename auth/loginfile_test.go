@@ -229,7 +229,7 @@ func TestLoginFileErrors(t *testing.T) {
 	tests := []struct {
 		name, src, want string
 	}{
-		{"no JSON", "{\n\"auths\": s3cr3t}", "login file " + file + " does not parse: line 2: it is not JSON"},
+		{"no JSON", "{\n\"auths\": s3cr3t}", "it does not parse: line 2: it is not JSON"},
 		{"cut off", "{\"auths\": {\n\"ghcr.io\": {\"auth\": \"s3cr3t", "line 2: it ends too early"},
 		{"password as a number", "{\"auths\": {\n\n\"ghcr.io\": {\"password\": 53273}}}", "line 3: a value is of another type"},
 		{"a list", `["s3cr3t"]`, "line 1: a value is of another type"},
@@ -238,17 +238,39 @@ func TestLoginFileErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := New(Options{Environment: environment("linux", nil, map[string]string{file: tt.src})})
-			_, err := c.Repository(t.Context(), mustRepository(t, "registry.test/a/b"))
-			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), file) {
-				t.Fatalf("Repository: %v, want %q", err, tt.want)
+			r := mustRepository(t, "registry.test/a/b")
+			var log bytes.Buffer
+			opts := Options{
+				Environment: environment("linux", nil, map[string]string{file: tt.src}),
+				Log:         slog.New(slog.NewTextHandler(&log, nil)),
 			}
+			shown := func(text string) {
+				t.Helper()
+				if !strings.Contains(text, tt.want) || !strings.Contains(text, file) {
+					t.Errorf("%s, want %q", text, tt.want)
+				}
+				if strings.Contains(text, "s3cr3t") || strings.Contains(text, "53273") {
+					t.Errorf("the file is quoted: %s", text)
+				}
+			}
+			// A usual file is passed over, with a warning, and named where a login
+			// is missed.
+			c := New(opts)
+			if _, err := c.Repository(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(log.String(), "level=WARN") {
+				t.Errorf("log: %s", &log)
+			}
+			shown(log.String())
+			shown(c.explainCredential(auth.ErrBasicCredentialNotFound, r))
+			// One that a block names is needed.
+			opts.Defaults = &Defaults{Discover: true, Files: []string{file}}
+			_, err := New(opts).Repository(t.Context(), r)
 			if hint.Of(err) == "" {
-				t.Error("the error has no hint")
+				t.Fatalf("%v has no hint", err)
 			}
-			if s := err.Error() + hint.Of(err); strings.Contains(s, "s3cr3t") || strings.Contains(s, "53273") {
-				t.Errorf("the error quotes the file: %s", s)
-			}
+			shown(err.Error() + hint.Of(err))
 		})
 	}
 }
@@ -297,10 +319,16 @@ func TestUnreadableLoginFiles(t *testing.T) {
 	if _, err := newSurvey(Options{Environment: env, Log: discard}); err != nil {
 		t.Errorf("a file in the place of a folder: %v", err)
 	}
-	env.ReadFile = readFile(fs.ErrPermission)
-	_, err = newSurvey(Options{Environment: env, Log: discard})
-	if !errors.Is(err, fs.ErrPermission) || strings.Count(err.Error(), "auth.json") != 1 {
-		t.Errorf("no permission: %v", err)
+	for _, cause := range []error{fs.ErrPermission, syscall.EISDIR} {
+		env.ReadFile = readFile(cause)
+		found, err := newSurvey(Options{Environment: env, Log: discard, Explicit: []Login{block("ghcr.io", "u:p")}})
+		if err != nil || len(found.logins) != 1 || !errors.Is(found.fault(), cause) || hint.Of(found.fault()) == "" {
+			t.Errorf("%v: %v, fault %v", cause, err, found.fault())
+		}
+		_, err = newSurvey(Options{Environment: env, Log: discard, Defaults: &Defaults{Discover: true, Files: []string{"/x.json"}}})
+		if !errors.Is(err, cause) || strings.Count(err.Error(), "x.json") != 1 || hint.Of(err) == "" {
+			t.Errorf("%v, in a block: %v", cause, err)
+		}
 	}
 }
 
@@ -320,7 +348,7 @@ func FuzzParseLoginFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, src string, legacy bool) {
 		logins, err := parseLoginFile(loginFile{name: "/f", legacy: legacy}, []byte(src))
 		if err != nil {
-			if s := err.Error(); !strings.Contains(s, "/f") || strings.Contains(s, "marked-secret") || strings.Contains(s, "7777777777") {
+			if s := err.Error(); strings.Contains(s, "marked-secret") || strings.Contains(s, "7777777777") {
 				t.Errorf("error %q", s)
 			}
 			return

@@ -19,7 +19,8 @@ type survey struct {
 type empty struct {
 	source string
 	reason string
-	key    *key // what it would be for; nil for anything
+	key    *key  // what it would be for; nil for anything
+	err    error // why it could not be looked into, with a hint; nil where it could
 }
 
 // newSurvey looks for logins where the options say, in order of precedence:
@@ -76,8 +77,10 @@ func (d *Defaults) files(usual []loginFile) []loginFile {
 }
 
 // read reads the login files. One that is not there is passed over, with a
-// warning if a variable names it; one that a block names, and any other that
-// cannot be read, is an error.
+// warning if a variable names it. Of the usual ones, one that cannot be read or
+// does not parse is passed over with a warning, too, as in OpenTofu: the login
+// that counts may be elsewhere. Whatever is wrong with one that a block names is
+// an error.
 func (s *survey) read(files []loginFile, opts Options) error {
 	env := opts.Environment
 	if env.ReadFile == nil {
@@ -85,22 +88,38 @@ func (s *survey) read(files []loginFile, opts Options) error {
 	}
 	for _, f := range files {
 		src, err := env.ReadFile(f.name)
+		absent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+		if err != nil {
+			err = hint.Wrap(fmt.Errorf("it was not read: %w", withoutPath(err)),
+				"make the file readable, or name another one in REGISTRY_AUTH_FILE or DOCKER_CONFIG")
+		} else {
+			err = s.parse(f, src)
+		}
+		source := "the login file " + f.name
 		switch {
 		case err == nil:
-			if err := s.parse(f, src); err != nil {
-				return err
-			}
 		case f.required:
-			return hint.Wrap(fmt.Errorf("read login file %s: %w", f.name, withoutPath(err)),
-				"the oci_default_credentials block%s names it in docker_style_config_files", at(opts.Defaults.Origin))
-		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
+			return hint.Replace(fmt.Errorf("%s: %w", source, err),
+				"the oci_default_credentials block%s names it in docker_style_config_files: correct it, or take it out there", at(opts.Defaults.Origin))
+		case absent:
 			if f.named {
 				opts.Log.Warn("the login file that REGISTRY_AUTH_FILE names does not exist", "file", f.name)
 			}
-			s.empty = append(s.empty, empty{source: "the login file " + f.name, reason: "it does not exist"})
+			s.empty = append(s.empty, empty{source: source, reason: "it does not exist"})
 		default:
-			return hint.Wrap(fmt.Errorf("read login file %s: %w", f.name, withoutPath(err)),
-				"make the file readable, or name another one in REGISTRY_AUTH_FILE or DOCKER_CONFIG")
+			opts.Log.Warn("a login file cannot be used", "file", f.name, "error", err, "hint", hint.Of(err))
+			s.empty = append(s.empty, empty{source: source, reason: err.Error(), err: err})
+		}
+	}
+	return nil
+}
+
+// fault returns what is wrong with the first source that could not be looked
+// into, nil for nothing.
+func (s *survey) fault() error {
+	for _, e := range s.empty {
+		if e.err != nil {
+			return fmt.Errorf("%s: %w", e.source, e.err)
 		}
 	}
 	return nil

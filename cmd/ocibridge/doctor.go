@@ -18,6 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/doctor"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -141,11 +142,11 @@ func (f *doctorFlags) examineRepository(ctx context.Context, back *backend, a pr
 		return nil, err
 	}
 	addr, repo, err := back.repository(ctx, a)
-	if err != nil {
+	if addr == (ociaddr.Repository{}) {
 		return nil, err
 	}
 	x := doctor.Repository{
-		Provider: a, Address: addr, Template: t.Source(), Store: repo, Write: f.write, Embedded: back.embedded != nil,
+		Provider: a, Address: addr, Template: t.Source(), Store: repo, Err: err, Write: f.write, Embedded: back.embedded != nil,
 		Explain: func(err error) error { return back.explain(err, addr) },
 	}
 	if back.auth != nil {

@@ -1,10 +1,7 @@
 package doctor
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote"
@@ -23,6 +18,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -33,7 +29,9 @@ type Repository struct {
 	Address  ociaddr.Repository
 	// Template is where the address comes from.
 	Template string
-	Store    *remote.Repository
+	// Store is nil where there is none, and Err says why.
+	Store *remote.Repository
+	Err   error
 	// Candidates are the sources of a credential that were considered, nil for
 	// the embedded registry, which needs none.
 	Candidates []auth.Candidate
@@ -53,8 +51,15 @@ func (x Repository) Examine(ctx context.Context) *Report {
 	}
 	r := &Report{Subject: x.Address.String()}
 	r.ok("address", "%s is kept in %s, by the template %s", x.Provider, x.Address, x.Template)
-	x.credential(r)
-	if !x.answers(ctx, r) {
+	if x.Store == nil {
+		if x.credential(r, x.Err); !r.Failed() {
+			r.fail("connection", x.Err, "check the registry's address and the settings for it")
+		}
+		return r
+	}
+	resp, err := x.get(ctx, "tags/list")
+	x.credential(r, err)
+	if !x.answers(r, resp, err) {
 		return r
 	}
 	versions, there := x.tags(ctx, r)
@@ -66,37 +71,55 @@ func (x Repository) Examine(ctx context.Context) *Report {
 	return r
 }
 
-// credential says which source was chosen, and why others were not.
-func (x Repository) credential(r *Report) {
+// credential says which source was chosen, and why others were not. err is how
+// the first request ended.
+func (x Repository) credential(r *Report, err error) {
+	const name = "credential"
 	if x.Embedded {
-		r.ok("credential", "none needed: the registry is in this process")
+		r.ok(name, "none needed: the registry is in this process")
 		return
 	}
-	var chosen, others []string
+	var chosen auth.Candidate
+	var others []string
+	var fault error // of a place where the right one may be
 	for _, c := range x.Candidates {
-		if c.Chosen {
-			chosen = append(chosen, c.Source)
-		} else {
-			others = append(others, fmt.Sprintf("%s (%s)", c.Source, c.Reason))
+		switch {
+		case c.Chosen:
+			chosen = c
+			continue
+		case fault == nil:
+			fault = c.Err
 		}
+		others = append(others, fmt.Sprintf("%s (%s)", c.Source, c.Reason))
 	}
 	detail := ""
 	if len(others) > 0 {
 		detail = "; also considered: " + strings.Join(others, ", ")
 	}
-	if len(chosen) == 0 {
-		r.warn("credential", "that is right for a public repository; else run docker login "+string(x.Address.Registry), "none was found%s", detail)
-		return
+	var asked *auth.LoginError
+	switch {
+	case !chosen.Chosen && fault != nil:
+		r.fail(name, errors.New("none was found"+detail), hint.Of(fault))
+	case !chosen.Chosen:
+		r.warn(name, "that is right for a public repository; else run docker login "+string(x.Address.Registry), "none was found%s", detail)
+	case chosen.Err != nil && errors.As(err, &asked):
+		r.fail(name, fmt.Errorf("%s fails: %w%s", chosen.Source, chosen.Err, detail), "correct it, or take it out")
+	case chosen.Err != nil:
+		r.warn(name, hint.Of(chosen.Err), "%s fails: %v; the registry did not ask for it%s", chosen.Source, chosen.Err, detail)
+	default:
+		r.ok(name, "%s%s", chosen.Source, detail)
 	}
-	r.ok("credential", "%s%s", strings.Join(chosen, ", "), detail)
 }
 
-// answers asks for the tags, as every use of a repository does first, and
-// reports what the answer shows of the connection.
-func (x Repository) answers(ctx context.Context, r *Report) bool {
-	resp, err := x.get(ctx, "tags/list")
+// answers reports what the answer to the first request shows of the connection:
+// it is for the tags, as in every use of a repository.
+func (x Repository) answers(r *Report, resp *http.Response, err error) bool {
 	var answer *errcode.ErrorResponse // of a token server
+	var login *auth.LoginError
 	switch {
+	case errors.As(err, &login): // said already
+		r.ok("connection", "%s answers, and asks for a credential", x.Address.Registry)
+		return false
 	case errors.Is(err, orasauth.ErrBasicCredentialNotFound), errors.As(err, &answer):
 		r.ok("connection", "%s answers", x.Address.Registry)
 		r.fail("authentication", x.Explain(err), "check the credential, and its rights in the repository")
@@ -165,7 +188,7 @@ func (x Repository) tags(ctx context.Context, r *Report) ([]provider.Version, bo
 	}
 	provider.SortVersions(versions)
 	slices.Reverse(versions)
-	r.ok("tags", "%d versions and %d other tags, on %d pages", len(versions), others, pages)
+	r.ok("tags", "%d versions and %d other tags, on %s", len(versions), others, count(pages, "page"))
 	return versions, true
 }
 
@@ -218,48 +241,11 @@ func (x Repository) referrers(ctx context.Context, r *Report) {
 	r.ok("referrers", none)
 }
 
-// push stores one artifact of each kind under a throw-away tag.
-func (x Repository) push(ctx context.Context, r *Report) {
-	if !x.Write {
-		r.ok("push", "not tried: --write allows it")
-		return
+func count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
 	}
-	tag := "ocibridge-doctor." + strings.ToLower(rand.Text()[:10])
-	if err := x.Store.Push(ctx, ocispec.DescriptorEmptyJSON, strings.NewReader("{}")); err != nil && !errors.Is(err, errdef.ErrAlreadyExists) {
-		r.fail("push", x.Explain(err), "the credential may lack the right to write")
-		return
-	}
-	r.ok("push", "blobs are accepted")
-	x.pushKind(ctx, r, "packages", artifact.TypeTarget, tag)
-	x.pushKind(ctx, r, "evidence", artifact.TypeEvidence, tag)
-}
-
-// pushKind stores an empty artifact of a type, and removes it.
-func (x Repository) pushKind(ctx context.Context, r *Report, name, artifactType, tag string) {
-	empty := ocispec.Descriptor{MediaType: ocispec.DescriptorEmptyJSON.MediaType, Digest: ocispec.DescriptorEmptyJSON.Digest, Size: ocispec.DescriptorEmptyJSON.Size}
-	data, err := json.Marshal(ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifactType,
-		Config: empty, Layers: []ocispec.Descriptor{empty}, Annotations: map[string]string{"io.github.ocibridge.doctor": tag},
-	})
-	if err != nil {
-		r.fail(name, err, "this is a flaw of ocibridge: report it")
-		return
-	}
-	desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(data), Size: int64(len(data))}
-	err = x.Store.PushReference(ctx, desc, bytes.NewReader(data), tag)
-	switch {
-	case err != nil && artifactType == artifact.TypeEvidence:
-		r.warn(name, "ask whoever runs the registry to allow the artifact type "+artifactType+"; providers work without it, signatures cannot be checked again later", "not accepted: %v", err)
-		return
-	case err != nil:
-		r.fail(name, x.Explain(err), "ask whoever runs the registry to allow the artifact type "+artifactType)
-		return
-	}
-	if err := x.Store.Delete(ctx, desc); err != nil {
-		r.warn(name, "delete the tag "+tag+" by hand; without deletes, the registry keeps every version", "accepted, but not removed again: %v", err)
-		return
-	}
-	r.ok(name, "accepted, and removed again")
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // drain lets a connection be used again.

@@ -1,0 +1,253 @@
+package doctor
+
+import (
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// bench is a registry with TLS, and a client of it.
+type bench struct {
+	t        *testing.T
+	registry *quirks.Registry
+	rec      *recorder.Recorder
+	host     ociaddr.Registry
+	opts     auth.Options
+}
+
+func newBench(t *testing.T, s quirks.Settings) *bench {
+	b := &bench{t: t, registry: quirks.For(t, s)}
+	b.rec = recorder.New(b.registry)
+	srv := httptest.NewTLSServer(b.rec)
+	t.Cleanup(srv.Close)
+	b.host = ociaddr.Registry(strings.TrimPrefix(srv.URL, "https://"))
+	b.opts.Registries = map[ociaddr.Registry]auth.Registry{b.host: {
+		CAs: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw}),
+	}}
+	return b
+}
+
+// files are login files of the user's, by place.
+func (b *bench) files(files map[string]string) {
+	b.opts.Environment = auth.Environment{
+		Home: "/home/u", GOOS: "linux",
+		ReadFile: func(name string) ([]byte, error) {
+			if text, ok := files[name]; ok {
+				return []byte(text), nil
+			}
+			return nil, os.ErrNotExist
+		},
+	}
+}
+
+const dockerConfig = "/home/u/.docker/config.json"
+
+func (b *bench) login(user, password string) {
+	b.opts.Explicit = []auth.Login{{Prefix: string(b.host), Username: auth.NewSecret(user), Password: auth.NewSecret(password)}}
+}
+
+// repository is what the command makes of a provider.
+func (b *bench) repository() Repository {
+	b.t.Helper()
+	b.opts.Retry.Attempts = 1
+	c := auth.New(b.opts)
+	addr := ociaddr.Repository{Registry: b.host, Name: "acme/null"}
+	repo, err := c.Repository(b.t.Context(), addr)
+	return Repository{
+		Provider: null, Address: addr, Template: "a test's", Store: repo, Err: err, Candidates: c.Considered(b.t.Context(), addr),
+		Explain: func(err error) error { return c.Explain(err, addr) },
+	}
+}
+
+func (b *bench) examine(write bool) map[string]Check {
+	b.t.Helper()
+	x := b.repository()
+	x.Write = write
+	r := x.Examine(b.t.Context())
+	if s := fmt.Sprint(r); strings.Contains(s, "MARK-") {
+		b.t.Errorf("a secret is in %s", s)
+	}
+	return checks(b.t, r)
+}
+
+// store pushes what doctor pushes, under a version's tag.
+func (b *bench) store(versions ...string) []*trial {
+	b.t.Helper()
+	var out []*trial
+	for _, v := range versions {
+		t := &trial{Repository: b.repository(), tag: v}
+		r := &Report{}
+		if t.run(b.t.Context(), r); r.Failed() {
+			b.t.Fatalf("%+v", r)
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+func TestHealthyRegistry(t *testing.T) {
+	b := newBench(t, quirks.Settings{Paging: quirks.Paging{PageSize: 2}, Access: quirks.Access{User: "u", Password: "MARK-p", Tokens: true}})
+	b.login("u", "MARK-p")
+	got := b.examine(true)
+	for name, detail := range map[string]string{
+		"address": "acme/null", "credential": "the block oci_credentials", "connection": "answers", "TLS": "a chain of", "clock": "agree", "authentication": "accepted",
+		"push": "blobs", "packages": artifact.TypeTarget, "evidence": artifact.TypeEvidence, "versions": artifact.TypeProvider, "removal": "gone",
+	} {
+		want(t, got, name, OK, detail)
+	}
+	// What a version consists of was tried, and nothing of it is left.
+	if n := b.rec.Count(recorder.Method(http.MethodPut), recorder.PathContains("/manifests/")); n != 3 {
+		t.Errorf("%d manifests were pushed", n)
+	}
+	want(t, b.examine(false), "tags", OK, "0 versions and 0 other tags")
+
+	b.store("0.0.1", "0.0.2", "0.0.10", "latest")
+	b.rec.Reset()
+	got = b.examine(false)
+	want(t, got, "tags", OK, "3 versions and 1 other tags, on 2 pages")
+	want(t, got, "push", OK, "not tried")
+	if n := b.rec.Count(recorder.Writes()); n > 0 {
+		t.Errorf("%d requests write", n)
+	}
+}
+
+func TestUntrustedCertificate(t *testing.T) {
+	b := newBench(t, quirks.Settings{})
+	b.opts.Registries = nil
+	got := b.examine(false)
+	want(t, got, "connection", Fail, "certificate")
+	if !strings.Contains(got["connection"].Hint, "ca_file") {
+		t.Errorf("%+v", got["connection"])
+	}
+	b.opts.Registries = map[ociaddr.Registry]auth.Registry{b.host: {InsecureSkipVerify: true}}
+	want(t, b.examine(false), "TLS", Warn, "not verified")
+}
+
+// TestFailingHelpers has helpers fail in every way in which they do.
+func TestFailingHelpers(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	for name, tc := range map[string]struct {
+		script, detail, hint string
+	}{
+		"complains": {"echo MARK-x; echo vault is sealed >&2; exit 3", "exit status 3: vault is sealed", "run it by hand"},
+		"garbage":   {"echo MARK-x", "not the JSON", "that is no credential helper"},
+		"endless":   {"yes MARK-x | head -c 100000", "longer than", "that is no credential helper"},
+		"hangs":     {"exec sleep 5", "no answer within", "it may be waiting for input"},
+		"missing":   {"", "no such program on PATH", "install docker-credential-missing"},
+		"../x":      {"", "cannot hold a path", "put the program on PATH"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.script != "" {
+				if err := os.WriteFile(filepath.Join(dir, "docker-credential-"+name), []byte("#!/bin/sh\n"+tc.script+"\n"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b := newBench(t, quirks.Settings{Access: quirks.Access{User: "u", Password: "p"}})
+			b.opts.HelperTimeout = time.Second
+			b.files(map[string]string{dockerConfig: fmt.Sprintf(`{"credsStore": %q}`, name)})
+			got := b.examine(false)
+			want(t, got, "credential", Fail, "docker-credential-"+name)
+			want(t, got, "credential", Fail, tc.detail)
+			want(t, got, "connection", OK, "asks for a credential")
+			if !strings.Contains(got["credential"].Hint, tc.hint) {
+				t.Errorf("hint: %s", got["credential"].Hint)
+			}
+			// A registry that asks for none does not need it.
+			b.registry.Set(func(s *quirks.Settings) { s.User = "" })
+			got = b.examine(false)
+			want(t, got, "credential", Warn, "the registry did not ask for it")
+			want(t, got, "authentication", OK, "")
+		})
+	}
+}
+
+func TestBrokenLoginFile(t *testing.T) {
+	b := newBench(t, quirks.Settings{Access: quirks.Access{User: "u", Password: "p"}})
+	files := map[string]string{"/home/u/.dockercfg": "garbage MARK-x"}
+	b.files(files)
+	got := b.examine(false)
+	want(t, got, "credential", Fail, "the login file /home/u/.dockercfg (it does not parse: line 1: it is not JSON)")
+	want(t, got, "authentication", Fail, "")
+	if !strings.Contains(got["authentication"].Hint, "/home/u/.dockercfg: it does not parse") {
+		t.Errorf("%+v", got["authentication"])
+	}
+	// It does not matter where another has the login.
+	files[dockerConfig] = fmt.Sprintf(`{"auths": {%q: {"username": "u", "password": "p"}}}`, b.host)
+	got = b.examine(false)
+	want(t, got, "credential", OK, ".dockercfg (it does not parse")
+	want(t, got, "authentication", OK, "")
+	// One that a block names does.
+	b.opts.Defaults = &auth.Defaults{Discover: true, Files: []string{"/gone.json"}}
+	got = b.examine(false)
+	want(t, got, "credential", Fail, "/gone.json")
+	if len(got) != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestRefusedParts(t *testing.T) {
+	all := []string{artifact.TypeTarget, artifact.TypeEvidence, artifact.TypeProvider}
+	without := func(refused string) []string {
+		return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == refused })
+	}
+	for name, tc := range map[string]struct {
+		change func(*quirks.Settings)
+		status Status
+		then   map[string]Status // "" for no such check
+	}{
+		"evidence": {func(s *quirks.Settings) { s.Allowed = without(artifact.TypeEvidence) }, Warn, map[string]Status{"versions": OK, "removal": OK}},
+		"packages": {func(s *quirks.Settings) { s.Allowed = without(artifact.TypeTarget) }, Fail, map[string]Status{"push": OK, "versions": "", "removal": ""}},
+		"versions": {func(s *quirks.Settings) { s.Allowed = without(artifact.TypeProvider) }, Fail, map[string]Status{"evidence": OK, "removal": OK}},
+		"removal":  {func(s *quirks.Settings) { s.NoDelete = true }, Warn, map[string]Status{"versions": OK}},
+		"push": {func(s *quirks.Settings) { s.User, s.Password, s.Tokens, s.ReadOnly = "u", "p", true, true }, Fail,
+			map[string]Status{"authentication": OK, "packages": "", "removal": ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, quirks.Settings{})
+			b.login("u", "p")
+			b.registry.Set(tc.change)
+			got := b.examine(true)
+			want(t, got, name, tc.status, "")
+			if got[name].Hint == "" {
+				t.Errorf("no hint for %+v", got[name])
+			}
+			for other, status := range tc.then {
+				want(t, got, other, status, "")
+			}
+		})
+	}
+}
+
+// TestDeletedChild has a clean-up job take what an index still names.
+func TestDeletedChild(t *testing.T) {
+	b := newBench(t, quirks.Settings{})
+	x := b.store("0.0.0-doctor")[0]
+	want(t, b.examine(false), "pull", OK, "version 0.0.0-doctor is complete for linux_amd64")
+	if err := x.Store.Delete(t.Context(), x.stored[0]); err != nil {
+		t.Fatal(err)
+	}
+	want(t, b.examine(false), "pull", Fail, x.stored[0].Digest.String())
+}
+
+func TestNoRepositoryYet(t *testing.T) {
+	b := newBench(t, quirks.Settings{})
+	got := b.examine(false)
+	want(t, got, "tags", Warn, "no such repository yet")
+	if _, pulled := got["pull"]; pulled {
+		t.Errorf("%+v", got)
+	}
+}
