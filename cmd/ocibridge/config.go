@@ -108,8 +108,7 @@ func flagSource(flag *pflag.Flag) string {
 const maxConfigFile = 4 << 20
 
 func configEnvironment() config.Environment {
-	home, _ := os.UserHomeDir() // without one, nothing is looked for there
-	return config.Environment{LookupEnv: os.LookupEnv, ReadFile: readBounded, Home: home, GOOS: runtime.GOOS}
+	return config.Environment{LookupEnv: os.LookupEnv, ReadFile: readBounded, Home: homeDir(), GOOS: runtime.GOOS}
 }
 
 // readBounded reads a file that may turn out to be a device or a pipe.

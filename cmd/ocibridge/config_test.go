@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os/user"
+	"strings"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/config"
@@ -48,5 +50,24 @@ func TestFlagsOfTheFileExist(t *testing.T) {
 		if newServeCommand().Flags().Lookup(name) == nil && newPushCommand().Flags().Lookup(name) == nil {
 			t.Errorf("no command has --%s", name)
 		}
+	}
+}
+
+// TestHomeWithoutVariable: services and containers often run without HOME.
+func TestHomeWithoutVariable(t *testing.T) {
+	for _, name := range []string{"HOME", "USERPROFILE", "XDG_DATA_HOME"} {
+		t.Setenv(name, "")
+	}
+	u, err := user.Current()
+	if err != nil || u.HomeDir == "" {
+		t.Fatalf("%+v, %v", u, err)
+	}
+	for what, home := range map[string]string{"logins": authEnvironment().Home, "the configuration": configEnvironment().Home} {
+		if home != u.HomeDir {
+			t.Errorf("%s are looked for in %q, want %q", what, home, u.HomeDir)
+		}
+	}
+	if dir, err := defaultDataDir(); err != nil || !strings.HasPrefix(dir, u.HomeDir) {
+		t.Errorf("data is in %q, %v", dir, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/user"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -108,18 +109,30 @@ func (f *registryFlags) dataDir() (string, error) {
 
 // defaultDataDir follows each system's custom for a user's data.
 func defaultDataDir() (string, error) {
-	home, err := os.UserHomeDir()
+	home := homeDir()
 	switch {
 	case runtime.GOOS == "windows" && os.Getenv("LocalAppData") != "":
 		return filepath.Join(os.Getenv("LocalAppData"), "ocibridge"), nil
-	case runtime.GOOS == "darwin" && err == nil:
+	case runtime.GOOS == "darwin" && home != "":
 		return filepath.Join(home, "Library", "Application Support", "ocibridge"), nil
 	case filepath.IsAbs(os.Getenv("XDG_DATA_HOME")):
 		return filepath.Join(os.Getenv("XDG_DATA_HOME"), "ocibridge"), nil
-	case err != nil:
-		return "", hint.Wrap(fmt.Errorf("no folder for data: %w", err), "name one with --data")
+	case home == "":
+		return "", hint.New("no folder for data: this user has no home folder", "name one with --data")
 	}
 	return filepath.Join(home, ".local", "share", "ocibridge"), nil
+}
+
+// homeDir is the user's own folder, "" for none. Services and containers often
+// run without HOME, and clients look the user up then.
+func homeDir() string {
+	if home, err := os.UserHomeDir(); err == nil {
+		return home
+	}
+	if u, err := user.Current(); err == nil {
+		return u.HomeDir
+	}
+	return ""
 }
 
 // defaultDataDirText says where that is without naming anybody's home folder.
