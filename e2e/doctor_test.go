@@ -56,26 +56,30 @@ func TestDoctorOfRegistry(t *testing.T) {
 	r := s.tlsRegistry()
 	got := s.doctor(world.Null, "--template", template(r), "--write")
 	// The certificates of tests end tomorrow.
-	wantChecks(t, got, map[string]string{"address": "ok", "connection": "ok", "TLS": "warning", "clock": "ok", "authentication": "ok", "tags": "warning", "push": "ok", "packages": "ok", "evidence": "ok"})
+	wantChecks(t, got, map[string]string{"address": "ok", "connection": "ok", "TLS": "warning", "clock": "ok", "authentication": "ok", "tags": "warning", "push": "ok", "packages": "ok", "evidence": "ok", "versions": "ok", "removal": "ok"})
 	s.pushTo(r, world.Null+"@"+nullVersion)
 	got = s.doctor(world.Null, "--template", template(r), "--write")
-	wantChecks(t, got, map[string]string{"tags": "ok", "pull": "ok", "referrers": "ok", "push": "ok"})
+	wantChecks(t, got, map[string]string{"tags": "ok", "pull": "ok", "referrers": "ok", "push": "ok", "removal": "ok"})
 	if !strings.Contains(got["pull"].Detail, "linux_amd64") || !strings.Contains(got["tags"].Detail, "1 versions and 0 other") {
 		t.Errorf("%+v", got)
 	}
 }
 
-// TestDoctorOfEveryTemplate names no provider, and has two templates.
+// TestDoctorOfEveryTemplate names no provider, and has templates that overlap.
 func TestDoctorOfEveryTemplate(t *testing.T) {
 	s := newScene(t)
 	r := s.tlsRegistry()
 	mirror := func(part, include string) string {
 		return fmt.Sprintf("oci_mirror {\n  repository_template = \"%s/%s/${hostname}/${namespace}/${type}\"\n  include = [%q]\n}\n", r.Host, part, include)
 	}
-	s.ws = s.workspace("provider_installation {\n" + mirror("own", world.Host+"/*/*") + mirror("all", "registry.opentofu.org/hashicorp/*") + "}\n")
+	s.ws = s.workspace("provider_installation {\n" + mirror("own", world.Host+"/*/*") + mirror("tofu", "registry.opentofu.org/*/*") +
+		mirror("all", "*/*/*") + mirror("never", world.Host+"/acme/*") + "}\n")
 	got := s.run("doctor")
-	for _, want := range []string{r.Host + "/own/" + world.Host, r.Host + "/all/registry.opentofu.org/hashicorp/null"} {
-		if got.status != 0 || !strings.Contains(got.stdout, want) {
+	for _, want := range []string{
+		r.Host + "/own/" + world.Host, r.Host + "/tofu/registry.opentofu.org/hashicorp/null\n", r.Host + "/all/registry.terraform.io/hashicorp/null\n",
+		r.Host + "/never/${hostname}/${namespace}/${type}\n  warning  address",
+	} {
+		if got.status != 0 || strings.Count("\n"+got.stdout, "\n"+want) != 1 {
 			t.Errorf("status %d, no %s in %s%s", got.status, want, got.stdout, got.stderr)
 		}
 	}

@@ -24,7 +24,8 @@ func (t *Template) Providers(repo ociaddr.Repository) []provider.Address {
 		return nil
 	}
 	var out []provider.Address
-	for _, example := range t.examples() {
+	for _, pattern := range t.patterns() {
+		example := pattern.Example()
 		found := [3]string{}
 		used := shape.String()
 		for i, part := range []string{example.Hostname(), example.Namespace(), example.Type()} {
@@ -46,16 +47,12 @@ func (t *Template) Providers(repo ociaddr.Repository) []provider.Address {
 	return out
 }
 
-// examples returns one provider for each include pattern.
-func (t *Template) examples() []provider.Address {
-	var out []provider.Address
-	for _, p := range t.selector.Include {
-		out = append(out, p.Example())
+// patterns are the include patterns; without any, that of every provider.
+func (t *Template) patterns() []provider.Pattern {
+	if len(t.selector.Include) == 0 {
+		return []provider.Pattern{provider.MustParsePattern("*/*/*")}
 	}
-	if len(out) == 0 {
-		out = append(out, provider.MustParsePattern("*/*/*").Example())
-	}
-	return out
+	return t.selector.Include
 }
 
 // match calls yield with every way to read s as shape, with what the markers in

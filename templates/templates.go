@@ -11,7 +11,6 @@ package templates
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -91,18 +90,6 @@ func (t *Template) Source() string { return t.source }
 // Selects reports whether the template is for a.
 func (t *Template) Selects(a provider.Address) bool { return t.selector.Selects(a) }
 
-// Example returns a provider that the template is for; the zero address if it
-// excludes every likely one.
-func (t *Template) Example() provider.Address {
-	everything := []provider.Pattern{provider.MustParsePattern("*/*/*")}
-	for _, p := range slices.Concat(t.selector.Include, everything) {
-		if a := p.Example(); t.Selects(a) {
-			return a
-		}
-	}
-	return provider.Address{}
-}
-
 // Repository returns the repository of a provider, whether or not the template
 // selects it. It fails with ErrNoRepository where the template yields none, as
 // for a hostname with a port.
@@ -169,6 +156,29 @@ func (s Set) For(a provider.Address) (*Template, error) {
 	}
 	return nil, hint.Wrap(fmt.Errorf("%s: %w", a, ErrNotSelected),
 		"widen the include patterns, or give --template")
+}
+
+// Example returns a provider that t, one of the set, is the template for: not one
+// that an earlier template takes. It is the zero address where no likely one is
+// left.
+func (s Set) Example(t *Template) provider.Address {
+	for _, pattern := range t.patterns() {
+		e := pattern.Example()
+		for _, host := range []string{e.Hostname(), "registry.terraform.io", "registry.example.com"} {
+			for _, namespace := range []string{e.Namespace(), "opentofu", "example"} {
+				for _, typ := range []string{e.Type(), "random", "example"} {
+					a, err := provider.AddressFromPath(host, namespace, typ)
+					if err != nil || !pattern.Matches(a) {
+						continue
+					}
+					if first, err := s.For(a); err == nil && first == t {
+						return a
+					}
+				}
+			}
+		}
+	}
+	return provider.Address{}
 }
 
 // Repository returns the repository of a by the first template that selects it,

@@ -141,3 +141,39 @@ func TestLoginsAreNotQuoted(t *testing.T) {
 		}
 	}
 }
+
+// TestExampleOfEachTemplate has templates of which earlier ones take a part.
+func TestExampleOfEachTemplate(t *testing.T) {
+	exclude := func(sel provider.Selector, patterns ...string) provider.Selector {
+		sel.Exclude = include(t, patterns...).Include
+		return sel
+	}
+	for name, tc := range map[string]struct {
+		selectors []provider.Selector
+		want      []string
+	}{
+		"alone":                 {[]provider.Selector{{}}, []string{"registry.opentofu.org/hashicorp/null"}},
+		"a namespace, then all": {[]provider.Selector{include(t, "registry.opentofu.org/hashicorp/*"), {}}, []string{"registry.opentofu.org/hashicorp/null", "registry.opentofu.org/opentofu/null"}},
+		"hosts, then all": {[]provider.Selector{include(t, "registry.opentofu.org/*/*"), include(t, "registry.terraform.io/*/*"), {}},
+			[]string{"registry.opentofu.org/hashicorp/null", "registry.terraform.io/hashicorp/null", "registry.example.com/hashicorp/null"}},
+		"one provider, then its namespace": {[]provider.Selector{include(t, "acme.example/team/null"), include(t, "acme.example/team/*")}, []string{"acme.example/team/null", "acme.example/team/random"}},
+		"with exclusions":                  {[]provider.Selector{exclude(provider.Selector{}, "registry.opentofu.org/hashicorp/*"), {}}, []string{"registry.opentofu.org/opentofu/null", "registry.opentofu.org/hashicorp/null"}},
+		"a second pattern":                 {[]provider.Selector{include(t, "a.example/x/y"), include(t, "a.example/x/y", "b.example/x/y")}, []string{"a.example/x/y", "b.example/x/y"}},
+		"nothing left":                     {[]provider.Selector{{}, include(t, "a.example/x/y")}, []string{"registry.opentofu.org/hashicorp/null", "//"}},
+	} {
+		var set Set
+		for _, sel := range tc.selectors {
+			tmpl, err := Parse("ghcr.io/${hostname}/${namespace}/${type}", sel)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set = append(set, tmpl)
+		}
+		for i, tmpl := range set {
+			a := set.Example(tmpl)
+			if got := a.Path(); got != tc.want[i] {
+				t.Errorf("%s: template %d: %s, want %s", name, i, got, tc.want[i])
+			}
+		}
+	}
+}

@@ -118,14 +118,17 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, a provider.Addres
 		return nil, err
 	}
 	defer back.Close()
+	var reports []*doctor.Report
 	if a.IsZero() {
 		for _, t := range back.templates {
-			if example := t.Example(); !example.IsZero() {
-				named = append(named, example)
+			example := back.templates.Example(t)
+			if example.IsZero() {
+				reports = append(reports, doctor.Shadowed(t.Source()))
+				continue
 			}
+			named = append(named, example)
 		}
 	}
-	var reports []*doctor.Report
 	for _, a := range named {
 		r, err := f.examineRepository(ctx, back, a)
 		if err != nil {

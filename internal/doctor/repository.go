@@ -44,6 +44,14 @@ type Repository struct {
 	Now func() time.Time
 }
 
+// Shadowed reports on a template that no provider was found for.
+func Shadowed(template string) *Report {
+	r := &Report{Subject: template}
+	r.warn("address", "name a provider that it is for; if there is none, remove its block, or narrow the include patterns of those before it",
+		"templates before it take the likely providers that it is for, or it excludes them")
+	return r
+}
+
 // Examine examines a repository.
 func (x Repository) Examine(ctx context.Context) *Report {
 	if x.Now == nil {
