@@ -13,7 +13,8 @@
 //   - the login files that this block names, or else: REGISTRY_AUTH_FILE, the
 //     places of containers-auth.json(5) on the operating system, DOCKER_CONFIG or
 //     ~/.docker/config.json, ~/.dockercfg. Within a file the order is credHelpers,
-//     auths, credsStore, as docker has it.
+//     auths, credsStore. OpenTofu has auths before credHelpers, and docker asks no
+//     auths where a helper is named.
 //
 // For a repository the most specific one counts: a repository prefix by its
 // length, then the host, then a helper for all hosts. Of equals it is the first in

@@ -46,7 +46,7 @@ func (c *Client) Considered(ctx context.Context, r ociaddr.Repository) []Candida
 // the chosen one fails, if it does.
 func reason(l, chosen *login, passed bool, err error, r ociaddr.Repository) string {
 	what := "it is for " + l.key.String()
-	if l.key.specificity(r) == hostByURL {
+	if l.specificity(r) == hostByURL {
 		what = fmt.Sprintf("it is for %s, as docker reads a URL with a path", l.key.host)
 	}
 	switch {
@@ -56,7 +56,7 @@ func reason(l, chosen *login, passed bool, err error, r ociaddr.Repository) stri
 		return what
 	case !passed:
 		return fmt.Sprintf("%s, but the helper knows nothing of %s", what, r.Registry)
-	case l.key.specificity(r) < chosen.key.specificity(r):
+	case l.specificity(r) < chosen.specificity(r):
 		return what + ", which is less specific"
 	}
 	return what + ", as is one that comes before it"
@@ -71,7 +71,7 @@ func (s *survey) others(r ociaddr.Repository) []Candidate {
 		}
 	}
 	for _, l := range s.logins {
-		if l.key.specificity(r) == noMatch {
+		if l.specificity(r) == noMatch {
 			out = append(out, Candidate{Source: l.String(), Reason: fmt.Sprintf("it is for %s", l.key)})
 		}
 	}

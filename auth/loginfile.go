@@ -29,6 +29,16 @@ type login struct {
 	helper string // the rest of docker-credential-...; "" where the credential is at hand
 	cred   credential
 	err    error // what is wrong with the entry; it matters only when chosen
+	// except are registries that it is not for, though the key says so.
+	except []key
+}
+
+// specificity is that of its key, but for what it is not for.
+func (l *login) specificity(r ociaddr.Repository) int {
+	if slices.ContainsFunc(l.except, func(k key) bool { return k.specificity(r) != noMatch }) {
+		return noMatch
+	}
+	return l.key.specificity(r)
 }
 
 // place is the kind of place that a login stands in. What to do about one that
@@ -151,18 +161,27 @@ type wireAuth struct {
 }
 
 // parse adds the logins of a file. For one registry a helper of its own
-// (credHelpers) comes before an entry (auths), as in docker and podman and other
-// than in OpenTofu: logging in with a helper leaves the entry of an earlier login
-// behind.
+// (credHelpers) comes before an entry (auths), other than in OpenTofu: logging in
+// with a helper leaves the entry of an earlier login behind. The helper for all
+// (credsStore) comes last, as in OpenTofu and other than in docker. An empty name in
+// credHelpers keeps a registry from the helper for all, as in docker.
 func (s *survey) parse(f loginFile, src []byte) error {
 	wire, err := decodeLoginFile(f, src)
 	if err != nil {
 		return err
 	}
 	before := len(s.logins) + len(s.empty)
+	var except []key
 	for _, name := range sortedKeys(wire.CredHelpers) {
-		if k, ok := parseKey(name); ok {
-			s.addHelper(k, wire.CredHelpers[name], fmt.Sprintf("credHelpers %q in %s", name, f.name))
+		k, ok := parseKey(name)
+		setting := fmt.Sprintf("credHelpers %q in %s", name, f.name)
+		switch {
+		case !ok:
+		case wire.CredHelpers[name] == "":
+			except = append(except, k)
+			s.empty = append(s.empty, empty{source: setting, reason: "it is empty, which keeps credsStore from it", key: &k})
+		default:
+			s.addHelper(k, wire.CredHelpers[name], setting)
 		}
 	}
 	for _, name := range sortedKeys(wire.Auths) {
@@ -178,23 +197,23 @@ func (s *survey) parse(f loginFile, src []byte) error {
 		}
 		s.logins = append(s.logins, &login{key: k, label: name, source: source, cred: cred, err: err})
 	}
-	s.addHelper(key{}, wire.CredsStore, "credsStore in "+f.name)
+	if wire.CredsStore != "" {
+		s.addHelper(key{}, wire.CredsStore, "credsStore in "+f.name).except = except
+	}
 	if len(s.logins)+len(s.empty) == before {
 		s.empty = append(s.empty, empty{source: "the login file " + f.name, reason: "it holds no login"})
 	}
 	return nil
 }
 
-// addHelper adds a helper that a login file names, if it names one.
-func (s *survey) addHelper(k key, name, setting string) {
-	if name == "" {
-		return
-	}
+// addHelper adds a helper that a login file names.
+func (s *survey) addHelper(k key, name, setting string) *login {
 	l := helperLogin(k, name, setting, inFile)
 	if !validHelper(name) {
 		l.err = hint.New("a helper's name cannot hold a path", "%s", helperHelp)
 	}
 	s.logins = append(s.logins, l)
+	return l
 }
 
 // sortedKeys orders keys that may name one registry: docker's own key for Docker

@@ -212,7 +212,8 @@ func TestHelpersInFiles(t *testing.T) {
 		"docker.io/acme/null": {
 			`the helper docker-credential-hub (credHelpers "https://index.docker.io/v1/" in /f)`, "the helper docker-credential-all (credsStore in /f)",
 		},
-		"other.io/acme/null": {"the helper docker-credential-all (credsStore in /f)"},
+		"another.io/acme/null": {"the helper docker-credential-all (credsStore in /f)"},
+		"other.io/acme/null":   nil, // an empty name
 	} {
 		var got []string
 		for _, l := range rank(logins, mustRepository(t, repository)) {

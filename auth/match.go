@@ -97,12 +97,12 @@ func (k key) specificity(r ociaddr.Repository) int {
 func rank(all []*login, r ociaddr.Repository) []*login {
 	var out []*login
 	for _, l := range all {
-		if l.key.specificity(r) != noMatch {
+		if l.specificity(r) != noMatch {
 			out = append(out, l)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *login) int {
-		return cmp.Compare(b.key.specificity(r), a.key.specificity(r))
+		return cmp.Compare(b.specificity(r), a.specificity(r))
 	})
 	return out
 }
