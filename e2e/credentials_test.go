@@ -274,9 +274,17 @@ func (o *output) add(run, text string) {
 	o.text[run] += text
 }
 
-// TestNoSecretIsWritten has marked secrets in every place that one may come from,
-// runs the program at its most talkative, and searches what it wrote.
-func TestNoSecretIsWritten(t *testing.T) {
+// marked is a scene with marked secrets in every place that one may come from.
+type marked struct {
+	*scene
+	ws      *clients.Workspace
+	r       *registry.Registry
+	echoes  []string // templates of registries that repeat what they are sent
+	written *output
+}
+
+func newMarked(t *testing.T) *marked {
+	t.Helper()
 	s := newScene(t)
 	for _, namespace := range []string{"team", "other"} {
 		s.offerIn(namespace, nullVersion)
@@ -305,58 +313,129 @@ func TestNoSecretIsWritten(t *testing.T) {
 	})
 	netrc := fmt.Sprintf("machine %s\n  login user-netrc\n  password MARK-netrc\n", strings.TrimPrefix(s.OriginURL, "https://"))
 	clients.Must(t, os.WriteFile(filepath.Join(ws.Home, ".netrc"), []byte(netrc), 0o600))
+	return &marked{s, ws, r,
+		[]string{echo + "/basic/${hostname}/${namespace}/${type}", echo + "/bearer/${hostname}/${namespace}/${type}", echo + "/other/${hostname}/${namespace}/${type}"},
+		&output{text: map[string]string{}},
+	}
+}
 
-	written := &output{text: map[string]string{}}
-	push := func(ok bool, template string, args ...string) {
-		out, err := ws.Run(s.bridge, append([]string{"push", "--log-level", "debug", "--template", template}, args...)...)
-		written.add("push "+strings.Join(args, " ")+" to "+template, out)
-		if (err == nil) != ok {
-			t.Errorf("push to %s: %v\n%s", template, err, out)
+// bridgeRuns runs the program and keeps what it wrote; ok is whether it should
+// succeed.
+func (m *marked) bridgeRuns(ok bool, args ...string) {
+	m.t.Helper()
+	out, err := m.ws.Run(m.bridge, args...)
+	m.written.add(strings.Join(args, " "), out)
+	if (err == nil) != ok {
+		m.t.Errorf("%s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// searchAll searches everything that was written, and what lies about.
+func (m *marked) searchAll() {
+	m.t.Helper()
+	for run, text := range m.written.text {
+		search(m.t, run, text)
+	}
+	searchFiles(m.t, m.r.Dir)
+	searchFiles(m.t, m.ws.Home, m.ws.CLIConfigPath(), filepath.Join(m.ws.Home, "ocibridge.hcl"),
+		filepath.Join(m.ws.Home, ".docker", "config.json"), filepath.Join(m.ws.Home, ".netrc"))
+	searchFiles(m.t, m.ws.Dir)
+}
+
+// TestNoSecretIsWritten has marked secrets in every place that one may come from,
+// pushes and serves at the most talkative, and searches what was written.
+func TestNoSecretIsWritten(t *testing.T) {
+	m := newMarked(t)
+	for _, namespace := range []string{"acme", "team", "other"} {
+		for _, format := range []string{"text", "json"} {
+			m.bridgeRuns(true, "push", "--log-level", "debug", "--template", template(m.r), "--output", format, null(namespace)+"@"+nullVersion)
 		}
 	}
-	for _, namespace := range []string{"acme", "team", "other"} {
-		push(true, template(r), null(namespace)+"@"+nullVersion)
-		push(true, template(r), "--output", "json", null(namespace)+"@"+nullVersion)
+	for _, template := range m.echoes {
+		for _, format := range []string{"text", "json"} {
+			m.bridgeRuns(false, "push", "--log-level", "debug", "--template", template, "--output", format, world.Null+"@"+nullVersion)
+		}
 	}
-	echoes := []string{echo + "/basic/${hostname}/${namespace}/${type}", echo + "/bearer/${hostname}/${namespace}/${type}", echo + "/other/${hostname}/${namespace}/${type}"}
-	for _, template := range echoes {
-		push(false, template, world.Null+"@"+nullVersion)
-		push(false, template, "--output", "json", world.Null+"@"+nullVersion)
-	}
-	for _, template := range append(echoes, template(r)) {
-		gateway := s.serveAs(ws, "--template", template)
+	for _, template := range append(m.echoes, template(m.r)) {
+		gateway := m.serveAs(m.ws, "--template", template)
 		for _, path := range []string{world.Null + "/index.json", null("team") + "/" + nullVersion + ".json", null("other") + "/index.json"} {
-			resp, err := s.CA.HTTPClient().Get(gateway.URL + path)
+			resp, err := m.CA.HTTPClient().Get(gateway.URL + path)
 			clients.Must(t, err)
 			body, err := io.ReadAll(resp.Body)
 			clients.Must(t, err)
 			resp.Body.Close()
-			written.add("answers of serve "+template, fmt.Sprintf("%s %v\n%s\n", resp.Status, resp.Header, body))
+			m.written.add("answers of serve "+template, fmt.Sprintf("%s %v\n%s\n", resp.Status, resp.Header, body))
 		}
 		clients.Must(t, gateway.Stop())
-		written.add("log of serve "+template, gateway.Log())
+		m.written.add("log of serve "+template, gateway.Log())
 	}
 
 	// The secrets were there to be written.
-	if s.Origin.Count(recorder.PathContains("/files/"), recorder.PathSuffix(".zip"), recorder.Authorized()) == 0 {
+	if m.Origin.Count(recorder.PathContains("/files/"), recorder.PathSuffix(".zip"), recorder.Authorized()) == 0 {
 		t.Error("no download carried the login of .netrc")
 	}
 	all := ""
-	for _, text := range written.text {
+	for _, text := range m.written.text {
 		all += text
 	}
-	if n := strings.Count(all, "[redacted]"); n < 2*len(echoes) {
+	if n := strings.Count(all, "[redacted]"); n < 2*len(m.echoes) {
 		t.Errorf("only %d times was anything taken out of what the registry repeats", n)
 	}
 	if !strings.Contains(all, "level=DEBUG") {
 		t.Error("nothing was logged at the level debug")
 	}
-	for run, text := range written.text {
-		search(t, run, text)
+	m.searchAll()
+}
+
+// TestNoSecretIsWrittenByOthers has every other command do the same, and gives
+// them addresses with a login in it.
+func TestNoSecretIsWrittenByOthers(t *testing.T) {
+	m := newMarked(t)
+	for _, namespace := range []string{"acme", "team", "other"} {
+		m.bridgeRuns(true, "push", "--template", template(m.r), null(namespace)+"@"+nullVersion)
 	}
-	searchFiles(t, r.Dir)
-	searchFiles(t, ws.Home, ws.CLIConfigPath(), filepath.Join(ws.Home, ".docker", "config.json"), filepath.Join(ws.Home, ".netrc"))
-	searchFiles(t, ws.Dir)
+	gateway := m.serveAs(m.ws, "--template", template(m.r))
+	host := strings.TrimSuffix(strings.TrimPrefix(gateway.URL, "https://"), "/providers/")
+	config, err := os.ReadFile(m.ws.CLIConfigPath())
+	clients.Must(t, err)
+	clients.Must(t, m.ws.WriteCLIConfig(string(config)+fmt.Sprintf("credentials %q {\n  token = \"MARK-gateway\"\n}\n", host)+world.NetworkMirror(gateway.URL)))
+	clients.Must(t, m.ws.WriteConfig(useNulls("acme", "team")))
+	m.ws.MustRun(t, clients.Tofu(t), "init", "-no-color") // for the lock file
+	m.ws.Env["OCIBRIDGE_CONFIG"] = filepath.Join(m.ws.Home, "ocibridge.hcl")
+	clients.Must(t, os.WriteFile(m.ws.Env["OCIBRIDGE_CONFIG"], []byte(ociCredentials("ours.example", "x", "MARK-ours")+
+		"provider \""+null("team")+"\" {\n  versions = \""+nullVersion+"\"\n}\n"), 0o600))
+	m.ws.Env["OCIBRIDGE_LOG_LEVEL"] = "debug"
+
+	commands := [][]string{
+		{"doctor"}, {"doctor", null("team"), "--write"}, {"list", null("acme")}, {"inspect", null("other") + "@" + nullVersion},
+		{"verify", "--packages", null("team")}, {"lock", m.ws.Dir}, {"sync"}, {"sync", "--dry-run"},
+	}
+	for _, format := range []string{"text", "json"} {
+		for _, args := range commands {
+			m.ws.Env["OCIBRIDGE_TEMPLATE"] = template(m.r)
+			m.bridgeRuns(true, append(args, "--output", format)...)
+			for _, echo := range m.echoes {
+				m.ws.Env["OCIBRIDGE_TEMPLATE"] = echo
+				m.bridgeRuns(false, append(args, "--output", format)...)
+			}
+			m.ws.Env["OCIBRIDGE_TEMPLATE"] = "https://x:MARK-template@" + m.r.Host + "/${hostname}/${namespace}/${type}"
+			m.bridgeRuns(false, append(args, "--output", format)...)
+		}
+		for _, args := range [][]string{{"show"}, {"client", "--url", gateway.URL}} { // the template is still the one with a login
+			m.bridgeRuns(true, append([]string{"config", args[0], "--output", format}, args[1:]...)...)
+		}
+		delete(m.ws.Env, "OCIBRIDGE_TEMPLATE")
+		m.bridgeRuns(true, "config", "check", "--output", format)
+		m.bridgeRuns(true, "doctor", "--url", gateway.URL, null("acme"), "--output", format)
+		m.bridgeRuns(false, "doctor", "--url", strings.Replace(gateway.URL, "https://", "https://x:MARK-url@", 1), "--output", format)
+		m.bridgeRuns(false, "config", "client", "--url", strings.Replace(gateway.URL, "https://", "https://x:MARK-url@", 1), "--output", format)
+	}
+	clients.Must(t, gateway.Stop())
+	m.written.add("log of serve", gateway.Log())
+	if all := fmt.Sprint(m.written.text); !strings.Contains(all, "level=DEBUG") || !strings.Contains(all, "[redacted]") {
+		t.Error("nothing was logged at the level debug, or nothing taken out of what the registry repeats")
+	}
+	m.searchAll()
 }
 
 // search fails where a marked secret is, as it is or in base64 behind any user.
