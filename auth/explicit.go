@@ -171,35 +171,46 @@ const (
 	variableIdentityToken = "OCIBRIDGE_REGISTRY_IDENTITY_TOKEN" // a refresh token
 )
 
-// variableLogin returns the login in the environment, or nil where none of the
+// Variables returns the names of the variables that hold a login.
+func Variables() []string {
+	return []string{variableRegistry, variableUsername, variablePassword, variableToken, variableIdentityToken}
+}
+
+// VariableLogin returns the login in the environment, or nil where none of the
 // variables is set. An empty one counts as not set, as CI systems leave a secret
 // that a job may not see.
-func (env Environment) variableLogin() (*login, error) {
-	prefix := env.getenv(variableRegistry)
-	cred := auth.Credential{
-		Username: env.getenv(variableUsername), Password: env.getenv(variablePassword),
-		AccessToken: env.getenv(variableToken), RefreshToken: env.getenv(variableIdentityToken),
+func (env Environment) VariableLogin() (*Login, error) {
+	l := Login{
+		Prefix:   env.getenv(variableRegistry),
+		Username: NewSecret(env.getenv(variableUsername)), Password: NewSecret(env.getenv(variablePassword)),
+		AccessToken: NewSecret(env.getenv(variableToken)), RefreshToken: NewSecret(env.getenv(variableIdentityToken)),
+		Origin: variableRegistry,
 	}
-	if prefix == "" && cred == auth.EmptyCredential {
+	used := env.usedVariables()
+	if l.Prefix == "" && len(used) == 0 {
 		return nil, nil
 	}
-	var used []string
-	for _, v := range []struct{ name, value string }{
-		{variableUsername, cred.Username}, {variablePassword, cred.Password},
-		{variableToken, cred.AccessToken}, {variableIdentityToken, cred.RefreshToken},
-	} {
-		if v.value != "" {
-			used = append(used, v.name)
-		}
-	}
-	if err := checkVariables(prefix, used); err != nil {
+	if err := checkVariables(l.Prefix, used); err != nil {
 		return nil, err
 	}
-	k, _ := parseKey(prefix)
-	return &login{
-		key: k, label: prefix, place: inVariables, cred: newCredential(cred),
-		source: fmt.Sprintf("the variables %s=%s, %s", variableRegistry, prefix, strings.Join(used, ", ")),
-	}, nil
+	return &l, nil
+}
+
+// usedVariables returns the variables with a part of a credential that are set.
+func (env Environment) usedVariables() []string {
+	return slices.DeleteFunc(Variables()[1:], func(name string) bool { return env.getenv(name) == "" })
+}
+
+// variableLogin makes a source of the login in the environment, nil for none.
+func (env Environment) variableLogin() (*login, error) {
+	l, err := env.VariableLogin()
+	if err != nil || l == nil {
+		return nil, err
+	}
+	out := l.login()
+	out.place = inVariables
+	out.source = fmt.Sprintf("the variables %s=%s, %s", variableRegistry, l.Prefix, strings.Join(env.usedVariables(), ", "))
+	return out, nil
 }
 
 // checkVariables refuses a login in the environment that is incomplete, or that

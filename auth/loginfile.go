@@ -234,6 +234,13 @@ func sortedKeys[V any](m map[string]V) []string {
 	})
 }
 
+// CheckLoginFile checks the content of a login file, as far as it is checked before
+// an entry is used. It quotes nothing of it.
+func CheckLoginFile(src []byte) error {
+	_, err := decodeLoginFile(loginFile{}, src)
+	return err
+}
+
 func decodeLoginFile(f loginFile, src []byte) (wireFile, error) {
 	var wire wireFile
 	// Editors and shells on Windows put a byte order mark first.

@@ -239,13 +239,13 @@ func (s settings) authOptions() auth.Options {
 func userAgent() string { return "ocibridge/" + version }
 
 func authEnvironment() auth.Environment {
-	return auth.Environment{Getenv: os.Getenv, ReadFile: os.ReadFile, Home: homeDir(), GOOS: runtime.GOOS, UID: strconv.Itoa(os.Getuid())}
+	return auth.Environment{Getenv: os.Getenv, ReadFile: readBounded, Home: homeDir(), GOOS: runtime.GOOS, UID: strconv.Itoa(os.Getuid())}
 }
 
 // loadCLIConfig reads the user's CLI configuration, and shows its warnings.
 func loadCLIConfig(stderr io.Writer) (*cliconfig.Config, error) {
 	c, err := cliconfig.Load(cliconfig.Environment{
-		Getenv: os.Getenv, Environ: os.Environ, ReadFile: os.ReadFile, ReadDir: os.ReadDir, Home: homeDir(), GOOS: runtime.GOOS,
+		Getenv: os.Getenv, Environ: os.Environ, ReadFile: readBounded, ReadDir: os.ReadDir, Home: homeDir(), GOOS: runtime.GOOS,
 	})
 	if err != nil {
 		return nil, err
@@ -265,7 +265,7 @@ func newOrigin(cli *cliconfig.Config) *origin.Registry {
 	}
 	return origin.NewRegistry(origin.RegistryOptions{
 		Services: services, UserAgent: userAgent(),
-		Netrc: origin.NewNetrc(origin.NetrcEnvironment{Getenv: os.Getenv, ReadFile: os.ReadFile, Home: homeDir(), GOOS: runtime.GOOS}),
+		Netrc: origin.NewNetrc(origin.NetrcEnvironment{Getenv: os.Getenv, ReadFile: readBounded, Home: homeDir(), GOOS: runtime.GOOS}),
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -103,8 +104,8 @@ func flagSource(flag *pflag.Flag) string {
 	return ""
 }
 
-// maxConfigFile bounds what is read of a file that a configuration names, and of
-// itself. Package config has narrower bounds of its own.
+// maxConfigFile bounds what is read of a file of configuration, logins or keys.
+// Package config has narrower bounds of its own.
 const maxConfigFile = 4 << 20
 
 func configEnvironment() config.Environment {
@@ -157,7 +158,8 @@ func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings
 	return s
 }
 
-// cliSettings is what the CLI configuration has beside the configuration file.
+// cliSettings is what the CLI configuration has beside the configuration file,
+// with the login that variables hold. One that is not valid is left out.
 func cliSettings(cli *cliconfig.Config) config.CLI {
 	var out config.CLI
 	for _, m := range cli.OCIMirrors {
@@ -166,6 +168,10 @@ func cliSettings(cli *cliconfig.Config) config.CLI {
 	logins, defaults := cli.OCICredentials()
 	for _, l := range logins {
 		out.Logins = append(out.Logins, auth.Login(l))
+	}
+	if l, err := authEnvironment().VariableLogin(); err == nil && l != nil &&
+		!slices.ContainsFunc(out.Logins, func(o auth.Login) bool { return o.Prefix == l.Prefix }) {
+		out.Logins = append(out.Logins, *l)
 	}
 	if defaults != nil {
 		out.Defaults = (*auth.Defaults)(defaults)

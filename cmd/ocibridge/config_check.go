@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
@@ -25,7 +27,8 @@ func newConfigCheckCommand() *cobra.Command {
 		Use:   "check [FILE]",
 		Short: "Check the configuration file",
 		Long: `check finds everything in the configuration file that can be found wrong before
-anything starts, and the files that it names. Nothing is contacted.
+anything starts, in the files that it names, and in the variables that hold a
+login. Nothing is contacted.
 
 It exits with 0 if the file is valid, and with 1 if not. Settings that are valid
 and not in effect in this version are warned about.`,
@@ -61,6 +64,9 @@ func checkConfig(name string, asJSON bool, stdout, stderr io.Writer) error {
 		file = c.File
 		diags = append(append(c.CheckFiles(env), c.Warnings...), c.Unavailable("")...)
 	}
+	if err := (auth.Options{Environment: authEnvironment()}).Validate(); err != nil {
+		diags = append(diags, config.Diagnostic{Severity: config.SeverityError, Summary: "Invalid variables", Detail: err.Error() + ": " + hint.Of(err) + "."})
+	}
 	errs := 0
 	for _, d := range diags {
 		if d.Severity == config.SeverityError {
@@ -71,7 +77,7 @@ func checkConfig(name string, asJSON bool, stdout, stderr io.Writer) error {
 		return err
 	}
 	if errs > 0 {
-		return hint.New(fmt.Sprintf("%s has %s", file, count(errs, "error")), "docs/configuration.md says what may stand in it")
+		return hint.New(fmt.Sprintf("%s has %s", cmp.Or(file, "the configuration"), count(errs, "error")), "docs/configuration.md says what may stand in it")
 	}
 	return nil
 }

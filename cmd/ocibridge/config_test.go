@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/user"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -69,5 +71,23 @@ func TestHomeWithoutVariable(t *testing.T) {
 	}
 	if dir, err := defaultDataDir(); err != nil || !strings.HasPrefix(dir, u.HomeDir) {
 		t.Errorf("data is in %q, %v", dir, err)
+	}
+}
+
+// TestReadsAreBounded: what a variable names may be a device.
+func TestReadsAreBounded(t *testing.T) {
+	large := filepath.Join(t.TempDir(), "large")
+	if err := os.WriteFile(large, make([]byte, maxConfigFile+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, read := range map[string]func(string) ([]byte, error){"logins": authEnvironment().ReadFile, "the configuration": configEnvironment().ReadFile} {
+		if b, err := read(large); err == nil || !strings.Contains(err.Error(), "more than 4 MiB") {
+			t.Errorf("%s: %d bytes, %v", what, len(b), err)
+		}
+	}
+	t.Setenv("TF_CLI_CONFIG_FILE", large)
+	var stderr strings.Builder
+	if _, err := loadCLIConfig(&stderr); err != nil || !strings.Contains(stderr.String(), "was not read: it has more than 4 MiB") {
+		t.Errorf("%v, %q", err, stderr.String())
 	}
 }

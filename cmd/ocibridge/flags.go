@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -199,9 +200,12 @@ func warnUnknownVariables(cmd *cobra.Command) {
 		}
 	}
 	learn(cmd.Root())
+	for _, name := range auth.Variables() {
+		known[name] = true
+	}
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
-		if strings.HasPrefix(name, variablePrefix) && !known[name] && !strings.HasPrefix(name, variablePrefix+"REGISTRY") {
+		if strings.HasPrefix(name, variablePrefix) && !known[name] {
 			fmt.Fprintf(cmd.ErrOrStderr(), "warning: the variable %s is none that ocibridge knows\n", name)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -236,7 +235,7 @@ func (f *pushFlags) run(cmd *cobra.Command, args []string) error {
 // pushPlan opens both sides and pushes from one to the other.
 func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, stderr io.Writer) ([]*pusher.Result, error) {
 	if f.publicKey != "" {
-		key, err := os.ReadFile(f.publicKey)
+		key, err := readBounded(f.publicKey)
 		if err != nil {
 			return nil, hint.Wrap(fmt.Errorf("--public-key: %w", err), "name the file that gpg --armor --export KEYID was written to")
 		}

@@ -228,9 +228,9 @@ func (d *decoder) pem(b hcl.Body, name string, file *string) []byte {
 		pem, err := d.env.readFile(path)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%s: %w", path, cause(err))
+			return nil, fmt.Errorf("the file %s: %w", path, cause(err))
 		case len(pem) > maxPEM:
-			return nil, fmt.Errorf("%s has more than %d MiB", path, maxPEM>>20)
+			return nil, fmt.Errorf("the file %s has more than %d MiB", path, maxPEM>>20)
 		}
 		return pem, nil
 	})

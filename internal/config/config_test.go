@@ -633,6 +633,42 @@ func TestCheckFiles(t *testing.T) {
 	}
 }
 
+// TestCheckLoginFiles: every command that needs a login fails without these.
+func TestCheckLoginFiles(t *testing.T) {
+	c := mustParse(t, "oci_default_credentials {\n  docker_style_config_files = [\n    \"a.json\",\n    \"b.json\",\n  ]\n}\n", machine{})
+	for want, files := range map[string]map[string]string{
+		"":                                                    {"a.json": "{}", "b.json": `{"auths": {}}`},
+		"3: /etc/ocibridge/a.json: File does not exist.":      {"b.json": "{}"},
+		"4: /etc/ocibridge/b.json: File does not exist.":      {"a.json": "{}"},
+		"4: /etc/ocibridge/b.json: It does not parse: line 1": {"a.json": "{}", "b.json": "s3cr3t"},
+	} {
+		m := machine{files: map[string]string{}}
+		for f, s := range files {
+			m.files[testDir+"/"+f] = s
+		}
+		got := ""
+		for _, d := range c.CheckFiles(m.environment()) {
+			got += fmt.Sprintf("%d: %s", d.Line, d.Detail)
+		}
+		if want == "" && got != "" || !strings.HasPrefix(got, want) || strings.Contains(got, "s3cr3t") {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestMissingSecretIsOneError: of what could not be read, nothing else is said.
+func TestMissingSecretIsOneError(t *testing.T) {
+	for argument, want := range map[string]string{
+		`env("PW")`: "PW", `file("gone")`: "gone", `["x"]`: "it is not text", `""`: "it is empty",
+	} {
+		_, err := Parse(machine{}.environment(), testDir+"/ocibridge.hcl", []byte("oci_credentials \"ghcr.io\" {\n  username = \"u\"\n  password = "+argument+"\n}\n"))
+		var invalid *Error
+		if !errors.As(err, &invalid) || len(invalid.Diagnostics) != 1 || !strings.Contains(strings.ToLower(invalid.Diagnostics[0].Detail), strings.ToLower(want)) {
+			t.Errorf("password = %s: %+v", argument, err)
+		}
+	}
+}
+
 // TestPrecedence: for each setting, what is nearest to the user counts.
 func TestPrecedence(t *testing.T) {
 	file := `

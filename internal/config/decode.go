@@ -374,11 +374,13 @@ func (d *decoder) secret(b hcl.Body, name string) auth.Secret {
 			}
 		}
 		d.errorf(attr.Expr.Range(), name, hint.Wrap(err, "%s", help))
+		d.incomplete = true
 		return auth.Secret{}
 	}
 	v, err := convert.Convert(v, cty.String)
 	if err != nil || !v.IsWhollyKnown() {
 		d.errorf(attr.Expr.Range(), name, hint.New("it is not text", "%s", help))
+		d.incomplete = true
 		return auth.Secret{}
 	}
 	if v.IsNull() {

@@ -92,7 +92,7 @@ type Surroundings struct {
 // CLI is what of the user's CLI configuration is in force beside the file.
 type CLI struct {
 	Mirrors  []MirrorText
-	Logins   []auth.Login
+	Logins   []auth.Login // and that of variables, after those
 	Defaults *auth.Defaults
 	Hosts    []Host
 	// Credentials are the hosts that it has API tokens for.

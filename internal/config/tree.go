@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -61,7 +62,12 @@ func (d *decoder) tree(v reflect.Value, as field, path string) *block {
 		}
 		r := at(body(v), f.name)
 		if f.kind == "file" {
-			d.files = append(d.files, fileArgument{in, shown.text, d.source.diagnostic(&hcl.Diagnostic{Summary: "Unusable file", Subject: &r})})
+			d.names(in, shown.text, r)
+		}
+		if list, ok := shown.json.([]string); ok && f.kind == "files" {
+			for i, name := range list {
+				d.names(in, name, atElement(body(v), f.name, i))
+			}
 		}
 		out.settings[f.name] = setting{shown, place(r)}
 		if inEffect {
@@ -216,8 +222,14 @@ type fileArgument struct {
 	about      Diagnostic // but for its detail
 }
 
-// CheckFiles reads the files that the gateway block names, which only serve needs
-// to be allowed to, and returns what is wrong with them.
+// names takes note of a file that an argument names.
+func (d *decoder) names(path, file string, r hcl.Range) {
+	d.files = append(d.files, fileArgument{path, file, d.source.diagnostic(&hcl.Diagnostic{Summary: "Unusable file", Subject: &r})})
+}
+
+// CheckFiles reads the files that Parse does not, as not every command needs to be
+// allowed to: those of the gateway block and login files. It returns what is wrong
+// with them.
 func (c *Config) CheckFiles(env Environment) []Diagnostic {
 	var out []Diagnostic
 	content := map[string][]byte{}
@@ -226,7 +238,7 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 		out = append(out, a.about)
 	}
 	for _, a := range c.files {
-		if !strings.HasPrefix(a.path, "gateway.") {
+		if strings.HasPrefix(a.path, "registry.") {
 			continue // read by Parse
 		}
 		b, err := env.readFile(a.file)
@@ -235,6 +247,11 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 			continue
 		}
 		content[a.path] = b
+		if a.path == "oci_default_credentials.docker_style_config_files" {
+			if err := auth.CheckLoginFile(b); err != nil {
+				report(a, err)
+			}
+		}
 		cert, key := content["gateway.tls.cert_file"], content["gateway.tls.key_file"]
 		if a.path == "gateway.tls.key_file" && cert != nil {
 			if _, err := tls.X509KeyPair(cert, key); err != nil {
