@@ -31,6 +31,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/opentofu/svchost"
 
@@ -150,8 +151,8 @@ func (c *Config) readFolder(env Environment, dir string) error {
 		return nil
 	}
 	entries, err := env.readDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil // a file in its place the clients ignore, too
 	}
 	if err != nil {
 		return fmt.Errorf("read the CLI configuration folder %s: %w", dir, cause(err))
@@ -205,6 +206,7 @@ func (c *Config) add(env Environment, name string, src []byte) error {
 		return err
 	}
 	c.OCIMirrors = append(c.OCIMirrors, f.mirrors...)
+	c.Warnings = append(c.Warnings, f.warnings...)
 	c.Files = append(c.Files, name)
 	return nil
 }

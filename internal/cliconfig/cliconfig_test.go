@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/fstest"
 
@@ -470,4 +471,15 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("contradictory %+v", defaults)
 		}
 	})
+}
+
+// TestFileForFolder: the clients ignore it.
+func TestFileForFolder(t *testing.T) {
+	env := machine{goos: "linux", files: map[string]string{"/home/u/.tofurc": ""}}.environment()
+	env.ReadDir = func(name string) ([]fs.DirEntry, error) {
+		return nil, &fs.PathError{Op: "readdirent", Path: name, Err: syscall.ENOTDIR}
+	}
+	if c, err := Load(env); err != nil || len(c.Files) != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
 }

@@ -8,9 +8,11 @@ import (
 
 	"github.com/hashicorp/hcl"
 	"github.com/hashicorp/hcl/hcl/ast"
+	"oras.land/oras-go/v2/registry"
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
 // OCICredentials is an oci_credentials block. Its fields are those of
@@ -76,27 +78,33 @@ func (c *Config) addOCI(f *file) error {
 	return nil
 }
 
-// ociCredentials returns the oci_credentials blocks of a file.
-func ociCredentials(name string, root *ast.ObjectList) ([]OCICredentials, error) {
+// ociCredentials takes over the oci_credentials blocks of a file. One that OpenTofu
+// accepts and that is of no use is passed over with a warning: it may well be for
+// another registry than the one that is wanted.
+func (f *file) ociCredentials(name string, root *ast.ObjectList) error {
 	const help = `write: oci_credentials "HOST" or "HOST/PATH" { username = "...", password = "..." }, or with access_token, or with docker_credentials_helper`
-	var out []OCICredentials
 	for _, item := range root.Filter("oci_credentials").Items {
 		origin := origin(name, item)
-		b, err := ociCredential(item)
-		if err != nil {
-			return nil, hint.Wrap(fmt.Errorf("%s: %w", origin, err), help)
+		b, useless, err := ociCredential(item)
+		switch {
+		case err != nil:
+			return hint.Wrap(fmt.Errorf("%s: %w", origin, err), help)
+		case useless != "":
+			f.warnings = append(f.warnings, fmt.Sprintf("the oci_credentials block %q at %s is passed over: %s", b.Prefix, origin, useless))
+			continue
 		}
 		b.Origin = origin
-		out = append(out, b)
+		f.credentials = append(f.credentials, b)
 	}
-	return out, nil
+	return nil
 }
 
-// ociCredential decodes a block, whose keys without the first are its labels.
-func ociCredential(item *ast.ObjectItem) (OCICredentials, error) {
+// ociCredential decodes a block, whose keys without the first are its labels. It
+// says why a block is useless, if it is.
+func ociCredential(item *ast.ObjectItem) (out OCICredentials, useless string, err error) {
 	body, ok := item.Val.(*ast.ObjectType)
 	if !ok || len(item.Keys) != 1 || introducedByEquals(item) {
-		return OCICredentials{}, errors.New("oci_credentials is a block with one label")
+		return out, "", errors.New("oci_credentials is a block with one label")
 	}
 	// Pointers tell what is empty from what is not there.
 	var b struct {
@@ -108,23 +116,39 @@ func ociCredential(item *ast.ObjectItem) (OCICredentials, error) {
 	}
 	prefix, _ := item.Keys[0].Token.Value().(string)
 	if err := hcl.DecodeObject(&b, body); err != nil {
-		return OCICredentials{}, fmt.Errorf("invalid oci_credentials block %q%s", prefix, publicProblem(err))
+		return out, "", fmt.Errorf("invalid oci_credentials block %q%s", prefix, publicProblem(err))
 	}
 	for _, argument := range []struct {
 		name  string
 		value *string
 	}{
 		{"username", b.Username}, {"password", b.Password}, {"access_token", b.AccessToken},
-		{"refresh_token", b.RefreshToken}, {"docker_credentials_helper", b.Helper},
+		{"refresh_token", b.RefreshToken},
 	} {
 		if argument.value != nil && *argument.value == "" {
-			return OCICredentials{}, fmt.Errorf("the oci_credentials block %q has an empty %s", prefix, argument.name)
+			useless = "it has an empty " + argument.name
 		}
+	}
+	if b.Helper != nil && *b.Helper == "" {
+		return out, "", fmt.Errorf("the oci_credentials block %q has an empty docker_credentials_helper", prefix)
+	}
+	host, _, _ := strings.Cut(prefix, "/")
+	if _, err := ociaddr.ParseRegistry(host); err != nil && openTofuTakes(prefix) {
+		useless = "no registry that ocibridge speaks to can have this name"
 	}
 	return OCICredentials{
 		Prefix: prefix, Username: secret(b.Username), Password: secret(b.Password),
 		AccessToken: secret(b.AccessToken), RefreshToken: secret(b.RefreshToken), Helper: value(b.Helper),
-	}, nil
+	}, useless, nil
+}
+
+// openTofuTakes reports whether OpenTofu has nothing against the label of a block.
+func openTofuTakes(prefix string) bool {
+	if !strings.Contains(prefix, "/") {
+		return registry.Reference{Registry: prefix}.ValidateRegistry() == nil
+	}
+	ref, err := registry.ParseReference(prefix)
+	return err == nil && ref.Reference == ""
 }
 
 func secret(s *string) auth.Secret { return auth.NewSecret(value(s)) }

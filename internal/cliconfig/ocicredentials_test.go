@@ -104,8 +104,6 @@ func TestOCICredentialErrors(t *testing.T) {
 		{"no credential", "\n" + `oci_credentials "ghcr.io" {}`, `the oci_credentials block "ghcr.io" at /home/u/.tofurc:2 holds no credential`},
 		{"user alone", `oci_credentials "ghcr.io" { username = "u" }`, "only one of username and password"},
 		{"password alone", `oci_credentials "ghcr.io" { password = "s3cr3t" }`, "only one of username and password"},
-		{"empty password", `oci_credentials "ghcr.io" { username = "u", password = "" }`, "has an empty password"},
-		{"empty user", `oci_credentials "ghcr.io" { username = "", password = "s3cr3t" }`, "has an empty username"},
 		{"empty helper", `oci_credentials "ghcr.io" { docker_credentials_helper = "" }`, "has an empty docker_credentials_helper"},
 		{"two kinds", `oci_credentials "ghcr.io" { username = "u", password = "s3cr3t", access_token = "s3cr3t" }`, "more than one kind"},
 		{"refresh token alone", `oci_credentials "ghcr.io" { refresh_token = "s3cr3t" }`, "a refresh_token without an access_token"},
@@ -153,6 +151,24 @@ func TestOCICredentialErrors(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// TestUselessOCICredentials: what OpenTofu accepts does not stop those who want
+// another registry.
+func TestUselessOCICredentials(t *testing.T) {
+	for src, want := range map[string]string{
+		`oci_credentials "a.example" { username = "u", password = "" }`:               `block "a.example" at /home/u/.tofurc:2 is passed over: it has an empty password`,
+		`oci_credentials "a.example" { username = "", password = "s3cr3t" }`:          "it has an empty username",
+		`oci_credentials "a.example" { access_token = "", refresh_token = "s3cr3t" }`: "it has an empty access_token",
+		`oci_credentials "host_name.local" { username = "u", password = "s3cr3t" }`:   `block "host_name.local" at /home/u/.tofurc:2 is passed over: no registry`,
+		`oci_credentials "host_name.local/a" { access_token = "s3cr3t" }`:             `block "host_name.local/a" at /home/u/.tofurc:2`,
+	} {
+		c := mustLoad(t, machine{goos: "linux", files: map[string]string{"/home/u/.tofurc": "oci_credentials \"ghcr.io\" { access_token = \"x\" }\n" + src}})
+		logins, _ := c.OCICredentials()
+		if len(logins) != 1 || logins[0].Prefix != "ghcr.io" || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], want) || strings.Contains(c.Warnings[0], "s3cr3t") {
+			t.Errorf("%s: %+v, %q", src, logins, c.Warnings)
+		}
+	}
 }
 
 func TestOCICredentialsStaySecret(t *testing.T) {

@@ -24,6 +24,7 @@ type file struct {
 	mirrors     []OCIMirror
 	credentials []OCICredentials
 	defaults    []*OCIDefaultCredentials
+	warnings    []string
 }
 
 type hostBlock struct {
@@ -69,7 +70,7 @@ func parse(env Environment, name string, src []byte) (f *file, err error) {
 	if f.mirrors, err = mirrors(name, list); err != nil {
 		return nil, err
 	}
-	if f.credentials, err = ociCredentials(name, list); err != nil {
+	if err = f.ociCredentials(name, list); err != nil {
 		return nil, err
 	}
 	f.defaults, err = ociDefaults(env, name, list)
