@@ -11,8 +11,9 @@
 //     (a refresh token) or both;
 //   - the helper that an oci_default_credentials block names ([Options.Defaults]);
 //   - the login files that this block names, or else: REGISTRY_AUTH_FILE, the
-//     places of containers-auth.json(5) on the operating system, DOCKER_CONFIG or
-//     ~/.docker/config.json, ~/.dockercfg. Within a file the order is credHelpers,
+//     places of containers-auth.json(5) on the operating system, DOCKER_AUTH_CONFIG
+//     (which holds the content itself), DOCKER_CONFIG or ~/.docker/config.json,
+//     ~/.dockercfg. Within a file the order is credHelpers,
 //     auths, credsStore. OpenTofu has auths before credHelpers, and docker asks no
 //     auths where a helper is named.
 //

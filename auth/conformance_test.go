@@ -121,6 +121,43 @@ func TestDefaultsChooseFiles(t *testing.T) {
 	})
 }
 
+// TestContentInVariable has a login in DOCKER_AUTH_CONFIG, as CI systems have it.
+func TestContentInVariable(t *testing.T) {
+	client := func(content string, vars map[string]string, d *Defaults) *Client {
+		all := map[string]string{"DOCKER_AUTH_CONFIG": content, "XDG_RUNTIME_DIR": "/run"}
+		for name, v := range vars {
+			all[name] = v
+		}
+		return New(Options{Defaults: d, Environment: environment("linux", all, map[string]string{
+			"/run/containers/auth.json": loginJSON("ghcr.io=podman:p"), dockerConfig: loginJSON("ghcr.io=docker:p", "quay.io=docker:p"), "/own/config.json": loginJSON("ghcr.io=own:p"),
+		})})
+	}
+	content := loginJSON("ghcr.io=variable:p")
+	for _, tt := range []struct {
+		name, content string
+		vars          map[string]string
+		defaults      *Defaults
+		repository    string
+		want          string
+	}{
+		{"before docker's file, after podman's", content, nil, nil, "ghcr.io/a/b", "podman variable docker"},
+		{"beside a file of one's own", content, map[string]string{"DOCKER_CONFIG": "/own"}, nil, "ghcr.io/a/b", "podman variable own"},
+		{"the file for others", content, nil, nil, "quay.io/a/b", "docker"},
+		{"not set", "", nil, nil, "ghcr.io/a/b", "podman docker"},
+		{"damaged", content[:20], nil, nil, "ghcr.io/a/b", "podman docker"},
+		{"files of a block", content, nil, &Defaults{Discover: true, Files: []string{dockerConfig}}, "ghcr.io/a/b", "docker"},
+		{"no discovery", content, nil, &Defaults{}, "ghcr.io/a/b", ""},
+	} {
+		if got := users(t, client(tt.content, tt.vars, tt.defaults), tt.repository); got != tt.want {
+			t.Errorf("%s: users = %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	considered := fmt.Sprint(client("MARK-x", nil, nil).Considered(t.Context(), mustRepository(t, "ghcr.io/a/b")))
+	if !strings.Contains(considered, "{the variable DOCKER_AUTH_CONFIG false it does not parse: line 1: it is not JSON ") || strings.Contains(considered, "MARK-") {
+		t.Errorf("considered: %s", considered)
+	}
+}
+
 // TestDollarsInNames has the name of a Harbor robot in every place that a login
 // may come from.
 func TestDollarsInNames(t *testing.T) {

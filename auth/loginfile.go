@@ -73,6 +73,8 @@ func (l *login) get(ctx context.Context, helpers *helperRunner, registry ociaddr
 // loginFile is a place where a login file may be.
 type loginFile struct {
 	name string
+	// text is the content of a variable of that name, in the place of a file.
+	text string
 	// legacy is ~/.dockercfg, which holds the entries without "auths" around them.
 	legacy bool
 	// named is a file that the user asked for by a variable.
@@ -81,9 +83,17 @@ type loginFile struct {
 	required bool
 }
 
+// String says in words what it is.
+func (f loginFile) String() string {
+	if f.text != "" {
+		return "the variable " + f.name
+	}
+	return "the login file " + f.name
+}
+
 // loginFiles returns where login files are looked for, in order: the user's own
 // choice, then those of podman and its kin by containers-auth.json(5), then
-// docker's.
+// docker's, of which a variable with the content comes first.
 func (env Environment) loginFiles() []loginFile {
 	var out []loginFile
 	add := func(f loginFile) {
@@ -96,6 +106,9 @@ func (env Environment) loginFiles() []loginFile {
 	}
 	for _, name := range env.containersFiles() {
 		add(loginFile{name: name})
+	}
+	if text := env.getenv("DOCKER_AUTH_CONFIG"); text != "" {
+		add(loginFile{name: "DOCKER_AUTH_CONFIG", text: text})
 	}
 	if dir := env.getenv("DOCKER_CONFIG"); dir != "" {
 		add(loginFile{name: env.join(dir, "config.json")})
@@ -201,7 +214,7 @@ func (s *survey) parse(f loginFile, src []byte) error {
 		s.addHelper(key{}, wire.CredsStore, "credsStore in "+f.name).except = except
 	}
 	if len(s.logins)+len(s.empty) == before {
-		s.empty = append(s.empty, empty{source: "the login file " + f.name, reason: "it holds no login"})
+		s.empty = append(s.empty, empty{source: f.String(), reason: "it holds no login"})
 	}
 	return nil
 }

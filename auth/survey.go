@@ -87,7 +87,10 @@ func (s *survey) read(files []loginFile, opts Options) error {
 		return nil
 	}
 	for _, f := range files {
-		src, err := env.ReadFile(f.name)
+		src, err := []byte(f.text), error(nil)
+		if f.text == "" {
+			src, err = env.ReadFile(f.name)
+		}
 		absent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 		if err != nil {
 			err = hint.Wrap(fmt.Errorf("it was not read: %w", withoutPath(err)),
@@ -95,7 +98,7 @@ func (s *survey) read(files []loginFile, opts Options) error {
 		} else {
 			err = s.parse(f, src)
 		}
-		source := "the login file " + f.name
+		source := f.String()
 		switch {
 		case err == nil:
 		case f.required:
