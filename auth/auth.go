@@ -33,9 +33,10 @@
 //     a loopback registry, or where [Options.PlainHTTP] or [Registry.PlainHTTP]
 //     says so.
 //   - Tokens are asked for, and kept, for a repository and an action (for a mount,
-//     two repositories), or for the catalog; never a wide one. One that ends is
-//     renewed before it is used. No request but the ones asked for is made: neither a probe of /v2/ nor
-//     one of the referrers API.
+//     two repositories), or for the catalog. Of a challenge that names more, the
+//     rest is not asked for: no other resource, and no right to write in order to
+//     read. One that ends is renewed before it is used. No request but the ones
+//     asked for is made: neither a probe of /v2/ nor one of the referrers API.
 //   - No secret is in an error, a log record or the text of any value: secrets
 //     are of a type that shows nothing, until they are handed to oras-go. Where a
 //     server repeats one in a refusal it is taken out. The query of a redirect's

@@ -27,6 +27,7 @@ func newTransport(base router, sent *sentSecrets) http.RoundTripper {
 	t = secretScrubber{t, sent}
 	t = tokenLifeReader{t}
 	t = redirectRedactor{t}
+	t = scopeNarrower{t}
 	return newRealmAliases(t)
 }
 

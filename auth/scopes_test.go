@@ -1,0 +1,96 @@
+package auth
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+)
+
+func TestNarrow(t *testing.T) {
+	const catalog = " registry:catalog:*"
+	for _, tt := range []struct{ asked, needed, reading, writing string }{
+		{"repository:a:pull", "repository:a:pull", "repository:a:pull", "repository:a:pull"},
+		{"repository:a:pull,push" + catalog, "repository:a:pull", "repository:a:pull", "repository:a:pull,push"},
+		{"repository:a:*", "repository:a:delete", "repository:a:delete", "repository:a:*"},
+		{"repository:a:pull,push repository:b:pull" + catalog, "repository:a:pull,push repository:b:pull", "repository:a:pull,push repository:b:pull", "repository:a:pull,push repository:b:pull"},
+		{"repository:a:pull" + catalog, "registry:catalog:*", "registry:catalog:*", "registry:catalog:*"},
+		// What a registry wants beside is not known better.
+		{"repository:library/a:pull", "repository:a:pull", "repository:library/a:pull", "repository:library/a:pull"},
+		{"repository:a:push", "repository:a:pull", "repository:a:push", "repository:a:push"},
+		{"repository:a:pull", "repository:a:pull repository:b:pull", "repository:a:pull", "repository:a:pull"},
+		{"aws", "repository:a:pull", "aws", "aws"},
+	} {
+		for reads, want := range map[bool]string{true: tt.reading, false: tt.writing} {
+			if got := strings.Join(narrow(strings.Fields(tt.asked), strings.Fields(tt.needed), reads), " "); got != want {
+				t.Errorf("asked for %s, needed %s, reads %t: %s, want %s", tt.asked, tt.needed, reads, got, want)
+			}
+		}
+	}
+}
+
+// TestWideChallenges has a registry that asks for everything every time.
+func TestWideChallenges(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	var host string
+	rec := recorder.New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/token":
+			mu.Lock()
+			asked = append(asked, r.URL.Query().Get("scope"))
+			mu.Unlock()
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"token": "t", "expires_in": 300}`)
+		case r.Header.Get("Authorization") != "Bearer t":
+			w.Header().Set("Www-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/token",service="s",scope="repository:a/x:pull,push registry:catalog:*"`, host))
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.Method == http.MethodPost:
+			w.Header().Set("Location", "/v2/a/x/blobs/uploads/1")
+			w.WriteHeader(http.StatusAccepted)
+		case r.Method == http.MethodPut:
+			w.WriteHeader(http.StatusCreated)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"name": "a/x", "tags": ["1.0.0"]}`)
+		}
+	}))
+	server := httptest.NewServer(rec)
+	t.Cleanup(server.Close)
+	host = strings.TrimPrefix(server.URL, "http://")
+
+	repo, err := New(Options{Retry: Retry{Attempts: 1}}).Repository(t.Context(), mustRepository(t, host+"/a/x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := func() {
+		t.Helper()
+		if err := repo.Tags(t.Context(), "", func([]string) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list()
+	list()
+	if want := []string{"repository:a/x:pull"}; !slices.Equal(asked, want) {
+		t.Errorf("tokens for %q, want %q", asked, want)
+	}
+	// One without a token, one with, one more with it.
+	if n := rec.Count(recorder.PathSuffix("/tags/list")); n != 3 {
+		t.Errorf("%d requests for two lists", n)
+	}
+	blob := content.NewDescriptorFromBytes("application/octet-stream", []byte("x"))
+	if err := repo.Blobs().Push(t.Context(), ocispec.Descriptor{MediaType: blob.MediaType, Digest: blob.Digest, Size: 1}, strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"repository:a/x:pull", "repository:a/x:pull,push"}; !slices.Equal(asked, want) {
+		t.Errorf("tokens for %q, want %q", asked, want)
+	}
+}
