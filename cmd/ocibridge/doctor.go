@@ -67,6 +67,11 @@ It exits with 1 if a step failed. It changes nothing, unless --write allows it.`
 					return usage(err)
 				}
 			}
+			for _, name := range []string{"write", "template", "include", "exclude", "data", "plain-http"} {
+				if f.url != "" && cmd.Flags().Changed(name) {
+					return usage(hint.New(fmt.Sprintf("--%s does not go with --url", name), "--url examines a gateway as clients see it, who know nothing of that"))
+				}
+			}
 			s, err := f.settings(cmd)
 			if err != nil {
 				return err

@@ -637,7 +637,7 @@ func TestCheckFiles(t *testing.T) {
 func TestCheckLoginFiles(t *testing.T) {
 	c := mustParse(t, "oci_default_credentials {\n  docker_style_config_files = [\n    \"a.json\",\n    \"b.json\",\n  ]\n}\n", machine{})
 	for want, files := range map[string]map[string]string{
-		"":                                                    {"a.json": "{}", "b.json": `{"auths": {}}`},
+		"": {"a.json": "{}", "b.json": `{"auths": {}}`},
 		"3: /etc/ocibridge/a.json: File does not exist.":      {"b.json": "{}"},
 		"4: /etc/ocibridge/b.json: File does not exist.":      {"a.json": "{}"},
 		"4: /etc/ocibridge/b.json: It does not parse: line 1": {"a.json": "{}", "b.json": "s3cr3t"},

@@ -1,9 +1,11 @@
 package doctor
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"time"
 )
 
@@ -11,6 +13,23 @@ import (
 func (r *Report) connection(resp *http.Response, loopback bool, now time.Time) {
 	r.tls(resp.TLS, loopback, now)
 	r.clock(resp.Header.Get("Date"), now)
+}
+
+// firstConn keeps what is known of the first connection that a request goes over:
+// the registry's, before that of a token server.
+type firstConn struct {
+	seen bool
+	tls  *tls.ConnectionState // nil for plain HTTP
+}
+
+func (f *firstConn) watch(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		if conn, ok := info.Conn.(*tls.Conn); ok && !f.seen {
+			state := conn.ConnectionState()
+			f.tls = &state
+		}
+		f.seen = true
+	}})
 }
 
 func (r *Report) tls(state *tls.ConnectionState, loopback bool, now time.Time) {

@@ -127,7 +127,7 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 	}
 	provider.SortVersions(versions)
 	newest := versions[len(versions)-1]
-	r.ok(name, "%d versions of %s, the newest %s", len(versions), x.Provider, newest)
+	r.ok(name, "%s of %s, the newest %s", count(len(versions), "version"), x.Provider, newest)
 	return newest, true
 }
 
@@ -148,7 +148,7 @@ func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provid
 	}
 	mine, ok := doc.Archives[x.Platform.String()]
 	if !ok {
-		r.warn(name, "push the platform, if it should be there", "%d platforms, but not %s", len(doc.Archives), x.Platform)
+		r.warn(name, "push the platform, if it should be there", "%s, but not %s", count(len(doc.Archives), "platform"), x.Platform)
 		return nil, false
 	}
 	schemes := map[string]bool{}
@@ -167,11 +167,11 @@ func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provid
 	}
 	switch {
 	case len(mine.Hashes) == 0:
-		r.warn(name, "let the mirror send hashes", "%d platforms, without hashes: clients install unverified", len(doc.Archives))
+		r.warn(name, "let the mirror send hashes", "%s, without hashes: clients install unverified", count(len(doc.Archives), "platform"))
 	case !schemes["h1:"]:
-		r.warn(name, "push it with ocibridge, which computes them", "%d platforms, without h1 hashes: Terraform 0.13 needs them", len(doc.Archives))
+		r.warn(name, "push it with ocibridge, which computes them", "%s, without h1 hashes: Terraform 0.13 needs them", count(len(doc.Archives), "platform"))
 	default:
-		r.ok(name, "%d platforms, with hashes", len(doc.Archives))
+		r.ok(name, "%s, with hashes", count(len(doc.Archives), "platform"))
 	}
 	return resp.Request.URL.ResolveReference(u), true
 }

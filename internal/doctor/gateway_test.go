@@ -111,7 +111,7 @@ func TestGatewayPackageElsewhere(t *testing.T) {
 				want(t, got, "1.0.0.json", Fail, "the package's URL is none")
 				return
 			}
-			want(t, got, "1.0.0.json", OK, "1 platforms")
+			want(t, got, "1.0.0.json", OK, "1 platform, with hashes")
 			want(t, got, "archive", Fail, tc.detail)
 		})
 	}

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -65,9 +66,10 @@ func (x Repository) Examine(ctx context.Context) *Report {
 		}
 		return r
 	}
-	resp, err := x.get(ctx, "tags/list")
+	var conn firstConn
+	resp, err := x.get(conn.watch(ctx), "tags/list")
 	x.credential(r, err)
-	if !x.answers(r, resp, err) {
+	if !x.answers(r, resp, err, conn.tls) {
 		return r
 	}
 	versions, there := x.tags(ctx, r)
@@ -120,16 +122,19 @@ func (x Repository) credential(r *Report, err error) {
 }
 
 // answers reports what the answer to the first request shows of the connection:
-// it is for the tags, as in every use of a repository.
-func (x Repository) answers(r *Report, resp *http.Response, err error) bool {
+// it is for the tags, as in every use of a repository. conn is all that there is of
+// an answer that asks for a credential.
+func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls.ConnectionState) bool {
 	var answer *errcode.ErrorResponse // of a token server
 	var login *auth.LoginError
 	switch {
 	case errors.As(err, &login): // said already
 		r.ok("connection", "%s answers, and asks for a credential", x.Address.Registry)
+		r.tls(conn, x.Address.Registry.IsLoopback(), x.Now())
 		return false
 	case errors.Is(err, orasauth.ErrBasicCredentialNotFound), errors.As(err, &answer):
 		r.ok("connection", "%s answers", x.Address.Registry)
+		r.tls(conn, x.Address.Registry.IsLoopback(), x.Now())
 		r.fail("authentication", x.Explain(err), "check the credential, and its rights in the repository")
 		return false
 	case err != nil:
@@ -196,7 +201,7 @@ func (x Repository) tags(ctx context.Context, r *Report) ([]provider.Version, bo
 	}
 	provider.SortVersions(versions)
 	slices.Reverse(versions)
-	r.ok("tags", "%d versions and %d other tags, on %s", len(versions), others, count(pages, "page"))
+	r.ok("tags", "%s and %s, on %s", count(len(versions), "version"), count(others, "other tag"), count(pages, "page"))
 	return versions, true
 }
 

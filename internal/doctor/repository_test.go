@@ -112,15 +112,30 @@ func TestHealthyRegistry(t *testing.T) {
 	if n := b.rec.Count(recorder.Method(http.MethodPut), recorder.PathContains("/manifests/")); n != 3 {
 		t.Errorf("%d manifests were pushed", n)
 	}
-	want(t, b.examine(false), "tags", OK, "0 versions and 0 other tags")
+	want(t, b.examine(false), "tags", OK, "0 versions and 0 other tags, on 1 page")
 
 	b.store("0.0.1", "0.0.2", "0.0.10", "latest")
 	b.rec.Reset()
 	got = b.examine(false)
-	want(t, got, "tags", OK, "3 versions and 1 other tags, on 2 pages")
+	want(t, got, "tags", OK, "3 versions and 1 other tag, on 2 pages")
 	want(t, got, "push", OK, "not tried")
 	if n := b.rec.Count(recorder.Writes()); n > 0 {
 		t.Errorf("%d requests write", n)
+	}
+}
+
+// TestNoLogin: the certificate is looked at all the same.
+func TestNoLogin(t *testing.T) {
+	for _, tokens := range []bool{false, true} {
+		b := newBench(t, quirks.Settings{Access: quirks.Access{User: "u", Password: "p", Tokens: tokens}})
+		got := b.examine(false)
+		want(t, got, "credential", Warn, "none was found")
+		want(t, got, "connection", OK, "answers")
+		want(t, got, "TLS", OK, "a chain of")
+		want(t, got, "authentication", Fail, "")
+		if !strings.Contains(got["authentication"].Hint, "docker login") {
+			t.Errorf("%+v", got["authentication"])
+		}
 	}
 }
 
@@ -163,6 +178,7 @@ func TestFailingHelpers(t *testing.T) {
 			want(t, got, "credential", Fail, "docker-credential-"+name)
 			want(t, got, "credential", Fail, tc.detail)
 			want(t, got, "connection", OK, "asks for a credential")
+			want(t, got, "TLS", OK, "")
 			if !strings.Contains(got["credential"].Hint, tc.hint) {
 				t.Errorf("hint: %s", got["credential"].Hint)
 			}
