@@ -15,6 +15,30 @@ type Candidate struct {
 	Err    error  // what is wrong with it, with a hint; nil for nothing
 }
 
+// LoginError is a login that a registry asked for and that cannot be had: a
+// helper fails, or an entry of a login file is damaged.
+type LoginError struct {
+	Source string // in words, as in [Candidate]
+	Err    error
+}
+
+func (e *LoginError) Error() string { return e.Source + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *LoginError) Unwrap() error { return e.Err }
+
+// choose asks the binding's logins in turn and returns the one that has a
+// credential, or that fails; nil if none does.
+func (c *Client) choose(ctx context.Context, b *binding) (*login, credential, error) {
+	for _, l := range b.logins {
+		cred, err := l.get(ctx, c.helpers, b.registry)
+		if err != nil || !cred.empty() {
+			return l, cred, err
+		}
+	}
+	return nil, credential{}, nil
+}
+
 // Considered tells every source that was looked at for the repository: first
 // those with a login for it, the best first; then those that have none, or one
 // for others. At most one is chosen. Helpers are asked until one answers, as

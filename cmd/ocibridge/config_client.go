@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
 const configClientExamples = `  # everything, with what it is for
@@ -281,6 +282,9 @@ func (s *clientSetup) oci() (string, error) {
 			fmt.Fprintf(&out, "oci_credentials %q {\n  username = \"token\"\n  password = \"TOKEN\"\n}\n", host)
 		}
 	}
+	if len(s.mirrors) > 0 {
+		writeLoginComments(&out, mirrors)
+	}
 	out.WriteString("provider_installation {\n")
 	for _, m := range mirrors {
 		fmt.Fprintf(&out, "  oci_mirror {\n    repository_template = %s\n", config.QuoteTemplate(m.Template))
@@ -290,6 +294,19 @@ func (s *clientSetup) oci() (string, error) {
 	}
 	out.WriteString("}\n")
 	return out.String(), nil
+}
+
+// writeLoginComments writes the block for a login to each registry, for those who
+// have none by docker login.
+func writeLoginComments(out *strings.Builder, mirrors []config.MirrorText) {
+	var hosts []string
+	for _, m := range mirrors {
+		host, _, _ := strings.Cut(m.Template, "/")
+		if _, err := ociaddr.ParseRegistry(host); err == nil && !slices.Contains(hosts, host) {
+			hosts = append(hosts, host)
+			fmt.Fprintf(out, "# Where docker login is not to be had:\n# oci_credentials %q {\n#   username = \"USER\"\n#   password = \"PASSWORD\"\n# }\n", host)
+		}
+	}
 }
 
 func writePatterns(out *strings.Builder, name string, patterns []string) {
