@@ -409,6 +409,7 @@ func TestNoSecretIsWrittenByOthers(t *testing.T) {
 	commands := [][]string{
 		{"doctor"}, {"doctor", null("team"), "--write"}, {"list", null("acme")}, {"inspect", null("other") + "@" + nullVersion},
 		{"verify", "--packages", null("team")}, {"lock", m.ws.Dir}, {"sync"}, {"sync", "--dry-run"},
+		{"copy", null("team") + "@" + nullVersion, "--to", "oci:" + filepath.Join(t.TempDir(), "bundle")},
 	}
 	for _, format := range []string{"text", "json"} {
 		for _, args := range commands {
@@ -425,6 +426,7 @@ func TestNoSecretIsWrittenByOthers(t *testing.T) {
 			m.bridgeRuns(true, append([]string{"config", args[0], "--output", format}, args[1:]...)...)
 		}
 		delete(m.ws.Env, "OCIBRIDGE_TEMPLATE")
+		m.bridgeRuns(false, "copy", null("team"), "--from", "https://x:MARK-from@"+m.r.Host+"/x/${type}", "--to", "x:MARK-to@"+m.r.Host+"/y/${type}", "--output", format)
 		m.bridgeRuns(true, "config", "check", "--output", format)
 		m.bridgeRuns(true, "doctor", "--url", gateway.URL, null("acme"), "--output", format)
 		m.bridgeRuns(false, "doctor", "--url", strings.Replace(gateway.URL, "https://", "https://x:MARK-url@", 1), "--output", format)
