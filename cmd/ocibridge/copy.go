@@ -44,7 +44,7 @@ type copyFlags struct {
 	platforms     []string
 	all           bool
 	allowUnsigned bool
-	jobs          int
+	jobs          jobsFlag
 }
 
 func newCopyCommand() *cobra.Command {
@@ -87,7 +87,7 @@ anything is copied. A folder that holds a bundle is added to.`,
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to copy, such as linux_amd64 (repeatable; default: all that there are)")
 	flags.BoolVar(&f.all, "all", false, "copy every version that matches a constraint, not the newest alone")
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
-	flags.IntVar(&f.jobs, "jobs", 4, "how many packages are under way at once, of all versions together")
+	f.jobs.register(cmd, "how many packages are under way at once, of all versions together")
 	for _, name := range []string{"from", "to"} {
 		cmd.RegisterFlagCompletionFunc(name, completePlace)
 	}
@@ -123,8 +123,6 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*copyPlan, error) {
 		return nil, hint.New("--from and --to name the same place", "leave one of them out for the registry that is configured")
 	case p.from.kind == placeMirror:
 		return nil, hint.New("--from "+f.from+": a mirror folder has no evidence to copy", "ocibridge push --mirror-dir %s stores what is in it", p.from.name)
-	case f.jobs < 1:
-		return nil, hint.New("--jobs is less than 1", "leave it out for 4")
 	}
 	constraints := false
 	for _, s := range args {
@@ -276,7 +274,7 @@ func (f *copyFlags) copyAll(ctx context.Context, src copySource, dst copyTarget,
 	}
 	done := &outcomes{progress: progress}
 	var g errgroup.Group
-	g.SetLimit(f.jobs)
+	g.SetLimit(int(f.jobs))
 	for _, c := range all {
 		for _, v := range c.versions {
 			turn := done.next()

@@ -159,7 +159,7 @@ type copyTarget interface {
 }
 
 func (f *copyFlags) openTarget(ctx context.Context, s settings, p *copyPlan, all []chosen, log *slog.Logger, progress *progress) (copyTarget, error) {
-	o := pusher.Options{Policy: p.policy, Jobs: f.jobs, OnEvent: progress.event}
+	o := pusher.Options{Policy: p.policy, Jobs: int(f.jobs), OnEvent: progress.event}
 	switch {
 	case p.to.isBundle():
 		b, err := bundle.Create(ctx, p.to.name, p.to.kind == placeArchive)

@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,6 +65,29 @@ func parsePlatforms(values []string) ([]provider.Platform, error) {
 func completePlatforms(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("platform", cobra.FixedCompletions(
 		[]string{"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64", "windows_amd64"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// jobsFlag is --jobs: how much is done at once.
+type jobsFlag int
+
+// maxJobs is that of ocibridge.hcl.
+const maxJobs = 256
+
+func (j *jobsFlag) register(cmd *cobra.Command, usage string) {
+	*j = 4
+	cmd.Flags().Var(j, "jobs", usage)
+}
+
+func (j *jobsFlag) String() string { return strconv.Itoa(int(*j)) }
+func (j *jobsFlag) Type() string   { return "int" }
+
+func (j *jobsFlag) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > maxJobs {
+		return fmt.Errorf("it is a number from 1 to %d", maxJobs)
+	}
+	*j = jobsFlag(n)
+	return nil
 }
 
 // logFlag is --log-level.

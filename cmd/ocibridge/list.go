@@ -85,9 +85,6 @@ func parseAllWanted(args []string, versions bool) ([]wanted, error) {
 
 // openFor opens the backend for what the arguments name.
 func (f *storedFlags) openFor(s settings, args []wanted, stderr io.Writer) (*backend, error) {
-	if f.jobs < 1 {
-		return nil, usage(hint.New("--jobs is less than 1", "leave it out for 4"))
-	}
 	var named []provider.Address
 	for _, w := range args {
 		if w.pattern == nil {

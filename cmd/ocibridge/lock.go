@@ -44,7 +44,7 @@ type lockFlags struct {
 	allowUnsigned bool
 	skipMissing   bool
 	dryRun        bool
-	jobs          int
+	jobs          jobsFlag
 }
 
 // Where h1: hashes come from.
@@ -104,7 +104,7 @@ are known, or with no hash in common. If anything is wrong, no file is changed.`
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept versions by what the registry has, where nothing is signed")
 	flags.BoolVar(&f.skipMissing, "skip-missing", false, "leave entries as they are whose version is not in the registry")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print what would change, and change nothing")
-	flags.IntVar(&f.jobs, "jobs", 4, "how many versions are looked at at once")
+	f.jobs.register(cmd, "how many versions are looked at at once")
 	completePlatforms(cmd)
 	cmd.RegisterFlagCompletionFunc("h1", cobra.FixedCompletions(h1Modes, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -122,9 +122,6 @@ func (f *lockFlags) plan(args []string, rules trust.Rules) (*lockPlan, error) {
 	}
 	if !slices.Contains(h1Modes, f.h1) {
 		return nil, hint.New(fmt.Sprintf("--h1 %s is not known", f.h1), "it is auto, annotated, computed or none")
-	}
-	if f.jobs < 1 {
-		return nil, hint.New("--jobs is less than 1", "leave it out for 4")
 	}
 	platforms, err := parsePlatforms(f.platforms)
 	return &lockPlan{platforms: platforms, policy: func(a provider.Address) trust.Policy {
@@ -183,7 +180,7 @@ func (f *lockFlags) lock(ctx context.Context, s settings, p *lockPlan, dirs []st
 		return nil, err
 	}
 	defer back.Close()
-	reader := &lockReader{back: back, plan: p, h1: f.h1, jobs: f.jobs, skipMissing: f.skipMissing}
+	reader := &lockReader{back: back, plan: p, h1: f.h1, jobs: int(f.jobs), skipMissing: f.skipMissing}
 	found, err := reader.read(ctx, files)
 	for _, w := range reader.warnings {
 		fmt.Fprintf(stderr, "warning: %s\n", w)

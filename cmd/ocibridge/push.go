@@ -55,7 +55,7 @@ type pushFlags struct {
 	allowUnsigned bool
 	force         bool
 	refresh       bool
-	jobs          int
+	jobs          jobsFlag
 }
 
 func newPushCommand() *cobra.Command {
@@ -95,7 +95,7 @@ nothing says that it is what its users have reviewed.`,
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
 	flags.BoolVar(&f.force, "force", false, "replace packages and tags that are there with other content, and send again what was deleted of them")
 	flags.BoolVar(&f.refresh, "refresh-evidence", false, "replace the evidence (checksums and signature) of versions that are there, but never by weaker")
-	flags.IntVar(&f.jobs, "jobs", 4, "how many packages are under way at once, of all versions together")
+	f.jobs.register(cmd, "how many packages are under way at once, of all versions together")
 	cmd.MarkFlagFilename("lock-file", "hcl")
 	cmd.MarkFlagDirname("mirror-dir")
 	cmd.MarkFlagDirname("release-dir")
@@ -181,9 +181,6 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*plan, error) {
 	var err error
 	if p.platforms, err = parsePlatforms(f.platforms); err != nil {
 		return nil, err
-	}
-	if f.jobs < 1 {
-		return nil, hint.New("--jobs is less than 1", "leave it out for 4")
 	}
 	return p, nil
 }

@@ -25,14 +25,14 @@ func (f *pushFlags) push(ctx context.Context, src source, policy func(provider.A
 			return pusher.Destination{Repository: addr, Store: repo}, err
 		},
 		Policy:          policy,
-		Jobs:            f.jobs,
+		Jobs:            int(f.jobs),
 		Force:           f.force,
 		RefreshEvidence: f.refresh,
 		OnEvent:         progress.event,
 	})
 	all := &outcomes{progress: progress}
 	var g errgroup.Group
-	g.SetLimit(f.jobs) // no more versions than packages
+	g.SetLimit(int(f.jobs)) // no more versions than packages
 	err := src.each(ctx, progress.warn, func(r *origin.Release) error {
 		turn := all.next()
 		if all.failedBefore(turn) {

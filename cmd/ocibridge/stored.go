@@ -29,14 +29,14 @@ type storedFlags struct {
 	registryFlags
 	output outputFlag
 	log    logFlag
-	jobs   int
+	jobs   jobsFlag
 }
 
 func (f *storedFlags) register(cmd *cobra.Command) {
 	f.registryFlags.register(cmd)
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
-	cmd.Flags().IntVar(&f.jobs, "jobs", 4, "how many versions are looked at at once")
+	f.jobs.register(cmd, "how many versions are looked at at once")
 	cmd.ValidArgsFunction = f.complete
 }
 
@@ -135,7 +135,7 @@ func (f *storedFlags) find(ctx context.Context, s settings, back *backend, args 
 	}
 	slices.SortStableFunc(found, func(a, b *stored) int { return cmp.Compare(a.provider.String(), b.provider.String()) })
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(1, f.jobs))
+	g.SetLimit(int(f.jobs))
 	for _, p := range found {
 		g.Go(func() error {
 			p.list(ctx, back)
@@ -172,7 +172,7 @@ func absent(err error) bool {
 // --jobs says, until ctx is done.
 func (f *storedFlags) each(ctx context.Context, found []*stored, look func(ctx context.Context, provider, version int)) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(1, f.jobs))
+	g.SetLimit(int(f.jobs))
 	for i, p := range found {
 		for j := range p.matches {
 			g.Go(func() error {
