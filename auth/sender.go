@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,6 +28,9 @@ var _ remote.Client = (*sender)(nil)
 // accepted; artifacts keep theirs below.
 const maxManifest = 4 << 20
 
+// errNoCredential: see [Anew].
+var errNoCredential = errors.New("the registry answers without a credential, which tells nothing of one")
+
 // Do implements [remote.Client].
 func (s *sender) Do(req *http.Request) (*http.Response, error) {
 	if err := bufferManifest(req); err != nil {
@@ -44,6 +48,10 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 				return nil, err
 			}
 		}
+	}
+	if isAnew(req.Context()) && resp.StatusCode < 300 && resp.Request.Header.Get("Authorization") == "" {
+		drain(resp)
+		return nil, errNoCredential
 	}
 	s.binding.lacksRight.Store(insufficientScope(resp))
 	correctLink(resp)

@@ -87,7 +87,7 @@ func (c *tokenCache) GetToken(ctx context.Context, host string, scheme auth.Sche
 	value, fetch, round := t.value, t.fetch, t.round
 	ended := t.ended(c.now())
 	c.mu.Unlock()
-	if !ended {
+	if !ended && !isAnew(ctx) {
 		return value, nil
 	}
 	value, err := c.renew(ctx, t, round, fetch)
@@ -118,14 +118,25 @@ func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, s
 	return c.renew(ctx, t, round, fetch)
 }
 
-// renew fetches a token, unless somebody else has since the given round.
+type anewKey struct{}
+
+// Anew returns a context whose requests show what a login may read at this moment:
+// a bearer token is fetched for them, however long an older one lasts, and an
+// answer for which the registry asked for no credential is an error. A login that
+// was revoked may still have tokens that were issued before.
+func Anew(ctx context.Context) context.Context { return context.WithValue(ctx, anewKey{}, true) }
+
+func isAnew(ctx context.Context) bool { return ctx.Value(anewKey{}) != nil }
+
+// renew fetches a token, unless somebody else has since the given round and that
+// is new enough.
 func (c *tokenCache) renew(ctx context.Context, t *token, round int, fetch tokenFetch) (string, error) {
 	if err := t.lock(ctx); err != nil {
 		return "", err
 	}
 	defer t.unlock()
 	c.mu.Lock()
-	value, err, done := t.value, t.err, t.round != round
+	value, err, done := t.value, t.err, t.round != round && !isAnew(ctx)
 	c.mu.Unlock()
 	if done {
 		return value, err

@@ -353,3 +353,26 @@ func TestSecretsInRefusals(t *testing.T) {
 		}
 	}
 }
+
+// TestAnew has a token fetched that is newer than the question.
+func TestAnew(t *testing.T) {
+	f := newFakeRegistry(t, false)
+	f.life = map[string]any{"expires_in": 300}
+	c, _ := aClient(f)
+	r := f.repository(t, "a/x")
+	if err := listTags(t, c, r); err != nil {
+		t.Fatal(err)
+	}
+	f.requests()
+	anew := func() error {
+		return mustOpen(t, c, r).Tags(Anew(t.Context()), "", func([]string) error { return nil })
+	}
+	if err := anew(); err != nil {
+		t.Fatal(err)
+	}
+	wantRequests(t, f, "GET token repository:a/x:pull up", "GET /v2/a/x/tags/list")
+	f.refuseTokens.Store(true)
+	if err := anew(); err == nil {
+		t.Error("an answer, though no token is given any more")
+	}
+}

@@ -310,6 +310,7 @@ func TestErrorPolicy(t *testing.T) {
 			b.options.Log = nil
 			b.catalog(catalog.Options{
 				TagTTL:  -1,
+				Anew:    func(ctx context.Context) context.Context { return ctx },
 				Account: func(provider.Address) catalog.Account { return catalog.Account{DeniedMeansAbsent: tc.means} },
 				Deny:    []catalog.Deny{{Pattern: provider.PatternFor(denied)}},
 			})

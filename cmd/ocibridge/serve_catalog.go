@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/config"
 )
@@ -17,7 +18,7 @@ const embeddedTTL = -1
 // caller closes it.
 func newCatalog(back *backend, c config.Gateway, check checkVersion, log *slog.Logger) (*catalog.Catalog, error) {
 	o := catalog.Options{
-		Repository: back.store, Account: back.account, Check: check,
+		Repository: back.store, Account: back.account, Anew: auth.Anew, Check: check,
 		TagTTL: orNone(c.TagTTL), StaleIfError: orNone(c.StaleIfError), Log: log,
 	}
 	if back.embedded != nil && c.TagTTL == nil {

@@ -79,6 +79,10 @@ type Options struct {
 	Repository func(context.Context, provider.Address) (Store, error)
 	// Account returns that of a provider's repository; nil: all have the zero one.
 	Account func(provider.Address) Account
+	// Anew makes of a context one whose requests show what a repository's login may
+	// read at this moment, whatever tokens were issued for it before. Nil: nothing
+	// shows that, and "denied" never means absent.
+	Anew func(context.Context) context.Context
 	// Check, if any, decides about a version when its index is first seen. What it
 	// returns takes the version's place; its error refuses the version. It is not
 	// asked again about that digest while the version is in memory. The store is for

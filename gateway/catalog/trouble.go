@@ -158,9 +158,9 @@ func saysDenied(err error) bool {
 
 // deniedIsAbsent reports whether a denial stands for absence: the registry is
 // known for it, and still answers about a repository that exists to the same
-// credential.
+// credential, as that is now.
 func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, a provider.Address, err error) bool {
-	if !account.DeniedMeansAbsent || !saysDenied(err) {
+	if !account.DeniedMeansAbsent || c.opts.Anew == nil || !saysDenied(err) {
 		return false
 	}
 	for _, witness := range c.watch.witnessesFor(account.Name, a) {
@@ -168,7 +168,7 @@ func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, a provide
 		if err != nil {
 			return false
 		}
-		if versions, _, err := listTags(ctx, store, ""); err == nil && len(versions) > 0 {
+		if versions, _, err := listTags(c.opts.Anew(ctx), store, ""); err == nil && len(versions) > 0 {
 			return true
 		}
 	}

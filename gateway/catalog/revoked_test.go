@@ -1,0 +1,115 @@
+package catalog_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// ghcr is a registry whose token server denies what is absent, and whatever is
+// asked with a login that was revoked. Tokens last for five minutes.
+type ghcr struct {
+	*httptest.Server
+	revoked atomic.Bool
+	absent  atomic.Bool // gadget is
+	public  atomic.Bool // widget is: nobody is asked who he is
+}
+
+func newGHCR(t *testing.T) *ghcr {
+	g := &ghcr{}
+	g.Server = httptest.NewServer(g)
+	t.Cleanup(g.Close)
+	return g
+}
+
+func (g *ghcr) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Path == "/token" {
+		scope := r.URL.Query().Get("scope")
+		if _, password, _ := r.BasicAuth(); g.revoked.Load() || password != "p" || g.absent.Load() && strings.Contains(scope, "gadget") {
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `{"errors":[{"code":"DENIED"}]}`)
+			return
+		}
+		json.NewEncoder(w).Encode(map[string]any{"token": "T" + scope, "expires_in": 300})
+		return
+	}
+	name := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/v2/"), "/tags/list")
+	scope := "repository:" + name + ":pull"
+	if r.Header.Get("Authorization") != "Bearer T"+scope && !(g.public.Load() && strings.Contains(name, "widget")) {
+		w.Header().Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q,service=x,scope=%q", g.URL+"/token", scope))
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, `{"errors":[{"code":"UNAUTHORIZED"}]}`)
+		return
+	}
+	fmt.Fprint(w, `{"tags":["1.0.0"]}`)
+}
+
+// catalog reads the registry by a login of package auth.
+func (g *ghcr) catalog(t *testing.T) *catalog.Catalog {
+	host := strings.TrimPrefix(g.URL, "http://")
+	login := fmt.Sprintf(`{"auths":{%q:{"auth":"dTpw"}}}`, host)
+	client := auth.New(auth.Options{Environment: auth.Environment{
+		Getenv: func(name string) string { return map[string]string{"DOCKER_CONFIG": "/docker"}[name] },
+		ReadFile: func(name string) ([]byte, error) {
+			if name == "/docker/config.json" {
+				return []byte(login), nil
+			}
+			return nil, fs.ErrNotExist
+		},
+		Home: "/home", GOOS: "linux",
+	}})
+	repository := func(a provider.Address) ociaddr.Repository {
+		return ociaddr.Repository{Registry: ociaddr.Registry(host), Name: a.Path()}
+	}
+	return open(t, catalog.Options{
+		Repository: func(ctx context.Context, a provider.Address) (catalog.Store, error) {
+			return client.Repository(ctx, repository(a))
+		},
+		Account: func(a provider.Address) catalog.Account {
+			return catalog.Account{Name: client.Account(repository(a)), DeniedMeansAbsent: true}
+		},
+		Anew: auth.Anew,
+	})
+}
+
+// TestRevokedLogin makes nothing absent, though tokens that it got before are
+// still good for another repository.
+func TestRevokedLogin(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(g *ghcr)
+		absent bool
+	}{
+		"it is absent":                         {func(g *ghcr) { g.absent.Store(true) }, true},
+		"revoked":                              {func(g *ghcr) { g.revoked.Store(true) }, false},
+		"revoked, and the other one is public": {func(g *ghcr) { g.revoked.Store(true); g.public.Store(true) }, false},
+		"absent, and the other one is public":  {func(g *ghcr) { g.absent.Store(true); g.public.Store(true) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGHCR(t)
+			c := g.catalog(t)
+			if _, err := c.Versions(t.Context(), widget); err != nil {
+				t.Fatal(err)
+			}
+			tc.change(g)
+			if _, err := c.Versions(t.Context(), gadget); err == nil || errors.Is(err, catalog.ErrAbsent) != tc.absent {
+				t.Errorf("versions: %v", err)
+			}
+			if _, err := c.Version(t.Context(), gadget, v100); err == nil || errors.Is(err, catalog.ErrAbsent) != tc.absent {
+				t.Errorf("version: %v", err)
+			}
+		})
+	}
+}
