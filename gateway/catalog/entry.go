@@ -151,7 +151,7 @@ func (c *Catalog) current(e *entry, now time.Time) (*Item, bool) {
 		return s.item, true
 	}
 	age, ttl := now.Sub(s.at), c.opts.TagTTL
-	if age >= ttl {
+	if age >= ttl || c.listedSince(e, s) {
 		return nil, false
 	}
 	if age >= ttl-ttl/4 && !e.busy.Load() && c.troubled(e, now) != troubleNow {

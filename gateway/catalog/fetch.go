@@ -251,6 +251,20 @@ func (c *Catalog) confirmAbsent(ctx context.Context, e *entry, up *upstream, mis
 	return up.trouble
 }
 
+// listedSince reports whether a version that was absent is in the list of tags that
+// is known now: no two answers of one time must tell clients both.
+func (c *Catalog) listedSince(e *entry, s *state) bool {
+	if e.kind != version || !errors.Is(s.err, ErrAbsent) {
+		return false
+	}
+	list := c.cache.get(listingKey(e.address))
+	if list == nil {
+		return false
+	}
+	known := list.state.Load()
+	return known != nil && has(known, e.version)
+}
+
 // has reports whether a list of versions has one.
 func has(s *state, v provider.Version) bool {
 	return s.err == nil && slices.Contains(s.item.Versions, v)

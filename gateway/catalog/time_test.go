@@ -258,6 +258,48 @@ func TestAbsenceIsRememberedOnlyWhileCurrent(t *testing.T) {
 	})
 }
 
+// TestAbsentThenListed: a version that the list shows is not absent any more, by
+// whichever way it is asked for.
+func TestAbsentThenListed(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.seen(widget)
+		pass(20 * time.Second)
+		absent, err := b.Version(b.t.Context(), widget, v110)
+		if !errors.Is(err, catalog.ErrAbsent) {
+			b.t.Fatalf("before it is pushed: %v", err)
+		}
+		b.Keep(absent, "absent", 6)
+		b.publish(b.t, widget, v110, "new")
+		path := widget.Path() + "/1.1.0.json"
+		if _, ok := b.Warm(path); !ok {
+			b.t.Error("while the list is as it was, it is asked for again")
+		}
+		pass(12 * time.Second)
+		if item, err := b.Versions(b.t.Context(), widget); err != nil || len(item.Versions) != 2 {
+			b.t.Fatalf("%+v, %v", item, err)
+		}
+		if item, ok := b.Warm(path); ok {
+			b.t.Errorf("warm: %v", item.Kept())
+		}
+		if item, err := b.Version(b.t.Context(), widget, v110); err != nil || item.Found == nil {
+			b.t.Errorf("though it is listed: %v", err)
+		}
+	})
+	// While the registry is in trouble, too, nobody knows.
+	inTime(t, nil, func(b *bench) {
+		b.seen(widget)
+		pass(20 * time.Second)
+		b.Version(b.t.Context(), widget, v110)
+		b.publish(b.t, widget, v110, "new")
+		pass(12 * time.Second)
+		b.seen(widget)
+		b.down(unreachable)
+		if _, err := b.Version(b.t.Context(), widget, v110); err == nil || errors.Is(err, catalog.ErrAbsent) {
+			b.t.Errorf("though it is listed: %v", err)
+		}
+	})
+}
+
 // TestWhatWasDeletedIsGone, and does not come back when the registry is in trouble.
 func TestWhatWasDeletedIsGone(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
