@@ -62,6 +62,12 @@ func TestTroubleIsNotAbsence(t *testing.T) {
 		"errors of another API with 404":   {respond(404, "application/json", `{"errors":[{"status":404,"message":"Not Found"}]}`), 502},
 		"no errors with 404":               {respond(404, "application/json", `{"errors":[]}`), 502},
 		"truncated JSON":                   {respond(200, "application/json", `{"name":"acme/widget","tags":["1.0.0"`), 502},
+		"another code with 404":            {respond(404, "application/json", `{"errors":[{"code":"TOOMANYREQUESTS"}]}`), 502},
+		"an unknown code with 404":         {respond(404, "application/json", `{"errors":[{"code":"UNKNOWN"}]}`), 502},
+		"an empty object":                  {respond(200, "application/json", `{}`), 502},
+		"null":                             {respond(200, "application/json", `null`), 502},
+		"maintenance with 200":             {respond(200, "application/json", `{"status":"maintenance"}`), 502},
+		"errors with 200":                  {respond(200, "application/json", `{"errors":[{"code":"UNAVAILABLE"}]}`), 502},
 		"connection cut before the answer": {cut, 502},
 		"connection cut in the answer":     {cutAfter(`{"tags":`), 502},
 		"redirect to nowhere": {func(w http.ResponseWriter, r *http.Request) {

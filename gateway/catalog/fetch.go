@@ -88,7 +88,7 @@ var errUnchanged = errors.New("not modified")
 // still the one with the ETag given, unless that is "". Other errors are trouble.
 func listTags(ctx context.Context, store Store, etag string) ([]provider.Version, string, error) {
 	cond := &condition{ifNoneMatch: etag}
-	counted := &pageCounter{TagLister: store}
+	counted := &pageCounter{TagLister: store, cond: cond}
 	tags, err := artifact.ListTags(context.WithValue(ctx, conditionKey{}, cond), counted)
 	var out []provider.Version
 	for _, t := range tags {
@@ -117,15 +117,23 @@ func listTags(ctx context.Context, store Store, etag string) ([]provider.Version
 	return slices.Clip(out), cond.etag, nil
 }
 
-// pageCounter counts the pages of a list.
+// errNoTags means that an answer is no list of tags, not even an empty one.
+var errNoTags = errors.New("the registry answers the question for its tags with something else")
+
+// pageCounter counts the pages of a list, and refuses what is none: oras-go makes
+// an empty list of any JSON object.
 type pageCounter struct {
 	artifact.TagLister
+	cond  *condition
 	pages int
 }
 
 // Tags implements [artifact.TagLister].
 func (p *pageCounter) Tags(ctx context.Context, last string, fn func([]string) error) error {
 	return p.TagLister.Tags(ctx, last, func(page []string) error {
+		if page == nil && !p.cond.nullTags {
+			return errNoTags
+		}
 		p.pages++
 		return fn(page)
 	})

@@ -135,7 +135,14 @@ func noRepository(err error) bool {
 		return errors.Is(err, errdef.ErrNotFound)
 	}
 	return answer.StatusCode == http.StatusNotFound && len(answer.Errors) > 0 && strings.HasSuffix(answer.URL.Path, "/tags/list") &&
-		!slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == "" || deniedCode(e) })
+		!slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return !slices.Contains(absentCodes, e.Code) })
+}
+
+// absentCodes are the words of registries for a repository that is not there. The
+// specification has all but the last, which is Harbor's.
+var absentCodes = []string{
+	errcode.ErrorCodeNameUnknown, errcode.ErrorCodeNameInvalid, errcode.ErrorCodeManifestUnknown,
+	"NOT_FOUND",
 }
 
 func deniedCode(e errcode.Error) bool {

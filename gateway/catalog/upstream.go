@@ -1,8 +1,10 @@
 package catalog
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -207,6 +209,7 @@ type condition struct {
 	ifNoneMatch string
 	etag        string // of the last answer
 	unchanged   bool
+	nullTags    bool // the last answer has "tags", and null for them
 }
 
 type conditionKey struct{}
@@ -234,7 +237,30 @@ func (c conditional) Do(req *http.Request) (*http.Response, error) {
 	if len(cond.etag) > maxETag {
 		cond.etag = ""
 	}
+	cond.nullTags = false
+	if resp.StatusCode == http.StatusOK {
+		begin := bufio.NewReaderSize(resp.Body, maxNullTags)
+		data, _ := begin.Peek(maxNullTags)
+		cond.nullTags = hasNullTags(data)
+		resp.Body = &peeked{begin, resp.Body}
+	}
 	return resp, nil
+}
+
+// maxNullTags is how large a list with null for its tags may be.
+const maxNullTags = 4 << 10
+
+// hasNullTags reports whether an answer says that there are no tags as some
+// versions of the distribution project's registry do.
+func hasNullTags(answer []byte) bool {
+	var list map[string]json.RawMessage
+	return json.Unmarshal(answer, &list) == nil && string(list["tags"]) == "null" && list["errors"] == nil
+}
+
+// peeked is a body of which the beginning was looked at.
+type peeked struct {
+	io.Reader
+	io.Closer
 }
 
 // maxETag is how long an ETag may be that is kept.
