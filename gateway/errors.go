@@ -39,7 +39,7 @@ func statusOf(err error) int {
 		return http.StatusUnavailableForLegalReasons
 	case errors.Is(err, archives.ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout
-	case errors.As(err, &answer) && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable):
+	case errors.Is(err, catalog.ErrBusy), errors.As(err, &answer) && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable):
 		return http.StatusServiceUnavailable
 	case errors.As(err, &answer) && answer.StatusCode == http.StatusGatewayTimeout:
 		return http.StatusGatewayTimeout

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -130,6 +131,16 @@ func hangAfter(start string) http.HandlerFunc {
 		fmt.Fprint(w, start)
 		http.NewResponseController(w).Flush()
 		hang(w, r)
+	}
+}
+
+// TestTooManyQuestions are no absence.
+func TestTooManyQuestions(t *testing.T) {
+	b := newBench(t)
+	b.options.Repository = func(context.Context, provider.Address) (gateway.Store, error) { return nil, catalog.ErrBusy }
+	c := b.serve()
+	for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", archivePath("1.0.0", linux)} {
+		b.checkTrouble(c.get(path), path, http.StatusServiceUnavailable)
 	}
 }
 

@@ -53,6 +53,8 @@ var (
 	// ErrLost means that the registry lists a version, and does not have what its
 	// tag names.
 	ErrLost = errors.New("the registry lists the version, but does not have it")
+	// ErrBusy means that the registry is being asked about too much already.
+	ErrBusy = errors.New("too many questions wait for the registry's answer")
 )
 
 // Account is how a repository is spoken to: what two repositories with equal
@@ -116,6 +118,10 @@ const (
 	// backgroundRefreshes is how many answers are refreshed at once that nobody
 	// waits for.
 	backgroundRefreshes = 8
+	// maxFlights is how many questions the registry is asked at once. Clients that
+	// give up do not end theirs, so that without a bound one client could ask any
+	// number of them of a registry that hangs.
+	maxFlights = 512
 	// patience is how long a client waits for the registry where the last good
 	// answer could stand in.
 	patience = 2 * time.Second
@@ -128,6 +134,8 @@ type Catalog struct {
 	disk  *disk // nil: nothing is kept beyond the process's end
 	watch *watch
 	slots chan struct{} // for refreshes that nobody waits for
+	// flights has an element for each question that the registry is being asked.
+	flights chan struct{}
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -152,7 +160,10 @@ func New(o Options) (*Catalog, error) {
 	if o.Account == nil {
 		o.Account = func(provider.Address) Account { return Account{} }
 	}
-	c := &Catalog{opts: o, cache: newLRU(o.Memory), watch: newWatch(), slots: make(chan struct{}, backgroundRefreshes)}
+	c := &Catalog{
+		opts: o, cache: newLRU(o.Memory), watch: newWatch(),
+		slots: make(chan struct{}, backgroundRefreshes), flights: make(chan struct{}, maxFlights),
+	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	if o.Directory != "" {
 		var err error

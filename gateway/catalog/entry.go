@@ -187,7 +187,8 @@ func (c *Catalog) refresh(e *entry) {
 
 var errClosed = errors.New("the gateway is shutting down")
 
-// ask asks the registry about an entry, unless that is under way.
+// ask asks the registry about an entry, unless that is under way. Where it is asked
+// too much already, the flight ends with [ErrBusy] before it begins.
 func (c *Catalog) ask(e *entry) *flight {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -195,11 +196,19 @@ func (c *Catalog) ask(e *entry) *flight {
 		return e.flight
 	}
 	f := &flight{done: make(chan struct{})}
+	select {
+	case c.flights <- struct{}{}:
+	default:
+		f.err, f.lost = ErrBusy, true
+		close(f.done)
+		return f
+	}
 	e.flight = f
 	e.busy.Store(true)
 	if !c.task(func(ctx context.Context) { c.fly(ctx, e, f) }) {
 		e.flight, f.err, f.lost = nil, errClosed, true
 		e.busy.Store(false)
+		<-c.flights
 		close(f.done)
 	}
 	return f
@@ -226,6 +235,7 @@ func (c *Catalog) fly(ctx context.Context, e *entry, f *flight) {
 	e.flight = nil
 	e.mu.Unlock()
 	e.busy.Store(false)
+	<-c.flights
 	close(f.done)
 	if after != nil && c.disk != nil {
 		c.keepOnDisk(e, up, after)

@@ -1,5 +1,8 @@
 package catalog
 
+// MaxFlights is how many questions the registry is asked at once.
+const MaxFlights = maxFlights
+
 // Bytes is what the catalog believes to hold in memory.
 func (c *Catalog) Bytes() int64 {
 	c.cache.mu.Lock()

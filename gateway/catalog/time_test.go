@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -198,6 +199,46 @@ func TestOutageIsNotWaitedFor(t *testing.T) {
 		pass(time.Minute)
 		b.requests()
 		b.want("[1.0.0]", true, "[1 head 1 list]")
+	})
+}
+
+// TestQuestionsAreBounded: clients that give up at once cannot have a registry that
+// hangs asked any number of questions, nor is the answer to one too many absence.
+func TestQuestionsAreBounded(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.seen(widget)
+		pass(time.Minute)
+		b.failing(hangs)
+		b.requests()
+		var wg sync.WaitGroup
+		var busy atomic.Int32
+		ctx, giveUp := context.WithCancel(b.t.Context())
+		const clients = 2000
+		for i := range clients {
+			wg.Go(func() {
+				_, err := b.Versions(ctx, provider.MustParseAddress(fmt.Sprintf("registry.acme.example/acme/x%d", i)))
+				switch {
+				case errors.Is(err, catalog.ErrBusy):
+					busy.Add(1)
+				case !errors.Is(err, context.Canceled):
+					b.t.Errorf("%v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		giveUp()
+		wg.Wait()
+		if got, want := b.requests(), fmt.Sprintf("[%d list]", catalog.MaxFlights); got != want || busy.Load() != clients-catalog.MaxFlights {
+			b.t.Errorf("asked for %s, want %s; %d are told to come again", got, want, busy.Load())
+		}
+		b.seen(widget) // the last good answer
+		if got := b.requests(); got != "[]" {
+			b.t.Errorf("asked for %s", got)
+		}
+		pass(8 * time.Second) // the registry's time is up
+		b.down(nil)
+		b.publish(b.t, gadget, v100, "another")
+		b.seen(gadget)
 	})
 }
 
