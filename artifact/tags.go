@@ -29,8 +29,14 @@ var ErrTagsBrokeOff = errors.New("the list of tags breaks off")
 // to each other would send them for ever.
 const MaxTagPages = 1000
 
-// errTooManyPages is no reason to ask in another way.
-var errTooManyPages = fmt.Errorf("more than %d pages of tags: %w", MaxTagPages, errdef.ErrTooManyPages)
+// MaxTags bounds how many tags of a repository are read.
+const MaxTags = 250_000
+
+// Neither is a reason to ask in another way.
+var (
+	errTooManyTags  = fmt.Errorf("more than %d tags: %w", MaxTags, errdef.ErrTooManyPages)
+	errTooManyPages = fmt.Errorf("more than %d pages of tags: %w", MaxTagPages, errdef.ErrTooManyPages)
+)
 
 // ListTags returns all tags of a repository, in the registry's order. What is no
 // tag is left out.
@@ -53,7 +59,7 @@ func ListTags(ctx context.Context, store TagLister) ([]ociaddr.Tag, error) {
 		case l.pages > before && l.last != last && asksForMore(ctx, err):
 			l.cause = err
 			continue
-		case l.cause != nil && !errors.Is(err, errTooManyPages):
+		case l.cause != nil && !errors.Is(err, errdef.ErrTooManyPages):
 			err = l.cause // of the link, which is what somebody can repair
 		}
 		return nil, fmt.Errorf("%w after %d pages: %w", ErrTagsBrokeOff, l.pages, err)
@@ -66,6 +72,7 @@ type tagList struct {
 	seen  map[string]bool
 	last  string // of the latest page that had any
 	pages int
+	read  int
 	cause error // for which the latest request began after last
 }
 
@@ -76,6 +83,9 @@ func (l *tagList) page(page []string) error {
 	}
 	if l.pages++; l.pages > MaxTagPages {
 		return errTooManyPages
+	}
+	if l.read += len(page); l.read > MaxTags {
+		return errTooManyTags
 	}
 	for _, t := range page {
 		l.seen[t] = true

@@ -120,6 +120,24 @@ func TestListOfTagsHasAnEnd(t *testing.T) {
 	}
 }
 
+func TestListOfTagsIsNotReadWithoutEnd(t *testing.T) {
+	b := newBench(t)
+	n := 0
+	b.lies["/tags/list"] = func(w http.ResponseWriter, r *http.Request) {
+		n++
+		tags := make([]string, artifact.MaxTags/2)
+		for i := range tags {
+			tags[i] = fmt.Sprintf("%d-%d", n, i)
+		}
+		w.Header().Set("Link", fmt.Sprintf("<%s?last=%d>; rel=\"next\"", r.URL.Path, n))
+		json.NewEncoder(w).Encode(map[string]any{"tags": tags})
+	}
+	tags, err := artifact.ListTags(t.Context(), b.repo)
+	if tags != nil || !errors.Is(err, artifact.ErrTagsBrokeOff) || n != 3 {
+		t.Errorf("%d tags, %v after %d pages", len(tags), err, n)
+	}
+}
+
 func TestTagsOfAbsentRepository(t *testing.T) {
 	b := newBench(t)
 	_, err := artifact.ListTags(t.Context(), b.repo)
