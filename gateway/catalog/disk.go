@@ -261,7 +261,7 @@ func (c *Catalog) loadFromDisk(e *entry) {
 	}
 	e.kept, e.onDisk = s.item, s.at
 	e.state.Store(s)
-	c.cache.resize(e, s.item.size())
+	c.cache.resize(e, s.item.size(), true)
 }
 
 var errNotKept = errors.New("not on disk")

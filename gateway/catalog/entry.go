@@ -46,8 +46,9 @@ type entry struct {
 	kept    *Item     // what is on disk; nil: nothing is
 	onDisk  time.Time // the time that is on disk for it
 
-	prev, next *entry // of the lru, which locks them
-	cost       int64  // likewise
+	ring       *ring // of the lru, which locks it, as what follows
+	prev, next *entry
+	cost       int64
 }
 
 // state is what the registry last said.
@@ -251,7 +252,7 @@ func (c *Catalog) learnt(e *entry, up *upstream, before, after *state) {
 		c.watch.answered(e.account().Name, e.address, after.err == nil, e.kind == listing && after.err != nil)
 	}
 	if before == nil || before.item != after.item {
-		c.cache.resize(e, after.item.size())
+		c.cache.resize(e, after.item.size(), after.err == nil)
 	}
 	if c.disk == nil && after.item.Found != nil {
 		c.keepContent(e.address, up, after.item.Found.Index.Digest)

@@ -7,7 +7,7 @@ const MaxFlights = maxFlights
 func (c *Catalog) Bytes() int64 {
 	c.cache.mu.Lock()
 	defer c.cache.mu.Unlock()
-	return c.cache.bytes
+	return c.cache.good.bytes + c.cache.rest.bytes
 }
 
 // Swept returns when the folder is within its bound.

@@ -1,10 +1,12 @@
 package catalog_test
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -97,6 +99,37 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 		if _, err := b.Version(b.t.Context(), gadget, first); err != nil || b.requests() != "[1 get]" {
 			b.t.Error("the first one is still there")
+		}
+	})
+}
+
+// TestWhatDoesNotExistTakesLittle: questions about it leave the last good answers
+// where they are.
+func TestWhatDoesNotExistTakesLittle(t *testing.T) {
+	const limit = 256 << 10
+	inTime(t, func(o *catalog.Options) { o.Memory = limit }, func(b *bench) {
+		b.want("[1.0.0]", true, "[1 get 1 list]")
+		for i := range 2000 {
+			a := provider.MustParseAddress(fmt.Sprintf("registry.acme.example/acme/x%d", i))
+			if _, err := b.Versions(b.t.Context(), a); !errors.Is(err, catalog.ErrAbsent) {
+				b.t.Fatal(err)
+			}
+			absent, err := b.Version(b.t.Context(), widget, provider.MustParseVersion(fmt.Sprintf("9.9.%d", i)))
+			if !errors.Is(err, catalog.ErrAbsent) {
+				b.t.Fatal(err)
+			}
+			b.Keep(absent, "absent", 100)
+			if n := b.Bytes(); n > limit {
+				b.t.Fatalf("%d bytes after %d questions", n, 2*i)
+			}
+		}
+		b.down(unreachable)
+		pass(time.Minute)
+		if item, err := b.Versions(b.t.Context(), widget); err != nil || len(item.Versions) != 1 {
+			b.t.Errorf("versions: %v", err)
+		}
+		if item, err := b.Version(b.t.Context(), widget, v100); err != nil || item.Found == nil {
+			b.t.Errorf("version: %v", err)
 		}
 	})
 }

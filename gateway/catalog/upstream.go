@@ -179,7 +179,7 @@ func (c *Catalog) keepContent(a provider.Address, u *upstream, index digest.Dige
 			e.state.Store(&state{item: item, at: now()})
 			return e
 		})
-		c.cache.resize(e, item.size())
+		c.cache.resize(e, item.size(), true)
 	}
 }
 
