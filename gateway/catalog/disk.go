@@ -205,7 +205,7 @@ func (c *Catalog) keepOnDisk(e *entry, up *upstream, s *state) {
 		}
 		return
 	}
-	if e.kept == s.item && s.at.Sub(e.onDisk) < c.opts.StaleIfError/24 {
+	if e.kept == s.item && !c.renewed(e, s.at) {
 		return
 	}
 	if err := c.write(e, name, up, s); err != nil {
@@ -219,6 +219,39 @@ func (c *Catalog) keepOnDisk(e *entry, up *upstream, s *state) {
 	if c.disk.bytes.Load() > c.disk.limit+c.disk.limit/10 {
 		c.task(c.disk.sweep)
 	}
+}
+
+// renewed reports whether a record is to be written again for its time alone.
+func (c *Catalog) renewed(e *entry, now time.Time) bool {
+	return now.Sub(e.onDisk) >= c.opts.StaleIfError/24
+}
+
+// stillOnDisk reports whether the last answer is on disk, if it was written: the
+// folder may be emptied, as by another gateway that shares it. When the record is
+// to be renewed, all that it needs is looked at, and counts as of use again.
+func (c *Catalog) stillOnDisk(e *entry, last *state) bool {
+	e.keeping.Lock()
+	defer e.keeping.Unlock()
+	if last == nil || last.err != nil || e.kept != last.item {
+		return true
+	}
+	name := e.recordName()
+	if name == "" {
+		return true
+	}
+	dir := c.disk.folder(e.address)
+	if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+		return false
+	}
+	if !c.renewed(e, time.Now()) {
+		return true
+	}
+	for _, part := range last.item.parts {
+		if file, ok := contentName(part); ok && os.Chtimes(filepath.Join(dir, file), time.Time{}, time.Now()) != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // write writes content first and last the record that needs it.
@@ -298,7 +331,7 @@ func (c *Catalog) loadState(e *entry) (*state, error) {
 	if err == nil && c.opts.Check != nil {
 		found, err = c.opts.Check(c.ctx, keptIndex{up, r.Index}, e.address, e.version, found)
 	}
-	item.Found = found
+	item.Found, item.parts = found, up.parts
 	return s, err
 }
 

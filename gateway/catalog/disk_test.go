@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -216,6 +217,62 @@ func TestForeignRecord(t *testing.T) {
 		k.restart()
 		if item, err := k.Version(k.t.Context(), widget, v110); !errors.Is(err, catalog.ErrAbsent) {
 			k.t.Errorf("%+v, %v", item, err)
+		}
+	})
+}
+
+// TestEmptiedFolderIsFilledAgain, with all that a check needs, by the next answer
+// of the registry about what is in use.
+func TestEmptiedFolderIsFilledAgain(t *testing.T) {
+	for name, lost := range map[string]string{"all": "", "records": "1.0.0", "content": "sha256-"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			change := func(o *catalog.Options) {
+				o.Check = func(ctx context.Context, s catalog.Store, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
+					_, err := artifact.ReadEvidence(ctx, s, *found.Evidence)
+					return found, err
+				}
+			}
+			onDisk(t, dir, change, func(k *kept) {
+				k.want("[1.0.0]", true, "[3 blob 1 get 1 list]")
+				synctest.Wait() // it is written
+				for _, file := range files(k.t, dir) {
+					if strings.HasPrefix(filepath.Base(file), lost) {
+						os.Remove(file)
+					}
+				}
+				pass(time.Hour)
+				k.Versions(k.t.Context(), widget)
+				k.Version(k.t.Context(), widget, v100)
+				k.down(unreachable)
+				k.restart()
+				pass(time.Hour)
+				k.want("[1.0.0]", true, "[1 list]")
+			})
+		})
+	}
+}
+
+// TestWhatIsInUseStaysOnDisk: a folder that is too small keeps what is answered
+// out of memory all the time.
+func TestWhatIsInUseStaysOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	onDisk(t, dir, nil, func(k *kept) {
+		k.want("[1.0.0]", true, "[1 get 1 list]")
+		synctest.Wait()
+		old := time.Now().Add(-5 * time.Hour)
+		for _, file := range files(k.t, dir) {
+			if err := os.Chtimes(file, old, old); err != nil {
+				k.t.Fatal(err)
+			}
+		}
+		pass(2 * time.Hour)
+		k.want("[1.0.0]", true, "[1 head 1 list]")
+		synctest.Wait()
+		for _, file := range files(k.t, dir) {
+			if info, err := os.Stat(file); err != nil || !info.ModTime().After(old) {
+				k.t.Errorf("%s is as old as before: %v", file, err)
+			}
 		}
 	})
 }

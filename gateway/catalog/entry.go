@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -71,6 +72,7 @@ type Item struct {
 	evidence *artifact.Evidence
 	tagged   []provider.Version // Versions, with those that are denied
 	etag     string             // of a list of tags; "": the registry gave none
+	parts    []digest.Digest    // the content that a version was made of
 	content  []byte
 
 	entry *entry
@@ -221,6 +223,9 @@ func (c *Catalog) fly(ctx context.Context, e *entry, f *flight) {
 	defer cancel()
 	up := &upstream{c: c, address: e.address}
 	before := e.state.Load()
+	if c.disk != nil && !c.stillOnDisk(e, before) {
+		before = nil // all is fetched, so that it is written again
+	}
 	item, err := c.fetch(ctx, e, up, before)
 	now := time.Now()
 	var after *state
@@ -277,7 +282,7 @@ func (c *Catalog) failed(e *entry, err error, now time.Time) {
 
 // size is about what an item takes in memory, in bytes.
 func (i *Item) size() int64 {
-	n := int64(len(i.content)) + 72*int64(len(i.tagged)) + int64(len(i.etag))
+	n := int64(len(i.content)) + 88*int64(len(i.parts)) + 72*int64(len(i.tagged)) + int64(len(i.etag))
 	if len(i.Versions) != len(i.tagged) {
 		n += 72 * int64(len(i.Versions))
 	}

@@ -176,6 +176,9 @@ func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, befo
 			item.Found, err = nil, &refusal{found.Index.Digest, err}
 		}
 	}
+	if c.disk != nil {
+		item.parts = up.parts
+	}
 	return item, err
 }
 

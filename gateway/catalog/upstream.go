@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type upstream struct {
 	mu      sync.Mutex
 	trouble error
 	read    map[digest.Digest][]byte // what came from the registry
+	parts   []digest.Digest          // with what came from the cache
 }
 
 var _ Store = (*upstream)(nil)
@@ -103,6 +105,7 @@ func (u *upstream) whole(ctx context.Context, desc ocispec.Descriptor) ([]byte, 
 		return nil, fmt.Errorf("%w: %s has %d bytes", artifact.ErrTooLarge, desc.Digest, desc.Size)
 	}
 	if data, ok := u.c.cached(u.address, desc.Digest); ok {
+		u.note(desc.Digest)
 		return data, nil
 	}
 	if u.store == nil {
@@ -137,8 +140,18 @@ func (u *upstream) readAll(body io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
+// note takes note of content that was used.
+func (u *upstream) note(d digest.Digest) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !slices.Contains(u.parts, d) {
+		u.parts = append(u.parts, d)
+	}
+}
+
 // remember keeps content that is what its digest says.
 func (u *upstream) remember(d digest.Digest, data []byte) {
+	u.note(d)
 	u.mu.Lock()
 	if u.read == nil {
 		u.read = map[digest.Digest][]byte{}
