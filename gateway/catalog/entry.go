@@ -153,14 +153,20 @@ func (c *Catalog) current(e *entry, now time.Time) (*Item, bool) {
 	if s.err == nil && (e.kind == evidence || e.kind == content) {
 		return s.item, true
 	}
-	age, ttl := now.Sub(s.at), c.opts.TagTTL
-	if age >= ttl || c.listedSince(e, s) {
+	if !c.fresh(s, now) || c.listedSince(e, s) {
 		return nil, false
 	}
-	if age >= ttl-ttl/4 && !e.busy.Load() && c.troubled(e, now) != troubleNow {
+	if ttl := c.opts.TagTTL; now.Sub(s.at) >= ttl-ttl/4 && !e.busy.Load() && c.troubled(e, now) != troubleNow {
 		c.refresh(e)
 	}
 	return s.item, true
+}
+
+// fresh reports whether what the registry said is young enough. What was read from
+// disk has the time of a clock that may have been put back since.
+func (c *Catalog) fresh(s *state, now time.Time) bool {
+	age := now.Sub(s.at)
+	return 0 <= age && age < c.opts.TagTTL
 }
 
 // standIn returns the last good answer if it may still be given.
@@ -250,7 +256,9 @@ func (c *Catalog) fly(ctx context.Context, e *entry, f *flight) {
 
 // learnt takes note of the registry's answer.
 func (c *Catalog) learnt(e *entry, up *upstream, before, after *state) {
-	after.item.entry = e
+	if after.item.entry == nil { // else it is that of before, which others read
+		after.item.entry = e
+	}
 	e.state.Store(after)
 	e.trouble.Store(0)
 	if !errors.Is(after.err, ErrNotServed) {

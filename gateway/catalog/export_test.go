@@ -1,5 +1,19 @@
 package catalog
 
+import (
+	"time"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// PutClockBack makes what is known of the list of a provider's versions so much
+// later than now.
+func (c *Catalog) PutClockBack(a provider.Address, by time.Duration) {
+	e := c.cache.get(listingKey(a))
+	s := e.state.Load()
+	e.state.Store(&state{item: s.item, err: s.err, at: s.at.Add(by)})
+}
+
 // MaxFlights is how many questions the registry is asked at once.
 const MaxFlights = maxFlights
 

@@ -239,7 +239,7 @@ func resolvesTo(ctx context.Context, store Store, v provider.Version, index dige
 // index.json lists must not pass for absent.
 func (c *Catalog) confirmAbsent(ctx context.Context, e *entry, up *upstream, missing error) error {
 	list := c.entry(listingKey(e.address), func() *entry { return &entry{kind: listing, address: e.address} })
-	if s := list.state.Load(); s != nil && now().Sub(s.at) < c.opts.TagTTL && !has(s, e.version) {
+	if s := list.state.Load(); s != nil && c.fresh(s, now()) && !has(s, e.version) {
 		return fmt.Errorf("%w: %v", ErrAbsent, missing)
 	}
 	f := c.ask(list)

@@ -39,6 +39,16 @@ func TestCurrentThenRevalidated(t *testing.T) {
 	})
 }
 
+// TestClockThatWasPutBack makes nothing current for longer.
+func TestClockThatWasPutBack(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.want("[1.0.0]", true, "[1 get 1 list]")
+		b.PutClockBack(widget, time.Hour)
+		b.want("[1.0.0]", true, "[1 list]")
+		b.want("[1.0.0]", true, "[]")
+	})
+}
+
 func TestNothingIsCurrentWithoutTTL(t *testing.T) {
 	inTime(t, func(o *catalog.Options) { o.TagTTL = -1 }, func(b *bench) {
 		b.want("[1.0.0]", true, "[1 get 1 list]")
