@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -121,6 +122,32 @@ func (f *fake) publish(t testing.TB, a provider.Address, v provider.Version, con
 	}
 	f.tag(a, v, index)
 	return out
+}
+
+// publishBare stores an index that does not say what is in the manifest that it
+// names, and returns that manifest, which is not stored.
+func (f *fake) publishBare(t testing.TB, a provider.Address, v provider.Version, content string) artifact.Blob {
+	t.Helper()
+	accepted, _ := accept(t, a, v, []byte(content))
+	p, manifest, err := artifact.EncodePackage(accepted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob, err := artifact.EncodeIndex(artifact.Version{Provider: a, Version: v, Packages: []artifact.Package{p}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var index ocispec.Index
+	if err := json.Unmarshal(blob.Data, &index); err != nil {
+		t.Fatal(err)
+	}
+	index.Manifests[0].Annotations = nil
+	if blob.Data, err = json.Marshal(index); err != nil {
+		t.Fatal(err)
+	}
+	blob.Descriptor.Digest, blob.Descriptor.Size = digest.FromBytes(blob.Data), int64(len(blob.Data))
+	f.tag(a, v, blob)
+	return manifest
 }
 
 func accept(t testing.TB, a provider.Address, v provider.Version, content []byte) (trust.Package, *trust.Checksums) {

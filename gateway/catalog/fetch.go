@@ -160,6 +160,9 @@ func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, befo
 		return item, up.trouble
 	case errors.Is(err, errdef.ErrNotFound):
 		return item, c.confirmAbsent(ctx, e, up, err)
+	case errors.Is(err, artifact.ErrMissing):
+		up.fail(err) // what the index names may arrive, as in a replica
+		return item, err
 	case err != nil:
 		return item, err
 	case found.Index.Digest == indexOf(before):
@@ -170,7 +173,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, befo
 		item.Found, err = c.opts.Check(ctx, up, e.address, e.version, found)
 		switch {
 		case errors.Is(err, artifact.ErrMissing):
-			up.fail(err) // what the index names may arrive, as in a replica
+			up.fail(err)
 			return item, err
 		case err != nil:
 			item.Found, err = nil, &refusal{found.Index.Digest, err}

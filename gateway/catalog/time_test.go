@@ -162,6 +162,23 @@ func TestStandIn(t *testing.T) {
 	}
 }
 
+// TestMissingManifestIsTrouble: an index of other tools is in the registry before
+// what it names, as in a replica. Until that is there, the last good answer is.
+func TestMissingManifestIsTrouble(t *testing.T) {
+	onDisk(t, t.TempDir(), nil, func(k *kept) {
+		k.want("[1.0.0]", true, "[1 get 1 list]")
+		manifest := k.publishBare(k.t, widget, v100, "altered")
+		pass(time.Minute)
+		k.want("[1.0.0]", true, "[1 blob 1 get 1 head 1 list]")
+		k.restart()
+		k.want("[1.0.0]", true, "[1 blob 1 get 1 head 1 list]")
+		k.blobs[manifest.Descriptor.Digest] = manifest.Data
+		pass(time.Minute)
+		k.want("[1.0.0]", true, "[1 blob 1 get 1 head 1 list]")
+		k.want("[1.0.0]", true, "[]")
+	})
+}
+
 func TestNoStandInWithoutStaleIfError(t *testing.T) {
 	inTime(t, func(o *catalog.Options) { o.StaleIfError = -1 }, func(b *bench) {
 		b.want("[1.0.0]", true, "[1 get 1 list]")
