@@ -111,11 +111,16 @@ func listTags(ctx context.Context, store Store, etag string) ([]provider.Version
 		return nil, "", fmt.Errorf("more than %d versions", maxVersions)
 	}
 	provider.SortVersions(out)
-	if counted.pages > 1 {
-		return out, "", nil // the first page's ETag says nothing of the others
+	if counted.pages > 1 || counted.tags%pageUnit == 0 {
+		return out, "", nil // the first page's ETag says nothing of others, now or later
 	}
 	return slices.Clip(out), cond.etag, nil
 }
+
+// pageUnit divides the size of every registry's pages, as of 10, 50, 100 and 1000
+// tags: a list of another length is no full page, which stays as it is when a
+// second one comes after it.
+const pageUnit = 5
 
 // errNoTags means that an answer is no list of tags, not even an empty one.
 var errNoTags = errors.New("the registry answers the question for its tags with something else")
@@ -126,6 +131,7 @@ type pageCounter struct {
 	artifact.TagLister
 	cond  *condition
 	pages int
+	tags  int
 }
 
 // Tags implements [artifact.TagLister].
@@ -135,6 +141,7 @@ func (p *pageCounter) Tags(ctx context.Context, last string, fn func([]string) e
 			return errNoTags
 		}
 		p.pages++
+		p.tags += len(page)
 		return fn(page)
 	})
 }

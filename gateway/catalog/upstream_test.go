@@ -68,3 +68,30 @@ func TestListWithoutVersions(t *testing.T) {
 		})
 	}
 }
+
+// TestFullPageThatGetsANext stays as it is, ETag and all, when a tag comes after
+// it.
+func TestFullPageThatGetsANext(t *testing.T) {
+	second := false
+	c := overHTTP(t, catalog.Options{TagTTL: -1}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("last") {
+			fmt.Fprint(w, `{"tags":["1.5.0"]}`)
+			return
+		}
+		if second {
+			w.Header().Set("Link", "<"+r.URL.Path+`?last=1.4.0>; rel="next"`)
+		}
+		w.Header().Set("ETag", `"first page"`)
+		if r.Header.Get("If-None-Match") != "" {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		fmt.Fprint(w, `{"tags":["1.0.0","1.1.0","1.2.0","1.3.0","1.4.0"]}`)
+	})
+	for _, want := range []int{5, 6} {
+		if item, err := c.Versions(t.Context(), widget); err != nil || len(item.Versions) != want {
+			t.Errorf("%+v, %v; want %d versions", item, err, want)
+		}
+		second = true
+	}
+}
