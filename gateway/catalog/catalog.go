@@ -132,6 +132,10 @@ type Catalog struct {
 	opts  Options
 	cache *lru
 	disk  *disk // nil: nothing is kept beyond the process's end
+	// refreshing is held by a refresh, and shared by what reads or writes the disk
+	// for an entry: else what is forgotten might come back by way of the other.
+	refreshing sync.RWMutex
+
 	watch *watch
 	slots chan struct{} // for refreshes that nobody waits for
 	// flights has an element for each question that the registry is being asked.
@@ -282,11 +286,12 @@ func (c *Catalog) Keep(i *Item, answer any, size int) {
 // Refresh forgets everything about a provider, in memory and on disk. It returns
 // how many entries were in memory.
 func (c *Catalog) Refresh(a provider.Address) int {
-	dropped := c.cache.drop(a)
+	c.refreshing.Lock()
+	defer c.refreshing.Unlock()
 	if c.disk != nil {
 		c.disk.drop(a)
 	}
-	return dropped
+	return c.cache.drop(a)
 }
 
 // denied reports whether a version is never served.

@@ -189,6 +189,8 @@ func (e *entry) recordName() string {
 // overtaken. What has not changed is written again only so often that its time is
 // nearly right.
 func (c *Catalog) keepOnDisk(e *entry, up *upstream, s *state) {
+	c.refreshing.RLock()
+	defer c.refreshing.RUnlock()
 	e.keeping.Lock()
 	defer e.keeping.Unlock()
 	if e.state.Load() != s || e.dropped.Load() {
@@ -213,9 +215,6 @@ func (c *Catalog) keepOnDisk(e *entry, up *upstream, s *state) {
 		return
 	}
 	e.kept, e.onDisk = s.item, s.at
-	if e.dropped.Load() {
-		c.disk.drop(e.address) // while it was written
-	}
 	if c.disk.bytes.Load() > c.disk.limit+c.disk.limit/10 {
 		c.task(c.disk.sweep)
 	}
@@ -284,6 +283,8 @@ func (c *Catalog) loadFromDisk(e *entry) {
 	if c.disk == nil || e.state.Load() != nil {
 		return
 	}
+	c.refreshing.RLock()
+	defer c.refreshing.RUnlock()
 	s, err := c.loadState(e)
 	if err != nil {
 		return

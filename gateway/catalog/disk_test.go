@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +142,32 @@ func TestWhatIsGoneStaysGoneAfterARestart(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestRefreshWhileInUse leaves nothing that somebody read from disk meanwhile.
+func TestRefreshWhileInUse(t *testing.T) {
+	b := newBench(t, func(o *catalog.Options) { o.Directory = t.TempDir() })
+	for range 50 {
+		b.down(nil)
+		b.want("[1.0.0]", true, "[1 get 1 list]")
+		b.down(unreachable)
+		var wg sync.WaitGroup
+		var stop atomic.Bool
+		for range 4 {
+			wg.Go(func() {
+				for !stop.Load() {
+					b.Version(t.Context(), widget, v100)
+				}
+			})
+		}
+		b.Refresh(widget)
+		if item, err := b.Version(t.Context(), widget, v100); err == nil {
+			t.Fatalf("%+v", item)
+		}
+		stop.Store(true)
+		wg.Wait()
+		b.requests()
 	}
 }
 
