@@ -51,6 +51,13 @@ func (c *Catalog) fetchListing(ctx context.Context, e *entry, up *upstream, befo
 		etag = before.item.etag
 	}
 	versions, etag, err := listTags(ctx, up.store, etag)
+	// Where the last good answer can stand in, nothing is taken for absent: that it
+	// was seen is the better evidence.
+	mayBeAbsent := c.mayMeanAbsent(e.account(), err) && c.standIn(e, now()) == nil
+	if mayBeAbsent {
+		// The token may be of a time at which the repository was not there.
+		versions, etag, err = listTags(c.opts.Anew(ctx), up.store, "")
+	}
 	switch {
 	case errors.Is(err, errUnchanged):
 		return before.item, nil
@@ -62,9 +69,7 @@ func (c *Catalog) fetchListing(ctx context.Context, e *entry, up *upstream, befo
 		}
 		c.list(item, versions, etag)
 		return item, nil
-	// Where the last good answer can stand in, nothing is taken for absent: that
-	// it was seen is the better evidence.
-	case c.standIn(e, now()) == nil && c.deniedIsAbsent(ctx, e.account(), e.address, err):
+	case mayBeAbsent && c.deniedIsAbsent(ctx, e.account(), e.address, err):
 		return item, fmt.Errorf("%w: the registry denies it, as it does what is absent: %v", ErrAbsent, err)
 	}
 	up.fail(err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -25,6 +26,7 @@ type ghcr struct {
 	revoked atomic.Bool
 	absent  atomic.Bool // gadget is
 	public  atomic.Bool // widget is: nobody is asked who he is
+	polite  atomic.Bool // tokens are given for what is absent, too, and good for nothing
 }
 
 func newGHCR(t *testing.T) *ghcr {
@@ -38,7 +40,11 @@ func (g *ghcr) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if r.URL.Path == "/token" {
 		scope := r.URL.Query().Get("scope")
-		if _, password, _ := r.BasicAuth(); g.revoked.Load() || password != "p" || g.absent.Load() && strings.Contains(scope, "gadget") {
+		absent := g.absent.Load() && strings.Contains(scope, "gadget")
+		if absent && g.polite.Load() {
+			scope, absent = "nothing", false
+		}
+		if _, password, _ := r.BasicAuth(); g.revoked.Load() || password != "p" || absent {
 			w.WriteHeader(http.StatusForbidden)
 			fmt.Fprint(w, `{"errors":[{"code":"DENIED"}]}`)
 			return
@@ -48,6 +54,11 @@ func (g *ghcr) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	name := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/v2/"), "/tags/list")
 	scope := "repository:" + name + ":pull"
+	if r.Header.Get("Authorization") == "Bearer Tnothing" {
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"errors":[{"code":"DENIED"}]}`)
+		return
+	}
 	if r.Header.Get("Authorization") != "Bearer T"+scope && !(g.public.Load() && strings.Contains(name, "widget")) {
 		w.Header().Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q,service=x,scope=%q", g.URL+"/token", scope))
 		w.WriteHeader(http.StatusUnauthorized)
@@ -58,7 +69,7 @@ func (g *ghcr) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // catalog reads the registry by a login of package auth.
-func (g *ghcr) catalog(t *testing.T) *catalog.Catalog {
+func (g *ghcr) catalog(t *testing.T, ttl time.Duration) *catalog.Catalog {
 	host := strings.TrimPrefix(g.URL, "http://")
 	login := fmt.Sprintf(`{"auths":{%q:{"auth":"dTpw"}}}`, host)
 	client := auth.New(auth.Options{Environment: auth.Environment{
@@ -81,7 +92,7 @@ func (g *ghcr) catalog(t *testing.T) *catalog.Catalog {
 		Account: func(a provider.Address) catalog.Account {
 			return catalog.Account{Name: client.Account(repository(a)), DeniedMeansAbsent: true}
 		},
-		Anew: auth.Anew,
+		Anew: auth.Anew, TagTTL: ttl,
 	})
 }
 
@@ -99,7 +110,7 @@ func TestRevokedLogin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGHCR(t)
-			c := g.catalog(t)
+			c := g.catalog(t, 0)
 			if _, err := c.Versions(t.Context(), widget); err != nil {
 				t.Fatal(err)
 			}
@@ -111,5 +122,23 @@ func TestRevokedLogin(t *testing.T) {
 				t.Errorf("version: %v", err)
 			}
 		})
+	}
+}
+
+// TestTokenFromBeforeThePush denies what is there now.
+func TestTokenFromBeforeThePush(t *testing.T) {
+	g := newGHCR(t)
+	c := g.catalog(t, -1)
+	g.polite.Store(true)
+	g.absent.Store(true)
+	if _, err := c.Versions(t.Context(), widget); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Versions(t.Context(), gadget); !errors.Is(err, catalog.ErrAbsent) {
+		t.Fatalf("before the push: %v", err)
+	}
+	g.absent.Store(false)
+	if item, err := c.Versions(t.Context(), gadget); err != nil || len(item.Versions) != 1 {
+		t.Errorf("after it: %v", err)
 	}
 }

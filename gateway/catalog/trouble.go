@@ -163,11 +163,17 @@ func saysDenied(err error) bool {
 	return false
 }
 
+// mayMeanAbsent reports whether an error is a denial of a registry that is known to
+// deny what is absent.
+func (c *Catalog) mayMeanAbsent(account Account, err error) bool {
+	return account.DeniedMeansAbsent && c.opts.Anew != nil && saysDenied(err)
+}
+
 // deniedIsAbsent reports whether a denial stands for absence: the registry is
 // known for it, and still answers about a repository that exists to the same
 // credential, as that is now.
 func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, a provider.Address, err error) bool {
-	if !account.DeniedMeansAbsent || c.opts.Anew == nil || !saysDenied(err) {
+	if !c.mayMeanAbsent(account, err) {
 		return false
 	}
 	for _, witness := range c.watch.witnessesFor(account.Name, a) {
