@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -77,10 +78,11 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
+	start := time.Now()
 	versions, err := g.versions(ctx, a)
 	var out versionsJSON
 	if err == nil {
-		out.Versions, err = g.listSigned(ctx, a, versions)
+		out.Versions, err = g.listSigned(ctx, a, versions, g.catalog.Confirmed(a).Before(start))
 	}
 	if err == nil && len(out.Versions) == 0 {
 		err = errUnsigned
@@ -94,31 +96,47 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request) {
 
 // listSigned describes the signed versions of those given, oldest first. A version
 // whose content is not as it should be is listed without a description: left out,
-// it would have clients take an older one, and nobody would notice. Trouble on the
-// way to any version is an error, since the list is then not known.
-func (g *gateway) listSigned(ctx context.Context, a provider.Address, versions []provider.Version) ([]*listedJSON, error) {
+// it would have clients take an older one, and nobody would notice.
+//
+// Trouble on the way to any version is an error, since the list is then not known.
+// But where the versions are remembered, rather than what the registry says just
+// now, it may be gone for long: then that version is listed so, too, for the
+// others to be installed, unless there is trouble with all.
+func (g *gateway) listSigned(ctx context.Context, a provider.Address, versions []provider.Version, remembered bool) ([]*listedJSON, error) {
 	versions = slices.Clone(versions)
 	provider.SortVersions(versions)
 	out := make([]*listedJSON, len(versions))
+	trouble := make([]error, len(versions))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(versionReads)
 	for i, v := range versions {
 		group.Go(func() error {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil && !remembered {
 				return ctx.Err() // another one has failed
 			}
 			var err error
-			if out[i], err = g.listVersion(ctx, a, v); isContent(err) {
+			if out[i], err = g.listVersion(ctx, a, v); err == nil {
+				return nil
+			}
+			out[i] = &listedJSON{Version: v.String()}
+			switch trouble[i] = fmt.Errorf("version %s: %w", v, err); {
+			case isContent(err):
+				trouble[i] = nil
 				g.log.Warn("cannot describe", "provider", a.String(), "version", v.String(), "err", err)
-				out[i] = &listedJSON{Version: v.String()}
-			} else if err != nil {
-				return fmt.Errorf("version %s: %w", v, err)
+			case !remembered:
+				return trouble[i]
 			}
 			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return nil, err
+	}
+	if err := cmp.Or(trouble...); err != nil {
+		if !slices.ContainsFunc(out, func(l *listedJSON) bool { return l != nil && l.Platforms != nil }) {
+			return nil, err
+		}
+		g.log.Debug("versions are listed without a description", "provider", a.String(), "err", err)
 	}
 	return slices.DeleteFunc(out, func(l *listedJSON) bool { return l == nil }), nil
 }

@@ -9,11 +9,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -233,6 +235,50 @@ func TestTroubleWithOneVersionIsTroubleWithTheList(t *testing.T) {
 			p.checkTrouble(p.serve().get(hostsPrefix+"versions"), "versions", tc.status)
 		})
 	}
+}
+
+// TestListOfWhatIsRemembered lists what can be installed while the registry is gone,
+// though it holds a version that was never asked for.
+func TestListOfWhatIsRemembered(t *testing.T) {
+	for name, ttl := range map[string]time.Duration{"asked each time": -1, "current": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			p := newPublisher(newBench(t))
+			p.push(widget, "1.0.0")
+			p.push(widget, "1.1.0")
+			p.catalog(catalog.Options{TagTTL: ttl})
+			c := p.serve()
+			for _, path := range []string{prefix + "index.json", hostsPrefix + "1.0.0/download/linux/amd64"} {
+				if a := c.get(path); a.status != http.StatusOK {
+					t.Fatalf("%s: %+v", path, a)
+				}
+			}
+			p.lie("/", cut)
+			const described = `{"version":"1.0.0","protocols":["5.0","6.1"],"platforms":[{"os":"darwin","arch":"arm64"},{"os":"linux","arch":"amd64"}]}`
+			if a := c.get(hostsPrefix + "versions"); a.body != `{"versions":[`+described+`,{"version":"1.1.0"}]}` {
+				t.Errorf("versions: %+v", a)
+			}
+			if a := c.get(hostsPrefix + "1.0.0/download/linux/amd64"); a.status != http.StatusOK {
+				t.Errorf("download: %+v", a)
+			}
+			if a := c.get(hostsPrefix + "1.1.0/download/linux/amd64"); a.status != http.StatusBadGateway {
+				t.Errorf("download of what is not remembered: %+v", a)
+			}
+		})
+	}
+}
+
+// TestListOfNothingThatIsRemembered is trouble: no version is known to be signed.
+func TestListOfNothingThatIsRemembered(t *testing.T) {
+	p := newPublisher(newBench(t))
+	p.push(widget, "1.0.0")
+	p.pushUnsigned("0.9.0")
+	p.catalog(catalog.Options{TagTTL: -1})
+	c := p.serve()
+	for _, path := range []string{prefix + "index.json", prefix + "0.9.0.json"} {
+		c.get(path)
+	}
+	p.lie("/", cut)
+	p.checkTrouble(c.get(hostsPrefix+"versions"), "versions", http.StatusBadGateway)
 }
 
 // TestListingIsBounded counts the requests that one listing has under way.
