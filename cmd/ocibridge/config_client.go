@@ -58,7 +58,9 @@ prints one of that alone, to be sent into a file:
   terraform     the gateway as network mirror, for Terraform
   tofu          the same for OpenTofu, which then trusts the mirror's hashes
   host          the gateway in the place of the origins, for either: what it
-                serves is checked as the publisher signed it
+                serves is checked as the publisher signed it. Where it asks for a
+                token, this is filed for each of the origins; put it in the place
+                of TOKEN
   oci           the OCI repositories as oci_mirror, for OpenTofu 1.10 and later
   credentials   the token for the gateway; put it in the place of TOKEN
   ci            NAME=value lines for a CI job; the token in the place of TOKEN
@@ -218,7 +220,8 @@ func (s *clientSetup) tofu() (string, error) {
 	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url              = %q\n    trust_all_hashes = true\n  }\n}\n", s.mirrorURL()), s.noURL
 }
 
-// hosts sends requests for the registries of mirrored providers to the gateway.
+// hosts sends requests for the registries of mirrored providers to the gateway, and
+// files its token where clients then look for it: under the names of those.
 func (s *clientSetup) hosts() (string, error) {
 	if s.noURL != nil {
 		return "", s.noURL
@@ -229,11 +232,23 @@ func (s *clientSetup) hosts() (string, error) {
 		fmt.Fprintf(&out, "host %q {\n  services = {\n", name)
 		if slices.Contains(publicHosts, name) {
 			// A host block stands for all that the host says of itself.
-			fmt.Fprintf(&out, "    \"modules.v1\"   = \"https://%s/v1/modules/\"\n", name)
+			modules := fmt.Sprintf("\"modules.v1\"   = \"https://%s/v1/modules/\"", name)
+			if s.tokens {
+				modules = "# " + modules + " # would get the token, too"
+			}
+			fmt.Fprintf(&out, "    %s\n", modules)
 		}
 		fmt.Fprintf(&out, "    %-14s = %q\n  }\n}\n", `"providers.v1"`, gateway.RegistryURL(s.url, string(host)))
+		if s.tokens {
+			out.WriteString(tokenFor(host))
+		}
 	}
 	return out.String(), nil
+}
+
+// tokenFor files the gateway's token for a host.
+func tokenFor(host svchost.Hostname) string {
+	return fmt.Sprintf("credentials %q {\n  token = \"TOKEN\"\n}\n", host.ForDisplay())
 }
 
 // publicHosts are the registries of most providers, and of modules.
@@ -356,7 +371,7 @@ func (s *clientSetup) host() (svchost.Hostname, error) {
 
 func (s *clientSetup) credentials() (string, error) {
 	host, err := s.host()
-	return fmt.Sprintf("credentials %q {\n  token = \"TOKEN\"\n}\n", host.ForDisplay()), err
+	return tokenFor(host), err
 }
 
 func (s *clientSetup) ci() (string, error) {
