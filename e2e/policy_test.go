@@ -89,6 +89,29 @@ func TestWhatTheMethodAfterTheMirrorIsAskedFor(t *testing.T) {
 	}
 }
 
+// TestDeniedForOCIMirrors has a client read the embedded registry itself.
+func TestDeniedForOCIMirrors(t *testing.T) {
+	s := newScene(t)
+	s.offer("3.2.3")
+	s.push(world.Null+"@3.2.3", world.Null+"@"+nullVersion)
+	gateway := s.serve("--data", s.data, "--config", s.configured(`gateway { deny = ["`+world.Null+`@`+nullVersion+`"] }`))
+	mirror := world.OCIMirror(gateway.RepositoryTemplate)
+	s.user(mirror, nullVersion).MustFail(t, clients.Tofu(t), "init", "-no-color")
+	ws := s.user(mirror, "3.2.3")
+	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
+	// The lock file names what is denied since.
+	ws = s.user(mirror, nullVersion)
+	clients.Must(t, gateway.Stop())
+	before := s.serve("--data", s.data)
+	clients.Must(t, ws.WriteCLIConfig(s.HostBlock()+world.OCIMirror(before.RepositoryTemplate)))
+	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
+	clients.Must(t, before.Stop())
+	gateway = s.serve("--data", s.data, "--config", s.configured(`gateway { deny = ["`+world.Null+`@`+nullVersion+`"] }`))
+	clients.Must(t, os.RemoveAll(filepath.Join(ws.Dir, ".terraform")))
+	clients.Must(t, ws.WriteCLIConfig(s.HostBlock()+world.OCIMirror(gateway.RepositoryTemplate)))
+	ws.MustFail(t, clients.Tofu(t), "init", "-no-color")
+}
+
 // TestRegistryStoppedMetadata asks for what was asked for before the registry
 // stopped, and after the gateway is started again without it.
 func TestRegistryStoppedMetadata(t *testing.T) {

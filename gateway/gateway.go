@@ -62,7 +62,8 @@ type Options struct {
 	Redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
 	// Cache keeps packages; nil: every one is streamed from the registry.
 	Cache *archives.Cache
-	// Registry answers /v2/; nil: nothing does.
+	// Registry answers /v2/, apart from the tags of versions that the Catalog denies;
+	// nil: nothing does.
 	Registry http.Handler
 	// Access says who may read what; nil: everybody may read everything.
 	Access *access.Control
@@ -156,7 +157,7 @@ func (g *gateway) router(o Options) *mux.Router {
 		r.HandleFunc("/-/refresh", g.serveRefresh(o.Operator))
 	}
 	if o.Registry != nil {
-		r.PathPrefix("/v2/").Handler(g.access.GuardRegistry(addressOfRepository, boundWrites(o.Registry, g.limits.clientStall)))
+		r.PathPrefix("/v2/").Handler(g.access.GuardRegistry(addressOfRepository, boundWrites(g.withoutDenied(o.Registry), g.limits.clientStall)))
 	}
 	return r
 }

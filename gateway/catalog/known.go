@@ -16,3 +16,6 @@ func (c *Catalog) Confirmed(a provider.Address) time.Time {
 	}
 	return time.Time{}
 }
+
+// Denied reports whether a version is never served.
+func (c *Catalog) Denied(a provider.Address, v provider.Version) bool { return c.denied(a, v) }

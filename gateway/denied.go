@@ -1,0 +1,80 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// withoutDenied keeps from those who read the embedded registry the tags of
+// versions that are denied: they are in no list and name no manifest. What has a
+// digest is there still, for who has it from elsewhere.
+func (g *gateway) withoutDenied(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/v2/"), "/")
+		if len(parts) < 3 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		name, kind, what := strings.Join(parts[:len(parts)-2], "/"), parts[len(parts)-2], parts[len(parts)-1]
+		a, err := addressOfRepository(name)
+		switch {
+		case err != nil:
+			next.ServeHTTP(w, r)
+		case kind == "manifests" && g.deniedTag(a, what):
+			w.Header().Set("Content-Type", contentTypeJSON[0])
+			w.WriteHeader(http.StatusUnavailableForLegalReasons)
+			json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": "DENIED", "message": "this version is denied here"}}})
+		case kind == "tags" && what == "list":
+			list := &tagList{ResponseWriter: w, status: http.StatusOK}
+			next.ServeHTTP(list, r)
+			list.end(func(tag string) bool { return g.deniedTag(a, tag) })
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// deniedTag reports whether a tag is that of a denied version, or of a part of it.
+func (g *gateway) deniedTag(a provider.Address, tag string) bool {
+	v, ok := ociaddr.Tag(tag).Version()
+	if !ok {
+		v, ok = ociaddr.Tag(tag).PartOf()
+	}
+	return ok && g.catalog.Denied(a, v)
+}
+
+// tagList holds a page of tags back until it is whole.
+type tagList struct {
+	http.ResponseWriter
+	status int
+	body   bytes.Buffer
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (l *tagList) WriteHeader(status int) { l.status = status }
+
+// Write implements [io.Writer].
+func (l *tagList) Write(p []byte) (int, error) { return l.body.Write(p) }
+
+// end passes the page on without the tags that are denied.
+func (l *tagList) end(denied func(tag string) bool) {
+	var page struct {
+		Name string   `json:"name"`
+		Tags []string `json:"tags"`
+	}
+	data := l.body.Bytes()
+	if l.status == http.StatusOK && json.Unmarshal(data, &page) == nil && slices.ContainsFunc(page.Tags, denied) {
+		page.Tags = slices.DeleteFunc(page.Tags, denied)
+		data, _ = json.Marshal(page) // strings alone
+		l.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	}
+	l.ResponseWriter.WriteHeader(l.status)
+	l.ResponseWriter.Write(data)
+}

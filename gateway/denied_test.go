@@ -1,0 +1,77 @@
+package gateway_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// TestDeniedInTheEmbeddedRegistry has no denied version by any tag, in however the
+// path is written.
+func TestDeniedInTheEmbeddedRegistry(t *testing.T) {
+	b := newBench(t)
+	gadget := provider.MustParseAddress(host + "/acme/gadget")
+	for _, v := range []string{"1.0.0", "1.1.0", "2.0.0+b.1"} {
+		b.publish(widget, v, map[provider.Platform][]byte{linux: zip(t, linux)})
+	}
+	b.publish(gadget, "1.1.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	index, err := b.repo.Resolve(t.Context(), "1.1.0")
+	if err == nil {
+		err = b.repo.Tag(t.Context(), index, "ocibridge-part.1.1.0.linux_amd64")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var deny []catalog.Deny
+	for _, text := range []string{"1.1.0", "2.0.0+b.1"} {
+		versions, err := provider.ParseConstraint(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deny = append(deny, catalog.Deny{Pattern: provider.MustParsePattern(widget.String()), Versions: versions})
+	}
+	b.catalog(catalog.Options{Deny: deny})
+	b.options.Registry = b.truth
+	c := b.serve()
+	c.http.CheckRedirect = nil // followed, as clients do
+	const v2 = "/v2/" + host + "/acme/"
+	for path, status := range map[string]int{
+		"widget/manifests/1.0.0":                            200,
+		"widget/manifests/1.1.0":                            451,
+		"widget/manifests/%31.1.0":                          451,
+		"widget//manifests/1.1.0":                           451,
+		"widget/manifests/1.1.0/":                           451,
+		"gadget/../widget/manifests/1.1.0":                  451,
+		"gadget/%2e%2e/widget/manifests/1.1.0":              451,
+		"widget%2Fmanifests/1.1.0":                          451,
+		"widget/manifests/2.0.0_b.1":                        451,
+		"widget/manifests/ocibridge-part.1.1.0.linux_amd64": 451,
+		"gadget/manifests/1.1.0":                            200,
+		"widget/manifests/" + string(index.Digest):          200,
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			if a := c.do(method, v2+path); a.status != status {
+				t.Errorf("%s %s: %d, want %d", method, path, a.status, status)
+			}
+		}
+	}
+	if a := c.get(v2 + "widget/manifests/1.1.0"); a.status != 451 || !strings.Contains(a.body, `"code":"DENIED"`) {
+		t.Errorf("%+v", a)
+	}
+	if a := c.get(v2 + "widget/tags/list"); a.body != `{"name":"`+host+`/acme/widget","tags":["1.0.0"]}` {
+		t.Errorf("%+v", a)
+	}
+	// Pages are as they were, but for what is denied.
+	if a := c.get(v2 + "widget/tags/list?n=2"); !strings.Contains(a.body, `"tags":["1.0.0"]`) || a.header.Get("Link") == "" {
+		t.Errorf("%+v", a)
+	}
+	if a := c.get(v2 + "gadget/tags/list"); !strings.Contains(a.body, `"tags":["1.1.0"]`) {
+		t.Errorf("%+v", a)
+	}
+	if a := c.get(v2 + "absent/tags/list"); a.status != http.StatusNotFound || !strings.Contains(a.body, "NAME_UNKNOWN") {
+		t.Errorf("%+v", a)
+	}
+}
