@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,33 +16,24 @@ import (
 )
 
 // controlled lets a bench's gateway ask for tokens: "acme-token" for the providers
-// of acme, "other-token" for others.
+// of acme, "other-token" for others, "ops-token" for an operator.
 func (b *bench) controlled() {
 	token := func(name, text, pattern string) access.Token {
 		return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(pattern)}}}
 	}
+	ops := token("ops", "ops-token", "*/*/*")
+	ops.Operator = true
 	b.options.Log = slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	b.options.Access = access.New(access.Options{Log: b.options.Log, Tokens: []access.Token{
-		token("acme", "acme-token", host+"/acme/*"), token("other", "other-token", "registry.opentofu.org/*/*"),
+		token("acme", "acme-token", host+"/acme/*"), token("other", "other-token", "registry.opentofu.org/*/*"), ops,
 	}})
 }
 
 // as returns a client that shows a token.
 func (c *client) as(token string) *client {
 	shows := *c.http
-	shows.Transport = showing{token, c.http.Transport}
+	shows.Transport = withHeader{"Authorization", "Bearer " + token, c.http.Transport}
 	return &client{c.t, c.s, &shows}
-}
-
-type showing struct {
-	token string
-	http.RoundTripper
-}
-
-func (s showing) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+s.token)
-	return s.RoundTripper.RoundTrip(r)
 }
 
 // archiveURL returns where a client is told to find a platform's archive.
@@ -139,6 +131,36 @@ func TestCapabilityIsForOneDigest(t *testing.T) {
 	}
 }
 
+// TestEveryAnswerIsPrivate where access is controlled: to ranges that are none, too.
+func TestEveryAnswerIsPrivate(t *testing.T) {
+	p := newPublisher(newBench(t))
+	r := p.push(widget, "1.0.0")
+	p.cache()
+	p.controlled()
+	acme := p.serve().as("acme-token")
+	archive := "1.0.0/linux_amd64/" + r.Package("linux", "amd64").Filename
+	for path, want := range map[string]int{
+		prefix + archive: 416, hostsPrefix + archive: 416, hostsPrefix + "1.0.0/checksums/" + r.SHA256SUMSName(): 416,
+	} {
+		ranged := *acme.http
+		ranged.Transport = withHeader{"Range", "bytes=1000000-", acme.http.Transport}
+		if a := (&client{t, acme.s, &ranged}).get(path); a.status != want || a.header.Get("Cache-Control") != "private, no-store" {
+			t.Errorf("%s: %+v", path, a)
+		}
+	}
+}
+
+type withHeader struct {
+	name, value string
+	http.RoundTripper
+}
+
+func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(h.name, h.value)
+	return h.RoundTripper.RoundTrip(r)
+}
+
 // TestEveryRouteAsksForAToken but those that are named here. A route that is new
 // is one of a provider's, and guarded, until it is.
 func TestEveryRouteAsksForAToken(t *testing.T) {
@@ -166,7 +188,7 @@ func TestEveryRouteAsksForAToken(t *testing.T) {
 			t.Errorf("%s asks nobody for a token", route)
 		}
 	}
-	if len(routes) < 5 {
+	if len(routes) < 5 || !slices.Contains(routes, "/-/refresh") {
 		t.Errorf("routes: %q", routes)
 	}
 }

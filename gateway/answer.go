@@ -124,26 +124,19 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.I
 	a.write(w, r)
 }
 
-// serveRefresh drops what is cached about a provider, for an operator.
-func (g *gateway) serveRefresh(operator func(*http.Request) bool) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			w.Header().Set("Allow", "POST")
-			http.Error(w, "only POST is answered here", http.StatusMethodNotAllowed)
-			return
-		}
-		if !operator(r) {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "an operator's token is wanted here", http.StatusUnauthorized)
-			return
-		}
-		a, err := provider.ParseAddress(r.URL.Query().Get("provider"))
-		if err != nil {
-			http.Error(w, "say which provider: ?provider=HOSTNAME/NAMESPACE/TYPE", http.StatusBadRequest)
-			return
-		}
-		n := g.catalog.Refresh(a)
-		g.log.Info("cached metadata dropped", "provider", a.String(), "entries", n)
-		w.WriteHeader(http.StatusNoContent)
+// serveRefresh drops what is cached about a provider. It is for operators.
+func (g *gateway) serveRefresh(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "POST")
+		http.Error(w, "only POST is answered here", http.StatusMethodNotAllowed)
+		return
 	}
+	a, err := provider.ParseAddress(r.URL.Query().Get("provider"))
+	if err != nil {
+		http.Error(w, "say which provider: ?provider=HOSTNAME/NAMESPACE/TYPE", http.StatusBadRequest)
+		return
+	}
+	n := g.catalog.Refresh(a)
+	g.log.Info("cached metadata dropped", "provider", a.String(), "entries", n)
+	w.WriteHeader(http.StatusNoContent)
 }

@@ -378,32 +378,31 @@ func TestRefreshIsForOperators(t *testing.T) {
 	if a := b.serve().do(http.MethodPost, path); a.status != http.StatusNotFound {
 		t.Errorf("where there are no operators: %+v", a)
 	}
-	operator := false
+	b.controlled()
 	b.catalog(catalog.Options{})
-	b.options.Operator = func(*http.Request) bool { return operator }
 	c := b.serve()
-	c.get(prefix + "index.json")
+	reader := c.as("acme-token")
+	reader.get(prefix + "index.json")
 	b.requests()
 	for _, tc := range []struct {
-		method, path string
-		operator     bool
-		status       int
-		asks         string
+		method, path, token string
+		status              int
+		asks                string
 	}{
-		{"GET", path, true, 405, ""},
-		{"POST", path, false, 401, ""},
-		{"POST", "/-/refresh", true, 400, ""},
-		{"POST", "/-/refresh?provider=acme/widget", true, 400, ""},
-		{"POST", "/-/refresh?provider=" + host + "/acme/gadget", true, 204, ""},
-		{"POST", path, true, 204, "GET tags/list"},
+		{"GET", path, "ops-token", 405, ""},
+		{"POST", path, "nonsense", 401, ""},
+		{"POST", path, "acme-token", 403, ""},
+		{"POST", "/-/refresh", "ops-token", 400, ""},
+		{"POST", "/-/refresh?provider=acme/widget", "ops-token", 400, ""},
+		{"POST", "/-/refresh?provider=" + host + "/acme/gadget", "ops-token", 204, ""},
+		{"POST", path, "ops-token", 204, "GET tags/list"},
 	} {
-		operator = tc.operator
-		if a := c.do(tc.method, tc.path); a.status != tc.status {
+		if a := c.as(tc.token).do(tc.method, tc.path); a.status != tc.status || a.header.Get("Cache-Control") != "private, no-store" {
 			t.Errorf("%s %s: %+v", tc.method, tc.path, a)
 		}
-		c.get(prefix + "index.json")
+		reader.get(prefix + "index.json")
 		if got := b.requests(); got != tc.asks {
-			t.Errorf("after %s %s by operator %v, the registry is asked for %s", tc.method, tc.path, tc.operator, got)
+			t.Errorf("after %s %s with %s, the registry is asked for %s", tc.method, tc.path, tc.token, got)
 		}
 	}
 }

@@ -65,12 +65,10 @@ type Options struct {
 	// Registry answers /v2/, apart from the tags of versions that the Catalog denies;
 	// nil: nothing does.
 	Registry http.Handler
-	// Access says who may read what; nil: everybody may read everything.
+	// Access says who may read what, and which of them are operators, who may have
+	// a provider's cached metadata dropped (POST /-/refresh?provider=ADDRESS); nil:
+	// everybody may read everything, and nobody is an operator.
 	Access *access.Control
-	// Operator reports whether a request comes from an operator, who may have a
-	// provider's cached metadata dropped (POST /-/refresh?provider=ADDRESS); nil:
-	// nobody may.
-	Operator func(*http.Request) bool
 	// Log gets a line a request, and the reasons of errors; nil: nobody does.
 	Log *slog.Logger
 }
@@ -153,8 +151,8 @@ func (g *gateway) router(o Options) *mux.Router {
 	reads.HandleFunc(address+"{version}.json", g.guarded(g.serveVersion))
 	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.guarded(g.serveArchive))
 	g.routeRegistry(reads, o.PublicURL)
-	if o.Operator != nil {
-		r.HandleFunc("/-/refresh", g.serveRefresh(o.Operator))
+	if o.Access != nil {
+		r.Handle("/-/refresh", g.access.GuardOperator(http.HandlerFunc(g.serveRefresh)))
 	}
 	if o.Registry != nil {
 		r.PathPrefix("/v2/").Handler(g.access.GuardRegistry(addressOfRepository, boundWrites(g.withoutDenied(o.Registry), g.limits.clientStall)))

@@ -200,9 +200,6 @@ func loopback(addr net.Addr) bool {
 // newGateway wires the gateway to the backend.
 func newGateway(back *backend, s settings, metadata *catalog.Catalog, public *url.URL, control *access.Control, cache *archives.Cache, log *slog.Logger) http.Handler {
 	o := gateway.Options{Catalog: metadata, Access: control, PublicURL: public, Cache: cache, Log: log}
-	if control != nil {
-		o.Operator = control.Operator
-	}
 	if s.file.Gateway.VerifyRequired && cache != nil {
 		o.H1 = cache.H1
 	}

@@ -187,15 +187,6 @@ func (c *Control) byToken(token string, now time.Time) *Subject {
 	return &Subject{name: "token " + g.name, grants: []*grant{g}, expires: g.expires}
 }
 
-// Operator reports whether a request shows an operator's token.
-func (c *Control) Operator(r *http.Request) bool {
-	if c == nil {
-		return false
-	}
-	s, err := c.authenticate(r, false)
-	return err == nil && slices.ContainsFunc(s.grants, func(g *grant) bool { return g.operator })
-}
-
 // state is what is known of a request, from [Control.Handler] on.
 type state struct {
 	capability string // as it stood in the path

@@ -176,9 +176,6 @@ func TestWithoutAccessControl(t *testing.T) {
 	if w.Code != http.StatusOK || w.Body.String() != "1.0.0/linux_amd64/widget.zip" || w.Header().Get("Cache-Control") != "" {
 		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
 	}
-	if d.control.Operator(httptest.NewRequest(http.MethodPost, "/", nil)) {
-		t.Error("everybody is an operator")
-	}
 }
 
 func TestOperator(t *testing.T) {
@@ -186,11 +183,14 @@ func TestOperator(t *testing.T) {
 	operator.Operator, expired.Operator = true, true
 	expired.Expires = time.Now().Add(-time.Second)
 	c := access.New(access.Options{Tokens: []access.Token{token("user", "user-token"), operator, expired}})
-	for text, want := range map[string]bool{"op-token": true, "user-token": false, "old-token": false, "nonsense": false, "": false} {
+	h := c.Handler(c.GuardOperator(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	for text, status := range map[string]int{"op-token": 200, "user-token": 403, "old-token": 401, "nonsense": 401, "": 401} {
 		r := httptest.NewRequest(http.MethodPost, "/-/refresh", nil)
 		r.Header.Set("Authorization", "Bearer "+text)
-		if c.Operator(r) != want {
-			t.Errorf("%q: operator: %t", text, !want)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != status || w.Header().Get("Cache-Control") != "private, no-store" || (w.Header().Get("WWW-Authenticate") != "") != (status == 401) {
+			t.Errorf("%q: %d %v, want %d", text, w.Code, w.Header(), status)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,7 +51,7 @@ func (c *Control) Guard(address func(*http.Request) (provider.Address, error), n
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Cache-Control", private)
+		w = keepPrivate(w)
 		a, err := address(r)
 		s := stateOf(r.Context())
 		if s.capability != "" {
@@ -79,6 +80,45 @@ func (c *Control) Guard(address func(*http.Request) (provider.Address, error), n
 		}
 	})
 }
+
+// GuardOperator lets those requests through that show an operator's token.
+func (c *Control) GuardOperator(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w = keepPrivate(w)
+		subject, unknown := c.authenticate(r, false)
+		if unknown != nil {
+			refuse(w, unknown)
+			return
+		}
+		s := stateOf(r.Context())
+		s.subject, s.name = subject, subject.name
+		if !slices.ContainsFunc(subject.grants, func(g *grant) bool { return g.operator }) {
+			http.Error(w, "not allowed here: an operator's token is wanted", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// privateWriter says of every answer that it is private: net/http takes that away
+// from some errors.
+type privateWriter struct{ http.ResponseWriter }
+
+func keepPrivate(w http.ResponseWriter) http.ResponseWriter {
+	w.Header().Set("Cache-Control", private)
+	return privateWriter{w}
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w privateWriter) WriteHeader(status int) {
+	if w.Header().Get("Cache-Control") == "" {
+		w.Header().Set("Cache-Control", private)
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap gives http.ResponseController the writer below.
+func (w privateWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Forbid answers who is known and may not read what is asked for, and every
 // capability that is not valid.
