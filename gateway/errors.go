@@ -12,6 +12,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/gateway/verify"
 )
 
 var (
@@ -63,8 +64,11 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	level := slog.LevelError
-	if r.Context().Err() != nil {
+	switch {
+	case r.Context().Err() != nil:
 		level = slog.LevelDebug // the client is gone: that is the reason
+	case errors.Is(err, verify.ErrRefused):
+		level = slog.LevelDebug // that was said when the index was first seen
 	}
 	g.log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", err)
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))

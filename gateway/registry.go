@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"regexp"
 	"slices"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -122,7 +125,11 @@ func (g *gateway) listSigned(ctx context.Context, a provider.Address, versions [
 			switch trouble[i] = fmt.Errorf("version %s: %w", v, err); {
 			case isContent(err):
 				trouble[i] = nil
-				g.log.Warn("cannot describe", "provider", a.String(), "version", v.String(), "err", err)
+				level := slog.LevelWarn
+				if errors.Is(err, verify.ErrRefused) {
+					level = slog.LevelDebug // that was said when the index was first seen
+				}
+				g.log.Log(ctx, level, "cannot describe", "provider", a.String(), "version", v.String(), "err", err)
 			case !remembered:
 				return trouble[i]
 			}

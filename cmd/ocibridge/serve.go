@@ -122,7 +122,8 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 	if err != nil {
 		return err
 	}
-	metadata, err := newCatalog(back, s.file.Gateway, s.check(log), log)
+	check, tell := s.check(log)
+	metadata, err := newCatalog(back, s.file.Gateway, check, log)
 	if err != nil {
 		return err
 	}
@@ -141,6 +142,7 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 	if err := at.announce(stdout, f.output.json()); err != nil {
 		return err
 	}
+	defer tell()
 	return serve(ctx, listener, server, log)
 }
 

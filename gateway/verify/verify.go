@@ -220,8 +220,7 @@ func (c *Checker) add(s subject, o *outcome) {
 func (c *Checker) report(s subject, o *outcome, found *artifact.Version) {
 	about := []any{"provider", s.provider.String(), "version", s.version.String(), "index", s.index.String()}
 	if o.err != nil {
-		c.refused.Add(1)
-		c.log.Error("version refused", append(about, "err", o.err)...)
+		c.log.Error("version refused", append(about, "err", o.err, "refused_so_far", c.refused.Add(1))...)
 		return
 	}
 	c.verified.Add(1)

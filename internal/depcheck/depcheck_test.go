@@ -26,7 +26,7 @@ var may = map[string][]string{
 	"origin":           {"provider", "trust"},
 	"pusher":           {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "internal/upload"},
 	"auth":             {"ociaddr"},
-	"gateway":          {"provider", "ociaddr", "templates", "artifact", "trust", "gateway/access", "gateway/archives", "gateway/catalog"},
+	"gateway":          {"provider", "ociaddr", "templates", "artifact", "trust", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/verify"},
 	"gateway/access":   {"provider"},
 	"gateway/archives": {"provider", "artifact"},
 	"gateway/verify":   {"provider", "artifact", "trust"},
