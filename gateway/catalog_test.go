@@ -407,6 +407,38 @@ func TestRefreshIsForOperators(t *testing.T) {
 	}
 }
 
+// TestEveryDocumentHasAnETag by which who has it is told so, also where access is
+// controlled and links are for who asks.
+func TestEveryDocumentHasAnETag(t *testing.T) {
+	p := newPublisher(newBench(t))
+	p.push(widget, "1.0.0")
+	p.options.PublicURL = parseURL(t, "https://"+host+"/")
+	p.catalog(catalog.Options{})
+	check := func(c *client) {
+		t.Helper()
+		const own = "/v1/providers/acme/widget/"
+		for _, path := range []string{
+			"/.well-known/terraform.json", prefix + "index.json", prefix + "1.0.0.json", own + "versions", own + "1.0.0/download/linux/amd64",
+			hostsPrefix + "versions", hostsPrefix + "1.0.0/download/linux/amd64",
+		} {
+			known := *c.http
+			first := c.get(path)
+			known.Transport = withHeader{"If-None-Match", first.header.Get("ETag"), c.http.Transport}
+			if first.status != http.StatusOK || first.header.Get("ETag") == "" {
+				t.Errorf("%s: %+v", path, first)
+			}
+			for _, method := range []string{http.MethodGet, http.MethodHead} {
+				if a := (&client{t, c.s, &known}).do(method, path); a.status != http.StatusNotModified && c.get(path).header.Get("ETag") == first.header.Get("ETag") {
+					t.Errorf("%s %s again: %+v", method, path, a)
+				}
+			}
+		}
+	}
+	check(p.serve())
+	p.controlled()
+	check(p.serve().as("acme-token"))
+}
+
 // TestWarmAnswersAreLogged as others are.
 func TestWarmAnswersAreLogged(t *testing.T) {
 	b := newBench(t)

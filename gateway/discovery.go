@@ -54,11 +54,13 @@ func (g *gateway) routeRegistry(r *mux.Router, public *url.URL) {
 	if host == "" {
 		return
 	}
-	r.HandleFunc("/.well-known/terraform.json", func(w http.ResponseWriter, r *http.Request) {
-		// Relative to the host that was asked, so that it is right behind a proxy,
-		// and on any port.
-		g.writeJSON(w, r, map[string]string{"providers.v1": strings.TrimSuffix(public.EscapedPath(), "/") + RegistryPath})
-	})
+	// Relative to the host that was asked, so that it is right behind a proxy, and on
+	// any port.
+	services, err := newAnswer(map[string]string{"providers.v1": strings.TrimSuffix(public.EscapedPath(), "/") + RegistryPath})
+	if err != nil {
+		panic(err) // strings alone
+	}
+	r.HandleFunc("/.well-known/terraform.json", func(w http.ResponseWriter, r *http.Request) { services.write(w, r) })
 	g.routeHost(r, RegistryPath, func(next http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			mux.Vars(r)["hostname"] = host // as if the path had it

@@ -2,12 +2,10 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 
 	"github.com/gorilla/mux"
 
@@ -135,13 +133,12 @@ func (g *gateway) version(ctx context.Context, a provider.Address, v provider.Ve
 	return item.Found, g.catalog.Store(ctx, a), nil
 }
 
-func (g *gateway) writeJSON(w http.ResponseWriter, r *http.Request, v any) {
-	data, err := json.Marshal(v)
+// writeJSON answers with a document that is made for each request.
+func (g *gateway) writeJSON(w http.ResponseWriter, r *http.Request, document any) {
+	a, err := newAnswer(document)
 	if err != nil {
 		g.fail(w, r, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-	w.Write(data)
+	a.write(w, r)
 }

@@ -13,6 +13,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -97,6 +98,28 @@ func TestRequiredRequests(t *testing.T) {
 	}
 	if n := r.registry.Count(recorder.PathContains("/blobs/")); n != 1 {
 		t.Errorf("%d more blobs, want the package", n)
+	}
+}
+
+// TestRequiredWarmRequests asks the registry nothing for what is current, once its
+// evidence was read, by whatever protocol.
+func TestRequiredWarmRequests(t *testing.T) {
+	r := newRequired(t)
+	r.put(r.honest(), "1.0.0")
+	r.catalog(catalog.Options{Check: r.options.Check})
+	c := r.serve()
+	paths := []string{prefix + "1.0.0.json", prefix + "index.json", hostsPrefix + "versions", hostsPrefix + "1.0.0/download/linux/amd64"}
+	for _, path := range paths {
+		c.get(path)
+	}
+	r.registry.Reset()
+	for _, path := range paths {
+		if a := c.get(path); a.status != http.StatusOK {
+			t.Errorf("%s: %+v", path, a)
+		}
+	}
+	if n := r.registry.Count(); n != 0 {
+		t.Errorf("%d requests: %s", n, r.requests())
 	}
 }
 

@@ -33,7 +33,8 @@ const (
 	size     = signed + sha256.Size
 )
 
-// Lifetime is how long a capability lasts.
+// Lifetime is how long a capability lasts, less up to a minute: it ends with one, so
+// that who asks again within a minute is given the same.
 const Lifetime = 15 * time.Minute
 
 // encoding has one text for what it encodes: others are altered ones.
@@ -63,7 +64,7 @@ func (c *Control) Link(r *http.Request, a provider.Address, ref string, d digest
 	if !strings.HasPrefix(file, "/") {
 		file = path.Join(path.Dir(r.URL.Path), file)
 	}
-	ends := time.Now().Add(Lifetime)
+	ends := time.Now().Add(Lifetime).Truncate(time.Minute)
 	if !s.expires.IsZero() && s.expires.Before(ends) {
 		ends = s.expires
 	}

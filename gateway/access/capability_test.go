@@ -52,6 +52,33 @@ func TestCapabilityLasts(t *testing.T) {
 	})
 }
 
+// TestCapabilityRepeats within a minute, so that who has a document is told that it
+// is the same still, and lasts no longer for that.
+func TestCapabilityRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoor(t, ci(t, firstKey))
+		link := d.link("ci-token")
+		time.Sleep(59 * time.Second)
+		if again := d.link("ci-token"); again != link {
+			t.Errorf("%s, and then %s", link, again)
+		}
+		time.Sleep(time.Second)
+		if again := d.link("ci-token"); again == link {
+			t.Error("it never changes")
+		}
+		time.Sleep(59 * time.Second)
+		late := d.link("ci-token")
+		time.Sleep(access.Lifetime - time.Minute)
+		if w := d.get(late); w.Code != http.StatusOK {
+			t.Errorf("at its end: %d %s", w.Code, w.Body)
+		}
+		time.Sleep(time.Second)
+		if w := d.get(late); w.Code != http.StatusForbidden {
+			t.Errorf("after its end: %d %s", w.Code, w.Body)
+		}
+	})
+}
+
 // TestForgedCapabilities has every one refused with the same words, and before
 // anything else is looked at.
 func TestForgedCapabilities(t *testing.T) {

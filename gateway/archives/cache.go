@@ -62,6 +62,7 @@ type Cache struct {
 	shared  map[blob]*shared
 	fetches int
 	trouble time.Time // when the folder could not be written to
+	absent  absence   // of h1 hashes
 	closed  bool
 
 	running sync.WaitGroup // fetches

@@ -341,6 +341,50 @@ func TestH1(t *testing.T) {
 	}
 }
 
+// TestH1OfAnotherProcess is seen a moment later: that there is none is remembered, so
+// that the folder is not asked at each request.
+func TestH1OfAnotherProcess(t *testing.T) {
+	zip, err := release.Zip(map[string][]byte{"x": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newScene(t)
+	s.options.H1 = true
+	s.restart()
+	d := s.add("/a", zip)
+	s.want("/a", 1)
+	s.idle()
+	want, ok := s.cache.H1(d)
+	if !ok {
+		t.Fatal("none")
+	}
+	meta := s.file("/a") + ".meta"
+	hidden := meta + "x"
+	if err := os.Rename(meta, hidden); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c, err := archives.OpenCache(s.dir, s.max, s.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if h, ok := c.H1(d); ok {
+			t.Errorf("%s of nothing", h)
+		}
+		if err := os.Rename(hidden, meta); err != nil {
+			t.Fatal(err)
+		}
+		if h, ok := c.H1(d); ok {
+			t.Errorf("the folder was asked again at once: %s", h)
+		}
+		time.Sleep(5 * time.Second) // of virtual time
+		if h, ok := c.H1(d); !ok || h != want {
+			t.Errorf("%s, %v, want %s", h, ok, want)
+		}
+	})
+}
+
 // TestH1IsNotComputedUnasked spares the work where nobody wants it.
 func TestH1IsNotComputedUnasked(t *testing.T) {
 	s := newScene(t)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -40,16 +41,47 @@ func (c *Cache) H1(d digest.Digest) (provider.Hash, bool) {
 
 // knownH1 returns what is known of an archive's h1: "" for nothing.
 func (c *Cache) knownH1(hex string) string {
+	now := time.Now()
 	c.mu.Lock()
-	h1 := c.known[hex].h1
+	h1, absent := c.known[hex].h1, c.absent.has(hex, now)
 	c.mu.Unlock()
-	if h1 != "" {
+	if h1 != "" || absent {
 		return h1
 	}
 	if h1 = c.readMeta(hex); h1 != "" {
 		c.setH1(hex, h1)
+		return h1
 	}
-	return h1
+	c.mu.Lock()
+	if c.known[hex].h1 == "" {
+		c.absent.add(hex, now)
+	}
+	c.mu.Unlock()
+	return ""
+}
+
+// absence remembers for a moment which h1 hashes are not in the folder: each request
+// for a version asks for those of all its platforms, of which most were never
+// fetched. Another process that has the folder may bring them.
+type absence struct {
+	since time.Time
+	of    map[string]bool
+}
+
+const (
+	absentFor = 5 * time.Second
+	maxAbsent = 16 << 10
+)
+
+func (a *absence) has(hex string, now time.Time) bool {
+	return now.Sub(a.since) < absentFor && a.of[hex]
+}
+
+func (a *absence) add(hex string, now time.Time) {
+	if now.Sub(a.since) >= absentFor || len(a.of) >= maxAbsent {
+		a.since, a.of = now, map[string]bool{}
+	}
+	a.of[hex] = true
 }
 
 func (c *Cache) setH1(hex, h1 string) {
@@ -58,6 +90,7 @@ func (c *Cache) setH1(hex, h1 string) {
 	k := c.known[hex]
 	k.h1 = h1
 	c.known[hex] = k
+	delete(c.absent.of, hex)
 }
 
 // readMeta returns the h1 beside an archive, "" if there is none or it is damaged.
