@@ -150,13 +150,13 @@ func TestClientCertificates(t *testing.T) {
 	}
 	go server.ServeTLS(listener, "", "")
 	defer server.Close()
-	for name, tt := range map[string]struct {
-		by *tlsca.CA
-		ok bool
-	}{"none": {nil, false}, "by the authority": {ca, true}, "by another": {other, false}} {
+	// get is by a client whose certificate is by an authority, nil: who has none.
+	get := func(by *tlsca.CA) error {
+		t.Helper()
 		client := ca.HTTPClient()
-		if tt.by != nil {
-			shown, err := tt.by.IssueClient("proxy")
+		defer client.CloseIdleConnections()
+		if by != nil {
+			shown, err := by.IssueClient("proxy")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,15 +168,49 @@ func TestClientCertificates(t *testing.T) {
 			client.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		}
 		resp, err := client.Get("https://" + listener.Addr().String())
-		if err == nil {
-			resp.Body.Close()
+		if err != nil {
+			return err
 		}
-		client.CloseIdleConnections()
-		if (err == nil) != tt.ok {
+		if resp.ProtoMajor != 2 {
+			t.Errorf("%s", resp.Proto)
+		}
+		return resp.Body.Close()
+	}
+	for name, tt := range map[string]struct {
+		by *tlsca.CA
+		ok bool
+	}{"none": {nil, false}, "by the authority": {ca, true}, "by another": {other, false}} {
+		if err := get(tt.by); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", name, err)
-		} else if tt.ok && resp.ProtoMajor != 2 {
-			t.Errorf("%s: %s", name, resp.Proto)
 		}
+	}
+
+	// What is no authority does not replace the one in force; another one does.
+	replace := func(pem []byte) {
+		t.Helper()
+		if err := os.WriteFile(clientCAs, pem, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace([]byte("nothing of use"))
+	time.Sleep(watchInterval) // files are looked at that often
+	if err := get(ca); err != nil {
+		t.Errorf("beside a file that is of no use: %v", err)
+	}
+	replace(other.CertPEM())
+	time.Sleep(watchInterval)
+	deadline := time.Now().Add(time.Minute)
+	for err = get(other); err != nil && time.Now().Before(deadline); err = get(other) {
+		time.Sleep(watchInterval / 10)
+	}
+	if err != nil {
+		t.Errorf("by the new authority: %v", err)
+	}
+	if err := get(ca); err == nil {
+		t.Error("one by the old authority is taken still")
+	}
+	if err := get(nil); err == nil {
+		t.Error("none is wanted any more")
 	}
 	if _, _, err := f.tlsConfig(f.key, nil, nil); err == nil || hint.Of(err) == "" {
 		t.Errorf("a file without certificates: %v", err)
