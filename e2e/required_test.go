@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,15 +62,7 @@ type entry struct {
 // forge changes the index that a tag names, and tags the result.
 func (c *compromised) forge(from string, change func(index map[string]any, host, other entry)) {
 	c.t.Helper()
-	oras := clients.ORAS(c.t)
-	data, err := c.ws.Stdout(oras, "manifest", "fetch", "--plain-http", c.repo+":"+from)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	var index map[string]any
-	if err := json.Unmarshal(data, &index); err != nil {
-		c.t.Fatal(err)
-	}
+	index := c.fetch(c.repo + ":" + from)
 	var host, other entry
 	for _, m := range index["manifests"].([]any) {
 		e := entry{m: m.(map[string]any)}
@@ -85,19 +78,49 @@ func (c *compromised) forge(from string, change func(index map[string]any, host,
 		}
 	}
 	change(index, host, other)
-	if data, err = json.Marshal(index); err != nil {
+	c.store(index, nullVersion)
+}
+
+// fetch returns a manifest or index.
+func (c *compromised) fetch(ref string) map[string]any {
+	c.t.Helper()
+	data, err := c.ws.Stdout(clients.ORAS(c.t), "manifest", "fetch", "--plain-http", ref)
+	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.ws.MustRun(c.t, oras, "manifest", "push", "--plain-http", "--media-type", "application/vnd.oci.image.index.v1+json",
-		c.repo+":"+nullVersion, c.file("index.json", data))
+	var out map[string]any
+	if err := json.Unmarshal(data, &out); err != nil {
+		c.t.Fatal(err)
+	}
+	return out
 }
+
+// store stores a manifest or index under a tag, and returns it as it is stored.
+func (c *compromised) store(manifest map[string]any, tag string) []byte {
+	c.t.Helper()
+	data, err := json.Marshal(manifest)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.ws.MustRun(c.t, clients.ORAS(c.t), "manifest", "push", "--plain-http", "--media-type", manifest["mediaType"].(string), c.repo+":"+tag, c.file("manifest.json", data))
+	return data
+}
+
+// isEvidence reports whether an index's entry is no platform's.
+func isEvidence(entry any) bool { return entry.(map[string]any)["platform"] == nil }
 
 // plant stores the attacker's package and makes an entry describe it.
 func (c *compromised) plant(e entry) {
 	c.t.Helper()
-	c.ws.MustRun(c.t, clients.ORAS(c.t), "blob", "push", "--plain-http", c.repo, c.file("evil.zip", c.evil))
+	c.upload()
 	e.annotations[layerDigest] = fmt.Sprintf("sha256:%x", sha256.Sum256(c.evil))
 	e.annotations[layerSize] = fmt.Sprint(len(c.evil))
+}
+
+// upload stores the attacker's package.
+func (c *compromised) upload() {
+	c.t.Helper()
+	c.ws.MustRun(c.t, clients.ORAS(c.t), "blob", "push", "--plain-http", c.repo, c.file("evil.zip", c.evil))
 }
 
 // gateway serves the registry as it is now, with the publisher's key pinned and
@@ -188,40 +211,81 @@ func TestCompromisedRegistry(t *testing.T) {
 		log    string
 		// installable says that without verification a client takes it.
 		installable bool
+		// live says that the gateway that served the version before goes on.
+		live bool
 	}{
 		"altered zip with its h1": {func(c *compromised) {
 			c.forge(nullVersion, func(_ map[string]any, host, _ entry) {
 				c.plant(host)
 				delete(host.annotations, ourKeys+"h1")
 			})
-		}, "checksum mismatch", true},
+		}, "checksum mismatch", true, false},
+		"altered manifest": {func(c *compromised) {
+			c.upload()
+			c.forge(nullVersion, func(index map[string]any, host, _ entry) {
+				manifest := c.fetch(c.repo + "@" + host.m["digest"].(string))
+				layer := manifest["layers"].([]any)[0].(map[string]any)
+				layer["digest"], layer["size"] = fmt.Sprintf("sha256:%x", sha256.Sum256(c.evil)), len(c.evil)
+				data := c.store(manifest, "altered")
+				host.m["digest"], host.m["size"] = fmt.Sprintf("sha256:%x", sha256.Sum256(data)), len(data)
+				// Without annotations the manifests say what the packages are.
+				for _, m := range index["manifests"].([]any) {
+					if !isEvidence(m) {
+						delete(m.(map[string]any), "annotations")
+					}
+				}
+			})
+		}, "checksum mismatch", true, false},
+		"replaced index": {func(c *compromised) {
+			c.forge(nullVersion, func(index map[string]any, host, _ entry) {
+				c.plant(host)
+				delete(host.annotations, ourKeys+"h1")
+				index["manifests"] = slices.DeleteFunc(index["manifests"].([]any), func(m any) bool {
+					return !isEvidence(m) && m.(map[string]any)["digest"] != host.m["digest"]
+				})
+			})
+		}, "checksum mismatch", true, true},
+		"evidence of another provider": {func(c *compromised) {
+			// The same publisher's, whose package is what the attacker wants installed.
+			gadget := release.For(c.t, release.Spec{Host: world.Host, Namespace: "acme", Type: "gadget", Version: nullVersion, Protocols: []string{"5.0"}, Signer: c.Signer,
+				Contents: []release.Content{{OS: runtime.GOOS, Arch: runtime.GOARCH, Files: map[string][]byte{"terraform-provider-null_v" + nullVersion: []byte("#!/bin/sh\necho evil\n")}}}})
+			if p := hostPackage(c.t, gadget); p.SHA256 != fmt.Sprintf("%x", sha256.Sum256(c.evil)) {
+				c.t.Fatal("it signs another package")
+			}
+			c.Origin.Add(gadget)
+			c.pushTo(c.registry, world.Host+"/acme/gadget@"+nullVersion)
+			from := c.registry.Host + "/providers/" + world.Host + "/acme/gadget"
+			c.forge(nullVersion, func(index map[string]any, host, _ entry) {
+				c.plant(host)
+				delete(host.annotations, ourKeys+"h1")
+				all := index["manifests"].([]any)
+				theirs := c.fetch(from + ":" + nullVersion)["manifests"].([]any)
+				evidence := theirs[slices.IndexFunc(theirs, isEvidence)].(map[string]any)
+				c.ws.MustRun(c.t, clients.ORAS(c.t), "cp", "--from-plain-http", "--to-plain-http", from+"@"+evidence["digest"].(string), c.repo+":evidence")
+				all[slices.IndexFunc(all, isEvidence)] = evidence
+			})
+		}, "not listed in SHA256SUMS", true, false},
 		"another platform's zip": {func(c *compromised) {
 			c.forge(nullVersion, func(_ map[string]any, host, other entry) {
 				for _, key := range []string{layerDigest, layerSize, ourKeys + "h1"} {
 					host.annotations[key] = other.annotations[key]
 				}
 			})
-		}, "checksum mismatch", false}, // it holds no program for this platform
+		}, "checksum mismatch", false, false}, // it holds no program for this platform
 		"no evidence": {func(c *compromised) {
 			c.forge(nullVersion, func(index map[string]any, host, _ entry) {
 				c.plant(host)
 				delete(host.annotations, ourKeys+"h1")
-				var kept []any
-				for _, m := range index["manifests"].([]any) {
-					if m.(map[string]any)["platform"] != nil {
-						kept = append(kept, m)
-					}
-				}
-				index["manifests"] = kept
+				index["manifests"] = slices.DeleteFunc(index["manifests"].([]any), isEvidence)
 			})
-		}, "stored without evidence", true},
+		}, "stored without evidence", true, false},
 		"another version, with its evidence": {func(c *compromised) {
 			c.offer("3.2.3")
 			c.pushTo(c.registry, world.Null+"@3.2.3")
 			c.forge("3.2.3", func(index map[string]any, _, _ entry) {
 				index["annotations"].(map[string]any)[ourKeys+"version"] = nullVersion
 			})
-		}, "not listed in SHA256SUMS", false}, // it holds no program of this version
+		}, "not listed in SHA256SUMS", false, false}, // it holds no program of this version
 		"evidence by another key": {func(c *compromised) {
 			mallory := pgp.For(c.t, "Mallory")
 			r := c.offer(nullVersion)
@@ -231,7 +295,7 @@ func TestCompromisedRegistry(t *testing.T) {
 				c.t.Fatal(err)
 			}
 			c.pushTo(c.registry, "--force", world.Null+"@"+nullVersion)
-		}, "none of the pinned keys", true},
+		}, "none of the pinned keys", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCompromised(t)
@@ -241,13 +305,17 @@ func TestCompromisedRegistry(t *testing.T) {
 				honest[client.Name] = c.user(world.NetworkMirror(gateway.URL), nullVersion)
 				honest[client.Name].MustRun(t, client, "init", "-no-color")
 			}
-			clients.Must(t, gateway.Stop())
+			if !tc.live {
+				clients.Must(t, gateway.Stop())
+			}
 			tc.attack(c)
 			if tc.installable {
 				plain := c.gateway(false)
 				c.user(world.NetworkMirror(plain.URL), nullVersion).MustRun(t, clients.Tofu(t), "init", "-no-color")
 			}
-			gateway = c.gateway(true)
+			if !tc.live {
+				gateway = c.gateway(true)
+			}
 			for _, client := range installs(t) {
 				ws := c.user(world.NetworkMirror(gateway.URL), nullVersion)
 				ws.MustFail(t, client, "init", "-no-color")
@@ -264,8 +332,15 @@ func TestCompromisedRegistry(t *testing.T) {
 					t.Errorf("%s changed the lock file", client.Name)
 				}
 			}
-			if !strings.Contains(gateway.Log(), tc.log) {
-				t.Errorf("the log does not say %q:\n%s", tc.log, gateway.Log())
+			clients.Must(t, gateway.Stop())
+			log := gateway.Log()
+			for _, want := range []string{tc.log, "refused_so_far=1", " refused=1 packages_withheld=0"} {
+				if !strings.Contains(log, want) {
+					t.Errorf("the log does not say %q:\n%s", want, log)
+				}
+			}
+			if n := strings.Count(log, "level=ERROR"); n != 1 {
+				t.Errorf("it says that %d times:\n%s", n, log)
 			}
 		})
 	}
