@@ -81,7 +81,12 @@ func TestLockEveryPlatform(t *testing.T) {
 // servedHashes returns all hashes in the gateway's VERSION.json by scheme.
 func servedHashes(t *testing.T, s *scene, mirror string) map[string][]string {
 	t.Helper()
-	resp, err := s.CA.HTTPClient().Get(mirror + world.Null + "/" + nullVersion + ".json")
+	return servedHashesOf(t, s, mirror, nullVersion)
+}
+
+func servedHashesOf(t *testing.T, s *scene, mirror, version string) map[string][]string {
+	t.Helper()
+	resp, err := s.CA.HTTPClient().Get(mirror + world.Null + "/" + version + ".json")
 	if err != nil {
 		t.Fatal(err)
 	}

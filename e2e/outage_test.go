@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// The versions of an outage: two that were installed before, one whose metadata
+// alone was asked for, and one that is only known to be there.
+var (
+	outageKept      = []string{"3.2.1", "3.2.2"}
+	outageDescribed = "3.2.3"
+	outageUnknown   = nullVersion
+)
+
+// outage is a gateway whose registry stops.
+type outage struct {
+	*scene
+	registry *registry.Registry
+	cache    string
+	required bool
+}
+
+func newOutage(t *testing.T, required bool) *outage {
+	s := newScene(t)
+	o := &outage{s, s.tlsRegistry(), filepath.Join(t.TempDir(), "cache"), required}
+	for _, v := range append(outageKept, outageDescribed) {
+		s.offer(v)
+		s.pushTo(o.registry, world.Null+"@"+v)
+	}
+	return o
+}
+
+// serve starts the gateway. Nothing is current for it, so that each question would
+// be the registry's to answer.
+func (o *outage) serve(staleIfError string) *world.Gateway {
+	o.t.Helper()
+	config := mirror(o.registry.Host)
+	verify := "off"
+	if o.required {
+		verify = "required"
+		config += fmt.Sprintf("trust %q {\n  keys = [%q]\n}\n", world.Host+"/acme/*", o.Signer.Fingerprint())
+	}
+	config += fmt.Sprintf("gateway {\n  verify = %q\n  tag_ttl = \"0s\"\n  stale_if_error = %q\n  cache {\n    directory = %q\n  }\n}\n", verify, staleIfError, o.cache)
+	return o.scene.serve(o.config(config))
+}
+
+// byMirror makes a user of the gateway as a network mirror, whose next method is
+// the origin, under observation.
+func (o *outage) byMirror(gateway *world.Gateway, version string) (*clients.Workspace, *recorder.Recorder) {
+	o.t.Helper()
+	seen, host := o.seenOrigin()
+	ws := o.user("", version)
+	clients.Must(o.t, ws.WriteCLIConfig(host+fmt.Sprintf("provider_installation {\n  network_mirror {\n    url = %q\n  }\n  direct {}\n}\n", gateway.URL)))
+	return ws, seen
+}
+
+// byHost makes a user of the gateway in the origin's place.
+func (o *outage) byHost(gateway *world.Gateway, version string) *clients.Workspace {
+	o.t.Helper()
+	ws := o.user("", version)
+	clients.Must(o.t, ws.WriteCLIConfig(hostBlock(world.Host, strings.TrimSuffix(gateway.URL, "providers/")+"hosts/"+world.Host+"/v1/providers/")))
+	return ws
+}
+
+// installs has both clients install in both ways what was installed before.
+func (o *outage) installs(gateway *world.Gateway, when string) {
+	o.t.Helper()
+	for _, v := range outageKept {
+		for _, client := range installs(o.t) {
+			ws, seen := o.byMirror(gateway, v)
+			if out, err := ws.Run(client, "init", "-no-color"); err != nil {
+				o.t.Errorf("%s: %s %s by the mirror: %v\n%s", when, client.Name, v, err, out)
+			}
+			noDownload(o.t, client, seen)
+			ws = o.byHost(gateway, v)
+			if out, err := ws.Run(client, "init", "-no-color"); err != nil || !strings.Contains(out, signedBy(client, o.scene)) {
+				o.t.Errorf("%s: %s %s by the host block: %v\n%s", when, client.Name, v, err, out)
+			}
+		}
+	}
+}
+
+// fails has both clients fail to install versions that the origin offers, without
+// asking that for them. All do so at once, since what they do is wait.
+func (o *outage) fails(gateway *world.Gateway, versions ...string) {
+	o.t.Helper()
+	var all sync.WaitGroup
+	for _, v := range versions {
+		for _, client := range installs(o.t) {
+			ws, seen := o.byMirror(gateway, v)
+			other := o.byHost(gateway, v)
+			all.Go(func() {
+				if out, err := ws.Run(client, "init", "-no-color"); err == nil {
+					o.t.Errorf("%s installs %s by the mirror:\n%s", client.Name, v, out)
+				}
+				noDownload(o.t, client, seen)
+			})
+			all.Go(func() {
+				if out, err := other.Run(client, "init", "-no-color"); err == nil {
+					o.t.Errorf("%s installs %s by the host block:\n%s", client.Name, v, out)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+func noDownload(t *testing.T, client clients.Client, origin *recorder.Recorder) {
+	t.Helper()
+	if n := origin.Count(recorder.PathContains("/download/")); n != 0 {
+		t.Errorf("%s: the origin is asked for packages: %v", client.Name, origin.Requests())
+	}
+}
+
+// status is that of the answer to a GET below the network mirror.
+func (o *outage) status(gateway *world.Gateway, path string) int {
+	o.t.Helper()
+	resp, err := o.CA.HTTPClient().Get(gateway.URL + world.Null + "/" + path)
+	clients.Must(o.t, err)
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+// TestRegistryStopped installs what is cached while the registry is stopped, before
+// and after a restart of the gateway, and for as long as stale_if_error says. What
+// is not cached is trouble, and no leave to look elsewhere.
+func TestRegistryStopped(t *testing.T) {
+	for name, required := range map[string]bool{"verify off": false, "verify required": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOutage(t, required)
+			gateway := o.serve("24h")
+			o.installs(gateway, "the registry runs")
+			o.pushTo(o.registry, world.Null+"@"+outageUnknown)
+			for _, document := range []string{outageDescribed + ".json", "index.json"} {
+				if got := o.status(gateway, document); got != http.StatusOK {
+					t.Fatalf("%s: status %d", document, got)
+				}
+			}
+			o.registry.Stop()
+			for _, when := range []string{"the registry is stopped", "the gateway is restarted"} {
+				o.installs(gateway, when)
+				// That it is there is known; what it is, is not.
+				if got := o.status(gateway, outageUnknown+".json"); got != http.StatusBadGateway {
+					t.Errorf("%s: %s: status %d", when, outageUnknown, got)
+				}
+				o.fails(gateway, outageDescribed, outageUnknown)
+				clients.Must(t, gateway.Stop())
+				gateway = o.serve("24h")
+			}
+			for _, v := range outageKept {
+				if hashes := servedHashesOf(t, o.scene, gateway.URL, v); len(hashes["h1:"]) == 0 {
+					t.Errorf("%s: served %v", v, hashes)
+				}
+			}
+			clients.Must(t, gateway.Stop())
+			gateway = o.serve("1ms")
+			for _, document := range []string{"index.json", outageKept[0] + ".json"} {
+				if got := o.status(gateway, document); got != http.StatusBadGateway {
+					t.Errorf("%s after its time: status %d", document, got)
+				}
+			}
+			o.fails(gateway, outageKept...)
+		})
+	}
+}
