@@ -50,9 +50,12 @@ demo: build tools ## do the whole main job with real clients, and show it
 	go run ./internal/demo
 
 .PHONY: bench
-bench: tools build ## run the benchmarks (OCIBRIDGE_BENCH_MB: megabytes of a package that is pushed, default 10)
+bench: tools build ## compare with bare servers and the ORAS CLI: one table (OCIBRIDGE_BENCH_MB: of each package pushed)
+	go run ./internal/bench -package $(or $(OCIBRIDGE_BENCH_MB),10)
+
+.PHONY: bench-unit
+bench-unit: tools ## run the benchmarks of the packages
 	go test -run '^$$' -bench . -benchmem $(UNIT)
-	go test -run '^$$' -bench . ./e2e
 
 .PHONY: fuzz
 fuzz: ## run each fuzz test for FUZZTIME (default 30s)

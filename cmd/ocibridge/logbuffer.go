@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -10,64 +11,81 @@ import (
 )
 
 // logBuffer gathers lines of the log, of which a busy gateway writes one a request:
-// to write each by itself would cost more than the answer. A line waits for a tenth
-// of a second at most, and none does behind a warning.
+// to format and write each by itself, on the small stack of a request, would cost
+// more than the answer. A line waits for a tenth of a second at most, and none does
+// behind a warning.
 type logBuffer struct {
 	out io.Writer
 
-	mu    sync.Mutex
-	lines []byte
-	timer *time.Timer // nil: nothing waits
+	mu      sync.Mutex
+	waiting []waitingLine
+	timer   *time.Timer // nil: nothing waits
+
+	writing sync.Mutex // guards the following, and keeps lines in order
+	spare   []waitingLine
+	lines   bytes.Buffer // formatted
+}
+
+// waitingLine is a line and what formats it into the buffer's lines.
+type waitingLine struct {
+	handler slog.Handler
+	record  slog.Record
 }
 
 const (
-	logBufferSize = 32 << 10
-	logDelay      = 100 * time.Millisecond
+	logBufferLines = 256
+	logDelay       = 100 * time.Millisecond
 )
 
-// Write implements [io.Writer].
-func (b *logBuffer) Write(line []byte) (int, error) {
+// add has a line wait.
+func (b *logBuffer) add(l waitingLine) error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.lines = append(b.lines, line...)
-	switch {
-	case len(b.lines) >= logBufferSize:
-		return len(line), b.flush()
-	case b.timer == nil:
+	b.waiting = append(b.waiting, l)
+	full := len(b.waiting) >= logBufferLines
+	if b.timer == nil {
 		b.timer = time.AfterFunc(logDelay, func() { b.Flush() })
 	}
-	return len(line), nil
+	b.mu.Unlock()
+	if full {
+		return b.Flush()
+	}
+	return nil
 }
 
 // Flush writes what waits.
 func (b *logBuffer) Flush() error {
+	b.writing.Lock()
+	defer b.writing.Unlock()
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.flush()
-}
-
-func (b *logBuffer) flush() error {
+	lines := b.waiting
+	b.waiting = b.spare[:0]
 	if b.timer != nil {
 		b.timer.Stop()
 		b.timer = nil
 	}
-	if len(b.lines) == 0 {
+	b.mu.Unlock()
+	for _, l := range lines {
+		_ = l.handler.Handle(context.Background(), l.record) // a buffer takes everything
+	}
+	clear(lines)
+	b.spare = lines
+	if b.lines.Len() == 0 {
 		return nil
 	}
-	_, err := b.out.Write(b.lines)
-	b.lines = b.lines[:0]
+	_, err := b.out.Write(b.lines.Bytes())
+	b.lines.Reset()
 	return err
 }
 
-// flushing is a handler that writes to a logBuffer.
-type flushing struct {
+// buffered is a handler whose lines wait in a logBuffer.
+type buffered struct {
 	slog.Handler
 	buffer *logBuffer
 }
 
 // Handle implements [slog.Handler].
-func (h flushing) Handle(ctx context.Context, r slog.Record) error {
-	err := h.Handler.Handle(ctx, r)
+func (h buffered) Handle(_ context.Context, r slog.Record) error {
+	err := h.buffer.add(waitingLine{h.Handler, r.Clone()})
 	if r.Level > slog.LevelInfo {
 		err = errors.Join(err, h.buffer.Flush())
 	}
@@ -75,18 +93,18 @@ func (h flushing) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements [slog.Handler].
-func (h flushing) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return flushing{h.Handler.WithAttrs(attrs), h.buffer}
+func (h buffered) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return buffered{h.Handler.WithAttrs(attrs), h.buffer}
 }
 
 // WithGroup implements [slog.Handler].
-func (h flushing) WithGroup(name string) slog.Handler {
-	return flushing{h.Handler.WithGroup(name), h.buffer}
+func (h buffered) WithGroup(name string) slog.Handler {
+	return buffered{h.Handler.WithGroup(name), h.buffer}
 }
 
 // openBuffered returns the log of a program that writes much to it, and what
-// writes the rest of it at the end.
+// writes the rest of it at the end. What is logged must not change afterwards.
 func (f *logFlag) openBuffered(w io.Writer) (log *slog.Logger, flush func() error) {
 	b := &logBuffer{out: w}
-	return slog.New(flushing{f.open(b).Handler(), b}), b.Flush
+	return slog.New(buffered{f.open(&b.lines).Handler(), b}), b.Flush
 }

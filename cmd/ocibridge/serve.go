@@ -143,6 +143,7 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 		return err
 	}
 	defer tell()
+	go boundMemory(ctx)
 	return serve(ctx, listener, server, log)
 }
 

@@ -193,6 +193,16 @@ const (
 // Serve starts "ocibridge serve" on a free port of localhost and returns when it
 // listens.
 func Serve(ws *clients.Workspace, args ...string) (*Gateway, error) {
+	return serve(ws, nil, args)
+}
+
+// ServeLogging is [Serve] with a log that goes straight to a file, as a busy one
+// does, and is none of the Gateway's.
+func ServeLogging(ws *clients.Workspace, log *os.File, args ...string) (*Gateway, error) {
+	return serve(ws, log, args)
+}
+
+func serve(ws *clients.Workspace, log *os.File, args []string) (*Gateway, error) {
 	bridge, err := Bridge()
 	if err != nil {
 		return nil, err
@@ -201,6 +211,9 @@ func Serve(ws *clients.Workspace, args ...string) (*Gateway, error) {
 	g := &Gateway{cancel: cancel, log: &syncBuffer{}, ended: make(chan error, 1)}
 	g.cmd = ws.Command(ctx, bridge, append([]string{"serve", "--listen", "localhost:0", "--output", "json"}, args...)...)
 	g.cmd.Stderr = g.log
+	if log != nil {
+		g.cmd.Stderr = log
+	}
 	stdout, err := g.cmd.StdoutPipe()
 	if err != nil {
 		cancel()

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"math"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// memoryGoal is what the program may use, beside its own code, before it collects
+// garbage more often than it would by itself.
+const memoryGoal = 32 << 20
+
+// boundMemory keeps the program's memory near memoryGoal until ctx ends. What is
+// really in use and does not fit raises the goal, so that no time is lost to
+// collections that free nothing. A limit that the user has set (GOMEMLIMIT) stays.
+func boundMemory(ctx context.Context) {
+	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
+		return
+	}
+	defer debug.SetMemoryLimit(math.MaxInt64)
+	debug.SetMemoryLimit(memoryGoal)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+			metrics.Read(live)
+			debug.SetMemoryLimit(max(memoryGoal, int64(live[0].Value.Uint64()/4*5)))
+		}
+	}
+}

@@ -1,0 +1,153 @@
+// Command bench compares the gateway with servers that only write the same bytes,
+// and a push with the ORAS CLI, and prints one table of ratios. "make bench" runs
+// it.
+//
+// All of it is on the loopback interface, over TLS and kept connections. The
+// gateway is the built program, configured as for production: a registry behind
+// it, a cache, a log a line a request that goes to a file. Each server is a
+// process of its own, and all speak TLS with one certificate. A figure is the
+// median of five runs, in each of which all are measured in turn, so that
+// whatever else the machine does meanwhile is everybody's.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// timeLimit bounds all of it.
+const timeLimit = 10 * time.Minute
+
+// runs is how often each comparison is made.
+const runs = 5
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == bareCommand {
+		exit(serveBare(os.Args[2:]))
+	}
+	packageMB := flag.Int("package", 10, "`megabytes` of each of the 12 packages that are pushed")
+	only := flag.String("only", "documents,archives,memory,push", "what to measure")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
+	defer cancel()
+	exit(run(ctx, *packageMB, strings.Split(*only, ",")))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// row is a line of the table.
+type row struct {
+	what    string
+	figure  string // what the gateway reaches, in its own unit
+	ratio   float64
+	than    string // what the ratio is to
+	wanted  string
+	reached bool
+	nginx   float64 // 0: it was not measured
+}
+
+// bench is what its parts share.
+type bench struct {
+	*world.World
+	ctx    context.Context
+	bridge clients.Client
+	ws     *clients.Workspace
+	rows   []row
+}
+
+func run(ctx context.Context, packageMB int, parts []string) error {
+	dir, err := os.MkdirTemp("", "ocibridge-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	w, err := world.New(dir)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	b := &bench{World: w, ctx: ctx}
+	if b.bridge, err = world.Bridge(); err != nil {
+		return err
+	}
+	if b.ws, err = w.Workspace(""); err != nil {
+		return err
+	}
+	b.ws.Timeout = timeLimit
+	start := time.Now()
+	before := load()
+	for _, part := range parts {
+		measure, ok := map[string]func() error{
+			"documents": func() error { return b.speed(documents) },
+			"archives":  func() error { return b.speed(archives) },
+			"memory":    b.memory,
+			"push":      func() error { return b.push(packageMB) },
+		}[part]
+		if !ok {
+			return fmt.Errorf("there is no %q to measure", part)
+		}
+		b.say("%s ...", part)
+		if err := measure(); err != nil {
+			return fmt.Errorf("%s: %w", part, err)
+		}
+	}
+	b.print()
+	fmt.Printf("\n%s, %s/%s, %d CPUs, %s. Load before: %s; it took %s.\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
+		time.Now().Format(time.DateOnly), before, time.Since(start).Round(time.Second))
+	return nil
+}
+
+func (b *bench) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+// print prints the table.
+func (b *bench) print() {
+	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\t\tratio\tof\twanted\t\tof nginx")
+	for _, r := range b.rows {
+		verdict, nginx := "missed", "-"
+		if r.reached {
+			verdict = "reached"
+		}
+		if r.nginx > 0 {
+			nginx = fmt.Sprintf("%.2f", r.nginx)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%.2f\t%s\t%s\t%s\t%s\n", r.what, r.figure, r.ratio, r.than, r.wanted, verdict, nginx)
+	}
+	t.Flush()
+}
+
+// load is the machine's load averages, where the system says.
+func load() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	fields := strings.Fields(string(data))
+	if err != nil || len(fields) < 3 {
+		return "not known"
+	}
+	return strings.Join(fields[:3], " ")
+}
+
+// subdir makes a folder below the world's.
+func (b *bench) subdir(name string) (string, error) {
+	dir := filepath.Join(b.Dir, name)
+	return dir, os.MkdirAll(dir, 0o755)
+}

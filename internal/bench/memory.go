@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"sync"
+)
+
+const (
+	downloads   = 64
+	allowedPeak = 64 << 20
+)
+
+// memory measures the gateway's peak resident memory over all of its life: every
+// version of a large catalog is asked for once, and then there are 64 downloads
+// at once.
+func (b *bench) memory() error {
+	certFile, keyFile, err := b.certificate()
+	if err != nil {
+		return err
+	}
+	fake, err := b.newFakeRegistry()
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	registry := &http.Server{Handler: fake}
+	go registry.Serve(l)
+	defer registry.Close()
+	gateway, process, err := b.startGateway(certFile, keyFile, l.Addr().String()+"/${hostname}/${namespace}/${type}")
+	if err != nil {
+		return err
+	}
+	defer gateway.stop()
+	if err := b.askAll(gateway); err != nil {
+		return err
+	}
+	afterCatalog, err := highWater(process.PID())
+	if err != nil {
+		return err
+	}
+	if err := b.downloadAll(gateway, fake); err != nil {
+		return err
+	}
+	peak, err := highWater(process.PID())
+	if err != nil {
+		return err
+	}
+	b.say("peak resident memory: %d MiB with the catalog, %d MiB after the downloads", afterCatalog>>20, peak>>20)
+	b.rows = append(b.rows, row{
+		what:   fmt.Sprintf("memory: %d downloads of 150 MB, %d x %d versions", downloads, catalogProviders, catalogVersions),
+		figure: fmt.Sprintf("%d MiB", peak>>20), ratio: float64(peak) / allowedPeak, than: "64 MiB", wanted: "< 1.00", reached: peak < allowedPeak,
+	})
+	return nil
+}
+
+// askAll asks for every document of the catalog once, by several connections.
+func (b *bench) askAll(gateway *server) error {
+	providers := make(chan int)
+	var all sync.WaitGroup
+	errs := make([]error, clientsAtOnce)
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	for i := range clientsAtOnce {
+		all.Go(func() {
+			c := b.connect(true)
+			defer c.close()
+			for p := range providers {
+				if errs[i] = c.askProvider(ctx, gateway.url+"/"+catalogProvider(p).Path()); errs[i] != nil {
+					cancel()
+					return
+				}
+			}
+		})
+	}
+feed:
+	for p := range catalogProviders {
+		select {
+		case providers <- p:
+		case <-ctx.Done():
+			break feed
+		}
+	}
+	close(providers)
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (c *client) askProvider(ctx context.Context, url string) error {
+	_, err := c.get(ctx, url+"/index.json", io.Discard)
+	for v := 0; v < catalogVersions && err == nil; v++ {
+		_, err = c.get(ctx, url+"/"+catalogVersion(v).String()+".json", io.Discard)
+	}
+	return err
+}
+
+// downloadAll downloads the packages, none of which the gateway has, by as many
+// connections as there are downloads. All are under way before any goes on.
+func (b *bench) downloadAll(gateway *server, fake *fakeRegistry) error {
+	var begun, all sync.WaitGroup
+	begun.Add(downloads)
+	errs := make([]error, downloads)
+	for i := range downloads {
+		all.Go(func() {
+			c := b.connect(true)
+			defer c.close()
+			c.buf = make([]byte, 64<<10)
+			once := sync.OnceFunc(func() { begun.Done(); begun.Wait() })
+			defer once()
+			url := gateway.url + "/" + fake.bigPath(i%len(fake.big))
+			_, errs[i] = c.get(b.ctx, url, writerFunc(func(p []byte) (int, error) { once(); return len(p), nil }))
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+var vmHWM = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
+
+// highWater returns the peak resident memory of a running process in bytes.
+func highWater(pid int) (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, fmt.Errorf("the peak memory of a process is not to be had here: %w", err)
+	}
+	m := vmHWM.FindSubmatch(status)
+	if m == nil {
+		return 0, fmt.Errorf("no VmHWM in %s", status)
+	}
+	kib, err := strconv.ParseInt(string(m[1]), 10, 64)
+	return kib << 10, err
+}

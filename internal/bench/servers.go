@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// bareCommand has this program be the bare server.
+const bareCommand = "bare"
+
+// serveBare serves a folder by net/http and nothing else: documents from memory,
+// and other files by http.ServeContent. It prints its address, and ends with its
+// standard input.
+func serveBare(args []string) error {
+	root, certFile, keyFile := args[0], args[1], args[2]
+	documents := map[string][]byte{}
+	err := filepath.WalkDir(root, func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(name) != ".json" {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err == nil {
+			documents["/"+filepath.ToSlash(rel)], err = os.ReadFile(name)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	return http.ServeTLS(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, ok := documents[r.URL.Path]; ok {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			w.Write(body)
+			return
+		}
+		f, err := os.Open(filepath.Join(root, filepath.FromSlash(r.URL.Path)))
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		defer f.Close()
+		w.Header().Set("Content-Type", "application/zip")
+		http.ServeContent(w, r, "", time.Time{}, f)
+	}), certFile, keyFile)
+}
+
+// server is what is measured.
+type server struct {
+	name string
+	url  string // without a slash at the end
+	stop func()
+}
+
+// startBare starts the bare server.
+func (b *bench) startBare(root, certFile, keyFile string) (*server, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(b.ctx, self, bareCommand, root, certFile, keyFile)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	stop := func() { stdin.Close(); cmd.Wait() }
+	var addr string
+	if _, err := fmt.Fscanln(stdout, &addr); err != nil {
+		stop()
+		return nil, fmt.Errorf("the bare server does not start: %w", err)
+	}
+	return &server{"net/http", "https://" + addr, stop}, nil
+}
+
+// startGateway starts the gateway, its log in a file.
+func (b *bench) startGateway(certFile, keyFile, template string) (*server, *world.Gateway, error) {
+	dir, err := os.MkdirTemp(b.Dir, "gateway-")
+	if err != nil {
+		return nil, nil, err
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, nil, err
+	}
+	config := filepath.Join(dir, "ocibridge.hcl")
+	text := fmt.Sprintf("oci_mirror {\n  repository_template = \"%s\"\n}\ngateway {\n  cache {\n    directory = %q\n  }\n}\n", template, filepath.Join(dir, "cache"))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, nil, err
+	}
+	g, err := world.ServeLogging(b.ws, log, "--config", config, "--tls-cert", certFile, "--tls-key", keyFile)
+	if err != nil {
+		said, _ := os.ReadFile(log.Name())
+		return nil, nil, fmt.Errorf("%w\n%s", err, said)
+	}
+	stop := func() { g.Stop(); log.Close() }
+	return &server{"gateway", strings.TrimSuffix(g.URL, "/"), stop}, g, nil
+}
+
+// startNginx starts nginx with a configuration of its own, in the foreground; nil
+// where it is not installed.
+func (b *bench) startNginx(root, certFile, keyFile string) (*server, error) {
+	program, err := exec.LookPath("nginx")
+	if err != nil {
+		if program, err = exec.LookPath("/usr/sbin/nginx"); err != nil {
+			return nil, nil
+		}
+	}
+	dir, err := b.subdir("nginx")
+	if err != nil {
+		return nil, err
+	}
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(config, []byte(nginxConfig(dir, root, certFile, keyFile, addr)), 0o644); err != nil {
+		return nil, err
+	}
+	var said bytes.Buffer
+	cmd := exec.Command(program, "-p", dir, "-e", "stderr", "-c", config)
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	stop := func() {
+		cmd.Process.Signal(os.Interrupt) // its workers end with it
+		<-ended
+	}
+	for {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			conn.Close()
+			return &server{"nginx", "https://" + addr, stop}, nil
+		}
+		select {
+		case err := <-ended:
+			return nil, fmt.Errorf("nginx: %w\n%s", errors.Join(errors.New("it does not start"), err), said.String())
+		case <-b.ctx.Done():
+			stop()
+			return nil, b.ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// nginxConfig is a static mirror's, with a log like the gateway's, and no bound on
+// how long a connection is kept.
+func nginxConfig(dir, root, certFile, keyFile, addr string) string {
+	user := ""
+	if os.Getuid() == 0 {
+		user = "user root;\n" // what is served is in a folder of root's
+	}
+	return user + strings.NewReplacer("DIR", dir, "ROOT", root, "CERT", certFile, "KEY", keyFile, "ADDR", addr).Replace(`daemon off;
+worker_processes auto;
+pid DIR/pid;
+events { worker_connections 1024; }
+http {
+  types { application/json json; application/zip zip; }
+  access_log DIR/access.log combined buffer=32k flush=1s;
+  client_body_temp_path DIR/body;
+  proxy_temp_path DIR/proxy;
+  fastcgi_temp_path DIR/fastcgi;
+  uwsgi_temp_path DIR/uwsgi;
+  scgi_temp_path DIR/scgi;
+  sendfile on;
+  tcp_nopush on;
+  open_file_cache max=1000;
+  keepalive_requests 1000000;
+  server {
+    listen ADDR ssl http2;
+    ssl_certificate CERT;
+    ssl_certificate_key KEY;
+    ssl_protocols TLSv1.2 TLSv1.3;
+    root ROOT;
+  }
+}
+`)
+}
