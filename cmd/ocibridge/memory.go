@@ -12,15 +12,20 @@ import (
 // garbage more often than it would by itself.
 const memoryGoal = 32 << 20
 
+// fewCollections is GOGC where the goal is what bounds the memory.
+const fewCollections = 400
+
 // boundMemory keeps the program's memory near memoryGoal until ctx ends. What is
 // really in use and does not fit raises the goal, so that no time is lost to
-// collections that free nothing. A limit that the user has set (GOMEMLIMIT) stays.
+// collections that free nothing; and below the goal there are few of them. A limit
+// that the user has set (GOMEMLIMIT) stays.
 func boundMemory(ctx context.Context) {
 	if debug.SetMemoryLimit(-1) != math.MaxInt64 {
 		return
 	}
 	defer debug.SetMemoryLimit(math.MaxInt64)
 	debug.SetMemoryLimit(memoryGoal)
+	defer debug.SetGCPercent(debug.SetGCPercent(fewCollections))
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -22,19 +24,23 @@ import (
 const bareCommand = "bare"
 
 // serveBare serves a folder by net/http and nothing else: documents from memory,
-// and other files by http.ServeContent. It prints its address, and ends with its
+// with the headers that the gateway sends, and other files by http.ServeContent. It prints its address, and ends with its
 // standard input.
 func serveBare(args []string) error {
 	root, certFile, keyFile := args[0], args[1], args[2]
-	documents := map[string][]byte{}
+	documents, etags := map[string][]byte{}, map[string]string{}
 	err := filepath.WalkDir(root, func(name string, _ fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(name) != ".json" {
 			return err
 		}
 		rel, err := filepath.Rel(root, name)
-		if err == nil {
-			documents["/"+filepath.ToSlash(rel)], err = os.ReadFile(name)
+		if err != nil {
+			return err
 		}
+		path := "/" + filepath.ToSlash(rel)
+		documents[path], err = os.ReadFile(name)
+		sum := sha256.Sum256(documents[path])
+		etags[path] = strconv.Quote(base64.RawURLEncoding.EncodeToString(sum[:18]))
 		return err
 	})
 	if err != nil {
@@ -53,6 +59,7 @@ func serveBare(args []string) error {
 		if body, ok := documents[r.URL.Path]; ok {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			w.Header().Set("ETag", etags[r.URL.Path])
 			w.Write(body)
 			return
 		}
