@@ -30,7 +30,7 @@ func (w *push) strongest(ctx context.Context, replaced bool, tagged, left, own *
 		!refresh && left == nil && (own == nil || w.sums.Verdict() != trust.Signed):
 		return tagged, nil // nothing here is stronger
 	}
-	e, err := artifact.ReadEvidence(ctx, w.dest.Store, *tagged)
+	e, err := w.readEvidence(ctx, *tagged)
 	switch {
 	case err == nil && refresh && w.atLeast(e, packages):
 		return own, nil

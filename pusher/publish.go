@@ -150,21 +150,21 @@ func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 
 // union returns the version to be tagged: the release's own packages, those that
 // the tag names now, and those that others have left. A package that the
-// release's checksum document contradicts is a conflict if it is tagged, and is
-// passed over if it was only left.
+// release's checksum document contradicts, or that of the evidence to be kept, is a
+// conflict if it is tagged or the release's own, and is passed over if it was only
+// left.
 func (w *push) union(ctx context.Context, now *artifact.Version, others left, own []artifact.Package, evidence *ocispec.Descriptor) (*artifact.Version, error) {
 	next := &artifact.Version{
 		Provider: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols,
 		Packages: slices.Clone(own),
 	}
 	replaced := false
-	var tagged *ocispec.Descriptor
 	if now != nil {
 		for _, p := range now.Packages {
 			mine := find(own, p.Platform)
 			want, known := w.listed(p)
 			if mine != nil {
-				want, known = mine.Digest, true
+				want, known = mine.Digest, mine.Digest != ""
 			}
 			conflicts := known && want != p.Digest
 			if conflicts && !w.o.Force {
@@ -178,29 +178,39 @@ func (w *push) union(ctx context.Context, now *artifact.Version, others left, ow
 		if next.Protocols == nil {
 			next.Protocols = now.Protocols
 		}
-		tagged = now.Evidence
+	}
+	if err := w.settle(ctx, now, next, replaced, others.evidence, evidence); err != nil {
+		return nil, err
 	}
 	for _, p := range others.packages {
 		// It was left by who knows whom: a signed release vouches for what it lists
 		// and for nothing else.
 		d, listed := w.listed(p)
 		vouched := listed && d == p.Digest || !listed && w.sums.Verdict() == trust.ChecksumOnly
-		if find(next.Packages, p.Platform) == nil && vouched && !provider.Misnamed(p.Filename, w.release.Version(), p.Platform) {
+		if find(next.Packages, p.Platform) != nil || !vouched || provider.Misnamed(p.Filename, w.release.Version(), p.Platform) {
+			continue
+		}
+		switch misfit, err := w.misfit(ctx, next.Evidence, p); {
+		case err != nil:
+			return nil, err
+		case misfit == nil:
 			next.Packages = append(next.Packages, p)
 		}
 	}
-	var err error
-	next.Evidence, err = w.strongest(ctx, replaced, tagged, others.evidence, evidence, next.Packages)
-	return next, err
+	return next, nil
 }
 
 // listed returns the digest that the release's checksum document gives for a
 // package: by the name that its platform's package is published under, whatever
 // name it says it has, or else by that.
 func (w *push) listed(p artifact.Package) (digest.Digest, bool) {
-	sum, ok := w.sums.Sum(provider.PackageFilename(w.release.Provider(), w.release.Version(), p.Platform))
+	return listedIn(w.sums, p)
+}
+
+func listedIn(sums *trust.Checksums, p artifact.Package) (digest.Digest, bool) {
+	sum, ok := sums.Sum(provider.PackageFilename(sums.Provider(), sums.Version(), p.Platform))
 	if !ok {
-		sum, ok = w.sums.Sum(p.Filename)
+		sum, ok = sums.Sum(p.Filename)
 	}
 	return digest.NewDigestFromBytes(digest.SHA256, sum[:]), ok
 }

@@ -32,6 +32,10 @@ type push struct {
 	before   *artifact.Version
 	uploaded map[provider.Platform]bool // whose bytes were sent
 	warnings []string
+	// fits is the checksum document that the version's evidence will hold, if it is
+	// not the release's own; nil if there is none.
+	fits *trust.Checksums
+	read map[digest.Digest]*artifact.Evidence
 }
 
 // Push stores a release. If it fails, the tag is as it was, and running it again
@@ -49,6 +53,9 @@ func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
 	}
 	missing, err := w.missing()
 	if err != nil {
+		return nil, err
+	}
+	if err := w.foresee(ctx, missing); err != nil {
 		return nil, err
 	}
 	// 3. Layers and platform manifests of what is not.
@@ -85,7 +92,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag, uploaded: map[provider.Platform]bool{}}, nil
+	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag, uploaded: map[provider.Platform]bool{}, read: map[digest.Digest]*artifact.Evidence{}}, nil
 }
 
 // accept checks what a release claims, and that this covers its packages.
@@ -309,6 +316,11 @@ func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact
 			return nil, false, nil
 		default:
 			return nil, false, w.conflict(*there, layer.Digest)
+		}
+	}
+	if w.fits != nil {
+		if err := w.fit(w.fits, artifact.Package{Platform: pkg.Platform, Filename: pkg.Filename, Digest: layer.Digest}); err != nil {
+			return nil, false, err
 		}
 	}
 	if sent, err = w.sendLayer(ctx, pkg.Platform, layer, s); err != nil {

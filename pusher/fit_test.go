@@ -1,0 +1,243 @@
+package pusher_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// mirrorRelease is what a mirror folder offers for a platform: a zip with the
+// content given, and a hash that fits it. A hash of the unpacked package says
+// nothing of the zip beforehand.
+func (b *bench) mirrorRelease(platform, content string) *realorigin.Release {
+	p := provider.MustParsePlatform(platform)
+	made := release.For(b.t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: b.signer, Contents: []release.Content{
+		{OS: p.OS, Arch: p.Arch, Files: map[string][]byte{"terraform-provider-widget_v1.0.0": []byte(content)}}}})
+	pkg := made.Package(p.OS, p.Arch)
+	zh, err := provider.ParseHash("zh:" + pkg.SHA256)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return &realorigin.Release{
+		Origin: "mirror folder", Partial: true,
+		Claims: trust.Claims{Provider: widget, Version: one, Hashes: map[string][]provider.Hash{pkg.Filename: {zh}}},
+		Packages: []realorigin.Package{{Platform: p, Filename: pkg.Filename,
+			Open: func(context.Context) (io.ReadCloser, int64, error) {
+				body, err := pkg.Content()
+				return body, pkg.Size, err
+			},
+			Size: func(context.Context) int64 { return pkg.Size },
+		}},
+	}
+}
+
+func (b *bench) pushRelease(r *realorigin.Release) (*pusher.Result, error) {
+	o := b.options
+	o.Policy = allowUnsigned
+	return pusher.New(o).Push(b.t.Context(), r)
+}
+
+// wantVouched fails unless the evidence that is tagged vouches for every package,
+// or says itself that nobody signed them.
+func (b *bench) wantVouched(verdict trust.Verdict) {
+	b.t.Helper()
+	v := b.tagged()
+	if got, err := artifact.ReadVerdict(b.t.Context(), b.repo, v); err != nil || got != verdict {
+		b.t.Errorf("%s is listed as %q, want %q (%v)", b.taggedPlatforms(), got, verdict, err)
+	}
+	verified, err := artifact.Verify(b.t.Context(), b.repo, widget, one, v, trust.Policy{AllowUnsigned: true})
+	if errors.Is(err, artifact.ErrNothingToCheck) && verdict == trust.ChecksumOnly {
+		return
+	}
+	if err != nil || verified.Verdict != verdict || len(verified.Refused) != 0 {
+		b.t.Errorf("verified %+v, %v", verified, err)
+	}
+}
+
+// TestUnsignedBesideSigned pushes a package that the publisher's document
+// contradicts, or does not list, into a version that was pushed signed.
+func TestUnsignedBesideSigned(t *testing.T) {
+	for name, tc := range map[string]struct {
+		signed   []string
+		unsigned string
+		content  string
+		ok       bool
+	}{
+		"contradicts":              {[]string{"linux_amd64"}, "darwin_arm64", "something else", false},
+		"not listed":               {[]string{"linux_amd64"}, "freebsd_amd64", "something else", false},
+		"not listed, beside all":   {nil, "freebsd_amd64", "something else", false},
+		"as the publisher has it":  {[]string{"linux_amd64"}, "darwin_arm64", "content for darwin_arm64", true},
+		"the publisher's, in part": {[]string{"linux_amd64", "windows_amd64"}, "darwin_arm64", "content for darwin_arm64", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			before := b.mustPush(tc.signed...)
+			b.registry.Reset()
+			r := b.mirrorRelease(tc.unsigned, tc.content)
+			_, err := b.pushRelease(r)
+			if tc.ok {
+				if err != nil || !strings.Contains(b.taggedPlatforms(), tc.unsigned) {
+					t.Errorf("%v; tagged %s", err, b.taggedPlatforms())
+				}
+				b.wantVouched(trust.Signed)
+				return
+			}
+			if !errors.Is(err, pusher.ErrConflict) || hint.Of(err) == "" {
+				t.Errorf("error %v (hint %q)", err, hint.Of(err))
+			}
+			if n := b.registry.Count(recorder.Writes()); n != 0 {
+				t.Errorf("%d requests that write: %v", n, b.registry.Requests(recorder.Writes()))
+			}
+			if got := b.tagged().Index.Digest.String(); got != before.Digest {
+				t.Errorf("the tag names %s", got)
+			}
+			b.wantVouched(trust.Signed)
+
+			b.options.Force = true
+			if _, err := b.pushRelease(r); err != nil || !strings.Contains(b.taggedPlatforms(), tc.unsigned) {
+				t.Fatalf("forced: %v; tagged %s", err, b.taggedPlatforms())
+			}
+			b.wantVouched(trust.ChecksumOnly)
+			b.options.Force = false
+			if r, err := b.pushRelease(r); err != nil || r.Status != pusher.Unchanged {
+				t.Errorf("again: %+v, %v", r, err)
+			}
+			if _, err := b.push("linux_amd64", "windows_amd64"); err == nil {
+				b.wantVouched(trust.ChecksumOnly)
+			}
+			// What the publisher signed takes its place by force, alone.
+			b.options.Force = true
+			b.mustPush()
+			if got := b.taggedPlatforms(); got != allPlatforms {
+				t.Errorf("the tag names %s", got)
+			}
+			b.wantVouched(trust.Signed)
+		})
+	}
+}
+
+// TestSignedBesideUnsigned is the other order.
+func TestSignedBesideUnsigned(t *testing.T) {
+	for _, platform := range []string{"darwin_arm64", "freebsd_amd64"} {
+		for _, signed := range [][]string{{"linux_amd64"}, nil} {
+			t.Run(fmt.Sprint(platform, signed), func(t *testing.T) {
+				b := newBench(t)
+				before, err := b.pushRelease(b.mirrorRelease(platform, "something else"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.registry.Reset()
+				if _, err := b.push(signed...); !errors.Is(err, pusher.ErrConflict) || hint.Of(err) == "" {
+					t.Errorf("error %v (hint %q)", err, hint.Of(err))
+				}
+				if n := b.registry.Count(recorder.Writes()); n != 0 {
+					t.Errorf("%d requests that write: %v", n, b.registry.Requests(recorder.Writes()))
+				}
+				if got := b.tagged().Index.Digest.String(); got != before.Digest {
+					t.Errorf("the tag names %s", got)
+				}
+				b.options.Force = true
+				b.mustPush(signed...)
+				want := allPlatforms
+				if signed != nil {
+					want = "linux_amd64"
+				}
+				if got := b.taggedPlatforms(); got != want {
+					t.Errorf("forced: the tag names %s", got)
+				}
+				b.wantVouched(trust.Signed)
+			})
+		}
+	}
+}
+
+// TestUnsignedAndSignedAtOnce pauses one of the two before each of its requests in
+// turn while the other runs: whichever is refused, nothing is signed that is not.
+func TestUnsignedAndSignedAtOnce(t *testing.T) {
+	for _, platform := range []string{"darwin_arm64", "freebsd_amd64"} {
+		for pause, reached := 1, true; reached; pause++ {
+			b := newBench(t)
+			r := b.mirrorRelease(platform, "something else")
+			reached = false
+			requests := 0
+			b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+				if requests++; requests == pause {
+					reached = true
+					b.push("linux_amd64")
+				}
+				return false
+			})
+			b.options.Jobs = 1
+			_, err := b.pushRelease(r)
+			b.registry.Intercept(nil)
+			v := b.tagged()
+			if v == nil {
+				t.Fatalf("paused before request %d: nothing is tagged (%v)", pause, err)
+			}
+			verdict, err := artifact.ReadVerdict(t.Context(), b.repo, v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.wantVouched(verdict)
+			if t.Failed() {
+				t.Fatalf("paused before request %d", pause)
+			}
+		}
+	}
+}
+
+// TestPublisherAddsAPlatform has a new document of the publisher's: it takes the
+// place of the one that does not list the new platform.
+func TestPublisherAddsAPlatform(t *testing.T) {
+	b := newBench(t)
+	all := b.release
+	first := *all
+	first.SHA256SUMS = []byte(strings.Join(withoutLine(string(all.SHA256SUMS), "windows"), "\n"))
+	if err := first.Sign(b.signer); err != nil {
+		t.Fatal(err)
+	}
+	b.origin.Add(&first)
+	b.mustPush("linux_amd64", "darwin_arm64")
+	b.origin.Add(all)
+	if r := b.mustPush(); r.Status != pusher.Completed || b.taggedPlatforms() != allPlatforms {
+		t.Errorf("%s: %s", r.Status, b.taggedPlatforms())
+	}
+	b.wantVouched(trust.Signed)
+}
+
+func withoutLine(text, part string) (out []string) {
+	for l := range strings.SplitSeq(text, "\n") {
+		if !strings.Contains(l, part) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// TestCopyBesideSigned copies a version that nobody signed into one that is signed.
+func TestCopyBesideSigned(t *testing.T) {
+	b := newBench(t)
+	if _, err := b.pushRelease(b.mirrorRelease("darwin_arm64", "something else")); err != nil {
+		t.Fatal(err)
+	}
+	from, _ := b.source()
+	b.mustPush("linux_amd64")
+	b.options.Policy = allowUnsigned
+	if _, err := b.copy(from); !errors.Is(err, pusher.ErrConflict) || b.taggedPlatforms() != "linux_amd64" {
+		t.Errorf("error %v, tagged %s", err, b.taggedPlatforms())
+	}
+	b.wantVouched(trust.Signed)
+}
