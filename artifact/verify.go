@@ -59,7 +59,7 @@ var ErrNothingToCheck = errors.New("there is nothing to check it against")
 // are those of [ReadEvidence] otherwise. A package that is not vouched for is no
 // error.
 func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.Version, found *Version, policy trust.Policy) (*Verified, error) {
-	const again = "push it again from its origin with this version of ocibridge: --force replaces what is there"
+	const again = "push it again from its origin with --refresh-evidence, which keeps the packages that are the publisher's"
 	if found.Evidence == nil {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: it was stored without evidence: %w", a, v, trust.ErrUnsigned, ErrNothingToCheck), again)
 	}

@@ -62,7 +62,7 @@ func (p Policy) orUnsigned(a provider.Address, by string) string {
 	if p.Pins() {
 		return "; its trust block names the keys that must have signed it"
 	}
-	return fmt.Sprintf(", or accept its %s alone with --allow-unsigned, or with allow_unsigned = true in a block trust %q", by, a)
+	return fmt.Sprintf(", or accept its %s alone with allow_unsigned = true in a block trust %q, or for one push or copy with --allow-unsigned", by, a)
 }
 
 // whyNoKey begins the hint for a release without keys.

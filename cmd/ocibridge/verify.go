@@ -83,6 +83,8 @@ type verifiedVersion struct {
 	Pinned   bool               `json:"pinned"`
 	Findings []artifact.Finding `json:"findings"`
 	Problem  *problem           `json:"error,omitempty"` // for which it could not be checked
+
+	refused bool // there is a signature, and it does not count
 }
 
 func (f *verifyFlags) run(cmd *cobra.Command, args []string) error {
@@ -219,6 +221,7 @@ func (v *verifiedVersion) checkEvidence(ctx context.Context, p *stored, ver prov
 		return nil
 	case errors.Is(err, trust.ErrUnsigned), errors.Is(err, trust.ErrSignature), errors.Is(err, trust.ErrChecksum), errors.Is(err, trust.ErrNotListed):
 		v.Signature = &signature{Verdict: unsigned}
+		v.refused = errors.Is(err, trust.ErrSignature)
 		v.report(artifact.SeverityError, "evidence", err.Error(), orHint(err, "do not trust this version: push it again from its origin with ocibridge push --force"))
 		return nil
 	default:
@@ -232,7 +235,7 @@ func (v *verifiedVersion) checkEvidence(ctx context.Context, p *stored, ver prov
 		v.report(artifact.SeverityError, "evidence", "its record says that it is signed, and it is not", "do not trust this version: push it again from its origin with ocibridge push --force")
 	case !policy.AllowUnsigned:
 		v.report(artifact.SeverityWarning, "evidence", "nobody signed it: its packages match its checksums, which anybody could have written",
-			"push it from an origin that has it signed, or allow it with allow_unsigned = true in a trust block")
+			"push it with --refresh-evidence from an origin that has it signed, or allow it with allow_unsigned = true in a trust block")
 	}
 	if verified.Signer.Expired {
 		v.report(artifact.SeverityWarning, "evidence", "the key or the signature has expired", "clients accept it with a warning; strict_expiry in a trust block refuses it")
@@ -330,7 +333,7 @@ func (v *verifiedVersion) summary() string {
 		parts = append(parts, count(len(v.Platforms), "platform"))
 	}
 	if s := v.Signature; s != nil && s.Verdict == unsigned {
-		parts = append(parts, "not signed")
+		parts = append(parts, v.notSigned())
 	} else if s != nil {
 		text := s.text(false)
 		if v.Pinned {
@@ -339,6 +342,14 @@ func (v *verifiedVersion) summary() string {
 		parts = append(parts, text)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// notSigned says what is wrong with a version's signature.
+func (v *verifiedVersion) notSigned() string {
+	if v.refused {
+		return "signature refused"
+	}
+	return "not signed"
 }
 
 // printFindings prints findings as doctor prints checks.
