@@ -124,6 +124,17 @@ func (f *registryFlags) register(cmd *cobra.Command) {
 	cmd.MarkFlagDirname("data")
 }
 
+// complete offers the providers of the configuration file.
+func (f *registryFlags) complete(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var out []cobra.Completion
+	if c, err := f.read(); err == nil { // a shell has no use for what is wrong with it
+		for _, p := range c.Providers {
+			out = append(out, p.Address.String())
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
 // dataDir returns the folder for the embedded registry and for what serve keeps.
 func (f *registryFlags) dataDir() (string, error) {
 	if f.data != "" {

@@ -79,7 +79,7 @@ nothing says that it is what its users have reviewed.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd, args)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: f.complete,
 	}
 	f.registryFlags.register(cmd)
 	f.output.register(cmd)

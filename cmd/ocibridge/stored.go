@@ -40,17 +40,6 @@ func (f *storedFlags) register(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = f.complete
 }
 
-// complete offers the providers of the configuration file.
-func (f *storedFlags) complete(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	var out []cobra.Completion
-	if c, err := f.read(); err == nil { // a shell has no use for what is wrong with it
-		for _, p := range c.Providers {
-			out = append(out, p.Address.String())
-		}
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
-}
-
 // wanted is what an argument stands for.
 type wanted struct {
 	request                   // the zero versions stand for all
