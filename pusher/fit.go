@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -28,10 +29,10 @@ func (w *push) settle(ctx context.Context, now, next *artifact.Version, replaced
 	if now != nil {
 		tagged = now.Evidence
 	}
-	// What was left is stale where it contradicts what is tagged: that was done by
-	// force.
-	if left != nil && now != nil {
-		misfit, err := w.misfit(ctx, left, now.Packages...)
+	// What was left is stale where it contradicts what was tagged before: that was
+	// done by force.
+	if left != nil && w.before != nil {
+		misfit, err := w.misfit(ctx, left, w.before.Packages...)
 		if err != nil {
 			return err
 		}
@@ -73,6 +74,28 @@ func (w *push) settle(ctx context.Context, now, next *artifact.Version, replaced
 		return document != nil && (!listed || p.Digest != "" && d != p.Digest)
 	})
 	return nil
+}
+
+// giveWay puts back what a signed push had tagged when this one, which is refused for
+// it, overwrote its tag: what others left, as far as their evidence vouches for it.
+func (w *push) giveWay(ctx context.Context, others left) error {
+	if others.evidence == nil || w.o.Force {
+		return nil
+	}
+	back := &artifact.Version{Provider: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Evidence: others.evidence}
+	for _, p := range others.packages {
+		misfit, err := w.misfit(ctx, others.evidence, p)
+		if err != nil {
+			return err
+		}
+		if misfit == nil && !provider.Misnamed(p.Filename, w.release.Version(), p.Platform) {
+			back.Packages = append(back.Packages, p)
+		}
+	}
+	if len(back.Packages) == 0 {
+		return nil
+	}
+	return w.sendIndex(ctx, back)
 }
 
 // foresee refuses, before anything is sent, what publish would refuse as far as that

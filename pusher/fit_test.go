@@ -167,33 +167,50 @@ func TestSignedBesideUnsigned(t *testing.T) {
 // TestUnsignedAndSignedAtOnce pauses one of the two before each of its requests in
 // turn while the other runs: whichever is refused, nothing is signed that is not.
 func TestUnsignedAndSignedAtOnce(t *testing.T) {
-	for _, platform := range []string{"darwin_arm64", "freebsd_amd64"} {
+	for _, tc := range []struct {
+		platform    string
+		signedFirst bool
+	}{{"darwin_arm64", false}, {"darwin_arm64", true}, {"freebsd_amd64", false}, {"freebsd_amd64", true}} {
 		for pause, reached := 1, true; reached; pause++ {
 			b := newBench(t)
-			r := b.mirrorRelease(platform, "something else")
+			b.options.Jobs = 1
+			r := b.mirrorRelease(tc.platform, "something else")
+			signed := func() error { _, err := b.push("linux_amd64"); return err }
+			unsigned := func() error { _, err := b.pushRelease(r); return err }
+			paused, other := unsigned, signed
+			if tc.signedFirst {
+				paused, other = signed, unsigned
+			}
 			reached = false
 			requests := 0
+			var otherErr error
 			b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
 				if requests++; requests == pause {
 					reached = true
-					b.push("linux_amd64")
+					otherErr = other()
 				}
 				return false
 			})
-			b.options.Jobs = 1
-			_, err := b.pushRelease(r)
+			pausedErr := paused()
 			b.registry.Intercept(nil)
 			v := b.tagged()
-			if v == nil {
-				t.Fatalf("paused before request %d: nothing is tagged (%v)", pause, err)
+			if v == nil || reached && pausedErr == nil && otherErr == nil {
+				t.Fatalf("paused before request %d: tagged %s, %v, %v", pause, b.taggedPlatforms(), pausedErr, otherErr)
 			}
 			verdict, err := artifact.ReadVerdict(t.Context(), b.repo, v)
 			if err != nil {
 				t.Fatal(err)
 			}
 			b.wantVouched(verdict)
+			signedErr := otherErr
+			if tc.signedFirst {
+				signedErr = pausedErr
+			}
+			if signedErr == nil && (reached || tc.signedFirst) && (verdict != trust.Signed || b.taggedPlatforms() != "linux_amd64") {
+				t.Errorf("the signed push ended well, and %s is tagged as %q", b.taggedPlatforms(), verdict)
+			}
 			if t.Failed() {
-				t.Fatalf("paused before request %d", pause)
+				t.Fatalf("%s, the signed one paused: %v, before request %d", tc.platform, tc.signedFirst, pause)
 			}
 		}
 	}

@@ -47,6 +47,7 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 			return nil, "", err
 		}
 	}
+	wrote := false
 	// Every round reads after the last write, so that whoever writes last has
 	// seen the tags that all others left before they wrote.
 	for range maxRounds {
@@ -67,6 +68,9 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 			return nil, "", err
 		}
 		next, err := w.union(ctx, now, left, own, evidence)
+		if errors.Is(err, ErrConflict) && wrote {
+			err = errors.Join(err, w.giveWay(ctx, left))
+		}
 		if err != nil {
 			return nil, "", err
 		}
@@ -81,6 +85,7 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 		if err != nil {
 			return nil, "", err
 		}
+		wrote = true
 	}
 	return nil, "", hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", w.dest.Repository, w.tag), "let one push of this version run at a time")
 }
