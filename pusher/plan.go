@@ -46,9 +46,6 @@ func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
 		return nil, err
 	}
 	asked = slices.DeleteFunc(asked, func(v provider.Version) bool { _, waiting := waits[v]; return waiting })
-	if n := w.Latest; n > 0 && len(asked) > n {
-		asked = asked[:n]
-	}
 	if err := p.steps(ctx, asked, waits); err != nil {
 		return nil, err
 	}
@@ -74,55 +71,97 @@ func (w *Want) matching(vs []provider.Version) []provider.Version {
 	return out
 }
 
+// outcome is what came of planning one version: no step if its source has no
+// package for the platforms wanted.
+type outcome struct {
+	version provider.Version
+	step    *Step
+	err     error
+}
+
 // steps fills the plan: one step a version.
 func (p *planner) steps(ctx context.Context, asked []provider.Version, waits map[provider.Version]time.Time) error {
-	type outcome struct {
-		step *Step
-		err  error
+	outcomes, err := p.latest(ctx, asked)
+	if err != nil {
+		return err
 	}
-	var todo []func(context.Context) (*Step, error)
-	var of []provider.Version
-	for _, v := range asked {
-		todo, of = append(todo, func(ctx context.Context) (*Step, error) { return p.stepFor(ctx, v) }), append(of, v)
-	}
-	unasked := 0
+	var unasked []provider.Version
 	for v := range p.state.versions {
-		if slices.Contains(asked, v) {
-			continue
-		}
-		if unasked++; p.o.Prune && !p.want.Keep {
-			todo, of = append(todo, func(ctx context.Context) (*Step, error) { return p.pruneStep(ctx, v) }), append(of, v)
+		if !slices.ContainsFunc(outcomes, func(o outcome) bool { return o.version == v }) {
+			unasked = append(unasked, v)
 		}
 	}
 	if !p.o.Prune || p.want.Keep {
-		p.plan.Unasked = unasked
+		p.plan.Unasked = len(unasked)
+	} else {
+		pruned, err := each(ctx, unasked, p.pruneStep)
+		if err != nil {
+			return err
+		}
+		outcomes = append(outcomes, pruned...)
 	}
-	outcomes := make([]outcome, len(todo))
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(planRequests)
-	for i, f := range todo {
-		g.Go(func() error {
-			outcomes[i].step, outcomes[i].err = f(gctx)
-			return gctx.Err()
-		})
-	}
-	if err := g.Wait(); err != nil {
-		return context.Cause(ctx)
-	}
-	for i, o := range outcomes {
+	for _, o := range outcomes {
 		switch {
 		case o.err != nil:
-			p.plan.Failures = append(p.plan.Failures, Failure{p.want.Provider, of[i], o.err})
+			p.plan.Failures = append(p.plan.Failures, Failure{p.want.Provider, o.version, o.err})
 		case o.step != nil:
 			p.plan.Steps = append(p.plan.Steps, *o.step)
 		default:
-			p.warn("%s %s: its source has no package for the platforms wanted", p.want.Provider, of[i])
+			p.warn("%s %s: its source has no package for the platforms wanted", p.want.Provider, o.version)
 		}
 	}
 	for v, until := range waits {
 		p.plan.Steps = append(p.plan.Steps, Step{Provider: p.want.Provider, Version: v, Action: ActionWait, Size: -1, Until: until, dest: p.state.dest})
 	}
 	return nil
+}
+
+// latest plans the newest of the versions asked for, until as many as are wanted
+// have a package for the platforms wanted: one that has none takes the place of
+// none that has.
+func (p *planner) latest(ctx context.Context, asked []provider.Version) ([]outcome, error) {
+	limit := p.want.Latest
+	if limit == 0 {
+		limit = len(asked)
+	}
+	var out []outcome
+	for found := 0; found < limit && len(asked) > 0; {
+		n := min(limit-found, len(asked))
+		part, err := each(ctx, asked[:n], p.stepFor)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range part {
+			if o.err != nil || o.step != nil && p.want.hasAny(o.step.Platforms) {
+				found++
+			}
+		}
+		asked, out = asked[n:], append(out, part...)
+	}
+	return out, nil
+}
+
+// hasAny reports whether any of the platforms is wanted.
+func (w *Want) hasAny(ps []provider.Platform) bool {
+	return len(w.Platforms) == 0 || slices.ContainsFunc(ps, func(p provider.Platform) bool { return slices.Contains(w.Platforms, p) })
+}
+
+// each plans several versions at once.
+func each(ctx context.Context, vs []provider.Version, plan func(context.Context, provider.Version) (*Step, error)) ([]outcome, error) {
+	out := make([]outcome, len(vs))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(planRequests)
+	for i, v := range vs {
+		g.Go(func() error {
+			step, err := plan(gctx, v)
+			out[i] = outcome{v, step, err}
+			return gctx.Err()
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return out, nil
 }
 
 // planRequests is how many versions of one provider are looked at at once.

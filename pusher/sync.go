@@ -23,7 +23,8 @@ type Want struct {
 	// within the constraint count as well that it does not name.
 	Versions    provider.VersionSet
 	Prereleases bool
-	// Latest of them, the newest, are wanted; 0: all.
+	// Latest of them, the newest that have a package for the platforms wanted, are
+	// wanted; 0: all.
 	Latest int
 	// Platforms are wanted where the source has them; none: all.
 	Platforms []provider.Platform
