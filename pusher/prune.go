@@ -1,6 +1,7 @@
 package pusher
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -108,24 +109,55 @@ type pruner struct {
 }
 
 func (p *pruner) run(ctx context.Context, steps []Step) error {
-	indexes := map[digest.Digest]*artifact.Version{}
+	var gone []untagged
+	var failure error
 	for _, step := range steps {
-		found, err := artifact.Read(ctx, keptStore{p.state.store, p.o.Manifests}, step.Provider, step.Version)
+		u, err := p.untagVersion(ctx, step)
 		if err != nil {
-			return p.registryError("read "+step.Version.String()+" in", err)
+			failure = err
+			break
 		}
-		if found.Index.Digest != step.index.Digest {
-			return hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", p.state.dest.Repository, step.Version), "run sync again")
+		if u != nil {
+			gone = append(gone, *u)
 		}
-		for _, tag := range p.tagsOf(step.Version) {
-			if err := p.untag(ctx, tag); err != nil {
-				return err
-			}
+	}
+	if len(gone) == 0 {
+		return failure
+	}
+	return errors.Join(failure, p.sweep(ctx, gone)) // nobody would come back for what has no tag
+}
+
+// untagged is a version whose tags are gone.
+type untagged struct {
+	step    Step
+	version *artifact.Version
+	// bound: they go with the index.
+	bound bool
+}
+
+// untagVersion removes a version's tags; nil if it is gone already.
+func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error) {
+	found, err := artifact.Read(ctx, p.kept(), step.Provider, step.Version)
+	if errors.Is(err, errdef.ErrNotFound) {
+		return nil, nil // another sync has pruned it
+	}
+	if err != nil {
+		return nil, p.registryError("read "+step.Version.String()+" in", err)
+	}
+	if found.Index.Digest != step.index.Digest {
+		return nil, hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", p.state.dest.Repository, step.Version), "run sync again")
+	}
+	u := &untagged{step: step, version: found}
+	for _, tag := range p.tagsOf(step.Version) {
+		if err := p.untag(ctx, tag); err != nil {
+			return nil, err
 		}
-		indexes[found.Index.Digest] = found
+		u.bound = u.bound || p.bound[tag]
+	}
+	if !u.bound {
 		p.out.Pruned = append(p.out.Pruned, step)
 	}
-	return p.sweep(ctx, indexes)
+	return u, nil
 }
 
 // tagsOf returns the tags that a version has there, its own last: while it is
@@ -157,64 +189,136 @@ func (p *pruner) untag(ctx context.Context, tag ociaddr.Tag) error {
 
 const helpDelete = "the registry must allow deletes, and the credential must have that right"
 
-// sweep deletes the indexes given and what they name, but for what tags that are
-// left, and indexes under them, still name. If it cannot be told, it is left for
-// the registry's own garbage collection.
-func (p *pruner) sweep(ctx context.Context, indexes map[digest.Digest]*artifact.Version) error {
-	named, err := p.named(ctx)
+// sweep deletes the indexes of versions and what they name, but for what tags that
+// are left, and indexes under them, still name. If it cannot be told, it is left
+// for the registry's own garbage collection.
+func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
+	named, err := p.named(ctx, p.bound)
 	if err != nil {
 		if len(p.bound) > 0 {
 			return hint.Wrap(p.registryError("read tags of", err), "nothing that its tags may name was deleted")
 		}
-		p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s: manifests of the versions pruned are left, without a tag: %v", p.state.dest.Repository, err))
+		p.leftover(err)
 		return ctx.Err()
 	}
-	for d, index := range indexes {
-		if named[d] {
-			if len(p.bound) > 0 {
-				return hint.New(fmt.Sprintf("%s: the registry does not remove tags by themselves, and another tag names what they name", p.state.dest.Repository),
-					"delete the tags with the registry's own tools")
-			}
+	var swept []*artifact.Version
+	for _, u := range gone {
+		index := u.version.Index
+		switch {
+		case named[index.Digest] && u.bound:
+			err = hint.New(fmt.Sprintf("%s: the registry does not remove tags by themselves, and another tag names what %s names", p.state.dest.Repository, u.step.Version),
+				"delete the tags with the registry's own tools")
+			continue
+		case named[index.Digest]:
 			continue
 		}
-		if err := p.delete(ctx, index.Index); err != nil {
-			if len(p.bound) > 0 {
-				return hint.Wrap(p.registryError("delete "+d.String()+" from", err), helpDelete)
+		if derr := p.delete(ctx, index); derr != nil {
+			if u.bound {
+				err = hint.Wrap(p.registryError("delete "+index.Digest.String()+" from", derr), helpDelete)
+				break
 			}
-			p.leave(index.Index, err) // its children must not go before it
+			p.leave(index, derr) // its children must not go before it
 			continue
 		}
-		children := []ocispec.Descriptor{}
-		for _, pkg := range index.Packages {
-			children = append(children, pkg.Manifest)
+		if u.bound {
+			p.out.Pruned = append(p.out.Pruned, u.step)
 		}
-		if index.Evidence != nil {
-			children = append(children, *index.Evidence)
-		}
-		for _, child := range children {
-			if !named[child.Digest] {
-				if err := p.delete(ctx, child); err != nil {
-					p.leave(child, err)
-				}
-			}
-		}
+		swept = append(swept, u.version)
 	}
-	return ctx.Err()
+	if len(swept) > 0 {
+		p.sweepChildren(ctx, swept)
+	}
+	return errors.Join(err, ctx.Err())
 }
 
-// named returns the digests that tags name, directly and by an index.
-func (p *pruner) named(ctx context.Context) (map[digest.Digest]bool, error) {
-	tags, err := listTags(ctx, p.state.store) // anew: somebody may have added some
+// sweepChildren deletes what indexes named that are gone. A push that goes on
+// meanwhile may have found these manifests there: what a tag names by then is put
+// back.
+func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) {
+	parts := map[ociaddr.Tag]bool{} // of the indexes that are gone; whatever else is tagged now is new
+	for t := range p.bound {
+		if _, ok := t.PartOf(); ok {
+			parts[t] = true
+		}
+	}
+	named, err := p.named(ctx, parts)
+	if err != nil {
+		p.leftover(err)
+		return
+	}
+	var deleted []artifact.Blob
+	for _, child := range p.children(ctx, swept) {
+		if named[child.Digest] || ctx.Err() != nil {
+			continue
+		}
+		data, err := artifact.FetchManifest(ctx, p.kept(), child)
+		if err == nil {
+			err = p.delete(ctx, child)
+		}
+		switch {
+		case err == nil:
+			deleted = append(deleted, artifact.Blob{Descriptor: child, Data: data})
+		case !errors.Is(err, errdef.ErrNotFound):
+			p.leave(child, err)
+		}
+	}
+	if err := p.putBack(ctx, deleted); err != nil {
+		p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s: a version that was pushed meanwhile may lack manifests, which push --force sends again: %v", p.state.dest.Repository, err))
+	}
+}
+
+// children returns the manifests that versions name, but for evidence that is not
+// a version's own: versions without a signature may share theirs, and a push of
+// any of them relies on it.
+func (p *pruner) children(ctx context.Context, versions []*artifact.Version) []ocispec.Descriptor {
+	var out []ocispec.Descriptor
+	for _, v := range versions {
+		for _, pkg := range v.Packages {
+			out = append(out, pkg.Manifest)
+		}
+		if v.Evidence == nil {
+			continue
+		}
+		e, err := artifact.ReadEvidence(ctx, p.kept(), *v.Evidence)
+		switch {
+		case err == nil && len(e.SHA256SUMS) > 0:
+			out = append(out, *v.Evidence)
+		case err != nil && !errors.Is(err, errdef.ErrNotFound):
+			p.leave(*v.Evidence, err)
+		}
+	}
+	return out
+}
+
+// putBack stores again what of the manifests a tag names now.
+func (p *pruner) putBack(ctx context.Context, deleted []artifact.Blob) error {
+	if len(deleted) == 0 {
+		return nil
+	}
+	named, err := p.named(ctx, nil)
+	for _, m := range deleted {
+		if named[m.Descriptor.Digest] {
+			err = errors.Join(err, p.state.store.Push(ctx, m.Descriptor, bytes.NewReader(m.Data)))
+		}
+	}
+	return err
+}
+
+// named returns the digests that tags name, directly and by an index, but for
+// those of the tags given.
+func (p *pruner) named(ctx context.Context, without map[ociaddr.Tag]bool) (map[digest.Digest]bool, error) {
+	// Anew: somebody may have added some. No list is no answer here: that a
+	// repository which was pruned has none may as well be a registry's mistake.
+	tags, err := artifact.ListTags(ctx, p.state.store)
 	if err != nil {
 		return nil, err
 	}
 	out := map[digest.Digest]bool{}
-	kept := keptStore{p.state.store, p.o.Manifests}
 	for _, t := range tags {
-		if _, ok := t.Seen(); ok || p.bound[t] {
+		if _, ok := t.Seen(); ok || without[t] {
 			continue
 		}
-		children, d, err := artifact.Children(ctx, kept, string(t))
+		children, d, err := artifact.Children(ctx, p.kept(), string(t))
 		if errors.Is(err, errdef.ErrNotFound) {
 			continue
 		}
@@ -229,12 +333,19 @@ func (p *pruner) named(ctx context.Context) (map[digest.Digest]bool, error) {
 	return out, nil
 }
 
+func (p *pruner) kept() keptStore { return keptStore{p.state.store, p.o.Manifests} }
+
 // delete removes a manifest, if it is there.
 func (p *pruner) delete(ctx context.Context, desc ocispec.Descriptor) error {
 	if err := p.state.store.Delete(ctx, desc); !errors.Is(err, errdef.ErrNotFound) {
 		return err
 	}
 	return nil
+}
+
+// leftover warns of what stays because nobody can tell what of it is needed.
+func (p *pruner) leftover(err error) {
+	p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s: manifests of the versions pruned are left, without a tag: %v", p.state.dest.Repository, err))
 }
 
 // leave warns of a manifest that stays, without a tag.

@@ -1,11 +1,20 @@
 package pusher_test
 
 import (
+	"errors"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // A version that has no package for the platforms wanted takes the place of none
@@ -27,4 +36,177 @@ func TestLatestAndPlatforms(t *testing.T) {
 	b.want.Platforms = []provider.Platform{provider.MustParsePlatform("linux_amd64")}
 	b.mustSync("=1.3.0 =1.2.0 +1.1.0")
 	b.mustSync("=1.3.0 =1.2.0 =1.1.0")
+}
+
+// beforeDelete does something once, before the nth manifest is deleted by digest.
+func (b *syncBench) beforeDelete(n int, do func()) {
+	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "sha256:") {
+			if n--; n == 0 {
+				b.registry.Intercept(nil)
+				do()
+			}
+		}
+		return false
+	})
+}
+
+// A push of a version that is being pruned finds its manifests there, whichever
+// of them goes next: a tag that it sets lacks none of them in the end.
+func TestPruneBesidePush(t *testing.T) {
+	for n := 1; ; n++ {
+		b := newSyncBench(t, "1.0.0", "1.1.0")
+		b.mustSync("+1.1.0 +1.0.0")
+		b.constraint(">= 1.1")
+		b.options.Prune = true
+		reached, pushed := false, false
+		b.beforeDelete(n, func() {
+			reached = true
+			_, err := b.push()
+			pushed = err == nil
+		})
+		_, out, err := b.sync()
+		if err != nil || len(out.Failures) > 0 || len(out.Warnings) > 0 {
+			t.Fatalf("delete %d: %v, %+v", n, err, out)
+		}
+		if !reached {
+			if n < 5 {
+				t.Errorf("%d deletes", n-1)
+			}
+			return
+		}
+		if tagged := strings.HasPrefix(b.tags(), "1.0.0 "); n == 2 && !pushed || tagged && b.missing("1.0.0") != "" {
+			t.Errorf("delete %d: pushed %t, tags %q, 1.0.0 lacks %q", n, pushed, b.tags(), b.missing("1.0.0"))
+		}
+	}
+}
+
+// pushUnsigned pushes a version by its checksums alone, as from a mirror.
+func (b *syncBench) pushUnsigned(version string) {
+	b.t.Helper()
+	listing, err := b.client.Versions(b.t.Context(), widget)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r, err := b.client.Release(b.t.Context(), widget, listing, provider.MustParseVersion(version), nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	claims := trust.Claims{Provider: widget, Version: r.Version(), Hashes: map[string][]provider.Hash{}}
+	for _, p := range b.build(version, "content").Packages {
+		h, err := provider.ParseHash("zh:" + p.SHA256)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		claims.Hashes[p.Filename] = []provider.Hash{h}
+	}
+	r.Claims, r.Origin = claims, "mirror folder"
+	if _, err := pusher.New(b.options.Push).Push(b.t.Context(), r); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// Versions without a signature share their evidence. Nobody knows which others
+// are being pushed that rely on it: it stays.
+func TestPruneLeavesSharedEvidence(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0")
+	b.options.Push.Policy = allowUnsigned
+	b.pushUnsigned("1.0.0")
+	v, err := artifact.Read(t.Context(), b.repo, widget, provider.MustParseVersion("1.0.0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.constraint(">= 1.1")
+	b.options.Prune = true
+	if out := b.mustSync("+1.1.0 -1.0.0"); len(out.Warnings) > 0 {
+		t.Errorf("warnings %q", out.Warnings)
+	}
+	if ok, err := b.repo.Exists(t.Context(), *v.Evidence); err != nil || !ok {
+		t.Errorf("the evidence is gone: %v", err)
+	}
+	for _, p := range v.Packages {
+		if ok, err := b.repo.Exists(t.Context(), p.Manifest); err != nil || ok {
+			t.Errorf("%s is left: %v", p.Platform, err)
+		}
+	}
+}
+
+// A registry that for a moment says that there are no tags has said nothing of
+// what they name.
+func TestPruneWithoutAList(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0")
+	b.mustSync("+1.1.0 +1.0.0")
+	desc, err := b.repo.Resolve(t.Context(), "1.0.0")
+	if err == nil {
+		err = b.repo.Tag(t.Context(), desc, "stable")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.constraint(">= 1.1")
+	b.options.Prune = true
+	s, plan := b.plan()
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/tags/list") {
+			w.WriteHeader(http.StatusNotFound)
+			return true
+		}
+		return false
+	})
+	out, err := s.Apply(t.Context(), plan, func(*pusher.Result) {})
+	if err != nil || len(out.Failures) > 0 || len(out.Pruned) != 1 || len(out.Warnings) != 1 {
+		t.Errorf("%v, %+v", err, out)
+	}
+	b.registry.Intercept(nil)
+	if _, err := b.repo.Resolve(t.Context(), "stable"); err != nil {
+		t.Errorf("stable: %v", err)
+	}
+}
+
+// What another sync has pruned meanwhile is done, and the rest is gone on with.
+func TestPruneTwice(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0", "1.3.0")
+	b.mustSync("+1.3.0 +1.2.0 +1.1.0 +1.0.0")
+	b.options.Prune = true
+	b.constraint(">= 1.3")
+	s, slow := b.plan()
+	b.constraint(">= 1.0, != 1.1.0")
+	b.mustSync("=1.3.0 =1.2.0 -1.1.0 =1.0.0")
+	out, err := s.Apply(t.Context(), slow, func(*pusher.Result) {})
+	if err != nil || len(out.Failures) > 0 || len(out.Pruned) != 2 || b.tags() != "1.3.0" {
+		t.Errorf("%v, %+v, tags %q", err, out, b.tags())
+	}
+}
+
+// Where one version's tag cannot be removed, what is left of those before it goes
+// all the same: no later sync would find it.
+func TestPruneBrokenOff(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0", "1.3.0")
+	b.mustSync("+1.3.0 +1.2.0 +1.1.0 +1.0.0")
+	gone, err := artifact.Read(t.Context(), b.repo, widget, provider.MustParseVersion("1.2.0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.constraint(">= 1.3")
+	b.options.Prune = true
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/1.1.0") {
+			w.WriteHeader(http.StatusForbidden)
+			return true
+		}
+		return false
+	})
+	_, out, err := b.sync()
+	if err != nil || len(out.Failures) != 1 || len(out.Pruned) != 1 || b.tags() != "1.0.0 1.1.0 1.3.0" {
+		t.Errorf("%v, %+v, tags %q", err, out, b.tags())
+	}
+	if _, err := b.repo.Resolve(t.Context(), gone.Index.Digest.String()); !errors.Is(err, errdef.ErrNotFound) {
+		t.Errorf("the index of 1.2.0: %v", err)
+	}
+	if n := b.registry.Count(recorder.Method(http.MethodDelete)); n != 7 {
+		t.Errorf("%d deletes: two tags, an index, three packages, evidence", n)
+	}
+	if missing := b.missing("1.1.0") + b.missing("1.0.0"); missing != "" {
+		t.Errorf("missing: %s", missing)
+	}
 }
