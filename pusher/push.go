@@ -131,7 +131,11 @@ func (w *push) inspect(ctx context.Context) error {
 		w.before = v
 		return nil
 	case errors.Is(err, errdef.ErrNotFound):
-		return w.checkOwner(ctx)
+		tags, err := w.tags(ctx)
+		if err != nil {
+			return err
+		}
+		return w.checkOwner(ctx, w.release.Provider(), tags)
 	case errors.Is(err, artifact.ErrForeign):
 		return w.occupied(err, "let the template give each provider a repository of its own")
 	case errors.Is(err, artifact.ErrNotProvider), errors.Is(err, artifact.ErrAmbiguous), errors.Is(err, artifact.ErrTooLarge):
@@ -152,11 +156,7 @@ const ownerProbes = 3
 
 // checkOwner refuses a repository whose newest versions say that they are another
 // provider's: a template such as ${namespace}-${type} makes a-b/c and a/b-c meet.
-func (w *push) checkOwner(ctx context.Context) error {
-	tags, err := w.tags(ctx)
-	if err != nil {
-		return err
-	}
+func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociaddr.Tag) error {
 	var versions []provider.Version
 	for _, t := range tags {
 		if v, ok := t.Version(); ok {
@@ -166,7 +166,7 @@ func (w *push) checkOwner(ctx context.Context) error {
 	provider.SortVersions(versions)
 	slices.Reverse(versions)
 	for _, v := range versions[:min(len(versions), ownerProbes)] {
-		found, err := artifact.Read(ctx, w.dest.Store, w.release.Provider(), v)
+		found, err := artifact.Read(ctx, w.dest.Store, a, v)
 		if errors.Is(err, artifact.ErrForeign) {
 			return w.occupied(fmt.Errorf("its tag %s: %w", v, err), "let the template give each provider a repository of its own")
 		}

@@ -23,7 +23,9 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 	if p.want.Cooldown == 0 {
 		return nil, nil
 	}
-	p.state.firstSync = !slices.Contains(p.state.tags, ociaddr.SeenAll)
+	if err := p.checkFirstSync(ctx); err != nil {
+		return nil, err
+	}
 	for _, v := range p.listing.Versions {
 		if !p.state.seen[v] {
 			p.state.unseen = append(p.state.unseen, v)
@@ -49,6 +51,25 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 	return out, nil
 }
 
+// checkFirstSync finds out whether no sync has kept ages before. A list of tags
+// alone does not say so: with one that is wrong for a moment, nothing would wait.
+func (p *planner) checkFirstSync(ctx context.Context) error {
+	if slices.Contains(p.state.tags, ociaddr.SeenAll) {
+		return nil
+	}
+	repo := p.state.dest.Repository
+	_, err := artifact.Resolve(mayPush(ctx, repo), p.state.store, string(ociaddr.SeenAll))
+	switch {
+	case err == nil:
+		return hint.New(fmt.Sprintf("list tags of %s: the list lacks the tag %s, which is there", repo, ociaddr.SeenAll),
+			"run sync again; if it stays so, the registry does not list all of its tags")
+	case !isNotFound(err):
+		return &RegistryError{"read " + string(ociaddr.SeenAll) + " in", repo, err}
+	}
+	p.state.firstSync = true
+	return nil
+}
+
 func (p *planner) readSeen(ctx context.Context, v provider.Version) (artifact.Seen, error) {
 	tag, err := ociaddr.SeenTag(v)
 	if err != nil {
@@ -70,6 +91,11 @@ func (s *Syncer) recordSeen(ctx context.Context, state *repositoryState) error {
 	if len(state.unseen) == 0 && !state.firstSync {
 		return nil
 	}
+	ctx = mayPush(ctx, state.dest.Repository)
+	w := &push{Pusher: s.pusher, dest: state.dest, tag: ociaddr.SeenAll}
+	if err := w.checkOwner(ctx, state.provider, state.tags); err != nil {
+		return err
+	}
 	var seen artifact.Seen
 	if !state.firstSync {
 		seen.At = s.o.Now()
@@ -78,7 +104,6 @@ func (s *Syncer) recordSeen(ctx context.Context, state *repositoryState) error {
 	if err != nil {
 		return err
 	}
-	w := &push{Pusher: s.pusher, dest: state.dest}
 	if err := w.sendBlob(ctx, "push config to", artifact.Config()); err != nil {
 		return err
 	}
@@ -99,11 +124,20 @@ func (s *Syncer) recordSeen(ctx context.Context, state *repositoryState) error {
 	return s.tagSeen(ctx, state, manifest, ociaddr.SeenAll)
 }
 
+// tagSeen sets a tag that keeps an age. One that is there, by another sync, says
+// since when the version is known: it stays.
 func (s *Syncer) tagSeen(ctx context.Context, state *repositoryState, manifest artifact.Blob, tag ociaddr.Tag) error {
-	err := state.dest.Store.PushReference(ctx, manifest.Descriptor, bytes.NewReader(manifest.Data), string(tag))
-	if err != nil {
-		return hint.Wrap(&RegistryError{"tag " + string(tag) + " in", state.dest.Repository, err},
-			"cooldown keeps since when a version is known in a tag beside it; where the registry takes none, leave cooldown out")
+	there := func() bool {
+		_, err := artifact.Resolve(ctx, state.store, string(tag))
+		return err == nil
 	}
-	return nil
+	if there() {
+		return nil
+	}
+	err := state.store.PushReference(ctx, manifest.Descriptor, bytes.NewReader(manifest.Data), string(tag))
+	if err == nil || mayBeRule(err) && there() {
+		return nil
+	}
+	return hint.Wrap(&RegistryError{"tag " + string(tag) + " in", state.dest.Repository, err},
+		"cooldown keeps since when a version is known in a tag beside it; where the registry takes none, leave cooldown out")
 }
