@@ -54,6 +54,8 @@ type bench struct {
 	set      templates.Set
 	origin   *origin.Registry
 	releases map[string]*release.Release
+	// publish has the origin offer another version.
+	publish func(version string)
 }
 
 func newBench(t *testing.T, p quirks.Profile) *bench {
@@ -94,13 +96,16 @@ func newBench(t *testing.T, p quirks.Profile) *bench {
 func (b *bench) offer() {
 	signer := pgp.For(b.t, "Acme")
 	o := testorigin.New(testorigin.Options{})
-	for _, v := range versions {
+	b.publish = func(v string) {
 		spec := release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: v, Signer: signer}
 		for _, os := range []string{"linux", "darwin"} {
 			spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: "amd64", Files: map[string][]byte{"terraform-provider-widget_v" + v: []byte(os)}})
 		}
 		b.releases[v] = release.For(b.t, spec)
 		o.Add(b.releases[v])
+	}
+	for _, v := range versions {
+		b.publish(v)
 	}
 	server := httptest.NewServer(o)
 	b.t.Cleanup(server.Close)
@@ -190,6 +195,48 @@ func TestPushListServePrune(t *testing.T) {
 		b.checkList()
 		b.checkServe()
 		b.checkPrune()
+	})
+}
+
+// TestCooldown has a version wait in every registry that takes what keeps its age.
+func TestCooldown(t *testing.T) {
+	forEach(t, func(t *testing.T, b *bench) {
+		only, err := provider.ParseConstraint("~> 1.0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+		sync := func() (plan *pusher.Plan, out *pusher.Outcome) {
+			t.Helper()
+			syncer := pusher.NewSyncer(pusher.SyncOptions{Push: b.pushOptions(), Now: func() time.Time { return now }})
+			plan, err := syncer.Plan(t.Context(), []pusher.Want{{Provider: widget, Source: b.origin, Versions: only, Cooldown: time.Hour}})
+			if err == nil {
+				out, err = syncer.Apply(t.Context(), plan, func(*pusher.Result) {})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return plan, out
+		}
+		_, out := sync()
+		if b.profile.Allowed != nil {
+			if err := out.Err(); err == nil || !strings.Contains(hint.Of(err), "leave cooldown out") {
+				t.Errorf("%v (%s)", err, hint.Of(err))
+			}
+			return
+		}
+		if err := out.Err(); err != nil || len(out.Results) != 3 {
+			t.Fatalf("first sync: %v (%s), %d results", err, hint.Of(err), len(out.Results))
+		}
+		b.publish("1.11.0")
+		plan, out := sync()
+		if n, _ := plan.Count(pusher.ActionWait); n != 1 || out.Err() != nil {
+			t.Errorf("%d versions wait, %v", n, out.Err())
+		}
+		now = now.Add(time.Hour)
+		if _, out = sync(); out.Err() != nil || len(out.Results) != 1 {
+			t.Errorf("an hour later: %v, %d results", out.Err(), len(out.Results))
+		}
 	})
 }
 
