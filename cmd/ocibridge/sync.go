@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/manifestcache"
 	"github.com/ocibridge/ocibridge/internal/repository"
@@ -104,10 +105,7 @@ func (f *syncFlags) run(ctx context.Context, s settings, stdout, stderr io.Write
 		return err
 	}
 	defer back.Close()
-	wants, closeSources, err := syncWants(s)
-	if err != nil {
-		return err
-	}
+	wants, closeSources := syncWants(s)
 	defer closeSources()
 	progress := newProgress(stdout, stderr, f.output.json())
 	defer progress.Close()
@@ -176,8 +174,19 @@ func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, plan *push
 	return nil
 }
 
+// unusable is a source that cannot be opened: a failure of its provider alone.
+type unusable struct {
+	origin.Source
+	err error
+}
+
+// Versions implements [origin.Source].
+func (u unusable) Versions(context.Context, provider.Address) (*origin.Listing, error) {
+	return nil, u.err
+}
+
 // syncWants are the provider blocks of the configuration, with their sources.
-func syncWants(s settings) ([]pusher.Want, func(), error) {
+func syncWants(s settings) ([]pusher.Want, func()) {
 	registry := newOrigin(s.cli)
 	folders := map[string]*origin.MirrorDir{}
 	closeAll := func() {
@@ -188,30 +197,38 @@ func syncWants(s settings) ([]pusher.Want, func(), error) {
 	var out []pusher.Want
 	for _, p := range s.file.Providers {
 		w := pusher.Want{
-			Provider: p.Address, Source: registry, Versions: p.Versions, Prereleases: p.Prereleases, Latest: p.Latest,
+			Provider: p.Address, Versions: p.Versions, Prereleases: p.Prereleases, Latest: p.Latest,
 			Platforms: p.Platforms, Cooldown: p.Cooldown,
 			Keep: s.file.PullThrough != nil && s.file.PullThrough.Enabled && s.file.PullThrough.Selector.Selects(p.Address),
 		}
-		var err error
-		switch from := p.From; {
-		case from.MirrorURL != "":
-			var base *url.URL
-			if base, err = url.Parse(from.MirrorURL); err == nil {
-				w.Source = registry.NetworkMirror(base)
-			}
-		case from.Folder != "":
-			if folders[from.Folder] == nil {
-				folders[from.Folder], err = origin.OpenMirrorDir(from.Folder)
-			}
-			w.Source = folders[from.Folder]
-		}
-		if err != nil {
-			closeAll()
-			return nil, nil, fmt.Errorf("provider block at %s: %w", p.Source, err)
+		source, err := syncSource(p.From, registry, folders)
+		if w.Source = source; err != nil {
+			w.Source = unusable{err: fmt.Errorf("provider block at %s: %w", p.Source, err)}
 		}
 		out = append(out, w)
 	}
-	return out, closeAll, nil
+	return out, closeAll
+}
+
+// syncSource is where a block has versions from. Folders are opened once.
+func syncSource(from config.Source, registry *origin.Registry, folders map[string]*origin.MirrorDir) (origin.Source, error) {
+	switch {
+	case from.MirrorURL != "":
+		base, err := url.Parse(from.MirrorURL)
+		if err != nil {
+			return nil, err
+		}
+		return registry.NetworkMirror(base), nil
+	case from.Folder == "":
+		return registry, nil
+	case folders[from.Folder] == nil:
+		dir, err := origin.OpenMirrorDir(from.Folder)
+		if err != nil {
+			return nil, err
+		}
+		folders[from.Folder] = dir
+	}
+	return folders[from.Folder], nil
 }
 
 // manifests is the cache of manifests in the user's cache folder; none without
