@@ -60,18 +60,27 @@ func (s *Syncer) checkPrune(plan *Plan, steps []Step) error {
 	return nil
 }
 
+// CheckPrune returns the error for which [Syncer.Apply] would prune nothing of
+// what the plan says, if all else went well.
+func (s *Syncer) CheckPrune(plan *Plan) error {
+	return s.checkPrune(plan, plan.pruned(plan.Failures))
+}
+
+// pruned returns the steps that prune, of providers about which nothing failed.
+func (p *Plan) pruned(failures []Failure) []Step {
+	var out []Step
+	for _, step := range p.Steps {
+		if step.Action == ActionPrune && !slices.ContainsFunc(failures, func(f Failure) bool { return f.Provider == step.Provider }) {
+			out = append(out, step)
+		}
+	}
+	return out
+}
+
 // prune removes the versions that the plan says, of providers about which nothing
 // failed.
 func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
-	var steps []Step
-	for _, step := range plan.Steps {
-		if step.Action == ActionPrune && !slices.ContainsFunc(out.Failures, func(f Failure) bool { return f.Provider == step.Provider }) {
-			steps = append(steps, step)
-		}
-	}
-	if len(steps) == 0 {
-		return nil
-	}
+	steps := plan.pruned(out.Failures)
 	if err := s.checkPrune(plan, steps); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,8 +9,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -69,11 +66,7 @@ failed keeps sync from nothing else.`,
 		Example: syncExamples,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := f.settings(cmd)
-			if err != nil {
-				return err
-			}
-			return f.run(cmd.Context(), s, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return f.run(cmd)
 		},
 	}
 	f.registryFlags.register(cmd)
@@ -87,14 +80,49 @@ failed keeps sync from nothing else.`,
 	return cmd
 }
 
-func (f *syncFlags) run(ctx context.Context, s settings, stdout, stderr io.Writer) error {
+// run syncs. For a program it prints one JSON document however that ends, unless
+// sync was called wrongly.
+func (f *syncFlags) run(cmd *cobra.Command) error {
+	s, err := f.settings(cmd) // before the check: they have values for flags
+	if uerr := f.check(); uerr != nil {
+		return usage(uerr)
+	}
+	plan, outcome := &pusher.Plan{}, &pusher.Outcome{}
+	if err == nil {
+		plan, outcome, err = f.sync(cmd.Context(), s, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}
+	if f.output.json() && !errors.As(err, new(usageError)) {
+		if werr := writeOutcome(cmd.OutOrStdout(), plan, outcome, f.dryRun, err); werr != nil && err == nil {
+			return werr
+		}
+	}
+	switch n := len(outcome.Failures); {
+	case err != nil:
+		return err
+	case n == 1:
+		return outcome.Failures[0].Err
+	case n > 1:
+		return hint.New(fmt.Sprintf("%d providers or versions failed; each is named above", n), "what did not fail is done; running it again does the rest")
+	}
+	return nil
+}
+
+func (f *syncFlags) check() error {
 	switch {
 	case f.pruneLimit < 0 || f.pruneLimit > 0 && !f.prune:
-		return usage(hint.New("--prune-limit goes with --prune, and is a number above 0", "ocibridge sync --help says what it is for"))
+		return hint.New("--prune-limit goes with --prune, and is a number above 0", "ocibridge sync --help says what it is for")
 	case f.jobs < 1:
-		return usage(hint.New("--jobs is less than 1", "leave it out for 4"))
-	case len(s.file.Providers) == 0:
-		return hint.New("nothing to sync: the configuration has no provider block", "write one into ocibridge.hcl; docs/sync.md shows how")
+		return hint.New("--jobs is less than 1", "leave it out for 4")
+	}
+	return nil
+}
+
+// sync opens the registry and sources, plans, and does it. Plan and outcome are
+// never nil.
+func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writer) (*pusher.Plan, *pusher.Outcome, error) {
+	plan, outcome := &pusher.Plan{}, &pusher.Outcome{}
+	if len(s.file.Providers) == 0 {
+		return plan, outcome, hint.New("nothing to sync: the configuration has no provider block", "write one into ocibridge.hcl; docs/sync.md shows how")
 	}
 	var asked []provider.Address
 	for _, p := range s.file.Providers {
@@ -102,7 +130,7 @@ func (f *syncFlags) run(ctx context.Context, s settings, stdout, stderr io.Write
 	}
 	back, err := f.open(s, asked, f.log.open(stderr))
 	if err != nil {
-		return err
+		return plan, outcome, err
 	}
 	defer back.Close()
 	wants, closeSources := syncWants(s)
@@ -121,15 +149,16 @@ func (f *syncFlags) run(ctx context.Context, s settings, stdout, stderr io.Write
 		},
 		Manifests: manifests(), Prune: f.prune, PruneLimit: f.pruneLimit,
 	})
-	plan, err := syncer.Plan(ctx, wants)
+	made, err := syncer.Plan(ctx, wants)
 	if err != nil {
-		return err
+		return plan, outcome, err
 	}
-	return f.apply(ctx, syncer, plan, back, progress, stdout)
+	outcome, err = f.apply(ctx, syncer, made, back, progress)
+	return made, outcome, err
 }
 
 // apply shows a plan, does it, and tells what came of it.
-func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, plan *pusher.Plan, back *backend, progress *progress, stdout io.Writer) error {
+func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, plan *pusher.Plan, back *backend, progress *progress) (*pusher.Outcome, error) {
 	for _, w := range plan.Warnings {
 		progress.warn(w)
 	}
@@ -138,7 +167,9 @@ func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, plan *push
 	}
 	outcome := &pusher.Outcome{Failures: plan.Failures}
 	var err error
-	if !f.dryRun {
+	if f.dryRun {
+		err = syncer.CheckPrune(plan)
+	} else {
 		outcome, err = syncer.Apply(ctx, plan, func(r *pusher.Result) {
 			for _, w := range r.Warnings {
 				progress.warn(fmt.Sprintf("%s %s: %s", r.Provider, r.Version, w))
@@ -156,22 +187,10 @@ func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, plan *push
 			e.Err = back.explain(e.Err, refused.Repository)
 		}
 	}
-	if f.output.json() {
-		if werr := writeOutcome(stdout, plan, outcome, f.dryRun, err); werr != nil {
-			return werr
-		}
-	} else {
+	if !f.output.json() {
 		progress.failures(outcome.Failures)
 	}
-	switch n := len(outcome.Failures); {
-	case err != nil:
-		return err
-	case n == 1:
-		return outcome.Failures[0].Err
-	case n > 1:
-		return hint.New(fmt.Sprintf("%d providers or versions failed; each is named above", n), "what did not fail is done; running it again does the rest")
-	}
-	return nil
+	return outcome, err
 }
 
 // unusable is a source that cannot be opened: a failure of its provider alone.
@@ -239,145 +258,4 @@ func manifests() pusher.Manifests {
 		return nil
 	}
 	return manifestcache.Open(filepath.Join(dir, "ocibridge", "manifests"))
-}
-
-var planSigns = map[pusher.Action]string{
-	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionKeep: "=", pusher.ActionPrune: "-", pusher.ActionWait: ".",
-}
-
-// plan shows a plan: a line a version, and what they come to.
-func (p *progress) plan(plan *pusher.Plan) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var last provider.Address
-	for _, s := range plan.Steps {
-		if s.Provider != last {
-			p.line("%s", s.Provider)
-			last = s.Provider
-		}
-		switch note := ""; s.Action {
-		case pusher.ActionWait:
-			p.line("  %s %s  waits until %s", planSigns[s.Action], s.Version, s.Until.Local().Format(time.DateTime))
-		default:
-			if s.FirstSync {
-				note = ", does not wait: it was there at the first sync"
-			}
-			p.line("  %s %s  %s, %s%s", planSigns[s.Action], s.Version, platforms(s.Platforms), size(s.Size), note)
-		}
-	}
-	var parts []string
-	for _, a := range []struct {
-		action pusher.Action
-		what   string
-	}{
-		{pusher.ActionPush, "to push"}, {pusher.ActionAdd, "to complete"}, {pusher.ActionPrune, "to prune"},
-		{pusher.ActionKeep, "in place"}, {pusher.ActionWait, "waiting"},
-	} {
-		n, bytes := plan.Count(a.action)
-		switch {
-		case n == 0:
-		case a.action == pusher.ActionWait:
-			parts = append(parts, fmt.Sprintf("%d %s", n, a.what))
-		default:
-			parts = append(parts, fmt.Sprintf("%d %s (%s)", n, a.what, size(bytes)))
-		}
-	}
-	p.line("Plan: %s", joinOr(parts, "nothing to do"))
-	if plan.Unasked > 0 {
-		p.line("%s no block asks for: --prune removes what is not kept for a pull-through", count(plan.Unasked, "version"))
-	}
-}
-
-// platforms names the platforms of a step, or counts many.
-func platforms(ps []provider.Platform) string {
-	if len(ps) > 3 {
-		return count(len(ps), "platform")
-	}
-	var names []string
-	for _, p := range ps {
-		names = append(names, p.String())
-	}
-	return joinOr(names, "no platform")
-}
-
-func joinOr(list []string, none string) string {
-	out := none
-	for i, s := range list {
-		if i == 0 {
-			out = s
-			continue
-		}
-		out += ", " + s
-	}
-	return out
-}
-
-func (p *progress) pruned(steps []pusher.Step) {
-	if p.quiet {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range steps {
-		p.line("%s %s: pruned, %s", s.Provider, s.Version, size(s.Size))
-	}
-}
-
-// failures shows what failed where there is more than one thing, for the last
-// line can name but one.
-func (p *progress) failures(failures []pusher.Failure) {
-	if len(failures) < 2 {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, f := range failures {
-		fmt.Fprintf(p.err, "failed: %s\n", oneLine(f.Err.Error()))
-		if h := hint.Of(f.Err); h != "" {
-			fmt.Fprintf(p.err, "  hint: %s\n", oneLine(h))
-		}
-	}
-}
-
-// writeOutcome prints a plan and what came of it for a program.
-func writeOutcome(w io.Writer, plan *pusher.Plan, outcome *pusher.Outcome, dryRun bool, err error) error {
-	type failure struct {
-		Provider provider.Address  `json:"provider"`
-		Version  *provider.Version `json:"version,omitempty"`
-		Message  string            `json:"message"`
-		Hint     string            `json:"hint,omitempty"`
-	}
-	out := struct {
-		DryRun   bool              `json:"dry_run"`
-		Plan     []pusher.Step     `json:"plan"`
-		Unasked  int               `json:"unasked,omitempty"`
-		Results  []*pusher.Result  `json:"results"`
-		Pruned   []pusher.Step     `json:"pruned"`
-		Warnings []string          `json:"warnings,omitempty"`
-		Failures []failure         `json:"failures"`
-		Error    map[string]string `json:"error,omitempty"`
-	}{
-		DryRun: dryRun, Plan: orEmpty(plan.Steps), Unasked: plan.Unasked, Results: orEmpty(outcome.Results), Pruned: orEmpty(outcome.Pruned),
-		Warnings: slices.Concat(plan.Warnings, outcome.Warnings), Failures: []failure{},
-	}
-	for _, f := range outcome.Failures {
-		shown := failure{Provider: f.Provider, Message: f.Err.Error(), Hint: hint.Of(f.Err)}
-		if !f.Version.IsZero() {
-			shown.Version = &f.Version
-		}
-		out.Failures = append(out.Failures, shown)
-	}
-	if err != nil {
-		out.Error = map[string]string{"message": err.Error(), "hint": hint.Of(err)}
-	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(out)
-}
-
-func orEmpty[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+var planSigns = map[pusher.Action]string{
+	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionKeep: "=", pusher.ActionPrune: "-", pusher.ActionWait: ".",
+}
+
+// plan shows a plan: a line a version, and what they come to.
+func (p *progress) plan(plan *pusher.Plan) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var last provider.Address
+	for _, s := range plan.Steps {
+		if s.Provider != last {
+			p.line("%s", s.Provider)
+			last = s.Provider
+		}
+		switch note := ""; s.Action {
+		case pusher.ActionWait:
+			p.line("  %s %s  waits until %s", planSigns[s.Action], s.Version, s.Until.Local().Format(time.DateTime))
+		default:
+			if s.FirstSync {
+				note = ", does not wait: it was there at the first sync"
+			}
+			p.line("  %s %s  %s, %s%s", planSigns[s.Action], s.Version, platforms(s.Platforms), size(s.Size), note)
+		}
+	}
+	var parts []string
+	for _, a := range []struct {
+		action pusher.Action
+		what   string
+	}{
+		{pusher.ActionPush, "to push"}, {pusher.ActionAdd, "to complete"}, {pusher.ActionPrune, "to prune"},
+		{pusher.ActionKeep, "in place"}, {pusher.ActionWait, "waiting"},
+	} {
+		n, bytes := plan.Count(a.action)
+		switch {
+		case n == 0:
+		case a.action == pusher.ActionWait:
+			parts = append(parts, fmt.Sprintf("%d %s", n, a.what))
+		default:
+			parts = append(parts, fmt.Sprintf("%d %s (%s)", n, a.what, size(bytes)))
+		}
+	}
+	p.line("Plan: %s", joinOr(parts, "nothing to do"))
+	if plan.Unasked > 0 {
+		p.line("%s no block asks for: --prune removes what is not kept for a pull-through", count(plan.Unasked, "version"))
+	}
+}
+
+// platforms names the platforms of a step, or counts many.
+func platforms(ps []provider.Platform) string {
+	if len(ps) > 3 {
+		return count(len(ps), "platform")
+	}
+	var names []string
+	for _, p := range ps {
+		names = append(names, p.String())
+	}
+	return joinOr(names, "no platform")
+}
+
+func joinOr(list []string, none string) string {
+	out := none
+	for i, s := range list {
+		if i == 0 {
+			out = s
+			continue
+		}
+		out += ", " + s
+	}
+	return out
+}
+
+func (p *progress) pruned(steps []pusher.Step) {
+	if p.quiet {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range steps {
+		p.line("%s %s: pruned, %s", s.Provider, s.Version, size(s.Size))
+	}
+}
+
+// failures shows what failed where there is more than one thing, for the last
+// line can name but one.
+func (p *progress) failures(failures []pusher.Failure) {
+	if len(failures) < 2 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, f := range failures {
+		fmt.Fprintf(p.err, "failed: %s\n", oneLine(f.Err.Error()))
+		if h := hint.Of(f.Err); h != "" {
+			fmt.Fprintf(p.err, "  hint: %s\n", oneLine(h))
+		}
+	}
+}
+
+// writeOutcome prints a plan and what came of it for a program.
+func writeOutcome(w io.Writer, plan *pusher.Plan, outcome *pusher.Outcome, dryRun bool, err error) error {
+	type failure struct {
+		Provider provider.Address  `json:"provider"`
+		Version  *provider.Version `json:"version,omitempty"`
+		Message  string            `json:"message"`
+		Hint     string            `json:"hint,omitempty"`
+	}
+	out := struct {
+		DryRun   bool              `json:"dry_run"`
+		Plan     []pusher.Step     `json:"plan"`
+		Unasked  int               `json:"unasked,omitempty"`
+		Results  []*pusher.Result  `json:"results"`
+		Pruned   []pusher.Step     `json:"pruned"`
+		Warnings []string          `json:"warnings,omitempty"`
+		Failures []failure         `json:"failures"`
+		Error    map[string]string `json:"error,omitempty"`
+	}{
+		DryRun: dryRun, Plan: orEmpty(plan.Steps), Unasked: plan.Unasked, Results: orEmpty(outcome.Results), Pruned: orEmpty(outcome.Pruned),
+		Warnings: slices.Concat(plan.Warnings, outcome.Warnings), Failures: []failure{},
+	}
+	for _, f := range outcome.Failures {
+		shown := failure{Provider: f.Provider, Message: f.Err.Error(), Hint: hint.Of(f.Err)}
+		if !f.Version.IsZero() {
+			shown.Version = &f.Version
+		}
+		out.Failures = append(out.Failures, shown)
+	}
+	if err != nil {
+		out.Error = map[string]string{"message": err.Error(), "hint": hint.Of(err)}
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(out)
+}
+
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
