@@ -342,7 +342,7 @@ func (p *pruner) named(ctx context.Context, without map[ociaddr.Tag]bool) (map[d
 	return out, nil
 }
 
-func (p *pruner) kept() keptStore { return keptStore{p.state.store, p.o.Manifests} }
+func (p *pruner) kept() keptStore { return keptStore{p.state.store, p.o.Manifests, nil} }
 
 // delete removes a manifest, if it is there.
 func (p *pruner) delete(ctx context.Context, desc ocispec.Descriptor) error {

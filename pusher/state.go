@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -27,6 +30,8 @@ type repositoryState struct {
 
 	unseen    []provider.Version // whose age is to be kept from now on
 	firstSync bool               // no age was kept before
+
+	cold atomic.Bool // as that of keptStore
 }
 
 func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repositoryState, error) {
@@ -58,7 +63,7 @@ func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repo
 
 // read reads a version that is in a repository.
 func (p *planner) read(ctx context.Context, dest Destination, v provider.Version) (*artifact.Version, error) {
-	found, err := artifact.Read(ctx, keptStore{p.state.store, p.o.Manifests}, p.want.Provider, v)
+	found, err := artifact.Read(ctx, keptStore{p.state.store, p.o.Manifests, &p.state.cold}, p.want.Provider, v)
 	switch {
 	case err == nil:
 		return found, nil
@@ -74,12 +79,18 @@ func (p *planner) read(ctx context.Context, dest Destination, v provider.Version
 type keptStore struct {
 	SyncStore
 	kept Manifests // nil: none are
+	// cold is set once a manifest was not kept. Others are then likely not to be,
+	// either, and a tag is asked for by GET at once; nil: always by HEAD first.
+	cold *atomic.Bool
 }
 
 // FetchReference implements [artifact.ReferenceFetcher].
 func (k keptStore) FetchReference(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
 	if k.kept == nil {
 		return k.SyncStore.FetchReference(ctx, reference)
+	}
+	if k.cold != nil && k.cold.Load() {
+		return k.getAndKeep(ctx, reference)
 	}
 	desc, err := k.Resolve(ctx, reference)
 	if err != nil || desc.Size <= 0 || desc.Size > artifact.MaxManifestBytes {
@@ -91,6 +102,23 @@ func (k keptStore) FetchReference(ctx context.Context, reference string) (ocispe
 	return desc, body, err
 }
 
+// getAndKeep gets a manifest by tag, and keeps it if it is what it is said to be.
+func (k keptStore) getAndKeep(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
+	desc, body, err := k.SyncStore.FetchReference(ctx, reference)
+	if err != nil {
+		return desc, nil, err
+	}
+	defer body.Close()
+	data, err := io.ReadAll(io.LimitReader(body, artifact.MaxManifestBytes+1))
+	if err != nil {
+		return desc, nil, err
+	}
+	if int64(len(data)) == desc.Size && digest.FromBytes(data) == desc.Digest {
+		k.kept.Put(desc, data)
+	}
+	return desc, io.NopCloser(bytes.NewReader(data)), nil
+}
+
 // Fetch implements [artifact.Fetcher].
 func (k keptStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	if k.kept == nil || desc.Size > artifact.MaxManifestBytes || !isManifest(desc.MediaType) {
@@ -99,12 +127,48 @@ func (k keptStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadC
 	if body, ok := k.kept.Get(desc); ok {
 		return body, nil
 	}
+	if k.cold != nil {
+		k.cold.Store(true)
+	}
 	data, err := artifact.FetchManifest(ctx, k.SyncStore, desc)
 	if err != nil {
 		return nil, err
 	}
 	k.kept.Put(desc, data)
 	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// keeping has manifests kept that are pushed under a tag: the next sync asks for
+// them.
+func keeping(destination func(context.Context, provider.Address) (Destination, error), kept Manifests) func(context.Context, provider.Address) (Destination, error) {
+	return func(ctx context.Context, a provider.Address) (Destination, error) {
+		dest, err := destination(ctx, a)
+		if store, ok := dest.Store.(SyncStore); ok {
+			dest.Store = keepingStore{store, kept}
+		}
+		return dest, err
+	}
+}
+
+type keepingStore struct {
+	SyncStore
+	kept Manifests
+}
+
+// Remote returns the repository that it wraps, for uploads.
+func (k keepingStore) Remote() *remote.Repository { return remoteOf(k.SyncStore) }
+
+// PushReference implements [Store].
+func (k keepingStore) PushReference(ctx context.Context, desc ocispec.Descriptor, content io.Reader, reference string) error {
+	data, err := io.ReadAll(content)
+	if err != nil {
+		return err
+	}
+	if err := k.SyncStore.PushReference(ctx, desc, bytes.NewReader(data), reference); err != nil {
+		return err
+	}
+	k.kept.Put(desc, data)
+	return nil
 }
 
 func isManifest(mediaType string) bool {

@@ -85,6 +85,9 @@ func NewSyncer(o SyncOptions) *Syncer {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Manifests != nil {
+		o.Push.Destination = keeping(o.Push.Destination, o.Manifests)
+	}
 	p := New(o.Push)
 	o.Push = p.o // with defaults
 	return &Syncer{o, p}
