@@ -1,16 +1,21 @@
 package e2e
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"oras.land/oras-go/v2/registry/remote"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
@@ -26,14 +31,21 @@ func (s *scene) configure(r *registry.Registry, text string) string {
 	return name
 }
 
-// tags lists the null provider's tags in a stand-alone registry, sorted.
-func tags(t *testing.T, r *registry.Registry) []string {
+// repository is a provider's in a stand-alone registry.
+func repository(t *testing.T, r *registry.Registry, address string) *remote.Repository {
 	t.Helper()
-	repo, err := remote.NewRepository(r.Host + "/providers/" + world.Null)
+	repo, err := remote.NewRepository(r.Host + "/providers/" + address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	repo.PlainHTTP = true
+	return repo
+}
+
+// tags lists a provider's tags in a stand-alone registry, sorted.
+func tags(t *testing.T, r *registry.Registry, address string) []string {
+	t.Helper()
+	repo := repository(t, r, address)
 	var out []string
 	if err := repo.Tags(t.Context(), "", func(page []string) error {
 		out = append(out, page...)
@@ -73,7 +85,7 @@ func TestSync(t *testing.T) {
 	if !strings.Contains(out, "  ~ 3.2.5  darwin_arm64, windows_amd64, ") || !strings.Contains(out, "  - "+nullVersion+"  linux_amd64, ") {
 		t.Errorf("output:\n%s", out)
 	}
-	for _, tag := range tags(t, r) {
+	for _, tag := range tags(t, r, world.Null) {
 		if strings.Contains(tag, nullVersion) {
 			t.Errorf("the tag %s is left", tag)
 		}
@@ -88,6 +100,98 @@ func TestSync(t *testing.T) {
 	ws = s.user(world.NetworkMirror(gateway.URL), nullVersion)
 	if _, err := ws.Run(clients.Terraform(t), "init", "-no-color"); err == nil {
 		t.Error("a version that was pruned still installs")
+	}
+}
+
+// TestSyncCooldown has a version wait until it is as old as the block says. Its age
+// is what the registry keeps of it, so that an older one stands for time passed.
+func TestSyncCooldown(t *testing.T) {
+	s := newScene(t)
+	r := registry.For(t, registry.Options{})
+	file := s.configure(r, `provider "`+world.Null+`" {
+  versions = ">= 3"
+  cooldown = "168h"
+}`)
+	out := s.ws.MustRun(t, s.bridge, "sync", "--config", file)
+	if !strings.Contains(out, "  + "+nullVersion+"  ") || !strings.Contains(out, "does not wait: it was there at the first sync") {
+		t.Errorf("output:\n%s", out)
+	}
+	s.offer("3.2.5")
+	out = s.ws.MustRun(t, s.bridge, "sync", "--config", file)
+	want := []string{nullVersion, "ocibridge-seen", "ocibridge-seen." + nullVersion, "ocibridge-seen.3.2.5"}
+	if got := tags(t, r, world.Null); !slices.Equal(got, want) || !strings.Contains(out, "  . 3.2.5  waits until ") {
+		t.Errorf("tags %v; output:\n%s", got, out)
+	}
+	out = s.ws.MustRun(t, s.bridge, "sync", "--config", file)
+	if !strings.Contains(out, "Plan: 1 in place (") || !strings.Contains(out, "1 waiting") {
+		t.Errorf("output:\n%s", out)
+	}
+
+	seen, err := artifact.EncodeSeen(artifact.Seen{At: time.Now().Add(-169 * time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := repository(t, r, world.Null).PushReference(t.Context(), seen.Descriptor, bytes.NewReader(seen.Data), "ocibridge-seen.3.2.5"); err != nil {
+		t.Fatal(err)
+	}
+	out = s.ws.MustRun(t, s.bridge, "sync", "--config", file)
+	if !strings.Contains(out, "  + 3.2.5  ") {
+		t.Errorf("output:\n%s", out)
+	}
+	gateway := s.serve("--config", file)
+	s.user(world.NetworkMirror(gateway.URL), "3.2.5").MustRun(t, clients.Tofu(t), "init", "-no-color")
+}
+
+// TestSyncProviders keeps several providers, one of which fails, and removes many
+// versions only where a limit says so.
+func TestSyncProviders(t *testing.T) {
+	s := newScene(t)
+	for i := range 12 {
+		spec := release.Spec{Host: world.Host, Namespace: "acme", Type: "tiny", Version: fmt.Sprintf("1.%d.0", i), Signer: s.Signer}
+		spec.Contents = []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-tiny": []byte(spec.Version)}}}
+		s.Origin.Add(release.For(t, spec))
+	}
+	const tiny = world.Host + "/acme/tiny"
+	r := registry.For(t, registry.Options{})
+	blocks := func(tinies string) string {
+		return s.configure(r, `provider "`+world.Host+`/acme/absent" {
+  latest = 1
+}
+provider "`+tiny+`" {
+  versions = "`+tinies+`"
+}
+provider "`+world.Null+`" {
+  latest = 1
+}`)
+	}
+	got := s.run("sync", "--config", blocks(">= 1.0"))
+	if got.status != 1 || !strings.Contains(got.stderr, "/acme/absent: provider not found") || !strings.Contains(got.stdout, "Plan: 13 to push (") {
+		t.Fatalf("%+v", got)
+	}
+	if n := len(tags(t, r, tiny)); n != 12 || !slices.Equal(tags(t, r, world.Null), []string{nullVersion}) {
+		t.Fatalf("%d versions of %s, and %v", n, tiny, tags(t, r, world.Null))
+	}
+
+	file := blocks(">= 1.11")
+	for _, tt := range []struct {
+		args []string
+		left int
+	}{
+		{[]string{"--prune", "--dry-run"}, 12},
+		{[]string{"--prune"}, 12},
+		{[]string{"--prune", "--prune-limit", "10"}, 12},
+		{[]string{"--prune", "--prune-limit", "11"}, 1},
+	} {
+		got := s.run(append([]string{"sync", "--config", file}, tt.args...)...)
+		if refused := strings.Contains(got.stderr, "too much to prune: 11 versions"); refused != (tt.left == 12) || !refused && !strings.Contains(got.stdout, tiny+" 1.0.0: pruned") {
+			t.Errorf("%v: %+v", tt.args, got)
+		}
+		if left := tags(t, r, tiny); len(left) != tt.left || !slices.Contains(left, "1.11.0") {
+			t.Errorf("%v leaves %v", tt.args, left)
+		}
+	}
+	if got := tags(t, r, world.Null); !slices.Equal(got, []string{nullVersion}) {
+		t.Errorf("tags of another provider: %v", got)
 	}
 }
 
