@@ -235,7 +235,7 @@ func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
 		swept = append(swept, u.version)
 	}
 	if len(swept) > 0 {
-		p.sweepChildren(ctx, swept)
+		err = errors.Join(err, p.sweepChildren(ctx, swept))
 	}
 	return errors.Join(err, ctx.Err())
 }
@@ -243,7 +243,7 @@ func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
 // sweepChildren deletes what indexes named that are gone. A push that goes on
 // meanwhile may have found these manifests there: what a tag names by then is put
 // back.
-func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) {
+func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) error {
 	parts := map[ociaddr.Tag]bool{} // of the indexes that are gone; whatever else is tagged now is new
 	for t := range p.bound {
 		if _, ok := t.PartOf(); ok {
@@ -253,7 +253,7 @@ func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) {
 	named, err := p.named(ctx, parts)
 	if err != nil {
 		p.leftover(err)
-		return
+		return nil
 	}
 	var deleted []artifact.Blob
 	for _, child := range p.children(ctx, swept) {
@@ -272,8 +272,9 @@ func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) {
 		}
 	}
 	if err := p.putBack(ctx, deleted); err != nil {
-		p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s: a version that was pushed meanwhile may lack manifests, which push --force sends again: %v", p.state.dest.Repository, err))
+		return hint.Wrap(p.registryError("put back what a push may need in", err), "ocibridge verify shows versions that lack manifests, and push --force sends them again")
 	}
+	return nil
 }
 
 // children returns the manifests that versions name, but for evidence that is not

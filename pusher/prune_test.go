@@ -10,6 +10,7 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
@@ -78,6 +79,32 @@ func TestPruneBesidePush(t *testing.T) {
 		if tagged := strings.HasPrefix(b.tags(), "1.0.0 "); n == 2 && !pushed || tagged && b.missing("1.0.0") != "" {
 			t.Errorf("delete %d: pushed %t, tags %q, 1.0.0 lacks %q", n, pushed, b.tags(), b.missing("1.0.0"))
 		}
+	}
+}
+
+// Where they cannot be put back, it is said and no success.
+func TestPruneBesidePushFails(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0")
+	b.mustSync("+1.1.0 +1.0.0")
+	b.constraint(">= 1.1")
+	b.options.Prune = true
+	b.beforeDelete(2, func() {
+		b.mustPush()
+		b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPut {
+				w.WriteHeader(http.StatusForbidden)
+			}
+			return r.Method == http.MethodPut
+		})
+	})
+	_, out, err := b.sync()
+	if err != nil || len(out.Failures) != 1 || !strings.Contains(hint.Of(out.Failures[0].Err), "push --force") {
+		t.Fatalf("%v, %+v", err, out)
+	}
+	b.registry.Intercept(nil)
+	b.bench.options.Force = true
+	if b.mustPush(); b.missing("1.0.0") != "" {
+		t.Errorf("push --force leaves 1.0.0 without %s", b.missing("1.0.0"))
 	}
 }
 
