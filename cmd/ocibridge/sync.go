@@ -36,7 +36,7 @@ type syncFlags struct {
 	registryFlags
 	output     outputFlag
 	log        logFlag
-	jobs       int
+	jobs       jobsFlag
 	dryRun     bool
 	prune      bool
 	pruneLimit int
@@ -73,7 +73,7 @@ failed keeps sync from nothing else.`,
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
 	flags := cmd.Flags()
-	flags.IntVar(&f.jobs, "jobs", 4, "how many packages are under way at once")
+	f.jobs.register(cmd, "how many packages are under way at once")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and do nothing")
 	flags.BoolVar(&f.prune, "prune", false, "remove versions that no block asks for")
 	flags.IntVar(&f.pruneLimit, "prune-limit", 0, "remove up to so many versions, and a provider's last one, too (default: 10, and no last one)")
@@ -108,11 +108,8 @@ func (f *syncFlags) run(cmd *cobra.Command) error {
 }
 
 func (f *syncFlags) check() error {
-	switch {
-	case f.pruneLimit < 0 || f.pruneLimit > 0 && !f.prune:
+	if f.pruneLimit < 0 || f.pruneLimit > 0 && !f.prune {
 		return hint.New("--prune-limit goes with --prune, and is a number above 0", "ocibridge sync --help says what it is for")
-	case f.jobs < 1:
-		return hint.New("--jobs is less than 1", "leave it out for 4")
 	}
 	return nil
 }
@@ -144,7 +141,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writ
 				return pusher.Destination{Repository: addr, Store: repository.Repository{Repository: repo}}, err
 			},
 			Policy:  func(a provider.Address) trust.Policy { return s.trustRules().For(a) },
-			Jobs:    f.jobs,
+			Jobs:    int(f.jobs),
 			OnEvent: progress.event,
 		},
 		Manifests: manifests(), Prune: f.prune, PruneLimit: f.pruneLimit,
