@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,9 +11,10 @@ import (
 	"testing"
 	"time"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry/remote"
 
-	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
@@ -103,6 +105,36 @@ func TestSync(t *testing.T) {
 	}
 }
 
+// makeOlder has the tag of a version's age say that it was seen so much earlier.
+func makeOlder(t *testing.T, repo *remote.Repository, tag string, by time.Duration) {
+	t.Helper()
+	desc, body, err := repo.FetchReference(t.Context(), tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	data, err := content.ReadAll(body, desc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m ocispec.Manifest
+	if err := json.Unmarshal(data, &m); err != nil {
+		t.Fatal(err)
+	}
+	const seen = "io.github.ocibridge.seen"
+	at, err := time.Parse(time.RFC3339, m.Annotations[seen])
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Annotations[seen] = at.Add(-by).Format(time.RFC3339)
+	if data, err = json.Marshal(m); err != nil {
+		t.Fatal(err)
+	}
+	if err := repo.PushReference(t.Context(), content.NewDescriptorFromBytes(m.MediaType, data), bytes.NewReader(data), tag); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestSyncCooldown has a version wait until it is as old as the block says. Its age
 // is what the registry keeps of it, so that an older one stands for time passed.
 func TestSyncCooldown(t *testing.T) {
@@ -127,13 +159,7 @@ func TestSyncCooldown(t *testing.T) {
 		t.Errorf("output:\n%s", out)
 	}
 
-	seen, err := artifact.EncodeSeen(artifact.Seen{At: time.Now().Add(-169 * time.Hour)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := repository(t, r, world.Null).PushReference(t.Context(), seen.Descriptor, bytes.NewReader(seen.Data), "ocibridge-seen.3.2.5"); err != nil {
-		t.Fatal(err)
-	}
+	makeOlder(t, repository(t, r, world.Null), "ocibridge-seen.3.2.5", 169*time.Hour)
 	out = s.ws.MustRun(t, s.bridge, "sync", "--config", file)
 	if !strings.Contains(out, "  + 3.2.5  ") {
 		t.Errorf("output:\n%s", out)
