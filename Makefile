@@ -5,6 +5,7 @@ SHELL       := bash
 .DEFAULT_GOAL := help
 
 FUZZTIME ?= 30s
+TIMEOUT  ?= 30m
 VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 UNIT      = $(shell go list ./... | grep -v '/e2e\(/\|$$\)')
 
@@ -28,15 +29,15 @@ tools: ## obtain the clients, registries and checkers in .tools (minutes, the fi
 
 .PHONY: test
 test: tools build ## run all tests, end-to-end ones included
-	go test ./...
+	go test -timeout $(TIMEOUT) ./...
 
 .PHONY: test-unit
 test-unit: tools ## run all tests but the end-to-end ones
-	go test $(UNIT)
+	go test -timeout $(TIMEOUT) $(UNIT)
 
 .PHONY: race
 race: tools ## run the unit tests under the race detector (needs a C compiler)
-	go test -race $(UNIT)
+	go test -race -timeout $(TIMEOUT) $(UNIT)
 
 .PHONY: lint
 lint: ## check formatting, go vet and staticcheck

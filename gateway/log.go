@@ -37,12 +37,26 @@ func logRequest(log *slog.Logger, r *http.Request, status int, bytes int64, star
 		return
 	}
 	now := time.Now()
-	record := slog.NewRecord(now, slog.LevelInfo, "request", 0)
-	record.AddAttrs(slog.Attr{Value: slog.AnyValue(&requestLine{
+	line := &requestLine{
 		method: r.Method, path: r.URL.Path, client: r.RemoteAddr, agent: r.UserAgent(),
 		status: status, bytes: bytes, took: now.Sub(start), access: access.LogAttrs(ctx),
-	})})
+	}
+	if h, ok := log.Handler().(LateHandler); ok {
+		h.HandleLate(now, slog.LevelInfo, "request", line)
+		return
+	}
+	record := slog.NewRecord(now, slog.LevelInfo, "request", 0)
+	record.AddAttrs(slog.Attr{Value: slog.AnyValue(line)})
 	_ = log.Handler().Handle(ctx, record) // as a Logger does
+}
+
+// LateHandler is a [slog.Handler] that makes a record later of what it is given, on
+// a stack that is not a request's: records are large, and handed on by value.
+type LateHandler interface {
+	slog.Handler
+	// HandleLate logs a record with the one attribute, which has no name. It is for
+	// levels that are enabled.
+	HandleLate(t time.Time, level slog.Level, msg string, attr slog.LogValuer)
 }
 
 // requestLine is what the log says of a request. It is one attribute, and without a

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/ocibridge/ocibridge/gateway"
 )
 
 // logBuffer gathers lines of the log, of which a busy gateway writes one a request:
@@ -29,7 +31,21 @@ type logBuffer struct {
 // waitingLine is a line and what formats it into the buffer's lines.
 type waitingLine struct {
 	handler slog.Handler
-	record  slog.Record
+	record  *slog.Record // nil: it is made of the rest
+	time    time.Time
+	level   slog.Level
+	msg     string
+	attr    slog.LogValuer
+}
+
+// write formats the line. A buffer takes everything.
+func (l *waitingLine) write() {
+	if l.record == nil {
+		r := slog.NewRecord(l.time, l.level, l.msg, 0)
+		r.AddAttrs(slog.Attr{Value: slog.AnyValue(l.attr)})
+		l.record = &r
+	}
+	_ = l.handler.Handle(context.Background(), *l.record)
 }
 
 const (
@@ -64,8 +80,8 @@ func (b *logBuffer) Flush() error {
 		b.timer = nil
 	}
 	b.mu.Unlock()
-	for _, l := range lines {
-		_ = l.handler.Handle(context.Background(), l.record) // a buffer takes everything
+	for i := range lines {
+		lines[i].write()
 	}
 	clear(lines)
 	b.spare = lines
@@ -85,12 +101,20 @@ type buffered struct {
 
 // Handle implements [slog.Handler].
 func (h buffered) Handle(_ context.Context, r slog.Record) error {
-	err := h.buffer.add(waitingLine{h.Handler, r.Clone()})
+	r = r.Clone()
+	err := h.buffer.add(waitingLine{handler: h.Handler, record: &r})
 	if r.Level > slog.LevelInfo {
 		err = errors.Join(err, h.buffer.Flush())
 	}
 	return err
 }
+
+// HandleLate implements [gateway.LateHandler].
+func (h buffered) HandleLate(t time.Time, level slog.Level, msg string, attr slog.LogValuer) {
+	_ = h.buffer.add(waitingLine{handler: h.Handler, time: t, level: level, msg: msg, attr: attr}) // as a Logger does
+}
+
+var _ gateway.LateHandler = buffered{}
 
 // WithAttrs implements [slog.Handler].
 func (h buffered) WithAttrs(attrs []slog.Attr) slog.Handler {
