@@ -52,7 +52,8 @@ type Package struct {
 	// does not announce it.
 	Open func(ctx context.Context) (body io.ReadCloser, size int64, err error)
 	// Size asks for the package's size in bytes without reading it; -1 if the
-	// origin does not say. It is for people: nothing is decided by it.
+	// origin does not say. It is for people: nothing is decided by it. Only
+	// packages of a [Source] have it.
 	Size func(ctx context.Context) int64
 	// MismatchHint says what a checksum mismatch most likely comes from, if the
 	// origin gives reason to think so.

@@ -70,6 +70,16 @@ func (s settings) trustRules() trust.Rules {
 	return rules
 }
 
+// policyBy is what rules say of a provider, and --allow-unsigned of all that have no
+// pinned keys.
+func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trust.Policy {
+	return func(a provider.Address) trust.Policy {
+		policy := rules.For(a)
+		policy.AllowUnsigned = policy.AllowUnsigned || allowUnsigned
+		return policy
+	}
+}
+
 // templateSet returns the templates that flags, configuration file or CLI
 // configuration give, the first of them that gives any, and none if none does.
 // providers, if any, stand for --include where that is not given.

@@ -104,11 +104,7 @@ type copyPlan struct {
 }
 
 func (f *copyFlags) plan(args []string, rules trust.Rules) (*copyPlan, error) {
-	p := &copyPlan{policy: func(a provider.Address) trust.Policy {
-		policy := rules.For(a)
-		policy.AllowUnsigned = policy.AllowUnsigned || f.allowUnsigned
-		return policy
-	}}
+	p := &copyPlan{policy: policyBy(rules, f.allowUnsigned)}
 	var err error
 	if p.from, err = parsePlace("--from", f.from); err != nil {
 		return nil, err
@@ -162,12 +158,7 @@ func (f *copyFlags) run(cmd *cobra.Command, args []string) error {
 	if err = settingsErr; err == nil {
 		results, err = f.copy(cmd.Context(), s, p, stdout, cmd.ErrOrStderr())
 	}
-	if f.output.json() && !errors.As(err, new(usageError)) {
-		if werr := writeResults(stdout, results, err); werr != nil && err == nil {
-			return werr
-		}
-	}
-	return err
+	return f.output.finish(func() error { return writeResults(stdout, results, err) }, err)
 }
 
 // copy opens one side, finds what is to be copied, and only then opens the other.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -65,6 +66,18 @@ func parsePlatforms(values []string) ([]provider.Platform, error) {
 func completePlatforms(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("platform", cobra.FixedCompletions(
 		[]string{"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64", "windows_amd64"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// finish ends a command that prints one JSON document for a program however it ends,
+// unless it was called wrongly. It returns err, or why the document was not written.
+func (o *outputFlag) finish(write func() error, err error) error {
+	if !o.json() || errors.As(err, new(usageError)) {
+		return err
+	}
+	if werr := write(); err == nil {
+		return werr
+	}
+	return err
 }
 
 // jobsFlag is --jobs: how much is done at once.

@@ -94,6 +94,24 @@ func (f *storedFlags) openFor(s settings, args []wanted, stderr io.Writer) (*bac
 	return f.open(s, named, f.log.open(stderr))
 }
 
+// openFound opens the backend and finds in it what the arguments name. The caller closes
+// the backend.
+func (f *storedFlags) openFound(cmd *cobra.Command, s settings, what []wanted) (back *backend, found []*stored, skipped []unlisted, err error) {
+	if back, err = f.openFor(s, what, cmd.ErrOrStderr()); err != nil {
+		return nil, nil, nil, err
+	}
+	found, skipped, err = f.find(cmd.Context(), s, back, what)
+	if err == nil {
+		err = nothingFound(found, skipped)
+	}
+	if err != nil {
+		back.Close()
+		return nil, nil, nil, err
+	}
+	warnUnlisted(cmd.ErrOrStderr(), skipped)
+	return back, found, skipped, nil
+}
+
 func (f *storedFlags) list(cmd *cobra.Command, args []string) error {
 	what, err := parseAllWanted(args, false)
 	if err != nil {
@@ -103,19 +121,11 @@ func (f *storedFlags) list(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	back, err := f.openFor(s, what, cmd.ErrOrStderr())
+	back, found, skipped, err := f.openFound(cmd, s, what)
 	if err != nil {
 		return err
 	}
 	defer back.Close()
-	found, skipped, err := f.find(cmd.Context(), s, back, what)
-	if err == nil {
-		err = nothingFound(found, skipped)
-	}
-	if err != nil {
-		return err
-	}
-	warnUnlisted(cmd.ErrOrStderr(), skipped)
 	out, err := f.readAll(cmd.Context(), back, found)
 	if err != nil {
 		return err

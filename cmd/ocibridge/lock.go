@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -124,11 +123,7 @@ func (f *lockFlags) plan(args []string, rules trust.Rules) (*lockPlan, error) {
 		return nil, hint.New(fmt.Sprintf("--h1 %s is not known", f.h1), "it is auto, annotated, computed or none")
 	}
 	platforms, err := parsePlatforms(f.platforms)
-	return &lockPlan{platforms: platforms, policy: func(a provider.Address) trust.Policy {
-		policy := rules.For(a)
-		policy.AllowUnsigned = policy.AllowUnsigned || f.allowUnsigned
-		return policy
-	}}, err
+	return &lockPlan{platforms: platforms, policy: policyBy(rules, f.allowUnsigned)}, err
 }
 
 // run adds the hashes. For a program it prints one JSON document however that
@@ -144,19 +139,12 @@ func (f *lockFlags) run(cmd *cobra.Command, args []string) error {
 	if err = settingsErr; err == nil {
 		results, err = f.lock(cmd.Context(), s, p, args, stderr)
 	}
-	if f.output.json() {
-		if errors.As(err, new(usageError)) {
-			return err
+	if !f.output.json() {
+		for _, r := range results {
+			r.print(stdout, f.dryRun)
 		}
-		if werr := writeResults(stdout, results, err); werr != nil && err == nil {
-			return werr
-		}
-		return err
 	}
-	for _, r := range results {
-		r.print(stdout, f.dryRun)
-	}
-	return err
+	return f.output.finish(func() error { return writeResults(stdout, results, err) }, err)
 }
 
 // lock works in three steps: everything is read, everything is decided, and only

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -152,11 +151,7 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*plan, error) {
 	if err := f.checkSources(args); err != nil {
 		return nil, err
 	}
-	p := &plan{policy: func(a provider.Address) trust.Policy {
-		policy := rules.For(a)
-		policy.AllowUnsigned = policy.AllowUnsigned || f.allowUnsigned
-		return policy
-	}}
+	p := &plan{policy: policyBy(rules, f.allowUnsigned)}
 	names := args
 	if f.releaseDir != "" {
 		if !strings.Contains(f.as, "@") {
@@ -221,12 +216,7 @@ func (f *pushFlags) run(cmd *cobra.Command, args []string) error {
 	if err = settingsErr; err == nil {
 		results, err = f.pushPlan(cmd.Context(), s, p, stdout, cmd.ErrOrStderr())
 	}
-	if f.output.json() && !errors.As(err, new(usageError)) {
-		if werr := writeResults(stdout, results, err); werr != nil && err == nil {
-			return werr
-		}
-	}
-	return err
+	return f.output.finish(func() error { return writeResults(stdout, results, err) }, err)
 }
 
 // pushPlan opens both sides and pushes from one to the other.

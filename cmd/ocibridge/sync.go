@@ -19,7 +19,6 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
-	"github.com/ocibridge/ocibridge/trust"
 )
 
 const syncExamples = `  # what would be done, by the provider blocks of ocibridge.hcl
@@ -91,11 +90,7 @@ func (f *syncFlags) run(cmd *cobra.Command) error {
 	if err == nil {
 		plan, outcome, err = f.sync(cmd.Context(), s, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
-	if f.output.json() && !errors.As(err, new(usageError)) {
-		if werr := writeOutcome(cmd.OutOrStdout(), plan, outcome, f.dryRun, err); werr != nil && err == nil {
-			return werr
-		}
-	}
+	err = f.output.finish(func() error { return writeOutcome(cmd.OutOrStdout(), plan, outcome, f.dryRun, err) }, err)
 	switch n := len(outcome.Failures); {
 	case err != nil:
 		return err
@@ -140,7 +135,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writ
 				addr, repo, err := back.repository(ctx, a)
 				return pusher.Destination{Repository: addr, Store: repository.Repository{Repository: repo}}, err
 			},
-			Policy:  func(a provider.Address) trust.Policy { return s.trustRules().For(a) },
+			Policy:  s.trustRules().For,
 			Jobs:    int(f.jobs),
 			OnEvent: progress.event,
 		},

@@ -96,19 +96,11 @@ func (f *verifyFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	back, err := f.openFor(s, what, cmd.ErrOrStderr())
+	back, found, skipped, err := f.openFound(cmd, s, what)
 	if err != nil {
 		return err
 	}
 	defer back.Close()
-	found, skipped, err := f.find(cmd.Context(), s, back, what)
-	if err == nil {
-		err = nothingFound(found, skipped)
-	}
-	if err != nil {
-		return err
-	}
-	warnUnlisted(cmd.ErrOrStderr(), skipped)
 	out, err := f.verifyAll(cmd.Context(), back, found, s.trustRules(), what)
 	if err != nil {
 		return err

@@ -192,11 +192,20 @@ func (s *scene) kept(path string) bool {
 	return err == nil
 }
 
+// until waits for something that happens in its own time, and fails the test where
+// it never does.
+func (s *scene) until(what string, is func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatalf("after a minute it is not so that %s", what)
+		}
+	}
+}
+
 // idle waits until nothing is in use any more.
 func (s *scene) idle() {
-	for s.cache.Users() > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	s.until("nothing is in use", func() bool { return s.cache.Users() == 0 })
 }
 
 // files returns how many files there are below a folder of the cache.
@@ -427,9 +436,7 @@ func TestArchiveThatIsNotItsDigest(t *testing.T) {
 							}
 						})
 					}
-					for s.cache.Users() < 5 {
-						time.Sleep(time.Millisecond)
-					}
+					s.until("five are waiting", func() bool { return s.cache.Users() >= 5 })
 					close(g.open)
 					all.Wait()
 					s.idle()
@@ -461,9 +468,7 @@ func TestFetchOutlivesItsClient(t *testing.T) {
 		<-g.reached
 		leave()
 		resp.Body.Close()
-		for s.cache.Users() > 1 {
-			time.Sleep(time.Millisecond)
-		}
+		s.until("the client has left", func() bool { return s.cache.Users() <= 1 })
 		close(g.open)
 		s.want("/a", 0)
 		if log := s.log.String(); strings.Contains(log, "level=ERROR") {

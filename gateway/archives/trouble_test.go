@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
 )
@@ -33,9 +32,7 @@ func TestFullDisk(t *testing.T) {
 				}
 			})
 		}
-		for s.cache.Users() < 6 {
-			time.Sleep(time.Millisecond)
-		}
+		s.until("six are waiting", func() bool { return s.cache.Users() >= 6 })
 		close(g.open)
 		all.Wait()
 		s.idle()
