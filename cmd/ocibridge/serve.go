@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -16,11 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/gateway/access"
-	"github.com/ocibridge/ocibridge/gateway/archives"
-	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -97,52 +91,21 @@ func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writ
 	}
 	log, flush := f.log.openBuffered(stderr)
 	defer flush()
-	back, err := f.open(s, nil, log)
-	if err != nil {
-		return err
-	}
-	defer back.Close()
-	cache, err := openCache(s.file.Gateway, log)
-	if err != nil {
-		return err
-	}
-	if cache != nil {
-		defer cache.Close()
-	}
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return hint.Wrap(fmt.Errorf("listen on %s: %w", f.listen, err), "is it an address of this machine, free, and open to you? --listen names another one, such as localhost:9443")
 	}
 	defer listener.Close()
-	at, err := f.whereabouts(listener.Addr(), s.file.Gateway.PublicURL)
+	site, err := f.newSite(&process{log: log, addr: listener.Addr()}, s)
 	if err != nil {
 		return err
 	}
-	control, err := s.accessControl(log)
-	if err != nil {
+	defer site.Close()
+	server := newServer(site.handler, log)
+	server.TLSConfig = site.tls
+	if err := site.at.announce(stdout, f.output.json()); err != nil {
 		return err
 	}
-	check, tell := s.check(log)
-	metadata, err := newCatalog(back, s.file.Gateway, check, log)
-	if err != nil {
-		return err
-	}
-	defer metadata.Close()
-	server := newServer(newGateway(back, s, metadata, at.url, control, cache, log), log)
-	if !f.http {
-		server.TLSConfig, at.caFile, err = f.tlsConfig(s.file.Gateway.TLS.ClientCAFile, f.hosts(at.host()), log)
-		if err != nil {
-			return err
-		}
-	}
-	if control == nil && !loopback(listener.Addr()) {
-		log.Warn("there is no access control: whoever reaches this gateway may read everything that it serves", "address", listener.Addr())
-	}
-	at.embedded, at.tokens = back.embedded != nil, control != nil
-	if err := at.announce(stdout, f.output.json()); err != nil {
-		return err
-	}
-	defer tell()
 	go boundMemory(ctx)
 	return serve(ctx, listener, server, log)
 }
@@ -198,33 +161,6 @@ func (f *serveFlags) publicHost() string {
 func loopback(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
-}
-
-// newGateway wires the gateway to the backend.
-func newGateway(back *backend, s settings, metadata *catalog.Catalog, public *url.URL, control *access.Control, cache *archives.Cache, log *slog.Logger) http.Handler {
-	o := gateway.Options{Catalog: metadata, Access: control, PublicURL: public, Cache: cache, Log: log}
-	if s.file.Gateway.VerifyRequired && cache != nil {
-		o.H1 = cache.H1
-	}
-	if back.embedded != nil {
-		o.Registry = back.embedded.ReadOnly()
-	}
-	if s.file.Gateway.Redirect {
-		o.Redirect = back.blobRedirect
-		if !slices.ContainsFunc(s.file.Registries, func(r config.Registry) bool { return r.MirrorsBlobsByRedirect }) {
-			log.Warn("redirect = true sends nobody anywhere: no registry block has mirrors_blobs_by_redirect")
-		}
-	}
-	return gateway.New(o)
-}
-
-// openCache opens the cache that the configuration says; nil for none. The h1 of
-// what is in it is needed where the one in the registry is not believed.
-func openCache(g config.Gateway, log *slog.Logger) (*archives.Cache, error) {
-	if g.Cache == nil {
-		return nil, nil
-	}
-	return archives.OpenCache(g.Cache.Directory, g.Cache.MaxSize, archives.CacheOptions{Log: log, H1: g.VerifyRequired})
 }
 
 // serve answers on l until ctx ends.
