@@ -6,6 +6,8 @@ SHELL       := bash
 
 FUZZTIME ?= 30s
 TIMEOUT  ?= 30m
+# How many tests of a package run at once: most of them wait for other programs.
+PARALLEL ?= 5
 VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 UNIT      = $(shell go list ./... | grep -v '/e2e\(/\|$$\)')
 
@@ -29,15 +31,15 @@ tools: ## obtain the clients, registries and checkers in .tools (minutes, the fi
 
 .PHONY: test
 test: tools build ## run all tests, end-to-end ones included
-	go test -timeout $(TIMEOUT) ./...
+	go test -timeout $(TIMEOUT) -parallel $(PARALLEL) ./...
 
 .PHONY: test-unit
 test-unit: tools ## run all tests but the end-to-end ones
-	go test -timeout $(TIMEOUT) $(UNIT)
+	go test -timeout $(TIMEOUT) -parallel $(PARALLEL) $(UNIT)
 
 .PHONY: race
 race: tools ## run the unit tests under the race detector (needs a C compiler)
-	go test -race -timeout $(TIMEOUT) $(UNIT)
+	go test -race -timeout $(TIMEOUT) -parallel $(PARALLEL) $(UNIT)
 
 .PHONY: lint
 lint: ## check formatting, go vet and staticcheck

@@ -77,6 +77,7 @@ func wantNoSecrets(t *testing.T, g *world.Gateway, secrets ...string) {
 }
 
 func TestInstallWithToken(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	gateway := s.controlled("")
@@ -98,6 +99,7 @@ func TestInstallWithToken(t *testing.T) {
 // TestInstallWithoutToken shows that no other method is tried in its place: the
 // origin has the version, and direct would install it.
 func TestInstallWithoutToken(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	gateway := s.controlled("")
@@ -120,6 +122,7 @@ func TestInstallWithoutToken(t *testing.T) {
 }
 
 func TestOCIMirrorWithToken(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	gateway := s.controlled("")
@@ -142,6 +145,7 @@ func TestOCIMirrorWithToken(t *testing.T) {
 // TestHostBlockWithToken has clients send the gateway what they file for the
 // origin, and fetch archive, checksums and signature without it.
 func TestHostBlockWithToken(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	gateway := s.controlled("")
@@ -178,6 +182,7 @@ func TestHostBlockWithToken(t *testing.T) {
 // TestInstallWithWorkloadToken has a CI's issuer that is down when the gateway
 // starts.
 func TestInstallWithWorkloadToken(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -241,6 +246,7 @@ func TestInstallWithWorkloadToken(t *testing.T) {
 
 // TestCertificateIsReplaced while a connection goes on.
 func TestCertificateIsReplaced(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	dir := t.TempDir()
 	install := func() []byte {

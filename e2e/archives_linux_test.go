@@ -108,6 +108,7 @@ func (c *crowd) open(ctx context.Context) (io.ReadCloser, error) {
 // TestManyClientsForOneArchive has 200 clients ask before the registry has answered
 // the first. It is asked once.
 func TestManyClientsForOneArchive(t *testing.T) {
+	t.Parallel()
 	c := newCrowd(t)
 	hold := make(chan struct{})
 	c.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
@@ -124,6 +125,7 @@ func TestManyClientsForOneArchive(t *testing.T) {
 
 // TestMemoryOfManyDownloads has 64 of them under way at once.
 func TestMemoryOfManyDownloads(t *testing.T) {
+	t.Parallel()
 	const allowed = 64 << 20
 	c := newCrowd(t)
 	c.download(64, func() {}, func() {

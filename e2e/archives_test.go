@@ -47,6 +47,7 @@ func fetched(rec *recorder.Recorder) int {
 // TestInstallFromTheArchiveCache has both clients install what the registry has lost,
 // before and after a restart of the gateway.
 func TestInstallFromTheArchiveCache(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	rec, host := s.observed(registry.Options{})
 	config := s.config(mirror(host) + fmt.Sprintf("gateway {\n  cache {\n    directory = %q\n  }\n}\n", filepath.Join(t.TempDir(), "cache")))
@@ -88,6 +89,7 @@ func TestInstallFromTheArchiveCache(t *testing.T) {
 // where no byte crosses the gateway and no credential leaves it. The registry
 // wants a login, and redirects as those before object storage do.
 func TestInstallByRedirect(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	rec, host := s.observed(registry.Options{Users: map[string]string{"robot": "s3cr3t-login"}})
 	objects := map[string][]byte{}

@@ -64,6 +64,7 @@ func checkRefused(t *testing.T, got result, status int, want string) {
 // TestBadInput runs the program on everything that can be wrong with what a user,
 // an origin or a registry gives it. The registry stays without a tag.
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := registry.For(t, registry.Options{})
 	_, _, right := front(t, r)
@@ -106,6 +107,7 @@ func TestBadInput(t *testing.T) {
 
 // TestBadOrigin has an origin whose release is wrong in one way or another.
 func TestBadOrigin(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		spoil func(*scene)
 		want  string
@@ -183,6 +185,7 @@ func (s *scene) answerStatus(suffix string, status int) {
 // TestBadRegistry has a registry that refuses credentials, is not there, answers
 // HTML, or has the tag for something else.
 func TestBadRegistry(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	null := world.Null + "@" + nullVersion
 	t.Run("refuses credentials", func(t *testing.T) {
@@ -250,6 +253,7 @@ func (s *scene) login(r *registry.Registry, user, password string) {
 // TestInterrupt sends Ctrl-C while a package is on its way: the program stops
 // promptly, nothing is tagged, and running it again completes the push.
 func TestInterrupt(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := registry.For(t, registry.Options{})
 	_, _, fronted := front(t, r)
@@ -302,6 +306,7 @@ func TestInterrupt(t *testing.T) {
 
 // TestSecondPushSendsNothing counts what a stand-alone registry is asked.
 func TestSecondPushSendsNothing(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := registry.For(t, registry.Options{})
 	rec, _, fronted := front(t, r)

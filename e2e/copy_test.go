@@ -69,6 +69,7 @@ func (s *scene) originOff() {
 // TestCopyBetweenRegistries copies to another registry and other repositories:
 // what arrives is the same to the byte, and installs.
 func TestCopyBetweenRegistries(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.offer("3.2.5")
 	a, b := s.tlsRegistry(), s.tlsRegistry()
@@ -97,6 +98,7 @@ func TestCopyBetweenRegistries(t *testing.T) {
 
 // TestCopyPlatforms copies one platform, and the others later.
 func TestCopyPlatforms(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	a, b := s.tlsRegistry(), s.tlsRegistry()
 	pushed := s.digests("push", "--template", template(a), world.Null+"@"+nullVersion)
@@ -110,6 +112,7 @@ func TestCopyPlatforms(t *testing.T) {
 // TestCopyAcrossAnAirGap carries two providers in one file to where neither the
 // origin nor the first registry can be reached.
 func TestCopyAcrossAnAirGap(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.offerIn("other", "1.0.0")
 	a, b := s.tlsRegistry(), s.tlsRegistry()
@@ -145,6 +148,7 @@ func TestCopyAcrossAnAirGap(t *testing.T) {
 // plain web server, and which is the one that their own commands write: OpenTofu's
 // lists zh: hashes, Terraform's h1:, and copy's both.
 func TestCopyToMirror(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	dir, theirs, terraforms := filepath.Join(t.TempDir(), "mirror"), t.TempDir(), t.TempDir()
@@ -222,6 +226,7 @@ func joinHashes(t *testing.T, data []byte, other string) []byte {
 // TestCopyRefusesABadBundle has bundles that lost or changed something on their
 // way: nothing is stored of them.
 func TestCopyRefusesABadBundle(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	blob := func(dir string) string {
@@ -259,6 +264,7 @@ func TestCopyRefusesABadBundle(t *testing.T) {
 
 // TestCopyORASArtifact copies what the ORAS CLI pushed, which has no evidence.
 func TestCopyORASArtifact(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := s.tlsRegistry()
 	s.orasRecipe(r)

@@ -108,6 +108,7 @@ func ociCredentials(prefix, user, password string) string {
 // client, push and serve. The registry wants another login for each part of it,
 // and believes a token server or has the passwords itself.
 func TestSameCredentialsForClientPushAndServe(t *testing.T) {
+	t.Parallel()
 	const writer, reader, admin = "robot$acme+push", "robot$team+read", "admin"
 	passwords := map[string]string{writer: "w:p$w", reader: "r:p${w}", admin: "a"}
 	for _, kind := range []string{"token server", "htpasswd"} {
@@ -199,6 +200,7 @@ func checkTokens(t *testing.T, s *tokenserver.Server, namespaces map[string]stri
 // TestRobotNamesFromEveryPlace has the name of a Harbor robot, with its dollar,
 // in each place that a login may come from.
 func TestRobotNamesFromEveryPlace(t *testing.T) {
+	t.Parallel()
 	const user, password = "robot$acme+push", "p$HOME:w$$"
 	s := newScene(t)
 	r := registry.For(t, s.secure(registry.Options{Users: map[string]string{user: password}}))
@@ -345,6 +347,7 @@ func (m *marked) searchAll() {
 // TestNoSecretIsWritten has marked secrets in every place that one may come from,
 // pushes and serves at the most talkative, and searches what was written.
 func TestNoSecretIsWritten(t *testing.T) {
+	t.Parallel()
 	m := newMarked(t)
 	for _, namespace := range []string{"acme", "team", "other"} {
 		for _, format := range []string{"text", "json"} {
@@ -390,6 +393,7 @@ func TestNoSecretIsWritten(t *testing.T) {
 // TestNoSecretIsWrittenByOthers has every other command do the same, and gives
 // them addresses with a login in it.
 func TestNoSecretIsWrittenByOthers(t *testing.T) {
+	t.Parallel()
 	m := newMarked(t)
 	for _, namespace := range []string{"acme", "team", "other"} {
 		m.bridgeRuns(true, "push", "--template", template(m.r), null(namespace)+"@"+nullVersion)

@@ -52,6 +52,7 @@ func wantChecks(t *testing.T, got map[string]check, want map[string]string) {
 }
 
 func TestDoctorOfRegistry(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := s.tlsRegistry()
 	got := s.doctor(world.Null, "--template", template(r), "--write")
@@ -67,6 +68,7 @@ func TestDoctorOfRegistry(t *testing.T) {
 
 // TestDoctorOfEveryTemplate names no provider, and has templates that overlap.
 func TestDoctorOfEveryTemplate(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := s.tlsRegistry()
 	mirror := func(part, include string) string {
@@ -86,6 +88,7 @@ func TestDoctorOfEveryTemplate(t *testing.T) {
 }
 
 func TestDoctorOfRefusals(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := registry.For(t, registry.Options{Users: map[string]string{"alice": "right"}})
 	got := s.doctor(world.Null, "--template", template(r))
@@ -102,6 +105,7 @@ func TestDoctorOfRefusals(t *testing.T) {
 
 // TestDoctorOfClock has a registry whose clock is wrong.
 func TestDoctorOfClock(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	for skew, status := range map[time.Duration]string{0: "ok", 2 * time.Minute: "warning", time.Hour: "failed"} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -116,6 +120,7 @@ func TestDoctorOfClock(t *testing.T) {
 }
 
 func TestDoctorOfGateway(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	gateway := s.serve("--data", s.data)
 	got := s.doctor(world.Null, "--url", gateway.URL)

@@ -57,6 +57,7 @@ func (s *scene) listed(template string) (verdict string, platforms []string) {
 // TestUnsignedIsNeverListedAsSigned pushes and syncs packages that nobody signed into
 // a signed version, and the other way round.
 func TestUnsignedIsNeverListedAsSigned(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	for _, platform := range []string{"darwin_arm64", "freebsd_amd64"} {
 		t.Run(platform, func(t *testing.T) {
@@ -108,6 +109,7 @@ provider %[1]q {
 // TestRefreshEvidence has a publisher who signs the same packages with a new key: the
 // gateway's users see it once the evidence is refreshed.
 func TestRefreshEvidence(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	reg := s.tlsRegistry()
 	push := []string{"push", world.Null + "@" + nullVersion, "--template", template(reg)}
@@ -144,6 +146,7 @@ func TestRefreshEvidence(t *testing.T) {
 
 // TestTrustOfAPush pins keys, and refuses expired ones, in pushes to a real registry.
 func TestTrustOfAPush(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	expired := pgp.For(t, "Acme, last year", pgp.Expired())
 	old := release.For(t, release.Spec{Host: world.Host, Namespace: "acme", Type: "null", Version: "1.0.0", Signer: expired, Contents: []release.Content{

@@ -54,6 +54,7 @@ func wantFinding(t *testing.T, got []finding, severity, where, what string) {
 
 // TestListInspectVerify looks at what was pushed to a stand-alone registry.
 func TestListInspectVerify(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := s.tlsRegistry()
 	s.offer("3.3.0")
@@ -87,6 +88,7 @@ func TestListInspectVerify(t *testing.T) {
 // TestVerifyOfWhatOtherToolsPush has the ORAS CLI push by the recipe, and then
 // what no client would install.
 func TestVerifyOfWhatOtherToolsPush(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := s.tlsRegistry()
 	ws, repo, index := s.orasRecipe(r)

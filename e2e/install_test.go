@@ -28,6 +28,7 @@ func hostPackage(t *testing.T, r *release.Release) *release.Package {
 }
 
 func TestTofuByNetworkMirror(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	gateway := s.serve("--data", s.data)
@@ -45,6 +46,7 @@ func TestTofuByNetworkMirror(t *testing.T) {
 }
 
 func TestTerraformByNetworkMirror(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	gateway := s.serve("--data", s.data)
@@ -63,6 +65,7 @@ func TestTerraformByNetworkMirror(t *testing.T) {
 // TestLockEveryPlatform shows that the h1 hashes served for other platforms are
 // the ones that clients compute: a lock of another platform checks them.
 func TestLockEveryPlatform(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	gateway := s.serve("--data", s.data)
@@ -110,6 +113,7 @@ func servedHashesOf(t *testing.T, s *scene, mirror, version string) map[string][
 }
 
 func TestTofuByOCIMirrorFromStandaloneRegistry(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := s.tlsRegistry()
 	s.pushTo(r, world.Null+"@"+nullVersion)
@@ -122,6 +126,7 @@ func TestTofuByOCIMirrorFromStandaloneRegistry(t *testing.T) {
 }
 
 func TestTofuByOCIMirrorFromEmbeddedRegistry(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	gateway := s.serve("--data", s.data)
 	// Pushed by another process while the gateway runs, and seen at once.
@@ -134,6 +139,7 @@ func TestTofuByOCIMirrorFromEmbeddedRegistry(t *testing.T) {
 // TestGatewayInFrontOfRegistry serves a stand-alone registry, over plain HTTP on
 // the loopback interface, to both clients.
 func TestGatewayInFrontOfRegistry(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := s.tlsRegistry()
 	s.pushTo(r, world.Null+"@"+nullVersion)
@@ -149,6 +155,7 @@ func TestGatewayInFrontOfRegistry(t *testing.T) {
 
 // TestTheUsersOwnConfiguration drives client and program by one CLI configuration.
 func TestTheUsersOwnConfiguration(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := s.tlsRegistry()
 	ws := s.user(world.OCIMirror(template(r)), nullVersion)
@@ -158,6 +165,7 @@ func TestTheUsersOwnConfiguration(t *testing.T) {
 
 // TestSelfSigned is the first try: nothing configured, loopback only.
 func TestSelfSigned(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	gateway := world.ServeFor(t, s.ws, "--data", s.data)
@@ -172,6 +180,7 @@ func TestSelfSigned(t *testing.T) {
 }
 
 func TestBuildMetadata(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	const version = "3.2.5+build.7"
 	built := s.offer(version)
@@ -246,6 +255,7 @@ func (s *scene) orasIndex(ws *clients.Workspace, ref string, index map[string]an
 // TestORASArtifact serves a version that the ORAS CLI pushed, with none of our
 // annotations.
 func TestORASArtifact(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := s.tlsRegistry()
 	s.orasRecipe(r)
@@ -269,6 +279,7 @@ func TestORASArtifact(t *testing.T) {
 // TestMissingVersionFallsThrough has a mirror without the version that is asked
 // for: the client goes on to its next method.
 func TestMissingVersionFallsThrough(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	s.offer("3.3.0")
@@ -282,6 +293,7 @@ func TestMissingVersionFallsThrough(t *testing.T) {
 
 // TestReadOnlyRegistry shows that nobody can push through the gateway's /v2/.
 func TestReadOnlyRegistry(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	gateway := s.serve("--data", s.data)
 	url := strings.TrimSuffix(gateway.URL, "providers/") + "v2/a/blobs/uploads/"

@@ -28,6 +28,7 @@ var moments = []string{"before", "in the middle of", "after"}
 // tag ever names an incomplete index, nothing is left behind on the machine, and the
 // next run completes what the killed one began.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	k := newKilling(t, "0.9.0", "1.0.0", "1.1.0")
 	push := func(repo, version string, platforms ...string) []string {
 		args := []string{"push", world.Host + "/acme/killed@" + version, "--template", k.template(repo)}
@@ -243,6 +244,7 @@ func (k *killing) get(t *testing.T, url string, into any) bool {
 
 // TestSecondPushAsksThreeTimes counts what a push asks of a registry that has all.
 func TestSecondPushAsksThreeTimes(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	reg := registry.For(t, registry.Options{})
 	proxy, err := reg.Handler()

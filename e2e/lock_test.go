@@ -26,6 +26,7 @@ const otherPlatform = "windows_amd64"
 // TestLockForAnotherPlatform has a lock file that was made on another platform,
 // from a mirror, and so knows no package of this one.
 func TestLockForAnotherPlatform(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := s.tlsRegistry()
 	s.pushTo(r, world.Null+"@"+nullVersion)
@@ -76,6 +77,7 @@ func TestLockForAnotherPlatform(t *testing.T) {
 // TestLockWritesAsClientsDo compares with what the clients write when they ask the
 // origin for every platform.
 func TestLockWritesAsClientsDo(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
@@ -98,6 +100,7 @@ func TestLockWritesAsClientsDo(t *testing.T) {
 
 // TestPushFromLockFiles pushes what clients have locked.
 func TestPushFromLockFiles(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.offer("3.2.5")
 	r := s.tlsRegistry()

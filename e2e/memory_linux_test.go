@@ -19,6 +19,7 @@ import (
 // TestMemoryDoesNotGrowWithThePackage compares the peak resident memory of a push
 // of 500 MiB with that of 1 MiB.
 func TestMemoryDoesNotGrowWithThePackage(t *testing.T) {
+	t.Parallel()
 	const allowed = 64 << 20
 	for name, destination := range map[string]func(*scene) []string{
 		"embedded registry": func(s *scene) []string { return []string{"--data", s.t.TempDir()} },
@@ -40,6 +41,7 @@ func TestMemoryDoesNotGrowWithThePackage(t *testing.T) {
 
 // TestMemoryOfManyPackages pushes a release of 12 platforms with 100 MB each.
 func TestMemoryOfManyPackages(t *testing.T) {
+	t.Parallel()
 	const allowed = 128 << 20
 	s := newScene(t)
 	spec := release.Spec{Host: world.Host, Namespace: "acme", Type: "many", Version: "1.0.0", Signer: s.Signer}

@@ -135,6 +135,7 @@ func (o *outage) status(gateway *world.Gateway, path string) int {
 // and after a restart of the gateway, and for as long as stale_if_error says. What
 // is not cached is trouble, and no leave to look elsewhere.
 func TestRegistryStopped(t *testing.T) {
+	t.Parallel()
 	for name, required := range map[string]bool{"verify off": false, "verify required": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -48,6 +48,7 @@ func (s *scene) configured(text string) string {
 // denied, they must not, or a provider would come from somewhere else without
 // anybody's leave.
 func TestWhatTheMethodAfterTheMirrorIsAskedFor(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		pushed, stopped bool
 		config          string
@@ -91,6 +92,7 @@ func TestWhatTheMethodAfterTheMirrorIsAskedFor(t *testing.T) {
 
 // TestDeniedForOCIMirrors has a client read the embedded registry itself.
 func TestDeniedForOCIMirrors(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.offer("3.2.3")
 	s.push(world.Null+"@3.2.3", world.Null+"@"+nullVersion)
@@ -115,6 +117,7 @@ func TestDeniedForOCIMirrors(t *testing.T) {
 // TestRegistryStoppedMetadata asks for what was asked for before the registry
 // stopped, and after the gateway is started again without it.
 func TestRegistryStoppedMetadata(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := s.tlsRegistry()
 	s.pushTo(r, world.Null+"@"+nullVersion)

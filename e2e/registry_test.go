@@ -60,6 +60,7 @@ func (s *scene) wantAllZips(ws *clients.Workspace, client clients.Client, h1s in
 // TestHostBlock installs through the provider registry protocol what is signed, and
 // sees that it is.
 func TestHostBlock(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	gateway := s.serve("--data", s.data)
@@ -77,6 +78,7 @@ func TestHostBlock(t *testing.T) {
 
 // TestHostBlockOffersWhatIsSigned has a newer version that nobody signed.
 func TestHostBlockOffersWhatIsSigned(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	unsigned, err := s.NullRelease("3.3.0")
 	if err != nil {
@@ -104,6 +106,7 @@ func TestHostBlockOffersWhatIsSigned(t *testing.T) {
 // TestHostBlockBesidesMirror shows that what was locked by one way is right for
 // the other.
 func TestHostBlockBesidesMirror(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	gateway := s.serve("--data", s.data)
@@ -122,6 +125,7 @@ func TestHostBlockBesidesMirror(t *testing.T) {
 
 // TestProvidersLockAndMirrorThroughHostBlock runs the commands that ignore mirrors.
 func TestProvidersLockAndMirrorThroughHostBlock(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	gateway := s.serve("--data", s.data)
@@ -150,6 +154,7 @@ func TestProvidersLockAndMirrorThroughHostBlock(t *testing.T) {
 // name. Clients find it by service discovery on port 443, which a proxy before
 // them takes to the gateway.
 func TestOwnHostName(t *testing.T) {
+	t.Parallel()
 	const own = "providers.acme.example"
 	s := newScene(t)
 	s.ws = s.workspace(hostBlock(own, s.OriginURL+origin.ServicePath))

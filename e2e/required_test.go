@@ -146,6 +146,7 @@ func installs(t *testing.T) []clients.Client {
 
 // TestRequiredInstalls installs what is signed, with all that clients do.
 func TestRequiredInstalls(t *testing.T) {
+	t.Parallel()
 	c := newCompromised(t)
 	gateway := c.gateway(true)
 	for _, client := range installs(t) {
@@ -168,6 +169,7 @@ func TestRequiredInstalls(t *testing.T) {
 // TestForgedH1 has an index whose h1: hashes are an attacker's: no client is told of
 // them, but of the one that the gateway computed once it had the package.
 func TestForgedH1(t *testing.T) {
+	t.Parallel()
 	const forged = "h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
 	c := newCompromised(t)
 	c.forge(nullVersion, func(_ map[string]any, host, other entry) {
@@ -206,6 +208,7 @@ func TestForgedH1(t *testing.T) {
 // what the attacker wants installed, that their lock files stay as they were, and
 // that the log says why.
 func TestCompromisedRegistry(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		attack func(*compromised)
 		log    string

@@ -14,6 +14,7 @@ import (
 // TestSignaturesAsClientsTakeThem has an origin that offers releases signed in every
 // way: a push accepts what the clients install from there, and nothing else.
 func TestSignaturesAsClientsTakeThem(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	acme, mallory := pgp.For(t, "Acme"), pgp.For(t, "Mallory", pgp.Subkey())
 	key := func(armoured string) release.Key { return release.Key{KeyID: "0123456789ABCDEF", ASCIIArmor: armoured} }

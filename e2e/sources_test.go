@@ -19,6 +19,7 @@ func (s *scene) mirror(client clients.Client, dir, version string) {
 }
 
 func TestMirrorDir(t *testing.T) {
+	t.Parallel()
 	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
 		t.Run(client.Name, func(t *testing.T) {
 			s := newScene(t)
@@ -48,6 +49,7 @@ func TestMirrorDir(t *testing.T) {
 // TestMirrorDirWithMixedUpHashes has the JSON that OpenTofu's providers mirror
 // writes when it takes one version's hashes for another's.
 func TestMirrorDirWithMixedUpHashes(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.offer("3.2.5")
 	dir := t.TempDir()
@@ -120,6 +122,7 @@ func filesUnder(t *testing.T, dir, part string) []string {
 }
 
 func TestReleaseDir(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	dir, key := t.TempDir(), filepath.Join(t.TempDir(), "key.asc")
 	if err := s.null.WriteDir(dir); err != nil {
@@ -146,6 +149,7 @@ func TestReleaseDir(t *testing.T) {
 
 // TestVersionConstraint pushes what a constraint means, one version and all.
 func TestVersionConstraint(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.offer("3.2.5")
 	s.offer("3.3.0-beta1")
@@ -167,6 +171,7 @@ func TestVersionConstraint(t *testing.T) {
 // TestHostCredentials has an origin that wants a token: it is taken from where
 // clients keep it.
 func TestHostCredentials(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.Origin.RequireToken("s3cr3t-token")
 	r := s.run("push", "--data", s.data, world.Null+"@"+nullVersion)

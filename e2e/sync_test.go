@@ -62,6 +62,7 @@ func tags(t *testing.T, r *registry.Registry, address string) []string {
 // TestSync keeps a provider in a real registry through the changes of a
 // configuration, and installs what is there with the real clients.
 func TestSync(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.offer("3.2.5")
 	r := registry.For(t, registry.Options{})
@@ -138,6 +139,7 @@ func makeOlder(t *testing.T, repo *remote.Repository, tag string, by time.Durati
 // TestSyncCooldown has a version wait until it is as old as the block says. Its age
 // is what the registry keeps of it, so that an older one stands for time passed.
 func TestSyncCooldown(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	r := registry.For(t, registry.Options{})
 	file := s.configure(r, `provider "`+world.Null+`" {
@@ -171,6 +173,7 @@ func TestSyncCooldown(t *testing.T) {
 // TestSyncProviders keeps several providers, one of which fails, and removes many
 // versions only where a limit says so.
 func TestSyncProviders(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	for i := range 12 {
 		spec := release.Spec{Host: world.Host, Namespace: "acme", Type: "tiny", Version: fmt.Sprintf("1.%d.0", i), Signer: s.Signer}
@@ -223,6 +226,7 @@ provider "`+world.Null+`" {
 
 // TestSyncFromGateway keeps in one registry what another gateway serves.
 func TestSyncFromGateway(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	upstream := s.serve("--data", s.data)

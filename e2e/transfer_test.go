@@ -50,6 +50,7 @@ func (s *scene) wantWhole(template string, platforms int) {
 // TestImmutableTags adds a platform where the registry moves no tag, and once it
 // does.
 func TestImmutableTags(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	f := newFronted(t)
 	push := func(platform string) []string {
@@ -78,6 +79,7 @@ func TestImmutableTags(t *testing.T) {
 // TestTooLargeForOneRequest has something before the registry that bounds requests:
 // packages come in chunks.
 func TestTooLargeForOneRequest(t *testing.T) {
+	t.Parallel()
 	const limit = 17 << 20
 	s := newScene(t)
 	big := make([]byte, 40<<20)
@@ -106,6 +108,7 @@ func TestTooLargeForOneRequest(t *testing.T) {
 
 // TestTooManyRequests has a registry that is busy now and then, and says how long.
 func TestTooManyRequests(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	f := newFronted(t)
 	var mu sync.Mutex
@@ -132,6 +135,7 @@ func TestTooManyRequests(t *testing.T) {
 // TestOriginBreaksOff cuts the download of every package in the middle: the rest
 // is asked for, and no byte of the first half again.
 func TestOriginBreaksOff(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	f := newFronted(t)
 	var mu sync.Mutex
@@ -166,6 +170,7 @@ func TestOriginBreaksOff(t *testing.T) {
 
 // TestMount copies within a registry: packages are mounted, none is sent.
 func TestMount(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	f := newFronted(t)
 	s.ws.MustRun(t, s.bridge, "push", world.Null+"@"+nullVersion, "--template", f.template)
@@ -194,6 +199,7 @@ func TestMount(t *testing.T) {
 // warnings: what it says is shown and stored, and what contradicts the package is
 // refused.
 func TestNewerAnswersOfOrigins(t *testing.T) {
+	t.Parallel()
 	s := newScene(t)
 	f := newFronted(t)
 	platform := runtime.GOOS + "_" + runtime.GOARCH

@@ -212,15 +212,13 @@ func (r *Release) pack(c Content) (Package, error) {
 	if c.Zip != "" {
 		return p, p.use(c.Zip)
 	}
-	files := c.Files
+	var data []byte
+	var err error
 	if c.Binary != "" {
-		binary, err := os.ReadFile(c.Binary)
-		if err != nil {
-			return p, err
-		}
-		files = map[string][]byte{r.binaryName(c.OS): binary}
+		data, err = zipBinary(c.Binary, r.binaryName(c.OS))
+	} else {
+		data, err = Zip(c.Files)
 	}
-	data, err := Zip(files)
 	if err != nil {
 		return p, err
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -34,6 +35,26 @@ func Zip(files map[string][]byte) ([]byte, error) {
 		return nil, err
 	}
 	return buf.Bytes(), nil
+}
+
+// packedBinaries are the zips of programs by path and name: most tests want the same
+// ones, which take long to compress.
+var packedBinaries sync.Map
+
+type binaryKey struct{ path, name string }
+
+// zipBinary packs the program at path under a name.
+func zipBinary(path, name string) ([]byte, error) {
+	pack := func() ([]byte, error) {
+		binary, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		return Zip(map[string][]byte{name: binary})
+	}
+	once, _ := packedBinaries.LoadOrStore(binaryKey{path, name}, sync.OnceValues(pack))
+	data, err := once.(func() ([]byte, error))()
+	return slices.Clone(data), err // tests may alter theirs
 }
 
 func addFile(w *zip.Writer, name string, method uint16, content io.Reader) error {
