@@ -11,13 +11,14 @@ import (
 )
 
 // accessControl returns who may read what, by the configuration file; nil if
-// everybody may read everything.
-func (s settings) accessControl(log *slog.Logger) (*access.Control, error) {
-	g := s.file.Gateway
-	if !s.asksForTokens() {
+// everybody may read everything. before is the control that it takes the place of,
+// nil for none.
+func (s *site) accessControl(before *access.Control) (*access.Control, error) {
+	g := s.settings.file.Gateway
+	if !s.settings.asksForTokens() {
 		return nil, nil
 	}
-	o := access.Options{Log: log}
+	o := access.Options{Log: s.log, Before: before}
 	for _, t := range g.Tokens {
 		o.Tokens = append(o.Tokens, access.Token(t))
 	}
@@ -29,14 +30,16 @@ func (s settings) accessControl(log *slog.Logger) (*access.Control, error) {
 		o.Issuers = append(o.Issuers, issuer)
 	}
 	if g.CapabilityKeyFile == "" {
-		log.Info("links to archives are good in this process alone, and until it ends: gateways side by side need gateway.capability_key_file")
+		s.log.Info("links to archives are good in this process alone, and until it ends: gateways side by side need gateway.capability_key_file")
+		o.Keys = s.ownKeys
 		return access.New(o), nil
 	}
-	keys, err := capabilityKeys(g.CapabilityKeyFile, log)
+	keys, err := capabilityKeys(g.CapabilityKeyFile, s.log)
 	if err != nil {
 		return nil, err
 	}
 	o.Keys = keys.get
+	s.looks = append(s.looks, func() { keys.get() })
 	return access.New(o), nil
 }
 

@@ -37,12 +37,16 @@ type backend struct {
 	templates templates.Set
 	auth      *auth.Client
 	embedded  *embedded.Registry // nil if templates name other registries
+	close     func() error       // what was opened; nil for nothing
 }
 
 // settings are what configures a command beside its flags.
 type settings struct {
-	file *config.Config // ours
-	cli  *cliconfig.Config
+	file  *config.Config // ours
+	cli   *cliconfig.Config
+	files *readings // that they were made of; nil: nobody wants to know
+	// inForce is for telling what changes when serve reads settings again.
+	inForce *config.InForce
 }
 
 // settings reads the configuration file for a command, and the user's CLI
@@ -52,8 +56,15 @@ func (f *configFlag) settings(cmd *cobra.Command) (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	cli, err := loadCLIConfig(cmd.ErrOrStderr())
-	return settings{file, cli}, err
+	cli, err := loadCLIConfig(cmd.ErrOrStderr(), f.files)
+	if err != nil {
+		return settings{}, err
+	}
+	s := settings{file: file, cli: cli, files: f.files}
+	if f.files != nil {
+		s.inForce = s.inForceFor(cmd)
+	}
+	return s, nil
 }
 
 // trustRules are the trust blocks of the configuration file.
@@ -140,6 +151,17 @@ func selector(parse func(string) (provider.Pattern, error), include, exclude []s
 
 // open opens the backend. The caller closes it.
 func (f *registryFlags) open(s settings, providers []provider.Address, log *slog.Logger) (*backend, error) {
+	return f.openWith(s, providers, log, func(dir string) (*embedded.Registry, func() error, error) {
+		r, err := embedded.Open(dir, log)
+		if err != nil {
+			return nil, nil, err
+		}
+		return r, r.Close, nil
+	})
+}
+
+// openWith is open for who opens the embedded registry otherwise.
+func (f *registryFlags) openWith(s settings, providers []provider.Address, log *slog.Logger, openEmbedded func(dir string) (r *embedded.Registry, done func() error, err error)) (*backend, error) {
 	set, err := f.templateSet(s, providers)
 	if err != nil {
 		return nil, err
@@ -163,13 +185,13 @@ func (f *registryFlags) open(s settings, providers []provider.Address, log *slog
 		return nil, err
 	}
 	b.templates = templates.Set{t}
-	b.embedded, err = embedded.Open(dir, log)
+	b.embedded, b.close, err = openEmbedded(dir)
 	return b, err
 }
 
 func (b *backend) Close() error {
-	if b.embedded != nil {
-		return b.embedded.Close()
+	if b.close != nil {
+		return b.close()
 	}
 	return nil
 }
@@ -212,6 +234,15 @@ func (b *backend) store(ctx context.Context, a provider.Address) (catalog.Store,
 	return repo, nil
 }
 
+// place names the repository of a provider.
+func (b *backend) place(a provider.Address) string {
+	repo, err := b.templates.Repository(a)
+	if err != nil {
+		return ""
+	}
+	return repo.String()
+}
+
 // account returns how the repository of a provider is spoken to.
 func (b *backend) account(a provider.Address) catalog.Account {
 	repo, err := b.templates.Repository(a)
@@ -236,6 +267,7 @@ func (s settings) authOptions() auth.Options {
 		Environment: authEnvironment(), UserAgent: userAgent(),
 		Explicit: slices.Clone(s.file.Logins), Defaults: s.file.Defaults, Registries: s.file.RegistrySettings(),
 	}
+	o.Environment.ReadFile = s.files.readFile
 	logins, defaults := s.cli.OCICredentials()
 	for _, l := range logins {
 		o.Explicit = append(o.Explicit, auth.Login(l))
@@ -253,9 +285,9 @@ func authEnvironment() auth.Environment {
 }
 
 // loadCLIConfig reads the user's CLI configuration, and shows its warnings.
-func loadCLIConfig(stderr io.Writer) (*cliconfig.Config, error) {
+func loadCLIConfig(stderr io.Writer, files *readings) (*cliconfig.Config, error) {
 	c, err := cliconfig.Load(cliconfig.Environment{
-		Getenv: os.Getenv, Environ: os.Environ, ReadFile: readBounded, ReadDir: os.ReadDir, Home: homeDir(), GOOS: runtime.GOOS,
+		Getenv: os.Getenv, Environ: os.Environ, ReadFile: files.readFile, ReadDir: files.readDir, Home: homeDir(), GOOS: runtime.GOOS,
 	})
 	if err != nil {
 		return nil, err

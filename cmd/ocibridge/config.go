@@ -39,7 +39,10 @@ what may stand in it, and where it is looked for.`,
 }
 
 // configFlag is --config, for commands that the configuration file is for.
-type configFlag struct{ file string }
+type configFlag struct {
+	file  string
+	files *readings // of all that settings are made of; nil: nobody wants to know
+}
 
 func (f *configFlag) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.file, "config", "", "configuration `file` (default: ocibridge.hcl here, in the user's configuration folder or in /etc/ocibridge)")
@@ -78,7 +81,9 @@ func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 
 // read reads the configuration file alone.
 func (f *configFlag) read() (*config.Config, error) {
-	c, err := config.Load(configEnvironment(), f.file)
+	env := configEnvironment()
+	env.ReadFile = f.files.readFile
+	c, err := config.Load(env, f.file)
 	return c, explainConfig(err)
 }
 

@@ -123,7 +123,7 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
-	cli, err := loadCLIConfig(stderr)
+	cli, err := loadCLIConfig(stderr, nil)
 	if err != nil {
 		return err
 	}

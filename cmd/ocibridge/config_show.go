@@ -34,7 +34,7 @@ configuration of OpenTofu and Terraform, or the default. Secrets are redacted.`,
 			if err != nil {
 				return err
 			}
-			cli, err := loadCLIConfig(cmd.ErrOrStderr())
+			cli, err := loadCLIConfig(cmd.ErrOrStderr(), nil)
 			if err != nil {
 				return err
 			}

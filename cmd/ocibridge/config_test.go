@@ -87,7 +87,7 @@ func TestReadsAreBounded(t *testing.T) {
 	}
 	t.Setenv("TF_CLI_CONFIG_FILE", large)
 	var stderr strings.Builder
-	if _, err := loadCLIConfig(&stderr); err != nil || !strings.Contains(stderr.String(), "was not read: it has more than 4 MiB") {
+	if _, err := loadCLIConfig(&stderr, nil); err != nil || !strings.Contains(stderr.String(), "was not read: it has more than 4 MiB") {
 		t.Errorf("%v, %q", err, stderr.String())
 	}
 }

@@ -74,7 +74,7 @@ func (f *copyFlags) openRegistry(s settings, p place, providers []provider.Addre
 		flags.template, flags.include, flags.exclude = p.name, nil, nil
 	case placeEmbedded:
 		flags.template, flags.include, flags.exclude = "", nil, nil
-		s = settings{&config.Config{}, &cliconfig.Config{}} // whatever templates they have
+		s = settings{file: &config.Config{}, cli: &cliconfig.Config{}} // whatever templates they have
 	}
 	return flags.open(s, providers, log)
 }

@@ -104,7 +104,10 @@ func (j *jobsFlag) Set(s string) error {
 }
 
 // logFlag is --log-level.
-type logFlag struct{ level slog.Level }
+type logFlag struct {
+	level   slog.Level
+	inForce slog.LevelVar // of what open has returned
+}
 
 func (f *logFlag) register(cmd *cobra.Command, level slog.Level) {
 	cmd.Flags().TextVar(&f.level, "log-level", level, "least `level` to log: debug, info, warn or error")
@@ -113,7 +116,8 @@ func (f *logFlag) register(cmd *cobra.Command, level slog.Level) {
 
 // open returns the log.
 func (f *logFlag) open(w io.Writer) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: f.level}))
+	f.inForce.Set(f.level)
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: &f.inForce}))
 }
 
 // registryFlags say where providers are kept.
@@ -201,6 +205,10 @@ func defaultDataDirText() string {
 // and trimmed of blanks.
 func fromEnvironment(cmd *cobra.Command, _ []string) error {
 	warnUnknownVariables(cmd)
+	return variables(cmd)
+}
+
+func variables(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		name := variableOf(f)

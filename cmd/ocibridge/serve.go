@@ -2,15 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,9 +16,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
-
-// shutdownTimeout is how long downloads under way may take to finish.
-const shutdownTimeout = 5 * time.Minute
 
 const serveExamples = `  # try it: embedded registry, self-signed certificate, localhost:8443
   ocibridge serve
@@ -45,6 +40,12 @@ type serveFlags struct {
 
 func newServeCommand() *cobra.Command {
 	f := &serveFlags{}
+	f.files = &readings{}
+	return f.command()
+}
+
+// command returns the command that reads the flags and serves.
+func (f *serveFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the providers in an OCI registry to every client",
@@ -67,7 +68,7 @@ without them, everybody may read everything.`,
 			if err != nil {
 				return err
 			}
-			return f.run(cmd.Context(), s, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return f.run(cmd, s)
 		},
 	}
 	f.registryFlags.register(cmd)
@@ -84,30 +85,42 @@ without them, everybody may read everything.`,
 	return cmd
 }
 
-// run serves until ctx ends, and then lets downloads finish.
-func (f *serveFlags) run(ctx context.Context, s settings, stdout, stderr io.Writer) error {
+// run serves until the command's context ends, and then lets downloads finish.
+func (f *serveFlags) run(cmd *cobra.Command, s settings) error {
 	if err := f.check(s.file.Gateway.TLS.ClientCAFile); err != nil {
 		return usage(err)
 	}
-	log, flush := f.log.openBuffered(stderr)
+	asked, stop := hangups()
+	defer stop()
+	log, flush := f.log.openBuffered(cmd.ErrOrStderr())
 	defer flush()
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return hint.Wrap(fmt.Errorf("listen on %s: %w", f.listen, err), "is it an address of this machine, free, and open to you? --listen names another one, such as localhost:9443")
 	}
 	defer listener.Close()
-	site, err := f.newSite(&process{log: log, addr: listener.Addr()}, s)
+	p := newProcess(log, listener.Addr())
+	site, err := f.newSite(p, s, nil)
 	if err != nil {
 		return err
 	}
-	defer site.Close()
-	server := newServer(site.handler, log)
-	server.TLSConfig = site.tls
-	if err := site.at.announce(stdout, f.output.json()); err != nil {
+	p.reloads.lastSucceeded.Store(time.Now().Unix())
+	live := &live{process: p}
+	live.replace(site)
+	defer live.Close()
+	if err := site.at.announce(cmd.OutOrStdout(), f.output.json()); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
 	go boundMemory(ctx)
-	return serve(ctx, listener, server, log)
+	var reloading sync.WaitGroup
+	reloading.Go(func() {
+		(&reloader{process: p, live: live, cmd: cmd, flags: f, level: &f.log.inForce, seen: f.files}).run(ctx, asked)
+	})
+	defer reloading.Wait() // before live is closed
+	defer cancel()
+	return live.serve(ctx, listener)
 }
 
 // check refuses flags that do not go together.
@@ -161,28 +174,4 @@ func (f *serveFlags) publicHost() string {
 func loopback(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
-}
-
-// serve answers on l until ctx ends.
-func serve(ctx context.Context, l net.Listener, server *http.Server, log *slog.Logger) error {
-	failed := make(chan error, 1)
-	go func() {
-		if server.TLSConfig == nil {
-			failed <- server.Serve(l)
-			return
-		}
-		failed <- server.ServeTLS(l, "", "")
-	}()
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
-	}
-	log.Info("shutting down: downloads under way may finish", "within", shutdownTimeout)
-	grace, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
-	defer cancel()
-	if err := server.Shutdown(grace); err != nil {
-		return fmt.Errorf("shutting down: %w", errors.Join(err, server.Close()))
-	}
-	return nil
 }

@@ -18,7 +18,7 @@ const embeddedTTL = -1
 // caller closes it.
 func newCatalog(back *backend, c config.Gateway, check checkVersion, log *slog.Logger) (*catalog.Catalog, error) {
 	o := catalog.Options{
-		Repository: back.store, Account: back.account, Anew: auth.Anew, Check: check,
+		Repository: back.store, Account: back.account, Place: back.place, Anew: auth.Anew, Check: check,
 		TagTTL: orNone(c.TagTTL), StaleIfError: orNone(c.StaleIfError), Log: log,
 	}
 	if back.embedded != nil && c.TagTTL == nil {

@@ -7,12 +7,15 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/embedded"
 )
 
 // process is what there is once, however often settings change: what one site
@@ -20,6 +23,32 @@ import (
 type process struct {
 	log  *slog.Logger
 	addr net.Addr // that it listens on
+	// ownKeys sign links where no key file is configured: links from before a
+	// reload are good after it.
+	ownKeys func() *access.Keys
+	shared  pool
+	// draining says that the process is about to end, and wants no more requests.
+	draining atomic.Bool
+	reloads  reloads
+	notify   func(assignments ...string) // the service manager
+}
+
+func newProcess(log *slog.Logger, addr net.Addr) *process {
+	return &process{
+		log: log, addr: addr, ownKeys: sync.OnceValue(access.RandomKeys),
+		notify: func(assignments ...string) {
+			if err := notifyManager(assignments...); err != nil {
+				log.Warn("the service manager cannot be told", "what", assignments, "err", err)
+			}
+		},
+	}
+}
+
+// openEmbedded opens the embedded registry once for all sites: it does not free all
+// that it has taken.
+func (p *process) openEmbedded(dir string) (*embedded.Registry, func() error, error) {
+	type key struct{ dir string }
+	return share(&p.shared, key{dir}, func() (*embedded.Registry, error) { return embedded.Open(dir, p.log) })
 }
 
 // site is all that serve makes of settings: another one may be made beside it, of
@@ -38,10 +67,13 @@ type site struct {
 	handler http.Handler
 
 	closers []func() error // the last one first
+	looks   []func()       // at files, now and then
+	users   atomic.Int64   // while it is in force, and requests after that
 }
 
-// newSite makes a site. The caller closes it.
-func (f *serveFlags) newSite(p *process, s settings) (made *site, err error) {
+// newSite makes a site, before being the one that it takes the place of, nil for
+// none. The caller closes it.
+func (f *serveFlags) newSite(p *process, s settings, before *site) (made *site, err error) {
 	site := &site{process: p, settings: s}
 	defer func() {
 		if err != nil {
@@ -49,20 +81,21 @@ func (f *serveFlags) newSite(p *process, s settings) (made *site, err error) {
 		}
 	}()
 	g, log := s.file.Gateway, p.log
-	if site.back, err = f.open(s, nil, log); err != nil {
+	if site.back, err = f.openWith(s, nil, log, p.openEmbedded); err != nil {
 		return nil, err
 	}
 	site.closing(site.back.Close)
-	if site.cache, err = openCache(g, log); err != nil {
+	if err = site.openCache(); err != nil {
 		return nil, err
-	}
-	if site.cache != nil {
-		site.closing(site.cache.Close)
 	}
 	if site.at, err = f.whereabouts(p.addr, g.PublicURL); err != nil {
 		return nil, err
 	}
-	if site.control, err = s.accessControl(log); err != nil {
+	var known *access.Control
+	if before != nil {
+		known = before.control
+	}
+	if site.control, err = site.accessControl(known); err != nil {
 		return nil, err
 	}
 	check, tell := s.check(log)
@@ -72,7 +105,7 @@ func (f *serveFlags) newSite(p *process, s settings) (made *site, err error) {
 	site.closing(site.catalog.Close)
 	site.closing(func() error { tell(); return nil })
 	if !f.http {
-		site.tls, site.at.caFile, err = f.tlsConfig(g.TLS.ClientCAFile, f.hosts(site.at.host()), log)
+		site.tls, site.at.caFile, err = f.tlsConfig(g.TLS.ClientCAFile, f.hosts(site.at.host()), log, &site.looks)
 		if err != nil {
 			return nil, err
 		}
@@ -97,6 +130,13 @@ func (s *site) Close() error {
 	return err
 }
 
+// look makes use of files that have changed.
+func (s *site) look() {
+	for _, f := range s.looks {
+		f()
+	}
+}
+
 // gatewayOptions wires the gateway to the rest of the site.
 func (s *site) gatewayOptions() gateway.Options {
 	o := gateway.Options{Catalog: s.catalog, Access: s.control, PublicURL: s.at.url, Cache: s.cache, Log: s.log}
@@ -116,11 +156,24 @@ func (s *site) gatewayOptions() gateway.Options {
 	return o
 }
 
-// openCache opens the cache that the configuration says; nil for none. The h1 of
-// what is in it is needed where the one in the registry is not believed.
-func openCache(g config.Gateway, log *slog.Logger) (*archives.Cache, error) {
+// openCache opens the cache that the configuration says, if any. The h1 of what is
+// in it is needed where the one in the registry is not believed.
+func (s *site) openCache() error {
+	g := s.settings.file.Gateway
 	if g.Cache == nil {
-		return nil, nil
+		return nil
 	}
-	return archives.OpenCache(g.Cache.Directory, g.Cache.MaxSize, archives.CacheOptions{Log: log, H1: g.VerifyRequired})
+	type key struct {
+		config.Cache
+		h1 bool
+	}
+	cache, done, err := share(&s.shared, key{*g.Cache, g.VerifyRequired}, func() (*archives.Cache, error) {
+		return archives.OpenCache(g.Cache.Directory, g.Cache.MaxSize, archives.CacheOptions{Log: s.log, H1: g.VerifyRequired})
+	})
+	if err != nil {
+		return err
+	}
+	s.cache = cache
+	s.closing(done)
+	return nil
 }

@@ -15,8 +15,9 @@ import (
 )
 
 // tlsConfig returns how TLS is spoken, by files that are read again when they
-// change. caFile is what clients trust a self-signed certificate by.
-func (f *serveFlags) tlsConfig(clientCAFile string, hosts []string, log *slog.Logger) (config *tls.Config, caFile string, err error) {
+// change, for which looks gets what looks at them. caFile is what clients trust a
+// self-signed certificate by.
+func (f *serveFlags) tlsConfig(clientCAFile string, hosts []string, log *slog.Logger, looks *[]func()) (config *tls.Config, caFile string, err error) {
 	var own tls.Certificate
 	var files []string
 	if f.cert != "" {
@@ -57,6 +58,7 @@ func (f *serveFlags) tlsConfig(clientCAFile string, hosts []string, log *slog.Lo
 	if err != nil {
 		return nil, "", explainFiles(err, clientCAFile)
 	}
+	*looks = append(*looks, func() { current.get() })
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.get(), nil },

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// watchInterval is how often files are looked at, at most, and only when what is
-// made of them is used.
+// watchInterval is how often files are looked at, at most.
 const watchInterval = time.Second
 
 // watched is what is made of some files, made anew when they change. While what

@@ -41,6 +41,9 @@ type Options struct {
 	// Keys returns the keys of capabilities, and is asked at every use. Nil: a
 	// random key, which no other process has.
 	Keys func() *Keys
+	// Before is a control that this one takes the place of: what it knows of
+	// issuers' keys need not be asked again. Nil: there is none.
+	Before *Control
 	// Client asks issuers; nil: one that trusts the system's authorities.
 	Client *http.Client
 	// Log gets what is wrong with issuers; nil: nobody does.
@@ -83,7 +86,7 @@ func New(o Options) *Control {
 		})
 	}
 	c.grants = slices.Clone(c.tokens)
-	c.issuers = newIssuers(o.Issuers, o.Client, c.log)
+	c.issuers = newIssuers(o.Issuers, o.Before, o.Client, c.log)
 	for _, i := range c.issuers {
 		for _, r := range i.rules {
 			c.grants = append(c.grants, r.grant)

@@ -63,8 +63,13 @@ type rule struct {
 	grant  *grant
 }
 
-func newIssuers(in []Issuer, client *http.Client, log *slog.Logger) []*issuer {
+func newIssuers(in []Issuer, before *Control, client *http.Client, log *slog.Logger) []*issuer {
 	sources := map[string]*keySource{}
+	if before != nil {
+		for _, i := range before.issuers {
+			sources[i.url] = i.keys
+		}
+	}
 	var out []*issuer
 	for _, i := range in {
 		if sources[i.URL] == nil {

@@ -81,6 +81,9 @@ type Options struct {
 	Repository func(context.Context, provider.Address) (Store, error)
 	// Account returns that of a provider's repository; nil: all have the zero one.
 	Account func(provider.Address) Account
+	// Place names that of a provider's repository: what is on disk for another one is
+	// not believed. Nil: there is but one for each provider.
+	Place func(provider.Address) string
 	// Anew makes of a context one whose requests show what a repository's login may
 	// read at this moment, whatever tokens were issued for it before. Nil: nothing
 	// shows that, and "denied" never means absent.
@@ -161,6 +164,9 @@ func New(o Options) (*Catalog, error) {
 	if o.Repository == nil {
 		o.Repository = func(context.Context, provider.Address) (Store, error) { return nil, ErrNotServed }
 	}
+	if o.Place == nil {
+		o.Place = func(provider.Address) string { return "" }
+	}
 	if o.Account == nil {
 		o.Account = func(provider.Address) Account { return Account{} }
 	}
@@ -171,7 +177,7 @@ func New(o Options) (*Catalog, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	if o.Directory != "" {
 		var err error
-		if c.disk, err = openDisk(o.Directory, o.DirectorySize, o.Log); err != nil {
+		if c.disk, err = openDisk(o.Directory, o.DirectorySize, o.Place, o.Log); err != nil {
 			return nil, err
 		}
 		c.task(c.disk.sweep)

@@ -39,6 +39,7 @@ import (
 type disk struct {
 	dir    string
 	limit  int64 // bytes
+	place  func(provider.Address) string
 	log    *slog.Logger
 	bytes  atomic.Int64 // about, once swept
 	sweeps sync.Mutex
@@ -64,17 +65,21 @@ const (
 	maxRecord = 16 << 20
 )
 
-func openDisk(dir string, limit int64, log *slog.Logger) (*disk, error) {
+func openDisk(dir string, limit int64, place func(provider.Address) string, log *slog.Logger) (*disk, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("catalog cache: %w", err), "the folder of the gateway's cache must be writable for the user that serve runs as")
 	}
-	return &disk{dir: dir, limit: limit, log: log}, nil
+	return &disk{dir: dir, limit: limit, place: place, log: log}, nil
 }
 
-// folder returns that of a provider.
+// folder returns that of a provider in its repository.
 func (d *disk) folder(a provider.Address) string {
-	sum := sha256.Sum256([]byte(a.Path()))
-	name := hex.EncodeToString(sum[:16])
+	name := a.Path()
+	if place := d.place(a); place != "" {
+		name += "\n" + place
+	}
+	sum := sha256.Sum256([]byte(name))
+	name = hex.EncodeToString(sum[:16])
 	return filepath.Join(d.dir, name[:2], name[2:])
 }
 

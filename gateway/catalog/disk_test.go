@@ -98,6 +98,23 @@ func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
 	})
 }
 
+// TestAnotherRepositoryAfterARestart: what one repository said is not believed of
+// another one.
+func TestAnotherRepositoryAfterARestart(t *testing.T) {
+	place := "one"
+	change := func(o *catalog.Options) { o.Place = func(provider.Address) string { return place } }
+	onDisk(t, t.TempDir(), change, func(k *kept) {
+		k.want("[1.0.0]", true, "[1 get 1 list]")
+		place = "another"
+		k.restart()
+		k.down(unreachable)
+		k.want("", false, "[1 get 1 list]")
+		place = "one"
+		k.restart()
+		k.want("[1.0.0]", true, "[]")
+	})
+}
+
 // TestConfirmedTimeIsKept: an answer that the registry confirms again and again
 // stands in for a day from then.
 func TestConfirmedTimeIsKept(t *testing.T) {

@@ -315,6 +315,8 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 		Deny:              parseEach(d, b.Body, "deny", b.Deny, parseDeny),
 		CapabilityKeyFile: d.path(b.Body, "capability_key_file", b.CapabilityKeyFile),
 		HTTP:              b.HTTP != nil && *b.HTTP,
+		ShutdownDelay:     parseOne(d, b.Body, "shutdown_delay", b.ShutdownDelay, parseDuration),
+		ShutdownTimeout:   parseOne(d, b.Body, "shutdown_timeout", b.ShutdownTimeout, parsePositiveDuration),
 	}
 	if b.TLS != nil {
 		g.TLS = d.tls(b.TLS)

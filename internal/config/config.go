@@ -153,6 +153,8 @@ type Gateway struct {
 	Deny              []Deny
 	CapabilityKeyFile string
 	HTTP              bool // and no TLS
+	ShutdownDelay     time.Duration
+	ShutdownTimeout   time.Duration // 0 for the default
 
 	TLS    TLS
 	Cache  *Cache // nil without a block

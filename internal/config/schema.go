@@ -243,6 +243,12 @@ type gatewayBlock struct {
 	// Speak plain HTTP, behind a proxy that speaks TLS to clients, which accept nothing else.
 	HTTP *bool `hcl:"http,optional" value:"bool" default:"false" flag:"http" group:"tls"`
 
+	// How long requests are still answered after the gateway was asked to end, so that load balancers notice that it is not
+	// ready any more. In Kubernetes, `terminationGracePeriodSeconds` must exceed it and `shutdown_timeout` together.
+	ShutdownDelay *string `hcl:"shutdown_delay,optional" value:"duration" default:"0s"`
+	// How long downloads under way may then take to finish, before they are broken off.
+	ShutdownTimeout *string `hcl:"shutdown_timeout,optional" value:"duration" default:"5m"`
+
 	// The gateway's certificate. Without it, one is made on a loopback address.
 	TLS *tlsBlock `hcl:"tls,block"`
 	// The cache on disk: packages, and what the registry said of versions. Without it, every download is streamed from the

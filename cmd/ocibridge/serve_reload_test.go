@@ -1,0 +1,270 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// reloading is a gateway that reads its settings again when told to.
+type reloading struct {
+	*reloader
+	t    *testing.T
+	file string
+	log  *logLines
+}
+
+// testToken is what the SHA-256 sum below is of.
+const (
+	testToken    = "test"
+	testTokenSum = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+)
+
+func withToken(more string) string {
+	return fmt.Sprintf("gateway {\n  http = true\n  token \"ci\" {\n    sha256 = %q\n  }\n%s}\n", testTokenSum, more)
+}
+
+func newReloading(t *testing.T, config string, args ...string) *reloading {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("HOME", dir)
+	t.Setenv("XDG_CONFIG_HOME", "")
+	t.Setenv("TF_CLI_CONFIG_FILE", filepath.Join(dir, "cli.tfrc"))
+	write(t, filepath.Join(dir, "cli.tfrc"), nil)
+	r := &reloading{t: t, file: filepath.Join(dir, "ocibridge.hcl"), log: &logLines{}}
+	write(t, r.file, []byte(config))
+	f := &serveFlags{}
+	f.files = &readings{}
+	cmd := f.command()
+	if err := cmd.ParseFlags(append([]string{"--config", r.file, "--data", filepath.Join(dir, "data")}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := f.settings(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := testProcess()
+	p.log = slog.New(slog.NewTextHandler(r.log, nil))
+	site, err := f.newSite(p, s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &live{process: p}
+	l.replace(site)
+	t.Cleanup(func() { l.Close() })
+	r.reloader = &reloader{process: p, live: l, cmd: cmd, flags: f, level: &f.log.inForce, seen: f.files}
+	return r
+}
+
+// as replaces the file and reloads, and says whether that came into force.
+func (r *reloading) as(config string) bool {
+	r.t.Helper()
+	before := r.live.current.Load()
+	write(r.t, r.file, []byte(config))
+	r.reload("test")
+	return r.live.current.Load() != before
+}
+
+func (r *reloading) status(path, token string) int {
+	r.t.Helper()
+	req := httptest.NewRequest(http.MethodGet, path, nil)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := httptest.NewRecorder()
+	r.live.ServeHTTP(w, req)
+	return w.Code
+}
+
+const absentPath = "/providers/registry.acme.example/acme/absent/index.json"
+
+// TestReload has the rules of access follow the file, and stay where it is of no use.
+func TestReload(t *testing.T) {
+	r := newReloading(t, withToken(""))
+	if got := r.status(absentPath, ""); got != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", got)
+	}
+	if !r.as(withToken("    # and more\n  token \"new\" {\n    sha256 = \"" + strings.Repeat("ab", 32) + "\"\n  }\n")) {
+		t.Fatalf("%s", r.log.buf.String())
+	}
+	if r.log.count(`changed="gateway.token[\"new\"].operator, gateway.token[\"new\"].sha256"`) != 1 {
+		t.Errorf("it does not say what has changed: %s", r.log.buf.String())
+	}
+	if !r.as(strings.Replace(withToken(""), testTokenSum, strings.Repeat("cd", 32), 1)) {
+		t.Fatal("not in force")
+	}
+	if got := r.status(absentPath, testToken); got != http.StatusUnauthorized {
+		t.Errorf("by a token that is gone: %d", got)
+	}
+	if !r.as(withToken("")) || r.status(absentPath, testToken) != http.StatusNotFound {
+		t.Errorf("by a token that is back: %d", r.status(absentPath, testToken))
+	}
+	for name, tt := range map[string]struct{ config, says string }{
+		"wrong":         {withToken("  verfy = \"off\"\n"), "ocibridge.hcl:6: "},
+		"no key":        {withToken("  capability_key_file = \"absent\"\n"), "capability_key_file: "},
+		"no cache":      {withToken("  cache {\n    directory = \"ocibridge.hcl\"\n  }\n"), "the cache in "},
+		"no login file": {"gateway {\n  http = true\n}\noci_mirror {\n  repository_template = \"localhost/${hostname}/${namespace}/${type}\"\n}\noci_default_credentials {\n  docker_style_config_files = [\"absent.json\"]\n}\n", "login file "},
+		"empty":         {" \n", "is empty"},
+		"TLS":           {strings.Replace(withToken(""), "http = true", "", 1), "http cannot change"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			failed := r.reloads.failed.Load()
+			if r.as(tt.config) || r.reloads.failed.Load() != failed+1 || !r.reloads.lastFailed.Load() {
+				t.Error("it is in force, or not counted")
+			}
+			if r.log.count(tt.says) == 0 || r.log.count("level=ERROR") != r.log.count("settings cannot be used") || r.log.count("hint=\"\"") != 0 {
+				t.Errorf("the log lacks %q, or a hint: %s", tt.says, r.log.buf.String())
+			}
+			if got := r.status(absentPath, testToken); got != http.StatusNotFound {
+				t.Errorf("then by the token: %d", got)
+			}
+			if got := r.status(absentPath, ""); got != http.StatusUnauthorized {
+				t.Errorf("then without a token: %d", got)
+			}
+		})
+	}
+	if err := os.Remove(r.file); err != nil {
+		t.Fatal(err)
+	}
+	r.reload("test")
+	if got := r.status(absentPath, ""); got != http.StatusUnauthorized || !r.reloads.lastFailed.Load() {
+		t.Errorf("without its file: %d", got)
+	}
+}
+
+// TestReloadKeeps has the address and flags stay, and the level of the log follow.
+func TestReloadKeeps(t *testing.T) {
+	r := newReloading(t, withToken(""), "--listen", "localhost:1234")
+	links := r.live.current.Load().control
+	if !r.as("log_level = \"warn\"\n" + withToken("  listen = \"localhost:9999\"\n")) {
+		t.Fatal(r.log.buf.String())
+	}
+	if r.flags.listen != "localhost:1234" || r.log.count("with a restart") != 0 {
+		t.Errorf("the flag does not stand above the file: %s", r.flags.listen)
+	}
+	if r.level.Level() != slog.LevelWarn {
+		t.Errorf("the log's level is %s", r.level.Level())
+	}
+	if r.live.current.Load().control == links {
+		t.Error("who may read what has not been made anew")
+	}
+
+	r = newReloading(t, withToken("  listen = \"localhost:1234\"\n"))
+	if !r.as(withToken("  listen = \"localhost:9999\"\n  deny = [\"registry.acme.example/acme/absent\"]\n")) {
+		t.Fatal(r.log.buf.String())
+	}
+	if r.flags.listen != "localhost:1234" || r.log.count("level=WARN msg=\"the address to listen on changes with a restart") != 1 {
+		t.Errorf("%s: %s", r.flags.listen, r.log.buf.String())
+	}
+	if got := r.status("/providers/registry.acme.example/acme/absent/1.0.0.json", testToken); got != http.StatusUnavailableForLegalReasons {
+		t.Errorf("what the same file denies: %d", got)
+	}
+}
+
+// TestReloadSharesCache has two sites use one cache, and settings of another
+// capacity another one.
+func TestReloadSharesCache(t *testing.T) {
+	cache := func(size string) string {
+		return withToken("  cache {\n    directory = \"cache\"\n    max_size = \"" + size + "\"\n  }\n")
+	}
+	r := newReloading(t, cache("1GB"))
+	first := r.live.current.Load().cache
+	if !r.as(cache("1GB") + "# more\n") {
+		t.Fatal(r.log.buf.String())
+	}
+	if second := r.live.current.Load().cache; second != first {
+		t.Error("the same folder has another cache")
+	}
+	if !r.as(cache("2GB")) || r.live.current.Load().cache == first {
+		t.Error("another capacity does not count")
+	}
+	if !r.as(withToken("")) || r.live.current.Load().cache != nil {
+		t.Error("it has a cache still")
+	}
+	before := runtime.NumGoroutine()
+	for i := range 20 {
+		if !r.as(cache("1GB") + strings.Repeat("#", i)) {
+			t.Fatal(r.log.buf.String())
+		}
+	}
+	r.as(withToken(""))
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		r.shared.mu.Lock()
+		open := len(r.shared.open)
+		r.shared.mu.Unlock()
+		now := runtime.NumGoroutine()
+		if now <= before && open == 1 { // the embedded registry
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines, and %d before; %d are open, and not the embedded registry alone", now, before, open)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestFilesAreNoticed has files of all kinds change in all the ways that they do.
+func TestFilesAreNoticed(t *testing.T) {
+	r := newReloading(t, withToken(""))
+	dir := filepath.Dir(r.file)
+	noticed := func(what string) {
+		t.Helper()
+		if _, settled := r.changed(); settled {
+			t.Errorf("%s: made use of at once, when it may be half written", what)
+		}
+		if names, settled := r.changed(); !settled {
+			t.Errorf("%s: not noticed: %v", what, names)
+		}
+		r.reload(what)
+		if names, _ := r.changed(); len(names) != 0 {
+			t.Errorf("%s: noticed again: %v", what, names)
+		}
+	}
+	if names, _ := r.changed(); len(names) != 0 {
+		t.Errorf("nothing has changed, and %v has", names)
+	}
+	write(t, r.file, []byte("gate")) // half of it
+	noticed("half a file")
+	if !r.reloads.lastFailed.Load() {
+		t.Error("it could be used")
+	}
+	write(t, r.file, []byte(withToken("# whole\n")))
+	noticed("the whole file")
+	if r.reloads.lastFailed.Load() {
+		t.Error("it could not be used")
+	}
+	write(t, filepath.Join(dir, "cli.tfrc"), []byte("oci_default_credentials {\n  docker_style_config_files = []\n}\n"))
+	noticed("the CLI configuration")
+
+	// As Kubernetes does it: the file is a link through a folder that is replaced.
+	for _, version := range []string{"1", "2"} {
+		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, version, "ocibridge.hcl"), []byte(withToken("# "+version+"\n")))
+	}
+	for _, link := range [][2]string{{"1", "..data"}, {"..data/ocibridge.hcl", "link"}} {
+		if err := os.Symlink(link[0], filepath.Join(dir, link[1])); err != nil {
+			t.Skipf("no symbolic links here: %v", err)
+		}
+	}
+	if err := os.Rename(filepath.Join(dir, "link"), r.file); err != nil {
+		t.Fatal(err)
+	}
+	noticed("a link")
+	if err := os.Symlink("2", filepath.Join(dir, "..tmp")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")); err != nil {
+		t.Fatal(err)
+	}
+	noticed("a folder that a link leads through")
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// shutdownTimeout is how long downloads under way may take to finish, where the
+// configuration does not say it.
+const shutdownTimeout = 5 * time.Minute
+
+// serve answers on l until ctx ends, and then lets requests under way finish.
+func (l *live) serve(ctx context.Context, listener net.Listener) error {
+	p := l.process
+	server := newServer(l, p.log)
+	server.TLSConfig = l.tlsConfig()
+	failed := make(chan error, 1)
+	go func() {
+		if server.TLSConfig == nil {
+			failed <- server.Serve(listener)
+			return
+		}
+		failed <- server.ServeTLS(listener, "", "")
+	}()
+	p.notify("READY=1", "STATUS=serving")
+	ended, end := context.WithCancel(context.Background())
+	defer end()
+	go p.keepAlive(ended)
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	p.draining.Store(true)
+	p.notify("STOPPING=1")
+	g := l.current.Load().settings.file.Gateway
+	if g.ShutdownDelay > 0 {
+		p.log.Info("shutting down: requests are still answered, for whoever does not know yet", "for", g.ShutdownDelay)
+		select {
+		case err := <-failed:
+			return err
+		case <-time.After(g.ShutdownDelay):
+		}
+	}
+	within := cmp.Or(g.ShutdownTimeout, shutdownTimeout)
+	p.log.Info("shutting down: downloads under way may finish", "within", within)
+	grace, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		return fmt.Errorf("shutting down: %w", errors.Join(err, server.Close()))
+	}
+	return nil
+}
+
+// keepAlive tells the service manager as often as it wants that the process lives.
+func (p *process) keepAlive(ctx context.Context) {
+	every := watchdogInterval()
+	if every == 0 {
+		return
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			p.notify("WATCHDOG=1")
+		}
+	}
+}
