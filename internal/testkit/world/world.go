@@ -278,10 +278,19 @@ func (g *Gateway) Stop() error {
 	if g.cancel == nil {
 		return nil
 	}
-	defer func() { g.cancel(); g.cancel = nil }()
 	if err := g.Interrupt(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
+	return g.Wait()
+}
+
+// Wait waits until it has stopped, and returns how it ended. Further calls, and
+// those of Stop, return nil.
+func (g *Gateway) Wait() error {
+	if g.cancel == nil {
+		return nil
+	}
+	defer func() { g.cancel(); g.cancel = nil }()
 	select {
 	case err := <-g.ended:
 		return err

@@ -1,0 +1,450 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// changing is a scene whose gateways have their settings, certificate and
+// themselves replaced under load.
+type changing struct {
+	*scene
+	dir    string
+	config string // file
+}
+
+// newChanging pushes the null provider, one that is small, and one that fills every
+// buffer on the way.
+func newChanging(t *testing.T) *changing {
+	t.Helper()
+	c := &changing{scene: newScene(t), dir: t.TempDir()}
+	c.config = filepath.Join(c.dir, "ocibridge.hcl")
+	addresses := []string{world.Null + "@" + nullVersion}
+	for name, size := range map[string]int{"small": 64 << 10, "large": 24 << 20} {
+		content := make([]byte, size)
+		source := rand.NewChaCha8([32]byte{byte(size)})
+		source.Read(content) // so that it does not shrink
+		c.Origin.Add(release.For(t, release.Spec{
+			Host: world.Host, Namespace: "acme", Type: name, Version: "1.0.0", Signer: c.Signer,
+			Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-" + name + "_v1.0.0": content}}},
+		}))
+		addresses = append(addresses, world.Host+"/acme/"+name+"@1.0.0")
+	}
+	c.push(addresses...)
+	if err := os.WriteFile(filepath.Join(c.dir, "keys"), []byte(strings.Repeat("ab", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.settings("")
+	c.certificate()
+	return c
+}
+
+// settings replaces the configuration file, as Kubernetes does it: at one stroke.
+func (c *changing) settings(more string) {
+	c.t.Helper()
+	text := fmt.Sprintf(`gateway {
+  capability_key_file = "keys"
+  shutdown_delay      = "300ms"
+  token "acme" {
+    sha256  = "%x"
+    include = ["%s/acme/*"]
+  }
+%s}
+`, sha256.Sum256([]byte(acmeToken)), world.Host, more)
+	next := c.config + ".next"
+	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.Rename(next, c.config); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// certificate replaces the gateways' certificate, file by file.
+func (c *changing) certificate() {
+	c.t.Helper()
+	cert, err := c.CA.Issue("localhost")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if _, _, err := cert.WriteFiles(c.dir); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *changing) gateway(args ...string) *world.Gateway {
+	c.t.Helper()
+	return world.ServeFor(c.t, c.ws, append([]string{
+		"--data", c.data, "--config", c.config, "--tls-cert", filepath.Join(c.dir, "tls.pem"), "--tls-key", filepath.Join(c.dir, "tls.key"),
+	}, args...)...)
+}
+
+// load asks for a small package as clients do, again and again, until it is stopped.
+type load struct {
+	requests atomic.Int64
+	mu       sync.Mutex
+	lost     []string
+	stop     chan struct{}
+	running  sync.WaitGroup
+}
+
+// start puts load on what answers below a URL of a network mirror: over HTTP/1.1
+// and HTTP/2, on connections that are kept and on new ones.
+func (c *changing) start(mirror string) *load {
+	l := &load{stop: make(chan struct{})}
+	for worker := range 4 {
+		client := c.client(worker%2 == 0)
+		l.running.Go(func() {
+			defer client.CloseIdleConnections()
+			for {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				if _, err := l.install(client, mirror, "small"); err != nil {
+					l.mu.Lock()
+					l.lost = append(l.lost, err.Error())
+					l.mu.Unlock()
+				}
+				if worker >= 2 {
+					client.CloseIdleConnections()
+				}
+			}
+		})
+	}
+	return l
+}
+
+// end stops the load and wants nothing to be lost of it.
+func (l *load) end(t *testing.T) {
+	t.Helper()
+	close(l.stop)
+	l.running.Wait()
+	t.Logf("%d requests", l.requests.Load())
+	if len(l.lost) > 0 {
+		t.Errorf("%d installations failed, such as by %s", len(l.lost), l.lost[0])
+	}
+	if l.requests.Load() < 100 {
+		t.Error("that is no load")
+	}
+}
+
+// client is one of HTTP/1.1 or HTTP/2.
+func (c *changing) client(http2 bool) *http.Client {
+	client := c.CA.HTTPClient()
+	transport := client.Transport.(*http.Transport)
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(!http2)
+	transport.Protocols.SetHTTP2(http2)
+	client.Timeout = clients.DefaultTimeout
+	return client
+}
+
+// install asks for a provider's versions, for one, and for its package, whose bytes
+// must be right. It returns the answer that the package came with.
+func (l *load) install(client *http.Client, mirror, name string) (*http.Response, error) {
+	base := mirror + world.Host + "/acme/" + name + "/"
+	if _, _, err := l.get(client, base+"index.json"); err != nil {
+		return nil, err
+	}
+	_, body, err := l.get(client, base+"1.0.0.json")
+	if err != nil {
+		return nil, err
+	}
+	var doc struct {
+		Archives map[string]struct {
+			URL    string   `json:"url"`
+			Hashes []string `json:"hashes"`
+		} `json:"archives"`
+	}
+	if err := json.Unmarshal(body, &doc); err != nil {
+		return nil, err
+	}
+	archive := doc.Archives["linux_amd64"]
+	resp, body, err := l.get(client, base+archive.URL)
+	if err != nil {
+		return nil, err
+	}
+	if zh := fmt.Sprintf("zh:%x", sha256.Sum256(body)); !strings.Contains(strings.Join(archive.Hashes, " "), zh) {
+		return nil, fmt.Errorf("%s: %d bytes that are not the package's", archive.URL, len(body))
+	}
+	return resp, nil
+}
+
+func (l *load) get(client *http.Client, url string) (*http.Response, []byte, error) {
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+acmeToken)
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s after %d bytes: %w", url, len(body), err)
+	}
+	l.requests.Add(1)
+	return resp, body, nil
+}
+
+// pacedReader lets a part of a body through at each step, so that it takes as long
+// as something else does.
+type pacedReader struct {
+	io.ReadCloser
+	steps <-chan struct{} // closed: the rest
+}
+
+func (p pacedReader) Read(b []byte) (int, error) {
+	<-p.steps
+	return p.ReadCloser.Read(b)
+}
+
+// pacedTransport has the bodies of packages paced.
+type pacedTransport struct {
+	http.RoundTripper
+	begun chan<- struct{}
+	steps <-chan struct{}
+}
+
+func (p pacedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := p.RoundTripper.RoundTrip(r)
+	if err == nil && strings.HasSuffix(r.URL.Path, ".zip") {
+		resp.Body = pacedReader{resp.Body, p.steps}
+		close(p.begun)
+	}
+	return resp, err
+}
+
+// download has a client download the large package, a step at a time. It returns
+// when that has begun; finish has it go on to its end, and returns what came of it.
+func (c *changing) download(l *load, mirror string) (finish func() error) {
+	c.t.Helper()
+	client := c.client(true)
+	begun, steps, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	client.Transport = pacedTransport{client.Transport, begun, steps}
+	go func() {
+		_, err := l.install(client, mirror, "large")
+		ended <- err
+	}()
+	select {
+	case <-begun:
+	case err := <-ended:
+		c.t.Fatalf("the large package: %v", err)
+	}
+	return func() error {
+		close(steps)
+		return <-ended
+	}
+}
+
+// waitFor waits until a gateway's log has a text so many times.
+func waitFor(t *testing.T, g *world.Gateway, text string, times int) {
+	t.Helper()
+	deadline := time.Now().Add(clients.DefaultTimeout)
+	for strings.Count(g.Log(), text) < times {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log lacks %q", text)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestReloadLosesNothing has settings replaced by kill -HUP and by themselves, and
+// the certificate, while clients install.
+func TestReloadLosesNothing(t *testing.T) {
+	t.Parallel()
+	c := newChanging(t)
+	g := c.gateway()
+	l := c.start(g.URL)
+	finish := c.download(l, g.URL)
+	installed := make(chan error, 1)
+	user := c.user(world.NetworkMirror(g.URL)+credentials(g, acmeToken), nullVersion)
+	go func() { _, err := user.Run(clients.Tofu(t), "init", "-no-color"); installed <- err }()
+
+	hangup := func() {
+		t.Helper()
+		if err := syscall.Kill(g.PID(), syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const inForce = "settings have been read again and are in force"
+	for i := range 5 {
+		c.settings(fmt.Sprintf("  token \"new\" {\n    sha256 = \"%x\"\n  }\n", sha256.Sum256(fmt.Appendf(nil, "marked-%d", i))))
+		hangup()
+		waitFor(t, g, inForce, i+1)
+	}
+	if !c.knows(g, "marked-4") || c.knows(g, "marked-3") {
+		t.Error("the tokens are not those of the file")
+	}
+	c.settings("  tokn \"wrong\" {}\n")
+	hangup()
+	waitFor(t, g, "settings cannot be used; those from before stay in force", 1)
+	if !c.knows(g, "marked-4") {
+		t.Error("a file that cannot be used takes a token away")
+	}
+	c.settings("")
+	waitFor(t, g, inForce, 6) // by itself
+	for i := range 2 {
+		c.certificate()
+		waitFor(t, g, "files have changed and are in force", i+1)
+	}
+	if err := <-installed; err != nil {
+		t.Errorf("tofu: %v", err)
+	}
+	if err := finish(); err != nil {
+		t.Errorf("a download that lasted all the while: %v", err)
+	}
+	l.end(t)
+	wantNoSecrets(t, g)
+}
+
+// knows reports whether a gateway knows a token.
+func (c *changing) knows(g *world.Gateway, token string) bool {
+	c.t.Helper()
+	req, err := http.NewRequest(http.MethodGet, g.URL+world.Host+"/acme/small/index.json", nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	req.Header["Authorization"] = []string{"Bearer " + token}
+	client := c.client(true)
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// balancer is a reverse proxy before gateways, as nginx is one: where one of them
+// gives no answer to what may be asked twice, it asks the next.
+type balancer struct {
+	mu       sync.Mutex
+	gateways []string // host and port
+	next     int
+	clients  [2]*http.Client
+}
+
+func (b *balancer) set(gateways ...*world.Gateway) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gateways = nil
+	for _, g := range gateways {
+		b.gateways = append(b.gateways, g.Address)
+	}
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (b *balancer) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+	b.mu.Lock()
+	b.next++
+	first, gateways := b.next, b.gateways
+	b.mu.Unlock()
+	for i := range gateways {
+		to := r.Clone(r.Context())
+		to.URL.Host = gateways[(first+i)%len(gateways)]
+		if resp, err = b.clients[first/2%2].Transport.RoundTrip(to); err == nil {
+			return resp, nil
+		}
+	}
+	return nil, err
+}
+
+// TestRollingReplacementLosesNothing replaces two gateways that share a key of
+// links, one after the other, while clients install through a proxy.
+func TestRollingReplacementLosesNothing(t *testing.T) {
+	t.Parallel()
+	c := newChanging(t)
+	b := &balancer{clients: [2]*http.Client{c.client(true), c.client(false)}}
+	front := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "https", Host: "gateways"})
+			r.SetXForwarded()
+		},
+		Transport: b,
+	})
+	var err error
+	if front.TLS, err = c.CA.ServerConfig("localhost"); err != nil {
+		t.Fatal(err)
+	}
+	front.EnableHTTP2 = true
+	front.StartTLS()
+	defer front.Close()
+	_, port, _ := strings.Cut(front.Listener.Addr().String(), ":")
+	public := "https://localhost:" + port + "/"
+	c.settings(fmt.Sprintf("  public_url = %q\n", public))
+	mirror := public + "providers/"
+
+	old := []*world.Gateway{c.gateway(), c.gateway()}
+	b.set(old...)
+	l := c.start(mirror)
+	var finish []func() error
+	for _, g := range old {
+		b.set(g)
+		finish = append(finish, c.download(l, mirror))
+	}
+	b.set(old...)
+	user := c.user(world.NetworkMirror(mirror)+fmt.Sprintf("credentials %q {\n  token = %q\n}\n", "localhost:"+port, acmeToken), nullVersion)
+	installed := make(chan error, 1)
+	go func() { _, err := user.Run(clients.Terraform(t), "init", "-no-color"); installed <- err }()
+
+	current := append([]*world.Gateway{}, old...)
+	for i := range old {
+		next := c.gateway()
+		b.set(append(current, next)...)
+		if err := old[i].Interrupt(); err != nil {
+			t.Fatal(err)
+		}
+		// The proxy learns of it by the connections that it no longer gets.
+		waitFor(t, old[i], "shutting down: downloads under way may finish", 1)
+		current[i] = next
+	}
+	b.set(current...)
+	if err := <-installed; err != nil {
+		t.Errorf("terraform: %v", err)
+	}
+	for _, f := range finish {
+		if err := f(); err != nil {
+			t.Errorf("a download from a gateway that is being replaced: %v", err)
+		}
+	}
+	for _, g := range old {
+		if err := g.Wait(); err != nil {
+			t.Errorf("it ended with %v:\n%s", err, g.Log())
+		}
+		if !strings.Contains(g.Log(), "large_1.0.0_linux_amd64.zip status=200") {
+			t.Error("no download was under way when it was stopped")
+		}
+	}
+	l.end(t)
+	for _, g := range append(old, current...) {
+		wantNoSecrets(t, g)
+	}
+}
