@@ -1,0 +1,268 @@
+package faultproxy
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Status answers with a status, a JSON body of no API's and, unless it is "", a
+// Retry-After header.
+func Status(status int, retryAfter string) Fault {
+	return func(x *Exchange) {
+		if retryAfter != "" {
+			x.W.Header().Set("Retry-After", retryAfter)
+		}
+		respond(x.W, status, "application/json", `{"message":"there is trouble"}`)
+	}
+}
+
+// HTML answers 200 with a page for people, as a portal or proxy does.
+func HTML() Fault {
+	return func(x *Exchange) {
+		respond(x.W, http.StatusOK, "text/html; charset=utf-8", "<!DOCTYPE html><html><body>Please log in</body></html>")
+	}
+}
+
+func respond(w http.ResponseWriter, status int, contentType, body string) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	// Only the client's end can go wrong.
+	_, _ = io.WriteString(w, body)
+}
+
+// Cut resets the connection before any answer.
+func Cut() Fault { return (*Exchange).Cut }
+
+// CutAt resets the connection after so many bytes of the answer's body, or at its
+// end where there are fewer.
+func CutAt(n int) Fault {
+	return func(x *Exchange) {
+		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: n, after: x.Cut}, x.R)
+		x.Cut()
+	}
+}
+
+// CutUpload resets the connection after so many bytes of the request's body.
+func CutUpload(n int) Fault {
+	return func(x *Exchange) {
+		_, _ = io.CopyN(io.Discard, x.R.Body, int64(n)) // fewer will do
+		x.Cut()
+	}
+}
+
+// Stall leaves the request without an answer until the fault ends, and then cuts
+// it.
+func Stall() Fault {
+	return func(x *Exchange) {
+		x.wait()
+		x.Cut()
+	}
+}
+
+// StallAt stalls after so many bytes of the answer's body.
+func StallAt(n int) Fault {
+	return func(x *Exchange) {
+		stall := func() {
+			x.wait()
+			x.Cut()
+		}
+		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: n, after: stall}, x.R)
+		stall()
+	}
+}
+
+// Drip sends the answer's body a byte at a time with a pause before each, until
+// the fault ends.
+func Drip(pause time.Duration) Fault {
+	return func(x *Exchange) {
+		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: -1, each: func() {
+			t := time.NewTimer(pause)
+			defer t.Stop()
+			select {
+			case <-t.C:
+			case <-x.Over:
+			case <-x.R.Context().Done():
+				x.Cut()
+			}
+		}}, x.R)
+	}
+}
+
+// Late answers after a time.
+func Late(by time.Duration) Fault {
+	return func(x *Exchange) {
+		t := time.NewTimer(by)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-x.Over:
+		case <-x.R.Context().Done():
+			x.Cut()
+		}
+		x.Next.ServeHTTP(x.W, x.R)
+	}
+}
+
+// Alter inverts a byte of the answer's body, or of its digest where there is no
+// body.
+func Alter(at int) Fault {
+	return func(x *Exchange) {
+		if x.R.Method == http.MethodHead {
+			w := &writer{ResponseWriter: x.W, left: -1, header: func(h http.Header) {
+				if d := h.Get("Docker-Content-Digest"); d != "" {
+					h.Set("Docker-Content-Digest", d[:len(d)-1]+map[bool]string{true: "1", false: "0"}[d[len(d)-1] == '0'])
+				}
+			}}
+			x.Next.ServeHTTP(w, x.R)
+			if !w.began {
+				w.WriteHeader(http.StatusOK)
+			}
+			return
+		}
+		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: -1, change: func(offset int, p []byte) {
+			if i := at - offset; i >= 0 && i < len(p) {
+				p[i] ^= 0xff
+			}
+		}}, x.R)
+	}
+}
+
+// Half sends the first half of the answer's body as if it were the whole.
+func Half() Fault {
+	return whole(func(h http.Header, body []byte) []byte {
+		return body[:len(body)/2]
+	})
+}
+
+// Length announces so many bytes more, or fewer, than the answer's body has. Of
+// more, the rest never comes; of fewer, the rest is left out.
+func Length(by int) Fault {
+	return whole(func(h http.Header, body []byte) []byte {
+		n := max(0, len(body)+by)
+		h.Set("Content-Length", strconv.Itoa(n))
+		return body[:min(n, len(body))]
+	})
+}
+
+// Date sets back or forth the clock by which an answer is dated.
+func Date(by time.Duration) Fault {
+	return func(x *Exchange) {
+		x.W.Header().Set("Date", time.Now().Add(by).UTC().Format(http.TimeFormat))
+		x.Next.ServeHTTP(x.W, x.R)
+	}
+}
+
+// Expire ends, for good, the token that the first request carries which it
+// befalls: the server sees requests with it as if they had none, and says what it
+// wants.
+func Expire() Fault {
+	var mu sync.Mutex
+	ended := ""
+	return func(x *Exchange) {
+		mu.Lock()
+		token := x.R.Header.Get("Authorization")
+		if ended == "" {
+			ended = token
+		}
+		if token == ended {
+			x.R.Header.Del("Authorization")
+		}
+		mu.Unlock()
+		x.Next.ServeHTTP(x.W, x.R)
+	}
+}
+
+// whole changes an answer that is read whole before.
+func whole(change func(http.Header, []byte) []byte) Fault {
+	return func(x *Exchange) {
+		answer := httptest.NewRecorder()
+		x.Next.ServeHTTP(answer, x.R)
+		h := x.W.Header()
+		for name, values := range answer.Header() {
+			h[name] = values
+		}
+		h.Del("Content-Length")
+		body := change(h, answer.Body.Bytes())
+		if h.Get("Content-Length") == "" {
+			h.Set("Content-Length", fmt.Sprint(len(body)))
+		}
+		x.W.WriteHeader(answer.Code)
+		// Only the client's end can go wrong.
+		_, _ = x.W.Write(body)
+	}
+}
+
+// writer is the way of an answer that a fault befalls.
+type writer struct {
+	http.ResponseWriter
+	header func(http.Header)             // changes what is announced
+	change func(offset int, data []byte) // changes a piece of the body
+	each   func()                        // is called before each byte
+	left   int                           // of the body, until after is called; below 0: never
+	after  func()
+
+	offset int
+	began  bool
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *writer) WriteHeader(status int) {
+	if w.header != nil && !w.began {
+		w.header(w.Header())
+	}
+	w.began = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (w *writer) Write(p []byte) (n int, err error) {
+	if !w.began {
+		w.WriteHeader(http.StatusOK)
+	}
+	for n < len(p) && err == nil {
+		piece := p[n:]
+		if w.each != nil {
+			piece = piece[:1]
+			w.each()
+		}
+		if w.left >= 0 {
+			piece = piece[:min(len(piece), w.left)]
+		}
+		var m int
+		m, err = w.send(piece)
+		n += m
+		if w.left >= 0 {
+			if w.left -= m; w.left == 0 && w.after != nil {
+				w.Flush()
+				w.after()
+			}
+		}
+	}
+	return n, err
+}
+
+// send sends a piece of the body, changed.
+func (w *writer) send(p []byte) (int, error) {
+	if w.change != nil {
+		p = append([]byte(nil), p...)
+		w.change(w.offset, p)
+	}
+	n, err := w.ResponseWriter.Write(p)
+	w.offset += n
+	if w.each != nil {
+		w.Flush()
+	}
+	return n, err
+}
+
+// Flush implements [http.Flusher].
+func (w *writer) Flush() {
+	// A writer that cannot flush loses nothing but time.
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+}

@@ -1,0 +1,173 @@
+// Package memnet is a network in memory, for tests whose time is that of package
+// testing/synctest: real clients and servers speak over it, and what waits on it
+// waits durably, so that minutes of silence take no time.
+//
+// It has what TCP has and net.Pipe lacks: buffers, an end of each direction by
+// itself, resets, and addresses at which nobody listens or which nobody knows.
+package memnet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// backlog is how many connections wait to be accepted.
+const backlog = 128
+
+// Network is a network. Its zero value is none; see [New].
+type Network struct {
+	mu        sync.Mutex
+	listeners map[string]*listener
+	failing   map[string]error
+	open      []*conn
+}
+
+// New returns a network at which nobody listens.
+func New() *Network {
+	return &Network{listeners: map[string]*listener{}, failing: map[string]error{}}
+}
+
+// Listen listens at HOST:PORT, which nobody else may do meanwhile.
+func (n *Network) Listen(address string) (net.Listener, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listeners[address] != nil {
+		return nil, dialError("listen", address, os.NewSyscallError("bind", syscall.EADDRINUSE))
+	}
+	l := &listener{network: n, address: addr(address), queue: make(chan *conn, backlog), closed: make(chan struct{})}
+	n.listeners[address] = l
+	return l, nil
+}
+
+// Refused is how a dial ends where nobody listens.
+func Refused() error { return os.NewSyscallError("connect", syscall.ECONNREFUSED) }
+
+// Unknown is how a dial ends where nobody knows the host.
+func Unknown(host string) error {
+	return &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+}
+
+// NoAnswer is how a dial ends where name servers do not answer.
+func NoAnswer(host string) error {
+	return &net.DNSError{Err: "server misbehaving", Name: host, IsTemporary: true}
+}
+
+// Fail lets all dials to an address fail so, and resets the connections that are
+// open to it; with nil, dials succeed again.
+func (n *Network) Fail(address string, err error) {
+	n.mu.Lock()
+	if err == nil {
+		delete(n.failing, address)
+		n.mu.Unlock()
+		return
+	}
+	n.failing[address] = err
+	open := slices.Clone(n.open)
+	n.mu.Unlock()
+	for _, c := range open {
+		if c.to == address {
+			c.Reset()
+		}
+	}
+}
+
+// Dial connects to an address, as a dialer's DialContext does.
+func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error) {
+	n.mu.Lock()
+	l, err := n.listeners[address], n.failing[address]
+	n.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return nil, dialError("dial", address, ctx.Err())
+	case err != nil:
+		return nil, dialError("dial", address, err)
+	case l == nil:
+		return nil, dialError("dial", address, Refused())
+	}
+	client, server := newConns(n, address)
+	select {
+	case l.queue <- server:
+		n.mu.Lock()
+		n.open = append(n.open, client, server)
+		n.mu.Unlock()
+		return client, nil
+	case <-l.closed:
+		return nil, dialError("dial", address, Refused())
+	case <-ctx.Done():
+		return nil, dialError("dial", address, ctx.Err())
+	}
+}
+
+// Open describes the ends of connections that nobody has closed, such as "client
+// of registry.test:443".
+func (n *Network) Open() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []string
+	for _, c := range n.open {
+		out = append(out, fmt.Sprintf("%s of %s", c.role, c.to))
+	}
+	return out
+}
+
+func (n *Network) closed(c *conn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if i := slices.Index(n.open, c); i >= 0 {
+		n.open = slices.Delete(n.open, i, i+1)
+	}
+}
+
+func dialError(op, address string, err error) error {
+	return &net.OpError{Op: op, Net: "tcp", Addr: addr(address), Err: err}
+}
+
+type listener struct {
+	network *Network
+	address addr
+	queue   chan *conn
+	closed  chan struct{}
+	once    sync.Once
+}
+
+// Accept implements [net.Listener].
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.queue:
+		return c, nil
+	case <-l.closed:
+		return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.address, Err: net.ErrClosed}
+	}
+}
+
+// Close implements [net.Listener]. Connections that nobody accepted are reset.
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		close(l.closed)
+		l.network.mu.Lock()
+		delete(l.network.listeners, string(l.address))
+		l.network.mu.Unlock()
+		for {
+			select {
+			case c := <-l.queue:
+				c.Reset()
+			default:
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (l *listener) Addr() net.Addr { return l.address }
+
+type addr string
+
+func (addr) Network() string  { return "tcp" }
+func (a addr) String() string { return string(a) }
