@@ -103,6 +103,8 @@ func (c *Client) explainNetwork(err error, r ociaddr.Repository) string {
 		return fmt.Sprintf("%s did not answer in time: check the network, and whether it wants a proxy (HTTPS_PROXY)", r.Registry)
 	case connectionLost(err) && c.conns.plainHTTP(string(r.Registry)) && !r.Registry.IsLoopback():
 		return fmt.Sprintf("%s may speak TLS: leave out --plain-http, and plain_http in its registry block", r.Registry)
+	case connectionLost(err), errors.Is(err, errStalled):
+		return fmt.Sprintf("the connection to %s broke off, or went silent: run it again; if that does not help, is there a proxy in between?", r.Registry)
 	}
 	return ""
 }

@@ -17,7 +17,8 @@ import (
 
 // Retry says how often and how soon a request is sent again when a registry
 // answers 429, 502, 503 or 504 (or 500 to a GET or HEAD), or when the connection
-// is refused, reset or closed before an answer.
+// is refused, reset or closed before an answer, or before the end of a small one
+// that is no blob.
 //
 // Requests are repeated only where that does no harm: GET, HEAD, PUT, DELETE,
 // the POST that opens an upload, and the POST that asks for a token; with a body
@@ -138,8 +139,25 @@ func passing(req *http.Request, resp *http.Response, err error) bool {
 
 func connectionLost(err error) bool {
 	return connectionRefused(err) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || windowsErrno(err, 10053, 10054)
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || windowsErrno(err, 10053, 10054) || http2Lost(err)
 }
+
+// http2Lost knows the ends of connections, and of requests by the server, that
+// HTTP/2 has errors of its own for. net/http exports none of them; those of
+// requests can be had as any struct of their shape.
+func http2Lost(err error) bool {
+	var reset http2Reset
+	return errors.As(err, &reset) || strings.Contains(err.Error(), "http2: client connection ") || strings.Contains(err.Error(), "http2: server sent GOAWAY")
+}
+
+// http2Reset is how net/http says that a server has ended one request.
+type http2Reset struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (e http2Reset) Error() string { return "the server ended the request" }
 
 func connectionRefused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || windowsErrno(err, 10061)

@@ -20,7 +20,7 @@ import (
 // what sends it.
 func newTransport(base router, sent *sentSecrets) http.RoundTripper {
 	opts := base.conns.opts
-	var t http.RoundTripper = newRetrier(stallGuard{base, stallTimeout}, opts.Retry, opts.Log)
+	var t http.RoundTripper = newRetrier(wholeReader{stallGuard{base, stallTimeout}}, opts.Retry, opts.Log)
 	t = htmlDetector{t}
 	t = foreignDetector{t}
 	t = plainHTTPGuard{t, base.conns.plainHTTP}
@@ -52,16 +52,18 @@ func defaultTransport() http.RoundTripper {
 	return t
 }
 
-// redirectRedactor keeps the query of a redirect's target out of errors. Object
-// storage puts into it the signature that opens a blob to whoever has it, and
-// both net/http and oras-go quote the address of a request that failed.
+// redirectRedactor keeps the query of a redirect's target, and of an upload's, out
+// of errors. Object storage puts into the one the signature that opens a blob to
+// whoever has it, registries into the other the state of the upload, and both
+// net/http and oras-go quote the address of a request that failed.
 type redirectRedactor struct{ next http.RoundTripper }
 
 // RoundTrip sends a copy and blanks the query of the original. That is not for a
-// transport to do with a request of its caller's; but this one was made by
-// http.Client to follow the redirect, which needs it now for errors alone.
+// transport to do with a request of its caller's; but that of a redirect was made
+// by http.Client, which needs it now for errors alone, and so does whoever sends a
+// part of an upload: the next goes to where the answer says.
 func (t redirectRedactor) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Response == nil || req.URL.RawQuery == "" {
+	if req.URL.RawQuery == "" || req.Response == nil && !isUpload(req) {
 		return t.next.RoundTrip(req)
 	}
 	resp, err := t.next.RoundTrip(req.Clone(req.Context()))
@@ -70,6 +72,11 @@ func (t redirectRedactor) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.Request = req
 	}
 	return resp, err
+}
+
+// isUpload reports whether the request sends, completes or cancels an upload.
+func isUpload(req *http.Request) bool {
+	return req.Method != http.MethodPost && strings.Contains(req.URL.Path, "/blobs/uploads/")
 }
 
 // PlainHTTPError is a request with a credential that would have crossed a network
@@ -108,14 +115,15 @@ func (e *HTMLError) Error() string {
 }
 
 // htmlDetector turns a successful answer in HTML to a request of the registry
-// API into an [HTMLError]. The media type alone does not decide, as some
+// API into an [HTMLError]: that of a blob may be HTML, and is checked by its
+// digest, but whether there is one may not be said by a page. The media type alone does not decide, as some
 // registries leave a framework's text/html on answers without a body.
 type htmlDetector struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
 func (t htmlDetector) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(req)
-	if err != nil || resp.StatusCode/100 != 2 || !wantsJSON(req) {
+	if err != nil || resp.StatusCode/100 != 2 || !wantsJSON(req) && req.Method != http.MethodHead {
 		return resp, err
 	}
 	if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mediaType != "text/html" {

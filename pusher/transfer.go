@@ -238,6 +238,13 @@ func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 	exists, err := w.dest.Store.Exists(ctx, b.Descriptor)
 	if err == nil && !exists {
 		err = w.dest.Store.Push(ctx, b.Descriptor, bytes.NewReader(b.Data))
+		if status(err) == http.StatusNotFound {
+			// A request that was repeated because its connection broke finds that the
+			// upload is over.
+			if exists, again := w.dest.Store.Exists(ctx, b.Descriptor); again == nil && exists {
+				err = nil
+			}
+		}
 	}
 	if err != nil {
 		return w.registryError(op, err)

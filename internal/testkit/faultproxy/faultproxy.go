@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 )
 
 // An Exchange is a request that a fault befalls.
@@ -151,10 +152,28 @@ func reset(c net.Conn) {
 	_ = below.Close()
 }
 
-// wait waits until the fault or the request ends.
-func (x *Exchange) wait() {
+// abort ends the request alone, where connections carry several.
+func (x *Exchange) abort() { panic(http.ErrAbortHandler) }
+
+// stall waits until the fault ends, and then resets the connection, or until the
+// client has had enough.
+func (x *Exchange) stall() {
 	select {
 	case <-x.Over:
+		x.Cut()
 	case <-x.R.Context().Done():
+		x.abort()
+	}
+}
+
+// pause waits for a time, or until the fault ends.
+func (x *Exchange) pause(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-x.Over:
+	case <-x.R.Context().Done():
+		x.abort()
 	}
 }

@@ -58,22 +58,13 @@ func CutUpload(n int) Fault {
 
 // Stall leaves the request without an answer until the fault ends, and then cuts
 // it.
-func Stall() Fault {
-	return func(x *Exchange) {
-		x.wait()
-		x.Cut()
-	}
-}
+func Stall() Fault { return (*Exchange).stall }
 
 // StallAt stalls after so many bytes of the answer's body.
 func StallAt(n int) Fault {
 	return func(x *Exchange) {
-		stall := func() {
-			x.wait()
-			x.Cut()
-		}
-		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: n, after: stall}, x.R)
-		stall()
+		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: n, after: x.stall}, x.R)
+		x.stall()
 	}
 }
 
@@ -81,30 +72,14 @@ func StallAt(n int) Fault {
 // the fault ends.
 func Drip(pause time.Duration) Fault {
 	return func(x *Exchange) {
-		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: -1, each: func() {
-			t := time.NewTimer(pause)
-			defer t.Stop()
-			select {
-			case <-t.C:
-			case <-x.Over:
-			case <-x.R.Context().Done():
-				x.Cut()
-			}
-		}}, x.R)
+		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: -1, each: func() { x.pause(pause) }}, x.R)
 	}
 }
 
 // Late answers after a time.
 func Late(by time.Duration) Fault {
 	return func(x *Exchange) {
-		t := time.NewTimer(by)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-x.Over:
-		case <-x.R.Context().Done():
-			x.Cut()
-		}
+		x.pause(by)
 		x.Next.ServeHTTP(x.W, x.R)
 	}
 }
