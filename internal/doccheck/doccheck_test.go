@@ -1,0 +1,160 @@
+// Package doccheck keeps the documents that promise something true: every promise
+// in docs/threat-model.md and docs/reliability.md names the test that holds it,
+// and a name without a test fails here.
+package doccheck
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// documents are the pages whose tables are checked, with the least number of rows
+// that each has, so that a table is not lost unseen.
+var documents = map[string]int{
+	"docs/threat-model.md": 60,
+}
+
+// reference is a test as the documents name it: `pkg/path.TestName`, with a
+// subtest behind a slash.
+var reference = regexp.MustCompile("`([a-z0-9_/]+)\\.((?:Test|Fuzz)[A-Za-z0-9_]*)(?:/([^`]+))?`")
+
+func TestNamedTestsExist(t *testing.T) {
+	for name, least := range documents {
+		t.Run(name, func(t *testing.T) {
+			page, err := os.ReadFile(filepath.Join(root, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			problems, rows := check(root, string(page))
+			for _, p := range problems {
+				t.Error(p)
+			}
+			if rows < least {
+				t.Errorf("%d rows name tests, fewer than %d", rows, least)
+			}
+		})
+	}
+}
+
+// check returns what is wrong with the tests that a page names, and how many rows
+// of its tables have to name one: those of tables whose last column is "test".
+func check(root, page string) (problems []string, rows int) {
+	tests := map[string]*pkg{}
+	inTable, named := false, false
+	for i, line := range strings.Split(page, "\n") {
+		for _, m := range reference.FindAllStringSubmatch(line, -1) {
+			dir, test, sub := m[1], m[2], m[3]
+			if tests[dir] == nil {
+				tests[dir] = parsePackage(filepath.Join(root, filepath.FromSlash(dir)))
+			}
+			if !tests[dir].has(test, sub) {
+				problems = append(problems, fmt.Sprintf("line %d: there is no test %s", i+1, m[0]))
+			}
+		}
+		cells := cellsOf(line)
+		switch {
+		case len(cells) == 0:
+			inTable = false
+		case !inTable:
+			inTable, named = true, strings.TrimSpace(cells[len(cells)-1]) == "test"
+		case named && !strings.HasPrefix(strings.TrimSpace(cells[0]), "---"):
+			rows++
+			if last := cells[len(cells)-1]; strings.Count(last, "`") == 0 || strings.Count(last, "`") != 2*len(reference.FindAllString(last, -1)) {
+				problems = append(problems, fmt.Sprintf("line %d: the last column is no list of `package.TestName`: %s", i+1, last))
+			}
+		}
+	}
+	return problems, rows
+}
+
+// cellsOf returns the cells of a row of a table; none for any other line.
+func cellsOf(line string) []string {
+	inner, ok := strings.CutPrefix(strings.TrimSpace(line), "|")
+	if !ok {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(inner, "|"), "|")
+}
+
+// pkg is what the test files of a package hold.
+type pkg struct {
+	dir      string
+	tests    map[string]*ast.File
+	literals map[*ast.File]map[string]bool // texts that stand in a file
+}
+
+func parsePackage(dir string) *pkg {
+	p := &pkg{dir: dir, tests: map[string]*ast.File{}, literals: map[*ast.File]map[string]bool{}}
+	names, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		return p
+	}
+	for _, name := range names {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			continue // the compiler says so
+		}
+		literals := map[string]bool{}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				if s, err := strconv.Unquote(lit.Value); err == nil {
+					literals[s] = true
+				}
+			}
+			return true
+		})
+		p.literals[file] = literals
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil {
+				p.tests[f.Name.Name] = file
+			}
+		}
+	}
+	return p
+}
+
+// has reports whether there is a test, with a subtest of that name: a text in the
+// same file, or a script in testdata.
+func (p *pkg) has(test, sub string) bool {
+	file, ok := p.tests[test]
+	if !ok || sub == "" || p.literals[file][sub] {
+		return ok
+	}
+	scripts, err := filepath.Glob(filepath.Join(p.dir, "testdata", "script", path.Base(sub)+".txt*"))
+	return err == nil && len(scripts) > 0
+}
+
+func TestCheck(t *testing.T) {
+	const table = "| promise | test |\n|---|---|\n"
+	for row, want := range map[string]string{
+		"| a | `internal/doccheck.TestCheck` |":                                              "",
+		"| a | `internal/doccheck.TestCheck/a subtest`, `cmd/ocibridge.TestScripts/trust` |": "",
+		"| a | `internal/doccheck.TestGone` |":                                               "there is no test",
+		"| a | `internal/doccheck.TestCheck/" + "gone` |":                                    "there is no test",
+		"| a | `internal/gone.TestCheck` |":                                                  "there is no test",
+		"| a | `internal/doccheck.TestCheck`, `the code` |":                                  "no list",
+		"| a | ask somebody |":                                                               "no list",
+		"| a | |":                                                                            "no list",
+		"text about `internal/doccheck.TestGone`":                                            "there is no test",
+	} {
+		problems, _ := check(root, table+row+"\n")
+		if got := strings.Join(problems, "; "); (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", row, got, want)
+		}
+	}
+	if _, rows := check(root, table+"| a | b |\n| a | b |\n\n| other | table |\n|---|---|\n| a | b |\n"); rows != 2 {
+		t.Errorf("%d rows", rows)
+	}
+	_ = "a subtest"
+}
