@@ -451,6 +451,68 @@ func flipCase(data []byte) []byte {
 	return bytes.Replace(data, []byte("opentofu"), []byte("OpenTofu"), 1)
 }
 
+func respondAs(mediaType string, data []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", mediaType)
+		w.Write(data)
+	}
+}
+
+// TestIndexesWithinIndexes are not followed, however deep they lie, nor where one is
+// called a platform's manifest, nor where a registry answers with the index itself.
+func TestIndexesWithinIndexes(t *testing.T) {
+	entry := func(mediaType string, data []byte) ocispec.Index {
+		index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, ArtifactType: artifact.TypeProvider, Manifests: []ocispec.Descriptor{{
+			MediaType: mediaType, ArtifactType: artifact.TypeTarget, Digest: digest.FromBytes(data), Size: int64(len(data)),
+			Platform: &ocispec.Platform{OS: linux.OS, Architecture: linux.Arch},
+		}}}
+		index.SchemaVersion = 2
+		return index
+	}
+	for name, tc := range map[string]struct {
+		mediaType string
+		served    string // as which a registry that lies serves it; "": it does not
+		itself    bool
+		err       error
+		requests  int
+	}{
+		"as an index":              {ocispec.MediaTypeImageIndex, "", false, artifact.ErrNotProvider, 1},
+		"as a platform's manifest": {ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageManifest, false, artifact.ErrNotProvider, 2},
+		"the index itself instead": {ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageManifest, true, artifact.ErrDamaged, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.send(artifact.Config())
+			inner := blobOf(ocispec.MediaTypeImageIndex, []byte(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`))
+			for range 20 {
+				b.tag(inner, "inner")
+				inner = blobOf(ocispec.MediaTypeImageIndex, marshal(t, entry(ocispec.MediaTypeImageIndex, inner.Data)))
+			}
+			b.tag(inner, "inner")
+			outer := blobOf(ocispec.MediaTypeImageIndex, marshal(t, entry(tc.mediaType, inner.Data)))
+			b.tag(outer, "1.0.0")
+			if tc.served != "" {
+				data := inner.Data
+				if tc.itself {
+					data = append(bytes.Clone(outer.Data), bytes.Repeat([]byte(" "), len(inner.Data))...)[:len(inner.Data)]
+				}
+				b.lies["/manifests/"+inner.Descriptor.Digest.String()] = respondAs(tc.served, data)
+			}
+			b.registry.Reset()
+			if v, err := b.read(); !errors.Is(err, tc.err) {
+				t.Errorf("%+v, %v", v, err)
+			}
+			if n := b.registry.Count(); n != tc.requests {
+				t.Errorf("%d requests: %+v", n, b.registry.Requests())
+			}
+			b.registry.Reset()
+			if _, _, err := artifact.Children(t.Context(), b.repo, "1.0.0"); err != nil || b.registry.Count() != 1 {
+				t.Errorf("its children: %v after %d requests", err, b.registry.Count())
+			}
+		})
+	}
+}
+
 // TestIndexOfUnannouncedSize is answered without a length, as some proxies do:
 // then HEAD is asked for it, and need not tell the truth either.
 func TestIndexOfUnannouncedSize(t *testing.T) {

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"oras.land/oras-go/v2/errdef"
@@ -135,6 +137,30 @@ func TestListOfTagsIsNotReadWithoutEnd(t *testing.T) {
 	tags, err := artifact.ListTags(t.Context(), b.repo)
 	if tags != nil || !errors.Is(err, artifact.ErrTagsBrokeOff) || n != 3 {
 		t.Errorf("%d tags, %v after %d pages", len(tags), err, n)
+	}
+}
+
+// TestPageOfTagsWithoutEnd is one answer that goes on for ever.
+func TestPageOfTagsWithoutEnd(t *testing.T) {
+	b := newBench(t)
+	sent := 0
+	ended := make(chan struct{})
+	b.lies["/tags/list"] = func(w http.ResponseWriter, r *http.Request) {
+		defer close(ended)
+		io.WriteString(w, `{"tags":["1.0.0"`)
+		for more := []byte(strings.Repeat(`,"1.0.0"`, 10_000)); ; sent += len(more) {
+			if _, err := w.Write(more); err != nil {
+				return
+			}
+		}
+	}
+	tags, err := artifact.ListTags(t.Context(), b.repo)
+	if tags != nil || err == nil {
+		t.Errorf("%d tags, %v", len(tags), err)
+	}
+	<-ended
+	if sent > 64<<20 {
+		t.Errorf("%d bytes were taken", sent)
 	}
 }
 

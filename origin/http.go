@@ -44,6 +44,9 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 			if len(via) >= maxRedirects {
 				return fmt.Errorf("more than %d redirects", maxRedirects)
 			}
+			if req.URL.Scheme != "https" && req.URL.Scheme != "http" {
+				return hint.New(fmt.Sprintf("redirected to %.200s", shown(req.URL)), "packages and what is said of them come by https or http alone: ask whoever runs the origin")
+			}
 			if first := via[0].URL; req.URL.Host != first.Host || req.URL.Scheme != first.Scheme {
 				req.Header.Del("Authorization")
 			}

@@ -300,12 +300,21 @@ func TestMirrorDirRefused(t *testing.T) {
 		"package not there":           {remove(widgetDir + "/" + file), "linux_amd64: ", "run providers mirror again"},
 		"package a folder":            {func(m mirror) { remove(widgetDir + "/" + file)(m); m.write(widgetDir+"/"+file+"/x", "") }, "no regular file", "run providers mirror again"},
 		"package leads out":           {link("", widgetDir+"/"+file), "escapes", "run providers mirror again"},
-		"package leads up":            {link("../../../../../../../../../../etc/passwd", widgetDir+"/"+file), "escapes", "run providers mirror again"},
-		"no hash":                     {version(`{"archives":{"linux_amd64":{"url":"` + file + `","hashes":[]}}}`), "no hash to check", "current client"},
-		"no known hash":               {version(archive(file, "h2:x", "md5:"+strings.Repeat("0", 32))), "no hash to check", "current client"},
-		"zh not one":                  {version(archive(file, "zh:0000")), `invalid package hash "zh:0000"`, "run providers mirror again"},
-		"h1 not one":                  {version(archive(file, zh, "h1:0000")), `invalid package hash "h1:0000"`, "run providers mirror again"},
-		"hashes of other type":        {version(`{"archives":{"linux_amd64":{"url":"x","hashes":"zh:"}}}`), "cannot unmarshal", "run providers mirror again"},
+		"provider leads out": {func(m mirror) {
+			outside := filepath.Join(m.t.TempDir(), "widget")
+			if err := os.Rename(m.path(widgetDir), outside); err != nil {
+				m.t.Fatal(err)
+			}
+			if err := os.Symlink(outside, m.path(widgetDir)); err != nil {
+				m.t.Fatal(err)
+			}
+		}, "no HOSTNAME/NAMESPACE/TYPE/index.json", "providers mirror"},
+		"package leads up":     {link("../../../../../../../../../../etc/passwd", widgetDir+"/"+file), "escapes", "run providers mirror again"},
+		"no hash":              {version(`{"archives":{"linux_amd64":{"url":"` + file + `","hashes":[]}}}`), "no hash to check", "current client"},
+		"no known hash":        {version(archive(file, "h2:x", "md5:"+strings.Repeat("0", 32))), "no hash to check", "current client"},
+		"zh not one":           {version(archive(file, "zh:0000")), `invalid package hash "zh:0000"`, "run providers mirror again"},
+		"h1 not one":           {version(archive(file, zh, "h1:0000")), `invalid package hash "h1:0000"`, "run providers mirror again"},
+		"hashes of other type": {version(`{"archives":{"linux_amd64":{"url":"x","hashes":"zh:"}}}`), "cannot unmarshal", "run providers mirror again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMirror(t)

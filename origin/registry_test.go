@@ -1,6 +1,7 @@
 package origin_test
 
 import (
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -392,6 +393,15 @@ func TestVersionsRefused(t *testing.T) {
 			}
 		}
 	}
+	compressed := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		for spaces := make([]byte, 1<<20); ; {
+			if _, err := z.Write(spaces); err != nil {
+				return
+			}
+		}
+	}
 	cut := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "1000")
 		fmt.Fprint(w, `{"versions":[`)
@@ -418,7 +428,9 @@ func TestVersionsRefused(t *testing.T) {
 		"a list":           {doc(`[]`), nil, "is not the JSON", "protocol"},
 		"nested for ever":  {doc(strings.Repeat("[", 100_000)), nil, "is not the JSON", "protocol"},
 		"too large":        {tooLarge, nil, "more than 33554432 bytes", "so large"},
-		"redirect to file": {redirect("file:///etc/passwd"), nil, "unsupported protocol scheme", ""},
+		"small on the way": {compressed, nil, "more than 33554432 bytes", "so large"},
+		"redirect to file": {redirect("file:///etc/passwd"), nil, "redirected to file:///etc/passwd", "https or http"},
+		"redirect to FTP":  {redirect("ftp://" + host + "/versions"), nil, "redirected to ftp://", "https or http"},
 		"secret in the URL": {redirect("https://user:secret@" + host + "/gone?X-Amz-Signature=secret"), origin.ErrProviderNotFound,
 			"https://" + host + "/gone answered 404", ""},
 		"secret in a URL not reached": {redirect("https://user:secret@gone.example/x?X-Amz-Signature=secret"), nil, "https://gone.example/x: ", "check its name"},

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -181,6 +182,24 @@ func TestMisnamedPackage(t *testing.T) {
 				t.Errorf("%d requests that write", n)
 			}
 		})
+	}
+}
+
+// TestAnnouncedTooLong has an origin that announces more than any package has: it
+// is not read at all.
+func TestAnnouncedTooLong(t *testing.T) {
+	b := newBench(t)
+	r, err := b.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.Packages {
+		r.Packages[i].Open = func(context.Context) (io.ReadCloser, int64, error) {
+			return io.NopCloser(iotest.ErrReader(errors.New("it is read"))), 1 << 50, nil
+		}
+	}
+	if _, err := pusher.New(b.options).Push(t.Context(), r); !errors.Is(err, pusher.ErrTooLong) {
+		t.Errorf("error %v", err)
 	}
 }
 

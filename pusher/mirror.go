@@ -235,18 +235,18 @@ func (m *mirrored) verify(pkg origin.Package, src io.Reader, dst io.Writer, cont
 	if err != nil {
 		return trust.Package{}, err
 	}
-	limit := size
-	if size < 0 {
-		limit = maxPackageBytes
+	limit := int64(maxPackageBytes)
+	if size >= 0 && size < limit {
+		limit = size
 	}
 	n, err := io.Copy(io.MultiWriter(dst, verifier, reportWriter(report)), io.LimitReader(src, limit+1))
 	switch {
 	case err != nil:
 		return trust.Package{}, fmt.Errorf("read %s: %w", pkg.Filename, err)
-	case n < size:
-		return trust.Package{}, hint.Wrap(fmt.Errorf("read %s: %w after %d of %d bytes", pkg.Filename, ErrTruncated, n, size), "run it again")
 	case n > limit:
 		return trust.Package{}, hint.Wrap(fmt.Errorf("read %s: %w: more than %d bytes", pkg.Filename, ErrTooLong, limit), "it is not what it is said to be")
+	case n < size:
+		return trust.Package{}, hint.Wrap(fmt.Errorf("read %s: %w after %d of %d bytes", pkg.Filename, ErrTruncated, n, size), "run it again")
 	}
 	return verifier.Accept(content)
 }

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxPackageBytes bounds a package whose origin does not announce its size.
-	// The largest public ones have some 200 MiB.
+	// maxPackageBytes bounds a package, whatever its origin announces. The largest
+	// public ones have some 200 MiB.
 	maxPackageBytes = 4 << 30
 	// pieceBytes is how much of a package is read from its origin, written to the
 	// file and hashed at once.
@@ -39,6 +39,7 @@ type spool struct {
 	closers  []io.Closer
 	verifier *trust.Verifier
 	size     int64             // -1 if not announced, until all is read
+	limit    int64             // of the bytes that are read
 	report   func(int)         // is told of what was read
 	explain  func(error) error // says which package failed
 
@@ -52,7 +53,7 @@ type spool struct {
 
 // open starts reading a package.
 func (w *push) open(ctx context.Context, pkg origin.Package) (*spool, error) {
-	s := &spool{explain: func(err error) error {
+	s := &spool{limit: maxPackageBytes, explain: func(err error) error {
 		if errors.Is(err, trust.ErrChecksum) && pkg.MismatchHint != "" {
 			err = hint.Replace(err, "%s", pkg.MismatchHint)
 		}
@@ -65,6 +66,10 @@ func (w *push) open(ctx context.Context, pkg origin.Package) (*spool, error) {
 	body, size, err := pkg.Open(ctx)
 	if err != nil {
 		return nil, s.explain(err)
+	}
+	if size > s.limit {
+		body.Close()
+		return nil, s.explain(s.tooLong(s.limit))
 	}
 	s.src, s.size, s.closers = body, size, []io.Closer{body}
 	var isFile bool
@@ -152,8 +157,8 @@ func (s *spool) next() error {
 			return s.brokeOff(err)
 		}
 		return s.accept()
-	case s.read > maxPackageBytes && s.size < 0:
-		return s.tooLong(maxPackageBytes)
+	case s.read > s.limit:
+		return s.tooLong(s.limit)
 	case ended && s.size < 0:
 		s.size = s.read
 		return s.accept()

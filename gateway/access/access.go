@@ -67,11 +67,13 @@ type Control struct {
 	keys    func() *Keys
 	ring    atomic.Pointer[ring]
 	log     *slog.Logger
+	// equal compares secrets: subtle.ConstantTimeCompare, which tests count.
+	equal func(a, b []byte) int
 }
 
 // New returns a control for what the options name.
 func New(o Options) *Control {
-	c := &Control{keys: o.Keys, log: o.Log}
+	c := &Control{keys: o.Keys, log: o.Log, equal: subtle.ConstantTimeCompare}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -177,7 +179,7 @@ func shown(r *http.Request, basic bool) (string, bool) {
 func (c *Control) byToken(token string, now time.Time) *Subject {
 	sum, found := sha256.Sum256([]byte(token)), -1
 	for i, g := range c.tokens {
-		same := subtle.ConstantTimeCompare(sum[:], g.binding[:])
+		same := c.equal(sum[:], g.binding[:])
 		if g.expired(now) {
 			same = 0
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -405,6 +406,37 @@ func TestH1IsNotComputedUnasked(t *testing.T) {
 	s.idle()
 	if _, ok := s.cache.H1(d); !ok {
 		t.Error("none")
+	}
+}
+
+// TestFolderIsItsOwnersAlone: who writes to it decides on h1 hashes, and its packages
+// may be private ones.
+func TestFolderIsItsOwnersAlone(t *testing.T) {
+	s := newScene(t)
+	s.dir = filepath.Join(t.TempDir(), "cache")
+	s.options.H1 = true
+	s.restart()
+	s.add("/a.zip", random(100_000, 1))
+	s.want("/a.zip", 1)
+	files := 0
+	err := filepath.WalkDir(s.dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v", name, info.Mode())
+		}
+		if !d.IsDir() {
+			files++
+		}
+		return nil
+	})
+	if err != nil || files == 0 {
+		t.Errorf("%d files, %v", files, err)
 	}
 }
 

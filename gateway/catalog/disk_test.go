@@ -73,6 +73,35 @@ func TestRestartWithTheRegistryDown(t *testing.T) {
 	})
 }
 
+// TestFolderIsItsOwnersAlone: names of private providers are in it, and what it says
+// is believed.
+func TestFolderIsItsOwnersAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cache")
+	onDisk(t, dir, nil, func(k *kept) {
+		k.want("[1.0.0]", true, "[1 get 1 list]")
+		files := 0
+		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			if info.Mode().Perm()&0o077 != 0 {
+				k.t.Errorf("%s: %v", name, info.Mode())
+			}
+			if !d.IsDir() {
+				files++
+			}
+			return nil
+		})
+		if err != nil || files == 0 {
+			k.t.Errorf("%d files, %v", files, err)
+		}
+	})
+}
+
 // TestRestartWithoutAWayToTheRegistry: to find out how a registry is spoken to may
 // take the registry.
 func TestRestartWithoutAWayToTheRegistry(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 
@@ -452,6 +453,27 @@ func TestNotWhole(t *testing.T) {
 			index.Manifests = append(index.Manifests, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Annotations: map[string]string{ocispec.AnnotationRefName: "latest"}})
 			writeIndex(t, dir, index)
 		}, `the entry "latest", which is no version`},
+		"indexes within one another": {func(t *testing.T, dir string) {
+			// As deep as an attacker likes: the list has all of them.
+			index := readIndex(t, dir)
+			relist(t, dir, func(versions, contents map[string]any) {
+				inner := index.Manifests[0]
+				for range 1000 {
+					data, err := json.Marshal(ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{inner}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					inner = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromBytes(data), Size: int64(len(data))}
+					write(t, blob(dir, inner), data)
+					contents[inner.Digest.String()] = inner.Size
+				}
+				versions[host+"/acme/gadget/1.0.0"] = inner.Digest
+				index.Manifests[0].Digest, index.Manifests[0].Size = inner.Digest, inner.Size
+			})
+			relisted := readIndex(t, dir)
+			relisted.Manifests[0] = index.Manifests[0]
+			writeIndex(t, dir, relisted)
+		}, "within one another"},
 		"a manifest is gone": {func(t *testing.T, dir string) { os.Remove(blob(dir, readIndex(t, dir).Manifests[0])) }, "it lacks sha256:"},
 		"a manifest is cut":  {func(t *testing.T, dir string) { os.Truncate(blob(dir, readIndex(t, dir).Manifests[0]), 10) }, "has 10 bytes, and should have"},
 		"a manifest is another": {func(t *testing.T, dir string) {

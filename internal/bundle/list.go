@@ -134,11 +134,14 @@ func (b *Bundle) byName() map[string]ocispec.Descriptor {
 	return out
 }
 
+// maxNesting bounds manifests within one another, of which a version has two.
+const maxNesting = 4
+
 // contents returns the size of everything that the versions are made of.
 func (b *Bundle) contents(ctx context.Context) (map[digest.Digest]int64, error) {
 	out := map[digest.Digest]int64{}
-	var walk func(desc ocispec.Descriptor) error
-	walk = func(desc ocispec.Descriptor) error {
+	var walk func(desc ocispec.Descriptor, depth int) error
+	walk = func(desc ocispec.Descriptor, depth int) error {
 		if size, seen := out[desc.Digest]; seen && size == desc.Size {
 			return nil
 		}
@@ -148,6 +151,9 @@ func (b *Bundle) contents(ctx context.Context) (map[digest.Digest]int64, error) 
 		out[desc.Digest] = desc.Size
 		if desc.MediaType != ocispec.MediaTypeImageIndex && desc.MediaType != ocispec.MediaTypeImageManifest {
 			return nil
+		}
+		if depth == maxNesting {
+			return fmt.Errorf("%w: %s lies in more than %d manifests within one another", ErrNotBundle, desc.Digest, maxNesting)
 		}
 		data, err := b.readBlob(ctx, desc, artifact.MaxManifestBytes)
 		if err != nil {
@@ -166,14 +172,14 @@ func (b *Bundle) contents(ctx context.Context) (map[digest.Digest]int64, error) 
 			parts = append(parts, *m.Config)
 		}
 		for _, part := range parts {
-			if err := walk(part); err != nil {
+			if err := walk(part, depth+1); err != nil {
 				return err
 			}
 		}
 		return ctx.Err()
 	}
 	for _, desc := range b.byName() {
-		if err := walk(desc); err != nil {
+		if err := walk(desc, 0); err != nil {
 			return nil, err
 		}
 	}

@@ -196,6 +196,16 @@ func send(t *testing.T, client *http.Client, method, url, body string) answer {
 	return answer{resp.StatusCode, resp.Header, string(data)}
 }
 
+// TestFolderIsItsOwnersAlone: what it holds is served as it is.
+func TestFolderIsItsOwnersAlone(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data", "registry")
+	push(t, repository(t, open(t, dir)), "layer", "1.0.0")
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
 func TestUnusableFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -1,0 +1,14 @@
+package access
+
+import "crypto/subtle"
+
+// CountComparisons has a control add up the bytes of secrets that it compares, each
+// in constant time.
+func CountComparisons(c *Control) *int {
+	n := new(int)
+	c.equal = func(a, b []byte) int {
+		*n += len(a)
+		return subtle.ConstantTimeCompare(a, b)
+	}
+	return n
+}

@@ -1,0 +1,151 @@
+package access_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/access"
+)
+
+// guesses yields n tokens: random ones, and such as come near a right one.
+func guesses(n int, right string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for i := range n {
+			sum := sha256.Sum256(fmt.Append(nil, i))
+			guess := hex.EncodeToString(sum[:])
+			switch i % 4 {
+			case 1:
+				guess = right[:i%len(right)]
+			case 2:
+				guess = right[:len(right)-1] + guess[:1]
+			case 3:
+				guess = right + guess[:i%8+1]
+			}
+			if guess != right && !yield(guess) {
+				return
+			}
+		}
+	}
+}
+
+// TestGuessing tries a great many tokens: all of them, and one that has expired, get
+// the same answer to the letter, nothing is kept of them, and the right one is
+// right afterwards.
+func TestGuessing(t *testing.T) {
+	const right = "b1946ac92492d2347c6235b4d2611184"
+	expired := token("old", "expired-token")
+	expired.Expires = time.Now().Add(-time.Hour)
+	tokens := []access.Token{expired, token("ci", right)}
+	for i := range 20 {
+		tokens = append(tokens, token(fmt.Sprint("other", i), fmt.Sprint("other", i)))
+	}
+	c := access.New(access.Options{Tokens: tokens, Keys: keys(t, firstKey)})
+	h := c.Handler(c.Guard(address, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	get := func(token string) string {
+		r := httptest.NewRequest(http.MethodGet, "/registry.acme.example/acme/widget/doc", nil)
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return fmt.Sprint(w.Code, w.Header(), w.Body)
+	}
+	want := get("expired-token")
+	if !strings.HasPrefix(want, "401 ") {
+		t.Fatal(want)
+	}
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, wrong := heap(), 0
+	for guess := range guesses(100_000, right) {
+		if got := get(guess); got != want {
+			if wrong++; wrong < 4 {
+				t.Errorf("%q is answered %s, others %s", guess, got, want)
+			}
+		}
+	}
+	if after := heap(); after > before+4<<20 {
+		t.Errorf("%d KiB are kept of them", (after-before)>>10)
+	}
+	if got := get(right); !strings.HasPrefix(got, "200 ") {
+		t.Errorf("the right one: %s", got)
+	}
+}
+
+// TestGuessesTakeTheSameWork counts it, since time tells nothing here: every token,
+// the right one included, and every capability is compared with as much, wherever
+// it differs.
+func TestGuessesTakeTheSameWork(t *testing.T) {
+	const right = "b1946ac92492d2347c6235b4d2611184"
+	tokens := []access.Token{token("ci", right)}
+	for i := range 50 {
+		tokens = append(tokens, token(fmt.Sprint("other", i), fmt.Sprint("other", i)))
+	}
+	d := newDoor(t, access.Options{Tokens: tokens, Keys: keys(t, firstKey+"\n"+secondKey)})
+	link := d.link(right)
+	at := strings.Index(link, "cap1.")
+	end := at + strings.IndexByte(link[at:], '/')
+	compared := access.CountComparisons(d.control)
+	work := func(path, token string) int {
+		*compared = 0
+		d.get(path, "Bearer "+token)
+		return *compared
+	}
+	const doc = "/registry.acme.example/acme/widget/doc"
+	for _, guess := range []string{right, strings.Repeat("0", len(right)), right[:len(right)-1] + "0", right + "0", "other0", "other49", "x"} {
+		if n := work(doc, guess); n != len(tokens)*sha256.Size {
+			t.Errorf("%q is compared with %d bytes", guess, n)
+		}
+	}
+	want := work(link, "")
+	if want == 0 {
+		t.Error("a capability is compared with nothing")
+	}
+	for what, capability := range map[string]string{
+		"empty": "cap1.", "first letter": "cap1.B" + link[at+6:end], "last letters": link[at:end-4] + "AAAA", "in the middle": link[at:at+60] + "AAAA" + link[at+64:end], "too long": link[at:end] + "A",
+	} {
+		if n := work(link[:at]+capability+link[end:], ""); n != want {
+			t.Errorf("a capability, %s: compared with %d bytes, the right one with %d", what, n, want)
+		}
+	}
+}
+
+// TestMadeUpTokensOfAnIssuer name a key that it has, and are refused in the same words
+// without its being asked for each.
+func TestMadeUpTokensOfAnIssuer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newIssuer(t)
+		d := newDoor(t, i.trusting(rule("registry.acme.example/acme/*", "repository_owner", "acme")))
+		good := i.token(nil)
+		if w := d.get(doc, "Bearer "+good); w.Code != http.StatusOK {
+			t.Fatal(w.Code, w.Body)
+		}
+		parts := strings.Split(good, ".")
+		want := ""
+		for n := range 200 {
+			sum := sha256.Sum256(fmt.Append(nil, n))
+			w := d.get(doc, "Bearer "+parts[0]+"."+parts[1]+"."+base64.RawURLEncoding.EncodeToString(append(sum[:], sum[:]...)))
+			got := fmt.Sprint(w.Code, w.Header(), w.Body)
+			if want == "" {
+				want = got
+			}
+			if w.Code != http.StatusUnauthorized || got != want {
+				t.Fatalf("%s, others %s", got, want)
+			}
+		}
+		if n := i.asked.Load(); n > 2 {
+			t.Errorf("the issuer was asked %d times", n)
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package provider
+
+import (
+	"archive/zip"
+	"bytes"
+	"compress/flate"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// counted counts what is read of a zip.
+type counted struct {
+	io.ReaderAt
+	bytes int64
+}
+
+func (c *counted) ReadAt(p []byte, off int64) (int, error) {
+	n, err := c.ReaderAt.ReadAt(p, off)
+	c.bytes += int64(n)
+	return n, err
+}
+
+// bomb is a zip whose entries share one piece of compressed zeros, and say of
+// themselves what they like.
+func bomb(t *testing.T, entries int, says uint64) *bytes.Reader {
+	t.Helper()
+	var out bytes.Buffer
+	out.WriteString("PK\x03\x04" + strings.Repeat("\x00", 26)) // a header without a name, of which only its length counts
+	w, err := flate.NewWriter(&out, flate.BestCompression)
+	if err == nil {
+		_, err = io.CopyN(w, zeros{}, 1<<20)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	compressed := out.Len() - 30
+	sum := crc32.ChecksumIEEE(make([]byte, 1<<20))
+	var directory bytes.Buffer
+	for i := range entries {
+		name := fmt.Sprintf("f%d", i)
+		h := make([]byte, 46)
+		copy(h, "PK\x01\x02")
+		binary.LittleEndian.PutUint16(h[6:], 45)
+		binary.LittleEndian.PutUint16(h[10:], zip.Deflate)
+		binary.LittleEndian.PutUint32(h[16:], sum)
+		binary.LittleEndian.PutUint32(h[20:], uint32(compressed))
+		binary.LittleEndian.PutUint16(h[28:], uint16(len(name)))
+		extra := []byte(nil)
+		binary.LittleEndian.PutUint32(h[24:], uint32(says))
+		if says > 0xfffffffe {
+			binary.LittleEndian.PutUint32(h[24:], 0xffffffff)
+			extra = binary.LittleEndian.AppendUint64([]byte{1, 0, 8, 0}, says)
+			binary.LittleEndian.PutUint16(h[30:], uint16(len(extra)))
+		}
+		directory.Write(h)
+		directory.WriteString(name)
+		directory.Write(extra)
+	}
+	at := out.Len()
+	size := directory.Len()
+	out.Write(directory.Bytes())
+	// The ZIP64 form, which has room for any number of entries.
+	end := append([]byte("PK\x06\x06"), make([]byte, 52)...)
+	binary.LittleEndian.PutUint64(end[4:], 44)
+	binary.LittleEndian.PutUint64(end[24:], uint64(entries))
+	binary.LittleEndian.PutUint64(end[32:], uint64(entries))
+	binary.LittleEndian.PutUint64(end[40:], uint64(size))
+	binary.LittleEndian.PutUint64(end[48:], uint64(at))
+	locator := append([]byte("PK\x06\x07"), make([]byte, 16)...)
+	binary.LittleEndian.PutUint64(locator[8:], uint64(at+size))
+	binary.LittleEndian.PutUint32(locator[16:], 1)
+	last := append([]byte("PK\x05\x06"), make([]byte, 18)...)
+	for i := 8; i < 20; i++ {
+		last[i] = 0xff
+	}
+	out.Write(end)
+	out.Write(locator)
+	out.Write(last)
+	return bytes.NewReader(out.Bytes())
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestH1OfBombs has zips that unpack to a billion times their size, or to a million
+// files: they have no h1, and finding that out reads no more of them than their
+// directory, or no more of it than any provider's has.
+func TestH1OfBombs(t *testing.T) {
+	// What the library thinks of the zips that are made here.
+	honest := bomb(t, 2, 1<<20)
+	if h, err := H1(honest, honest.Size()); err != nil || h.IsZero() {
+		t.Fatalf("two entries that say what they are: %s, %v", h, err)
+	}
+	for name, tc := range map[string]struct {
+		zip  *bytes.Reader
+		says string
+		read int64
+	}{
+		"one entry of 2^50 bytes":           {bomb(t, 1, 1<<50), "unpacks to more than", 100 << 10},
+		"entries that overflow their sum":   {bomb(t, 3, 1<<63), "unpacks to more than", 100 << 10},
+		"ten thousand entries of one piece": {bomb(t, 10_000, 1<<20), "unpacks to more than", 4 << 20},
+		"a million entries":                 {bomb(t, 1_000_000, 1), "directory is too large", maxDirectoryBytes},
+		"more in an entry than it says":     {bomb(t, 1, 10), "", 200 << 10},
+		"less in an entry than it says":     {bomb(t, 1, 1<<21), "", 200 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			r := &counted{ReaderAt: tc.zip}
+			h, err := H1(r, tc.zip.Size())
+			runtime.ReadMemStats(&after)
+			if !errors.Is(err, ErrNoH1) || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("H1 = %s, %v", h, err)
+			}
+			if r.bytes > tc.read {
+				t.Errorf("%d bytes of it were read", r.bytes)
+			}
+			if used := after.TotalAlloc - before.TotalAlloc; used > 256<<20 {
+				t.Errorf("it took %d MiB", used>>20)
+			}
+		})
+	}
+}
