@@ -68,6 +68,10 @@ fuzz: ## run each fuzz test for FUZZTIME (default 30s)
 		go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null; \
 	done
 
+.PHONY: mutants
+mutants: ## take guards away, one at a time, and show that a test fails for each
+	go run ./internal/mutants
+
 .PHONY: clean
 clean: ## remove what was built, but for the tools (those: rm -r .tools)
 	rm -rf bin coverage.* *.test

@@ -63,3 +63,34 @@ func TestLinksThatLeadElsewhere(t *testing.T) {
 		})
 	}
 }
+
+// TestLinkToAnotherHostIsNotFollowed where nothing of it says where the next page
+// begins: the list breaks off, which is not its end.
+func TestLinkToAnotherHostIsNotFollowed(t *testing.T) {
+	asked := 0
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		fmt.Fprint(w, `{"tags":["9.9.9"],"repositories":["x"]}`)
+	}))
+	defer other.Close()
+	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "<"+other.URL+r.URL.Path+`>; rel="next"`)
+		fmt.Fprint(w, `{"tags":["1.0.0"],"repositories":["a"]}`)
+	}))
+	defer f.Close()
+	host := ociaddr.Registry(f.Listener.Addr().String())
+	c := New(Options{})
+	if err := listTags(t, c, ociaddr.Repository{Registry: host, Name: "acme/x"}); err == nil {
+		t.Error("the list of tags is said to be whole")
+	}
+	registry, err := c.Registry(t.Context(), host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := registry.Repositories(t.Context(), "", func([]string) error { return nil }); err == nil {
+		t.Error("the list of repositories is said to be whole")
+	}
+	if asked != 0 {
+		t.Errorf("the other host was asked %d times", asked)
+	}
+}
