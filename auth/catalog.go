@@ -31,3 +31,9 @@ func (c *Client) Registry(ctx context.Context, r ociaddr.Registry) (*remote.Regi
 	registry.Client = b.sender
 	return registry, nil
 }
+
+// PlainHTTP reports whether a registry is spoken to without TLS, as clients never
+// do. A loopback registry is asked, once.
+func (c *Client) PlainHTTP(ctx context.Context, r ociaddr.Registry) (bool, error) {
+	return c.plainHTTP(ctx, r)
+}

@@ -28,6 +28,10 @@ var (
 	errLost = catalog.ErrLost
 )
 
+// StatusOf returns the status that a page about what an error is of has, as the
+// protocols' answers have it: 404, 451, 502, 503 or 504.
+func StatusOf(err error) int { return statusOf(err) }
+
 // statusOf is the one place where an error becomes a status. What the registry
 // did not answer is never taken for absence.
 func statusOf(err error) int {

@@ -87,6 +87,9 @@ func checkSymbols(used map[string]bool, sel provider.Selector) error {
 // Source returns the template as it was written.
 func (t *Template) Source() string { return t.source }
 
+// Selector returns what the template was parsed for.
+func (t *Template) Selector() provider.Selector { return t.selector }
+
 // Selects reports whether the template is for a.
 func (t *Template) Selects(a provider.Address) bool { return t.selector.Selects(a) }
 

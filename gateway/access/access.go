@@ -140,19 +140,21 @@ func (s *Subject) grantFor(a provider.Address) *grant {
 
 // Reasons why somebody is not known.
 var (
-	errUnknown     = errors.New("no token that is known here")
-	errUnavailable = errors.New("the issuer of the token cannot be asked")
+	// ErrUnknown means that no token is shown that is known and valid.
+	ErrUnknown = errors.New("no token that is known here")
+	// ErrUnavailable means that nobody can say whose token it is now.
+	ErrUnavailable = errors.New("the issuer of the token cannot be asked")
 )
 
 // maxToken bounds what is taken for a token.
 const maxToken = 16 << 10
 
 // authenticate returns who asks, by a bearer token, or, where basic says so, by
-// one in the place of a password. It fails with errUnknown or errUnavailable.
+// one in the place of a password. It fails with ErrUnknown or ErrUnavailable.
 func (c *Control) authenticate(r *http.Request, basic bool) (*Subject, error) {
 	token, ok := shown(r, basic)
 	if !ok || token == "" || len(token) > maxToken {
-		return nil, errUnknown
+		return nil, ErrUnknown
 	}
 	if s := c.byToken(token, time.Now()); s != nil {
 		return s, nil

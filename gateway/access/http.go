@@ -129,7 +129,7 @@ func Forbid(w http.ResponseWriter) {
 
 // refuse answers who is not known.
 func refuse(w http.ResponseWriter, err error) {
-	if errors.Is(err, errUnavailable) {
+	if errors.Is(err, ErrUnavailable) {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 		http.Error(w, "the issuer of the token cannot be asked now; the gateway's log says why", http.StatusServiceUnavailable)
 		return
@@ -151,7 +151,7 @@ func (c *Control) GuardRegistry(address func(repository string) (provider.Addres
 		w.Header().Set("Cache-Control", private)
 		subject, err := c.authenticate(r, true)
 		switch {
-		case errors.Is(err, errUnavailable):
+		case errors.Is(err, ErrUnavailable):
 			w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 			registryError(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the issuer of the token cannot be asked now")
 			return

@@ -73,7 +73,7 @@ func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySour
 }
 
 // find returns the keys that may have signed a token whose header names a key. It
-// fails with errUnavailable if only the issuer could tell, and with errUnknown if
+// fails with ErrUnavailable if only the issuer could tell, and with ErrUnknown if
 // the issuer has no such key. Keys that are there are never waited for.
 func (s *keySource) find(ctx context.Context, keyID string) ([]crypto.PublicKey, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
@@ -94,7 +94,7 @@ func (s *keySource) find(ctx context.Context, keyID string) ([]crypto.PublicKey,
 		select {
 		case <-pending:
 		case <-ctx.Done():
-			return nil, errUnavailable
+			return nil, ErrUnavailable
 		}
 	}
 	s.mu.Lock()
@@ -103,9 +103,9 @@ func (s *keySource) find(ctx context.Context, keyID string) ([]crypto.PublicKey,
 		return keys, nil
 	}
 	if s.failed || s.set == nil {
-		return nil, errUnavailable
+		return nil, ErrUnavailable
 	}
-	return nil, errUnknown
+	return nil, ErrUnknown
 }
 
 // lookup returns the keys that are there and good. It is called with the lock.

@@ -97,30 +97,30 @@ func ruleSum(i Issuer, r Rule) [sha256.Size]byte {
 }
 
 // byIssuer returns the bearer of a token that an issuer signed. It fails with
-// errUnknown, or with errUnavailable if only the issuer could tell.
+// ErrUnknown, or with ErrUnavailable if only the issuer could tell.
 func (c *Control) byIssuer(ctx context.Context, token string) (*Subject, error) {
 	if len(c.issuers) == 0 {
-		return nil, errUnknown
+		return nil, ErrUnknown
 	}
 	signed, err := jose.ParseSigned(token, joseAlgorithms())
 	if err != nil || len(signed.Signatures) != 1 {
-		return nil, errUnknown
+		return nil, ErrUnknown
 	}
 	var claims struct {
 		Issuer string `json:"iss"`
 	}
 	if json.Unmarshal(signed.UnsafePayloadWithoutVerification(), &claims) != nil {
-		return nil, errUnknown
+		return nil, ErrUnknown
 	}
 	var found *Subject
-	err = errUnknown
+	err = ErrUnknown
 	for _, i := range c.issuers {
 		if i.url != claims.Issuer {
 			continue
 		}
 		s, e := i.subject(ctx, token, signed.Signatures[0].Header.KeyID)
 		switch {
-		case errors.Is(e, errUnavailable):
+		case errors.Is(e, ErrUnavailable):
 			err = e
 		case e == nil && found == nil:
 			found = s
@@ -152,11 +152,11 @@ func (i *issuer) subject(ctx context.Context, token, keyID string) (*Subject, er
 		// Not the error itself, which may quote the token.
 		var expired *oidc.TokenExpiredError
 		i.log.Debug("token refused", "issuer", i.name, "expired", errors.As(err, &expired))
-		return nil, errUnknown
+		return nil, ErrUnknown
 	}
 	var claims map[string]json.RawMessage
 	if err := id.Claims(&claims); err != nil {
-		return nil, errUnknown
+		return nil, ErrUnknown
 	}
 	name := []rune(id.Subject)
 	s := &Subject{name: fmt.Sprintf("oidc %s %s", i.name, string(name[:min(len(name), maxSubject)])), expires: id.Expiry}

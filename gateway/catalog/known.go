@@ -19,3 +19,19 @@ func (c *Catalog) Confirmed(a provider.Address) time.Time {
 
 // Denied reports whether a version is never served.
 func (c *Catalog) Denied(a provider.Address, v provider.Version) bool { return c.denied(a, v) }
+
+// Tagged returns the versions of a provider, oldest first, with those that are
+// denied. They are not to be changed.
+func (i *Item) Tagged() []provider.Version { return i.tagged }
+
+// Known returns the providers of which versions are in memory, in no order: those
+// that were asked for, and not so long ago that they are forgotten.
+func (c *Catalog) Known() []provider.Address {
+	var out []provider.Address
+	for _, e := range c.cache.entries() {
+		if s := e.state.Load(); e.kind == listing && s != nil && s.err == nil {
+			out = append(out, e.address)
+		}
+	}
+	return out
+}

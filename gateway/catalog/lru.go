@@ -67,6 +67,17 @@ func (l *lru) use(key string) *entry {
 	return e
 }
 
+// entries returns all entries with a good answer. It is no use of them.
+func (l *lru) entries() []*entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []*entry
+	for e := l.good.ends.next; e != &l.good.ends; e = e.next {
+		out = append(out, e)
+	}
+	return out
+}
+
 func (l *lru) getOrAdd(key string, make func() *entry) *entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
