@@ -65,6 +65,9 @@ type Options struct {
 	// Registry answers /v2/, apart from the tags of versions that the Catalog denies;
 	// nil: nothing does.
 	Registry http.Handler
+	// Page answers people; nil: nobody does. It sees to access itself. Of paths that
+	// nothing is at it gets those that browsers ask for.
+	Page http.Handler
 	// Access says who may read what, and which of them are operators, who may have
 	// a provider's cached metadata dropped (POST /-/refresh?provider=ADDRESS); nil:
 	// everybody may read everything, and nobody is an operator.
@@ -151,6 +154,7 @@ func (g *gateway) router(o Options) *mux.Router {
 	reads.HandleFunc(address+"{version}.json", g.guarded(g.serveVersion))
 	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.guarded(g.serveArchive))
 	g.routeRegistry(reads, o.PublicURL)
+	routePage(r, reads, o.Page)
 	if o.Access != nil {
 		r.Handle("/-/refresh", g.access.GuardOperator(http.HandlerFunc(g.serveRefresh)))
 	}
@@ -164,6 +168,27 @@ func (g *gateway) router(o Options) *mux.Router {
 // request is for. Every route of a provider goes through it.
 func (g *gateway) guarded(h http.HandlerFunc) http.HandlerFunc {
 	return g.access.Guard(addressOf, h).ServeHTTP
+}
+
+// routePage adds the routes of the page for people.
+func routePage(r, reads *mux.Router, page http.Handler) {
+	if page == nil {
+		return
+	}
+	for _, path := range []string{"/", "/search", "/sign-in"} {
+		reads.Handle(path, page)
+	}
+	for _, path := range []string{"/p/", "/assets/"} {
+		reads.PathPrefix(path).Handler(page)
+	}
+	r.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Clients of the protocols ask for no HTML.
+		if strings.Contains(r.Header.Get("Accept"), "text/html") {
+			page.ServeHTTP(w, r)
+			return
+		}
+		notFound(w, r)
+	})
 }
 
 func healthz(w http.ResponseWriter, _ *http.Request) {

@@ -53,6 +53,7 @@ func (f *serveFlags) command() *cobra.Command {
 repositories that the template names, and the provider registry protocol under
 /hosts/HOST/v1/providers/ for what is signed there. Without a template it serves
 the embedded registry, which OpenTofu can also read directly, as an oci_mirror.
+At / is a page for people: how to set up clients, and what there is.
 
 Clients speak TLS only. Give --tls-cert and --tls-key, or let serve make a
 certificate of its own for a first try: it does so by itself on a loopback

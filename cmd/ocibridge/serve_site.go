@@ -153,6 +153,7 @@ func (s *site) gatewayOptions() gateway.Options {
 			s.log.Warn("redirect = true sends nobody anywhere: no registry block has mirrors_blobs_by_redirect")
 		}
 	}
+	o.Page = s.page(o)
 	return o
 }
 

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/page"
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+)
+
+// page wires the page for people to what the gateway o is made of.
+func (s *site) page(o gateway.Options) http.Handler {
+	running, stop := context.WithCancel(context.Background())
+	s.closing(func() error { stop(); return nil })
+	about := pageSetup{s.back, s.settings.asksForTokens()}
+	p := page.Options{
+		Catalog: o.Catalog, Access: o.Access, H1: o.H1, Policy: s.settings.trustRules().For, Address: o.PublicURL, Log: s.log,
+		Snippets: about.snippets, Reference: about.reference,
+		List: func(ctx context.Context) ([]provider.Address, bool) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(running, cancel)()
+			found, skipped, err := s.back.providers(ctx)
+			for _, where := range skipped {
+				s.log.Debug("the page cannot list", "what", where.Where, "err", where.Problem.Message)
+			}
+			return found, err == nil && len(skipped) == 0
+		},
+	}
+	for _, c := range s.settings.file.Providers {
+		p.Configured = append(p.Configured, c.Address)
+	}
+	if s.settings.file.Gateway.PublicURL != "" {
+		p.PublicURL = o.PublicURL
+	}
+	if s.back.embedded != nil {
+		p.ListTTL = time.Second // what is pushed is found at once
+	}
+	return page.New(p)
+}
+
+// pageSetup says how clients are set up.
+type pageSetup struct {
+	back   *backend
+	tokens bool
+}
+
+// snippets returns what config client prints, for people who see the page.
+func (p pageSetup) snippets(at string, private bool) []page.Snippet {
+	setup := &clientSetup{url: at, tokens: p.tokens}
+	readable := *setup
+	if private {
+		setup.mirrors, readable.mirrors = p.mirrors(at)
+	}
+	var out []page.Snippet
+	add := func(text func() (string, error), s page.Snippet) {
+		var err error
+		if s.Text, err = text(); err == nil && s.Text != "" {
+			out = append(out, s)
+		}
+	}
+	add(setup.terraform, page.Snippet{
+		ID: "terraform", Title: "Terraform", Where: "~/.terraformrc, or the file that TF_CLI_CONFIG_FILE names",
+		About: "Every provider then comes from this gateway, by the network mirror protocol.",
+		Notes: []string{"To let other sources have what is not here, add direct {} below network_mirror."},
+	})
+	add(setup.tofu, page.Snippet{
+		ID: "opentofu", Title: "OpenTofu", Where: "~/.tofurc, or the file that TF_CLI_CONFIG_FILE names",
+		About: "The same for OpenTofu. From 1.12 on, trust_all_hashes lets one init lock the hashes of every platform.",
+	})
+	if p.back.embedded != nil || len(readable.mirrors) > 0 {
+		add(readable.oci, page.Snippet{
+			ID: "oci-mirror", Title: "OpenTofu oci_mirror", Where: "~/.tofurc",
+			About: "OpenTofu 1.10 and later can read the OCI registry itself. That does not retry, and is not checked by this gateway.",
+		})
+	}
+	add(setup.hosts, page.Snippet{
+		ID: "host", Title: "In place of the origins", Where: "~/.terraformrc or ~/.tofurc",
+		About: "With host blocks this gateway answers for the registries themselves: clients check the publisher’s signature end to end, lock every platform, and providers lock and providers mirror work behind an air gap. There is what is signed, and nothing else.",
+	})
+	add(terragrunt, page.Snippet{
+		ID: "terragrunt", Title: "Terragrunt", Where: "the shell, or the environment of a job",
+		About: "Terragrunt runs Terraform or OpenTofu, which read the configuration above. Its provider cache server reads the same file.",
+	})
+	if p.tokens {
+		add(setup.credentials, page.Snippet{
+			ID: "token", Title: "Tokens", Where: "~/.terraformrc or ~/.tofurc, beside what is above", About: aboutTokens, Notes: tokenNotes(setup),
+		})
+	}
+	return out
+}
+
+const aboutTokens = "This gateway asks for a token, which whoever runs it gives out. Put yours in the place of TOKEN."
+
+func tokenNotes(setup *clientSetup) []string {
+	var out []string
+	if v, err := setup.tokenVariable(); err == nil {
+		out = append(out, "In place of the block, a variable: env '"+v+"=TOKEN' tofu init")
+	}
+	return append(out, "With host blocks, clients send the token that they have for the origin’s name.",
+		"Browsers, docker login and oras login take it as password, with any user name.")
+}
+
+func terragrunt() (string, error) {
+	return "export TF_CLI_CONFIG_FILE=\"$HOME/.terraformrc\"\nterragrunt run --all init\n", nil
+}
+
+// mirrors are the templates of repositories, and those of them that clients of the
+// gateway at a URL can read.
+func (p pageSetup) mirrors(at string) (all, readable []config.MirrorText) {
+	if p.back.embedded != nil {
+		return nil, nil
+	}
+	for _, t := range p.back.templates {
+		m := mirrorText(t)
+		all = append(all, m)
+		if registry, ok := t.Registry(); !ok || p.readable(at, registry) {
+			readable = append(readable, m)
+		}
+	}
+	return all, readable
+}
+
+func mirrorText(t *templates.Template) config.MirrorText {
+	m := config.MirrorText{Template: t.Source()}
+	for _, pattern := range t.Selector().Include {
+		m.Include = append(m.Include, pattern.String())
+	}
+	for _, pattern := range t.Selector().Exclude {
+		m.Exclude = append(m.Exclude, pattern.String())
+	}
+	return m
+}
+
+// readable reports whether clients of the gateway at a URL can read a registry: they
+// speak TLS only, and reach one on a loopback interface from there alone.
+func (p pageSetup) readable(at string, registry ociaddr.Registry) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	u, err := url.Parse(at)
+	if err != nil || registry.IsLoopback() && !ociaddr.Registry(u.Host).IsLoopback() {
+		return false
+	}
+	plain, err := p.back.auth.PlainHTTP(ctx, registry)
+	return err == nil && !plain
+}
+
+// reference returns where clients of the gateway at a URL find a version in an OCI
+// registry; "" if they cannot.
+func (p pageSetup) reference(at string, a provider.Address, v provider.Version) string {
+	repo, err := p.back.templates.Repository(a)
+	if err != nil {
+		return ""
+	}
+	tag, err := ociaddr.VersionTag(v)
+	if err != nil {
+		return ""
+	}
+	if p.back.embedded == nil {
+		if !p.readable(at, repo.Registry) {
+			return ""
+		}
+		return repo.String() + ":" + string(tag)
+	}
+	u, err := url.Parse(at)
+	if err != nil || u.Path != "/" {
+		return ""
+	}
+	return u.Host + "/" + repo.Name + ":" + string(tag)
+}

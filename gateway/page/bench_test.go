@@ -1,0 +1,269 @@
+package page_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/disco"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/gateway/page"
+	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const host = "registry.acme.example"
+
+var (
+	widget = provider.MustParseAddress(host + "/acme/widget")
+	linux  = provider.MustParsePlatform("linux_amd64")
+	darwin = provider.MustParsePlatform("darwin_arm64")
+)
+
+// bench is a page in front of a real registry, which may be told to lie.
+type bench struct {
+	t        *testing.T
+	registry *recorder.Recorder
+	upstream *httptest.Server
+	signer   *pgp.Signer
+	origin   *origin.Origin
+	source   *httptest.Server
+	log      *syncBuffer
+	catalog  catalog.Options
+	options  page.Options
+}
+
+func newBench(t *testing.T) *bench {
+	e, err := embedded.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	b := &bench{t: t, registry: recorder.New(e.Handler()), signer: pgp.For(t, "Acme"), origin: origin.New(origin.Options{}), log: &syncBuffer{}}
+	b.upstream, b.source = httptest.NewServer(b.registry), httptest.NewServer(b.origin)
+	t.Cleanup(b.upstream.Close)
+	t.Cleanup(b.source.Close)
+	b.options.Log = slog.New(slog.NewTextHandler(b.log, nil))
+	b.catalog = catalog.Options{
+		TagTTL: -1, StaleIfError: -1, Timeout: 2 * time.Second,
+		Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
+			if a.Hostname() == "elsewhere.example" {
+				return nil, fmt.Errorf("%w: no template is for it", gateway.ErrNotServed)
+			}
+			return b.repository(a), nil
+		},
+	}
+	return b
+}
+
+func (b *bench) repository(a provider.Address) *remote.Repository {
+	repo, err := remote.NewRepository(strings.TrimPrefix(b.upstream.URL, "http://") + "/" + a.Path())
+	if err != nil {
+		b.t.Error(err)
+		return nil
+	}
+	repo.PlainHTTP = true
+	repo.Client = b.upstream.Client() // the default one waits and tries again
+	return repo
+}
+
+// push pushes a release of an address, signed if that is said.
+func (b *bench) push(a provider.Address, version string, signed bool) *release.Release {
+	b.t.Helper()
+	spec := release.Spec{Host: a.Hostname(), Namespace: a.Namespace(), Type: a.Type(), Version: version, Protocols: []string{"5.0", "6.1"}}
+	if signed {
+		spec.Signer = b.signer
+	}
+	for _, p := range []provider.Platform{linux, darwin} {
+		spec.Contents = append(spec.Contents, release.Content{OS: p.OS, Arch: p.Arch,
+			Files: map[string][]byte{"terraform-provider-" + a.Type() + "_v" + version: []byte(version + p.String())}})
+	}
+	r := release.For(b.t, spec)
+	b.origin.Add(r)
+	services := disco.New()
+	services.ForceHostServices(svchost.Hostname(a.Hostname()), map[string]any{"providers.v1": b.source.URL + origin.ServicePath})
+	from := realorigin.NewRegistry(realorigin.RegistryOptions{Services: services})
+	listing, err := from.Versions(b.t.Context(), a)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	offered, err := from.Release(b.t.Context(), a, listing, provider.MustParseVersion(version), nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	to := pusher.New(pusher.Options{
+		Policy: func(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} },
+		Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
+			return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: a.Path()}, Store: b.repository(a)}, nil
+		},
+	})
+	if _, err := to.Push(b.t.Context(), offered); err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+// index pushes a version for one platform, without evidence, whose index says of
+// itself what v does.
+func (b *bench) index(a provider.Address, version string, v artifact.Version) {
+	b.t.Helper()
+	v.Provider, v.Version = a, provider.MustParseVersion(version)
+	content := []byte("a package of " + version)
+	name := provider.PackageFilename(a, v.Version, linux)
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: a, Version: v.Version, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), name)})
+	b.must(err)
+	verifier, err := sums.Verifier(linux, name)
+	b.must(err)
+	verifier.Write(content)
+	accepted, err := verifier.Accept(bytes.NewReader(content))
+	b.must(err)
+	p, manifest, err := artifact.EncodePackage(accepted)
+	b.must(err)
+	v.Packages = []artifact.Package{p}
+	index, err := artifact.EncodeIndex(v)
+	b.must(err)
+	repo := b.repository(a)
+	for _, blob := range []artifact.Blob{artifact.Config(), {Descriptor: p.Layer(), Data: content}, manifest} {
+		b.must(repo.Push(b.t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)))
+	}
+	b.must(repo.PushReference(b.t.Context(), index.Descriptor, bytes.NewReader(index.Data), version))
+}
+
+func (b *bench) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// lie answers the registry's requests whose path contains part by h.
+func (b *bench) lie(part string, h http.HandlerFunc) {
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, part) {
+			return false
+		}
+		h(w, r)
+		return true
+	})
+}
+
+// serve returns a gateway with the page.
+func (b *bench) serve(control *access.Control) *client {
+	b.t.Helper()
+	c, err := catalog.New(b.catalog)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { c.Close() })
+	b.options.Catalog, b.options.Access = c, control
+	return &client{b.t, gateway.New(gateway.Options{Catalog: c, Access: control, Page: page.New(b.options)}), ""}
+}
+
+// client asks the gateway, with an Authorization header if it has one.
+type client struct {
+	t             *testing.T
+	gateway       http.Handler
+	authorization string
+}
+
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (c *client) do(req *http.Request) answer {
+	c.t.Helper()
+	if c.authorization != "" {
+		req.Header.Set("Authorization", c.authorization)
+	}
+	w := httptest.NewRecorder()
+	c.gateway.ServeHTTP(w, req.WithContext(c.t.Context()))
+	resp := w.Result()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(body)}
+}
+
+func (c *client) get(path string) answer {
+	c.t.Helper()
+	return c.do(httptest.NewRequest(http.MethodGet, "https://gateway.example"+path, nil))
+}
+
+// text is what an answer says, without its markup, with single spaces, and with
+// addresses in one piece.
+func (a answer) text() string {
+	var out strings.Builder
+	inTag := false
+	for _, r := range a.body {
+		switch {
+		case r == '<':
+			inTag = true
+			out.WriteByte(' ')
+		case r == '>':
+			inTag = false
+		case !inTag:
+			out.WriteRune(r)
+		}
+	}
+	return strings.ReplaceAll(strings.Join(strings.Fields(out.String()), " "), "/ ", "/")
+}
+
+func (c *client) want(path string, status int, texts ...string) answer {
+	c.t.Helper()
+	a := c.get(path)
+	if a.status != status {
+		c.t.Errorf("%s: %d, want %d", path, a.status, status)
+	}
+	for _, text := range texts {
+		if !strings.Contains(a.text(), text) {
+			c.t.Errorf("%s: no %q in:\n%s", path, text, a.text())
+		}
+	}
+	return a
+}
+
+func escaped(query string) string { return "/search?q=" + url.QueryEscape(query) }
+
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
+}

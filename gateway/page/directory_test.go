@@ -1,0 +1,113 @@
+package page
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// TestDirectory has a registry that lists slowly, and then not at all.
+func TestDirectory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := catalog.New(catalog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		a := provider.MustParseAddress("registry.acme.example/acme/widget")
+		var asked atomic.Int32
+		var takes atomic.Int64
+		var fails atomic.Bool
+		d := newDirectory(Options{Catalog: c, Configured: []provider.Address{a}, List: func(context.Context) ([]provider.Address, bool) {
+			asked.Add(1)
+			time.Sleep(time.Duration(takes.Load()))
+			if fails.Load() {
+				return nil, false
+			}
+			return []provider.Address{a, provider.MustParseAddress("registry.acme.example/acme/other")}, true
+		}})
+		see := func(want known, asks int32) {
+			t.Helper()
+			got := d.known(t.Context())
+			if len(got.providers) != len(want.providers) || got.complete != want.complete || got.pending != want.pending || !slices.Contains(got.providers, a) {
+				t.Errorf("known: %+v, want %+v", got, want)
+			}
+			if n := asked.Load(); n != asks {
+				t.Errorf("asked %d times, want %d", n, asks)
+			}
+		}
+		one, two := make([]provider.Address, 1), make([]provider.Address, 2)
+
+		takes.Store(int64(5 * time.Second))
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if k := d.known(t.Context()); !k.pending || len(k.providers) != 1 {
+					t.Errorf("before the list: %+v", k)
+				}
+			})
+		}
+		all.Wait()
+		see(known{providers: one, pending: true}, 1)
+		time.Sleep(5 * time.Second)
+		see(known{providers: two, complete: true}, 1)
+
+		// It is asked anew after its time, and what it said stands in until it answers.
+		time.Sleep(31 * time.Second)
+		fails.Store(true)
+		before := time.Now()
+		see(known{providers: two, complete: true}, 2)
+		if waited := time.Since(before); waited != agedPatience {
+			t.Errorf("waited %s", waited)
+		}
+		time.Sleep(6 * time.Second)
+		see(known{providers: two}, 2)
+		synctest.Wait()
+	})
+}
+
+func TestSafeHost(t *testing.T) {
+	for host, want := range map[string]bool{
+		"example.com": true, "example.com:8443": true, "localhost": true, "10.0.0.1": true, "10.0.0.1:80": true, "[::1]": true, "[::1]:8443": true, "a-b.example": true,
+		"": false, ":8443": false, "example.com:": false, "example.com:0": false, "example.com:65536": false, "example.com:08443": false, "example.com:http": false, "::1": false,
+		"[::1": false, "[::1%25eth0]": false, "[10.0.0.1]": false, "[example.com]": false, "-a.example": false, "a..b": false, "a.example.": false, "a_b": false, "bücher.example": false,
+		`a"b`: false, "a b": false, "a/b": false, "a@b": false, "a\nb": false, "${a}": false, "a:1:2": false, string(make([]byte, 300)): false,
+	} {
+		if got := safeHost(host); got != want {
+			t.Errorf("%q: %v", host, got)
+		}
+	}
+}
+
+func FuzzSafeHost(f *testing.F) {
+	for _, host := range []string{"example.com:8443", "[::1]:8443", `a"b`, "a:1:2"} {
+		f.Add(host)
+	}
+	f.Fuzz(func(t *testing.T, host string) {
+		if !safeHost(host) {
+			return
+		}
+		u, err := url.Parse("https://" + host + "/")
+		if err != nil || u.Host != host || u.User != nil || u.Path != "/" || u.RawQuery+u.Fragment != "" {
+			t.Errorf("%q passes, and is read as %+v, %v", host, u, err)
+		}
+	})
+}
+
+func TestHumanBytes(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 bytes", 999: "999 bytes", 1000: "1.0 kB", 999_949: "999.9 kB", 999_950: "1.0 MB", 6_543_210: "6.5 MB", 123_456_789_012: "123.5 GB", 1<<63 - 1: "9.2 EB",
+	} {
+		if got := humanBytes(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+}

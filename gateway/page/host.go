@@ -1,0 +1,43 @@
+package page
+
+import (
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// hostName is a name as DNS and certificates have it.
+var hostName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$`)
+
+// maxHost bounds a host with its port.
+const maxHost = 253 + len(":65535")
+
+// safeHost reports whether a Host header is a name or an address, with or without a
+// port, so that it can stand in configuration that somebody copies.
+func safeHost(s string) bool {
+	if len(s) > maxHost {
+		return false
+	}
+	host := s
+	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
+		var port string
+		var err error
+		if host, port, err = net.SplitHostPort(s); err != nil {
+			return false
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || strconv.FormatUint(n, 10) != port {
+			return false
+		}
+		if strings.HasPrefix(s, "[") {
+			host = "[" + host + "]"
+		}
+	}
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		inner, closed := strings.CutSuffix(inner, "]")
+		ip, err := netip.ParseAddr(inner)
+		return closed && err == nil && ip.Is6() && ip.Zone() == ""
+	}
+	return hostName.MatchString(host)
+}

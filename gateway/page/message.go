@@ -1,0 +1,159 @@
+package page
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// retryAfter is how many seconds somebody should wait before they ask again.
+const retryAfter = 5
+
+// messageView is a page that has nothing to show but why.
+type messageView struct {
+	Status  int
+	Heading string
+	Text    []string
+	// Address and Version are what was asked for; "" for nothing of the kind.
+	Address, Version string
+	ToProvider       bool // its page leads on
+	SignIn           bool
+	RequestID        string
+	Again            int // seconds after which it may help to ask again
+}
+
+// notFound answers requests for what is no page.
+func (p *page) notFound(w http.ResponseWriter, r *http.Request) {
+	p.say(w, r, messageView{
+		Status: http.StatusNotFound, Heading: "There is no such page",
+		Text: []string{"Providers are found by their address, HOSTNAME/NAMESPACE/TYPE, in the search box above."},
+	})
+}
+
+// noAddress answers requests for what can be no provider.
+func (p *page) noAddress(w http.ResponseWriter, r *http.Request) {
+	p.say(w, r, messageView{
+		Status: http.StatusNotFound, Heading: "That is no provider address",
+		Text: []string{"An address is HOSTNAME/NAMESPACE/TYPE, such as registry.opentofu.org/hashicorp/null."},
+	})
+}
+
+// say answers with a message.
+func (p *page) say(w http.ResponseWriter, r *http.Request, m messageView) {
+	m.RequestID = w.Header().Get("X-Request-Id")
+	p.render(w, r, m.Status, "message", layout{Title: m.Heading, View: m})
+}
+
+// refuse answers who is not known.
+func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, access.ErrUnavailable) {
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+		p.say(w, r, messageView{
+			Status: http.StatusServiceUnavailable, Heading: "Your token cannot be checked now", Again: retryAfter,
+			Text: []string{"The issuer of the token cannot be asked; the gateway’s log says why. Nothing is wrong with the token for that."},
+		})
+		return
+	}
+	w.Header().Set("WWW-Authenticate", access.Challenge)
+	p.say(w, r, messageView{
+		Status: http.StatusUnauthorized, Heading: "This needs a token", SignIn: true,
+		Text: []string{
+			"This gateway shows providers to those alone who have a token for it. Sign in with the token as password; the user name may be anything.",
+			"Whoever runs the gateway gives out tokens.",
+		},
+	})
+}
+
+// forbid answers who is known, and may not read a provider, whether or not there is
+// such a one.
+func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subject, a provider.Address) {
+	p.say(w, r, messageView{
+		Status: http.StatusForbidden, Heading: "Not allowed", Address: a.String(), SignIn: true,
+		Text: []string{
+			fmt.Sprintf("You are signed in by %s, which may not read this provider. That says nothing about whether it is there.", who.Name()),
+			"Whoever runs the gateway decides what a token is for.",
+		},
+	})
+}
+
+// fail answers for what cannot be shown of a provider, or of a version of it where
+// that is not "". The reason is for the log alone, as it is for the protocols.
+func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, version string, err error) {
+	m := messageView{Status: gateway.StatusOf(err), Address: a.String(), Version: version, ToProvider: version != ""}
+	switch m.Status {
+	case http.StatusNotFound:
+		m.describeAbsence(err)
+	case http.StatusUnavailableForLegalReasons:
+		m.Heading = "This version is denied"
+		m.Text = []string{"A rule of whoever runs this gateway says that it is never served. Clients that ask for it end with an error, rather than take it from elsewhere."}
+	default:
+		m.describeTrouble(err)
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+		w.Header().Set("Cache-Control", "no-store")
+		if p.Access != nil {
+			w.Header().Set("Cache-Control", access.Private)
+		}
+		level := slog.LevelError
+		if r.Context().Err() != nil || errors.Is(err, verify.ErrRefused) {
+			level = slog.LevelDebug // the reader is gone; or that was said before
+		}
+		p.Log.Log(r.Context(), level, "cannot show", "path", r.URL.Path, "status", m.Status, "err", err)
+	}
+	p.say(w, r, m)
+}
+
+func (m *messageView) describeAbsence(err error) {
+	switch {
+	case errors.Is(err, catalog.ErrNotServed):
+		m.Heading, m.ToProvider = "Not served here", false
+		m.Text = []string{"No repository of this gateway is for such providers. Clients that ask for one go on to their next installation method."}
+	case m.Version != "":
+		m.Heading = "There is no such version"
+		m.Text = []string{"The registry says that it does not have it."}
+	default:
+		m.Heading = "There is no such provider"
+		m.Text = []string{
+			"The registry says that it has no version of it. Is the address right? The host name is part of it: registry.opentofu.org and registry.terraform.io are two.",
+			"To have it here, push it: ocibridge push " + m.Address,
+		}
+	}
+}
+
+func (m *messageView) describeTrouble(err error) {
+	if isContent(err) {
+		m.Heading = "This version cannot be served"
+		m.Text = []string{"What the registry has under this version is not what may be served as such: it does not read, belongs to something else, or its evidence does not vouch for it. The gateway’s log says which."}
+		return
+	}
+	m.Heading, m.Again = "The registry cannot answer now", retryAfter
+	m.Text = []string{
+		"This does not mean that the provider is not there: nobody knows, until the registry behind this gateway answers.",
+		"Clients get an error, too, rather than take the provider from elsewhere. The gateway’s log says what is wrong.",
+	}
+	if m.Status == http.StatusGatewayTimeout {
+		m.Heading = "The registry takes too long to answer"
+	}
+}
+
+// isContent reports whether an error is about what the registry holds of a version,
+// and not about the way to it.
+func isContent(err error) bool {
+	if errors.Is(err, artifact.ErrMissing) {
+		return false // it may arrive
+	}
+	for _, reason := range []error{verify.ErrRefused, artifact.ErrNotProvider, artifact.ErrAmbiguous, artifact.ErrTooLarge, artifact.ErrForeign} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
+}

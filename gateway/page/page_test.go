@@ -1,0 +1,328 @@
+package page_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const widgetPage = "/p/" + host + "/acme/widget"
+
+func TestSignatureStates(t *testing.T) {
+	b := newBench(t)
+	r := b.push(widget, "1.0.0", true)
+	b.push(widget, "1.1.0", false)
+	b.index(widget, "1.2.0", artifact.Version{})
+	fingerprint := b.signer.Fingerprint()
+	b.options.Reference = func(gateway string, a provider.Address, v provider.Version) string {
+		return strings.TrimPrefix(gateway, "https://") + a.Path() + ":" + v.String()
+	}
+	c := b.serve(nil)
+	c.want(widgetPage+"/1.0.0", 200, "Signed, key not pinned", fingerprint, "Source "+host+", signed by the key below", "5.0, 6.1",
+		"zh:"+r.Packages[0].SHA256, "h1:", r.Packages[0].Filename, "linux_amd64", "darwin_arm64", "gateway.example/"+widget.Path()+":1.0.0",
+		`source = &#34;`+widget.String()+`&#34;`, "1.2.0 no evidence", "1.1.0 checksum only", "1.0.0 signed")
+	c.want(widgetPage+"/1.1.0", 200, "Checksum only", "Source "+host)
+	c.want(widgetPage, 200, "1.2.0 newest No evidence")
+
+	b.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{fingerprint}} }
+	c = b.serve(nil)
+	c.want(widgetPage+"/1.0.0", 200, "Signed by a pinned key", fingerprint)
+	c.want(widgetPage+"/1.1.0", 200, "Not signed by a pinned key")
+	b.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{strings.Repeat("A", 40)}} }
+	if a := b.serve(nil).want(widgetPage+"/1.0.0", 200, "Not signed by a pinned key"); strings.Contains(a.text(), fingerprint) {
+		t.Errorf("it names a signer all the same: %s", a.text())
+	}
+
+	b.lie("/blobs/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
+	b.serve(nil).want(widgetPage+"/1.0.0", 200, "Signature not known now", "zh:"+r.Packages[0].SHA256)
+}
+
+func TestVersionsAreListedNewestFirst(t *testing.T) {
+	b := newBench(t)
+	for i := range 22 {
+		b.index(widget, fmt.Sprintf("1.%d.0", i), artifact.Version{})
+	}
+	b.index(widget, "2.0.0-beta.1", artifact.Version{})
+	denied, err := provider.ParseConstraint("1.20.0")
+	b.must(err)
+	b.catalog.Deny = []catalog.Deny{{Pattern: provider.PatternFor(widget), Versions: denied}}
+	c := b.serve(nil)
+	a := c.want(widgetPage, 200, "1.21.0 newest", "Versions 23", "Page 1 of 2", "1.20.0 denied")
+	order := []string{"2.0.0-beta.1", "1.21.0", "1.19.0", "1.10.0", "1.9.0"}
+	for i, v := range order {
+		at := strings.Index(a.body, `acme/widget/`+v+`"`)
+		if at < 0 || i > 0 && at < strings.Index(a.body, `acme/widget/`+order[i-1]+`"`) {
+			t.Errorf("%s is not in its place:\n%s", v, a.body)
+		}
+	}
+	if strings.Contains(a.body, "acme/widget/1.20.0") || strings.Contains(a.body, "acme/widget/1.0.0") {
+		t.Error("a link to a denied version, or to one of the next page")
+	}
+	for _, query := range []string{"?page=2", "?page=99999999999999999999", "?page=7"} {
+		c.want(widgetPage+query, 200, "Page 2 of 2", "1.0.0 no evidence")
+	}
+	c.want(widgetPage+"?page=-1", 200, "Page 1 of 2")
+	c.want(widgetPage+"/2.0.0-beta.1", 200, "2.0.0-beta.1 prerelease")
+	c.want(widgetPage+"/1.20.0", http.StatusUnavailableForLegalReasons, "This version is denied")
+	b.catalog.Deny[0].Versions = provider.VersionSet{}
+	b.serve(nil).want(widgetPage, 200, "Every version is denied here")
+}
+
+// TestNeverAWrongNotFound shows that the page judges as the protocols do: absence is
+// the registry's own word.
+func TestNeverAWrongNotFound(t *testing.T) {
+	b := newBench(t)
+	b.index(widget, "1.0.0", artifact.Version{})
+	c := b.serve(nil)
+	for path, heading := range map[string]string{
+		"/p/" + host + "/acme/absent":         "There is no such provider",
+		"/p/elsewhere.example/acme/widget":    "Not served here",
+		widgetPage + "/9.9.9":                 "There is no such version",
+		widgetPage + "/v1":                    "There is no such version",
+		"/p/" + host + "/acme/wid get":        "That is no provider address",
+		"/p/" + host + "/acme/wid%2fget":      "",
+		"/p/" + host + "%2facme/widget/1.0.0": "",
+	} {
+		a := c.want(strings.ReplaceAll(path, " ", "%20"), 404, heading)
+		if a.header.Get("Retry-After") != "" {
+			t.Errorf("%s: absence passes", path)
+		}
+	}
+	for name, tc := range map[string]struct {
+		lie    http.HandlerFunc
+		status int
+	}{
+		"unavailable": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "secret.internal", http.StatusServiceUnavailable)
+		}, 503},
+		"too many": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusTooManyRequests) }, 503},
+		"broken":   {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusInternalServerError) }, 502},
+		"bare 404": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusNotFound) }, 502},
+		"denied":   {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusForbidden) }, 502},
+		"HTML":     {func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>")) }, 502},
+		"timeout":  {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 504},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.lie("/tags/list", tc.lie)
+			c := *c
+			c.t = t
+			a := c.want(widgetPage, tc.status, "does not mean that the provider is not there")
+			if a.header.Get("Retry-After") != "5" || a.header.Get("Cache-Control") != "no-store" || strings.Contains(a.body, "secret.internal") {
+				t.Errorf("%v\n%s", a.header, a.body)
+			}
+		})
+	}
+	b.lie("/manifests/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusInternalServerError) })
+	c.want(widgetPage, 200, "The newest version, 1.0.0, cannot be shown", "1.0.0 not known now")
+	c.want(widgetPage+"/1.0.0", 502, "The registry cannot answer now")
+	b.registry.Intercept(nil)
+
+	b.catalog.Check = func(context.Context, catalog.Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
+		return nil, verify.ErrRefused
+	}
+	c = b.serve(nil)
+	c.want(widgetPage, 200, "cannot be shown", "1.0.0 refused")
+	c.want(widgetPage+"/1.0.0", 502, "This version cannot be served")
+}
+
+func TestRequestIDIsShown(t *testing.T) {
+	b := newBench(t)
+	b.lie("/tags/list", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "", http.StatusInternalServerError) })
+	c := b.serve(nil)
+	next := c.gateway
+	c.gateway = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Request-Id", "abc123")
+		next.ServeHTTP(w, r)
+	})
+	c.want(widgetPage, 502, "Request abc123")
+}
+
+// TestNothingIsReflected has both callers and the registry say what would do harm in
+// a page.
+func TestNothingIsReflected(t *testing.T) {
+	b := newBench(t)
+	const evil = `"><script>alert(1)</script><img src=x onerror=alert(1)>'`
+	b.index(widget, "1.0.0", artifact.Version{Protocols: []string{evil}})
+	c := b.serve(nil)
+	req := httptest.NewRequest(http.MethodGet, "/", nil)
+	req.Host = evil
+	for path, a := range map[string]answer{
+		"query":    c.get(escaped(evil)),
+		"path":     c.get("/p/" + url.PathEscape(evil) + "/a/b"),
+		"version":  c.get(widgetPage + "/" + url.PathEscape(evil)),
+		"registry": c.get(widgetPage),
+		"page":     c.get("/search?q=a&page=" + url.QueryEscape(evil)),
+		"host":     c.do(req),
+	} {
+		if strings.Contains(a.body, "<script>") || strings.Contains(a.body, "<img src=x") || !strings.Contains(a.body, "</html>") {
+			t.Errorf("%s:\n%s", path, a.body)
+		}
+	}
+}
+
+var (
+	attribute = regexp.MustCompile(`\s(href|src|action)="([^"]*)"`)
+	inline    = regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script(>|[^>]*>[^<])`)
+)
+
+// TestPagesAreSelfContained shows that pages load nothing from elsewhere, that links
+// on them lead somewhere below any path of a proxy, and that they are safe to show.
+func TestPagesAreSelfContained(t *testing.T) {
+	b := newBench(t)
+	for i := range 21 {
+		b.index(widget, fmt.Sprintf("1.%d.0", i), artifact.Version{})
+	}
+	b.options.Configured = []provider.Address{widget}
+	c := b.serve(nil)
+	const below = "/some/prefix"
+	plain := c.gateway
+	c.gateway = http.StripPrefix(below, plain)
+	for _, p := range []string{"/", "/search", "/search?q=wid", "/search?q=hashicorp/null", widgetPage, widgetPage + "/1.3.0", "/p/" + host + "/acme/absent", "/p/not/an/address/at/all"} {
+		req := httptest.NewRequest(http.MethodGet, "https://gateway.example"+below+p, nil)
+		req.Header.Set("Accept", "text/html")
+		a := c.do(req)
+		for name, want := range map[string]string{
+			"Content-Type": "text/html; charset=utf-8", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache",
+			"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+		} {
+			if got := a.header.Get(name); got != want {
+				t.Errorf("%s: %s: %q", p, name, got)
+			}
+		}
+		if m := inline.FindString(a.body); m != "" {
+			t.Errorf("%s: the policy forbids %q", p, m)
+		}
+		for _, m := range attribute.FindAllStringSubmatch(a.body, -1) {
+			link, err := url.Parse(strings.ReplaceAll(m[2], "&amp;", "&"))
+			if err != nil || link.IsAbs() || link.Host != "" || strings.HasPrefix(link.Path, "/") {
+				t.Errorf("%s: link %q", p, m[2])
+				continue
+			}
+			to := req.URL.ResolveReference(link)
+			got := c.do(httptest.NewRequest(http.MethodGet, to.String(), nil))
+			if got.status != 200 && got.status != 303 && link.Path != "" && !strings.Contains(to.Path, "hashicorp") {
+				t.Errorf("%s: %q leads to %s: %d", p, m[2], to, got.status)
+			}
+			if m[1] == "src" && !strings.Contains(got.header.Get("Cache-Control"), "immutable") {
+				t.Errorf("%s is not kept: %v", m[2], got.header)
+			}
+		}
+	}
+}
+
+// TestHeadIsAsGet but for the body.
+func TestHeadIsAsGet(t *testing.T) {
+	b := newBench(t)
+	b.index(widget, "1.0.0", artifact.Version{})
+	server := httptest.NewServer(b.serve(nil).gateway)
+	t.Cleanup(server.Close)
+	for _, p := range []string{"/", widgetPage + "/1.0.0", "/p/" + host + "/acme/absent"} {
+		get, err := server.Client().Get(server.URL + p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		get.Body.Close()
+		head, err := server.Client().Head(server.URL + p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head.Body.Close()
+		if head.StatusCode != get.StatusCode || head.Header.Get("Content-Length") == "" || head.Header.Get("Content-Type") != get.Header.Get("Content-Type") {
+			t.Errorf("%s: %d %v, as opposed to %d %v", p, head.StatusCode, head.Header, get.StatusCode, get.Header)
+		}
+	}
+	resp, err := server.Client().Post(server.URL+"/", "text/plain", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", resp.StatusCode)
+	}
+}
+
+// TestUnknownPaths are pages for browsers, and plain for clients of the protocols.
+func TestUnknownPaths(t *testing.T) {
+	c := newBench(t).serve(nil)
+	for _, p := range []string{"/nothing", "/providers/x", "/assets/page.css"} {
+		req := httptest.NewRequest(http.MethodGet, "https://gateway.example"+p, nil)
+		if p != "/assets/page.css" {
+			if a := c.do(req); a.status != 404 || a.body != "not found\n" {
+				t.Errorf("%s: %+v", p, a)
+			}
+		}
+		req.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8")
+		if a := c.do(req); a.status != 404 || !strings.Contains(a.text(), "There is no such page") {
+			t.Errorf("%s: %+v", p, a)
+		}
+	}
+}
+
+func TestSearch(t *testing.T) {
+	b := newBench(t)
+	b.options.Configured = []provider.Address{provider.MustParseAddress("registry.opentofu.org/hashicorp/random"), provider.MustParseAddress("bücher.example/acme/shelf")}
+	b.options.List = func(context.Context) ([]provider.Address, bool) {
+		out := []provider.Address{widget, provider.MustParseAddress("registry.opentofu.org/hashicorp/random")}
+		for i := range 60 {
+			out = append(out, provider.MustParseAddress(fmt.Sprintf("many.example/acme/p%02d", i)))
+		}
+		return out, true
+	}
+	c := b.serve(nil)
+	for query, to := range map[string]string{
+		host + "/acme/widget":                               "./p/" + host + "/acme/widget",
+		" https://" + host + "/acme/widget/ ":               "./p/" + host + "/acme/widget",
+		host + "/acme/widget@1.2.0+build.5":                 "./p/" + host + "/acme/widget/1.2.0+build.5",
+		`source = "registry.opentofu.org/hashicorp/random"`: "./p/registry.opentofu.org/hashicorp/random",
+		"Bücher.example/acme/unheard-of":                    "./p/xn--bcher-kva.example/acme/unheard-of",
+	} {
+		if a := c.get(escaped(query)); a.status != http.StatusSeeOther || a.header.Get("Location") != to {
+			t.Errorf("%q: %d %q, want %q", query, a.status, a.header.Get("Location"), to)
+		}
+	}
+	for query, want := range map[string][]string{
+		"WIDGET":                 {"1 provider with that", widget.String()},
+		"acme shelf":             {"1 provider with that", "bücher.example/acme/shelf"},
+		"xn--bcher":              {"1 provider with that", "bücher.example/acme/shelf"},
+		"hashicorp/rand":         {"1 provider with that", "registry.opentofu.org/hashicorp/random", "registry.terraform.io/hashicorp/rand"},
+		"many.example":           {"60 providers", "Page 1 of 2", "p49"},
+		"nothing-of-it":          {"No provider that is known here has that in its address."},
+		"a/b/c/d":                {"no part of a provider address"},
+		"x@y":                    {"No provider that is known here"},
+		"":                       {"63 providers that you may read"},
+		strings.Repeat("é", 400): {"No provider that is known here"},
+	} {
+		a := c.want(escaped(query), 200)
+		text := a.text()
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("%q: no %q in:\n%s", query, w, text)
+			}
+		}
+		if strings.Contains(text, "does not list all") {
+			t.Errorf("%q: the list is complete", query)
+		}
+	}
+	c.want(escaped("many.example")+"&page=2", 200, "Page 2 of 2", "p59")
+
+	b.options.List = nil
+	c = b.serve(nil)
+	c.want(escaped("widget"), 200, "No provider that is known here", "The registry does not list all its repositories")
+	b.index(widget, "1.0.0", artifact.Version{})
+	c.want(widgetPage, 200)
+	if a := c.want(escaped("widget"), 200); !strings.Contains(a.body, path.Base(widgetPage)+`"`) {
+		t.Errorf("what was asked for is not found:\n%s", a.body)
+	}
+}

@@ -1,0 +1,158 @@
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gorilla/mux"
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+//go:embed templates/*.html
+var templateFiles embed.FS
+
+//go:embed assets/*
+var assetFiles embed.FS
+
+// assets are what pages load, by a name that changes with the content.
+var assets = loadAssets()
+
+type asset struct {
+	contentType string
+	data        []byte
+}
+
+var assetTypes = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+func loadAssets() map[string]asset {
+	entries, err := assetFiles.ReadDir("assets")
+	if err != nil {
+		panic(err) // embedded
+	}
+	out := map[string]asset{}
+	for _, e := range entries {
+		data, err := assetFiles.ReadFile("assets/" + e.Name())
+		if err != nil {
+			panic(err) // embedded
+		}
+		out[versioned(e.Name(), data)] = asset{assetTypes[path.Ext(e.Name())], data}
+	}
+	return out
+}
+
+func versioned(name string, data []byte) string {
+	sum := sha256.Sum256(data)
+	ext := path.Ext(name)
+	return strings.TrimSuffix(name, ext) + "." + base64.RawURLEncoding.EncodeToString(sum[:9]) + ext
+}
+
+// assetName returns the name under which an asset is served.
+func assetName(name string) (string, error) {
+	data, err := assetFiles.ReadFile("assets/" + name)
+	return versioned(name, data), err
+}
+
+func (p *page) asset(w http.ResponseWriter, r *http.Request) {
+	a, ok := assets[mux.Vars(r)["name"]]
+	if !ok {
+		p.notFound(w, r)
+		return
+	}
+	h := w.Header()
+	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	h.Set("Content-Type", a.contentType)
+	h.Set("Content-Length", strconv.Itoa(len(a.data)))
+	w.Write(a.data)
+}
+
+// views are the pages, each within the layout.
+var views = loadViews("front", "search", "provider", "message")
+
+func loadViews(names ...string) map[string]*template.Template {
+	functions := template.FuncMap{"asset": assetName, "bytes": humanBytes, "utc": utc, "code": newCode, "display": displayHost}
+	layout := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
+	out := map[string]*template.Template{}
+	for _, name := range names {
+		out[name] = template.Must(template.Must(layout.Clone()).ParseFS(templateFiles, "templates/"+name+".html"))
+	}
+	return out
+}
+
+// codeView is something to copy.
+type codeView struct{ Label, Text string }
+
+func newCode(label, text string) codeView { return codeView{label, text} }
+
+// listView is a list of providers.
+type listView struct {
+	Base  string
+	Found []provider.Address
+}
+
+// displayHost writes a host name, as addresses have it, as people read it.
+func displayHost(name string) string { return svchost.Hostname(name).ForDisplay() }
+
+// layout is what each page has.
+type layout struct {
+	Base       string // leads to the root, with a slash at the end
+	Title      string
+	Query      string // in the search box
+	Who        string // somebody who is signed in
+	Controlled bool   // one can be
+	Front      bool   // it is the page at the root
+	View       any
+}
+
+// base leads from a request's path to the root.
+func base(r *http.Request) string {
+	if n := strings.Count(r.URL.Path, "/") - 1; n > 0 {
+		return strings.Repeat("../", n)
+	}
+	return "./"
+}
+
+// render answers with a page. It is made in full first, so that there is none by
+// halves.
+func (p *page) render(w http.ResponseWriter, r *http.Request, status int, view string, l layout) {
+	l.Base, l.Controlled, l.Who = base(r), p.Access != nil, access.NameOf(r.Context())
+	var body bytes.Buffer
+	if err := views[view].ExecuteTemplate(&body, "layout.html", l); err != nil {
+		p.Log.Error("cannot write a page", "path", r.URL.Path, "err", err)
+		http.Error(w, "this page cannot be written; the gateway's log says why", http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(body.Len()))
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		w.Write(body.Bytes())
+	}
+}
+
+// humanBytes writes a size as people read it.
+func humanBytes(n int64) string {
+	const units = "kMGTPE"
+	if n < 1000 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	f, i := float64(n)/1000, 0
+	for f >= 999.95 && i < len(units)-1 {
+		f, i = f/1000, i+1
+	}
+	return fmt.Sprintf("%.1f %cB", f, units[i])
+}
+
+func utc(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }

@@ -1,0 +1,182 @@
+package page
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// frontView is the page at the root.
+type frontView struct {
+	Host      string // of the gateway
+	Snippets  []Snippet
+	Providers listView // some of those that are known
+	More      bool     // there are others
+	Pending   bool
+	Locked    bool // providers are shown to those alone who sign in
+}
+
+// front shows how clients are set up, to everybody, and some providers to who may
+// read them.
+func (p *page) front(w http.ResponseWriter, r *http.Request) {
+	at := p.gatewayURL(r)
+	v := frontView{Host: hostOf(at)}
+	who, err := p.Access.Person(r)
+	if v.Locked = err != nil; !v.Locked {
+		k := p.directory.known(r.Context())
+		all := readable(who, k.providers)
+		v.More, v.Pending = len(all) > frontProviders, k.pending
+		v.Providers = listView{base(r), all[:min(len(all), frontProviders)]}
+	}
+	if p.Snippets != nil {
+		v.Snippets = p.Snippets(at, !v.Locked)
+	}
+	p.render(w, r, http.StatusOK, "front", layout{Title: "Providers at " + v.Host, Front: true, View: v})
+}
+
+func hostOf(gateway string) string {
+	if u, err := url.Parse(gateway); err == nil {
+		return u.Host
+	}
+	return gateway
+}
+
+// searchView is what a search found.
+type searchView struct {
+	Query    string
+	Found    listView
+	Total    int
+	Maybe    listView // what the query stands for where it lacks a host name
+	Bad      bool     // it can be no part of an address
+	Complete bool     // the registry has no others
+	Pending  bool
+	Pages    pager
+}
+
+// search leads to the provider of an address, or shows those whose address has all
+// the words of a query in it.
+func (p *page) search(w http.ResponseWriter, r *http.Request) {
+	who := p.known(w, r)
+	if who == nil {
+		return
+	}
+	query := cleanQuery(r.URL.Query().Get("q"))
+	if a, version, ok := exact(query); ok {
+		w.Header().Set("Location", "./"+providerPath(a, version))
+		w.WriteHeader(http.StatusSeeOther)
+		return
+	}
+	k := p.directory.known(r.Context())
+	all := readable(who, slices.DeleteFunc(k.providers, func(a provider.Address) bool { return !matches(a, query) }))
+	v := searchView{Query: query, Total: len(all), Complete: k.complete, Pending: k.pending, Maybe: listView{base(r), withHost(query)}}
+	v.Bad = len(all) == 0 && !plausible(query)
+	var from, to int
+	v.Pages, from, to = newPager(len(all), searchesPerPage, r.URL.Query().Get("page"))
+	v.Pages.Query, v.Pages.What, v.Pages.Back, v.Pages.On = query, "the list", "Before", "Further"
+	v.Found = listView{base(r), all[from:to]}
+	title := "Providers"
+	if query != "" {
+		title = "Search for " + query
+	}
+	p.render(w, r, http.StatusOK, "search", layout{Title: title, Query: query, View: v})
+}
+
+// sourceLine is a line of a configuration that names a provider.
+var sourceLine = regexp.MustCompile(`^(?:source\s*=\s*)?"?([^"]*)"?$`)
+
+// cleanQuery returns what somebody looks for, as it may be pasted from a
+// configuration.
+func cleanQuery(q string) string {
+	if len(q) > maxQuery {
+		q = q[:maxQuery]
+	}
+	q = strings.TrimSpace(strings.ToValidUTF8(q, ""))
+	if m := sourceLine.FindStringSubmatch(q); m != nil {
+		q = strings.TrimSpace(m[1])
+	}
+	return strings.Trim(strings.TrimPrefix(q, "https://"), "/")
+}
+
+// exact reads an address, or one with a version as in ADDRESS@VERSION.
+func exact(query string) (provider.Address, provider.Version, bool) {
+	name, version, versioned := strings.Cut(query, "@")
+	a, err := provider.ParseAddress(name)
+	if err != nil {
+		return a, provider.Version{}, false
+	}
+	if !versioned {
+		return a, provider.Version{}, true
+	}
+	v, err := provider.ParseVersion(strings.TrimPrefix(version, "v"))
+	return a, v, err == nil
+}
+
+// matches reports whether all words of a query are in an address, as it is shown or
+// as it is in paths.
+func matches(a provider.Address, query string) bool {
+	shown, path := strings.ToLower(a.String()), a.Path()
+	for word := range strings.FieldsSeq(strings.ToLower(query)) {
+		if !strings.Contains(shown, word) && !strings.Contains(path, word) {
+			return false
+		}
+	}
+	return true
+}
+
+// withHost returns what NAMESPACE/TYPE alone may stand for.
+func withHost(query string) (out []provider.Address) {
+	if strings.Count(query, "/") != 1 {
+		return nil
+	}
+	for _, host := range []string{"registry.opentofu.org/", "registry.terraform.io/"} {
+		if a, err := provider.ParseAddress(host + query); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// plausible reports whether a query can be part of an address at all.
+func plausible(query string) bool {
+	return strings.Count(query, "/") <= 2 && utf8.RuneCountInString(query) <= 253 && !strings.ContainsAny(query, `\<>"'{}|^%$#!?&=+;,`+"`")
+}
+
+// providerPath is the path of a provider's page, or of a version's.
+func providerPath(a provider.Address, v provider.Version) string {
+	path := "p/" + a.Path()
+	if !v.IsZero() {
+		path += "/" + url.PathEscape(v.String())
+	}
+	return path
+}
+
+// pager is where a page of a list is in it. Its pages are counted from 1.
+type pager struct {
+	Page, Pages    int
+	Before, Beyond int // the pages next to it; 0 for none
+
+	Query          string // goes on with its links
+	What, Back, On string // what it is called, and its links
+}
+
+// newPager returns the page that is asked for, or the nearest that there is, and
+// what of the list is on it.
+func newPager(total, size int, asked string) (p pager, from, to int) {
+	p.Pages = max(1, (total+size-1)/size)
+	n, _ := strconv.Atoi(asked)
+	p.Page = min(max(n, 1), p.Pages)
+	if p.Page > 1 {
+		p.Before = p.Page - 1
+	}
+	if p.Page < p.Pages {
+		p.Beyond = p.Page + 1
+	}
+	from = (p.Page - 1) * size
+	return p, from, min(from+size, total)
+}

@@ -1,0 +1,124 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// versionView is one version.
+type versionView struct {
+	Version    provider.Version
+	Protocols  []string
+	Signature  signatureView
+	Packages   []packageView
+	Require    string // required_providers, to copy
+	Reference  string // where it is in an OCI registry, if clients can read that
+	Index      string // digest
+	Prerelease bool
+}
+
+// packageView is one platform's package.
+type packageView struct {
+	Platform, OS, Arch string
+	Filename           string
+	Size               int64
+	ZH, H1             string // H1 is "" if nobody computed it
+	Unvouched          bool   // the evidence does not vouch for it
+}
+
+// signatureView says who vouches for a version.
+type signatureView struct {
+	State       string // good, fair, weak, bad or unknown
+	Title       string
+	Text        string
+	Fingerprint string
+	// Source is where a version comes from, as was recorded at its push.
+	Source string
+}
+
+// describe describes a version. Errors are those of the catalog.
+func (p *page) describe(ctx context.Context, r *http.Request, a provider.Address, v provider.Version) (*versionView, error) {
+	item, err := p.Catalog.Version(ctx, a, v)
+	if err != nil {
+		return nil, err
+	}
+	found := item.Found
+	out := &versionView{
+		Version: v, Protocols: found.Protocols, Require: requirement(a, v), Index: found.Index.Digest.String(), Prerelease: v.IsPrerelease(),
+	}
+	if p.Reference != nil {
+		out.Reference = p.Reference(p.gatewayURL(r), a, v)
+	}
+	verified, err := artifact.Verify(ctx, p.Catalog.Metadata(a), a, v, found, p.lenient(a))
+	out.Signature = p.judge(a, verified, err)
+	for _, pkg := range found.Packages {
+		view := packageView{
+			Platform: pkg.Platform.String(), OS: pkg.Platform.OS, Arch: pkg.Platform.Arch,
+			Filename: pkg.Filename, Size: pkg.Size, ZH: pkg.ZipHash().String(),
+			Unvouched: verified != nil && slices.ContainsFunc(verified.Refused, func(f artifact.Refusal) bool { return f.Package.Platform == pkg.Platform }),
+		}
+		if h := p.h1(pkg.H1, pkg.Digest); !h.IsZero() {
+			view.H1 = h.String()
+		}
+		out.Packages = append(out.Packages, view)
+	}
+	return out, nil
+}
+
+// lenient is the policy for a provider, but that what nobody signed can be told from
+// what has a wrong signature.
+func (p *page) lenient(a provider.Address) trust.Policy {
+	policy := p.Policy(a)
+	policy.AllowUnsigned = true
+	return policy
+}
+
+// judge puts what a check of the evidence found into words.
+func (p *page) judge(a provider.Address, v *artifact.Verified, err error) signatureView {
+	pins := p.Policy(a).Pins()
+	switch {
+	case errors.Is(err, artifact.ErrNothingToCheck):
+		return signatureView{State: "weak", Title: "No evidence", Text: "Nothing beside the packages says who published them."}
+	case errors.Is(err, trust.ErrUnsigned), errors.Is(err, trust.ErrSignature):
+		if pins {
+			return signatureView{State: "bad", Title: "Not signed by a pinned key", Text: "The evidence beside the packages has no valid signature by a key that this gateway’s configuration pins for the provider."}
+		}
+		return signatureView{State: "bad", Title: "The signature is not valid", Text: "The evidence beside the packages holds a signature that does not verify."}
+	case err != nil && (isContent(err) || errors.Is(err, trust.ErrChecksum)):
+		return signatureView{State: "bad", Title: "The evidence does not read", Text: "What lies beside the packages as evidence is not what it should be."}
+	case err != nil:
+		return signatureView{State: "unknown", Title: "Signature not known now", Text: "The registry did not hand out the evidence. Ask again later."}
+	}
+	out := signatureView{Source: v.Evidence.Record.Origin}
+	switch {
+	case v.Verdict != trust.Signed:
+		out.State, out.Title, out.Text = "weak", "Checksum only", "The packages match checksums that nobody signed."
+	case v.Pinned:
+		out.State, out.Title, out.Text = "good", "Signed by a pinned key", "Checked now against the key that this gateway’s configuration pins for the provider."
+	default:
+		out.State, out.Title, out.Text = "fair", "Signed, key not pinned", "The signature is valid, by a key that came with the packages. No key is pinned for the provider here."
+	}
+	if out.Fingerprint = v.Signer.Fingerprint; v.Signer.Expired {
+		out.Text += " The key, or the signature, has expired."
+	}
+	if len(v.Refused) > 0 {
+		out.Text += " Not all platforms are covered: see below."
+	}
+	return out
+}
+
+// requirement is the block by which a configuration asks for a version.
+func requirement(a provider.Address, v provider.Version) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "terraform {\n  required_providers {\n    %s = {\n", a.Type())
+	fmt.Fprintf(&out, "      source  = %q\n      version = %q\n    }\n  }\n}\n", a.String(), v.String())
+	return out.String()
+}
