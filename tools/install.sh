@@ -5,6 +5,7 @@
 #
 #   .tools/bin/NAME                                      the tools
 #   .tools/providers/terraform-provider-null_OS_ARCH     a real provider
+#   .tools/axe/axe.min.js                                checks pages for accessibility
 #   .tools/stamps/OUTPUT                                 what each was built from
 #
 # Each tool is a Go module of its own under tools/, so that its requirements
@@ -12,13 +13,16 @@
 # longer matches: the module's go.mod and go.sum, the Go version, the target and
 # the build flags.
 #
+# Two are other people's builds: axe, from npm as tools/axe pins it, and chromium,
+# which is the one on PATH, or is installed by apt-get where that may be done.
+#
 # Usage: tools/install.sh [NAME...]     (default: all)
 
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu terraform oras registry staticcheck provider-null"
+names="tofu terraform oras registry staticcheck provider-null axe chromium"
 
 # A go.work file or a vendor setting of the caller must not change what the
 # modules under tools/ pin.
@@ -169,10 +173,50 @@ provider_null() {
 	done
 }
 
+# axe takes one file out of the package that tools/axe/package-lock.json pins.
+axe() {
+	local dir=$root/tools/axe key
+	key=$(cat "$dir/package.json" "$dir/package-lock.json" | sha256)
+	if [ -f "$out/axe/axe.min.js" ] && [ "$(cat "$out/stamps/axe.min.js" 2>/dev/null)" = "$key" ]; then
+		current=$((current + 1))
+		return
+	fi
+	command -v npm >/dev/null || die "no npm on PATH: install Node.js, which the tests of the page take axe-core by"
+	rm -rf "$out/axe"
+	mkdir -p "$out/axe"
+	cp "$dir/package.json" "$dir/package-lock.json" "$out/axe"
+	(cd "$out/axe" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error </dev/null 9>&-) || die "npm has no axe-core"
+	temp=$out/axe/.new.axe
+	cp "$out/axe/node_modules/axe-core/axe.min.js" "$temp"
+	install_output axe/axe.min.js "$key"
+	say "axe is ready"
+}
+
+# chromium asks for a browser that the tests of the page can drive.
+chromium() {
+	local name
+	for name in chromium chromium-browser google-chrome; do
+		if command -v "$name" >/dev/null; then
+			current=$((current + 1))
+			return
+		fi
+	done
+	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+		die "no chromium on PATH, which the tests of the page drive: install it, on Debian by apt-get install chromium, elsewhere Chromium or Google Chrome"
+	fi
+	say "installing chromium by apt-get"
+	{
+		apt-get update -qq
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
+	} </dev/null >"$out/chromium.log" 2>&1 9>&- || die "apt-get could not install chromium: see $out/chromium.log"
+}
+
 install() {
 	case $1 in
 	terraform) terraform ;;
 	provider-null) provider_null ;;
+	axe) axe ;;
+	chromium) chromium ;;
 	tofu | oras | registry | staticcheck) build "$1" "$host" "bin/$1" ;;
 	esac
 }

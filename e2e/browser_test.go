@@ -1,0 +1,213 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+)
+
+// chromium is one headless browser, whose tabs share nothing but its process.
+type chromium struct {
+	t    *testing.T
+	ctx  context.Context
+	axe  string // the source of axe-core
+	shot string // folder of screenshots
+}
+
+// programs that are taken for the browser, the first that is there.
+var chromiumNames = []string{"chromium", "chromium-browser", "google-chrome"}
+
+func newChromium(t *testing.T) *chromium {
+	t.Helper()
+	var path string
+	for _, name := range chromiumNames {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		t.Fatalf("none of %q is on PATH: make tools obtains it, or says how", chromiumNames)
+	}
+	root, err := clients.Root()
+	clients.Must(t, err)
+	axe, err := os.ReadFile(filepath.Join(root, ".tools", "axe", "axe.min.js"))
+	if err != nil {
+		t.Fatalf("%v: run make tools", err)
+	}
+	c := &chromium{t: t, axe: string(axe), shot: filepath.Join(root, "bin", "screenshots")}
+	clients.Must(t, os.MkdirAll(c.shot, 0o755))
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.IgnoreCertErrors,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("hide-scrollbars", true),
+		// It asks nobody but this machine.
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost"),
+	)
+	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewContext(allocator)
+	t.Cleanup(cancel)
+	c.ctx = ctx
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("start %s: %v", path, err)
+	}
+	return c
+}
+
+// tab is a tab, with credentials and storage of its own.
+type tab struct {
+	*chromium
+	t   *testing.T
+	ctx context.Context
+}
+
+// tabTimeout is how long everything in a tab may take.
+const tabTimeout = 2 * time.Minute
+
+func (c *chromium) tab(t *testing.T) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(c.ctx, chromedp.WithNewBrowserContext())
+	t.Cleanup(cancel)
+	out := &tab{c, t, ctx}
+	out.do()
+	bounded, stop := context.WithTimeout(ctx, tabTimeout)
+	t.Cleanup(stop)
+	out.ctx = bounded
+	call(out, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
+	out.desktop()
+	return out
+}
+
+func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	if err := chromedp.Do(b.ctx, steps...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// eval evaluates an expression in the page. The page's policy has no say in it.
+func eval[T any](b *tab, expression string) T {
+	b.t.Helper()
+	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression[:min(len(expression), 200)], err)
+	}
+	return v
+}
+
+// open goes to a page, and returns its status.
+func (b *tab) open(url string) int64 {
+	b.t.Helper()
+	resp, err := chromedp.Run(b.ctx, chromedp.NavigateResponse(url))
+	if err != nil {
+		b.t.Fatalf("%s: %v", url, err)
+	}
+	return resp.Status
+}
+
+func (b *tab) desktop() { b.do(chromedp.EmulateViewport(1280, 860)) }
+
+// phone is as wide as the narrow ones are.
+func (b *tab) phone() {
+	b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
+}
+
+// scheme is light or dark.
+func (b *tab) scheme(scheme string) {
+	b.t.Helper()
+	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	})
+}
+
+func (b *tab) withoutScripts() {
+	b.t.Helper()
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+}
+
+// clipboard returns what was copied last.
+func (b *tab) clipboard() string {
+	b.t.Helper()
+	_, err := chromedp.CallBrowser(b.ctx, browser.SetPermission, browser.SetPermissionParams{
+		Permission: &browser.PermissionDescriptor{Name: "clipboard-read"}, Setting: browser.PermissionSettingGranted,
+		BrowserContextID: chromedp.FromContext(b.ctx).BrowserContextID,
+	})
+	clients.Must(b.t, err)
+	return eval[string](b, `navigator.clipboard.readText()`)
+}
+
+// text returns what a page says, as it is seen.
+func (b *tab) text() string {
+	b.t.Helper()
+	return eval[string](b, `document.body.innerText`)
+}
+
+func (b *tab) wantText(texts ...string) {
+	b.t.Helper()
+	got := strings.Join(strings.Fields(b.text()), " ")
+	for _, want := range texts {
+		if !strings.Contains(got, want) {
+			b.t.Errorf("%s: no %q in:\n%s", eval[string](b, `location.href`), want, got)
+		}
+	}
+}
+
+// picture keeps a picture of the whole page.
+func (b *tab) picture(name string) {
+	b.t.Helper()
+	data, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	clients.Must(b.t, err)
+	clients.Must(b.t, os.WriteFile(filepath.Join(b.shot, name+".png"), data, 0o644))
+}
+
+// audit looks at the page in every way in which people do, keeps pictures, and has
+// axe-core judge it.
+func (b *tab) audit(name string) {
+	b.t.Helper()
+	if !eval[bool](b, `typeof window.axe !== 'undefined'`) {
+		eval[chromedp.Void](b, b.axe+"\n;undefined")
+	}
+	for _, size := range []struct {
+		name string
+		set  func()
+	}{{"desktop", b.desktop}, {"phone", b.phone}} {
+		size.set()
+		for _, scheme := range []string{"light", "dark"} {
+			b.scheme(scheme)
+			where := fmt.Sprintf("%s-%s-%s", name, size.name, scheme)
+			for _, v := range eval[[]string](b, runAxe) {
+				b.t.Errorf("%s: %s", where, v)
+			}
+			if wide := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
+				b.t.Errorf("%s: it is %d pixels too wide", where, wide)
+			}
+			b.picture(where)
+		}
+	}
+	b.desktop()
+	b.scheme("light")
+}
+
+// runAxe returns what axe-core finds, as lines.
+const runAxe = `axe.run({resultTypes: ['violations']}).then(r => r.violations.map(v =>
+  v.id + ': ' + v.help + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join('; ')))`
+
+// call sends a command to the tab.
+func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
+	b.t.Helper()
+	if _, err := chromedp.Call(b.ctx, command, params); err != nil {
+		b.t.Fatal(err)
+	}
+}

@@ -1,0 +1,242 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+const (
+	pageWidget   = world.Host + "/acme/widget"
+	pageUnsigned = world.Host + "/tools/gauge"
+)
+
+// pageScene has providers in the embedded registry: the null provider, one in many
+// versions, and one that nobody signed.
+func pageScene(t *testing.T) *scene {
+	s := newScene(t)
+	args := []string{world.Null + "@" + nullVersion}
+	small := func(namespace, typ, version string, signed bool) string {
+		spec := release.Spec{Host: world.Host, Namespace: namespace, Type: typ, Version: version, Protocols: []string{"5.0", "6.0"}}
+		if signed {
+			spec.Signer = s.Signer
+		}
+		for _, p := range [][2]string{{"linux", "amd64"}, {"darwin", "arm64"}} {
+			spec.Contents = append(spec.Contents, release.Content{OS: p[0], Arch: p[1], Files: map[string][]byte{
+				"terraform-provider-" + typ + "_v" + version: []byte(p[0] + p[1] + version),
+			}})
+		}
+		s.Origin.Add(release.For(t, spec))
+		return world.Host + "/" + namespace + "/" + typ + "@" + version
+	}
+	for i := range 21 {
+		args = append(args, small("acme", "widget", fmt.Sprintf("1.%d.0", i), true))
+	}
+	args = append(args, small("acme", "widget", "2.0.0-beta.1", true))
+	s.push(args...)
+	s.push("--allow-unsigned", small("tools", "gauge", "0.9.1", false))
+	return s
+}
+
+// root is the URL of a gateway's page.
+func root(g *world.Gateway) string { return strings.TrimSuffix(g.URL, "providers/") }
+
+// TestPage drives a browser through the page, as people use it, and leaves pictures
+// of it in bin/screenshots. Every page is audited by axe-core, wide and narrow, light
+// and dark.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	s := pageScene(t)
+	open := s.serve("--data", s.data, s.config(fmt.Sprintf("trust %q {\n  keys = [%q]\n}\ngateway {\n  deny = [%q]\n}\n",
+		world.Null, s.Signer.Fingerprint(), pageWidget+"@1.19.0")))
+	browser := newChromium(t)
+
+	t.Run("front", func(t *testing.T) {
+		b := browser.tab(t)
+		if status := b.open(root(open)); status != http.StatusOK {
+			t.Fatal(status)
+		}
+		host := authority(open)
+		b.wantText("Providers at "+host, open.URL, host+"/${hostname}/${namespace}/${type}", "trust_all_hashes = true",
+			root(open)+"hosts/registry.opentofu.org/v1/providers/", "terragrunt run --all init", world.Null, pageUnsigned)
+		b.audit("front")
+	})
+	t.Run("copy", func(t *testing.T) {
+		b := browser.tab(t)
+		b.open(root(open))
+		b.do(chromedp.Click(chromedp.CSS(`section[aria-labelledby=terraform] .copy`)), chromedp.WaitReady(chromedp.CSS(`.copy[aria-label^=Copied]`)))
+		if got, want := b.clipboard(), world.NetworkMirror(open.URL); got != want {
+			t.Errorf("copied %q, want %q", got, want)
+		}
+		if got := eval[string](b, `document.querySelector('[role=status]').textContent`); got != "Copied configuration for Terraform" {
+			t.Errorf("a screen reader hears %q", got)
+		}
+		b.picture("copied")
+		b.open(root(open) + "p/" + world.Null)
+		b.do(chromedp.Click(chromedp.CSS(`[aria-labelledby=use] .copy`)), chromedp.WaitReady(chromedp.CSS(`.copy[aria-label^=Copied]`)))
+		if got := b.clipboard(); !strings.HasPrefix(world.UseNull(nullVersion), got) || !strings.Contains(got, world.Null) {
+			t.Errorf("copied %q", got)
+		}
+		b.do(chromedp.Click(chromedp.CSS(`[data-copy="zh hash of linux_amd64"] .copy`)), chromedp.WaitReady(chromedp.CSS(`[data-copy^=zh] .copy[aria-label^=Copied]`)))
+		if got, want := b.clipboard(), zipHashOf(t, s.null, "linux", "amd64"); got != want {
+			t.Errorf("copied %q, want %q", got, want)
+		}
+	})
+	t.Run("search", func(t *testing.T) {
+		b := browser.tab(t)
+		b.open(root(open))
+		searchFor(b, "Example/ACME/")
+		b.wantText("2 providers with that in the address", world.Null, pageWidget)
+		b.audit("search")
+		searchFor(b, "nothing-like-it")
+		b.wantText("No provider that is known here has that in its address.")
+		searchFor(b, `<script>alert(1)</script>"'`)
+		b.wantText(`<script>alert(1)</script>"'`)
+		searchFor(b, "hashicorp/null")
+		b.wantText("registry.opentofu.org/hashicorp/null", "registry.terraform.io/hashicorp/null")
+		b.audit("search-guess")
+		searchFor(b, world.Null)
+		if got, want := eval[string](b, `location.href`), root(open)+"p/"+world.Null; got != want {
+			t.Errorf("an exact address leads to %s, want %s", got, want)
+		}
+	})
+	t.Run("provider", func(t *testing.T) {
+		b := browser.tab(t)
+		b.open(root(open) + "p/" + world.Null)
+		b.wantText("Signed by a pinned key", s.Signer.Fingerprint(), zipHashOf(t, s.null, "linux", "amd64"), "h1:",
+			"terraform-provider-null_3.2.4_linux_amd64.zip", "linux_amd64", "newest",
+			authority(open)+"/"+world.Null+":3.2.4", `version = "3.2.4"`)
+		b.audit("provider")
+		b.open(root(open) + "p/" + pageWidget)
+		b.wantText("Signed, key not pinned", "Page 1 of 2", "1.20.0 newest", "2.0.0-beta.1 signed", "1.19.0 denied")
+		b.audit("versions")
+		b.do(chromedp.Click(chromedp.CSS(`a[rel=next]`)), chromedp.WaitReady(chromedp.CSS(`a[rel=prev]`)))
+		b.wantText("Page 2 of 2", "1.0.0 signed")
+		b.open(root(open) + "p/" + pageUnsigned)
+		b.wantText("Checksum only")
+		b.audit("provider-unsigned")
+	})
+	t.Run("without scripts", func(t *testing.T) {
+		b := browser.tab(t)
+		b.withoutScripts()
+		b.open(root(open))
+		if n := eval[int](b, `document.querySelectorAll('button.copy').length`); n != 0 {
+			t.Errorf("%d buttons that do nothing", n)
+		}
+		b.wantText(open.URL)
+		searchFor(b, world.Null)
+		b.wantText("Signed by a pinned key", zipHashOf(t, s.null, "linux", "amd64"))
+		b.picture("without-scripts")
+	})
+	t.Run("not found", func(t *testing.T) {
+		b := browser.tab(t)
+		for path, want := range map[string]struct {
+			status int64
+			text   string
+		}{
+			"p/" + world.Host + "/acme/absent": {404, "There is no such provider"},
+			"p/" + world.Null + "/9.9.9":       {404, "There is no such version"},
+			"p/" + pageWidget + "/1.19.0":      {451, "This version is denied"},
+			"elsewhere":                        {404, "There is no such page"},
+		} {
+			if status := b.open(root(open) + path); status != want.status {
+				t.Errorf("%s: %d", path, status)
+			}
+			b.wantText(want.text)
+		}
+		b.open(root(open) + "p/" + world.Host + "/acme/absent")
+		b.audit("not-found")
+	})
+	t.Run("registry trouble", func(t *testing.T) {
+		broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "down", http.StatusServiceUnavailable)
+		}))
+		t.Cleanup(broken.Close)
+		g := s.serve(s.config(mirror(strings.TrimPrefix(broken.URL, "http://"))))
+		b := browser.tab(t)
+		if status := b.open(root(g) + "p/" + world.Null); status != http.StatusServiceUnavailable && status != http.StatusGatewayTimeout {
+			t.Errorf("status %d", status)
+		}
+		b.wantText("This does not mean that the provider is not there")
+		b.audit("trouble")
+		b.open(root(g) + "search?q=null")
+		b.wantText("search for a whole address") // be its list late, or refused
+	})
+	t.Run("access", func(t *testing.T) {
+		g := s.controlled("")
+		b := browser.tab(t)
+		if status := b.open(root(g)); status != http.StatusOK {
+			t.Errorf("the front: %d", status)
+		}
+		b.wantText("Who may read which provider depends on the token", "Put yours in the place of TOKEN", "Sign in")
+		if strings.Contains(b.text(), world.Host) {
+			t.Errorf("it tells strangers of providers:\n%s", b.text())
+		}
+		b.audit("locked")
+		for _, path := range []string{"search?q=null", "p/" + world.Null, "sign-in"} {
+			if status, challenge := challenged(t, s, root(g)+path); status != http.StatusUnauthorized || !strings.HasPrefix(challenge, "Basic ") {
+				t.Errorf("%s: %d, %q", path, status, challenge)
+			}
+		}
+		b.open(strings.Replace(root(g), "https://", "https://person:"+acmeToken+"@", 1) + "sign-in")
+		b.open(root(g)) // where a sign-in leads to
+		b.wantText("Signed in by token acme", world.Null, pageWidget)
+		if strings.Contains(b.text(), pageUnsigned) {
+			t.Errorf("a provider of others is listed:\n%s", b.text())
+		}
+		if status := b.open(root(g) + "p/" + world.Null); status != http.StatusOK {
+			t.Errorf("one's own provider: %d", status)
+		}
+		b.picture("signed-in")
+		for _, path := range []string{"p/" + pageUnsigned, "p/" + world.Host + "/tools/absent"} {
+			if status := b.open(root(g) + path); status != http.StatusForbidden {
+				t.Errorf("%s: %d", path, status)
+			}
+			b.wantText("Not allowed", "token acme")
+		}
+		b.audit("not-allowed")
+		wantNoSecrets(t, g)
+	})
+}
+
+// searchFor types a query into the search box of a page.
+func searchFor(b *tab, query string) {
+	b.t.Helper()
+	eval[chromedp.Void](b, `document.querySelector('#q').value = ''`)
+	b.do(chromedp.SendKeys(chromedp.CSS(`#q`), query))
+	if _, err := chromedp.RunResponse(b.ctx, chromedp.Submit(chromedp.CSS(`#q`))); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// zipHashOf is the zh: hash of a platform's package of a release.
+func zipHashOf(t *testing.T, r *release.Release, os, arch string) string {
+	t.Helper()
+	for _, p := range r.Packages {
+		if p.OS == os && p.Arch == arch {
+			return "zh:" + p.SHA256
+		}
+	}
+	t.Fatalf("no package for %s_%s", os, arch)
+	return ""
+}
+
+// challenged asks without credentials.
+func challenged(t *testing.T, s *scene, url string) (status int, challenge string) {
+	t.Helper()
+	resp, err := s.CA.HTTPClient().Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, resp.Header.Get("WWW-Authenticate")
+}
