@@ -9,7 +9,7 @@ TIMEOUT  ?= 30m
 # How many tests of a package run at once: most of them wait for other programs.
 PARALLEL ?= 5
 VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-UNIT      = $(shell go list ./... | grep -v '/e2e\(/\|$$\)')
+UNIT      = $(shell go list ./... | grep -v '/\(e2e\|deploy\)\(/\|$$\)')
 
 .PHONY: help
 help: ## list these tasks

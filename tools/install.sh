@@ -10,8 +10,8 @@
 #
 # Each tool is a Go module of its own under tools/, so that its requirements
 # never mix with the project's. An output is built again only when its stamp no
-# longer matches: the module's go.mod and go.sum, the Go version, the target and
-# the build flags.
+# longer matches: the module's go.mod, go.sum and own source, the Go version, the
+# target and the build flags.
 #
 # Two are other people's builds: axe, from npm as tools/axe pins it, and chromium,
 # which is the one on PATH, or is installed by apt-get where that may be done.
@@ -22,7 +22,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu terraform oras registry staticcheck provider-null axe chromium"
+names="tofu terraform oras registry staticcheck provider-null axe chromium helm deploycheck"
 
 # A go.work file or a vendor setting of the caller must not change what the
 # modules under tools/ pin.
@@ -70,6 +70,8 @@ cold_seconds() {
 	registry) echo 153 ;;
 	oras) echo 39 ;;
 	staticcheck) echo 40 ;;
+	helm) echo 60 ;;
+	deploycheck) echo 30 ;;
 	provider-null) if [ "$2" = "$host" ]; then echo 70; else echo 44; fi ;;
 	esac
 }
@@ -88,6 +90,7 @@ key_of() {
 	local dir=$root/tools/$1
 	{
 		cat "$dir/go.mod" "$dir/go.sum"
+		find "$dir" -name '*.go' ! -name '*_test.go' -print0 | LC_ALL=C sort -z | xargs -0r cat
 		(cd "$dir" && go version)
 		printf '%s\n' "$2" "${flags[*]}" "$(ldflags_of "$1")"
 	} | sha256
@@ -217,7 +220,7 @@ install() {
 	provider-null) provider_null ;;
 	axe) axe ;;
 	chromium) chromium ;;
-	tofu | oras | registry | staticcheck) build "$1" "$host" "bin/$1" ;;
+	tofu | oras | registry | staticcheck | helm | deploycheck) build "$1" "$host" "bin/$1" ;;
 	esac
 }
 

@@ -1,0 +1,149 @@
+// Package deploy_test checks the deployment files with the programs that read them,
+// as far as they run without a cluster or a container engine: helm, systemd, the
+// parsers of BuildKit and compose, the types of Kubernetes, and ocibridge itself.
+package deploy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+)
+
+// TestMain looks at every file that programs run by the tests read, so that go test
+// runs them anew when one has changed.
+func TestMain(m *testing.M) {
+	for _, folder := range []string{".", "../.tools/stamps"} {
+		if err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				_, err = os.Stat(path)
+			}
+			return err
+		}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// command is a program and its arguments; what is not to be found ends the test.
+func command(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	var path string
+	if name == "ocibridge" {
+		path = "../bin/ocibridge"
+		if _, err := os.Stat(path); err != nil {
+			t.Fatalf("%v: run make build", err)
+		}
+		path, _ = filepath.Abs(path)
+	} else if client, err := clients.Find(name); err != nil {
+		t.Fatal(err)
+	} else {
+		path = client.Path
+	}
+	cmd := exec.CommandContext(t.Context(), path, args...)
+	home := t.TempDir()
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}
+	return cmd
+}
+
+// output runs cmd, and returns what it wrote to stdout. A failure ends the test.
+func output(t *testing.T, cmd *exec.Cmd) []byte {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s: %v\n%s%s", strings.Join(cmd.Args, " "), err, stdout.Bytes(), stderr.Bytes())
+	}
+	return stdout.Bytes()
+}
+
+// refused runs cmd, which has to fail, and to say want.
+func refused(t *testing.T, cmd *exec.Cmd, want string) {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Errorf("%s: no error, want one with %q", strings.Join(cmd.Args, " "), want)
+	} else if !strings.Contains(string(out), want) {
+		t.Errorf("%s: %s, want %q", strings.Join(cmd.Args, " "), out, want)
+	}
+}
+
+// checked runs deploycheck on what is in stdin, and decodes what it read.
+func checked[T any](t *testing.T, kind string, stdin []byte) (read T) {
+	t.Helper()
+	cmd := command(t, "deploycheck", kind, "-")
+	cmd.Stdin = bytes.NewReader(stdin)
+	if err := json.Unmarshal(output(t, cmd), &read); err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+var configFile = regexp.MustCompile(`"/etc/ocibridge/[^"]+"`)
+
+// checkConfig asks ocibridge whether text is a valid ocibridge.hcl. The files below
+// /etc/ocibridge that it names are ones that there are.
+func checkConfig(t *testing.T, text string, env ...string) {
+	t.Helper()
+	folder, ca := t.TempDir(), tlsca.For(t)
+	cert, err := ca.Issue("providers.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	crt, key, err := cert.WriteFiles(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, data string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	files := map[string]string{
+		"ca.crt": write("ca.crt", string(ca.CertPEM())), "tls.crt": crt, "tls.key": key,
+		"capability.keys": write("capability.keys", strings.Repeat("0123456789abcdef", 4)),
+	}
+	text = configFile.ReplaceAllStringFunc(text, func(quoted string) string {
+		return strconv.Quote(files[filepath.Base(strings.Trim(quoted, `"`))])
+	})
+	file := write("ocibridge.hcl", text)
+	cmd := command(t, "ocibridge", "config", "check", file)
+	cmd.Env = append(cmd.Env, env...)
+	output(t, cmd)
+}
+
+// shutdownSeconds is how long serve lets downloads go on that are under way.
+func shutdownSeconds(t *testing.T) int {
+	t.Helper()
+	sources, err := filepath.Glob("../cmd/ocibridge/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, source := range sources {
+		text, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := regexp.MustCompile(`(?m)\bshutdownTimeout\s*= ([0-9]+) \* time\.Minute$`).FindSubmatch(text); m != nil {
+			var minutes int
+			fmt.Sscan(string(m[1]), &minutes)
+			return minutes * 60
+		}
+	}
+	t.Fatal("no shutdownTimeout in cmd/ocibridge")
+	return 0
+}

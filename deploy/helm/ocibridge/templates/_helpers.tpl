@@ -1,0 +1,198 @@
+{{- define "ocibridge.name" -}}
+{{- .Values.nameOverride | default .Chart.Name -}}
+{{- end }}
+
+{{- define "ocibridge.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains (include "ocibridge.name" .) .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "ocibridge.name" .) | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end }}
+
+{{/* The labels of a component: (list . "gateway"). */}}
+{{- define "ocibridge.labels" -}}
+{{- $top := index . 0 -}}
+{{ include "ocibridge.selector" . }}
+app.kubernetes.io/version: {{ $top.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $top.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $top.Chart.Name $top.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "ocibridge.selector" -}}
+{{- $top := index . 0 -}}
+app.kubernetes.io/name: {{ include "ocibridge.name" $top }}
+app.kubernetes.io/instance: {{ $top.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "ocibridge.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "ocibridge.fullname" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name | default "default" -}}
+{{- end -}}
+{{- end }}
+
+{{- define "ocibridge.image" -}}
+{{- $repository := required "image.repository: where have you put the image?" .Values.image.repository -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" $repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+{{- end }}
+
+{{- define "ocibridge.scheme" -}}
+{{- ternary "https" "http" (ne .Values.tls.secretName "") -}}
+{{- end }}
+
+{{- define "ocibridge.servicePort" -}}
+{{- .Values.service.port | default (ternary 443 80 (ne .Values.tls.secretName "")) -}}
+{{- end }}
+
+{{/* ocibridge.hcl, whole. */}}
+{{- define "ocibridge.hcl" -}}
+{{- required "config: what does ocibridge.hcl say? It needs an oci_mirror block at least" .Values.config | trim }}
+
+gateway {
+  listen = ":8443"
+{{- with .Values.gateway.publicURL }}
+  public_url = {{ . | toJson }}
+{{- end }}
+{{- if .Values.gateway.verifyRequired }}
+  verify = "required"
+{{- end }}
+{{- if .Values.tls.secretName }}
+  tls {
+    cert_file = "/etc/ocibridge/tls/tls.crt"
+    key_file  = "/etc/ocibridge/tls/tls.key"
+  }
+{{- else }}
+  http = true
+{{- end }}
+{{- if .Values.cache.enabled }}
+  cache {
+    directory = "/var/cache/ocibridge"
+    max_size  = "{{ int .Values.cache.sizeGiB }}GiB"
+  }
+{{- end }}
+{{- if .Values.capabilityKeys.secretName }}
+  capability_key_file = "/etc/ocibridge/keys/capability.keys"
+{{- end }}
+{{- with .Values.gateway.settings }}
+{{ . | trim | indent 2 }}
+{{- end }}
+}
+{{- end }}
+
+{{- define "ocibridge.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "ocibridge.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* What the containers of both components have: (list . "login secret"). */}}
+{{- define "ocibridge.env" -}}
+{{- $top := index . 0 -}}
+- name: HOME
+  value: /tmp
+- name: XDG_DATA_HOME
+  value: /tmp/data
+{{- if index . 1 }}
+- name: DOCKER_CONFIG
+  value: /etc/ocibridge/docker
+{{- end }}
+{{- with $top.Values.env }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "ocibridge.mounts" -}}
+{{- $top := index . 0 -}}
+- name: config
+  mountPath: /etc/ocibridge/config
+  readOnly: true
+- name: tmp
+  mountPath: /tmp
+{{- if index . 1 }}
+- name: docker
+  mountPath: /etc/ocibridge/docker
+  readOnly: true
+{{- end }}
+{{- with $top.Values.volumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "ocibridge.volumes" -}}
+{{- $top := index . 0 -}}
+- name: config
+  configMap:
+    name: {{ include "ocibridge.fullname" $top }}
+{{- with index . 1 }}
+- name: docker
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+    items:
+      - key: .dockerconfigjson
+        path: config.json
+{{- end }}
+{{- with $top.Values.volumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "ocibridge.placement" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "ocibridge.egress" -}}
+- ports:
+    - port: 53
+      protocol: UDP
+    - port: 53
+      protocol: TCP
+{{- with .Values.networkPolicy.egressPorts }}
+- ports:
+    {{- range . }}
+    - port: {{ int . }}
+      protocol: TCP
+    {{- end }}
+{{- end }}
+{{- with .Values.networkPolicy.extraEgress }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}

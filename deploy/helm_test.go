@@ -1,0 +1,140 @@
+package deploy_test
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// object is what the tests look at of a rendered object.
+type object struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Data     map[string]string
+	Spec     struct {
+		Template struct{ Spec podSpec }
+	}
+}
+
+type podSpec struct {
+	TerminationGracePeriodSeconds int
+	Containers                    []struct {
+		Args      []string
+		Env       []struct{ Name, Value string }
+		Lifecycle struct {
+			PreStop struct{ Sleep struct{ Seconds int } }
+		}
+	}
+}
+
+// kubeVersions are the oldest Kubernetes that the chart is for, and a newer one.
+var kubeVersions = []string{"1.30.0", "1.34.0"}
+
+func template(t *testing.T, args ...string) []byte {
+	t.Helper()
+	return output(t, command(t, "helm", slices.Concat([]string{"template", "release", "helm/ocibridge", "--kube-version", kubeVersions[1]}, args)...))
+}
+
+// rendered returns the objects of a kind that the chart makes of a values file.
+func rendered(t *testing.T, values, kind string, args ...string) (found []object) {
+	t.Helper()
+	for _, o := range checked[[]object](t, "kubernetes", template(t, append(args, "-f", values)...)) {
+		if o.Kind == kind {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+func TestChart(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("helm/ocibridge/ci/*-values.yaml")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	output(t, command(t, "helm", "lint", "--strict", "helm/ocibridge"))
+	kinds := map[string]bool{}
+	for _, values := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(values), ".yaml"), func(t *testing.T) {
+			output(t, command(t, "helm", "lint", "--strict", "helm/ocibridge", "-f", values))
+			for _, version := range kubeVersions {
+				for _, o := range checked[[]object](t, "kubernetes", template(t, "-f", values, "--kube-version", version)) {
+					kinds[o.Kind] = true
+					if text, ok := o.Data["ocibridge.hcl"]; ok {
+						checkConfig(t, text, "HARBOR_PASSWORD=secret", "PROMETHEUS_TOKEN_SHA256="+strings.Repeat("0", 64))
+					}
+				}
+			}
+		})
+	}
+	for _, kind := range []string{"ConfigMap", "CronJob", "Deployment", "HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "PodDisruptionBudget", "Service", "ServiceAccount", "ServiceMonitor"} {
+		if !kinds[kind] {
+			t.Errorf("no values file makes the chart render a %s", kind)
+		}
+	}
+}
+
+// A pod that ends has to live on until its downloads have.
+func TestChartGracePeriod(t *testing.T) {
+	t.Parallel()
+	pod := rendered(t, "helm/ocibridge/ci/minimal-values.yaml", "Deployment")[0].Spec.Template.Spec
+	if sleep := pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds; sleep == 0 || pod.TerminationGracePeriodSeconds <= sleep+shutdownSeconds(t) {
+		t.Errorf("terminationGracePeriodSeconds is %d, want more than %d and %d", pod.TerminationGracePeriodSeconds, sleep, shutdownSeconds(t))
+	}
+}
+
+func TestChartRefuses(t *testing.T) {
+	t.Parallel()
+	const minimal, full = "helm/ocibridge/ci/minimal-values.yaml", "helm/ocibridge/ci/full-values.yaml"
+	for _, c := range []struct {
+		name, values, set, want string
+	}{
+		{"no image", minimal, "image.repository=", "where have you put the image?"},
+		{"no configuration", minimal, "config=", "what does ocibridge.hcl say?"},
+		{"a misspelt value", minimal, "replicas=3", "replicas"},
+		{"the tag latest", minimal, "image.tag=latest", "image/tag"},
+		{"a public URL that clients refuse", minimal, "gateway.publicURL=http://providers.example.com/", "publicURL"},
+		{"a grace period that ends downloads", minimal, "terminationGracePeriodSeconds=300", "terminationGracePeriodSeconds"},
+		{"many pods with tokens and each with a key of its own", full, "capabilityKeys.secretName=", "capabilityKeys.secretName"},
+		{"an ingress for no host", minimal, "ingress.enabled=true", "ingress.host"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			refused(t, command(t, "helm", "template", "release", "helm/ocibridge", "--kube-version", kubeVersions[1], "-f", c.values, "--set", c.set), c.want)
+		})
+	}
+}
+
+// The checks of rendered objects find what is wrong: each case spoils one line.
+func TestChartChecks(t *testing.T) {
+	t.Parallel()
+	good := template(t, "-f", "helm/ocibridge/ci/full-values.yaml")
+	for _, c := range []struct {
+		name, from, to, want string
+	}{
+		{"unknown field", "maxSurge: 1", "maxSurge: 1\n      maxSurges: 1", "unknown field"},
+		{"wrong type", "periodSeconds: 2", "periodSeconds: two", "cannot unmarshal"},
+		{"unknown kind", "kind: ServiceMonitor", "kind: ServiceMonitors", "no kind"},
+		{"root", "runAsNonRoot: true", "runAsNonRoot: false", "may run as root"},
+		{"writable", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "writable"},
+		{"privileges", "allowPrivilegeEscalation: false", "allowPrivilegeEscalation: true", "privileges may grow"},
+		{"capabilities", "drop: [ALL]", "drop: [NET_RAW]", "capabilities"},
+		{"unbounded", "memory: 512Mi", "cpu: 1", "no limit"},
+		{"no probe", "livenessProbe:", "readinessProbe:", "readinessProbe"},
+		{"image", "@sha256:" + strings.Repeat("0", 64), ":1", "exact version"},
+		{"port", "targetPort: https", "targetPort: http", "no container has the port"},
+		{"volume", "        - name: keys\n          secret", "        - name: key\n          secret", "no volume keys"},
+		{"rolling update", "maxUnavailable: 0", "maxUnavailable: 1", "rolling update"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bad := bytes.Replace(good, []byte(c.from), []byte(c.to), 1)
+			if bytes.Equal(bad, good) {
+				t.Fatalf("%q is not in what is rendered", c.from)
+			}
+			cmd := command(t, "deploycheck", "kubernetes", "-")
+			cmd.Stdin = bytes.NewReader(bad)
+			refused(t, cmd, c.want)
+		})
+	}
+}

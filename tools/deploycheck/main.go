@@ -1,0 +1,65 @@
+// Command deploycheck checks deployment files as those who will read them do: each by
+// the parser and the types of its own project, strictly. Beyond that it asks for what
+// deploy/ promises: images and actions that are pinned, containers that may nothing.
+//
+//	deploycheck kubernetes FILE...   rendered objects
+//	deploycheck dockerfile FILE      a container file
+//	deploycheck compose FILE         a compose file
+//	deploycheck workflow FILE...     workflows of GitHub Actions
+//
+// FILE may be - for standard input. What was read is printed as JSON; what is wrong
+// goes to stderr, a line each, and makes the exit status 1.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+)
+
+// checks reads one file. It returns what it read, and everything that is wrong.
+var checks = map[string]func(name string, data []byte) (any, []error){
+	"kubernetes": kubernetes,
+	"dockerfile": dockerfile,
+	"compose":    composeFile,
+	"workflow":   workflow,
+}
+
+func main() {
+	if len(os.Args) < 3 || checks[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: deploycheck kubernetes|dockerfile|compose|workflow FILE...")
+		os.Exit(2)
+	}
+	failed := false
+	for _, name := range os.Args[2:] {
+		read, errs := check(os.Args[1], name)
+		for _, err := range errs {
+			failed = true
+			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		}
+		if read != nil {
+			if err := json.NewEncoder(os.Stdout).Encode(read); err != nil {
+				failed = true
+				fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+			}
+		}
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
+
+func check(kind, name string) (any, []error) {
+	var data []byte
+	var err error
+	if name == "-" {
+		data, err = io.ReadAll(os.Stdin)
+	} else {
+		data, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return nil, []error{err}
+	}
+	return checks[kind](name, data)
+}

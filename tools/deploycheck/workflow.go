@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// writes are the permissions to write that a workflow of ours may have, and only in a
+// job of its own.
+var writes = []string{"contents", "id-token", "attestations"}
+
+// workflow checks a workflow of GitHub Actions: its actions are pinned, and it may no
+// more than it says.
+func workflow(_ string, data []byte) (any, []error) {
+	type permissions map[string]string
+	var w struct {
+		Permissions *permissions `json:"permissions"`
+		Jobs        map[string]struct {
+			Permissions permissions `json:"permissions"`
+			Timeout     int         `json:"timeout-minutes"`
+			Steps       []struct {
+				Uses string         `json:"uses"`
+				With map[string]any `json:"with"`
+			} `json:"steps"`
+		} `json:"jobs"`
+	}
+	if err := yaml.Unmarshal(data, &w); err != nil {
+		return nil, []error{err}
+	}
+	var errs []error
+	if w.Permissions == nil {
+		errs = append(errs, fmt.Errorf("without permissions it may all"))
+	} else {
+		for scope, may := range *w.Permissions {
+			if may != "read" && may != "none" {
+				errs = append(errs, fmt.Errorf("all its jobs have %s: %s", scope, may))
+			}
+		}
+	}
+	count := 0
+	for name, job := range w.Jobs {
+		for scope, may := range job.Permissions {
+			if may == "write" && !slices.Contains(writes, scope) {
+				errs = append(errs, fmt.Errorf("job %s has %s: write", name, scope))
+			}
+		}
+		if job.Timeout == 0 {
+			errs = append(errs, fmt.Errorf("job %s has no timeout-minutes", name))
+		}
+		for _, step := range job.Steps {
+			if step.Uses != "" {
+				count++
+			}
+			if strings.HasPrefix(step.Uses, "actions/checkout@") && step.With["persist-credentials"] != false {
+				errs = append(errs, fmt.Errorf("job %s: checkout leaves its token behind", name))
+			}
+		}
+	}
+	lines := 0
+	for line := range strings.Lines(string(data)) {
+		if uses.MatchString(line) {
+			lines++
+		}
+		if err := pinnedAction(line); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if lines != count {
+		errs = append(errs, fmt.Errorf("%d steps use actions, and %d lines look like it", count, lines))
+	}
+	return nil, errs
+}
