@@ -22,7 +22,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu terraform oras registry staticcheck provider-null axe chromium helm deploycheck"
+names="tofu terraform oras registry staticcheck provider-null axe chromium helm deploycheck systemd"
 
 # A go.work file or a vendor setting of the caller must not change what the
 # modules under tools/ pin.
@@ -214,12 +214,25 @@ chromium() {
 	} </dev/null >"$out/chromium.log" 2>&1 9>&- || die "apt-get could not install chromium: see $out/chromium.log"
 }
 
+# systemd is Debian's, whose package has what checks units.
+systemd() {
+	command -v systemd-analyze >/dev/null && return
+	[ "$(uname -s)" = Linux ] || return 0
+	[ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null ||
+		die "no systemd-analyze on PATH: install systemd"
+	say "installing systemd, which has systemd-analyze"
+	(apt-get install -qq --no-install-recommends systemd ||
+		{ apt-get update -qq && apt-get install -qq --no-install-recommends systemd; }) </dev/null >/dev/null 9>&- ||
+		die "systemd was not installed"
+}
+
 install() {
 	case $1 in
 	terraform) terraform ;;
 	provider-null) provider_null ;;
 	axe) axe ;;
 	chromium) chromium ;;
+	systemd) systemd ;;
 	tofu | oras | registry | staticcheck | helm | deploycheck) build "$1" "$host" "bin/$1" ;;
 	esac
 }

@@ -1,0 +1,120 @@
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// exposure is the highest that systemd-analyze security may give to a service, in
+// tenths: 100 is bare, 0 takes what a server needs.
+const exposure = 15
+
+// units copies the units, with the program where it is here, and returns their paths.
+func units(t *testing.T) map[string]string {
+	t.Helper()
+	program, err := filepath.Abs("../bin/ocibridge")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, paths := t.TempDir(), map[string]string{}
+	for _, name := range []string{"ocibridge.service", "ocibridge-sync.service", "ocibridge-sync.timer"} {
+		text, err := os.ReadFile(filepath.Join("systemd", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths[name] = filepath.Join(folder, name)
+		if err := os.WriteFile(paths[name], []byte(strings.ReplaceAll(string(text), "/usr/local/bin/ocibridge", program)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return paths
+}
+
+func analyze(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Fatalf("%v: run make tools", err)
+	}
+	return exec.CommandContext(t.Context(), path, args...)
+}
+
+// verify says what systemd finds wrong with a unit. It warns of unknown settings and
+// leaves them out, with a status of 0.
+func verify(t *testing.T, unit string) string {
+	t.Helper()
+	out, err := analyze(t, "verify", "--man=no", unit).CombinedOutput()
+	if err != nil {
+		return string(out) + err.Error()
+	}
+	return string(out)
+}
+
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	for name, unit := range units(t) {
+		if problems := verify(t, unit); problems != "" {
+			t.Errorf("%s: %s", name, problems)
+		}
+	}
+}
+
+func TestUnitsAreHardened(t *testing.T) {
+	t.Parallel()
+	for name, unit := range units(t) {
+		if filepath.Ext(name) != ".service" {
+			continue
+		}
+		out, err := analyze(t, "security", "--offline=true", "--no-pager", "--threshold="+strconv.Itoa(exposure), unit).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+// What the checks would not tell apart from nothing is told.
+func TestUnitChecks(t *testing.T) {
+	t.Parallel()
+	unit := units(t)["ocibridge.service"]
+	text, err := os.ReadFile(unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoil := func(from, to string) {
+		if !strings.Contains(string(text), from) {
+			t.Fatalf("%s is not in the unit", from)
+		}
+		if err := os.WriteFile(unit, []byte(strings.Replace(string(text), from, to, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spoil("ProtectClock=", "ProtectClocks=")
+	if problems := verify(t, unit); !strings.Contains(problems, "ProtectClocks") {
+		t.Errorf("a setting that there is not: %q", problems)
+	}
+	spoil("CapabilityBoundingSet=\n", "\n")
+	if err := analyze(t, "security", "--offline=true", "--threshold="+strconv.Itoa(exposure), unit).Run(); err == nil {
+		t.Error("a unit with every capability is within the threshold")
+	}
+}
+
+// A service that stops has to live on until its downloads have.
+func TestUnitStopTimeout(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("systemd/ocibridge.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^TimeoutStopSec=([0-9]+)$`).FindSubmatch(text)
+	if m == nil {
+		t.Fatal("no TimeoutStopSec")
+	}
+	if seconds, _ := strconv.Atoi(string(m[1])); seconds <= shutdownSeconds(t) {
+		t.Errorf("TimeoutStopSec is %d, want more than %d", seconds, shutdownSeconds(t))
+	}
+}
