@@ -71,7 +71,7 @@ cold_seconds() {
 	oras) echo 39 ;;
 	staticcheck) echo 40 ;;
 	helm) echo 60 ;;
-	deploycheck) echo 30 ;;
+	deploycheck) echo 45 ;;
 	provider-null) if [ "$2" = "$host" ]; then echo 70; else echo 44; fi ;;
 	esac
 }

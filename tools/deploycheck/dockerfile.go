@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"strings"
 
+	"github.com/moby/buildkit/client/llb/sourceresolver"
+	"github.com/moby/buildkit/frontend/dockerfile/dockerfile2llb"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
-	"github.com/moby/buildkit/frontend/dockerfile/linter"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
+	"github.com/opencontainers/go-digest"
 )
 
 // containerFile is what a container file does, in order.
@@ -39,18 +42,11 @@ func dockerfile(_ string, data []byte) (any, []error) {
 	if err != nil {
 		return nil, []error{err}
 	}
-	var errs []error
-	for _, w := range parsed.Warnings {
-		errs = append(errs, fmt.Errorf("%s", w.Short))
-	}
-	stages, args, err := instructions.Parse(parsed.AST, linter.New(&linter.Config{
-		Warn: func(rule, _, _, message string, _ []parser.Range) {
-			errs = append(errs, fmt.Errorf("%s: %s", rule, message))
-		},
-	}))
+	stages, args, err := instructions.Parse(parsed.AST, nil)
 	if err != nil {
-		return nil, append(errs, err)
+		return nil, []error{err}
 	}
+	errs := lint(data)
 	file := containerFile{Args: map[string]string{}}
 	for _, a := range args {
 		for _, kv := range a.Args {
@@ -79,6 +75,30 @@ func dockerfile(_ string, data []byte) (any, []error) {
 		file.Stages = append(file.Stages, out)
 	}
 	return file, errs
+}
+
+// lint does what docker build --check does: it converts the file for BuildKit, under
+// all of its rules. No registry is asked.
+func lint(data []byte) (errs []error) {
+	_, err := dockerfile2llb.Dockerfile2LLB(context.Background(), data, dockerfile2llb.ConvertOpt{
+		MetaResolver: noRegistry{},
+		AllStages:    true,
+		Warn: func(rule, _, _, message string, _ []parser.Range) {
+			errs = append(errs, fmt.Errorf("%s: %s", rule, message))
+		},
+	})
+	if err != nil {
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// noRegistry knows of every image that it has no configuration of its own.
+type noRegistry struct{}
+
+func (noRegistry) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.Opt) (string, digest.Digest, []byte, error) {
+	const none = "{}"
+	return ref, digest.FromString(none), []byte(none), nil
 }
 
 func expand(word string, args map[string]string) (string, bool, error) {

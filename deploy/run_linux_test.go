@@ -1,0 +1,295 @@
+package deploy_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// container is what an engine would run: a process in a root of its own, which is
+// read-only, as a user who may nothing.
+type container struct {
+	Root    string
+	Args    []string
+	Env     []string
+	Files   map[string]string // bound into the root: path there -> file
+	Volumes []string          // writable folders
+	Tmpfs   []string
+	Hosts   string     // names of the loopback interface
+	URL     string     // has to answer
+	Check   []string   // has to succeed, in the container
+	Beside  [][]string // programs that run beside it, outside
+}
+
+const (
+	user = 65532
+	// patience bounds how long a container may take until it answers.
+	patience = 30 * time.Second
+)
+
+func init() {
+	if len(os.Args) == 2 && os.Args[0] == "container" {
+		if err := runContainer(os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// contain runs c in namespaces of its own, and fails unless it answers, and ends well
+// when it is asked to.
+func contain(t *testing.T, c container) {
+	t.Helper()
+	for name, file := range c.Files {
+		if absolute, err := filepath.Abs(file); err == nil {
+			c.Files[name] = absolute
+		}
+	}
+	plan, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	self := exec.CommandContext(ctx, "/proc/self/exe")
+	self.Args = []string{"container", string(plan)}
+	self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+	if os.Getuid() != 0 {
+		self.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		self.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		self.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	if out, err := self.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// runContainer is what contain runs: it is alone in its namespaces, and all that it
+// starts ends with it.
+func runContainer(plan string) error {
+	var c container
+	if err := json.Unmarshal([]byte(plan), &c); err != nil {
+		return err
+	}
+	if err := c.mount(); err != nil {
+		return err
+	}
+	if err := loopbackUp(); err != nil {
+		return err
+	}
+	for _, args := range c.Beside {
+		if err := exec.Command(args[0], args[1:]...).Start(); err != nil {
+			return err
+		}
+	}
+	var log strings.Builder
+	main := c.command(c.Args)
+	main.Stdout, main.Stderr = &log, &log
+	if err := main.Start(); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	if err := c.wait(); err != nil {
+		_ = main.Process.Kill()
+		_ = main.Wait()
+		return fmt.Errorf("%w\n%s", err, log.String())
+	}
+	if err := os.WriteFile(filepath.Join(c.Root, "usr/bin/other"), nil, 0o755); err == nil {
+		return fmt.Errorf("the root is writable")
+	}
+	if err := main.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	if err := main.Wait(); err != nil {
+		return fmt.Errorf("end: %w\n%s", err, log.String())
+	}
+	return nil
+}
+
+// mount binds into the root what belongs there, and makes it read-only.
+func (c *container) mount() error {
+	hosts := filepath.Join(c.Root, "etc/hosts")
+	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost "+c.Hosts+"\n"), 0o644); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("private mounts: %w", err)
+	}
+	if err := unix.Mount(c.Root, c.Root, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	for _, target := range slices.Sorted(maps.Keys(c.Files)) {
+		place := filepath.Join(c.Root, target)
+		if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(place, nil, 0o644); err != nil {
+			return err
+		}
+		if err := unix.Mount(c.Files[target], place, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("%s: %w", target, err)
+		}
+	}
+	for _, volume := range c.Volumes {
+		if err := unix.Mount(filepath.Join(c.Root, volume), filepath.Join(c.Root, volume), "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("volume %s: %w", volume, err)
+		}
+	}
+	for _, folder := range c.Tmpfs {
+		if err := unix.Mount("tmpfs", filepath.Join(c.Root, folder), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
+			return fmt.Errorf("tmpfs %s: %w", folder, err)
+		}
+	}
+	// In a user namespace, what is forbidden on a mount stays so.
+	var has unix.Statfs_t
+	if err := unix.Statfs(c.Root, &has); err != nil {
+		return err
+	}
+	keep := uintptr(has.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
+	if err := unix.Mount("", c.Root, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY|keep, ""); err != nil {
+		return fmt.Errorf("read-only root: %w", err)
+	}
+	return nil
+}
+
+// command is a process in the container. Who is not root already is nobody else here.
+func (c *container) command(args []string) *exec.Cmd {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env, cmd.Dir = c.Env, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: c.Root}
+	if !mapped() {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: user, Gid: user}
+	}
+	return cmd
+}
+
+// mapped is whether this is the root of a user namespace alone.
+func mapped() bool {
+	text, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
+}
+
+func loopbackUp() error {
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(socket)
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, request)
+}
+
+// wait waits until the container answers, and its check succeeds.
+func (c *container) wait() error {
+	// Nobody else is in this network.
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		err := c.healthy(client)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (c *container) healthy(client *http.Client) error {
+	response, err := client.Get(c.URL)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, 1<<20)); err != nil || response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s, %v", c.URL, response.Status, err)
+	}
+	if len(c.Check) == 0 {
+		return nil
+	}
+	if out, err := c.command(c.Check).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(c.Check, " "), err, out)
+	}
+	return nil
+}
+
+// The image runs as the compose file and as the chart run it.
+func TestContainers(t *testing.T) {
+	t.Parallel()
+	root, env := buildImage(t)
+	t.Run("compose", func(t *testing.T) {
+		gateway := composed(t).Services["gateway"]
+		c := container{
+			Root: root, Args: append([]string{"/usr/bin/ocibridge"}, gateway.Command...), Env: slices.Clone(env),
+			Files: map[string]string{}, Hosts: "registry", URL: "https://localhost:8443/healthz", Check: gateway.Healthcheck.Test[1:],
+			Beside: [][]string{{command(t, "registry").Path, "serve", registryConfig(t)}},
+		}
+		for name, value := range gateway.Environment {
+			c.Env = append(c.Env, name+"="+value)
+		}
+		for _, v := range gateway.Volumes {
+			if v.Type == "bind" {
+				c.Files[v.Target] = v.Source
+			} else {
+				c.Volumes = append(c.Volumes, v.Target)
+			}
+		}
+		for _, folder := range gateway.Tmpfs {
+			folder, _, _ = strings.Cut(folder, ":")
+			c.Tmpfs = append(c.Tmpfs, folder)
+		}
+		contain(t, c)
+	})
+	t.Run("chart", func(t *testing.T) {
+		const values = "helm/ocibridge/ci/minimal-values.yaml"
+		pod := rendered(t, values, "Deployment")[0].Spec.Template.Spec.Containers[0]
+		file := filepath.Join(t.TempDir(), "ocibridge.hcl")
+		if err := os.WriteFile(file, []byte(rendered(t, values, "ConfigMap")[0].Data["ocibridge.hcl"]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		c := container{
+			Root: root, Args: append([]string{"/usr/bin/ocibridge"}, pod.Args...), Env: slices.Clone(env),
+			Files: map[string]string{"/etc/ocibridge/config/ocibridge.hcl": file},
+			Tmpfs: []string{"/tmp"}, Volumes: []string{"/var/cache/ocibridge"}, URL: "http://localhost:8443/healthz",
+		}
+		for _, v := range pod.Env {
+			c.Env = append(c.Env, v.Name+"="+v.Value)
+		}
+		contain(t, c)
+	})
+}
+
+// registryConfig is that of the compose file, but for its folder.
+func registryConfig(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("compose/registry.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "registry.yml")
+	if err := os.WriteFile(file, []byte(strings.Replace(string(text), "/var/lib/registry", t.TempDir(), 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
