@@ -13,7 +13,7 @@ UNIT      = $(shell go list ./... | grep -v '/\(e2e\|deploy\)\(/\|$$\)')
 
 .PHONY: help
 help: ## list these tasks
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Without version control stamps, because the version is set here and because
 # they fail in a checkout that belongs to another user. The program is replaced
@@ -32,6 +32,7 @@ tools: ## obtain the clients, registries and checkers in .tools (minutes, the fi
 .PHONY: test
 test: tools build ## run all tests, end-to-end ones included
 	go test -timeout $(TIMEOUT) -parallel $(PARALLEL) ./...
+	cd tools/release && GOWORK=off go test ./...
 
 .PHONY: test-unit
 test-unit: tools ## run all tests but the end-to-end ones
@@ -72,6 +73,22 @@ fuzz: ## run each fuzz test for FUZZTIME (default 30s)
 mutants: ## take guards away, one at a time, and show that a test fails for each
 	go run ./internal/mutants
 
+.PHONY: release
+release: ## build the archives of a release, SBOMs and SHA256SUMS: dist/
+	@tools/install.sh release
+	rm -rf dist
+	.tools/bin/release build -version '$(VERSION)' $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
+
+.PHONY: release-check
+release-check: ## build the last commit twice, and compare (PLATFORMS: of linux_amd64,..., all by default)
+	@tools/install.sh release
+	.tools/bin/release check $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
+
+.PHONY: licences
+licences: ## write docs/licences.md: what is in the program, and under which licences
+	@tools/install.sh release
+	.tools/bin/release licences -update
+
 .PHONY: clean
 clean: ## remove what was built, but for the tools (those: rm -r .tools)
-	rm -rf bin coverage.* *.test
+	rm -rf bin dist coverage.* *.test

@@ -91,7 +91,7 @@ func buildImage(t *testing.T) (root string, env []string) {
 	t.Helper()
 	file := containerFile(t)
 	src, root := t.TempDir(), t.TempDir()
-	copyTree(t, src)
+	copyTree(t, src, dockerignore(t))
 	for _, step := range file.Stages[0].Steps {
 		env = append(env, assignments(step)...)
 		if step.Run == "" {
@@ -128,19 +128,26 @@ func assignments(step instruction) (out []string) {
 	return out
 }
 
-// copyTree copies the files that version control knows and .dockerignore lets through.
-func copyTree(t *testing.T, to string) {
+// dockerignore returns what engines leave out of a build.
+func dockerignore(t *testing.T) map[string]bool {
 	t.Helper()
-	ignored, err := os.ReadFile("../.dockerignore")
+	text, err := os.ReadFile("../.dockerignore")
 	if err != nil {
 		t.Fatal(err)
 	}
 	leave := map[string]bool{}
-	for line := range strings.Lines(string(ignored)) {
+	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 			leave[line] = true
 		}
 	}
+	return leave
+}
+
+// copyTree copies the files that version control knows, without those whose first
+// folder is to be left out.
+func copyTree(t *testing.T, to string, leave map[string]bool) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir = ".."
 	for name := range strings.SplitSeq(strings.TrimRight(string(output(t, cmd)), "\x00"), "\x00") {

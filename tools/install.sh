@@ -16,13 +16,14 @@
 # Two are other people's builds: axe, from npm as tools/axe pins it, and chromium,
 # which is the one on PATH, or is installed by apt-get where that may be done.
 #
-# Usage: tools/install.sh [NAME...]     (default: all)
+# Usage: tools/install.sh [NAME...]     (default: all that tests need)
 
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu terraform oras registry staticcheck provider-null axe chromium helm deploycheck systemd"
+names="tofu terraform oras registry staticcheck provider-null axe chromium helm deploycheck systemd release"
+others="govulncheck" # built only when it is named
 
 # A go.work file or a vendor setting of the caller must not change what the
 # modules under tools/ pin.
@@ -72,6 +73,8 @@ cold_seconds() {
 	staticcheck) echo 40 ;;
 	helm) echo 60 ;;
 	deploycheck) echo 45 ;;
+	release) echo 5 ;;
+	govulncheck) echo 15 ;;
 	provider-null) if [ "$2" = "$host" ]; then echo 70; else echo 44; fi ;;
 	esac
 }
@@ -233,7 +236,7 @@ install() {
 	axe) axe ;;
 	chromium) chromium ;;
 	systemd) systemd ;;
-	tofu | oras | registry | staticcheck | helm | deploycheck) build "$1" "$host" "bin/$1" ;;
+	tofu | oras | registry | staticcheck | helm | deploycheck | release | govulncheck) build "$1" "$host" "bin/$1" ;;
 	esac
 }
 
@@ -241,9 +244,9 @@ main() {
 	local name
 	command -v go >/dev/null || die "no go on PATH: install Go first"
 	for name in "$@"; do
-		case " $names " in
+		case " $names $others " in
 		*" $name "*) ;;
-		*) die "no tool named \"$name\"; there are: $names" ;;
+		*) die "no tool named \"$name\"; there are: $names $others" ;;
 		esac
 	done
 	[ $# -gt 0 ] || set -- $names

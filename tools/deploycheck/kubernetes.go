@@ -181,7 +181,7 @@ func selectors(objects []runtime.Object) (errs []error) {
 			selector = o.Spec.Selector
 			for _, p := range o.Spec.Ports {
 				if !ports[p.TargetPort.StrVal] {
-					errs = append(errs, fmt.Errorf("Service %s: no container has the port %s", o.Name, p.TargetPort.String()))
+					errs = append(errs, fmt.Errorf("service %s: no container has the port %s", o.Name, p.TargetPort.String()))
 				}
 			}
 		case *policy.PodDisruptionBudget:

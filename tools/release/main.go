@@ -1,0 +1,57 @@
+// Command release builds the archives of a release, reproducibly: the same commit and
+// the same version of Go give the same bytes, wherever and whenever they are built.
+//
+//	release build     archives, SBOMs and SHA256SUMS for every platform
+//	release check     two builds of the last commit, in two folders, are the same
+//	release licences  the list of the licences of what is in the program
+//
+// It runs in the project's folder, or in the one that -root names.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const platforms = "linux_amd64,linux_arm64,darwin_amd64,darwin_arm64,windows_amd64,windows_arm64"
+
+// options are those of every command.
+type options struct {
+	root, out, version string
+	platforms          []string
+	update             bool
+}
+
+var commands = map[string]func(options) error{
+	"build":    func(o options) error { return build(o, os.Getenv("GOCACHE")) },
+	"check":    check,
+	"licences": licences,
+}
+
+func main() {
+	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
+		fmt.Fprintln(os.Stderr, "usage: release build|check|licences [flags]")
+		os.Exit(2)
+	}
+	var o options
+	flags := flag.NewFlagSet("release "+os.Args[1], flag.ExitOnError)
+	flags.StringVar(&o.root, "root", ".", "`folder` of the project")
+	flags.StringVar(&o.out, "out", "dist", "`folder` for the release")
+	flags.StringVar(&o.version, "version", "", "`version` of the release (default: git describe)")
+	list := flags.String("platforms", platforms, "`platforms`, with commas between")
+	flags.BoolVar(&o.update, "update", false, "write docs/licences.md, rather than compare it")
+	_ = flags.Parse(os.Args[2:])
+	o.platforms = strings.Split(*list, ",")
+	root, err := filepath.Abs(o.root)
+	if err == nil {
+		o.root = root
+		err = commands[os.Args[1]](o)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "error: %v\n", err)
+		os.Exit(1)
+	}
+}
