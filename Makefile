@@ -89,6 +89,16 @@ licences: ## write docs/licences.md: what is in the program, and under which lic
 	@tools/install.sh release
 	.tools/bin/release licences -update
 
+# The database is asked over the network; GOVULNDB names another one.
+.PHONY: vuln
+vuln: ## look for known vulnerabilities in what the program calls, where their database can be reached
+	@db=$${GOVULNDB:-https://vuln.go.dev}; \
+	if curl -fsS --retry 2 -m 20 -o /dev/null "$$db/index/db.json"; then \
+		tools/install.sh govulncheck && .tools/bin/govulncheck -db "$$db" ./cmd/...; \
+	else \
+		echo "vuln: SKIPPED: the database of vulnerabilities at $$db cannot be reached from here"; \
+	fi
+
 .PHONY: clean
 clean: ## remove what was built, but for the tools (those: rm -r .tools)
 	rm -rf bin dist coverage.* *.test

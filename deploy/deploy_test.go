@@ -23,7 +23,7 @@ import (
 // TestMain looks at every file that programs run by the tests read, so that go test
 // runs them anew when one has changed.
 func TestMain(m *testing.M) {
-	for _, folder := range []string{".", "../.tools/stamps"} {
+	for _, folder := range []string{".", "../.github", "../.tools/stamps"} {
 		if err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
 			if err == nil {
 				_, err = os.Stat(path)

@@ -22,7 +22,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu terraform oras registry staticcheck provider-null axe chromium helm deploycheck systemd release"
+names="tofu terraform oras registry staticcheck provider-null axe chromium helm deploycheck systemd release actionlint"
 others="govulncheck" # built only when it is named
 
 # A go.work file or a vendor setting of the caller must not change what the
@@ -73,6 +73,7 @@ cold_seconds() {
 	staticcheck) echo 40 ;;
 	helm) echo 60 ;;
 	deploycheck) echo 45 ;;
+	actionlint) echo 10 ;;
 	release) echo 5 ;;
 	govulncheck) echo 15 ;;
 	provider-null) if [ "$2" = "$host" ]; then echo 70; else echo 44; fi ;;
@@ -236,7 +237,7 @@ install() {
 	axe) axe ;;
 	chromium) chromium ;;
 	systemd) systemd ;;
-	tofu | oras | registry | staticcheck | helm | deploycheck | release | govulncheck) build "$1" "$host" "bin/$1" ;;
+	tofu | oras | registry | staticcheck | helm | deploycheck | actionlint | release | govulncheck) build "$1" "$host" "bin/$1" ;;
 	esac
 }
 

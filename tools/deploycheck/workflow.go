@@ -10,10 +10,10 @@ import (
 
 // writes are the permissions to write that a workflow of ours may have, and only in a
 // job of its own.
-var writes = []string{"contents", "id-token", "attestations"}
+var writes = []string{"contents", "packages", "id-token", "attestations"}
 
-// workflow checks a workflow of GitHub Actions: its actions are pinned, and it may no
-// more than it says.
+// workflow checks a workflow of GitHub Actions: its actions are pinned, and it may
+// little. Whether it is one at all, actionlint says.
 func workflow(_ string, data []byte) (any, []error) {
 	type permissions map[string]string
 	var w struct {
@@ -22,6 +22,7 @@ func workflow(_ string, data []byte) (any, []error) {
 			Permissions permissions `json:"permissions"`
 			Timeout     int         `json:"timeout-minutes"`
 			Steps       []struct {
+				Run  string         `json:"run"`
 				Uses string         `json:"uses"`
 				With map[string]any `json:"with"`
 			} `json:"steps"`
@@ -53,6 +54,9 @@ func workflow(_ string, data []byte) (any, []error) {
 		for _, step := range job.Steps {
 			if step.Uses != "" {
 				count++
+			}
+			if strings.Contains(step.Run, "${{") {
+				errs = append(errs, fmt.Errorf("job %s: an expression in a script is code of whoever sets it; use env", name))
 			}
 			if strings.HasPrefix(step.Uses, "actions/checkout@") && step.With["persist-credentials"] != false {
 				errs = append(errs, fmt.Errorf("job %s: checkout leaves its token behind", name))
