@@ -3,7 +3,9 @@ package deploy_test
 import (
 	"bytes"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -21,16 +23,13 @@ type object struct {
 type podSpec struct {
 	TerminationGracePeriodSeconds int
 	Containers                    []struct {
-		Args      []string
-		Env       []struct{ Name, Value string }
-		Lifecycle struct {
-			PreStop struct{ Sleep struct{ Seconds int } }
-		}
+		Args []string
+		Env  []struct{ Name, Value string }
 	}
 }
 
 // kubeVersions are the oldest Kubernetes that the chart is for, and a newer one.
-var kubeVersions = []string{"1.30.0", "1.34.0"}
+var kubeVersions = []string{"1.27.0", "1.34.0"}
 
 func template(t *testing.T, args ...string) []byte {
 	t.Helper()
@@ -79,9 +78,18 @@ func TestChart(t *testing.T) {
 // A pod that ends has to live on until its downloads have.
 func TestChartGracePeriod(t *testing.T) {
 	t.Parallel()
-	pod := rendered(t, "helm/ocibridge/ci/minimal-values.yaml", "Deployment")[0].Spec.Template.Spec
-	if sleep := pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds; sleep == 0 || pod.TerminationGracePeriodSeconds <= sleep+shutdownSeconds(t) {
-		t.Errorf("terminationGracePeriodSeconds is %d, want more than %d and %d", pod.TerminationGracePeriodSeconds, sleep, shutdownSeconds(t))
+	for _, set := range []string{"shutdown.delaySeconds=10", "shutdown.timeoutSeconds=3600"} {
+		const values = "helm/ocibridge/ci/minimal-values.yaml"
+		text := rendered(t, values, "ConfigMap", "--set", set)[0].Data["ocibridge.hcl"]
+		total := 0
+		for _, m := range regexp.MustCompile(`shutdown_(?:delay|timeout) *= "([0-9]+)s"`).FindAllStringSubmatch(text, -1) {
+			seconds, _ := strconv.Atoi(m[1])
+			total += seconds
+		}
+		grace := rendered(t, values, "Deployment", "--set", set)[0].Spec.Template.Spec.TerminationGracePeriodSeconds
+		if total < 300 || grace <= total {
+			t.Errorf("%s: terminationGracePeriodSeconds is %d, want more than %d", set, grace, total)
+		}
 	}
 }
 
@@ -96,7 +104,7 @@ func TestChartRefuses(t *testing.T) {
 		{"a misspelt value", minimal, "replicas=3", "replicas"},
 		{"the tag latest", minimal, "image.tag=latest", "image/tag"},
 		{"a public URL that clients refuse", minimal, "gateway.publicURL=http://providers.example.com/", "publicURL"},
-		{"a grace period that ends downloads", minimal, "terminationGracePeriodSeconds=300", "terminationGracePeriodSeconds"},
+		{"no time for downloads", minimal, "shutdown.timeoutSeconds=0", "shutdown"},
 		{"many pods with tokens and each with a key of its own", full, "capabilityKeys.secretName=", "capabilityKeys.secretName"},
 		{"an ingress for no host", minimal, "ingress.enabled=true", "ingress.host"},
 	} {

@@ -58,7 +58,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- required "config: what does ocibridge.hcl say? It needs an oci_mirror block at least" .Values.config | trim }}
 
 gateway {
-  listen = ":8443"
+  listen     = ":8443"
 {{- with .Values.gateway.publicURL }}
   public_url = {{ . | toJson }}
 {{- end }}
@@ -82,6 +82,8 @@ gateway {
 {{- if .Values.capabilityKeys.secretName }}
   capability_key_file = "/etc/ocibridge/keys/capability.keys"
 {{- end }}
+  shutdown_delay   = "{{ int .Values.shutdown.delaySeconds }}s"
+  shutdown_timeout = "{{ int .Values.shutdown.timeoutSeconds }}s"
 {{- with .Values.gateway.settings }}
 {{ . | trim | indent 2 }}
 {{- end }}
