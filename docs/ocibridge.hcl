@@ -93,6 +93,22 @@ gateway {
       claims = { repository_owner = "acme" }
     }
   }
+
+  # People get a token by "terraform login providers.acme.example", or "tofu login".
+  oidc "people" {
+    issuer   = "https://login.acme.example"
+    audience = "https://providers.acme.example"
+    rule {
+      claims = { groups = "engineering" }
+    }
+  }
+  login {
+    client = "terraform-cli"
+    authz  = "https://login.acme.example/authorize"
+    token  = "https://login.acme.example/token"
+    ports  = [10000, 10010]
+    scopes = ["openid", "groups"]
+  }
 }
 
 # What makes a package acceptable.

@@ -46,6 +46,49 @@ func ownHost(public *url.URL) string {
 	return string(host)
 }
 
+// Login is the service login.v1, by which terraform login and tofu login get a token
+// of an OAuth 2.0 issuer.
+type Login struct {
+	Client       string // identifier
+	Authz, Token string // URLs of the endpoints
+	Ports        [2]int // on the client's localhost, first and last; zero: any
+	Scopes       []string
+}
+
+// document is what service discovery says of it. The one grant type is that which
+// clients use for any host.
+func (l *Login) document() map[string]any {
+	out := map[string]any{"client": l.Client, "authz": l.Authz, "token": l.Token, "grant_types": []string{"authz_code"}}
+	if l.Ports != [2]int{} {
+		out["ports"] = l.Ports
+	}
+	if len(l.Scopes) > 0 {
+		out["scopes"] = l.Scopes
+	}
+	return out
+}
+
+// routeDiscovery adds service discovery, where there is a service.
+func (g *gateway) routeDiscovery(r *mux.Router, o Options) {
+	services := map[string]any{}
+	if ownHost(o.PublicURL) != "" {
+		// Relative to the host that was asked, so that it is right behind a proxy, and on
+		// any port.
+		services["providers.v1"] = strings.TrimSuffix(o.PublicURL.EscapedPath(), "/") + RegistryPath
+	}
+	if o.Login != nil {
+		services["login.v1"] = o.Login.document()
+	}
+	if len(services) == 0 {
+		return
+	}
+	found, err := newAnswer(services)
+	if err != nil {
+		panic(err) // text and numbers alone
+	}
+	r.HandleFunc("/.well-known/terraform.json", func(w http.ResponseWriter, r *http.Request) { found.write(w, r) })
+}
+
 // routeRegistry adds the routes of the provider registry protocol. Own providers
 // have none where public names no host.
 func (g *gateway) routeRegistry(r *mux.Router, public *url.URL) {
@@ -54,13 +97,6 @@ func (g *gateway) routeRegistry(r *mux.Router, public *url.URL) {
 	if host == "" {
 		return
 	}
-	// Relative to the host that was asked, so that it is right behind a proxy, and on
-	// any port.
-	services, err := newAnswer(map[string]string{"providers.v1": strings.TrimSuffix(public.EscapedPath(), "/") + RegistryPath})
-	if err != nil {
-		panic(err) // strings alone
-	}
-	r.HandleFunc("/.well-known/terraform.json", func(w http.ResponseWriter, r *http.Request) { services.write(w, r) })
 	g.routeHost(r, RegistryPath, func(next http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			mux.Vars(r)["hostname"] = host // as if the path had it

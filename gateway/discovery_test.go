@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opentofu/svchost/disco"
+
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	realorigin "github.com/ocibridge/ocibridge/origin"
@@ -88,6 +90,45 @@ func TestDiscoveryDocument(t *testing.T) {
 		}
 		if a.status != http.StatusOK || a.body != want || a.header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %+v", public, a)
+		}
+	}
+}
+
+// TestLoginIsAnnounced reads the document as clients do.
+func TestLoginIsAnnounced(t *testing.T) {
+	for name, login := range map[string]gateway.Login{
+		"all":  {Client: "cli", Authz: "https://id.example/authorize?audience=x", Token: "https://id.example/token", Ports: [2]int{10000, 10010}, Scopes: []string{"openid", "groups"}},
+		"less": {Client: "cli", Authz: "https://id.example/authorize", Token: "https://id.example/token"},
+	} {
+		for _, public := range []string{"https://example.com/tf/", "https://[::1]:8443/"} { // the latter has no own providers
+			b := newBench(t)
+			b.options.PublicURL, b.options.Login = parseURL(t, public), &login
+			h := gateway.New(b.options)
+			server := httptest.NewTLSServer(h)
+			defer server.Close()
+			transport := server.Client().Transport.(*http.Transport).Clone()
+			transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+			}
+			found, err := disco.New(disco.WithHTTPClient(&http.Client{Transport: transport})).Discover(t.Context(), "example.com")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := found.ServiceOAuthClient("login.v1")
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			want := [2]int{int(got.MinPort), int(got.MaxPort)}
+			if login.Ports == [2]int{} {
+				want = [2]int{} // any that the client likes
+			}
+			if got.ID != login.Client || got.AuthorizationURL.String() != login.Authz || got.TokenURL.String() != login.Token ||
+				want != login.Ports || !slices.Equal(got.Scopes, login.Scopes) || !got.SupportedGrantTypes.Has(disco.OAuthAuthzCodeGrant) {
+				t.Errorf("%s: %+v", name, got)
+			}
+			if _, err := found.ServiceURL("providers.v1"); (err == nil) != (public == "https://example.com/tf/") {
+				t.Errorf("%s: own providers: %v", public, err)
+			}
 		}
 	}
 }

@@ -56,6 +56,9 @@ type Options struct {
 	// service discovery. Nil, or with a host that no provider address can have:
 	// there are none, and nothing is announced.
 	PublicURL *url.URL
+	// Login says where clients get a token for the gateway; nil: nothing is announced
+	// of it.
+	Login *Login
 	// Redirect returns where the registry sends those who ask for the blob of a
 	// provider's package, "" if it answers them itself; nil: clients are sent
 	// nowhere.
@@ -153,6 +156,7 @@ func (g *gateway) router(o Options) *mux.Router {
 	reads.HandleFunc(address+"index.json", g.guarded(g.serveIndex))
 	reads.HandleFunc(address+"{version}.json", g.guarded(g.serveVersion))
 	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.guarded(g.serveArchive))
+	g.routeDiscovery(reads, o)
 	g.routeRegistry(reads, o.PublicURL)
 	routePage(r, reads, o.Page)
 	if o.Access != nil {

@@ -144,6 +144,10 @@ func (s *site) gatewayOptions() gateway.Options {
 	if g.VerifyRequired && s.cache != nil {
 		o.H1 = s.cache.H1
 	}
+	if g.Login != nil {
+		login := gateway.Login(*g.Login)
+		o.Login = &login
+	}
 	if s.back.embedded != nil {
 		o.Registry = s.back.embedded.ReadOnly()
 	}

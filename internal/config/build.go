@@ -332,6 +332,7 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 	}
 	g.Tokens = d.tokens(b.Tokens)
 	g.OIDC = d.oidc(b.OIDC)
+	g.Login = d.login(b.Login, b)
 	return g
 }
 

@@ -160,6 +160,15 @@ type Gateway struct {
 	Cache  *Cache // nil without a block
 	Tokens []Token
 	OIDC   []OIDC
+	Login  *Login // nil without a block
+}
+
+// Login is the login block.
+type Login struct {
+	Client       string
+	Authz, Token string // URLs, https
+	Ports        [2]int // zero: any
+	Scopes       []string
 }
 
 // TLS is the tls block. Its files are not read by [Load], for a push may not be

@@ -258,6 +258,9 @@ type gatewayBlock struct {
 	Tokens []tokenBlock `hcl:"token,block"`
 	// An issuer of OpenID Connect tokens that clients may show, such as a CI's.
 	OIDC []oidcBlock `hcl:"oidc,block"`
+	// Where `terraform login` and `tofu login` send people to get such a token: the login protocol (`login.v1`) for the
+	// gateway's host name.
+	Login *loginBlock `hcl:"login,block"`
 
 	Range hcl.Range `hcl:",def_range"`
 	Body  hcl.Body  `hcl:",body"`
@@ -317,6 +320,24 @@ type oidcBlock struct {
 	// What the bearer of a token may read, by its claims. At least one must be given; what any of those that apply allows
 	// is allowed.
 	Rules []ruleBlock `hcl:"rule,block"`
+
+	Range hcl.Range `hcl:",def_range"`
+	Body  hcl.Body  `hcl:",body"`
+}
+
+type loginBlock struct {
+	// The identifier that the issuer knows the clients by. They are public clients, without a secret, that prove themselves
+	// by PKCE.
+	Client *string `hcl:"client,optional" value:"text" required:"true"`
+	// The issuer's authorization endpoint.
+	Authz *string `hcl:"authz,optional" value:"URL" required:"true"`
+	// The issuer's token endpoint. What clients file, and then show to the gateway, is the access token that it answers.
+	Token *string `hcl:"token,optional" value:"URL" required:"true"`
+	// The range of ports on `localhost` that clients may be called back at, the second of which they never take. The issuer
+	// must allow `http://localhost:PORT/login` for each. Without it, clients take any from 1024 on.
+	Ports []int `hcl:"ports,optional" value:"list of two numbers"`
+	// The scopes to ask for.
+	Scopes []string `hcl:"scopes,optional" value:"list of text"`
 
 	Range hcl.Range `hcl:",def_range"`
 	Body  hcl.Body  `hcl:",body"`

@@ -139,6 +139,15 @@ func (d *decoder) value(v reflect.Value, f field) (value, bool) {
 			}
 		}
 		return listValue(x), true
+	case []int:
+		if x == nil {
+			return value{}, false
+		}
+		var all []cty.Value
+		for _, n := range x {
+			all = append(all, cty.NumberIntVal(int64(n)))
+		}
+		return otherValue(cty.TupleVal(all), x), true
 	case map[string]string:
 		if x == nil {
 			return value{}, false

@@ -109,6 +109,14 @@ func ParsePublicURL(s string) (string, error) {
 // parseHTTPS reads an https URL without user, query and fragment. Its errors do
 // not quote one that has a user, for the password beside it.
 func parseHTTPS(s string) (*url.URL, error) {
+	u, err := parseHTTPSWithQuery(s)
+	if err == nil && (u.RawQuery != "" || u.Fragment != "" || u.ForceQuery) {
+		return nil, hint.New("the URL has a query or a fragment", "leave it out")
+	}
+	return u, err
+}
+
+func parseHTTPSWithQuery(s string) (*url.URL, error) {
 	const example = "such as https://providers.example.com/"
 	u, err := url.Parse(s)
 	switch {
@@ -120,8 +128,6 @@ func parseHTTPS(s string) (*url.URL, error) {
 		return nil, hint.New(fmt.Sprintf("%q is no absolute URL", ociaddr.HideLogin(s)), "begin it with https://")
 	case u.Scheme != "https":
 		return nil, hint.New(fmt.Sprintf("%q is not an https: URL", ociaddr.HideLogin(s)), "clients speak TLS only: write an https: URL, "+example)
-	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
-		return nil, hint.New("the URL has a query or a fragment", "leave it out")
 	}
 	// A host is written in Unicode or in Punycode; an address is no name at all.
 	_, unicode := svchost.ForComparison(u.Host)
