@@ -60,6 +60,10 @@ gateway {
   tls {
     cert_file = "tls.pem"
     key_file  = "tls.key"
+    # Or in their place, on a name that is public:
+    # acme {
+    #   accept_terms = true
+    # }
   }
 
   # Serve only what is signed by keys that trust blocks name.

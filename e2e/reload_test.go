@@ -264,10 +264,13 @@ func (c *changing) download(l *load, mirror string) (finish func() error) {
 	}
 }
 
+// waitForLog is how long what a gateway does by itself may take.
+const waitForLog = 30 * time.Second
+
 // waitFor waits until a gateway's log has a text so many times.
 func waitFor(t *testing.T, g *world.Gateway, text string, times int) {
 	t.Helper()
-	deadline := time.Now().Add(clients.DefaultTimeout)
+	deadline := time.Now().Add(waitForLog)
 	for strings.Count(g.Log(), text) < times {
 		if time.Now().After(deadline) {
 			t.Fatalf("the log lacks %q", text)

@@ -23,7 +23,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu terraform oras registry staticcheck provider-null axe chromium helm deploycheck systemd release actionlint"
+names="tofu terraform oras registry staticcheck provider-null axe chromium helm deploycheck systemd release actionlint pebble"
 others="govulncheck" # built only when it is named
 
 # A go.work file or a vendor setting of the caller must not change what the
@@ -77,6 +77,7 @@ cold_seconds() {
 	actionlint) echo 10 ;;
 	release) echo 5 ;;
 	govulncheck) echo 15 ;;
+	pebble) echo 25 ;;
 	provider-null) if [ "$2" = "$host" ]; then echo 70; else echo 44; fi ;;
 	esac
 }
@@ -242,7 +243,7 @@ install() {
 	axe) axe ;;
 	chromium) chromium ;;
 	systemd) systemd ;;
-	tofu | oras | registry | staticcheck | helm | deploycheck | actionlint | release | govulncheck) build "$1" "$host" "bin/$1" ;;
+	tofu | oras | registry | staticcheck | helm | deploycheck | actionlint | release | pebble | govulncheck) build "$1" "$host" "bin/$1" ;;
 	esac
 }
 

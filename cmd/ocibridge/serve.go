@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -88,7 +89,7 @@ without them, everybody may read everything.`,
 
 // run serves until the command's context ends, and then lets downloads finish.
 func (f *serveFlags) run(cmd *cobra.Command, s settings) error {
-	if err := f.check(s.file.Gateway.TLS.ClientCAFile); err != nil {
+	if err := f.check(s.file.Gateway.TLS); err != nil {
 		return usage(err)
 	}
 	asked, stop := hangups()
@@ -125,7 +126,7 @@ func (f *serveFlags) run(cmd *cobra.Command, s settings) error {
 }
 
 // check refuses flags that do not go together.
-func (f *serveFlags) check(clientCAFile string) error {
+func (f *serveFlags) check(t config.TLS) error {
 	host, port, err := net.SplitHostPort(f.listen)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
@@ -139,10 +140,12 @@ func (f *serveFlags) check(clientCAFile string) error {
 		return hint.New("--tls-cert and --tls-self-signed exclude each other", "leave one of them out")
 	case f.http && (f.cert != "" || f.selfSigned):
 		return hint.New("--http and --tls-* exclude each other", "leave out --http, unless a proxy speaks TLS to clients")
-	case f.http && clientCAFile != "":
+	case f.http && t.ClientCAFile != "":
 		return hint.New("over plain HTTP no client shows a certificate, as client_ca_file wants it", "leave out --http, or have the proxy ask for certificates and leave out client_ca_file")
-	case !f.http && f.cert == "" && !f.selfSigned && !ociaddr.Registry(host).IsLoopback():
-		return hint.New(fmt.Sprintf("no certificate for %s", f.listen), "give --tls-cert and --tls-key: clients speak TLS only. For a first try, --tls-self-signed makes one")
+	case f.http && t.ACME != nil:
+		return hint.New("over plain HTTP there is no certificate, as acme would have one issued", "leave out --http, or the acme block")
+	case !f.http && f.cert == "" && !f.selfSigned && t.ACME == nil && !ociaddr.Registry(host).IsLoopback():
+		return hint.New(fmt.Sprintf("no certificate for %s", f.listen), "give --tls-cert and --tls-key: clients speak TLS only. For a first try, --tls-self-signed makes one; on a public name, an acme block in the configuration has one issued")
 	}
 	return nil
 }

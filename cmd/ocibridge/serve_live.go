@@ -76,7 +76,11 @@ func (l *live) replace(s *site) {
 		s.users.Store(1) // l itself
 		l.closing.Add(1)
 	}
-	if before := l.current.Swap(s); before != nil {
+	before := l.current.Swap(s)
+	if s != nil && s.begin != nil {
+		s.begin()
+	}
+	if before != nil {
 		l.leave(before)
 	}
 }

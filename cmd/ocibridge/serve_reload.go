@@ -113,7 +113,7 @@ func (r *reloader) replace(reason string) error {
 		r.log.Warn("the address to listen on changes with a restart; the rest of the settings does not wait for that", "listen", r.flags.listen, "new", f.listen)
 		f.listen = r.flags.listen
 	}
-	if err := f.check(s.file.Gateway.TLS.ClientCAFile); err != nil {
+	if err := f.check(s.file.Gateway.TLS); err != nil {
 		return err
 	}
 	if err := s.checkLogins(); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -67,6 +68,7 @@ type site struct {
 	handler http.Handler
 
 	closers []func() error // the last one first
+	begin   func()         // what can begin only when it is in force; nil for nothing
 	looks   []func()       // at files, now and then
 	users   atomic.Int64   // while it is in force, and requests after that
 }
@@ -105,8 +107,7 @@ func (f *serveFlags) newSite(p *process, s settings, before *site) (made *site, 
 	site.closing(site.catalog.Close)
 	site.closing(func() error { tell(); return nil })
 	if !f.http {
-		site.tls, site.at.caFile, err = f.tlsConfig(g.TLS.ClientCAFile, f.hosts(site.at.host()), log, &site.looks)
-		if err != nil {
+		if err = site.speakTLS(f); err != nil {
 			return nil, err
 		}
 	}
@@ -159,6 +160,29 @@ func (s *site) gatewayOptions() gateway.Options {
 	}
 	o.Page = s.page(o)
 	return o
+}
+
+// speakTLS finds out by which certificates TLS is spoken.
+func (s *site) speakTLS(f *serveFlags) error {
+	var by *issued
+	t := s.settings.file.Gateway.TLS
+	if t.ACME != nil && f.cert == "" && !f.selfSigned {
+		dir, err := f.acmeFolder(t.ACME)
+		if err != nil {
+			return err
+		}
+		type key struct{ acme string }
+		var done func() error
+		by, done, err = share(&s.shared, key{fmt.Sprintf("%q %+v", dir, *t.ACME)}, func() (*issued, error) { return issueCertificates(*t.ACME, dir, s.log) })
+		if err != nil {
+			return err
+		}
+		s.closing(done)
+		s.begin = by.begin
+	}
+	var err error
+	s.tls, s.at.caFile, err = f.tlsConfig(by, t.ClientCAFile, f.hosts(s.at.host()), s.log, &s.looks)
+	return err
 }
 
 // openCache opens the cache that the configuration says, if any. The h1 of what is

@@ -15,14 +15,15 @@ import (
 )
 
 // tlsConfig returns how TLS is spoken, by files that are read again when they
-// change, for which looks gets what looks at them. caFile is what clients trust a
-// self-signed certificate by.
-func (f *serveFlags) tlsConfig(clientCAFile string, hosts []string, log *slog.Logger, looks *[]func()) (config *tls.Config, caFile string, err error) {
+// change, for which looks gets what looks at them, and by certificates that are
+// issued, unless by is nil. caFile is what clients trust a self-signed certificate
+// by.
+func (f *serveFlags) tlsConfig(by *issued, clientCAFile string, hosts []string, log *slog.Logger, looks *[]func()) (config *tls.Config, caFile string, err error) {
 	var own tls.Certificate
 	var files []string
 	if f.cert != "" {
 		files = []string{f.cert, f.key}
-	} else {
+	} else if by == nil {
 		dir, err := f.dataDir()
 		if err == nil {
 			dir, err = filepath.Abs(dir)
@@ -46,22 +47,33 @@ func (f *serveFlags) tlsConfig(clientCAFile string, hosts []string, log *slog.Lo
 			}
 			rest = contents[2:]
 		}
+		config := serverConfig(cert)
+		if by != nil {
+			config.Certificates, config.GetCertificate = nil, by.get
+		}
 		if len(rest) == 0 {
-			return serverConfig(cert, nil), nil
+			return config, nil
 		}
 		clients := x509.NewCertPool()
 		if !clients.AppendCertsFromPEM(rest[0]) {
 			return nil, fmt.Errorf("%s: %w", clientCAFile, errNoCertificate)
 		}
-		return serverConfig(cert, clients), nil
+		// Who shows no certificate by them is not spoken to.
+		config.ClientCAs, config.ClientAuth = clients, tls.RequireAndVerifyClientCert
+		return config, nil
 	}, files...)
 	if err != nil {
 		return nil, "", explainFiles(err, clientCAFile)
 	}
 	*looks = append(*looks, func() { current.get() })
 	return &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return current.get(), nil },
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if by != nil && isChallenge(hello) {
+				return by.challengeConfig(), nil
+			}
+			return current.get(), nil
+		},
 	}, caFile, nil
 }
 
@@ -76,16 +88,11 @@ func explainFiles(err error, clientCAFile string) error {
 	return hint.Wrap(fmt.Errorf("--tls-cert and --tls-key: %w", err), "both are PEM files, the certificate with its chain, the key without a passphrase")
 }
 
-// serverConfig is one certificate's configuration. With authorities of clients,
-// one that shows no certificate by them is not spoken to.
-func serverConfig(cert tls.Certificate, clients *x509.CertPool) *tls.Config {
-	c := &tls.Config{
+// serverConfig is one certificate's configuration.
+func serverConfig(cert tls.Certificate) *tls.Config {
+	return &tls.Config{
 		Certificates: []tls.Certificate{cert},
 		MinVersion:   tls.VersionTLS12,
 		NextProtos:   []string{"h2", "http/1.1"},
 	}
-	if clients != nil {
-		c.ClientCAs, c.ClientAuth = clients, tls.RequireAndVerifyClientCert
-	}
-	return c
 }

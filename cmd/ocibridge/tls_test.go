@@ -63,7 +63,7 @@ func TestCertificateFiles(t *testing.T) {
 		write(t, f.cert, pairs[0].CertPEM)
 		write(t, f.key, pairs[0].KeyPEM)
 		log := &logLines{}
-		config, _, err := f.tlsConfig("", nil, slog.New(slog.NewTextHandler(log, nil)), new([]func()))
+		config, _, err := f.tlsConfig(nil, "", nil, slog.New(slog.NewTextHandler(log, nil)), new([]func()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func TestClientCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, _, err := f.tlsConfig(clientCAs, nil, slog.New(slog.DiscardHandler), new([]func()))
+	config, _, err := f.tlsConfig(nil, clientCAs, nil, slog.New(slog.DiscardHandler), new([]func()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestClientCertificates(t *testing.T) {
 	if err := get(nil); err == nil {
 		t.Error("none is wanted any more")
 	}
-	if _, _, err := f.tlsConfig(f.key, nil, slog.New(slog.DiscardHandler), new([]func())); err == nil || hint.Of(err) == "" {
+	if _, _, err := f.tlsConfig(nil, f.key, nil, slog.New(slog.DiscardHandler), new([]func())); err == nil || hint.Of(err) == "" {
 		t.Errorf("a file without certificates: %v", err)
 	}
 }

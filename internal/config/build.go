@@ -320,6 +320,7 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 	}
 	if b.TLS != nil {
 		g.TLS = d.tls(b.TLS)
+		g.TLS.ACME = d.acme(b.TLS, g.PublicURL)
 		if g.HTTP {
 			d.conflict(at(b.Body, "http"), "Over plain HTTP there are no certificates: leave out http, or the tls block.")
 		}

@@ -177,6 +177,16 @@ type TLS struct {
 	CertFile, KeyFile string
 	SelfSigned        bool
 	ClientCAFile      string
+	ACME              *ACME // nil without a block
+}
+
+// ACME is the acme block. The terms are agreed to.
+type ACME struct {
+	Domains      []string // at least one
+	Email        string   // "" for none
+	DirectoryURL string
+	CAFile       string // "" for none
+	Directory    string // "" for the default
 }
 
 // Cache is the cache block.

@@ -276,6 +276,28 @@ type tlsBlock struct {
 	// A PEM file with the authorities by one of which a client's certificate must be signed. Without it, clients are asked for
 	// none. Terraform and OpenTofu have none to show: it is for proxies.
 	ClientCAFile *string `hcl:"client_ca_file,optional" value:"file"`
+	// Have certificates issued, and renewed, by an authority that speaks ACME, such as Let's Encrypt, for a gateway that the
+	// authority can reach by its name. It takes the place of the files, and `--tls-cert` and `--tls-self-signed` that of it.
+	ACME *acmeBlock `hcl:"acme,block"`
+
+	Range hcl.Range `hcl:",def_range"`
+	Body  hcl.Body  `hcl:",body"`
+}
+
+type acmeBlock struct {
+	// Whether the authority's terms of service are agreed to. It must be `true`.
+	AcceptTerms *bool `hcl:"accept_terms,optional" value:"bool" required:"true"`
+	// The names to have certificates for. Without it, the host of `public_url`. No others are ever asked for.
+	Domains []string `hcl:"domains,optional" value:"list of names"`
+	// Where the authority writes to when something is wrong with the certificates.
+	Email *string `hcl:"email,optional" value:"address"`
+	// The authority's directory.
+	DirectoryURL *string `hcl:"directory_url,optional" value:"URL" default:"https://acme-v02.api.letsencrypt.org/directory"`
+	// A PEM file with certificate authorities to trust beside the system's when speaking to it.
+	CAFile *string `hcl:"ca_file,optional" value:"file"`
+	// Where certificates, their keys and that of the account are kept, for nobody else to look into. Without it, the folder
+	// `acme` in that of `data`. Gateways side by side share it.
+	Directory *string `hcl:"directory,optional" value:"folder"`
 
 	Range hcl.Range `hcl:",def_range"`
 	Body  hcl.Body  `hcl:",body"`

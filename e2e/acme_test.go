@@ -1,0 +1,301 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+const (
+	acmeDomain = "providers.acme.test"
+	// refusedDomain is one that the authority issues nothing for.
+	refusedDomain = "refused.acme.test"
+)
+
+// pebble is an authority that speaks ACME, as Let's Encrypt does.
+type pebble struct {
+	directory string
+	roots     *x509.CertPool // of what it issues
+	gateway   chan string    // gets where the gateway listens, which it asks back at
+	log       *strings.Builder
+}
+
+// startPebble starts Pebble, which asks back at what goes into the channel.
+func startPebble(s *scene) *pebble {
+	t := s.t
+	t.Helper()
+	p := &pebble{gateway: make(chan string, 1), log: &strings.Builder{}}
+	cert, err := s.CA.Issue("localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile, err := cert.WriteFiles(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	listen, manage := freeAddress(t), freeAddress(t)
+	config, err := json.Marshal(map[string]any{"pebble": map[string]any{
+		"listenAddress": listen, "managementListenAddress": manage, "certificate": certFile, "privateKey": keyFile,
+		"tlsPort": p.port443(t), "httpPort": 1, "domainBlocklist": []string{refusedDomain}, "keyAlgorithm": "ecdsa",
+		"retryAfter": map[string]int{"authz": 1, "order": 1},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "pebble.json")
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program, err := clients.Find("pebble")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program.Path, "-config", file, "-dnsserver", serveDNS(t), "-strict")
+	cmd.Env = []string{"PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=0"}
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Logf("pebble:\n%s", p.log)
+		}
+	})
+	p.directory = "https://" + strings.Replace(listen, "127.0.0.1", "localhost", 1) + "/dir"
+	p.roots = x509.NewCertPool()
+	p.roots.AppendCertsFromPEM(s.wait("https://" + strings.Replace(manage, "127.0.0.1", "localhost", 1) + "/roots/0"))
+	return p
+}
+
+// freeAddress returns one on the loopback interface that nobody listens at.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// port443 stands for port 443 of the gateway's name, and leads to it once it is
+// known where that is.
+func (p *pebble) port443(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		to := ""
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if to == "" {
+				to = <-p.gateway
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			go func() { io.Copy(out, in); out.Close() }()
+			go func() { io.Copy(in, out); in.Close() }()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// serveDNS answers, over TCP, that every name is on this machine.
+func serveDNS(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go answerDNS(conn)
+		}
+	}()
+	return l.Addr().String()
+}
+
+func answerDNS(conn net.Conn) {
+	defer conn.Close()
+	for {
+		var length [2]byte
+		if _, err := io.ReadFull(conn, length[:]); err != nil {
+			return
+		}
+		question := make([]byte, binary.BigEndian.Uint16(length[:]))
+		var m dnsmessage.Message
+		if _, err := io.ReadFull(conn, question); err != nil || m.Unpack(question) != nil || len(m.Questions) != 1 {
+			return
+		}
+		q := m.Questions[0]
+		m.Header = dnsmessage.Header{ID: m.ID, Response: true, RecursionDesired: true, RecursionAvailable: true}
+		if q.Type == dnsmessage.TypeA {
+			m.Answers = []dnsmessage.Resource{{
+				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1},
+				Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
+			}}
+		}
+		answer, err := m.Pack()
+		if err != nil {
+			return
+		}
+		if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...)); err != nil {
+			return
+		}
+	}
+}
+
+// wait returns what is at a URL once it is there.
+func (s *scene) wait(url string) []byte {
+	s.t.Helper()
+	client := s.CA.HTTPClient()
+	defer client.CloseIdleConnections()
+	deadline := time.Now().Add(clients.DefaultTimeout)
+	for {
+		resp, err := client.Get(url)
+		if err == nil {
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err == nil && resp.StatusCode == http.StatusOK {
+				return body
+			}
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%s: %v", url, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// shakeHands returns the certificate that a gateway shows for a name, "" for none.
+func (p *pebble) shakeHands(g *world.Gateway, name string) (serial string, err error) {
+	config := &tls.Config{ServerName: name, RootCAs: p.roots, NextProtos: []string{"h2"}}
+	if name == "" { // as probes do that come by the address
+		config.InsecureSkipVerify = true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", g.Address)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
+}
+
+// TestACME has certificates issued by a real authority, which asks back at the
+// gateway's own port.
+func TestACME(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	p := startPebble(s)
+	dir := t.TempDir()
+	config := filepath.Join(dir, "ocibridge.hcl")
+	text := fmt.Sprintf(`gateway {
+  public_url = "https://%s/"
+  tls {
+    acme {
+      accept_terms  = true
+      domains       = [%q, %q]
+      email         = "ops@acme.test"
+      directory_url = %q
+      ca_file       = %q
+      directory     = "certificates"
+    }
+  }
+}
+`, acmeDomain, acmeDomain, refusedDomain, p.directory, s.CAFile)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := world.ServeFor(t, s.ws, "--data", s.data, "--config", config)
+	if _, err := p.shakeHands(g, acmeDomain); err == nil {
+		t.Error("there is a certificate before the authority could ask back")
+	}
+	p.gateway <- g.Address
+	waitFor(t, g, `msg="certificate for a domain is in force" domain=`+acmeDomain, 1)
+	waitFor(t, g, `level=ERROR msg="no certificate for a domain" domain=`+refusedDomain, 1)
+	serial, err := p.shakeHands(g, acmeDomain)
+	if err != nil {
+		t.Errorf("%v", err)
+	}
+	if byAddress, err := p.shakeHands(g, ""); err != nil || byAddress != serial {
+		t.Errorf("without a name: %q, %v", byAddress, err)
+	}
+	for _, name := range []string{refusedDomain, "other.acme.test"} {
+		if _, err := p.shakeHands(g, name); err == nil {
+			t.Errorf("%s has a certificate", name)
+		}
+	}
+	if !strings.Contains(g.Log(), `hint="the issuer refuses: are domains and email as it wants them?"`) {
+		t.Error("the log lacks a hint")
+	}
+	certificates := filepath.Join(dir, "certificates")
+	info, err := os.Stat(certificates)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder of keys: %v, %v", info, err)
+	}
+
+	// The next one has it already, and asks for nothing.
+	if err := g.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	text = strings.Replace(text, fmt.Sprintf(", %q", refusedDomain), "", 1)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g = world.ServeFor(t, s.ws, "--data", s.data, "--config", config)
+	waitFor(t, g, `msg="certificate for a domain is in force" domain=`+acmeDomain, 1)
+	if again, err := p.shakeHands(g, acmeDomain); err != nil || again != serial {
+		t.Errorf("after a restart: %s and then %s, %v", serial, again, err)
+	}
+
+	// Others who may read its keys are a reason not to start.
+	if err := g.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(certificates, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := s.run("serve", "--listen", "localhost:0", "--data", s.data, "--config", config)
+	if r.status != 1 || !strings.Contains(r.stderr, "chmod 700") {
+		t.Errorf("with a folder that others may look into: %+v", r)
+	}
+	r = s.run("serve", "--listen", "localhost:0", "--data", s.data, "--config", config, "--http")
+	if r.status != 2 || !strings.Contains(r.stderr, "acme") {
+		t.Errorf("over plain HTTP: %+v", r)
+	}
+}
