@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -293,7 +292,7 @@ func TestReloadLosesNothing(t *testing.T) {
 
 	hangup := func() {
 		t.Helper()
-		if err := syscall.Kill(g.PID(), syscall.SIGHUP); err != nil {
+		if err := g.Hangup(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/testkit"
@@ -272,6 +273,9 @@ func (g *Gateway) PID() int { return g.cmd.Process.Pid }
 
 // Interrupt asks it to stop, and does not wait.
 func (g *Gateway) Interrupt() error { return g.cmd.Process.Signal(os.Interrupt) }
+
+// Hangup asks it to read its settings again, and does not wait.
+func (g *Gateway) Hangup() error { return g.cmd.Process.Signal(syscall.SIGHUP) }
 
 // Stop asks it to stop, and returns how it ended. Further calls return nil.
 func (g *Gateway) Stop() error {
