@@ -59,7 +59,10 @@ At / is a page for people: how to set up clients, and what there is.
 Clients speak TLS only. Give --tls-cert and --tls-key, or let serve make a
 certificate of its own for a first try: it does so by itself on a loopback
 address, and elsewhere with --tls-self-signed. Behind a proxy that speaks TLS to
-them, --http does without. Files are read again when they change.
+them, --http does without. An acme block in the configuration file has a
+certificate issued for a public name.
+
+Certificates and settings are read again when their files change, and on SIGHUP.
 
 Who may read what, the token and oidc blocks of the configuration file say;
 without them, everybody may read everything.`,

@@ -312,6 +312,31 @@ func TestIssuerInTrouble(t *testing.T) {
 }
 
 // TestIssuerIsAskedSeldom whatever anybody sends.
+// TestIssuersKeysArePassedOn has a control take the place of another one while the
+// issuer is down.
+func TestIssuersKeysArePassedOn(t *testing.T) {
+	i := newIssuer(t)
+	o := i.trusting(rule("*/*/*", "repository_owner", "acme"))
+	first := newDoor(t, o)
+	if w := first.get(doc, "Bearer "+i.token(nil)); w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	o.Before, i.down = first.control, true
+	o.Issuers[0].Rules = append(o.Issuers[0].Rules, rule("*/*/*", "repository_owner", "other"))
+	for _, tt := range []struct {
+		owner  string
+		status int
+	}{{"acme", http.StatusOK}, {"other", http.StatusOK}, {"third", http.StatusForbidden}} {
+		if w := newDoor(t, o).get(doc, "Bearer "+i.token(map[string]any{"repository_owner": tt.owner})); w.Code != tt.status {
+			t.Errorf("%s: %d, want %d: %s", tt.owner, w.Code, tt.status, w.Body)
+		}
+	}
+	o.Before = nil
+	if w := newDoor(t, o).get(doc, "Bearer "+i.token(nil)); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("with nothing passed on: %d", w.Code)
+	}
+}
+
 func TestIssuerIsAskedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
