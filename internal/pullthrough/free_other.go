@@ -1,0 +1,8 @@
+//go:build !linux && !darwin && !freebsd && !windows
+
+package pullthrough
+
+import "errors"
+
+// Free returns how many bytes are free for this user on the disk of a folder.
+func Free(string) (int64, error) { return 0, errors.ErrUnsupported }

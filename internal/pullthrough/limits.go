@@ -1,0 +1,263 @@
+package pullthrough
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// Limits bound what is fetched from origins. They are those of one process:
+// gateways side by side each have their own.
+type Limits struct {
+	// MaxConcurrent is how many packages are fetched at once; 0 means 8. What
+	// nobody waits for takes half of them at most.
+	MaxConcurrent int
+	// MaxPerDay is how many bytes of packages are fetched in a day, which begins at
+	// midnight UTC; 0 means that there is no bound.
+	MaxPerDay int64
+	// MaxSize is how many bytes one package may have; 0 means that there is no bound.
+	MaxSize int64
+	// MaxSpool is how many bytes packages may take on disk while they are under
+	// way; 0 means 8 GiB.
+	MaxSpool int64
+	// Free returns how many bytes are free where they are kept meanwhile; nil: that
+	// is not looked at. A fetch that would leave less than 256 MiB does not begin.
+	Free func() (int64, error)
+}
+
+const (
+	defaultConcurrent = 8
+	defaultSpool      = 8 << 30
+	// keepFree is how much of a disk is left to others.
+	keepFree = 256 << 20
+	// spoolStep is by how much the room of a package grows whose size the origin
+	// does not say.
+	spoolStep = 8 << 20
+	// placePatience is how long a client waits for one of the places before it is
+	// told to come back.
+	placePatience = 30 * time.Second
+	// retryPlace and retryRoom are when to come back where places and disk are
+	// taken: packages are under way for seconds.
+	retryPlace, retryRoom = 10 * time.Second, 30 * time.Second
+)
+
+// BusyError is the answer where a limit is reached: the same may succeed after
+// RetryAfter.
+type BusyError struct {
+	// Limit is the argument of the pull_through block, or "disk" for what is free.
+	Limit      string
+	RetryAfter time.Duration
+}
+
+// Error implements error.
+func (e *BusyError) Error() string {
+	switch e.Limit {
+	case "disk":
+		return "too little disk is free for what is fetched from origins"
+	case "max_per_day":
+		return "max_per_day is reached: no more is fetched from origins until midnight UTC"
+	}
+	return fmt.Sprintf("%s is reached: too much is being fetched from origins", e.Limit)
+}
+
+// SizeError is the answer for a package that is larger than it may be.
+type SizeError struct{ Size, Max int64 }
+
+// Error implements error.
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("the package has %d bytes or more, and max_size allows %d", e.Size, e.Max)
+}
+
+// Usage is what is taken of [Limits].
+type Usage struct {
+	Fetching int   // packages
+	Today    int64 // bytes, since midnight UTC
+	Spool    int64 // bytes
+}
+
+// limiter keeps [Limits]. It is safe for concurrent use.
+type limiter struct {
+	limits             Limits
+	places, background chan struct{}
+
+	mu    sync.Mutex
+	day   time.Time
+	today int64 // bytes of that day, with what is reserved
+	spool int64 // bytes, with what is reserved
+	ahead int64 // of those, what is reserved and not written
+}
+
+func newLimiter(l Limits) *limiter {
+	if l.MaxConcurrent <= 0 {
+		l.MaxConcurrent = defaultConcurrent
+	}
+	if l.MaxSpool <= 0 {
+		l.MaxSpool = defaultSpool
+	}
+	return &limiter{limits: l, places: make(chan struct{}, l.MaxConcurrent), background: make(chan struct{}, max(1, l.MaxConcurrent/2))}
+}
+
+// usage returns what is taken at this moment.
+func (l *limiter) usage() Usage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.turn()
+	return Usage{Fetching: len(l.places), Today: l.today, Spool: l.spool}
+}
+
+// turn begins a new day where one has begun.
+func (l *limiter) turn() {
+	if day := time.Now().UTC().Truncate(24 * time.Hour); !day.Equal(l.day) {
+		l.day, l.today = day, 0
+	}
+}
+
+// reservation is the place and the room of one package.
+type reservation struct {
+	limiter    *limiter
+	background bool
+	day        time.Time
+
+	// Below limiter.mu.
+	room, written int64
+	fetched       bool
+	dropped       bool
+}
+
+// reserve takes a place for a fetch, and room for size bytes, if that is known
+// (else -1). A client waits a while for a place, and then gets a *[BusyError];
+// what nobody waits for (background) waits until ctx ends. The caller calls done
+// when the origin has sent all, or has failed, and drop when the file is gone.
+func (l *limiter) reserve(ctx context.Context, size int64, background bool) (*reservation, error) {
+	r := &reservation{limiter: l, background: background}
+	if err := l.fits(size); err != nil {
+		return nil, err
+	}
+	if err := l.place(ctx, background); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.turn()
+	r.day = l.day
+	err := l.extend(r, max(size, 0))
+	l.mu.Unlock()
+	if err != nil {
+		r.done()
+		r.drop()
+		return nil, err
+	}
+	return r, nil
+}
+
+// fits refuses a package that is too large however little is under way.
+func (l *limiter) fits(size int64) error {
+	if most := l.limits.MaxSize; most > 0 && size > most {
+		return hint.Wrap(&SizeError{size, most}, "max_size in the pull_through block says how large a package may be")
+	}
+	return nil
+}
+
+func (l *limiter) place(ctx context.Context, background bool) error {
+	var late <-chan time.Time
+	if background {
+		select {
+		case l.background <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	} else {
+		timer := time.NewTimer(placePatience)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case l.places <- struct{}{}:
+		return nil
+	case <-late:
+		return &BusyError{"max_concurrent", retryPlace}
+	case <-ctx.Done():
+		if background {
+			<-l.background
+		}
+		return context.Cause(ctx)
+	}
+}
+
+// extend takes room for n more bytes. It is called with mu held.
+func (l *limiter) extend(r *reservation, n int64) error {
+	l.turn()
+	if most := l.limits.MaxPerDay; most > 0 && n > most-l.today {
+		return &BusyError{"max_per_day", time.Until(l.day.Add(24 * time.Hour))}
+	}
+	if n > l.limits.MaxSpool-l.spool {
+		return &BusyError{"max_spool", retryRoom}
+	}
+	if l.limits.Free != nil {
+		// Where nobody knows what is free, writing will tell.
+		if free, err := l.limits.Free(); err == nil && free-l.ahead-n < keepFree {
+			return &BusyError{"disk", retryRoom}
+		}
+	}
+	l.today, l.spool, l.ahead, r.room = l.today+n, l.spool+n, l.ahead+n, r.room+n
+	return nil
+}
+
+// write counts n bytes that are about to be written. Its error is a limit that is
+// reached, and then they must not be.
+func (r *reservation) write(n int64) error {
+	l := r.limiter
+	if err := l.fits(r.written + n); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if missing := r.written + n - r.room; missing > 0 {
+		// In steps, unless no whole step is left.
+		if err := l.extend(r, max(missing, spoolStep)); err != nil {
+			if err := l.extend(r, missing); err != nil {
+				return err
+			}
+		}
+	}
+	r.written += n
+	l.ahead -= n
+	return nil
+}
+
+// done gives back the place, and the room that was not needed. Further calls do
+// nothing.
+func (r *reservation) done() {
+	l := r.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.fetched {
+		return
+	}
+	r.fetched = true
+	left := r.room - r.written
+	l.ahead -= left
+	if !r.dropped {
+		l.spool, r.room = l.spool-left, r.written
+	}
+	if l.turn(); r.day.Equal(l.day) {
+		l.today -= left
+	}
+	<-l.places
+	if r.background {
+		<-l.background
+	}
+}
+
+// drop gives back the room of a file that is gone. Further calls do nothing.
+func (r *reservation) drop() {
+	l := r.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !r.dropped {
+		r.dropped = true
+		l.spool -= r.room
+	}
+}
