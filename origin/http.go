@@ -109,6 +109,9 @@ func (r *Registry) ask(ctx context.Context, client *http.Client, method string, 
 	if r.userAgent != "" {
 		req.Header.Set("User-Agent", r.userAgent)
 	}
+	if r.via != "" {
+		req.Header.Set("Via", r.via)
+	}
 	if prepare != nil {
 		prepare(req)
 	}

@@ -39,6 +39,9 @@ type RegistryOptions struct {
 	Services *disco.Disco
 	// UserAgent is sent with every request.
 	UserAgent string
+	// Via is sent with every request as the header of that name, which tells those
+	// that serve them that somebody asks on behalf of others; "" is none.
+	Via string
 	// Netrc has logins for downloads of packages; nil is none.
 	Netrc *Netrc
 }
@@ -50,6 +53,7 @@ type Registry struct {
 	http      *http.Client
 	downloads *http.Client
 	userAgent string
+	via       string
 	netrc     *Netrc
 }
 
@@ -58,7 +62,7 @@ func NewRegistry(o RegistryOptions) *Registry {
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 	}
-	r := &Registry{services: o.Services, userAgent: o.UserAgent, netrc: o.Netrc}
+	r := &Registry{services: o.Services, userAgent: o.UserAgent, via: o.Via, netrc: o.Netrc}
 	gate := newHostGate(o.Transport, maxPerHost)
 	r.http = newHTTPClient(gate)
 	r.downloads = newHTTPClient(gate.over(forDownloads(o.Transport)))

@@ -110,6 +110,11 @@ func (p Pattern) Parts() int {
 	return n
 }
 
+// ServiceHost returns the host that the pattern names, and whether it names one.
+func (p Pattern) ServiceHost() (host svchost.Hostname, named bool) {
+	return p.host, p.host != wildcard && p.host != ""
+}
+
 // Example returns a provider that the pattern matches: likely ones in the place of
 // wildcards.
 func (p Pattern) Example() Address {

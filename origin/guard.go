@@ -1,0 +1,203 @@
+package origin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// ErrPrivate means that an origin, or where it sends its clients, is at an address
+// that is not for everybody on the internet.
+var ErrPrivate = errors.New("its address is not a public one")
+
+// errDowngrade means that an origin redirects from https to something else.
+var errDowngrade = errors.New("the redirect leaves https")
+
+// Guard keeps requests whose hosts others choose, such as a user of a gateway or
+// an origin's answers, on public addresses: what a name resolves to is looked at
+// when it is connected to, so that neither redirects nor names that change what
+// they resolve to lead elsewhere. Redirects from https to http are refused.
+//
+// Where a proxy is in between, which resolves names itself, hosts are looked at as
+// they are written, and the proxy must look after the rest.
+type Guard struct {
+	named   func(host, port string) bool
+	proxies sync.Map // "host:port" of those that the environment names
+}
+
+// NewGuard returns a guard. What is named may have any address; the host is
+// written as in a URL, without brackets.
+func NewGuard(named func(host, port string) bool) *Guard { return &Guard{named: named} }
+
+// Transport returns a copy of a transport that keeps to the guard.
+func (g *Guard) Transport(base *http.Transport) *http.Transport {
+	t := base.Clone()
+	proxy := t.Proxy
+	// It is asked once for each request, redirects included, before anything else is
+	// done about it.
+	t.Proxy = func(req *http.Request) (*url.URL, error) {
+		if from := req.Response; from != nil && from.Request.URL.Scheme == "https" && req.URL.Scheme != "https" {
+			return nil, hint.Wrap(errDowngrade, "the origin must redirect to https: what is fetched for others goes no other way")
+		}
+		if proxy == nil {
+			return nil, nil
+		}
+		through, err := proxy(req)
+		switch {
+		case err != nil:
+			return nil, err
+		case through != nil:
+			g.proxies.Store(hostPort(through), true)
+			return through, g.checkName(req.URL)
+		}
+		if _, ok := g.proxies.Load(hostPort(req.URL)); ok {
+			return nil, g.checkName(req.URL) // it would be connected to as the proxy
+		}
+		return nil, nil
+	}
+	plain := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	guarded := *plain
+	guarded.Control = func(_, address string, _ syscall.RawConn) error { return checkAddress(address) }
+	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := g.proxies.Load(addr); ok || g.named(host, port) {
+			return plain.DialContext(ctx, network, addr)
+		}
+		return guarded.DialContext(ctx, network, addr)
+	}
+	t.DialTLSContext = nil
+	return t
+}
+
+// checkName refuses a host that is not public by the look of it.
+func (g *Guard) checkName(u *url.URL) error {
+	host := u.Hostname()
+	if g.named(host, portOf(u)) {
+		return nil
+	}
+	name := strings.TrimSuffix(strings.ToLower(host), ".")
+	if ip, err := netip.ParseAddr(name); err == nil {
+		if why := notPublic(ip); why != "" {
+			return private(host, why)
+		}
+		return nil
+	}
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	switch {
+	case last == name || last == "localhost" || last == "local" || last == "internal":
+		return private(host, "a name of the own network")
+	case last == "" || strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x"):
+		return private(host, "an address in a form that not all read alike")
+	}
+	if _, ok := g.proxies.Load(hostPort(u)); ok {
+		return private(host, "the proxy")
+	}
+	return nil
+}
+
+// checkAddress refuses an address that is about to be connected to.
+func checkAddress(address string) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return private(address, "not an IP address")
+	}
+	if why := notPublic(at.Addr()); why != "" {
+		return private(at.Addr().String(), why)
+	}
+	return nil
+}
+
+func private(host, why string) error {
+	return hint.Wrap(fmt.Errorf("%w: %s is %s", ErrPrivate, host, why),
+		"if that is meant, name the host in an include pattern of the pull_through block, such as \"registry.acme.internal/*/*\"")
+}
+
+// special are the ranges that are not for everybody, beside those that package
+// netip knows (IANA's registries of special-purpose addresses).
+var special = []struct {
+	prefix netip.Prefix
+	what   string
+}{
+	{netip.MustParsePrefix("0.0.0.0/8"), "unspecified"},
+	{netip.MustParsePrefix("100.64.0.0/10"), "shared by a carrier's customers"},
+	{netip.MustParsePrefix("192.0.0.0/24"), "reserved"},
+	{netip.MustParsePrefix("192.0.2.0/24"), "for documentation"},
+	{netip.MustParsePrefix("198.18.0.0/15"), "for benchmarks"},
+	{netip.MustParsePrefix("198.51.100.0/24"), "for documentation"},
+	{netip.MustParsePrefix("203.0.113.0/24"), "for documentation"},
+	{netip.MustParsePrefix("240.0.0.0/4"), "reserved"},
+	{netip.MustParsePrefix("64:ff9b:1::/48"), "translated locally"},
+	{netip.MustParsePrefix("100::/64"), "for discarding"},
+	{netip.MustParsePrefix("2001::/23"), "reserved or a tunnel"},
+	{netip.MustParsePrefix("2001:db8::/32"), "for documentation"},
+	{netip.MustParsePrefix("3fff::/20"), "for documentation"},
+	{netip.MustParsePrefix("5f00::/16"), "reserved"},
+	{netip.MustParsePrefix("fec0::/10"), "private"},
+}
+
+// Addresses that hold one of IPv4, with where it begins.
+var embedding = []struct {
+	prefix netip.Prefix
+	at     int
+}{
+	{netip.MustParsePrefix("::/96"), 12},
+	{netip.MustParsePrefix("64:ff9b::/96"), 12}, // NAT64
+	{netip.MustParsePrefix("2002::/16"), 2},     // 6to4
+}
+
+// notPublic says why an address is not for everybody; "" if it is.
+func notPublic(ip netip.Addr) string {
+	ip = ip.WithZone("").Unmap()
+	switch {
+	case ip.IsUnspecified():
+		return "unspecified"
+	case ip.IsLoopback():
+		return "this machine itself"
+	case ip.IsPrivate():
+		return "private"
+	case ip.IsLinkLocalUnicast():
+		return "link-local, as cloud metadata is"
+	case ip.IsMulticast():
+		return "multicast"
+	}
+	for _, s := range special {
+		if s.prefix.Contains(ip) {
+			return s.what
+		}
+	}
+	for _, e := range embedding {
+		if b := ip.AsSlice(); e.prefix.Contains(ip) {
+			if v4, _ := netip.AddrFromSlice(b[e.at : e.at+4]); notPublic(v4) != "" {
+				return "another form of " + v4.String()
+			}
+		}
+	}
+	return ""
+}
+
+func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), portOf(u)) }
+
+func portOf(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "http":
+		return "80"
+	case u.Scheme == "socks5", u.Scheme == "socks5h":
+		return "1080"
+	}
+	return "443"
+}

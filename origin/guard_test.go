@@ -1,0 +1,175 @@
+package origin_test
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/origin"
+)
+
+// guarded is a client behind a guard for which some "HOST:PORT" are named.
+func guarded(t *testing.T, proxy string, named ...string) *http.Client {
+	t.Helper()
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.Proxy = nil
+	if proxy != "" {
+		u, err := url.Parse(proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		base.Proxy = http.ProxyURL(u)
+	}
+	transport := origin.NewGuard(func(host, port string) bool {
+		for _, n := range named {
+			if n == net.JoinHostPort(host, port) {
+				return true
+			}
+		}
+		return false
+	}).Transport(base)
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// refused are hosts that nobody may be led to, as URLs have them.
+var refused = []string{
+	"127.0.0.1", "127.9.8.7", "[::1]", "0.0.0.0", "0.1.2.3", "[::]",
+	"10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "[fc00::1]", "[fd00:ec2::254]", "[fec0::1]",
+	"169.254.169.254", "169.254.0.1", "[fe80::1]",
+	"100.64.0.1", "100.127.255.254", "100.100.100.200", // carriers, and a cloud's metadata
+	"192.0.0.192", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1",
+	"224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "[ff02::1]",
+	"[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]", "[::7f00:1]", // IPv4 in IPv6
+	"[64:ff9b::a9fe:a9fe]", "[64:ff9b::10.0.0.1]", "[64:ff9b:1::8.8.8.8]", // NAT64
+	"[2002:a9fe:a9fe::1]", "[2002:7f00:1::]", // 6to4
+	"[2001::1]", "[2001:db8::1]", "[100::1]", "[3fff::1]", "[5f00::1]",
+}
+
+func TestGuardRefusesAddresses(t *testing.T) {
+	client := guarded(t, "")
+	for _, host := range refused {
+		_, err := client.Get("https://" + host + ":1/")
+		if !errors.Is(err, origin.ErrPrivate) || !strings.Contains(hint.Of(err), "include pattern") {
+			t.Errorf("%s: %v (%s)", host, err, hint.Of(err))
+		}
+	}
+}
+
+// TestGuardLooksAtWhatNamesMean: a name is looked at when it is connected to,
+// whatever it meant before.
+func TestGuardLooksAtWhatNamesMean(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	if _, err := guarded(t, "").Get("http://localhost:" + port); !errors.Is(err, origin.ErrPrivate) {
+		t.Errorf("localhost: %v", err)
+	}
+	for named, reached := range map[string]bool{"localhost:" + port: true, "localhost:1": false, "127.0.0.1:" + port: false} {
+		resp, err := guarded(t, "", named).Get("http://localhost:" + port)
+		if err == nil {
+			resp.Body.Close()
+		}
+		if (err == nil) != reached {
+			t.Errorf("with %s named: %v", named, err)
+		}
+	}
+}
+
+func TestGuardFollowsNoRedirectElsewhere(t *testing.T) {
+	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the inside is reached") }))
+	defer inside.Close()
+	var to string
+	outside := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			http.Redirect(w, r, to, http.StatusFound)
+		}
+	}))
+	defer outside.Close()
+	at := outside.Listener.Addr().String()
+	for where, want := range map[string]error{
+		strings.Replace(inside.URL, "http:", "https:", 1): origin.ErrPrivate,
+		"https://169.254.169.254/latest/meta-data/":       origin.ErrPrivate,
+		"http://" + at + "/there":                         nil, // see below
+		"https://" + at + "/there":                        nil,
+	} {
+		client := guarded(t, "", at)
+		transport := client.Transport.(*http.Transport)
+		transport.TLSClientConfig = outside.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+		to = where
+		resp, err := client.Get(outside.URL)
+		switch {
+		case err == nil:
+			resp.Body.Close()
+			if !strings.HasPrefix(where, "https://"+at) {
+				t.Errorf("redirected to %s: followed", where)
+			}
+		case strings.HasPrefix(where, "http://"):
+			if !strings.Contains(err.Error(), "leaves https") {
+				t.Errorf("redirected to %s: %v", where, err)
+			}
+		case want == nil || !errors.Is(err, want):
+			t.Errorf("redirected to %s: %v", where, err)
+		}
+	}
+}
+
+// TestGuardBehindAProxy: the proxy itself may be anywhere, and hosts are looked at
+// as they are written, since it is the proxy that resolves them.
+func TestGuardBehindAProxy(t *testing.T) {
+	var asked []string
+	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked = append(asked, r.URL.Hostname()) }))
+	defer proxy.Close()
+	client := guarded(t, proxy.URL, "artifactory.internal:80")
+	hosts := append([]string{"localhost", "a.localhost", "LOCALHOST.", "intranet", "printer.local", "metadata.google.internal", "127.1", "0x7f.0x1", "2130706433",
+		proxy.Listener.Addr().String()}, refused...)
+	for _, host := range hosts {
+		if _, err := client.Get("http://" + host + "/"); !errors.Is(err, origin.ErrPrivate) {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	if len(asked) > 0 {
+		t.Fatalf("the proxy is asked for %q", asked)
+	}
+	for _, host := range []string{"registry.opentofu.org", "artifactory.internal", "8.8.8.8", "[2606:4700::1111]"} {
+		resp, err := client.Get("http://" + host + "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	if strings.Join(asked, " ") != "registry.opentofu.org artifactory.internal 8.8.8.8 2606:4700::1111" {
+		t.Errorf("the proxy is asked for %q", asked)
+	}
+}
+
+// TestGuardKeepsToTheProxysName: where some hosts are reached without the proxy, the
+// proxy is none of them.
+func TestGuardKeepsToTheProxysName(t *testing.T) {
+	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer proxy.Close()
+	through, _ := url.Parse(proxy.URL)
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.Proxy = func(r *http.Request) (*url.URL, error) {
+		if r.URL.Host == through.Host {
+			return nil, nil
+		}
+		return through, nil
+	}
+	transport := origin.NewGuard(func(string, string) bool { return false }).Transport(base)
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	resp, err := client.Get("http://registry.opentofu.org/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if _, err := client.Get(proxy.URL); !errors.Is(err, origin.ErrPrivate) {
+		t.Errorf("the proxy as an origin: %v", err)
+	}
+}
