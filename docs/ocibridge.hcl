@@ -130,9 +130,9 @@ trust "registry.opentofu.org/hashicorp/*" {
 ## }
 
 # What the gateway fetches when it is first asked for it.
-## pull_through {
-##   include   = ["registry.opentofu.org/hashicorp/*"]
-##   platforms = ["linux_amd64"]
-##   cooldown  = "72h"
-##   max_size  = "1GiB"
-## }
+pull_through {
+  include   = ["registry.opentofu.org/hashicorp/*"]
+  platforms = ["linux_amd64"]
+  cooldown  = "72h"
+  max_size  = "1GiB"
+}

@@ -36,6 +36,7 @@ type serveFlags struct {
 	cert, key  string
 	selfSigned bool
 	http       bool
+	noPull     bool
 	log        logFlag
 }
 
@@ -64,6 +65,12 @@ certificate issued for a public name.
 
 Certificates and settings are read again when their files change, and on SIGHUP.
 
+With a pull_through block in the configuration file, providers that are not in
+the registry are fetched from their origins when they are first asked for,
+verified and stored. Without a configuration file and without a template, serve
+does so for all of them, as long as it listens on a loopback address.
+--no-pull-through turns it off.
+
 Who may read what, the token and oidc blocks of the configuration file say;
 without them, everybody may read everything.`,
 		Example: serveExamples,
@@ -85,6 +92,7 @@ without them, everybody may read everything.`,
 	flags.StringVar(&f.key, "tls-key", "", "`file` with the certificate's key, in PEM")
 	flags.BoolVar(&f.selfSigned, "tls-self-signed", false, "make a self-signed certificate and print how clients trust it")
 	flags.BoolVar(&f.http, "http", false, "speak plain HTTP, behind a proxy that speaks TLS to clients")
+	flags.BoolVar(&f.noPull, "no-pull-through", false, "fetch nothing from origins: serve what is in the registry alone")
 	cmd.MarkFlagFilename("tls-cert", "pem", "crt")
 	cmd.MarkFlagFilename("tls-key", "pem", "key")
 	return cmd

@@ -301,6 +301,7 @@ func (d *decoder) pullThrough(b *pullThroughBlock) *PullThrough {
 		MaxSize:       parseOne(d, b.Body, "max_size", b.MaxSize, parseSize),
 		MaxConcurrent: d.positive(b.Body, "max_concurrent", b.MaxConcurrent, maxCount),
 		MaxPerDay:     parseOne(d, b.Body, "max_per_day", b.MaxPerDay, parseSize),
+		MaxSpool:      parseOne(d, b.Body, "max_spool", b.MaxSpool, parseSize),
 	}
 }
 

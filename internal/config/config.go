@@ -138,8 +138,9 @@ type PullThrough struct {
 	Versions      provider.VersionSet // zero: all
 	Cooldown      time.Duration
 	MaxSize       int64 // bytes; 0: no bound
-	MaxConcurrent int   // 0: no bound of the file's
+	MaxConcurrent int   // 0: the default
 	MaxPerDay     int64 // bytes; 0: no bound
+	MaxSpool      int64 // bytes; 0: the default
 }
 
 // Gateway is the gateway block.

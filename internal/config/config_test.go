@@ -287,7 +287,8 @@ provider "registry.opentofu.org/hashicorp/random" {
   cooldown = "168h"
 }
 pull_through {
-  max_size = "1GiB"
+  max_size  = "1GiB"
+  max_spool = "2GiB"
 }
 gateway {
   listen = "[::1]:0"
@@ -311,7 +312,7 @@ gateway {
 		"fingerprint": c.Trust[0].Keys[0] == "C874011F0AB405110D02105534365D9472D7468F",
 		"mirror URL":  c.Providers[0].From == Source{MirrorURL: "https://mirror.example/a/"} && c.Providers[0].Latest == 2,
 		"folder":      c.Providers[1].From == Source{Folder: testDir + "/../mirror"} && c.Providers[1].Cooldown.Hours() == 168,
-		"pull":        c.PullThrough.Enabled && c.PullThrough.MaxSize == 1<<30,
+		"pull":        c.PullThrough.Enabled && c.PullThrough.MaxSize == 1<<30 && c.PullThrough.MaxSpool == 2<<30,
 		"listen":      c.Gateway.Listen == "[::1]:0",
 		"defaults":    c.Gateway.TagTTL == nil && *c.Gateway.StaleIfError == 0 && c.Gateway.Cache.MaxSize == 20<<30,
 		"deny":        c.Gateway.Deny[0].Versions.String() == "" && c.Gateway.Deny[1].Versions.Has(provider.MustParseVersion("1.4.0")),
@@ -557,7 +558,8 @@ func TestErrorText(t *testing.T) {
 	}
 }
 
-func TestUnavailable(t *testing.T) {
+// TestAllIsInEffect: there is nothing in the schema that a command cannot honour.
+func TestAllIsInEffect(t *testing.T) {
 	const src = `
 registry "ghcr.io" {
   denied_means_absent       = true
@@ -576,25 +578,10 @@ gateway {
 pull_through {}
 `
 	c := mustParse(t, src, machine{})
-	for command, want := range map[string][]int{"serve": {16}, "push": nil, "sync": nil, "": {16}, "doctor": nil} {
-		var lines []int
-		for _, d := range c.Unavailable(command) {
-			lines = append(lines, d.Line)
-			if (d.Severity == SeverityWarning) != (command == "") {
-				t.Errorf("%s: %s is %s", command, d.Detail, d.Severity)
-			}
+	for _, command := range []string{"serve", "push", "sync", "", "doctor"} {
+		if diags := c.Unavailable(command); len(diags) > 0 || c.CheckFor(command) != nil {
+			t.Errorf("%s cannot honour %+v", command, diags)
 		}
-		if !slices.Equal(lines, want) {
-			t.Errorf("%s cannot honour lines %v, want %v", command, lines, want)
-		}
-	}
-	err := c.CheckFor("serve")
-	if want := testFile + ":16: not available in this version: pull_through: this version of ocibridge has no pull-through yet. Remove it to go on without"; err == nil || err.Error() != want {
-		t.Errorf("error %v", err)
-	}
-	off := mustParse(t, "pull_through {\n  enabled = false\n}\n", machine{})
-	if diags := off.Unavailable(""); len(diags) > 0 {
-		t.Errorf("to do without what there is not is refused: %+v", diags)
 	}
 }
 
@@ -945,6 +932,32 @@ func settings(t *testing.T, c *Config) map[string]any {
 		out[s.Path] = s.Value
 	}
 	return out
+}
+
+// TestFlagOfTheOpposite: --no-pull-through is what enabled is not.
+func TestFlagOfTheOpposite(t *testing.T) {
+	const flag = "no-pull-through"
+	for enabled, want := range map[string]string{"true": "false", "false": "true"} {
+		c := mustParse(t, "pull_through {\n  enabled = "+enabled+"\n}\n", machine{})
+		got := c.FlagValues(func(string) bool { return false })
+		if len(got) != 1 || got[0] != (FlagValue{flag, want, testFile + ":2"}) {
+			t.Errorf("enabled = %s: %+v", enabled, got)
+		}
+		for _, given := range []string{"true", "false"} {
+			s := Surroundings{Flags: map[string]FlagValue{flag: {flag, given, "flag"}}}
+			shown := string(c.InForce(s).HCL())
+			if want := "enabled        = " + map[string]string{"true": "false", "false": "true"}[given] + " "; !strings.Contains(shown, want) {
+				t.Errorf("--%s=%s shows\n%s", flag, given, shown)
+			}
+		}
+	}
+	none := new(Config)
+	if shown := string(none.InForce(Surroundings{}).HCL()); strings.Contains(shown, "pull_through") {
+		t.Errorf("without a block:\n%s", shown)
+	}
+	if shown := string(none.InForce(Surroundings{Flags: map[string]FlagValue{flag: {flag, "true", "OCIBRIDGE_NO_PULL_THROUGH"}}}).HCL()); !strings.Contains(shown, "enabled        = false  # OCIBRIDGE_NO_PULL_THROUGH\n") {
+		t.Errorf("without a block, and with the variable:\n%s", shown)
+	}
 }
 
 // TestSchema: the tags say what the code relies on.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -51,6 +52,15 @@ func fields(t reflect.Type) []field {
 
 // inEffect reports whether this version honours what the field says.
 func (f field) inEffect() bool { return f.reason == "" }
+
+// opposite turns what a flag that says no means into what the argument means, and
+// back; other flags mean the same.
+func (f field) opposite(text string) string {
+	if b, err := strconv.ParseBool(text); err == nil && strings.HasPrefix(f.flag, "no-") {
+		return strconv.FormatBool(!b)
+	}
+	return text
+}
 
 // labels returns the names of a block's labels; there is at most one.
 func labels(t reflect.Type) []string {

@@ -36,7 +36,7 @@ func (c *Config) FlagValues(given func(flag string) bool) []FlagValue {
 	var out []FlagValue
 	eachFlag(func(path []string, f field) {
 		if s, ok := c.tree.lookup(path); ok && !given(f.flag) && !groups[f.group] {
-			out = append(out, FlagValue{f.flag, s.value.text, s.source})
+			out = append(out, FlagValue{f.flag, f.opposite(s.value.text), s.source})
 		}
 	})
 	return out
@@ -175,7 +175,7 @@ func (v *viewer) block(t reflect.Type, b *block) *shown {
 			continue
 		}
 		found := b.blocks[f.name]
-		if len(found) == 0 && !f.repeated && f.inEffect() && f.name != "oci_default_credentials" && !hasRequired(f.typ) {
+		if len(found) == 0 && !f.repeated && f.inEffect() && v.without(f) {
 			found = []*block{{}} // for its defaults, and what is above it
 		}
 		for i, inner := range found {
@@ -192,6 +192,18 @@ func (v *viewer) block(t reflect.Type, b *block) *shown {
 	return out
 }
 
+// without reports whether a block that is not there stands for its defaults.
+func (v *viewer) without(f field) bool {
+	switch f.name {
+	case "oci_default_credentials":
+		return false
+	case "pull_through": // without it there may be none
+		_, said := v.above["no-pull-through"]
+		return said
+	}
+	return !hasRequired(f.typ)
+}
+
 // hasRequired reports whether a block has an argument that cannot be left out, so
 // that without the block there are no defaults of it either.
 func hasRequired(t reflect.Type) bool {
@@ -206,14 +218,14 @@ func (v *viewer) setting(b *block, f field) (shownSetting, bool) {
 	below, ok := v.below[f.flag]
 	switch {
 	case given && f.flag != "":
-		out.value, out.source = f.parse(above.Value), above.Source
+		out.value, out.source = f.parse(f.opposite(above.Value)), above.Source
 	case written && (f.flag == "" || v.fromFile[f.flag]):
 		out.value, out.source = s.value, s.source
 		if f.unless != "" && s.value.text == f.unless {
 			out.reason = ""
 		}
 	case ok && f.flag != "":
-		out.value, out.source = f.parse(below), "default"
+		out.value, out.source = f.parse(f.opposite(below)), "default"
 	case f.defaultText != "" && (f.inEffect() || f.unless != ""):
 		out.value, out.source, out.reason = f.parse(f.defaultText), "default", ""
 	default:

@@ -13,7 +13,8 @@ import "github.com/hashicorp/hcl/v2"
 //	             sha256, file, folder and files are treated as such
 //	required     the argument cannot be left out
 //	default      the value in force where nothing is written
-//	flag         the flag that overrides the argument, with its variable
+//	flag         the flag that overrides the argument, with its variable; one that
+//	             begins with no- is for the opposite
 //	group        of flags: one of them overrides every argument of the group
 //	unavailable  COMMANDS: REASON, for what this version cannot do; see
 //	             [Config.Unavailable]. Without the tag it is in effect
@@ -53,8 +54,10 @@ type fileBlock struct {
 	Trust []trustBlock `hcl:"trust,block"`
 	// A provider that `sync` keeps in the registry.
 	Providers []providerBlock `hcl:"provider,block"`
-	// Providers that the gateway fetches, verifies and stores when they are first asked for.
-	PullThrough *pullThroughBlock `hcl:"pull_through,block" unavailable:"serve: this version of ocibridge has no pull-through yet"`
+	// Providers that the gateway fetches, verifies and stores when they are first asked for; docs/pull-through.md has more.
+	// Without the block nothing is fetched, unless `serve` has neither a configuration file nor a template: then all are, as
+	// long as it listens on a loopback address.
+	PullThrough *pullThroughBlock `hcl:"pull_through,block"`
 	// What `serve` does.
 	Gateway *gatewayBlock `hcl:"gateway,block"`
 
@@ -191,24 +194,29 @@ type providerBlock struct {
 }
 
 type pullThroughBlock struct {
-	// Whether to fetch at all.
-	Enabled *bool `hcl:"enabled,optional" value:"bool" default:"true"`
-	// The providers that may be fetched. It must be given where the gateway listens beyond loopback without access control.
+	// Whether to fetch at all. `--no-pull-through` stands for `false`.
+	Enabled *bool `hcl:"enabled,optional" value:"bool" default:"true" flag:"no-pull-through"`
+	// The providers that may be fetched; without it, all. It must be given where the gateway listens beyond loopback without
+	// access control. A host that a pattern names may be at a private address, which others may not.
 	Include []string `hcl:"include,optional" value:"patterns"`
 	// The providers that may not be fetched, of those included.
 	Exclude []string `hcl:"exclude,optional" value:"patterns"`
-	// The platforms that are stored before a version is tagged; without it, all that there are.
+	// The platforms that are stored before a version is tagged, and the rest as it is asked for; without it, all that there
+	// are.
 	Platforms []string `hcl:"platforms,optional" value:"platforms"`
 	// Which versions may be fetched; without it, all.
 	Versions *string `hcl:"versions,optional" value:"version constraint"`
-	// How old a version must be, counted from when it was first seen.
+	// How old a version must be, counted from when a sync or a pull-through first saw it.
 	Cooldown *string `hcl:"cooldown,optional" value:"duration" default:"0s"`
-	// The largest package that is fetched.
+	// The largest package that is fetched. Without it there is no bound.
 	MaxSize *string `hcl:"max_size,optional" value:"size"`
 	// How many packages are fetched at once at most.
-	MaxConcurrent *int `hcl:"max_concurrent,optional" value:"number"`
-	// How many bytes are fetched in a day at most.
+	MaxConcurrent *int `hcl:"max_concurrent,optional" value:"number" default:"8"`
+	// How many bytes of packages are fetched in a day at most, which begins at midnight UTC. Each gateway counts its own,
+	// from its start. Without it there is no bound.
 	MaxPerDay *string `hcl:"max_per_day,optional" value:"size"`
+	// How much disk packages may take while they are under way.
+	MaxSpool *string `hcl:"max_spool,optional" value:"size" default:"8GiB"`
 
 	Range hcl.Range `hcl:",def_range"`
 	Body  hcl.Body  `hcl:",body"`
