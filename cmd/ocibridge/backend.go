@@ -301,12 +301,16 @@ func loadCLIConfig(stderr io.Writer, files *readings) (*cliconfig.Config, error)
 // newOrigin returns the client of origin registries, with the services and
 // credentials of the CLI configuration.
 func newOrigin(cli *cliconfig.Config) *origin.Registry {
-	services := origin.NewDiscovery(http.DefaultTransport, disco.WithCredentials(cli.CredentialsSource()))
+	return newOriginOver(cli, http.DefaultTransport, "")
+}
+
+func newOriginOver(cli *cliconfig.Config, transport http.RoundTripper, via string) *origin.Registry {
+	services := origin.NewDiscovery(transport, disco.WithCredentials(cli.CredentialsSource()))
 	for host, s := range cli.Services() {
 		services.ForceHostServices(host, s)
 	}
 	return origin.NewRegistry(origin.RegistryOptions{
-		Services: services, UserAgent: userAgent(),
+		Transport: transport, Services: services, UserAgent: userAgent(), Via: via,
 		Netrc: origin.NewNetrc(origin.NetrcEnvironment{Getenv: os.Getenv, ReadFile: readBounded, Home: homeDir(), GOOS: runtime.GOOS}),
 	})
 }
