@@ -18,6 +18,7 @@ type whereabouts struct {
 	caFile   string   // of a self-signed certificate
 	embedded bool     // the embedded registry is there
 	tokens   bool     // clients are asked for tokens
+	pulls    bool     // what the registry lacks is fetched from origins
 }
 
 // whereabouts returns where clients find the gateway: at its public URL, if it has
@@ -60,6 +61,9 @@ func (a whereabouts) announce(w io.Writer, asJSON bool) error {
 		if t := a.template(); t != "" {
 			out["repository_template"] = t
 		}
+		if a.pulls {
+			out["pull_through"] = "on"
+		}
 		return json.NewEncoder(w).Encode(out)
 	}
 	listens := ""
@@ -67,6 +71,9 @@ func (a whereabouts) announce(w io.Writer, asJSON bool) error {
 		listens = "Listening on " + a.listens + "\n"
 	}
 	fmt.Fprintf(w, "Serving providers at %s\n%s\n", mirror, listens)
+	if a.pulls {
+		fmt.Fprintf(w, "Those that are not in the registry are fetched from their origins, verified and stored. To turn that off: --no-pull-through\n\n")
+	}
 	if a.url.Scheme == "http" {
 		fmt.Fprintf(w, "Clients speak TLS only: they need a proxy before it, and public_url in the gateway block should say where that is.\n\n")
 		return nil

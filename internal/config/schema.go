@@ -206,7 +206,8 @@ type pullThroughBlock struct {
 	Platforms []string `hcl:"platforms,optional" value:"platforms"`
 	// Which versions may be fetched; without it, all.
 	Versions *string `hcl:"versions,optional" value:"version constraint"`
-	// How old a version must be, counted from when a sync or a pull-through first saw it.
+	// How old a version must be, counted from when this gateway first saw it, which it keeps in the cache's folder; versions
+	// that are there when a provider is first asked for do not wait.
 	Cooldown *string `hcl:"cooldown,optional" value:"duration" default:"0s"`
 	// The largest package that is fetched. Without it there is no bound.
 	MaxSize *string `hcl:"max_size,optional" value:"size"`
