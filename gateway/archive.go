@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -26,12 +27,47 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a := archives.Archive{Package: *p, Store: store}
-	if address, err := addressOf(r); err == nil && g.redirect != nil {
+	if a.Package.Size == 0 {
+		if a.Package.Size, err = g.sizeOf(r, store, *p); err != nil {
+			g.fail(w, r, err)
+			return
+		}
+	} else if address, err := addressOf(r); err == nil && g.redirect != nil {
 		a.Redirect = func(ctx context.Context, d ocispec.Descriptor) (string, error) { return g.redirect(ctx, address, d) }
 	}
 	if err := g.archives.Serve(w, r, a); err != nil {
 		g.fail(w, r, err)
 	}
+}
+
+// sizer is a store that may have packages whose size is not known until they are
+// asked for.
+type sizer interface {
+	// PackageSize returns the size of such a package. With begin, the package is about
+	// to be read.
+	PackageSize(ctx context.Context, p artifact.Package, begin bool) (int64, error)
+}
+
+// sizeOf returns the size of a package that the registry does not have yet.
+func (g *gateway) sizeOf(r *http.Request, store Store, p artifact.Package) (int64, error) {
+	if size, ok := g.cache.Size(p.Digest); ok {
+		return size, nil
+	}
+	s, ok := store.(sizer)
+	if !ok {
+		return 0, fmt.Errorf("%s: its size is not known", p.Filename)
+	}
+	// A place among the packages that are being fetched may have to be waited for.
+	ctx, cancel := context.WithTimeout(r.Context(), 2*g.limits.start)
+	defer cancel()
+	size, err := s.PackageSize(ctx, p, r.Method != http.MethodHead)
+	if err == nil && size <= 0 {
+		err = errors.New("its origin does not say how large it is")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", p.Filename, err)
+	}
+	return size, nil
 }
 
 // archive finds the package that a request is for.

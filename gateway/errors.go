@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"strconv"
+	"time"
 
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
@@ -37,6 +39,7 @@ func StatusOf(err error) int { return statusOf(err) }
 func statusOf(err error) int {
 	var answer *errcode.ErrorResponse
 	var network net.Error
+	var busy busyError
 	switch {
 	case errors.Is(err, errAbsent), errors.Is(err, ErrNotServed):
 		return http.StatusNotFound
@@ -44,6 +47,8 @@ func statusOf(err error) int {
 		return http.StatusUnavailableForLegalReasons
 	case errors.Is(err, archives.ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout
+	case errors.As(err, &busy):
+		return http.StatusServiceUnavailable
 	case errors.Is(err, catalog.ErrBusy), errors.As(err, &answer) && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable):
 		return http.StatusServiceUnavailable
 	case errors.As(err, &answer) && answer.StatusCode == http.StatusGatewayTimeout:
@@ -52,8 +57,24 @@ func statusOf(err error) int {
 	return http.StatusBadGateway
 }
 
+// busyError is an error that says when the same may succeed: a limit on what is
+// fetched from origins is reached.
+type busyError interface {
+	error
+	Busy() time.Duration
+}
+
 // retryAfter is how many seconds a client should wait before it asks again.
 const retryAfter = 5
+
+// secondsUntilRetry returns that for an error which may know better.
+func secondsUntilRetry(err error) int {
+	var busy busyError
+	if errors.As(err, &busy) {
+		return max(1, int(math.Ceil(busy.Busy().Seconds())))
+	}
+	return retryAfter
+}
 
 // fail answers a request that cannot be answered otherwise. The reason is for the
 // log alone: it may name repositories and registries that are nobody's business.
@@ -75,7 +96,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 		level = slog.LevelDebug // that was said when the index was first seen
 	}
 	g.log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", err)
-	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+	w.Header().Set("Retry-After", strconv.Itoa(secondsUntilRetry(err)))
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, "the registry behind this mirror cannot answer now; the gateway's log says why", status)
 }

@@ -111,6 +111,7 @@ type gateway struct {
 	access   *access.Control
 	redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
 	archives *archives.Handler
+	cache    *archives.Cache // nil: there is none
 	h1       func(digest.Digest) (provider.Hash, bool)
 	log      *slog.Logger
 	limits   limits
@@ -132,7 +133,7 @@ func newHandler(o Options, l limits) http.Handler {
 		o.Catalog = c
 	}
 	g := &gateway{
-		catalog: o.Catalog, access: o.Access, redirect: o.Redirect, h1: o.H1, log: o.Log, limits: l,
+		catalog: o.Catalog, access: o.Access, redirect: o.Redirect, cache: o.Cache, h1: o.H1, log: o.Log, limits: l,
 		archives: archives.New(archives.Options{Cache: o.Cache, Log: o.Log, Limits: archives.Limits{
 			Start: l.start, RegistryStall: l.registryStall, ClientStall: l.clientStall, Resumes: l.resumes,
 		}}),

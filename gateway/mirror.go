@@ -114,15 +114,6 @@ func (g *gateway) hashesAreKnown(v *artifact.Version) bool {
 	return g.h1 == nil || !slices.ContainsFunc(v.Packages, func(p artifact.Package) bool { return len(g.hashes(p)) < 2 })
 }
 
-// versions lists the versions of a provider; errAbsent if there is none.
-func (g *gateway) versions(ctx context.Context, a provider.Address) ([]provider.Version, error) {
-	item, err := g.catalog.Versions(ctx, a)
-	if err != nil {
-		return nil, err
-	}
-	return item.Versions, nil
-}
-
 // version returns a version with the repository it is in; errAbsent if it is in
 // none.
 func (g *gateway) version(ctx context.Context, a provider.Address, v provider.Version) (*artifact.Version, Store, error) {

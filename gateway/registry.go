@@ -20,6 +20,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -68,7 +69,7 @@ type downloadJSON struct {
 // packageJSON is what OpenTofu reads of all platforms.
 type packageJSON struct {
 	Hashes []provider.Hash `json:"hashes"`
-	Size   int64           `json:"package_size"`
+	Size   int64           `json:"package_size,omitempty"` // 0: not known
 }
 
 // serveVersions lists the signed versions; 404 if there is none, so that clients
@@ -82,10 +83,10 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
 	start := time.Now()
-	versions, err := g.versions(ctx, a)
+	item, err := g.catalog.Versions(ctx, a)
 	var out versionsJSON
 	if err == nil {
-		out.Versions, err = g.listSigned(ctx, a, versions, g.catalog.Confirmed(a).Before(start))
+		out.Versions, err = g.listSigned(ctx, item, g.catalog.Confirmed(a).Before(start))
 	}
 	if err == nil && len(out.Versions) == 0 {
 		err = errUnsigned
@@ -105,9 +106,8 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request) {
 // But where the versions are remembered, rather than what the registry says just
 // now, it may be gone for long: then that version is listed so, too, for the
 // others to be installed, unless there is trouble with all.
-func (g *gateway) listSigned(ctx context.Context, a provider.Address, versions []provider.Version, remembered bool) ([]*listedJSON, error) {
-	versions = slices.Clone(versions)
-	provider.SortVersions(versions)
+func (g *gateway) listSigned(ctx context.Context, item *catalog.Item, remembered bool) ([]*listedJSON, error) {
+	a, versions := item.Address, item.Versions
 	out := make([]*listedJSON, len(versions))
 	trouble := make([]error, len(versions))
 	group, ctx := errgroup.WithContext(ctx)
@@ -116,6 +116,11 @@ func (g *gateway) listSigned(ctx context.Context, a provider.Address, versions [
 		group.Go(func() error {
 			if ctx.Err() != nil && !remembered {
 				return ctx.Err() // another one has failed
+			}
+			if offer, ok := item.Offer(v); ok && offer.Signed {
+				// Its origin is not asked about each version for the sake of a list.
+				out[i] = listed(v, offer.Protocols, offer.Platforms)
+				return nil
 			}
 			var err error
 			if out[i], err = g.listVersion(ctx, a, v); err == nil {
@@ -161,11 +166,19 @@ func (g *gateway) listVersion(ctx context.Context, a provider.Address, v provide
 	if verdict, err := artifact.ReadVerdict(ctx, g.catalog.Metadata(a), found); err != nil || verdict != trust.Signed {
 		return nil, err
 	}
-	out := &listedJSON{Version: v.String(), Protocols: protocols(found.Protocols)}
+	var platforms []provider.Platform
 	for _, p := range found.Packages {
-		out.Platforms = append(out.Platforms, platformJSON{p.Platform.OS, p.Platform.Arch})
+		platforms = append(platforms, p.Platform)
 	}
-	return out, nil
+	return listed(v, found.Protocols, platforms), nil
+}
+
+func listed(v provider.Version, known []string, platforms []provider.Platform) *listedJSON {
+	out := &listedJSON{Version: v.String(), Protocols: protocols(known)}
+	for _, p := range platforms {
+		out.Platforms = append(out.Platforms, platformJSON{p.OS, p.Arch})
+	}
+	return out
 }
 
 var protocolVersion = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){0,2}$`)

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -161,6 +162,19 @@ func (c *Cache) Close() error {
 func (c *Cache) temporary() string { return filepath.Join(c.dir, "tmp") }
 
 func (c *Cache) path(hex string) string { return filepath.Join(c.dir, "sha256", hex[:2], hex) }
+
+// Size returns the size of the archive with a digest, if it is in the folder: what
+// its bytes are, nobody has looked at yet. A nil cache has none.
+func (c *Cache) Size(d digest.Digest) (int64, bool) {
+	if c == nil || d.Validate() != nil || d.Algorithm() != digest.SHA256 {
+		return 0, false
+	}
+	info, err := os.Stat(c.path(d.Encoded()))
+	if err != nil || info.Size() == 0 {
+		return 0, false
+	}
+	return info.Size(), true
+}
 
 // load opens an archive in the folder and makes sure of what it is; nil if it is
 // not there, or not right.

@@ -202,7 +202,9 @@ func (c *Catalog) keepOnDisk(e *entry, up *upstream, s *state) {
 		return
 	}
 	name := e.recordName()
-	if s.err != nil {
+	// What can be had beside the registry is for who offers it to remember.
+	absent := s.item.completed && s.item.stored == nil || s.err == nil && e.kind == listing && len(s.item.tagged) == 0
+	if s.err != nil || absent {
 		if name != "" && !errors.Is(s.err, ErrNotServed) {
 			// What is gone must not stand in after a restart.
 			if err := os.Remove(filepath.Join(c.disk.folder(e.address), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -275,6 +277,9 @@ func (c *Catalog) write(e *entry, name string, up *upstream, s *state) error {
 	r := record{Provider: e.address.Path(), Version: e.version.String(), Confirmed: s.at, ETag: s.item.etag}
 	if s.item.Found != nil {
 		r.Index = s.item.Found.Index
+		if s.item.completed {
+			r.Index = s.item.stored.Index
+		}
 	}
 	for _, v := range s.item.tagged {
 		r.Versions = append(r.Versions, v.String())

@@ -74,6 +74,11 @@ type Item struct {
 	etag     string             // of a list of tags; "": the registry gave none
 	parts    []digest.Digest    // the content that a version was made of
 	content  []byte
+	offers   []Offer // beside tagged
+	// completed is set if Found is more than stored, which the registry has: nil for
+	// nothing.
+	completed bool
+	stored    *artifact.Version
 
 	entry *entry
 	kept  atomic.Pointer[any]
@@ -294,10 +299,16 @@ func (i *Item) size() int64 {
 	if len(i.Versions) != len(i.tagged) {
 		n += 72 * int64(len(i.Versions))
 	}
+	for _, o := range i.offers {
+		n += 160 + 40*int64(len(o.Platforms))
+	}
 	if e := i.evidence; e != nil {
 		n += int64(len(e.SHA256SUMS) + len(e.Signature) + len(e.SigningKeys))
 	}
-	if v := i.Found; v != nil {
+	for _, v := range []*artifact.Version{i.Found, i.stored} {
+		if v == nil {
+			continue
+		}
 		n += 512
 		for _, p := range v.Packages {
 			n += 400 + int64(len(p.Filename)+len(p.Digest)+len(p.Manifest.Digest)+len(p.Manifest.MediaType))

@@ -60,28 +60,38 @@ func (c *Catalog) fetchListing(ctx context.Context, e *entry, up *upstream, befo
 	}
 	switch {
 	case errors.Is(err, errUnchanged):
-		return before.item, nil
-	case errors.Is(err, ErrAbsent):
-		return item, err
-	case err == nil:
-		if before != nil && before.err == nil && etag == before.item.etag && slices.Equal(versions, before.item.tagged) {
-			return before.item, nil
-		}
-		c.list(item, versions, etag)
-		return item, nil
+		versions, etag, err = before.item.tagged, before.item.etag, nil
+	case err == nil, errors.Is(err, ErrAbsent):
 	case mayBeAbsent && c.deniedIsAbsent(ctx, e.account(), e.address, err):
-		return item, fmt.Errorf("%w: the registry denies it, as it does what is absent: %v", ErrAbsent, err)
+		err = fmt.Errorf("%w: the registry denies it, as it does what is absent: %v", ErrAbsent, err)
+	default:
+		up.fail(err)
+		return item, err
 	}
-	up.fail(err)
-	return item, err
+	c.list(item, versions, etag)
+	if err = c.offers(ctx, up, item, err); err != nil {
+		return item, err
+	}
+	if before != nil && before.err == nil && before.item.lists(item) {
+		return before.item, nil
+	}
+	return item, nil
+}
+
+// lists reports whether a list of versions says the same as another.
+func (i *Item) lists(other *Item) bool {
+	return i.etag == other.etag && slices.Equal(i.tagged, other.tagged) &&
+		slices.EqualFunc(i.offers, other.offers, func(a, b Offer) bool {
+			return a.Version == b.Version && a.Signed == b.Signed && slices.Equal(a.Protocols, b.Protocols) && slices.Equal(a.Platforms, b.Platforms)
+		})
 }
 
 // list makes an item of what is tagged.
 func (c *Catalog) list(item *Item, tagged []provider.Version, etag string) {
-	item.tagged, item.etag, item.Versions = tagged, etag, tagged
+	item.tagged, item.etag, item.Versions = tagged, etag, unite(tagged, item.offers)
 	denied := func(v provider.Version) bool { return c.denied(item.Address, v) }
-	if slices.ContainsFunc(tagged, denied) {
-		item.Versions = slices.DeleteFunc(slices.Clone(tagged), denied)
+	if slices.ContainsFunc(item.Versions, denied) {
+		item.Versions = slices.DeleteFunc(slices.Clone(item.Versions), denied)
 	}
 }
 
@@ -167,14 +177,18 @@ func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, befo
 	case up.trouble != nil && e.account().DeniedMeansAbsent && saysDenied(up.trouble) && c.standIn(e, now()) == nil:
 		denial := up.trouble
 		up.trouble = nil
-		return item, c.confirmAbsent(ctx, e, up, denial) // the list decides
+		found, err = c.complete(ctx, up, item, nil, c.confirmAbsent(ctx, e, up, denial)) // the list decides
 	case up.trouble != nil:
 		return item, up.trouble
 	case errors.Is(err, errdef.ErrNotFound):
-		return item, c.confirmAbsent(ctx, e, up, err)
+		found, err = c.complete(ctx, up, item, nil, c.confirmAbsent(ctx, e, up, err))
 	case errors.Is(err, artifact.ErrMissing):
 		up.fail(err) // what the index names may arrive, as in a replica
 		return item, err
+	case err == nil:
+		found, err = c.complete(ctx, up, item, found, nil)
+	}
+	switch {
 	case err != nil:
 		return item, err
 	case found.Index.Digest == indexOf(before):
@@ -248,13 +262,13 @@ func resolvesTo(ctx context.Context, store Store, v provider.Version, index dige
 	return err == nil && desc.Digest == index, nil
 }
 
-// confirmAbsent returns [ErrAbsent] if the list of tags, too, says that a version
-// is not there, or fails up. oras-go drops the body of a 404 to a manifest, which
+// confirmAbsent returns [ErrAbsent] if the list of tags, too, says that the registry
+// does not have a version, or fails up. oras-go drops the body of a 404 to a manifest, which
 // alone tells a registry's from that of a proxy before it; and a version that
 // index.json lists must not pass for absent.
 func (c *Catalog) confirmAbsent(ctx context.Context, e *entry, up *upstream, missing error) error {
 	list := c.entry(listingKey(e.address), func() *entry { return &entry{kind: listing, address: e.address} })
-	if s := list.state.Load(); s != nil && c.fresh(s, now()) && !has(s, e.version) {
+	if s := list.state.Load(); s != nil && c.fresh(s, now()) && !isTagged(s, e.version) {
 		return fmt.Errorf("%w: %v", ErrAbsent, missing)
 	}
 	f := c.ask(list)
@@ -267,7 +281,7 @@ func (c *Catalog) confirmAbsent(ctx context.Context, e *entry, up *upstream, mis
 	switch {
 	case f.lost:
 		up.fail(f.err)
-	case has(&state{item: f.item, err: f.err}, e.version):
+	case isTagged(&state{item: f.item, err: f.err}, e.version):
 		up.fail(fmt.Errorf("%w: %v", ErrLost, missing))
 	case errors.Is(f.err, ErrNotServed):
 		return f.err
@@ -294,4 +308,9 @@ func (c *Catalog) listedSince(e *entry, s *state) bool {
 // has reports whether a list of versions has one.
 func has(s *state, v provider.Version) bool {
 	return s.err == nil && slices.Contains(s.item.Versions, v)
+}
+
+// isTagged reports whether the registry has a version by a list.
+func isTagged(s *state, v provider.Version) bool {
+	return s.err == nil && slices.Contains(s.item.tagged, v)
 }

@@ -120,7 +120,7 @@ func (w *watch) witnessesFor(account string, a provider.Address) []provider.Addr
 func ofRegistry(err error) bool {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
-		return !errors.Is(err, context.Canceled) && !errors.Is(err, ErrBusy)
+		return !errors.Is(err, context.Canceled) && !errors.Is(err, ErrBusy) && !errors.Is(err, ErrSource)
 	}
 	return answer.StatusCode >= 500 || answer.StatusCode == http.StatusTooManyRequests
 }
