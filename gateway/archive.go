@@ -28,7 +28,11 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
 	}
 	a := archives.Archive{Package: *p, Store: store}
 	if a.Package.Size == 0 {
-		if a.Package.Size, err = g.sizeOf(r, store, *p); err != nil {
+		// A place among the packages that are being fetched may have to be waited for.
+		ctx, cancel := context.WithTimeout(r.Context(), 2*g.limits.start)
+		a.Package.Size, err = g.sizeOf(ctx, store, *p, r.Method != http.MethodHead)
+		cancel()
+		if err != nil {
 			g.fail(w, r, err)
 			return
 		}
@@ -49,7 +53,7 @@ type sizer interface {
 }
 
 // sizeOf returns the size of a package that the registry does not have yet.
-func (g *gateway) sizeOf(r *http.Request, store Store, p artifact.Package) (int64, error) {
+func (g *gateway) sizeOf(ctx context.Context, store Store, p artifact.Package, begin bool) (int64, error) {
 	if size, ok := g.cache.Size(p.Digest); ok {
 		return size, nil
 	}
@@ -57,10 +61,7 @@ func (g *gateway) sizeOf(r *http.Request, store Store, p artifact.Package) (int6
 	if !ok {
 		return 0, fmt.Errorf("%s: its size is not known", p.Filename)
 	}
-	// A place among the packages that are being fetched may have to be waited for.
-	ctx, cancel := context.WithTimeout(r.Context(), 2*g.limits.start)
-	defer cancel()
-	size, err := s.PackageSize(ctx, p, r.Method != http.MethodHead)
+	size, err := s.PackageSize(ctx, p, begin)
 	if err == nil && size <= 0 {
 		err = errors.New("its origin does not say how large it is")
 	}

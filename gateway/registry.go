@@ -209,6 +209,7 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request) {
 		g.fail(w, r, err)
 		return
 	}
+	g.askSize(r, s, platform)
 	out, err := s.download(platform, func(base string, f file) string {
 		return g.access.Link(r, s.address, fileURL(base, f), f.digest)
 	}, g.hashes)
@@ -281,10 +282,33 @@ func (s *signedVersion) download(platform provider.Platform, link func(base stri
 	if s.found.Protocols == nil {
 		out.Protocols = protocols(s.evidence.Record.Protocols)
 	}
+	if p.Size == 0 {
+		return out, nil // OpenTofu refuses the package if they are there without its size
+	}
 	for _, p := range vouched {
 		out.Packages[p.Platform.String()] = packageJSON{hashes(p), p.Size}
 	}
 	return out, nil
+}
+
+// askSize completes the size of the package for a platform, where the registry does
+// not have it yet and somebody knows.
+func (g *gateway) askSize(r *http.Request, s *signedVersion, platform provider.Platform) {
+	i := slices.IndexFunc(s.found.Packages, func(p artifact.Package) bool { return p.Platform == platform && p.Size == 0 })
+	if i < 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
+	defer cancel()
+	size, err := g.sizeOf(ctx, g.catalog.Store(ctx, s.address), s.found.Packages[i], false)
+	if err != nil {
+		g.log.Debug("the size of a package is left out", "path", r.URL.Path, "err", err)
+		return
+	}
+	found := *s.found
+	found.Packages = slices.Clone(found.Packages)
+	found.Packages[i].Size = size
+	s.found = &found
 }
 
 // serveChecksums replays the checksum document or its signature, byte for byte.

@@ -172,6 +172,21 @@ func (r *Registry) Platforms(_ context.Context, _ provider.Address, l *Listing, 
 	return l.platforms[v], nil
 }
 
+// Protocols returns the plugin protocols of a version that l lists; nil if the
+// origin does not say.
+func (l *Listing) Protocols(v provider.Version) []string { return l.protocols[v] }
+
+// Package returns the package of a version for a platform, and the SHA-256 that the
+// origin announces for it, with one request and nothing to check that by: it is for
+// those who know what is signed already.
+func (r *Registry) Package(ctx context.Context, a provider.Address, v provider.Version, p provider.Platform) (Package, [sha256.Size]byte, error) {
+	metas, err := r.metadata(ctx, a, v, []provider.Platform{p})
+	if err != nil {
+		return Package{}, [sha256.Size]byte{}, err
+	}
+	return r.newPackage(p, metas[0]), metas[0].sum, nil
+}
+
 // Release returns a version that l lists, with the platforms given, or with all
 // of them if none is given.
 func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, v provider.Version, want []provider.Platform) (*Release, error) {

@@ -1,0 +1,287 @@
+package pullthrough
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+const (
+	// maxLists bounds how many providers' lists are in memory.
+	maxLists = 2048
+	// absentTTL is how long an origin's word is taken that it has no such provider.
+	absentTTL = time.Minute
+	// patience is how long a client waits for an origin where the last list could
+	// stand in.
+	patience = 2 * time.Second
+)
+
+// list is what an origin offers of a provider. It does not change.
+type list struct {
+	// listing is nil where the list is from disk: it stands in for index.json, and
+	// nothing can be fetched by it.
+	listing *origin.Listing
+	offers  []catalog.Offer // those that the scope allows, oldest first
+	// seen is since when versions are known; zero: since the provider is. Nil
+	// without a cooldown.
+	seen map[provider.Version]time.Time
+	at   time.Time // when the origin said so
+}
+
+// offer returns what is offered of a version.
+func (l *list) offer(v provider.Version) (catalog.Offer, bool) {
+	i, ok := slices.BinarySearchFunc(l.offers, v, func(o catalog.Offer, v provider.Version) int { return o.Version.Compare(v) })
+	if !ok {
+		return catalog.Offer{}, false
+	}
+	return l.offers[i], true
+}
+
+// lists are those of all providers that were asked for of late.
+type lists struct {
+	mu      sync.Mutex
+	entries map[provider.Address]*listEntry
+}
+
+type listEntry struct {
+	load sync.Once // from disk
+
+	mu      sync.Mutex // guards the following
+	used    time.Time
+	list    *list // nil: nothing is known
+	failure failure
+	call    *call[*list]
+}
+
+// entry returns that of a provider. What was not used for longest makes room.
+func (ls *lists) entry(a provider.Address) *listEntry {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	e := ls.entries[a]
+	if e == nil {
+		if len(ls.entries) >= maxLists {
+			ls.evict()
+		}
+		e = &listEntry{}
+		ls.entries[a] = e
+	}
+	e.mu.Lock()
+	e.used = time.Now()
+	e.mu.Unlock()
+	return e
+}
+
+// evict forgets an eighth of the lists.
+func (ls *lists) evict() {
+	used := map[provider.Address]time.Time{}
+	for a, e := range ls.entries {
+		e.mu.Lock()
+		used[a] = e.used
+		e.mu.Unlock()
+	}
+	oldest := slices.SortedFunc(maps.Keys(used), func(a, b provider.Address) int { return used[a].Compare(used[b]) })
+	for _, a := range oldest[:len(oldest)/8+1] {
+		delete(ls.entries, a)
+	}
+}
+
+// trouble marks an error as an origin's.
+func trouble(err error) error {
+	if err == nil || errors.Is(err, catalog.ErrSource) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", catalog.ErrSource, err)
+}
+
+// list returns what the origin offers of a provider: what it said of late, or what
+// it says now, or what it said before where it is in trouble.
+func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
+	e := p.lists.entry(a)
+	e.load.Do(func() { p.loadList(a, e) })
+	now := time.Now()
+	e.mu.Lock()
+	known, failed := e.list, e.failure
+	var c *call[*list]
+	switch age := p.age(known, now); {
+	case failed.err != nil && now.Before(failed.until):
+	case age >= p.ttl(known):
+		c = p.ask(a, e)
+	case age >= p.ttl(known)*3/4:
+		p.ask(a, e) // for whoever comes next
+	}
+	e.mu.Unlock()
+	standIn := known
+	if p.age(known, now) >= max(p.o.StaleIfError, p.ttl(known)) {
+		standIn = nil
+	}
+	switch {
+	case c != nil:
+		return p.await(ctx, c, standIn)
+	case standIn != nil:
+		return standIn, nil
+	}
+	return nil, failed.err
+}
+
+// await waits for an answer: for long only if nothing can stand in for it.
+func (p *Puller) await(ctx context.Context, c *call[*list], standIn *list) (*list, error) {
+	if standIn != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	l, err := c.wait(ctx)
+	if err != nil && standIn != nil {
+		return standIn, nil
+	}
+	return l, err
+}
+
+// fetchable returns a list by which versions can be fetched.
+func (p *Puller) fetchable(ctx context.Context, a provider.Address) (*list, error) {
+	l, err := p.list(ctx, a)
+	if err != nil || l.listing != nil {
+		return l, err
+	}
+	return p.anew(ctx, a)
+}
+
+// anew asks the origin for its list now.
+func (p *Puller) anew(ctx context.Context, a provider.Address) (*list, error) {
+	e := p.lists.entry(a)
+	e.mu.Lock()
+	c := p.ask(a, e)
+	e.mu.Unlock()
+	return c.wait(ctx)
+}
+
+const forever = 1 << 62
+
+func (p *Puller) age(l *list, now time.Time) time.Duration {
+	if l == nil {
+		return forever
+	}
+	return max(0, now.Sub(l.at))
+}
+
+// ttl is how long a list is current.
+func (p *Puller) ttl(l *list) time.Duration {
+	switch {
+	case l == nil || l.listing == nil && len(l.offers) > 0:
+		return 0 // from disk
+	case len(l.offers) == 0:
+		return min(absentTTL, p.o.ListTTL)
+	}
+	return p.o.ListTTL
+}
+
+// ask asks the origin for its list, unless that is under way. It is called with
+// e.mu held.
+func (p *Puller) ask(a provider.Address, e *listEntry) *call[*list] {
+	if e.call != nil {
+		return e.call
+	}
+	c := &call[*list]{done: make(chan struct{})}
+	before := e.list
+	fly := func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+		defer cancel()
+		l, err := p.fetchList(ctx, a, before)
+		e.mu.Lock()
+		e.call, e.failure = nil, failure{}
+		if err != nil {
+			e.failure = failure{err, time.Now().Add(troubleLasts)}
+		} else {
+			e.list = l
+		}
+		e.mu.Unlock()
+		c.value, c.err = l, err
+		close(c.done)
+		if err != nil {
+			p.o.Log.Warn("the origin is in trouble: what it offers is not known now", "provider", a.String(), "err", err)
+			return
+		}
+		p.keepList(a, l)
+	}
+	if !p.task(fly) {
+		c.err = trouble(errClosed)
+		close(c.done)
+		return c
+	}
+	e.call = c
+	return c
+}
+
+var errClosed = errors.New("the gateway is shutting down")
+
+// fetchList asks the origin. A provider that it does not know is a list without
+// offers.
+func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list) (*list, error) {
+	out := &list{at: time.Now()}
+	listing, err := p.o.Origin.Versions(ctx, a)
+	switch {
+	case errors.Is(err, origin.ErrProviderNotFound):
+		return out, nil
+	case err != nil:
+		return nil, trouble(err)
+	}
+	for _, w := range listing.Warnings {
+		p.o.Log.Debug("the origin warns", "provider", a.String(), "warning", w)
+	}
+	out.listing = listing
+	out.seen = p.firstSeen(listing, before, out.at)
+	policy := p.o.Policy(a)
+	for _, v := range listing.Versions {
+		if !p.allows(v, out) {
+			continue
+		}
+		platforms, err := p.o.Origin.Platforms(ctx, a, listing, v)
+		if err != nil {
+			return nil, trouble(err)
+		}
+		platforms = slices.Clone(platforms)
+		provider.SortPlatforms(platforms)
+		out.offers = append(out.offers, catalog.Offer{
+			Version: v, Protocols: listing.Protocols(v), Platforms: platforms, Signed: !policy.AllowUnsigned || policy.Pins(),
+		})
+	}
+	return out, nil
+}
+
+// allows reports whether the scope allows a version.
+func (p *Puller) allows(v provider.Version, l *list) bool {
+	if _, err := ociaddr.VersionTag(v); err != nil || !p.o.Scope.Versions.IsZero() && !p.o.Scope.Versions.Has(v) {
+		return false
+	}
+	since := l.seen[v]
+	return since.IsZero() || l.at.Sub(since) >= p.o.Scope.Cooldown
+}
+
+// firstSeen returns since when versions are known; nil where nothing goes by it.
+func (p *Puller) firstSeen(listing *origin.Listing, before *list, now time.Time) map[provider.Version]time.Time {
+	if p.o.Scope.Cooldown == 0 {
+		return nil
+	}
+	seen := map[provider.Version]time.Time{}
+	for _, v := range listing.Versions {
+		if before == nil || before.seen == nil {
+			seen[v] = time.Time{} // it was there before we were
+			continue
+		}
+		since, known := before.seen[v]
+		if !known {
+			since = now
+		}
+		seen[v] = since
+	}
+	return seen
+}

@@ -1,0 +1,257 @@
+// Package pullthrough brings providers that nobody pushed: a version that the
+// registry lacks is taken from its origin when a client first asks for it,
+// verified, served, and pushed into the registry.
+//
+// A [Puller] wraps the repository of a provider ([Puller.Store]) so that package
+// catalog sees what the origin offers beside what is stored. What the registry has
+// comes first: a version is completed from its origin, never changed.
+//
+// Invariants:
+//
+//   - Nothing is served before the SHA256SUMS that lists it was accepted under the
+//     provider's trust policy, and nothing is stored but by a push, which verifies
+//     again. Packages are known by digest from then on.
+//   - That a provider or version is absent is said on the origin's own word. Trouble
+//     of an origin is an error that wraps [catalog.ErrSource].
+//   - However many clients, and the push, want a package: it is downloaded once, into
+//     a temporary file without a name that all of them read along with. A client that
+//     goes away takes it from nobody.
+//   - Memory and disk are bounded: see [Limits].
+package pullthrough
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Scope says what may be pulled through.
+type Scope struct {
+	Selector provider.Selector
+	// Versions are those that may be; zero: all.
+	Versions provider.VersionSet
+	// Platforms are stored before a version is tagged; none: all that there are.
+	Platforms []provider.Platform
+	// Cooldown is how long ago a version must have been seen first, unless its origin
+	// offered it when the provider was first asked for.
+	Cooldown time.Duration
+}
+
+// Options configure a [Puller].
+type Options struct {
+	// Origin is where providers come from.
+	Origin origin.Source
+	// Policy says what is accepted of a provider; nil: signed releases of each.
+	Policy func(provider.Address) trust.Policy
+	// Push stores a release in the registry; nil: nothing is stored.
+	Push   func(context.Context, *origin.Release) (*pusher.Result, error)
+	Scope  Scope
+	Limits Limits
+	// ListTTL is how long what an origin offers is current; 0 means 5 min.
+	ListTTL time.Duration
+	// StaleIfError is how long the last list stands in while the origin is in
+	// trouble; 0 means 24 h, less never.
+	StaleIfError time.Duration
+	// Directory is the folder in which lists are kept beyond the process's end; "":
+	// they are not. A cooldown needs it.
+	Directory string
+	// Spool is the folder for packages under way; "" is that for temporary files.
+	Spool string
+	// Events is told what came of things, from several goroutines at once; nil:
+	// nobody is.
+	Events func(Event)
+	Log    *slog.Logger // nil: nobody reads it
+}
+
+// Kind says what an [Event] is about.
+type Kind string
+
+const (
+	// Verified: the SHA256SUMS of a version was accepted.
+	Verified Kind = "verified"
+	// Fetched: a package was downloaded, or that failed.
+	Fetched Kind = "fetched"
+	// Stored: a version was tagged in the registry, or that failed.
+	Stored Kind = "stored"
+)
+
+// Event is what came of something.
+type Event struct {
+	Kind     Kind
+	Provider provider.Address
+	Version  provider.Version
+	Platform provider.Platform // of Fetched
+	// From is the origin, such as the host of its registry, or "registry" for a
+	// package that turned out to be stored already.
+	From string
+	// Verdict and Fingerprint say on what grounds the version was accepted.
+	Verdict     trust.Verdict
+	Fingerprint string
+	Bytes       int64 // of Fetched
+	Err         error // nil: it went well
+}
+
+const (
+	// metadataTimeout is how long an origin may take for what clients wait for. They
+	// wait less; who asks again finds it.
+	metadataTimeout = 30 * time.Second
+	// troubleLasts is how long after a failure an origin is not asked again.
+	troubleLasts = 5 * time.Second
+	// refusalLasts is the same for what was refused.
+	refusalLasts = 30 * time.Second
+)
+
+// Puller pulls providers through. It is safe for concurrent use.
+type Puller struct {
+	o     Options
+	limit *limiter
+
+	lists    lists
+	releases releases
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu        sync.Mutex // guards the following
+	closed    bool
+	downloads map[digest.Digest]*download
+	failed    map[digest.Digest]failure
+	jobs      map[subject]*job
+	settled   map[subject]settlement
+}
+
+// subject is a version of a provider.
+type subject struct {
+	provider provider.Address
+	version  provider.Version
+}
+
+func (s subject) String() string { return s.provider.String() + " " + s.version.String() }
+
+// failure is what went wrong, and until when that is the answer.
+type failure struct {
+	err   error
+	until time.Time
+}
+
+// New returns a Puller. The caller closes it.
+func New(o Options) (*Puller, error) {
+	if o.Policy == nil {
+		o.Policy = func(provider.Address) trust.Policy { return trust.Policy{} }
+	}
+	if o.ListTTL == 0 {
+		o.ListTTL = 5 * time.Minute
+	}
+	if o.StaleIfError == 0 {
+		o.StaleIfError = 24 * time.Hour
+	}
+	if o.Events == nil {
+		o.Events = func(Event) {}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Scope.Cooldown > 0 && o.Directory == "" {
+		return nil, hint.New("a cooldown needs a place to keep since when versions are known", "add a cache block to the gateway block")
+	}
+	if err := sweepSpool(&o); err != nil {
+		return nil, err
+	}
+	p := &Puller{
+		o: o, limit: newLimiter(o.Limits),
+		downloads: map[digest.Digest]*download{}, failed: map[digest.Digest]failure{}, jobs: map[subject]*job{}, settled: map[subject]settlement{},
+	}
+	p.lists.entries = map[provider.Address]*listEntry{}
+	p.releases.entries = map[subject]*releaseEntry{}
+	p.releases.packages = map[digest.Digest]wanted{}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p, nil
+}
+
+// Close ends downloads and pushes under way, and returns when they have ended. What
+// they left in the registry is complete, or not tagged.
+func (p *Puller) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cancel()
+	p.tasks.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, d := range p.downloads {
+		if d.users == 0 {
+			d.idle.Stop()
+			delete(p.downloads, key)
+			d.drop()
+		}
+	}
+	return nil
+}
+
+// Usage returns what is taken of the limits.
+func (p *Puller) Usage() Usage { return p.limit.usage() }
+
+// task runs f, which Close waits for; false if the Puller is closed.
+func (p *Puller) task(f func(context.Context)) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taskLocked(f)
+}
+
+func (p *Puller) taskLocked(f func(context.Context)) bool {
+	if p.closed {
+		return false
+	}
+	p.tasks.Go(func() { f(p.ctx) })
+	return true
+}
+
+// Store wraps a provider's repository. What is not in scope is returned as it is.
+func (p *Puller) Store(a provider.Address, inner catalog.Store) catalog.Store {
+	if !p.o.Scope.Selector.Selects(a) {
+		return inner
+	}
+	return &store{Store: inner, p: p, address: a}
+}
+
+// Busy says when the same may succeed; the gateway asks for it.
+func (e *BusyError) Busy() time.Duration { return e.RetryAfter }
+
+// expect takes room for a package whose size turned out.
+func (r *reservation) expect(size int64) error {
+	if err := r.limiter.fits(size); err != nil {
+		return err
+	}
+	r.limiter.mu.Lock()
+	defer r.limiter.mu.Unlock()
+	return r.limiter.extend(r, size-r.room)
+}
+
+// call runs a question to an origin once, however many ask it.
+type call[T any] struct {
+	done  chan struct{}
+	value T
+	err   error
+}
+
+// wait waits for the answer.
+func (c *call[T]) wait(ctx context.Context) (T, error) {
+	select {
+	case <-c.done:
+		return c.value, c.err
+	case <-ctx.Done():
+		var none T
+		return none, trouble(ctx.Err())
+	}
+}

@@ -1,0 +1,254 @@
+package pullthrough
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const (
+	// maxJobs bounds how many versions wait to be stored. Those beyond are taken up
+	// by a later request.
+	maxJobs = 256
+	// pushAttempts is how often a version is pushed before it waits for a request.
+	pushAttempts = 6
+	// pushPause is the wait before it is pushed again, the first time; each further
+	// one is twice as long.
+	pushPause = 30 * time.Second
+	// refusedPause is how long a version is not pushed again that was refused for good.
+	refusedPause = 10 * time.Minute
+)
+
+// job stores one version, and what of it is asked for meanwhile.
+type job struct {
+	store   *store
+	subject subject
+
+	// Guarded by Puller.mu.
+	asked []*download // which it holds until they are stored, or that failed
+	taken map[provider.Platform]bool
+	until time.Time // it ended without success, and is not begun again before
+}
+
+// pushLocked has the version of a package that a client waits for stored. It is
+// called with mu held.
+func (p *Puller) pushLocked(s *store, d *download) {
+	if p.o.Push == nil || p.closed {
+		return
+	}
+	about := d.want.subject
+	j := p.jobs[about]
+	switch {
+	case j != nil && !j.until.IsZero():
+		if time.Now().Before(j.until) {
+			return
+		}
+		j = nil
+	case j != nil && j.taken[d.want.platform]:
+		return
+	case j == nil && len(p.jobs) >= maxJobs && !p.dropRefused():
+		p.o.Log.Warn("too many versions wait to be stored: it is served, and stored when it is asked for later", "version", about.String())
+		return
+	}
+	begin := j == nil
+	if begin {
+		j = &job{store: s, subject: about, taken: map[provider.Platform]bool{}}
+		p.jobs[about] = j
+	}
+	p.enter(d, false)
+	j.asked = append(j.asked, d)
+	j.taken[d.want.platform] = true
+	if begin {
+		p.tasks.Go(func() { p.work(p.ctx, j) })
+	}
+}
+
+// dropRefused forgets a job that ended without success, and reports whether there
+// was one. It is called with mu held.
+func (p *Puller) dropRefused() bool {
+	for about, j := range p.jobs {
+		if !j.until.IsZero() {
+			delete(p.jobs, about)
+			return true
+		}
+	}
+	return false
+}
+
+// work pushes until all that was asked for is stored.
+func (p *Puller) work(ctx context.Context, j *job) {
+	pause := pushPause
+	var platforms []provider.Platform
+	for attempt := 1; ; attempt++ {
+		p.mu.Lock()
+		asked := j.asked
+		j.asked = nil
+		for _, d := range asked {
+			platforms = append(platforms, d.want.platform)
+		}
+		p.mu.Unlock()
+		result, err := p.push(ctx, j, asked, platforms)
+		for _, d := range asked {
+			p.leave(d)
+		}
+		p.told(ctx, j, result, err)
+		var busy *BusyError
+		wait := pause
+		switch {
+		case ctx.Err() != nil:
+			p.end(j, time.Time{})
+			return
+		case err == nil:
+			if p.end(j, time.Time{}) {
+				return
+			}
+			attempt, pause, platforms = 0, pushPause, nil
+			continue
+		case errors.As(err, &busy):
+			attempt, wait = 0, max(pause, busy.RetryAfter)
+		case isFinal(err):
+			p.end(j, time.Now().Add(refusedPause))
+			return
+		case attempt == pushAttempts:
+			p.end(j, time.Now().Add(pause))
+			return
+		default:
+			pause *= 2
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// end ends a job, unless it succeeded and was asked for more meanwhile. until says
+// when it may be begun again where it failed.
+func (p *Puller) end(j *job, until time.Time) bool {
+	p.mu.Lock()
+	if until.IsZero() && len(j.asked) > 0 && !p.closed {
+		p.mu.Unlock()
+		return false
+	}
+	asked := j.asked
+	j.asked, j.until = nil, until
+	if until.IsZero() {
+		delete(p.jobs, j.subject)
+	}
+	p.mu.Unlock()
+	for _, d := range asked {
+		p.leave(d)
+	}
+	return true
+}
+
+// isFinal reports whether a push would fail again.
+func isFinal(err error) bool {
+	var size *SizeError
+	for _, reason := range []error{pusher.ErrConflict, pusher.ErrOccupied, pusher.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return errors.As(err, &size) || isRefusal(err)
+}
+
+// told tells what came of a push.
+func (p *Puller) told(ctx context.Context, j *job, result *pusher.Result, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	e := Event{Kind: Stored, Provider: j.subject.provider, Version: j.subject.version, Err: err}
+	if r := p.current(j.subject); r != nil {
+		r.describe(&e)
+	}
+	if err != nil {
+		p.o.Log.Error("pulled through: a version is not stored; clients are served from its origin", "version", j.subject.String(), "err", err, "hint", hint.Of(err))
+	} else {
+		p.o.Log.Info("pulled through: a version is stored", "version", j.subject.String(), "repository", result.Repository.String(), "status", result.Status, "platforms", len(result.Packages))
+		for _, w := range result.Warnings {
+			p.o.Log.Warn("pulled through: "+w, "version", j.subject.String())
+		}
+	}
+	p.o.Events(e)
+}
+
+// push pushes the platforms that are to be stored, and those asked for, whose
+// downloads the others wait for.
+func (p *Puller) push(ctx context.Context, j *job, asked []*download, also []provider.Platform) (*pusher.Result, error) {
+	r, err := p.release(ctx, j.subject)
+	if err != nil {
+		return nil, err
+	}
+	l, err := p.fetchable(ctx, j.subject.provider)
+	if err != nil {
+		return nil, err
+	}
+	platforms := p.platforms(r.packages, also)
+	if len(platforms) == 0 {
+		return nil, fmt.Errorf("%s: there is no package to be stored", j.subject)
+	}
+	if _, ok := l.offer(j.subject.version); !ok {
+		return nil, errNotOffered // it was withdrawn
+	}
+	rel, err := p.o.Origin.Release(ctx, j.subject.provider, l.listing, j.subject.version, platforms)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rel.Packages {
+		pkg := &rel.Packages[i]
+		known := r.find(pkg.Platform)
+		if known == nil || known.Filename != pkg.Filename {
+			return nil, contradiction(wanted{j.subject, pkg.Platform, provider.PackageFilename(j.subject.provider, j.subject.version, pkg.Platform), ""}, pkg.Filename)
+		}
+		w := wanted{j.subject, pkg.Platform, known.Filename, known.Digest}
+		first := slices.ContainsFunc(asked, func(d *download) bool { return d.want.platform == w.platform })
+		pkg.Open = p.shared(j.store, w, pkg.Open, first, asked)
+	}
+	return p.o.Push(ctx, rel)
+}
+
+// platforms returns those that are to be stored, of those that there are.
+func (p *Puller) platforms(there []artifact.Package, also []provider.Platform) []provider.Platform {
+	var out []provider.Platform
+	for _, pkg := range there {
+		if len(p.o.Scope.Platforms) == 0 || slices.Contains(p.o.Scope.Platforms, pkg.Platform) || slices.Contains(also, pkg.Platform) {
+			out = append(out, pkg.Platform)
+		}
+	}
+	return out
+}
+
+// shared returns what opens a package for a push, by the download that clients read
+// along. What no client asked for lets those go first.
+func (p *Puller) shared(s *store, w wanted, open opener, first bool, asked []*download) opener {
+	return func(ctx context.Context) (io.ReadCloser, int64, error) {
+		if !first {
+			for _, d := range asked {
+				if err := d.over(ctx); err != nil {
+					return nil, 0, err
+				}
+			}
+		}
+		d, err := p.join(s, w, open)
+		if err != nil {
+			return nil, 0, err
+		}
+		size, err := d.size(ctx)
+		if err != nil {
+			p.leave(d)
+			return nil, 0, err
+		}
+		return d.reader(ctx), size, nil
+	}
+}
+

@@ -1,0 +1,442 @@
+package pullthrough
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const (
+	// maxReleases and maxReleaseBytes bound what is in memory of versions.
+	maxReleases     = 1024
+	maxReleaseBytes = 16 << 20
+	// releaseLasts is how long what was verified of a version is not asked for again.
+	releaseLasts = time.Hour
+	// packageLasts is how long the place of a package is believed, which may be a URL
+	// that ends.
+	packageLasts = time.Minute
+)
+
+// errNotOffered means that the origin does not offer a version, or that the scope
+// does not allow it.
+var errNotOffered = errors.New("not offered")
+
+// release is a version whose SHA256SUMS was accepted.
+type release struct {
+	subject  subject
+	sums     *trust.Checksums
+	origin   string
+	packages []artifact.Package // sorted by platform; their sizes and h1 are not known
+	version  *artifact.Version  // of those packages, with evidence
+	blobs    map[digest.Digest][]byte
+	offer    catalog.Offer
+	at       time.Time
+	bytes    int64
+
+	mu    sync.Mutex
+	sizes map[digest.Digest]int64
+	found map[provider.Platform]place
+}
+
+// place is where the origin has a package.
+type place struct {
+	pkg origin.Package
+	at  time.Time
+}
+
+// wanted is a package that can be had from its origin.
+type wanted struct {
+	subject  subject
+	platform provider.Platform
+	filename string
+	digest   digest.Digest
+}
+
+// releases are those of all versions that were asked for of late.
+type releases struct {
+	mu       sync.Mutex
+	entries  map[subject]*releaseEntry
+	packages map[digest.Digest]wanted
+	bytes    int64
+}
+
+type releaseEntry struct {
+	used    time.Time
+	release *release // nil: nothing is known
+	failure failure
+	call    *call[*release]
+}
+
+// release returns what is verified of a version that l offers.
+func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
+	rs := &p.releases
+	rs.mu.Lock()
+	e := rs.entries[s]
+	if e == nil {
+		e = &releaseEntry{}
+		rs.entries[s] = e
+	}
+	now := time.Now()
+	e.used = now
+	switch {
+	case e.failure.err != nil && now.Before(e.failure.until):
+		defer rs.mu.Unlock()
+		if e.release != nil && errors.Is(e.failure.err, catalog.ErrSource) {
+			return e.release, nil
+		}
+		return nil, e.failure.err
+	case e.release != nil && now.Sub(e.release.at) < releaseLasts:
+		defer rs.mu.Unlock()
+		return e.release, nil
+	}
+	c := e.call
+	if c == nil {
+		c = &call[*release]{done: make(chan struct{})}
+		if p.task(func(ctx context.Context) { p.learn(ctx, s, e, c) }) {
+			e.call = c
+		} else {
+			c.err = trouble(errClosed)
+			close(c.done)
+		}
+	}
+	before := e.release
+	rs.mu.Unlock()
+	r, err := c.wait(ctx)
+	if before != nil && errors.Is(err, catalog.ErrSource) {
+		return before, nil
+	}
+	return r, err
+}
+
+// learn asks the origin about a version, and keeps what it said.
+func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[*release]) {
+	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+	defer cancel()
+	r, err := p.resolve(ctx, s)
+	rs := &p.releases
+	rs.mu.Lock()
+	e.call, e.failure = nil, failure{}
+	switch {
+	case err == nil:
+		rs.replace(s, e, r)
+	case errors.Is(err, catalog.ErrSource):
+		e.failure = failure{err, time.Now().Add(troubleLasts)}
+	default:
+		rs.replace(s, e, nil)
+		if !errors.Is(err, errNotOffered) { // which the list decides about
+			e.failure = failure{err, time.Now().Add(refusalLasts)}
+		}
+	}
+	rs.evict()
+	rs.mu.Unlock()
+	c.value, c.err = r, err
+	close(c.done)
+	if errors.Is(err, errNotOffered) {
+		return
+	}
+	event := Event{Kind: Verified, Provider: s.provider, Version: s.version, From: s.provider.Hostname(), Err: err}
+	if err == nil {
+		r.describe(&event)
+		p.o.Log.Info("pulled through: checksums accepted", "version", s.String(), "from", r.origin, "verdict", r.sums.Verdict(), "key", r.sums.Signer().Fingerprint, "platforms", len(r.packages))
+	}
+	p.o.Events(event)
+}
+
+// describe says on what grounds a version was accepted.
+func (r *release) describe(e *Event) {
+	e.From, e.Verdict, e.Fingerprint = r.origin, r.sums.Verdict(), r.sums.Signer().Fingerprint
+}
+
+// replace gives an entry another release, or none. It is called with mu held.
+func (rs *releases) replace(s subject, e *releaseEntry, r *release) {
+	if old := e.release; old != nil {
+		rs.bytes -= old.bytes
+		for _, p := range old.packages {
+			if rs.packages[p.Digest].subject == s {
+				delete(rs.packages, p.Digest)
+			}
+		}
+	}
+	e.release = r
+	if r == nil {
+		return
+	}
+	rs.bytes += r.bytes
+	for _, p := range r.packages {
+		rs.packages[p.Digest] = wanted{s, p.Platform, p.Filename, p.Digest}
+	}
+}
+
+// evict forgets what was not used for longest, while there is too much. It is called
+// with mu held.
+func (rs *releases) evict() {
+	for len(rs.entries) > maxReleases || rs.bytes > maxReleaseBytes {
+		var oldest subject
+		var at time.Time
+		for s, e := range rs.entries {
+			if e.call == nil && (at.IsZero() || e.used.Before(at)) {
+				oldest, at = s, e.used
+			}
+		}
+		if at.IsZero() {
+			return
+		}
+		rs.replace(oldest, rs.entries[oldest], nil)
+		delete(rs.entries, oldest)
+	}
+}
+
+// wants returns what package a digest is of, if that is known.
+func (p *Puller) wants(d digest.Digest) (wanted, bool) {
+	p.releases.mu.Lock()
+	defer p.releases.mu.Unlock()
+	w, ok := p.releases.packages[d]
+	return w, ok
+}
+
+// blob returns evidence that is in memory alone.
+func (p *Puller) blob(a provider.Address, d digest.Digest) ([]byte, bool) {
+	p.releases.mu.Lock()
+	defer p.releases.mu.Unlock()
+	for s, e := range p.releases.entries {
+		if s.provider == a && e.release != nil {
+			if data, ok := e.release.blobs[d]; ok {
+				e.used = time.Now()
+				return data, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// current returns a release that need not be asked for; nil for none.
+func (p *Puller) current(s subject) *release {
+	p.releases.mu.Lock()
+	defer p.releases.mu.Unlock()
+	e := p.releases.entries[s]
+	if e == nil || e.release == nil || time.Since(e.release.at) >= releaseLasts {
+		return nil
+	}
+	e.used = time.Now()
+	return e.release
+}
+
+// resolve asks the origin for the metadata of one package, by which it has the
+// SHA256SUMS that lists all of them, and verifies that. An error wraps errNotOffered,
+// or [catalog.ErrSource] for trouble, or says why the version is refused.
+func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
+	l, err := p.fetchable(ctx, s.provider)
+	if err != nil {
+		return nil, err
+	}
+	offer, ok := l.offer(s.version)
+	if !ok {
+		return nil, errNotOffered
+	}
+	first := p.first(offer)
+	r, err := p.o.Origin.Release(ctx, s.provider, l.listing, s.version, []provider.Platform{first})
+	switch {
+	case errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
+		return nil, p.withdrawn(ctx, s, err)
+	case isRefusal(err):
+		return nil, err
+	case err != nil:
+		return nil, trouble(err)
+	}
+	sums, err := p.o.Policy(s.provider).Accept(r.Claims)
+	if err != nil {
+		return nil, err
+	}
+	out := &release{
+		subject: s, sums: sums, origin: r.Origin, offer: offer, at: time.Now(),
+		sizes: map[digest.Digest]int64{}, found: map[provider.Platform]place{},
+	}
+	if err := out.list(); err != nil {
+		return nil, err
+	}
+	for _, pkg := range r.Packages {
+		if out.find(pkg.Platform) != nil {
+			out.found[pkg.Platform] = place{pkg, out.at}
+		}
+	}
+	return out, out.encode(r.Protocols)
+}
+
+// first returns the platform whose metadata is asked for.
+func (p *Puller) first(o catalog.Offer) provider.Platform {
+	wish := append(slices.Clone(p.o.Scope.Platforms), provider.MustParsePlatform("linux_amd64"))
+	if len(o.Platforms) == 0 {
+		return wish[0]
+	}
+	for _, w := range wish {
+		if slices.Contains(o.Platforms, w) {
+			return w
+		}
+	}
+	return o.Platforms[0]
+}
+
+// withdrawn returns what it means that the origin says that what it lists is not
+// there: that it was withdrawn, if its list now says so, too.
+func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
+	l, lerr := p.anew(ctx, s.provider)
+	if lerr != nil {
+		return lerr
+	}
+	if _, ok := l.offer(s.version); !ok {
+		return fmt.Errorf("%w: %v", errNotOffered, err)
+	}
+	return trouble(err)
+}
+
+// isRefusal reports whether an error is about what the origin claims, and not about
+// the way to it.
+func isRefusal(err error) bool {
+	for _, reason := range []error{trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
+}
+
+// list fills in the packages that the accepted document lists under the names that
+// packages of the version are published under, of the platforms that the origin
+// offers.
+func (r *release) list() error {
+	platforms := r.offer.Platforms
+	if len(platforms) == 0 {
+		prefix := strings.TrimSuffix(provider.PackageFilename(r.subject.provider, r.subject.version, provider.Platform{}), "_.zip")
+		for _, name := range r.sums.Files() {
+			rest, ok := strings.CutPrefix(name, prefix)
+			rest, zip := strings.CutSuffix(rest, ".zip")
+			if platform, err := provider.ParsePlatform(rest); ok && zip && err == nil {
+				platforms = append(platforms, platform)
+			}
+		}
+	}
+	for _, platform := range platforms {
+		name := provider.PackageFilename(r.subject.provider, r.subject.version, platform)
+		if sum, ok := r.sums.Sum(name); ok {
+			r.packages = append(r.packages, artifact.Package{
+				Platform: platform, Filename: name, Digest: digest.NewDigestFromBytes(digest.SHA256, sum[:]),
+			})
+		}
+	}
+	slices.SortFunc(r.packages, func(a, b artifact.Package) int { return a.Platform.Compare(b.Platform) })
+	if len(r.packages) == 0 {
+		return hint.Wrap(fmt.Errorf("%s: %w under the names that its packages are published under", r.subject, trust.ErrNotListed),
+			"what is published otherwise can be pushed, and not pulled through")
+	}
+	return nil
+}
+
+// encode makes the version and its evidence as a push would store it.
+func (r *release) encode(protocols []string) error {
+	manifest, blobs, err := artifact.EncodeEvidence(artifact.NewEvidence(r.sums, r.origin, protocols))
+	if err != nil {
+		return err
+	}
+	r.blobs = map[digest.Digest][]byte{}
+	for _, b := range append(blobs, manifest) {
+		r.blobs[b.Descriptor.Digest] = b.Data
+		r.bytes += int64(len(b.Data))
+	}
+	r.bytes += 4<<10 + 512*int64(len(r.packages))
+	r.version = &artifact.Version{
+		Provider: r.subject.provider, Version: r.subject.version, Protocols: protocols,
+		Packages: r.packages, Evidence: &manifest.Descriptor,
+	}
+	r.version.Index = describe(r.version)
+	return nil
+}
+
+// find returns the package for a platform; nil for none.
+func (r *release) find(platform provider.Platform) *artifact.Package {
+	i := slices.IndexFunc(r.packages, func(p artifact.Package) bool { return p.Platform == platform })
+	if i < 0 {
+		return nil
+	}
+	return &r.packages[i]
+}
+
+// size returns the size of a package if it is known, else 0.
+func (r *release) size(d digest.Digest) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sizes[d]
+}
+
+func (r *release) setSize(d digest.Digest, size int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if size > 0 {
+		r.sizes[d] = size
+	}
+}
+
+// packager is an origin that tells of one package without what it is checked by.
+// [origin.Registry] is one.
+type packager interface {
+	Package(context.Context, provider.Address, provider.Version, provider.Platform) (origin.Package, [sha256.Size]byte, error)
+}
+
+// place returns where the origin has a package now.
+func (p *Puller) place(ctx context.Context, r *release, w wanted) (origin.Package, error) {
+	r.mu.Lock()
+	known, ok := r.found[w.platform]
+	r.mu.Unlock()
+	if ok && time.Since(known.at) < packageLasts {
+		return known.pkg, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+	defer cancel()
+	var pkg origin.Package
+	if o, ok := p.o.Origin.(packager); ok {
+		var sum [sha256.Size]byte
+		var err error
+		if pkg, sum, err = o.Package(ctx, w.subject.provider, w.subject.version, w.platform); err != nil {
+			return pkg, trouble(err)
+		}
+		if pkg.Filename != w.filename || digest.NewDigestFromBytes(digest.SHA256, sum[:]) != w.digest {
+			return pkg, contradiction(w, pkg.Filename)
+		}
+	} else {
+		l, err := p.fetchable(ctx, w.subject.provider)
+		if err != nil {
+			return pkg, err
+		}
+		rel, err := p.o.Origin.Release(ctx, w.subject.provider, l.listing, w.subject.version, []provider.Platform{w.platform})
+		if err != nil {
+			return pkg, trouble(err)
+		}
+		if pkg = rel.Packages[0]; pkg.Filename != w.filename {
+			return pkg, contradiction(w, pkg.Filename)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.found[w.platform] = place{pkg, time.Now()}
+	return pkg, nil
+}
+
+// contradiction is the error for an origin that offers something else than it has
+// signed.
+func contradiction(w wanted, name string) error {
+	return hint.Wrap(fmt.Errorf("%s for %s: %w: its origin announces %s with another SHA-256 than its SHA256SUMS listed for %s",
+		w.subject, w.platform, trust.ErrChecksum, name, w.filename), "the origin contradicts itself, or the version was published anew; nothing was stored")
+}
