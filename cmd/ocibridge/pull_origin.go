@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"net/http"
 	"sync"
 	"time"
@@ -56,4 +57,9 @@ func (o *pullOrigin) Platforms(ctx context.Context, a provider.Address, l *origi
 // Release implements [origin.Source].
 func (o *pullOrigin) Release(ctx context.Context, a provider.Address, l *origin.Listing, v provider.Version, want []provider.Platform) (*origin.Release, error) {
 	return o.registry().Release(ctx, a, l, v, want)
+}
+
+// Package is as that of [origin.Registry].
+func (o *pullOrigin) Package(ctx context.Context, a provider.Address, v provider.Version, p provider.Platform) (origin.Package, [sha256.Size]byte, error) {
+	return o.registry().Package(ctx, a, v, p)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -8,17 +9,18 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // embeddedTTL takes the place of the default where the registry is in this
 // process: nothing is current, so that what is pushed is served at once.
 const embeddedTTL = -1
 
-// newCatalog makes the catalog of the backend as the gateway block says. The
-// caller closes it.
-func newCatalog(back *backend, c config.Gateway, check checkVersion, log *slog.Logger) (*catalog.Catalog, error) {
+// newCatalog makes the catalog of the backend's repositories as the gateway block
+// says. The caller closes it.
+func newCatalog(back *backend, repository func(context.Context, provider.Address) (catalog.Store, error), c config.Gateway, check checkVersion, log *slog.Logger) (*catalog.Catalog, error) {
 	o := catalog.Options{
-		Repository: back.store, Account: back.account, Place: back.place, Anew: auth.Anew, Check: check,
+		Repository: repository, Account: back.account, Place: back.place, Anew: auth.Anew, Check: check,
 		TagTTL: orNone(c.TagTTL), StaleIfError: orNone(c.StaleIfError), Log: log,
 	}
 	if back.embedded != nil && c.TagTTL == nil {

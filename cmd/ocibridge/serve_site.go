@@ -101,7 +101,7 @@ func (f *serveFlags) newSite(p *process, s settings, before *site) (made *site, 
 		return nil, err
 	}
 	check, tell := s.check(log)
-	if site.catalog, err = newCatalog(site.back, g, check, log); err != nil {
+	if site.catalog, err = newCatalog(site.back, site.back.store, g, check, log); err != nil {
 		return nil, err
 	}
 	site.closing(site.catalog.Close)
@@ -116,7 +116,7 @@ func (f *serveFlags) newSite(p *process, s settings, before *site) (made *site, 
 	}
 	site.at.embedded, site.at.tokens = site.back.embedded != nil, site.control != nil
 	site.handler = gateway.New(site.gatewayOptions())
-	return site, nil
+	return site, site.pullThrough(f, check)
 }
 
 // closing has Close call f.

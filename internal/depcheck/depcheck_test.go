@@ -32,9 +32,10 @@ var may = map[string][]string{
 	"gateway/page":     {"provider", "artifact", "trust", "gateway", "gateway/access", "gateway/catalog", "gateway/verify"},
 	"gateway/verify":   {"provider", "artifact", "trust"},
 	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
-		"internal/bundle", "internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/lockfile", "internal/manifestcache", "internal/repository",
+		"internal/bundle", "internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/lockfile", "internal/manifestcache", "internal/pullthrough", "internal/repository",
 		"internal/selfsigned"},
-	"gateway/catalog": {"provider", "ociaddr", "artifact"},
+	"gateway/catalog":      {"provider", "ociaddr", "artifact"},
+	"internal/pullthrough": {"provider", "ociaddr", "artifact", "trust", "origin", "pusher", "gateway/catalog"},
 }
 
 // leaves import nothing of ours.

@@ -251,4 +251,3 @@ func (p *Puller) shared(s *store, w wanted, open opener, first bool, asked []*do
 		return d.reader(ctx), size, nil
 	}
 }
-

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// pullThrough has the site answer with what can be pulled through as well, for those
+// whose requests may have something fetched.
+func (s *site) pullThrough(f *serveFlags, check checkVersion) error {
+	p, err := f.pulling(s.settings, s.addr, s.back.embedded != nil, s.control != nil)
+	if err != nil || p == nil || !p.Enabled && !p.byDefault {
+		return err
+	}
+	puller, err := newPuller(s.back, s.settings, p, s.log)
+	if err != nil {
+		return err
+	}
+	s.closing(puller.Close)
+	g := s.settings.file.Gateway
+	metadata, err := newCatalog(s.back, s.back.pulled(puller), g, check, s.log)
+	if err != nil {
+		return err
+	}
+	s.closing(metadata.Close)
+	o := s.gatewayOptions()
+	o.Catalog = metadata
+	s.handler, s.at.pulls = p.answering(gateway.New(o), s.handler, s.log), true
+	return nil
+}
+
+// newPuller makes what pulls providers through into the backend. The caller closes
+// it.
+func newPuller(back *backend, s settings, p *pulling, log *slog.Logger) (*pullthrough.Puller, error) {
+	policy := s.trustRules().For
+	push := pusher.New(pusher.Options{
+		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+			addr, repo, err := back.repository(ctx, a)
+			return pusher.Destination{Repository: addr, Store: repo}, err
+		},
+		Policy: policy,
+		Jobs:   s.file.Jobs,
+	})
+	o := pullthrough.Options{
+		Origin: newPullOrigin(s.cli, p),
+		Policy: policy,
+		Push: func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
+			return back.pushOne(ctx, push, r)
+		},
+		Scope:        pullthrough.Scope{Selector: p.Selector, Versions: p.Versions, Platforms: p.Platforms, Cooldown: p.Cooldown},
+		Limits:       pullthrough.Limits{MaxConcurrent: p.MaxConcurrent, MaxPerDay: p.MaxPerDay, MaxSize: p.MaxSize},
+		StaleIfError: orNone(s.file.Gateway.StaleIfError),
+		Log:          log,
+	}
+	if c := s.file.Gateway.Cache; c != nil {
+		o.Directory, o.Spool = filepath.Join(c.Directory, "origins"), filepath.Join(c.Directory, "pull")
+	}
+	return pullthrough.New(o)
+}
+
+// pulled returns the repository of a provider with what its origin offers beside it.
+func (b *backend) pulled(p *pullthrough.Puller) func(context.Context, provider.Address) (catalog.Store, error) {
+	return func(ctx context.Context, a provider.Address) (catalog.Store, error) {
+		store, err := b.store(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		return p.Store(a, store), nil
+	}
+}
