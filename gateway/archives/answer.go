@@ -67,11 +67,14 @@ func (a *answer) ReadFrom(r io.Reader) (int64, error) {
 	defer buffers.Put(buf)
 	var sent int64
 	for {
-		n, err := io.ReadFull(r, buf[:])
+		n, err := a.fill(r, buf[:], sent == 0)
 		if n > 0 {
 			m, err := a.Write(buf[:n])
 			if sent += int64(m); err != nil {
 				return sent, err
+			}
+			if n < len(buf) && a.left > 0 {
+				_ = a.client.Flush() // not every ResponseWriter can
 			}
 		}
 		switch {
@@ -82,6 +85,15 @@ func (a *answer) ReadFrom(r io.Reader) (int64, error) {
 			return sent, err
 		}
 	}
+}
+
+// fill reads a piece. The first one goes out as soon as anything is there: where it
+// comes from afar, the client sees that its archive has begun.
+func (a *answer) fill(r io.Reader, buf []byte, first bool) (int, error) {
+	if first {
+		return io.ReadAtLeast(r, buf, 1)
+	}
+	return io.ReadFull(r, buf)
 }
 
 // end returns why the answer is not complete, nil if it is.

@@ -202,6 +202,19 @@ func (p *Puller) Close() error {
 // Usage returns what is taken of the limits.
 func (p *Puller) Usage() Usage { return p.limit.usage() }
 
+// Pending returns how many versions are being stored, or wait for that.
+func (p *Puller) Pending() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, j := range p.jobs {
+		if j.until.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
 // task runs f, which Close waits for; false if the Puller is closed.
 func (p *Puller) task(f func(context.Context)) bool {
 	p.mu.Lock()

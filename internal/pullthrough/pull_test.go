@@ -1,0 +1,594 @@
+package pullthrough_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// TestColdVersion is listed, described by its signed checksums, served and stored.
+func TestColdVersion(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: true}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			r := b.publish("1.0.0")
+			s := b.serve(o)
+			if got := s.versions(); got != "1.0.0" {
+				t.Errorf("index.json has %s", got)
+			}
+			if got := s.hashes("1.0.0"); got != zh(r) {
+				t.Errorf("1.0.0.json has\n%s, want\n%s", got, zh(r))
+			}
+			// The list, and of the version the metadata of one package, SHA256SUMS and its
+			// signature.
+			if n := b.origin.Count(); n != 4 {
+				t.Errorf("%d requests to the origin: %+v", n, b.origin.Requests())
+			}
+			if n := b.registry.Count(recorder.Writes()); n != 0 {
+				t.Errorf("%d writes before a package is asked for", n)
+			}
+			linux := r.Package("linux", "amd64")
+			if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(linux.Data) || got.header.Get("Content-Length") != fmt.Sprint(linux.Size) {
+				t.Errorf("archive: %d, %d bytes, %v", got.status, len(got.body), got.err)
+			}
+			if e := s.await(pullthrough.Stored, 1); e.Err != nil || e.Fingerprint != b.signer.Fingerprint() || e.Verdict != trust.Signed || e.From != host {
+				t.Errorf("stored: %+v", e)
+			}
+			found := b.tagged("1.0.0")
+			if got := platformsOf(found); got != strings.Join(platforms, " ") {
+				t.Errorf("stored are %s", got)
+			}
+			verified, err := artifact.Verify(t.Context(), b.repository(), widget, provider.MustParseVersion("1.0.0"), found, trust.Policy{Keys: []string{b.signer.Fingerprint()}})
+			if err != nil || len(verified.Packages) != 3 || !verified.Pinned || verified.Packages[0].H1.IsZero() {
+				t.Errorf("verify: %+v, %v", verified, err)
+			}
+			if n := b.origin.Count(zips()); n != 3 {
+				t.Errorf("%d downloads", n)
+			}
+			if got := s.hashes("1.0.0"); strings.Count(got, "h1:") != 3 || strings.Count(got, "zh:") != 3 {
+				t.Errorf("once stored, 1.0.0.json has\n%s", got)
+			}
+			s.await(pullthrough.Fetched, 3)
+			// Warm: the origin is not asked for anything more.
+			before := b.origin.Count()
+			for _, p := range platforms {
+				if got := s.get(archivePath("1.0.0", p)); got.status != http.StatusOK || got.err != nil {
+					t.Errorf("warm %s: %+v", p, got)
+				}
+			}
+			if n := b.origin.Count() - before; n != 0 {
+				t.Errorf("warm, the origin is asked %d times", n)
+			}
+		})
+	}
+}
+
+// TestManyClientsOneDownload has clients come while the first half is there.
+func TestManyClientsOneDownload(t *testing.T) {
+	t.Parallel()
+	const clients = 20
+	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: true}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			r := b.build("1.0.0", 3<<20)
+			b.origin.Add(r)
+			linux := r.Package("linux", "amd64")
+			may := make(chan struct{})
+			b.halfThenWait(linux.Filename, linux.Data, may)
+			o.pull.Scope.Platforms = []provider.Platform{provider.MustParsePlatform("linux_amd64")}
+			s := b.serve(o)
+			var begun, ended sync.WaitGroup
+			begun.Add(clients)
+			for range clients {
+				ended.Go(func() {
+					resp, err := s.server.Client().Get(s.server.URL + archivePath("1.0.0", "linux_amd64"))
+					if err != nil {
+						t.Error(err)
+						begun.Done()
+						return
+					}
+					defer resp.Body.Close()
+					half := make([]byte, linux.Size/2-archives.CopyBuffer)
+					_, err = io.ReadFull(resp.Body, half) // the origin has sent no more yet
+					begun.Done()
+					rest, rerr := io.ReadAll(resp.Body)
+					if err != nil || rerr != nil || !bytes.Equal(append(half, rest...), linux.Data) {
+						t.Errorf("%d bytes, %v, %v", len(half)+len(rest), err, rerr)
+					}
+				})
+			}
+			begun.Wait()
+			close(may)
+			ended.Wait()
+			s.await(pullthrough.Stored, 1)
+			if n := b.origin.Count(zips()); n != 1 {
+				t.Errorf("%d downloads", n)
+			}
+		})
+	}
+}
+
+// halfThenWait has the origin send half of a package, and the rest once it may.
+func (b *bench) halfThenWait(filename string, data []byte, may <-chan struct{}) {
+	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, filename) || r.Header.Get("Range") != "" {
+			return false
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+		w.Write(data[:len(data)/2+1000])
+		http.NewResponseController(w).Flush()
+		select {
+		case <-may:
+			w.Write(data[len(data)/2+1000:])
+		case <-r.Context().Done():
+		}
+		return true
+	})
+}
+
+// TestClientGoesAway in the middle: others, and the registry, get the package.
+func TestClientGoesAway(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.build("1.0.0", 1<<20)
+	b.origin.Add(r)
+	linux := r.Package("linux", "amd64")
+	may := make(chan struct{})
+	b.halfThenWait(linux.Filename, linux.Data, may)
+	s := b.serve(siteOptions{})
+	resp, err := s.server.Client().Get(s.server.URL + archivePath("1.0.0", "linux_amd64"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.ReadFull(resp.Body, make([]byte, 1000))
+	resp.Body.Close()
+	close(may)
+	if e := s.await(pullthrough.Stored, 1); e.Err != nil {
+		t.Fatal(e.Err)
+	}
+	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(linux.Data) {
+		t.Errorf("%d, %d bytes", got.status, len(got.body))
+	}
+	if n := b.origin.Count(recorder.PathSuffix(linux.Filename)); n != 1 {
+		t.Errorf("%d downloads", n)
+	}
+}
+
+// TestBrokenDownloadIsResumed where the origin breaks off.
+func TestBrokenDownloadIsResumed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.build("1.0.0", 2<<20)
+	b.origin.Add(r)
+	linux := r.Package("linux", "amd64")
+	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, linux.Filename) || r.Header.Get("Range") != "" {
+			return false
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(linux.Size))
+		w.Write(linux.Data[:linux.Size/3])
+		http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	s := b.serve(siteOptions{})
+	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(linux.Data) || got.err != nil {
+		t.Errorf("%d, %d bytes, %v", got.status, len(got.body), got.err)
+	}
+	if e := s.await(pullthrough.Stored, 1); e.Err != nil {
+		t.Error(e.Err)
+	}
+	if ranges := b.origin.Requests(recorder.PathSuffix(linux.Filename)); len(ranges) != 2 || ranges[1].Range == "" {
+		t.Errorf("%+v", ranges)
+	}
+}
+
+// TestRefused is what must not be served: nothing of it is stored.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	stranger := func(b *bench) { // signed by another key than the one offered
+		r := b.build("1.0.0", 100)
+		if err := r.Sign(pgpFor(b, "Mallory")); err != nil {
+			b.tb.Fatal(err)
+		}
+		r.Keys = b.build("1.0.0", 1).Keys
+		b.origin.Add(r)
+	}
+	for name, tc := range map[string]struct {
+		spoil  func(*bench)
+		policy trust.Policy
+		log    string
+	}{
+		"wrong signature": {spoil: stranger, log: "signature refused"},
+		"unsigned": {spoil: func(b *bench) {
+			b.signer = nil
+			b.publish("1.0.0")
+		}, log: "not signed"},
+		"other key than pinned": {spoil: func(b *bench) { b.publish("1.0.0") }, policy: trust.Policy{Keys: []string{strings.Repeat("A", 40)}}, log: "pinned"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			tc.spoil(b)
+			s := b.serve(siteOptions{policy: tc.policy})
+			for _, path := range []string{mirror + "1.0.0.json", archivePath("1.0.0", "linux_amd64"), hosts + "1.0.0/download/linux/amd64"} {
+				if got := s.get(path); got.status != http.StatusBadGateway || strings.Contains(got.body, "signature") {
+					t.Errorf("%s: %+v", path, got)
+				}
+			}
+			if !strings.Contains(s.log.String(), tc.log) {
+				t.Errorf("the log lacks %q", tc.log)
+			}
+			if n, m := b.registry.Count(recorder.Writes()), b.origin.Count(zips()); n != 0 || m != 0 {
+				t.Errorf("%d writes, %d downloads", n, m)
+			}
+		})
+	}
+}
+
+// TestDamagedPackage is not what its SHA256SUMS lists.
+func TestDamagedPackage(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: true}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			r := b.build("1.0.0", 300<<10)
+			b.origin.Add(r)
+			linux := r.Package("linux", "amd64")
+			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, linux.Filename) {
+					return false
+				}
+				w.Write(append(bytes.Clone(linux.Data[:len(linux.Data)-1]), 'x'))
+				return true
+			})
+			s := b.serve(o)
+			if got := s.get(archivePath("1.0.0", "linux_amd64")); got.err == nil && got.status == http.StatusOK {
+				t.Errorf("%d bytes were answered in whole", len(got.body))
+			}
+			if e := s.await(pullthrough.Stored, 1); e.Err == nil {
+				t.Error("it was stored")
+			}
+			if got := b.tagged("1.0.0"); got != nil {
+				t.Errorf("tagged: %+v", got)
+			}
+			if n := b.origin.Count(recorder.PathSuffix(linux.Filename)); n != 1 {
+				t.Errorf("%d downloads of what is wrong", n)
+			}
+		})
+	}
+}
+
+// TestOriginDown leaves what the registry has, and is never taken for absence.
+func TestOriginDown(t *testing.T) {
+	t.Parallel()
+	down := func(w http.ResponseWriter, r *http.Request) bool { panic(http.ErrAbortHandler) }
+	t.Run("nothing is known", func(t *testing.T) {
+		b := newBench(t)
+		b.publish("1.0.0")
+		b.origin.Intercept(down)
+		s := b.serve(siteOptions{})
+		if got := s.versions(); got != "502" && got != "504" {
+			t.Errorf("index.json: %s", got)
+		}
+		if got := s.hashes("1.0.0"); got != "502" && got != "504" {
+			t.Errorf("1.0.0.json: %s", got)
+		}
+	})
+	t.Run("the registry has some", func(t *testing.T) {
+		b := newBench(t)
+		b.publish("1.0.0")
+		warm := b.serve(siteOptions{})
+		warm.get(archivePath("1.0.0", "linux_amd64"))
+		warm.await(pullthrough.Stored, 1)
+		b.publish("2.0.0")
+		b.origin.Intercept(down)
+		s := b.serve(siteOptions{})
+		if got := s.versions(); got != "1.0.0" {
+			t.Errorf("index.json: %s", got)
+		}
+		if got := s.hashes("1.0.0"); strings.Count(got, "h1:") != 3 {
+			t.Errorf("1.0.0.json: %s", got)
+		}
+		if got := s.get(archivePath("1.0.0", "darwin_arm64")); got.status != http.StatusOK {
+			t.Errorf("archive: %+v", got)
+		}
+		if got := s.versions(); got != "1.0.0" {
+			t.Errorf("2.0.0.json: %s", got)
+		}
+	})
+	t.Run("the list is on disk", func(t *testing.T) {
+		b := newBench(t)
+		b.publish("1.0.0")
+		o := siteOptions{pull: pullthrough.Options{Directory: t.TempDir()}}
+		first := b.serve(o)
+		if got := first.versions(); got != "1.0.0" {
+			t.Fatalf("index.json: %s", got)
+		}
+		first.close()
+		b.origin.Intercept(down)
+		if got := b.serve(o).versions(); got != "1.0.0" {
+			t.Errorf("index.json: %s", got)
+		}
+	})
+}
+
+// TestAbsent is what the origin says of a provider and of a version.
+func TestAbsent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	s := b.serve(siteOptions{})
+	if got := s.versions(); got != "404" {
+		t.Errorf("index.json: %s", got)
+	}
+	if got := s.get(mirror + "1.0.0.json"); got.status != http.StatusOK || got.body != `{"archives":{}}` {
+		t.Errorf("1.0.0.json: %+v", got)
+	}
+	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.status != http.StatusNotFound {
+		t.Errorf("archive: %+v", got)
+	}
+}
+
+// TestWithdrawn leaves what is stored, and nothing else.
+func TestWithdrawn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	b.publish("1.1.0")
+	s := b.serve(siteOptions{pull: pullthrough.Options{ListTTL: 1}})
+	s.get(archivePath("1.0.0", "linux_amd64"))
+	s.await(pullthrough.Stored, 1)
+	s.hashes("1.1.0")
+	b.origin.Remove("acme", "widget", "1.0.0")
+	b.origin.Remove("acme", "widget", "1.1.0")
+	b.publish("1.2.0")
+	if got := s.versions(); got != "1.0.0 1.2.0" {
+		t.Errorf("index.json: %s", got)
+	}
+	if got := s.hashes("1.0.0"); strings.Count(got, "h1:") != 3 {
+		t.Errorf("1.0.0.json: %s", got)
+	}
+	if got := s.get(mirror + "1.1.0.json"); got.body != `{"archives":{}}` {
+		t.Errorf("1.1.0.json: %+v", got)
+	}
+}
+
+// TestPlatformsBeyondThoseConfigured are served, and added when they are asked for.
+func TestPlatformsBeyondThoseConfigured(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.publish("1.0.0")
+	o := siteOptions{}
+	o.pull.Scope.Platforms = []provider.Platform{provider.MustParsePlatform("linux_amd64")}
+	s := b.serve(o)
+	s.get(archivePath("1.0.0", "linux_amd64"))
+	s.await(pullthrough.Stored, 1)
+	if got := platformsOf(b.tagged("1.0.0")); got != "linux_amd64" {
+		t.Errorf("stored are %s", got)
+	}
+	got := s.hashes("1.0.0")
+	if strings.Count(got, "zh:") != 3 || strings.Count(got, "h1:") != 1 {
+		t.Errorf("1.0.0.json: %s", got)
+	}
+	windows := r.Package("windows", "amd64")
+	if got := s.get(archivePath("1.0.0", "windows_amd64")); got.body != string(windows.Data) {
+		t.Errorf("%+v", got)
+	}
+	s.await(pullthrough.Stored, 2)
+	if got := platformsOf(b.tagged("1.0.0")); got != "linux_amd64 windows_amd64" {
+		t.Errorf("stored are %s", got)
+	}
+	if n := b.origin.Count(zips()); n != 2 {
+		t.Errorf("%d downloads", n)
+	}
+}
+
+// TestTwoGateways on one registry end with one index, and each downloads a package
+// once at most.
+func TestTwoGateways(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.build("1.0.0", 1<<20)
+	b.origin.Add(r)
+	var o siteOptions
+	o.pull.Scope.Platforms = []provider.Platform{provider.MustParsePlatform("linux_amd64")}
+	sites := []*site{b.serve(o), b.serve(o)}
+	var wg sync.WaitGroup
+	for i, s := range sites {
+		for _, p := range []string{"linux_amd64", []string{"darwin_arm64", "windows_amd64"}[i]} {
+			wg.Go(func() {
+				os, arch, _ := strings.Cut(p, "_")
+				if got := s.get(archivePath("1.0.0", p)); got.body != string(r.Package(os, arch).Data) {
+					t.Errorf("%s: %d, %d bytes, %v", p, got.status, len(got.body), got.err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for _, s := range sites {
+		s.awaitIdle()
+	}
+	if got := platformsOf(b.tagged("1.0.0")); got != strings.Join(platforms, " ") {
+		t.Errorf("stored are %s", got)
+	}
+	for _, p := range r.Packages {
+		if n := b.origin.Count(recorder.PathSuffix(p.Filename)); n > 2 || n > 1 && p.OS != "linux" {
+			t.Errorf("%s was downloaded %d times", p.Filename, n)
+		}
+	}
+}
+
+// awaitIdle waits until nothing is left to be stored.
+func (s *site) awaitIdle() {
+	s.tb.Helper()
+	for n := 1; s.puller.Pending() > 0; n++ {
+		s.await(pullthrough.Stored, n)
+	}
+}
+
+// TestRegistryRefuses writes: clients are served all the same.
+func TestRegistryRefuses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.publish("1.0.0")
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			return false
+		}
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	s := b.serve(siteOptions{})
+	for range 2 {
+		if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(r.Package("linux", "amd64").Data) {
+			t.Errorf("%+v", got)
+		}
+		if e := s.await(pullthrough.Stored, 1); e.Err == nil {
+			t.Errorf("%+v", e)
+		}
+	}
+	if !strings.Contains(s.log.String(), "level=ERROR") {
+		t.Error("nothing is said of it")
+	}
+}
+
+// TestRegistryDown is trouble, whatever the origin has.
+func TestRegistryDown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	})
+	s := b.serve(siteOptions{})
+	if got := s.versions(); got != "502" {
+		t.Errorf("index.json: %s", got)
+	}
+	if got := s.hashes("1.0.0"); got != "502" {
+		t.Errorf("1.0.0.json: %s", got)
+	}
+}
+
+// TestConflict has another package in the registry than the origin has: the
+// registry's is served.
+func TestConflict(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	mine := b.publish("1.0.0")
+	o := siteOptions{}
+	o.pull.Scope.Platforms = []provider.Platform{provider.MustParsePlatform("linux_amd64")}
+	first := b.serve(o)
+	first.get(archivePath("1.0.0", "linux_amd64"))
+	first.await(pullthrough.Stored, 1)
+	b.publish("1.0.0") // anew, with other packages
+	s := b.serve(o)
+	got := s.hashes("1.0.0")
+	if !strings.Contains(got, mine.Package("linux", "amd64").SHA256) || strings.Contains(got, "darwin") {
+		t.Errorf("1.0.0.json: %s", got)
+	}
+	if !strings.Contains(s.log.String(), "different packages") {
+		t.Error("nothing is said of it")
+	}
+}
+
+// TestRegistryProtocol replays what the publisher signed, before and after the
+// version is stored, and where evidence is required, too.
+func TestRegistryProtocol(t *testing.T) {
+	t.Parallel()
+	for _, required := range []bool{false, true} {
+		t.Run(fmt.Sprintf("required %t", required), func(t *testing.T) {
+			b := newBench(t)
+			r := b.publish("1.0.0")
+			s := b.serve(siteOptions{cache: true, required: required, policy: trust.Policy{Keys: []string{b.signer.Fingerprint()}}})
+			base := hosts + "1.0.0/"
+			for range 2 {
+				if got := s.get(hosts + "versions"); !strings.Contains(got.body, `"1.0.0"`) || !strings.Contains(got.body, "windows") {
+					t.Errorf("versions: %+v", got)
+				}
+				got := s.get(base + "download/linux/amd64")
+				if !strings.Contains(got.body, r.Package("linux", "amd64").SHA256) || !strings.Contains(got.body, "BEGIN PGP") ||
+					!strings.Contains(got.body, fmt.Sprintf(`"package_size":%d`, r.Package("linux", "amd64").Size)) {
+					t.Errorf("download: %+v", got)
+				}
+				if got := s.get(base + "checksums/" + r.SHA256SUMSName()); got.body != string(r.SHA256SUMS) {
+					t.Errorf("SHA256SUMS: %+v", got)
+				}
+				if got := s.get(base + "checksums/" + r.SignatureName()); got.body != string(r.Signature) {
+					t.Errorf("signature: %+v", got)
+				}
+				if n := strings.Count(s.hashes("1.0.0"), "zh:"); n != 3 {
+					t.Errorf("%d platforms", n)
+				}
+				s.get(archivePath("1.0.0", "linux_amd64"))
+				s.await(pullthrough.Stored, 1)
+			}
+			if got := s.hashes("1.0.0"); !strings.Contains(got, "h1:") {
+				t.Errorf("no h1: %s", got)
+			}
+		})
+	}
+}
+
+// TestScope leaves out what may not be pulled through.
+func TestScope(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, v := range []string{"1.0.0", "1.5.0", "2.0.0"} {
+		b.publish(v)
+	}
+	var o siteOptions
+	var err error
+	if o.pull.Scope.Versions, err = provider.ParseConstraint("~> 1.0"); err != nil {
+		t.Fatal(err)
+	}
+	s := b.serve(o)
+	if got := s.versions(); got != "1.0.0 1.5.0" {
+		t.Errorf("index.json: %s", got)
+	}
+	if got := s.get(mirror + "2.0.0.json"); got.body != `{"archives":{}}` {
+		t.Errorf("2.0.0.json: %+v", got)
+	}
+	o.pull.Scope.Selector.Exclude = []provider.Pattern{provider.MustParsePattern(host + "/*/*")}
+	before := b.origin.Count()
+	if got := b.serve(o).versions(); got != "404" || b.origin.Count() != before {
+		t.Errorf("index.json of what is excluded: %s", got)
+	}
+}
+
+// TestHeadAsksForNoPackage answers as GET would.
+func TestHeadAsksForNoPackage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.publish("1.0.0")
+	s := b.serve(siteOptions{})
+	resp, err := s.server.Client().Head(s.server.URL + archivePath("1.0.0", "linux_amd64"))
+	if err != nil || resp.StatusCode != http.StatusOK || resp.ContentLength != r.Package("linux", "amd64").Size {
+		t.Errorf("%+v, %v", resp, err)
+	}
+	if n := b.origin.Count(zips(), recorder.Method(http.MethodGet)); n != 0 {
+		t.Errorf("%d downloads", n)
+	}
+}
+
+// TestLimitIsReached answers 503 and when to come back.
+func TestLimitIsReached(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	s := b.serve(siteOptions{pull: pullthrough.Options{Limits: pullthrough.Limits{MaxPerDay: 10}}})
+	got := s.get(archivePath("1.0.0", "linux_amd64"))
+	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
+		t.Errorf("%+v", got)
+	}
+}
