@@ -97,7 +97,8 @@ func (s *scene) tlsRegistry() *registry.Registry {
 	return registry.For(s.t, registry.Options{CertFile: certFile, KeyFile: keyFile})
 }
 
-// serve starts a gateway with a certificate that the world's CA signed.
+// serve starts a gateway with a certificate that the world's CA signed. Without a
+// configuration file it pulls nothing through, unless a flag has it.
 func (s *scene) serve(args ...string) *world.Gateway {
 	s.t.Helper()
 	cert, err := s.CA.Issue("localhost")
@@ -108,7 +109,16 @@ func (s *scene) serve(args ...string) *world.Gateway {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return world.ServeFor(s.t, s.ws, append([]string{"--log-level", "debug", "--tls-cert", certFile, "--tls-key", keyFile}, args...)...)
+	return world.ServeFor(s.t, s.ws, append([]string{"--log-level", "debug", "--tls-cert", certFile, "--tls-key", keyFile}, withoutPull(args)...)...)
+}
+
+// withoutPull adds to the arguments of serve that nothing is pulled through, where no
+// configuration file says what is.
+func withoutPull(args []string) []string {
+	if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--config") }) {
+		return args
+	}
+	return append([]string{"--no-pull-through"}, args...)
 }
 
 // template names the repositories of a stand-alone registry.

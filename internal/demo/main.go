@@ -17,7 +17,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-const version = "3.2.4"
+// The version that is pushed, and the one that nobody pushes.
+const version, unpushed = "3.2.4", "3.2.5"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -72,6 +73,9 @@ func run(ctx context.Context) error {
 	if err := d.install(gateway); err != nil {
 		return err
 	}
+	if err := d.pullThrough(gateway); err != nil {
+		return err
+	}
 	d.title("The gateway shuts down when it is told to.")
 	return gateway.Stop()
 }
@@ -79,6 +83,16 @@ func run(ctx context.Context) error {
 // publish makes the release and offers it at the origin.
 func (d *demo) publish() error {
 	d.title("Acme builds the null provider from source, signs it, and offers it at its registry.")
+	if err := d.release(version); err != nil {
+		return err
+	}
+	d.say("%s is %s, as this block in the CLI configuration says:", world.Host, d.OriginURL)
+	d.show(d.HostBlock())
+	return nil
+}
+
+// release makes a release and has the origin offer it.
+func (d *demo) release(version string) error {
 	r, err := d.NullRelease(version)
 	if err != nil {
 		return err
@@ -88,8 +102,6 @@ func (d *demo) publish() error {
 	}
 	d.say("signed by the key %s", d.Signer.Fingerprint())
 	d.Origin.Add(r)
-	d.say("%s is %s, as this block in the CLI configuration says:", world.Host, d.OriginURL)
-	d.show(d.HostBlock())
 	return nil
 }
 
@@ -120,43 +132,88 @@ func (d *demo) serve() (*world.Gateway, error) {
 
 // install runs the clients in every way they can install.
 func (d *demo) install(g *world.Gateway) error {
-	for _, act := range []struct {
-		client, by, config string
-	}{
+	for _, by := range []struct{ client, method, config string }{
 		{"tofu", "network_mirror", world.NetworkMirror(g.URL)},
 		{"tofu", "oci_mirror, straight from the registry", world.OCIMirror(g.RepositoryTemplate)},
 		{"terraform", "network_mirror", world.NetworkMirror(g.URL)},
 	} {
-		client, err := clients.Find(act.client)
-		if err != nil {
+		d.title("%s installs it by %s, and applies a configuration with it.", by.client, by.method)
+		if err := d.use(g, by.client, version, by.config); err != nil {
 			return err
 		}
-		d.title("%s installs it by %s, and applies a configuration with it.", act.client, act.by)
-		ws, err := d.Workspace("")
-		if err != nil {
-			return err
-		}
-		// This client knows nothing of the origin.
-		if err := ws.WriteCLIConfig(act.config); err != nil {
-			return err
-		}
-		ws.TrustCA(g.CAFile)
-		if err := ws.WriteConfig(world.UseNull(version)); err != nil {
-			return err
-		}
-		d.show(act.config)
-		if err := d.run(ws, client, "init", "-no-color"); err != nil {
-			return err
-		}
-		if err := d.run(ws, client, "apply", "-auto-approve", "-no-color"); err != nil {
-			return err
-		}
-		lock, err := ws.Lock()
-		if err != nil {
-			return err
-		}
-		d.say("locked: %s %s", lock[world.Null].Version, strings.Join(lock[world.Null].Hashes, " "))
 	}
+	return nil
+}
+
+// pullThrough installs what nobody pushed, with its origin and without.
+func (d *demo) pullThrough(g *world.Gateway) error {
+	d.title("Acme releases another version. Nobody pushes it: the gateway fetches it when tofu asks, verifies it, and stores it.")
+	if err := d.release(unpushed); err != nil {
+		return err
+	}
+	if err := d.use(g, "tofu", unpushed, world.NetworkMirror(g.URL)); err != nil {
+		return err
+	}
+	if err := d.stored(g); err != nil {
+		return err
+	}
+	d.title("Acme's registry is switched off. What was pulled through is in the registry: verified again, and installed.")
+	if err := d.World.Close(); err != nil {
+		return err
+	}
+	if err := d.run(d.pushing, d.bridge, "verify", world.Null+"@"+unpushed, "--data", d.data); err != nil {
+		return err
+	}
+	if err := d.use(g, "terraform", unpushed, world.NetworkMirror(g.URL)); err != nil {
+		return err
+	}
+	return d.use(g, "tofu", unpushed, world.OCIMirror(g.RepositoryTemplate))
+}
+
+// stored waits until the version that was pulled through is in the registry.
+func (d *demo) stored(g *world.Gateway) error {
+	ctx, cancel := context.WithTimeout(d.ctx, clients.DefaultTimeout)
+	defer cancel()
+	for d.pushing.Command(ctx, d.bridge, "inspect", world.Null+"@"+unpushed, "--data", d.data).Run() != nil {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("it is not stored:\n%s", g.Log())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// use has a client that knows nothing of the origin install a version, and apply a
+// configuration with it.
+func (d *demo) use(g *world.Gateway, name, version, config string) error {
+	client, err := clients.Find(name)
+	if err != nil {
+		return err
+	}
+	ws, err := d.Workspace("")
+	if err != nil {
+		return err
+	}
+	if err := ws.WriteCLIConfig(config); err != nil {
+		return err
+	}
+	ws.TrustCA(g.CAFile)
+	if err := ws.WriteConfig(world.UseNull(version)); err != nil {
+		return err
+	}
+	d.show(config)
+	if err := d.run(ws, client, "init", "-no-color"); err != nil {
+		return err
+	}
+	if err := d.run(ws, client, "apply", "-auto-approve", "-no-color"); err != nil {
+		return err
+	}
+	lock, err := ws.Lock()
+	if err != nil {
+		return err
+	}
+	d.say("locked: %s %s", lock[world.Null].Version, strings.Join(lock[world.Null].Hashes, " "))
 	return nil
 }
 

@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// announced is what "ocibridge serve" prints for people, who need nothing else.
+type announced struct {
+	text  string
+	block string // the first one to be pasted
+	ca    string
+	url   string
+}
+
+var (
+	pasted  = regexp.MustCompile(`(?ms)^  provider_installation \{\n.*?^  \}\n`)
+	trusted = regexp.MustCompile(`(?m)^  export SSL_CERT_FILE=(.*)$`)
+	served  = regexp.MustCompile(`(?m)^Serving providers at (.*)$`)
+)
+
+// serveBare runs "ocibridge serve", with a free port and nothing else, and returns
+// when it has said what to do.
+func (s *scene) serveBare(args ...string) announced {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := s.ws.Command(ctx, s.bridge, append([]string{"serve", "--listen", "localhost:0"}, args...)...)
+	var log strings.Builder
+	cmd.Stderr = &log
+	stdout, err := cmd.StdoutPipe()
+	clients.Must(s.t, err)
+	clients.Must(s.t, cmd.Start())
+	s.t.Cleanup(func() {
+		cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil || s.t.Failed() {
+			s.t.Logf("ocibridge serve: %v\n%s", err, log.String())
+		}
+		cancel()
+	})
+	var a announced
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		a.text += lines.Text() + "\n"
+		if strings.HasPrefix(lines.Text(), "On macOS and Windows") { // the last line
+			break
+		}
+	}
+	block, ca, url := pasted.FindString(a.text), trusted.FindStringSubmatch(a.text), served.FindStringSubmatch(a.text)
+	if block == "" || ca == nil || url == nil {
+		s.t.Fatalf("it prints\n%s", a.text)
+	}
+	a.block, a.ca, a.url = block, ca[1], url[1]
+	return a
+}
+
+// status is that of a provider's index.json, asked for with a header.
+func (s *scene) status(a announced, provider, header string) int {
+	s.t.Helper()
+	req, err := http.NewRequest(http.MethodGet, a.url+provider+"/index.json", nil)
+	clients.Must(s.t, err)
+	if header != "" {
+		req.Header.Set(header, "192.0.2.1")
+	}
+	resp, err := trusting(s.t, a.ca).Do(req)
+	clients.Must(s.t, err)
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// trusting is a client that trusts a certificate authority's file, as others do by
+// SSL_CERT_FILE.
+func trusting(t *testing.T, file string) *http.Client {
+	t.Helper()
+	pem, err := os.ReadFile(file)
+	clients.Must(t, err)
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		t.Fatalf("%s holds no certificate", file)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// TestNothingConfigured is the first try: ocibridge serve, paste what it prints,
+// tofu init. The machine's own CLI configuration says where the origin is.
+func TestNothingConfigured(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	a := s.serveBare()
+	if !strings.Contains(a.text, "--no-pull-through") {
+		t.Errorf("it prints\n%s", a.text)
+	}
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "Via", "X-Real-IP"} {
+		if status := s.status(a, world.Null, header); status != http.StatusNotFound {
+			t.Errorf("with %s: status %d", header, status)
+		}
+	}
+	ws := s.user("", nullVersion)
+	clients.Must(t, ws.WriteCLIConfig(a.block))
+	ws.TrustCA(a.ca)
+	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
+	wantLocked(t, ws, nullVersion, 1, zipHash(t, s.null))
+	if status := s.status(a, world.Null, "Via"); status != http.StatusOK {
+		t.Errorf("what is stored, by way of a proxy: status %d", status)
+	}
+}
+
+// TestNoPullThrough: by flag and by variable.
+func TestNoPullThrough(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	byFlag := s.serveBare("--no-pull-through")
+	s.ws.Env["OCIBRIDGE_NO_PULL_THROUGH"] = "true"
+	byVariable := s.serveBare("--data", t.TempDir())
+	for how, a := range map[string]announced{"the flag": byFlag, "the variable": byVariable} {
+		if status := s.status(a, world.Null, ""); status != http.StatusNotFound || strings.Contains(a.text, "pull-through") {
+			t.Errorf("with %s: status %d, and it prints\n%s", how, status, a.text)
+		}
+	}
+	if n := s.Origin.Count(); n != 0 {
+		t.Errorf("the origin is asked: %v", s.Origin.Requests())
+	}
+}
+
+// TestOriginsOnThisMachineAreNamed: a gateway asks no loopback address that nobody
+// named, whoever the origin says is there.
+func TestOriginsOnThisMachineAreNamed(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	seen, host := s.seenOrigin()
+	clients.Must(t, s.ws.WriteCLIConfig(host))
+	// Its packages are elsewhere on this machine.
+	seen.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, ".zip") {
+			http.Redirect(w, r, fmt.Sprintf("%s%s", s.OriginURL, r.URL.Path), http.StatusFound)
+			return true
+		}
+		return false
+	})
+	gateway := s.serve("--data", s.data, "--no-pull-through=false")
+	p := &pulled{scene: s}
+	if status, body := p.get(gateway, nullVersion+".json"); status != http.StatusOK || !strings.Contains(body, zipHash(t, s.null)) {
+		t.Errorf("what is named: %d %s", status, body)
+	}
+	pkg := hostPackage(t, s.null)
+	if status, body := p.get(gateway, archive(s.null, pkg.OS, pkg.Arch)); status != http.StatusBadGateway {
+		t.Errorf("what is not: %d, %d bytes", status, len(body))
+	}
+	if log := gateway.Log(); !strings.Contains(log, "its address is not a public one") {
+		t.Errorf("the log does not say why:\n%s", log)
+	}
+	zip := recorder.PathSuffix(".zip")
+	if seen.Count(zip) == 0 || s.Origin.Count(zip) != 0 {
+		t.Errorf("the origin is asked for %d packages, and where it redirects to for %d", seen.Count(zip), s.Origin.Count(zip))
+	}
+}
