@@ -95,7 +95,7 @@ func (n *network) client(token string) (*origin.Registry, *disco.Disco) {
 		})))
 	}
 	services := origin.NewDiscovery(transport, options...)
-	return origin.NewRegistry(origin.RegistryOptions{Transport: transport, Services: services, UserAgent: "ocibridge/test"}), services
+	return origin.NewRegistry(origin.RegistryOptions{Transport: transport, Services: services, UserAgent: "ocibridge/test", Via: "1.1 test"}), services
 }
 
 // bench is a network with an origin that has one signed release of widget.

@@ -679,12 +679,15 @@ func TestDownload(t *testing.T) {
 }
 
 // TestUserAgent shows that everything that this package asks for itself says who
-// asks.
+// asks, and for whom.
 func TestUserAgent(t *testing.T) {
 	b := newBench(t)
 	b.asked.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if got := r.UserAgent(); got != "ocibridge/test" && r.URL.Path != "/.well-known/terraform.json" {
 			t.Errorf("%s: user agent %q", r.URL.Path, got)
+		}
+		if got := r.Header.Get("Via"); got != "1.1 test" && r.URL.Path != "/.well-known/terraform.json" {
+			t.Errorf("%s: via %q", r.URL.Path, got)
 		}
 		return false
 	})
