@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -113,8 +114,12 @@ func TestNothingConfigured(t *testing.T) {
 	ws.TrustCA(a.ca)
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
 	wantLocked(t, ws, nullVersion, 1, zipHash(t, s.null))
-	if status := s.status(a, world.Null, "Via"); status != http.StatusOK {
-		t.Errorf("what is stored, by way of a proxy: status %d", status)
+	deadline := time.Now().Add(clients.DefaultTimeout)
+	for s.status(a, world.Null, "Via") != http.StatusOK {
+		if time.Now().After(deadline) {
+			t.Fatal("what is stored is not served by way of a proxy")
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 

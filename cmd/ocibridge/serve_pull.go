@@ -7,6 +7,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -20,7 +21,11 @@ func (s *site) pullThrough(f *serveFlags, check checkVersion) error {
 	if err != nil || p == nil || !p.Enabled && !p.byDefault {
 		return err
 	}
-	puller, err := newPuller(s.back, s.settings, p, s.log)
+	dir, err := f.pullFolder(s.back, s.settings.file.Gateway)
+	if err != nil {
+		return err
+	}
+	puller, err := newPuller(s.back, s.settings, p, dir, s.log)
 	if err != nil {
 		return err
 	}
@@ -37,9 +42,9 @@ func (s *site) pullThrough(f *serveFlags, check checkVersion) error {
 	return nil
 }
 
-// newPuller makes what pulls providers through into the backend. The caller closes
-// it.
-func newPuller(back *backend, s settings, p *pulling, log *slog.Logger) (*pullthrough.Puller, error) {
+// newPuller makes what pulls providers through into the backend, with a folder for
+// what it keeps ("": it keeps nothing). The caller closes it.
+func newPuller(back *backend, s settings, p *pulling, dir string, log *slog.Logger) (*pullthrough.Puller, error) {
 	policy := s.trustRules().For
 	push := pusher.New(pusher.Options{
 		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
@@ -56,14 +61,26 @@ func newPuller(back *backend, s settings, p *pulling, log *slog.Logger) (*pullth
 			return back.pushOne(ctx, push, r)
 		},
 		Scope:        pullthrough.Scope{Selector: p.Selector, Versions: p.Versions, Platforms: p.Platforms, Cooldown: p.Cooldown},
-		Limits:       pullthrough.Limits{MaxConcurrent: p.MaxConcurrent, MaxPerDay: p.MaxPerDay, MaxSize: p.MaxSize},
+		Limits:       pullthrough.Limits{MaxConcurrent: p.MaxConcurrent, MaxPerDay: p.MaxPerDay, MaxSize: p.MaxSize, MaxSpool: p.MaxSpool},
 		StaleIfError: orNone(s.file.Gateway.StaleIfError),
 		Log:          log,
 	}
-	if c := s.file.Gateway.Cache; c != nil {
-		o.Directory, o.Spool = filepath.Join(c.Directory, "origins"), filepath.Join(c.Directory, "pull")
+	if dir != "" {
+		o.Directory, o.Spool = filepath.Join(dir, "origins"), filepath.Join(dir, "pull")
 	}
 	return pullthrough.New(o)
+}
+
+// pullFolder is where a pull-through keeps what it knows of origins, and packages
+// under way: beside the cache, or the embedded registry. "" is for neither.
+func (f *serveFlags) pullFolder(back *backend, g config.Gateway) (string, error) {
+	switch {
+	case g.Cache != nil:
+		return g.Cache.Directory, nil
+	case back.embedded != nil:
+		return f.dataDir()
+	}
+	return "", nil
 }
 
 // pulled returns the repository of a provider with what its origin offers beside it.

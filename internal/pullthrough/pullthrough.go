@@ -191,7 +191,9 @@ func (p *Puller) Close() error {
 	defer p.mu.Unlock()
 	for key, d := range p.downloads {
 		if d.users == 0 {
-			d.idle.Stop()
+			if d.idle != nil {
+				d.idle.Stop()
+			}
 			delete(p.downloads, key)
 			d.drop()
 		}
