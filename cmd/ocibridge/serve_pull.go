@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"slices"
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -20,6 +21,10 @@ func (s *site) pullThrough(f *serveFlags, check checkVersion) error {
 	p, err := f.pulling(s.settings, s.addr, s.back.embedded != nil, s.control != nil)
 	if err != nil || p == nil || !p.Enabled && !p.byDefault {
 		return err
+	}
+	// What the gateway is itself the origin of, it has.
+	if own, err := provider.ParsePattern(s.at.host() + "/*/*"); err == nil {
+		p.Selector.Exclude = append(slices.Clip(p.Selector.Exclude), own)
 	}
 	dir, err := f.pullFolder(s.back, s.settings.file.Gateway)
 	if err != nil {

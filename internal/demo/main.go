@@ -18,7 +18,7 @@ import (
 )
 
 // The version that is pushed, and the one that nobody pushes.
-const version, unpushed = "3.2.4", "3.2.5"
+const version, unpushed = "3.2.4", "4.0.0"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -82,9 +82,11 @@ func run(ctx context.Context) error {
 
 // publish makes the release and offers it at the origin.
 func (d *demo) publish() error {
-	d.title("Acme builds the null provider from source, signs it, and offers it at its registry.")
-	if err := d.release(version); err != nil {
-		return err
+	d.title("Acme builds the null provider from source, signs two versions of it, and offers them at its registry.")
+	for _, v := range []string{version, unpushed} {
+		if err := d.release(v); err != nil {
+			return err
+		}
 	}
 	d.say("%s is %s, as this block in the CLI configuration says:", world.Host, d.OriginURL)
 	d.show(d.HostBlock())
@@ -147,10 +149,7 @@ func (d *demo) install(g *world.Gateway) error {
 
 // pullThrough installs what nobody pushed, with its origin and without.
 func (d *demo) pullThrough(g *world.Gateway) error {
-	d.title("Acme releases another version. Nobody pushes it: the gateway fetches it when tofu asks, verifies it, and stores it.")
-	if err := d.release(unpushed); err != nil {
-		return err
-	}
+	d.title("Nobody pushed %s: the gateway fetches it when tofu asks for it, verifies it, and stores it.", unpushed)
 	if err := d.use(g, "tofu", unpushed, world.NetworkMirror(g.URL)); err != nil {
 		return err
 	}
