@@ -38,7 +38,7 @@ func main() {
 		exit(serveBare(os.Args[2:]))
 	}
 	packageMB := flag.Int("package", 10, "`megabytes` of each of the 12 packages that are pushed")
-	only := flag.String("only", "documents,archives,memory,push", "what to measure")
+	only := flag.String("only", "documents,archives,memory,push,pull", "what to measure")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -102,6 +102,7 @@ func run(ctx context.Context, packageMB int, parts []string) error {
 			"archives":  func() error { return b.speed(archives) },
 			"memory":    b.memory,
 			"push":      func() error { return b.push(packageMB) },
+			"pull":      b.pull,
 		}[part]
 		if !ok {
 			return fmt.Errorf("there is no %q to measure", part)
