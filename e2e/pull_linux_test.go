@@ -23,6 +23,7 @@ import (
 // TestPullThroughForManyAtOnce has 50 clients ask two gateways for one cold package
 // of 100 MB. Each gateway fetches it once, and both end with one right version.
 func TestPullThroughForManyAtOnce(t *testing.T) {
+	t.Parallel()
 	const (
 		clientsOfEach = 25
 		allowed       = 128 << 20

@@ -98,8 +98,9 @@ func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[st
 
 // answering returns what answers requests: with pull-through, but by the registry
 // alone where the request comes from this gateway itself, by way of an origin that
-// it stands in for, or where it is on by default and a proxy has passed the request
-// on, so that it may come from anywhere.
+// it stands in for, or from a web page that wants a browser to reach what it cannot;
+// and where it is on by default and a proxy has passed the request on, so that it
+// may come from anywhere.
 func (p *pulling) answering(pulled, alone http.Handler, log *slog.Logger) http.Handler {
 	var once sync.Once
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -123,6 +124,10 @@ func (p *pulling) passedOn(h http.Header) string {
 		if strings.Contains(via, p.via) {
 			return "Via"
 		}
+	}
+	// Browsers say so of what another site's page asks for; clients know no such header.
+	if site := h.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+		return "Sec-Fetch-Site"
 	}
 	if !p.byDefault {
 		return ""

@@ -133,6 +133,10 @@ func TestPassedOn(t *testing.T) {
 		{"X-Real-IP", "192.0.2.1", true, false},
 		{"Via", "1.1 squid", true, false},
 		{"Via", "1.1 ocibridge-other", true, false},
+		{"Sec-Fetch-Site", "same-origin", false, false},
+		{"Sec-Fetch-Site", "none", false, false},
+		{"Sec-Fetch-Site", "cross-site", true, true},
+		{"Sec-Fetch-Site", "same-site", true, true},
 		{"Via", "1.1 squid, " + own + ", 1.1 varnish", true, true},
 	} {
 		for _, byDefault := range []bool{true, false} {
