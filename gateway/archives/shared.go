@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -235,6 +236,7 @@ func (c *Cache) copy(s *shared, f *os.File, in *stream) error {
 			}
 			left -= int64(n)
 			s.advance(int64(n))
+			runtime.Gosched() // who reads along goes first, however fast bytes come
 		}
 		if err != nil {
 			return err

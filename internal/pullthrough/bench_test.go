@@ -59,12 +59,15 @@ type bench struct {
 	services *disco.Disco
 	registry *recorder.Recorder
 	upstream *httptest.Server
+
+	originURL string
 }
 
 func newBench(tb testing.TB) *bench {
 	b := &bench{tb: tb, signer: pgp.For(tb, "Acme"), origin: origin.New(origin.Options{}), services: disco.New()}
 	server := httptest.NewServer(b.origin)
 	tb.Cleanup(server.Close)
+	b.originURL = server.URL
 	b.services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": server.URL + origin.ServicePath})
 	e, err := embedded.Open(tb.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {

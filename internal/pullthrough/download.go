@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"time"
 
@@ -26,9 +27,6 @@ const (
 	failureLasts = 5 * time.Second
 	// stallTimeout is how long a download may bring nothing.
 	stallTimeout = 90 * time.Second
-	// probePatience is how long a download waits for the registry to say whether it
-	// has the package, beyond what it takes to find it at its origin.
-	probePatience = 20 * time.Millisecond
 	// maxUnannounced bounds a package whose size its origin does not say.
 	maxUnannounced = 4 << 30
 )
@@ -226,29 +224,35 @@ func (d *download) fetch(ctx context.Context) (from string, err error) {
 	if d.room, err = d.reserve(ctx); err != nil {
 		return from, err
 	}
-	open, from, err := d.source(ctx, r)
-	if err != nil {
-		return from, err
-	}
-	file, err := newSpoolFile(d.p.o.Spool)
-	if err != nil {
-		return from, err
-	}
-	d.change(func() { d.file = &file })
+	// A file may take as long to be made as an origin to answer.
+	file := make(chan error, 1)
+	go func() {
+		f, err := newSpoolFile(d.p.o.Spool)
+		if err == nil {
+			d.change(func() { d.file = &f })
+		}
+		file <- err
+	}()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stall := time.AfterFunc(stallTimeout, func() { cancel(errStalled) })
 	defer stall.Stop()
-	body, size, err := open(ctx)
-	if err != nil {
-		return from, trouble(err)
+	body, size, from, err := d.begin(ctx, r)
+	if err == nil {
+		defer body.Close()
 	}
-	defer body.Close()
+	if ferr := <-file; err == nil {
+		err = ferr
+	}
+	if err != nil {
+		return from, err
+	}
 	if size >= 0 {
 		if err := d.room.expect(size); err != nil {
 			return from, err
 		}
 		d.change(func() { d.length = size })
+		runtime.Gosched()
 	}
 	if err = d.copy(body, size, func() { stall.Reset(stallTimeout) }); err != nil && context.Cause(ctx) == errStalled {
 		err = trouble(errStalled)
@@ -285,45 +289,81 @@ func (d *download) reserve(ctx context.Context) (*reservation, error) {
 	return room, err
 }
 
-// source finds the package: at its origin, unless the registry has it meanwhile, as
-// by another gateway that pushed it.
-func (d *download) source(ctx context.Context, r *release) (open opener, from string, err error) {
-	type answer struct {
-		desc ocispec.Descriptor
-		ok   bool
-	}
-	probe := make(chan answer, 1)
-	probing, cancel := context.WithTimeout(ctx, metadataTimeout)
-	go func() {
-		defer cancel()
-		desc, ok := d.store.stored(probing, d.want.digest)
-		probe <- answer{desc, ok}
-	}()
-	open = d.open
+// begin starts reading the package: at its origin, unless the registry has it
+// meanwhile, as by another gateway that pushed it. Where a client waits, the origin
+// is asked without waiting for what the registry says.
+func (d *download) begin(ctx context.Context, r *release) (body io.ReadCloser, size int64, from string, err error) {
+	known := d.probe(ctx)
+	open := d.open
 	if open == nil {
 		var at origin.Package
 		if at, err = d.p.place(ctx, r, d.want); err == nil {
 			open = at.Open
 		}
 	}
-	patience := time.Duration(metadataTimeout)
-	if err == nil {
-		patience = probePatience
-	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case a := <-probe:
-		if a.ok {
-			return func(ctx context.Context) (io.ReadCloser, int64, error) {
-				body, err := d.store.Store.Fetch(ctx, a.desc)
-				return body, a.desc.Size, err
-			}, "registry", nil
+	if d.open != nil || err != nil || known.answered() {
+		if body, size := known.open(ctx); body != nil {
+			return body, size, fromRegistry, nil
 		}
-	case <-timer.C:
 	}
-	return open, r.origin, err
+	if err != nil {
+		return nil, 0, r.origin, err
+	}
+	body, size, err = open(ctx)
+	if err != nil || known.answered() {
+		if there, size := known.open(ctx); there != nil {
+			if body != nil {
+				body.Close()
+			}
+			return there, size, fromRegistry, nil
+		}
+	}
+	return body, size, r.origin, trouble(err)
 }
+
+// probe is what the registry says of a package that is not tagged.
+type probe struct {
+	store *store
+	done  chan struct{}
+	desc  *ocispec.Descriptor // once done; nil: it does not have it
+}
+
+func (d *download) probe(ctx context.Context) *probe {
+	p := &probe{store: d.store, done: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+	go func() {
+		defer close(p.done)
+		defer cancel()
+		p.desc = d.store.stored(ctx, d.want.digest)
+	}()
+	return p
+}
+
+func (p *probe) answered() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// open opens the package in the registry, once that has answered; nil where that does
+// not have it.
+func (p *probe) open(ctx context.Context) (io.ReadCloser, int64) {
+	<-p.done
+	if p.desc == nil {
+		return nil, 0
+	}
+	body, err := p.store.Store.Fetch(ctx, *p.desc)
+	if err != nil {
+		return nil, 0 // then the origin has it
+	}
+	return body, p.desc.Size
+}
+
+// fromRegistry stands for the origin of what is stored already.
+const fromRegistry = "registry"
 
 // copy brings the bytes into the file, hashing them, and fails unless they are those
 // wanted.
@@ -351,6 +391,9 @@ func (d *download) copy(body io.Reader, size int64, progress func()) error {
 			hash.Write(buf[:n])
 			have += int64(n)
 			d.change(func() { d.have = have })
+			// Who reads along goes first: where bytes come faster than they are read, this
+			// would not stop for them for long.
+			runtime.Gosched()
 		}
 		switch {
 		case err == io.EOF && size >= 0 && have < size:
@@ -400,6 +443,14 @@ func (d *download) wait(ctx context.Context, holds func() bool) error {
 func (d *download) size(ctx context.Context) (size int64, err error) {
 	err = d.wait(ctx, func() bool { size = d.length; return size >= 0 })
 	return size, err
+}
+
+// wellBegun is how much of a package is there before its push begins.
+const wellBegun = 1 << 20
+
+// begun waits until the package is well under way, or will not be.
+func (d *download) begun(ctx context.Context) {
+	_ = d.wait(ctx, func() bool { return d.done || d.have >= wellBegun }) // its end is for those who read it
 }
 
 // over waits until the download has ended, well or not.

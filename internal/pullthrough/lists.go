@@ -80,6 +80,13 @@ func (ls *lists) entry(a provider.Address) *listEntry {
 	return e
 }
 
+// Forget has the origin asked again for what it offers of a provider.
+func (p *Puller) Forget(a provider.Address) {
+	p.lists.mu.Lock()
+	defer p.lists.mu.Unlock()
+	delete(p.lists.entries, a)
+}
+
 // evict forgets an eighth of the lists.
 func (ls *lists) evict() {
 	used := map[provider.Address]time.Time{}

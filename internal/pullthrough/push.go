@@ -96,6 +96,9 @@ func (p *Puller) work(ctx context.Context, j *job) {
 			platforms = append(platforms, d.want.platform)
 		}
 		p.mu.Unlock()
+		for _, d := range asked {
+			d.begun(ctx) // the client who waits for it goes first
+		}
 		result, err := p.push(ctx, j, asked, platforms)
 		for _, d := range asked {
 			p.leave(d)

@@ -323,12 +323,15 @@ func versionOf(a provider.Address, pkg artifact.Package) (provider.Version, erro
 }
 
 // stored returns the descriptor of a package that the registry turns out to have,
-// whether or not it is tagged.
-func (s *store) stored(ctx context.Context, d digest.Digest) (ocispec.Descriptor, bool) {
+// whether or not it is tagged; nil where it does not, or does not say.
+func (s *store) stored(ctx context.Context, d digest.Digest) *ocispec.Descriptor {
 	r, ok := s.Store.(interface{ Blobs() registry.BlobStore })
 	if !ok {
-		return ocispec.Descriptor{}, false
+		return nil
 	}
 	desc, err := r.Blobs().Resolve(ctx, d.String())
-	return desc, err == nil && desc.Digest == d && desc.Size > 0
+	if err != nil || desc.Digest != d || desc.Size <= 0 {
+		return nil
+	}
+	return &desc
 }
