@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -590,5 +592,50 @@ func TestLimitIsReached(t *testing.T) {
 	got := s.get(archivePath("1.0.0", "linux_amd64"))
 	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestEndInTheMiddle leaves nothing wrong: neither in the registry nor on disk. What
+// an end without warning leaves on disk goes with the next start.
+func TestEndInTheMiddle(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.build("1.0.0", 1<<20)
+	b.origin.Add(r)
+	linux := r.Package("linux", "amd64")
+	b.halfThenWait(linux.Filename, linux.Data, nil)
+	o := siteOptions{pull: pullthrough.Options{Spool: t.TempDir()}}
+	s := b.serve(o)
+	resp, err := s.server.Client().Get(s.server.URL + archivePath("1.0.0", "linux_amd64"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(resp.Body, make([]byte, linux.Size/4)); err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("the archive came to a good end")
+	}
+	resp.Body.Close()
+	if got := b.tagged("1.0.0"); got != nil {
+		t.Errorf("tagged: %+v", got)
+	}
+	left := filepath.Join(o.pull.Spool, "ocibridge-pull-1.zip")
+	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.origin.Intercept(nil)
+	s = b.serve(o)
+	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(linux.Data) {
+		t.Errorf("%d, %d bytes, %v", got.status, len(got.body), got.err)
+	}
+	if e := s.await(pullthrough.Stored, 1); e.Err != nil || platformsOf(b.tagged("1.0.0")) != strings.Join(platforms, " ") {
+		t.Errorf("%+v", e)
+	}
+	s.close()
+	files, err := os.ReadDir(o.pull.Spool)
+	if err != nil || len(files) != 0 {
+		t.Errorf("left on disk: %v, %v", files, err)
 	}
 }

@@ -1,0 +1,280 @@
+package pullthrough
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+var (
+	widget = provider.MustParseAddress("registry.acme.example/acme/widget")
+	linux  = provider.MustParsePlatform("linux_amd64")
+)
+
+// source is an origin in memory: a network has no virtual time.
+type source struct {
+	mu       sync.Mutex
+	versions []string
+	err      error
+	delay    time.Duration
+	asked    int
+	opened   int
+}
+
+func (s *source) set(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// calls returns how often it was asked for its versions since the last time.
+func (s *source) calls() int {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.asked
+	s.asked = 0
+	return n
+}
+
+func (s *source) Versions(ctx context.Context, _ provider.Address) (*origin.Listing, error) {
+	s.mu.Lock()
+	s.asked++
+	delay, err := s.delay, s.err
+	l := &origin.Listing{}
+	for _, v := range s.versions {
+		l.Versions = append(l.Versions, provider.MustParseVersion(v))
+	}
+	s.mu.Unlock()
+	select {
+	case <-time.After(delay):
+		return l, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *source) Platforms(context.Context, provider.Address, *origin.Listing, provider.Version) ([]provider.Platform, error) {
+	return []provider.Platform{linux}, nil
+}
+
+func content(v provider.Version) []byte {
+	return []byte(strings.Repeat("content of "+v.String(), 1000))
+}
+
+func (s *source) Release(_ context.Context, a provider.Address, _ *origin.Listing, v provider.Version, _ []provider.Platform) (*origin.Release, error) {
+	name := provider.PackageFilename(a, v, linux)
+	return &origin.Release{
+		Origin: a.Hostname(),
+		Claims: trust.Claims{Provider: a, Version: v, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content(v)), name)},
+		Packages: []origin.Package{{Platform: linux, Filename: name, Open: func(context.Context) (io.ReadCloser, int64, error) {
+			s.set(func() { s.opened++ })
+			return io.NopCloser(bytes.NewReader(content(v))), int64(len(content(v))), nil
+		}}},
+	}, nil
+}
+
+// empty is a repository without anything in it.
+type empty struct{}
+
+func (empty) Tags(context.Context, string, func([]string) error) error { return errdef.ErrNotFound }
+
+func (empty) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
+	return ocispec.Descriptor{}, nil, errdef.ErrNotFound
+}
+
+func (empty) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
+	return nil, errdef.ErrNotFound
+}
+
+var allowUnsigned = func(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} }
+
+func puller(t *testing.T, s *source, o Options) *Puller {
+	t.Helper()
+	o.Origin, o.Policy = s, allowUnsigned
+	if o.Spool == "" {
+		o.Spool = t.TempDir()
+	}
+	p, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// offered returns the versions that are offered, or "trouble".
+func offered(t *testing.T, p *Puller) string {
+	t.Helper()
+	offers, err := p.Store(widget, empty{}).(catalog.Offerer).Offers(t.Context())
+	if err != nil {
+		if !errors.Is(err, catalog.ErrSource) {
+			t.Errorf("%v is not marked as trouble", err)
+		}
+		return "trouble"
+	}
+	var out []string
+	for _, o := range offers {
+		out = append(out, o.Version.String())
+	}
+	return strings.Join(out, " ")
+}
+
+func TestListIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{versions: []string{"1.0.0"}}
+		p := puller(t, s, Options{ListTTL: 4 * time.Minute, StaleIfError: time.Hour})
+		expect := func(want string, calls int) {
+			t.Helper()
+			if got := offered(t, p); got != want {
+				t.Errorf("offered are %q, want %q", got, want)
+			}
+			if n := s.calls(); n != calls {
+				t.Errorf("the origin was asked %d times, want %d", n, calls)
+			}
+		}
+		expect("1.0.0", 1)
+		expect("1.0.0", 0)
+		s.set(func() { s.versions = []string{"1.0.0", "2.0.0"} })
+		time.Sleep(3 * time.Minute)
+		expect("1.0.0", 1) // for whoever comes next
+		expect("1.0.0 2.0.0", 0)
+		s.set(func() { s.err = errors.New("no way") })
+		time.Sleep(5 * time.Minute)
+		expect("1.0.0 2.0.0", 1)
+		expect("1.0.0 2.0.0", 0) // in trouble it is left alone for a moment
+		time.Sleep(6 * time.Second)
+		expect("1.0.0 2.0.0", 1)
+		s.set(func() { s.err, s.delay = nil, time.Minute })
+		time.Sleep(10 * time.Second)
+		start := time.Now()
+		expect("1.0.0 2.0.0", 1)
+		if took := time.Since(start); took != patience {
+			t.Errorf("waited for %s", took)
+		}
+		s.set(func() { s.err, s.delay = errors.New("no way"), 0 })
+		time.Sleep(time.Hour)
+		expect("trouble", 1)
+		s.set(func() { s.err = fmt.Errorf("%w: 404", origin.ErrProviderNotFound) })
+		time.Sleep(10 * time.Second)
+		expect("", 1)
+		s.set(func() { s.err = nil })
+		expect("", 0)
+		time.Sleep(absentTTL)
+		expect("1.0.0 2.0.0", 1)
+	})
+}
+
+// TestCooldown counts from when a version was first seen, across restarts.
+func TestCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{versions: []string{"1.0.0", "1.1.0"}}
+		o := Options{Scope: Scope{Cooldown: 24 * time.Hour}, Directory: t.TempDir(), ListTTL: time.Minute}
+		p := puller(t, s, o)
+		expect := func(want string) {
+			t.Helper()
+			time.Sleep(2 * time.Minute)
+			if got := offered(t, p); got != want {
+				t.Errorf("offered are %q, want %q", got, want)
+			}
+		}
+		expect("1.0.0 1.1.0")
+		s.set(func() { s.versions = append(s.versions, "2.0.0") })
+		expect("1.0.0 1.1.0")
+		time.Sleep(12 * time.Hour)
+		expect("1.0.0 1.1.0")
+		p.Close()
+		p = puller(t, s, o)
+		expect("1.0.0 1.1.0")
+		time.Sleep(12 * time.Hour)
+		expect("1.0.0 1.1.0 2.0.0")
+	})
+	if _, err := New(Options{Scope: Scope{Cooldown: time.Hour}}); err == nil {
+		t.Error("a cooldown that is forgotten is taken")
+	}
+}
+
+// TestPushIsTriedAgain after a pause, while clients are served.
+func TestPushIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{versions: []string{"1.0.0"}}
+		var mu sync.Mutex
+		var pushes []time.Duration
+		start := time.Now()
+		o := Options{Push: func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
+			body, size, err := r.Packages[0].Open(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer body.Close()
+			if data, err := io.ReadAll(body); err != nil || int64(len(data)) != size {
+				t.Errorf("%d bytes, %v", len(data), err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if pushes = append(pushes, time.Since(start)); len(pushes) < 3 {
+				return nil, errors.New("no way")
+			}
+			return &pusher.Result{}, nil
+		}}
+		p := puller(t, s, o)
+		store := p.Store(widget, empty{}).(catalog.Offerer)
+		v := provider.MustParseVersion("1.0.0")
+		found, err := store.Complete(t.Context(), v, nil)
+		if err != nil || len(found.Packages) != 1 {
+			t.Fatal(found, err)
+		}
+		for range 3 {
+			read(t, store, found.Packages[0])
+		}
+		synctest.Wait()
+		if s.opened != 1 {
+			t.Errorf("%d downloads", s.opened)
+		}
+		time.Sleep(time.Hour)
+		if fmt.Sprint(pushes) != "[0s 30s 1m30s]" || p.Pending() != 0 {
+			t.Errorf("pushed at %v, %d pending", pushes, p.Pending())
+		}
+		if usage := p.Usage(); usage.Spool != 0 || usage.Fetching != 0 {
+			t.Errorf("in use: %+v", usage)
+		}
+	})
+}
+
+// read reads a package as the gateway does.
+func read(t *testing.T, store catalog.Store, p artifact.Package) {
+	t.Helper()
+	size, err := store.(interface {
+		PackageSize(context.Context, artifact.Package, bool) (int64, error)
+	}).PackageSize(t.Context(), p, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Size = size
+	body, err := store.Fetch(t.Context(), p.Layer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	if data, err := io.ReadAll(body); err != nil || int64(len(data)) != size {
+		t.Errorf("%d bytes of %d, %v", len(data), size, err)
+	}
+}
