@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -164,11 +165,36 @@ func TestOriginsOnThisMachineAreNamed(t *testing.T) {
 	if status, body := p.get(gateway, archive(s.null, pkg.OS, pkg.Arch)); status != http.StatusBadGateway {
 		t.Errorf("what is not: %d, %d bytes", status, len(body))
 	}
+	clients.Must(t, gateway.Stop()) // the log is complete then
 	if log := gateway.Log(); !strings.Contains(log, "its address is not a public one") {
 		t.Errorf("the log does not say why:\n%s", log)
 	}
 	zip := recorder.PathSuffix(".zip")
 	if seen.Count(zip) == 0 || s.Origin.Count(zip) != 0 {
 		t.Errorf("the origin is asked for %d packages, and where it redirects to for %d", seen.Count(zip), s.Origin.Count(zip))
+	}
+}
+
+// TestGatewayAsItsOwnOrigin has the CLI configuration send clients of an origin to
+// the gateway, which reads it, too: it knows its own requests, and asks no further.
+func TestGatewayAsItsOwnOrigin(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	l, err := net.Listen("tcp", "localhost:0")
+	clients.Must(t, err)
+	addr := l.Addr().String()
+	clients.Must(t, l.Close())
+	_, port, err := net.SplitHostPort(addr)
+	clients.Must(t, err)
+	clients.Must(t, s.ws.WriteCLIConfig(hostBlock(world.Host, "https://localhost:"+port+"/hosts/"+world.Host+"/v1/providers/")))
+	gateway := s.serve("--data", s.data, "--no-pull-through=false", "--listen", "localhost:"+port)
+	p := &pulled{scene: s}
+	if status, body := p.get(gateway, "index.json"); status != http.StatusNotFound {
+		t.Errorf("what nobody has: %d %s", status, body)
+	}
+	clients.Must(t, gateway.Stop()) // the log is complete then
+	log := gateway.Log()
+	if n := strings.Count(log, "path=/hosts/"+world.Host+"/v1/providers/acme/null/versions"); n != 1 {
+		t.Errorf("it asks itself %d times:\n%s", n, log)
 	}
 }

@@ -200,6 +200,7 @@ func TestPullThroughOfTheWrongSignature(t *testing.T) {
 			t.Errorf("%s: %d %.200s", path, status, body)
 		}
 	}
+	clients.Must(t, gateway.Stop()) // the log is complete then
 	if log := gateway.Log(); !strings.Contains(log, "signature") {
 		t.Errorf("the log does not say why:\n%s", log)
 	}
