@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 
@@ -49,20 +48,11 @@ func (f *serveFlags) pulling(s settings, addr net.Addr, embedded, controlled boo
 		}
 		p.byDefault, p.Platforms = true, []provider.Platform{own}
 	}
-	if beyond && !controlled && !namesHosts(p.Selector.Include) {
+	if beyond && !controlled && !p.NamesHosts() {
 		return nil, usage(hint.New("with pull_through, whoever reaches this gateway could have it fetch from anywhere: it is not on this machine alone, there is no access control, and include names no hosts",
 			`let include in the pull_through block name what may be fetched, such as ["registry.opentofu.org/hashicorp/*"], or add token or oidc blocks, or start with --no-pull-through`))
 	}
 	return p, nil
-}
-
-// namesHosts reports whether patterns are an allow list: there are some, and each
-// names a host.
-func namesHosts(patterns []provider.Pattern) bool {
-	return len(patterns) > 0 && !slices.ContainsFunc(patterns, func(p provider.Pattern) bool {
-		_, named := p.ServiceHost()
-		return !named
-	})
 }
 
 // ownPlatform is that of this machine, as providers have it.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sort"
 	"strings"
@@ -38,8 +39,25 @@ func (d *decoder) config(f *fileBlock) *Config {
 	if f.Gateway != nil {
 		c.Gateway = d.gateway(f.Gateway)
 		d.checkVerify(f, c)
+		d.checkPullThrough(f, c)
 	}
 	return c
+}
+
+// checkPullThrough says where serve refuses to start, because whoever reaches the
+// gateway could have it fetch from anywhere. Flags may have it listen elsewhere.
+func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
+	g, p := c.Gateway, c.PullThrough
+	host, _, err := net.SplitHostPort(g.Listen)
+	beyond := err == nil && !ociaddr.Registry(host).IsLoopback() || g.PublicURL != "" || g.HTTP
+	if p == nil || !p.Enabled || !beyond || len(g.Tokens)+len(g.OIDC) > 0 || p.NamesHosts() {
+		return
+	}
+	d.diags = append(d.diags, &hcl.Diagnostic{
+		Severity: hcl.DiagWarning, Summary: "Pull-through for everybody",
+		Detail:  `With this, serve refuses to start: whoever reaches the gateway could have it fetch from anywhere. Let include name what may be fetched, or add token or oidc blocks.`,
+		Subject: f.PullThrough.Range.Ptr(),
+	})
 }
 
 // checkVerify says of which providers verify = "required" serves nothing: those

@@ -24,6 +24,7 @@ package config
 
 import (
 	"crypto/sha256"
+	"slices"
 	"time"
 
 	"github.com/ocibridge/ocibridge/auth"
@@ -141,6 +142,15 @@ type PullThrough struct {
 	MaxConcurrent int   // 0: the default
 	MaxPerDay     int64 // bytes; 0: no bound
 	MaxSpool      int64 // bytes; 0: the default
+}
+
+// NamesHosts reports whether the include patterns are an allow list: there are
+// some, and each names a host.
+func (p *PullThrough) NamesHosts() bool {
+	return len(p.Selector.Include) > 0 && !slices.ContainsFunc(p.Selector.Include, func(p provider.Pattern) bool {
+		_, named := p.ServiceHost()
+		return !named
+	})
 }
 
 // Gateway is the gateway block.
