@@ -41,9 +41,7 @@ func (s *site) pullThrough(f *serveFlags, check checkVersion) error {
 		return err
 	}
 	s.closing(metadata.Close)
-	o := s.gatewayOptions()
-	o.Catalog = metadata
-	s.handler, s.at.pulls = p.answering(gateway.New(o), s.handler, s.log), true
+	s.handler, s.at.pulls = p.answering(gateway.New(s.gatewayOptions(metadata)), s.handler, s.log), true
 	return nil
 }
 

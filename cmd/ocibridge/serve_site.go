@@ -115,7 +115,7 @@ func (f *serveFlags) newSite(p *process, s settings, before *site) (made *site, 
 		log.Warn("there is no access control: whoever reaches this gateway may read everything that it serves", "address", p.addr)
 	}
 	site.at.embedded, site.at.tokens = site.back.embedded != nil, site.control != nil
-	site.handler = gateway.New(site.gatewayOptions())
+	site.handler = gateway.New(site.gatewayOptions(site.catalog))
 	return site, site.pullThrough(f, check)
 }
 
@@ -138,9 +138,9 @@ func (s *site) look() {
 	}
 }
 
-// gatewayOptions wires the gateway to the rest of the site.
-func (s *site) gatewayOptions() gateway.Options {
-	o := gateway.Options{Catalog: s.catalog, Access: s.control, PublicURL: s.at.url, Cache: s.cache, Log: s.log}
+// gatewayOptions wires the gateway to a catalog and the rest of the site.
+func (s *site) gatewayOptions(metadata *catalog.Catalog) gateway.Options {
+	o := gateway.Options{Catalog: metadata, Access: s.control, PublicURL: s.at.url, Cache: s.cache, Log: s.log}
 	g := s.settings.file.Gateway
 	if g.VerifyRequired && s.cache != nil {
 		o.H1 = s.cache.H1
@@ -154,7 +154,7 @@ func (s *site) gatewayOptions() gateway.Options {
 	}
 	if g.Redirect {
 		o.Redirect = s.back.blobRedirect
-		if !slices.ContainsFunc(s.settings.file.Registries, func(r config.Registry) bool { return r.MirrorsBlobsByRedirect }) {
+		if metadata == s.catalog && !slices.ContainsFunc(s.settings.file.Registries, func(r config.Registry) bool { return r.MirrorsBlobsByRedirect }) {
 			s.log.Warn("redirect = true sends nobody anywhere: no registry block has mirrors_blobs_by_redirect")
 		}
 	}
