@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,6 +121,9 @@ func (f *registryFlags) templateSet(s settings, providers []provider.Address) (t
 	}
 	var set templates.Set
 	for _, m := range s.cli.OCIMirrors {
+		if m.RepositoryTemplate == f.ownTemplate(s) {
+			continue
+		}
 		sel, err := selector(provider.ParsePatternAsOpenTofu, m.Include, m.Exclude)
 		if err == nil {
 			var t *templates.Template
@@ -131,6 +135,13 @@ func (f *registryFlags) templateSet(s settings, providers []provider.Address) (t
 		}
 	}
 	return set, nil
+}
+
+// ownTemplate is the one that serve prints for clients, for the CLI configuration
+// that it reads, too: it means the embedded registry, which is not reached by way
+// of the gateway here.
+func (f *registryFlags) ownTemplate(s settings) string {
+	return cmp.Or(f.listens, s.file.Gateway.Listen, defaultListen) + "/" + embedded.Template
 }
 
 func selector(parse func(string) (provider.Pattern, error), include, exclude []string) (sel provider.Selector, err error) {

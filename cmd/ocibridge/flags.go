@@ -128,6 +128,7 @@ type registryFlags struct {
 	exclude   []string
 	data      string
 	plainHTTP bool
+	listens   string // of serve alone: where
 }
 
 func (f *registryFlags) register(cmd *cobra.Command) {

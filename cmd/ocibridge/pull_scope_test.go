@@ -14,6 +14,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/origin"
@@ -181,4 +182,26 @@ func TestServicesAreDiscoveredAnew(t *testing.T) {
 			t.Errorf("%d are made", made)
 		}
 	})
+}
+
+// TestWhatServePrintsMeansTheEmbeddedRegistry: users paste it into the CLI
+// configuration, which serve and push read, too.
+func TestWhatServePrintsMeansTheEmbeddedRegistry(t *testing.T) {
+	const parts = "/${hostname}/${namespace}/${type}"
+	for name, tc := range map[string]struct {
+		listens, file, template string
+		own                     bool
+	}{
+		"by default":         {template: "localhost:8443" + parts, own: true},
+		"by flag":            {listens: "localhost:9443", file: "localhost:7443", template: "localhost:9443" + parts, own: true},
+		"by the file":        {file: "localhost:9443", template: "localhost:9443" + parts, own: true},
+		"another port":       {template: "localhost:5000" + parts},
+		"another repository": {template: "localhost:8443/providers" + parts},
+	} {
+		s := settings{file: &config.Config{Gateway: config.Gateway{Listen: tc.file}}, cli: &cliconfig.Config{OCIMirrors: []cliconfig.OCIMirror{{RepositoryTemplate: tc.template}}}}
+		set, err := (&registryFlags{listens: tc.listens}).templateSet(s, nil)
+		if err != nil || (len(set) == 0) != tc.own {
+			t.Errorf("%s: %v, %v", name, set, err)
+		}
+	}
 }

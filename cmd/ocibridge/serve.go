@@ -28,6 +28,9 @@ const serveExamples = `  # try it: embedded registry, self-signed certificate, l
   # behind a proxy that speaks TLS to clients
   ocibridge serve --listen 10.0.0.5:8080 --http --config ocibridge.hcl`
 
+// defaultListen is where serve listens if nothing else is said.
+const defaultListen = "localhost:8443"
+
 // serveFlags are the flags of serve.
 type serveFlags struct {
 	registryFlags
@@ -87,7 +90,7 @@ without them, everybody may read everything.`,
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelInfo)
 	flags := cmd.Flags()
-	flags.StringVar(&f.listen, "listen", "localhost:8443", "`address` to listen on")
+	flags.StringVar(&f.listen, "listen", defaultListen, "`address` to listen on")
 	flags.StringVar(&f.cert, "tls-cert", "", "`file` with the certificate and its chain, in PEM")
 	flags.StringVar(&f.key, "tls-key", "", "`file` with the certificate's key, in PEM")
 	flags.BoolVar(&f.selfSigned, "tls-self-signed", false, "make a self-signed certificate and print how clients trust it")

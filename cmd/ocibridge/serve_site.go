@@ -83,6 +83,7 @@ func (f *serveFlags) newSite(p *process, s settings, before *site) (made *site, 
 		}
 	}()
 	g, log := s.file.Gateway, p.log
+	f.listens = f.listen
 	if site.back, err = f.openWith(s, nil, log, p.openEmbedded); err != nil {
 		return nil, err
 	}
