@@ -49,7 +49,7 @@ func (c *Catalog) offers(ctx context.Context, up *upstream, item *Item, err erro
 	offers, trouble := o.Offers(ctx)
 	switch {
 	case trouble != nil && err == nil:
-		c.opts.Log.Warn("only what the registry has is listed", "provider", item.Address.String(), "err", trouble)
+		c.opts.Log.Debug("only what the registry has is listed", "provider", item.Address.String(), "err", trouble)
 		return nil
 	case trouble != nil:
 		up.fail(trouble)

@@ -1,6 +1,7 @@
 package pullthrough
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -153,6 +154,9 @@ func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[
 		r.describe(&event)
 		p.o.Log.Info("pulled through: checksums accepted", "version", s.String(), "from", r.origin, "verdict", r.sums.Verdict(), "key", r.sums.Signer().Fingerprint, "platforms", len(r.packages))
 	}
+	if err != nil && ctx.Err() == nil {
+		p.o.Log.Warn("pulled through: nothing is known of a version", "version", s.String(), "err", err)
+	}
 	p.o.Events(event)
 }
 
@@ -247,8 +251,13 @@ func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 	if !ok {
 		return nil, errNotOffered
 	}
-	first := p.first(offer)
-	r, err := p.o.Origin.Release(ctx, s.provider, l.listing, s.version, []provider.Platform{first})
+	var r *origin.Release
+	for _, platform := range p.candidates(offer) {
+		r, err = p.o.Origin.Release(ctx, s.provider, l.listing, s.version, []provider.Platform{platform})
+		if !errors.Is(err, origin.ErrPlatformNotFound) {
+			break
+		}
+	}
 	switch {
 	case errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
 		return nil, p.withdrawn(ctx, s, err)
@@ -276,18 +285,26 @@ func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 	return out, out.encode(r.Protocols)
 }
 
-// first returns the platform whose metadata is asked for.
-func (p *Puller) first(o catalog.Offer) provider.Platform {
+// maxCandidates is how many platforms an origin is asked for that it lists and does
+// not have.
+const maxCandidates = 3
+
+// candidates returns the platforms whose metadata is asked for, until there is one:
+// first what is likely to be asked for next.
+func (p *Puller) candidates(o catalog.Offer) []provider.Platform {
 	wish := append(slices.Clone(p.o.Scope.Platforms), provider.MustParsePlatform("linux_amd64"))
-	if len(o.Platforms) == 0 {
-		return wish[0]
+	out := slices.Clone(o.Platforms)
+	if len(out) == 0 {
+		out = wish
 	}
-	for _, w := range wish {
-		if slices.Contains(o.Platforms, w) {
-			return w
+	rank := func(platform provider.Platform) int {
+		if i := slices.Index(wish, platform); i >= 0 {
+			return i
 		}
+		return len(wish)
 	}
-	return o.Platforms[0]
+	slices.SortStableFunc(out, func(a, b provider.Platform) int { return cmp.Compare(rank(a), rank(b)) })
+	return out[:min(len(out), maxCandidates)]
 }
 
 // withdrawn returns what it means that the origin says that what it lists is not

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -50,7 +51,7 @@ func (s *store) Complete(ctx context.Context, v provider.Version, stored *artifa
 	offer, ok := l.offer(v)
 	if !ok || stored != nil && covers(stored, offer) {
 		if stored != nil {
-			s.p.settle(about, settlement{stored.Index.Digest, ok, offer.Platforms})
+			s.p.settle(about, settlement{stored.Index.Digest, ok, offer.Platforms, time.Time{}})
 		}
 		return stored, nil
 	}
@@ -63,7 +64,11 @@ func (s *store) Complete(ctx context.Context, v provider.Version, stored *artifa
 	case stored == nil:
 		return r.version, nil
 	}
-	return s.unite(stored, r), nil
+	found := s.unite(stored, r)
+	if found == stored {
+		s.p.settle(about, settlement{stored.Index.Digest, true, offer.Platforms, time.Now().Add(settledFor)})
+	}
+	return found, nil
 }
 
 // orStored returns what is stored in place of what the origin has trouble with, or
@@ -72,7 +77,7 @@ func (s *store) orStored(about subject, stored *artifact.Version, err error) (*a
 	if stored == nil {
 		return nil, err
 	}
-	s.p.o.Log.Warn("only what the registry has of a version is served", "version", about.String(), "err", err)
+	s.p.o.Log.Debug("only what the registry has of a version is served", "version", about.String(), "err", err)
 	return stored, nil
 }
 
@@ -147,10 +152,16 @@ type settlement struct {
 	index     digest.Digest
 	offered   bool
 	platforms []provider.Platform // that the origin offered then
+	until     time.Time           // zero: as long as it offers those
 }
 
-// maxSettled bounds how many are remembered.
-const maxSettled = 8 << 10
+const (
+	// maxSettled bounds how many are remembered.
+	maxSettled = 8 << 10
+	// settledFor is how long what the origin offers is passed over that does not go
+	// with what is stored.
+	settledFor = 10 * time.Minute
+)
 
 func (p *Puller) settle(about subject, s settlement) {
 	p.mu.Lock()
@@ -171,7 +182,7 @@ func (s *store) Resolve(ctx context.Context, reference string) (ocispec.Descript
 	s.p.mu.Lock()
 	known, ok := s.p.settled[subject{s.address, v}]
 	s.p.mu.Unlock()
-	if !ok {
+	if !ok || !known.until.IsZero() && time.Now().After(known.until) {
 		return ocispec.Descriptor{}, errUnsettled
 	}
 	l, err := s.p.list(ctx, s.address)
@@ -279,7 +290,7 @@ func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin boo
 		r.setSize(w.digest, at.Size(ctx))
 	}
 	if size := r.size(w.digest); size > 0 {
-		return size, nil
+		return size, s.p.limit.fits(size)
 	}
 	return 0, trouble(fmt.Errorf("%s: its origin does not say how large it is", w.filename))
 }

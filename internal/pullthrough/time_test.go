@@ -246,10 +246,15 @@ func TestPushIsTriedAgain(t *testing.T) {
 			read(t, store, found.Packages[0])
 		}
 		synctest.Wait()
-		if s.opened != 1 {
-			t.Errorf("%d downloads", s.opened)
-		}
+		s.set(func() {
+			if s.opened != 1 {
+				t.Errorf("%d downloads", s.opened)
+			}
+		})
 		time.Sleep(time.Hour)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if fmt.Sprint(pushes) != "[0s 30s 1m30s]" || p.Pending() != 0 {
 			t.Errorf("pushed at %v, %d pending", pushes, p.Pending())
 		}

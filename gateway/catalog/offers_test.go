@@ -1,0 +1,190 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// offering is a store that has more than its registry.
+type offering struct {
+	fakeStore
+	offers []catalog.Offer
+	err    error
+}
+
+func (o *offering) Offers(context.Context) ([]catalog.Offer, error) { return o.offers, o.err }
+
+// Complete adds a package for darwin_arm64 to what is offered.
+func (o *offering) Complete(_ context.Context, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
+	if o.err != nil {
+		return stored, o.err
+	}
+	for _, offer := range o.offers {
+		if offer.Version != v {
+			continue
+		}
+		out := artifact.Version{}
+		if stored != nil {
+			out = *stored
+		}
+		p := artifact.Package{Platform: provider.MustParsePlatform("darwin_arm64"), Filename: "x.zip", Digest: digest.FromString("x")}
+		out.Packages = append([]artifact.Package{p}, out.Packages...)
+		out.Index.Digest = digest.FromString("made of " + string(out.Index.Digest))
+		return &out, nil
+	}
+	return stored, nil
+}
+
+var errNoWay = fmt.Errorf("%w: no way", catalog.ErrSource)
+
+// offered is a bench whose registry is completed by what o has.
+func offered(t *testing.T, change func(*catalog.Options), f func(b *bench, o *offering)) {
+	t.Helper()
+	o := &offering{}
+	inTime(t, func(options *catalog.Options) {
+		next := options.Repository
+		options.Repository = func(ctx context.Context, a provider.Address) (catalog.Store, error) {
+			store, err := next(ctx, a)
+			o.fakeStore = store.(fakeStore)
+			return o, err
+		}
+		if change != nil {
+			change(options)
+		}
+	}, func(b *bench) { f(b, o) })
+}
+
+// found returns what a version has, or why there is none.
+func (b *bench) found(v provider.Version) string {
+	b.t.Helper()
+	item, err := b.Version(b.t.Context(), widget, v)
+	switch {
+	case errors.Is(err, catalog.ErrAbsent):
+		return "absent"
+	case err != nil:
+		return "trouble"
+	}
+	var out []provider.Platform
+	for _, p := range item.Found.Packages {
+		out = append(out, p.Platform)
+	}
+	return fmt.Sprint(out)
+}
+
+func (b *bench) listed() string {
+	b.t.Helper()
+	item, err := b.Versions(b.t.Context(), widget)
+	switch {
+	case errors.Is(err, catalog.ErrAbsent):
+		return "absent"
+	case err != nil:
+		return "trouble"
+	}
+	return fmt.Sprint(item.Versions)
+}
+
+func (b *bench) expect(what, got, want string) {
+	b.t.Helper()
+	if got != want {
+		b.t.Errorf("%s: %s, want %s", what, got, want)
+	}
+}
+
+func TestOffersAreUnited(t *testing.T) {
+	offered(t, nil, func(b *bench, o *offering) {
+		o.offers = []catalog.Offer{{Version: v100}, {Version: v110}}
+		b.expect("list", b.listed(), "[1.0.0 1.1.0]")
+		b.expect("stored and offered", b.found(v100), "[darwin_arm64 linux_amd64]")
+		b.expect("offered", b.found(v110), "[darwin_arm64]")
+		item, err := b.Versions(b.t.Context(), widget)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if _, ok := item.Offer(v100); ok {
+			b.t.Error("what is stored is said to be offered alone")
+		}
+		if _, ok := item.Offer(v110); !ok {
+			b.t.Error("what is offered is not")
+		}
+		// Withdrawn.
+		o.offers = nil
+		pass(time.Minute)
+		b.expect("list", b.listed(), "[1.0.0]")
+		b.expect("stored", b.found(v100), "[linux_amd64]")
+		b.expect("withdrawn", b.found(v110), "absent")
+	})
+}
+
+// TestSourceInTrouble is no absence, and no trouble of the registry either.
+func TestSourceInTrouble(t *testing.T) {
+	offered(t, nil, func(b *bench, o *offering) {
+		o.err = errNoWay
+		b.expect("list", b.listed(), "[1.0.0]")
+		b.expect("not stored", b.found(v110), "trouble")
+		if _, err := b.Versions(b.t.Context(), gadget); !errors.Is(err, catalog.ErrSource) {
+			b.t.Errorf("a provider of which nobody knows: %v", err)
+		}
+		o.err, o.offers = nil, []catalog.Offer{{Version: v110}}
+		pass(time.Minute)
+		b.expect("list", b.listed(), "[1.0.0 1.1.0]")
+		b.expect("offered", b.found(v110), "[darwin_arm64]")
+		o.err = errNoWay
+		pass(time.Minute)
+		b.expect("what was offered, in trouble", b.found(v110), "[darwin_arm64]")
+		// Had the registry been blamed, it would be left alone, as the last list could
+		// stand in.
+		o.err = nil
+		pass(time.Minute)
+		b.expect("list", b.listed(), "[1.0.0 1.1.0]")
+		o.err = errNoWay
+		pass(time.Minute)
+		b.expect("what was offered, in trouble", b.found(v110), "[darwin_arm64]")
+		pass(time.Minute)
+		b.requests()
+		b.expect("what is stored", b.listed(), "[1.0.0]")
+		if got := b.requests(); got != "[1 list]" {
+			b.t.Errorf("the registry is asked for %s: it is blamed", got)
+		}
+	})
+}
+
+// TestRegistryInTrouble is so, whatever there is elsewhere.
+func TestRegistryInTrouble(t *testing.T) {
+	offered(t, nil, func(b *bench, o *offering) {
+		o.offers = []catalog.Offer{{Version: v110}}
+		b.down(answered(http.StatusBadGateway, ""))
+		b.expect("list", b.listed(), "trouble")
+		b.expect("offered", b.found(v110), "trouble")
+	})
+}
+
+// TestOffersAreNotKeptOnDisk: what the registry has of a version is.
+func TestOffersAreNotKeptOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	var options catalog.Options
+	offered(t, func(o *catalog.Options) { o.Directory = dir; options = *o }, func(b *bench, o *offering) {
+		k := &kept{b, options}
+		o.offers = []catalog.Offer{{Version: v100}, {Version: v110}}
+		b.expect("list", b.listed(), "[1.0.0 1.1.0]")
+		b.expect("stored and offered", b.found(v100), "[darwin_arm64 linux_amd64]")
+		b.expect("offered", b.found(v110), "[darwin_arm64]")
+		b.down(unreachable)
+		o.err = errNoWay
+		k.restart()
+		pass(time.Minute)
+		b.Catalog = k.Catalog
+		b.expect("list", b.listed(), "[1.0.0]")
+		b.expect("stored", b.found(v100), "[linux_amd64]")
+		b.expect("offered", b.found(v110), "trouble")
+	})
+}
