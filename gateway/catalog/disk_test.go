@@ -134,6 +134,7 @@ func TestAnotherRepositoryAfterARestart(t *testing.T) {
 	change := func(o *catalog.Options) { o.Place = func(provider.Address) string { return place } }
 	onDisk(t, t.TempDir(), change, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
+		synctest.Wait() // what was learnt is on disk
 		place = "another"
 		k.restart()
 		k.down(unreachable)
