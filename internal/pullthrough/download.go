@@ -44,10 +44,9 @@ type download struct {
 	urgent chan struct{} // closed once a client waits for it
 
 	// Guarded by Puller.mu.
-	users    int
-	hurried  bool
-	idle     *time.Timer
-	finished bool
+	users   int
+	hurried bool
+	idle    *time.Timer
 
 	mu      sync.Mutex // guards the following
 	file    *spoolFile
