@@ -45,7 +45,8 @@ type download struct {
 
 	// Guarded by Puller.mu.
 	users   int
-	hurried bool
+	hurried bool               // a client waits for it, or did
+	cancel  context.CancelFunc // ends it; nil: it has ended
 	idle    *time.Timer
 
 	mu      sync.Mutex // guards the following
@@ -109,7 +110,9 @@ func (p *Puller) join(s *store, w wanted, open opener) (*download, error) {
 	p.downloads[w.digest] = d
 	p.enter(d, client)
 	d.users++ // the download itself
-	p.tasks.Go(func() { d.run(p.ctx) })
+	ctx, cancel := context.WithCancel(p.ctx)
+	d.cancel = cancel
+	p.tasks.Go(func() { d.run(ctx) })
 	if client {
 		p.pushLocked(s, d)
 	}
@@ -121,6 +124,11 @@ func (p *Puller) leave(d *download) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d.users--
+	if d.users == 1 && d.cancel != nil && !d.hurried {
+		// Its push has ended, and no client wants it.
+		delete(p.downloads, d.want.digest)
+		d.cancel()
+	}
 	if d.users > 0 {
 		return
 	}
@@ -172,19 +180,22 @@ func (d *download) run(ctx context.Context) {
 	if err == nil && r != nil {
 		r.setSize(d.want.digest, have)
 	}
+	p.mu.Lock()
+	ended := ctx.Err() != nil
+	d.cancel()
+	d.cancel = nil
 	if err != nil {
-		p.mu.Lock()
 		if p.downloads[d.want.digest] == d {
 			delete(p.downloads, d.want.digest)
 		}
 		var busy *BusyError
-		if ctx.Err() == nil && !errors.As(err, &busy) {
+		if !ended && !errors.As(err, &busy) {
 			p.fail(d.want.digest, err)
 		}
-		p.mu.Unlock()
 	}
+	p.mu.Unlock()
 	p.leave(d)
-	if ctx.Err() != nil {
+	if ended {
 		return
 	}
 	e := Event{Kind: Fetched, Provider: d.want.subject.provider, Version: d.want.subject.version, Platform: d.want.platform, Bytes: have, Err: err}

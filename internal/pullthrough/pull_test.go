@@ -464,6 +464,43 @@ func TestRegistryRefuses(t *testing.T) {
 	}
 }
 
+// TestWhatNobodyWantsEnds: once a push has failed, what it has begun to fetch that no
+// client asked for is broken off.
+func TestWhatNobodyWantsEnds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.publish("1.0.0")
+	begun, ended := make(chan struct{}), make(chan struct{})
+	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "windows_amd64.zip") {
+			return false
+		}
+		w.Header().Set("Content-Length", "1000")
+		w.Write([]byte("some"))
+		http.NewResponseController(w).Flush()
+		close(begun)
+		<-r.Context().Done()
+		close(ended)
+		return true
+	})
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			return false
+		}
+		<-begun
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	s := b.serve(siteOptions{})
+	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(r.Package("linux", "amd64").Data) {
+		t.Errorf("%+v", got)
+	}
+	if e := s.await(pullthrough.Stored, 1); e.Err == nil {
+		t.Errorf("%+v", e)
+	}
+	<-ended
+}
+
 // TestRegistryDown is trouble, whatever the origin has.
 func TestRegistryDown(t *testing.T) {
 	t.Parallel()

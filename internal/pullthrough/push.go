@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"time"
+
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -154,7 +157,7 @@ func (p *Puller) end(j *job, until time.Time) bool {
 	return true
 }
 
-// isFinal reports whether a push would fail again.
+// isFinal reports whether a push would fail again, as far as anybody knows.
 func isFinal(err error) bool {
 	var size *SizeError
 	for _, reason := range []error{pusher.ErrConflict, pusher.ErrOccupied, pusher.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown} {
@@ -162,7 +165,9 @@ func isFinal(err error) bool {
 			return true
 		}
 	}
-	return errors.As(err, &size) || isRefusal(err)
+	var answer *errcode.ErrorResponse
+	denied := errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
+	return denied || errors.As(err, &size) || isRefusal(err)
 }
 
 // told tells what came of a push.
