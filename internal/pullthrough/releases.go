@@ -3,7 +3,6 @@ package pullthrough
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,12 +50,6 @@ type release struct {
 	mu    sync.Mutex
 	sizes map[digest.Digest]int64
 	found map[provider.Platform]place
-}
-
-// place is where the origin has a package.
-type place struct {
-	pkg origin.Package
-	at  time.Time
 }
 
 // wanted is a package that can be had from its origin.
@@ -389,71 +382,4 @@ func (r *release) find(platform provider.Platform) *artifact.Package {
 		return nil
 	}
 	return &r.packages[i]
-}
-
-// size returns the size of a package if it is known, else 0.
-func (r *release) size(d digest.Digest) int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.sizes[d]
-}
-
-func (r *release) setSize(d digest.Digest, size int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if size > 0 {
-		r.sizes[d] = size
-	}
-}
-
-// packager is an origin that tells of one package without what it is checked by.
-// [origin.Registry] is one.
-type packager interface {
-	Package(context.Context, provider.Address, provider.Version, provider.Platform) (origin.Package, [sha256.Size]byte, error)
-}
-
-// place returns where the origin has a package now.
-func (p *Puller) place(ctx context.Context, r *release, w wanted) (origin.Package, error) {
-	r.mu.Lock()
-	known, ok := r.found[w.platform]
-	r.mu.Unlock()
-	if ok && time.Since(known.at) < packageLasts {
-		return known.pkg, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
-	defer cancel()
-	var pkg origin.Package
-	if o, ok := p.o.Origin.(packager); ok {
-		var sum [sha256.Size]byte
-		var err error
-		if pkg, sum, err = o.Package(ctx, w.subject.provider, w.subject.version, w.platform); err != nil {
-			return pkg, trouble(err)
-		}
-		if pkg.Filename != w.filename || digest.NewDigestFromBytes(digest.SHA256, sum[:]) != w.digest {
-			return pkg, contradiction(w, pkg.Filename)
-		}
-	} else {
-		l, err := p.fetchable(ctx, w.subject.provider)
-		if err != nil {
-			return pkg, err
-		}
-		rel, err := p.o.Origin.Release(ctx, w.subject.provider, l.listing, w.subject.version, []provider.Platform{w.platform})
-		if err != nil {
-			return pkg, trouble(err)
-		}
-		if pkg = rel.Packages[0]; pkg.Filename != w.filename {
-			return pkg, contradiction(w, pkg.Filename)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.found[w.platform] = place{pkg, time.Now()}
-	return pkg, nil
-}
-
-// contradiction is the error for an origin that offers something else than it has
-// signed.
-func contradiction(w wanted, name string) error {
-	return hint.Wrap(fmt.Errorf("%s for %s: %w: its origin announces %s with another SHA-256 than its SHA256SUMS listed for %s",
-		w.subject, w.platform, trust.ErrChecksum, name, w.filename), "the origin contradicts itself, or the version was published anew; nothing was stored")
 }

@@ -1,0 +1,358 @@
+package pullthrough_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// TestBrokenDownloadIsResumed where the origin breaks off.
+func TestBrokenDownloadIsResumed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.build("1.0.0", 2<<20)
+	b.origin.Add(r)
+	linux := r.Package("linux", "amd64")
+	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, linux.Filename) || r.Header.Get("Range") != "" {
+			return false
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(linux.Size))
+		w.Write(linux.Data[:linux.Size/3])
+		http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	s := b.serve(siteOptions{})
+	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(linux.Data) || got.err != nil {
+		t.Errorf("%d, %d bytes, %v", got.status, len(got.body), got.err)
+	}
+	if e := s.await(pullthrough.Stored, 1); e.Err != nil {
+		t.Error(e.Err)
+	}
+	if ranges := b.origin.Requests(recorder.PathSuffix(linux.Filename)); len(ranges) != 2 || ranges[1].Range == "" {
+		t.Errorf("%+v", ranges)
+	}
+}
+
+// TestRefused is what must not be served: nothing of it is stored.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	stranger := func(b *bench) { // signed by another key than the one offered
+		r := b.build("1.0.0", 100)
+		if err := r.Sign(pgpFor(b, "Mallory")); err != nil {
+			b.tb.Fatal(err)
+		}
+		r.Keys = b.build("1.0.0", 1).Keys
+		b.origin.Add(r)
+	}
+	for name, tc := range map[string]struct {
+		spoil  func(*bench)
+		policy trust.Policy
+		log    string
+	}{
+		"wrong signature": {spoil: stranger, log: "signature refused"},
+		"unsigned": {spoil: func(b *bench) {
+			b.signer = nil
+			b.publish("1.0.0")
+		}, log: "not signed"},
+		"other key than pinned": {spoil: func(b *bench) { b.publish("1.0.0") }, policy: trust.Policy{Keys: []string{strings.Repeat("A", 40)}}, log: "pinned"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			tc.spoil(b)
+			s := b.serve(siteOptions{policy: tc.policy})
+			for _, path := range []string{mirror + "1.0.0.json", archivePath("1.0.0", "linux_amd64"), hosts + "1.0.0/download/linux/amd64"} {
+				if got := s.get(path); got.status != http.StatusBadGateway || strings.Contains(got.body, "signature") {
+					t.Errorf("%s: %+v", path, got)
+				}
+			}
+			if !strings.Contains(s.log.String(), tc.log) {
+				t.Errorf("the log lacks %q", tc.log)
+			}
+			if n, m := b.registry.Count(recorder.Writes()), b.origin.Count(zips()); n != 0 || m != 0 {
+				t.Errorf("%d writes, %d downloads", n, m)
+			}
+		})
+	}
+}
+
+// TestDamagedPackage is not what its SHA256SUMS lists.
+func TestDamagedPackage(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: true}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			r := b.build("1.0.0", 300<<10)
+			b.origin.Add(r)
+			linux := r.Package("linux", "amd64")
+			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, linux.Filename) {
+					return false
+				}
+				w.Write(append(bytes.Clone(linux.Data[:len(linux.Data)-1]), 'x'))
+				return true
+			})
+			s := b.serve(o)
+			if got := s.get(archivePath("1.0.0", "linux_amd64")); got.err == nil && got.status == http.StatusOK {
+				t.Errorf("%d bytes were answered in whole", len(got.body))
+			}
+			if e := s.await(pullthrough.Stored, 1); e.Err == nil {
+				t.Error("it was stored")
+			}
+			if got := b.tagged("1.0.0"); got != nil {
+				t.Errorf("tagged: %+v", got)
+			}
+			if n := b.origin.Count(recorder.PathSuffix(linux.Filename)); n != 1 {
+				t.Errorf("%d downloads of what is wrong", n)
+			}
+		})
+	}
+}
+
+// TestOriginDown leaves what the registry has, and is never taken for absence.
+func TestOriginDown(t *testing.T) {
+	t.Parallel()
+	down := func(w http.ResponseWriter, r *http.Request) bool { panic(http.ErrAbortHandler) }
+	t.Run("nothing is known", func(t *testing.T) {
+		b := newBench(t)
+		b.publish("1.0.0")
+		b.origin.Intercept(down)
+		s := b.serve(siteOptions{})
+		if got := s.versions(); got != "502" && got != "504" {
+			t.Errorf("index.json: %s", got)
+		}
+		if got := s.hashes("1.0.0"); got != "502" && got != "504" {
+			t.Errorf("1.0.0.json: %s", got)
+		}
+	})
+	t.Run("the registry has some", func(t *testing.T) {
+		b := newBench(t)
+		b.publish("1.0.0")
+		warm := b.serve(siteOptions{})
+		warm.get(archivePath("1.0.0", "linux_amd64"))
+		warm.await(pullthrough.Stored, 1)
+		b.publish("2.0.0")
+		b.origin.Intercept(down)
+		s := b.serve(siteOptions{})
+		if got := s.versions(); got != "1.0.0" {
+			t.Errorf("index.json: %s", got)
+		}
+		if got := s.hashes("1.0.0"); strings.Count(got, "h1:") != 3 {
+			t.Errorf("1.0.0.json: %s", got)
+		}
+		if got := s.get(archivePath("1.0.0", "darwin_arm64")); got.status != http.StatusOK {
+			t.Errorf("archive: %+v", got)
+		}
+		if got := s.versions(); got != "1.0.0" {
+			t.Errorf("2.0.0.json: %s", got)
+		}
+	})
+	t.Run("the list is on disk", func(t *testing.T) {
+		b := newBench(t)
+		b.publish("1.0.0")
+		o := siteOptions{pull: pullthrough.Options{Directory: t.TempDir()}}
+		first := b.serve(o)
+		if got := first.versions(); got != "1.0.0" {
+			t.Fatalf("index.json: %s", got)
+		}
+		first.close()
+		b.origin.Intercept(down)
+		if got := b.serve(o).versions(); got != "1.0.0" {
+			t.Errorf("index.json: %s", got)
+		}
+	})
+}
+
+// TestWithdrawn leaves what is stored, and nothing else.
+func TestWithdrawn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	b.publish("1.1.0")
+	s := b.serve(siteOptions{pull: pullthrough.Options{ListTTL: 1}})
+	s.get(archivePath("1.0.0", "linux_amd64"))
+	s.await(pullthrough.Stored, 1)
+	s.hashes("1.1.0")
+	b.origin.Remove("acme", "widget", "1.0.0")
+	b.origin.Remove("acme", "widget", "1.1.0")
+	b.publish("1.2.0")
+	if got := s.versions(); got != "1.0.0 1.2.0" {
+		t.Errorf("index.json: %s", got)
+	}
+	if got := s.hashes("1.0.0"); strings.Count(got, "h1:") != 3 {
+		t.Errorf("1.0.0.json: %s", got)
+	}
+	if got := s.get(mirror + "1.1.0.json"); got.body != `{"archives":{}}` {
+		t.Errorf("1.1.0.json: %+v", got)
+	}
+}
+
+// TestRegistryRefuses writes: clients are served all the same.
+func TestRegistryRefuses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.publish("1.0.0")
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			return false
+		}
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	s := b.serve(siteOptions{})
+	for range 2 {
+		if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(r.Package("linux", "amd64").Data) {
+			t.Errorf("%+v", got)
+		}
+		if e := s.await(pullthrough.Stored, 1); e.Err == nil {
+			t.Errorf("%+v", e)
+		}
+	}
+	if !strings.Contains(s.log.String(), "level=ERROR") {
+		t.Error("nothing is said of it")
+	}
+}
+
+// TestWhatNobodyWantsEnds: once a push has failed, what it has begun to fetch that no
+// client asked for is broken off.
+func TestWhatNobodyWantsEnds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.publish("1.0.0")
+	begun, ended := make(chan struct{}), make(chan struct{})
+	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "windows_amd64.zip") {
+			return false
+		}
+		w.Header().Set("Content-Length", "1000")
+		w.Write([]byte("some"))
+		http.NewResponseController(w).Flush()
+		close(begun)
+		<-r.Context().Done()
+		close(ended)
+		return true
+	})
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			return false
+		}
+		<-begun
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	s := b.serve(siteOptions{})
+	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(r.Package("linux", "amd64").Data) {
+		t.Errorf("%+v", got)
+	}
+	if e := s.await(pullthrough.Stored, 1); e.Err == nil {
+		t.Errorf("%+v", e)
+	}
+	<-ended
+}
+
+// TestRegistryDown is trouble, whatever the origin has.
+func TestRegistryDown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	})
+	s := b.serve(siteOptions{})
+	if got := s.versions(); got != "502" {
+		t.Errorf("index.json: %s", got)
+	}
+	if got := s.hashes("1.0.0"); got != "502" {
+		t.Errorf("1.0.0.json: %s", got)
+	}
+}
+
+// TestConflict has another package in the registry than the origin has: the
+// registry's is served.
+func TestConflict(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	mine := b.publish("1.0.0")
+	o := siteOptions{}
+	o.pull.Scope.Platforms = []provider.Platform{provider.MustParsePlatform("linux_amd64")}
+	first := b.serve(o)
+	first.get(archivePath("1.0.0", "linux_amd64"))
+	first.await(pullthrough.Stored, 1)
+	b.publish("1.0.0") // anew, with other packages
+	s := b.serve(o)
+	got := s.hashes("1.0.0")
+	if !strings.Contains(got, mine.Package("linux", "amd64").SHA256) || strings.Contains(got, "darwin") {
+		t.Errorf("1.0.0.json: %s", got)
+	}
+	if !strings.Contains(s.log.String(), "different packages") {
+		t.Error("nothing is said of it")
+	}
+}
+
+// TestLimitIsReached answers 503 and when to come back.
+func TestLimitIsReached(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	s := b.serve(siteOptions{pull: pullthrough.Options{Limits: pullthrough.Limits{MaxPerDay: 10}}})
+	got := s.get(archivePath("1.0.0", "linux_amd64"))
+	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestEndInTheMiddle leaves nothing wrong: neither in the registry nor on disk. What
+// an end without warning leaves on disk goes with the next start.
+func TestEndInTheMiddle(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.build("1.0.0", 1<<20)
+	b.origin.Add(r)
+	linux := r.Package("linux", "amd64")
+	b.halfThenWait(linux.Filename, linux.Data, nil)
+	o := siteOptions{pull: pullthrough.Options{Spool: t.TempDir()}}
+	s := b.serve(o)
+	resp, err := s.server.Client().Get(s.server.URL + archivePath("1.0.0", "linux_amd64"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(resp.Body, make([]byte, linux.Size/4)); err != nil {
+		t.Fatal(err)
+	}
+	s.close()
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("the archive came to a good end")
+	}
+	resp.Body.Close()
+	if got := b.tagged("1.0.0"); got != nil {
+		t.Errorf("tagged: %+v", got)
+	}
+	left := filepath.Join(o.pull.Spool, "ocibridge-pull-1.zip")
+	if err := os.WriteFile(left, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.origin.Intercept(nil)
+	s = b.serve(o)
+	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(linux.Data) {
+		t.Errorf("%d, %d bytes, %v", got.status, len(got.body), got.err)
+	}
+	if e := s.await(pullthrough.Stored, 1); e.Err != nil || platformsOf(b.tagged("1.0.0")) != strings.Join(platforms, " ") {
+		t.Errorf("%+v", e)
+	}
+	s.close()
+	files, err := os.ReadDir(o.pull.Spool)
+	if err != nil || len(files) != 0 {
+		t.Errorf("left on disk: %v, %v", files, err)
+	}
+}
