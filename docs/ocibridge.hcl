@@ -1,6 +1,5 @@
 # An example of ocibridge.hcl with every block there is. docs/configuration.md
-# says what each argument means, and which are not in effect yet: those are
-# commented out below with a double ##.
+# says what each argument means.
 #
 # ocibridge reads the first that is there of ./ocibridge.hcl,
 # $XDG_CONFIG_HOME/ocibridge/ocibridge.hcl (~/.config by default) and
@@ -122,12 +121,12 @@ trust "registry.opentofu.org/hashicorp/*" {
 }
 
 # What "ocibridge sync" keeps in the registry.
-## provider "registry.opentofu.org/hashicorp/null" {
-##   versions  = "~> 3.2"
-##   platforms = ["linux_amd64", "darwin_arm64"]
-##   latest    = 3
-##   cooldown  = "168h"
-## }
+provider "registry.opentofu.org/hashicorp/null" {
+  versions  = "~> 3.2"
+  platforms = ["linux_amd64", "darwin_arm64"]
+  latest    = 3
+  cooldown  = "168h"
+}
 
 # What the gateway fetches when it is first asked for it.
 pull_through {

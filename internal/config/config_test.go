@@ -869,15 +869,14 @@ oci_credentials "b.io" {
 	}
 }
 
-// example is the example of the documentation, as it is and with the settings
-// that are commented out.
-func example(t *testing.T) (asIs, full string) {
+// example is the example of the documentation.
+func example(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("../../docs/ocibridge.hcl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(b), strings.NewReplacer("## ", "", "##\n", "\n").Replace(string(b))
+	return string(b)
 }
 
 func exampleMachine(t *testing.T) machine {
@@ -893,24 +892,21 @@ func exampleMachine(t *testing.T) machine {
 
 func TestExampleIsValid(t *testing.T) {
 	m := exampleMachine(t)
-	asIs, full := example(t)
-	c := mustParse(t, asIs, m)
+	text := example(t)
+	c := mustParse(t, text, m)
 	if diags := append(c.Warnings, c.Unavailable("")...); len(diags) > 0 {
 		t.Errorf("the example has what is not in effect: %+v", diags)
 	}
-	all := mustParse(t, full, m)
 	eachField(reflect.TypeFor[fileBlock](), func(in string, f field) {
-		if f.isBlock && !strings.HasPrefix(in, "provider_installation") && f.name != "provider_installation" && !strings.Contains(full, f.name+" ") {
+		if f.isBlock && !strings.HasPrefix(in, "provider_installation") && f.name != "provider_installation" && !strings.Contains(text, f.name+" ") {
 			t.Errorf("the example has no block %s", joinPath(in, f.name))
 		}
 	})
 	// What is shown of it is a file of its own that says the same.
-	for _, c := range []*Config{c, all} {
-		again := mustParse(t, strings.NewReplacer("abababab...", strings.Repeat("ab", 32), "cdcdcdcd...", strings.Repeat("cd", 32)).
-			Replace(string(c.InForce(Surroundings{}).HCL())), m)
-		if got, want := settings(t, again), settings(t, c); !reflect.DeepEqual(got, want) {
-			t.Errorf("shown and read again it says\n%v\nand not\n%v", got, want)
-		}
+	again := mustParse(t, strings.NewReplacer("abababab...", strings.Repeat("ab", 32), "cdcdcdcd...", strings.Repeat("cd", 32)).
+		Replace(string(c.InForce(Surroundings{}).HCL())), m)
+	if got, want := settings(t, again), settings(t, c); !reflect.DeepEqual(got, want) {
+		t.Errorf("shown and read again it says\n%v\nand not\n%v", got, want)
 	}
 }
 
