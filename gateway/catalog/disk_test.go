@@ -130,16 +130,17 @@ func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
 // TestAnotherRepositoryAfterARestart: what one repository said is not believed of
 // another one.
 func TestAnotherRepositoryAfterARestart(t *testing.T) {
-	place := "one"
-	change := func(o *catalog.Options) { o.Place = func(provider.Address) string { return place } }
-	onDisk(t, t.TempDir(), change, func(k *kept) {
+	at := func(place string) func(provider.Address) string {
+		return func(provider.Address) string { return place }
+	}
+	onDisk(t, t.TempDir(), func(o *catalog.Options) { o.Place = at("one") }, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
 		synctest.Wait() // what was learnt is on disk
-		place = "another"
+		k.options.Place = at("another")
 		k.restart()
 		k.down(unreachable)
 		k.want("", false, "[1 get 1 list]")
-		place = "one"
+		k.options.Place = at("one")
 		k.restart()
 		k.want("[1.0.0]", true, "[]")
 	})
