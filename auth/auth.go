@@ -108,6 +108,9 @@ type Options struct {
 	// HelperTimeout bounds one run of a credential helper; 0 means 30 s.
 	HelperTimeout time.Duration
 
+	// Sent is told of each request that is sent, by many at once; nil: nobody is.
+	Sent func(Sent)
+
 	// Log takes what is worth knowing when something is slow or refused: retries,
 	// and which source a credential came from. nil means no log.
 	Log *slog.Logger

@@ -79,7 +79,8 @@ func (s Registry) changesTransport() bool {
 type connections struct {
 	opts   Options
 	byHost map[string]Registry // the settings
-	base   http.RoundTripper   // shared
+	base   http.RoundTripper   // shared, once it is observed
+	shared http.RoundTripper
 
 	mu   sync.Mutex
 	own  map[string]http.RoundTripper // by host with settings
@@ -94,6 +95,7 @@ func newConnections(opts Options) *connections {
 	if c.base == nil {
 		c.base = defaultTransport()
 	}
+	c.shared = c.seen(c.base)
 	for r, s := range opts.Registries {
 		c.byHost[settingsHost(string(r))] = s
 	}
@@ -147,7 +149,7 @@ func (c *connections) transport(host, behalf string) http.RoundTripper {
 				c.opts.Log.Warn("the certificate of the registry is not verified: whoever is in between can read and change everything",
 					slog.String("registry", host), slog.String("insecure_skip_verify", s.Origin))
 			}
-			t = newGate(c.derive(s), host, s)
+			t = newGate(c.seen(c.derive(s)), host, s)
 			c.own[host] = t
 		}
 		return t
@@ -155,12 +157,15 @@ func (c *connections) transport(host, behalf string) http.RoundTripper {
 	if s, ok := c.settings(behalf); ok && s.CAs != nil {
 		behalf = settingsHost(behalf)
 		if _, ok := c.with[behalf]; !ok {
-			c.with[behalf] = c.derive(Registry{CAs: s.CAs})
+			c.with[behalf] = c.seen(c.derive(Registry{CAs: s.CAs}))
 		}
 		return c.with[behalf]
 	}
-	return c.base
+	return c.shared
 }
+
+// seen puts a transport under observation.
+func (c *connections) seen(t http.RoundTripper) http.RoundTripper { return observed{t, c.opts.Sent} }
 
 // derive returns the shared transport changed as the settings say. Proxies stay
 // those of the shared one.

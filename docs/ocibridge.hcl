@@ -14,8 +14,9 @@ data = "data"
 # How many packages a push has under way at once.
 jobs = 8
 
-# The least level to log.
-log_level = "info"
+# The least level to log, and how serve writes it: text or json.
+log_level  = "info"
+log_format = "json"
 
 # Which repository holds which provider, in the words of OpenTofu's CLI
 # configuration. The first block that is for a provider counts.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
@@ -80,8 +79,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveWarm answers if that takes neither the registry nor the router.
 func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
-	// Where access is controlled, who asks is to be known first.
-	if g.access != nil {
+	// Where access is controlled, who asks is to be known first; and traces are worth
+	// their time.
+	if g.access != nil || g.hooks.Tracer != nil {
 		return false
 	}
 	path, ok := strings.CutPrefix(r.URL.Path, MirrorPath)
@@ -98,9 +98,13 @@ func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 	if !ok {
 		return false
 	}
-	start := time.Now()
+	line := g.begin(w, r)
+	line.route = RouteVersion
+	if item.IsListing() {
+		line.route = RouteIndex
+	}
 	status, bytes := kept.write(w, r)
-	logRequest(g.log, r, status, bytes, start)
+	g.ended(r, line, status, bytes)
 	return true
 }
 
@@ -137,6 +141,6 @@ func (g *gateway) serveRefresh(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n := g.catalog.Refresh(a)
-	g.log.Info("cached metadata dropped", "provider", a.String(), "entries", n)
+	g.log.InfoContext(r.Context(), "cached metadata dropped", "provider", a.String(), "entries", n)
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -23,7 +23,7 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !access.Covers(r.Context(), p.Digest) {
-		access.Forbid(w)
+		g.access.ForbidCapability(w)
 		return
 	}
 	a := archives.Archive{Package: *p, Store: store}
@@ -54,7 +54,7 @@ type sizer interface {
 
 // sizeOf returns the size of a package that the registry does not have yet.
 func (g *gateway) sizeOf(ctx context.Context, store Store, p artifact.Package, begin bool) (int64, error) {
-	if size, ok := g.cache.Size(p.Digest); ok {
+	if size, ok := g.cache.SizeOf(p.Digest); ok {
 		return size, nil
 	}
 	s, ok := store.(sizer)

@@ -37,8 +37,8 @@ func NewWithin(o Options, l Limits) http.Handler {
 	return newHandler(o, within)
 }
 
-// Routes returns the paths of a gateway's routes, with their variables.
-func Routes(o Options) []string {
+// Paths returns the paths of a gateway's routes, with their variables.
+func Paths(o Options) []string {
 	g := &gateway{access: o.Access}
 	var out []string
 	g.router(o).Walk(func(r *mux.Route, _ *mux.Router, _ []*mux.Route) error {

@@ -75,6 +75,15 @@ type Options struct {
 	// a provider's cached metadata dropped (POST /-/refresh?provider=ADDRESS); nil:
 	// everybody may read everything, and nobody is an operator.
 	Access *access.Control
+	// Ready answers /readyz, for everybody; nil: nothing does.
+	Ready http.Handler
+	// Metrics answers /metrics, for operators where access is controlled; nil: nothing
+	// does.
+	Metrics http.Handler
+	// Hooks are told of requests, and Archives counts those for packages; nil: nobody
+	// counts.
+	Hooks    Hooks
+	Archives *archives.Counters
 	// Log gets a line a request, and the reasons of errors; nil: nobody does.
 	Log *slog.Logger
 }
@@ -113,6 +122,7 @@ type gateway struct {
 	archives *archives.Handler
 	cache    *archives.Cache // nil: there is none
 	h1       func(digest.Digest) (provider.Hash, bool)
+	hooks    Hooks
 	log      *slog.Logger
 	limits   limits
 	routes   http.Handler
@@ -133,12 +143,12 @@ func newHandler(o Options, l limits) http.Handler {
 		o.Catalog = c
 	}
 	g := &gateway{
-		catalog: o.Catalog, access: o.Access, redirect: o.Redirect, cache: o.Cache, h1: o.H1, log: o.Log, limits: l,
-		archives: archives.New(archives.Options{Cache: o.Cache, Log: o.Log, Limits: archives.Limits{
+		catalog: o.Catalog, access: o.Access, redirect: o.Redirect, cache: o.Cache, h1: o.H1, hooks: o.Hooks, log: o.Log, limits: l,
+		archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: archives.Limits{
 			Start: l.start, RegistryStall: l.registryStall, ClientStall: l.clientStall, Resumes: l.resumes,
 		}}),
 	}
-	g.routes = g.access.Handler(logged(o.Log, g.router(o)))
+	g.routes = g.access.Handler(g.logged(g.router(o)))
 	return g
 }
 
@@ -151,8 +161,9 @@ func (g *gateway) router(o Options) *mux.Router {
 	r := mux.NewRouter().SkipClean(true)
 	r.MethodNotAllowedHandler = http.HandlerFunc(methodNotAllowed)
 	r.NotFoundHandler = http.HandlerFunc(notFound)
+	r.Use(classify)
 	reads := r.Methods(http.MethodGet, http.MethodHead).Subrouter()
-	reads.HandleFunc("/healthz", healthz)
+	g.routeHealth(reads, o)
 	const address = MirrorPath + "{hostname}/{namespace}/{type}/"
 	reads.HandleFunc(address+"index.json", g.guarded(g.serveIndex))
 	reads.HandleFunc(address+"{version}.json", g.guarded(g.serveVersion))
@@ -196,7 +207,23 @@ func routePage(r, reads *mux.Router, page http.Handler) {
 	})
 }
 
-func healthz(w http.ResponseWriter, _ *http.Request) {
+// routeHealth adds the routes for those who watch the gateway.
+func (g *gateway) routeHealth(r *mux.Router, o Options) {
+	r.HandleFunc("/healthz", Healthz)
+	if o.Ready != nil {
+		r.Handle("/readyz", o.Ready)
+	}
+	switch {
+	case o.Metrics == nil:
+	case o.Access != nil:
+		r.Handle("/metrics", o.Access.GuardOperator(o.Metrics))
+	default:
+		r.Handle("/metrics", o.Metrics)
+	}
+}
+
+// Healthz answers that the process is alive.
+func Healthz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Write([]byte("ok\n"))
 }

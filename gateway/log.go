@@ -1,53 +1,75 @@
 package gateway
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/internal/observe"
 )
 
-// logged writes a line a request. Paths hold no secret once capabilities are out
-// of them; headers and queries, which may, are not written.
-func logged(log *slog.Logger, next http.Handler) http.Handler {
+// logged observes requests: it gives each its id, a line of the log, its span, and
+// tells the hooks of it. Paths hold no secret once capabilities are out of them;
+// headers and queries, which may, are not written.
+func (g *gateway) logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start := time.Now()
+		line := g.begin(w, r)
 		out := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		ctx, end := g.trace(contextWith(r.Context(), &line.route), r, line.id[0])
+		r = r.WithContext(ctx)
 		defer func() {
 			if p := recover(); p != nil {
 				if p != http.ErrAbortHandler {
-					log.Error("panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+					g.log.ErrorContext(ctx, "panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 				}
 				out.status = statusAborted
 				defer panic(http.ErrAbortHandler)
 			}
-			logRequest(log, r, out.status, out.bytes, start)
+			line.access = access.LogAttrs(ctx)
+			g.ended(r, line, out.status, out.bytes)
+			end(nil, slog.String("http.route", line.route.String()), slog.Int("http.response.status_code", out.status))
 		}()
 		next.ServeHTTP(out, r)
 	})
 }
 
-// logRequest writes a request's line. It is written for each, and made accordingly:
-// nothing is formatted that the log does not want, nor here what it formats later.
-func logRequest(log *slog.Logger, r *http.Request, status int, bytes int64, start time.Time) {
-	ctx := r.Context()
-	if !log.Enabled(ctx, slog.LevelInfo) {
-		return
+// begin takes note of a request that begins.
+func (g *gateway) begin(w http.ResponseWriter, r *http.Request) *requestLine {
+	line := &requestLine{method: r.Method, path: r.URL.Path, client: r.RemoteAddr, agent: r.UserAgent(), start: time.Now()}
+	line.identify(w, r)
+	if g.hooks.Began != nil {
+		g.hooks.Began()
 	}
+	return line
+}
+
+// ended tells the hooks and the log of a request that is answered. A line is written
+// for each, and made accordingly: nothing is formatted that the log does not want,
+// nor here what it formats later.
+func (g *gateway) ended(r *http.Request, line *requestLine, status int, bytes int64) {
 	now := time.Now()
-	line := &requestLine{
-		method: r.Method, path: r.URL.Path, client: r.RemoteAddr, agent: r.UserAgent(),
-		status: status, bytes: bytes, took: now.Sub(start), access: access.LogAttrs(ctx),
+	line.status, line.bytes, line.took = status, bytes, now.Sub(line.start)
+	if g.hooks.Ended != nil {
+		g.hooks.Ended(Answered{line.route, line.method, status, line.took})
 	}
-	if h, ok := log.Handler().(LateHandler); ok {
-		h.HandleLate(now, slog.LevelInfo, "request", line)
+	level := slog.LevelInfo
+	if line.route.forMachines() {
+		level = slog.LevelDebug // they ask all the time
+	}
+	ctx := r.Context()
+	if !g.log.Enabled(ctx, level) {
 		return
 	}
-	record := slog.NewRecord(now, slog.LevelInfo, "request", 0)
+	if h, ok := g.log.Handler().(LateHandler); ok {
+		h.HandleLate(now, level, "request", line)
+		return
+	}
+	record := slog.NewRecord(now, level, "request", 0)
 	record.AddAttrs(slog.Attr{Value: slog.AnyValue(line)})
-	_ = log.Handler().Handle(ctx, record) // as a Logger does
+	_ = g.log.Handler().Handle(context.Background(), record) // as a Logger does; the line has the id
 }
 
 // LateHandler is a [slog.Handler] that makes a record later of what it is given, on
@@ -64,6 +86,9 @@ type LateHandler interface {
 // stack than its answer takes.
 type requestLine struct {
 	method, path, client, agent string
+	id                          [1]string // as a header has it
+	route                       Route
+	start                       time.Time
 	status                      int
 	bytes                       int64
 	took                        time.Duration
@@ -77,10 +102,11 @@ func (l *requestLine) LogValue() slog.Value {
 	return slog.GroupValue(append([]slog.Attr{
 		slog.String("method", l.method), slog.String("path", l.path), slog.Int("status", l.status), slog.Int64("bytes", l.bytes),
 		slog.Duration("duration", l.took.Round(time.Millisecond)), slog.String("client", l.client), slog.String("agent", l.agent),
+		slog.String(observe.LogKey, l.id[0]),
 	}, l.access...)...)
 }
 
-// statusAborted is what the log says of an answer that was broken off.
+// statusAborted is what the log and the hooks say of an answer that was broken off.
 const statusAborted = 0
 
 // statusWriter remembers what was answered.

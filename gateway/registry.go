@@ -148,7 +148,7 @@ func (g *gateway) listSigned(ctx context.Context, item *catalog.Item, remembered
 		if !slices.ContainsFunc(out, func(l *listedJSON) bool { return l != nil && l.Platforms != nil }) {
 			return nil, err
 		}
-		g.log.Debug("versions are listed without a description", "provider", a.String(), "err", err)
+		g.log.DebugContext(ctx, "versions are listed without a description", "provider", a.String(), "err", err)
 	}
 	return slices.DeleteFunc(out, func(l *listedJSON) bool { return l == nil }), nil
 }
@@ -338,7 +338,7 @@ func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request) {
 	}
 	d := digest.FromBytes(data)
 	if !access.Covers(r.Context(), d) {
-		access.Forbid(w)
+		g.access.ForbidCapability(w)
 		return
 	}
 	h.Set("ETag", strconv.Quote(d.String()))

@@ -18,7 +18,7 @@ func (s *site) accessControl(before *access.Control) (*access.Control, error) {
 	if !s.settings.asksForTokens() {
 		return nil, nil
 	}
-	o := access.Options{Log: s.log, Before: before}
+	o := access.Options{Log: s.log, Counters: s.ops.accessCounters(), Before: before}
 	for _, t := range g.Tokens {
 		o.Tokens = append(o.Tokens, access.Token(t))
 	}

@@ -48,6 +48,7 @@ type settings struct {
 	files *readings // that they were made of; nil: nobody wants to know
 	// inForce is for telling what changes when serve reads settings again.
 	inForce *config.InForce
+	ops     *operations // of serve; nil: nobody watches
 }
 
 // settings reads the configuration file for a command, and the user's CLI
@@ -276,7 +277,7 @@ func (b *backend) explain(err error, repo ociaddr.Repository) error {
 func (s settings) authOptions() auth.Options {
 	o := auth.Options{
 		Environment: authEnvironment(), UserAgent: userAgent(),
-		Explicit: slices.Clone(s.file.Logins), Defaults: s.file.Defaults, Registries: s.file.RegistrySettings(),
+		Explicit: slices.Clone(s.file.Logins), Defaults: s.file.Defaults, Registries: s.file.RegistrySettings(), Sent: s.ops.sent(),
 	}
 	o.Environment.ReadFile = s.files.readFile
 	logins, defaults := s.cli.OCICredentials()

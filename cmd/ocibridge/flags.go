@@ -103,10 +103,31 @@ func (j *jobsFlag) Set(s string) error {
 	return nil
 }
 
-// logFlag is --log-level.
+// logFlag is --log-level, and --log-format for what runs for long.
 type logFlag struct {
 	level   slog.Level
+	format  logFormat
 	inForce slog.LevelVar // of what open has returned
+}
+
+// logFormat is text or json; text where nothing is said.
+type logFormat string
+
+func (f *logFormat) String() string { return string(*f) }
+func (f *logFormat) Type() string   { return "format" }
+
+func (f *logFormat) Set(s string) error {
+	if s != "text" && s != "json" {
+		return errors.New("it is text or json")
+	}
+	*f = logFormat(s)
+	return nil
+}
+
+func (f *logFlag) registerFormat(cmd *cobra.Command) {
+	f.format = "text"
+	cmd.Flags().Var(&f.format, "log-format", "`format` of the log: text or json, an object a line")
+	cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (f *logFlag) register(cmd *cobra.Command, level slog.Level) {
@@ -117,7 +138,19 @@ func (f *logFlag) register(cmd *cobra.Command, level slog.Level) {
 // open returns the log.
 func (f *logFlag) open(w io.Writer) *slog.Logger {
 	f.inForce.Set(f.level)
+	if f.format == "json" {
+		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: &f.inForce, ReplaceAttr: secondsInJSON}))
+	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: &f.inForce}))
+}
+
+// secondsInJSON has durations as seconds: a bare number of nanoseconds is nobody's
+// unit.
+func secondsInJSON(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
+	}
+	return a
 }
 
 // registryFlags say where providers are kept.

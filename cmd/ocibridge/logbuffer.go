@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/observe"
 )
 
 // logBuffer gathers lines of the log, of which a busy gateway writes one a request:
@@ -100,8 +101,9 @@ type buffered struct {
 }
 
 // Handle implements [slog.Handler].
-func (h buffered) Handle(_ context.Context, r slog.Record) error {
+func (h buffered) Handle(ctx context.Context, r slog.Record) error {
 	r = r.Clone()
+	observe.Tag(ctx, &r)
 	err := h.buffer.add(waitingLine{handler: h.Handler, record: &r})
 	if r.Level > slog.LevelInfo {
 		err = errors.Join(err, h.buffer.Flush())

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ocibridge/ocibridge/internal/observe"
 )
 
 // lockedBuffer may be read while it is written to.
@@ -65,4 +67,29 @@ func TestLogBuffer(t *testing.T) {
 		}
 		want(304, "at the end")
 	})
+}
+
+// TestLogFormats has a line as text and as JSON, with the id of the request that it is
+// about.
+func TestLogFormats(t *testing.T) {
+	for format, want := range map[logFormat]string{
+		"text": `level=INFO msg=waited for=1.5s n=2 request_id=id-1`,
+		"json": `"level":"INFO","msg":"waited","for":1.5,"n":2,"request_id":"id-1"}`,
+	} {
+		var out bytes.Buffer
+		f := logFlag{level: slog.LevelInfo, format: format}
+		log, flush := f.openBuffered(&out)
+		log.InfoContext(observe.With(t.Context(), "id-1", nil), "waited", "for", 1500*time.Millisecond, "n", 2)
+		log.Info("nobody asked")
+		if err := flush(); err != nil {
+			t.Fatal(err)
+		}
+		if got := out.String(); !strings.Contains(got, want) || strings.Count(got, "request_id") != 1 {
+			t.Errorf("%s: %s", format, got)
+		}
+	}
+	var f logFormat
+	if err := f.Set("xml"); err == nil || f.Set("json") != nil || f != "json" {
+		t.Errorf("%q, %v", f, err)
+	}
 }

@@ -40,6 +40,7 @@ type serveFlags struct {
 	selfSigned bool
 	http       bool
 	noPull     bool
+	metrics    string // address of their own
 	log        logFlag
 }
 
@@ -89,8 +90,10 @@ without them, everybody may read everything.`,
 	f.registryFlags.register(cmd)
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelInfo)
+	f.log.registerFormat(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", defaultListen, "`address` to listen on")
+	flags.StringVar(&f.metrics, "metrics-listen", "", "`address` on which plain HTTP answers /metrics, /healthz and /readyz, such as localhost:9090 (default: where all else is answered)")
 	flags.StringVar(&f.cert, "tls-cert", "", "`file` with the certificate and its chain, in PEM")
 	flags.StringVar(&f.key, "tls-key", "", "`file` with the certificate's key, in PEM")
 	flags.BoolVar(&f.selfSigned, "tls-self-signed", false, "make a self-signed certificate and print how clients trust it")
@@ -116,6 +119,10 @@ func (f *serveFlags) run(cmd *cobra.Command, s settings) error {
 	}
 	defer listener.Close()
 	p := newProcess(log, listener.Addr())
+	if p.ops, err = newOperations(cmd.Context(), f.metrics, log); err != nil {
+		return err
+	}
+	defer p.ops.Close()
 	site, err := f.newSite(p, s, nil)
 	if err != nil {
 		return err
@@ -124,6 +131,11 @@ func (f *serveFlags) run(cmd *cobra.Command, s settings) error {
 	live := &live{process: p}
 	live.replace(site)
 	defer live.Close()
+	unwatch, err := p.ops.listen()
+	if err != nil {
+		return err
+	}
+	defer unwatch()
 	if err := site.at.announce(cmd.OutOrStdout(), f.output.json()); err != nil {
 		return err
 	}

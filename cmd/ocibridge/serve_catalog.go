@@ -18,10 +18,10 @@ const embeddedTTL = -1
 
 // newCatalog makes the catalog of the backend's repositories as the gateway block
 // says. The caller closes it.
-func newCatalog(back *backend, repository func(context.Context, provider.Address) (catalog.Store, error), c config.Gateway, check checkVersion, log *slog.Logger) (*catalog.Catalog, error) {
+func newCatalog(back *backend, repository func(context.Context, provider.Address) (catalog.Store, error), c config.Gateway, check checkVersion, n *catalog.Counters, log *slog.Logger) (*catalog.Catalog, error) {
 	o := catalog.Options{
 		Repository: repository, Account: back.account, Place: back.place, Anew: auth.Anew, Check: check,
-		TagTTL: orNone(c.TagTTL), StaleIfError: orNone(c.StaleIfError), Log: log,
+		TagTTL: orNone(c.TagTTL), StaleIfError: orNone(c.StaleIfError), Counters: n, Log: log,
 	}
 	if back.embedded != nil && c.TagTTL == nil {
 		o.TagTTL = embeddedTTL

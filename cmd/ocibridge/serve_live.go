@@ -74,6 +74,7 @@ func (l *live) leave(s *site) {
 func (l *live) replace(s *site) {
 	if s != nil {
 		s.users.Store(1) // l itself
+		l.process.ops.use(s.back, s.catalog, s.cache)
 		l.closing.Add(1)
 	}
 	before := l.current.Swap(s)

@@ -36,7 +36,7 @@ func (s *site) pullThrough(f *serveFlags, check checkVersion) error {
 	}
 	s.closing(puller.Close)
 	g := s.settings.file.Gateway
-	metadata, err := newCatalog(s.back, s.back.pulled(puller), g, check, s.log)
+	metadata, err := newCatalog(s.back, s.back.pulled(puller), g, check, s.ops.catalogCounters(), s.log)
 	if err != nil {
 		return err
 	}

@@ -92,6 +92,7 @@ func (r *reloader) reload(reason string) {
 	r.notify("RELOADING=1", "MONOTONIC_USEC="+monotonic())
 	err := r.replace(reason)
 	r.reloads.count(err)
+	r.ops.Reloaded(err)
 	status := "serving"
 	if err != nil {
 		status = "serving by earlier settings: the new ones cannot be used"
@@ -112,6 +113,10 @@ func (r *reloader) replace(reason string) error {
 	if f.listen != r.flags.listen {
 		r.log.Warn("the address to listen on changes with a restart; the rest of the settings does not wait for that", "listen", r.flags.listen, "new", f.listen)
 		f.listen = r.flags.listen
+	}
+	if f.metrics != r.flags.metrics {
+		r.log.Warn("the address of the metrics changes with a restart; the rest of the settings does not wait for that", "listen", r.flags.metrics, "new", f.metrics)
+		f.metrics = r.flags.metrics
 	}
 	if err := f.check(s.file.Gateway.TLS); err != nil {
 		return err

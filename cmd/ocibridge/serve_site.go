@@ -31,6 +31,7 @@ type process struct {
 	// draining says that the process is about to end, and wants no more requests.
 	draining atomic.Bool
 	reloads  reloads
+	ops      *operations                 // nil: nobody watches
 	notify   func(assignments ...string) // the service manager
 }
 
@@ -76,6 +77,7 @@ type site struct {
 // newSite makes a site, before being the one that it takes the place of, nil for
 // none. The caller closes it.
 func (f *serveFlags) newSite(p *process, s settings, before *site) (made *site, err error) {
+	s.ops = p.ops
 	site := &site{process: p, settings: s}
 	defer func() {
 		if err != nil {
@@ -102,7 +104,7 @@ func (f *serveFlags) newSite(p *process, s settings, before *site) (made *site, 
 		return nil, err
 	}
 	check, tell := s.check(log)
-	if site.catalog, err = newCatalog(site.back, site.back.store, g, check, log); err != nil {
+	if site.catalog, err = newCatalog(site.back, site.back.store, g, check, p.ops.catalogCounters(), log); err != nil {
 		return nil, err
 	}
 	site.closing(site.catalog.Close)
@@ -160,6 +162,7 @@ func (s *site) gatewayOptions(metadata *catalog.Catalog) gateway.Options {
 		}
 	}
 	o.Page = s.page(o)
+	s.ops.observe(&o)
 	return o
 }
 
@@ -198,7 +201,7 @@ func (s *site) openCache() error {
 		h1 bool
 	}
 	cache, done, err := share(&s.shared, key{*g.Cache, g.VerifyRequired}, func() (*archives.Cache, error) {
-		return archives.OpenCache(g.Cache.Directory, g.Cache.MaxSize, archives.CacheOptions{Log: s.log, H1: g.VerifyRequired})
+		return archives.OpenCache(g.Cache.Directory, g.Cache.MaxSize, archives.CacheOptions{Log: s.log, H1: g.VerifyRequired, Counters: s.ops.archiveCounters()})
 	})
 	if err != nil {
 		return err

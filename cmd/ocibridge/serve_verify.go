@@ -19,7 +19,7 @@ func (s settings) check(log *slog.Logger) (check checkVersion, tell func()) {
 	if !s.file.Gateway.VerifyRequired {
 		return nil, func() {}
 	}
-	checker := verify.New(verify.Options{Policy: s.trustRules().For, Log: log})
+	checker := verify.New(verify.Options{Policy: s.trustRules().For, Counters: s.ops.verifyCounters(), Log: log})
 	check = func(ctx context.Context, store gateway.Store, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		return checker.Check(ctx, store, a, v, found)
 	}

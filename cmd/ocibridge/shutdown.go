@@ -36,6 +36,7 @@ func (l *live) serve(ctx context.Context, listener net.Listener) error {
 	case <-ctx.Done():
 	}
 	p.draining.Store(true)
+	p.ops.Drain()
 	p.notify("STOPPING=1")
 	g := l.current.Load().settings.file.Gateway
 	if g.ShutdownDelay > 0 {

@@ -48,6 +48,17 @@ type Options struct {
 	Client *http.Client
 	// Log gets what is wrong with issuers; nil: nobody does.
 	Log *slog.Logger
+	// Counters counts those who were turned away; nil: nobody counts.
+	Counters *Counters
+}
+
+// Counters counts requests that were refused, by why. It may outlive a [Control],
+// and count for the next one, too.
+type Counters struct {
+	Unknown     atomic.Uint64 // no token, or none that is known
+	Forbidden   atomic.Uint64 // known, and not allowed
+	Capability  atomic.Uint64 // by a link that has expired, was altered or is for something else
+	Unavailable atomic.Uint64 // the issuer of the token could not be asked
 }
 
 // Token is a bearer token.
@@ -69,11 +80,15 @@ type Control struct {
 	log     *slog.Logger
 	// equal compares secrets: subtle.ConstantTimeCompare, which tests count.
 	equal func(a, b []byte) int
+	n     *Counters
 }
 
 // New returns a control for what the options name.
 func New(o Options) *Control {
-	c := &Control{keys: o.Keys, log: o.Log, equal: subtle.ConstantTimeCompare}
+	c := &Control{keys: o.Keys, log: o.Log, n: o.Counters, equal: subtle.ConstantTimeCompare}
+	if c.n == nil {
+		c.n = &Counters{}
+	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}

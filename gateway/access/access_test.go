@@ -58,7 +58,7 @@ func address(r *http.Request) (provider.Address, error) {
 func (d *door) handler() http.Handler {
 	guarded := d.control.Guard(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !access.Covers(r.Context(), d.content) {
-			access.Forbid(w)
+			d.control.ForbidCapability(w)
 			return
 		}
 		d.through++
@@ -99,7 +99,9 @@ func TestWhoMayRead(t *testing.T) {
 	later.Expires = time.Now().Add(time.Hour)
 	barred := token("barred", "barred-token")
 	barred.Selector.Exclude = selector("registry.acme.example/acme/*").Include
-	d := newDoor(t, access.Options{Tokens: []access.Token{
+	n := &access.Counters{}
+	refused := map[int]uint64{}
+	d := newDoor(t, access.Options{Counters: n, Tokens: []access.Token{
 		token("all", "all-token"), expired, token("acme", "acme-token", "registry.acme.example/acme/*"),
 		later, barred, token("secret", "secret-token", "registry.acme.example/secret/*"),
 	}})
@@ -133,6 +135,7 @@ func TestWhoMayRead(t *testing.T) {
 	} {
 		before := d.through
 		w := d.get(tt.path, tt.authorization...)
+		refused[w.Code]++
 		if w.Code != tt.status || (d.through > before) != (tt.status == 200) {
 			t.Errorf("%s: %d, reached: %t; want %d", name, w.Code, d.through > before, tt.status)
 		}
@@ -142,6 +145,9 @@ func TestWhoMayRead(t *testing.T) {
 		if got := w.Header().Get("Cache-Control"); got != "private, no-store" {
 			t.Errorf("%s: Cache-Control: %q", name, got)
 		}
+	}
+	if n.Unknown.Load() != refused[401] || n.Forbidden.Load() != refused[403] || n.Capability.Load() != 0 || refused[401] == 0 {
+		t.Errorf("counted %d unknown, %d forbidden, %d by capability; were %v", n.Unknown.Load(), n.Forbidden.Load(), n.Capability.Load(), refused)
 	}
 	// One that has expired is not told from one that never was.
 	old, unknown := d.get(doc, "Bearer old-token"), d.get(doc, "Bearer nonsense")
@@ -154,7 +160,8 @@ func TestTokenExpiresWhileServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		short := token("short", "short-token")
 		short.Expires = time.Now().Add(5 * time.Minute)
-		d := newDoor(t, access.Options{Tokens: []access.Token{short}})
+		n := &access.Counters{}
+		d := newDoor(t, access.Options{Tokens: []access.Token{short}, Counters: n})
 		link := d.link("short-token")
 		time.Sleep(5*time.Minute - time.Second)
 		if w := d.get(link); w.Code != http.StatusOK {
@@ -166,6 +173,9 @@ func TestTokenExpiresWhileServing(t *testing.T) {
 		}
 		if w := d.get(link); w.Code != http.StatusForbidden {
 			t.Errorf("a file: %d", w.Code)
+		}
+		if n.Unknown.Load() != 1 || n.Capability.Load() != 1 || n.Forbidden.Load() != 0 {
+			t.Errorf("counted %d unknown, %d by capability", n.Unknown.Load(), n.Capability.Load())
 		}
 	})
 }

@@ -57,7 +57,7 @@ func (c *Control) Guard(address func(*http.Request) (provider.Address, error), n
 		if s.capability != "" {
 			g, what := c.verify(s.capability, r.URL.Path, a, time.Now())
 			if g == nil || err != nil {
-				Forbid(w)
+				c.ForbidCapability(w)
 				return
 			}
 			s.digest, s.name = what, g.kind+" "+g.name
@@ -66,7 +66,7 @@ func (c *Control) Guard(address func(*http.Request) (provider.Address, error), n
 		}
 		subject, unknown := c.authenticate(r, false)
 		if unknown != nil {
-			refuse(w, unknown)
+			c.refuse(w, unknown)
 			return
 		}
 		s.subject, s.name = subject, subject.name
@@ -74,7 +74,8 @@ func (c *Control) Guard(address func(*http.Request) (provider.Address, error), n
 		case err != nil:
 			http.Error(w, "not found", http.StatusNotFound)
 		case !subject.MayRead(a):
-			Forbid(w)
+			c.n.Forbidden.Add(1)
+			forbid(w)
 		default:
 			next.ServeHTTP(w, r)
 		}
@@ -87,12 +88,13 @@ func (c *Control) GuardOperator(next http.Handler) http.Handler {
 		w = keepPrivate(w)
 		subject, unknown := c.authenticate(r, false)
 		if unknown != nil {
-			refuse(w, unknown)
+			c.refuse(w, unknown)
 			return
 		}
 		s := stateOf(r.Context())
 		s.subject, s.name = subject, subject.name
 		if !slices.ContainsFunc(subject.grants, func(g *grant) bool { return g.operator }) {
+			c.n.Forbidden.Add(1)
 			http.Error(w, "not allowed here: an operator's token is wanted", http.StatusForbidden)
 			return
 		}
@@ -120,15 +122,32 @@ func (w privateWriter) WriteHeader(status int) {
 // Unwrap gives http.ResponseController the writer below.
 func (w privateWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Forbid answers who is known and may not read what is asked for, and every
+// ForbidCapability answers who comes with a capability that does not open what is
+// asked for; see [Covers].
+func (c *Control) ForbidCapability(w http.ResponseWriter) {
+	c.n.Capability.Add(1)
+	forbid(w)
+}
+
+// forbid answers who is known and may not read what is asked for, and every
 // capability that is not valid.
-func Forbid(w http.ResponseWriter) {
+func forbid(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", private)
 	http.Error(w, "not allowed here: the token is not for this provider, or the link has expired", http.StatusForbidden)
 }
 
+// count counts who is not known.
+func (c *Control) count(err error) {
+	if errors.Is(err, ErrUnavailable) {
+		c.n.Unavailable.Add(1)
+	} else {
+		c.n.Unknown.Add(1)
+	}
+}
+
 // refuse answers who is not known.
-func refuse(w http.ResponseWriter, err error) {
+func (c *Control) refuse(w http.ResponseWriter, err error) {
+	c.count(err)
 	if errors.Is(err, ErrUnavailable) {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 		http.Error(w, "the issuer of the token cannot be asked now; the gateway's log says why", http.StatusServiceUnavailable)
@@ -150,6 +169,9 @@ func (c *Control) GuardRegistry(address func(repository string) (provider.Addres
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", private)
 		subject, err := c.authenticate(r, true)
+		if err != nil {
+			c.count(err)
+		}
 		switch {
 		case errors.Is(err, ErrUnavailable):
 			w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
@@ -163,6 +185,7 @@ func (c *Control) GuardRegistry(address func(repository string) (provider.Addres
 		s := stateOf(r.Context())
 		s.subject, s.name = subject, subject.name
 		if !subject.mayAsk(r, address) {
+			c.n.Forbidden.Add(1)
 			registryError(w, http.StatusForbidden, "DENIED", "the token is not for this repository")
 			return
 		}

@@ -151,7 +151,7 @@ func (i *issuer) subject(ctx context.Context, token, keyID string) (*Subject, er
 	if err != nil {
 		// Not the error itself, which may quote the token.
 		var expired *oidc.TokenExpiredError
-		i.log.Debug("token refused", "issuer", i.name, "expired", errors.As(err, &expired))
+		i.log.DebugContext(ctx, "token refused", "issuer", i.name, "expired", errors.As(err, &expired))
 		return nil, ErrUnknown
 	}
 	var claims map[string]json.RawMessage

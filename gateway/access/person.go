@@ -25,6 +25,7 @@ func (c *Control) Person(r *http.Request) (*Subject, error) {
 	}
 	s, err := c.authenticate(r, true)
 	if err != nil {
+		c.count(err)
 		return nil, err
 	}
 	known := stateOf(r.Context())

@@ -24,6 +24,7 @@ type answer struct {
 	stall   time.Duration
 	ranges  bool  // whether ranges are honoured
 	left    int64 // bytes that the answer still lacks
+	sent    int64
 	err     error // why it ends early
 }
 
@@ -53,6 +54,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	// Not every ResponseWriter has deadlines; those of a server do.
 	_ = a.client.SetWriteDeadline(time.Now().Add(a.stall))
 	n, err := a.ResponseWriter.Write(p)
+	a.sent += int64(n)
 	if a.left -= int64(n); a.left > 0 {
 		// HTTP/2 would enforce it while we wait for the registry, too.
 		_ = a.client.SetWriteDeadline(time.Time{})

@@ -31,6 +31,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/observe"
 )
 
 var (
@@ -55,16 +56,18 @@ type Limits struct {
 
 // Options configure a [Handler].
 type Options struct {
-	Cache  *Cache       // nil: every archive is streamed from the registry
-	Log    *slog.Logger // nil: nobody reads it
-	Limits Limits
+	Cache    *Cache       // nil: every archive is streamed from the registry
+	Log      *slog.Logger // nil: nobody reads it
+	Limits   Limits
+	Counters *Counters // nil: nobody counts
 }
 
 // Handler answers requests for archives.
 type Handler struct {
-	cache  *Cache
-	log    *slog.Logger
-	limits Limits
+	cache    *Cache
+	log      *slog.Logger
+	limits   Limits
+	counters *Counters
 }
 
 // New returns a handler.
@@ -72,7 +75,10 @@ func New(o Options) *Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Handler{o.Cache, o.Log, o.Limits}
+	if o.Counters == nil {
+		o.Counters = &Counters{}
+	}
+	return &Handler{o.Cache, o.Log, o.Limits, o.Counters}
 }
 
 // Archive is what is asked for.
@@ -106,16 +112,27 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, a Archive) error
 		w.Header().Set("Location", to)
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusTemporaryRedirect)
+		h.counters.Redirected.add(a.Package.Size)
 		return nil
 	}
-	content, err := h.open(r.Context(), a)
+	return h.send(w, r, a)
+}
+
+// send answers with an archive's bytes.
+func (h *Handler) send(w http.ResponseWriter, r *http.Request, a Archive) (err error) {
+	ctx, end := observe.Start(r.Context(), "archive", slog.String("file", a.Package.Filename), slog.Int64("size", a.Package.Size))
+	defer func() { end(err) }()
+	content, from, err := h.open(ctx, a)
 	if err != nil {
 		return err
 	}
 	defer content.Close()
-	if err := h.serve(w, r, a, content); err != nil {
+	sent, err := h.serve(w, r.WithContext(ctx), a, content)
+	from.add(sent)
+	if err != nil {
 		if r.Context().Err() == nil {
-			h.log.Error("archive broken off", "path", r.URL.Path, "err", err)
+			h.counters.BrokenOff.Add(1)
+			h.log.ErrorContext(ctx, "archive broken off", "path", r.URL.Path, "err", err)
 		}
 		// Whatever was sent is incomplete, and the client must see that it is.
 		panic(http.ErrAbortHandler)
@@ -147,18 +164,18 @@ func (h *Handler) outcome(r *http.Request, a Archive) int {
 	return probe.status
 }
 
-// serve answers a request out of content, and returns why the answer is not
-// complete.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, content content) error {
+// serve answers a request out of content. It returns how much was sent, and why the
+// answer is not complete.
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, content content) (sent int64, err error) {
 	w.Header().Set("Content-Type", "application/zip")
 	w.Header().Set("ETag", strconv.Quote(a.Package.Digest.String()))
 	out := newAnswer(w, content, h.limits.ClientStall)
 	out.ranges = h.cache != nil
 	http.ServeContent(out, r, "", time.Time{}, content)
 	if r.Method == http.MethodHead {
-		return nil
+		return 0, nil
 	}
-	return out.end()
+	return out.sent, out.end()
 }
 
 // exists reports as an error why a GET would not be answered with the archive, as
@@ -204,27 +221,31 @@ func (h *Handler) redirect(ctx context.Context, a Archive) string {
 	defer cancel()
 	to, err := a.Redirect(within, a.Package.Layer())
 	if err != nil && ctx.Err() == nil {
-		h.log.Warn("no redirect: the archive is answered by the gateway", "file", a.Package.Filename, "err", err)
+		h.log.WarnContext(ctx, "no redirect: the archive is answered by the gateway", "file", a.Package.Filename, "err", err)
 	}
 	return to
 }
 
-// open opens an archive in the cache or, past it, in the registry.
-func (h *Handler) open(ctx context.Context, a Archive) (content, error) {
+// open opens an archive in the cache or, past it, in the registry, and says what
+// counts the answers from there.
+func (h *Handler) open(ctx context.Context, a Archive) (content, *Served, error) {
 	if h.cache != nil {
 		c, err := h.cache.open(ctx, a.Store, a.Package.Layer(), h.limits)
 		if err == nil {
-			return c, nil
+			if c.kept {
+				return c, &h.counters.Cached, nil
+			}
+			return c, &h.counters.Fetched, nil
 		}
 		if !errors.Is(err, errBypass) {
-			return nil, fmt.Errorf("open %s: %w", a.Package.Filename, err)
+			return nil, nil, fmt.Errorf("open %s: %w", a.Package.Filename, err)
 		}
 	}
 	c, err := openStream(ctx, a.Store, a.Package.Layer(), h.limits)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", a.Package.Filename, err)
+		return nil, nil, fmt.Errorf("open %s: %w", a.Package.Filename, err)
 	}
-	return c, nil
+	return c, &h.counters.Streamed, nil
 }
 
 // content is an archive as one answer reads it.

@@ -115,7 +115,7 @@ func (s *scene) open() *archives.Cache {
 
 // start serves by way of a cache; nil: without one.
 func (s *scene) start(c *archives.Cache) {
-	s.handler = archives.New(archives.Options{Cache: c, Limits: limits, Log: slog.New(slog.NewTextHandler(s.log, nil))})
+	s.handler = archives.New(archives.Options{Cache: c, Limits: limits, Counters: s.options.Counters, Log: slog.New(slog.NewTextHandler(s.log, nil))})
 	s.server = httptest.NewUnstartedServer(s)
 	s.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	s.server.EnableHTTP2 = s.http2

@@ -49,6 +49,7 @@ type Cache struct {
 	max int64
 	log *slog.Logger
 	h1  bool
+	n   *Counters
 	id  string // begins the names of this process's temporary files
 
 	write func(*os.File, []byte) (int, error)
@@ -107,6 +108,8 @@ type CacheOptions struct {
 	H1 bool
 	// Log takes what is wrong with the folder; nil: nobody reads it.
 	Log *slog.Logger
+	// Counters counts what it is asked for; nil: nobody counts.
+	Counters *Counters
 }
 
 // OpenCache opens the cache in a folder, which is made if it is not there, of at
@@ -114,8 +117,11 @@ type CacheOptions struct {
 // The caller closes it.
 func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	c := &Cache{
-		dir: filepath.Join(dir, "archives"), max: maxSize, h1: o.H1, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
+		dir: filepath.Join(dir, "archives"), max: maxSize, h1: o.H1, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), n: o.Counters,
 		known: map[string]known{}, shared: map[blob]*shared{}, write: (*os.File).Write,
+	}
+	if c.n == nil {
+		c.n = &Counters{}
 	}
 	err := os.MkdirAll(c.temporary(), 0o700)
 	if err == nil {
@@ -163,9 +169,9 @@ func (c *Cache) temporary() string { return filepath.Join(c.dir, "tmp") }
 
 func (c *Cache) path(hex string) string { return filepath.Join(c.dir, "sha256", hex[:2], hex) }
 
-// Size returns the size of the archive with a digest, if it is in the folder: what
+// SizeOf returns the size of the archive with a digest, if it is in the folder: what
 // its bytes are, nobody has looked at yet. A nil cache has none.
-func (c *Cache) Size(d digest.Digest) (int64, bool) {
+func (c *Cache) SizeOf(d digest.Digest) (int64, bool) {
 	if c == nil || d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return 0, false
 	}
@@ -182,7 +188,7 @@ func (c *Cache) load(ctx context.Context, b blob) *os.File {
 	f, err := os.Open(c.path(b.hex))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			c.log.Warn("an archive in the cache cannot be opened", "sha256", b.hex, "err", err)
+			c.log.WarnContext(ctx, "an archive in the cache cannot be opened", "sha256", b.hex, "err", err)
 		}
 		return nil
 	}
@@ -196,10 +202,11 @@ func (c *Cache) load(ctx context.Context, b blob) *os.File {
 	}
 	f.Close()
 	if errors.Is(err, ErrDigest) {
-		c.log.Error("an archive in the cache is damaged: it is removed and fetched again", "sha256", b.hex)
+		c.n.Damaged.Add(1)
+		c.log.ErrorContext(ctx, "an archive in the cache is damaged: it is removed and fetched again", "sha256", b.hex)
 		c.discard(b.hex, info)
 	} else if err != nil && ctx.Err() == nil {
-		c.log.Warn("an archive in the cache cannot be read", "sha256", b.hex, "err", err)
+		c.log.WarnContext(ctx, "an archive in the cache cannot be read", "sha256", b.hex, "err", err)
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func (c *Cache) hashContent(ctx context.Context, f *os.File, b blob) {
 	}
 	c.setH1(b.hex, h1)
 	if err := c.writeMeta(b.hex, h1); err != nil {
-		c.log.Warn("an h1 hash is not kept", "sha256", b.hex, "err", err)
+		c.log.WarnContext(ctx, "an h1 hash is not kept", "sha256", b.hex, "err", err)
 	}
 }
 

@@ -20,6 +20,7 @@ type reader struct {
 	cache  *Cache
 	s      *shared
 	offset int64
+	kept   bool // it was in the folder
 	past   func(*shared) (*stream, error)
 	tail   *stream // what is read past the cache; nil: nothing
 }

@@ -69,6 +69,8 @@ func (c *Cache) evict(archives []kept, limit int64) {
 		if err := os.Remove(c.path(a.hex)); err == nil || errors.Is(err, fs.ErrNotExist) {
 			_ = os.Remove(c.meta(a.hex)) // if it stays, the next count removes it
 			c.total -= a.size
+			c.n.Evicted.Add(1)
+			c.n.EvictedBytes.Add(uint64(a.size))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/observe"
 )
 
 // shared is an archive in use: by the answers that read it, and by the fetch that
@@ -28,6 +30,7 @@ type shared struct {
 	file    *os.File   // nil: it did not begin
 	have    int64      // bytes that may be read
 	done    bool       // all is there, and verified
+	fetched bool       // it came from the registry
 	err     error      // why nothing comes any more
 	changed chan struct{}
 }
@@ -36,24 +39,38 @@ type shared struct {
 // or what the registry sends begins to come. An error that wraps errBypass says
 // that it is to be had past the cache alone.
 func (c *Cache) open(ctx context.Context, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (*reader, error) {
-	s, err := c.acquire(store, desc, l)
+	s, joined, err := c.acquire(ctx, store, desc, l)
 	if err != nil {
+		c.n.Bypasses.Add(1)
 		return nil, err
 	}
-	if err := s.wait(ctx, func() bool { return s.file != nil }); err != nil {
+	there := s.isDone()
+	if err := s.wait(ctx, func() bool { there = there || s.file != nil && !s.fetched; return s.file != nil }); err != nil {
 		c.release(s)
+		if errors.Is(err, errBypass) {
+			c.n.Bypasses.Add(1)
+		}
 		return nil, err
 	}
-	return &reader{ctx: ctx, cache: c, s: s, past: func(hold *shared) (*stream, error) {
+	switch {
+	case there:
+		c.n.Hits.Add(1)
+	case joined:
+		c.n.Joins.Add(1)
+	default:
+		c.n.Misses.Add(1)
+	}
+	return &reader{ctx: ctx, cache: c, s: s, kept: there, past: func(hold *shared) (*stream, error) {
 		return openTail(ctx, hold, store, desc, l)
 	}}, nil
 }
 
-// acquire returns the archive as it is shared, begun if need be.
-func (c *Cache) acquire(store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (*shared, error) {
+// acquire returns the archive as it is shared, begun for a request if need be, and
+// whether it was.
+func (c *Cache) acquire(request context.Context, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (s *shared, joined bool, err error) {
 	b := blobOf(desc)
 	c.mu.Lock()
-	s := c.shared[b]
+	s = c.shared[b]
 	c.mu.Unlock()
 	if s != nil && s.isDone() && !c.intact(s) {
 		c.drop(s)
@@ -63,13 +80,13 @@ func (c *Cache) acquire(store artifact.Fetcher, desc ocispec.Descriptor, l Limit
 	if s := c.shared[b]; s != nil && (s.idle == nil || s.idle.Stop()) {
 		s.users++
 		s.idle = nil
-		return s, nil
+		return s, true, nil
 	}
 	if c.closed {
-		return nil, errBypass
+		return nil, false, errBypass
 	}
 	// The fetch is everybody's: it outlives the request that began it.
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(observe.Follow(context.Background(), request))
 	s = &shared{blob: b, cancel: cancel, users: 2, changed: make(chan struct{})}
 	c.shared[b] = s
 	c.running.Go(func() {
@@ -77,7 +94,7 @@ func (c *Cache) acquire(store artifact.Fetcher, desc ocispec.Descriptor, l Limit
 		defer c.release(s)
 		c.fill(ctx, s, store, desc, l)
 	})
-	return s, nil
+	return s, false, nil
 }
 
 // release ends one use.
@@ -129,7 +146,7 @@ func (c *Cache) fill(ctx context.Context, s *shared, store artifact.Fetcher, des
 		c.hashContent(ctx, f, s.blob)
 		return
 	}
-	f, err := c.prepare(s.blob)
+	f, err := c.prepare(ctx, s.blob)
 	if err == nil {
 		err = c.fetch(ctx, s, f, store, desc, l)
 	}
@@ -142,7 +159,7 @@ func (c *Cache) fill(ctx context.Context, s *shared, store artifact.Fetcher, des
 }
 
 // prepare makes room and a file for a fetch. Its error wraps errBypass.
-func (c *Cache) prepare(b blob) (*os.File, error) {
+func (c *Cache) prepare(ctx context.Context, b blob) (*os.File, error) {
 	c.mu.Lock()
 	busy, trouble := c.fetches >= maxFetches, time.Since(c.trouble) < troubleFor
 	if !busy && !trouble {
@@ -164,7 +181,7 @@ func (c *Cache) prepare(b blob) (*os.File, error) {
 	}
 	if err != nil {
 		c.ended()
-		return nil, c.bypass(err)
+		return nil, c.bypass(ctx, err)
 	}
 	return f, nil
 }
@@ -177,12 +194,12 @@ func (c *Cache) ended() {
 
 // bypass logs why an archive is not kept, and returns an error that wraps
 // errBypass. Where the folder is the reason it is left alone for a while.
-func (c *Cache) bypass(err error) error {
+func (c *Cache) bypass(ctx context.Context, err error) error {
 	if errors.Is(err, errBypass) {
-		c.log.Info("an archive is not kept", "err", err)
+		c.log.InfoContext(ctx, "an archive is not kept", "err", err)
 		return err
 	}
-	c.log.Error("the cache cannot be written: archives are streamed past it", "for", troubleFor, "err", err)
+	c.log.ErrorContext(ctx, "the cache cannot be written: archives are streamed past it", "for", troubleFor, "err", err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trouble = time.Now()
@@ -192,7 +209,9 @@ func (c *Cache) bypass(err error) error {
 // fetch brings an archive from the registry into f, for all to read on the way,
 // and gives it its place once it is verified. f is closed with s, or by fetch
 // where s never came to have it.
-func (c *Cache) fetch(ctx context.Context, s *shared, f *os.File, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) error {
+func (c *Cache) fetch(ctx context.Context, s *shared, f *os.File, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (err error) {
+	ctx, end := observe.Start(ctx, "archive fetch", slog.String("digest", desc.Digest.String()), slog.Int64("size", desc.Size))
+	defer func() { end(err) }()
 	stay := int64(0)
 	defer func() {
 		if stay == 0 {
@@ -208,7 +227,7 @@ func (c *Cache) fetch(ctx context.Context, s *shared, f *os.File, store artifact
 	}
 	defer in.Close()
 	s.begin(f)
-	if err := c.copy(s, f, in); err != nil {
+	if err := c.copy(ctx, s, f, in); err != nil {
 		return err
 	}
 	if info, err := f.Stat(); err == nil {
@@ -216,7 +235,7 @@ func (c *Cache) fetch(ctx context.Context, s *shared, f *os.File, store artifact
 	}
 	s.finish()
 	if err := c.commit(f, s.blob.hex); err != nil {
-		_ = c.bypass(err) // those who read it have it all the same
+		_ = c.bypass(ctx, err) // those who read it have it all the same
 		c.drop(s)
 		return nil
 	}
@@ -225,14 +244,14 @@ func (c *Cache) fetch(ctx context.Context, s *shared, f *os.File, store artifact
 }
 
 // copy copies and verifies a stream.
-func (c *Cache) copy(s *shared, f *os.File, in *stream) error {
+func (c *Cache) copy(ctx context.Context, s *shared, f *os.File, in *stream) error {
 	buf := buffers.Get().(*[CopyBuffer]byte)
 	defer buffers.Put(buf)
 	for left := s.blob.size; left > 0; {
 		n, err := in.Read(buf[:])
 		if n > 0 {
 			if _, err := c.write(f, buf[:n]); err != nil {
-				return c.bypass(err)
+				return c.bypass(ctx, err)
 			}
 			left -= int64(n)
 			s.advance(int64(n))
@@ -246,7 +265,7 @@ func (c *Cache) copy(s *shared, f *os.File, in *stream) error {
 }
 
 // begin says that f may be read as far as it comes.
-func (s *shared) begin(f *os.File) { s.change(func() { s.file = f }) }
+func (s *shared) begin(f *os.File) { s.change(func() { s.file, s.fetched = f, true }) }
 
 func (s *shared) advance(n int64) { s.change(func() { s.have += n }) }
 

@@ -113,6 +113,8 @@ type Options struct {
 	// DirectorySize bounds that folder, in bytes; 0 means 512 MiB. It is kept
 	// within a tenth more. What was not used for longest goes first.
 	DirectorySize int64
+	// Counters counts answers; nil: nobody does.
+	Counters *Counters
 	// Log gets what is worth knowing when the registry is in trouble; nil: nobody.
 	Log *slog.Logger
 }
@@ -158,6 +160,9 @@ func New(o Options) (*Catalog, error) {
 	o.Timeout = cmp.Or(o.Timeout, 8*time.Second)
 	o.Memory = cmp.Or(o.Memory, 12<<20)
 	o.DirectorySize = cmp.Or(o.DirectorySize, 512<<20)
+	if o.Counters == nil {
+		o.Counters = &Counters{}
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -278,7 +283,11 @@ func (c *Catalog) Warm(path string) (*Item, bool) {
 	if e == nil {
 		return nil, false
 	}
-	return c.current(e, time.Now())
+	i, ok := c.current(e, time.Now())
+	if ok && i.kept.Load() != nil {
+		c.opts.Counters.Hits.Add(1) // else it is asked for again
+	}
+	return i, ok
 }
 
 // Keep keeps an answer of at most size bytes with the item that it was made of,

@@ -12,6 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/observe"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -103,23 +104,31 @@ type flight struct {
 // get returns what is current, asks the registry for it, or lets the last good
 // answer stand in where it is in trouble.
 func (c *Catalog) get(ctx context.Context, e *entry) (*Item, error) {
+	item, from, err := c.find(ctx, e)
+	from.Add(1)
+	return item, err
+}
+
+// find is get, and says which counter the answer is for.
+func (c *Catalog) find(ctx context.Context, e *entry) (*Item, *atomic.Uint64, error) {
+	n := c.opts.Counters
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, &n.Failures, err
 	}
 	e.load.Do(func() { c.loadFromDisk(e) })
 	now := time.Now()
 	if _, ok := c.current(e, now); ok {
 		s := e.state.Load()
-		return s.item, s.err
+		return s.item, &n.Hits, s.err
 	}
 	standIn := c.standIn(e, now)
 	if standIn != nil {
 		switch c.troubled(e, now) {
 		case troubleNow:
-			return standIn, nil
+			return standIn, &n.Stale, nil
 		case troubleLately:
 			c.refresh(e)
-			return standIn, nil
+			return standIn, &n.Stale, nil
 		}
 	}
 	return c.wait(ctx, e, standIn)
@@ -127,8 +136,9 @@ func (c *Catalog) get(ctx context.Context, e *entry) (*Item, error) {
 
 // wait waits for the registry: for long only if nothing can stand in for its
 // answer.
-func (c *Catalog) wait(ctx context.Context, e *entry, standIn *Item) (*Item, error) {
-	f := c.ask(e)
+func (c *Catalog) wait(ctx context.Context, e *entry, standIn *Item) (*Item, *atomic.Uint64, error) {
+	n := c.opts.Counters
+	f := c.ask(ctx, e)
 	var enough <-chan time.Time
 	if standIn != nil {
 		t := time.NewTimer(patience)
@@ -138,14 +148,17 @@ func (c *Catalog) wait(ctx context.Context, e *entry, standIn *Item) (*Item, err
 	select {
 	case <-f.done:
 	case <-enough:
-		return standIn, nil
+		return standIn, &n.Stale, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, &n.Failures, ctx.Err()
 	}
-	if f.lost && standIn != nil {
-		return standIn, nil
+	switch {
+	case f.lost && standIn != nil:
+		return standIn, &n.Stale, nil
+	case f.lost:
+		return f.item, &n.Failures, f.err
 	}
-	return f.item, f.err
+	return f.item, &n.Misses, f.err
 }
 
 // current returns what is known of an entry if the registry need not be asked.
@@ -191,7 +204,8 @@ func (c *Catalog) refresh(e *entry) {
 	}
 	select {
 	case c.slots <- struct{}{}:
-		f := c.ask(e)
+		c.opts.Counters.Refreshes.Add(1)
+		f := c.ask(c.ctx, e)
 		if !c.task(func(context.Context) { <-f.done; <-c.slots }) {
 			<-c.slots
 		}
@@ -201,9 +215,9 @@ func (c *Catalog) refresh(e *entry) {
 
 var errClosed = errors.New("the gateway is shutting down")
 
-// ask asks the registry about an entry, unless that is under way. Where it is asked
+// ask asks the registry about an entry for a request, unless that is under way. Where it is asked
 // too much already, the flight ends with [ErrBusy] before it begins.
-func (c *Catalog) ask(e *entry) *flight {
+func (c *Catalog) ask(request context.Context, e *entry) *flight {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.flight != nil {
@@ -219,7 +233,7 @@ func (c *Catalog) ask(e *entry) *flight {
 	}
 	e.flight = f
 	e.busy.Store(true)
-	if !c.task(func(ctx context.Context) { c.fly(ctx, e, f) }) {
+	if !c.task(func(ctx context.Context) { c.fly(observe.Follow(ctx, request), e, f) }) {
 		e.flight, f.err, f.lost = nil, errClosed, true
 		e.busy.Store(false)
 		<-c.flights
@@ -232,6 +246,7 @@ func (c *Catalog) ask(e *entry) *flight {
 func (c *Catalog) fly(ctx context.Context, e *entry, f *flight) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 	defer cancel()
+	ctx, end := e.span(ctx)
 	up := &upstream{c: c, address: e.address}
 	before := e.state.Load()
 	if c.disk != nil && !c.stillOnDisk(e, before) {
@@ -242,7 +257,7 @@ func (c *Catalog) fly(ctx context.Context, e *entry, f *flight) {
 	var after *state
 	if up.trouble != nil {
 		f.err, f.lost = up.trouble, true
-		c.failed(e, up.trouble, now)
+		c.failed(ctx, e, up.trouble, now)
 	} else {
 		after = &state{item: item, err: err, at: now}
 		f.item, f.err = item, err
@@ -257,6 +272,7 @@ func (c *Catalog) fly(ctx context.Context, e *entry, f *flight) {
 	if after != nil && c.disk != nil {
 		c.keepOnDisk(e, up, after)
 	}
+	end(f.err)
 }
 
 // learnt takes note of the registry's answer.
@@ -278,7 +294,7 @@ func (c *Catalog) learnt(e *entry, up *upstream, before, after *state) {
 }
 
 // failed takes note of the registry's trouble.
-func (c *Catalog) failed(e *entry, err error, now time.Time) {
+func (c *Catalog) failed(ctx context.Context, e *entry, err error, now time.Time) {
 	level := slog.LevelWarn
 	if c.troubled(e, now) != noTrouble {
 		level = slog.LevelDebug // that was said, and not long ago
@@ -288,7 +304,7 @@ func (c *Catalog) failed(e *entry, err error, now time.Time) {
 		c.watch.failed(e.account().Name, now)
 	}
 	if c.standIn(e, now) != nil && c.ctx.Err() == nil {
-		c.opts.Log.LogAttrs(c.ctx, level, "the registry is in trouble: its last good answer stands in",
+		c.opts.Log.LogAttrs(ctx, level, "the registry is in trouble: its last good answer stands in",
 			slog.String("of", e.key), slog.Duration("age", now.Sub(e.state.Load().at).Round(time.Second)), slog.Any("err", err))
 	}
 }

@@ -271,7 +271,7 @@ func (c *Catalog) confirmAbsent(ctx context.Context, e *entry, up *upstream, mis
 	if s := list.state.Load(); s != nil && c.fresh(s, now()) && !isTagged(s, e.version) {
 		return fmt.Errorf("%w: %v", ErrAbsent, missing)
 	}
-	f := c.ask(list)
+	f := c.ask(ctx, list)
 	select {
 	case <-f.done:
 	case <-ctx.Done():

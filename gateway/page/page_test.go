@@ -143,7 +143,7 @@ func TestRequestIDIsShown(t *testing.T) {
 	c := b.serve(nil)
 	next := c.gateway
 	c.gateway = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Request-Id", "abc123")
+		r.Header.Set("X-Request-Id", "abc123")
 		next.ServeHTTP(w, r)
 	})
 	c.want(widgetPage, 502, "Request abc123")

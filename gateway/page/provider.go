@@ -101,7 +101,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 			p.fail(w, r, a, chosen.String(), fmt.Errorf("describe %s %s: %w", a, chosen, err))
 			return
 		case err != nil: // the others can be chosen
-			p.Log.Warn("cannot show", "path", r.URL.Path, "version", chosen.String(), "err", err)
+			p.Log.WarnContext(r.Context(), "cannot show", "path", r.URL.Path, "version", chosen.String(), "err", err)
 			m := messageView{Status: gateway.StatusOf(err), Version: chosen.String()}
 			m.describeTrouble(err)
 			v.Unshown = fmt.Sprintf("The newest version, %s, cannot be shown. %s.", chosen, m.Heading)

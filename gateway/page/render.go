@@ -129,7 +129,7 @@ func (p *page) render(w http.ResponseWriter, r *http.Request, status int, view s
 	l.Base, l.Controlled, l.Who = base(r), p.Access != nil, access.NameOf(r.Context())
 	var body bytes.Buffer
 	if err := views[view].ExecuteTemplate(&body, "layout.html", l); err != nil {
-		p.Log.Error("cannot write a page", "path", r.URL.Path, "err", err)
+		p.Log.ErrorContext(r.Context(), "cannot write a page", "path", r.URL.Path, "err", err)
 		http.Error(w, "this page cannot be written; the gateway's log says why", http.StatusInternalServerError)
 		return
 	}

@@ -29,6 +29,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/observe"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -43,6 +44,8 @@ type Options struct {
 	Policy func(provider.Address) trust.Policy
 	// Log is told once of what is refused, and why; nil: nobody is.
 	Log *slog.Logger
+	// Counters counts what was found; nil: the checker has its own.
+	Counters *Counters
 }
 
 // Checker checks versions, and remembers what it found by the digest of their
@@ -51,7 +54,7 @@ type Checker struct {
 	policy func(provider.Address) trust.Policy
 	log    *slog.Logger
 
-	verified, refused, withheld atomic.Uint64
+	n *Counters
 
 	mu          sync.Mutex
 	young, aged map[subject]*outcome
@@ -82,7 +85,16 @@ func New(o Options) *Checker {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Checker{policy: o.Policy, log: o.Log, young: map[subject]*outcome{}}
+	if o.Counters == nil {
+		o.Counters = &Counters{}
+	}
+	return &Checker{policy: o.Policy, log: o.Log, n: o.Counters, young: map[subject]*outcome{}}
+}
+
+// Counters counts what checkers find. It may outlive one, and count for the next, too.
+type Counters struct {
+	Verified, Refused, Withheld atomic.Uint64 // as in [Counts]
+	Undecided                   atomic.Uint64 // checks that the registry's trouble kept from an end
 }
 
 // Counts are how many indexes were found so since the start.
@@ -94,7 +106,7 @@ type Counts struct {
 
 // Counts returns them.
 func (c *Checker) Counts() Counts {
-	return Counts{c.verified.Load(), c.refused.Load(), c.withheld.Load()}
+	return Counts{c.n.Verified.Load(), c.n.Refused.Load(), c.n.Withheld.Load()}
 }
 
 // Check returns what of a version may be served, without the hashes that the index
@@ -107,11 +119,15 @@ func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.
 	o := c.recall(s)
 	if o == nil {
 		var err error
+		ctx, end := observe.Start(ctx, "verify")
 		if o, err = c.decide(ctx, store, a, v, found); err != nil {
+			c.n.Undecided.Add(1)
+			end(err)
 			return nil, err
 		}
+		end(o.err)
 		if c.remember(s, o) {
-			c.report(s, o, found)
+			c.report(ctx, s, o, found)
 		}
 	}
 	if o.err != nil {
@@ -217,17 +233,17 @@ func (c *Checker) add(s subject, o *outcome) {
 }
 
 // report counts a new outcome and tells of it.
-func (c *Checker) report(s subject, o *outcome, found *artifact.Version) {
+func (c *Checker) report(ctx context.Context, s subject, o *outcome, found *artifact.Version) {
 	about := []any{"provider", s.provider.String(), "version", s.version.String(), "index", s.index.String()}
 	if o.err != nil {
-		c.log.Error("version refused", append(about, "err", o.err, "refused_so_far", c.refused.Add(1))...)
+		c.log.ErrorContext(ctx, "version refused", append(about, "err", o.err, "refused_so_far", c.n.Refused.Add(1))...)
 		return
 	}
-	c.verified.Add(1)
+	c.n.Verified.Add(1)
 	for _, p := range found.Packages {
 		if !slices.Contains(o.platforms, p.Platform) {
-			c.withheld.Add(1)
-			c.log.Warn("package withheld: the signed SHA256SUMS in its evidence does not list it", append(about, "platform", p.Platform.String())...)
+			c.n.Withheld.Add(1)
+			c.log.WarnContext(ctx, "package withheld: the signed SHA256SUMS in its evidence does not list it", append(about, "platform", p.Platform.String())...)
 		}
 	}
 }

@@ -138,13 +138,17 @@ func TestWhatIsServedAndRemembered(t *testing.T) {
 func TestMissingEvidenceIsNoVerdict(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	whole, found := signed(t, acme)
-	c := newChecker(acme)
+	n := &verify.Counters{}
+	c := verify.New(verify.Options{Counters: n, Policy: func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{acme.Fingerprint()}} }})
 	_, err := c.Check(t.Context(), &memory{}, widget, v100, found)
 	if err == nil || errors.Is(err, verify.ErrRefused) || errors.Is(err, errdef.ErrNotFound) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := c.Check(t.Context(), whole, widget, v100, found); err != nil {
 		t.Errorf("afterwards: %v", err)
+	}
+	if n.Undecided.Load() != 1 || n.Verified.Load() != 1 || n.Refused.Load() != 0 {
+		t.Errorf("%d undecided, %d verified, %d refused", n.Undecided.Load(), n.Verified.Load(), n.Refused.Load())
 	}
 }
 

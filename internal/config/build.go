@@ -29,6 +29,7 @@ func (d *decoder) config(f *fileBlock) *Config {
 		Jobs: d.positive(f.Body, "jobs", f.Jobs, maxCount),
 	}
 	parseOne(d, f.Body, "log_level", f.LogLevel, parseLevel) // the flag has it
+	parseOne(d, f.Body, "log_format", f.LogFormat, parseFormat)
 	c.Mirrors = d.mirrors(f)
 	c.Logins = d.logins(f.Credentials)
 	c.Defaults = d.defaults(f.Defaults)
@@ -327,6 +328,7 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 	g := Gateway{
 		Listen:            parseOne(d, b.Body, "listen", b.Listen, parseListen),
 		PublicURL:         parseOne(d, b.Body, "public_url", b.PublicURL, ParsePublicURL),
+		MetricsListen:     parseOne(d, b.Body, "metrics_listen", b.MetricsListen, parseListen),
 		VerifyRequired:    parseOne(d, b.Body, "verify", b.Verify, parseVerify),
 		Redirect:          b.Redirect != nil && *b.Redirect,
 		TagTTL:            optional(b.TagTTL, parseOne(d, b.Body, "tag_ttl", b.TagTTL, parseDuration)),

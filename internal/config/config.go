@@ -157,6 +157,7 @@ func (p *PullThrough) NamesHosts() bool {
 type Gateway struct {
 	Listen            string // "" for the default
 	PublicURL         string // https, ends in a slash; "" if it is not said
+	MetricsListen     string // "" for none of its own
 	VerifyRequired    bool
 	Redirect          bool
 	TagTTL            *time.Duration // nil if it is not said

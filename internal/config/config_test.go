@@ -699,7 +699,7 @@ gateway {
 		want map[string]string // path: "value (source)"; "" for none
 	}{
 		{"nothing", "", Surroundings{Defaults: defaults}, map[string]string{
-			"data": "/default (default)", "jobs": "4 (default)", "gateway.listen": "localhost:8443 (default)", "log_level": "",
+			"data": "/default (default)", "log_format": "", "gateway.metrics_listen": "", "jobs": "4 (default)", "gateway.listen": "localhost:8443 (default)", "log_level": "",
 			"oci_mirror[0].repository_template": "", "gateway.tls.cert_file": "", "gateway.tag_ttl": "30s (default)", "gateway.cache.max_size": "", "gateway.capability_key_file": "", "oci_default_credentials.discover_ambient_credentials": "",
 		}},
 		{"the file before defaults and the CLI configuration", file, Surroundings{Defaults: defaults, CLI: cli}, map[string]string{
@@ -760,12 +760,12 @@ gateway {
 }
 
 func TestFlagValues(t *testing.T) {
-	c := mustParse(t, "jobs = 2\ndata = \"d\"\nlog_level = \"WARN\"\ngateway {\n  tls {\n    self_signed = true\n  }\n}\n", machine{})
+	c := mustParse(t, "jobs = 2\ndata = \"d\"\nlog_level = \"WARN\"\nlog_format = \"json\"\ngateway {\n  metrics_listen = \":9090\"\n  tls {\n    self_signed = true\n  }\n}\n", machine{})
 	for given, want := range map[string]string{
-		"":          "data=/etc/ocibridge/d jobs=2 log-level=WARN tls-self-signed=true",
-		"jobs":      "data=/etc/ocibridge/d log-level=WARN tls-self-signed=true",
-		"tls-cert":  "data=/etc/ocibridge/d jobs=2 log-level=WARN",
-		"log-level": "data=/etc/ocibridge/d jobs=2 tls-self-signed=true",
+		"":          "data=/etc/ocibridge/d jobs=2 log-level=WARN log-format=json metrics-listen=:9090 tls-self-signed=true",
+		"jobs":      "data=/etc/ocibridge/d log-level=WARN log-format=json metrics-listen=:9090 tls-self-signed=true",
+		"tls-cert":  "data=/etc/ocibridge/d jobs=2 log-level=WARN log-format=json metrics-listen=:9090",
+		"log-level": "data=/etc/ocibridge/d jobs=2 log-format=json metrics-listen=:9090 tls-self-signed=true",
 	} {
 		var got []string
 		for _, v := range c.FlagValues(func(flag string) bool { return flag == given }) {

@@ -32,6 +32,8 @@ type fileBlock struct {
 	// The least level to log: `debug`, `info`, `warn` or `error`. Without it, `serve` logs from `info` on, other commands from
 	// `warn` on.
 	LogLevel *string `hcl:"log_level,optional" value:"level" flag:"log-level"`
+	// How `serve` writes its log: `text`, or `json`, an object a line, for what collects logs. Without it, `text`.
+	LogFormat *string `hcl:"log_format,optional" value:"text or json" flag:"log-format"`
 
 	// Which repository holds which provider, as in OpenTofu's CLI configuration. May be repeated: the first block that is
 	// for a provider counts. `--template` takes the place of all; with none, those of the CLI configuration count, and if
@@ -235,6 +237,10 @@ type gatewayBlock struct {
 	// Whether clients are redirected to object storage, for registries with `mirrors_blobs_by_redirect`. Their packages are
 	// neither cached nor seen by the gateway then.
 	Redirect *bool `hcl:"redirect,optional" value:"bool" default:"false"`
+	// Another address, on which plain HTTP answers `/metrics`, `/healthz` and `/readyz`, and nothing else, without access
+	// control. Without it, the gateway answers them where it answers all else, and `/metrics` where access is controlled
+	// for an operator's token alone.
+	MetricsListen *string `hcl:"metrics_listen,optional" value:"HOST:PORT" flag:"metrics-listen"`
 	// How long a tag listing, and what a tag names, is taken for current; after that it is asked about again. The
 	// embedded registry is asked each time where nothing is written.
 	TagTTL *string `hcl:"tag_ttl,optional" value:"duration" default:"30s"`

@@ -166,6 +166,13 @@ func parseLevel(s string) (slog.Level, error) {
 	return 0, hint.New(fmt.Sprintf("%q is no level", s), "write debug, info, warn or error")
 }
 
+func parseFormat(s string) (string, error) {
+	if s != "text" && s != "json" {
+		return "", hint.New(fmt.Sprintf("%q is no format of a log", s), "write text or json")
+	}
+	return s, nil
+}
+
 func parseVerify(s string) (required bool, err error) {
 	if s != "off" && s != "required" {
 		return false, hint.New(fmt.Sprintf("%q is not known", s), "write off or required")

@@ -32,14 +32,17 @@ var may = map[string][]string{
 	"gateway/page":     {"provider", "artifact", "trust", "gateway", "gateway/access", "gateway/catalog", "gateway/verify"},
 	"gateway/verify":   {"provider", "artifact", "trust"},
 	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
-		"internal/bundle", "internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/lockfile", "internal/manifestcache", "internal/pullthrough", "internal/repository",
-		"internal/selfsigned"},
+		"internal/bundle", "internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/health", "internal/lockfile", "internal/manifestcache", "internal/metrics", "internal/pullthrough", "internal/repository",
+		"internal/selfsigned", "internal/tracing"},
+	"internal/metrics":     {"auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/verify"},
+	"internal/tracing":     {},
+	"internal/health":      {},
 	"gateway/catalog":      {"provider", "ociaddr", "artifact"},
 	"internal/pullthrough": {"provider", "ociaddr", "artifact", "trust", "origin", "pusher", "gateway/catalog"},
 }
 
 // leaves import nothing of ours.
-var leaves = []string{"internal/hint"}
+var leaves = []string{"internal/hint", "internal/observe"}
 
 type listed struct {
 	ImportPath   string
@@ -104,6 +107,19 @@ func TestArrows(t *testing.T) {
 				t.Errorf("%s imports %s, which the design does not allow", name, imported)
 			case strings.HasPrefix(imported, "internal/testkit") && !strings.HasPrefix(name, "internal/testkit") && name != "internal/demo" && name != "internal/bench":
 				t.Errorf("%s imports %s, which is for tests", name, imported)
+			}
+		}
+	}
+}
+
+// TestObserversAreAlone keeps what measures and traces behind one package each.
+func TestObserversAreAlone(t *testing.T) {
+	for name, p := range importGraph(t) {
+		for _, imported := range p.Imports {
+			for library, only := range map[string]string{"github.com/prometheus/": "internal/metrics", "go.opentelemetry.io/": "internal/tracing"} {
+				if strings.HasPrefix(imported, library) && name != only {
+					t.Errorf("%s imports %s, which is for %s", name, imported, only)
+				}
 			}
 		}
 	}

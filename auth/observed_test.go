@@ -1,0 +1,112 @@
+package auth
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// told keeps what is told of requests.
+type told struct {
+	mu  sync.Mutex
+	all []Sent
+}
+
+func (s *told) tell(one Sent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, one)
+}
+
+// TestSent has each attempt told by itself.
+func TestSent(t *testing.T) {
+	ca := tlsca.For(t)
+	var asked atomic.Int32
+	srv := tlsServer(t, ca, func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		noTags(w, r)
+	}, nil, "registry.test")
+	for name, registries := range map[string]map[ociaddr.Registry]Registry{
+		"its own connections": {"registry.test": {CAs: ca.CertPEM(), MaxConcurrent: 2}},
+		"shared ones":         nil,
+	} {
+		asked.Store(0)
+		var seen told
+		transport := dialAll(map[string]*httptest.Server{"registry.test:443": srv})
+		if registries == nil {
+			transport.TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig
+			transport.TLSClientConfig.InsecureSkipVerify = true
+		}
+		c := New(Options{Transport: transport, Registries: registries, Sent: seen.tell, Retry: Retry{BaseDelay: time.Millisecond}})
+		repo, err := c.Repository(t.Context(), ociaddr.Repository{Registry: "registry.test", Name: "a/b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := repo.Tags(t.Context(), "", func([]string) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if len(seen.all) != 2 || seen.all[0].Status != 503 || seen.all[1].Status != 200 || seen.all[1].Host != "registry.test" || seen.all[1].Took <= 0 || seen.all[1].Authorized {
+			t.Errorf("%s: told of %+v", name, seen.all)
+		}
+		transport.CloseIdleConnections()
+	}
+}
+
+func TestReachable(t *testing.T) {
+	ca := tlsca.For(t)
+	status := atomic.Int32{}
+	var asked atomic.Pointer[http.Request]
+	srv := tlsServer(t, ca, func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r)
+		if status.Load() == 0 {
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("WWW-Authenticate", `Bearer realm="https://elsewhere.test/token"`)
+		w.WriteHeader(int(status.Load()))
+	}, nil, "registry.test")
+	var seen told
+	c := New(Options{
+		Transport: dialAll(map[string]*httptest.Server{"registry.test:443": srv}), Sent: seen.tell,
+		Registries: map[ociaddr.Registry]Registry{"registry.test": {CAs: ca.CertPEM()}},
+		Explicit:   []Login{{Prefix: "registry.test", Username: NewSecret("u"), Password: NewSecret("p")}},
+	})
+	for s, ok := range map[int32]bool{200: true, 401: true, 403: true, 404: true, 429: true, 500: false, 503: false} {
+		status.Store(s)
+		seen.all = nil
+		err := c.Reachable(t.Context(), "registry.test")
+		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "registry.test") {
+			t.Errorf("%d: %v", s, err)
+		}
+		if r := asked.Load(); r.Method != http.MethodGet || r.URL.Path != "/v2/" || r.Header.Get("Authorization") != "" || r.UserAgent() != "ocibridge" {
+			t.Errorf("it was asked %s %s with %v", r.Method, r.URL, r.Header)
+		}
+		if len(seen.all) != 1 {
+			t.Errorf("%d: %d requests", s, len(seen.all))
+		}
+	}
+	status.Store(0)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := c.Reachable(ctx, "registry.test"); err == nil {
+		t.Error("a registry that hangs is reachable")
+	}
+	srv.CloseClientConnections()
+	if err := c.Reachable(t.Context(), "absent.localhost:1"); err == nil {
+		t.Error("where nothing listens there is a registry")
+	}
+	if HostOf("docker.io") != "registry-1.docker.io" || HostOf("registry.test:5000") != "registry.test:5000" {
+		t.Errorf("hosts %s, %s", HostOf("docker.io"), HostOf("registry.test:5000"))
+	}
+}

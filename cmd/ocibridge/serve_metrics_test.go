@@ -1,0 +1,73 @@
+package main
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// asked returns the answer of a handler.
+func asked(h http.Handler, path string) (status int, body string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Code, w.Body.String()
+}
+
+// TestOperationsOutliveReloads has what is counted go on with other settings, and the
+// gateway be ready with those from before where new ones cannot be used.
+func TestOperationsOutliveReloads(t *testing.T) {
+	r := newReloading(t, withToken(""))
+	ops, err := newOperations(t.Context(), "localhost:0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ops.Close)
+	if status, body := asked(ops.handler(), "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, `"configuration":{"ok":false}`) {
+		t.Errorf("before anything is served: %d %s", status, body)
+	}
+	r.process.ops = ops
+	for range 2 {
+		if !r.as(withToken("  # again\n")) {
+			t.Fatalf("%s", r.log.buf.String())
+		}
+		r.status(absentPath, "")
+		r.status(absentPath, testToken)
+	}
+	if r.as("gateway {\n  verfy = \"off\"\n}\n") {
+		t.Fatal("what is not valid came into force")
+	}
+	_, body := asked(ops.handler(), "/metrics")
+	for _, line := range []string{
+		`ocibridge_http_requests_total{method="GET",route="index",status="401"} 2`,
+		`ocibridge_http_requests_total{method="GET",route="index",status="404"} 2`,
+		`ocibridge_access_refusals_total{reason="unknown"} 2`,
+		`ocibridge_catalog_answers_total{result="miss"} 2`,
+		`ocibridge_config_reloads_total{result="success"} 3`,
+		`ocibridge_config_reloads_total{result="failure"} 1`,
+		`ocibridge_config_last_reload_successful 0`,
+	} {
+		if !strings.Contains(body, "\n"+line+"\n") {
+			t.Errorf("no line %s in\n%s", line, body)
+		}
+	}
+	again, err := newOperations(t.Context(), "localhost:0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(again.Close)
+	r.process.ops = again // which remembers nothing
+	again.use(r.live.current.Load().back, r.live.current.Load().catalog, nil)
+	r.as("nonsense")
+	if status, body := asked(again.handler(), "/readyz"); status != http.StatusOK || !strings.Contains(body, "what it was stays in force") {
+		t.Errorf("after a reload that failed: %d %s", status, body)
+	}
+	again.Drain()
+	if status, body := asked(again.handler(), "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "shutting down") {
+		t.Errorf("at the end: %d %s", status, body)
+	}
+	if status, _ := asked(again.handler(), "/providers/"); status != http.StatusNotFound {
+		t.Errorf("providers at the address of metrics: %d", status)
+	}
+}

@@ -1,0 +1,66 @@
+package catalog_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+)
+
+func TestCounters(t *testing.T) {
+	n := &catalog.Counters{}
+	inTime(t, func(o *catalog.Options) { o.Counters = n }, func(b *bench) {
+		want := func(when string, hits, misses, stale, failures, refreshes uint64) {
+			t.Helper()
+			if n.Hits.Load() != hits || n.Misses.Load() != misses || n.Stale.Load() != stale || n.Failures.Load() != failures || n.Refreshes.Load() != refreshes {
+				t.Errorf("%s: %d hits, %d misses, %d stale, %d failures, %d refreshes; want %d, %d, %d, %d, %d", when, n.Hits.Load(), n.Misses.Load(),
+					n.Stale.Load(), n.Failures.Load(), n.Refreshes.Load(), hits, misses, stale, failures, refreshes)
+			}
+		}
+		versions := func() { b.Versions(b.t.Context(), widget) }
+		if b.CanStandIn() || b.Size() != (catalog.Size{}) {
+			t.Errorf("nothing was asked: %v, %+v", b.CanStandIn(), b.Size())
+		}
+		versions()
+		want("first", 0, 1, 0, 0, 0)
+		if !b.CanStandIn() || b.Size().Entries != 1 || b.Size().Bytes < 100 {
+			t.Errorf("after an answer: %v, %+v", b.CanStandIn(), b.Size())
+		}
+		versions()
+		want("at once", 1, 1, 0, 0, 0)
+		pass(25 * time.Second)
+		versions()
+		pass(time.Second)
+		want("in its last quarter", 2, 1, 0, 0, 1)
+		b.down(unreachable)
+		pass(time.Minute)
+		versions()
+		want("while it is down", 2, 1, 1, 0, 1)
+		pass(25 * time.Hour)
+		if b.CanStandIn() {
+			t.Error("an answer of yesterday may stand in")
+		}
+		versions()
+		want("for long", 2, 1, 1, 1, 1)
+	})
+}
+
+// TestCanStandInAfterARestart has what is on disk count.
+func TestCanStandInAfterARestart(t *testing.T) {
+	onDisk(t, t.TempDir(), nil, func(k *kept) {
+		k.restart()
+		if k.CanStandIn() {
+			t.Error("nothing is on disk")
+		}
+		k.want("[1.0.0]", true, "[1 get 1 list]")
+		k.restart()
+		pass(23 * time.Hour)
+		if !k.CanStandIn() {
+			t.Error("what is on disk may not stand in")
+		}
+		pass(2 * time.Hour)
+		if k.CanStandIn() {
+			t.Error("an answer of yesterday may stand in")
+		}
+	})
+}

@@ -1,0 +1,174 @@
+package gateway_test
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// withID returns a client that gives its requests an id.
+func (c *client) withID(id string) *client {
+	shows := *c.http
+	shows.Transport = withHeader{"X-Request-Id", id, c.http.Transport}
+	return &client{c.t, c.s, &shows}
+}
+
+func TestRequestIDs(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.options.Log = slog.New(observe.Handler(slog.NewTextHandler(b.log, nil)))
+	s := httptest.NewServer(gateway.New(b.options))
+	t.Cleanup(s.Close)
+	c := &client{t, s, s.Client()}
+
+	own := regexp.MustCompile(`^[A-Z2-7]{10}-[0-9]+$`)
+	seen := map[string]bool{}
+	for range 3 { // out of the registry, out of the catalog, and out of memory
+		id := c.get(prefix + "index.json").header.Get("X-Request-Id")
+		if !own.MatchString(id) || seen[id] {
+			t.Errorf("id %q after %v", id, seen)
+		}
+		seen[id] = true
+		if n := strings.Count(b.log.String(), " request_id="+id); n != 1 {
+			t.Errorf("%d lines of the log have %s:\n%s", n, id, b.log)
+		}
+	}
+	for _, id := range []string{"4bf92f35-77b3.4da6_a3ce", "a", strings.Repeat("x", 64), "Root=1-67891233-abcdef012345678912345678"} {
+		if got := c.withID(id).get(prefix + "index.json").header.Get("X-Request-Id"); got != id {
+			t.Errorf("%q became %q", id, got)
+		}
+		if !strings.Contains(b.log.String(), "request_id="+id) && !strings.Contains(b.log.String(), `request_id="`+id) {
+			t.Errorf("the log does not have %s", id)
+		}
+	}
+	for _, id := range []string{strings.Repeat("x", 65), "a b", "a\tb", "ü", `"`, "a,b", "{}"} {
+		if got := c.withID(id).get(prefix + "index.json").header.Get("X-Request-Id"); !own.MatchString(got) {
+			t.Errorf("%q was answered with %q", id, got)
+		}
+	}
+}
+
+// TestRequestIDOfErrors has each line that a request causes carry its id, those about
+// the registry, too.
+func TestRequestIDOfErrors(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.options.Log = slog.New(observe.Handler(slog.NewTextHandler(b.log, nil)))
+	var sent atomic.Int32 // ids that the registry was sent
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("X-Request-Id") != "" {
+			sent.Add(1)
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	})
+	if a := b.serve().withID("troubled").get(prefix + "index.json"); a.status != http.StatusBadGateway || a.header.Get("X-Request-Id") != "troubled" {
+		t.Errorf("%+v", a)
+	}
+	for line := range strings.Lines(b.log.String()) {
+		if !strings.Contains(line, "request_id=troubled") {
+			t.Errorf("a line without the id: %s", line)
+		}
+	}
+	if !strings.Contains(b.log.String(), "cannot answer") {
+		t.Errorf("the log is\n%s", b.log)
+	}
+	if sent.Load() != 0 || len(b.registry.Requests()) == 0 {
+		t.Errorf("the registry was sent %d ids in %d requests", sent.Load(), len(b.registry.Requests()))
+	}
+}
+
+// hooked keeps what hooks are told.
+type hooked struct {
+	mu       sync.Mutex
+	began    int
+	answered []string // route, method and status
+}
+
+func (h *hooked) hooks() gateway.Hooks {
+	return gateway.Hooks{
+		Began: func() { h.mu.Lock(); defer h.mu.Unlock(); h.began++ },
+		Ended: func(a gateway.Answered) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.answered = append(h.answered, a.Route.String()+" "+a.Method+" "+http.StatusText(a.Status))
+		},
+	}
+}
+
+func TestHooks(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	var seen hooked
+	b.options.Hooks, b.options.Archives = seen.hooks(), &archives.Counters{}
+	b.options.Ready = http.HandlerFunc(gateway.Healthz)
+	b.options.PublicURL = parseURL(t, "https://providers.acme.example/")
+	b.options.Registry = b.truth
+	s := httptest.NewServer(gateway.New(b.options))
+	t.Cleanup(s.Close)
+	c := &client{t, s, s.Client()}
+	var want []string
+	for _, q := range []struct{ method, path, want string }{
+		{"GET", prefix + "index.json", "index GET OK"},
+		{"GET", prefix + "index.json", "index GET OK"}, // out of memory
+		{"HEAD", prefix + "1.0.0.json", "version HEAD OK"},
+		{"GET", prefix + "1.0.0.json", "version GET OK"},
+		{"GET", archivePath("1.0.0", linux), "archive GET OK"},
+		{"GET", archivePath("9.0.0", linux), "archive GET Not Found"},
+		{"GET", "/hosts/" + host + "/v1/providers/acme/widget/versions", "versions GET Not Found"},
+		{"GET", "/hosts/" + host + "/v1/providers/acme/widget/1.0.0/download/linux/amd64", "download GET Not Found"},
+		{"GET", "/.well-known/terraform.json", "discovery GET OK"},
+		{"GET", "/v2/", "registry GET OK"},
+		{"GET", "/healthz", "health GET OK"},
+		{"GET", "/readyz", "health GET OK"},
+		{"GET", "/nowhere", "other GET Not Found"},
+		{"POST", prefix + "index.json", "other POST Method Not Allowed"},
+	} {
+		c.do(q.method, q.path)
+		want = append(want, q.want)
+	}
+	s.Close() // waits for the last to end
+	if !slices.Equal(seen.answered, want) || seen.began != len(want) {
+		t.Errorf("%d began; told of\n%s\nwant\n%s", seen.began, strings.Join(seen.answered, "\n"), strings.Join(want, "\n"))
+	}
+	if n := b.options.Archives; n.Streamed.Answers.Load() != 1 || n.Streamed.Bytes.Load() != uint64(len(zip(t, linux))) {
+		t.Errorf("archives: %d, %d bytes", n.Streamed.Answers.Load(), n.Streamed.Bytes.Load())
+	}
+}
+
+// TestBrokenOff has an answer that ends early counted as that.
+func TestBrokenOff(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(1 << 20)})
+	var seen hooked
+	b.options.Hooks, b.options.Archives = seen.hooks(), &archives.Counters{}
+	b.limits.Resumes = 1
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, "/blobs/") {
+			return false
+		}
+		w.Header().Set("Content-Length", "1048576")
+		w.Write(make([]byte, 1000))
+		http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	c := b.serve()
+	if resp, err := c.http.Get(c.s.URL + archivePath("1.0.0", linux)); err == nil {
+		resp.Body.Close()
+	}
+	c.s.Close()
+	if len(seen.answered) != 1 || seen.answered[0] != "archive GET " || b.options.Archives.BrokenOff.Load() != 1 {
+		t.Errorf("told of %q, %d broken off", seen.answered, b.options.Archives.BrokenOff.Load())
+	}
+}

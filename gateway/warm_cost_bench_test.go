@@ -1,0 +1,38 @@
+package gateway_test
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/metrics"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// BenchmarkWarmCost is what a document out of memory costs beside net/http, measured
+// for Prometheus, its log formatted and thrown away.
+func BenchmarkWarmCost(b *testing.B) {
+	w := newBench(b)
+	w.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(b, linux)})
+	w.options.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	w.options.Hooks = metrics.New("").Hooks()
+	g := gateway.New(w.options)
+	r := httptest.NewRequest(http.MethodGet, prefix+"index.json", nil)
+	g.ServeHTTP(httptest.NewRecorder(), r)
+	to := &nowhere{header: http.Header{}}
+	b.ReportAllocs()
+	for b.Loop() {
+		clear(to.header)
+		g.ServeHTTP(to, r)
+	}
+}
+
+// nowhere takes an answer and forgets it.
+type nowhere struct{ header http.Header }
+
+func (n *nowhere) Header() http.Header         { return n.header }
+func (n *nowhere) WriteHeader(int)             {}
+func (n *nowhere) Write(p []byte) (int, error) { return len(p), nil }

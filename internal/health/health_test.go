@@ -1,0 +1,137 @@
+package health_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/health"
+)
+
+// patient is a health with one check, which takes its time.
+type patient struct {
+	*health.Health
+	t       *testing.T
+	finding atomic.Pointer[health.Finding]
+	takes   atomic.Int64 // nanoseconds
+	looks   atomic.Int32
+	log     bytes.Buffer
+	told    []bool
+}
+
+func newPatient(t *testing.T) *patient {
+	p := &patient{t: t}
+	p.finding.Store(&health.Finding{OK: true})
+	look := func(ctx context.Context) health.Finding {
+		p.looks.Add(1)
+		select {
+		case <-time.After(time.Duration(p.takes.Load())):
+		case <-ctx.Done():
+			return health.Finding{Says: "it takes too long", Err: ctx.Err()}
+		}
+		return *p.finding.Load()
+	}
+	p.Health = health.New(health.Options{
+		Checks:  func() []health.Check { return []health.Check{{Name: "registry", Look: look}} },
+		Changed: func(ready bool) { p.told = append(p.told, ready) },
+		Log:     slog.New(slog.NewTextHandler(&p.log, nil)),
+	})
+	return p
+}
+
+// want asks, and returns how long the answer took.
+func (p *patient) want(status int, body string) time.Duration {
+	p.t.Helper()
+	start := time.Now()
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequestWithContext(p.t.Context(), http.MethodGet, "/readyz", nil))
+	if got := strings.TrimSpace(w.Body.String()); w.Code != status || got != body || !json.Valid(w.Body.Bytes()) {
+		p.t.Errorf("%d %s, want %d %s", w.Code, got, status, body)
+	}
+	if w.Header().Get("Cache-Control") != "no-store" {
+		p.t.Errorf("headers %v", w.Header())
+	}
+	return time.Since(start)
+}
+
+const fine = `{"ready":true,"checks":{"registry":{"ok":true}}}`
+
+func TestReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(t)
+		p.want(200, fine)
+		p.finding.Store(&health.Finding{Says: "unreachable", Err: errors.New("dial secret.example: refused")})
+		p.want(200, fine) // it is remembered
+		if n := p.looks.Load(); n != 1 {
+			t.Errorf("%d looks", n)
+		}
+		time.Sleep(6 * time.Second)
+		p.want(503, `{"ready":false,"checks":{"registry":{"ok":false,"says":"unreachable"}}}`)
+		if log := p.log.String(); !strings.Contains(log, `level=ERROR msg="not ready" check=registry says=unreachable err="dial secret.example: refused"`) {
+			t.Errorf("log:\n%s", log)
+		}
+		time.Sleep(6 * time.Second)
+		p.finding.Store(&health.Finding{OK: true, Says: "stale answers stand in", Err: errors.New("refused")})
+		p.want(200, `{"ready":true,"checks":{"registry":{"ok":true,"says":"stale answers stand in"}}}`)
+		time.Sleep(6 * time.Second)
+		p.finding.Store(&health.Finding{OK: true})
+		p.want(200, fine)
+		p.Drain()
+		p.want(503, `{"ready":false,"says":"shutting down"}`)
+		if log := p.log.String(); strings.Count(log, "\n") != 3 || !strings.Contains(log, `level=WARN msg="ready, but not as it should be"`) || !strings.Contains(log, `level=INFO msg="ready again" check=registry`) {
+			t.Errorf("log:\n%s", log)
+		}
+		if got := p.told; len(got) != 5 || !got[0] || got[1] || !got[2] || !got[3] || got[4] {
+			t.Errorf("told %v", got)
+		}
+	})
+}
+
+// TestOneLookAtATime has many ask at once, with a check that takes a second.
+func TestOneLookAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(t)
+		p.takes.Store(int64(time.Second))
+		var asking sync.WaitGroup
+		for range 20 {
+			asking.Go(func() { p.want(200, fine) })
+		}
+		asking.Wait()
+		if n := p.looks.Load(); n != 1 {
+			t.Errorf("%d looks", n)
+		}
+		// With findings from before, nobody waits for long.
+		time.Sleep(10 * time.Second)
+		p.finding.Store(&health.Finding{})
+		if took := p.want(200, fine); took != 500*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		time.Sleep(time.Second)
+		p.want(503, `{"ready":false,"checks":{"registry":{"ok":false}}}`)
+		if n := p.looks.Load(); n != 2 {
+			t.Errorf("%d looks", n)
+		}
+	})
+}
+
+// TestCheckThatHangs has the check end with its context, long after anybody wants to
+// know.
+func TestCheckThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPatient(t)
+		p.takes.Store(int64(time.Hour))
+		if took := p.want(503, `{"ready":false,"checks":{"registry":{"ok":false,"says":"it takes too long"}}}`); took != 3*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}

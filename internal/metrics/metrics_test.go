@@ -1,0 +1,186 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/metrics"
+)
+
+// scrape returns what Prometheus reads.
+func scrape(t *testing.T, m *metrics.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func want(t *testing.T, m *metrics.Metrics, lines ...string) {
+	t.Helper()
+	got := scrape(t, m)
+	for _, line := range lines {
+		if !strings.Contains(got, "\n"+line+"\n") {
+			t.Errorf("no line %s in\n%s", line, got)
+		}
+	}
+}
+
+// filled are metrics of which each has a value.
+func filled() *metrics.Metrics {
+	m := metrics.New("1.2.3")
+	h := m.Hooks()
+	h.Began()
+	h.Ended(gateway.Answered{Route: gateway.RouteIndex, Method: http.MethodGet, Status: 200, Took: time.Millisecond})
+	m.Sent(auth.Sent{Host: "harbor.example.com", Status: 200, Took: time.Millisecond})
+	m.PullBegan()
+	m.PullEnded(metrics.PullFetched, 1<<20, time.Second)
+	m.PullStored(metrics.StoreStored)
+	m.Reloaded(nil)
+	m.Ready(true)
+	return m
+}
+
+func TestLint(t *testing.T) {
+	families, err := filled().Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestValues(t *testing.T) {
+	m := filled()
+	m.Catalog.Stale.Add(3)
+	m.Archives.Cached.Bytes.Add(1000)
+	m.Verify.Refused.Add(1)
+	m.Access.Capability.Add(2)
+	m.Reloaded(errors.New("no"))
+	c, err := catalog.New(catalog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	m.Watch(c, nil)
+	want(t, m,
+		`ocibridge_http_requests_total{method="GET",route="index",status="200"} 1`,
+		`ocibridge_http_requests_in_flight 0`,
+		`ocibridge_http_request_duration_seconds_bucket{route="index",le="0.001"} 1`,
+		`ocibridge_http_request_duration_seconds_bucket{route="index",le="0.0005"} 0`,
+		`ocibridge_registry_requests_total{outcome="ok",registry="harbor.example.com"} 1`,
+		`ocibridge_catalog_answers_total{result="stale"} 3`,
+		`ocibridge_catalog_entries 0`,
+		`ocibridge_archive_bytes_total{from="cache"} 1000`,
+		`ocibridge_archive_cache_limit_bytes 0`,
+		`ocibridge_verify_versions_total{verdict="refused"} 1`,
+		`ocibridge_access_refusals_total{reason="capability"} 2`,
+		`ocibridge_config_reloads_total{result="success"} 1`,
+		`ocibridge_config_reloads_total{result="failure"} 1`,
+		`ocibridge_config_last_reload_successful 0`,
+		`ocibridge_pull_fetches_total{outcome="fetched"} 1`,
+		`ocibridge_pull_fetches_total{outcome="busy"} 0`,
+		`ocibridge_pull_bytes_total 1.048576e+06`,
+		`ocibridge_pull_pushes_total{outcome="stored"} 1`,
+		`ocibridge_pull_in_flight 0`,
+		`ocibridge_ready 1`,
+	)
+	if got := scrape(t, m); !strings.Contains(got, `version="1.2.3"`) || !strings.Contains(got, "go_goroutines") {
+		t.Errorf("metrics\n%s", got)
+	}
+}
+
+func TestRequests(t *testing.T) {
+	m := metrics.New("")
+	h := m.Hooks()
+	var asking sync.WaitGroup
+	for range 8 {
+		asking.Go(func() {
+			for status := range 100 {
+				h.Began()
+				h.Ended(gateway.Answered{Route: gateway.RouteArchive, Method: http.MethodGet, Status: 200 + status})
+			}
+		})
+	}
+	asking.Wait()
+	h.Began() // and is under way
+	for _, a := range []gateway.Answered{
+		{Route: gateway.RouteArchive, Method: "HEAD"}, {Route: gateway.RouteOther, Method: "BREW", Status: 405}, {Route: gateway.RouteOther, Method: "PROPFIND", Status: 405},
+	} {
+		h.Began()
+		h.Ended(a)
+	}
+	want(t, m,
+		`ocibridge_http_requests_total{method="GET",route="archive",status="200"} 8`,
+		`ocibridge_http_requests_total{method="GET",route="archive",status="299"} 8`,
+		`ocibridge_http_requests_total{method="HEAD",route="archive",status="aborted"} 1`,
+		`ocibridge_http_requests_total{method="other",route="other",status="405"} 2`,
+		`ocibridge_http_request_duration_seconds_count{route="archive"} 801`,
+		`ocibridge_http_requests_in_flight 1`,
+	)
+}
+
+type timeout struct{}
+
+var _ net.Error = timeout{}
+
+func (timeout) Error() string   { return "timeout" }
+func (timeout) Timeout() bool   { return true }
+func (timeout) Temporary() bool { return true }
+
+func TestOutcomes(t *testing.T) {
+	m := metrics.New("")
+	for want, s := range map[string]auth.Sent{
+		"ok": {Status: 307}, "challenge": {Status: 401}, "denied": {Status: 401, Authorized: true}, "not_found": {Status: 404},
+		"too_many": {Status: 429}, "server_error": {Status: 503}, "client_error": {Status: 400},
+		"network": {Err: errors.New("refused")}, "timeout": {Err: fmt.Errorf("read: %w", timeout{})}, "canceled": {Err: context.Canceled},
+	} {
+		s.Host = want
+		m.Sent(s)
+	}
+	m.Sent(auth.Sent{Host: "denied", Status: 403})
+	m.Sent(auth.Sent{Host: "timeout", Err: context.DeadlineExceeded})
+	for _, outcome := range []string{"ok", "challenge", "not_found", "too_many", "server_error", "client_error", "network", "canceled"} {
+		want(t, m, fmt.Sprintf(`ocibridge_registry_requests_total{outcome=%q,registry=%q} 1`, outcome, outcome))
+	}
+	for _, outcome := range []string{"denied", "timeout"} {
+		want(t, m, fmt.Sprintf(`ocibridge_registry_requests_total{outcome=%q,registry=%q} 2`, outcome, outcome))
+	}
+}
+
+// TestHostsAreBounded has a registry send its clients to more hosts than there may be
+// labels.
+func TestHostsAreBounded(t *testing.T) {
+	m := metrics.New("")
+	m.Registries("harbor.example.com")
+	for i := range 1000 {
+		m.Sent(auth.Sent{Host: fmt.Sprintf("bucket-%d.storage.example", i), Status: 200})
+	}
+	m.Sent(auth.Sent{Host: "harbor.example.com", Status: 200})
+	got := scrape(t, m)
+	if n := strings.Count(got, "\nocibridge_registry_requests_total{"); n != 33 {
+		t.Errorf("%d hosts have a label", n)
+	}
+	want(t, m, `ocibridge_registry_requests_total{outcome="ok",registry="harbor.example.com"} 1`, `ocibridge_registry_requests_total{outcome="ok",registry="other"} 969`)
+}
