@@ -27,7 +27,10 @@ const (
 
 const MaxEvidenceBytes = maxEvidenceBytes
 
-var DecodeRecord = decodeRecord
+var (
+	DecodeRecord = decodeRecord
+	DecodeSeen   = decodeSeen
+)
 
 // DecodeIndex decodes an index that was fetched as data.
 func DecodeIndex(data []byte) (*Version, error) {

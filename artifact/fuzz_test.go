@@ -1,10 +1,15 @@
 package artifact_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -151,6 +156,65 @@ func FuzzDecodeRecord(f *testing.F) {
 		back, err := artifact.DecodeRecord(again)
 		if err != nil || back.Origin != r.Origin || back.Verdict != r.Verdict || back.Fingerprint != r.Fingerprint || len(back.Protocols) != len(r.Protocols) {
 			t.Errorf("%s reads as %+v, then as %+v, %v", data, r, back, err)
+		}
+	})
+}
+
+// FuzzSeen: what is read of the age of a version is written the same again.
+func FuzzSeen(f *testing.F) {
+	addGolden(f, "evidence.json")
+	for _, text := range []string{"first sync", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.6+07:00", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00Z", "yesterday", ""} {
+		f.Add(fmt.Appendf(nil, `{"annotations":{"io.github.ocibridge.seen":%q}}`, text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := artifact.DecodeSeen(data)
+		if err != nil {
+			return
+		}
+		b, err := artifact.EncodeSeen(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := artifact.DecodeSeen(b.Data); err != nil || again != s {
+			t.Errorf("%s is %s, then %s, %v", data, s.At, again.At, err)
+		}
+	})
+}
+
+// oneAnswer is a store that has one answer for everything.
+type oneAnswer []byte
+
+func (a oneAnswer) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
+	return ocispec.Descriptor{}, io.NopCloser(bytes.NewReader(a)), nil
+}
+
+func (a oneAnswer) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(a)), nil
+}
+
+func (a oneAnswer) Exists(context.Context, ocispec.Descriptor) (bool, error) { return true, nil }
+
+// FuzzLint holds lint against what is read: it finds an error in all that is
+// refused.
+func FuzzLint(f *testing.F) {
+	addGolden(f, "index.json", "linux_amd64.json", "evidence.json")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_, err := artifact.Read(t.Context(), oneAnswer(data), widget, v100)
+		linted, lintErr := artifact.Lint(t.Context(), oneAnswer(data), widget, v100)
+		if lintErr != nil {
+			t.Fatalf("%v", lintErr)
+		}
+		bad := slices.ContainsFunc(linted.Findings, func(f artifact.Finding) bool { return f.Severity == artifact.SeverityError })
+		if err != nil && !bad {
+			t.Errorf("%s is refused with %v, and lint finds %+v", data, err, linted.Findings)
+		}
+		for _, f := range linted.Findings {
+			if f.What == "" || f.Hint == "" || f.Severity != artifact.SeverityError && f.Severity != artifact.SeverityWarning {
+				t.Errorf("incomplete: %+v", f)
+			}
+		}
+		if _, _, err := artifact.Children(t.Context(), oneAnswer(data), "1.0.0"); err == nil && !json.Valid(data) {
+			t.Error("children of what is no JSON")
 		}
 	})
 }

@@ -451,13 +451,6 @@ func flipCase(data []byte) []byte {
 	return bytes.Replace(data, []byte("opentofu"), []byte("OpenTofu"), 1)
 }
 
-func respondAs(mediaType string, data []byte) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", mediaType)
-		w.Write(data)
-	}
-}
-
 // TestIndexesWithinIndexes are not followed, however deep they lie, nor where one is
 // called a platform's manifest, nor where a registry answers with the index itself.
 func TestIndexesWithinIndexes(t *testing.T) {
@@ -496,7 +489,7 @@ func TestIndexesWithinIndexes(t *testing.T) {
 				if tc.itself {
 					data = append(bytes.Clone(outer.Data), bytes.Repeat([]byte(" "), len(inner.Data))...)[:len(inner.Data)]
 				}
-				b.lies["/manifests/"+inner.Descriptor.Digest.String()] = respondAs(tc.served, data)
+				b.lies["/manifests/"+inner.Descriptor.Digest.String()] = answer(tc.served, data)
 			}
 			b.registry.Reset()
 			if v, err := b.read(); !errors.Is(err, tc.err) {

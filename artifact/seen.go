@@ -62,7 +62,7 @@ func decodeSeen(data []byte) (Seen, error) {
 		return Seen{}, nil
 	}
 	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
+	if err != nil || at.IsZero() || at.UTC().Format(time.RFC3339) != text {
 		return Seen{}, fmt.Errorf("%w: it does not say since when the version is known", ErrNotProvider)
 	}
 	return Seen{at}, nil

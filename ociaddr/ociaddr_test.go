@@ -1,9 +1,11 @@
 package ociaddr
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/distribution/reference"
 	"oras.land/oras-go/v2/registry"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -171,6 +173,14 @@ func FuzzParseRepository(f *testing.F) {
 		ref, err := registry.ParseReference(s)
 		if err != nil || ref.Registry != string(r.Registry) || ref.Repository != r.Name || ref.Reference != "" {
 			t.Fatalf("%q: OpenTofu reads %+v, %v", s, ref, err)
+		}
+		// The embedded registry has its own idea of a name.
+		if named, err := reference.WithName(r.Name); err != nil || named.Name() != r.Name {
+			t.Fatalf("%q: distribution reads %v, %v", s, named, err)
+		}
+		// What is asked is what was written, and nothing else.
+		if u, err := url.Parse("https://" + string(r.Registry) + "/v2/" + r.Name + "/tags/list"); err != nil || u.Host != string(r.Registry) || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "/v2/"+r.Name+"/tags/list" {
+			t.Fatalf("%q leads to %v, %v", s, u, err)
 		}
 	})
 }

@@ -406,6 +406,9 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 		return nil, nil, hint.Wrap(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)),
 			"is it the host of a provider registry?")
 	}
+	if base.Host == "" {
+		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: %s is at %q, which names no host", a.Hostname(), serviceID, base), "is it the host of a provider registry?")
+	}
 	creds, err := r.services.CredentialsForHost(ctx, a.ServiceHost())
 	if err != nil {
 		return nil, nil, fmt.Errorf("credentials for %s: %w", a.Hostname(), err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/opentofu/registry-address/v2"
 	"github.com/opentofu/svchost"
@@ -51,6 +52,9 @@ func ParsePatternAsOpenTofu(s string) (Pattern, error) {
 }
 
 func parsePattern(s string) (Pattern, error) {
+	if !utf8.ValidString(s) {
+		return Pattern{}, invalidPattern(s, errors.New("it is not UTF-8"))
+	}
 	parts := strings.Split(s, "/")
 	if len(parts) != 3 {
 		return Pattern{}, invalidPattern(s, errors.New("it must have three parts"))

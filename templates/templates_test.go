@@ -5,6 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -119,14 +124,29 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// A template that passes maps the same provider to the same repository,
-		// and two providers that differ in every part to two.
+		// A template that passes maps the same provider to the same repository, and
+		// each to the one that OpenTofu would compute.
 		a, err := tmpl.Repository(null)
 		if err != nil {
 			return
 		}
 		if again, err := tmpl.Repository(null); err != nil || again != a {
 			t.Fatalf("%q: %s, then %s, %v", s, a, again, err)
+		}
+		expr, diags := hclsyntax.ParseTemplate([]byte(s), "", hcl.InitialPos)
+		if diags.HasErrors() {
+			t.Fatalf("%q: %v", s, diags)
+		}
+		val, diags := expr.Value(&hcl.EvalContext{Variables: map[string]cty.Value{
+			"hostname": cty.StringVal(null.Hostname()), "namespace": cty.StringVal(null.Namespace()), "type": cty.StringVal(null.Type()),
+		}})
+		if val, err = convert.Convert(val, cty.String); diags.HasErrors() || err != nil || val.AsString() != a.String() {
+			t.Fatalf("%q: %s, OpenTofu has %#v, %v, %v", s, a, val, diags, err)
+		}
+		for _, p := range tmpl.Providers(a) {
+			if r, err := tmpl.Repository(p); err != nil || r != a {
+				t.Fatalf("%q: %s is said to be in %s, and is in %s, %v", s, p, a, r, err)
+			}
 		}
 	})
 }

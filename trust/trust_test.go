@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -242,9 +243,50 @@ func FuzzAccept(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What is accepted for a name stands in the document beside it.
-		if sum, ok := sums.Sum(filename); ok && !bytes.Contains(bytes.ToLower(doc), fmt.Appendf(nil, "%x", sum)) {
-			t.Fatalf("%q has the sum %x, which is not in %q", filename, sum, doc)
+		// What is accepted for a name stands in the document beside it, and is what
+		// clients read there: the first line whose second field is the name.
+		sum, ok := sums.Sum(filename)
+		var want string
+		for line := range strings.SplitSeq(string(doc), "\n") {
+			if fields := bytes.Fields([]byte(line)); len(fields) > 1 && string(fields[1]) == filename {
+				want = strings.ToLower(string(fields[0]))
+				break
+			}
+		}
+		if got := fmt.Sprintf("%x", sum); ok != (want != "") || ok && got != want {
+			t.Fatalf("%q has the sum %s, %t; clients read %q in %q", filename, got, ok, want, doc)
+		}
+	})
+}
+
+// FuzzSigningKeys has the object that keys come in, of which each is read by itself.
+func FuzzSigningKeys(f *testing.F) {
+	acme, err := pgp.NewSigner("Acme")
+	if err != nil {
+		f.Fatal(err)
+	}
+	object, err := json.Marshal(map[string]any{"gpg_public_keys": []any{map[string]any{"key_id": "x", "ascii_armor": acme.ArmoredPublicKey(), "trust_signature": ""}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(object)
+	for _, s := range []string{`{"gpg_public_keys":[]}`, `{"gpg_public_keys":[{"ascii_armor":"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n-----END PGP PUBLIC KEY BLOCK-----"}]}`, `{"gpg_public_keys":[null,{}]}`, `null`, ` null`, `[]`, ``} {
+		f.Add([]byte(s))
+	}
+	doc := sumsOf(name)
+	f.Fuzz(func(t *testing.T, object []byte) {
+		keys, err := trust.ParseSigningKeys(object)
+		if err != nil {
+			return
+		}
+		for _, k := range keys {
+			if id, err := trust.KeyID(k); err == nil && len(id) != 16 {
+				t.Errorf("key ID %q", id)
+			}
+		}
+		// Nothing was signed, whatever the keys are.
+		if sums, err := (trust.Policy{AllowUnsigned: true}).Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: []byte{0}, Keys: keys}); err == nil && (len(keys) > 0 || sums.Verdict() != trust.ChecksumOnly) {
+			t.Errorf("accepted as %s", sums.Verdict())
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"path/filepath"
 	"time"
 
 	"github.com/ocibridge/ocibridge/provider"
@@ -30,4 +31,9 @@ func (c *Catalog) Swept() int64 {
 	defer c.disk.sweeps.Unlock()
 	c.disk.clean(c.ctx)
 	return c.disk.bytes.Load()
+}
+
+// RecordFile is where a record about a provider is kept.
+func RecordFile(c *Catalog, a provider.Address, name string) string {
+	return filepath.Join(c.disk.folder(a), name)
 }

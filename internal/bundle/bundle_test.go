@@ -37,7 +37,7 @@ var (
 )
 
 // fill pushes a release of each provider given into a bundle, and saves it.
-func fill(t *testing.T, b *bundle.Bundle, version string, providers ...provider.Address) {
+func fill(t testing.TB, b *bundle.Bundle, version string, providers ...provider.Address) {
 	t.Helper()
 	push(t, b, version, providers...)
 	if err := b.Save(t.Context()); err != nil {
@@ -50,7 +50,7 @@ func fill(t *testing.T, b *bundle.Bundle, version string, providers ...provider.
 
 var signer *pgp.Signer
 
-func push(t *testing.T, b *bundle.Bundle, version string, providers ...provider.Address) {
+func push(t testing.TB, b *bundle.Bundle, version string, providers ...provider.Address) {
 	t.Helper()
 	p := pusher.New(pusher.Options{Destination: func(_ context.Context, a provider.Address) (pusher.Destination, error) {
 		return pusher.Destination{Store: b.Repository(a)}, nil
@@ -88,7 +88,7 @@ func TestMain(m *testing.M) {
 }
 
 // create makes a bundle of two providers.
-func create(t *testing.T, archive bool) string {
+func create(t testing.TB, archive bool) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "bundle")
 	b, err := bundle.Create(t.Context(), name, archive)

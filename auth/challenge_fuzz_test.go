@@ -1,0 +1,91 @@
+package auth
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// FuzzChallenge has a registry, out on the internet or in a private network, that
+// asks for whatever it likes. A token server that its clients may be sent to is on
+// its own host by the look of it, or what oras-go then judges itself; an alias
+// leads to an address that is private, and only for a registry that is, too.
+func FuzzChallenge(f *testing.F) {
+	for _, s := range []string{
+		`Bearer realm="https://10.0.0.6/token",service="s",scope="repository:a/x:pull,push registry:catalog:*"`, `Bearer realm="https://169.254.169.254/token"`, `Bearer realm="https://[fd00::6]/t?a=b"`,
+		`Bearer realm="http://10.0.0.6/token"`, `bearer  x=y, REALM="https://10.0.0.5@10.0.0.6/"`, `Basic realm="x"`, `Bearer realm="https://[::ffff:127.0.0.1]/t"`, `Bearer scope="",realm=""`, `Bearer realm="https://100.100.100.200/"`,
+	} {
+		f.Add(s, true)
+		f.Add(s, false)
+	}
+	f.Fuzz(func(t *testing.T, challenge string, inside bool) {
+		aliases := newRealmAliases(nil)
+		aliases.lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+			if host != "registry.test" {
+				return nil, &net.DNSError{Name: host, IsNotFound: true}
+			}
+			if inside {
+				return []netip.Addr{netip.MustParseAddr("10.0.0.5")}, nil
+			}
+			return []netip.Addr{netip.MustParseAddr("93.184.216.34")}, nil
+		}
+		req := &http.Request{Method: http.MethodGet, URL: &url.URL{Scheme: "https", Host: "registry.test", Path: "/v2/a/x/tags/list"}}
+		resp := &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{"Www-Authenticate": {challenge}}, Request: req}
+		aliases.rewriteChallenge(req, resp)
+		if !inside && (len(aliases.real) > 0 || resp.Header.Get("Www-Authenticate") != challenge) {
+			t.Errorf("a registry outside has an alias for %q", challenge)
+		}
+		for _, real := range aliases.real {
+			addr, err := netip.ParseAddr(real.Hostname())
+			if err != nil || !addr.Unmap().IsPrivate() || real.Scheme != "https" {
+				t.Errorf("%q is an alias of %s", challenge, real)
+			}
+		}
+	})
+}
+
+// FuzzLink has a registry that links to whatever it likes: what is asked next is
+// the same list, at the same place, or nothing.
+func FuzzLink(f *testing.F) {
+	for _, s := range []string{
+		`</v2/a/x/tags/list?n=2&last=b>; rel="next"`, `<https://other.example/v2/a/x/tags/list?last=b>; rel="next"`, `<?last=b>`, `</x?last=b>`, `<http://[>`, `<//other.example?x>`, `https://other.example/?x`, `<>`, `<https://u:p@registry.test/v2/a/x/tags/list?x>`,
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, link string) {
+		at := &url.URL{Scheme: "https", Host: "registry.test", Path: "/v2/a/x/tags/list"}
+		resp := &http.Response{Header: http.Header{"Link": {link}}, Request: &http.Request{URL: at}}
+		correctLink(resp)
+		target, _, ok := strings.Cut(strings.TrimPrefix(resp.Header.Get("Link"), "<"), ">")
+		next, err := at.Parse(target)
+		if !ok || err != nil || next.RawQuery == "" {
+			return // which oras-go refuses, or asks of the host that was asked alone
+		}
+		if next.Scheme != at.Scheme || next.Host != at.Host || next.Path != at.Path {
+			t.Errorf("%q leads to %s", link, next)
+		}
+	})
+}
+
+// FuzzHelperAnswer: what a credential helper prints is a credential or an error
+// that quotes nothing of it.
+func FuzzHelperAnswer(f *testing.F) {
+	for _, s := range []string{`{"Username":"u","Secret":"marked-secret"}`, `{"Username":"<token>","Secret":"marked-secret"}`, `{"ServerURL":1,"Username":2}`, `marked-secret`, ``, `null`, `[]`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, out []byte) {
+		b := cappedBuffer{max: 64}
+		b.Write(out)
+		c, err := parseHelperAnswer(b)
+		switch {
+		case err != nil && strings.Contains(err.Error(), "marked"):
+			t.Errorf("the error quotes it: %v", err)
+		case err == nil && len(out) > 64:
+			t.Errorf("an answer that is too long is read: %v", c)
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package bundle_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/bundle"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// checkOpened opens what may be a bundle: it says why it is none, or all that it
+// lists can be read.
+func checkOpened(t *testing.T, name string, archive bool) {
+	b, err := bundle.Open(t.Context(), name, archive)
+	if err != nil {
+		if !errors.Is(err, bundle.ErrNotBundle) && !errors.Is(err, bundle.ErrIncomplete) {
+			t.Errorf("%v", err)
+		}
+		return
+	}
+	defer b.Close()
+	for _, a := range b.Providers() {
+		versions, err := pusher.Stored{Provider: a, Store: b.Repository(a)}.Versions(t.Context())
+		if err != nil {
+			t.Errorf("%s: %v", a, err)
+		}
+		for _, v := range versions {
+			found, err := artifact.Read(t.Context(), b.Repository(a), a, v)
+			if err != nil {
+				continue // it is whole, and no provider
+			}
+			for _, p := range found.Packages {
+				if body, err := b.Fetch(t.Context(), p.Layer()); err == nil {
+					io.Copy(io.Discard, body)
+					body.Close()
+				}
+			}
+		}
+	}
+}
+
+// FuzzArchive opens tar files.
+func FuzzArchive(f *testing.F) {
+	good, err := os.ReadFile(create(f, true))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good[:4096])
+	f.Add(good)
+	f.Add([]byte{})
+	name := filepath.Join(f.TempDir(), "bundle.tar")
+	f.Fuzz(func(t *testing.T, data []byte) {
+		write(t, name, data)
+		checkOpened(t, name, true)
+	})
+}
+
+// FuzzIndex changes index.json of a folder, beside content that is whole.
+func FuzzIndex(f *testing.F) {
+	dir := create(f, false)
+	index, err := os.ReadFile(filepath.Join(dir, "index.json"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(index)
+	for _, s := range []string{`{}`, `null`, `{"manifests":[{"artifactType":"application/vnd.ocibridge.bundle.v1"}]}`, `{"manifests":[{"annotations":{"org.opencontainers.image.ref.name":"../../x/1.0.0"}}]}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		write(t, filepath.Join(dir, "index.json"), data)
+		checkOpened(t, dir, false)
+	})
+}
