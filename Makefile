@@ -42,6 +42,11 @@ test-unit: tools ## run all tests but the end-to-end ones
 race: tools ## run the unit tests under the race detector (needs a C compiler)
 	go test -race -timeout $(TIMEOUT) -parallel $(PARALLEL) $(UNIT)
 
+.PHONY: cover
+cover: tools ## run the unit tests, and print what of each package they cover (tools/cover.sh coverage.out PACKAGE: what not)
+	go test -timeout $(TIMEOUT) -coverprofile coverage.out -coverpkg "$$(go list ./... | grep -vE '/(testkit|demo|bench|mutants|e2e|reference)(/|$$)' | paste -sd,)" $(UNIT)
+	@tools/cover.sh coverage.out
+
 .PHONY: lint
 lint: ## check formatting, go vet and staticcheck
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "gofmt wants to change:"; echo "$$files"; exit 1; fi

@@ -489,7 +489,10 @@ func TestIndexesWithinIndexes(t *testing.T) {
 				if tc.itself {
 					data = append(bytes.Clone(outer.Data), bytes.Repeat([]byte(" "), len(inner.Data))...)[:len(inner.Data)]
 				}
-				b.lies["/manifests/"+inner.Descriptor.Digest.String()] = answer(tc.served, data)
+				b.lies["/manifests/"+inner.Descriptor.Digest.String()] = func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Content-Type", tc.served)
+					w.Write(data)
+				}
 			}
 			b.registry.Reset()
 			if v, err := b.read(); !errors.Is(err, tc.err) {

@@ -318,6 +318,7 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	var asked []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.Method+" "+r.URL.String())
+		w.Header().Set("Connection", "close") // or the process would leave it open
 		noTags(w, r)
 	}))
 	defer proxy.Close()

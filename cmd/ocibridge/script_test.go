@@ -26,6 +26,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -38,7 +39,7 @@ import (
 // said where, and with which status it ends.
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"ocibridge": main})
+	testscript.Main(leaks.M{M: m}, map[string]func(){"ocibridge": main})
 }
 
 func TestScripts(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/bundle"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/origin"
@@ -84,7 +85,7 @@ func TestMain(m *testing.M) {
 	if signer, err = pgp.NewSigner("Acme"); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	os.Exit(leaks.M{M: m}.Run())
 }
 
 // create makes a bundle of two providers.

@@ -1,0 +1,79 @@
+// Package leaks finds what the tests of a package leave behind: goroutines, and
+// open files and connections where the system tells which there are.
+package leaks
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// Main runs the tests of a package, and fails if anything is left once all of them
+// are done. A package that starts goroutines has
+//
+//	func TestMain(m *testing.M) { leaks.Main(m) }
+func Main(m *testing.M) { os.Exit(M{m}.Run()) }
+
+// M is for a package with a TestMain of its own: its Run does the same.
+type M struct{ *testing.M }
+
+// Run runs the tests, and returns the status to exit with.
+func (m M) Run() int {
+	before := open()
+	status := m.M.Run()
+	if status == 0 {
+		if err := check(before); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			status = 1
+		}
+	}
+	return status
+}
+
+func check(before map[string]string) error {
+	if t, ok := http.DefaultTransport.(*http.Transport); ok {
+		t.CloseIdleConnections() // which are everybody's
+	}
+	// The embedded registry's distribution has one for events that it does not end.
+	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/docker/go-events.(*Broadcaster).run")); err != nil {
+		return fmt.Errorf("goroutines are left when the tests are done: %w", err)
+	}
+	var left []string
+	for end := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
+		after := open()
+		maps.DeleteFunc(after, func(fd, what string) bool { return before[fd] == what })
+		if left = slices.Sorted(maps.Values(after)); len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%d files and connections are left open when the tests are done:\n%s", len(left), strings.Join(left, "\n"))
+		}
+	}
+}
+
+// open returns what is open, by its descriptor; nothing where there is no /proc.
+func open() map[string]string {
+	out := map[string]string{}
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		return out
+	}
+	for _, fd := range fds {
+		switch what, err := os.Readlink(fd); {
+		case err != nil: // it was the folder itself
+		case strings.HasPrefix(what, "anon_inode:"), strings.HasPrefix(what, "pipe:"), strings.HasPrefix(what, "/dev/"):
+			// The runtime's own, and the output of go test.
+		default:
+			out[fd] = what
+		}
+	}
+	return out
+}
