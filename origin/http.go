@@ -47,6 +47,9 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 			if req.URL.Scheme != "https" && req.URL.Scheme != "http" {
 				return hint.New(fmt.Sprintf("redirected to %.200s", shown(req.URL)), "packages and what is said of them come by https or http alone: ask whoever runs the origin")
 			}
+			if err := leadsInside(via[0].URL, req.URL); err != nil {
+				return err
+			}
 			if first := via[0].URL; req.URL.Host != first.Host || req.URL.Scheme != first.Scheme {
 				req.Header.Del("Authorization")
 			}

@@ -94,6 +94,9 @@ func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents
 		if u = at.ResolveReference(u); u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 			return nil, fmt.Errorf("%s: the URL of the package for %s is %.200q, which is not of the scheme https or http", shown(at), p, archive.URL)
 		}
+		if err := leadsInside(at, u); err != nil {
+			return nil, fmt.Errorf("%s: the URL of the package for %s is %w", shown(at), p, err)
+		}
 		// The protocol gives no file name; mirrors are free in their URLs.
 		name := provider.PackageFilename(a, v, p)
 		if r.Claims.Hashes[name], err = archive.knownHashes(); err != nil {

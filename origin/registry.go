@@ -326,6 +326,9 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 		if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 			return fmt.Errorf("the answer gives the %s %.200q, which is not of the scheme https or http", ref.name, ref.raw)
 		}
+		if err := leadsInside(at, u); err != nil {
+			return fmt.Errorf("the answer gives the %s %w", ref.name, err)
+		}
 		*ref.into = u
 	}
 	return nil
