@@ -34,6 +34,7 @@ type issuer struct {
 	down      bool          // and resets connections
 	silent    chan struct{} // it does not answer until this is closed
 	oversized bool
+	plain     bool         // it was asked by plain HTTP
 	asked     atomic.Int32 // for its discovery document
 }
 
@@ -78,7 +79,12 @@ func (i *issuer) RoundTrip(r *http.Request) (*http.Response, error) {
 		encrypts := jose.JSONWebKey{Key: i.key.Public(), KeyID: "encrypts", Use: "enc"}
 		shared := jose.JSONWebKey{Key: []byte("marked-shared-secret-of-32-bytes"), KeyID: "shared"}
 		json.NewEncoder(w).Encode(map[string]any{"keys": []any{map[string]string{"kty": "new"}, shared, encrypts, public}})
+	case issuerURL + "/away":
+		http.Redirect(w, r, "http://issuer.example/ci/keys", http.StatusFound)
+	case issuerURL + "/gone":
+		w.WriteHeader(http.StatusGone)
 	default:
+		i.plain = i.plain || r.URL.Scheme == "http"
 		w.WriteHeader(http.StatusNotFound)
 	}
 	return w.Result(), nil
@@ -265,6 +271,14 @@ func TestIssuerInTrouble(t *testing.T) {
 		},
 		"another issuer": func(i *issuer) func() { i.name = "https://issuer.example"; return func() { i.name = issuerURL } },
 		"too much":       func(i *issuer) func() { i.oversized = true; return func() { i.oversized = false } },
+		"redirect to plain HTTP": func(i *issuer) func() {
+			i.keysAt = issuerURL + "/away"
+			return func() { i.keysAt = issuerURL + "/keys" }
+		},
+		"keys are gone": func(i *issuer) func() {
+			i.keysAt = issuerURL + "/gone"
+			return func() { i.keysAt = issuerURL + "/keys" }
+		},
 		"plain HTTP": func(i *issuer) func() {
 			i.keysAt = "http://issuer.example/ci/keys"
 			return func() { i.keysAt = issuerURL + "/keys" }
@@ -302,6 +316,9 @@ func TestIssuerInTrouble(t *testing.T) {
 					if strings.Contains(log.String(), s) {
 						t.Errorf("the log has %s:\n%s", s, log.String())
 					}
+				}
+				if i.plain {
+					t.Error("it was asked by plain HTTP")
 				}
 				if !strings.Contains(log.String(), "cannot have the keys") {
 					t.Errorf("the log does not say why:\n%s", log.String())

@@ -1,0 +1,73 @@
+package trust_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// TestChecksumDocumentsRefused are those that not everybody would read alike, or
+// that nobody should have to.
+func TestChecksumDocumentsRefused(t *testing.T) {
+	const sum, other = "0000000000000000000000000000000000000000000000000000000000000000", "1111111111111111111111111111111111111111111111111111111111111111"
+	for says, doc := range map[string]string{
+		`two checksums for "a"`:   sum + "  a\n" + other + "  a\n",
+		"line 2 is not a SHA-256": sum + "  a\n" + strings.Repeat("x", 64) + "  b\n",
+		"line 1 is not a SHA-256": sum + "  a b\n",
+		"names no file":           "\n\n",
+		"bytes, more than":        strings.Repeat("\n", 1<<20) + sum + "  a\n",
+	} {
+		_, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: []byte(doc)})
+		if err == nil || !strings.Contains(err.Error(), says) || hint.Of(err) == "" {
+			t.Errorf("%v (hint %q), want %q", err, hint.Of(err), says)
+		}
+	}
+}
+
+// TestSignaturesRefused are no signatures, whatever else they are.
+func TestSignaturesRefused(t *testing.T) {
+	acme := newSigner(t)
+	armoured := func(kind, body string) []byte {
+		return []byte("-----BEGIN PGP " + kind + "-----\n\n" + body + "\n-----END PGP " + kind + "-----\n")
+	}
+	long := strings.Repeat(strings.Repeat("AQEB", 16)+"\n", (64<<10)/48+1)
+	for says, signature := range map[string][]byte{
+		"has more than 65536 bytes":    bytes.Repeat([]byte{1}, 64<<10+1),
+		"signature has more than 6553": armoured("SIGNATURE", long),
+		"is a PGP MESSAGE":             armoured("MESSAGE", "AAAA"),
+		"does not read":                armoured("SIGNATURE", "!!!!"),
+	} {
+		_, err := trust.Policy{}.Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: sumsOf(name), Signature: signature, Keys: []string{acme.ArmoredPublicKey()}})
+		if !errors.Is(err, trust.ErrSignature) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+}
+
+// TestReportOnAMirrorsPackage has a mirror whose report and hashes contradict each
+// other.
+func TestReportOnAMirrorsPackage(t *testing.T) {
+	zh := func(b byte) provider.Hash { return provider.ZipHash([32]byte{b}) }
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{
+		Provider: null, Version: v324,
+		Hashes:   map[string][]provider.Hash{name: {zh(1)}},
+		Reported: map[string]trust.Report{name: {Hashes: []provider.Hash{zh(2)}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := sums.Verifier(linux, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Write(content)
+	if _, err := v.Accept(bytes.NewReader(content)); !errors.Is(err, trust.ErrChecksum) || !strings.Contains(fmt.Sprint(err), "its origin reports") {
+		t.Errorf("%v", err)
+	}
+}
