@@ -291,6 +291,9 @@ func TestRehash(t *testing.T) {
 		"without an h1":   {func(p *artifact.Package, _ *bench) { p.H1 = provider.Hash{} }, nil},
 		"another h1":      {func(p *artifact.Package, _ *bench) { p.H1 = other }, artifact.ErrDamaged},
 		"no such package": {func(p *artifact.Package, _ *bench) { p.Digest = digest.FromString("gone") }, artifact.ErrNotProvider},
+		"fewer bytes": {func(p *artifact.Package, b *bench) {
+			b.lies["/blobs/"+p.Digest.String()] = unannounced("archive/zip", contents(t)[linux][1:])
+		}, artifact.ErrDamaged},
 		"other bytes": {func(p *artifact.Package, b *bench) {
 			data := slices.Clone(contents(t)[linux])
 			data[len(data)/2] ^= 1

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -128,6 +129,33 @@ func TestCapabilityIsForOneDigest(t *testing.T) {
 	}
 	if a := anybody.get(anybody.as("acme-token").archiveURL("1.0.0", linux)); a.status != http.StatusOK {
 		t.Errorf("%+v", a)
+	}
+}
+
+// TestCapabilityIsForOneSignature has two replicas, with one key, of which one sees
+// another signature of the same document.
+func TestCapabilityIsForOneSignature(t *testing.T) {
+	one, two := newPublisher(newBench(t)), newPublisher(newBench(t))
+	for _, p := range []*publisher{one, two} {
+		p.push(widget, "1.0.0")
+		p.controlled()
+	}
+	two.options.Access = one.options.Access
+	first, second := one.serve(), two.serve()
+	const at = hostsPrefix + "1.0.0/download/linux/amd64"
+	a := first.as("acme-token").get(at)
+	var doc struct {
+		Sums      string `json:"shasums_url"`
+		Signature string `json:"shasums_signature_url"`
+	}
+	if err := json.Unmarshal([]byte(a.body), &doc); err != nil || !strings.Contains(doc.Signature, "/cap1.") {
+		t.Fatalf("%+v", a)
+	}
+	for url, statuses := range map[string][2]int{doc.Sums: {200, 200}, doc.Signature: {200, 403}} {
+		url = path.Join(path.Dir(at), url)
+		if a, b := first.get(url), second.get(url); a.status != statuses[0] || b.status != statuses[1] {
+			t.Errorf("%s: %d, and by the other one %d", url, a.status, b.status)
+		}
 	}
 }
 
