@@ -301,6 +301,9 @@ func (c *Catalog) Keep(i *Item, answer any, size int) {
 // Refresh forgets everything about a provider, in memory and on disk. It returns
 // how many entries were in memory.
 func (c *Catalog) Refresh(a provider.Address) int {
+	if o, ok := c.Store(c.ctx, a).(Offerer); ok {
+		o.Forget()
+	}
 	c.refreshing.Lock()
 	defer c.refreshing.Unlock()
 	if c.disk != nil {

@@ -32,6 +32,8 @@ type Offerer interface {
 	// there is nothing to add. Packages of which the size is not known have 0
 	// bytes. An error that wraps [ErrSource] is trouble; others refuse the version.
 	Complete(ctx context.Context, v provider.Version, stored *artifact.Version) (*artifact.Version, error)
+	// Forget has what is known of its source asked for again.
+	Forget()
 }
 
 // ErrSource means that what a registry lacks cannot be had now, and that the

@@ -24,6 +24,8 @@ type offering struct {
 
 func (o *offering) Offers(context.Context) ([]catalog.Offer, error) { return o.offers, o.err }
 
+func (o *offering) Forget() {}
+
 // Complete adds a package for darwin_arm64 to what is offered.
 func (o *offering) Complete(_ context.Context, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
 	if o.err != nil {

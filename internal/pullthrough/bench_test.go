@@ -150,10 +150,11 @@ type siteOptions struct {
 // site is a gateway that pulls through.
 type site struct {
 	*bench
-	puller *pullthrough.Puller
-	server *httptest.Server
-	log    *buffer
-	close  func()
+	puller  *pullthrough.Puller
+	catalog *catalog.Catalog
+	server  *httptest.Server
+	log     *buffer
+	close   func()
 
 	mu      sync.Mutex
 	events  []pullthrough.Event
@@ -201,6 +202,7 @@ func (b *bench) serve(o siteOptions) *site {
 	if err != nil {
 		b.tb.Fatal(err)
 	}
+	s.catalog = metadata
 	g := gateway.Options{Catalog: metadata, Log: log}
 	if o.cache {
 		if g.Cache, err = archives.OpenCache(b.tb.TempDir(), 1<<30, archives.CacheOptions{Log: log, H1: true}); err != nil {

@@ -37,7 +37,7 @@ func BenchmarkFirstByte(b *testing.B) {
 				version := fmt.Sprintf("1.0.%d", n)
 				r := s.build(version, 4<<20)
 				s.origin.Add(r)
-				g.puller.Forget(widget)
+				g.catalog.Refresh(widget)
 				if got := g.hashes(version); got != zh(r) {
 					b.Fatal(got)
 				}

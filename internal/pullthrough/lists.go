@@ -80,11 +80,11 @@ func (ls *lists) entry(a provider.Address) *listEntry {
 	return e
 }
 
-// Forget has the origin asked again for what it offers of a provider.
-func (p *Puller) Forget(a provider.Address) {
-	p.lists.mu.Lock()
-	defer p.lists.mu.Unlock()
-	delete(p.lists.entries, a)
+// forget drops the list of a provider.
+func (ls *lists) forget(a provider.Address) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	delete(ls.entries, a)
 }
 
 // evict forgets an eighth of the lists.

@@ -333,3 +333,22 @@ func TestHeadAsksForNoPackage(t *testing.T) {
 		t.Errorf("%d downloads", n)
 	}
 }
+
+// TestRefresh has an operator not wait for what an origin offers anew.
+func TestRefresh(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	s := b.serve(siteOptions{})
+	if got := s.versions(); got != "1.0.0" {
+		t.Errorf("index.json: %s", got)
+	}
+	b.publish("2.0.0")
+	if got := s.versions(); got != "1.0.0" {
+		t.Errorf("index.json, as long as the list is current: %s", got)
+	}
+	s.catalog.Refresh(widget)
+	if got := s.versions(); got != "1.0.0 2.0.0" {
+		t.Errorf("index.json after a refresh: %s", got)
+	}
+}

@@ -197,6 +197,18 @@ func (rs *releases) evict() {
 	}
 }
 
+// forget drops what is known of a provider's versions.
+func (rs *releases) forget(a provider.Address) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for s, e := range rs.entries {
+		if s.provider == a && e.call == nil {
+			rs.replace(s, e, nil)
+			delete(rs.entries, s)
+		}
+	}
+}
+
 // wants returns what package a digest is of, if that is known.
 func (p *Puller) wants(d digest.Digest) (wanted, bool) {
 	p.releases.mu.Lock()

@@ -41,6 +41,12 @@ func (s *store) Offers(ctx context.Context) ([]catalog.Offer, error) {
 	return l.offers, nil
 }
 
+// Forget implements [catalog.Offerer].
+func (s *store) Forget() {
+	s.p.lists.forget(s.address)
+	s.p.releases.forget(s.address)
+}
+
 // Complete implements [catalog.Offerer].
 func (s *store) Complete(ctx context.Context, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
 	about := subject{s.address, v}
