@@ -92,11 +92,12 @@ func (r *Registry) get(ctx context.Context, u *url.URL, prepare func(*http.Reque
 	return r.ask(ctx, r.http, http.MethodGet, u, prepare)
 }
 
-// size asks how many bytes a file has; -1 if the origin does not say.
+// size asks how many bytes a file has; -1 if the origin does not say. A download of
+// it then finds a connection.
 func (r *Registry) size(ctx context.Context, u *url.URL) int64 {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
-	resp, err := r.ask(ctx, r.http, http.MethodHead, u, nil)
+	resp, err := r.ask(ctx, r.downloads, http.MethodHead, u, nil)
 	if err != nil {
 		return -1
 	}

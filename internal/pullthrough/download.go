@@ -243,6 +243,11 @@ func (d *download) wait(ctx context.Context, holds func() bool) error {
 	}
 }
 
+// placed waits until the download has its place among those under way.
+func (d *download) placed(ctx context.Context) error {
+	return d.wait(ctx, func() bool { return d.room != nil })
+}
+
 // size waits for the package's size in bytes.
 func (d *download) size(ctx context.Context) (size int64, err error) {
 	err = d.wait(ctx, func() bool { size = d.length; return size >= 0 })
@@ -250,7 +255,7 @@ func (d *download) size(ctx context.Context) (size int64, err error) {
 }
 
 // wellBegun is how much of a package is there before its push begins.
-const wellBegun = 1 << 20
+const wellBegun = 8 << 20
 
 // begun waits until the package is well under way, or will not be.
 func (d *download) begun(ctx context.Context) {

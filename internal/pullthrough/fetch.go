@@ -25,9 +25,11 @@ func (d *download) fetch(ctx context.Context) (from string, err error) {
 		return from, err
 	}
 	from = r.origin
-	if d.room, err = d.reserve(ctx); err != nil {
+	room, err := d.reserve(ctx)
+	if err != nil {
 		return from, err
 	}
+	d.change(func() { d.room = room })
 	// A file may take as long to be made as an origin to answer.
 	file := make(chan error, 1)
 	go func() {

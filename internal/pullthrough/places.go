@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -11,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -32,6 +34,35 @@ func (r *release) setSize(d digest.Digest, size int64) {
 	defer r.mu.Unlock()
 	if size > 0 {
 		r.sizes[d] = size
+	}
+}
+
+// prepare asks for the sizes of packages whose place is known: one of them is likely
+// to be asked for next, and its origin is then spoken to already.
+func (r *release) prepare(ctx context.Context) {
+	r.mu.Lock()
+	found := maps.Clone(r.found)
+	r.mu.Unlock()
+	for platform, at := range found {
+		if p := r.find(platform); p != nil && at.pkg.Size != nil {
+			r.setSize(p.Digest, at.pkg.Size(ctx))
+		}
+	}
+}
+
+// isThere reports whether the registry has a package by now.
+func (r *release) isThere(d digest.Digest) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.there[d]
+}
+
+// stored takes note of what a push has stored.
+func (r *release) stored(result *pusher.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range result.Packages {
+		r.there[digest.Digest(p.Digest)] = true
 	}
 }
 

@@ -33,7 +33,7 @@ func TestColdVersion(t *testing.T) {
 			}
 			// The list, and of the version the metadata of one package, SHA256SUMS and its
 			// signature.
-			if n := b.origin.Count(); n != 4 {
+			if n := b.origin.Count(recorder.Method(http.MethodGet)); n != 4 {
 				t.Errorf("%d requests to the origin: %+v", n, b.origin.Requests())
 			}
 			if n := b.registry.Count(recorder.Writes()); n != 0 {
@@ -54,7 +54,7 @@ func TestColdVersion(t *testing.T) {
 			if err != nil || len(verified.Packages) != 3 || !verified.Pinned || verified.Packages[0].H1.IsZero() {
 				t.Errorf("verify: %+v, %v", verified, err)
 			}
-			if n := b.origin.Count(zips()); n != 3 {
+			if n := b.origin.Count(zips(), recorder.Method(http.MethodGet)); n != 3 {
 				t.Errorf("%d downloads", n)
 			}
 			if got := s.hashes("1.0.0"); strings.Count(got, "h1:") != 3 || strings.Count(got, "zh:") != 3 {
@@ -62,13 +62,13 @@ func TestColdVersion(t *testing.T) {
 			}
 			s.await(pullthrough.Fetched, 3)
 			// Warm: the origin is not asked for anything more.
-			before := b.origin.Count()
+			before := b.origin.Count(recorder.Method(http.MethodGet))
 			for _, p := range platforms {
 				if got := s.get(archivePath("1.0.0", p)); got.status != http.StatusOK || got.err != nil {
 					t.Errorf("warm %s: %+v", p, got)
 				}
 			}
-			if n := b.origin.Count() - before; n != 0 {
+			if n := b.origin.Count(recorder.Method(http.MethodGet)) - before; n != 0 {
 				t.Errorf("warm, the origin is asked %d times", n)
 			}
 		})
@@ -113,7 +113,7 @@ func TestManyClientsOneDownload(t *testing.T) {
 			close(may)
 			ended.Wait()
 			s.await(pullthrough.Stored, 1)
-			if n := b.origin.Count(zips()); n != 1 {
+			if n := b.origin.Count(zips(), recorder.Method(http.MethodGet)); n != 1 {
 				t.Errorf("%d downloads", n)
 			}
 		})
@@ -123,7 +123,7 @@ func TestManyClientsOneDownload(t *testing.T) {
 // halfThenWait has the origin send half of a package, and the rest once it may.
 func (b *bench) halfThenWait(filename string, data []byte, may <-chan struct{}) {
 	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, filename) || r.Header.Get("Range") != "" {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, filename) || r.Header.Get("Range") != "" {
 			return false
 		}
 		w.Header().Set("Content-Length", fmt.Sprint(len(data)))
@@ -161,7 +161,7 @@ func TestClientGoesAway(t *testing.T) {
 	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(linux.Data) {
 		t.Errorf("%d, %d bytes", got.status, len(got.body))
 	}
-	if n := b.origin.Count(recorder.PathSuffix(linux.Filename)); n != 1 {
+	if n := b.origin.Count(zips(), recorder.Method(http.MethodGet), recorder.PathSuffix(linux.Filename)); n != 1 {
 		t.Errorf("%d downloads", n)
 	}
 }
@@ -207,7 +207,7 @@ func TestPlatformsBeyondThoseConfigured(t *testing.T) {
 	if got := platformsOf(b.tagged("1.0.0")); got != "linux_amd64 windows_amd64" {
 		t.Errorf("stored are %s", got)
 	}
-	if n := b.origin.Count(zips()); n != 2 {
+	if n := b.origin.Count(zips(), recorder.Method(http.MethodGet)); n != 2 {
 		t.Errorf("%d downloads", n)
 	}
 }
@@ -241,7 +241,7 @@ func TestTwoGateways(t *testing.T) {
 		t.Errorf("stored are %s", got)
 	}
 	for _, p := range r.Packages {
-		if n := b.origin.Count(recorder.PathSuffix(p.Filename)); n > 2 || n > 1 && p.OS != "linux" {
+		if n := b.origin.Count(recorder.Method(http.MethodGet), recorder.PathSuffix(p.Filename)); n > 2 || n > 1 && p.OS != "linux" {
 			t.Errorf("%s was downloaded %d times", p.Filename, n)
 		}
 	}

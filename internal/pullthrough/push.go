@@ -178,6 +178,9 @@ func (p *Puller) told(ctx context.Context, j *job, result *pusher.Result, err er
 	e := Event{Kind: Stored, Provider: j.subject.provider, Version: j.subject.version, Err: err}
 	if r := p.current(j.subject); r != nil {
 		r.describe(&e)
+		if err == nil {
+			r.stored(result)
+		}
 	}
 	if err != nil {
 		p.o.Log.Error("pulled through: a version is not stored; clients are served from its origin", "version", j.subject.String(), "err", err, "hint", hint.Of(err))

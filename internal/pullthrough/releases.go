@@ -49,6 +49,7 @@ type release struct {
 
 	mu    sync.Mutex
 	sizes map[digest.Digest]int64
+	there map[digest.Digest]bool // in the registry by now
 	found map[provider.Platform]place
 }
 
@@ -139,6 +140,9 @@ func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[
 	rs.mu.Unlock()
 	c.value, c.err = r, err
 	close(c.done)
+	if err == nil {
+		p.task(r.prepare)
+	}
 	if errors.Is(err, errNotOffered) {
 		return
 	}
@@ -277,7 +281,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 	}
 	out := &release{
 		subject: s, sums: sums, origin: r.Origin, offer: offer, at: time.Now(),
-		sizes: map[digest.Digest]int64{}, found: map[provider.Platform]place{},
+		sizes: map[digest.Digest]int64{}, there: map[digest.Digest]bool{}, found: map[provider.Platform]place{},
 	}
 	if err := out.list(); err != nil {
 		return nil, err

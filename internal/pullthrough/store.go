@@ -276,17 +276,20 @@ func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin boo
 	if err != nil {
 		return 0, err
 	}
-	if size := r.size(w.digest); size > 0 {
-		return size, nil
-	}
-	if d := s.p.underway(w); d != nil || begin {
-		if d == nil {
-			if d, err = s.p.join(s, w, nil); err != nil {
-				return 0, err
-			}
+	size := r.size(w.digest)
+	if begin && !r.isThere(w.digest) {
+		d, err := s.p.join(s, w, nil)
+		if err != nil {
+			return 0, err
 		}
 		defer s.p.leave(d)
+		if size > 0 {
+			return size, d.placed(ctx)
+		}
 		return d.size(ctx)
+	}
+	if size > 0 {
+		return size, s.p.limit.fits(size)
 	}
 	at, err := s.p.place(ctx, r, w)
 	if err != nil {
@@ -295,7 +298,7 @@ func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin boo
 	if at.Size != nil {
 		r.setSize(w.digest, at.Size(ctx))
 	}
-	if size := r.size(w.digest); size > 0 {
+	if size = r.size(w.digest); size > 0 {
 		return size, s.p.limit.fits(size)
 	}
 	return 0, trouble(fmt.Errorf("%s: its origin does not say how large it is", w.filename))

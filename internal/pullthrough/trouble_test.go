@@ -24,7 +24,7 @@ func TestBrokenDownloadIsResumed(t *testing.T) {
 	b.origin.Add(r)
 	linux := r.Package("linux", "amd64")
 	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, linux.Filename) || r.Header.Get("Range") != "" {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, linux.Filename) || r.Header.Get("Range") != "" {
 			return false
 		}
 		w.Header().Set("Content-Length", fmt.Sprint(linux.Size))
@@ -39,7 +39,7 @@ func TestBrokenDownloadIsResumed(t *testing.T) {
 	if e := s.await(pullthrough.Stored, 1); e.Err != nil {
 		t.Error(e.Err)
 	}
-	if ranges := b.origin.Requests(recorder.PathSuffix(linux.Filename)); len(ranges) != 2 || ranges[1].Range == "" {
+	if ranges := b.origin.Requests(recorder.Method(http.MethodGet), recorder.PathSuffix(linux.Filename)); len(ranges) != 2 || ranges[1].Range == "" {
 		t.Errorf("%+v", ranges)
 	}
 }
@@ -79,7 +79,7 @@ func TestRefused(t *testing.T) {
 			if !strings.Contains(s.log.String(), tc.log) {
 				t.Errorf("the log lacks %q", tc.log)
 			}
-			if n, m := b.registry.Count(recorder.Writes()), b.origin.Count(zips()); n != 0 || m != 0 {
+			if n, m := b.registry.Count(recorder.Writes()), b.origin.Count(zips(), recorder.Method(http.MethodGet)); n != 0 || m != 0 {
 				t.Errorf("%d writes, %d downloads", n, m)
 			}
 		})
@@ -96,7 +96,7 @@ func TestDamagedPackage(t *testing.T) {
 			b.origin.Add(r)
 			linux := r.Package("linux", "amd64")
 			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-				if !strings.HasSuffix(r.URL.Path, linux.Filename) {
+				if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, linux.Filename) {
 					return false
 				}
 				w.Write(append(bytes.Clone(linux.Data[:len(linux.Data)-1]), 'x'))
@@ -112,7 +112,7 @@ func TestDamagedPackage(t *testing.T) {
 			if got := b.tagged("1.0.0"); got != nil {
 				t.Errorf("tagged: %+v", got)
 			}
-			if n := b.origin.Count(recorder.PathSuffix(linux.Filename)); n != 1 {
+			if n := b.origin.Count(zips(), recorder.Method(http.MethodGet), recorder.PathSuffix(linux.Filename)); n != 1 {
 				t.Errorf("%d downloads of what is wrong", n)
 			}
 		})
@@ -231,7 +231,7 @@ func TestWhatNobodyWantsEnds(t *testing.T) {
 	r := b.publish("1.0.0")
 	begun, ended := make(chan struct{}), make(chan struct{})
 	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, "windows_amd64.zip") {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "windows_amd64.zip") {
 			return false
 		}
 		w.Header().Set("Content-Length", "1000")
