@@ -53,6 +53,8 @@ func (c *Client) explainProtocol(err error, r ociaddr.Repository) string {
 		return fmt.Sprintf("%s should be spoken to over TLS; plain HTTP can be allowed with --plain-http, or plain_http in a registry block for it", plain.Host)
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
 		return fmt.Sprintf("%s speaks plain HTTP: set TLS up there, or allow plain HTTP with --plain-http, or plain_http in its registry block", r.Registry)
+	case strings.Contains(err.Error(), "invalid response; digest mismatch"):
+		return fmt.Sprintf("%s, or a proxy before it, answers with another digest than it was asked for: run it again, and tell whoever runs it", r.Registry)
 	case errors.As(err, &syntax) && strings.Contains(syntax.Error(), "'<'"):
 		return fmt.Sprintf("that is HTML, where an OCI registry answers in JSON: check that %s is the host name of the registry itself", r.Registry)
 	}

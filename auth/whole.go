@@ -17,7 +17,7 @@ type wholeReader struct{ next http.RoundTripper }
 // RoundTrip implements [http.RoundTripper].
 func (t wholeReader) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(req)
-	if err != nil || req.Method != http.MethodGet || resp.StatusCode != http.StatusOK || resp.ContentLength > maxWhole || !wantsJSON(req) && !wantsToken(req) {
+	if err != nil || req.Method != http.MethodGet || resp.ContentLength > maxWhole || !wantsJSON(req) && !wantsToken(req) {
 		return resp, err
 	}
 	start, err := io.ReadAll(io.LimitReader(resp.Body, maxWhole+1))

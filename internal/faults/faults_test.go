@@ -1,0 +1,137 @@
+package faults_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
+	"github.com/ocibridge/ocibridge/internal/testkit/memnet"
+)
+
+// fault is one way in which a server, or the way to it, fails. Refusals and names
+// that nobody knows are of the network; the others befall requests.
+type fault struct {
+	name  string
+	fault func() faultproxy.Fault
+	dial  error // how dials end, in place of fault
+}
+
+// harmless reports whether whoever keeps to the protocols does not notice.
+func (f fault) harmless() bool { return f.name == "slow drip" || f.name == "clock a day behind" }
+
+// ofNames reports whether it is one of name servers. Such an error is reported at
+// once, but where the connection that it befalls is tried again later.
+func (f fault) ofNames() bool { return f.name == "host unknown" || f.name == "no name server" }
+
+// inAnswer reports whether it is in an answer that comes.
+func (f fault) inAnswer() bool {
+	return slices.Contains([]string{"reset in the answer", "stall in the answer", "more announced than sent", "less announced than there is", "altered byte", "truncated"}, f.name)
+}
+
+// breaks reports whether the connection breaks, or goes silent.
+func (f fault) breaks() bool {
+	return f.dial != nil || strings.HasPrefix(f.name, "reset") || strings.HasPrefix(f.name, "stall")
+}
+
+// passes reports whether a client can see that asking again may help, soon.
+func (f fault) passes() bool {
+	return f.dial != nil || strings.HasPrefix(f.name, "reset") || f.name == "more announced than sent" ||
+		slices.Contains([]string{"502", "503", "429", "503, come again in 7 s", "429, come again in 7 s"}, f.name) || f.name == "500"
+}
+
+func always(f faultproxy.Fault) func() faultproxy.Fault {
+	return func() faultproxy.Fault { return f }
+}
+
+// lasts reports whether the gateway may give up before the fault, which befalls one
+// request, is over: clients wait 10 s, and a blob of another size is another blob.
+func (f fault) lasts() bool {
+	return strings.Contains(f.name, "come again") || f.name == "more announced than sent"
+}
+
+// allFaults returns the faults between a client and a host.
+func allFaults(host string) []fault {
+	return []fault{
+		{name: "refused", dial: memnet.Refused()},
+		{name: "host unknown", dial: memnet.Unknown(host)},
+		{name: "no name server", dial: memnet.NoAnswer(host)},
+		{name: "reset before the answer", fault: faultproxy.Cut},
+		{name: "reset in the answer", fault: always(faultproxy.CutAt(10))},
+		{name: "reset in the request", fault: always(faultproxy.CutUpload(1000))},
+		{name: "stall before the answer", fault: faultproxy.Stall},
+		{name: "stall in the answer", fault: always(faultproxy.StallAt(10))},
+		{name: "slow drip", fault: always(faultproxy.Drip(time.Millisecond))},
+		{name: "500", fault: always(faultproxy.Status(500, ""))},
+		{name: "502", fault: always(faultproxy.Status(502, ""))},
+		{name: "503", fault: always(faultproxy.Status(503, ""))},
+		{name: "503, come again in 7 s", fault: always(faultproxy.Status(503, "7"))},
+		{name: "429", fault: always(faultproxy.Status(429, ""))},
+		{name: "429, come again in 7 s", fault: always(faultproxy.Status(429, "7"))},
+		{name: "429, come again in an hour", fault: always(faultproxy.Status(429, "3600"))},
+		{name: "page with 200", fault: faultproxy.HTML},
+		{name: "more announced than sent", fault: always(faultproxy.Length(5))},
+		{name: "less announced than there is", fault: always(faultproxy.Length(-5))},
+		{name: "altered byte", fault: always(faultproxy.Alter(3))},
+		{name: "truncated", fault: faultproxy.Half},
+		{name: "token expires", fault: faultproxy.Expire},
+		{name: "token never accepted", fault: always(func(x *faultproxy.Exchange) {
+			x.R.Header.Del("Authorization") // as with a clock that finds it too new or too old
+			x.Next.ServeHTTP(x.W, x.R)
+		})},
+		{name: "clock a day behind", fault: always(faultproxy.Date(-24 * time.Hour))},
+	}
+}
+
+// chosen are the faults of the short form, one of a kind.
+var chosen = []string{"refused", "reset in the answer", "stall before the answer", "503", "page with 200", "altered byte", "truncated"}
+
+// faultsFor returns the faults that are asked for.
+func faultsFor(host string) []fault {
+	all := allFaults(host)
+	if long() {
+		return all
+	}
+	var out []fault
+	for _, f := range all {
+		if slices.Contains(chosen, f.name) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// step is a request on the way.
+type step struct {
+	name  string
+	match func(*http.Request) bool
+}
+
+// to matches requests of the methods whose path contains part.
+func to(methods, part string) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		return strings.Contains(methods, r.Method) && strings.Contains(r.URL.Path, part)
+	}
+}
+
+// begin lets a fault befall a step of what is asked of a server, as often as it
+// says (0: each time), and returns what ends it.
+func (f fault) begin(r *rig, at *faultproxy.Server, s step, times int) (end func()) {
+	if f.dial == nil {
+		return at.Begin(faultproxy.Rule{Match: s.match, Fault: f.fault(), Times: times})
+	}
+	// The connection that brings the request is lost, and so are all that are tried
+	// until the fault ends.
+	ended := at.Begin(faultproxy.Rule{Match: s.match, Times: 1, Fault: func(x *faultproxy.Exchange) {
+		r.net.Fail(at.Addr, f.dial)
+		if times > 0 {
+			time.AfterFunc(100*time.Millisecond, func() { r.net.Fail(at.Addr, nil) })
+		}
+		x.Cut()
+	}})
+	return func() {
+		ended()
+		r.net.Fail(at.Addr, nil)
+	}
+}

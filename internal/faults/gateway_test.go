@@ -1,0 +1,266 @@
+package faults_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+const (
+	// clientsWait is how long clients wait for JSON.
+	clientsWait = 10 * time.Second
+	// maxArchive bounds how long an archive may take to come or to fail.
+	maxArchive = 12 * time.Minute
+)
+
+var readSteps = []step{
+	{"token", to("GET", "/token")},
+	{"list tags", to("GET", "/tags/list")},
+	{"read the tag", to("GET HEAD", "/manifests/"+version)},
+	{"read evidence", func(r *http.Request) bool {
+		return strings.Contains(r.URL.Path, "/manifests/sha256") || strings.Contains(r.URL.Path, "/blobs/") && !isPackage(r)
+	}},
+	{"read a package", isPackage},
+}
+
+// isPackage reports whether a request is for a package's bytes.
+func isPackage(r *http.Request) bool {
+	return slices.ContainsFunc(slices.Concat(shared.release.Packages, shared.large.Packages), func(p release.Package) bool {
+		return strings.HasSuffix(r.URL.Path, "/blobs/sha256:"+p.SHA256)
+	})
+}
+
+// document is something that clients ask the gateway for.
+type document struct {
+	path  string
+	steps []string // of the gateway with the registry that it needs
+}
+
+// undescribed is a list of versions whose content is not as it should be.
+const undescribed = `{"versions":[{"version":"` + version + `"}]}`
+
+// documents returns all that there is of a provider.
+func documents(rel *release.Release) []document {
+	mirror := "/providers/" + originHost + "/acme/" + rel.Type + "/"
+	hosts := "/hosts/" + originHost + "/v1/providers/acme/" + rel.Type + "/"
+	return []document{
+		{mirror + "index.json", []string{"token", "list tags"}},
+		{mirror + version + ".json", []string{"token", "read the tag"}},
+		{hosts + "versions", []string{"token", "list tags", "read the tag"}},
+		{hosts + version + "/download/linux/amd64", []string{"token", "read the tag", "read evidence"}},
+		{mirror + version + "/linux_amd64/" + rel.Packages[0].Filename, []string{"token", "read the tag", "read a package"}},
+	}
+}
+
+// serve starts a gateway as "ocibridge serve" does, with all that it keeps in dir.
+func (r *rig) serve(dir string) {
+	r.t.Helper()
+	log := slog.New(slog.NewTextHandler(r.log, nil))
+	cache, err := archives.OpenCache(dir, 1<<30, archives.CacheOptions{Log: log})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	known, err := catalog.New(catalog.Options{Directory: dir, Log: log, Anew: auth.Anew,
+		Repository: func(ctx context.Context, _ provider.Address) (catalog.Store, error) {
+			repo, err := r.auth.Repository(ctx, r.repo)
+			if err != nil {
+				return nil, err
+			}
+			repo.Client = catalog.Conditional(repo.Client)
+			return repo, nil
+		}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	listener, err := r.net.Listen(gatewayHost + ":80")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	server := &http.Server{
+		Handler:           gateway.New(gateway.Options{Catalog: known, Cache: cache, PublicURL: &url.URL{Scheme: "https", Host: gatewayHost}, Log: log}),
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
+	}
+	go server.Serve(listener)
+	r.client = &http.Client{Transport: &http.Transport{DialContext: r.net.Dial, DisableKeepAlives: true}} // else it asks twice
+	r.cleanups = append(r.cleanups, func() {
+		// It ends as serve does: answers under way may be finished.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			r.t.Errorf("shutting down: %v", err)
+		}
+		known.Close()
+		cache.Close()
+	})
+}
+
+// answer is what a client gets.
+type answer struct {
+	status     int
+	retryAfter string
+	body       []byte
+	err        error // of the body
+	took       time.Duration
+}
+
+func (r *rig) get(path string) answer {
+	r.t.Helper()
+	start := time.Now()
+	resp, err := r.client.Get("http://" + gatewayHost + path)
+	if err != nil {
+		return answer{err: err, took: time.Since(start)}
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header.Get("Retry-After"), body, err, time.Since(start)}
+}
+
+// TestGatewayRegistry has every fault at every step between the gateway and the
+// registry: before the gateway knows anything, once and for long, and when it
+// knows all.
+func TestGatewayRegistry(t *testing.T) {
+	truth := truths(t)
+	for _, f := range faultsFor(registryHost) {
+		if f.name == "reset in the request" {
+			continue // there is nothing in it
+		}
+		for _, s := range readSteps {
+			for _, mode := range []string{"stays", "once", "known"} {
+				t.Run(f.name+"/"+s.name+"/"+mode, func(t *testing.T) {
+					t.Parallel()
+					inRig(t, func(r *rig) {
+						if err := r.push(r.t.Context(), widget); err != nil {
+							r.t.Fatal(err)
+						}
+						r.auth = r.newAuth() // without the tokens of the push
+						r.serve(r.t.TempDir())
+						c := served{r, f, s, truth}
+						c.check(mode)
+					})
+				})
+			}
+		}
+	}
+}
+
+// truths returns what is right, by path.
+func truths(t *testing.T) map[string][]byte {
+	t.Helper()
+	out := map[string][]byte{}
+	inRig(t, func(r *rig) {
+		if err := r.push(r.t.Context(), widget); err != nil {
+			r.t.Fatal(err)
+		}
+		r.serve(r.t.TempDir())
+		for _, d := range documents(shared.release) {
+			a := r.get(d.path)
+			if a.status != http.StatusOK || a.err != nil {
+				r.t.Fatalf("%s: %+v\n%s", d.path, a, r.log)
+			}
+			out[d.path] = a.body
+		}
+	})
+	for path, has := range map[string]string{"index.json": `"` + version + `"`, version + ".json": shared.release.Packages[0].SHA256, "amd64": shared.release.Packages[0].SHA256, "versions": `"` + version + `"`} {
+		for p, body := range out {
+			if strings.HasSuffix(p, path) && !strings.Contains(string(body), has) {
+				t.Fatalf("%s: %s", p, body)
+			}
+		}
+	}
+	return out
+}
+
+// served is a gateway that a fault befalls.
+type served struct {
+	*rig
+	f     fault
+	s     step
+	truth map[string][]byte
+}
+
+func (c served) check(mode string) {
+	c.t.Helper()
+	known := mode == "known"
+	if known {
+		c.allRight("before the fault")
+		time.Sleep(2 * time.Minute) // all is to be revalidated
+	}
+	times := map[string]int{"once": 1}[mode]
+	end := c.f.begin(c.rig, c.registry, c.s, times)
+	for _, d := range documents(shared.release) {
+		a := c.get(d.path)
+		right := c.judge(d, a)
+		needed := slices.Contains(d.steps, c.s.name) || c.f.dial != nil
+		switch {
+		case right:
+			if mode == "stays" && slices.Contains(d.steps, c.s.name) && !c.mayPass() {
+				c.t.Errorf("%s is served, and the fault befalls nothing", d.path)
+			}
+		case known, !needed, c.f.harmless(), mode == "once" && c.f.passes() && !c.f.ofNames() && !c.f.lasts():
+			c.t.Errorf("%s: %d, %v after %s\n%s", d.path, a.status, a.err, a.took, c.log)
+		}
+	}
+	if c.registry.Hits() == 0 && !known {
+		c.t.Error("the fault befell nothing")
+	}
+	end()
+	time.Sleep(time.Minute)
+	c.allRight("after the fault")
+}
+
+// mayPass reports whether a document may be right although a fault stays: a new
+// token helps where one expired, and what nobody needs of an answer may be altered.
+func (c served) mayPass() bool {
+	return c.f.harmless() || c.f.name == "token expires" || c.f.name == "altered byte" && (c.s.name == "token" || c.s.name == "list tags")
+}
+
+// judge reports whether an answer is right, and fails where it is wrong, which
+// trouble is not.
+func (c served) judge(d document, a answer) bool {
+	c.t.Helper()
+	limit, archive := clientsWait, strings.HasSuffix(d.path, ".zip")
+	if archive {
+		limit = maxArchive
+	}
+	if a.took > limit {
+		c.t.Errorf("%s took %s", d.path, a.took)
+	}
+	switch {
+	case a.status == http.StatusOK && a.err == nil && bytes.Equal(a.body, c.truth[d.path]):
+		return true
+	case a.status == http.StatusBadGateway, a.status == http.StatusServiceUnavailable, a.status == http.StatusGatewayTimeout:
+		if a.retryAfter == "" {
+			c.t.Errorf("%s: %d without Retry-After", d.path, a.status)
+		}
+	case archive && a.err != nil && len(a.body) < len(c.truth[d.path]):
+		// Aborted: no client takes it for complete.
+	case strings.HasSuffix(d.path, "/versions") && string(a.body) == undescribed && c.f.inAnswer():
+		// What there is of the version cannot be told now; that there is one, can.
+	default:
+		c.t.Errorf("%s: %d with %d bytes, %v: %.200s", d.path, a.status, len(a.body), a.err, a.body)
+	}
+	return false
+}
+
+func (c served) allRight(when string) {
+	c.t.Helper()
+	for _, d := range documents(shared.release) {
+		if a := c.get(d.path); !c.judge(d, a) {
+			c.t.Errorf("%s: %s: %d, %v\n%s", when, d.path, a.status, a.err, c.log)
+		}
+	}
+}
