@@ -267,7 +267,7 @@ func (b *backend) account(a provider.Address) catalog.Account {
 // explain adds to a registry's refusal what to do about it.
 func (b *backend) explain(err error, repo ociaddr.Repository) error {
 	if b.auth == nil {
-		return err
+		return b.embedded.Explain(err)
 	}
 	return b.auth.Explain(err, repo)
 }

@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,6 +25,7 @@ import (
 	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem" // the storage driver configured below
 	"github.com/sirupsen/logrus"
 	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -144,6 +146,16 @@ func (r *Registry) Repository(name string) (*remote.Repository, error) {
 	repo.Client = r.client
 	repo.SkipReferrersGC = true
 	return repo, nil
+}
+
+// Explain gives an error that came of using the registry, and that its folder is to
+// blame for, a hint.
+func (r *Registry) Explain(err error) error {
+	var answer *errcode.ErrorResponse
+	if hint.Of(err) != "" || !errors.As(err, &answer) || answer.StatusCode != http.StatusInternalServerError {
+		return err
+	}
+	return hint.Wrap(err, "the data folder %s could not be read or written: is its disk full, and is all in it this user's?", r.dir)
 }
 
 // Catalog returns a client of the registry as a whole, for the list of its

@@ -96,7 +96,7 @@ func (r *rig) serve(dir string) {
 	}
 	go server.Serve(listener)
 	r.client = &http.Client{Transport: &http.Transport{DialContext: r.net.Dial, DisableKeepAlives: true}} // else it asks twice
-	r.cleanups = append(r.cleanups, func() {
+	r.stop = func() {
 		// It ends as serve does: answers under way may be finished.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -105,7 +105,7 @@ func (r *rig) serve(dir string) {
 		}
 		known.Close()
 		cache.Close()
-	})
+	}
 }
 
 // answer is what a client gets.

@@ -170,7 +170,7 @@ type rig struct {
 	pusher    *pusher.Pusher
 	log       *logBuffer
 	client    *http.Client // of the gateway, if there is one
-	cleanups  []func()
+	stop      func()       // ends it
 }
 
 // inRig runs f with a rig of its own, whose repository is new, and then makes sure
@@ -240,9 +240,7 @@ func (r *rig) listen(address string, config *tls.Config, h http.Handler) *faultp
 // is would end the test by itself.
 func (r *rig) close() {
 	r.t.Helper()
-	for _, f := range r.cleanups {
-		f()
-	}
+	r.stopServing()
 	// Connections that idle are closed in this time; those that somebody forgot to
 	// end are not.
 	time.Sleep(2 * r.transport.IdleConnTimeout)
@@ -252,6 +250,14 @@ func (r *rig) close() {
 	r.origin.Close()
 	r.registry.Close()
 	time.Sleep(time.Minute) // servers linger
+}
+
+// stopServing ends the gateway, if there is one.
+func (r *rig) stopServing() {
+	if r.stop != nil {
+		r.stop()
+		r.stop = nil
+	}
 }
 
 // openFiles returns what of a folder this process has open.
@@ -382,4 +388,12 @@ func (l *logBuffer) String() string {
 
 func descriptorOf(content string) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: "application/octet-stream", Digest: digest.FromString(content), Size: int64(len(content))}
+}
+
+// originTransport is the way to an origin in this process, without a network.
+type originTransport struct{}
+
+// RoundTrip implements [http.RoundTripper].
+func (originTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	return handlerTransport{testorigin.New(testorigin.Options{}, shared.release, shared.large)}.RoundTrip(req)
 }

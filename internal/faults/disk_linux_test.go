@@ -1,0 +1,296 @@
+package faults_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// withMounts runs f where it may mount: here, or by another run of this program, in
+// a namespace of its own, in which it is root.
+func withMounts(t *testing.T, f func(*testing.T)) {
+	t.Helper()
+	probe := t.TempDir()
+	err := syscall.Mount("tmpfs", probe, "tmpfs", 0, "size=64k")
+	if err == nil {
+		if err := syscall.Unmount(probe, 0); err != nil {
+			t.Fatal(err)
+		}
+		f(t)
+		return
+	}
+	if os.Getenv("OCIBRIDGE_IN_NAMESPACE") != "" {
+		t.Fatalf("mount a small disk: %v", err)
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), "OCIBRIDGE_IN_NAMESPACE=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
+		t.Fatalf("this test mounts small disks; run it as root, or let users have namespaces: %v\n%s", err, out)
+	}
+}
+
+// smallDisk mounts a disk of so many KiB ("64k"), and returns what makes it larger.
+func smallDisk(t *testing.T, size string) (dir string, resize func(string)) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir, func(size string) {
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", syscall.MS_REMOUNT, "size="+size); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFullDiskOfCache serves past it, and keeps packages again when there is room.
+func TestFullDiskOfCache(t *testing.T) {
+	withMounts(t, func(t *testing.T) {
+		disk, resize := smallDisk(t, "256k") // less than a package
+		inRig(t, func(r *rig) {
+			if err := r.push(r.t.Context(), large); err != nil {
+				r.t.Fatal(err)
+			}
+			r.serve(disk)
+			for range 2 {
+				for _, d := range documents(shared.large) {
+					r.wantPackage(d.path)
+				}
+			}
+			resize("16m")
+			time.Sleep(2 * time.Minute)
+			for _, d := range documents(shared.large) {
+				r.wantPackage(d.path)
+			}
+			defer r.registry.Begin(faultproxy.Rule{Fault: faultproxy.Cut()})()
+			for _, d := range documents(shared.large) {
+				r.wantPackage(d.path)
+			}
+		})
+	})
+}
+
+// TestFullDiskForTemporaryFiles fails a push, which says so; nothing is tagged.
+func TestFullDiskForTemporaryFiles(t *testing.T) {
+	withMounts(t, func(t *testing.T) {
+		disk, resize := smallDisk(t, "256k")
+		t.Setenv("TMPDIR", disk)
+		inRig(t, func(r *rig) {
+			err := r.push(r.t.Context(), large)
+			if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(hint.Of(err), "TMPDIR") {
+				r.t.Errorf("%v, hint %q", err, hint.Of(err))
+			}
+			if code := r.truth("manifests", version).Code; code != http.StatusNotFound {
+				r.t.Errorf("the tag: %d", code)
+			}
+			resize("16m")
+			if err := r.push(r.t.Context(), large); err != nil {
+				r.t.Errorf("with room: %v", err)
+			}
+		})
+	})
+}
+
+// own is an embedded registry in a folder, a push to it and a gateway before it.
+type own struct {
+	t        *testing.T
+	registry *embedded.Registry
+	log      logBuffer
+	gateway  http.Handler
+}
+
+func newOwn(t *testing.T, dir string) *own {
+	t.Helper()
+	o := &own{t: t}
+	log := slog.New(slog.NewTextHandler(&o.log, nil))
+	var err error
+	if o.registry, err = embedded.Open(dir, log); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { o.registry.Close() })
+	known, err := catalog.New(catalog.Options{TagTTL: -1, StaleIfError: -1, Log: log, Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
+		return o.registry.Repository(a.Path())
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { known.Close() })
+	o.gateway = gateway.New(gateway.Options{Catalog: known, Log: log})
+	return o
+}
+
+func (o *own) push() error {
+	source := origin.NewRegistry(origin.RegistryOptions{Transport: originTransport{}, Services: origin.NewDiscovery(originTransport{})})
+	listing, err := source.Versions(o.t.Context(), large)
+	if err != nil {
+		return err
+	}
+	rel, err := source.Release(o.t.Context(), large, listing, provider.MustParseVersion(version), nil)
+	if err != nil {
+		return err
+	}
+	_, err = pusher.New(pusher.Options{RetryPause: time.Millisecond, Destination: func(_ context.Context, a provider.Address) (pusher.Destination, error) {
+		repo, err := o.registry.Repository(a.Path())
+		return pusher.Destination{Repository: ociaddr.Repository{Registry: embedded.Host, Name: a.Path()}, Store: repo}, err
+	}}).Push(o.t.Context(), rel)
+	return o.registry.Explain(err)
+}
+
+func (o *own) get(path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	func() {
+		defer func() { _ = recover() }() // an answer that is aborted
+		o.gateway.ServeHTTP(w, httptest.NewRequestWithContext(o.t.Context(), http.MethodGet, path, nil))
+	}()
+	return w
+}
+
+// TestFullDiskOfDataFolder fails a push, which tags nothing, and which completes
+// when there is room.
+func TestFullDiskOfDataFolder(t *testing.T) {
+	withMounts(t, func(t *testing.T) {
+		disk, resize := smallDisk(t, "1500k") // room for one package of two
+		o := newOwn(t, disk)
+		index := documents(shared.large)[0].path
+		if err := o.push(); err == nil {
+			t.Error("it succeeds")
+		} else if hint.Of(err) == "" {
+			t.Errorf("no hint: %v", err)
+		}
+		if code := o.get(index).Code; code != http.StatusNotFound {
+			t.Errorf("index.json: %d", code)
+		}
+		resize("16m")
+		if err := o.push(); err != nil {
+			t.Errorf("with room: %v", err)
+		}
+		if a := o.get(index); a.Code != http.StatusOK {
+			t.Errorf("index.json: %d", a.Code)
+		}
+	})
+}
+
+// TestFilesThatCannotBeRead makes each file of a registry's data folder unreadable
+// in turn: nothing wrong is served, and index.json never says that there is nothing.
+func TestFilesThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	o := newOwn(t, dir)
+	if err := o.push(); err != nil {
+		t.Fatal(err)
+	}
+	truth := map[string]string{}
+	for _, d := range documents(shared.large) {
+		if a := o.get(d.path); a.Code == http.StatusOK {
+			truth[d.path] = a.Body.String()
+		}
+	}
+	files := 0
+	err := filepath.WalkDir(filepath.Join(dir, "registry"), func(path string, e fs.DirEntry, err error) error {
+		if err != nil || strings.Contains(path, "_uploads") || !e.Type().IsRegular() {
+			return err
+		}
+		files++
+		return unreadable(path, func() {
+			for p, want := range truth {
+				a := o.get(p)
+				if a.Code == http.StatusNotFound || a.Code == http.StatusOK && a.Body.Len() == len(want) && a.Body.String() != want ||
+					strings.HasSuffix(p, "/"+version+".json") && strings.Contains(a.Body.String(), `"archives":{}`) {
+					t.Errorf("without %s: %s: %d %.100s", strings.TrimPrefix(path, dir), p, a.Code, a.Body)
+				}
+			}
+		})
+	})
+	if err != nil || files < 10 {
+		t.Errorf("%d files, %v", files, err)
+	}
+	for p, want := range truth {
+		if a := o.get(p); a.Body.String() != want {
+			t.Errorf("in the end: %s: %d", p, a.Code)
+		}
+	}
+}
+
+// unreadable puts a link to itself in the place of a file, which not even root can
+// read, while f runs.
+func unreadable(path string, f func()) error {
+	if err := os.Rename(path, path+".aside"); err != nil {
+		return err
+	}
+	if err := os.Symlink(filepath.Base(path), path); err != nil {
+		return err
+	}
+	f()
+	return errors.Join(os.Remove(path), os.Rename(path+".aside", path))
+}
+
+// TestFilesOfCacheThatCannotBeRead serves what they held from the registry.
+func TestFilesOfCacheThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	inRig(t, func(r *rig) {
+		if err := r.push(r.t.Context(), large); err != nil {
+			r.t.Fatal(err)
+		}
+		for range 2 { // that it is closed in between lets all be read anew
+			r.serve(dir)
+			for _, d := range documents(shared.large) {
+				r.wantPackage(d.path)
+			}
+			r.stopServing()
+		}
+		var all []string
+		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && e.Type().IsRegular() {
+				all = append(all, path)
+			}
+			return err
+		})
+		if err != nil || len(all) < 5 {
+			r.t.Fatalf("%v, %v", all, err)
+		}
+		for _, path := range all {
+			err := os.Remove(path)
+			if err == nil {
+				err = os.Symlink(filepath.Base(path), path)
+			}
+			if err != nil {
+				r.t.Fatal(err)
+			}
+		}
+		r.serve(dir)
+		for _, d := range documents(shared.large) {
+			r.wantPackage(d.path)
+		}
+	})
+}
