@@ -276,6 +276,17 @@ func (g *Gateway) Interrupt() error { return g.cmd.Process.Signal(os.Interrupt) 
 
 // Hangup asks it to read its settings again, and does not wait.
 func (g *Gateway) Hangup() error { return g.cmd.Process.Signal(syscall.SIGHUP) }
+// Kill ends it as a power cut would, and waits until it is gone. Stop may be called
+// afterwards.
+func (g *Gateway) Kill() error {
+	if err := g.cmd.Process.Kill(); err != nil {
+		return err
+	}
+	<-g.ended
+	g.cancel()
+	g.cancel = nil
+	return nil
+}
 
 // Stop asks it to stop, and returns how it ended. Further calls return nil.
 func (g *Gateway) Stop() error {

@@ -1,0 +1,263 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// shortKills is how often the gateway is killed unless OCIBRIDGE_KILLS says
+// otherwise.
+const shortKills = 8
+
+// number is that of an environment variable, or else.
+func number(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+// TestGatewayKilled kills a gateway, with an embedded registry and a cache, while
+// clients read and while pushes and syncs write, which are killed too, at random
+// moments. Whatever is served is right; afterwards the registry opens, every tag is
+// complete, and every cached archive is right or absent.
+func TestGatewayKilled(t *testing.T) {
+	t.Parallel()
+	seed := number(t, "OCIBRIDGE_SEED", uint64(time.Now().UnixNano()))
+	t.Logf("OCIBRIDGE_SEED=%d repeats what is random", seed)
+	k := newKilledGateway(t, rand.New(rand.NewPCG(seed, 0)))
+	kills := int(number(t, "OCIBRIDGE_KILLS", shortKills))
+	for i := range kills {
+		k.round(i)
+		if t.Failed() {
+			t.Fatalf("in round %d", i)
+		}
+	}
+	// In the end, all that was begun can be completed.
+	g := k.serve()
+	for _, r := range k.releases {
+		k.ws.MustRun(t, k.bridge, k.push(r.Version)...)
+		if n := k.checkVersion(g, r); n != len(r.Packages) {
+			t.Errorf("%s: %d platforms", r.Version, n)
+		}
+	}
+	clients.Must(t, g.Stop())
+	t.Logf("killed %d times, with %d answers before; of %d versions pushed under fire, %d were complete", kills, k.answers.Load(), kills, k.complete)
+	if k.answers.Load() < int64(kills) {
+		t.Error("there was too little load")
+	}
+}
+
+// killedGateway is what is killed.
+type killedGateway struct {
+	*scene
+	random   *rand.Rand
+	config   string // for serve
+	sync     string // for sync
+	cache    string
+	client   *http.Client
+	releases []*release.Release // the last one is being pushed
+	answers  atomic.Int64
+	complete int
+}
+
+const killedProvider = world.Host + "/acme/shot"
+
+func newKilledGateway(t *testing.T, random *rand.Rand) *killedGateway {
+	k := &killedGateway{scene: newScene(t), random: random, cache: filepath.Join(t.TempDir(), "cache"), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}}
+	t.Cleanup(k.client.CloseIdleConnections)
+	k.config = k.scene.config(fmt.Sprintf("gateway {\n  tag_ttl = \"0s\"\n  cache {\n    directory = %q\n  }\n}\n", k.cache))
+	k.sync = k.scene.config(fmt.Sprintf("provider %q {\n  versions = \">= 1\"\n}\n", killedProvider))
+	k.release(4 << 20)
+	k.ws.MustRun(t, k.bridge, k.push(k.releases[0].Version)...)
+	return k
+}
+
+// release has the origin offer one version more.
+func (k *killedGateway) release(size int) *release.Release {
+	k.t.Helper()
+	version := fmt.Sprintf("1.0.%d", len(k.releases))
+	spec := release.Spec{Host: world.Host, Namespace: "acme", Type: "shot", Version: version, Signer: k.Signer}
+	for i, arch := range []string{"amd64", "arm64"} {
+		content := make([]byte, size)
+		rand.NewChaCha8([32]byte{byte(len(k.releases)), byte(len(k.releases) >> 8), byte(i)}).Read(content)
+		spec.Contents = append(spec.Contents, release.Content{OS: "linux", Arch: arch, Files: map[string][]byte{"terraform-provider-shot_v" + version: content}})
+	}
+	r := release.For(k.t, spec)
+	k.Origin.Add(r)
+	k.releases = append(k.releases, r)
+	return r
+}
+
+func (k *killedGateway) push(version string) []string {
+	return []string{"push", killedProvider + "@" + version, "--data", k.data}
+}
+
+func (k *killedGateway) serve() *world.Gateway {
+	k.t.Helper()
+	g, err := world.Serve(k.ws, "--http", "--data", k.data, "--log-level", "warn", k.config)
+	if err != nil {
+		k.t.Fatalf("the embedded registry does not open: %v", err)
+	}
+	return g
+}
+
+// round serves, reads, pushes, and kills both.
+func (k *killedGateway) round(i int) {
+	g := k.serve()
+	defer g.Stop()
+	known := k.releases
+	if left, err := os.ReadDir(filepath.Join(k.cache, "archives", "tmp")); err != nil || len(left) != 0 {
+		k.t.Errorf("the last one left %v, %v", left, err)
+	}
+	next := k.release(100 << 10)
+	ctx, stop := context.WithCancel(k.t.Context())
+	defer stop()
+	var all sync.WaitGroup
+	for c := range 4 {
+		random := rand.New(rand.NewPCG(k.random.Uint64(), uint64(c)))
+		all.Go(func() {
+			for ctx.Err() == nil {
+				k.read(ctx, g, known[random.IntN(len(known))], random.IntN(2))
+			}
+		})
+	}
+	args := k.push(next.Version)
+	if i%3 == 2 {
+		args = []string{"sync", "--jobs", "2", "--data", k.data, k.sync}
+	}
+	writer := k.ws.Command(ctx, k.bridge, args...)
+	var out bytes.Buffer
+	writer.Stdout, writer.Stderr = &out, &out
+	clients.Must(k.t, writer.Start())
+	// Some are over before.
+	pauses := []time.Duration{time.Duration(k.random.IntN(400)) * time.Millisecond, time.Duration(k.random.IntN(200)) * time.Millisecond}
+	time.Sleep(pauses[0])
+	if k.random.IntN(2) == 0 {
+		clients.Must(k.t, g.Kill())
+		time.Sleep(pauses[1])
+		_ = writer.Process.Kill() // it may be over
+	} else {
+		_ = writer.Process.Kill()
+		time.Sleep(pauses[1])
+		clients.Must(k.t, g.Kill())
+	}
+	stop()
+	all.Wait()
+	_ = writer.Wait() // however it ended
+	k.checkCache()
+	again := k.serve()
+	defer again.Stop()
+	switch n := k.checkVersion(again, next); n {
+	case 0: // it is not tagged
+	case len(next.Packages):
+		k.complete++
+	default:
+		k.t.Errorf("%s has %d platforms", next.Version, n)
+	}
+	if k.checkVersion(again, k.releases[0]) != len(k.releases[0].Packages) {
+		k.t.Error("a version that was there is not whole")
+	}
+}
+
+// read asks for what a client asks for. That there is no answer, or half of one, is
+// no error: what is answered must be right.
+func (k *killedGateway) read(ctx context.Context, g *world.Gateway, r *release.Release, platform int) {
+	p := r.Packages[platform]
+	status, body, err := k.get(ctx, g, r.Version+"/"+p.OS+"_"+p.Arch+"/"+p.Filename)
+	switch {
+	case err != nil || status == http.StatusNotFound: // killed, or never tagged
+	case status != http.StatusOK:
+		k.t.Errorf("%s: status %d", p.Filename, status)
+	case !bytes.Equal(body, p.Data):
+		k.t.Errorf("%s: %d wrong bytes", p.Filename, len(body))
+	default:
+		k.answers.Add(1)
+	}
+	if status, body, err = k.get(ctx, g, "index.json"); err == nil && (status != http.StatusOK || !bytes.Contains(body, []byte(`"1.0.0"`))) {
+		k.t.Errorf("index.json: %d %s", status, body)
+	}
+}
+
+func (k *killedGateway) get(ctx context.Context, g *world.Gateway, path string) (int, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.URL+killedProvider+"/"+path, nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := k.client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, body, err
+}
+
+// checkVersion returns how many platforms the gateway offers, all of which it must
+// serve.
+func (k *killedGateway) checkVersion(g *world.Gateway, r *release.Release) int {
+	k.t.Helper()
+	status, body, err := k.get(k.t.Context(), g, r.Version+".json")
+	var found struct {
+		Archives map[string]struct{ URL string } `json:"archives"`
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &found)
+	}
+	if err != nil || status != http.StatusOK {
+		k.t.Errorf("%s: %d, %v", r.Version, status, err)
+	}
+	for _, p := range r.Packages {
+		a, ok := found.Archives[p.OS+"_"+p.Arch]
+		if !ok {
+			continue
+		}
+		if status, data, err := k.get(k.t.Context(), g, a.URL); err != nil || status != http.StatusOK || !bytes.Equal(data, p.Data) {
+			k.t.Errorf("%s: %d with %d bytes, %v", p.Filename, status, len(data), err)
+		}
+	}
+	return len(found.Archives)
+}
+
+// checkCache hashes what a process left in the cache under the names that are
+// served.
+func (k *killedGateway) checkCache() {
+	k.t.Helper()
+	err := filepath.WalkDir(filepath.Join(k.cache, "archives", "sha256"), func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || strings.HasSuffix(path, ".meta") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if sum := release.Sum(data); err == nil && sum != filepath.Base(path) {
+			k.t.Errorf("the cache has %d bytes with the SHA-256 %s as %s", len(data), sum, filepath.Base(path))
+		}
+		return err
+	})
+	if err != nil && !os.IsNotExist(err) {
+		k.t.Error(err)
+	}
+}
