@@ -38,6 +38,12 @@ test: tools build ## run all tests, end-to-end ones included
 test-unit: tools ## run all tests but the end-to-end ones
 	go test -timeout $(TIMEOUT) -parallel $(PARALLEL) $(UNIT)
 
+# It prints the seed of what is random; SEED repeats it.
+.PHONY: test-faults
+test-faults: tools build ## run the fault and kill tests in their long form: every fault at every step (SEED, KILLS)
+	OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -parallel 8 -timeout $(TIMEOUT) ./internal/faults ./internal/testkit/faultproxy ./internal/testkit/memnet
+	OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./e2e -run 'Killed|Outage|RegistryStopped|Faults'
+
 .PHONY: race
 race: tools ## run the unit tests under the race detector (needs a C compiler)
 	go test -race -timeout $(TIMEOUT) -parallel $(PARALLEL) $(UNIT)

@@ -192,7 +192,7 @@ func (k *killedGateway) read(ctx context.Context, g *world.Gateway, r *release.R
 	switch {
 	case err != nil || status == http.StatusNotFound: // killed, or never tagged
 	case status != http.StatusOK:
-		k.t.Errorf("%s: status %d", p.Filename, status)
+		k.t.Errorf("%s: status %d\n%s", p.Filename, status, g.Log())
 	case !bytes.Equal(body, p.Data):
 		k.t.Errorf("%s: %d wrong bytes", p.Filename, len(body))
 	default:

@@ -33,9 +33,10 @@ func boundMemory(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-			metrics.Read(live)
-			debug.SetMemoryLimit(max(memoryGoal, int64(live[0].Value.Uint64()/4*5)))
+			// Of many connections, stacks are a third, which the limit counts, too.
+			used := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+			metrics.Read(used)
+			debug.SetMemoryLimit(max(memoryGoal, int64(used[0].Value.Uint64()/4*5+used[1].Value.Uint64())))
 		}
 	}
 }

@@ -307,3 +307,31 @@ func (b *bench) evidence() (*artifact.Evidence, error) {
 
 // pass lets time go by.
 func pass(d time.Duration) { time.Sleep(d) }
+
+// TestTaggedBetweenTwoQuestions has a version tagged after its manifest was asked
+// for, and before the list of tags was: it is there.
+func TestTaggedBetweenTwoQuestions(t *testing.T) {
+	f := newFake()
+	f.publish(t, widget, v100, "content")
+	gets := 0
+	f.failing(func(_ context.Context, _ provider.Address, what string) error {
+		if what != "get" {
+			return nil
+		}
+		if gets++; gets == 1 {
+			return fmt.Errorf("%s: %w", v100, errdef.ErrNotFound)
+		}
+		return nil
+	})
+	c, err := catalog.New(catalog.Options{Repository: f.repository})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if item, err := c.Version(t.Context(), widget, v100); err != nil || item.Found == nil {
+		t.Errorf("%+v, %v", item, err)
+	}
+	if gets != 2 {
+		t.Errorf("asked %d times", gets)
+	}
+}

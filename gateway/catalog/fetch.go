@@ -173,6 +173,17 @@ func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, befo
 		}
 	}
 	found, err := artifact.Read(ctx, up, e.address, e.version)
+	if errors.Is(err, errdef.ErrNotFound) && up.trouble == nil {
+		absent := c.confirmAbsent(ctx, e, up, err)
+		if !errors.Is(absent, ErrLost) {
+			return item, absent
+		}
+		// It may have been tagged between the two questions.
+		up.trouble = nil
+		if found, err = artifact.Read(ctx, up, e.address, e.version); errors.Is(err, errdef.ErrNotFound) && up.trouble == nil {
+			up.fail(absent)
+		}
+	}
 	switch {
 	case up.trouble != nil && e.account().DeniedMeansAbsent && saysDenied(up.trouble) && c.standIn(e, now()) == nil:
 		denial := up.trouble

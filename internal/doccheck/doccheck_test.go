@@ -26,6 +26,7 @@ const root = "../.."
 var documents = map[string]int{
 	"docs/threat-model.md": 60,
 	"docs/reliability.md":  10,
+	"docs/reliability.md":  55,
 }
 
 // planned is a page that may not be written yet. Once it is, it is checked.

@@ -44,7 +44,7 @@ const maxCatalogEntries = 1000
 // Registry is an open data folder.
 type Registry struct {
 	dir    string
-	app    *handlers.App
+	app    http.Handler
 	server *http.Server
 	client *http.Client
 	stop   context.CancelFunc
@@ -73,7 +73,8 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	}
 	redirectLogs(log)
 	ctx, stop := context.WithCancel(context.Background())
-	r := &Registry{dir: dir, app: handlers.NewApp(ctx, config(dir)), stop: stop}
+	r := &Registry{dir: dir, stop: stop}
+	r.app = r.wholeTags(handlers.NewApp(ctx, config(dir)))
 	pipes := newPipeListener()
 	r.server = &http.Server{Handler: r.app, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go r.server.Serve(pipes)

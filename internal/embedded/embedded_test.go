@@ -132,6 +132,35 @@ func TestStaysAfterClose(t *testing.T) {
 
 // TestReadOnly shows over the network that reading works and nothing else, and
 // that what is refused changes nothing.
+// TestTagThatNamesNothing is what a process leaves that is killed while it tags: it
+// is not there, and can be tagged.
+func TestTagThatNamesNothing(t *testing.T) {
+	dir := t.TempDir()
+	repo := repository(t, open(t, dir))
+	push(t, repo, "one", "1.0.0")
+	push(t, repo, "two", "2.0.0")
+	link := filepath.Join(dir, "registry", "docker", "registry", "v2", "repositories", name, "_manifests", "tags", "2.0.0", "current", "link")
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	if got := tags(t, repo); !slices.Equal(got, []string{"1.0.0"}) {
+		t.Errorf("tags %v", got)
+	}
+	if err := os.Symlink("link", link); err != nil { // what cannot be read may name something
+		t.Fatal(err)
+	}
+	if got := tags(t, repo); !slices.Equal(got, []string{"1.0.0", "2.0.0"}) {
+		t.Errorf("tags with an unreadable one: %v", got)
+	}
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	push(t, repo, "two", "2.0.0")
+	if got := tags(t, repo); !slices.Equal(got, []string{"1.0.0", "2.0.0"}) {
+		t.Errorf("tags in the end: %v", got)
+	}
+}
+
 func TestReadOnly(t *testing.T) {
 	r := open(t, t.TempDir())
 	blob := push(t, repository(t, r), "hello", "1.0.0")

@@ -1,0 +1,115 @@
+// Package usage is for measuring a running gateway: what its process uses, and
+// connections that idle.
+package usage
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"sync"
+)
+
+// Usage is what a process uses.
+type Usage struct {
+	Memory  int64 // resident, in bytes
+	Threads int64
+	Files   int64 // open, connections included
+}
+
+// Of returns what a process uses now. It needs /proc.
+func Of(pid int) (Usage, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return Usage{}, err
+	}
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		return Usage{}, err
+	}
+	memory, err := number(status, vmRSS)
+	if err != nil {
+		return Usage{}, err
+	}
+	threads, err := number(status, threads)
+	return Usage{memory << 10, threads, int64(len(files))}, err
+}
+
+var (
+	vmRSS   = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
+	threads = regexp.MustCompile(`(?m)^Threads:\s+(\d+)$`)
+)
+
+func number(status []byte, line *regexp.Regexp) (int64, error) {
+	m := line.FindSubmatch(status)
+	if m == nil {
+		return 0, fmt.Errorf("no %s in %s", line, status)
+	}
+	return strconv.ParseInt(string(m[1]), 10, 64)
+}
+
+// dialers is how many connections are opened at once.
+const dialers = 32
+
+// Idle opens n connections to the server at base, asks for /healthz over each, and
+// leaves them open. The caller closes them, whatever the error.
+func Idle(base string, roots *x509.CertPool, n int) ([]net.Conn, error) {
+	u, err := url.Parse(base)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		mu    sync.Mutex
+		conns []net.Conn
+		errs  []error
+		all   sync.WaitGroup
+	)
+	next := make(chan struct{})
+	for range dialers {
+		all.Go(func() {
+			for range next {
+				conn, err := open(u, roots)
+				mu.Lock()
+				if conn != nil {
+					conns = append(conns, conn)
+				}
+				if err != nil && len(errs) < 3 {
+					errs = append(errs, err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for range n {
+		next <- struct{}{}
+	}
+	close(next)
+	all.Wait()
+	return conns, errors.Join(errs...)
+}
+
+func open(u *url.URL, roots *x509.CertPool) (net.Conn, error) {
+	conn, err := tls.Dial("tcp", u.Host, &tls.Config{RootCAs: roots, ServerName: u.Hostname()})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: %s\r\n\r\n", u.Host); err != nil {
+		return conn, err
+	}
+	resp, err := http.ReadResponse(bufio.NewReaderSize(conn, 512), nil)
+	if err != nil {
+		return conn, err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return conn, errors.New(resp.Status)
+	}
+	return conn, nil
+}
