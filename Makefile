@@ -44,6 +44,10 @@ test-faults: tools build ## run the fault and kill tests in their long form: eve
 	OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -parallel 8 -timeout $(TIMEOUT) ./internal/faults ./internal/testkit/faultproxy ./internal/testkit/memnet
 	OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./e2e -run 'Killed|Outage|RegistryStopped|Faults'
 
+.PHONY: soak
+soak: tools build ## run the gateway at full load for SOAK (default 2m) while faults come and go, and print figures
+	go run ./internal/soak -for $(or $(SOAK),2m) -seed $(or $(SEED),0)
+
 .PHONY: race
 race: tools ## run the unit tests under the race detector (needs a C compiler)
 	go test -race -timeout $(TIMEOUT) -parallel $(PARALLEL) $(UNIT)

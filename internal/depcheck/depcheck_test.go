@@ -105,7 +105,7 @@ func TestArrows(t *testing.T) {
 				t.Errorf("%s imports %s", name, imported)
 			case top && !slices.Contains(allowed, imported):
 				t.Errorf("%s imports %s, which the design does not allow", name, imported)
-			case strings.HasPrefix(imported, "internal/testkit") && !strings.HasPrefix(name, "internal/testkit") && name != "internal/demo" && name != "internal/bench":
+			case strings.HasPrefix(imported, "internal/testkit") && !strings.HasPrefix(name, "internal/testkit") && name != "internal/demo" && name != "internal/bench" && name != "internal/soak":
 				t.Errorf("%s imports %s, which is for tests", name, imported)
 			}
 		}
