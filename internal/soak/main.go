@@ -258,7 +258,7 @@ func (s *soak) befall(ctx context.Context, random *rand.Rand) {
 		faultproxy.Status(429, "1"), faultproxy.HTML(), faultproxy.Alter(100), faultproxy.Half(), faultproxy.Length(10), faultproxy.Length(-10), faultproxy.Late(time.Second),
 	}
 	for pause(ctx, time.Duration(random.IntN(1500))*time.Millisecond) {
-		end := func() {}
+		var end func()
 		if n := random.IntN(len(faults) + 1); n == len(faults) {
 			s.proxy.Refuse()
 			end = func() {
