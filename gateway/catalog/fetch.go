@@ -172,33 +172,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, befo
 			return before.item, before.err
 		}
 	}
-	found, err := artifact.Read(ctx, up, e.address, e.version)
-	if errors.Is(err, errdef.ErrNotFound) && up.trouble == nil {
-		absent := c.confirmAbsent(ctx, e, up, err)
-		if !errors.Is(absent, ErrLost) {
-			return item, absent
-		}
-		// It may have been tagged between the two questions.
-		up.trouble = nil
-		if found, err = artifact.Read(ctx, up, e.address, e.version); errors.Is(err, errdef.ErrNotFound) && up.trouble == nil {
-			up.fail(absent)
-		}
-	}
-	switch {
-	case up.trouble != nil && e.account().DeniedMeansAbsent && saysDenied(up.trouble) && c.standIn(e, now()) == nil:
-		denial := up.trouble
-		up.trouble = nil
-		found, err = c.complete(ctx, up, item, nil, c.confirmAbsent(ctx, e, up, denial)) // the list decides
-	case up.trouble != nil:
-		return item, up.trouble
-	case errors.Is(err, errdef.ErrNotFound):
-		found, err = c.complete(ctx, up, item, nil, c.confirmAbsent(ctx, e, up, err))
-	case errors.Is(err, artifact.ErrMissing):
-		up.fail(err) // what the index names may arrive, as in a replica
-		return item, err
-	case err == nil:
-		found, err = c.complete(ctx, up, item, found, nil)
-	}
+	found, err := c.readVersion(ctx, e, up, item)
 	switch {
 	case err != nil:
 		return item, err
@@ -220,6 +194,36 @@ func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, befo
 		item.parts = up.parts
 	}
 	return item, err
+}
+
+// readVersion reads a version, with what the store offers beyond it.
+func (c *Catalog) readVersion(ctx context.Context, e *entry, up *upstream, item *Item) (*artifact.Version, error) {
+	found, err := artifact.Read(ctx, up, e.address, e.version)
+	if errors.Is(err, errdef.ErrNotFound) && up.trouble == nil {
+		absent := c.confirmAbsent(ctx, e, up, err)
+		if !errors.Is(absent, ErrLost) {
+			return c.complete(ctx, up, item, nil, absent)
+		}
+		// It may have been tagged between the two questions.
+		up.trouble = nil
+		if found, err = artifact.Read(ctx, up, e.address, e.version); errors.Is(err, errdef.ErrNotFound) && up.trouble == nil {
+			up.fail(absent)
+		}
+	}
+	switch {
+	case up.trouble != nil && e.account().DeniedMeansAbsent && saysDenied(up.trouble) && c.standIn(e, now()) == nil:
+		denial := up.trouble
+		up.trouble = nil
+		return c.complete(ctx, up, item, nil, c.confirmAbsent(ctx, e, up, denial)) // the list decides
+	case up.trouble != nil:
+		return nil, up.trouble
+	case errors.Is(err, artifact.ErrMissing):
+		up.fail(err) // what the index names may arrive, as in a replica
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	return c.complete(ctx, up, item, found, nil)
 }
 
 // refusal is what Check said of an index, which it says for good.

@@ -276,6 +276,7 @@ func (g *Gateway) Interrupt() error { return g.cmd.Process.Signal(os.Interrupt) 
 
 // Hangup asks it to read its settings again, and does not wait.
 func (g *Gateway) Hangup() error { return g.cmd.Process.Signal(syscall.SIGHUP) }
+
 // Kill ends it as a power cut would, and waits until it is gone. Stop may be called
 // afterwards.
 func (g *Gateway) Kill() error {
