@@ -9,6 +9,7 @@ TIMEOUT  ?= 30m
 # How many tests of a package run at once: most of them wait for other programs.
 PARALLEL ?= 5
 VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+TESTTMP   = TMPDIR=$(shell tools/test-tmp.sh)
 UNIT      = $(shell go list ./... | grep -v '/\(e2e\|deploy\)\(/\|$$\)')
 
 .PHONY: help
@@ -31,12 +32,12 @@ tools: ## obtain the clients, registries and checkers in .tools (minutes, the fi
 
 .PHONY: test
 test: tools build ## run all tests, end-to-end ones included
-	go test -timeout $(TIMEOUT) -parallel $(PARALLEL) ./...
+	$(TESTTMP) go test -timeout $(TIMEOUT) -parallel $(PARALLEL) ./...
 	cd tools/release && GOWORK=off go test ./...
 
 .PHONY: test-unit
 test-unit: tools ## run all tests but the end-to-end ones
-	go test -timeout $(TIMEOUT) -parallel $(PARALLEL) $(UNIT)
+	$(TESTTMP) go test -timeout $(TIMEOUT) -parallel $(PARALLEL) $(UNIT)
 
 # It prints the seed of what is random; SEED repeats it.
 .PHONY: test-faults
@@ -50,7 +51,7 @@ soak: tools build ## run the gateway at full load for SOAK (default 2m) while fa
 
 .PHONY: race
 race: tools ## run the unit tests under the race detector (needs a C compiler)
-	go test -race -timeout $(TIMEOUT) -parallel $(PARALLEL) $(UNIT)
+	$(TESTTMP) go test -race -timeout $(TIMEOUT) -parallel $(PARALLEL) $(UNIT)
 
 .PHONY: cover
 cover: tools ## run the unit tests, and print what of each package they cover (tools/cover.sh coverage.out PACKAGE: what not)
