@@ -190,15 +190,16 @@ func (e *entry) recordName() string {
 	return ""
 }
 
-// keepOnDisk makes the disk say what the registry said, unless that has been
-// overtaken. What has not changed is written again only so often that its time is
+// keepOnDisk makes the disk say what the registry said, unless something else has
+// overtaken that. What has not changed is written again only so often that its time is
 // nearly right.
 func (c *Catalog) keepOnDisk(e *entry, up *upstream, s *state) {
 	c.refreshing.RLock()
 	defer c.refreshing.RUnlock()
 	e.keeping.Lock()
 	defer e.keeping.Unlock()
-	if e.state.Load() != s || e.dropped.Load() {
+	// A later answer that changed nothing brought no content, and leaves it to this one.
+	if now := e.state.Load(); now == nil || now.item != s.item || now.err != s.err || e.dropped.Load() {
 		return
 	}
 	name := e.recordName()
@@ -217,7 +218,10 @@ func (c *Catalog) keepOnDisk(e *entry, up *upstream, s *state) {
 	if e.kept == s.item && !c.renewed(e, s.at) {
 		return
 	}
-	if err := c.write(e, name, up, s); err != nil {
+	switch err := c.write(e, name, up, s); {
+	case errors.Is(err, errNotKept):
+		return
+	case err != nil:
 		c.disk.warn(err)
 		return
 	}
@@ -260,7 +264,8 @@ func (c *Catalog) stillOnDisk(e *entry, last *state) bool {
 	return true
 }
 
-// write writes content first and last the record that needs it.
+// write writes content first and last the record that needs it; errNotKept if some
+// of that is neither at hand nor on disk, since who has it has yet to write it.
 func (c *Catalog) write(e *entry, name string, up *upstream, s *state) error {
 	for dgst, data := range up.read {
 		file, ok := contentName(dgst)
@@ -273,6 +278,16 @@ func (c *Catalog) write(e *entry, name string, up *upstream, s *state) error {
 	}
 	if name == "" {
 		return nil
+	}
+	for _, part := range s.item.parts {
+		if _, ok := up.read[part]; ok {
+			continue
+		}
+		if file, ok := contentName(part); ok {
+			if _, err := os.Stat(filepath.Join(c.disk.folder(e.address), file)); err != nil {
+				return errNotKept
+			}
+		}
 	}
 	r := record{Provider: e.address.Path(), Version: e.version.String(), Confirmed: s.at, ETag: s.item.etag}
 	if s.item.Found != nil {

@@ -102,6 +102,35 @@ func TestFolderIsItsOwnersAlone(t *testing.T) {
 	})
 }
 
+// TestConfirmedBeforeItIsKept has a version confirmed before the disk has what the
+// registry first said of it.
+func TestConfirmedBeforeItIsKept(t *testing.T) {
+	onDisk(t, t.TempDir(), func(o *catalog.Options) { o.TagTTL = -1 }, func(k *kept) {
+		var release func()
+		k.failing(func(_ context.Context, _ provider.Address, what string) error {
+			if what == "get" && release == nil {
+				release = k.HoldDisk()
+			}
+			return nil
+		})
+		for range 2 {
+			if _, err := k.Version(k.t.Context(), widget, v100); err != nil {
+				k.t.Fatal(err)
+			}
+		}
+		if got := k.requests(); got != "[1 get 1 head]" {
+			k.t.Errorf("asked %s", got)
+		}
+		release()
+		synctest.Wait()
+		k.restart()
+		k.down(unreachable)
+		if item, err := k.Version(k.t.Context(), widget, v100); err != nil || item.Found == nil {
+			k.t.Errorf("%v", err)
+		}
+	})
+}
+
 // TestRestartWithoutAWayToTheRegistry: to find out how a registry is spoken to may
 // take the registry.
 func TestRestartWithoutAWayToTheRegistry(t *testing.T) {

@@ -37,3 +37,9 @@ func (c *Catalog) Swept() int64 {
 func RecordFile(c *Catalog, a provider.Address, name string) string {
 	return filepath.Join(c.disk.folder(a), name)
 }
+
+// HoldDisk keeps answers from being kept on disk until release is called.
+func (c *Catalog) HoldDisk() (release func()) {
+	c.refreshing.Lock()
+	return c.refreshing.Unlock
+}
