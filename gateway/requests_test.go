@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -164,8 +165,13 @@ func TestBrokenOff(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	c := b.serve()
-	if resp, err := c.http.Get(c.s.URL + archivePath("1.0.0", linux)); err == nil {
+	resp, err := c.http.Get(c.s.URL + archivePath("1.0.0", linux))
+	if err == nil { // the first piece came, and the client stays for the rest
+		_, err = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
+	}
+	if err == nil {
+		t.Error("the client takes it for whole")
 	}
 	c.s.Close()
 	if len(seen.answered) != 1 || seen.answered[0] != "archive GET " || b.options.Archives.BrokenOff.Load() != 1 {
