@@ -187,7 +187,7 @@ func (p *Puller) told(ctx context.Context, j *job, result *pusher.Result, err er
 	} else {
 		p.o.Log.Info("pulled through: a version is stored", "version", j.subject.String(), "repository", result.Repository.String(), "status", result.Status, "platforms", len(result.Packages))
 		for _, w := range result.Warnings {
-			p.o.Log.Warn("pulled through: "+w, "version", j.subject.String())
+			p.o.Log.Warn("pulled through: a version is stored, with a warning", "version", j.subject.String(), "warning", w)
 		}
 	}
 	p.o.Events(e)
