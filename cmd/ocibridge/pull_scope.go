@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/rand"
 	"log/slog"
 	"net"
 	"net/http"
@@ -23,16 +22,14 @@ type pulling struct {
 	// byDefault is set where nothing is configured: then only those who speak to the
 	// gateway themselves, on this machine, have anything fetched.
 	byDefault bool
-	// via is how requests to origins say who asks, so that one that comes back here
-	// is known.
-	via string
+	via       string // of the process
 }
 
 // pulling decides what is pulled through; nil is nothing. addr is where the gateway
 // listens, embedded says that the registry is in this process, and controlled that
 // clients are asked for tokens.
 func (f *serveFlags) pulling(s settings, addr net.Addr, embedded, controlled bool) (*pulling, error) {
-	p := &pulling{via: "1.1 ocibridge-" + rand.Text()}
+	p := &pulling{}
 	beyond := !loopback(addr) || f.http || s.file.Gateway.PublicURL != ""
 	switch {
 	case f.noPull:

@@ -123,6 +123,7 @@ func (f *serveFlags) run(cmd *cobra.Command, s settings) error {
 		return err
 	}
 	defer p.ops.Close()
+	p.ops.watchPulls(p.pulls)
 	site, err := f.newSite(p, s, nil)
 	if err != nil {
 		return err

@@ -78,10 +78,15 @@ func (l *live) replace(s *site) {
 		l.closing.Add(1)
 	}
 	before := l.current.Swap(s)
-	if s != nil && s.begin != nil {
-		s.begin()
+	if s != nil {
+		for _, f := range s.begins {
+			f()
+		}
 	}
 	if before != nil {
+		for _, f := range before.retires {
+			f()
+		}
 		l.leave(before)
 	}
 }
@@ -92,6 +97,7 @@ const closeTimeout = 10 * time.Second
 
 // Close closes the site in force. No request may come any more.
 func (l *live) Close() error {
+	l.process.end()
 	l.replace(nil)
 	done := make(chan struct{})
 	go func() { l.closing.Wait(); close(done) }()

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"log/slog"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -22,6 +22,7 @@ func (s *site) pullThrough(f *serveFlags, check checkVersion) error {
 	if err != nil || p == nil || !p.Enabled && !p.byDefault {
 		return err
 	}
+	p.via = s.via
 	// What the gateway is itself the origin of, it has.
 	if own, err := provider.ParsePattern(s.at.host() + "/*/*"); err == nil {
 		p.Selector.Exclude = append(slices.Clip(p.Selector.Exclude), own)
@@ -30,43 +31,57 @@ func (s *site) pullThrough(f *serveFlags, check checkVersion) error {
 	if err != nil {
 		return err
 	}
-	puller, err := newPuller(s.back, s.settings, p, dir, s.log)
+	puller, err := s.newPuller(p, dir)
 	if err != nil {
 		return err
 	}
-	s.closing(puller.Close)
+	s.begins, s.retires = append(s.begins, puller.Begin), append(s.retires, puller.Retire)
+	s.closing(func() error {
+		ctx, cancel := context.WithTimeout(s.ending, drainTimeout)
+		defer cancel()
+		puller.Drain(ctx)
+		return puller.Close()
+	})
 	g := s.settings.file.Gateway
 	metadata, err := newCatalog(s.back, s.back.pulled(puller), g, check, s.ops.catalogCounters(), s.log)
 	if err != nil {
 		return err
 	}
 	s.closing(metadata.Close)
+	s.catalog = metadata
 	s.handler, s.at.pulls = p.answering(gateway.New(s.gatewayOptions(metadata)), s.handler, s.log), true
 	return nil
 }
 
+// drainTimeout is how long versions may take to be stored that were begun by earlier
+// settings. They are stored by those.
+const drainTimeout = 10 * time.Minute
+
 // newPuller makes what pulls providers through into the backend, with a folder for
 // what it keeps ("": it keeps nothing). The caller closes it.
-func newPuller(back *backend, s settings, p *pulling, dir string, log *slog.Logger) (*pullthrough.Puller, error) {
-	policy := s.trustRules().For
+func (s *site) newPuller(p *pulling, dir string) (*pullthrough.Puller, error) {
+	back, settings := s.back, s.settings
+	policy := settings.trustRules().For
 	push := pusher.New(pusher.Options{
 		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 			addr, repo, err := back.repository(ctx, a)
 			return pusher.Destination{Repository: addr, Store: repo}, err
 		},
 		Policy: policy,
-		Jobs:   s.file.Jobs,
+		Jobs:   settings.file.Jobs,
 	})
 	o := pullthrough.Options{
-		Origin: newPullOrigin(s.cli, p),
+		Origin: newPullOrigin(settings.cli, p),
 		Policy: policy,
 		Push: func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
 			return back.pushOne(ctx, push, r)
 		},
 		Scope:        pullthrough.Scope{Selector: p.Selector, Versions: p.Versions, Platforms: p.Platforms, Cooldown: p.Cooldown},
 		Limits:       pullthrough.Limits{MaxConcurrent: p.MaxConcurrent, MaxPerDay: p.MaxPerDay, MaxSize: p.MaxSize, MaxSpool: p.MaxSpool},
-		StaleIfError: orNone(s.file.Gateway.StaleIfError),
-		Log:          log,
+		Budget:       s.pulls,
+		StaleIfError: orNone(settings.file.Gateway.StaleIfError),
+		Events:       s.ops.pulled,
+		Log:          s.log,
 	}
 	if dir != "" {
 		o.Directory, o.Spool = filepath.Join(dir, "origins"), filepath.Join(dir, "pull")

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -17,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
 )
 
 // process is what there is once, however often settings change: what one site
@@ -30,14 +33,24 @@ type process struct {
 	shared  pool
 	// draining says that the process is about to end, and wants no more requests.
 	draining atomic.Bool
-	reloads  reloads
-	ops      *operations                 // nil: nobody watches
-	notify   func(assignments ...string) // the service manager
+	// ending ends when the process does: nothing is waited for any more.
+	ending context.Context
+	end    context.CancelFunc
+	// pulls is what is taken of the limits of what is fetched from origins.
+	pulls *pullthrough.Budget
+	// via is how requests to origins say who asks, so that one that comes back here is
+	// known.
+	via     string
+	reloads reloads
+	ops     *operations                 // nil: nobody watches
+	notify  func(assignments ...string) // the service manager
 }
 
 func newProcess(log *slog.Logger, addr net.Addr) *process {
+	ending, end := context.WithCancel(context.Background())
 	return &process{
-		log: log, addr: addr, ownKeys: sync.OnceValue(access.RandomKeys),
+		log: log, addr: addr, ownKeys: sync.OnceValue(access.RandomKeys), ending: ending, end: end,
+		pulls: pullthrough.NewBudget(pullthrough.Limits{}), via: "1.1 ocibridge-" + rand.Text(),
 		notify: func(assignments ...string) {
 			if err := notifyManager(assignments...); err != nil {
 				log.Warn("the service manager cannot be told", "what", assignments, "err", err)
@@ -62,14 +75,15 @@ type site struct {
 
 	at      whereabouts
 	back    *backend
-	cache   *archives.Cache // nil: there is none
-	control *access.Control // nil: everybody may read everything
-	catalog *catalog.Catalog
-	tls     *tls.Config // nil: plain HTTP is spoken
+	cache   *archives.Cache  // nil: there is none
+	control *access.Control  // nil: everybody may read everything
+	catalog *catalog.Catalog // that answers clients
+	tls     *tls.Config      // nil: plain HTTP is spoken
 	handler http.Handler
 
 	closers []func() error // the last one first
-	begin   func()         // what can begin only when it is in force; nil for nothing
+	begins  []func()       // what can begin only when it is in force
+	retires []func()       // what ends once another one is
 	looks   []func()       // at files, now and then
 	users   atomic.Int64   // while it is in force, and requests after that
 }
@@ -182,7 +196,7 @@ func (s *site) speakTLS(f *serveFlags) error {
 			return err
 		}
 		s.closing(done)
-		s.begin = by.begin
+		s.begins = append(s.begins, by.begin)
 	}
 	var err error
 	s.tls, s.at.caFile, err = f.tlsConfig(by, t.ClientCAFile, f.hosts(s.at.host()), s.log, &s.looks)

@@ -49,7 +49,10 @@ func filled() *metrics.Metrics {
 	h.Began()
 	h.Ended(gateway.Answered{Route: gateway.RouteIndex, Method: http.MethodGet, Status: 200, Took: time.Millisecond})
 	m.Sent(auth.Sent{Host: "harbor.example.com", Status: 200, Took: time.Millisecond})
-	m.PullBegan()
+	m.WatchPull(func() metrics.PullUsage {
+		return metrics.PullUsage{Fetching: 2, MaxFetching: 8, Today: 30, Spool: 20, MaxSpool: 100}
+	})
+	m.PullLimited("max_per_day")
 	m.PullEnded(metrics.PullFetched, 1<<20, time.Second)
 	m.PullStored(metrics.StoreStored)
 	m.Reloaded(nil)
@@ -103,7 +106,15 @@ func TestValues(t *testing.T) {
 		`ocibridge_pull_fetches_total{outcome="busy"} 0`,
 		`ocibridge_pull_bytes_total 1.048576e+06`,
 		`ocibridge_pull_pushes_total{outcome="stored"} 1`,
-		`ocibridge_pull_in_flight 0`,
+		`ocibridge_pull_limits_reached_total{limit="max_per_day"} 1`,
+		`ocibridge_pull_limits_reached_total{limit="disk"} 0`,
+		`ocibridge_pull_duration_seconds_count 1`,
+		`ocibridge_pull_in_flight 2`,
+		`ocibridge_pull_in_flight_limit 8`,
+		`ocibridge_pull_today_bytes 30`,
+		`ocibridge_pull_today_limit_bytes 0`,
+		`ocibridge_pull_spool_bytes 20`,
+		`ocibridge_pull_spool_limit_bytes 100`,
 		`ocibridge_ready 1`,
 	)
 	if got := scrape(t, m); !strings.Contains(got, `version="1.2.3"`) || !strings.Contains(got, "go_goroutines") {

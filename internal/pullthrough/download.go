@@ -44,6 +44,7 @@ type download struct {
 	mu      sync.Mutex // guards the following
 	file    *spoolFile
 	room    *reservation
+	start   time.Time // when it had that
 	have    int64
 	length  int64 // -1: not known
 	done    bool  // all is there, and verified
@@ -157,7 +158,8 @@ func (d *download) drop() {
 func (d *download) run(ctx context.Context) {
 	p := d.p
 	from, err := d.fetch(ctx)
-	have := int64(0)
+	var have int64
+	var took time.Duration
 	d.change(func() {
 		d.done, d.err = err == nil, err
 		if err == nil {
@@ -166,6 +168,7 @@ func (d *download) run(ctx context.Context) {
 		have = d.have
 		if d.room != nil {
 			d.room.done()
+			took = time.Since(d.start)
 		}
 	})
 	r := p.current(d.want.subject)
@@ -187,17 +190,17 @@ func (d *download) run(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	p.leave(d)
-	if ended {
-		return
-	}
-	e := Event{Kind: Fetched, Provider: d.want.subject.provider, Version: d.want.subject.version, Platform: d.want.platform, Bytes: have, Err: err}
+	e := Event{Kind: Fetched, Provider: d.want.subject.provider, Version: d.want.subject.version, Platform: d.want.platform, Bytes: have, Took: took, Err: err}
 	if r != nil {
 		r.describe(&e)
 	}
 	e.From = from
-	if err != nil {
+	switch {
+	case ended && err != nil:
+		e.Err = context.Canceled // nobody wants it any more
+	case err != nil:
 		p.o.Log.Error("pulled through: a package cannot be had", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have, "err", err)
-	} else {
+	default:
 		p.o.Log.Info("pulled through: a package is here", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have)
 	}
 	p.o.Events(e)

@@ -29,7 +29,7 @@ func (d *download) fetch(ctx context.Context) (from string, err error) {
 	if err != nil {
 		return from, err
 	}
-	d.change(func() { d.room = room })
+	d.change(func() { d.room, d.start = room, time.Now() })
 	// A file may take as long to be made as an origin to answer.
 	file := make(chan error, 1)
 	go func() {
@@ -109,7 +109,7 @@ func (d *download) begin(ctx context.Context, r *release) (body io.ReadCloser, s
 	}
 	if d.open != nil || err != nil || known.answered() {
 		if body, size := known.open(ctx); body != nil {
-			return body, size, fromRegistry, nil
+			return body, size, FromRegistry, nil
 		}
 	}
 	if err != nil {
@@ -121,7 +121,7 @@ func (d *download) begin(ctx context.Context, r *release) (body io.ReadCloser, s
 			if body != nil {
 				body.Close()
 			}
-			return there, size, fromRegistry, nil
+			return there, size, FromRegistry, nil
 		}
 	}
 	return body, size, r.origin, trouble(err)
@@ -168,8 +168,8 @@ func (p *probe) open(ctx context.Context) (io.ReadCloser, int64) {
 	return body, p.desc.Size
 }
 
-// fromRegistry stands for the origin of what is stored already.
-const fromRegistry = "registry"
+// FromRegistry stands for the origin of what is stored already.
+const FromRegistry = "registry"
 
 // copy brings the bytes into the file, hashing them, and fails unless they are those
 // wanted.

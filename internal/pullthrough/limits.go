@@ -3,6 +3,7 @@ package pullthrough
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,40 +77,53 @@ type Usage struct {
 	Fetching int   // packages
 	Today    int64 // bytes, since midnight UTC
 	Spool    int64 // bytes
+	Limits   Limits
 }
 
-// limiter keeps [Limits]. It is safe for concurrent use.
-type limiter struct {
-	limits             Limits
-	places, background chan struct{}
-
-	mu    sync.Mutex
-	day   time.Time
-	today int64 // bytes of that day, with what is reserved
-	spool int64 // bytes, with what is reserved
-	ahead int64 // of those, what is reserved and not written
+// Budget keeps [Limits]. It may outlive a [Puller], for the next one to go on with
+// what is taken: what was fetched today, above all. It is safe for concurrent use.
+type Budget struct {
+	mu     sync.Mutex // guards the following
+	limits Limits
+	taken  [2]int    // places; the second counts those in the background
+	queue  []*waiter // for places, the first one first
+	day    time.Time
+	today  int64 // bytes of that day, with what is reserved
+	spool  int64 // bytes, with what is reserved
+	ahead  int64 // of those, what is reserved and not written
 }
 
-func newLimiter(l Limits) *limiter {
-	if l.MaxConcurrent <= 0 {
-		l.MaxConcurrent = defaultConcurrent
+// NewBudget returns one of which nothing is taken.
+func NewBudget(l Limits) *Budget {
+	b := &Budget{}
+	b.Set(l)
+	return b
+}
+
+// Set changes the limits. What is taken stays so, even if it is more.
+func (l *Budget) Set(limits Limits) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.limits = limits
+	if limits.MaxConcurrent <= 0 {
+		l.limits.MaxConcurrent = defaultConcurrent
 	}
-	if l.MaxSpool <= 0 {
-		l.MaxSpool = defaultSpool
+	if limits.MaxSpool <= 0 {
+		l.limits.MaxSpool = defaultSpool
 	}
-	return &limiter{limits: l, places: make(chan struct{}, l.MaxConcurrent), background: make(chan struct{}, max(1, l.MaxConcurrent/2))}
+	l.admit()
 }
 
-// usage returns what is taken at this moment.
-func (l *limiter) usage() Usage {
+// Usage returns what is taken at this moment.
+func (l *Budget) Usage() Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.turn()
-	return Usage{Fetching: len(l.places), Today: l.today, Spool: l.spool}
+	return Usage{Fetching: l.taken[0], Today: l.today, Spool: l.spool, Limits: l.limits}
 }
 
 // turn begins a new day where one has begun.
-func (l *limiter) turn() {
+func (l *Budget) turn() {
 	if day := time.Now().UTC().Truncate(24 * time.Hour); !day.Equal(l.day) {
 		l.day, l.today = day, 0
 	}
@@ -117,11 +131,11 @@ func (l *limiter) turn() {
 
 // reservation is the place and the room of one package.
 type reservation struct {
-	limiter    *limiter
+	budget     *Budget
 	background bool
 	day        time.Time
 
-	// Below limiter.mu.
+	// Below Budget.mu.
 	room, written int64
 	fetched       bool
 	dropped       bool
@@ -131,8 +145,8 @@ type reservation struct {
 // (else -1). A client waits a while for a place, and then gets a *[BusyError];
 // what nobody waits for (background) waits until ctx ends. The caller calls done
 // when the origin has sent all, or has failed, and drop when the file is gone.
-func (l *limiter) reserve(ctx context.Context, size int64, background bool) (*reservation, error) {
-	r := &reservation{limiter: l, background: background}
+func (l *Budget) reserve(ctx context.Context, size int64, background bool) (*reservation, error) {
+	r := &reservation{budget: l, background: background}
 	if err := l.fits(size); err != nil {
 		return nil, err
 	}
@@ -153,41 +167,78 @@ func (l *limiter) reserve(ctx context.Context, size int64, background bool) (*re
 }
 
 // fits refuses a package that is too large however little is under way.
-func (l *limiter) fits(size int64) error {
+func (l *Budget) fits(size int64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if most := l.limits.MaxSize; most > 0 && size > most {
 		return hint.Wrap(&SizeError{size, most}, "max_size in the pull_through block says how large a package may be")
 	}
 	return nil
 }
 
-func (l *limiter) place(ctx context.Context, background bool) error {
+// waiter waits for a place.
+type waiter struct {
+	background bool
+	got        chan struct{} // closed with mu held once it has one
+}
+
+// place takes one of the places. Who came first goes first, but that what nobody
+// waits for leaves half of them to clients.
+func (l *Budget) place(ctx context.Context, background bool) error {
 	var late <-chan time.Time
-	if background {
-		select {
-		case l.background <- struct{}{}:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	} else {
+	if !background {
 		timer := time.NewTimer(placePatience)
 		defer timer.Stop()
 		late = timer.C
 	}
+	w := &waiter{background, make(chan struct{})}
+	l.mu.Lock()
+	l.queue = append(l.queue, w)
+	l.admit()
+	l.mu.Unlock()
+	var err error
 	select {
-	case l.places <- struct{}{}:
+	case <-w.got:
 		return nil
 	case <-late:
-		return &BusyError{"max_concurrent", retryPlace}
+		err = &BusyError{"max_concurrent", retryPlace}
 	case <-ctx.Done():
-		if background {
-			<-l.background
+		err = context.Cause(ctx)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-w.got: // meanwhile
+		return nil
+	default:
+	}
+	l.queue = slices.DeleteFunc(l.queue, func(other *waiter) bool { return other == w })
+	return err
+}
+
+// admit gives places to those who wait. It is called with mu held.
+func (l *Budget) admit() {
+	most := [2]int{l.limits.MaxConcurrent, max(1, l.limits.MaxConcurrent/2)}
+	l.queue = slices.DeleteFunc(l.queue, func(w *waiter) bool {
+		if l.taken[0] >= most[0] || w.background && l.taken[1] >= most[1] {
+			return false
 		}
-		return context.Cause(ctx)
+		l.take(w.background, 1)
+		close(w.got)
+		return true
+	})
+}
+
+// take takes a place, or with -1 gives one back. It is called with mu held.
+func (l *Budget) take(background bool, n int) {
+	l.taken[0] += n
+	if background {
+		l.taken[1] += n
 	}
 }
 
 // extend takes room for n more bytes. It is called with mu held.
-func (l *limiter) extend(r *reservation, n int64) error {
+func (l *Budget) extend(r *reservation, n int64) error {
 	l.turn()
 	if most := l.limits.MaxPerDay; most > 0 && n > most-l.today {
 		return &BusyError{"max_per_day", time.Until(l.day.Add(24 * time.Hour))}
@@ -208,7 +259,7 @@ func (l *limiter) extend(r *reservation, n int64) error {
 // write counts n bytes that are about to be written. Its error is a limit that is
 // reached, and then they must not be.
 func (r *reservation) write(n int64) error {
-	l := r.limiter
+	l := r.budget
 	if err := l.fits(r.written + n); err != nil {
 		return err
 	}
@@ -230,7 +281,7 @@ func (r *reservation) write(n int64) error {
 // done gives back the place, and the room that was not needed. Further calls do
 // nothing.
 func (r *reservation) done() {
-	l := r.limiter
+	l := r.budget
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r.fetched {
@@ -245,15 +296,13 @@ func (r *reservation) done() {
 	if l.turn(); r.day.Equal(l.day) {
 		l.today -= left
 	}
-	<-l.places
-	if r.background {
-		<-l.background
-	}
+	l.take(r.background, -1)
+	l.admit()
 }
 
 // drop gives back the room of a file that is gone. Further calls do nothing.
 func (r *reservation) drop() {
-	l := r.limiter
+	l := r.budget
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !r.dropped {

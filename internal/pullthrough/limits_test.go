@@ -9,7 +9,7 @@ import (
 )
 
 // reserved is a reservation that must be had at once.
-func reserved(t *testing.T, l *limiter, size int64, background bool) *reservation {
+func reserved(t *testing.T, l *Budget, size int64, background bool) *reservation {
 	t.Helper()
 	before := time.Now()
 	r, err := l.reserve(t.Context(), size, background)
@@ -32,7 +32,7 @@ func wantBusy(t *testing.T, err error, limit string, after time.Duration) {
 
 func TestPlacesAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(Limits{MaxConcurrent: 2})
+		l := NewBudget(Limits{MaxConcurrent: 2})
 		first, second := reserved(t, l, 1, false), reserved(t, l, 1, false)
 		_, err := l.reserve(t.Context(), 1, false)
 		wantBusy(t, err, "max_concurrent", retryPlace)
@@ -42,7 +42,7 @@ func TestPlacesAreWaitedFor(t *testing.T) {
 		if err != nil || time.Since(start) != placePatience-time.Second {
 			t.Fatalf("after %s: %v", time.Since(start), err)
 		}
-		if got := l.usage().Fetching; got != 2 {
+		if got := l.Usage().Fetching; got != 2 {
 			t.Errorf("%d are under way", got)
 		}
 		for _, r := range []*reservation{first, second, third, third} {
@@ -50,7 +50,7 @@ func TestPlacesAreWaitedFor(t *testing.T) {
 			r.drop()
 			r.drop()
 		}
-		if got := l.usage(); got.Fetching != 0 || got.Spool != 0 {
+		if got := l.Usage(); got.Fetching != 0 || got.Spool != 0 {
 			t.Errorf("left is %+v", got)
 		}
 	})
@@ -58,7 +58,7 @@ func TestPlacesAreWaitedFor(t *testing.T) {
 
 func TestBackgroundLeavesPlacesToClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(Limits{MaxConcurrent: 4})
+		l := NewBudget(Limits{MaxConcurrent: 4})
 		first := reserved(t, l, 1, true)
 		reserved(t, l, 1, true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -83,7 +83,7 @@ func TestBackgroundLeavesPlacesToClients(t *testing.T) {
 
 func TestBytesPerDay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // begins at midnight UTC
-		l := newLimiter(Limits{MaxPerDay: 100})
+		l := NewBudget(Limits{MaxPerDay: 100})
 		time.Sleep(18 * time.Hour)
 		r := reserved(t, l, 60, false)
 		_, err := l.reserve(t.Context(), 41, false)
@@ -93,7 +93,7 @@ func TestBytesPerDay(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.done()
-		if got := l.usage(); got.Today != 50 || got.Spool != 50 || got.Fetching != 0 {
+		if got := l.Usage(); got.Today != 50 || got.Spool != 50 || got.Fetching != 0 {
 			t.Errorf("used is %+v", got)
 		}
 		unknown := reserved(t, l, -1, false)
@@ -103,24 +103,24 @@ func TestBytesPerDay(t *testing.T) {
 		wantBusy(t, unknown.write(1), "max_per_day", 6*time.Hour)
 
 		time.Sleep(6 * time.Hour)
-		if got := l.usage().Today; got != 0 {
+		if got := l.Usage().Today; got != 0 {
 			t.Errorf("the new day begins with %d", got)
 		}
 		next := reserved(t, l, 100, false)
 		unknown.done() // yesterday's does not give to today
 		r.done()
-		if got := l.usage().Today; got != 100 {
+		if got := l.Usage().Today; got != 100 {
 			t.Errorf("today is %d", got)
 		}
 		next.done()
-		if got := l.usage().Today; got != 0 {
+		if got := l.Usage().Today; got != 0 {
 			t.Errorf("nothing was sent, and today is %d", got)
 		}
 	})
 }
 
 func TestMaxSize(t *testing.T) {
-	l := newLimiter(Limits{MaxSize: 10})
+	l := NewBudget(Limits{MaxSize: 10})
 	var large *SizeError
 	if _, err := l.reserve(t.Context(), 11, false); !errors.As(err, &large) || large.Size != 11 || large.Max != 10 {
 		t.Errorf("announced: %v", err)
@@ -142,7 +142,7 @@ func TestMaxSize(t *testing.T) {
 func TestDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := int64(keepFree + 100)
-		l := newLimiter(Limits{MaxSpool: 80, Free: func() (int64, error) { return free, nil }})
+		l := NewBudget(Limits{MaxSpool: 80, Free: func() (int64, error) { return free, nil }})
 		r := reserved(t, l, 60, false)
 		_, err := l.reserve(t.Context(), 21, false)
 		wantBusy(t, err, "max_spool", retryRoom)
@@ -161,7 +161,7 @@ func TestDisk(t *testing.T) {
 		other.done()
 		r.drop()
 		r.done()
-		if got := l.usage(); got.Spool != 0 || l.ahead != 0 {
+		if got := l.Usage(); got.Spool != 0 || l.ahead != 0 {
 			t.Errorf("left is %+v, %d ahead", got, l.ahead)
 		}
 		l.limits.Free = func() (int64, error) { return 0, errors.ErrUnsupported }

@@ -44,8 +44,8 @@ func (p *Puller) listPath(a provider.Address) string {
 
 // keepList writes a list whole, or not at all.
 func (p *Puller) keepList(a provider.Address, l *list) {
-	if p.o.Directory == "" {
-		return
+	if p.o.Directory == "" || p.isRetired() {
+		return // or it would undo what another one keeps, of another scope
 	}
 	err := p.writeList(a, l)
 	if err != nil {

@@ -57,6 +57,9 @@ type Options struct {
 	Push   func(context.Context, *origin.Release) (*pusher.Result, error)
 	Scope  Scope
 	Limits Limits
+	// Budget is what keeps the limits, once [Puller.Begin] has told it them; nil: one
+	// for this Puller alone.
+	Budget *Budget
 	// ListTTL is how long what an origin offers is current; 0 means 5 min.
 	ListTTL time.Duration
 	// StaleIfError is how long the last list stands in while the origin is in
@@ -91,14 +94,16 @@ type Event struct {
 	Provider provider.Address
 	Version  provider.Version
 	Platform provider.Platform // of Fetched
-	// From is the origin, such as the host of its registry, or "registry" for a
+	// From is the origin, such as the host of its registry, or [FromRegistry] for a
 	// package that turned out to be stored already.
 	From string
 	// Verdict and Fingerprint say on what grounds the version was accepted.
 	Verdict     trust.Verdict
 	Fingerprint string
 	Bytes       int64 // of Fetched
-	Err         error // nil: it went well
+	// Took is how long a package was being fetched, without the wait for its turn.
+	Took time.Duration
+	Err  error // nil: it went well
 }
 
 const (
@@ -114,17 +119,20 @@ const (
 // Puller pulls providers through. It is safe for concurrent use.
 type Puller struct {
 	o     Options
-	limit *limiter
+	limit *Budget
 
 	lists    lists
 	releases releases
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	tasks  sync.WaitGroup
+	ctx     context.Context
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
+	pushes  sync.WaitGroup // of those
+	retired chan struct{}  // closed once another one takes its place
 
 	mu        sync.Mutex // guards the following
 	closed    bool
+	draining  bool // nothing begins to be stored any more
 	downloads map[digest.Digest]*download
 	failed    map[digest.Digest]failure
 	jobs      map[subject]*job
@@ -169,14 +177,49 @@ func New(o Options) (*Puller, error) {
 		return nil, err
 	}
 	p := &Puller{
-		o: o, limit: newLimiter(o.Limits),
+		o: o, limit: o.Budget, retired: make(chan struct{}),
 		downloads: map[digest.Digest]*download{}, failed: map[digest.Digest]failure{}, jobs: map[subject]*job{}, settled: map[subject]settlement{},
 	}
 	p.lists.entries = map[provider.Address]*listEntry{}
 	p.releases.entries = map[subject]*releaseEntry{}
 	p.releases.packages = map[digest.Digest]wanted{}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	if p.limit == nil {
+		p.limit = NewBudget(o.Limits)
+	}
 	return p, nil
+}
+
+// Begin has the limits of its options count from now on, for whoever uses its budget.
+func (p *Puller) Begin() { p.limit.Set(p.o.Limits) }
+
+// Retire is for when another Puller takes its place, with other settings perhaps.
+// What is being fetched and stored goes on, and nothing is kept on disk any more
+// of what origins offer, nor tried again. It is called once.
+func (p *Puller) Retire() { close(p.retired) }
+
+// isRetired reports whether another Puller has taken its place.
+func (p *Puller) isRetired() bool {
+	select {
+	case <-p.retired:
+		return true
+	default:
+		return false
+	}
+}
+
+// Drain waits until what is being stored is, or has failed, but no longer than until
+// ctx ends. Nothing more may be asked for by then.
+func (p *Puller) Drain(ctx context.Context) {
+	p.mu.Lock()
+	p.draining = true
+	p.mu.Unlock()
+	ended := make(chan struct{})
+	go func() { p.pushes.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
 }
 
 // Close ends downloads and pushes under way, and returns when they have ended. What
@@ -202,7 +245,7 @@ func (p *Puller) Close() error {
 }
 
 // Usage returns what is taken of the limits.
-func (p *Puller) Usage() Usage { return p.limit.usage() }
+func (p *Puller) Usage() Usage { return p.limit.Usage() }
 
 // Pending returns how many versions are being stored, or wait for that.
 func (p *Puller) Pending() int {
@@ -245,12 +288,12 @@ func (e *BusyError) Busy() time.Duration { return e.RetryAfter }
 
 // expect takes room for a package whose size turned out.
 func (r *reservation) expect(size int64) error {
-	if err := r.limiter.fits(size); err != nil {
+	if err := r.budget.fits(size); err != nil {
 		return err
 	}
-	r.limiter.mu.Lock()
-	defer r.limiter.mu.Unlock()
-	return r.limiter.extend(r, size-r.room)
+	r.budget.mu.Lock()
+	defer r.budget.mu.Unlock()
+	return r.budget.extend(r, size-r.room)
 }
 
 // call runs a question to an origin once, however many ask it.

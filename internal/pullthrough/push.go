@@ -45,7 +45,7 @@ type job struct {
 // pushLocked has the version of a package that a client waits for stored. It is
 // called with mu held.
 func (p *Puller) pushLocked(s *store, d *download) {
-	if p.o.Push == nil || p.closed {
+	if p.o.Push == nil || p.closed || p.draining {
 		return
 	}
 	about := d.want.subject
@@ -71,7 +71,11 @@ func (p *Puller) pushLocked(s *store, d *download) {
 	j.asked = append(j.asked, d)
 	j.taken[d.want.platform] = true
 	if begin {
-		p.tasks.Go(func() { p.work(p.ctx, j) })
+		p.pushes.Add(1)
+		p.tasks.Go(func() {
+			defer p.pushes.Done()
+			p.work(p.ctx, j)
+		})
 	}
 }
 
@@ -133,6 +137,9 @@ func (p *Puller) work(ctx context.Context, j *job) {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
+		case <-p.retired: // the one that took its place tries, when it is next asked for
+			p.end(j, time.Now().Add(wait))
+			return
 		}
 	}
 }
@@ -167,7 +174,7 @@ func isFinal(err error) bool {
 	}
 	var answer *errcode.ErrorResponse
 	denied := errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
-	return denied || errors.As(err, &size) || isRefusal(err)
+	return denied || errors.As(err, &size) || Refused(err)
 }
 
 // told tells what came of a push.
@@ -209,7 +216,7 @@ func (p *Puller) push(ctx context.Context, j *job, asked []*download, also []pro
 		return nil, fmt.Errorf("%s: there is no package to be stored", j.subject)
 	}
 	if _, ok := l.offer(j.subject.version); !ok {
-		return nil, errNotOffered // it was withdrawn
+		return nil, ErrNotOffered // it was withdrawn
 	}
 	rel, err := p.o.Origin.Release(ctx, j.subject.provider, l.listing, j.subject.version, platforms)
 	if err != nil {

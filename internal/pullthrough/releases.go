@@ -31,9 +31,9 @@ const (
 	packageLasts = time.Minute
 )
 
-// errNotOffered means that the origin does not offer a version, or that the scope
+// ErrNotOffered means that the origin does not offer a version, or that the scope
 // does not allow it.
-var errNotOffered = errors.New("not offered")
+var ErrNotOffered = errors.New("not offered")
 
 // release is a version whose SHA256SUMS was accepted.
 type release struct {
@@ -132,7 +132,7 @@ func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[
 		e.failure = failure{err, time.Now().Add(troubleLasts)}
 	default:
 		rs.replace(s, e, nil)
-		if !errors.Is(err, errNotOffered) { // which the list decides about
+		if !errors.Is(err, ErrNotOffered) { // which the list decides about
 			e.failure = failure{err, time.Now().Add(refusalLasts)}
 		}
 	}
@@ -143,7 +143,7 @@ func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[
 	if err == nil {
 		p.task(r.prepare)
 	}
-	if errors.Is(err, errNotOffered) {
+	if errors.Is(err, ErrNotOffered) {
 		return
 	}
 	event := Event{Kind: Verified, Provider: s.provider, Version: s.version, From: s.provider.Hostname(), Err: err}
@@ -249,7 +249,7 @@ func (p *Puller) current(s subject) *release {
 }
 
 // resolve asks the origin for the metadata of one package, by which it has the
-// SHA256SUMS that lists all of them, and verifies that. An error wraps errNotOffered,
+// SHA256SUMS that lists all of them, and verifies that. An error wraps ErrNotOffered,
 // or [catalog.ErrSource] for trouble, or says why the version is refused.
 func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 	l, err := p.fetchable(ctx, s.provider)
@@ -258,7 +258,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 	}
 	offer, ok := l.offer(s.version)
 	if !ok {
-		return nil, errNotOffered
+		return nil, ErrNotOffered
 	}
 	var r *origin.Release
 	for _, platform := range p.candidates(offer) {
@@ -270,7 +270,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 	switch {
 	case errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
 		return nil, p.withdrawn(ctx, s, err)
-	case isRefusal(err):
+	case Refused(err):
 		return nil, err
 	case err != nil:
 		return nil, trouble(err)
@@ -324,14 +324,14 @@ func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
 		return lerr
 	}
 	if _, ok := l.offer(s.version); !ok {
-		return fmt.Errorf("%w: %v", errNotOffered, err)
+		return fmt.Errorf("%w: %v", ErrNotOffered, err)
 	}
 	return trouble(err)
 }
 
-// isRefusal reports whether an error is about what the origin claims, and not about
+// Refused reports whether an error is about what the origin claims, and not about
 // the way to it.
-func isRefusal(err error) bool {
+func Refused(err error) bool {
 	for _, reason := range []error{trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed} {
 		if errors.Is(err, reason) {
 			return true

@@ -63,7 +63,7 @@ func (s *store) Complete(ctx context.Context, v provider.Version, stored *artifa
 	}
 	r, err := s.p.release(ctx, about)
 	switch {
-	case errors.Is(err, errNotOffered):
+	case errors.Is(err, ErrNotOffered):
 		return stored, nil
 	case err != nil:
 		return s.orStored(about, stored, err)
@@ -319,7 +319,7 @@ func (s *store) find(ctx context.Context, pkg artifact.Package) (wanted, *releas
 		about.version = v
 	}
 	r, err := s.p.release(ctx, about)
-	if errors.Is(err, errNotOffered) {
+	if errors.Is(err, ErrNotOffered) {
 		err = trouble(err) // it was, a moment ago
 	}
 	if err != nil {

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ocibridge/ocibridge/internal/metrics"
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// watchPulls has the metrics tell how much of the limits is taken.
+func (o *operations) watchPulls(b *pullthrough.Budget) {
+	if o == nil {
+		return
+	}
+	o.metrics.WatchPull(func() metrics.PullUsage {
+		u := b.Usage()
+		return metrics.PullUsage{
+			Fetching: u.Fetching, MaxFetching: u.Limits.MaxConcurrent,
+			Today: u.Today, MaxPerDay: u.Limits.MaxPerDay,
+			Spool: u.Spool, MaxSpool: u.Limits.MaxSpool,
+		}
+	})
+}
+
+// pulled counts what came of pulling through.
+func (o *operations) pulled(e pullthrough.Event) {
+	if o == nil {
+		return
+	}
+	switch e.Kind {
+	case pullthrough.Verified:
+		o.metrics.PullChecked(verifyOutcome(e.Err))
+	case pullthrough.Fetched:
+		bytes := e.Bytes
+		if e.From == pullthrough.FromRegistry {
+			bytes = 0
+		}
+		o.metrics.PullEnded(fetchOutcome(e), bytes, e.Took)
+		if limit := limitOf(e.Err); limit != "" {
+			o.metrics.PullLimited(limit)
+		}
+	case pullthrough.Stored:
+		o.metrics.PullStored(storeOutcome(e.Err))
+	}
+}
+
+func verifyOutcome(err error) string {
+	switch {
+	case err == nil:
+		return metrics.PullVerified
+	case pullthrough.Refused(err):
+		return metrics.PullRefused
+	}
+	return metrics.PullFailed
+}
+
+func fetchOutcome(e pullthrough.Event) string {
+	var size *pullthrough.SizeError
+	var busy *pullthrough.BusyError
+	switch err := e.Err; {
+	case err == nil && e.From == pullthrough.FromRegistry:
+		return metrics.PullPresent
+	case err == nil:
+		return metrics.PullFetched
+	case errors.As(err, &busy):
+		return metrics.PullBusy
+	case errors.As(err, &size), pullthrough.Refused(err):
+		return metrics.PullRefused
+	case errors.Is(err, context.Canceled):
+		return metrics.PullAbandoned
+	case errors.Is(err, pullthrough.ErrNotOffered), errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
+		return metrics.PullAbsent
+	}
+	return metrics.PullFailed
+}
+
+// limitOf returns the limit that is reached; "" if it is none.
+func limitOf(err error) string {
+	var size *pullthrough.SizeError
+	var busy *pullthrough.BusyError
+	switch {
+	case errors.As(err, &busy):
+		return busy.Limit
+	case errors.As(err, &size):
+		return "max_size"
+	}
+	return ""
+}
+
+func storeOutcome(err error) string {
+	switch {
+	case err == nil:
+		return metrics.StoreStored
+	case errors.Is(err, pusher.ErrConflict), errors.Is(err, pusher.ErrOccupied), errors.Is(err, pusher.ErrImmutable):
+		return metrics.StoreConflict
+	}
+	return metrics.StoreFailed
+}
