@@ -19,14 +19,16 @@ func TestPullThroughLimits(t *testing.T) {
 	p := newPulled(t)
 	hostPkg := hostPackage(t, p.null)
 	for name, tc := range map[string]struct {
-		limit  string
-		status int
-		log    string
+		limit   string
+		status  int
+		log     string
+		outcome string
+		counted string // as the limit that it is; "" for none
 	}{
-		"bytes a day":        {fmt.Sprintf("max_per_day = \"%dB\"", hostPkg.Size-1), http.StatusServiceUnavailable, "max_per_day is reached"},
-		"packages under way": {fmt.Sprintf("max_spool = \"%dB\"", hostPkg.Size-1), http.StatusServiceUnavailable, "max_spool is reached"},
-		"size":               {fmt.Sprintf("max_size = \"%dB\"", hostPkg.Size-1), http.StatusBadGateway, "max_size allows"},
-		"none":               {fmt.Sprintf("max_size = \"%[1]dB\"\n  max_per_day = \"%[1]dB\"", hostPkg.Size), http.StatusOK, ""},
+		"bytes a day":        {fmt.Sprintf("max_per_day = \"%dB\"", hostPkg.Size-1), http.StatusServiceUnavailable, "max_per_day is reached", "busy", "max_per_day"},
+		"packages under way": {fmt.Sprintf("max_spool = \"%dB\"", hostPkg.Size-1), http.StatusServiceUnavailable, "max_spool is reached", "busy", "max_spool"},
+		"size":               {fmt.Sprintf("max_size = \"%dB\"", hostPkg.Size-1), http.StatusBadGateway, "max_size allows", "refused", "max_size"},
+		"none":               {fmt.Sprintf("max_size = \"%[1]dB\"\n  max_per_day = \"%[1]dB\"", hostPkg.Size), http.StatusOK, "", "fetched", ""},
 	} {
 		gateway := p.scene.serve("--data", t.TempDir(), p.config(fmt.Sprintf("pull_through {\n  include = [\"%s/acme/*\"]\n  platforms = [%q]\n  %s\n}\n", world.Host, hostPlatform, tc.limit)))
 		resp, err := p.CA.HTTPClient().Get(gateway.URL + world.Null + "/" + archive(p.null, hostPkg.OS, hostPkg.Arch))
@@ -37,6 +39,14 @@ func TestPullThroughLimits(t *testing.T) {
 		}
 		if status, body := p.get(gateway, nullVersion+".json"); status != http.StatusOK || !strings.Contains(body, hostPkg.SHA256) {
 			t.Errorf("%s: its document: %d %s", name, status, body)
+		}
+		for _, limit := range []string{"max_per_day", "max_spool", "max_size", "max_concurrent", "disk"} {
+			if got := p.metric(gateway, fmt.Sprintf("ocibridge_pull_limits_reached_total{limit=%q}", limit)); (got > 0) != (limit == tc.counted) {
+				t.Errorf("%s: %s is counted %v times", name, limit, got)
+			}
+		}
+		if got := p.metric(gateway, fmt.Sprintf("ocibridge_pull_fetches_total{outcome=%q}", tc.outcome)); got == 0 {
+			t.Errorf("%s: nothing is counted as %s", name, tc.outcome)
 		}
 		clients.Must(t, gateway.Stop())
 		if !strings.Contains(gateway.Log(), tc.log) {

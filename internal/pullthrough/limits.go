@@ -64,6 +64,14 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%s is reached: too much is being fetched from origins", e.Limit)
 }
 
+// busy returns a [BusyError], with what to do about it.
+func busy(limit string, after time.Duration) error {
+	if limit == "disk" {
+		return hint.Wrap(&BusyError{limit, after}, "make room where packages under way are kept, beside the cache or the embedded registry")
+	}
+	return hint.Wrap(&BusyError{limit, after}, "%s in the pull_through block bounds it, for all clients together", limit)
+}
+
 // SizeError is the answer for a package that is larger than it may be.
 type SizeError struct{ Size, Max int64 }
 
@@ -201,7 +209,7 @@ func (l *Budget) place(ctx context.Context, background bool) error {
 	case <-w.got:
 		return nil
 	case <-late:
-		err = &BusyError{"max_concurrent", retryPlace}
+		err = busy("max_concurrent", retryPlace)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -241,15 +249,15 @@ func (l *Budget) take(background bool, n int) {
 func (l *Budget) extend(r *reservation, n int64) error {
 	l.turn()
 	if most := l.limits.MaxPerDay; most > 0 && n > most-l.today {
-		return &BusyError{"max_per_day", time.Until(l.day.Add(24 * time.Hour))}
+		return busy("max_per_day", time.Until(l.day.Add(24*time.Hour)))
 	}
 	if n > l.limits.MaxSpool-l.spool {
-		return &BusyError{"max_spool", retryRoom}
+		return busy("max_spool", retryRoom)
 	}
 	if l.limits.Free != nil {
 		// Where nobody knows what is free, writing will tell.
 		if free, err := l.limits.Free(); err == nil && free-l.ahead-n < keepFree {
-			return &BusyError{"disk", retryRoom}
+			return busy("disk", retryRoom)
 		}
 	}
 	l.today, l.spool, l.ahead, r.room = l.today+n, l.spool+n, l.ahead+n, r.room+n

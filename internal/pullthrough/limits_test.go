@@ -81,6 +81,46 @@ func TestBackgroundLeavesPlacesToClients(t *testing.T) {
 	})
 }
 
+// TestLimitsChange while packages are under way, which keep what they have.
+func TestLimitsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewBudget(Limits{MaxConcurrent: 2, MaxPerDay: 100})
+		first := reserved(t, l, 40, false)
+		reserved(t, l, 20, false)
+		next := make(chan *reservation, 2)
+		for range 2 {
+			go func() {
+				r, err := l.reserve(t.Context(), 5, false)
+				if err != nil {
+					t.Error(err)
+				}
+				next <- r
+			}()
+			synctest.Wait()
+		}
+		l.Set(Limits{MaxConcurrent: 3, MaxPerDay: 70})
+		synctest.Wait()
+		if u := l.Usage(); len(next) != 1 || u.Fetching != 3 || u.Today != 65 || u.Limits.MaxConcurrent != 3 {
+			t.Errorf("with one more place: %+v", u)
+		}
+		(<-next).done()
+		synctest.Wait()
+		last := <-next
+		l.Set(Limits{MaxConcurrent: 1, MaxPerDay: 50})
+		_, err := l.reserve(t.Context(), 1, false)
+		wantBusy(t, err, "max_concurrent", retryPlace)
+		first.done()
+		last.done()
+		if u := l.Usage(); u.Fetching != 1 || u.Today != 20 || u.Spool != 20 {
+			t.Errorf("in use: %+v", u)
+		}
+		l.Set(Limits{MaxPerDay: 50})
+		_, err = l.reserve(t.Context(), 31, false)
+		wantBusy(t, err, "max_per_day", 24*time.Hour-time.Since(l.day).Truncate(time.Second))
+		reserved(t, l, 30, false)
+	})
+}
+
 func TestBytesPerDay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // begins at midnight UTC
 		l := NewBudget(Limits{MaxPerDay: 100})

@@ -267,14 +267,7 @@ func TestPushIsTriedAgain(t *testing.T) {
 // read reads a package as the gateway does.
 func read(t *testing.T, store catalog.Store, p artifact.Package) {
 	t.Helper()
-	size, err := store.(interface {
-		PackageSize(context.Context, artifact.Package, bool) (int64, error)
-	}).PackageSize(t.Context(), p, true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Size = size
-	body, err := store.Fetch(t.Context(), p.Layer())
+	body, size, err := begin(t, store, p)
 	if err != nil {
 		t.Fatal(err)
 	}
