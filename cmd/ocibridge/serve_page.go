@@ -20,7 +20,7 @@ func (s *site) page(o gateway.Options) http.Handler {
 	s.closing(func() error { stop(); return nil })
 	about := pageSetup{s.back, s.settings.asksForTokens()}
 	p := page.Options{
-		Catalog: o.Catalog, Access: o.Access, H1: o.H1, Policy: s.settings.trustRules().For, Address: o.PublicURL, Log: s.log,
+		Catalog: o.Catalog, Access: o.Access, H1: o.H1, Policy: s.settings.trustRules().For, Address: o.PublicURL, Log: s.log, Pulls: s.pulled,
 		Snippets: about.snippets, Reference: about.reference,
 		List: func(ctx context.Context) ([]provider.Address, bool) {
 			ctx, cancel := context.WithCancel(ctx)

@@ -48,8 +48,9 @@ func (s *site) pullThrough(f *serveFlags, check checkVersion) error {
 		return err
 	}
 	s.closing(metadata.Close)
-	s.catalog = metadata
+	s.pulled = p.Selector.Selects
 	s.handler, s.at.pulls = p.answering(gateway.New(s.gatewayOptions(metadata)), s.handler, s.log), true
+	s.catalog = metadata // for those who watch
 	return nil
 }
 

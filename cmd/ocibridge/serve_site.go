@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // process is what there is once, however often settings change: what one site
@@ -75,10 +76,11 @@ type site struct {
 
 	at      whereabouts
 	back    *backend
-	cache   *archives.Cache  // nil: there is none
-	control *access.Control  // nil: everybody may read everything
-	catalog *catalog.Catalog // that answers clients
-	tls     *tls.Config      // nil: plain HTTP is spoken
+	cache   *archives.Cache             // nil: there is none
+	control *access.Control             // nil: everybody may read everything
+	catalog *catalog.Catalog            // that answers clients
+	pulled  func(provider.Address) bool // what is fetched from its origin; nil for nothing
+	tls     *tls.Config                 // nil: plain HTTP is spoken
 	handler http.Handler
 
 	closers []func() error // the last one first

@@ -20,9 +20,9 @@ func (c *Catalog) Confirmed(a provider.Address) time.Time {
 // Denied reports whether a version is never served.
 func (c *Catalog) Denied(a provider.Address, v provider.Version) bool { return c.denied(a, v) }
 
-// Tagged returns the versions of a provider, oldest first, with those that are
-// denied. They are not to be changed.
-func (i *Item) Tagged() []provider.Version { return i.tagged }
+// All returns the versions of a provider, oldest first, that are tagged or can be had,
+// with those that are denied. They are not to be changed.
+func (i *Item) All() []provider.Version { return unite(i.tagged, i.offers) }
 
 // Known returns the providers of which versions are in memory, in no order: those
 // that were asked for, and not so long ago that they are forgotten.

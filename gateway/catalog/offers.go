@@ -94,6 +94,14 @@ func (i *Item) Offer(v provider.Version) (Offer, bool) {
 	return i.offers[n], true
 }
 
+// Stored returns what the registry has of a version; nil if it has none of it.
+func (i *Item) Stored() *artifact.Version {
+	if i.completed {
+		return i.stored
+	}
+	return i.Found
+}
+
 // complete has an Offerer add to a version, or bring one that is absent: absent is
 // then what says so, and else nil.
 func (c *Catalog) complete(ctx context.Context, up *upstream, item *Item, stored *artifact.Version, absent error) (*artifact.Version, error) {

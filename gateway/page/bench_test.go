@@ -235,6 +235,8 @@ func (a answer) text() string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(out.String()), " "), "/ ", "/")
 }
 
+func (a answer) has(text string) bool { return strings.Contains(a.text(), text) }
+
 func (c *client) want(path string, status int, texts ...string) answer {
 	c.t.Helper()
 	a := c.get(path)

@@ -13,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // retryAfter is how many seconds somebody should wait before they ask again.
@@ -91,7 +92,7 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, 
 	m := messageView{Status: gateway.StatusOf(err), Address: a.String(), Version: version, ToProvider: version != ""}
 	switch m.Status {
 	case http.StatusNotFound:
-		m.describeAbsence(err)
+		m.describeAbsence(err, p.Pulls(a), a)
 	case http.StatusUnavailableForLegalReasons:
 		m.Heading = "This version is denied"
 		m.Text = []string{"A rule of whoever runs this gateway says that it is never served. Clients that ask for it end with an error, rather than take it from elsewhere."}
@@ -111,11 +112,24 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, 
 	p.say(w, r, m)
 }
 
-func (m *messageView) describeAbsence(err error) {
+// describeAbsence says what it means that something is not there. pulls is set if its
+// origin was asked, too.
+func (m *messageView) describeAbsence(err error, pulls bool, a provider.Address) {
 	switch {
 	case errors.Is(err, catalog.ErrNotServed):
 		m.Heading, m.ToProvider = "Not served here", false
 		m.Text = []string{"No repository of this gateway is for such providers. Clients that ask for one go on to their next installation method."}
+	case pulls && m.Version != "":
+		m.Heading = "There is no such version"
+		m.Text = []string{
+			"Neither the registry has it, nor does its origin, " + displayHost(a.Hostname()) + ", offer it to this gateway.",
+			"A rule of whoever runs this gateway may hold it back: by version, or until it has been published for a while.",
+		}
+	case pulls:
+		m.Heading = "There is no such provider"
+		m.Text = []string{
+			"Neither the registry has a version of it, nor does its origin, " + displayHost(a.Hostname()) + ", offer one to this gateway. Is the address right? The host name is part of it: registry.opentofu.org and registry.terraform.io are two.",
+		}
 	case m.Version != "":
 		m.Heading = "There is no such version"
 		m.Text = []string{"The registry says that it does not have it."}
@@ -134,7 +148,20 @@ func (m *messageView) describeTrouble(err error) {
 		m.Text = []string{"What the registry has under this version is not what may be served as such: it does not read, belongs to something else, or its evidence does not vouch for it. The gateway’s log says which."}
 		return
 	}
+	if isRefused(err) {
+		m.Heading = "This version is refused"
+		m.Text = []string{"What its origin offers is not what this gateway’s configuration accepts: a checksum or a signature is missing or wrong, or is by another key than is pinned. Nothing of it is served, nor stored. The gateway’s log says which."}
+		return
+	}
 	m.Heading, m.Again = "The registry cannot answer now", retryAfter
+	if errors.Is(err, catalog.ErrSource) {
+		m.Heading = "The origin cannot answer now"
+		m.Text = []string{
+			"What the registry behind this gateway has is served all the same. This is not in it, and whether its origin has it, nobody knows until that answers.",
+			"Clients get an error, too, rather than take the provider from elsewhere. The gateway’s log says what is wrong.",
+		}
+		return
+	}
 	m.Text = []string{
 		"This does not mean that the provider is not there: nobody knows, until the registry behind this gateway answers.",
 		"Clients get an error, too, rather than take the provider from elsewhere. The gateway’s log says what is wrong.",
@@ -142,6 +169,16 @@ func (m *messageView) describeTrouble(err error) {
 	if m.Status == http.StatusGatewayTimeout {
 		m.Heading = "The registry takes too long to answer"
 	}
+}
+
+// isRefused reports whether an error is about what an origin claims of a version.
+func isRefused(err error) bool {
+	for _, reason := range []error{trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	return false
 }
 
 // isContent reports whether an error is about what the registry holds of a version,

@@ -60,6 +60,9 @@ type Options struct {
 	// H1 returns the h1: hash of a package, if it was computed from verified bytes;
 	// nil: there is none.
 	H1 func(digest.Digest) (provider.Hash, bool)
+	// Pulls reports whether what the registry lacks of a provider is fetched from its
+	// origin when a client asks for it; nil: nothing is.
+	Pulls func(provider.Address) bool
 	// Configured are providers that are named by the configuration.
 	Configured []provider.Address
 	// List returns the providers that the registry's own list of repositories names,
@@ -90,6 +93,7 @@ const (
 type page struct {
 	Options
 	directory *directory
+	pulls     bool // some providers are fetched from their origin
 	routes    *mux.Router
 }
 
@@ -99,10 +103,14 @@ func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	pulls := o.Pulls != nil
+	if !pulls {
+		o.Pulls = func(provider.Address) bool { return false }
+	}
 	if o.Policy == nil {
 		o.Policy = func(provider.Address) trust.Policy { return trust.Policy{} }
 	}
-	p := &page{Options: o}
+	p := &page{Options: o, pulls: pulls}
 	p.directory = newDirectory(o)
 	r := mux.NewRouter().SkipClean(true)
 	r.NotFoundHandler = http.HandlerFunc(p.notFound)

@@ -28,6 +28,7 @@ type providerView struct {
 	Total     int
 	Confirmed time.Time // when the registry last said which there are
 	Pages     pager
+	Pulls     bool // what the registry lacks is fetched from the origin
 }
 
 // rowView is a version in the list.
@@ -44,6 +45,7 @@ const (
 	rowSigned   = "signed"
 	rowChecksum = "checksum only"
 	rowNone     = "no evidence"
+	rowOffered  = "at its origin" // and not stored yet
 	rowDenied   = "denied"
 	rowRefused  = "refused"
 	rowUnknown  = "not known now"
@@ -85,7 +87,9 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, r, a, "", fmt.Errorf("list versions of %s: %w", a, err))
 		return
 	}
-	v := providerView{Address: a, Total: len(list.Tagged()), Confirmed: p.Catalog.Confirmed(a)}
+	all := slices.Clone(list.All())
+	slices.Reverse(all)
+	v := providerView{Address: a, Total: len(all), Confirmed: p.Catalog.Confirmed(a), Pulls: p.Pulls(a)}
 	newest := newestOf(list.Versions)
 	chosen := newest
 	if named {
@@ -111,9 +115,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	var from, to int
 	v.Pages, from, to = newPager(v.Total, versionsPerPage, r.URL.Query().Get("page"))
 	v.Pages.What, v.Pages.Back, v.Pages.On = "the versions", "Newer", "Older"
-	all := slices.Clone(list.Tagged())
-	slices.Reverse(all)
-	v.Versions = p.rows(ctx, a, all[from:to], chosen)
+	v.Versions = p.rows(ctx, list, all[from:to], chosen)
 	title := a.String()
 	if named {
 		title += " " + chosen.String()
@@ -133,7 +135,7 @@ func newestOf(versions []provider.Version) (out provider.Version) {
 }
 
 // rows describes versions as far as that is known in time.
-func (p *page) rows(ctx context.Context, a provider.Address, versions []provider.Version, chosen provider.Version) []rowView {
+func (p *page) rows(ctx context.Context, list *catalog.Item, versions []provider.Version, chosen provider.Version) []rowView {
 	ctx, cancel := context.WithTimeout(ctx, listVersionsWithin)
 	defer cancel()
 	out := make([]rowView, len(versions))
@@ -141,7 +143,7 @@ func (p *page) rows(ctx context.Context, a provider.Address, versions []provider
 	group.SetLimit(versionReads)
 	for i, v := range versions {
 		group.Go(func() error {
-			out[i] = p.row(ctx, a, v)
+			out[i] = p.row(ctx, list, v)
 			out[i].Current = v == chosen
 			return nil
 		})
@@ -150,14 +152,20 @@ func (p *page) rows(ctx context.Context, a provider.Address, versions []provider
 	return out
 }
 
-func (p *page) row(ctx context.Context, a provider.Address, v provider.Version) rowView {
+func (p *page) row(ctx context.Context, list *catalog.Item, v provider.Version) rowView {
+	a := list.Address
 	row := rowView{Version: v, Path: providerPath(a, v), State: rowUnknown}
+	if offer, ok := list.Offer(v); ok && !p.Catalog.Denied(a, v) {
+		// Its origin is not asked about what nobody chose.
+		row.State, row.Platforms = rowOffered, names(offer.Platforms)
+		return row
+	}
 	item, err := p.Catalog.Version(ctx, a, v)
 	switch {
 	case errors.Is(err, catalog.ErrDenied):
 		row.State = rowDenied
 		return row
-	case err != nil && isContent(err):
+	case err != nil && (isContent(err) || isRefused(err)):
 		row.State = rowRefused
 		return row
 	case err != nil:
@@ -178,4 +186,11 @@ func (p *page) row(ctx context.Context, a provider.Address, v provider.Version) 
 		row.State = rowChecksum
 	}
 	return row
+}
+
+func names(platforms []provider.Platform) (out []string) {
+	for _, platform := range platforms {
+		out = append(out, platform.String())
+	}
+	return out
 }

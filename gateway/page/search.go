@@ -20,13 +20,14 @@ type frontView struct {
 	More      bool     // there are others
 	Pending   bool
 	Locked    bool // providers are shown to those alone who sign in
+	Pulls     bool // what the registry lacks is fetched from origins
 }
 
 // front shows how clients are set up, to everybody, and some providers to who may
 // read them.
 func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	at := p.gatewayURL(r)
-	v := frontView{Host: hostOf(at)}
+	v := frontView{Host: hostOf(at), Pulls: p.pulls}
 	who, err := p.Access.Person(r)
 	if v.Locked = err != nil; !v.Locked {
 		k := p.directory.known(r.Context())
@@ -56,6 +57,7 @@ type searchView struct {
 	Bad      bool     // it can be no part of an address
 	Complete bool     // the registry has no others
 	Pending  bool
+	Pulls    bool // what the registry lacks is fetched from origins
 	Pages    pager
 }
 
@@ -74,7 +76,7 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	}
 	k := p.directory.known(r.Context())
 	all := readable(who, slices.DeleteFunc(k.providers, func(a provider.Address) bool { return !matches(a, query) }))
-	v := searchView{Query: query, Total: len(all), Complete: k.complete, Pending: k.pending, Maybe: listView{base(r), withHost(query)}}
+	v := searchView{Query: query, Total: len(all), Complete: k.complete, Pending: k.pending, Pulls: p.pulls, Maybe: listView{base(r), withHost(query)}}
 	v.Bad = len(all) == 0 && !plausible(query)
 	var from, to int
 	v.Pages, from, to = newPager(len(all), searchesPerPage, r.URL.Query().Get("page"))

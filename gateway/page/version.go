@@ -21,7 +21,8 @@ type versionView struct {
 	Packages   []packageView
 	Require    string // required_providers, to copy
 	Reference  string // where it is in an OCI registry, if clients can read that
-	Index      string // digest
+	Stored     bool   // in the registry, be it in part
+	Index      string // digest; "" if it is not stored
 	Prerelease bool
 }
 
@@ -29,8 +30,9 @@ type versionView struct {
 type packageView struct {
 	Platform, OS, Arch string
 	Filename           string
-	Size               int64
+	Size               int64  // 0 if it is not known
 	ZH, H1             string // H1 is "" if nobody computed it
+	Elsewhere          bool   // it is not in the registry, and fetched when it is asked for
 	Unvouched          bool   // the evidence does not vouch for it
 }
 
@@ -52,9 +54,13 @@ func (p *page) describe(ctx context.Context, r *http.Request, a provider.Address
 	}
 	found := item.Found
 	out := &versionView{
-		Version: v, Protocols: found.Protocols, Require: requirement(a, v), Index: found.Index.Digest.String(), Prerelease: v.IsPrerelease(),
+		Version: v, Protocols: found.Protocols, Require: requirement(a, v), Prerelease: v.IsPrerelease(),
 	}
-	if p.Reference != nil {
+	stored := item.Stored()
+	if out.Stored = stored != nil; out.Stored {
+		out.Index = stored.Index.Digest.String()
+	}
+	if p.Reference != nil && out.Stored {
 		out.Reference = p.Reference(p.gatewayURL(r), a, v)
 	}
 	verified, err := artifact.Verify(ctx, p.Catalog.Metadata(a), a, v, found, p.lenient(a))
@@ -63,6 +69,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, a provider.Address
 		view := packageView{
 			Platform: pkg.Platform.String(), OS: pkg.Platform.OS, Arch: pkg.Platform.Arch,
 			Filename: pkg.Filename, Size: pkg.Size, ZH: pkg.ZipHash().String(),
+			Elsewhere: stored == nil || !slices.ContainsFunc(stored.Packages, func(s artifact.Package) bool { return s.Platform == pkg.Platform }),
 			Unvouched: verified != nil && slices.ContainsFunc(verified.Refused, func(f artifact.Refusal) bool { return f.Package.Platform == pkg.Platform }),
 		}
 		if h := p.h1(pkg.H1, pkg.Digest); !h.IsZero() {

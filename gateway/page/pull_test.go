@@ -1,0 +1,120 @@
+package page_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/disco"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// offer has the origin offer a release.
+func (b *bench) offer(a provider.Address, version string, signer *pgp.Signer) *release.Release {
+	b.t.Helper()
+	r := release.For(b.t, release.Spec{
+		Host: a.Hostname(), Namespace: a.Namespace(), Type: a.Type(), Version: version, Protocols: []string{"6.0"}, Signer: signer,
+		Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-" + a.Type() + "_v" + version: []byte(version)}}},
+	})
+	b.origin.Add(r)
+	return r
+}
+
+// pulls has the gateway fetch what the registry lacks of the providers in acme.
+func (b *bench) pulls() {
+	services := disco.New()
+	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": b.source.URL + origin.ServicePath})
+	scope := pullthrough.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(host + "/acme/*")}}}
+	p, err := pullthrough.New(pullthrough.Options{
+		Origin: realorigin.NewRegistry(realorigin.RegistryOptions{Services: services}),
+		Scope:  scope, Spool: b.t.TempDir(), Log: slog.New(slog.NewTextHandler(b.log, nil)),
+	})
+	b.must(err)
+	b.t.Cleanup(func() { p.Close() })
+	inner := b.catalog.Repository
+	b.catalog.Repository = func(ctx context.Context, a provider.Address) (catalog.Store, error) {
+		store, err := inner(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		return p.Store(a, store), nil
+	}
+	b.options.Pulls = scope.Selector.Selects
+}
+
+// TestPulledThrough shows what is stored, what can be fetched, and from where, as
+// what they are.
+func TestPulledThrough(t *testing.T) {
+	b := newBench(t)
+	b.pulls()
+	b.push(widget, "1.0.0", true)
+	later := b.offer(widget, "2.0.0", b.signer)
+	b.offer(widget, "3.0.0-beta.1", b.signer)
+	unsigned := provider.MustParseAddress(host + "/acme/unsigned")
+	b.offer(unsigned, "1.0.0", nil)
+	c := b.serve(nil)
+
+	if front := c.get("/"); !front.has("fetched from its origin when a client first asks") {
+		t.Errorf("the front says\n%s", front.text())
+	}
+	b.origin.Reset()
+	widgets := c.get("/p/" + widget.Path() + "/1.0.0")
+	for _, want := range []string{"1.0.0 signed", "2.0.0 at its origin linux_amd64", "3.0.0-beta.1 at its origin", "Signed, key not pinned", "Index sha256:", "Source " + host} {
+		if !widgets.has(want) {
+			t.Errorf("no %q in\n%s", want, widgets.text())
+		}
+	}
+	if widgets.has("not there yet") {
+		t.Errorf("it is stored:\n%s", widgets.text())
+	}
+	if n := b.origin.Count(recorder.PathContains("/2.0.0/")) + b.origin.Count(recorder.PathContains("/3.0.0")); n != 0 {
+		t.Errorf("to list versions, their origin is asked %d times about each", n)
+	}
+	newest := c.get("/p/" + widget.Path())
+	for _, want := range []string{"2.0.0 newest", "linux_amd64 at its origin", "It is not there yet.", "has it fetched from " + host, "Source " + host, b.signer.Fingerprint(), "zh:" + later.Package("linux", "amd64").SHA256} {
+		if !newest.has(want) {
+			t.Errorf("no %q in\n%s", want, newest.text())
+		}
+	}
+	if newest.has("Index sha256:") || newest.has("0 bytes") {
+		t.Errorf("what is not stored has an index, or a size:\n%s", newest.text())
+	}
+	if n := b.origin.Count(recorder.PathSuffix(".zip"), recorder.Method(http.MethodGet)); n != 0 {
+		t.Errorf("%d packages are fetched for who only looks", n)
+	}
+	// Once somebody has asked, a search finds it.
+	if found := c.get("/search?q=unsigned"); found.has("acme/unsigned") || !found.has("More can be fetched from their origins") {
+		t.Errorf("before it was asked for:\n%s", found.text())
+	}
+	if refused := c.get("/p/" + unsigned.Path() + "/1.0.0"); refused.status != http.StatusBadGateway || !refused.has("This version is refused") || refused.has("The registry cannot") {
+		t.Errorf("%d\n%s", refused.status, refused.text())
+	}
+	if found := c.get("/search?q=unsigned"); !found.has("acme/unsigned") {
+		t.Errorf("once it was asked for:\n%s", found.text())
+	}
+	for path, want := range map[string]string{
+		"/p/" + host + "/acme/absent":        "Neither the registry has a version of it, nor does its origin",
+		"/p/" + widget.Path() + "/9.0.0":     "Neither the registry has it, nor does its origin",
+		"/p/" + host + "/tools/absent":       "push it: ocibridge push",
+		"/p/" + host + "/tools/absent/1.0.0": "The registry says",
+	} {
+		if got := c.get(path); got.status != http.StatusNotFound || !got.has(want) || strings.HasPrefix(path, "/p/"+host+"/acme/") && got.has("ocibridge push") {
+			t.Errorf("%s: %d\n%s", path, got.status, got.text())
+		}
+	}
+	b.source.Close()
+	if got := c.get("/p/" + host + "/acme/unheard-of"); got.status/100 != 5 || !got.has("The origin cannot answer now") {
+		t.Errorf("without its origin: %d\n%s", got.status, got.text())
+	}
+}
