@@ -49,8 +49,11 @@ type issued struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
+	// kept are those of before the issuer is asked, by domain.
+	kept map[string]*tls.Certificate
+
 	mu    sync.Mutex
-	there map[string]bool // by domain
+	there map[string]bool // by domain: the manager has it
 }
 
 // issueCertificates is for certificates that are kept in a folder, and issued from
@@ -75,7 +78,7 @@ func issueCertificates(c config.ACME, dir string, log *slog.Logger) (*issued, er
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	i := &issued{log: log, there: map[string]bool{}}
+	i := &issued{log: log, there: map[string]bool{}, kept: map[string]*tls.Certificate{}}
 	i.ended, i.end = context.WithCancel(context.Background())
 	for _, d := range c.Domains {
 		name, err := idna.Lookup.ToASCII(d)
@@ -83,6 +86,9 @@ func issueCertificates(c config.ACME, dir string, log *slog.Logger) (*issued, er
 			return nil, hint.New(fmt.Sprintf("acme: %q is no name of a host", d), "write names as clients have them in URLs")
 		}
 		i.domains = append(i.domains, name)
+		if cert := keptCertificate(dir, name); cert != nil {
+			i.kept[name] = cert
+		}
 	}
 	i.manager = &autocert.Manager{
 		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(dir), HostPolicy: autocert.HostWhitelist(i.domains...), Email: c.Email,
@@ -93,6 +99,21 @@ func issueCertificates(c config.ACME, dir string, log *slog.Logger) (*issued, er
 		},
 	}
 	return i, nil
+}
+
+// keptCertificate returns the certificate of a domain that is in the folder, nil if
+// none is that is good now. With it, who comes right after a start or a change of
+// settings is answered.
+func keptCertificate(dir, domain string) *tls.Certificate {
+	data, err := readBounded(filepath.Join(dir, domain)) // key and chain, as the manager writes them
+	if err != nil {
+		return nil
+	}
+	cert, err := tls.X509KeyPair(data, data)
+	if now := time.Now(); err != nil || cert.Leaf.VerifyHostname(domain) != nil || now.Before(cert.Leaf.NotBefore) || now.After(cert.Leaf.NotAfter) {
+		return nil
+	}
+	return &cert
 }
 
 // begin asks the issuer for what is not there, from now on, when it can ask back.
@@ -224,7 +245,10 @@ func (i *issued) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	i.mu.Lock()
 	there := i.there[name]
 	i.mu.Unlock()
-	if !there {
+	switch kept := i.kept[name]; {
+	case !there && kept != nil:
+		return kept, nil
+	case !there:
 		return nil, fmt.Errorf("there is no certificate for %q", name)
 	}
 	return i.manager.GetCertificate(helloFor(name))
