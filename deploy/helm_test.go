@@ -13,19 +13,39 @@ import (
 // object is what the tests look at of a rendered object.
 type object struct {
 	Kind     string
-	Metadata struct{ Name string }
-	Data     map[string]string
-	Spec     struct {
+	Metadata struct {
+		Name   string
+		Labels map[string]string
+	}
+	Data map[string]string
+	Spec struct {
 		Template struct{ Spec podSpec }
+		// Of services and their monitors.
+		Selector  map[string]any
+		Ports     []struct{ Name, TargetPort any }
+		Endpoints []struct{ Port, Path, Scheme string }
+		// Of network policies.
+		Ingress []struct{ Ports []struct{ Port any } }
 	}
 }
 
 type podSpec struct {
 	TerminationGracePeriodSeconds int
 	Containers                    []struct {
-		Args []string
-		Env  []struct{ Name, Value string }
+		Args                                        []string
+		Env                                         []struct{ Name, Value string }
+		Ports                                       []port
+		StartupProbe, LivenessProbe, ReadinessProbe probe
 	}
+}
+
+type port struct {
+	Name          string
+	ContainerPort int
+}
+
+type probe struct {
+	HTTPGet struct{ Path, Port, Scheme string }
 }
 
 // kubeVersions are the oldest Kubernetes that the chart is for, and a newer one.
@@ -62,7 +82,7 @@ func TestChart(t *testing.T) {
 				for _, o := range checked[[]object](t, "kubernetes", template(t, "-f", values, "--kube-version", version)) {
 					kinds[o.Kind] = true
 					if text, ok := o.Data["ocibridge.hcl"]; ok {
-						checkConfig(t, text, "HARBOR_PASSWORD=secret", "PROMETHEUS_TOKEN_SHA256="+strings.Repeat("0", 64))
+						checkConfig(t, text, "HARBOR_PASSWORD=secret", "OPERATOR_TOKEN_SHA256="+strings.Repeat("0", 64))
 					}
 				}
 			}
@@ -93,6 +113,46 @@ func TestChartGracePeriod(t *testing.T) {
 	}
 }
 
+// Prometheus finds the metrics of pods, may ask for them, and needs no token; those who
+// come by the service of clients do not get them.
+func TestChartMetrics(t *testing.T) {
+	t.Parallel()
+	const values = "helm/ocibridge/ci/full-values.yaml"
+	monitor := rendered(t, values, "ServiceMonitor", "--set", "metrics.port=9999")[0]
+	want := monitor.Spec.Selector["matchLabels"].(map[string]any)
+	var found int
+	for _, service := range rendered(t, values, "Service", "--set", "metrics.port=9999") {
+		matches := len(want) > 0
+		for label, value := range want {
+			matches = matches && service.Metadata.Labels[label] == value
+		}
+		if len(service.Spec.Ports) != 1 {
+			t.Errorf("service %s has %d ports", service.Metadata.Name, len(service.Spec.Ports))
+		}
+		if !matches {
+			continue
+		}
+		found++
+		if port := service.Spec.Ports[0]; port.Name != monitor.Spec.Endpoints[0].Port || port.TargetPort != "metrics" {
+			t.Errorf("the monitor looks at %+v, and service %s has %+v", monitor.Spec.Endpoints, service.Metadata.Name, port)
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d services are monitored", found)
+	}
+	ports := rendered(t, values, "Deployment", "--set", "metrics.port=9999")[0].Spec.Template.Spec.Containers[0].Ports
+	if !slices.Contains(ports, port{"metrics", 9999}) {
+		t.Errorf("the pod has the ports %v", ports)
+	}
+	open := false
+	for _, rule := range rendered(t, values, "NetworkPolicy", "--set", "metrics.port=9999")[0].Spec.Ingress {
+		open = open || rule.Ports[0].Port == 9999.0
+	}
+	if !open {
+		t.Error("no network policy lets Prometheus in")
+	}
+}
+
 func TestChartRefuses(t *testing.T) {
 	t.Parallel()
 	const minimal, full = "helm/ocibridge/ci/minimal-values.yaml", "helm/ocibridge/ci/full-values.yaml"
@@ -100,6 +160,10 @@ func TestChartRefuses(t *testing.T) {
 		name, values, set, want string
 	}{
 		{"no image", minimal, "image.repository=", "where have you put the image?"},
+		{"tokens in HCL's other way", minimal, "gateway.settings=token ci {}", "capabilityKeys.secretName"},
+		{"two gateway blocks", minimal, "config=gateway {}", "gateway.settings"},
+		{"more pods at least than at most", minimal, "autoscaling.enabled=true,autoscaling.minReplicas=7", "above maxReplicas"},
+		{"a port for two", minimal, "metrics.port=8443", "metrics/port"},
 		{"no configuration", minimal, "config=", "what does ocibridge.hcl say?"},
 		{"a misspelt value", minimal, "replicas=3", "replicas"},
 		{"the tag latest", minimal, "image.tag=latest", "image/tag"},

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
 // container is what an engine would run: a process in a root of its own, which is
@@ -30,7 +32,7 @@ type container struct {
 	Volumes []string          // writable folders
 	Tmpfs   []string
 	Hosts   string     // names of the loopback interface
-	URL     string     // has to answer
+	URLs    []string   // have to answer
 	Check   []string   // has to succeed, in the container
 	Beside  [][]string // programs that run beside it, outside
 }
@@ -217,13 +219,16 @@ func (c *container) wait() error {
 }
 
 func (c *container) healthy(client *http.Client) error {
-	response, err := client.Get(c.URL)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, 1<<20)); err != nil || response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s, %v", c.URL, response.Status, err)
+	for _, url := range c.URLs {
+		response, err := client.Get(url)
+		if err != nil {
+			return err
+		}
+		body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+		response.Body.Close()
+		if err != nil || response.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s, %v\n%s", url, response.Status, err, body)
+		}
 	}
 	if len(c.Check) == 0 {
 		return nil
@@ -242,7 +247,7 @@ func TestContainers(t *testing.T) {
 		gateway := composed(t).Services["gateway"]
 		c := container{
 			Root: root, Args: append([]string{"/usr/bin/ocibridge"}, gateway.Command...), Env: slices.Clone(env),
-			Files: map[string]string{}, Hosts: "registry", URL: "https://localhost:8443/healthz", Check: gateway.Healthcheck.Test[1:],
+			Files: map[string]string{}, Hosts: "registry", URLs: []string{"https://localhost:8443/readyz"}, Check: gateway.Healthcheck.Test[1:],
 			Beside: [][]string{{command(t, "registry").Path, "serve", registryConfig(t)}},
 		}
 		for name, value := range gateway.Environment {
@@ -261,23 +266,63 @@ func TestContainers(t *testing.T) {
 		}
 		contain(t, c)
 	})
-	t.Run("chart", func(t *testing.T) {
-		const values = "helm/ocibridge/ci/minimal-values.yaml"
-		pod := rendered(t, values, "Deployment")[0].Spec.Template.Spec.Containers[0]
-		file := filepath.Join(t.TempDir(), "ocibridge.hcl")
-		if err := os.WriteFile(file, []byte(rendered(t, values, "ConfigMap")[0].Data["ocibridge.hcl"]), 0o644); err != nil {
+	for name, set := range map[string]string{"chart": "tls.secretName=", "chart with a certificate": "tls.secretName=tls"} {
+		t.Run(name, func(t *testing.T) { contain(t, charted(t, root, env, set)) })
+	}
+}
+
+// charted is the gateway's pod, before a registry, which has to answer its probes.
+func charted(t *testing.T, root string, env []string, set string) container {
+	t.Helper()
+	folder := t.TempDir()
+	write := func(name string, data []byte) string {
+		file := filepath.Join(folder, name)
+		if err := os.WriteFile(file, data, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		c := container{
-			Root: root, Args: append([]string{"/usr/bin/ocibridge"}, pod.Args...), Env: slices.Clone(env),
-			Files: map[string]string{"/etc/ocibridge/config/ocibridge.hcl": file},
-			Tmpfs: []string{"/tmp"}, Volumes: []string{"/var/cache/ocibridge"}, URL: "http://localhost:8443/healthz",
+		return file
+	}
+	values := write("values.yaml", []byte(`image: {repository: registry.example.com/ocibridge}
+config: |
+  oci_mirror {
+    repository_template = "registry:5000/${hostname}/${namespace}/${type}"
+  }
+  registry "registry:5000" {
+    plain_http = true
+  }
+`))
+	cert, err := tlsca.For(t).Issue("localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := rendered(t, values, "Deployment", "--set", set)[0].Spec.Template.Spec.Containers[0]
+	c := container{
+		Root: root, Args: append([]string{"/usr/bin/ocibridge"}, pod.Args...), Env: slices.Clone(env), Hosts: "registry",
+		Files: map[string]string{
+			"/etc/ocibridge/config/ocibridge.hcl": write("ocibridge.hcl", []byte(rendered(t, values, "ConfigMap", "--set", set)[0].Data["ocibridge.hcl"])),
+			"/etc/ocibridge/tls/tls.crt":          write("tls.crt", cert.CertPEM),
+			"/etc/ocibridge/tls/tls.key":          write("tls.key", cert.KeyPEM),
+		},
+		Tmpfs: []string{"/tmp"}, Volumes: []string{"/var/cache/ocibridge"},
+		Beside: [][]string{{command(t, "registry").Path, "serve", registryConfig(t)}},
+	}
+	for _, v := range pod.Env {
+		c.Env = append(c.Env, v.Name+"="+v.Value)
+	}
+	for _, p := range pod.Ports {
+		for _, probe := range []probe{pod.StartupProbe, pod.LivenessProbe, pod.ReadinessProbe} {
+			if get := probe.HTTPGet; get.Port == p.Name {
+				c.URLs = append(c.URLs, fmt.Sprintf("%s://localhost:%d%s", strings.ToLower(get.Scheme), p.ContainerPort, get.Path))
+			}
 		}
-		for _, v := range pod.Env {
-			c.Env = append(c.Env, v.Name+"="+v.Value)
+		if p.Name == "metrics" {
+			c.URLs = append(c.URLs, fmt.Sprintf("http://localhost:%d/metrics", p.ContainerPort))
 		}
-		contain(t, c)
-	})
+	}
+	if len(c.URLs) != 4 {
+		t.Fatalf("the pod is asked at %v", c.URLs)
+	}
+	return c
 }
 
 // registryConfig is that of the compose file, but for its folder.

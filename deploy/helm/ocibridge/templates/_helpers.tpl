@@ -53,14 +53,23 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- .Values.service.port | default (ternary 443 80 (ne .Values.tls.secretName "")) -}}
 {{- end }}
 
+{{/* Whether the gateway asks for tokens: "true", or nothing. */}}
+{{- define "ocibridge.tokens" -}}
+{{- if regexMatch "(?m)^\\s*(token|oidc)\\s+[\"A-Za-z_]" .Values.gateway.settings }}true{{ end -}}
+{{- end }}
+
 {{/* ocibridge.hcl, whole. */}}
 {{- define "ocibridge.hcl" -}}
+{{- if regexMatch "(?m)^\\s*gateway\\s*\\{" .Values.config }}
+{{- fail "config: the chart writes the gateway block; put more lines for it into gateway.settings" }}
+{{- end }}
 {{- required "config: what does ocibridge.hcl say? It needs an oci_mirror block at least" .Values.config | trim }}
 
 gateway {
-  listen     = ":8443"
+  listen         = ":8443"
+  metrics_listen = ":{{ int .Values.metrics.port }}"
 {{- with .Values.gateway.publicURL }}
-  public_url = {{ . | toJson }}
+  public_url     = {{ . | toJson }}
 {{- end }}
 {{- if .Values.gateway.verifyRequired }}
   verify = "required"
