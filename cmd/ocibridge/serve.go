@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -128,7 +127,6 @@ func (f *serveFlags) run(cmd *cobra.Command, s settings) error {
 	if err != nil {
 		return err
 	}
-	p.reloads.lastSucceeded.Store(time.Now().Unix())
 	live := &live{process: p}
 	live.replace(site)
 	defer live.Close()

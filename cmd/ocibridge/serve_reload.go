@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -33,23 +32,6 @@ type reloader struct {
 
 	seen    *readings         // of the last time that settings were read
 	pending [sha256.Size]byte // what has changed since, when last looked at
-}
-
-// reloads counts what came of reloading.
-type reloads struct {
-	succeeded, failed atomic.Uint64
-	lastFailed        atomic.Bool
-	lastSucceeded     atomic.Int64 // in seconds since 1970: when what is in force was read
-}
-
-func (r *reloads) count(err error) {
-	r.lastFailed.Store(err != nil)
-	if err != nil {
-		r.failed.Add(1)
-		return
-	}
-	r.succeeded.Add(1)
-	r.lastSucceeded.Store(time.Now().Unix())
 }
 
 // hangups returns the signals that ask for a reload, from now on.
@@ -91,7 +73,6 @@ func (r *reloader) changed() (names []string, settled bool) {
 func (r *reloader) reload(reason string) {
 	r.notify("RELOADING=1", "MONOTONIC_USEC="+monotonic())
 	err := r.replace(reason)
-	r.reloads.count(err)
 	r.ops.Reloaded(err)
 	status := "serving"
 	if err != nil {

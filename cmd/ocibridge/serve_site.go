@@ -41,10 +41,9 @@ type process struct {
 	pulls *pullthrough.Budget
 	// via is how requests to origins say who asks, so that one that comes back here is
 	// known.
-	via     string
-	reloads reloads
-	ops     *operations                 // nil: nobody watches
-	notify  func(assignments ...string) // the service manager
+	via    string
+	ops    *operations                 // nil: nobody watches
+	notify func(assignments ...string) // the service manager
 }
 
 func newProcess(log *slog.Logger, addr net.Addr) *process {
