@@ -60,7 +60,7 @@ func (c *changing) settings(more string) {
 	c.t.Helper()
 	text := fmt.Sprintf(`gateway {
   capability_key_file = "keys"
-  shutdown_delay      = "300ms"
+  shutdown_delay      = "1s"
   token "acme" {
     sha256  = "%x"
     include = ["%s/acme/*"]

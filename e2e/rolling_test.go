@@ -1,26 +1,34 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// balancer is a reverse proxy before gateways, as nginx is one: where one of them
-// gives no answer to what may be asked twice, it asks the next.
+// balancer is a reverse proxy before gateways, as the Service of a cluster is one: it
+// sends requests to those alone whose /readyz says that they are ready, and asks
+// nobody twice.
 type balancer struct {
+	clients [2]*http.Client
+
 	mu       sync.Mutex
-	gateways []string // host and port
+	gateways []string        // host and port
+	ready    map[string]bool // as last looked at; of all that there have been
 	next     int
-	clients  [2]*http.Client
 }
 
 func (b *balancer) set(gateways ...*world.Gateway) {
@@ -29,23 +37,74 @@ func (b *balancer) set(gateways ...*world.Gateway) {
 	b.gateways = nil
 	for _, g := range gateways {
 		b.gateways = append(b.gateways, g.Address)
+		b.ready[g.Address] = b.ready[g.Address]
 	}
 }
 
-// RoundTrip implements [http.RoundTripper].
-func (b *balancer) RoundTrip(r *http.Request) (resp *http.Response, err error) {
-	b.mu.Lock()
-	b.next++
-	first, gateways := b.next, b.gateways
-	b.mu.Unlock()
-	for i := range gateways {
-		to := r.Clone(r.Context())
-		to.URL.Host = gateways[(first+i)%len(gateways)]
-		if resp, err = b.clients[first/2%2].Transport.RoundTrip(to); err == nil {
-			return resp, nil
+// watch looks at /readyz again and again, until ctx ends.
+func (b *balancer) watch(ctx context.Context) {
+	for {
+		b.mu.Lock()
+		gateways := slices.Collect(maps.Keys(b.ready))
+		b.mu.Unlock()
+		for _, g := range gateways {
+			resp, err := b.clients[1].Get("https://" + g + "/readyz")
+			if err == nil {
+				resp.Body.Close()
+			}
+			b.mu.Lock()
+			b.ready[g] = err == nil && resp.StatusCode == http.StatusOK
+			b.mu.Unlock()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return nil, err
+}
+
+// waitFor waits until those in the rotation are as given, and no others.
+func (b *balancer) waitFor(t *testing.T, gateways ...*world.Gateway) {
+	t.Helper()
+	var want []string
+	for _, g := range gateways {
+		want = append(want, g.Address)
+	}
+	slices.Sort(want)
+	deadline := time.Now().Add(waitForLog)
+	for !slices.Equal(slices.Sorted(slices.Values(b.rotation())), want) {
+		if time.Now().After(deadline) {
+			t.Fatalf("ready are %v, want %v", b.rotation(), want)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (b *balancer) rotation() (ready []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, g := range b.gateways {
+		if b.ready[g] {
+			ready = append(ready, g)
+		}
+	}
+	return ready
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
+	ready := b.rotation()
+	if len(ready) == 0 {
+		return nil, errors.New("no gateway is ready")
+	}
+	b.mu.Lock()
+	b.next++
+	next := b.next
+	b.mu.Unlock()
+	to := r.Clone(r.Context())
+	to.URL.Host = ready[next%len(ready)]
+	return b.clients[next/2%2].Transport.RoundTrip(to)
 }
 
 // TestRollingReplacementLosesNothing replaces two gateways that share a key of
@@ -53,7 +112,12 @@ func (b *balancer) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 func TestRollingReplacementLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)
-	b := &balancer{clients: [2]*http.Client{c.client(true), c.client(false)}}
+	b := &balancer{ready: map[string]bool{}, clients: [2]*http.Client{c.client(true), c.client(false)}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() { b.watch(ctx) })
+	defer watching.Wait()
+	defer cancel()
 	front := httptest.NewUnstartedServer(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "https", Host: "gateways"})
@@ -75,10 +139,12 @@ func TestRollingReplacementLosesNothing(t *testing.T) {
 
 	old := []*world.Gateway{c.gateway(), c.gateway()}
 	b.set(old...)
+	b.waitFor(t, old...)
 	l := c.start(mirror)
 	var finish []func() error
 	for _, g := range old {
 		b.set(g)
+		b.waitFor(t, g)
 		finish = append(finish, c.download(l, mirror))
 	}
 	b.set(old...)
@@ -86,18 +152,20 @@ func TestRollingReplacementLosesNothing(t *testing.T) {
 	installed := make(chan error, 1)
 	go func() { _, err := user.Run(clients.Terraform(t), "init", "-no-color"); installed <- err }()
 
-	current := append([]*world.Gateway{}, old...)
+	current := slices.Clone(old)
 	for i := range old {
 		next := c.gateway()
-		b.set(append(current, next)...)
+		all := append(slices.Clone(current), next)
+		b.set(all...)
+		b.waitFor(t, all...)
 		if err := old[i].Interrupt(); err != nil {
 			t.Fatal(err)
 		}
-		// The proxy learns of it by the connections that it no longer gets.
-		waitFor(t, old[i], "shutting down: downloads under way may finish", 1)
+		// It goes on answering until the proxy has learnt of it by /readyz.
 		current[i] = next
+		b.waitFor(t, current...)
+		waitFor(t, old[i], "shutting down: downloads under way may finish", 1)
 	}
-	b.set(current...)
 	if err := <-installed; err != nil {
 		t.Errorf("terraform: %v", err)
 	}
