@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"context"
 	"crypto/tls"
+	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -243,6 +244,7 @@ func (c *container) healthy(client *http.Client) error {
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	root, env := buildImage(t)
+	wantLicences(t, root)
 	t.Run("compose", func(t *testing.T) {
 		gateway := composed(t).Services["gateway"]
 		c := container{
@@ -268,6 +270,25 @@ func TestContainers(t *testing.T) {
 	})
 	for name, set := range map[string]string{"chart": "tls.secretName=", "chart with a certificate": "tls.secretName=tls"} {
 		t.Run(name, func(t *testing.T) { contain(t, charted(t, root, env, set)) })
+	}
+}
+
+// wantLicences wants an image to have the licences of all that is in its program.
+func wantLicences(t *testing.T, root string) {
+	t.Helper()
+	info, err := buildinfo.ReadFile(filepath.Join(root, "usr/bin/ocibridge"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := []string{"std"}
+	for _, d := range info.Deps {
+		modules = append(modules, d.Path)
+	}
+	for _, m := range modules {
+		texts, err := os.ReadDir(filepath.Join(root, "usr/share/doc/ocibridge/third-party", m))
+		if err != nil || len(texts) == 0 {
+			t.Errorf("there is no licence of %s: %v", m, err)
+		}
 	}
 }
 
