@@ -273,6 +273,7 @@ func TestACME(t *testing.T) {
 	if err := g.Stop(); err != nil {
 		t.Fatal(err)
 	}
+	both := text
 	text = strings.Replace(text, fmt.Sprintf(", %q", refusedDomain), "", 1)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -281,6 +282,24 @@ func TestACME(t *testing.T) {
 	waitFor(t, g, `msg="certificate for a domain is in force" domain=`+acmeDomain, 1)
 	if again, err := p.shakeHands(g, acmeDomain); err != nil || again != serial {
 		t.Errorf("after a restart: %s and then %s, %v", serial, again, err)
+	}
+
+	// Another block has it from the beginning, too: no handshake fails while one comes
+	// into force.
+	if err := os.WriteFile(config, []byte(both), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Hangup(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(waitForLog)
+	for !strings.Contains(g.Log(), `level=ERROR msg="no certificate for a domain" domain=`+refusedDomain) {
+		if time.Now().After(deadline) {
+			t.Fatal("the authority is not asked for what is new")
+		}
+		if again, err := p.shakeHands(g, acmeDomain); err != nil || again != serial {
+			t.Fatalf("while settings change: %s and then %s, %v", serial, again, err)
+		}
 	}
 
 	// Others who may read its keys are a reason not to start.

@@ -56,25 +56,23 @@ type issued struct {
 	there map[string]bool // by domain: the manager has it
 }
 
+const acmeCAHint = "it is a PEM file with the authorities of the issuer's own certificate"
+
 // issueCertificates is for certificates that are kept in a folder, and issued from
 // begin on. The issuer asks back over TLS on port 443 of the domains, and is
-// answered through get.
-func issueCertificates(c config.ACME, dir string, log *slog.Logger) (*issued, error) {
+// answered through get. ca is what ca_file holds, if it is given.
+func issueCertificates(c config.ACME, ca []byte, dir string, log *slog.Logger) (*issued, error) {
 	if err := ownFolder(dir); err != nil {
 		return nil, err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if c.CAFile != "" {
-		pem, err := readBounded(c.CAFile)
-		if err != nil {
-			return nil, hint.Wrap(fmt.Errorf("ca_file of the acme block: %w", err), "it is a PEM file with the authorities of the issuer's own certificate")
-		}
 		pool, err := x509.SystemCertPool()
 		if err != nil {
 			pool = x509.NewCertPool()
 		}
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, hint.New(fmt.Sprintf("ca_file of the acme block: %s: %v", c.CAFile, errNoCertificate), "it is a PEM file with the authorities of the issuer's own certificate")
+		if !pool.AppendCertsFromPEM(ca) {
+			return nil, hint.New(fmt.Sprintf("ca_file of the acme block: %s: %v", c.CAFile, errNoCertificate), acmeCAHint)
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}

@@ -37,7 +37,7 @@ func testIssuedBefore(t *testing.T) {
 	write(t, filepath.Join(dir, "broken.acme.example"), good.CertPEM)
 	domains := []string{"good.acme.example", "other.acme.example", "broken.acme.example", "new.acme.example"}
 	c := config.ACME{Domains: domains, DirectoryURL: "https://127.0.0.1:1/"}
-	i, err := issueCertificates(c, dir, slog.New(slog.DiscardHandler))
+	i, err := issueCertificates(c, nil, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func testIssuedBefore(t *testing.T) {
 		}
 	}
 	time.Sleep(time.Until(want.Leaf.NotAfter) + time.Second)
-	late, err := issueCertificates(c, dir, slog.New(slog.DiscardHandler))
+	late, err := issueCertificates(c, nil, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

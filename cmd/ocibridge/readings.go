@@ -32,6 +32,13 @@ func (r *readings) readDir(name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
+// add remembers what another one does, too.
+func (r *readings) add(other *readings) {
+	for name, sum := range other.sums {
+		r.note(name, sum)
+	}
+}
+
 func (r *readings) note(name string, sum [sha256.Size]byte) {
 	if r == nil {
 		return

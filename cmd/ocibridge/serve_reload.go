@@ -105,8 +105,10 @@ func (r *reloader) replace(reason string) error {
 	if err := s.checkLogins(); err != nil {
 		return err
 	}
+	apart := f.readApart(s.file.Gateway)
 	site, err := f.newSite(r.process, s, before)
 	if err != nil {
+		r.seen.add(apart)
 		return err
 	}
 	r.live.replace(site)
@@ -138,6 +140,19 @@ func (r *reloader) read() (*serveFlags, settings, error) {
 		err = r.stillThere(s)
 	}
 	return f, s, err
+}
+
+// readApart reads the files that are looked at apart from settings. One of them may be
+// why these cannot be used, such as a certificate whose key is yet to come: then they
+// are tried again when it changes.
+func (f *serveFlags) readApart(g config.Gateway) *readings {
+	apart := &readings{}
+	for _, name := range []string{f.cert, f.key, g.TLS.ClientCAFile, g.CapabilityKeyFile} {
+		if name != "" {
+			apart.readFile(name) // whatever comes of it
+		}
+	}
+	return apart
 }
 
 // giveFlag gives a flag the value that another one of its name was given.

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
 // reloading is a gateway that reads its settings again when told to.
@@ -276,4 +278,45 @@ func TestFilesAreNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	noticed("a folder that a link leads through")
+}
+
+// TestReloadAwaitsKey has settings and a certificate change while its key is yet to
+// come: the settings come into force with that.
+func TestReloadAwaitsKey(t *testing.T) {
+	ca := tlsca.For(t)
+	issue := func() *tlsca.Cert {
+		cert, err := ca.Issue("localhost")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cert
+	}
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "tls.pem"), filepath.Join(dir, "tls.key")
+	first, second := issue(), issue()
+	write(t, certFile, first.CertPEM)
+	write(t, keyFile, first.KeyPEM)
+	config := strings.Replace(withToken(""), "http = true", "", 1)
+	r := newReloading(t, config, "--tls-cert", certFile, "--tls-key", keyFile)
+	write(t, certFile, second.CertPEM)
+	if r.as(strings.Replace(config, testTokenSum, strings.Repeat("cd", 32), 1)) || !r.failed() {
+		t.Fatal("in force with a certificate that is not its key's")
+	}
+	if names, _ := r.changed(); len(names) != 0 {
+		t.Errorf("nothing has changed since, and %v has", names)
+	}
+	write(t, keyFile, second.KeyPEM)
+	r.changed()
+	names, settled := r.changed()
+	if !settled {
+		t.Fatal("the key is not noticed")
+	}
+	r.reload(strings.Join(names, ", "))
+	if got := r.status(absentPath, testToken); r.failed() || got != http.StatusUnauthorized {
+		t.Errorf("by a token that is gone: %d: %s", got, r.log.buf.String())
+	}
+	write(t, keyFile, first.KeyPEM)
+	if names, _ := r.changed(); len(names) != 0 {
+		t.Errorf("what is looked at apart has all read again: %v", names)
+	}
 }

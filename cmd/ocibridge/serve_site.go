@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -190,9 +191,15 @@ func (s *site) speakTLS(f *serveFlags) error {
 		if err != nil {
 			return err
 		}
+		var ca []byte
+		if t.ACME.CAFile != "" {
+			if ca, err = s.settings.files.readFile(t.ACME.CAFile); err != nil {
+				return hint.Wrap(fmt.Errorf("ca_file of the acme block: %w", err), acmeCAHint)
+			}
+		}
 		type key struct{ acme string }
 		var done func() error
-		by, done, err = share(&s.shared, key{fmt.Sprintf("%q %+v", dir, *t.ACME)}, func() (*issued, error) { return issueCertificates(*t.ACME, dir, s.log) })
+		by, done, err = share(&s.shared, key{fmt.Sprintf("%q %+v %s", dir, *t.ACME, ca)}, func() (*issued, error) { return issueCertificates(*t.ACME, ca, dir, s.log) })
 		if err != nil {
 			return err
 		}
