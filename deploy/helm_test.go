@@ -113,6 +113,21 @@ func TestChartGracePeriod(t *testing.T) {
 	}
 }
 
+// Names are ones that Kubernetes takes, whatever the release is called: that of a
+// CronJob has 52 characters at most.
+func TestChartNames(t *testing.T) {
+	t.Parallel()
+	const values = "helm/ocibridge/ci/full-values.yaml"
+	for _, release := range []string{strings.Repeat("long", 13), "with.dots", "x" + strings.Repeat(".ocibridge", 5)} {
+		cmd := command(t, "helm", "template", release, "helm/ocibridge", "--kube-version", kubeVersions[1], "-f", values, "--set", "nameOverride=")
+		for _, o := range checked[[]object](t, "kubernetes", output(t, cmd)) {
+			if o.Kind == "CronJob" && len(o.Metadata.Name) > 52 {
+				t.Errorf("release %s: %s is called %s", release, o.Kind, o.Metadata.Name)
+			}
+		}
+	}
+}
+
 // Prometheus finds the metrics of pods, may ask for them, and needs no token; those who
 // come by the service of clients do not get them.
 func TestChartMetrics(t *testing.T) {

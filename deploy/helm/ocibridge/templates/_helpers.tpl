@@ -2,13 +2,14 @@
 {{- .Values.nameOverride | default .Chart.Name -}}
 {{- end }}
 
+{{/* At most 47 characters, which leave 5 of the 52 that the name of a CronJob may have. */}}
 {{- define "ocibridge.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
 {{- else if contains (include "ocibridge.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- .Release.Name | replace "." "-" | trunc 47 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name (include "ocibridge.name" .) | trunc 50 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name (include "ocibridge.name" .) | replace "." "-" | trunc 47 | trimSuffix "-" -}}
 {{- end -}}
 {{- end }}
 
