@@ -127,7 +127,7 @@ func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
 	}
 	e.mu.Unlock()
 	standIn := known
-	if p.age(known, now) >= max(p.o.StaleIfError, p.ttl(known)) {
+	if p.age(known, now) >= p.lasts(known) {
 		standIn = nil
 	}
 	switch {
@@ -162,14 +162,22 @@ func (p *Puller) fetchable(ctx context.Context, a provider.Address) (*list, erro
 	return p.anew(ctx, a)
 }
 
-// anew asks the origin for its list now.
+// anew asks the origin for its list now, unless it has just failed to answer.
 func (p *Puller) anew(ctx context.Context, a provider.Address) (*list, error) {
 	e := p.lists.entry(a)
 	e.mu.Lock()
+	if failed := e.failure; failed.err != nil && time.Now().Before(failed.until) {
+		e.mu.Unlock()
+		return nil, failed.err
+	}
 	c := p.ask(a, e)
 	e.mu.Unlock()
 	return c.wait(ctx)
 }
+
+// currentList reports whether a list is the origin's word of now. What another one lacks
+// is not absent for that.
+func (p *Puller) currentList(l *list) bool { return p.age(l, time.Now()) < p.ttl(l) }
 
 const forever = 1 << 62
 
@@ -189,6 +197,15 @@ func (p *Puller) ttl(l *list) time.Duration {
 		return min(absentTTL, p.o.ListTTL)
 	}
 	return p.o.ListTTL
+}
+
+// lasts is how long a list stands in while the origin is in trouble. That there is
+// nothing is said on its current word alone.
+func (p *Puller) lasts(l *list) time.Duration {
+	if l == nil || len(l.offers) == 0 {
+		return p.ttl(l)
+	}
+	return max(p.o.StaleIfError, p.ttl(l))
 }
 
 // ask asks the origin for its list, unless that is under way. It is called with
@@ -237,6 +254,9 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 	listing, err := p.o.Origin.Versions(ctx, a)
 	switch {
 	case errors.Is(err, origin.ErrProviderNotFound):
+		if before != nil {
+			out.seen = before.seen // what comes back later is no older for that, nor younger
+		}
 		return out, nil
 	case err != nil:
 		return nil, trouble(err)

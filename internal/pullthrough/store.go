@@ -55,6 +55,12 @@ func (s *store) Complete(ctx context.Context, v provider.Version, stored *artifa
 		return s.orStored(about, stored, err)
 	}
 	offer, ok := l.offer(v)
+	if !ok && stored == nil && !s.p.currentList(l) {
+		if l, err = s.p.anew(ctx, s.address); err != nil {
+			return nil, err
+		}
+		offer, ok = l.offer(v)
+	}
 	if !ok || stored != nil && covers(stored, offer) {
 		if stored != nil {
 			s.p.settle(about, settlement{stored.Index.Digest, ok, offer.Platforms, time.Time{}})

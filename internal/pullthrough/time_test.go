@@ -183,6 +183,67 @@ func TestListIsKept(t *testing.T) {
 	})
 }
 
+// TestAbsenceDoesNotStandIn: that the origin has no such provider, or version, is said
+// while that is its word of now, and is not known while it is in trouble.
+func TestAbsenceDoesNotStandIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{err: fmt.Errorf("%w: 404", origin.ErrProviderNotFound)}
+		o := Options{Directory: t.TempDir()}
+		p := puller(t, s, o)
+		expect := func(want string) {
+			t.Helper()
+			if got := offered(t, p); got != want {
+				t.Errorf("offered are %q, want %q", got, want)
+			}
+		}
+		// absent is what is said of version 2.0.0.
+		absent := func(want string) {
+			t.Helper()
+			found, err := p.Store(widget, empty{}).(catalog.Offerer).Complete(t.Context(), provider.MustParseVersion("2.0.0"), nil)
+			got := "trouble"
+			if err == nil {
+				got = fmt.Sprintf("absent %t", found == nil)
+			} else if !errors.Is(err, catalog.ErrSource) {
+				t.Errorf("%v is not marked as trouble", err)
+			}
+			if got != want {
+				t.Errorf("2.0.0: %s, want %s", got, want)
+			}
+		}
+		down := func() { s.set(func() { s.err = errors.New("no way") }) }
+		expect("")
+		absent("absent true")
+		down()
+		expect("")
+		time.Sleep(2 * absentTTL)
+		expect("trouble")
+		absent("trouble")
+		s.set(func() { s.err, s.versions = nil, []string{"1.0.0"} })
+		time.Sleep(10 * time.Second)
+		expect("1.0.0")
+		absent("absent true")
+		down()
+		time.Sleep(time.Minute)
+		absent("absent true")
+		s.calls()
+		time.Sleep(10 * time.Minute)
+		expect("1.0.0")
+		for range 3 {
+			absent("trouble")
+		}
+		if n := s.calls(); n != 1 {
+			t.Errorf("the origin was asked %d times", n)
+		}
+		p.Close()
+		p = puller(t, s, o)
+		expect("1.0.0")
+		absent("trouble")
+		time.Sleep(10 * time.Second)
+		s.set(func() { s.err, s.versions = nil, []string{"1.0.0", "2.0.0"} })
+		absent("absent false")
+	})
+}
+
 // TestCooldown counts from when a version was first seen, across restarts.
 func TestCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -205,6 +266,13 @@ func TestCooldown(t *testing.T) {
 		p = puller(t, s, o)
 		expect("1.0.0 1.1.0")
 		time.Sleep(12 * time.Hour)
+		expect("1.0.0 1.1.0 2.0.0")
+		// An origin that knows nothing of the provider for a while makes no version older.
+		s.set(func() { s.err = fmt.Errorf("%w: 404", origin.ErrProviderNotFound) })
+		expect("")
+		p.Close()
+		p = puller(t, s, o)
+		s.set(func() { s.err, s.versions = nil, append(s.versions, "3.0.0") })
 		expect("1.0.0 1.1.0 2.0.0")
 	})
 	if _, err := New(Options{Scope: Scope{Cooldown: time.Hour}}); err == nil {
