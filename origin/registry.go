@@ -151,6 +151,14 @@ func (b *versionsJSON) listing(host string) *Listing {
 		l.protocols[v] = knownProtocols(l.protocols[v], listed.Protocols)
 	}
 	provider.SortVersions(l.Versions)
+	var last []provider.Platform
+	for _, v := range l.Versions {
+		if platforms := l.platforms[v]; slices.Equal(platforms, last) {
+			l.platforms[v] = last // most versions have the same: some keep lists for long
+		} else {
+			last = platforms
+		}
+	}
 	for _, w := range []struct {
 		what  string
 		about []text

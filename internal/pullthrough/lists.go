@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,8 +15,9 @@ import (
 )
 
 const (
-	// maxLists bounds how many providers' lists are in memory.
-	maxLists = 2048
+	// maxLists and maxListBytes bound what is in memory of providers' lists.
+	maxLists     = 2048
+	maxListBytes = 24 << 20
 	// absentTTL is how long an origin's word is taken that it has no such provider.
 	absentTTL = time.Minute
 	// patience is how long a client waits for an origin where the last list could
@@ -69,7 +69,7 @@ func (ls *lists) entry(a provider.Address) *listEntry {
 	e := ls.entries[a]
 	if e == nil {
 		if len(ls.entries) >= maxLists {
-			ls.evict()
+			ls.evict(maxLists*7/8, maxListBytes)
 		}
 		e = &listEntry{}
 		ls.entries[a] = e
@@ -87,18 +87,63 @@ func (ls *lists) forget(a provider.Address) {
 	delete(ls.entries, a)
 }
 
-// evict forgets an eighth of the lists.
-func (ls *lists) evict() {
-	used := map[provider.Address]time.Time{}
+// grown forgets what is too much, now that there is another list.
+func (ls *lists) grown() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.evict(maxLists, maxListBytes)
+}
+
+// evict forgets what was not used for longest, until no more is left than so many
+// lists and bytes. It is called with mu held.
+func (ls *lists) evict(count int, size int64) {
+	type usage struct {
+		address provider.Address
+		used    time.Time
+		size    int64
+	}
+	var all []usage
 	for a, e := range ls.entries {
 		e.mu.Lock()
-		used[a] = e.used
+		u := usage{a, e.used, e.list.size()}
 		e.mu.Unlock()
+		all = append(all, u)
+		size -= u.size
 	}
-	oldest := slices.SortedFunc(maps.Keys(used), func(a, b provider.Address) int { return used[a].Compare(used[b]) })
-	for _, a := range oldest[:len(oldest)/8+1] {
-		delete(ls.entries, a)
+	if len(all) <= count && size >= 0 {
+		return
 	}
+	slices.SortFunc(all, func(a, b usage) int { return a.used.Compare(b.used) })
+	for _, u := range all[:len(all)-1] { // the last one is wanted just now
+		if len(ls.entries) <= count && size >= 0 {
+			return
+		}
+		delete(ls.entries, u.address)
+		size += u.size
+	}
+}
+
+// size is about what a list takes in memory, in bytes.
+func (l *list) size() int64 {
+	if l == nil {
+		return 0
+	}
+	n := 512 + 64*int64(len(l.seen))
+	if l.listing != nil {
+		n += 256 * int64(len(l.listing.Versions))
+	}
+	for i, o := range l.offers {
+		n += 160
+		if i == 0 || !same(o.Platforms, l.offers[i-1].Platforms) {
+			n += 96 * int64(len(o.Platforms)) // the listing has them, too
+		}
+	}
+	return n
+}
+
+// same reports whether two slices are one.
+func same(a, b []provider.Platform) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // trouble marks an error as an origin's.
@@ -228,6 +273,7 @@ func (p *Puller) ask(a provider.Address, e *listEntry) *call[*list] {
 			e.list = l
 		}
 		e.mu.Unlock()
+		p.lists.grown()
 		c.value, c.err = l, err
 		close(c.done)
 		if err != nil {
@@ -267,6 +313,7 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 	out.listing = listing
 	out.seen = p.firstSeen(listing, before, out.at)
 	policy := p.o.Policy(a)
+	var last []provider.Platform
 	for _, v := range listing.Versions {
 		if !p.allows(v, out) {
 			continue
@@ -277,6 +324,10 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 		}
 		platforms = slices.Clone(platforms)
 		provider.SortPlatforms(platforms)
+		if slices.Equal(platforms, last) {
+			platforms = last // most versions have the same
+		}
+		last = platforms
 		out.offers = append(out.offers, catalog.Offer{
 			Version: v, Protocols: listing.Protocols(v), Platforms: platforms, Signed: !policy.AllowUnsigned || policy.Pins(),
 		})
