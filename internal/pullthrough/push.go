@@ -39,7 +39,11 @@ type job struct {
 	// Guarded by Puller.mu.
 	asked []*download // which it holds until they are stored, or that failed
 	taken map[provider.Platform]bool
-	until time.Time // it ended without success, and is not begun again before
+	// pauses is set while it waits to be pushed again, and holds nothing; also is what
+	// is asked for meanwhile.
+	pauses bool
+	also   []provider.Platform
+	until  time.Time // it ended without success, and is not begun again before
 }
 
 // pushLocked has the version of a package that a client waits for stored. It is
@@ -67,9 +71,13 @@ func (p *Puller) pushLocked(s *store, d *download) {
 		j = &job{store: s, subject: about, taken: map[provider.Platform]bool{}}
 		p.jobs[about] = j
 	}
+	j.taken[d.want.platform] = true
+	if j.pauses {
+		j.also = append(j.also, d.want.platform)
+		return
+	}
 	p.enter(d, false)
 	j.asked = append(j.asked, d)
-	j.taken[d.want.platform] = true
 	if begin {
 		p.pushes.Add(1)
 		p.tasks.Go(func() {
@@ -96,13 +104,7 @@ func (p *Puller) work(ctx context.Context, j *job) {
 	pause := pushPause
 	var platforms []provider.Platform
 	for attempt := 1; ; attempt++ {
-		p.mu.Lock()
-		asked := j.asked
-		j.asked = nil
-		for _, d := range asked {
-			platforms = append(platforms, d.want.platform)
-		}
-		p.mu.Unlock()
+		asked := p.take(j, false, &platforms)
 		for _, d := range asked {
 			d.begun(ctx) // the client who waits for it goes first
 		}
@@ -134,6 +136,9 @@ func (p *Puller) work(ctx context.Context, j *job) {
 		default:
 			pause *= 2
 		}
+		for _, d := range p.take(j, true, &platforms) {
+			p.leave(d) // it may be long until then
+		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -142,6 +147,20 @@ func (p *Puller) work(ctx context.Context, j *job) {
 			return
 		}
 	}
+}
+
+// take takes what was asked for of a job's version, whose platforms join those given;
+// pauses says whether it holds more of that from now on.
+func (p *Puller) take(j *job, pauses bool, platforms *[]provider.Platform) []*download {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	asked := j.asked
+	for _, d := range asked {
+		*platforms = append(*platforms, d.want.platform)
+	}
+	*platforms = append(*platforms, j.also...)
+	j.asked, j.also, j.pauses = nil, nil, pauses
+	return asked
 }
 
 // end ends a job, unless it succeeded and was asked for more meanwhile. until says

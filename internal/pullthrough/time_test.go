@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -222,6 +223,77 @@ func TestPushIsTriedAgain(t *testing.T) {
 		}
 		if usage := p.Usage(); usage.Spool != 0 || usage.Fetching != 0 {
 			t.Errorf("in use: %+v", usage)
+		}
+	})
+}
+
+// twoPlatforms is a source with a second platform.
+type twoPlatforms struct{ *source }
+
+var darwin = provider.MustParsePlatform("darwin_arm64")
+
+func (twoPlatforms) Platforms(context.Context, provider.Address, *origin.Listing, provider.Version) ([]provider.Platform, error) {
+	return []provider.Platform{darwin, linux}, nil
+}
+
+func (s twoPlatforms) Release(_ context.Context, a provider.Address, _ *origin.Listing, v provider.Version, want []provider.Platform) (*origin.Release, error) {
+	r := &origin.Release{Origin: a.Hostname(), Claims: trust.Claims{Provider: a, Version: v}}
+	for _, p := range []provider.Platform{darwin, linux} {
+		name, data := provider.PackageFilename(a, v, p), []byte(p.String())
+		r.Claims.SHA256SUMS = fmt.Appendf(r.Claims.SHA256SUMS, "%x  %s\n", sha256.Sum256(data), name)
+		if slices.Contains(want, p) {
+			r.Packages = append(r.Packages, origin.Package{Platform: p, Filename: name, Open: func(context.Context) (io.ReadCloser, int64, error) {
+				return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
+			}})
+		}
+	}
+	return r, nil
+}
+
+// TestPausesHoldNoDisk: what is asked for of a version that waits to be pushed again
+// does not lie about until then, and is pushed with it.
+func TestPausesHoldNoDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pushed []string
+		var mu sync.Mutex
+		p, err := New(Options{
+			Origin: twoPlatforms{&source{versions: []string{"1.0.0"}}}, Policy: allowUnsigned, Spool: t.TempDir(), Scope: Scope{Platforms: []provider.Platform{linux}},
+			Push: func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				var platforms []string
+				for _, pkg := range r.Packages {
+					platforms = append(platforms, pkg.Platform.String())
+				}
+				if pushed = append(pushed, strings.Join(platforms, " ")); len(pushed) == 1 {
+					return nil, errors.New("no way")
+				}
+				return &pusher.Result{}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		store := p.Store(widget, empty{}).(catalog.Offerer)
+		found, err := store.Complete(t.Context(), provider.MustParseVersion("1.0.0"), nil)
+		if err != nil || len(found.Packages) != 2 {
+			t.Fatal(found, err)
+		}
+		read(t, store, found.Packages[1])
+		synctest.Wait()
+		read(t, store, found.Packages[0])
+		time.Sleep(lingers + time.Second)
+		synctest.Wait()
+		if usage := p.Usage(); usage.Spool != 0 {
+			t.Errorf("meanwhile in use: %+v", usage)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []string{"linux_amd64", "darwin_arm64 linux_amd64"}; !slices.Equal(pushed, want) || p.Pending() != 0 {
+			t.Errorf("pushed are %q, want %q; %d pending", pushed, want, p.Pending())
 		}
 	})
 }
