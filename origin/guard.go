@@ -126,13 +126,15 @@ func private(host, why string) error {
 }
 
 // special are the ranges that are not for everybody, beside those that package
-// netip knows (IANA's registries of special-purpose addresses).
+// netip knows: IANA's registries of special-purpose addresses, and one that only looks
+// as others do.
 var special = []struct {
 	prefix netip.Prefix
 	what   string
 }{
 	{netip.MustParsePrefix("0.0.0.0/8"), "unspecified"},
 	{netip.MustParsePrefix("100.64.0.0/10"), "shared by a carrier's customers"},
+	{netip.MustParsePrefix("168.63.129.16/32"), "what a cloud tells its machines"}, // Azure's, on every virtual network
 	{netip.MustParsePrefix("192.0.0.0/24"), "reserved"},
 	{netip.MustParsePrefix("192.0.2.0/24"), "for documentation"},
 	{netip.MustParsePrefix("198.18.0.0/15"), "for benchmarks"},
@@ -147,6 +149,9 @@ var special = []struct {
 	{netip.MustParsePrefix("5f00::/16"), "reserved"},
 	{netip.MustParsePrefix("fec0::/10"), "private"},
 }
+
+// unicast is all of IPv6 that is given to anybody on the internet.
+var unicast = netip.MustParsePrefix("2000::/3")
 
 // Addresses that hold one of IPv4, with where it begins.
 var embedding = []struct {
@@ -183,7 +188,11 @@ func notPublic(ip netip.Addr) string {
 			if v4, _ := netip.AddrFromSlice(b[e.at : e.at+4]); notPublic(v4) != "" {
 				return "another form of " + v4.String()
 			}
+			return ""
 		}
+	}
+	if ip.Is6() && !unicast.Contains(ip) {
+		return "reserved"
 	}
 	return ""
 }
