@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 const (
@@ -174,6 +176,9 @@ func (d *download) run(ctx context.Context) {
 	r := p.current(d.want.subject)
 	if err == nil && r != nil {
 		r.setSize(d.want.digest, have)
+	}
+	if errors.Is(err, trust.ErrChecksum) {
+		p.releases.drop(d.want.subject) // it may have been published anew
 	}
 	p.mu.Lock()
 	ended := ctx.Err() != nil

@@ -213,6 +213,16 @@ func (rs *releases) forget(a provider.Address) {
 	}
 }
 
+// drop drops what is known of one version.
+func (rs *releases) drop(s subject) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if e := rs.entries[s]; e != nil && e.call == nil {
+		rs.replace(s, e, nil)
+		delete(rs.entries, s)
+	}
+}
+
 // wants returns what package a digest is of, if that is known.
 func (p *Puller) wants(d digest.Digest) (wanted, bool) {
 	p.releases.mu.Lock()

@@ -140,13 +140,13 @@ func (s *store) unite(stored *artifact.Version, r *release) *artifact.Version {
 }
 
 // describe returns a descriptor that stands for the index of a version which is in
-// memory alone: the same for the same packages and evidence, and of no content that
-// could be fetched.
+// memory alone: the same for the same packages, as far as they are known, and
+// evidence, and of no content that could be fetched.
 func describe(v *artifact.Version) ocispec.Descriptor {
 	var text strings.Builder
 	fmt.Fprintf(&text, "pull-through of %s %s\nevidence %s\n", v.Provider.Path(), v.Version, v.Evidence.Digest)
 	for _, p := range v.Packages {
-		fmt.Fprintf(&text, "%s %s %s %s\n", p.Platform, p.Digest, p.Filename, p.H1)
+		fmt.Fprintf(&text, "%s %s %d %s %s\n", p.Platform, p.Digest, p.Size, p.Filename, p.H1)
 	}
 	return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromString(text.String()), Size: int64(text.Len())}
 }

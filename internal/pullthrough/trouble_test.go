@@ -300,6 +300,32 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// TestPublishedAnew: a version that is not stored, and has other packages now than when
+// it was described, is refused, and then described as it is now.
+func TestPublishedAnew(t *testing.T) {
+	t.Parallel()
+	for _, platform := range []string{"linux_amd64", "windows_amd64"} { // known is where the first is
+		b := newBench(t)
+		first := b.publish("1.0.0")
+		s := b.serve(siteOptions{})
+		if got := s.hashes("1.0.0"); got != zh(first) {
+			t.Fatalf("1.0.0.json: %s", got)
+		}
+		second := b.publish("1.0.0")
+		if got := s.get(archivePath("1.0.0", platform)); got.err == nil && got.status == http.StatusOK {
+			t.Errorf("%s: %d, %d bytes", platform, got.status, len(got.body))
+		}
+		s.await(pullthrough.Fetched, 1)
+		if got := s.hashes("1.0.0"); got != zh(second) {
+			t.Errorf("%s: 1.0.0.json: %s", platform, got)
+		}
+		if got := s.get(archivePath("1.0.0", platform)); got.err != nil || got.status != http.StatusOK {
+			t.Errorf("%s: %d, %v", platform, got.status, got.err)
+		}
+		s.await(pullthrough.Stored, 1)
+	}
+}
+
 // TestLimitIsReached answers 503 and when to come back.
 func TestLimitIsReached(t *testing.T) {
 	t.Parallel()
