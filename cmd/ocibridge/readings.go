@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -60,8 +61,8 @@ func (r *readings) changed() (names []string, sum [sha256.Size]byte) {
 	all := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		var now [sha256.Size]byte
-		if name[len(name)-1] == '/' {
-			now = sumOfDir(os.ReadDir(name))
+		if dir, ok := strings.CutSuffix(name, "/"); ok {
+			now = sumOfDir(os.ReadDir(dir)) // by its name as before, which an error has
 		} else {
 			now = sumOf(readBounded(name))
 		}
