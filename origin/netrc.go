@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,6 +24,9 @@ type NetrcEnvironment struct {
 	ReadFile func(string) ([]byte, error)
 	Home     string // the user's folder; none when empty
 	GOOS     string // as runtime.GOOS
+	// NoDefault leaves the entry "default" out, where others than the user choose what
+	// is asked, and therefore who.
+	NoDefault bool
 }
 
 // Netrc gives the logins of the user's .netrc file (on Windows, _netrc), or of
@@ -87,6 +91,9 @@ func (env NetrcEnvironment) machines() ([]machine, error) {
 	machines, err := parseNetrc(src)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("logins for downloads: %s: %w", name, err), "correct the file, or name another one in NETRC")
+	}
+	if env.NoDefault {
+		machines = slices.DeleteFunc(machines, func(m machine) bool { return m.name == "" })
 	}
 	return machines, nil
 }

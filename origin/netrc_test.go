@@ -98,6 +98,26 @@ func TestNetrc(t *testing.T) {
 	}
 }
 
+// TestNetrcWithoutDefault: where others choose the hosts, none gets what is for all.
+func TestNetrcWithoutDefault(t *testing.T) {
+	for file, want := range map[string]string{
+		"default login me password secret\n":                                           "",
+		"machine " + host + " login a password b\ndefault login me password secret\n":  "a:b",
+		"machine other.example login a password b\ndefault login me password secret\n": "",
+	} {
+		b := newBench(t)
+		var seen logins
+		b.asked = b.serve(host, seen.watch("", b.origin))
+		b.client = origin.NewRegistry(origin.RegistryOptions{Transport: b.transport(), Netrc: origin.NewNetrc(origin.NetrcEnvironment{
+			GOOS: "linux", Home: "/home/u", NoDefault: true, ReadFile: func(string) ([]byte, error) { return []byte(file), nil },
+		})})
+		read(t, b.mustGet("linux_amd64").Packages[0])
+		if got := strings.Join(seen, " "); (got != "") != (want != "") || !strings.HasSuffix(got, want) {
+			t.Errorf("%q: logins %q, want %q", file, got, want)
+		}
+	}
+}
+
 func TestNetrcErrors(t *testing.T) {
 	for name, file := range map[string]string{
 		"damaged file": "machine a login b password s3cr3t\npassword s3cr3t",

@@ -316,6 +316,8 @@ func newOrigin(cli *cliconfig.Config) *origin.Registry {
 	return newOriginOver(cli, http.DefaultTransport, "")
 }
 
+// newOriginOver is newOrigin by a transport; via says who asks on behalf of others,
+// "" for the user.
 func newOriginOver(cli *cliconfig.Config, transport http.RoundTripper, via string) *origin.Registry {
 	services := origin.NewDiscovery(transport, disco.WithCredentials(cli.CredentialsSource()))
 	for host, s := range cli.Services() {
@@ -323,7 +325,7 @@ func newOriginOver(cli *cliconfig.Config, transport http.RoundTripper, via strin
 	}
 	return origin.NewRegistry(origin.RegistryOptions{
 		Transport: transport, Services: services, UserAgent: userAgent(), Via: via,
-		Netrc: origin.NewNetrc(origin.NetrcEnvironment{Getenv: os.Getenv, ReadFile: readBounded, Home: homeDir(), GOOS: runtime.GOOS}),
+		Netrc: origin.NewNetrc(origin.NetrcEnvironment{Getenv: os.Getenv, ReadFile: readBounded, Home: homeDir(), GOOS: runtime.GOOS, NoDefault: via != ""}),
 	})
 }
 

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// TestLoginsForAllAreForTheUserAlone: what a user has in store for every host goes
+// nowhere that a client of the gateway may have named.
+func TestLoginsForAllAreForTheUserAlone(t *testing.T) {
+	const host = "registry.acme.example"
+	a := provider.MustParseAddress(host + "/acme/widget")
+	home := t.TempDir()
+	write(t, filepath.Join(home, "netrc"), []byte("default login me password secret\n"))
+	t.Setenv("NETRC", filepath.Join(home, "netrc"))
+	files := origin.New(origin.Options{}, release.For(t, release.Spec{
+		Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: pgp.For(t, "Acme"), Contents: []release.Content{{OS: "linux", Arch: "amd64"}},
+	}))
+	var logins int
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, _, ok := r.BasicAuth(); ok {
+			logins++
+		}
+		files.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	cli, err := cliconfig.Load(cliconfig.Environment{
+		Home: home, GOOS: "linux", Getenv: func(string) string { return "" },
+		ReadFile: func(name string) ([]byte, error) {
+			if filepath.Base(name) != ".terraformrc" {
+				return nil, fs.ErrNotExist
+			}
+			return []byte("host \"" + host + "\" {\n  services = {\n    \"providers.v1\" = \"" + server.URL + origin.ServicePath + "\"\n  }\n}\n"), nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cli.Services()[svchost.Hostname(host)]) == 0 {
+		t.Fatal("the host block is not read")
+	}
+	for _, tc := range []struct {
+		what   string
+		origin realorigin.Source
+		logins int
+	}{
+		{"push", newOrigin(cli), 1},
+		{"pull-through", newPullOrigin(cli, &pulling{via: "1.1 ocibridge-own"}), 0},
+	} {
+		logins = 0
+		l, err := tc.origin.Versions(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := tc.origin.Release(t.Context(), a, l, l.Versions[0], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _, err := r.Packages[0].Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		body.Close()
+		if logins != tc.logins {
+			t.Errorf("%s: %d requests with the login for all hosts", tc.what, logins)
+		}
+	}
+}
