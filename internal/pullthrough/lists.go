@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -277,7 +278,7 @@ func (p *Puller) ask(a provider.Address, e *listEntry) *call[*list] {
 		c.value, c.err = l, err
 		close(c.done)
 		if err != nil {
-			p.o.Log.Warn("the origin is in trouble: what it offers is not known now", "provider", a.String(), "err", err)
+			p.o.Log.Warn("the origin is in trouble: what it offers is not known now", "provider", a.String(), "err", err, "hint", hint.Of(err))
 			return
 		}
 		p.keepList(a, l)

@@ -152,7 +152,7 @@ func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[
 		p.o.Log.Info("pulled through: checksums accepted", "version", s.String(), "from", r.origin, "verdict", r.sums.Verdict(), "key", r.sums.Signer().Fingerprint, "platforms", len(r.packages))
 	}
 	if err != nil && ctx.Err() == nil {
-		p.o.Log.Warn("pulled through: nothing is known of a version", "version", s.String(), "err", err)
+		p.o.Log.Warn("pulled through: nothing is known of a version", "version", s.String(), "err", err, "hint", hint.Of(err))
 	}
 	p.o.Events(event)
 }
@@ -297,7 +297,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 		return nil, err
 	}
 	for _, pkg := range r.Packages {
-		if out.find(pkg.Platform) != nil {
+		if known := out.find(pkg.Platform); known != nil && known.Filename == pkg.Filename {
 			out.found[pkg.Platform] = place{pkg, out.at}
 		}
 	}
