@@ -81,7 +81,11 @@ func (a whereabouts) announce(w io.Writer, asJSON bool) error {
 	fmt.Fprintf(w, "Clients need, in ~/.tofurc or ~/.terraformrc:\n\n")
 	fmt.Fprintf(w, "  provider_installation {\n    network_mirror {\n      url = %q\n    }\n  }\n\n", mirror)
 	if t := a.template(); t != "" {
-		fmt.Fprintf(w, "or, for OpenTofu 1.10 and later, straight from the registry:\n\n")
+		only := ""
+		if a.pulls {
+			only = ", which has what was pushed or fetched before"
+		}
+		fmt.Fprintf(w, "or, for OpenTofu 1.10 and later, straight from the registry%s:\n\n", only)
 		fmt.Fprintf(w, "  provider_installation {\n    oci_mirror {\n      repository_template = \"%s\"\n    }\n  }\n\n", t)
 	}
 	if a.tokens {
