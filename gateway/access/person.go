@@ -18,19 +18,28 @@ var everybody = &Subject{grants: []*grant{{}}}
 // Person returns who asks for a page: by a bearer token or, since that is what
 // browsers have, by one as the password of any user. Without a control it is
 // everybody. It fails with [ErrUnknown], to be answered with a [Challenge], or with
-// [ErrUnavailable].
+// [ErrUnavailable]; whoever turns somebody away for that says so by [Control.Refused].
 func (c *Control) Person(r *http.Request) (*Subject, error) {
 	if c == nil {
 		return everybody, nil
 	}
 	s, err := c.authenticate(r, true)
 	if err != nil {
-		c.count(err)
 		return nil, err
 	}
 	known := stateOf(r.Context())
 	known.subject, known.name = s, s.name
 	return s, nil
+}
+
+// Refused counts a request that is refused: for an error of [Control.Person], or, if
+// err is nil, because the subject may not have what it asks for.
+func (c *Control) Refused(err error) {
+	if err == nil {
+		c.n.Forbidden.Add(1)
+		return
+	}
+	c.count(err)
 }
 
 // Name says who it is, such as "token ci"; "" for everybody.

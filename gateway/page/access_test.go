@@ -54,11 +54,12 @@ func token(name, text, pattern string) access.Token {
 func TestAccess(t *testing.T) {
 	b := newBench(t)
 	b.index(widget, "1.0.0", artifact.Version{})
+	n := &access.Counters{}
 	b.options.Configured = []provider.Address{widget, provider.MustParseAddress(host + "/others/secret")}
 	b.options.Snippets = func(_ string, private bool) []page.Snippet {
 		return []page.Snippet{{ID: "token", Title: "Tokens", Text: fmt.Sprintf("private=%v", private)}}
 	}
-	anybody := b.serve(access.New(access.Options{Tokens: []access.Token{token("acme", "acme-token", host+"/acme/*"), token("other", "other-token", "other.example/*/*")}}))
+	anybody := b.serve(access.New(access.Options{Counters: n, Tokens: []access.Token{token("acme", "acme-token", host+"/acme/*"), token("other", "other-token", "other.example/*/*")}}))
 	basic := func(password string) *client {
 		c := *anybody
 		c.authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte("person:"+password))
@@ -68,6 +69,18 @@ func TestAccess(t *testing.T) {
 	bearer := *anybody
 	bearer.authorization = "Bearer acme-token"
 	absent := "/p/" + host + "/acme/absent"
+	for i, visit := range []struct {
+		c                  *client
+		path               string
+		unknown, forbidden uint64 // refusals counted so far
+	}{
+		{anybody, "/", 0, 0}, {wrong, "/", 1, 0}, {acme, "/", 1, 0}, {anybody, "/search", 2, 0}, {wrong, widgetPage, 3, 0}, {other, widgetPage, 3, 1}, {acme, widgetPage, 3, 1},
+	} {
+		visit.c.get(visit.path)
+		if u, f := n.Unknown.Load(), n.Forbidden.Load(); u != visit.unknown || f != visit.forbidden {
+			t.Errorf("visit %d of %s: %d unknown and %d forbidden are counted, want %d and %d", i, visit.path, u, f, visit.unknown, visit.forbidden)
+		}
+	}
 	for path, want := range map[string]struct{ anybody, acme, other int }{
 		"/": {200, 200, 200}, "/search?q=null": {401, 200, 200}, "/sign-in": {401, 303, 303},
 		widgetPage: {401, 200, 403}, widgetPage + "/1.0.0": {401, 200, 403}, widgetPage + "/9.9.9": {401, 404, 403}, absent: {401, 404, 403},

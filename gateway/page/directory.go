@@ -59,7 +59,7 @@ func (d *directory) known(ctx context.Context) known {
 	last, pending := d.listed(ctx)
 	out := known{complete: last.complete, pending: pending}
 	seen := map[provider.Address]bool{}
-	for _, a := range slices.Concat(d.configured, d.catalog.Known(), last.providers) {
+	for _, a := range slices.Concat(last.providers, d.configured, d.catalog.Known()) {
 		if !seen[a] {
 			seen[a] = true
 			out.providers = append(out.providers, a)
@@ -104,12 +104,13 @@ func (d *directory) ask(ctx context.Context, done chan struct{}) {
 	defer cancel()
 	found, complete := d.list(ctx)
 	if len(found) > maxListed {
-		found, complete = found[:maxListed:maxListed], false
+		found, complete = found[:maxListed], false
 	}
+	found = slices.SortedFunc(slices.Values(found), byName) // to sort them again with others takes little
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(found) > 0 || complete {
-		d.last.providers = slices.Clip(found)
+		d.last.providers = found
 	}
 	d.last.complete, d.last.at = complete, time.Now()
 	d.asking = nil

@@ -56,6 +56,7 @@ func (p *page) say(w http.ResponseWriter, r *http.Request, m messageView) {
 
 // refuse answers who is not known.
 func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	p.Access.Refused(err)
 	if errors.Is(err, access.ErrUnavailable) {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 		p.say(w, r, messageView{
@@ -77,6 +78,7 @@ func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
 // forbid answers who is known, and may not read a provider, whether or not there is
 // such a one.
 func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subject, a provider.Address) {
+	p.Access.Refused(nil)
 	p.say(w, r, messageView{
 		Status: http.StatusForbidden, Heading: "Not allowed", Address: a.String(), SignIn: true,
 		Text: []string{

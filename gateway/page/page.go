@@ -16,6 +16,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -200,6 +201,12 @@ func (p *page) h1(known provider.Hash, d digest.Digest) provider.Hash {
 // readable returns the addresses that somebody may read, sorted.
 func readable(who *access.Subject, all []provider.Address) []provider.Address {
 	out := slices.DeleteFunc(slices.Clone(all), func(a provider.Address) bool { return !who.MayRead(a) })
-	slices.SortFunc(out, func(a, b provider.Address) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortFunc(out, byName)
 	return out
+}
+
+// byName orders addresses by their parts. There may be many, and to write each for
+// people takes long.
+func byName(a, b provider.Address) int {
+	return cmp.Or(strings.Compare(a.Hostname(), b.Hostname()), strings.Compare(a.Namespace(), b.Namespace()), strings.Compare(a.Type(), b.Type()))
 }

@@ -326,3 +326,23 @@ func TestSearch(t *testing.T) {
 		t.Errorf("what was asked for is not found:\n%s", a.body)
 	}
 }
+
+// TestManyProviders shows that a page costs little however many are known: what is
+// not on it is not written for people.
+func TestManyProviders(t *testing.T) {
+	b := newBench(t)
+	var all []provider.Address
+	for i := range 5000 {
+		all = append(all, provider.MustParseAddress(fmt.Sprintf("registry.opentofu.org/n%d/p%04d", i%7, i)))
+	}
+	all = append(all, provider.MustParseAddress("bücher.example/acme/shelf"))
+	b.options.List = func(context.Context) ([]provider.Address, bool) { return all, true }
+	c := b.serve(nil)
+	c.want("/", 200, "registry.opentofu.org/n0/p0000", "All providers that are known here")
+	c.want(escaped("p49 n3"), 200, "14 providers with that", "registry.opentofu.org/n3/p4903")
+	for _, path := range []string{"/", "/search", escaped("p4999")} {
+		if n := testing.AllocsPerRun(3, func() { c.get(path) }); n > 2*float64(len(all)) {
+			t.Errorf("%s: %v allocations for %d providers", path, n, len(all))
+		}
+	}
+}

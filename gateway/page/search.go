@@ -29,6 +29,9 @@ func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	at := p.gatewayURL(r)
 	v := frontView{Host: hostOf(at), Pulls: p.pulls}
 	who, err := p.Access.Person(r)
+	if err != nil && r.Header.Get("Authorization") != "" {
+		p.Access.Refused(err) // who shows nothing is not turned away
+	}
 	if v.Locked = err != nil; !v.Locked {
 		k := p.directory.known(r.Context())
 		all := readable(who, k.providers)
@@ -75,7 +78,8 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k := p.directory.known(r.Context())
-	all := readable(who, slices.DeleteFunc(k.providers, func(a provider.Address) bool { return !matches(a, query) }))
+	words := strings.Fields(strings.ToLower(query))
+	all := readable(who, slices.DeleteFunc(k.providers, func(a provider.Address) bool { return !matches(a, words) }))
 	v := searchView{Query: query, Total: len(all), Complete: k.complete, Pending: k.pending, Pulls: p.pulls, Maybe: listView{base(r), withHost(query)}}
 	v.Bad = len(all) == 0 && !plausible(query)
 	var from, to int
@@ -119,12 +123,21 @@ func exact(query string) (provider.Address, provider.Version, bool) {
 	return a, v, err == nil
 }
 
-// matches reports whether all words of a query are in an address, as it is shown or
-// as it is in paths.
-func matches(a provider.Address, query string) bool {
-	shown, path := strings.ToLower(a.String()), a.Path()
-	for word := range strings.FieldsSeq(strings.ToLower(query)) {
-		if !strings.Contains(shown, word) && !strings.Contains(path, word) {
+// matches reports whether all words, in lower case, are in an address, as it is in
+// paths or as it is shown.
+func matches(a provider.Address, words []string) bool {
+	path, shown := a.Path(), ""
+	for _, word := range words {
+		if strings.Contains(path, word) {
+			continue
+		}
+		if !strings.Contains(a.Hostname(), "xn--") {
+			return false // it is shown as it is in paths
+		}
+		if shown == "" {
+			shown = strings.ToLower(a.String())
+		}
+		if !strings.Contains(shown, word) {
 			return false
 		}
 	}
