@@ -121,6 +121,9 @@ func New(o Options) http.Handler {
 	r.HandleFunc("/assets/{name}", p.asset)
 	r.HandleFunc("/p/{hostname}/{namespace}/{type}", p.provider)
 	r.HandleFunc("/p/{hostname}/{namespace}/{type}/{version}", p.provider)
+	for _, path := range []string{"/p/{hostname}/{namespace}/{type}/", "/p/{hostname}/{namespace}/{type}/{version}/"} {
+		r.HandleFunc(path, withoutSlash)
+	}
 	p.routes = r
 	return p
 }
@@ -161,6 +164,14 @@ func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "./")
 		w.WriteHeader(http.StatusSeeOther)
 	}
+}
+
+// withoutSlash leads to the page of a provider that is asked for with a slash at its
+// end, from which links would lead astray.
+func withoutSlash(w http.ResponseWriter, r *http.Request) {
+	path := strings.TrimSuffix(r.URL.EscapedPath(), "/")
+	w.Header().Set("Location", "../"+path[strings.LastIndexByte(path, '/')+1:])
+	w.WriteHeader(http.StatusSeeOther)
 }
 
 // addressOf reads the provider address of a request's path.

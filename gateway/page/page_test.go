@@ -74,6 +74,14 @@ func TestVersionsAreListedNewestFirst(t *testing.T) {
 		c.want(widgetPage+query, 200, "Page 2 of 2", "1.0.0 no evidence")
 	}
 	c.want(widgetPage+"?page=-1", 200, "Page 1 of 2")
+	for path, want := range map[string]string{"/1.0.0": "Page 2 of 2", "/1.0.0?page=1": "Page 1 of 2", "/1.21.0": "Page 1 of 2"} {
+		c.want(widgetPage+path, 200, want)
+	}
+	for path, to := range map[string]string{widgetPage + "/": "../widget", widgetPage + "/1.0.0%2B1/": "../1.0.0%2B1"} {
+		if a := c.want(path, http.StatusSeeOther); a.header.Get("Location") != to {
+			t.Errorf("%s leads to %q", path, a.header.Get("Location"))
+		}
+	}
 	c.want(widgetPage+"/2.0.0-beta.1", 200, "2.0.0-beta.1 prerelease")
 	c.want(widgetPage+"/1.20.0", http.StatusUnavailableForLegalReasons, "This version is denied")
 	b.catalog.Deny[0].Versions = provider.VersionSet{}
@@ -282,11 +290,14 @@ func TestSearch(t *testing.T) {
 	}
 	c := b.serve(nil)
 	for query, to := range map[string]string{
-		host + "/acme/widget":                               "./p/" + host + "/acme/widget",
-		" https://" + host + "/acme/widget/ ":               "./p/" + host + "/acme/widget",
-		host + "/acme/widget@1.2.0+build.5":                 "./p/" + host + "/acme/widget/1.2.0+build.5",
-		`source = "registry.opentofu.org/hashicorp/random"`: "./p/registry.opentofu.org/hashicorp/random",
-		"Bücher.example/acme/unheard-of":                    "./p/xn--bcher-kva.example/acme/unheard-of",
+		host + "/acme/widget":                                               "./p/" + host + "/acme/widget",
+		" https://" + host + "/acme/widget/ ":                               "./p/" + host + "/acme/widget",
+		host + "/acme/widget@1.2.0+build.5":                                 "./p/" + host + "/acme/widget/1.2.0+build.5",
+		`source = "registry.opentofu.org/hashicorp/random"`:                 "./p/registry.opentofu.org/hashicorp/random",
+		"https://registry.terraform.io/providers/hashicorp/aws/latest/docs": "./p/registry.terraform.io/hashicorp/aws",
+		"https://registry.terraform.io/providers/hashicorp/aws/6.1.0?x#y":   "./p/registry.terraform.io/hashicorp/aws/6.1.0",
+		"search.opentofu.org/provider/hashicorp/null/v3.2.4/docs":           "./p/registry.opentofu.org/hashicorp/null/3.2.4",
+		"Bücher.example/acme/unheard-of":                                    "./p/xn--bcher-kva.example/acme/unheard-of",
 	} {
 		if a := c.get(escaped(query)); a.status != http.StatusSeeOther || a.header.Get("Location") != to {
 			t.Errorf("%q: %d %q, want %q", query, a.status, a.header.Get("Location"), to)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -112,8 +113,12 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 		}
 		v.Newest = chosen == newest
 	}
+	part := r.URL.Query().Get("page")
+	if at := slices.Index(all, chosen); part == "" && named && at >= 0 {
+		part = strconv.Itoa(at/versionsPerPage + 1) // that it is on
+	}
 	var from, to int
-	v.Pages, from, to = newPager(v.Total, versionsPerPage, r.URL.Query().Get("page"))
+	v.Pages, from, to = newPager(v.Total, versionsPerPage, part)
 	v.Pages.What, v.Pages.Back, v.Pages.On = "the versions", "Newer", "Older"
 	v.Versions = p.rows(ctx, list, all[from:to], chosen)
 	title := a.String()

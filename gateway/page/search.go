@@ -72,7 +72,7 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := cleanQuery(r.URL.Query().Get("q"))
-	if a, version, ok := exact(query); ok {
+	if a, version, ok := exact(fromRegistryPage(query)); ok {
 		w.Header().Set("Location", "./"+providerPath(a, version))
 		w.WriteHeader(http.StatusSeeOther)
 		return
@@ -107,6 +107,23 @@ func cleanQuery(q string) string {
 		q = strings.TrimSpace(m[1])
 	}
 	return strings.Trim(strings.TrimPrefix(q, "https://"), "/")
+}
+
+// registryPage is the address of a provider's page at a public registry.
+var registryPage = regexp.MustCompile(`^(registry\.terraform\.io|search\.opentofu\.org)/providers?/([^/]+/[^/?#]+)(?:/v?([0-9][^/?#]*))?`)
+
+// fromRegistryPage returns what a query stands for that is the address of such a page,
+// which people have at hand; else the query.
+func fromRegistryPage(query string) string {
+	m := registryPage.FindStringSubmatch(query)
+	if m == nil {
+		return query
+	}
+	out := strings.Replace(m[1], "search.", "registry.", 1) + "/" + m[2]
+	if m[3] != "" {
+		out += "@" + m[3]
+	}
+	return out
 }
 
 // exact reads an address, or one with a version as in ADDRESS@VERSION.
