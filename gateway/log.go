@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
@@ -38,12 +39,26 @@ func (g *gateway) logged(next http.Handler) http.Handler {
 
 // begin takes note of a request that begins.
 func (g *gateway) begin(w http.ResponseWriter, r *http.Request) *requestLine {
-	line := &requestLine{method: r.Method, path: r.URL.Path, client: r.RemoteAddr, agent: r.UserAgent(), start: time.Now()}
+	line := &requestLine{
+		method: clip(r.Method), path: clip(r.URL.Path), client: r.RemoteAddr, agent: clip(r.UserAgent()), start: time.Now(),
+	}
 	line.identify(w, r)
 	if g.hooks.Began != nil {
 		g.hooks.Began()
 	}
 	return line
+}
+
+// maxLogged bounds what of a request is in its line: clients may write 64 KiB, and
+// lines wait in memory. It is more than any address of ours takes.
+const maxLogged = 1024
+
+// clip returns what of a client's text is logged.
+func clip(s string) string {
+	if len(s) <= maxLogged {
+		return s
+	}
+	return strings.Clone(s[:maxLogged]) + "..."
 }
 
 // ended tells the hooks and the log of a request that is answered. A line is written

@@ -60,6 +60,23 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
+// TestLongRequests have lines that are no longer than those of others.
+func TestLongRequests(t *testing.T) {
+	b := newBench(t)
+	b.options.Log = slog.New(slog.NewTextHandler(b.log, nil))
+	req := httptest.NewRequest(strings.Repeat("M", 50_000), "/"+strings.Repeat("p", 50_000), nil)
+	req.Header.Set("User-Agent", strings.Repeat("u", 50_000))
+	gateway.New(b.options).ServeHTTP(httptest.NewRecorder(), req)
+	for _, c := range []string{"M", "p", "u"} {
+		if !strings.Contains(b.log.String(), strings.Repeat(c, 1000)) {
+			t.Errorf("no %s in the log:\n%s", c, b.log)
+		}
+	}
+	if n := len(b.log.String()); n > 4000 {
+		t.Errorf("a line of %d bytes", n)
+	}
+}
+
 // TestRequestIDOfErrors has each line that a request causes carry its id, those about
 // the registry, too.
 func TestRequestIDOfErrors(t *testing.T) {

@@ -52,6 +52,8 @@ func (l *waitingLine) write() {
 const (
 	logBufferLines = 256
 	logDelay       = 100 * time.Millisecond
+	// maxLogBuffer bounds what is kept for the next lines: they are seldom as long.
+	maxLogBuffer = 1 << 20
 )
 
 // add has a line wait.
@@ -91,6 +93,9 @@ func (b *logBuffer) Flush() error {
 	}
 	_, err := b.out.Write(b.lines.Bytes())
 	b.lines.Reset()
+	if b.lines.Cap() > maxLogBuffer {
+		b.lines = bytes.Buffer{}
+	}
 	return err
 }
 

@@ -85,8 +85,9 @@ func (p pageSetup) snippets(at string, private bool) []page.Snippet {
 		About: "With host blocks this gateway answers for the registries themselves: clients check the publisher’s signature end to end, lock every platform, and providers lock and providers mirror work behind an air gap. There is what is signed, and nothing else.",
 	})
 	add(terragrunt, page.Snippet{
-		ID: "terragrunt", Title: "Terragrunt", Where: "the shell, or the environment of a job",
-		About: "Terragrunt runs Terraform or OpenTofu, which read the configuration above. Its provider cache server reads the same file.",
+		ID: "terragrunt", Title: "Terragrunt", Where: "the shell, or a job",
+		About: "Terragrunt runs Terraform or OpenTofu, which read the configuration above: it needs none of its own.",
+		Notes: []string{"Its provider cache server (--provider-cache) reads that file, too. It takes network_mirror, and not oci_mirror; older versions of it look for ~/.terraformrc alone, or the file that TF_CLI_CONFIG_FILE names."},
 	})
 	if p.tokens {
 		add(setup.credentials, page.Snippet{
@@ -108,7 +109,7 @@ func tokenNotes(setup *clientSetup) []string {
 }
 
 func terragrunt() (string, error) {
-	return "export TF_CLI_CONFIG_FILE=\"$HOME/.terraformrc\"\nterragrunt run --all init\n", nil
+	return "terragrunt run --all init\n", nil
 }
 
 // mirrors are the templates of repositories, and those of them that clients of the
