@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// copied presses the copy button in the section of a name, and returns what is in the
+// clipboard then.
+func copied(b *tab, section string) string {
+	b.t.Helper()
+	button := fmt.Sprintf(`section[aria-labelledby=%q] .code .copy`, section)
+	b.do(chromedp.Click(chromedp.CSS(button)), chromedp.WaitReady(chromedp.CSS(button+`[aria-label^=Copied]`)))
+	return b.clipboard()
+}
+
+// TestPaste copies what the page offers, pastes it where it says, and has real clients
+// install by it, and by nothing else.
+func TestPaste(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.push(world.Null + "@" + nullVersion)
+	r := s.tlsRegistry()
+	s.pushTo(r, world.Null+"@"+nullVersion)
+	browser := newChromium(t)
+	tofu, terraform := clients.Tofu(t), clients.Terraform(t)
+
+	// install installs by the pieces of a CLI configuration, with the requirement that
+	// the provider's page shows.
+	install := func(b *tab, g *world.Gateway, client clients.Client, token string, sections ...string) {
+		t.Helper()
+		b.open(root(g))
+		var config strings.Builder
+		for _, section := range sections {
+			config.WriteString(strings.ReplaceAll(copied(b, section), "TOKEN", token))
+		}
+		b.open(root(g) + "p/" + world.Null + "/" + nullVersion)
+		ws := s.workspace("")
+		clients.Must(t, ws.WriteCLIConfig(config.String()))
+		clients.Must(t, ws.WriteConfig(copied(b, "use")+"resource \"null_resource\" \"example\" {}\n"))
+		ws.MustRun(t, client, "init", "-no-color")
+		if got := ws.MustLock(t)[world.Null].Version; got != nullVersion {
+			t.Errorf("%s by %s locks %q", client.Name, config.String(), got)
+		}
+	}
+
+	b := browser.tab(t)
+	embedded := s.serve("--data", s.data)
+	install(b, embedded, terraform, "", "terraform")
+	install(b, embedded, tofu, "", "opentofu")
+	install(b, embedded, tofu, "", "oci-mirror")
+
+	alone := s.serve(s.config(strings.Replace(mirror(r.Host), "oci_mirror {\n", "oci_mirror {\n  include = [\""+world.Host+"/*/*\"]\n", 1)))
+	install(b, alone, tofu, "", "opentofu")
+	install(b, alone, tofu, "", "oci-mirror")
+	install(b, alone, tofu, "", "host")
+	install(b, alone, terraform, "", "host")
+
+	asks := s.controlled("")
+	b.open(strings.Replace(root(asks), "https://", "https://person:"+acmeToken+"@", 1) + "sign-in")
+	install(b, asks, terraform, acmeToken, "terraform", "token")
+	install(b, asks, tofu, acmeToken, "opentofu", "token")
+	install(b, asks, tofu, acmeToken, "oci-mirror")
+}
