@@ -17,6 +17,10 @@ import (
 const (
 	pageWidget   = world.Host + "/acme/widget"
 	pageUnsigned = world.Host + "/tools/gauge"
+	// longNamespace, longType and longVersion are as people make them.
+	longNamespace = "an-organisation-with-a-really-long-name-indeed-so-long"
+	longType      = "provider-with-a-name-that-goes-on-and-on-and-on-for-ever"
+	longVersion   = "1.0.0-alpha.20260101.very.long.name.that.goes.on.and.on"
 )
 
 // pageScene has providers in the embedded registry: the null provider, one in many
@@ -41,6 +45,7 @@ func pageScene(t *testing.T) *scene {
 		args = append(args, small("acme", "widget", fmt.Sprintf("1.%d.0", i), true))
 	}
 	args = append(args, small("acme", "widget", "2.0.0-beta.1", true))
+	args = append(args, small(longNamespace, longType, longVersion, true))
 	s.push(args...)
 	s.push("--allow-unsigned", small("tools", "gauge", "0.9.1", false))
 	return s
@@ -123,6 +128,8 @@ func TestPage(t *testing.T) {
 		b.open(root(open) + "p/" + pageUnsigned)
 		b.wantText("Checksum only")
 		b.audit("provider-unsigned")
+		b.open(root(open) + "p/" + world.Host + "/" + longNamespace + "/" + longType + "/" + longVersion)
+		b.audit("long-names")
 	})
 	t.Run("without scripts", func(t *testing.T) {
 		b := browser.tab(t)

@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -25,6 +26,12 @@ func TestSignatureStates(t *testing.T) {
 	r := b.push(widget, "1.0.0", true)
 	b.push(widget, "1.1.0", false)
 	b.index(widget, "1.2.0", artifact.Version{})
+	manifest, blobs, err := artifact.EncodeEvidence(artifact.Evidence{Record: artifact.Record{Origin: "a mirror", Verdict: trust.ChecksumOnly}})
+	b.must(err)
+	for _, blob := range append(blobs, artifact.Config(), manifest) {
+		b.must(b.repository(widget).Push(t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)))
+	}
+	b.index(widget, "1.1.1", artifact.Version{Evidence: &manifest.Descriptor})
 	fingerprint := b.signer.Fingerprint()
 	b.options.Reference = func(gateway string, a provider.Address, v provider.Version) string {
 		return strings.TrimPrefix(gateway, "https://") + a.Path() + ":" + v.String()
@@ -34,6 +41,7 @@ func TestSignatureStates(t *testing.T) {
 		"zh:"+r.Packages[0].SHA256, "h1:", r.Packages[0].Filename, "linux_amd64", "darwin_arm64", "gateway.example/"+widget.Path()+":1.0.0",
 		`source = &#34;`+widget.String()+`&#34;`, "1.2.0 no evidence", "1.1.0 checksum only", "1.0.0 signed")
 	c.want(widgetPage+"/1.1.0", 200, "Checksum only", "Source "+host)
+	c.want(widgetPage+"/1.1.1", 200, "1.1.1 Checksum only", "there is nothing to check now", "1.1.1 checksum only")
 	c.want(widgetPage, 200, "1.2.0 newest No evidence")
 
 	b.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{fingerprint}} }

@@ -64,7 +64,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, a provider.Address
 		out.Reference = p.Reference(p.gatewayURL(r), a, v)
 	}
 	verified, err := artifact.Verify(ctx, p.Catalog.Metadata(a), a, v, found, p.lenient(a))
-	out.Signature = p.judge(a, verified, err)
+	out.Signature = p.judge(a, found, verified, err)
 	for _, pkg := range found.Packages {
 		view := packageView{
 			Platform: pkg.Platform.String(), OS: pkg.Platform.OS, Arch: pkg.Platform.Arch,
@@ -89,9 +89,11 @@ func (p *page) lenient(a provider.Address) trust.Policy {
 }
 
 // judge puts what a check of the evidence found into words.
-func (p *page) judge(a provider.Address, v *artifact.Verified, err error) signatureView {
+func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Verified, err error) signatureView {
 	pins := p.Policy(a).Pins()
 	switch {
+	case errors.Is(err, artifact.ErrNothingToCheck) && found.Evidence != nil:
+		return signatureView{State: "weak", Title: "Checksum only", Text: "The packages matched the hashes of where they were pushed from, such as a mirror. Nobody signed those, and they were not kept: there is nothing to check now."}
 	case errors.Is(err, artifact.ErrNothingToCheck):
 		return signatureView{State: "weak", Title: "No evidence", Text: "Nothing beside the packages says who published them."}
 	case errors.Is(err, trust.ErrUnsigned), errors.Is(err, trust.ErrSignature):
