@@ -107,8 +107,18 @@ func (o *operations) observe(to *gateway.Options) {
 	to.Hooks, to.Archives, to.Ready = o.metrics.Hooks(), o.metrics.Archives, o.health
 	to.Hooks.Tracer = o.tracer
 	if o.address == "" {
-		to.Metrics = o.metrics.Handler(o.log)
+		to.Metrics = o.scraped()
 	}
+}
+
+// scraped answers with the metrics. Whether the gateway is ready is looked at for
+// that, too: nobody else may ask.
+func (o *operations) scraped() http.Handler {
+	metrics := o.metrics.Handler(o.log)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.health.Look(r.Context())
+		metrics.ServeHTTP(w, r)
+	})
 }
 
 // What the parts of a gateway count in.
@@ -151,7 +161,7 @@ func (o *operations) accessCounters() *access.Counters {
 // handler answers on the metrics' own address.
 func (o *operations) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", o.metrics.Handler(o.log))
+	mux.Handle("GET /metrics", o.scraped())
 	mux.Handle("GET /readyz", o.health)
 	mux.HandleFunc("GET /healthz", gateway.Healthz)
 	return mux

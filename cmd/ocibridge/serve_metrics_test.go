@@ -63,6 +63,18 @@ func TestOperationsOutliveReloads(t *testing.T) {
 	if status, body := asked(again.handler(), "/readyz"); status != http.StatusOK || !strings.Contains(body, "what it was stays in force") {
 		t.Errorf("after a reload that failed: %d %s", status, body)
 	}
+	scraped, err := newOperations(t.Context(), "localhost:0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(scraped.Close)
+	scraped.use(r.live.current.Load().back, r.live.current.Load().catalog, nil)
+	for _, want := range []string{"1", "0"} { // although nobody asks for /readyz
+		if _, body := asked(scraped.handler(), "/metrics"); !strings.Contains(body, "\nocibridge_ready "+want+"\n") {
+			t.Errorf("ready is not %s in\n%s", want, body)
+		}
+		scraped.Drain()
+	}
 	again.Drain()
 	if status, body := asked(again.handler(), "/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "shutting down") {
 		t.Errorf("at the end: %d %s", status, body)

@@ -92,6 +92,9 @@ func (h *Health) Drain() {
 	h.opts.Changed(false)
 }
 
+// Look has [Options.Changed] be told what is the case now, or was a moment ago.
+func (h *Health) Look(ctx context.Context) { h.report(ctx) }
+
 // ServeHTTP answers 200 where the gateway is ready, else 503, and in JSON what was
 // found.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
