@@ -11,12 +11,17 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// copied presses the copy button in the section of a name, and returns what is in the
-// clipboard then.
+// copied presses the copy button in the section of a name by key, and returns what is
+// in the clipboard then. The page is loaded again for that.
 func copied(b *tab, section string) string {
 	b.t.Helper()
 	button := fmt.Sprintf(`section[aria-labelledby=%q] .code .copy`, section)
-	b.do(chromedp.Click(chromedp.CSS(button)), chromedp.WaitReady(chromedp.CSS(button+`[aria-label^=Copied]`)))
+	b.do(chromedp.Focus(chromedp.CSS(button)), chromedp.SendKeys(chromedp.CSS(button), "\r"), chromedp.WaitReady(chromedp.CSS(button+`[aria-label^=Copied]`)))
+	if !eval[bool](b, fmt.Sprintf(`document.activeElement === document.querySelector(%q)`, button)) {
+		b.t.Errorf("%s loses the focus", button)
+	}
+	at := eval[string](b, `location.href`)
+	b.open(at) // a clipboard, where a test took it away
 	return b.clipboard()
 }
 

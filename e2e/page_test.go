@@ -94,6 +94,12 @@ func TestPage(t *testing.T) {
 		if got, want := b.clipboard(), zipHashOf(t, s.null, "linux", "amd64"); got != want {
 			t.Errorf("copied %q, want %q", got, want)
 		}
+		// Over plain HTTP, a browser has no clipboard for scripts.
+		b.open(root(open))
+		eval[chromedp.Void](b, `void Object.defineProperty(navigator, 'clipboard', {value: undefined})`)
+		if got, want := copied(b, "opentofu"), strings.Replace(world.NetworkMirror(open.URL), "url =", "url              =", 1); !strings.HasPrefix(got, strings.TrimSuffix(want, "  }\n}\n")) {
+			t.Errorf("copied %q, want %q", got, want)
+		}
 	})
 	t.Run("search", func(t *testing.T) {
 		b := browser.tab(t)

@@ -12,6 +12,7 @@
     if (navigator.clipboard) {
       return navigator.clipboard.writeText(text);
     }
+    const focused = document.activeElement;
     const area = document.createElement('textarea');
     area.value = text;
     area.className = 'hidden';
@@ -19,6 +20,7 @@
     area.select();
     const done = document.execCommand('copy');
     area.remove();
+    focused.focus();
     if (!done) {
       throw new Error('not allowed');
     }
