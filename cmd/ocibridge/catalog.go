@@ -22,6 +22,7 @@ func (b *backend) providers(ctx context.Context) (out []provider.Address, skippe
 		skipped = append(skipped, unlisted{where, problemOf(err)})
 	}
 	var asked []ociaddr.Registry
+	seen := map[provider.Address]bool{{}: true}
 	for _, t := range b.templates {
 		registry, ok := t.Registry()
 		if !ok {
@@ -40,7 +41,8 @@ func (b *backend) providers(ctx context.Context) (out []provider.Address, skippe
 			a, err := b.owner(ctx, repo)
 			if err != nil {
 				skip(repo.String(), err)
-			} else if !a.IsZero() && !slices.Contains(out, a) {
+			} else if !seen[a] {
+				seen[a] = true
 				out = append(out, a)
 			}
 		}

@@ -18,6 +18,9 @@ const (
 	// where there is an older one; then they see what there is.
 	listPatience = 2 * time.Second
 	agedPatience = 250 * time.Millisecond
+	// listRest is how many times as long as its last list took a registry is left alone:
+	// one that has much, or where each repository is to be asked whose it is.
+	listRest = 20
 	// maxListed bounds how many providers of a list are remembered.
 	maxListed = 20_000
 )
@@ -40,6 +43,7 @@ type listed struct {
 	providers []provider.Address
 	complete  bool
 	at        time.Time // when it last answered, be it that it cannot; zero: not yet
+	took      time.Duration
 }
 
 // known is what is known of the names of providers.
@@ -73,7 +77,7 @@ func (d *directory) listed(ctx context.Context) (last listed, pending bool) {
 		return listed{}, false
 	}
 	d.mu.Lock()
-	if !d.last.at.IsZero() && time.Since(d.last.at) < d.ttl {
+	if !d.last.at.IsZero() && time.Since(d.last.at) < max(d.ttl, listRest*d.last.took) {
 		defer d.mu.Unlock()
 		return d.last, false
 	}
@@ -102,7 +106,9 @@ func (d *directory) listed(ctx context.Context) (last listed, pending bool) {
 func (d *directory) ask(ctx context.Context, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
+	began := time.Now()
 	found, complete := d.list(ctx)
+	took := time.Since(began)
 	if len(found) > maxListed {
 		found, complete = found[:maxListed], false
 	}
@@ -112,7 +118,7 @@ func (d *directory) ask(ctx context.Context, done chan struct{}) {
 	if len(found) > 0 || complete {
 		d.last.providers = found
 	}
-	d.last.complete, d.last.at = complete, time.Now()
+	d.last.complete, d.last.at, d.last.took = complete, time.Now(), took
 	d.asking = nil
 	close(done)
 }

@@ -60,8 +60,11 @@ func TestDirectory(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		see(known{providers: two, complete: true}, 1)
 
-		// It is asked anew after its time, and what it said stands in until it answers.
+		// It is asked anew after its time, the longer the more work it has with that, and
+		// what it said stands in until it answers.
 		time.Sleep(31 * time.Second)
+		see(known{providers: two, complete: true}, 1)
+		time.Sleep(70 * time.Second)
 		fails.Store(true)
 		before := time.Now()
 		see(known{providers: two, complete: true}, 2)

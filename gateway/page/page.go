@@ -69,7 +69,7 @@ type Options struct {
 	// List returns the providers that the registry's own list of repositories names,
 	// and whether that is all. Nil: there is no such list.
 	List func(context.Context) (found []provider.Address, complete bool)
-	// ListTTL is how long such a list is current; 0 means 30 s.
+	// ListTTL is how long such a list is current, if it does not take long; 0 means 30 s.
 	ListTTL time.Duration
 	// PublicURL is how clients reach the gateway; nil: at the host that a request is
 	// for, if that is one.
