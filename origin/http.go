@@ -156,11 +156,12 @@ func (r *Registry) getJSON(ctx context.Context, u *url.URL, prepare func(*http.R
 	return from, nil
 }
 
-// getDocument returns a small file.
+// getDocument returns a small file. It is published beside packages, so that asking
+// for those next finds a connection.
 func (r *Registry) getDocument(ctx context.Context, u *url.URL) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
-	resp, err := r.get(ctx, u, nil)
+	resp, err := r.ask(ctx, r.downloads, http.MethodGet, u, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -346,6 +346,8 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 // a version share: trust refuses a document that does not list what each of them
 // announces.
 func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Version, m *packageMeta) (trust.Claims, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // where the one document fails, the other is of no use
 	c := trust.Claims{Provider: a, Version: v}
 	var err error
 	if c.Keys, err = trust.ParseSigningKeys(m.SigningKeys); err != nil {
@@ -354,6 +356,7 @@ func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Ve
 	if string(m.SigningKeys) != "null" {
 		c.SigningKeys = m.SigningKeys
 	}
+	signature := r.beginSignature(ctx, m, c.Keys)
 	if c.SHA256SUMS, err = r.getDocument(ctx, m.shasums); err != nil {
 		return c, hint.Wrap(fmt.Errorf("SHA256SUMS: %w", err), "without its checksum document no package can be checked; nothing was stored")
 	}
@@ -364,7 +367,7 @@ func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Ve
 	if m.signature == nil {
 		return c, hint.Wrap(fmt.Errorf("signature of SHA256SUMS: %w: the answer gives no shasums_signature_url", trust.ErrUnsigned), help)
 	}
-	if c.Signature, err = r.getDocument(ctx, m.signature); err != nil {
+	if c.Signature, err = signature(); err != nil {
 		var status *statusError
 		if errors.As(err, &status) && status.status == http.StatusNotFound {
 			err = fmt.Errorf("%w: %w", trust.ErrUnsigned, err)
@@ -372,6 +375,28 @@ func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Ve
 		return c, hint.Wrap(fmt.Errorf("signature of SHA256SUMS: %w", err), help)
 	}
 	return c, nil
+}
+
+// beginSignature has the signature fetched beside what it signs, if there is one that
+// could be checked, and returns what waits for it. That leaves two connections: one
+// for the size of a package, and one for the package.
+func (r *Registry) beginSignature(ctx context.Context, m *packageMeta, keys []string) func() ([]byte, error) {
+	if len(keys) == 0 || m.signature == nil {
+		return nil
+	}
+	type answer struct {
+		data []byte
+		err  error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		data, err := r.getDocument(ctx, m.signature)
+		got <- answer{data, err}
+	}()
+	return func() ([]byte, error) {
+		a := <-got
+		return a.data, a.err
+	}
 }
 
 // newPackage returns the package that an answer describes. Archives are fetched
