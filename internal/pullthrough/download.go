@@ -17,6 +17,9 @@ const (
 	pieceBytes = 64 << 10
 	// lingers is how long a package that is there is kept for those who come next.
 	lingers = 10 * time.Second
+	// headStart is how long nothing more is read after the first piece: the rest would
+	// take the processors that it needs on its way to who waits for it.
+	headStart = 2 * time.Millisecond
 	// failureLasts is how long a package that could not be had is not tried again.
 	failureLasts = 5 * time.Second
 	// stallTimeout is how long a download may bring nothing.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -97,9 +98,14 @@ func (d *download) reserve(ctx context.Context) (*reservation, error) {
 
 // begin starts reading the package: at its origin, unless the registry has it
 // meanwhile, as by another gateway that pushed it. Where a client waits, the origin
-// is asked without waiting for what the registry says.
+// is asked first, and the registry too unless that answers at once.
 func (d *download) begin(ctx context.Context, r *release) (body io.ReadCloser, size int64, from string, err error) {
 	known := d.probe(ctx)
+	if d.open != nil {
+		known.ask()
+	} else {
+		defer time.AfterFunc(probeAfter, known.ask).Stop()
+	}
 	open := d.open
 	if open == nil {
 		var at origin.Package
@@ -127,21 +133,28 @@ func (d *download) begin(ctx context.Context, r *release) (body io.ReadCloser, s
 	return body, size, r.origin, trouble(err)
 }
 
+// probeAfter is how long an origin may take before the registry is asked beside it:
+// both at once would slow down an origin that is near.
+const probeAfter = 5 * time.Millisecond
+
 // probe is what the registry says of a package that is not tagged.
 type probe struct {
 	store *store
+	ask   func() // begins it, once
 	done  chan struct{}
 	desc  *ocispec.Descriptor // once done; nil: it does not have it
 }
 
 func (d *download) probe(ctx context.Context) *probe {
 	p := &probe{store: d.store, done: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
-	go func() {
-		defer close(p.done)
-		defer cancel()
-		p.desc = d.store.stored(ctx, d.want.digest)
-	}()
+	p.ask = sync.OnceFunc(func() {
+		go func() {
+			defer close(p.done)
+			ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+			defer cancel()
+			p.desc = d.store.stored(ctx, d.want.digest)
+		}()
+	})
 	return p
 }
 
@@ -157,6 +170,7 @@ func (p *probe) answered() bool {
 // open opens the package in the registry, once that has answered; nil where that does
 // not have it.
 func (p *probe) open(ctx context.Context) (io.ReadCloser, int64) {
+	p.ask()
 	<-p.done
 	if p.desc == nil {
 		return nil, 0
@@ -197,6 +211,9 @@ func (d *download) copy(body io.Reader, size int64, progress func()) error {
 			hash.Write(buf[:n])
 			have += int64(n)
 			d.change(func() { d.have = have })
+			if have == int64(n) && have < size {
+				time.Sleep(headStart)
+			}
 			// Who reads along goes first: where bytes come faster than they are read, this
 			// would not stop for them for long.
 			runtime.Gosched()
