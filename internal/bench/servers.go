@@ -83,30 +83,7 @@ type server struct {
 
 // startBare starts the bare server.
 func (b *bench) startBare(root, certFile, keyFile string) (*server, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(b.ctx, self, bareCommand, root, certFile, keyFile)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	stop := func() { stdin.Close(); cmd.Wait() }
-	var addr string
-	if _, err := fmt.Fscanln(stdout, &addr); err != nil {
-		stop()
-		return nil, fmt.Errorf("the bare server does not start: %w", err)
-	}
-	return &server{"net/http", "https://" + addr, stop}, nil
+	return b.startSelf("net/http", bareCommand, root, certFile, keyFile)
 }
 
 // startGateway starts the gateway, its log in a file.
