@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -173,4 +175,26 @@ func TestBoundOfOneHost(t *testing.T) {
 			t.Errorf("%d downloads began, want %d", n, downloads)
 		}
 	})
+}
+
+// TestDownloadFindsConnection shows that a package comes over a connection that the
+// documents beside it have opened.
+func TestDownloadFindsConnection(t *testing.T) {
+	b := newBench(t)
+	var mu sync.Mutex
+	from := map[string]string{} // by the end of the path
+	b.asked.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		from[path.Ext(r.URL.Path)] = r.RemoteAddr
+		from[path.Base(r.URL.Path)] = r.RemoteAddr
+		return false
+	})
+	read(t, b.mustGet("linux_amd64").Packages[0])
+	mu.Lock()
+	defer mu.Unlock()
+	sums := "terraform-provider-widget_1.0.0_SHA256SUMS"
+	if zip := from[".zip"]; zip == "" || zip != from[sums] && zip != from[sums+".sig"] {
+		t.Errorf("asked for from %v", from)
+	}
 }
