@@ -136,7 +136,7 @@ func TestPullThroughReloaded(t *testing.T) {
 		t.Error("the metrics do not say that a limit is reached")
 	}
 	p.wantMetrics("at the end", g, map[string]float64{
-		`ocibridge_pull_fetches_total{outcome="fetched"}`: 2,
+		`ocibridge_pull_fetches_total{outcome="fetched"}`:   2,
 		`ocibridge_pull_versions_total{outcome="verified"}`: 2, `ocibridge_pull_bytes_total`: float64(pkg.Size + other.Size), `ocibridge_pull_duration_seconds_count`: 2,
 	})
 }
