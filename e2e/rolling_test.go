@@ -37,7 +37,9 @@ func (b *balancer) set(gateways ...*world.Gateway) {
 	b.gateways = nil
 	for _, g := range gateways {
 		b.gateways = append(b.gateways, g.Address)
-		b.ready[g.Address] = b.ready[g.Address]
+		if _, known := b.ready[g.Address]; !known {
+			b.ready[g.Address] = false
+		}
 	}
 }
 
