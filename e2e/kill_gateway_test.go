@@ -119,7 +119,7 @@ func (k *killedGateway) push(version string) []string {
 
 func (k *killedGateway) serve() *world.Gateway {
 	k.t.Helper()
-	g, err := world.Serve(k.ws, "--http", "--data", k.data, "--log-level", "warn", k.config)
+	g, err := world.Serve(k.ws, "--http", "--data", k.data, "--log-level", "info", k.config)
 	if err != nil {
 		k.t.Fatalf("the embedded registry does not open: %v", err)
 	}
@@ -129,7 +129,7 @@ func (k *killedGateway) serve() *world.Gateway {
 // round serves, reads, pushes, and kills both.
 func (k *killedGateway) round(i int) {
 	g := k.serve()
-	defer g.Stop()
+	defer k.end("the gateway that was killed", g)
 	known := k.releases
 	if left, err := os.ReadDir(filepath.Join(k.cache, "archives", "tmp")); err != nil || len(left) != 0 {
 		k.t.Errorf("the last one left %v, %v", left, err)
@@ -169,9 +169,14 @@ func (k *killedGateway) round(i int) {
 	stop()
 	all.Wait()
 	_ = writer.Wait() // however it ended
+	defer func() {
+		if k.t.Failed() {
+			k.t.Logf("the log of what wrote:\n%s", out.String())
+		}
+	}()
 	k.checkCache()
 	again := k.serve()
-	defer again.Stop()
+	defer k.end("the one after it", again)
 	switch n := k.checkVersion(again, next); n {
 	case 0: // it is not tagged
 	case len(next.Packages):
@@ -184,6 +189,17 @@ func (k *killedGateway) round(i int) {
 	}
 }
 
+// end stops a gateway, if it still runs, and shows its log if the test failed.
+func (k *killedGateway) end(which string, g *world.Gateway) {
+	err := g.Stop()
+	if err != nil {
+		k.t.Errorf("%s does not stop: %v", which, err)
+	}
+	if k.t.Failed() {
+		k.t.Logf("the log of %s:\n%s", which, g.Log())
+	}
+}
+
 // read asks for what a client asks for. That there is no answer, or half of one, is
 // no error: what is answered must be right.
 func (k *killedGateway) read(ctx context.Context, g *world.Gateway, r *release.Release, platform int) {
@@ -192,7 +208,7 @@ func (k *killedGateway) read(ctx context.Context, g *world.Gateway, r *release.R
 	switch {
 	case err != nil || status == http.StatusNotFound: // killed, or never tagged
 	case status != http.StatusOK:
-		k.t.Errorf("%s: status %d\n%s", p.Filename, status, g.Log())
+		k.t.Errorf("%s: status %d", p.Filename, status)
 	case !bytes.Equal(body, p.Data):
 		k.t.Errorf("%s: %d wrong bytes", p.Filename, len(body))
 	default:
