@@ -93,6 +93,9 @@ func serverConfig(cert tls.Certificate) *tls.Config {
 	return &tls.Config{
 		Certificates: []tls.Certificate{cert},
 		MinVersion:   tls.VersionTLS12,
-		NextProtos:   []string{"h2", "http/1.1"},
+		NextProtos:   protocols,
 	}
 }
+
+// protocols are those of HTTP that are spoken over TLS.
+var protocols = []string{"h2", "http/1.1"}

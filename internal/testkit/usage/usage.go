@@ -8,7 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -58,16 +58,25 @@ func number(status []byte, line *regexp.Regexp) (int64, error) {
 // dialers is how many connections are opened at once.
 const dialers = 32
 
-// Idle opens n connections to the server at base, asks for /healthz over each, and
-// leaves them open. The caller closes them, whatever the error.
-func Idle(base string, roots *x509.CertPool, n int) ([]net.Conn, error) {
+// Idle opens n connections of HTTP/1.1 to the server at base, asks for /healthz over
+// each, and leaves them open. The caller closes them, whatever the error.
+func Idle(base string, roots *x509.CertPool, n int) ([]io.Closer, error) {
+	return idle(base, roots, n, open)
+}
+
+// IdleHTTP2 does so with connections of HTTP/2.
+func IdleHTTP2(base string, roots *x509.CertPool, n int) ([]io.Closer, error) {
+	return idle(base, roots, n, openHTTP2)
+}
+
+func idle(base string, roots *x509.CertPool, n int, open func(*url.URL, *x509.CertPool) (io.Closer, error)) ([]io.Closer, error) {
 	u, err := url.Parse(base)
 	if err != nil {
 		return nil, err
 	}
 	var (
 		mu    sync.Mutex
-		conns []net.Conn
+		conns []io.Closer
 		errs  []error
 		all   sync.WaitGroup
 	)
@@ -95,10 +104,10 @@ func Idle(base string, roots *x509.CertPool, n int) ([]net.Conn, error) {
 	return conns, errors.Join(errs...)
 }
 
-func open(u *url.URL, roots *x509.CertPool) (net.Conn, error) {
+func open(u *url.URL, roots *x509.CertPool) (io.Closer, error) {
 	conn, err := tls.Dial("tcp", u.Host, &tls.Config{RootCAs: roots, ServerName: u.Hostname()})
 	if err != nil {
-		return nil, err
+		return nil, err // and no nil connection that is a Closer
 	}
 	if _, err := fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: %s\r\n\r\n", u.Host); err != nil {
 		return conn, err
@@ -112,4 +121,26 @@ func open(u *url.URL, roots *x509.CertPool) (net.Conn, error) {
 		return conn, errors.New(resp.Status)
 	}
 	return conn, nil
+}
+
+// client is a client of HTTP/2 that has one connection.
+type client struct{ *http.Transport }
+
+// Close implements [io.Closer].
+func (c client) Close() error {
+	c.CloseIdleConnections()
+	return nil
+}
+
+func openHTTP2(u *url.URL, roots *x509.CertPool) (io.Closer, error) {
+	c := client{&http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	resp, err := (&http.Client{Transport: c}).Get(u.Scheme + "://" + u.Host + "/healthz")
+	if err != nil {
+		return c, err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || resp.ProtoMajor != 2 {
+		return c, errors.New(resp.Proto + " " + resp.Status)
+	}
+	return c, nil
 }
