@@ -57,6 +57,7 @@ func allFaults(host string) []fault {
 		{name: "refused", dial: memnet.Refused()},
 		{name: "host unknown", dial: memnet.Unknown(host)},
 		{name: "no name server", dial: memnet.NoAnswer(host)},
+		{name: "no answer to a dial", dial: memnet.Silence()},
 		{name: "reset before the answer", fault: faultproxy.Cut},
 		{name: "reset in the answer", fault: always(faultproxy.CutAt(10))},
 		{name: "reset in the request", fault: always(faultproxy.CutUpload(1000))},

@@ -69,19 +69,25 @@ func documents(rel *release.Release) []document {
 // serve starts a gateway as "ocibridge serve" does, with all that it keeps in dir.
 func (r *rig) serve(dir string) {
 	r.t.Helper()
+	r.serveWith(dir, func(_ provider.Address, s catalog.Store) catalog.Store { return s }, func() {})
+}
+
+// serveWith does so with what add makes of a repository. It ends with end.
+func (r *rig) serveWith(dir string, add func(provider.Address, catalog.Store) catalog.Store, end func()) {
+	r.t.Helper()
 	log := slog.New(slog.NewTextHandler(r.log, nil))
 	cache, err := archives.OpenCache(dir, 1<<30, archives.CacheOptions{Log: log})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	known, err := catalog.New(catalog.Options{Directory: dir, Log: log, Anew: auth.Anew,
-		Repository: func(ctx context.Context, _ provider.Address) (catalog.Store, error) {
+		Repository: func(ctx context.Context, a provider.Address) (catalog.Store, error) {
 			repo, err := r.auth.Repository(ctx, r.repo)
 			if err != nil {
 				return nil, err
 			}
 			repo.Client = catalog.Conditional(repo.Client)
-			return repo, nil
+			return add(a, repo), nil
 		}})
 	if err != nil {
 		r.t.Fatal(err)
@@ -105,6 +111,7 @@ func (r *rig) serve(dir string) {
 		}
 		known.Close()
 		cache.Close()
+		end()
 	}
 }
 

@@ -198,7 +198,7 @@ func newRig(t *testing.T, repository string) *rig {
 	r.registry = r.listen(registryHost+":443", shared.tls, quirks.New(shared.registry.Handler(), quirks.Settings{Access: access}))
 	// As those of the product are, but for where they lead.
 	r.transport = &http.Transport{
-		DialContext: r.net.Dial, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: shared.ca.CertPool()},
+		DialContext: r.dial, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: shared.ca.CertPool()},
 		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 60 * time.Second, ExpectContinueTimeout: time.Second,
 		MaxIdleConnsPerHost: 16, IdleConnTimeout: 90 * time.Second,
 	}
@@ -211,6 +211,17 @@ func newRig(t *testing.T, repository string) *rig {
 		},
 	})
 	return r
+}
+
+// dial gives up when those of the product do.
+func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	limit := 10 * time.Second
+	if address == r.origin.Addr {
+		limit = 30 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return r.net.Dial(ctx, network, address)
 }
 
 var access = quirks.Access{User: "robot", Password: "secret", Tokens: true}

@@ -1,6 +1,6 @@
 // Command soak runs the built gateway at full load for a bounded time, while faults
-// come and go between it and its registry, and every answer is compared with what
-// was released. It fails where an answer is wrong, where index.json is answered 404,
+// come and go between it and its registry, every answer is compared with what was
+// released, and tofu installs what it is. It fails where an answer is wrong, where index.json is answered 404,
 // or where memory, threads or open files grow from one third of the time to the
 // next; and it prints figures. It needs /proc.
 package main
@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,7 @@ type soak struct {
 
 	right, trouble, broken, faults atomic.Int64
 	bytes                          atomic.Int64
+	installed, notInstalled        atomic.Int64 // by clients
 
 	mu    sync.Mutex
 	wrong []error
@@ -100,40 +102,12 @@ func run(length time.Duration, random *rand.Rand) (err error) {
 		own := rand.New(rand.NewPCG(random.Uint64(), uint64(i)))
 		all.Go(func() { s.work(ctx, own, i%2 == 0) })
 	}
-	faults := rand.New(rand.NewPCG(random.Uint64(), 0))
+	faults, installs := rand.New(rand.NewPCG(random.Uint64(), 0)), rand.New(rand.NewPCG(random.Uint64(), 0))
 	all.Go(func() { s.befall(ctx, faults) })
+	all.Go(func() { s.install(ctx, installs) })
 	samples, err := s.watch(ctx)
 	all.Wait()
 	return errors.Join(err, s.report(length, samples), s.idle())
-}
-
-// connections is how many are left open by idle, and maxEach what one may cost.
-const connections, maxEach = 10_000, 28 << 10
-
-// idle measures what connections cost on which nothing is asked.
-func (s *soak) idle() error {
-	before, err := usage.Of(s.gateway.PID())
-	if err != nil {
-		return err
-	}
-	conns, err := usage.Idle(s.gateway.URL, s.CA.CertPool(), connections)
-	for _, c := range conns {
-		defer c.Close()
-	}
-	if err != nil {
-		return err
-	}
-	time.Sleep(2 * time.Second) // in which what the handshakes took is collected
-	after, err := usage.Of(s.gateway.PID())
-	if err != nil {
-		return err
-	}
-	more := after.Memory - before.Memory
-	fmt.Printf("%d connections that idle cost %d MiB, %.1f KiB each\n", len(conns), more>>20, float64(more)/1024/connections)
-	if more > connections*maxEach {
-		return errors.New("connections that idle cost too much")
-	}
-	return nil
 }
 
 // start pushes what there is, and starts the gateway with a cache that is too small
@@ -153,7 +127,7 @@ func (s *soak) start() error {
 		content := make([]byte, size)
 		rand.NewChaCha8([32]byte{byte(i)}).Read(content)
 		r, err := release.Build(release.Spec{Host: world.Host, Namespace: "acme", Type: "soaked", Version: version, Signer: s.Signer,
-			Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-soaked_v" + version: content}}}})
+			Contents: []release.Content{{OS: "linux", Arch: runtime.GOARCH, Files: map[string][]byte{"terraform-provider-soaked_v" + version: content}}}})
 		if err != nil {
 			return err
 		}
@@ -213,7 +187,9 @@ func (s *soak) work(ctx context.Context, random *rand.Rand, http2 bool) {
 	}
 }
 
-func archive(r *release.Release) string { return r.Version + "/linux_amd64/" + r.Packages[0].Filename }
+func archive(r *release.Release) string {
+	return r.Version + "/linux_" + runtime.GOARCH + "/" + r.Packages[0].Filename
+}
 
 // get asks, and judges the answer: it is right, or says that there is trouble, or
 // breaks off.
@@ -309,6 +285,7 @@ func (s *soak) report(length time.Duration, samples []usage.Usage) error {
 	seconds := length.Seconds()
 	fmt.Printf("%d right answers (%.0f a second, %.0f MB a second), %d that say that there is trouble, %d that broke off; %d faults\n",
 		s.right.Load(), float64(s.right.Load())/seconds, float64(s.bytes.Load())/1e6/seconds, s.trouble.Load(), s.broken.Load(), s.faults.Load())
+	fmt.Printf("%d installed by tofu init, %d not\n", s.installed.Load(), s.notInstalled.Load())
 	fmt.Printf("%-16s %10s %10s\n", "means of thirds", "second", "last")
 	var errs []error
 	for _, row := range []struct {
@@ -325,7 +302,7 @@ func (s *soak) report(length time.Duration, samples []usage.Usage) error {
 			errs = append(errs, fmt.Errorf("%s grow", row.name))
 		}
 	}
-	if s.right.Load() == 0 || s.faults.Load() == 0 {
+	if s.right.Load() == 0 || s.installed.Load() == 0 || s.faults.Load() == 0 {
 		errs = append(errs, errors.New("nothing was shown"))
 	}
 	return errors.Join(append(errs, s.wrong...)...)

@@ -8,6 +8,7 @@ package memnet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -57,6 +58,12 @@ func NoAnswer(host string) error {
 	return &net.DNSError{Err: "server misbehaving", Name: host, IsTemporary: true}
 }
 
+var errSilence = errors.New("nobody answers")
+
+// Silence is how a dial ends, when the caller has waited for long enough, where what
+// is sent is lost.
+func Silence() error { return errSilence }
+
 // Fail lets all dials to an address fail so, and resets the connections that are
 // open to it; with nil, dials succeed again.
 func (n *Network) Fail(address string, err error) {
@@ -84,6 +91,9 @@ func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error)
 	switch {
 	case ctx.Err() != nil:
 		return nil, dialError("dial", address, ctx.Err())
+	case err == errSilence:
+		<-ctx.Done()
+		return nil, dialError("dial", address, os.ErrDeadlineExceeded)
 	case err != nil:
 		return nil, dialError("dial", address, err)
 	case l == nil:

@@ -1,0 +1,216 @@
+package faults_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// maxStore bounds how long a version may not be stored after its fault is over: a
+// gateway puts off for longer and longer what fails.
+const maxStore = 30 * time.Minute
+
+// refusedFor is how long a version is not stored again that was refused, and then by
+// who wants a package of it that is not in the cache.
+const refusedFor = 11 * time.Minute
+
+// rediscoverAfter is how long a host's services are taken to be where it said.
+const rediscoverAfter = 10 * time.Minute
+
+// renewed is an origin whose services are discovered anew after a while, as in
+// "ocibridge serve".
+type renewed struct {
+	*origin.Registry
+	rig   *rig
+	mu    sync.Mutex
+	since time.Time
+}
+
+func (o *renewed) current() *origin.Registry {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if time.Since(o.since) >= rediscoverAfter {
+		o.rig.newSource()
+		o.Registry, o.since = o.rig.source, time.Now()
+	}
+	return o.Registry
+}
+
+// Versions implements [origin.Source].
+func (o *renewed) Versions(ctx context.Context, a provider.Address) (*origin.Listing, error) {
+	return o.current().Versions(ctx, a)
+}
+
+// servePulling starts a gateway that pulls through, with all that it keeps in dir.
+func (r *rig) servePulling(dir string) {
+	r.t.Helper()
+	puller, err := pullthrough.New(pullthrough.Options{
+		Origin: &renewed{Registry: r.source, rig: r, since: time.Now()},
+		Push: func(ctx context.Context, rel *origin.Release) (*pusher.Result, error) {
+			result, err := r.pusher.Push(ctx, rel)
+			return result, r.auth.Explain(err, r.repo)
+		},
+		Scope:     pullthrough.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(originHost + "/acme/*")}}},
+		Directory: filepath.Join(dir, "origins"), Spool: filepath.Join(dir, "pull"), Log: slog.New(slog.NewTextHandler(r.log, nil)),
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.serveWith(dir, puller.Store, func() { puller.Close() })
+}
+
+// TestPullThroughOrigin has every fault at every step between a gateway that pulls
+// through and the origin of what nobody pushed: an answer is right, or says that
+// there is trouble, or breaks off; nothing incomplete is tagged; and when the fault
+// is over all is served, and stored.
+func TestPullThroughOrigin(t *testing.T) {
+	pullsThrough(t, originHost, originSteps, func(r *rig) *faultproxy.Server { return r.origin })
+}
+
+// TestPullThroughRegistry does so between the gateway and the registry into which
+// it stores.
+func TestPullThroughRegistry(t *testing.T) {
+	pullsThrough(t, registryHost, registrySteps, func(r *rig) *faultproxy.Server { return r.registry })
+}
+
+func pullsThrough(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.Server) {
+	for _, f := range faultsFor(host) {
+		if strings.HasPrefix(f.name, "token") && host == originHost {
+			continue // there is none
+		}
+		for _, s := range steps {
+			if f.name == "reset in the request" && s.name != "upload" {
+				continue // there is nothing in it
+			}
+			if !long() && host == registryHost && !slices.Contains([]string{"read the tag", "list tags", "upload", "tag"}, s.name) {
+				continue
+			}
+			for times, mode := range []string{"stays", "once"} {
+				for i, d := range documents(shared.release) {
+					if i != 1 && i != 4 || !long() && (i == 1 || mode == "once") {
+						continue // a description and an archive will do, or an archive alone
+					}
+					t.Run(f.name+"/"+s.name+"/"+mode+"/"+d.path[strings.LastIndex(d.path, "/")+1:], func(t *testing.T) {
+						t.Parallel()
+						inRig(t, func(r *rig) { pulledThrough(r, f, s, at(r), times, d) })
+					})
+				}
+			}
+		}
+	}
+}
+
+// pulledThrough asks for a document of what is nowhere but at the origin.
+func pulledThrough(r *rig, f fault, s step, at *faultproxy.Server, times int, first document) {
+	dir := r.t.TempDir()
+	end := f.begin(r, at, s, times)
+	r.servePulling(dir)
+	r.judgePulled(first, r.get(first.path))
+	for _, d := range documents(shared.release)[:2] { // which clients ask for together
+		r.judgePulled(d, r.get(d.path))
+	}
+	time.Sleep(time.Minute)
+	r.tagged()
+	end()
+	if s.name == "discovery" && f.name == "altered byte" {
+		time.Sleep(rediscoverAfter) // which may be another document
+	}
+	time.Sleep(time.Minute)
+	for _, d := range documents(shared.release) {
+		if a := r.get(d.path); strings.HasPrefix(d.path, "/providers/") && !r.judgePulled(d, a) || a.status != http.StatusOK {
+			r.t.Errorf("after the fault: %s: %d, %v\n%s", d.path, a.status, a.err, r.log)
+		}
+	}
+	for waited := time.Duration(0); !r.tagged(); waited += time.Minute {
+		if waited > maxStore {
+			r.t.Errorf("it is not stored\n%s", r.log)
+			break
+		}
+		time.Sleep(time.Minute)
+		if waited == refusedFor {
+			p := shared.release.Packages[1] // which no cache has
+			r.get("/providers/" + originHost + "/acme/widget/" + version + "/" + p.OS + "_" + p.Arch + "/" + p.Filename)
+		}
+	}
+	for _, secret := range []string{"secret", "_state="} {
+		if strings.Contains(r.log.String(), secret) {
+			r.t.Errorf("the log has %q: %s", secret, r.log)
+		}
+	}
+	r.stopServing()
+	if left := filesBelow(r.t, filepath.Join(dir, "pull"), ""); len(left) > 0 {
+		r.t.Errorf("left over: %v", left)
+	}
+}
+
+// judgePulled reports whether an answer is right, and fails where it is wrong, which
+// trouble is not.
+func (r *rig) judgePulled(d document, a answer) bool {
+	r.t.Helper()
+	limit, archive := clientsWait, strings.HasSuffix(d.path, ".zip")
+	if archive {
+		limit = maxArchive
+	}
+	if a.took > limit {
+		r.t.Errorf("%s took %s", d.path, a.took)
+	}
+	switch {
+	case a.status == http.StatusBadGateway, a.status == http.StatusServiceUnavailable, a.status == http.StatusGatewayTimeout:
+		if a.retryAfter == "" {
+			r.t.Errorf("%s: %d without Retry-After", d.path, a.status)
+		}
+		return false
+	case archive && a.err != nil && len(a.body) < len(shared.release.Packages[0].Data):
+		return false // aborted: no client takes it for complete
+	case archive && a.status == http.StatusOK && bytes.Equal(a.body, shared.release.Packages[0].Data):
+		return true
+	case strings.HasSuffix(d.path, "/index.json") && a.status == http.StatusOK && string(a.body) == `{"versions":{"`+version+`":{}}}`:
+		return true
+	case strings.HasSuffix(d.path, "/"+version+".json") && a.status == http.StatusOK && offersAll(a.body):
+		return true
+	}
+	r.t.Errorf("%s: %d with %d bytes, %v: %.200s\n%s", d.path, a.status, len(a.body), a.err, a.body, r.log)
+	return false
+}
+
+// offersAll reports whether a description of a version has all its packages.
+func offersAll(body []byte) bool {
+	var found struct {
+		Archives map[string]struct{ Hashes []string } `json:"archives"`
+	}
+	return json.Unmarshal(body, &found) == nil && len(found.Archives) == len(shared.release.Packages) &&
+		!slices.ContainsFunc(shared.release.Packages, func(p release.Package) bool {
+			return !slices.Contains(found.Archives[p.OS+"_"+p.Arch].Hashes, "zh:"+p.SHA256)
+		})
+}
+
+// filesBelow returns the files of a folder that end so.
+func filesBelow(t *testing.T, dir, suffix string) (out []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && strings.HasSuffix(path, suffix) {
+			out = append(out, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return out
+}
