@@ -48,7 +48,7 @@ func always(f faultproxy.Fault) func() faultproxy.Fault {
 // lasts reports whether the gateway may give up before the fault, which befalls one
 // request, is over: clients wait 10 s, and a blob of another size is another blob.
 func (f fault) lasts() bool {
-	return strings.Contains(f.name, "come again") || f.name == "more announced than sent"
+	return strings.Contains(f.name, "come again") || f.name == "no answer to a dial" || f.name == "more announced than sent"
 }
 
 // allFaults returns the faults between a client and a host.

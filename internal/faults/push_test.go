@@ -63,8 +63,8 @@ func toRegistry(f fault, step string) outcome {
 		return outcome{stays: true, once: true, either: step == "read the tag" || step == "token"}
 	case f.name == "token never accepted":
 		return outcome{once: step != "token", either: step == "read the tag"}
-	case f.ofNames():
-		return outcome{either: true}
+	case f.ofNames(), f.name == "no answer to a dial":
+		return outcome{either: true} // a dial in vain is repeated for a package, not for a question
 	case strings.HasPrefix(step, "look for") && f.inAnswer():
 		return outcome{either: true} // a HEAD has no body, and a broken connection breaks what else is on it
 	case step == "token" && f.name == "altered byte", step == "read the tag" && !f.passes():
