@@ -56,11 +56,11 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// settled returns what a process uses when that has not shrunk for 3 s.
+// settled returns what a process uses when that has not shrunk for longer than it waits before it gives memory back.
 func settled(t *testing.T, pid int) usage.Usage {
 	t.Helper()
 	var least usage.Usage
-	for i, unchanged := 0, 0; i < 100 && unchanged < 30; i++ {
+	for i, unchanged := 0, 0; i < 120 && unchanged < 45; i++ {
 		now, err := usage.Of(pid)
 		clients.Must(t, err)
 		if i == 0 || now.Memory < least.Memory {

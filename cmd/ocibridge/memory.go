@@ -20,6 +20,10 @@ const fewCollections = 400
 // work left, which is worth it from rest bytes on.
 const quiet, rest = 1 << 20, 16 << 20
 
+// quietTicks is for how many seconds that is to be so, in which connections that
+// idle are parked, too.
+const quietTicks = 3
+
 // boundMemory keeps the program's memory near memoryGoal until ctx ends. What is
 // really in use and does not fit raises the goal, so that no time is lost to
 // collections that free nothing; below the goal there are few of them; and after a
@@ -37,6 +41,7 @@ func boundMemory(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	var last, freed uint64
+	still := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -45,7 +50,11 @@ func boundMemory(ctx context.Context) {
 			debug.SetMemoryLimit(memoryLimit())
 		case <-tick.C:
 			allocated := read("/gc/heap/allocs:bytes")
-			if allocated-last < quiet && allocated-freed > rest {
+			if still++; allocated-last >= quiet {
+				still = 0
+			}
+			if still >= quietTicks && allocated-freed > rest {
+				runtime.GC() // after which a second one frees what pools have
 				debug.FreeOSMemory()
 				freed = allocated
 			}

@@ -61,7 +61,7 @@ func inServed(t *testing.T, wrap func(net.Listener) net.Listener, f func(*served
 	config.NextProtos = []string{"h2", "http/1.1"}
 	now := time.Now()
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(now.Sub(time.Now()))
+		time.Sleep(time.Until(now))
 		s := &served{t: t, net: memnet.New(), ended: make(chan error, 1), conns: map[net.Conn]http.ConnState{}}
 		inner, err := s.net.Listen(host + ":443")
 		if err != nil {

@@ -27,7 +27,11 @@ func (s *soak) idle() error {
 	return err
 }
 
+// settles is the time in which the gateway gives back what was done before.
+const settles = 7 * time.Second
+
 func (s *soak) cost(protocol string, open func(string, *x509.CertPool, int) ([]io.Closer, error), n int) (int64, error) {
+	time.Sleep(settles)
 	before, err := usage.Of(s.gateway.PID())
 	if err != nil {
 		return 0, err
@@ -39,7 +43,7 @@ func (s *soak) cost(protocol string, open func(string, *x509.CertPool, int) ([]i
 	if err != nil {
 		return 0, err
 	}
-	time.Sleep(5 * time.Second) // in which what the handshakes took is given back
+	time.Sleep(settles)
 	after, err := usage.Of(s.gateway.PID())
 	if err != nil {
 		return 0, err
