@@ -1,10 +1,8 @@
 package main
 
 import (
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/usage"
@@ -13,45 +11,36 @@ import (
 // connections is how many are left open by idle, and maxMemory what they may cost.
 const connections, maxMemory = 10_000, 200 << 20
 
-// idle measures what connections cost on which nothing is asked. Those of HTTP/2,
-// of which there are fewer because this process pays for them, too, cost more.
-func (s *soak) idle() error {
-	more, err := s.cost("HTTP/1.1", usage.Idle, connections)
-	if err == nil && more > maxMemory {
-		err = errors.New("connections that idle cost too much")
-	}
-	if err != nil {
-		return err
-	}
-	_, err = s.cost("HTTP/2", usage.IdleHTTP2, connections/10)
-	return err
-}
-
 // settles is the time in which the gateway gives back what was done before.
 const settles = 7 * time.Second
 
-func (s *soak) cost(protocol string, open func(string, *x509.CertPool, int) ([]io.Closer, error), n int) (int64, error) {
+// idle measures what connections of HTTP/1.1 cost on which nothing is asked; for those
+// of HTTP/2 see e2e.TestIdleConnections.
+func (s *soak) idle() error {
 	time.Sleep(settles)
 	before, err := usage.Of(s.gateway.PID())
 	if err != nil {
-		return 0, err
+		return err
 	}
-	conns, err := open(s.gateway.URL, s.CA.CertPool(), n)
+	conns, err := usage.Idle(s.gateway.URL, s.CA.CertPool(), connections)
 	for _, c := range conns {
 		defer c.Close()
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	time.Sleep(settles)
 	after, err := usage.Of(s.gateway.PID())
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if open := after.Files - before.Files; open < int64(n-n/100) { // some to the registry were closed meanwhile
-		return 0, fmt.Errorf("of %d connections of %s that idle, %d are open", n, protocol, open)
+	if open := after.Files - before.Files; open < connections-connections/100 { // some to the registry were closed meanwhile
+		return fmt.Errorf("of %d connections that idle, %d are open", connections, open)
 	}
 	more := after.Memory - before.Memory
-	fmt.Printf("%d connections of %s that idle cost %d MiB, %.1f KiB each\n", n, protocol, more>>20, float64(more)/1024/float64(n))
-	return more, nil
+	fmt.Printf("%d connections that idle cost %d MiB, %.1f KiB each\n", connections, more>>20, float64(more)/1024/connections)
+	if more > maxMemory {
+		return errors.New("connections that idle cost too much")
+	}
+	return nil
 }
