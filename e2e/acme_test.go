@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,9 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/dns/dnsmessage"
-
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/dns"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
@@ -67,7 +65,7 @@ func startPebble(s *scene) *pebble {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), program.Path, "-config", file, "-dnsserver", serveDNS(t), "-strict")
+	cmd := exec.CommandContext(t.Context(), program.Path, "-config", file, "-dnsserver", dns.For(t), "-strict")
 	cmd.Env = []string{"PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=0"}
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	if err := cmd.Start(); err != nil {
@@ -126,56 +124,6 @@ func (p *pebble) port443(t *testing.T) int {
 		}
 	}()
 	return l.Addr().(*net.TCPAddr).Port
-}
-
-// serveDNS answers, over TCP, that every name is on this machine.
-func serveDNS(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go answerDNS(conn)
-		}
-	}()
-	return l.Addr().String()
-}
-
-func answerDNS(conn net.Conn) {
-	defer conn.Close()
-	for {
-		var length [2]byte
-		if _, err := io.ReadFull(conn, length[:]); err != nil {
-			return
-		}
-		question := make([]byte, binary.BigEndian.Uint16(length[:]))
-		var m dnsmessage.Message
-		if _, err := io.ReadFull(conn, question); err != nil || m.Unpack(question) != nil || len(m.Questions) != 1 {
-			return
-		}
-		q := m.Questions[0]
-		m.Header = dnsmessage.Header{ID: m.ID, Response: true, RecursionDesired: true, RecursionAvailable: true}
-		if q.Type == dnsmessage.TypeA {
-			m.Answers = []dnsmessage.Resource{{
-				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1},
-				Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
-			}}
-		}
-		answer, err := m.Pack()
-		if err != nil {
-			return
-		}
-		if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...)); err != nil {
-			return
-		}
-	}
 }
 
 // wait returns what is at a URL once it is there.

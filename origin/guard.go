@@ -32,6 +32,8 @@ var errDowngrade = errors.New("the redirect leaves https")
 // they are written, and the proxy must look after the rest.
 type Guard struct {
 	named   func(host, port string) bool
+	lenient bool     // see [NewLenientGuard]
+	asked   sync.Map // hosts whose providers a lenient guard's user asked for
 	proxies sync.Map // "host:port" of those that the environment names
 }
 
@@ -46,6 +48,9 @@ func (g *Guard) Transport(base *http.Transport) *http.Transport {
 	// It is asked once for each request, redirects included, before anything else is
 	// done about it.
 	t.Proxy = func(req *http.Request) (*url.URL, error) {
+		if g.lenient {
+			return g.throughProxy(proxy, req)
+		}
 		if from := req.Response; from != nil && from.Request.URL.Scheme == "https" && req.URL.Scheme != "https" {
 			return nil, hint.Wrap(errDowngrade, "the origin must redirect to https: what is fetched for others goes no other way")
 		}
@@ -67,13 +72,13 @@ func (g *Guard) Transport(base *http.Transport) *http.Transport {
 	}
 	plain := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	guarded := *plain
-	guarded.Control = func(_, address string, _ syscall.RawConn) error { return checkAddress(address) }
+	guarded.Control = func(_, address string, _ syscall.RawConn) error { return g.checkAddress(address) }
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(addr)
 		if err != nil {
 			return nil, err
 		}
-		if _, ok := g.proxies.Load(addr); ok || g.named(host, port) {
+		if _, ok := g.proxies.Load(addr); ok || g.isNamed(host, port) {
 			return plain.DialContext(ctx, network, addr)
 		}
 		return guarded.DialContext(ctx, network, addr)
@@ -85,7 +90,7 @@ func (g *Guard) Transport(base *http.Transport) *http.Transport {
 // checkName refuses a host that is not public by the look of it.
 func (g *Guard) checkName(u *url.URL) error {
 	host := u.Hostname()
-	if g.named(host, portOf(u)) {
+	if g.isNamed(host, portOf(u)) {
 		return nil
 	}
 	name := strings.TrimSuffix(strings.ToLower(host), ".")
@@ -109,10 +114,13 @@ func (g *Guard) checkName(u *url.URL) error {
 }
 
 // checkAddress refuses an address that is about to be connected to.
-func checkAddress(address string) error {
+func (g *Guard) checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return private(address, "not an IP address")
+	}
+	if g.lenient {
+		return checkInside(at.Addr())
 	}
 	if why := notPublic(at.Addr()); why != "" {
 		return private(at.Addr().String(), why)
@@ -183,18 +191,27 @@ func notPublic(ip netip.Addr) string {
 			return s.what
 		}
 	}
-	for _, e := range embedding {
-		if b := ip.AsSlice(); e.prefix.Contains(ip) {
-			if v4, _ := netip.AddrFromSlice(b[e.at : e.at+4]); notPublic(v4) != "" {
-				return "another form of " + v4.String()
-			}
-			return ""
+	if v4, ok := embedded(ip); ok {
+		if notPublic(v4) != "" {
+			return "another form of " + v4.String()
 		}
+		return ""
 	}
 	if ip.Is6() && !unicast.Contains(ip) {
 		return "reserved"
 	}
 	return ""
+}
+
+// embedded returns the address of IPv4 that one of IPv6 holds.
+func embedded(ip netip.Addr) (v4 netip.Addr, ok bool) {
+	for _, e := range embedding {
+		if e.prefix.Contains(ip) {
+			b := ip.AsSlice()
+			return netip.AddrFromSlice(b[e.at : e.at+4])
+		}
+	}
+	return netip.Addr{}, false
 }
 
 func hostPort(u *url.URL) string { return net.JoinHostPort(u.Hostname(), portOf(u)) }

@@ -25,7 +25,10 @@ type NetworkMirror struct {
 
 // NetworkMirror returns a client of the mirror at base, an https: URL that ends in
 // a slash. Tokens for its host go with requests for JSON, and with nothing else.
-func (r *Registry) NetworkMirror(base *url.URL) *NetworkMirror { return &NetworkMirror{r, base} }
+func (r *Registry) NetworkMirror(base *url.URL) *NetworkMirror {
+	r.guard.asks(base.Hostname())
+	return &NetworkMirror{r, base}
+}
 
 // Versions implements [Source].
 func (m *NetworkMirror) Versions(ctx context.Context, a provider.Address) (*Listing, error) {

@@ -42,6 +42,8 @@ type RegistryOptions struct {
 	// Via is sent with every request as the header of that name, which tells those
 	// that serve them that somebody asks on behalf of others; "" is none.
 	Via string
+	// Guard is that of Transport and Services; nil is none.
+	Guard *Guard
 	// Netrc has logins for downloads of packages; nil is none.
 	Netrc *Netrc
 }
@@ -54,6 +56,7 @@ type Registry struct {
 	downloads *http.Client
 	userAgent string
 	via       string
+	guard     *Guard
 	netrc     *Netrc
 }
 
@@ -62,7 +65,7 @@ func NewRegistry(o RegistryOptions) *Registry {
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 	}
-	r := &Registry{services: o.Services, userAgent: o.UserAgent, via: o.Via, netrc: o.Netrc}
+	r := &Registry{services: o.Services, userAgent: o.UserAgent, via: o.Via, guard: o.Guard, netrc: o.Netrc}
 	gate := newHostGate(o.Transport, maxPerHost)
 	r.http = newHTTPClient(gate)
 	r.downloads = newHTTPClient(gate.over(forDownloads(o.Transport)))
@@ -437,6 +440,8 @@ func resolve(base *url.URL, parts ...string) *url.URL {
 func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, func(*http.Request), error) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
+	host := &url.URL{Scheme: "https", Host: string(a.ServiceHost())}
+	r.guard.asks(host.Hostname())
 	base, err := r.services.DiscoverServiceURL(ctx, a.ServiceHost(), serviceID)
 	if err != nil {
 		return nil, nil, hint.Wrap(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)),
@@ -444,6 +449,9 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	}
 	if base.Host == "" {
 		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: %s is at %q, which names no host", a.Hostname(), serviceID, base), "is it the host of a provider registry?")
+	}
+	if err := r.guard.leads(host, base); err != nil {
+		return nil, nil, fmt.Errorf("service discovery of %s: %s is at %w", a.Hostname(), serviceID, err)
 	}
 	creds, err := r.services.CredentialsForHost(ctx, a.ServiceHost())
 	if err != nil {

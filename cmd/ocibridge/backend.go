@@ -313,18 +313,19 @@ func loadCLIConfig(stderr io.Writer, files *readings) (*cliconfig.Config, error)
 // newOrigin returns the client of origin registries, with the services and
 // credentials of the CLI configuration.
 func newOrigin(cli *cliconfig.Config) *origin.Registry {
-	return newOriginOver(cli, http.DefaultTransport, "")
+	guard := origin.NewLenientGuard(namedHosts(nil, cli.Services()))
+	return newOriginOver(cli, guard, guard.Transport(http.DefaultTransport.(*http.Transport)), "")
 }
 
-// newOriginOver is newOrigin by a transport; via says who asks on behalf of others,
-// "" for the user.
-func newOriginOver(cli *cliconfig.Config, transport http.RoundTripper, via string) *origin.Registry {
+// newOriginOver is newOrigin by a transport that a guard watches; via says who asks
+// on behalf of others, "" for the user.
+func newOriginOver(cli *cliconfig.Config, guard *origin.Guard, transport http.RoundTripper, via string) *origin.Registry {
 	services := origin.NewDiscovery(transport, disco.WithCredentials(cli.CredentialsSource()))
 	for host, s := range cli.Services() {
 		services.ForceHostServices(host, s)
 	}
 	return origin.NewRegistry(origin.RegistryOptions{
-		Transport: transport, Services: services, UserAgent: userAgent(), Via: via,
+		Transport: transport, Guard: guard, Services: services, UserAgent: userAgent(), Via: via,
 		Netrc: origin.NewNetrc(origin.NetrcEnvironment{Getenv: os.Getenv, ReadFile: readBounded, Home: homeDir(), GOOS: runtime.GOOS, NoDefault: via != ""}),
 	})
 }

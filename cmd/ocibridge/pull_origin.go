@@ -32,7 +32,7 @@ var _ origin.Source = (*pullOrigin)(nil)
 func newPullOrigin(cli *cliconfig.Config, p *pulling) *pullOrigin {
 	guard := origin.NewGuard(namedHosts(p.Selector.Include, cli.Services()))
 	transport := guard.Transport(http.DefaultTransport.(*http.Transport))
-	return &pullOrigin{make: func() *origin.Registry { return newOriginOver(cli, transport, p.via) }}
+	return &pullOrigin{make: func() *origin.Registry { return newOriginOver(cli, guard, transport, p.via) }}
 }
 
 func (o *pullOrigin) registry() *origin.Registry {

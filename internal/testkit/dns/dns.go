@@ -1,0 +1,65 @@
+// Package dns is a name server for which every name is this machine.
+package dns
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/ocibridge/ocibridge/internal/testkit"
+)
+
+// For serves until the test ends, over TCP, and returns where.
+func For(tb testkit.TB) (address string) {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("name server: %v", err)
+	}
+	tb.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go answer(conn)
+		}
+	}()
+	return l.Addr().String()
+}
+
+func answer(conn net.Conn) {
+	defer conn.Close()
+	for {
+		var length [2]byte
+		if _, err := io.ReadFull(conn, length[:]); err != nil {
+			return
+		}
+		question := make([]byte, binary.BigEndian.Uint16(length[:]))
+		var m dnsmessage.Message
+		if _, err := io.ReadFull(conn, question); err != nil || m.Unpack(question) != nil || len(m.Questions) != 1 {
+			return
+		}
+		q := m.Questions[0]
+		m = dnsmessage.Message{
+			Header:    dnsmessage.Header{ID: m.ID, Response: true, RecursionDesired: true, RecursionAvailable: true},
+			Questions: m.Questions,
+		}
+		if q.Type == dnsmessage.TypeA {
+			m.Answers = []dnsmessage.Resource{{
+				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1},
+				Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
+			}}
+		}
+		data, err := m.Pack()
+		if err != nil {
+			return
+		}
+		if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(data))), data...)); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package origin_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/opentofu/svchost/disco"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/dns"
+	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// resolved is a network whose names the system looks up, and finds on this machine;
+// servers are at ports of their own.
+type resolved struct {
+	*network
+	named map[string]bool // hosts that the user has named
+}
+
+func newResolved(t *testing.T) *resolved {
+	t.Helper()
+	server, resolver := dns.For(t), net.DefaultResolver
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", server)
+	}}
+	t.Cleanup(func() { net.DefaultResolver = resolver })
+	return &resolved{newNetwork(t), map[string]bool{}}
+}
+
+// serve answers for a host name, and returns "NAME:PORT".
+func (n *resolved) serve(name string, h http.Handler) (string, *recorder.Recorder) {
+	n.t.Helper()
+	asked := n.network.serve(name, h)
+	_, port, err := net.SplitHostPort(n.addrs[name+":443"])
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return net.JoinHostPort(name, port), asked
+}
+
+// client returns a client as that of push is.
+func (n *resolved) client() (*origin.Registry, *disco.Disco) {
+	n.t.Helper()
+	guard := origin.NewLenientGuard(func(host, port string) bool { return n.named[net.JoinHostPort(host, port)] })
+	base := n.ca.HTTPClient().Transport.(*http.Transport)
+	base.Proxy = http.ProxyFromEnvironment
+	transport := guard.Transport(base)
+	n.t.Cleanup(transport.CloseIdleConnections)
+	services := origin.NewDiscovery(transport)
+	return origin.NewRegistry(origin.RegistryOptions{Transport: transport, Guard: guard, Services: services}), services
+}
+
+// TestOriginsLeadNowhereInside: what the names resolve to that an origin leads to is
+// looked at, and its own host may be anywhere.
+func TestOriginsLeadNowhereInside(t *testing.T) {
+	const refused = "an origin elsewhere leads there"
+	for name, tc := range map[string]struct {
+		// lead has the origin, which is at, lead to what is at inside.
+		lead func(b *bench, at, inside string)
+		name bool // inside is named by the user
+		says string
+	}{
+		"package": {func(b *bench, _, inside string) {
+			b.alter(func(m map[string]any) { m["download_url"] = "https://" + inside + "/x.zip" })
+		}, false, refused},
+		"package, named": {func(b *bench, _, inside string) {
+			b.alter(func(m map[string]any) { m["download_url"] = "https://" + inside + "/x.zip" })
+		}, true, ""},
+		"package on the origin's own host": {func(*bench, string, string) {}, false, ""},
+		"checksums": {func(b *bench, _, inside string) {
+			b.alter(func(m map[string]any) { m["shasums_url"] = "https://" + inside + "/x" })
+		}, false, refused},
+		"redirect": {func(b *bench, _, inside string) { b.answer("/versions", redirect("https://"+inside+"/")) }, false, refused},
+		"redirect of discovery": {func(b *bench, _, inside string) {
+			b.answer("/.well-known/terraform.json", redirect("https://"+inside+"/"))
+		}, false, refused},
+		"services": {func(b *bench, _, inside string) {
+			b.answer("/.well-known/terraform.json", doc(`{"providers.v1":"https://`+inside+`/v1/providers/"}`))
+		}, false, refused},
+		"services at an address": {func(b *bench, _, inside string) {
+			_, port, _ := net.SplitHostPort(inside)
+			b.answer("/.well-known/terraform.json", doc(`{"providers.v1":"https://127.0.0.1:`+port+`/v1/providers/"}`))
+		}, false, refused},
+		"services at cloud metadata": {func(b *bench, _, _ string) {
+			b.answer("/.well-known/terraform.json", doc(`{"providers.v1":"http://169.254.169.254/latest/"}`))
+		}, false, refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newResolved(t)
+			rel := build(t, pgp.For(t, "Acme"), "1.0.0")
+			b := &bench{network: n.network, release: rel, origin: testorigin.New(testorigin.Options{}, rel)}
+			data := rel.Package("linux", "amd64").Data
+			inside, reached := n.serve("files.acme.example", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(data) }))
+			at, asked := n.serve(host, b.origin)
+			b.asked = asked
+			n.named[inside] = tc.name
+			tc.lead(b, at, inside)
+			client, _ := n.client()
+			err := install(t, client, provider.MustParseAddress(at+"/acme/widget"))
+			if tc.says == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			checkError(t, err, tc.says, "this machine")
+			if reached.Count() > 0 {
+				t.Errorf("it is asked for %+v", reached.Requests())
+			}
+		})
+	}
+}
+
+// install reads the package of version 1.0.0 for linux_amd64.
+func install(t *testing.T, source origin.Source, a provider.Address) error {
+	t.Helper()
+	l, err := source.Versions(t.Context(), a)
+	if err != nil {
+		return err
+	}
+	r, err := source.Release(t.Context(), a, l, v1, []provider.Platform{{OS: "linux", Arch: "amd64"}})
+	if err != nil {
+		return err
+	}
+	body, _, err := r.Packages[0].Open(t.Context())
+	if err == nil {
+		body.Close()
+	}
+	return err
+}
+
+// TestServicesThatTheUserNames may be anywhere: by a host block, or as a mirror.
+func TestServicesThatTheUserNames(t *testing.T) {
+	n := newResolved(t)
+	rel := build(t, pgp.For(t, "Acme"), "1.0.0")
+	for _, inside := range []string{"gateway.acme.example", "127.0.0.1", "localhost"} {
+		at, asked := n.serve(inside, testorigin.New(testorigin.Options{}, rel))
+		n.named[at] = true
+		client, services := n.client()
+		services.ForceHostServices(widget.ServiceHost(), map[string]any{"providers.v1": "https://" + at + testorigin.ServicePath})
+		if err := install(t, client, widget); err != nil || asked.Count() == 0 {
+			t.Errorf("%s: %v", inside, err)
+		}
+	}
+
+	files, reached := n.serve("files.acme.example", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("x")) }))
+	for where, refused := range map[string]bool{"https://" + files + "/x.zip": true, "x.zip": false} {
+		at, _ := n.serve("mirror.acme.example", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case strings.HasSuffix(r.URL.Path, "/index.json"):
+				doc(`{"versions":{"1.0.0":{}}}`)(w, r)
+			case strings.HasSuffix(r.URL.Path, "/1.0.0.json"):
+				doc(`{"archives":{"linux_amd64":{"url":"`+where+`","hashes":["zh:`+strings.Repeat("0", 64)+`"]}}}`)(w, r)
+			}
+		}))
+		client, _ := n.client()
+		mirror := client.NetworkMirror(&url.URL{Scheme: "https", Host: at, Path: "/"})
+		if err := install(t, mirror, widget); (err != nil) != refused || refused && !strings.Contains(err.Error(), "an origin elsewhere leads there") {
+			t.Errorf("a mirror's package at %s: %v", where, err)
+		}
+	}
+	if reached.Count() > 0 {
+		t.Errorf("it is asked for %+v", reached.Requests())
+	}
+}
+
+// TestOriginsBehindAProxyOnThisMachine: proxies may be anywhere, too, and names are
+// the proxy's to look up.
+func TestOriginsBehindAProxyOnThisMachine(t *testing.T) {
+	n := newResolved(t)
+	proxy := recorder.New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	n.servePlain("proxy.acme.example", proxy)
+	base := n.ca.HTTPClient().Transport.(*http.Transport)
+	_, port, _ := net.SplitHostPort(n.addrs["proxy.acme.example:80"])
+	base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.acme.example:" + port})
+	transport := origin.NewLenientGuard(func(string, string) bool { return false }).Transport(base)
+	defer transport.CloseIdleConnections()
+	for _, u := range []string{"http://registry.acme.internal/", "http://10.1.2.3/"} {
+		resp, err := (&http.Client{Transport: transport}).Get(u)
+		if err != nil {
+			t.Errorf("%s: %v", u, err)
+			continue
+		}
+		resp.Body.Close()
+	}
+	if proxy.Count() != 2 {
+		t.Errorf("the proxy is asked for %+v", proxy.Requests())
+	}
+}
