@@ -14,37 +14,61 @@ type hostGate struct {
 }
 
 func newHostGate(next http.RoundTripper, limit int) *hostGate {
-	return &hostGate{next, &hostSlots{limit: limit, hosts: map[string]chan struct{}{}}}
+	return &hostGate{next, &hostSlots{limit: limit, hosts: map[string]*slots{}}}
 }
 
 // over returns a gate with the same bound, of both together.
 func (g *hostGate) over(next http.RoundTripper) *hostGate { return &hostGate{next, g.hosts} }
 
+// hostSlots are those of the hosts that are asked now: others may make up as many
+// names of hosts as they like.
 type hostSlots struct {
 	limit int
 
 	mu    sync.Mutex
-	hosts map[string]chan struct{}
+	hosts map[string]*slots
 }
 
-func (g *hostSlots) slots(host string) chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.hosts[host] == nil {
-		g.hosts[host] = make(chan struct{}, g.limit)
+type slots struct {
+	places chan struct{}
+	users  int // that have a place, or wait for one; guarded by hostSlots.mu
+}
+
+// enter returns the slots of a host; leave ends their use.
+func (h *hostSlots) enter(host string) *slots {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.hosts[host]
+	if s == nil {
+		s = &slots{places: make(chan struct{}, h.limit)}
+		h.hosts[host] = s
 	}
-	return g.hosts[host]
+	s.users++
+	return s
+}
+
+func (h *hostSlots) leave(host string, s *slots) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.users--; s.users == 0 {
+		delete(h.hosts, host)
+	}
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (g *hostGate) RoundTrip(req *http.Request) (*http.Response, error) {
-	slots := g.hosts.slots(req.URL.Host)
+	host := req.URL.Host
+	s := g.hosts.enter(host)
 	select {
-	case slots <- struct{}{}:
+	case s.places <- struct{}{}:
 	case <-req.Context().Done():
+		g.hosts.leave(host, s)
 		return nil, req.Context().Err() // no request to an origin has a body to close
 	}
-	release := sync.OnceFunc(func() { <-slots })
+	release := sync.OnceFunc(func() {
+		<-s.places
+		g.hosts.leave(host, s)
+	})
 	resp, err := g.next.RoundTrip(req)
 	if err != nil {
 		release()

@@ -70,7 +70,7 @@ func NewRegistry(o RegistryOptions) *Registry {
 	r.http = newHTTPClient(gate)
 	r.downloads = newHTTPClient(gate.over(forDownloads(o.Transport)))
 	if r.services == nil {
-		r.services = disco.New(disco.WithHTTPClient(r.http))
+		r.services = NewDiscovery(gate)
 	}
 	return r
 }
@@ -78,7 +78,26 @@ func NewRegistry(o RegistryOptions) *Registry {
 // NewDiscovery returns service discovery over the same rules for redirects and
 // retries as everything else that an origin is asked.
 func NewDiscovery(transport http.RoundTripper, options ...disco.DiscoOption) *disco.Disco {
-	return disco.New(append(options, disco.WithHTTPClient(newHTTPClient(transport)))...)
+	return disco.New(append(options, disco.WithHTTPClient(newHTTPClient(smallAnswers{transport})))...)
+}
+
+// maxDiscovery bounds a discovery document, of which those of many hosts are kept;
+// they have less than 1 KiB.
+const maxDiscovery = 64 << 10
+
+// smallAnswers breaks off what is longer, which is no JSON then.
+type smallAnswers struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (s smallAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(req)
+	if err == nil {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, maxDiscovery), resp.Body}
+	}
+	return resp, err
 }
 
 // Listing is what an origin offers of a provider.

@@ -141,7 +141,7 @@ func TestDiscoveryRefused(t *testing.T) {
 		"password in the URL": {doc(`{"providers.v1":"https://user:secret@registry.acme.example/"}`), "embedded username/password"},
 		"no host":             {doc(`{"providers.v1":"https:///v1/providers/"}`), "names no host"},
 		"redirects for ever":  {redirect("https://" + host + "/.well-known/terraform.json"), "more than 10 redirects"},
-		"too long":            {doc(`{"providers.v1":"` + strings.Repeat("x", 2<<20) + `"}`), "failed to decode"},
+		"too long":            {doc(`{"providers.v1":"` + strings.Repeat("x", 64<<10) + `"}`), "failed to decode"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t)

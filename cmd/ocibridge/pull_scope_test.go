@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -169,11 +170,12 @@ func TestPassedOn(t *testing.T) {
 func TestServicesAreDiscoveredAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := 0
+		own := provider.MustParseAddress("registry.acme.example/acme/widget")
 		o := &pullOrigin{make: func() *origin.Registry { made++; return origin.NewRegistry(origin.RegistryOptions{}) }}
 		for range 3 {
-			first := o.registry()
+			first := o.registry(own)
 			time.Sleep(rediscoverAfter - time.Second)
-			if o.registry() != first {
+			if o.registry(own) != first {
 				t.Error("another one, too early")
 			}
 			time.Sleep(time.Second)
@@ -182,6 +184,25 @@ func TestServicesAreDiscoveredAnew(t *testing.T) {
 			t.Errorf("%d are made", made)
 		}
 	})
+}
+
+// TestMadeUpHostsTakeLittle: others may have as many hosts asked as they can name,
+// and of each it is kept where its services are.
+func TestMadeUpHostsTakeLittle(t *testing.T) {
+	made := 0
+	o := &pullOrigin{make: func() *origin.Registry { made++; return origin.NewRegistry(origin.RegistryOptions{}) }}
+	for i := range 3 * maxDiscovered {
+		a := provider.MustParseAddress(fmt.Sprintf("h%d.acme.example/acme/widget", i))
+		if first := o.registry(a); o.registry(a) != first {
+			t.Fatal("another one for the same host")
+		}
+		if len(o.hosts) > maxDiscovered {
+			t.Fatalf("%d hosts are known", len(o.hosts))
+		}
+	}
+	if made != 3 {
+		t.Errorf("%d are made", made)
+	}
 }
 
 // TestWhatServePrintsMeansTheEmbeddedRegistry: users paste it into the CLI

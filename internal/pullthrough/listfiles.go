@@ -17,9 +17,6 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// maxListFile bounds what is read of a list on disk.
-const maxListFile = 32 << 20
-
 // listFile is a list on disk. It stands after its SHA-256 in hexadecimal and a line
 // end.
 type listFile struct {
@@ -57,6 +54,9 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 	path := p.listPath(a)
 	if len(l.offers) == 0 && l.seen == nil {
 		// What is gone must not stand in after a restart.
+		if err := p.folder.replace(path, 0); err != nil {
+			return err
+		}
 		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -80,6 +80,10 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 	if err != nil {
 		return err
 	}
+	body = append(fmt.Appendf(nil, "%x\n", sha256.Sum256(body)), body...)
+	if err := p.folder.replace(path, int64(len(body))); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -87,7 +91,7 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(fmt.Appendf(nil, "%x\n", sha256.Sum256(body)), body...))
+	_, err = f.Write(body)
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
@@ -105,8 +109,10 @@ func (p *Puller) loadList(a provider.Address, e *listEntry) {
 	}
 	l, err := p.readList(a)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist) && !p.folder.isFull():
 		return
+	case errors.Is(err, fs.ErrNotExist):
+		l = &list{seen: map[provider.Version]time.Time{}} // it may have been there before
 	case err != nil:
 		p.o.Log.Warn("what an origin offered cannot be read from disk", "provider", a.String(), "err", err)
 		l = &list{seen: map[provider.Version]time.Time{}} // so that a cooldown begins anew

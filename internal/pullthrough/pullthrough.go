@@ -122,6 +122,7 @@ type Puller struct {
 	limit *Budget
 
 	lists    lists
+	folder   listFolder
 	releases releases
 
 	ctx     context.Context
@@ -180,6 +181,7 @@ func New(o Options) (*Puller, error) {
 		o: o, limit: o.Budget, retired: make(chan struct{}),
 		downloads: map[digest.Digest]*download{}, failed: map[digest.Digest]failure{}, jobs: map[subject]*job{}, settled: map[subject]settlement{},
 	}
+	p.folder.count(o.Directory)
 	p.lists.entries = map[provider.Address]*listEntry{}
 	p.releases.entries = map[subject]*releaseEntry{}
 	p.releases.packages = map[digest.Digest]wanted{}

@@ -1,0 +1,76 @@
+package pullthrough
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// TestListFolderIsBounded: an origin of a client's choice may have any number of
+// providers, and what is on disk of them ends somewhere. A cooldown is none the
+// shorter for it.
+func TestListFolderIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		var log bytes.Buffer
+		s := &source{versions: []string{"1.0.0"}}
+		o := Options{Scope: Scope{Cooldown: time.Hour}, Directory: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}
+		p := puller(t, s, o)
+		p.folder.max = 2 << 10
+		ask := func(p *Puller, a provider.Address) int {
+			t.Helper()
+			offers, err := p.Store(a, empty{}).(catalog.Offerer).Offers(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return len(offers)
+		}
+		if n := ask(p, widget); n != 1 {
+			t.Fatalf("%d versions", n)
+		}
+		for i := range 100 {
+			ask(p, provider.MustParseAddress(fmt.Sprintf("registry.acme.example/acme/p%d", i)))
+		}
+		if size := sizeOf(t, dir); size > 2<<10 || size < 1<<10 {
+			t.Errorf("%d bytes are on disk", size)
+		}
+		if !strings.Contains(log.String(), "cannot be kept on disk") {
+			t.Errorf("the log says\n%s", log.String())
+		}
+		// What could not be kept is not taken for new, and what was kept is as it was.
+		if n := ask(p, provider.MustParseAddress("registry.acme.example/acme/late")); n != 0 {
+			t.Errorf("%d versions are offered at once", n)
+		}
+		if n := ask(p, widget); n != 1 {
+			t.Errorf("%d versions of what is kept", n)
+		}
+		again := puller(t, s, o)
+		if got := again.folder.bytes; got != sizeOf(t, dir) {
+			t.Errorf("another process counts %d bytes", got)
+		}
+	})
+}
+
+func sizeOf(t *testing.T, dir string) (size int64) {
+	t.Helper()
+	err := filepath.Walk(dir, func(_ string, info os.FileInfo, err error) error {
+		if err == nil && !info.IsDir() {
+			size += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return size
+}
