@@ -14,6 +14,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/provider"
@@ -215,6 +216,54 @@ func FuzzLint(f *testing.F) {
 		}
 		if _, _, err := artifact.Children(t.Context(), oneAnswer(data), "1.0.0"); err == nil && !json.Valid(data) {
 			t.Error("children of what is no JSON")
+		}
+	})
+}
+
+// blobsByDigest is a store of what evidence.json names, and of one manifest.
+type blobsByDigest struct {
+	blobs map[digest.Digest][]byte
+	asked int
+}
+
+func (b *blobsByDigest) Fetch(_ context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	b.asked++
+	data, ok := b.blobs[desc.Digest]
+	if !ok {
+		return nil, errdef.ErrNotFound
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// FuzzReadEvidence: whatever a manifest of evidence says, each part is read once at
+// most, is what its digest says, and stands for what its media type says.
+func FuzzReadEvidence(f *testing.F) {
+	addGolden(f, "evidence.json", "linux_amd64.json", "index.json")
+	want := artifact.Evidence{SHA256SUMS: []byte("sums"), Signature: []byte("signature"), SigningKeys: []byte(`{"keys":[]}`), Record: artifact.Record{Origin: "registry.acme.example", Verdict: trust.Signed}}
+	manifest, blobs, err := artifact.EncodeEvidence(want)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(manifest.Data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		store := &blobsByDigest{blobs: map[digest.Digest][]byte{digest.FromBytes(data): data}}
+		for _, b := range blobs {
+			store.blobs[b.Descriptor.Digest] = b.Data
+		}
+		e, err := artifact.ReadEvidence(t.Context(), store, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(data), Size: int64(len(data))})
+		if store.asked > 5 {
+			t.Errorf("%d requests", store.asked)
+		}
+		if err != nil {
+			return
+		}
+		if e.Record.Verdict != trust.Signed && e.Record.Verdict != trust.ChecksumOnly {
+			t.Errorf("verdict %q", e.Record.Verdict)
+		}
+		for _, part := range [][]byte{e.SHA256SUMS, e.Signature, e.SigningKeys} {
+			if part != nil && store.blobs[digest.FromBytes(part)] == nil {
+				t.Errorf("%q is nothing that the registry has", part)
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -194,4 +195,24 @@ func TestBrokenOff(t *testing.T) {
 	if len(seen.answered) != 1 || seen.answered[0] != "archive GET " || b.options.Archives.BrokenOff.Load() != 1 {
 		t.Errorf("told of %q, %d broken off", seen.answered, b.options.Archives.BrokenOff.Load())
 	}
+}
+
+// FuzzRequestID: whatever a client calls its request, what is answered and logged is
+// one word that nobody has to escape, and the client's own if it is that.
+func FuzzRequestID(f *testing.F) {
+	for _, id := range []string{"", "4bf92f35-77b3.4da6_a3ce", "Root=1-67891233-abcdef012345678912345678", strings.Repeat("x", 65), "a b", "a\nlevel=ERROR", "ü", "a\x1b[2K", `"`} {
+		f.Add(id)
+	}
+	word := regexp.MustCompile(`^[A-Za-z0-9_.:=+/-]{1,64}$`)
+	own := regexp.MustCompile(`^[A-Z2-7]{10}-[0-9]+$`)
+	h := gateway.New(gateway.Options{Repository: func(context.Context, provider.Address) (gateway.Store, error) { return &emptyStore{}, nil }})
+	f.Fuzz(func(t *testing.T, id string) {
+		r, w := httptest.NewRequest(http.MethodGet, "/healthz", nil), httptest.NewRecorder()
+		r.Header.Set("X-Request-Id", id)
+		h.ServeHTTP(w, r)
+		got := w.Header().Get("X-Request-Id")
+		if word.MatchString(id) && got != id || !word.MatchString(id) && !own.MatchString(got) {
+			t.Errorf("%q was answered with %q", id, got)
+		}
+	})
 }

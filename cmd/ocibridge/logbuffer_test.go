@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -91,5 +93,35 @@ func TestLogFormats(t *testing.T) {
 	var f logFormat
 	if err := f.Set("xml"); err == nil || f.Set("json") != nil || f != "json" {
 		t.Errorf("%q, %v", f, err)
+	}
+}
+
+// TestNothingForgesALogLine: what clients and peers write stays in its place on one
+// line, whatever is in it.
+func TestNothingForgesALogLine(t *testing.T) {
+	const forged = "/x\nlevel=ERROR msg=forged status=200\r\n{\"msg\":\"forged\"}\x1b[2K\u2028\" a=\"b"
+	for _, format := range []logFormat{"text", "json"} {
+		var out bytes.Buffer
+		f := logFlag{level: slog.LevelInfo, format: format}
+		log, flush := f.openBuffered(&out)
+		log.Info("request", "path", forged, "agent", forged, "err", errors.New(forged))
+		log.WarnContext(observe.With(t.Context(), "id-1", nil), forged)
+		if err := flush(); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		if len(lines) != 2 || strings.ContainsAny(out.String(), "\r\x1b\u2028") {
+			t.Errorf("%s: %d lines: %q", format, len(lines), lines)
+		}
+		for _, line := range lines {
+			if format == "json" {
+				var fields map[string]any
+				if err := json.Unmarshal([]byte(line), &fields); err != nil || fields["path"] != nil && fields["path"] != forged {
+					t.Errorf("%s: %v", line, err)
+				}
+			} else if !strings.HasPrefix(line, "time=") || strings.Contains(line, " a=\"b") {
+				t.Errorf("%s", line)
+			}
+		}
 	}
 }

@@ -74,3 +74,36 @@ func sizeOf(t *testing.T, dir string) (size int64) {
 	}
 	return size
 }
+
+// TestReleasesAreBounded: what is in memory of versions is that of those asked for
+// last, and of no more than may be.
+func TestReleasesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{}
+		for i := range maxReleases + 100 {
+			s.versions = append(s.versions, fmt.Sprintf("1.%d.0", i))
+		}
+		p := puller(t, s, Options{})
+		store := p.Store(widget, empty{}).(catalog.Offerer)
+		for _, v := range s.versions {
+			found, err := store.Complete(t.Context(), provider.MustParseVersion(v), nil)
+			if err != nil || len(found.Packages) != 1 {
+				t.Fatal(found, err)
+			}
+		}
+		synctest.Wait()
+		rs := &p.releases
+		rs.mu.Lock()
+		defer rs.mu.Unlock()
+		var bytes int64
+		for _, e := range rs.entries {
+			bytes += e.release.bytes
+		}
+		if n := len(rs.entries); n > maxReleases || n < maxReleases/2 || len(rs.packages) != n || rs.bytes != bytes || bytes > maxReleaseBytes {
+			t.Errorf("%d versions with %d packages and %d bytes, counted as %d", n, len(rs.packages), bytes, rs.bytes)
+		}
+		if rs.entries[subject{widget, provider.MustParseVersion(s.versions[len(s.versions)-1])}] == nil {
+			t.Error("the last one is forgotten")
+		}
+	})
+}

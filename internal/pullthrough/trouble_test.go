@@ -1,6 +1,8 @@
 package pullthrough_test
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
@@ -277,5 +279,43 @@ func TestEndInTheMiddle(t *testing.T) {
 	files, err := os.ReadDir(o.pull.Spool)
 	if err != nil || len(files) != 0 {
 		t.Errorf("left on disk: %v, %v", files, err)
+	}
+}
+
+// TestOriginContradictsItself: once its SHA256SUMS was accepted, it announces another
+// package for one of the platforms. That is not had; the others are.
+func TestOriginContradictsItself(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.publish("1.0.0")
+	evil := bytes.Repeat([]byte("x"), 1000)
+	b.origin.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+		switch {
+		case strings.HasSuffix(req.URL.Path, "/download/darwin/arm64"):
+			name := r.Package("darwin", "arm64").Filename
+			fmt.Fprintf(w, `{"os":"darwin","arch":"arm64","filename":%q,"shasum":"%x","download_url":"/evil.zip","shasums_url":"/files/acme/widget/1.0.0/%s","shasums_signature_url":"/files/acme/widget/1.0.0/%s"}`,
+				name, sha256.Sum256(evil), r.SHA256SUMSName(), r.SignatureName())
+		case req.URL.Path == "/evil.zip":
+			w.Write(evil)
+		default:
+			return false
+		}
+		return true
+	})
+	s := b.serve(siteOptions{pull: pullthrough.Options{Scope: pullthrough.Scope{Platforms: []provider.Platform{provider.MustParsePlatform("linux_amd64")}}}})
+	if got := s.hashes("1.0.0"); got != zh(r) {
+		t.Errorf("listed are\n%s", got)
+	}
+	if got := s.get(archivePath("1.0.0", "darwin_arm64")); got.status != http.StatusBadGateway {
+		t.Errorf("%+v", got)
+	}
+	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.status != http.StatusOK || got.body != string(r.Package("linux", "amd64").Data) {
+		t.Errorf("another platform: %d", got.status)
+	}
+	if !strings.Contains(s.log.String(), "with another SHA-256") {
+		t.Error("the log does not say so")
+	}
+	if n := b.origin.Count(recorder.Path("/evil.zip")); n != 0 {
+		t.Errorf("it is downloaded %d times", n)
 	}
 }
