@@ -87,6 +87,10 @@ fuzz: ## run each fuzz test for FUZZTIME (default 30s)
 		go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime $(FUZZTIME) "$$(dirname "$$file")" </dev/null; \
 	done
 
+.PHONY: fuzz-corpus
+fuzz-corpus: ## take a handful of what make fuzz found to be new into testdata/fuzz
+	@tools/fuzz-corpus.sh
+
 .PHONY: mutants
 mutants: ## take guards away, one at a time, and show that a test fails for each
 	go run ./internal/mutants

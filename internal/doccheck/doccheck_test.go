@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -22,8 +23,9 @@ const root = "../.."
 // documents are the pages whose tables are checked, with the least number of rows
 // that each has, so that a table is not lost unseen.
 var documents = map[string]int{
-	"docs/threat-model.md": 60,
+	"docs/threat-model.md": 110,
 	"docs/reliability.md":  55,
+	"docs/fuzzing.md":      30,
 }
 
 // reference is a test as the documents name it: `pkg/path.TestName`, with a
@@ -135,6 +137,42 @@ func (p *pkg) has(test, sub string) bool {
 	scripts, err := filepath.Glob(filepath.Join(p.dir, "testdata", "script", path.Base(sub)+".txt*"))
 	return err == nil && len(scripts) > 0
 }
+
+// TestEveryFuzzTestIsListed in docs/fuzzing.md, with what it is for.
+func TestEveryFuzzTestIsListed(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "docs/fuzzing.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	err = filepath.WalkDir(root, func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && name != root && strings.HasPrefix(e.Name(), "."):
+			return fs.SkipDir
+		case e.IsDir() || !strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		src, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(name))
+		for _, m := range fuzzTest.FindAllStringSubmatch(string(src), -1) {
+			found++
+			if test := "`" + filepath.ToSlash(dir) + "." + m[1] + "`"; !strings.Contains(string(page), test) {
+				t.Errorf("docs/fuzzing.md does not list %s", test)
+			}
+		}
+		return err
+	})
+	if err != nil || found == 0 {
+		t.Errorf("%d fuzz tests, %v", found, err)
+	}
+}
+
+var fuzzTest = regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
 
 func TestCheck(t *testing.T) {
 	const table = "| promise | test |\n|---|---|\n"
