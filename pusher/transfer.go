@@ -235,15 +235,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // sendBlob stores a small blob or a manifest unless it is there.
 func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
-	exists, err := w.dest.Store.Exists(ctx, b.Descriptor)
-	if err == nil && !exists {
-		err = w.dest.Store.Push(ctx, b.Descriptor, bytes.NewReader(b.Data))
-		if status(err) == http.StatusNotFound {
-			// A request that was repeated because its connection broke finds that the
-			// upload is over.
-			if exists, again := w.dest.Store.Exists(ctx, b.Descriptor); again == nil && exists {
-				err = nil
-			}
+	var err error
+	for range 2 {
+		var exists bool
+		if exists, err = w.dest.Store.Exists(ctx, b.Descriptor); err != nil || exists {
+			break
+		}
+		// A request that was repeated because its connection broke finds that the
+		// upload is over: the blob is there, or is sent once more.
+		if err = w.dest.Store.Push(ctx, b.Descriptor, bytes.NewReader(b.Data)); status(err) != http.StatusNotFound {
+			break
 		}
 	}
 	if err != nil {
