@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/opentofu/svchost/disco"
@@ -41,9 +42,12 @@ func TestOwnHostByDiscovery(t *testing.T) {
 			}))
 			t.Cleanup(proxy.Close)
 			transport := proxy.Client().Transport.(*http.Transport).Clone()
+			var mu sync.Mutex
 			var asked []string
 			transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				mu.Lock()
 				asked = append(asked, addr)
+				mu.Unlock()
 				return (&net.Dialer{}).DialContext(ctx, network, proxy.Listener.Addr().String())
 			}
 			got := fetch(t, realorigin.NewRegistry(realorigin.RegistryOptions{Transport: transport}), own, "1.0.0")
@@ -55,6 +59,8 @@ func TestOwnHostByDiscovery(t *testing.T) {
 					t.Errorf("%s is empty", pkg.Filename)
 				}
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			if len(asked) == 0 || slices.ContainsFunc(asked, func(a string) bool { return a != "example.com:443" }) {
 				t.Errorf("asked at %v", asked)
 			}
