@@ -98,7 +98,7 @@ func (p *pulling) answering(pulled, alone http.Handler, log *slog.Logger) http.H
 		}
 		once.Do(func() {
 			log.Warn("requests that come by way of others are answered from the registry alone: nothing is fetched from origins for them", "header", name,
-				"help", "a pull_through block says what may be fetched for whom")
+				"hint", "a pull_through block says what may be fetched for whom")
 		})
 		alone.ServeHTTP(w, r)
 	})

@@ -5,6 +5,11 @@
 // a moment is taken from the server, which lets go of all that, and is given back
 // with the first byte of its next request. HTTP/2 multiplexes: its connections stay
 // with the server.
+//
+// What the server has read of a next request beside the one before is not seen here.
+// It looks at four bytes before it knows one: a client that sends fewer with the
+// request before, and the others a second later, loses them, and is told that its
+// request is a bad one. No client pipelines so.
 package parking
 
 import (

@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -207,7 +208,7 @@ func (d *download) run(ctx context.Context) {
 	case ended && err != nil:
 		e.Err = context.Canceled // nobody wants it any more
 	case err != nil:
-		p.o.Log.Error("pulled through: a package cannot be had", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have, "err", err)
+		p.o.Log.Error("pulled through: a package cannot be had", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have, "err", err, "hint", hint.Of(err))
 	default:
 		p.o.Log.Info("pulled through: a package is here", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have)
 	}
