@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/opentofu/svchost"
@@ -38,11 +39,11 @@ var (
 type network struct {
 	t     *testing.T
 	ca    *tlsca.CA
-	addrs map[string]string // by HOST:PORT
+	addrs sync.Map // address by "HOST:PORT"
 }
 
 func newNetwork(t *testing.T) *network {
-	return &network{t, tlsca.For(t), map[string]string{}}
+	return &network{t: t, ca: tlsca.For(t)}
 }
 
 // serve answers for a host name by HTTPS.
@@ -57,7 +58,7 @@ func (n *network) serve(name string, h http.Handler) *recorder.Recorder {
 	}
 	server.StartTLS()
 	n.t.Cleanup(server.Close)
-	n.addrs[name+":443"] = server.Listener.Addr().String()
+	n.addrs.Store(name+":443", server.Listener.Addr().String())
 	return rec
 }
 
@@ -67,19 +68,35 @@ func (n *network) servePlain(name string, h http.Handler) *recorder.Recorder {
 	rec := recorder.New(h)
 	server := httptest.NewServer(rec)
 	n.t.Cleanup(server.Close)
-	n.addrs[name+":80"] = server.Listener.Addr().String()
+	n.addrs.Store(name+":80", server.Listener.Addr().String())
 	return rec
+}
+
+// addr is where "HOST:PORT" is served on this machine.
+func (n *network) addr(at string) string {
+	addr, _ := n.addrs.Load(at)
+	return addr.(string)
+}
+
+// port is the port of addr.
+func (n *network) port(at string) string {
+	n.t.Helper()
+	_, port, err := net.SplitHostPort(n.addr(at))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return port
 }
 
 // transport dials the servers of the network alone.
 func (n *network) transport() http.RoundTripper {
 	transport := n.ca.HTTPClient().Transport.(*http.Transport)
 	transport.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
-		name, ok := n.addrs[addr]
+		at, ok := n.addrs.Load(addr)
 		if !ok {
 			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}}
 		}
-		return new(net.Dialer).DialContext(ctx, "tcp", name)
+		return new(net.Dialer).DialContext(ctx, "tcp", at.(string))
 	}
 	n.t.Cleanup(transport.CloseIdleConnections)
 	return transport

@@ -1,11 +1,11 @@
 package origin_test
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/opentofu/svchost/disco"
@@ -22,34 +22,29 @@ import (
 // servers are at ports of their own.
 type resolved struct {
 	*network
-	named map[string]bool // hosts that the user has named
+	named sync.Map // "host:port" of those that the user has named
 }
 
 func newResolved(t *testing.T) *resolved {
 	t.Helper()
-	server, resolver := dns.For(t), net.DefaultResolver
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", server)
-	}}
-	t.Cleanup(func() { net.DefaultResolver = resolver })
-	return &resolved{newNetwork(t), map[string]bool{}}
+	dns.Default(t)
+	return &resolved{network: newNetwork(t)}
 }
 
 // serve answers for a host name, and returns "NAME:PORT".
 func (n *resolved) serve(name string, h http.Handler) (string, *recorder.Recorder) {
 	n.t.Helper()
 	asked := n.network.serve(name, h)
-	_, port, err := net.SplitHostPort(n.addrs[name+":443"])
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return net.JoinHostPort(name, port), asked
+	return net.JoinHostPort(name, n.port(name+":443")), asked
 }
 
 // client returns a client as that of push is.
 func (n *resolved) client() (*origin.Registry, *disco.Disco) {
 	n.t.Helper()
-	guard := origin.NewLenientGuard(func(host, port string) bool { return n.named[net.JoinHostPort(host, port)] })
+	guard := origin.NewLenientGuard(func(host, port string) bool {
+		_, named := n.named.Load(net.JoinHostPort(host, port))
+		return named
+	})
 	base := n.ca.HTTPClient().Transport.(*http.Transport)
 	base.Proxy = http.ProxyFromEnvironment
 	transport := guard.Transport(base)
@@ -101,7 +96,9 @@ func TestOriginsLeadNowhereInside(t *testing.T) {
 			inside, reached := n.serve("files.acme.example", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(data) }))
 			at, asked := n.serve(host, b.origin)
 			b.asked = asked
-			n.named[inside] = tc.name
+			if tc.name {
+				n.named.Store(inside, true)
+			}
 			tc.lead(b, at, inside)
 			client, _ := n.client()
 			err := install(t, client, provider.MustParseAddress(at+"/acme/widget"))
@@ -143,7 +140,7 @@ func TestServicesThatTheUserNames(t *testing.T) {
 	rel := build(t, pgp.For(t, "Acme"), "1.0.0")
 	for _, inside := range []string{"gateway.acme.example", "127.0.0.1", "localhost"} {
 		at, asked := n.serve(inside, testorigin.New(testorigin.Options{}, rel))
-		n.named[at] = true
+		n.named.Store(at, true)
 		client, services := n.client()
 		services.ForceHostServices(widget.ServiceHost(), map[string]any{"providers.v1": "https://" + at + testorigin.ServicePath})
 		if err := install(t, client, widget); err != nil || asked.Count() == 0 {
@@ -179,8 +176,7 @@ func TestOriginsBehindAProxyOnThisMachine(t *testing.T) {
 	proxy := recorder.New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	n.servePlain("proxy.acme.example", proxy)
 	base := n.ca.HTTPClient().Transport.(*http.Transport)
-	_, port, _ := net.SplitHostPort(n.addrs["proxy.acme.example:80"])
-	base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.acme.example:" + port})
+	base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.acme.example:" + n.port("proxy.acme.example:80")})
 	transport := origin.NewLenientGuard(func(string, string) bool { return false }).Transport(base)
 	defer transport.CloseIdleConnections()
 	for _, u := range []string{"http://registry.acme.internal/", "http://10.1.2.3/"} {

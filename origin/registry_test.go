@@ -165,7 +165,7 @@ func TestNoConnection(t *testing.T) {
 		"unknown host": {func(*network) {}, "check its name"},
 		"nothing listens": {func(n *network) {
 			server := httptest.NewServer(nil)
-			n.addrs[host+":443"] = server.Listener.Addr().String()
+			n.addrs.Store(host+":443", server.Listener.Addr().String())
 			server.Close()
 		}, "nothing answers there"},
 		"authority unknown": {func(n *network) {
@@ -175,11 +175,11 @@ func TestNoConnection(t *testing.T) {
 		}, "SSL_CERT_FILE"},
 		"certificate of another host": {func(n *network) {
 			n.serve("other.example", http.NotFoundHandler())
-			n.addrs[host+":443"] = n.addrs["other.example:443"]
+			n.addrs.Store(host+":443", n.addr("other.example:443"))
 		}, "for other hosts"},
 		"plain HTTP there": {func(n *network) {
 			n.servePlain(host, http.NotFoundHandler())
-			n.addrs[host+":443"] = n.addrs[host+":80"]
+			n.addrs.Store(host+":443", n.addr(host+":80"))
 		}, "proxy"},
 		"cut off": {func(n *network) {
 			n.serve(host, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,11 +16,9 @@ import (
 // TestOriginsOfPushesLeadNowhereInside: what push, sync and pull-through ask of an
 // origin goes through a guard.
 func TestOriginsOfPushesLeadNowhereInside(t *testing.T) {
-	server, resolver, transport := dns.For(t), net.DefaultResolver, http.DefaultTransport
-	defer func() { net.DefaultResolver, http.DefaultTransport = resolver, transport }()
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "tcp", server)
-	}}
+	dns.Default(t)
+	transport := http.DefaultTransport
+	defer func() { http.DefaultTransport = transport }()
 	ca := tlsca.For(t)
 	http.DefaultTransport = ca.HTTPClient().Transport
 

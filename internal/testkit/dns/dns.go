@@ -2,14 +2,38 @@
 package dns
 
 import (
+	"context"
 	"encoding/binary"
 	"io"
 	"net"
+	"sync/atomic"
 
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
+
+// asked is the name server that the process asks; nil for the machine's.
+var asked atomic.Pointer[string]
+
+// The resolver is replaced once, before any test runs, and stays: transports go on
+// dialing for requests that have ended, also after the test that made them.
+func init() {
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if server := asked.Load(); server != nil {
+			network, address = "tcp", *server
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+}
+
+// Default serves until the test ends, for all that the process itself looks up.
+func Default(tb testkit.TB) {
+	tb.Helper()
+	server := For(tb)
+	asked.Store(&server)
+	tb.Cleanup(func() { asked.Store(nil) })
+}
 
 // For serves until the test ends, over TCP, and returns where.
 func For(tb testkit.TB) (address string) {
