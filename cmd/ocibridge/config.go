@@ -49,9 +49,9 @@ func (f *configFlag) register(cmd *cobra.Command) {
 	cmd.MarkFlagFilename("config", "hcl")
 }
 
-// load reads the configuration file for a command, refuses what the command
-// cannot honour, and gives the command's flags the values that the file has for
-// them, unless the command line or a variable has given them one.
+// load reads the configuration file for a command, and gives the command's flags
+// the values that the file has for them, unless the command line or a variable has
+// given them one.
 func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 	c, err := f.read()
 	if err != nil {
@@ -59,9 +59,6 @@ func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 	}
 	for _, w := range c.Warnings {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s:%d: %s\n", w.File, w.Line, oneLine(w.Detail))
-	}
-	if err := c.CheckFor(cmd.Name()); err != nil {
-		return nil, explainConfig(err)
 	}
 	given := func(name string) bool {
 		flag := cmd.Flags().Lookup(name)

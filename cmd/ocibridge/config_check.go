@@ -62,7 +62,7 @@ func checkConfig(name string, asJSON bool, stdout, stderr io.Writer) error {
 		file, diags = invalid.File, invalid.Diagnostics
 	} else {
 		file = c.File
-		diags = append(append(c.CheckFiles(env), c.Warnings...), c.Unavailable("")...)
+		diags = append(c.CheckFiles(env), c.Warnings...)
 	}
 	if err := (auth.Options{Environment: authEnvironment()}).Validate(); err != nil {
 		diags = append(diags, config.Diagnostic{Severity: config.SeverityError, Summary: "Invalid variables", Detail: err.Error() + ": " + hint.Of(err) + "."})

@@ -26,7 +26,7 @@ func (f *InForce) Changes(before *InForce) []string {
 func (f *InForce) values() map[string]any {
 	out := map[string]any{}
 	for _, b := range f.blocks {
-		b.list("", true, func(path string, s shownSetting, _ bool) { out[path] = s.json })
+		b.list("", func(path string, s shownSetting) { out[path] = s.json })
 	}
 	return out
 }

@@ -12,9 +12,8 @@
 //
 // Invariants:
 //
-//   - What is unknown is an error, and so is what is known and invalid. What is
-//     valid and not in effect in this version is told by [Config.Unavailable], for
-//     commands to refuse: nothing is passed over in silence.
+//   - What is unknown is an error, and so is what is known and invalid: nothing is
+//     passed over in silence.
 //   - A secret is an [auth.Secret] from the moment it is evaluated. No error, no
 //     source line that an error shows and nothing that [Config.InForce] gives
 //     holds one; a source line shows the values of arguments only that are known
@@ -62,9 +61,8 @@ type Config struct {
 	PullThrough *PullThrough // nil without a block
 	Gateway     Gateway
 
-	tree        *block
-	unavailable []unavailable
-	files       []fileArgument
+	tree  *block
+	files []fileArgument
 }
 
 // Mirror is an oci_mirror block.

@@ -139,7 +139,7 @@ func describe(t *testing.T, m machine) string {
 	case err != nil:
 		t.Fatal(err)
 	}
-	if err := Report(&out, append(c.Warnings, c.Unavailable("")...), 100, false); err != nil {
+	if err := Report(&out, c.Warnings, 100, false); err != nil {
 		t.Fatal(err)
 	}
 	out.Write(c.InForce(Surroundings{}).HCL())
@@ -249,7 +249,7 @@ func TestZeroConfig(t *testing.T) {
 	if !reflect.DeepEqual(c, &Config{}) {
 		t.Errorf("no file gives %+v", c)
 	}
-	if c.Templates() != nil || len(c.RegistrySettings()) != 0 || c.CheckFor("serve") != nil || c.FlagValues(func(string) bool { return false }) != nil {
+	if c.Templates() != nil || len(c.RegistrySettings()) != 0 || c.FlagValues(func(string) bool { return false }) != nil {
 		t.Error("no file says something")
 	}
 }
@@ -555,33 +555,6 @@ func TestErrorText(t *testing.T) {
 	_, err := parse("gateway {\n  listen = \"x\"\n  verify = \"y\"\n}\n", machine{})
 	if want := testFile + `:2: invalid listen: "x" is no address to listen on. Write HOST:PORT, such as localhost:8443, or :8443 for every interface (and 1 more)`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
-	}
-}
-
-// TestAllIsInEffect: there is nothing in the schema that a command cannot honour.
-func TestAllIsInEffect(t *testing.T) {
-	const src = `
-registry "ghcr.io" {
-  denied_means_absent       = true
-  mirrors_blobs_by_redirect = true
-}
-provider "registry.opentofu.org/hashicorp/null" {
-  latest = 1
-}
-gateway {
-  redirect = true
-  tag_ttl  = "30s"
-  token "ci" {
-    sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-  }
-}
-pull_through {}
-`
-	c := mustParse(t, src, machine{})
-	for _, command := range []string{"serve", "push", "sync", "", "doctor"} {
-		if diags := c.Unavailable(command); len(diags) > 0 || c.CheckFor(command) != nil {
-			t.Errorf("%s cannot honour %+v", command, diags)
-		}
 	}
 }
 
@@ -894,8 +867,8 @@ func TestExampleIsValid(t *testing.T) {
 	m := exampleMachine(t)
 	text := example(t)
 	c := mustParse(t, text, m)
-	if diags := append(c.Warnings, c.Unavailable("")...); len(diags) > 0 {
-		t.Errorf("the example has what is not in effect: %+v", diags)
+	if len(c.Warnings) > 0 {
+		t.Errorf("the example has what is warned of: %+v", c.Warnings)
 	}
 	eachField(reflect.TypeFor[fileBlock](), func(in string, f field) {
 		if f.isBlock && !strings.HasPrefix(in, "provider_installation") && f.name != "provider_installation" && !strings.Contains(text, f.name+" ") {
@@ -971,14 +944,6 @@ func TestSchema(t *testing.T) {
 			}
 		case f.kind == "":
 			t.Errorf("%s does not say what its value is", path)
-		}
-		if f.unless != "" && (f.inEffect() || f.unless != f.defaultText) {
-			t.Errorf("%s: the tag unless is for what is unavailable, and names what happens anyway", path)
-		}
-		for _, c := range f.commands {
-			if !slices.Contains([]string{"push", "serve", "sync"}, c) {
-				t.Errorf("%s: %s is no command", path, c)
-			}
 		}
 		if f.flag != "" && f.kind != "template" && f.kind != "patterns" {
 			if flags[f.flag] {

@@ -38,11 +38,10 @@ type decoder struct {
 	ctx    *hcl.EvalContext
 	diags  hcl.Diagnostics
 
-	incomplete  bool                   // an argument could not be read: what goes together is not checked
-	arguments   []*hclsyntax.Attribute // in the order of the file
-	failed      map[*hclsyntax.Attribute]bool
-	unavailable []unavailable
-	files       []fileArgument
+	incomplete bool                   // an argument could not be read: what goes together is not checked
+	arguments  []*hclsyntax.Attribute // in the order of the file
+	failed     map[*hclsyntax.Attribute]bool
+	files      []fileArgument
 }
 
 // parse reads a file in steps: what each finds wrong may make the next one's
@@ -83,8 +82,8 @@ func (d *decoder) parse(src []byte) *Config {
 		return nil
 	}
 	c.File = d.source.name
-	c.tree = d.tree(reflect.ValueOf(f), field{}, "")
-	c.unavailable, c.files = d.unavailable, d.files
+	c.tree = d.tree(reflect.ValueOf(f), "")
+	c.files = d.files
 	return c
 }
 

@@ -19,9 +19,6 @@ type field struct {
 	required    bool
 	defaultText string
 	flag, group string
-	unless      string
-	commands    []string // that cannot honour it in this version,
-	reason      string   // and why
 }
 
 // fields returns the arguments and blocks of a type of the schema, in its order.
@@ -36,10 +33,7 @@ func fields(t reflect.Type) []field {
 		f := field{
 			index: i, name: name, isBlock: kind == "block", typ: t.Field(i).Type, kind: tag.Get("value"),
 			required: tag.Get("required") == "true", defaultText: tag.Get("default"),
-			flag: tag.Get("flag"), group: tag.Get("group"), unless: tag.Get("unless"),
-		}
-		if commands, reason, ok := strings.Cut(tag.Get("unavailable"), ": "); ok {
-			f.commands, f.reason = strings.Split(commands, ","), reason
+			flag: tag.Get("flag"), group: tag.Get("group"),
 		}
 		if f.isBlock {
 			f.repeated = f.typ.Kind() == reflect.Slice
@@ -49,9 +43,6 @@ func fields(t reflect.Type) []field {
 	}
 	return out
 }
-
-// inEffect reports whether this version honours what the field says.
-func (f field) inEffect() bool { return f.reason == "" }
 
 // opposite turns what a flag that says no means into what the argument means, and
 // back; other flags mean the same.

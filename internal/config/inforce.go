@@ -121,7 +121,6 @@ type shown struct {
 	name, label string
 	index       int    // among the blocks of its name, for those without a label that may be repeated; else -1
 	source      string // "" where that is only its arguments'
-	reason      string // why it is not in effect
 	settings    []shownSetting
 	blocks      []*shown
 }
@@ -130,7 +129,6 @@ type shownSetting struct {
 	name string
 	value
 	source string
-	reason string // why it is not in effect
 }
 
 // InForce puts together what is in force: a flag or variable before the file,
@@ -175,12 +173,12 @@ func (v *viewer) block(t reflect.Type, b *block) *shown {
 			continue
 		}
 		found := b.blocks[f.name]
-		if len(found) == 0 && !f.repeated && f.inEffect() && v.without(f) {
+		if len(found) == 0 && !f.repeated && v.without(f) {
 			found = []*block{{}} // for its defaults, and what is above it
 		}
 		for i, inner := range found {
 			s := v.block(f.typ, inner)
-			s.name, s.reason = f.name, f.reason
+			s.name = f.name
 			if f.repeated && s.label == "" {
 				s.index = i
 			}
@@ -212,7 +210,7 @@ func hasRequired(t reflect.Type) bool {
 
 // setting returns the value of an argument that is in force, if it has one.
 func (v *viewer) setting(b *block, f field) (shownSetting, bool) {
-	out := shownSetting{name: f.name, reason: f.reason}
+	out := shownSetting{name: f.name}
 	above, given := v.above[f.flag]
 	s, written := b.settings[f.name]
 	below, ok := v.below[f.flag]
@@ -221,13 +219,10 @@ func (v *viewer) setting(b *block, f field) (shownSetting, bool) {
 		out.value, out.source = f.parse(f.opposite(above.Value)), above.Source
 	case written && (f.flag == "" || v.fromFile[f.flag]):
 		out.value, out.source = s.value, s.source
-		if f.unless != "" && s.value.text == f.unless {
-			out.reason = ""
-		}
 	case ok && f.flag != "":
 		out.value, out.source = f.parse(f.opposite(below)), "default"
-	case f.defaultText != "" && (f.inEffect() || f.unless != ""):
-		out.value, out.source, out.reason = f.parse(f.defaultText), "default", ""
+	case f.defaultText != "":
+		out.value, out.source = f.parse(f.defaultText), "default"
 	default:
 		return out, false
 	}
@@ -368,9 +363,6 @@ func (f *InForce) HCL() []byte {
 }
 
 func (b *shown) write(out *strings.Builder) {
-	if b.reason != "" {
-		out.WriteString("# not in effect yet\n")
-	}
 	out.WriteString(b.name)
 	if b.label != "" {
 		out.WriteString(" " + textValue(b.label).hcl)
@@ -385,11 +377,7 @@ func (b *shown) write(out *strings.Builder) {
 
 func (b *shown) arguments(out *strings.Builder) {
 	for _, s := range b.settings {
-		comment := s.source
-		if s.reason != "" {
-			comment += ", not in effect yet"
-		}
-		fmt.Fprintf(out, "%s = %s # %s\n", s.name, strings.ReplaceAll(s.hcl, "\n", " "), printable(comment))
+		fmt.Fprintf(out, "%s = %s # %s\n", s.name, strings.ReplaceAll(s.hcl, "\n", " "), printable(s.source))
 	}
 }
 
@@ -398,16 +386,14 @@ func (b *shown) arguments(out *strings.Builder) {
 func (f *InForce) MarshalJSON() ([]byte, error) {
 	settings := []map[string]any{}
 	for _, b := range f.blocks {
-		b.list("", true, func(path string, s shownSetting, inEffect bool) {
-			settings = append(settings, map[string]any{
-				"path": path, "value": s.json, "source": s.source, "in_effect": inEffect && s.reason == "",
-			})
+		b.list("", func(path string, s shownSetting) {
+			settings = append(settings, map[string]any{"path": path, "value": s.json, "source": s.source})
 		})
 	}
 	return json.Marshal(settings)
 }
 
-func (b *shown) list(path string, inEffect bool, f func(string, shownSetting, bool)) {
+func (b *shown) list(path string, f func(string, shownSetting)) {
 	if b.name != "" {
 		path = joinPath(path, b.name)
 	}
@@ -417,11 +403,10 @@ func (b *shown) list(path string, inEffect bool, f func(string, shownSetting, bo
 	case b.index >= 0:
 		path += fmt.Sprintf("[%d]", b.index)
 	}
-	inEffect = inEffect && b.reason == ""
 	for _, s := range b.settings {
-		f(joinPath(path, s.name), s, inEffect)
+		f(joinPath(path, s.name), s)
 	}
 	for _, inner := range b.blocks {
-		inner.list(path, inEffect, f)
+		inner.list(path, f)
 	}
 }

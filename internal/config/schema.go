@@ -9,17 +9,13 @@ import "github.com/hashicorp/hcl/v2"
 // of the argument or block. All values are as written; [Config] has what they
 // mean. Beside hcl, the tags are
 //
-//	value        what is written there, as the page names it; secret, template,
-//	             sha256, file, folder and files are treated as such
-//	required     the argument cannot be left out
-//	default      the value in force where nothing is written
-//	flag         the flag that overrides the argument, with its variable; one that
-//	             begins with no- is for the opposite
-//	group        of flags: one of them overrides every argument of the group
-//	unavailable  COMMANDS: REASON, for what this version cannot do; see
-//	             [Config.Unavailable]. Without the tag it is in effect
-//	unless       the one value that an unavailable argument may have, because it
-//	             says what happens anyway
+//	value     what is written there, as the page names it; secret, template,
+//	          sha256, file, folder and files are treated as such
+//	required  the argument cannot be left out
+//	default   the value in force where nothing is written
+//	flag      the flag that overrides the argument, with its variable; one that
+//	          begins with no- is for the opposite
+//	group     of flags: one of them overrides every argument of the group
 
 // fileBlock is the whole file.
 type fileBlock struct {

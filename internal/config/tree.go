@@ -37,22 +37,17 @@ type value struct {
 	text string // as a flag takes it; "" for what no flag has
 }
 
-// tree shows a valid block, and gathers on the way what this version cannot do.
-func (d *decoder) tree(v reflect.Value, as field, path string) *block {
+// tree shows a valid block, and gathers on the way which files it names.
+func (d *decoder) tree(v reflect.Value, path string) *block {
 	out := &block{source: place(header(v)), settings: map[string]setting{}, blocks: map[string][]*block{}}
 	if len(labels(v.Type())) > 0 {
 		out.label = v.Field(0).String()
 	}
-	// What is in an unavailable block goes with it.
-	inEffect := d.available(as, path, header(v), as.isBlock && isFalse(v, "enabled"))
 	for _, f := range fields(v.Type()) {
 		in := joinPath(path, f.name)
 		if f.isBlock {
 			for _, inner := range blocks(v, f) {
-				if !inEffect {
-					f.reason = ""
-				}
-				out.blocks[f.name] = append(out.blocks[f.name], d.tree(inner, f, in))
+				out.blocks[f.name] = append(out.blocks[f.name], d.tree(inner, in))
 			}
 			continue
 		}
@@ -70,22 +65,8 @@ func (d *decoder) tree(v reflect.Value, as field, path string) *block {
 			}
 		}
 		out.settings[f.name] = setting{shown, place(r)}
-		if inEffect {
-			d.available(f, in, r, f.unless != "" && shown.text == f.unless)
-		}
 	}
 	return out
-}
-
-// isFalse reports whether a block has that argument, and it is false.
-func isFalse(v reflect.Value, name string) bool {
-	for _, f := range fields(v.Type()) {
-		if f.name == name {
-			b, ok := v.Field(f.index).Interface().(*bool)
-			return ok && b != nil && !*b
-		}
-	}
-	return false
 }
 
 // value shows the value of an argument that is given.
@@ -177,52 +158,6 @@ func listValue(list []string) value {
 
 func otherValue(v cty.Value, json any) value {
 	return value{string(hclwrite.TokensForValue(v).Bytes()), json, fmt.Sprint(json)}
-}
-
-// unavailable is a setting that this version cannot honour.
-type unavailable struct {
-	commands []string // that it concerns
-	about    Diagnostic
-}
-
-// available notes that a setting is there, and reports whether this version can
-// honour it. harmless says that it asks for what happens anyway.
-func (d *decoder) available(f field, path string, r hcl.Range, harmless bool) bool {
-	if f.inEffect() || harmless {
-		return true
-	}
-	d.unavailable = append(d.unavailable, unavailable{f.commands, d.source.diagnostic(&hcl.Diagnostic{
-		Severity: hcl.DiagError, Summary: "Not available in this version",
-		Detail: fmt.Sprintf("%s: %s. Remove it to go on without.", path, f.reason), Subject: &r,
-	})})
-	return false
-}
-
-// Unavailable returns what the file asks for and the command cannot honour in
-// this version, in the order of the file: the command is to refuse to start.
-// Without a command it returns that for all of them, as warnings.
-func (c *Config) Unavailable(command string) []Diagnostic {
-	var out []Diagnostic
-	for _, u := range c.unavailable {
-		switch {
-		case command == "":
-			u.about.Severity = SeverityWarning
-			out = append(out, u.about)
-		case slices.Contains(u.commands, command):
-			out = append(out, u.about)
-		}
-	}
-	slices.SortStableFunc(out, func(a, b Diagnostic) int { return a.Line - b.Line })
-	return out
-}
-
-// CheckFor returns an [*Error] if the file asks for what the command cannot honour
-// in this version.
-func (c *Config) CheckFor(command string) error {
-	if diags := c.Unavailable(command); len(diags) > 0 {
-		return &Error{c.File, diags}
-	}
-	return nil
 }
 
 // fileArgument is an argument that names a file.

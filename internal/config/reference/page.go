@@ -58,7 +58,6 @@ type entry struct {
 	doc            string
 	typ            string // of a block: its type
 	repeated       bool
-	commands, why  string // of the tag unavailable
 	flag, variable string
 }
 
@@ -85,7 +84,6 @@ func (s schema) entries(typ string) ([]entry, error) {
 		case *ast.StarExpr:
 			e.typ = fmt.Sprint(t.X)
 		}
-		e.commands, e.why, _ = strings.Cut(e.tag.Get("unavailable"), ": ")
 		if e.flag = e.tag.Get("flag"); e.flag != "" {
 			e.variable = "OCIBRIDGE_" + strings.ToUpper(strings.ReplaceAll(e.flag, "-", "_"))
 		}
@@ -136,30 +134,7 @@ func (e entry) argument(out *bytes.Buffer) {
 		facts = append(facts, fmt.Sprintf("flag `--%s`, variable `%s`", e.flag, e.variable))
 	}
 	text := fmt.Sprintf("`%s` (%s): %s", e.name, strings.Join(facts, "; "), e.doc)
-	if u := e.notYet(); u != "" {
-		text += " " + u
-	}
 	writeWrapped(out, "- ", "  ", text)
-}
-
-// notYet says that something is not in effect.
-func (e entry) notYet() string {
-	switch {
-	case e.why == "":
-		return ""
-	case e.tag.Get("unless") != "":
-		return fmt.Sprintf("**Not in effect yet**: `%s` refuses another value than `%s`.", e.commands, e.tag.Get("unless"))
-	}
-	return fmt.Sprintf("**Not in effect yet**: %s.", refusal(e.commands))
-}
-
-// refusal says what commands do about a setting. There is no command for some
-// yet.
-func refusal(commands string) string {
-	if commands == "sync" {
-		return "there is no `sync` in this version"
-	}
-	return fmt.Sprintf("with it, `%s` refuses to start", commands)
 }
 
 func (s schema) section(out *bytes.Buffer, e entry, path string) error {
@@ -183,10 +158,6 @@ func (s schema) section(out *bytes.Buffer, e entry, path string) error {
 	if strings.Contains(path, ".") {
 		level = "###"
 	}
-	text := e.doc
-	if u := e.notYet(); u != "" {
-		text += " " + u
-	}
 	fmt.Fprintf(out, "\n%s %s\n\n", level, path)
 	once := "At most once."
 	switch {
@@ -196,7 +167,7 @@ func (s schema) section(out *bytes.Buffer, e entry, path string) error {
 		once = "May be repeated."
 	}
 	fmt.Fprintf(out, "    %s { ... }\n\n", header)
-	writeWrapped(out, "", "", strings.TrimSpace(text+" "+once))
+	writeWrapped(out, "", "", strings.TrimSpace(e.doc+" "+once))
 	out.WriteByte('\n')
 	return s.block(out, e.typ, path)
 }
