@@ -16,6 +16,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/neterr"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -99,13 +100,13 @@ func (c *Client) explainNetwork(err error, r ociaddr.Repository) string {
 		return fmt.Sprintf("there is no host %s: check its spelling", dns.Name)
 	case errors.As(err, &dns):
 		return "the name could not be looked up: check the network and its DNS servers"
-	case connectionRefused(err):
+	case neterr.Refused(err):
 		return fmt.Sprintf("nothing listens at that address: check the name of the registry (%s), its port, and that it is running", r.Registry)
 	case errors.As(err, &network) && network.Timeout():
 		return fmt.Sprintf("%s did not answer in time: check the network, and whether it wants a proxy (HTTPS_PROXY)", r.Registry)
-	case connectionLost(err) && c.conns.plainHTTP(string(r.Registry)) && !r.Registry.IsLoopback():
+	case neterr.Lost(err) && c.conns.plainHTTP(string(r.Registry)) && !r.Registry.IsLoopback():
 		return fmt.Sprintf("%s may speak TLS: leave out --plain-http, and plain_http in its registry block", r.Registry)
-	case connectionLost(err), errors.Is(err, errStalled):
+	case neterr.Lost(err), errors.Is(err, errStalled):
 		return fmt.Sprintf("the connection to %s broke off, or went silent: run it again; if that does not help, is there a proxy in between?", r.Registry)
 	}
 	return ""

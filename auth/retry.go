@@ -3,16 +3,15 @@ package auth
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/ocibridge/ocibridge/internal/neterr"
 )
 
 // Retry says how often and how soon a request is sent again when a registry
@@ -126,53 +125,13 @@ func isTokenRequest(req *http.Request) bool {
 // time.
 func passing(req *http.Request, resp *http.Response, err error) bool {
 	if err != nil {
-		return req.Context().Err() == nil && connectionLost(err)
+		return req.Context().Err() == nil && neterr.Lost(err)
 	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	case http.StatusInternalServerError:
 		return req.Method == http.MethodGet || req.Method == http.MethodHead
-	}
-	return false
-}
-
-func connectionLost(err error) bool {
-	return connectionRefused(err) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || windowsErrno(err, 10053, 10054) || http2Lost(err)
-}
-
-// http2Lost knows the ends of connections, and of requests by the server, that
-// HTTP/2 has errors of its own for. net/http exports none of them; those of
-// requests can be had as any struct of their shape.
-func http2Lost(err error) bool {
-	var reset http2Reset
-	return errors.As(err, &reset) || strings.Contains(err.Error(), "http2: client connection ") || strings.Contains(err.Error(), "http2: server sent GOAWAY")
-}
-
-// http2Reset is how net/http says that a server has ended one request.
-type http2Reset struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
-}
-
-func (e http2Reset) Error() string { return "the server ended the request" }
-
-func connectionRefused(err error) bool {
-	return errors.Is(err, syscall.ECONNREFUSED) || windowsErrno(err, 10061)
-}
-
-// windowsErrno reports whether err is one of Winsock's error numbers, which
-// package syscall does not map to the names that other systems have.
-func windowsErrno(err error, numbers ...syscall.Errno) bool {
-	if runtime.GOOS != "windows" {
-		return false
-	}
-	for _, n := range numbers {
-		if errors.Is(err, n) {
-			return true
-		}
 	}
 	return false
 }

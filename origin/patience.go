@@ -1,14 +1,14 @@
 package origin
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"oras.land/oras-go/v2/registry/remote/retry"
+
+	"github.com/ocibridge/ocibridge/internal/neterr"
 )
 
 const (
@@ -18,18 +18,20 @@ const (
 	// maxRetryAfter is the longest wait that an origin may ask for; one that asks
 	// for more is not asked again.
 	maxRetryAfter = 30 * time.Second
-	// refusals is how often an origin that refuses connections is asked again.
-	refusals = 2
+	// losses is how often an origin is asked again that refuses connections or loses
+	// them.
+	losses = 2
 )
 
 // patience says when an origin is asked again: as oras-go's policy does, but
 // after no less time than it asks for.
 type patience struct{}
 
-// Retry implements [retry.Policy]. An origin that refuses connections may be about to
-// begin anew, as after it has lost one: it is asked again, soon or not at all.
+// Retry implements [retry.Policy]. An origin that refuses connections, or loses one
+// before it has answered, may be about to begin anew: it is asked again, soon or not at
+// all. Nothing is asked of origins that does any harm when it is asked twice.
 func (patience) Retry(attempt int, resp *http.Response, err error) (time.Duration, error) {
-	if errors.Is(err, syscall.ECONNREFUSED) && attempt < refusals {
+	if err != nil && neterr.Lost(err) && attempt < losses {
 		return retry.DefaultBackoff(attempt, resp), nil
 	}
 	wait, err := retry.DefaultPolicy.Retry(attempt, resp, err)

@@ -2,16 +2,20 @@ package origin_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/origin"
 )
@@ -274,5 +278,47 @@ func TestCanceled(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// losing loses the connection of as many requests as it counts, before an answer.
+type losing struct {
+	http.RoundTripper
+	with error
+	left int
+}
+
+func (l *losing) RoundTrip(req *http.Request) (*http.Response, error) {
+	if l.left--; l.left >= 0 {
+		return nil, l.with
+	}
+	return l.RoundTripper.RoundTrip(req)
+}
+
+// TestLostConnections: an origin that loses connections is asked again, not for ever.
+func TestLostConnections(t *testing.T) {
+	for name, err := range map[string]error{
+		"refused":            &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
+		"reset":              &net.OpError{Op: "read", Err: syscall.ECONNRESET},
+		"closed":             io.EOF,
+		"a broken write, h2": errors.New("http2: client connection force closed via ClientConn.Close"),
+	} {
+		for lost, fine := range map[int]bool{2: true, 100: false} {
+			t.Run(fmt.Sprintf("%s, %d times", name, lost), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					rel := build(t, pgp.For(t, "Acme"), "1.0.0")
+					server := inProcess{testorigin.New(testorigin.Options{}, rel)}
+					l := &losing{RoundTripper: server, with: err}
+					registry := registryOver(l)
+					if _, err := registry.Versions(t.Context(), widget); err != nil {
+						t.Fatal(err)
+					}
+					l.left = lost
+					if _, err := registry.Versions(t.Context(), widget); (err == nil) != fine {
+						t.Error(err)
+					}
+				})
+			})
+		}
 	}
 }

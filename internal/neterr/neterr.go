@@ -1,0 +1,53 @@
+// Package neterr knows the errors of connections that are refused or lost, which may
+// be otherwise the next time.
+package neterr
+
+import (
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// Refused reports whether nothing listens there.
+func Refused(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || windowsErrno(err, 10061)
+}
+
+// Lost reports whether a connection was refused, or broke off.
+func Lost(err error) bool {
+	return Refused(err) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || windowsErrno(err, 10053, 10054) || http2Lost(err)
+}
+
+// http2Lost knows the ends of connections, and of requests by the server, that
+// HTTP/2 has errors of its own for. net/http exports none of them; those of
+// requests can be had as any struct of their shape.
+func http2Lost(err error) bool {
+	var reset http2Reset
+	return errors.As(err, &reset) || strings.Contains(err.Error(), "http2: client connection ") || strings.Contains(err.Error(), "http2: server sent GOAWAY")
+}
+
+// http2Reset is how net/http says that a server has ended one request.
+type http2Reset struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (e http2Reset) Error() string { return "the server ended the request" }
+
+// windowsErrno reports whether err is one of Winsock's error numbers, which
+// package syscall does not map to the names that other systems have.
+func windowsErrno(err error, numbers ...syscall.Errno) bool {
+	if runtime.GOOS != "windows" {
+		return false
+	}
+	for _, n := range numbers {
+		if errors.Is(err, n) {
+			return true
+		}
+	}
+	return false
+}
