@@ -95,6 +95,26 @@ func TestChart(t *testing.T) {
 	}
 }
 
+// The gateway knows by which name clients reach it, where the chart does: it is the
+// host of its own providers.
+func TestChartPublicURL(t *testing.T) {
+	t.Parallel()
+	const minimal, host = "helm/ocibridge/ci/minimal-values.yaml", "ingress.enabled=true,ingress.host=providers.example.com"
+	for set, want := range map[string]string{
+		host: `public_url     = "https://providers.example.com/"`,
+		host + ",gateway.publicURL=https://other.example.com/": `public_url     = "https://other.example.com/"`,
+	} {
+		text := rendered(t, minimal, "ConfigMap", "--set", set)[0].Data["ocibridge.hcl"]
+		checkConfig(t, text)
+		if !strings.Contains(text, want) || strings.Count(text, "public_url") != 1 {
+			t.Errorf("%s: no %s in\n%s", set, want, text)
+		}
+	}
+	if text := rendered(t, minimal, "ConfigMap")[0].Data["ocibridge.hcl"]; strings.Contains(text, "public_url") {
+		t.Errorf("without a name:\n%s", text)
+	}
+}
+
 // A pod that ends has to live on until its downloads have.
 func TestChartGracePeriod(t *testing.T) {
 	t.Parallel()

@@ -59,6 +59,15 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- if regexMatch "(?m)^\\s*(token|oidc)\\s+[\"A-Za-z_]" .Values.gateway.settings }}true{{ end -}}
 {{- end }}
 
+{{/* Where clients reach the gateway, or nothing: an Ingress says it, too. */}}
+{{- define "ocibridge.publicURL" -}}
+{{- if .Values.gateway.publicURL -}}
+{{- .Values.gateway.publicURL -}}
+{{- else if and .Values.ingress.enabled .Values.ingress.host (not (contains "*" .Values.ingress.host)) -}}
+{{- printf "https://%s/" .Values.ingress.host -}}
+{{- end -}}
+{{- end }}
+
 {{/* ocibridge.hcl, whole. */}}
 {{- define "ocibridge.hcl" -}}
 {{- if regexMatch "(?m)^\\s*gateway\\s*\\{" .Values.config }}
@@ -69,7 +78,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 gateway {
   listen         = ":8443"
   metrics_listen = ":{{ int .Values.metrics.port }}"
-{{- with .Values.gateway.publicURL }}
+{{- with include "ocibridge.publicURL" . }}
   public_url     = {{ . | toJson }}
 {{- end }}
 {{- if .Values.gateway.verifyRequired }}
