@@ -41,7 +41,7 @@ type container struct {
 const (
 	user = 65532
 	// patience bounds how long a container may take until it answers.
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 )
 
 func init() {
