@@ -154,7 +154,7 @@ func (p *pebble) shakeHands(g *world.Gateway, name string) (serial string, err e
 	if name == "" { // as probes do that come by the address
 		config.InsecureSkipVerify = true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), clients.DefaultTimeout)
 	defer cancel()
 	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", g.Address)
 	if err != nil {

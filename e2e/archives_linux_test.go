@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -51,8 +52,8 @@ func newCrowd(t *testing.T) *crowd {
 }
 
 // download has so many clients get the archive, each over a connection of its own.
-// asked runs when all have asked, and halfway when all have read their first
-// megabyte and wait. Every 16th then reads all of it: as many as all would take
+// asked runs when all have asked, and halfway when all have read a first megabyte and
+// wait. Every 16th then reads all of it: as many as all would take
 // too long for a test.
 func (c *crowd) download(n int, asked, halfway func()) {
 	c.t.Helper()
@@ -60,10 +61,11 @@ func (c *crowd) download(n int, asked, halfway func()) {
 	asking.Add(n)
 	reading.Add(n)
 	on := make(chan struct{})
-	ctx := httptrace.WithClientTrace(c.t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { asking.Done() }})
 	for i := range n {
 		done.Go(func() {
-			body, err := c.open(ctx)
+			hasAsked := sync.OnceFunc(asking.Done)
+			body, err := c.open(httptrace.WithClientTrace(c.t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { hasAsked() }}))
+			hasAsked() // where it could not, too
 			if err != nil {
 				c.t.Error(err)
 				reading.Done()
@@ -73,7 +75,15 @@ func (c *crowd) download(n int, asked, halfway func()) {
 			h := sha256.New()
 			_, err = io.CopyN(h, body, 1<<20)
 			reading.Done()
-			if <-on; i%16 == 0 && err == nil {
+			for waits := true; waits && err == nil; {
+				select {
+				case <-on:
+					waits = false
+				case <-time.After(10 * time.Second): // who takes nothing is given up, in a minute
+					_, err = io.CopyN(h, body, 1<<20)
+				}
+			}
+			if i%16 == 0 && err == nil {
 				_, err = io.Copy(h, body)
 				if sum := [sha256.Size]byte(h.Sum(nil)); sum != c.sum {
 					c.t.Errorf("%x instead of %x", sum, c.sum)

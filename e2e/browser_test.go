@@ -51,6 +51,7 @@ func newChromium(t *testing.T) *chromium {
 	clients.Must(t, os.MkdirAll(c.shot, 0o755))
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.IgnoreCertErrors,
+		chromedp.WSURLReadTimeout(startTimeout),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("hide-scrollbars", true),
 		// It asks nobody but this machine.
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost"),
@@ -73,8 +74,10 @@ type tab struct {
 	ctx context.Context
 }
 
-// tabTimeout is how long everything in a tab may take.
-const tabTimeout = 2 * time.Minute
+// startTimeout is how long the browser may take to start, and tabTimeout everything in
+// a tab, on a machine that is busy with other tests. The slowest there takes half a
+// minute on one that is not.
+const startTimeout, tabTimeout = 2 * time.Minute, 10 * time.Minute
 
 func (c *chromium) tab(t *testing.T) *tab {
 	t.Helper()

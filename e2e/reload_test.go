@@ -27,13 +27,14 @@ type changing struct {
 	*scene
 	dir    string
 	config string // file
+	delay  string // shutdown_delay
 }
 
 // newChanging pushes the null provider, one that is small, and one that fills every
 // buffer on the way.
 func newChanging(t *testing.T) *changing {
 	t.Helper()
-	c := &changing{scene: newScene(t), dir: t.TempDir()}
+	c := &changing{scene: newScene(t), dir: t.TempDir(), delay: "1s"}
 	c.config = filepath.Join(c.dir, "ocibridge.hcl")
 	addresses := []string{world.Null + "@" + nullVersion}
 	for name, size := range map[string]int{"small": 64 << 10, "large": 24 << 20} {
@@ -60,13 +61,13 @@ func (c *changing) settings(more string) {
 	c.t.Helper()
 	text := fmt.Sprintf(`gateway {
   capability_key_file = "keys"
-  shutdown_delay      = "1s"
+  shutdown_delay      = "%s"
   token "acme" {
     sha256  = "%x"
     include = ["%s/acme/*"]
   }
 %s}
-`, sha256.Sum256([]byte(acmeToken)), world.Host, more)
+`, c.delay, sha256.Sum256([]byte(acmeToken)), world.Host, more)
 	next := c.config + ".next"
 	if err := os.WriteFile(next, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
@@ -210,15 +211,20 @@ func (l *load) get(client *http.Client, url string) (*http.Response, []byte, err
 	return resp, body, nil
 }
 
-// pacedReader lets a part of a body through at each step, so that it takes as long
-// as something else does.
+// pacedReader lets little of a body through until the rest may follow, so that it
+// takes as long as something else does. Who takes nothing at all is given up, in a
+// minute.
 type pacedReader struct {
 	io.ReadCloser
-	steps <-chan struct{} // closed: the rest
+	rest <-chan struct{} // closed: it may
 }
 
 func (p pacedReader) Read(b []byte) (int, error) {
-	<-p.steps
+	select {
+	case <-p.rest:
+	case <-time.After(250 * time.Millisecond):
+		b = b[:min(len(b), 32<<10)]
+	}
 	return p.ReadCloser.Read(b)
 }
 
@@ -226,25 +232,26 @@ func (p pacedReader) Read(b []byte) (int, error) {
 type pacedTransport struct {
 	http.RoundTripper
 	begun chan<- struct{}
-	steps <-chan struct{}
+	rest  <-chan struct{}
 }
 
 func (p pacedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := p.RoundTripper.RoundTrip(r)
 	if err == nil && strings.HasSuffix(r.URL.Path, ".zip") {
-		resp.Body = pacedReader{resp.Body, p.steps}
+		resp.Body = pacedReader{resp.Body, p.rest}
 		close(p.begun)
 	}
 	return resp, err
 }
 
-// download has a client download the large package, a step at a time. It returns
-// when that has begun; finish has it go on to its end, and returns what came of it.
+// download has a client download the large package, slowly. It returns when that has
+// begun; finish has it go on to its end, and returns what came of it.
 func (c *changing) download(l *load, mirror string) (finish func() error) {
 	c.t.Helper()
 	client := c.client(true)
-	begun, steps, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	client.Transport = pacedTransport{client.Transport, begun, steps}
+	client.Timeout = 0 // it lasts as long as the rest of the test
+	begun, rest, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	client.Transport = pacedTransport{client.Transport, begun, rest}
 	go func() {
 		_, err := l.install(client, mirror, "large")
 		ended <- err
@@ -255,13 +262,14 @@ func (c *changing) download(l *load, mirror string) (finish func() error) {
 		c.t.Fatalf("the large package: %v", err)
 	}
 	return func() error {
-		close(steps)
+		close(rest)
 		return <-ended
 	}
 }
 
-// waitForLog is how long what a gateway does by itself may take.
-const waitForLog = 30 * time.Second
+// waitForLog is how long what a gateway does by itself may take, on a machine that is
+// busy with other tests.
+const waitForLog = 2 * time.Minute
 
 // waitFor waits until a gateway's log has a text so many times.
 func waitFor(t *testing.T, g *world.Gateway, text string, times int) {

@@ -114,6 +114,7 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestRollingReplacementLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)
+	c.delay = "5s" // in which the proxy learns of it, busy as the machine may be
 	b := &balancer{ready: map[string]bool{}, clients: [2]*http.Client{c.client(true), c.client(false)}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup

@@ -187,8 +187,8 @@ type Gateway struct {
 }
 
 const (
-	startTimeout = 30 * time.Second
-	stopTimeout  = 30 * time.Second
+	startTimeout = 2 * time.Minute
+	stopTimeout  = 2 * time.Minute
 )
 
 // Serve starts "ocibridge serve" on a free port of localhost and returns when it
