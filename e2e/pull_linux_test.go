@@ -64,7 +64,9 @@ gateway {
 		for range clientsOfEach {
 			asked.Add(1)
 			done.Go(func() {
-				sum, err := sumOf(g.URL+address+"/1.0.0/linux_amd64/"+r.Packages[0].Filename, asked.Done)
+				hasAsked := sync.OnceFunc(asked.Done)
+				defer hasAsked() // where it could not, too
+				sum, err := sumOf(g.URL+address+"/1.0.0/linux_amd64/"+r.Packages[0].Filename, hasAsked)
 				if err != nil || sum != r.Packages[0].SHA256 {
 					t.Errorf("%s, %v", sum, err)
 				}

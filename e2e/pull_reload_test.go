@@ -36,11 +36,27 @@ func (p *pulled) metric(g *world.Gateway, name string) float64 {
 	return 0
 }
 
+// wantMetrics waits until metrics are as given: a package is counted a moment after its
+// origin or its client have seen it.
 func (p *pulled) wantMetrics(when string, g *world.Gateway, want map[string]float64) {
 	p.t.Helper()
+	deadline := time.Now().Add(clients.DefaultTimeout)
 	for name, v := range want {
-		if got := p.metric(g, name); got != v {
-			p.t.Errorf("%s: %s is %v, want %v", when, name, got, v)
+		for got := p.metric(g, name); got != v; got = p.metric(g, name) {
+			if time.Now().After(deadline) {
+				p.t.Fatalf("%s: %s is %v, want %v", when, name, got, v)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// wantCounted waits until a counter has counted anything.
+func (p *pulled) wantCounted(when string, g *world.Gateway, name string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(clients.DefaultTimeout); p.metric(g, name) == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s: %s is 0", when, name)
 		}
 	}
 }
@@ -122,11 +138,7 @@ func TestPullThroughReloaded(t *testing.T) {
 	})
 	close(otherOn)
 	p.stored(nullVersion, 2)
-	for deadline := time.Now().Add(clients.DefaultTimeout); p.metric(g, `ocibridge_pull_pushes_total{outcome="stored"}`) == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the metrics do not tell of it")
-		}
-	}
+	p.wantCounted("stored", g, `ocibridge_pull_pushes_total{outcome="stored"}`)
 	p.wantDownloads("in all", 2)
 	third := p.null.Packages[slices.IndexFunc(p.null.Packages, func(o release.Package) bool { return o.Filename != pkg.Filename && o.Filename != other.Filename })]
 	if status, _ := p.get(g, archive(p.null, third.OS, third.Arch)); status != http.StatusServiceUnavailable {
