@@ -140,6 +140,20 @@ func (b *tab) withoutScripts() {
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 }
 
+// press does what presses a button that copies, and returns when that says so. It does
+// for two seconds alone, so that the page itself has to look.
+func (b *tab) press(button string, how ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	eval[chromedp.Void](b, fmt.Sprintf(`void (window.pressed = new Promise(done => {
+  const button = document.querySelector(%q)
+  new MutationObserver(() => done(button.getAttribute('aria-label'))).observe(button, {attributeFilter: ['aria-label']})
+}))`, button))
+	b.do(how...)
+	if got := eval[string](b, `window.pressed`); !strings.HasPrefix(got, "Copied ") {
+		b.t.Errorf("%s says %q", button, got)
+	}
+}
+
 // clipboard returns what was copied last.
 func (b *tab) clipboard() string {
 	b.t.Helper()

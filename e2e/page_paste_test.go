@@ -16,7 +16,7 @@ import (
 func copied(b *tab, section string) string {
 	b.t.Helper()
 	button := fmt.Sprintf(`section[aria-labelledby=%q] .code .copy`, section)
-	b.do(chromedp.Focus(chromedp.CSS(button)), chromedp.SendKeys(chromedp.CSS(button), "\r"), chromedp.WaitReady(chromedp.CSS(button+`[aria-label^=Copied]`)))
+	b.press(button, chromedp.Focus(chromedp.CSS(button)), chromedp.SendKeys(chromedp.CSS(button), "\r"))
 	if !eval[bool](b, fmt.Sprintf(`document.activeElement === document.querySelector(%q)`, button)) {
 		b.t.Errorf("%s loses the focus", button)
 	}

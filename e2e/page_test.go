@@ -77,7 +77,8 @@ func TestPage(t *testing.T) {
 	t.Run("copy", func(t *testing.T) {
 		b := browser.tab(t)
 		b.open(root(open))
-		b.do(chromedp.Click(chromedp.CSS(`section[aria-labelledby=terraform] .copy`)), chromedp.WaitReady(chromedp.CSS(`.copy[aria-label^=Copied]`)))
+		press := func(button string) { t.Helper(); b.press(button, chromedp.Click(chromedp.CSS(button))) }
+		press(`section[aria-labelledby=terraform] .copy`)
 		if got, want := b.clipboard(), world.NetworkMirror(open.URL); got != want {
 			t.Errorf("copied %q, want %q", got, want)
 		}
@@ -86,11 +87,11 @@ func TestPage(t *testing.T) {
 		}
 		b.picture("copied")
 		b.open(root(open) + "p/" + world.Null)
-		b.do(chromedp.Click(chromedp.CSS(`[aria-labelledby=use] .copy`)), chromedp.WaitReady(chromedp.CSS(`.copy[aria-label^=Copied]`)))
+		press(`[aria-labelledby=use] .copy`)
 		if got := b.clipboard(); !strings.HasPrefix(world.UseNull(nullVersion), got) || !strings.Contains(got, world.Null) {
 			t.Errorf("copied %q", got)
 		}
-		b.do(chromedp.Click(chromedp.CSS(`[data-copy="zh hash of linux_amd64"] .copy`)), chromedp.WaitReady(chromedp.CSS(`[data-copy^=zh] .copy[aria-label^=Copied]`)))
+		press(`[data-copy="zh hash of linux_amd64"] .copy`)
 		if got, want := b.clipboard(), zipHashOf(t, s.null, "linux", "amd64"); got != want {
 			t.Errorf("copied %q, want %q", got, want)
 		}
