@@ -50,14 +50,19 @@ type sizer interface {
 	// PackageSize returns the size of such a package. With begin, the package is about
 	// to be read.
 	PackageSize(ctx context.Context, p artifact.Package, begin bool) (int64, error)
+	// PackageAsked says that such a package is about to be read from the cache.
+	PackageAsked(p artifact.Package)
 }
 
 // sizeOf returns the size of a package that the registry does not have yet.
 func (g *gateway) sizeOf(ctx context.Context, store Store, p artifact.Package, begin bool) (int64, error) {
-	if size, ok := g.cache.SizeOf(p.Digest); ok {
+	s, ok := store.(sizer)
+	if size, cached := g.cache.SizeOf(p.Digest); cached {
+		if ok && begin {
+			s.PackageAsked(p)
+		}
 		return size, nil
 	}
-	s, ok := store.(sizer)
 	if !ok {
 		return 0, fmt.Errorf("%s: its size is not known", p.Filename)
 	}

@@ -101,8 +101,10 @@ func (b *bench) publish(version string) *release.Release {
 	return r
 }
 
-func (b *bench) repository() *remote.Repository {
-	repo, err := remote.NewRepository(strings.TrimPrefix(b.upstream.URL, "http://") + "/" + widget.Path())
+func (b *bench) repository() *remote.Repository { return b.repositoryOf(widget) }
+
+func (b *bench) repositoryOf(a provider.Address) *remote.Repository {
+	repo, err := remote.NewRepository(strings.TrimPrefix(b.upstream.URL, "http://") + "/" + a.Path())
 	if err != nil {
 		b.tb.Fatal(err)
 	}
@@ -112,9 +114,11 @@ func (b *bench) repository() *remote.Repository {
 }
 
 // tagged reads what the tag of a version names; nil for nothing.
-func (b *bench) tagged(version string) *artifact.Version {
+func (b *bench) tagged(version string) *artifact.Version { return b.taggedOf(widget, version) }
+
+func (b *bench) taggedOf(a provider.Address, version string) *artifact.Version {
 	b.tb.Helper()
-	v, err := artifact.Read(b.tb.Context(), b.repository(), widget, provider.MustParseVersion(version))
+	v, err := artifact.Read(b.tb.Context(), b.repositoryOf(a), a, provider.MustParseVersion(version))
 	if errors.Is(err, errdef.ErrNotFound) {
 		return nil
 	}
@@ -142,7 +146,7 @@ func zips() recorder.Filter { return recorder.PathSuffix(".zip") }
 type siteOptions struct {
 	pull     pullthrough.Options
 	policy   trust.Policy
-	cache    bool
+	cache    string // its folder; "": there is none
 	required bool
 	tagTTL   time.Duration // 0: asked each time
 }
@@ -168,8 +172,8 @@ func (b *bench) serve(o siteOptions) *site {
 	policy := func(provider.Address) trust.Policy { return o.policy }
 	push := pusher.New(pusher.Options{
 		RetryPause: time.Millisecond, Policy: policy,
-		Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
-			return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: widget.Path()}, Store: b.repository()}, nil
+		Destination: func(_ context.Context, a provider.Address) (pusher.Destination, error) {
+			return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: a.Path()}, Store: b.repositoryOf(a)}, nil
 		},
 	})
 	o.pull.Origin = realorigin.NewRegistry(realorigin.RegistryOptions{Services: b.services})
@@ -189,7 +193,7 @@ func (b *bench) serve(o siteOptions) *site {
 	options := catalog.Options{
 		TagTTL: ttl, Log: log,
 		Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
-			return s.puller.Store(a, b.repository()), nil
+			return s.puller.Store(a, b.repositoryOf(a)), nil
 		},
 	}
 	if o.required {
@@ -204,8 +208,8 @@ func (b *bench) serve(o siteOptions) *site {
 	}
 	s.catalog = metadata
 	g := gateway.Options{Catalog: metadata, Log: log}
-	if o.cache {
-		if g.Cache, err = archives.OpenCache(b.tb.TempDir(), 1<<30, archives.CacheOptions{Log: log, H1: true}); err != nil {
+	if o.cache != "" {
+		if g.Cache, err = archives.OpenCache(o.cache, 1<<30, archives.CacheOptions{Log: log, H1: true}); err != nil {
 			b.tb.Fatal(err)
 		}
 		g.H1 = g.Cache.H1

@@ -22,7 +22,7 @@ import (
 // times as long it takes as a bare download of the file does, "of-client" as what a
 // client does at the origin, which is to ask for the URL first.
 func BenchmarkFirstByte(b *testing.B) {
-	for name, cache := range map[string]bool{"streamed": false, "cached": true} {
+	for name, cache := range map[string]string{"streamed": "", "cached": b.TempDir()} {
 		b.Run(name, func(b *testing.B) {
 			s := newBench(b)
 			g := s.serve(siteOptions{cache: cache, tagTTL: time.Hour})

@@ -91,7 +91,7 @@ func (p *Puller) join(s *store, w wanted, open opener) (*download, error) {
 	if d := p.downloads[w.digest]; d != nil {
 		p.enter(d, client)
 		if client {
-			p.pushLocked(s, d)
+			p.pushLocked(s, w, d)
 		}
 		return d, nil
 	}
@@ -113,7 +113,7 @@ func (p *Puller) join(s *store, w wanted, open opener) (*download, error) {
 	d.cancel = cancel
 	p.tasks.Go(func() { d.run(ctx) })
 	if client {
-		p.pushLocked(s, d)
+		p.pushLocked(s, w, d)
 	}
 	return d, nil
 }

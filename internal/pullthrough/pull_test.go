@@ -20,7 +20,7 @@ import (
 // TestColdVersion is listed, described by its signed checksums, served and stored.
 func TestColdVersion(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: true}} {
+	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			r := b.publish("1.0.0")
@@ -79,7 +79,7 @@ func TestColdVersion(t *testing.T) {
 func TestManyClientsOneDownload(t *testing.T) {
 	t.Parallel()
 	const clients = 20
-	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: true}} {
+	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			r := b.build("1.0.0", 3<<20)
@@ -264,7 +264,7 @@ func TestRegistryProtocol(t *testing.T) {
 		t.Run(fmt.Sprintf("required %t", required), func(t *testing.T) {
 			b := newBench(t)
 			r := b.publish("1.0.0")
-			s := b.serve(siteOptions{cache: true, required: required, policy: trust.Policy{Keys: []string{b.signer.Fingerprint()}}})
+			s := b.serve(siteOptions{cache: t.TempDir(), required: required, policy: trust.Policy{Keys: []string{b.signer.Fingerprint()}}})
 			base := hosts + "1.0.0/"
 			for range 2 {
 				if got := s.get(hosts + "versions"); !strings.Contains(got.body, `"1.0.0"`) || !strings.Contains(got.body, "windows") {

@@ -184,7 +184,7 @@ func New(o Options) (*Puller, error) {
 	p.folder.count(o.Directory)
 	p.lists.entries = map[provider.Address]*listEntry{}
 	p.releases.entries = map[subject]*releaseEntry{}
-	p.releases.packages = map[digest.Digest]wanted{}
+	p.releases.packages = map[packageKey]wanted{}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if p.limit == nil {
 		p.limit = NewBudget(o.Limits)

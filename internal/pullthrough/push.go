@@ -37,22 +37,22 @@ type job struct {
 	subject subject
 
 	// Guarded by Puller.mu.
-	asked []*download // which it holds until they are stored, or that failed
+	asked []*download         // which it holds until they are stored, or that failed
+	also  []provider.Platform // of those, and of what is asked for and needs no download
 	taken map[provider.Platform]bool
-	// pauses is set while it waits to be pushed again, and holds nothing; also is what
-	// is asked for meanwhile.
+	// pauses is set while it waits to be pushed again, and holds nothing.
 	pauses bool
-	also   []provider.Platform
 	until  time.Time // it ended without success, and is not begun again before
 }
 
-// pushLocked has the version of a package that a client waits for stored. It is
-// called with mu held.
-func (p *Puller) pushLocked(s *store, d *download) {
+// pushLocked has the version of a package that a client asks for stored. d is the
+// download that the client waits for, perhaps begun for another provider that has the
+// same package; nil for none. It is called with mu held.
+func (p *Puller) pushLocked(s *store, w wanted, d *download) {
 	if p.o.Push == nil || p.closed || p.draining {
 		return
 	}
-	about := d.want.subject
+	about := w.subject
 	j := p.jobs[about]
 	switch {
 	case j != nil && !j.until.IsZero():
@@ -60,7 +60,7 @@ func (p *Puller) pushLocked(s *store, d *download) {
 			return
 		}
 		j = nil
-	case j != nil && j.taken[d.want.platform]:
+	case j != nil && j.taken[w.platform]:
 		return
 	case j == nil && len(p.jobs) >= maxJobs && !p.dropRefused():
 		p.o.Log.Warn("too many versions wait to be stored: it is served, and stored when it is asked for later", "version", about.String())
@@ -71,13 +71,12 @@ func (p *Puller) pushLocked(s *store, d *download) {
 		j = &job{store: s, subject: about, taken: map[provider.Platform]bool{}}
 		p.jobs[about] = j
 	}
-	j.taken[d.want.platform] = true
-	if j.pauses {
-		j.also = append(j.also, d.want.platform)
-		return
+	j.taken[w.platform] = true
+	j.also = append(j.also, w.platform)
+	if d != nil && !j.pauses {
+		p.enter(d, false)
+		j.asked = append(j.asked, d)
 	}
-	p.enter(d, false)
-	j.asked = append(j.asked, d)
 	if begin {
 		p.pushes.Add(1)
 		p.tasks.Go(func() {
@@ -155,9 +154,6 @@ func (p *Puller) take(j *job, pauses bool, platforms *[]provider.Platform) []*do
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	asked := j.asked
-	for _, d := range asked {
-		*platforms = append(*platforms, d.want.platform)
-	}
 	*platforms = append(*platforms, j.also...)
 	j.asked, j.also, j.pauses = nil, nil, pauses
 	return asked
@@ -167,12 +163,12 @@ func (p *Puller) take(j *job, pauses bool, platforms *[]provider.Platform) []*do
 // when it may be begun again where it failed.
 func (p *Puller) end(j *job, until time.Time) bool {
 	p.mu.Lock()
-	if until.IsZero() && len(j.asked) > 0 && !p.closed {
+	if until.IsZero() && len(j.also) > 0 && !p.closed {
 		p.mu.Unlock()
 		return false
 	}
 	asked := j.asked
-	j.asked, j.until = nil, until
+	j.asked, j.also, j.until = nil, nil, until
 	if until.IsZero() {
 		delete(p.jobs, j.subject)
 	}
@@ -248,7 +244,7 @@ func (p *Puller) push(ctx context.Context, j *job, asked []*download, also []pro
 			return nil, contradiction(wanted{j.subject, pkg.Platform, provider.PackageFilename(j.subject.provider, j.subject.version, pkg.Platform), ""}, pkg.Filename)
 		}
 		w := wanted{j.subject, pkg.Platform, known.Filename, known.Digest}
-		first := slices.ContainsFunc(asked, func(d *download) bool { return d.want.platform == w.platform })
+		first := slices.ContainsFunc(asked, func(d *download) bool { return d.want.digest == w.digest })
 		pkg.Open = p.shared(j.store, w, pkg.Open, first, asked)
 	}
 	return p.o.Push(ctx, rel)

@@ -65,8 +65,15 @@ type wanted struct {
 type releases struct {
 	mu       sync.Mutex
 	entries  map[subject]*releaseEntry
-	packages map[digest.Digest]wanted
+	packages map[packageKey]wanted
 	bytes    int64
+}
+
+// packageKey names a package of a provider. Another provider may have the same one, as
+// where two registries offer what is on GitHub.
+type packageKey struct {
+	provider provider.Address
+	digest   digest.Digest
 }
 
 type releaseEntry struct {
@@ -167,8 +174,8 @@ func (rs *releases) replace(s subject, e *releaseEntry, r *release) {
 	if old := e.release; old != nil {
 		rs.bytes -= old.bytes
 		for _, p := range old.packages {
-			if rs.packages[p.Digest].subject == s {
-				delete(rs.packages, p.Digest)
+			if is := (packageKey{s.provider, p.Digest}); rs.packages[is].subject == s {
+				delete(rs.packages, is)
 			}
 		}
 	}
@@ -178,7 +185,7 @@ func (rs *releases) replace(s subject, e *releaseEntry, r *release) {
 	}
 	rs.bytes += r.bytes
 	for _, p := range r.packages {
-		rs.packages[p.Digest] = wanted{s, p.Platform, p.Filename, p.Digest}
+		rs.packages[packageKey{s.provider, p.Digest}] = wanted{s, p.Platform, p.Filename, p.Digest}
 	}
 }
 
@@ -223,11 +230,11 @@ func (rs *releases) drop(s subject) {
 	}
 }
 
-// wants returns what package a digest is of, if that is known.
-func (p *Puller) wants(d digest.Digest) (wanted, bool) {
+// wants returns what package of a provider a digest is of, if that is known.
+func (p *Puller) wants(a provider.Address, d digest.Digest) (wanted, bool) {
 	p.releases.mu.Lock()
 	defer p.releases.mu.Unlock()
-	w, ok := p.releases.packages[d]
+	w, ok := p.releases.packages[packageKey{a, d}]
 	return w, ok
 }
 

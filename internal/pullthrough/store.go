@@ -219,7 +219,7 @@ func (s *store) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, erro
 	inner, ok := s.Store.(interface {
 		Exists(context.Context, ocispec.Descriptor) (bool, error)
 	})
-	_, can := s.wants(desc.Digest)
+	_, can := s.p.wants(s.address, desc.Digest)
 	if !ok {
 		return can, nil
 	}
@@ -230,19 +230,13 @@ func (s *store) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, erro
 	return found, err
 }
 
-// wants returns the package of this provider that a digest is of.
-func (s *store) wants(d digest.Digest) (wanted, bool) {
-	w, ok := s.p.wants(d)
-	return w, ok && w.subject.provider == s.address
-}
-
 // Fetch gets what is stored, or what the origin has: a package that is under way is
 // read along, and begun where the registry does not have it.
 func (s *store) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	if data, ok := s.p.blob(s.address, desc.Digest); ok {
 		return io.NopCloser(bytes.NewReader(data)), nil
 	}
-	w, can := s.wants(desc.Digest)
+	w, can := s.p.wants(s.address, desc.Digest)
 	if can {
 		if d := s.p.underway(w); d != nil {
 			return s.read(ctx, d, desc)
@@ -310,11 +304,27 @@ func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin boo
 	return 0, trouble(fmt.Errorf("%s: its origin does not say how large it is", w.filename))
 }
 
+// PackageAsked has a package stored, with its version, that a client is given out of
+// a cache: without a download for it, nothing else would begin that.
+func (s *store) PackageAsked(pkg artifact.Package) {
+	v, err := versionOf(s.address, pkg)
+	if err != nil {
+		return // it was not pulled through
+	}
+	w := wanted{subject{s.address, v}, pkg.Platform, pkg.Filename, pkg.Digest}
+	if r := s.p.current(w.subject); r != nil && r.isThere(w.digest) {
+		return
+	}
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	s.p.pushLocked(s, w, nil)
+}
+
 // find returns what is known of a package, asking for its version again if that was
 // forgotten.
 func (s *store) find(ctx context.Context, pkg artifact.Package) (wanted, *release, error) {
 	about := subject{provider: s.address}
-	w, ok := s.wants(pkg.Digest)
+	w, ok := s.p.wants(s.address, pkg.Digest)
 	if ok {
 		about = w.subject
 	} else {

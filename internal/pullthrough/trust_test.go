@@ -140,7 +140,7 @@ func TestRequiredWithoutKeys(t *testing.T) {
 // TestDamagedPackage is not what its SHA256SUMS lists.
 func TestDamagedPackage(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: true}} {
+	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			r := b.build("1.0.0", 300<<10)
