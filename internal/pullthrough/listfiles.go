@@ -117,8 +117,8 @@ func (p *Puller) loadList(a provider.Address, e *listEntry) {
 		p.o.Log.Warn("what an origin offered cannot be read from disk", "provider", a.String(), "err", err)
 		l = &list{seen: map[provider.Version]time.Time{}} // so that a cooldown begins anew
 	}
-	if l.at.After(time.Now()) {
-		l.at = time.Time{} // by a clock that was wrong
+	if len(l.offers) == 0 || l.at.After(time.Now()) {
+		l.at = time.Time{} // by other settings, perhaps, or by a clock that was wrong
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -175,6 +175,27 @@ func TestCooldown(t *testing.T) {
 	}
 }
 
+// TestScopeChanges between two processes, or as settings are read again: a list on
+// disk of which nothing is left is no word of the origin's that there is nothing.
+func TestScopeChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{versions: []string{"1.0.0", "2.0.0"}}
+		o := Options{Directory: t.TempDir()}
+		for _, next := range []struct{ versions, want string }{{"~> 1.0", "1.0.0"}, {"~> 2.0", "2.0.0"}, {"~> 3.0", ""}, {"~> 1.0", "1.0.0"}} {
+			set, err := provider.ParseConstraint(next.versions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Scope.Versions = set
+			p := puller(t, s, o)
+			if got := offered(t, p); got != next.want {
+				t.Errorf("offered of %s are %q, want %q", next.versions, got, next.want)
+			}
+			p.Close()
+		}
+	})
+}
+
 // TestPushIsTriedAgain after a pause, while clients are served.
 func TestPushIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
