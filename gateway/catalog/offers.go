@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/provider"
@@ -29,7 +30,7 @@ type Offerer interface {
 	// Complete adds to a version what can be had of it beyond what is stored,
 	// which is nil where the registry says that it does not have the version. It
 	// returns nil where nothing is stored, nor to be had; stored itself, where
-	// there is nothing to add. Packages of which the size is not known have 0
+	// there is nothing to add, or what there is cannot be known before ctx ends. Packages of which the size is not known have 0
 	// bytes. An error that wraps [ErrSource] is trouble; others refuse the version.
 	Complete(ctx context.Context, v provider.Version, stored *artifact.Version) (*artifact.Version, error)
 	// Forget has what is known of its source asked for again.
@@ -40,6 +41,10 @@ type Offerer interface {
 // registry is not to blame.
 var ErrSource = errors.New("the origin of what the registry lacks is in trouble")
 
+// sourcePatience is how long a source may take to add to what the registry has, so
+// that one which leaves its clients waiting keeps nobody from that: they wait for 8 s.
+const sourcePatience = 5 * time.Second
+
 // offers unites a list of tags with what else there is. err is what the registry
 // said; where it is nil or [ErrAbsent], the registry has spoken. An error is
 // trouble, unless it is [ErrAbsent].
@@ -47,6 +52,11 @@ func (c *Catalog) offers(ctx context.Context, up *upstream, item *Item, err erro
 	o, ok := up.store.(Offerer)
 	if !ok || err != nil && !errors.Is(err, ErrAbsent) {
 		return err
+	}
+	if err == nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, sourcePatience)
+		defer cancel()
 	}
 	offers, trouble := o.Offers(ctx)
 	switch {
@@ -109,7 +119,13 @@ func (c *Catalog) complete(ctx context.Context, up *upstream, item *Item, stored
 	if !ok || up.trouble != nil {
 		return stored, absent
 	}
-	found, err := o.Complete(ctx, item.Version, stored)
+	within := ctx
+	if stored != nil {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeout(ctx, sourcePatience)
+		defer cancel()
+	}
+	found, err := o.Complete(within, item.Version, stored)
 	switch {
 	case errors.Is(err, ErrSource), err != nil && ctx.Err() != nil:
 		up.fail(err)

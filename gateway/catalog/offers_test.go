@@ -20,14 +20,28 @@ type offering struct {
 	fakeStore
 	offers []catalog.Offer
 	err    error
+	hangs  bool // its source never answers
 }
 
-func (o *offering) Offers(context.Context) ([]catalog.Offer, error) { return o.offers, o.err }
+func (o *offering) Offers(ctx context.Context) ([]catalog.Offer, error) {
+	if o.hangs {
+		<-ctx.Done()
+		return nil, fmt.Errorf("%w: %w", catalog.ErrSource, ctx.Err())
+	}
+	return o.offers, o.err
+}
 
 func (o *offering) Forget() {}
 
 // Complete adds a package for darwin_arm64 to what is offered.
-func (o *offering) Complete(_ context.Context, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
+func (o *offering) Complete(ctx context.Context, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
+	if o.hangs {
+		<-ctx.Done()
+		if stored != nil {
+			return stored, nil
+		}
+		return nil, fmt.Errorf("%w: %w", catalog.ErrSource, ctx.Err())
+	}
 	if o.err != nil {
 		return stored, o.err
 	}
@@ -156,6 +170,28 @@ func TestSourceInTrouble(t *testing.T) {
 		b.expect("what is stored", b.listed(), "[1.0.0]")
 		if got := b.requests(); got != "[1 list]" {
 			b.t.Errorf("the registry is asked for %s: it is blamed", got)
+		}
+	})
+}
+
+// TestSourceHangs: what the registry has is told within the 8 s that clients wait, and
+// nothing is taken for absent.
+func TestSourceHangs(t *testing.T) {
+	offered(t, nil, func(b *bench, o *offering) {
+		o.hangs = true
+		for what, ask := range map[string]func(context.Context) error{
+			"list":   func(ctx context.Context) error { _, err := b.Versions(ctx, widget); return err },
+			"stored": func(ctx context.Context) error { _, err := b.Version(ctx, widget, v100); return err },
+		} {
+			ctx, cancel := context.WithTimeout(b.t.Context(), 7*time.Second)
+			if err := ask(ctx); err != nil {
+				b.t.Errorf("%s: %v", what, err)
+			}
+			cancel()
+		}
+		b.expect("not stored", b.found(v110), "trouble")
+		if _, err := b.Versions(b.t.Context(), gadget); err == nil || errors.Is(err, catalog.ErrAbsent) {
+			b.t.Errorf("a provider of which nobody knows: %v", err)
 		}
 	})
 }

@@ -196,6 +196,31 @@ func TestScopeChanges(t *testing.T) {
 	})
 }
 
+// TestOriginHangs: whoever gives up waiting for an origin gets what is stored, and what
+// is not is not taken for absent.
+func TestOriginHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := provider.MustParseVersion("1.0.0")
+		s := &source{versions: []string{"1.0.0"}}
+		dir := t.TempDir()
+		if got := offered(t, puller(t, s, Options{Directory: dir})); got != "1.0.0" {
+			t.Fatalf("offered are %q", got)
+		}
+		s.set(func() { s.delay = time.Hour })
+		for name, o := range map[string]Options{"nothing is known of it": {}, "its list is on disk": {Directory: dir}} {
+			store := puller(t, s, o).Store(widget, empty{}).(catalog.Offerer)
+			for _, stored := range []*artifact.Version{{Provider: widget, Version: v}, nil} {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				found, err := store.Complete(ctx, v, stored)
+				cancel()
+				if found != stored || stored != nil && err != nil || stored == nil && !errors.Is(err, catalog.ErrSource) {
+					t.Errorf("%s: of %v: %v, %v", name, stored, found, err)
+				}
+			}
+		}
+	})
+}
+
 // TestPushIsTriedAgain after a pause, while clients are served.
 func TestPushIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
