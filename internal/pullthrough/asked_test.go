@@ -2,8 +2,10 @@ package pullthrough_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/opentofu/svchost"
@@ -11,22 +13,22 @@ import (
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
 // TestSamePackagesOfTwoProviders: one release is offered under two addresses, as
-// Terraform's and OpenTofu's registries do with what is on GitHub. Each is served,
-// and stored.
+// Terraform's and OpenTofu's registries do with what is on GitHub. Each is served from
+// its own origin, and stored.
 func TestSamePackagesOfTwoProviders(t *testing.T) {
 	t.Parallel()
-	twin := provider.MustParseAddress("registry.twin.example/acme/widget")
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			b.services.ForceHostServices(svchost.Hostname(twin.Hostname()), map[string]any{"providers.v1": b.originURL + origin.ServicePath})
 			r := b.publish("1.0.0")
 			linux := r.Package("linux", "amd64")
+			b.twin(r)
 			// So that nothing is stored before both were asked for.
 			may := make(chan struct{})
 			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -36,10 +38,9 @@ func TestSamePackagesOfTwoProviders(t *testing.T) {
 				return false
 			})
 			s := b.serve(o)
-			atTwin := func(path string) string { return strings.Replace(path, host, twin.Hostname(), 1) }
 			for _, path := range []string{mirror + "1.0.0.json", atTwin(mirror + "1.0.0.json")} {
 				if got := s.get(path); got.status != http.StatusOK {
-					t.Fatalf("%s: %+v", path, got)
+					t.Errorf("%s: %+v", path, got)
 				}
 			}
 			for _, path := range []string{archivePath("1.0.0", "linux_amd64"), atTwin(archivePath("1.0.0", "linux_amd64"))} {
@@ -62,6 +63,51 @@ func TestSamePackagesOfTwoProviders(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTroubleOfAnotherOrigin: that of one which claims to have the same package is no
+// trouble of who asks for it elsewhere.
+func TestTroubleOfAnotherOrigin(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.publish("1.0.0")
+	begun := make(chan struct{})
+	begins := sync.OnceFunc(func() { close(begun) })
+	b.twin(r).Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, ".zip") {
+			return false
+		}
+		w.Header().Set("Content-Length", "1000")
+		http.NewResponseController(w).Flush()
+		begins()
+		<-r.Context().Done() // it never sends anything
+		return true
+	})
+	s := b.serve(siteOptions{})
+	waits := make(chan reply)
+	go func() { waits <- s.get(atTwin(archivePath("1.0.0", "linux_amd64"))) }()
+	<-begun
+	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(r.Package("linux", "amd64").Data) {
+		t.Errorf("%d, %d bytes: %v", got.status, len(got.body), got.err)
+	}
+	s.close()
+	if got := <-waits; got.err == nil && got.status == http.StatusOK {
+		t.Errorf("of the other one: %+v", got)
+	}
+}
+
+// twin is the widget provider at another host.
+var twin = provider.MustParseAddress("registry.twin.example/acme/widget")
+
+func atTwin(path string) string { return strings.Replace(path, host, twin.Hostname(), 1) }
+
+// twin has an origin of its own offer a release as the twin's.
+func (b *bench) twin(r *release.Release) *origin.Origin {
+	o := origin.New(origin.Options{}, r)
+	server := httptest.NewServer(o)
+	b.tb.Cleanup(server.Close)
+	b.services.ForceHostServices(svchost.Hostname(twin.Hostname()), map[string]any{"providers.v1": server.URL + origin.ServicePath})
+	return o
 }
 
 // TestCachedAndNotStored: what the gateway has in its cache, and could not store, is

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -62,7 +60,7 @@ type download struct {
 func (p *Puller) underway(w wanted) *download {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	d := p.downloads[w.digest]
+	d := p.downloads[w.key()]
 	if d != nil {
 		p.enter(d, true)
 	}
@@ -88,7 +86,7 @@ func (p *Puller) join(s *store, w wanted, open opener) (*download, error) {
 	client := open == nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d := p.downloads[w.digest]; d != nil {
+	if d := p.downloads[w.key()]; d != nil {
 		p.enter(d, client)
 		if client {
 			p.pushLocked(s, w, d)
@@ -99,14 +97,14 @@ func (p *Puller) join(s *store, w wanted, open opener) (*download, error) {
 		return nil, trouble(errClosed)
 	}
 	now := time.Now()
-	if f := p.failed[w.digest]; f.err != nil {
+	if f := p.failed[w.key()]; f.err != nil {
 		if now.Before(f.until) {
 			return nil, f.err
 		}
-		delete(p.failed, w.digest)
+		delete(p.failed, w.key())
 	}
 	d := &download{p: p, store: s, want: w, open: open, urgent: make(chan struct{}), length: -1, changed: make(chan struct{})}
-	p.downloads[w.digest] = d
+	p.downloads[w.key()] = d
 	p.enter(d, client)
 	d.users++ // the download itself
 	ctx, cancel := context.WithCancel(p.ctx)
@@ -125,22 +123,22 @@ func (p *Puller) leave(d *download) {
 	d.users--
 	if d.users == 1 && d.cancel != nil && !d.hurried {
 		// Its push has ended, and no client wants it.
-		delete(p.downloads, d.want.digest)
+		delete(p.downloads, d.want.key())
 		d.cancel()
 	}
 	if d.users > 0 {
 		return
 	}
 	// What failed is no use to anybody; what is there may be to who comes next.
-	if p.downloads[d.want.digest] != d || p.closed {
+	if p.downloads[d.want.key()] != d || p.closed {
 		d.drop()
 		return
 	}
 	d.idle = time.AfterFunc(lingers, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if d.users == 0 && p.downloads[d.want.digest] == d {
-			delete(p.downloads, d.want.digest)
+		if d.users == 0 && p.downloads[d.want.key()] == d {
+			delete(p.downloads, d.want.key())
 			d.drop()
 		}
 	})
@@ -189,12 +187,12 @@ func (d *download) run(ctx context.Context) {
 	d.cancel()
 	d.cancel = nil
 	if err != nil {
-		if p.downloads[d.want.digest] == d {
-			delete(p.downloads, d.want.digest)
+		if p.downloads[d.want.key()] == d {
+			delete(p.downloads, d.want.key())
 		}
 		var busy *BusyError
 		if !ended && !errors.As(err, &busy) {
-			p.fail(d.want.digest, err)
+			p.fail(d.want.key(), err)
 		}
 	}
 	p.mu.Unlock()
@@ -219,11 +217,11 @@ func (d *download) run(ctx context.Context) {
 const maxFailed = 1024
 
 // fail remembers a failure for a moment. It is called with mu held.
-func (p *Puller) fail(d digest.Digest, err error) {
+func (p *Puller) fail(key packageKey, err error) {
 	if len(p.failed) >= maxFailed {
 		clear(p.failed)
 	}
-	p.failed[d] = failure{err, time.Now().Add(failureLasts)}
+	p.failed[key] = failure{err, time.Now().Add(failureLasts)}
 }
 
 func (d *download) change(f func()) {

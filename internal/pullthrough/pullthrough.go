@@ -25,8 +25,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/origin"
@@ -134,8 +132,8 @@ type Puller struct {
 	mu        sync.Mutex // guards the following
 	closed    bool
 	draining  bool // nothing begins to be stored any more
-	downloads map[digest.Digest]*download
-	failed    map[digest.Digest]failure
+	downloads map[packageKey]*download
+	failed    map[packageKey]failure
 	jobs      map[subject]*job
 	settled   map[subject]settlement
 }
@@ -179,7 +177,7 @@ func New(o Options) (*Puller, error) {
 	}
 	p := &Puller{
 		o: o, limit: o.Budget, retired: make(chan struct{}),
-		downloads: map[digest.Digest]*download{}, failed: map[digest.Digest]failure{}, jobs: map[subject]*job{}, settled: map[subject]settlement{},
+		downloads: map[packageKey]*download{}, failed: map[packageKey]failure{}, jobs: map[subject]*job{}, settled: map[subject]settlement{},
 	}
 	p.folder.count(o.Directory)
 	p.lists.entries = map[provider.Address]*listEntry{}

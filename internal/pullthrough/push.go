@@ -46,8 +46,7 @@ type job struct {
 }
 
 // pushLocked has the version of a package that a client asks for stored. d is the
-// download that the client waits for, perhaps begun for another provider that has the
-// same package; nil for none. It is called with mu held.
+// download that the client waits for; nil for none. It is called with mu held.
 func (p *Puller) pushLocked(s *store, w wanted, d *download) {
 	if p.o.Push == nil || p.closed || p.draining {
 		return

@@ -61,6 +61,8 @@ type wanted struct {
 	digest   digest.Digest
 }
 
+func (w wanted) key() packageKey { return packageKey{w.subject.provider, w.digest} }
+
 // releases are those of all versions that were asked for of late.
 type releases struct {
 	mu       sync.Mutex
@@ -69,8 +71,9 @@ type releases struct {
 	bytes    int64
 }
 
-// packageKey names a package of a provider. Another provider may have the same one, as
-// where two registries offer what is on GitHub.
+// packageKey names a package of a provider. Another one may have the same, as where two
+// registries offer what is on GitHub: each is taken from its own origin, so that trouble
+// of the one is none of the other.
 type packageKey struct {
 	provider provider.Address
 	digest   digest.Digest
@@ -185,7 +188,8 @@ func (rs *releases) replace(s subject, e *releaseEntry, r *release) {
 	}
 	rs.bytes += r.bytes
 	for _, p := range r.packages {
-		rs.packages[packageKey{s.provider, p.Digest}] = wanted{s, p.Platform, p.Filename, p.Digest}
+		w := wanted{s, p.Platform, p.Filename, p.Digest}
+		rs.packages[w.key()] = w
 	}
 }
 
