@@ -43,7 +43,7 @@ func (s *site) pullThrough(f *serveFlags, check checkVersion) error {
 		return puller.Close()
 	})
 	g := s.settings.file.Gateway
-	metadata, err := newCatalog(s.back, s.back.pulled(puller), g, check, s.ops.catalogCounters(), s.log)
+	metadata, err := newCatalog(s.back, s.back.pulled(puller), p.Selector.Selects, g, check, s.ops.catalogCounters(), s.log)
 	if err != nil {
 		return err
 	}

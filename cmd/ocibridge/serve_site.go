@@ -120,7 +120,7 @@ func (f *serveFlags) newSite(p *process, s settings, before *site) (made *site, 
 		return nil, err
 	}
 	check, tell := s.check(log)
-	if site.catalog, err = newCatalog(site.back, site.back.store, g, check, p.ops.catalogCounters(), log); err != nil {
+	if site.catalog, err = newCatalog(site.back, site.back.store, nil, g, check, p.ops.catalogCounters(), log); err != nil {
 		return nil, err
 	}
 	site.closing(site.catalog.Close)

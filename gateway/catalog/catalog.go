@@ -93,6 +93,9 @@ type Options struct {
 	// asked again about that digest while the version is in memory. The store is for
 	// metadata, of 4 MiB at most; what of it was read is kept.
 	Check func(context.Context, Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
+	// Offers reports whether the repository of a provider is an [Offerer]: what is on
+	// disk is then not all that there is. Nil: none is.
+	Offers func(provider.Address) bool
 	// Deny are versions that are never served.
 	Deny []Deny
 	// TagTTL is how long a list of tags, and what a tag names, is current; 0 means

@@ -318,6 +318,7 @@ func (c *Catalog) loadFromDisk(e *entry) {
 	if s.at.After(time.Now()) {
 		s.at = time.Now().Add(-c.opts.TagTTL) // by a clock that was wrong
 	}
+	s.part = (e.kind == listing || e.kind == version) && c.opts.Offers != nil && c.opts.Offers(e.address)
 	e.kept, e.onDisk = s.item, s.at
 	e.state.Store(s)
 	c.cache.resize(e, s.item.size(), true)

@@ -58,6 +58,7 @@ type state struct {
 	item *Item
 	err  error     // ErrAbsent, ErrNotServed or a refusal; nil: the answer is good
 	at   time.Time // when it last said so
+	part bool      // of all that there is: what an [Offerer] has beside it is not known
 }
 
 // Item is one answer. It does not change, apart from what is kept with it.
@@ -180,11 +181,11 @@ func (c *Catalog) current(e *entry, now time.Time) (*Item, bool) {
 	return s.item, true
 }
 
-// fresh reports whether what the registry said is young enough. What was read from
+// fresh reports whether what the registry said is young enough, and all. What was read from
 // disk has the time of a clock that may have been put back since.
 func (c *Catalog) fresh(s *state, now time.Time) bool {
 	age := now.Sub(s.at)
-	return 0 <= age && age < c.opts.TagTTL
+	return !s.part && 0 <= age && age < c.opts.TagTTL
 }
 
 // standIn returns the last good answer if it may still be given.

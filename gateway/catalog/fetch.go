@@ -162,7 +162,7 @@ func (p *pageCounter) Tags(ctx context.Context, last string, fn func([]string) e
 }
 
 func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, before *state, item *Item) (*Item, error) {
-	if last := indexOf(before); last != "" {
+	if last := indexOf(before); last != "" && !before.part {
 		same, err := resolvesTo(ctx, up.store, e.version, last)
 		switch {
 		case err != nil:

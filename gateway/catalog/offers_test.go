@@ -74,6 +74,7 @@ func offered(t *testing.T, change func(*catalog.Options), f func(b *bench, o *of
 			o.fakeStore = store.(fakeStore)
 			return o, err
 		}
+		options.Offers = func(provider.Address) bool { return true }
 		if change != nil {
 			change(options)
 		}
@@ -216,6 +217,10 @@ func TestOffersAreNotKeptOnDisk(t *testing.T) {
 		b.expect("list", b.listed(), "[1.0.0 1.1.0]")
 		b.expect("stored and offered", b.found(v100), "[darwin_arm64 linux_amd64]")
 		b.expect("offered", b.found(v110), "[darwin_arm64]")
+		k.restart()
+		b.Catalog = k.Catalog
+		b.expect("list, after a restart", b.listed(), "[1.0.0 1.1.0]")
+		b.expect("stored and offered, after a restart", b.found(v100), "[darwin_arm64 linux_amd64]")
 		b.down(unreachable)
 		o.err = errNoWay
 		k.restart()
