@@ -42,7 +42,22 @@ func (d *decoder) config(f *fileBlock) *Config {
 		d.checkVerify(f, c)
 		d.checkPullThrough(f, c)
 	}
+	d.checkCooldown(f, c)
 	return c
+}
+
+// checkCooldown says where serve refuses to start, because it has no place to keep since
+// when versions are known: the data folder is that of the embedded registry alone.
+func (d *decoder) checkCooldown(f *fileBlock, c *Config) {
+	p := c.PullThrough
+	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache != nil || len(c.Mirrors) == 0 {
+		return
+	}
+	d.diags = append(d.diags, &hcl.Diagnostic{
+		Severity: hcl.DiagWarning, Summary: "A cooldown without a cache",
+		Detail:  `With this, serve refuses to start: since when versions are known is kept in the folder of the cache block. Add one to the gateway block.`,
+		Subject: f.PullThrough.Range.Ptr(),
+	})
 }
 
 // checkPullThrough says where serve refuses to start, because whoever reaches the

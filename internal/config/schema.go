@@ -212,7 +212,7 @@ type pullThroughBlock struct {
 	// How many packages are fetched at once at most.
 	MaxConcurrent *int `hcl:"max_concurrent,optional" value:"number" default:"8"`
 	// How many bytes of packages are fetched in a day at most, which begins at midnight UTC. Each gateway counts its own,
-	// from when it last read its settings. Without it there is no bound.
+	// from when it was started. Without it there is no bound.
 	MaxPerDay *string `hcl:"max_per_day,optional" value:"size"`
 	// How much disk packages may take while they are under way.
 	MaxSpool *string `hcl:"max_spool,optional" value:"size" default:"8GiB"`
