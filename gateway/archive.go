@@ -36,6 +36,9 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
 			g.fail(w, r, err)
 			return
 		}
+		if address, err := addressOf(r); err == nil {
+			a.Source = address.Path()
+		}
 	} else if address, err := addressOf(r); err == nil && g.redirect != nil {
 		a.Redirect = func(ctx context.Context, d ocispec.Descriptor) (string, error) { return g.redirect(ctx, address, d) }
 	}

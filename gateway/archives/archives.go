@@ -87,6 +87,9 @@ type Archive struct {
 	// Store has it. If it tells whether it has a blob, as oras-go's
 	// remote.Repository does, HEAD is answered by that.
 	Store artifact.Fetcher
+	// Source is what Store has it from, if not the registry: who asks for it from
+	// elsewhere does not wait for what comes from there.
+	Source string
 	// Redirect returns where the registry sends those who ask for the blob, "" if
 	// it answers them itself; nil: clients are sent nowhere.
 	Redirect func(context.Context, ocispec.Descriptor) (string, error)
@@ -181,7 +184,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, conte
 // exists reports as an error why a GET would not be answered with the archive, as
 // far as that is cheap to know.
 func (h *Handler) exists(ctx context.Context, a Archive) error {
-	if h.cache != nil && h.cache.has(a.Package.Layer()) {
+	if h.cache != nil && h.cache.has(a.blob()) {
 		return nil
 	}
 	store, ok := a.Store.(interface {
@@ -230,7 +233,7 @@ func (h *Handler) redirect(ctx context.Context, a Archive) string {
 // counts the answers from there.
 func (h *Handler) open(ctx context.Context, a Archive) (content, *Served, error) {
 	if h.cache != nil {
-		c, err := h.cache.open(ctx, a.Store, a.Package.Layer(), h.limits)
+		c, err := h.cache.open(ctx, a, h.limits)
 		if err == nil {
 			if c.kept {
 				return c, &h.counters.Cached, nil

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
@@ -81,13 +80,14 @@ type known struct {
 }
 
 // blob is what a fetch is for. The size is part of it: of two manifests that name
-// one digest, one may lie.
+// one digest, one may lie. So is the source: of two, one may hang.
 type blob struct {
-	hex  string
-	size int64
+	hex    string
+	size   int64
+	source string
 }
 
-func blobOf(d ocispec.Descriptor) blob { return blob{d.Digest.Encoded(), d.Size} }
+func (a Archive) blob() blob { return blob{a.Package.Digest.Encoded(), a.Package.Size, a.Source} }
 
 const (
 	reverify    = 24 * time.Hour // after which an archive is hashed again
@@ -289,8 +289,7 @@ func (c *Cache) discard(hex string, info fs.FileInfo) {
 }
 
 // has reports whether an archive is there or on its way, without reading it.
-func (c *Cache) has(d ocispec.Descriptor) bool {
-	b := blobOf(d)
+func (c *Cache) has(b blob) bool {
 	c.mu.Lock()
 	s := c.shared[b]
 	c.mu.Unlock()

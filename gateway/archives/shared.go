@@ -38,8 +38,8 @@ type shared struct {
 // open returns an archive for one answer, which it may begin: it is in the folder,
 // or what the registry sends begins to come. An error that wraps errBypass says
 // that it is to be had past the cache alone.
-func (c *Cache) open(ctx context.Context, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (*reader, error) {
-	s, joined, err := c.acquire(ctx, store, desc, l)
+func (c *Cache) open(ctx context.Context, a Archive, l Limits) (*reader, error) {
+	s, joined, err := c.acquire(ctx, a, l)
 	if err != nil {
 		c.n.Bypasses.Add(1)
 		return nil, err
@@ -61,14 +61,14 @@ func (c *Cache) open(ctx context.Context, store artifact.Fetcher, desc ocispec.D
 		c.n.Misses.Add(1)
 	}
 	return &reader{ctx: ctx, cache: c, s: s, kept: there, past: func(hold *shared) (*stream, error) {
-		return openTail(ctx, hold, store, desc, l)
+		return openTail(ctx, hold, a.Store, a.Package.Layer(), l)
 	}}, nil
 }
 
 // acquire returns the archive as it is shared, begun for a request if need be, and
 // whether it was.
-func (c *Cache) acquire(request context.Context, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (s *shared, joined bool, err error) {
-	b := blobOf(desc)
+func (c *Cache) acquire(request context.Context, a Archive, l Limits) (s *shared, joined bool, err error) {
+	b := a.blob()
 	c.mu.Lock()
 	s = c.shared[b]
 	c.mu.Unlock()
@@ -92,7 +92,7 @@ func (c *Cache) acquire(request context.Context, store artifact.Fetcher, desc oc
 	c.running.Go(func() {
 		defer cancel()
 		defer c.release(s)
-		c.fill(ctx, s, store, desc, l)
+		c.fill(ctx, s, a.Store, a.Package.Layer(), l)
 	})
 	return s, false, nil
 }

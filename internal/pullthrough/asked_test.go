@@ -1,6 +1,7 @@
 package pullthrough_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -69,21 +70,31 @@ func TestSamePackagesOfTwoProviders(t *testing.T) {
 // trouble of who asks for it elsewhere.
 func TestTroubleOfAnotherOrigin(t *testing.T) {
 	t.Parallel()
+	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			troubleOfAnotherOrigin(t, o)
+		})
+	}
+}
+
+func troubleOfAnotherOrigin(t *testing.T, o siteOptions) {
 	b := newBench(t)
 	r := b.publish("1.0.0")
 	begun := make(chan struct{})
+	size := len(r.Package("linux", "amd64").Data)
 	begins := sync.OnceFunc(func() { close(begun) })
 	b.twin(r).Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, ".zip") {
 			return false
 		}
-		w.Header().Set("Content-Length", "1000")
+		w.Header().Set("Content-Length", fmt.Sprint(size))
 		http.NewResponseController(w).Flush()
 		begins()
 		<-r.Context().Done() // it never sends anything
 		return true
 	})
-	s := b.serve(siteOptions{})
+	s := b.serve(o)
 	waits := make(chan reply)
 	go func() { waits <- s.get(atTwin(archivePath("1.0.0", "linux_amd64"))) }()
 	<-begun
