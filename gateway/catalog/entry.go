@@ -181,8 +181,8 @@ func (c *Catalog) current(e *entry, now time.Time) (*Item, bool) {
 	return s.item, true
 }
 
-// fresh reports whether what the registry said is young enough, and all. What was read from
-// disk has the time of a clock that may have been put back since.
+// fresh reports whether what the registry said is young enough, and all that there is.
+// What was read from disk has the time of a clock that may have been put back since.
 func (c *Catalog) fresh(s *state, now time.Time) bool {
 	age := now.Sub(s.at)
 	return !s.part && 0 <= age && age < c.opts.TagTTL
