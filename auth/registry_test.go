@@ -265,12 +265,8 @@ func TestPlainHTTPOfOneRegistry(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	gone := make(chan struct{})
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		<-r.Context().Done()
-		close(gone)
-	}))
-	defer srv.Close()
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer srv.Close() // which waits for that, if the request came so far
 	host := ociaddr.Registry(srv.Listener.Addr().String())
 	c := New(Options{Registries: map[ociaddr.Registry]Registry{host: {Timeout: 20 * time.Millisecond}}})
 	r := mustRepository(t, string(host)+"/a/x")
@@ -279,7 +275,6 @@ func TestTimeout(t *testing.T) {
 	if !errors.As(err, &timeout) || !timeout.Timeout() || !strings.Contains(hint.Of(err), "did not answer in time") {
 		t.Errorf("%v (hint %q)", err, hint.Of(err))
 	}
-	<-gone
 }
 
 func TestDerivedTransport(t *testing.T) {

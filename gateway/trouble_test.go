@@ -273,6 +273,9 @@ func TestNoClientForTheRegistry(t *testing.T) {
 // of a connection early: it must not be an empty success.
 func TestAnswerAfterClientIsGone(t *testing.T) {
 	b := newBench(t)
+	held := make(chan struct{})
+	defer close(held)
+	b.lie("/v2/", func(http.ResponseWriter, *http.Request) { <-held }) // else its answer may come first
 	h := gateway.NewWithin(b.options, b.limits)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

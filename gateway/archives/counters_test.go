@@ -53,6 +53,7 @@ func TestCounters(t *testing.T) {
 	if err := os.WriteFile(s.file("/c"), random(size, 7), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	s.age("/c")
 	s.want("/c", 1)
 	want("damaged", map[string]uint64{"misses": 4, "fetched bytes": 4 * size, "hits": 2, "cached bytes": size + 100, "bypasses": 1, "streamed bytes": 3 * size, "evicted": 1, "damaged": 1})
 }

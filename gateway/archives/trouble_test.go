@@ -105,6 +105,7 @@ func TestAlteredFile(t *testing.T) {
 				if err := alter(s.file("/a")); err != nil {
 					t.Fatal(err)
 				}
+				s.age("/a")
 				if restart {
 					s.restart()
 				}

@@ -141,7 +141,6 @@ func installHelper(t *testing.T, config, script string) (*Config, func() []strin
 	if err != nil || len(c.Warnings) > 0 || c.helper == nil {
 		t.Fatalf("%v, %v", err, c.Warnings)
 	}
-	c.helper.grace = 10 * time.Millisecond
 	return c, func() []string {
 		b, _ := os.ReadFile(asked)
 		return strings.Split(strings.TrimSpace(string(b)), "\n")
