@@ -38,25 +38,34 @@ func (m M) Run() int {
 	return status
 }
 
+// patience is how long what is about to end may take on a busy machine: a server
+// alone lingers for half a second with a client that it has refused.
+const patience = 10 * time.Second
+
 func check(before map[string]string) error {
 	if t, ok := http.DefaultTransport.(*http.Transport); ok {
 		t.CloseIdleConnections() // which are everybody's
 	}
+	var err error
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if err = left(before); err == nil || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// left returns what is left now, as an error.
+func left(before map[string]string) error {
 	// The embedded registry's distribution has one for events that it does not end.
 	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/docker/go-events.(*Broadcaster).run")); err != nil {
 		return fmt.Errorf("goroutines are left when the tests are done: %w", err)
 	}
-	var left []string
-	for end := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
-		after := open()
-		maps.DeleteFunc(after, func(fd, what string) bool { return before[fd] == what })
-		if left = slices.Sorted(maps.Values(after)); len(left) == 0 {
-			return nil
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("%d files and connections are left open when the tests are done:\n%s", len(left), strings.Join(left, "\n"))
-		}
+	after := open()
+	maps.DeleteFunc(after, func(fd, what string) bool { return before[fd] == what })
+	if left := slices.Sorted(maps.Values(after)); len(left) > 0 {
+		return fmt.Errorf("%d files and connections are left open when the tests are done:\n%s", len(left), strings.Join(left, "\n"))
 	}
+	return nil
 }
 
 // open returns what is open, by its descriptor; nothing where there is no /proc.
