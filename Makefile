@@ -77,15 +77,10 @@ bench: tools build ## compare with bare servers and the ORAS CLI: one table (OCI
 bench-unit: tools ## run the benchmarks of the packages
 	go test -run '^$$' -bench . -benchmem $(UNIT)
 
-# What a fuzz test finds to be new is made smaller for a while before it goes on;
-# a crasher, which go test writes to testdata/fuzz, belongs into the commit.
+# A crasher, which go test writes to testdata/fuzz, belongs into the commit.
 .PHONY: fuzz
 fuzz: ## run each fuzz test for FUZZTIME (default 30s)
-	@grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | \
-	while IFS=: read -r file _ func; do \
-		echo "fuzz $${func#func } in $$(dirname "$$file")"; \
-		go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime $(FUZZTIME) "$$(dirname "$$file")" </dev/null; \
-	done
+	@tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: fuzz-corpus
 fuzz-corpus: ## take a handful of what make fuzz found to be new into testdata/fuzz
