@@ -778,7 +778,7 @@ func sharedAliases(c *Client) *realmAliases {
 func TestTokenServerInAPrivateNetwork(t *testing.T) {
 	tests := []struct {
 		name            string
-		registry, realm string // the registry's address, the realm
+		registry, realm string // the registry's addresses, the realm
 		allowed         bool
 	}{
 		{"both inside", "10.0.0.5", "https://10.0.0.6/token", true},
@@ -787,6 +787,8 @@ func TestTokenServerInAPrivateNetwork(t *testing.T) {
 		{"metadata service", "10.0.0.5", "https://169.254.169.254/token", false},
 		{"metadata service in shared space", "10.0.0.5", "https://100.100.100.200/token", false},
 		{"this machine", "10.0.0.5", "https://127.0.0.1/token", false},
+		{"inside, and on the link of this machine", "10.0.0.5 169.254.0.5", "https://10.0.0.6/token", false},
+		{"inside, and in shared space", "10.0.0.5 100.100.100.200", "https://10.0.0.6/token", false},
 		{"plain HTTP", "10.0.0.5", "http://10.0.0.6/token", false},
 		{"registry that is not in the DNS", "", "https://10.0.0.6/token", false},
 	}
@@ -800,7 +802,11 @@ func TestTokenServerInAPrivateNetwork(t *testing.T) {
 				if host != "registry.test" || tt.registry == "" {
 					return nil, &net.DNSError{Name: host, IsNotFound: true}
 				}
-				return []netip.Addr{netip.MustParseAddr(tt.registry)}, nil
+				var addrs []netip.Addr
+				for _, addr := range strings.Fields(tt.registry) {
+					addrs = append(addrs, netip.MustParseAddr(addr))
+				}
+				return addrs, nil
 			}
 			r := mustRepository(t, "registry.test/a/x")
 			for range 2 {
