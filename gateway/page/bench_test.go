@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/disco"
@@ -69,7 +68,7 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(b.source.Close)
 	b.options.Log = slog.New(slog.NewTextHandler(b.log, nil))
 	b.catalog = catalog.Options{
-		TagTTL: -1, StaleIfError: -1, Timeout: 2 * time.Second,
+		TagTTL: -1, StaleIfError: -1,
 		Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
 			if a.Hostname() == "elsewhere.example" {
 				return nil, fmt.Errorf("%w: no template is for it", gateway.ErrNotServed)

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -133,6 +134,11 @@ func TestNeverAWrongNotFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b.lie("/tags/list", tc.lie)
 			c := *c
+			if tc.status == http.StatusGatewayTimeout {
+				b.catalog.Timeout = 100 * time.Millisecond
+				defer func() { b.catalog.Timeout = 0 }()
+				c = *b.serve(nil)
+			}
 			c.t = t
 			a := c.want(widgetPage, tc.status, "does not mean that the provider is not there")
 			if a.header.Get("Retry-After") != "5" || a.header.Get("Cache-Control") != "no-store" || strings.Contains(a.body, "secret.internal") {
