@@ -521,6 +521,7 @@ func TestIndexOfUnannouncedSize(t *testing.T) {
 		"longer":               {1, 0, artifact.ErrDamaged},
 		"shorter":              {0, 1, artifact.ErrDamaged},
 		"larger than any":      {artifact.MaxManifestBytes, 0, artifact.ErrTooLarge},
+		"far larger":           {16 * artifact.MaxManifestBytes, 0, artifact.ErrTooLarge},
 		"said to be too large": {0, artifact.MaxManifestBytes, artifact.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -536,7 +537,14 @@ func TestIndexOfUnannouncedSize(t *testing.T) {
 				}
 				http.NewResponseController(w).Flush()
 				w.Write(e.index.Data)
-				w.Write(bytes.Repeat([]byte(" "), tc.grow))
+				for left, piece := tc.grow, bytes.Repeat([]byte(" "), 64<<10); left > 0; left -= len(piece) {
+					if _, err := w.Write(piece[:min(len(piece), left)]); err != nil {
+						return
+					}
+				}
+				if tc.grow > artifact.MaxManifestBytes { // which is more than is on its way
+					t.Error("all of it is read")
+				}
 			}
 			if v, err := b.read(); !errors.Is(err, tc.err) || (err == nil) != (tc.err == nil) {
 				t.Errorf("%+v, %v", v, err)
