@@ -86,9 +86,7 @@ func toOrigin(f fault, step string) outcome {
 	case f.ofNames(), f.name == "altered byte" && (step == "versions" || step == "package metadata"):
 		return outcome{either: true} // the byte may be in what nobody reads
 	case f.inAnswer():
-		// A package is resumed, and a document that short was not begun.
-		resumed := step == "package" || step == "SHA256SUMS" || step == "signature"
-		return outcome{once: resumed && f.name == "reset in the answer"}
+		return outcome{once: step == "package" && f.name == "reset in the answer"} // it goes on where that broke
 	}
 	return outcome{once: f.passes() || f.name == "500"}
 }

@@ -108,7 +108,7 @@ func TestFaults(t *testing.T) {
 		"status":           {faultproxy.Status(503, "7"), `503 {"message":"there is trouble"}`},
 		"page":             {faultproxy.HTML(), "200 <!DOCTYPE html><html><body>Please log in</body></html>"},
 		"cut":              {faultproxy.Cut(), `reset after ""`},
-		"cut in the body":  {faultproxy.CutAt(5), `reset after ""`}, // what was on its way is lost
+		"cut in the body":  {faultproxy.CutAt(5), `reset after "{\"con"`},
 		"stall":            {faultproxy.Stall(), `silence after ""`},
 		"stall in it":      {faultproxy.StallAt(5), `silence after "{\"con"`},
 		"altered":          {faultproxy.Alter(0), "200 \x84" + content[1:]},

@@ -40,11 +40,16 @@ func respond(w http.ResponseWriter, status int, contentType, body string) {
 func Cut() Fault { return (*Exchange).Cut }
 
 // CutAt resets the connection after so many bytes of the answer's body, or at its
-// end where there are fewer.
+// end where there are fewer. They have come by then: in virtual time always, on a
+// real network as a rule.
 func CutAt(n int) Fault {
 	return func(x *Exchange) {
-		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: n, after: x.Cut}, x.R)
-		x.Cut()
+		cut := func() {
+			x.pause(time.Millisecond) // a reset may overtake what was sent
+			x.Cut()
+		}
+		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: n, after: cut}, x.R)
+		cut()
 	}
 }
 
