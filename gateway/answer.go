@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
@@ -90,7 +91,8 @@ func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 	if !ok || r.URL.RawPath != "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}
-	item, ok := g.catalog.Warm(path)
+	now := time.Now()
+	item, ok := g.catalog.Warm(path, now)
 	if !ok {
 		return false
 	}
@@ -98,7 +100,7 @@ func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 	if !ok {
 		return false
 	}
-	line := g.begin(w, r)
+	line := g.begin(w, r, now)
 	line.route = RouteVersion
 	if item.IsListing() {
 		line.route = RouteIndex

@@ -17,7 +17,7 @@ import (
 // headers and queries, which may, are not written.
 func (g *gateway) logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		line := g.begin(w, r)
+		line := g.begin(w, r, time.Now())
 		out := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		ctx, end := g.trace(contextWith(r.Context(), &line.route), r, line.id[0])
 		r = r.WithContext(ctx)
@@ -37,10 +37,10 @@ func (g *gateway) logged(next http.Handler) http.Handler {
 	})
 }
 
-// begin takes note of a request that begins.
-func (g *gateway) begin(w http.ResponseWriter, r *http.Request) *requestLine {
+// begin takes note of a request that begins now.
+func (g *gateway) begin(w http.ResponseWriter, r *http.Request, now time.Time) *requestLine {
 	line := &requestLine{
-		method: clip(r.Method), path: clip(r.URL.Path), client: r.RemoteAddr, agent: clip(r.UserAgent()), start: time.Now(),
+		method: clip(r.Method), path: clip(r.URL.Path), client: r.RemoteAddr, agent: clip(r.UserAgent()), start: now,
 	}
 	line.identify(w, r)
 	if g.hooks.Began != nil {
@@ -65,8 +65,7 @@ func clip(s string) string {
 // for each, and made accordingly: nothing is formatted that the log does not want,
 // nor here what it formats later.
 func (g *gateway) ended(r *http.Request, line *requestLine, status int, bytes int64) {
-	now := time.Now()
-	line.status, line.bytes, line.took = status, bytes, now.Sub(line.start)
+	line.status, line.bytes, line.took = status, bytes, time.Since(line.start)
 	if g.hooks.Ended != nil {
 		g.hooks.Ended(Answered{line.route, line.method, status, line.took})
 	}
@@ -78,6 +77,7 @@ func (g *gateway) ended(r *http.Request, line *requestLine, status int, bytes in
 	if !g.log.Enabled(ctx, level) {
 		return
 	}
+	now := line.start.Add(line.took) // the clock is slow to ask
 	if h, ok := g.log.Handler().(LateHandler); ok {
 		h.HandleLate(now, level, "request", line)
 		return
@@ -91,9 +91,13 @@ func (g *gateway) ended(r *http.Request, line *requestLine, status int, bytes in
 // a stack that is not a request's: records are large, and handed on by value.
 type LateHandler interface {
 	slog.Handler
-	// HandleLate logs a record with the one attribute, which has no name. It is for
-	// levels that are enabled.
-	HandleLate(t time.Time, level slog.Level, msg string, attr slog.LogValuer)
+	// HandleLate logs a record with those attributes. It is for levels that are enabled.
+	HandleLate(t time.Time, level slog.Level, msg string, attrs LateAttrs)
+}
+
+// LateAttrs are attributes that are made when they are written.
+type LateAttrs interface {
+	AppendAttrs(to []slog.Attr) []slog.Attr
 }
 
 // requestLine is what the log says of a request. It is one attribute, and without a
@@ -110,15 +114,22 @@ type requestLine struct {
 	access                      []slog.Attr
 }
 
-var _ slog.LogValuer = (*requestLine)(nil)
+var (
+	_ slog.LogValuer = (*requestLine)(nil)
+	_ LateAttrs      = (*requestLine)(nil)
+)
 
 // LogValue implements [slog.LogValuer].
-func (l *requestLine) LogValue() slog.Value {
-	return slog.GroupValue(append([]slog.Attr{
+func (l *requestLine) LogValue() slog.Value { return slog.GroupValue(l.AppendAttrs(nil)...) }
+
+// AppendAttrs implements [LateAttrs].
+func (l *requestLine) AppendAttrs(to []slog.Attr) []slog.Attr {
+	to = append(to,
 		slog.String("method", l.method), slog.String("path", l.path), slog.Int("status", l.status), slog.Int64("bytes", l.bytes),
 		slog.Duration("duration", l.took.Round(time.Millisecond)), slog.String("client", l.client), slog.String("agent", l.agent),
 		slog.String(observe.LogKey, l.id[0]),
-	}, l.access...)...)
+	)
+	return append(to, l.access...)
 }
 
 // statusAborted is what the log and the hooks say of an answer that was broken off.

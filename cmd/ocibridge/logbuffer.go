@@ -26,6 +26,7 @@ type logBuffer struct {
 
 	writing sync.Mutex // guards the following, and keeps lines in order
 	spare   []waitingLine
+	attrs   []slog.Attr  // of the line that is being formatted
 	lines   bytes.Buffer // formatted
 }
 
@@ -36,17 +37,21 @@ type waitingLine struct {
 	time    time.Time
 	level   slog.Level
 	msg     string
-	attr    slog.LogValuer
+	attrs   gateway.LateAttrs
 }
 
-// write formats the line. A buffer takes everything.
-func (l *waitingLine) write() {
-	if l.record == nil {
-		r := slog.NewRecord(l.time, l.level, l.msg, 0)
-		r.AddAttrs(slog.Attr{Value: slog.AnyValue(l.attr)})
-		l.record = &r
+// write formats a line. A buffer takes everything.
+func (b *logBuffer) write(l *waitingLine) {
+	if l.record != nil {
+		_ = l.handler.Handle(context.Background(), *l.record)
+		return
 	}
-	_ = l.handler.Handle(context.Background(), *l.record)
+	b.attrs = l.attrs.AppendAttrs(b.attrs[:0])
+	r := slog.NewRecord(l.time, l.level, l.msg, 0)
+	// One without a name: a record has room for few by itself.
+	r.AddAttrs(slog.Attr{Value: slog.GroupValue(b.attrs...)})
+	_ = l.handler.Handle(context.Background(), r)
+	clear(b.attrs)
 }
 
 const (
@@ -84,7 +89,7 @@ func (b *logBuffer) Flush() error {
 	}
 	b.mu.Unlock()
 	for i := range lines {
-		lines[i].write()
+		b.write(&lines[i])
 	}
 	clear(lines)
 	b.spare = lines
@@ -117,8 +122,8 @@ func (h buffered) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // HandleLate implements [gateway.LateHandler].
-func (h buffered) HandleLate(t time.Time, level slog.Level, msg string, attr slog.LogValuer) {
-	_ = h.buffer.add(waitingLine{handler: h.Handler, time: t, level: level, msg: msg, attr: attr}) // as a Logger does
+func (h buffered) HandleLate(t time.Time, level slog.Level, msg string, attrs gateway.LateAttrs) {
+	_ = h.buffer.add(waitingLine{handler: h.Handler, time: t, level: level, msg: msg, attrs: attrs}) // as a Logger does
 }
 
 var _ gateway.LateHandler = buffered{}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/observe"
 )
 
@@ -93,6 +95,60 @@ func TestLogFormats(t *testing.T) {
 	var f logFormat
 	if err := f.Set("xml"); err == nil || f.Set("json") != nil || f != "json" {
 		t.Errorf("%q, %v", f, err)
+	}
+}
+
+// pairs are attributes as those of a request.
+type pairs []slog.Attr
+
+func (p pairs) AppendAttrs(to []slog.Attr) []slog.Attr { return append(to, p...) }
+
+// TestLateLines has lines that are made late as they would be at once, the
+// long and the short ones.
+func TestLateLines(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
+	lines := []pairs{
+		{slog.String("path", "/a b"), slog.Duration("duration", 1500*time.Millisecond), slog.Int("status", 200), slog.Group("by", "name", "ci")},
+		{slog.String("path", "/")},
+		{slog.String("path", "/c"), slog.String("agent", ""), slog.Int64("bytes", 1)},
+		{},
+	}
+	for _, format := range []logFormat{"text", "json"} {
+		var late, atOnce bytes.Buffer
+		f := logFlag{level: slog.LevelInfo, format: format}
+		log, flush := f.openBuffered(&late)
+		plain := f.open(&atOnce)
+		for _, add := range []func(*slog.Logger) slog.Handler{
+			(*slog.Logger).Handler,
+			func(l *slog.Logger) slog.Handler { return l.With("a", 1).WithGroup("g").Handler() },
+		} {
+			for _, line := range lines {
+				add(log).(gateway.LateHandler).HandleLate(at, slog.LevelInfo, "request", line)
+				r := slog.NewRecord(at, slog.LevelInfo, "request", 0)
+				r.AddAttrs(line...)
+				add(plain).Handle(t.Context(), r)
+			}
+		}
+		if err := flush(); err != nil || late.String() != atOnce.String() {
+			t.Errorf("%s: late, %v:\n%sat once:\n%s", format, err, late.String(), atOnce.String())
+		}
+	}
+}
+
+// BenchmarkLateLine is what the line of a request costs.
+func BenchmarkLateLine(b *testing.B) {
+	f := logFlag{level: slog.LevelInfo}
+	log, _ := f.openBuffered(io.Discard)
+	h := log.Handler().(gateway.LateHandler)
+	var line gateway.LateAttrs = pairs{
+		slog.String("method", "GET"), slog.String("path", "/providers/registry.example/acme/widget/index.json"), slog.Int("status", 200),
+		slog.Int64("bytes", 400), slog.Duration("duration", 0), slog.String("client", "127.0.0.1:43210"), slog.String("agent", "Go-http-client/2.0"),
+		slog.String(observe.LogKey, "ABCDEFGHIJ-123456"),
+	}
+	now := time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		h.HandleLate(now, slog.LevelInfo, "request", line)
 	}
 }
 

@@ -280,13 +280,13 @@ func (c *Catalog) Store(ctx context.Context, a provider.Address) Store {
 // Warm returns what is current in memory under the path of a network mirror's
 // document (HOSTNAME/NAMESPACE/TYPE/index.json or VERSION.json), and whether
 // there is such a thing: asking changes nothing but what goes first when memory
-// is short, and what is refreshed early.
-func (c *Catalog) Warm(path string) (*Item, bool) {
+// is short, and what is refreshed early. Whoever asks says what time it is now.
+func (c *Catalog) Warm(path string, now time.Time) (*Item, bool) {
 	e := c.cache.get(path)
 	if e == nil {
 		return nil, false
 	}
-	i, ok := c.current(e, time.Now())
+	i, ok := c.current(e, now)
 	if ok && i.kept.Load() != nil {
 		c.opts.Counters.Hits.Add(1) // else it is asked for again
 	}

@@ -339,14 +339,14 @@ func TestAbsentThenListed(t *testing.T) {
 		b.Keep(absent, "absent", 6)
 		b.publish(b.t, widget, v110, "new")
 		path := widget.Path() + "/1.1.0.json"
-		if _, ok := b.Warm(path); !ok {
+		if _, ok := b.Warm(path, time.Now()); !ok {
 			b.t.Error("while the list is as it was, it is asked for again")
 		}
 		pass(12 * time.Second)
 		if item, err := b.Versions(b.t.Context(), widget); err != nil || len(item.Versions) != 2 {
 			b.t.Fatalf("%+v, %v", item, err)
 		}
-		if item, ok := b.Warm(path); ok {
+		if item, ok := b.Warm(path, time.Now()); ok {
 			b.t.Errorf("warm: %v", item.Kept())
 		}
 		if item, err := b.Version(b.t.Context(), widget, v110); err != nil || item.Found == nil {
