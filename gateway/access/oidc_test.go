@@ -328,7 +328,6 @@ func TestIssuerInTrouble(t *testing.T) {
 	}
 }
 
-// TestIssuerIsAskedSeldom whatever anybody sends.
 // TestIssuersKeysArePassedOn has a control take the place of another one while the
 // issuer is down.
 func TestIssuersKeysArePassedOn(t *testing.T) {
@@ -354,6 +353,7 @@ func TestIssuersKeysArePassedOn(t *testing.T) {
 	}
 }
 
+// TestIssuerIsAskedSeldom whatever anybody sends.
 func TestIssuerIsAskedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)

@@ -130,8 +130,6 @@ func TestStaysAfterClose(t *testing.T) {
 	}
 }
 
-// TestReadOnly shows over the network that reading works and nothing else, and
-// that what is refused changes nothing.
 // TestTagThatNamesNothing is what a process leaves that is killed while it tags: it
 // is not there, and can be tagged.
 func TestTagThatNamesNothing(t *testing.T) {
@@ -161,6 +159,8 @@ func TestTagThatNamesNothing(t *testing.T) {
 	}
 }
 
+// TestReadOnly shows over the network that reading works and nothing else, and
+// that what is refused changes nothing.
 func TestReadOnly(t *testing.T) {
 	r := open(t, t.TempDir())
 	blob := push(t, repository(t, r), "hello", "1.0.0")
