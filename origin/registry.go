@@ -3,8 +3,6 @@ package origin
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,22 +10,13 @@ import (
 	"net/url"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/opentofu/svchost/disco"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
-
-// serviceID is the provider registry protocol's name in service discovery.
-const serviceID = "providers.v1"
-
-// metadataRequests is how many requests for package metadata one release makes
-// at once.
-const metadataRequests = 4
 
 // RegistryOptions configure a [Registry]. The zero value asks the origins
 // themselves, without credentials.
@@ -73,31 +62,6 @@ func NewRegistry(o RegistryOptions) *Registry {
 		r.services = NewDiscovery(gate)
 	}
 	return r
-}
-
-// NewDiscovery returns service discovery over the same rules for redirects and
-// retries as everything else that an origin is asked.
-func NewDiscovery(transport http.RoundTripper, options ...disco.DiscoOption) *disco.Disco {
-	return disco.New(append(options, disco.WithHTTPClient(newHTTPClient(smallAnswers{transport})))...)
-}
-
-// maxDiscovery bounds a discovery document, of which those of many hosts are kept;
-// they have less than 1 KiB.
-const maxDiscovery = 64 << 10
-
-// smallAnswers breaks off what is longer, which is no JSON then.
-type smallAnswers struct{ next http.RoundTripper }
-
-// RoundTrip implements [http.RoundTripper].
-func (s smallAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := s.next.RoundTrip(req)
-	if err == nil {
-		resp.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(resp.Body, maxDiscovery), resp.Body}
-	}
-	return resp, err
 }
 
 // Listing is what an origin offers of a provider.
@@ -277,93 +241,6 @@ func newest(vs []provider.Version) []provider.Version {
 	return out
 }
 
-// packageMeta is the protocol's answer about one package.
-type packageMeta struct {
-	Protocols           []string        `json:"protocols"`
-	OS                  string          `json:"os"`
-	Arch                string          `json:"arch"`
-	Filename            string          `json:"filename"`
-	DownloadURL         string          `json:"download_url"`
-	SHASum              string          `json:"shasum"`
-	SHASumsURL          string          `json:"shasums_url"`
-	SHASumsSignatureURL string          `json:"shasums_signature_url"`
-	SigningKeys         json.RawMessage `json:"signing_keys"`
-	Packages            packagesJSON    `json:"packages"`
-
-	reported                     map[provider.Platform]trust.Report
-	sum                          [sha256.Size]byte
-	download, shasums, signature *url.URL // resolved; no signature: nil
-}
-
-// metadata asks for the packages of all platforms, in their order.
-func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.Version, platforms []provider.Platform) ([]*packageMeta, error) {
-	base, prepare, err := r.endpoint(ctx, a)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", a, err)
-	}
-	metas := make([]*packageMeta, len(platforms))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(metadataRequests)
-	for i, p := range platforms {
-		g.Go(func() error {
-			m := &packageMeta{}
-			at, err := r.getJSON(ctx, resolve(base, a.Namespace(), a.Type(), v.String(), "download", p.OS, p.Arch), prepare, m)
-			if err == nil {
-				err = hint.Wrap(m.check(p, at), "the registry does not keep to the provider registry protocol; nothing was stored")
-			}
-			if err != nil {
-				return fmt.Errorf("package of %s %s for %s: %w", a, v, p, r.explain(err, a, ErrPlatformNotFound))
-			}
-			metas[i] = m
-			return nil
-		})
-	}
-	return metas, g.Wait()
-}
-
-// check completes an answer that came from at.
-func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
-	if m.OS != p.OS || m.Arch != p.Arch {
-		return fmt.Errorf("the answer is about %s_%s", m.OS, m.Arch)
-	}
-	if !provider.ValidFilename(m.Filename) {
-		return fmt.Errorf("the answer gives the file name %.80q", m.Filename)
-	}
-	sum, err := hex.DecodeString(m.SHASum)
-	if err != nil || len(sum) != sha256.Size {
-		return fmt.Errorf("the answer gives the SHA-256 %.80q", m.SHASum)
-	}
-	m.sum = [sha256.Size]byte(sum)
-	if m.reported, err = m.Packages.reports(p); err != nil {
-		return err
-	}
-	for _, ref := range []struct {
-		name, raw string
-		into      **url.URL
-	}{
-		{"download_url", m.DownloadURL, &m.download},
-		{"shasums_url", m.SHASumsURL, &m.shasums},
-		{"shasums_signature_url", m.SHASumsSignatureURL, &m.signature},
-	} {
-		if ref.raw == "" && ref.into == &m.signature {
-			continue // not signed; whether that will do is not decided here
-		}
-		u, err := url.Parse(ref.raw)
-		if err != nil || ref.raw == "" {
-			return fmt.Errorf("the answer gives the %s %.200q", ref.name, ref.raw)
-		}
-		u = at.ResolveReference(u)
-		if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-			return fmt.Errorf("the answer gives the %s %.200q, which is not of the scheme https or http", ref.name, ref.raw)
-		}
-		if err := leadsInside(at, u); err != nil {
-			return fmt.Errorf("the answer gives the %s %w", ref.name, err)
-		}
-		*ref.into = u
-	}
-	return nil
-}
-
 // claims fetches the checksum document and its signature, which all platforms of
 // a version share: trust refuses a document that does not list what each of them
 // announces.
@@ -451,61 +328,4 @@ func (r *Registry) newPackage(p provider.Platform, m *packageMeta) Package {
 // URL, which loses its last part if it does not end in a slash.
 func resolve(base *url.URL, parts ...string) *url.URL {
 	return base.ResolveReference(&url.URL{Path: path.Join(parts...)})
-}
-
-// endpoint finds the base URL of a provider's registry, and what to add to each
-// request to it: the credentials filed for the provider's own host, also where
-// the base URL is elsewhere.
-func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, func(*http.Request), error) {
-	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
-	defer cancel()
-	host := &url.URL{Scheme: "https", Host: string(a.ServiceHost())}
-	r.guard.asks(host.Hostname())
-	base, err := r.services.DiscoverServiceURL(ctx, a.ServiceHost(), serviceID)
-	if err != nil {
-		return nil, nil, hint.Wrap(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)),
-			"is it the host of a provider registry?")
-	}
-	if base.Host == "" {
-		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: %s is at %q, which names no host", a.Hostname(), serviceID, base), "is it the host of a provider registry?")
-	}
-	if err := r.guard.leads(host, base); err != nil {
-		return nil, nil, fmt.Errorf("service discovery of %s: %s is at %w", a.Hostname(), serviceID, err)
-	}
-	creds, err := r.services.CredentialsForHost(ctx, a.ServiceHost())
-	if err != nil {
-		return nil, nil, fmt.Errorf("credentials for %s: %w", a.Hostname(), err)
-	}
-	if creds != nil && base.Scheme != "https" {
-		return nil, nil, hint.New(fmt.Sprintf("credentials for %s would go to %s unencrypted", a.Hostname(), shown(base)),
-			"give its providers.v1 service an https URL, or remove the credentials")
-	}
-	return base, func(req *http.Request) {
-		if creds != nil {
-			creds.PrepareRequest(req)
-		}
-	}, nil
-}
-
-// explain says what a status means where notFound is what a 404 means.
-func (r *Registry) explain(err error, a provider.Address, notFound error) error {
-	var status *statusError
-	if !errors.As(err, &status) {
-		return err
-	}
-	switch {
-	case status.status == http.StatusNotFound && notFound == ErrPlatformNotFound:
-		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "name those that %s has with --platform", a.Hostname())
-	case status.status == http.StatusNotFound:
-		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "check the address: %s does not know it", a.Hostname())
-	case status.status == http.StatusUnauthorized, status.status == http.StatusForbidden:
-		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err),
-			"log in with terraform login or tofu login %[1]s, or set TF_TOKEN_%[2]s", a.Hostname(), tokenVariable(a.Hostname()))
-	}
-	return hint.Wrap(err, "%s has trouble of its own: run it again later", a.Hostname())
-}
-
-// tokenVariable encodes a host as the name of a TF_TOKEN_ variable does.
-func tokenVariable(host string) string {
-	return strings.NewReplacer("-", "__", ".", "_").Replace(host)
 }

@@ -1,0 +1,101 @@
+package origin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/opentofu/svchost/disco"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// serviceID is the provider registry protocol's name in service discovery.
+const serviceID = "providers.v1"
+
+// NewDiscovery returns service discovery over the same rules for redirects and
+// retries as everything else that an origin is asked.
+func NewDiscovery(transport http.RoundTripper, options ...disco.DiscoOption) *disco.Disco {
+	return disco.New(append(options, disco.WithHTTPClient(newHTTPClient(smallAnswers{transport})))...)
+}
+
+// maxDiscovery bounds a discovery document, of which those of many hosts are kept;
+// they have less than 1 KiB.
+const maxDiscovery = 64 << 10
+
+// smallAnswers breaks off what is longer, which is no JSON then.
+type smallAnswers struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (s smallAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := s.next.RoundTrip(req)
+	if err == nil {
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, maxDiscovery), resp.Body}
+	}
+	return resp, err
+}
+
+// endpoint finds the base URL of a provider's registry, and what to add to each
+// request to it: the credentials filed for the provider's own host, also where
+// the base URL is elsewhere.
+func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, func(*http.Request), error) {
+	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+	defer cancel()
+	host := &url.URL{Scheme: "https", Host: string(a.ServiceHost())}
+	r.guard.asks(host.Hostname())
+	base, err := r.services.DiscoverServiceURL(ctx, a.ServiceHost(), serviceID)
+	if err != nil {
+		return nil, nil, hint.Wrap(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)),
+			"is it the host of a provider registry?")
+	}
+	if base.Host == "" {
+		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: %s is at %q, which names no host", a.Hostname(), serviceID, base), "is it the host of a provider registry?")
+	}
+	if err := r.guard.leads(host, base); err != nil {
+		return nil, nil, fmt.Errorf("service discovery of %s: %s is at %w", a.Hostname(), serviceID, err)
+	}
+	creds, err := r.services.CredentialsForHost(ctx, a.ServiceHost())
+	if err != nil {
+		return nil, nil, fmt.Errorf("credentials for %s: %w", a.Hostname(), err)
+	}
+	if creds != nil && base.Scheme != "https" {
+		return nil, nil, hint.New(fmt.Sprintf("credentials for %s would go to %s unencrypted", a.Hostname(), shown(base)),
+			"give its providers.v1 service an https URL, or remove the credentials")
+	}
+	return base, func(req *http.Request) {
+		if creds != nil {
+			creds.PrepareRequest(req)
+		}
+	}, nil
+}
+
+// explain says what a status means where notFound is what a 404 means.
+func (r *Registry) explain(err error, a provider.Address, notFound error) error {
+	var status *statusError
+	if !errors.As(err, &status) {
+		return err
+	}
+	switch {
+	case status.status == http.StatusNotFound && notFound == ErrPlatformNotFound:
+		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "name those that %s has with --platform", a.Hostname())
+	case status.status == http.StatusNotFound:
+		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "check the address: %s does not know it", a.Hostname())
+	case status.status == http.StatusUnauthorized, status.status == http.StatusForbidden:
+		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err),
+			"log in with terraform login or tofu login %[1]s, or set TF_TOKEN_%[2]s", a.Hostname(), tokenVariable(a.Hostname()))
+	}
+	return hint.Wrap(err, "%s has trouble of its own: run it again later", a.Hostname())
+}
+
+// tokenVariable encodes a host as the name of a TF_TOKEN_ variable does.
+func tokenVariable(host string) string {
+	return strings.NewReplacer("-", "__", ".", "_").Replace(host)
+}

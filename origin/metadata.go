@@ -1,0 +1,107 @@
+package origin
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/url"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// metadataRequests is how many requests for package metadata one release makes
+// at once.
+const metadataRequests = 4
+
+// packageMeta is the protocol's answer about one package.
+type packageMeta struct {
+	Protocols           []string        `json:"protocols"`
+	OS                  string          `json:"os"`
+	Arch                string          `json:"arch"`
+	Filename            string          `json:"filename"`
+	DownloadURL         string          `json:"download_url"`
+	SHASum              string          `json:"shasum"`
+	SHASumsURL          string          `json:"shasums_url"`
+	SHASumsSignatureURL string          `json:"shasums_signature_url"`
+	SigningKeys         json.RawMessage `json:"signing_keys"`
+	Packages            packagesJSON    `json:"packages"`
+
+	reported                     map[provider.Platform]trust.Report
+	sum                          [sha256.Size]byte
+	download, shasums, signature *url.URL // resolved; no signature: nil
+}
+
+// metadata asks for the packages of all platforms, in their order.
+func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.Version, platforms []provider.Platform) ([]*packageMeta, error) {
+	base, prepare, err := r.endpoint(ctx, a)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", a, err)
+	}
+	metas := make([]*packageMeta, len(platforms))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(metadataRequests)
+	for i, p := range platforms {
+		g.Go(func() error {
+			m := &packageMeta{}
+			at, err := r.getJSON(ctx, resolve(base, a.Namespace(), a.Type(), v.String(), "download", p.OS, p.Arch), prepare, m)
+			if err == nil {
+				err = hint.Wrap(m.check(p, at), "the registry does not keep to the provider registry protocol; nothing was stored")
+			}
+			if err != nil {
+				return fmt.Errorf("package of %s %s for %s: %w", a, v, p, r.explain(err, a, ErrPlatformNotFound))
+			}
+			metas[i] = m
+			return nil
+		})
+	}
+	return metas, g.Wait()
+}
+
+// check completes an answer that came from at.
+func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
+	if m.OS != p.OS || m.Arch != p.Arch {
+		return fmt.Errorf("the answer is about %s_%s", m.OS, m.Arch)
+	}
+	if !provider.ValidFilename(m.Filename) {
+		return fmt.Errorf("the answer gives the file name %.80q", m.Filename)
+	}
+	sum, err := hex.DecodeString(m.SHASum)
+	if err != nil || len(sum) != sha256.Size {
+		return fmt.Errorf("the answer gives the SHA-256 %.80q", m.SHASum)
+	}
+	m.sum = [sha256.Size]byte(sum)
+	if m.reported, err = m.Packages.reports(p); err != nil {
+		return err
+	}
+	for _, ref := range []struct {
+		name, raw string
+		into      **url.URL
+	}{
+		{"download_url", m.DownloadURL, &m.download},
+		{"shasums_url", m.SHASumsURL, &m.shasums},
+		{"shasums_signature_url", m.SHASumsSignatureURL, &m.signature},
+	} {
+		if ref.raw == "" && ref.into == &m.signature {
+			continue // not signed; whether that will do is not decided here
+		}
+		u, err := url.Parse(ref.raw)
+		if err != nil || ref.raw == "" {
+			return fmt.Errorf("the answer gives the %s %.200q", ref.name, ref.raw)
+		}
+		u = at.ResolveReference(u)
+		if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+			return fmt.Errorf("the answer gives the %s %.200q, which is not of the scheme https or http", ref.name, ref.raw)
+		}
+		if err := leadsInside(at, u); err != nil {
+			return fmt.Errorf("the answer gives the %s %w", ref.name, err)
+		}
+		*ref.into = u
+	}
+	return nil
+}
