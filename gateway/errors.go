@@ -98,5 +98,9 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	g.log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", err)
 	w.Header().Set("Retry-After", strconv.Itoa(secondsUntilRetry(err)))
 	w.Header().Set("Cache-Control", "no-store")
-	http.Error(w, "the registry behind this mirror cannot answer now; the gateway's log says why", status)
+	who := "the registry behind this mirror"
+	if errors.Is(err, catalog.ErrSource) {
+		who = "the origin of what the registry behind this mirror lacks"
+	}
+	http.Error(w, who+" cannot answer now; the gateway's log says why", status)
 }
