@@ -31,7 +31,8 @@ type Offerer interface {
 	// which is nil where the registry says that it does not have the version. It
 	// returns nil where nothing is stored, nor to be had; stored itself, where
 	// there is nothing to add, or what there is cannot be known before ctx ends.
-	// Packages of which the size is not known have 0 bytes. An error that wraps [ErrSource] is trouble; others refuse the version.
+	// Packages of which the size is not known have 0 bytes. An error that wraps
+	// [ErrSource] is trouble; others refuse the version.
 	Complete(ctx context.Context, v provider.Version, stored *artifact.Version) (*artifact.Version, error)
 	// Forget has what is known of its source asked for again.
 	Forget()

@@ -127,13 +127,7 @@ func TestCachedAndNotStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r := b.publish("1.0.0")
-	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodGet || r.Method == http.MethodHead {
-			return false
-		}
-		w.WriteHeader(http.StatusForbidden)
-		return true
-	})
+	b.registry.Intercept(refuseWrites)
 	o := siteOptions{cache: t.TempDir()}
 	first := b.serve(o)
 	ask := func(s *site) {

@@ -122,18 +122,21 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
+// refuseWrites is a registry that this login may only read.
+func refuseWrites(w http.ResponseWriter, r *http.Request) bool {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return false
+	}
+	w.WriteHeader(http.StatusForbidden)
+	return true
+}
+
 // TestRegistryRefuses writes: clients are served all the same.
 func TestRegistryRefuses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r := b.publish("1.0.0")
-	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodGet || r.Method == http.MethodHead {
-			return false
-		}
-		w.WriteHeader(http.StatusForbidden)
-		return true
-	})
+	b.registry.Intercept(refuseWrites)
 	s := b.serve(siteOptions{})
 	for range 2 {
 		if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(r.Package("linux", "amd64").Data) {
