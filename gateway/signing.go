@@ -57,11 +57,10 @@ func vouchedFor(found *artifact.Version, e *artifact.Evidence, a provider.Addres
 func isContent(err error) bool {
 	for _, reason := range []error{
 		artifact.ErrNotProvider, artifact.ErrAmbiguous, artifact.ErrTooLarge, artifact.ErrForeign, artifact.ErrDamaged, errLost,
-		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed,
 	} {
 		if errors.Is(err, reason) {
 			return true
 		}
 	}
-	return false
+	return trust.Refused(err)
 }

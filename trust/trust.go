@@ -112,6 +112,12 @@ var (
 	ErrNotListed = errors.New("not listed in SHA256SUMS")
 )
 
+// Refused reports whether an error is for one of those reasons: it is about what is
+// claimed, and not about the way to it.
+func Refused(err error) bool {
+	return errors.Is(err, ErrUnsigned) || errors.Is(err, ErrSignature) || errors.Is(err, ErrChecksum) || errors.Is(err, ErrNotListed)
+}
+
 // Checksums are claims that a policy accepted.
 type Checksums struct {
 	claims  Claims

@@ -8,6 +8,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // watchPulls has the metrics tell how much of the limits is taken.
@@ -51,7 +52,7 @@ func verifyOutcome(err error) string {
 	switch {
 	case err == nil:
 		return metrics.PullVerified
-	case pullthrough.Refused(err):
+	case trust.Refused(err):
 		return metrics.PullRefused
 	}
 	return metrics.PullFailed
@@ -67,7 +68,7 @@ func fetchOutcome(e pullthrough.Event) string {
 		return metrics.PullFetched
 	case errors.As(err, &busy):
 		return metrics.PullBusy
-	case errors.As(err, &size), pullthrough.Refused(err):
+	case errors.As(err, &size), trust.Refused(err):
 		return metrics.PullRefused
 	case errors.Is(err, context.Canceled):
 		return metrics.PullAbandoned

@@ -211,7 +211,7 @@ func (v *verifiedVersion) checkEvidence(ctx context.Context, p *stored, ver prov
 			v.report(artifact.SeverityWarning, "evidence", err.Error(), hint.Of(err))
 		}
 		return nil
-	case errors.Is(err, trust.ErrUnsigned), errors.Is(err, trust.ErrSignature), errors.Is(err, trust.ErrChecksum), errors.Is(err, trust.ErrNotListed):
+	case trust.Refused(err):
 		v.Signature = &signature{Verdict: unsigned}
 		v.refused = errors.Is(err, trust.ErrSignature)
 		v.report(artifact.SeverityError, "evidence", err.Error(), orHint(err, "do not trust this version: push it again from its origin with ocibridge push --force"))

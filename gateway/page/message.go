@@ -150,7 +150,7 @@ func (m *messageView) describeTrouble(err error) {
 		m.Text = []string{"What the registry has under this version is not what may be served as such: it does not read, belongs to something else, or its evidence does not vouch for it. The gateway’s log says which."}
 		return
 	}
-	if isRefused(err) {
+	if trust.Refused(err) {
 		m.Heading = "This version is refused"
 		m.Text = []string{"What its origin offers is not what this gateway’s configuration accepts: a checksum or a signature is missing or wrong, or is by another key than is pinned. Nothing of it is served, nor stored. The gateway’s log says which."}
 		return
@@ -171,16 +171,6 @@ func (m *messageView) describeTrouble(err error) {
 	if m.Status == http.StatusGatewayTimeout {
 		m.Heading = "The registry takes too long to answer"
 	}
-}
-
-// isRefused reports whether an error is about what an origin claims of a version.
-func isRefused(err error) bool {
-	for _, reason := range []error{trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed} {
-		if errors.Is(err, reason) {
-			return true
-		}
-	}
-	return false
 }
 
 // isContent reports whether an error is about what the registry holds of a version,

@@ -189,15 +189,12 @@ func isVerdict(err error) bool {
 	if errors.Is(err, artifact.ErrMissing) {
 		return false
 	}
-	for _, verdict := range []error{
-		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed,
-		artifact.ErrNotProvider, artifact.ErrAmbiguous, artifact.ErrTooLarge,
-	} {
+	for _, verdict := range []error{artifact.ErrNotProvider, artifact.ErrAmbiguous, artifact.ErrTooLarge} {
 		if errors.Is(err, verdict) {
 			return true
 		}
 	}
-	return false
+	return trust.Refused(err)
 }
 
 // recall returns what was found of an index, nil if nothing is known.

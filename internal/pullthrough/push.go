@@ -188,7 +188,7 @@ func isFinal(err error) bool {
 	}
 	var answer *errcode.ErrorResponse
 	denied := errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
-	return denied || errors.As(err, &size) || Refused(err)
+	return denied || errors.As(err, &size) || trust.Refused(err)
 }
 
 // told tells what came of a push.

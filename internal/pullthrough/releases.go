@@ -291,7 +291,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 	switch {
 	case errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
 		return nil, p.withdrawn(ctx, s, err)
-	case Refused(err):
+	case trust.Refused(err):
 		return nil, err
 	case err != nil:
 		return nil, trouble(err)
@@ -348,17 +348,6 @@ func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
 		return fmt.Errorf("%w: %v", ErrNotOffered, err)
 	}
 	return trouble(err)
-}
-
-// Refused reports whether an error is about what the origin claims, and not about
-// the way to it.
-func Refused(err error) bool {
-	for _, reason := range []error{trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed} {
-		if errors.Is(err, reason) {
-			return true
-		}
-	}
-	return false
 }
 
 // list fills in the packages that the accepted document lists under the names that
