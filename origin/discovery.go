@@ -1,6 +1,7 @@
 package origin
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,19 +29,23 @@ func NewDiscovery(transport http.RoundTripper, options ...disco.DiscoOption) *di
 // they have less than 1 KiB.
 const maxDiscovery = 64 << 10
 
-// smallAnswers breaks off what is longer, which is no JSON then.
+// smallAnswers reads answers before they are handed out, so that one that breaks off
+// is repeated as one is that does not begin. What is longer is cut off: no JSON then.
 type smallAnswers struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
 func (s smallAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := s.next.RoundTrip(req)
-	if err == nil {
-		resp.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.LimitReader(resp.Body, maxDiscovery), resp.Body}
+	if err != nil {
+		return nil, err
 	}
-	return resp, err
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscovery))
+	resp.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(data))
+	return resp, nil
 }
 
 // endpoint finds the base URL of a provider's registry, and what to add to each

@@ -19,6 +19,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/retry"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/neterr"
 )
 
 const (
@@ -133,18 +134,11 @@ func (r *Registry) ask(ctx context.Context, client *http.Client, method string, 
 // getJSON decodes an answer into out and returns the URL it came from, which
 // relative URLs in it refer to.
 func (r *Registry) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Request), out any) (*url.URL, error) {
-	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
-	defer cancel()
-	resp, err := r.get(ctx, u, prepare)
+	data, resp, err := r.read(ctx, r.http, u, prepare, maxJSONBytes)
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
-	data, err := readAll(resp.Body, maxJSONBytes)
 	from := resp.Request.URL
-	if err != nil {
-		return nil, hint.Wrap(fmt.Errorf("%s: %w", shown(from), err), brokeOff)
-	}
 	if err := json.Unmarshal(data, out); err != nil {
 		if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mediaType == "text/html" {
 			return nil, hint.New(fmt.Sprintf("%s answered with HTML where JSON was wanted", shown(from)),
@@ -159,18 +153,35 @@ func (r *Registry) getJSON(ctx context.Context, u *url.URL, prepare func(*http.R
 // getDocument returns a small file. It is published beside packages, so that asking
 // for those next finds a connection.
 func (r *Registry) getDocument(ctx context.Context, u *url.URL) ([]byte, error) {
+	data, _, err := r.read(ctx, r.downloads, u, nil, maxDocumentBytes)
+	return data, err
+}
+
+// read returns an answer of at most limit bytes, whose body is read and closed. One
+// that breaks off is asked for again, as one is that does not begin.
+func (r *Registry) read(ctx context.Context, client *http.Client, u *url.URL, prepare func(*http.Request), limit int64) ([]byte, *http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
-	resp, err := r.ask(ctx, r.downloads, http.MethodGet, u, nil)
-	if err != nil {
-		return nil, err
+	for attempt := 0; ; attempt++ {
+		resp, err := r.ask(ctx, client, http.MethodGet, u, prepare)
+		if err != nil {
+			return nil, nil, err
+		}
+		data, err := readAll(resp.Body, limit)
+		resp.Body.Close()
+		if err == nil {
+			return data, resp, nil
+		}
+		err = hint.Wrap(fmt.Errorf("%s: %w", shown(resp.Request.URL), err), brokeOff)
+		if attempt == losses || !neterr.Lost(err) {
+			return nil, nil, err
+		}
+		select {
+		case <-time.After(retry.DefaultBackoff(attempt, nil)):
+		case <-ctx.Done():
+			return nil, nil, err
+		}
 	}
-	defer resp.Body.Close()
-	data, err := readAll(resp.Body, maxDocumentBytes)
-	if err != nil {
-		return nil, hint.Wrap(fmt.Errorf("%s: %w", shown(resp.Request.URL), err), brokeOff)
-	}
-	return data, nil
 }
 
 const brokeOff = "the connection broke off: run it again; if that does not help, is there a proxy in between?"

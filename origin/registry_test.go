@@ -403,12 +403,6 @@ func TestVersionsRefused(t *testing.T) {
 			}
 		}
 	}
-	cut := func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "1000")
-		fmt.Fprint(w, `{"versions":[`)
-		http.NewResponseController(w).Flush()
-		panic(http.ErrAbortHandler)
-	}
 	for name, tc := range map[string]struct {
 		answer     http.HandlerFunc
 		is         error
@@ -423,7 +417,6 @@ func TestVersionsRefused(t *testing.T) {
 		"not JSON":                     {text("text/plain", "hello"), nil, "is not the JSON", "protocol"},
 		"empty":                        {doc(""), nil, "is not the JSON", "protocol"},
 		"truncated":                    {doc(`{"versions":[{"version":"1.0`), nil, "is not the JSON", "protocol"},
-		"cut off":                      {cut, nil, "unexpected EOF", "again"},
 		"more after it":                {doc(`{"versions":[]}{}`), nil, "is not the JSON", "protocol"},
 		"wrong types":                  {doc(`{"versions":"1.0.0"}`), nil, "is not the JSON", "protocol"},
 		"a list":                       {doc(`[]`), nil, "is not the JSON", "protocol"},

@@ -322,3 +322,44 @@ func TestLostConnections(t *testing.T) {
 		}
 	}
 }
+
+// cutting cuts off the bodies of as many answers as it counts, of those to one kind
+// of request.
+type cutting struct {
+	inProcess
+	part  string // of the paths
+	left  int
+	asked int
+}
+
+func (b *cutting) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.inProcess.RoundTrip(req)
+	if !strings.Contains(req.URL.Path, b.part) {
+		return resp, err
+	}
+	if b.asked++; b.asked <= b.left {
+		resp.Body = &brokenBody{resp.Body, 10, io.ErrUnexpectedEOF}
+	}
+	return resp, err
+}
+
+// TestBrokenAnswers: documents that break off are asked for again, not for ever.
+func TestBrokenAnswers(t *testing.T) {
+	for _, part := range []string{"/terraform.json", "/versions", "/download/linux/amd64", "_SHA256SUMS", ".sig"} {
+		for broken, fine := range map[int]bool{2: true, 100: false} {
+			t.Run(fmt.Sprintf("%s, %d times", part, broken), func(t *testing.T) {
+				rel := build(t, pgp.For(t, "Acme"), "1.0.0")
+				synctest.Test(t, func(t *testing.T) {
+					transport := &cutting{inProcess: inProcess{testorigin.New(testorigin.Options{}, rel)}, part: part, left: broken}
+					err := readWidget(t, registryOver(transport))
+					if fine && err != nil || transport.asked < 3 || transport.asked > 10 {
+						t.Errorf("asked %d times: %v", transport.asked, err)
+					}
+					if !fine {
+						checkError(t, err, "unexpected EOF", "")
+					}
+				})
+			})
+		}
+	}
+}

@@ -86,7 +86,8 @@ func toOrigin(f fault, step string) outcome {
 	case f.ofNames(), f.name == "altered byte" && (step == "versions" || step == "package metadata"):
 		return outcome{either: true} // the byte may be in what nobody reads
 	case f.inAnswer():
-		return outcome{once: step == "package" && f.name == "reset in the answer"} // it goes on where that broke
+		// A package goes on where it broke; what is smaller is asked for again.
+		return outcome{once: f.name == "reset in the answer" || f.name == "more announced than sent" && step != "package"}
 	}
 	return outcome{once: f.passes() || f.name == "500"}
 }
