@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path"
+	"net/http/httptrace"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -177,24 +176,25 @@ func TestBoundOfOneHost(t *testing.T) {
 	})
 }
 
-// TestDownloadFindsConnection shows that a package comes over a connection that the
-// documents beside it have opened.
+// TestDownloadFindsConnection shows that a package comes over a connection that was
+// opened for the documents beside it.
 func TestDownloadFindsConnection(t *testing.T) {
 	b := newBench(t)
-	var mu sync.Mutex
-	from := map[string]string{} // by the end of the path
-	b.asked.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		from[path.Ext(r.URL.Path)] = r.RemoteAddr
-		from[path.Base(r.URL.Path)] = r.RemoteAddr
-		return false
-	})
-	read(t, b.mustGet("linux_amd64").Packages[0])
-	mu.Lock()
-	defer mu.Unlock()
-	sums := "terraform-provider-widget_1.0.0_SHA256SUMS"
-	if zip := from[".zip"]; zip == "" || zip != from[sums] && zip != from[sums+".sig"] {
-		t.Errorf("asked for from %v", from)
+	p := b.mustGet("linux_amd64").Packages[0]
+	var opened, found atomic.Int32
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+		if c.Reused {
+			found.Add(1)
+		} else {
+			opened.Add(1)
+		}
+	}})
+	body, _, err := p.Open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	if opened.Load() != 0 || found.Load() != 1 {
+		t.Errorf("%d connections were opened, %d found", opened.Load(), found.Load())
 	}
 }

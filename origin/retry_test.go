@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -324,11 +325,13 @@ func TestLostConnections(t *testing.T) {
 }
 
 // cutting cuts off the bodies of as many answers as it counts, of those to one kind
-// of request.
+// of request. SHA256SUMS and its signature are asked for at once.
 type cutting struct {
 	inProcess
-	part  string // of the paths
-	left  int
+	part string // of the paths
+	left int
+
+	mu    sync.Mutex
 	asked int
 }
 
@@ -337,6 +340,8 @@ func (b *cutting) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !strings.Contains(req.URL.Path, b.part) {
 		return resp, err
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.asked++; b.asked <= b.left {
 		resp.Body = &brokenBody{resp.Body, 10, io.ErrUnexpectedEOF}
 	}
