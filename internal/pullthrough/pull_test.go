@@ -236,7 +236,7 @@ func TestTwoGateways(t *testing.T) {
 	}
 	wg.Wait()
 	for _, s := range sites {
-		s.awaitIdle()
+		s.puller.Drain(t.Context())
 	}
 	if got := platformsOf(b.tagged("1.0.0")); got != strings.Join(platforms, " ") {
 		t.Errorf("stored are %s", got)
@@ -245,14 +245,6 @@ func TestTwoGateways(t *testing.T) {
 		if n := b.origin.Count(recorder.Method(http.MethodGet), recorder.PathSuffix(p.Filename)); n > 2 || n > 1 && p.OS != "linux" {
 			t.Errorf("%s was downloaded %d times", p.Filename, n)
 		}
-	}
-}
-
-// awaitIdle waits until nothing is left to be stored.
-func (s *site) awaitIdle() {
-	s.tb.Helper()
-	for n := 1; s.puller.Pending() > 0; n++ {
-		s.await(pullthrough.Stored, n)
 	}
 }
 

@@ -182,6 +182,16 @@ func TestPublishedAnew(t *testing.T) {
 			t.Fatalf("1.0.0.json: %s", got)
 		}
 		second := b.publish("1.0.0")
+		may := make(chan struct{})
+		b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPost || r.Method == http.MethodPut {
+				select {
+				case <-may: // it is not stored before it was looked at
+				case <-r.Context().Done():
+				}
+			}
+			return false
+		})
 		goos, arch, _ := strings.Cut(platform, "_")
 		want := string(second.Package(goos, arch).Data)
 		// An answer that was broken off at once, the client may have asked for again.
@@ -192,6 +202,7 @@ func TestPublishedAnew(t *testing.T) {
 		if got := s.hashes("1.0.0"); got != zh(second) {
 			t.Errorf("%s: 1.0.0.json: %s", platform, got)
 		}
+		close(may)
 		if got := s.get(archivePath("1.0.0", platform)); got.err != nil || got.body != want {
 			t.Errorf("%s: %d, %v", platform, got.status, got.err)
 		}
