@@ -172,7 +172,9 @@ func TestFailingHelpers(t *testing.T) {
 				}
 			}
 			b := newBench(t, quirks.Settings{Access: quirks.Access{User: "u", Password: "p"}})
-			b.opts.HelperTimeout = time.Second
+			if name == "hangs" {
+				b.opts.HelperTimeout = time.Second
+			}
 			b.files(map[string]string{dockerConfig: fmt.Sprintf(`{"credsStore": %q}`, name)})
 			got := b.examine(false)
 			want(t, got, "credential", Fail, "docker-credential-"+name)
