@@ -138,7 +138,7 @@ func (p *pkg) has(test, sub string) bool {
 	return err == nil && len(scripts) > 0
 }
 
-// TestEveryFuzzTestIsListed in docs/fuzzing.md, with what it is for.
+// TestEveryFuzzTestIsListed in docs/fuzzing.md, with what it is for, and has a corpus.
 func TestEveryFuzzTestIsListed(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/fuzzing.md"))
 	if err != nil {
@@ -163,6 +163,9 @@ func TestEveryFuzzTestIsListed(t *testing.T) {
 			found++
 			if test := "`" + filepath.ToSlash(dir) + "." + m[1] + "`"; !strings.Contains(string(page), test) {
 				t.Errorf("docs/fuzzing.md does not list %s", test)
+			}
+			if corpus, err := os.ReadDir(filepath.Join(filepath.Dir(name), "testdata", "fuzz", m[1])); err != nil || len(corpus) == 0 {
+				t.Errorf("%s has no corpus, %v: make fuzz, and then make fuzz-corpus", m[1], err)
 			}
 		}
 		return err
