@@ -43,6 +43,7 @@ func TestExplain(t *testing.T) {
 	tests := []struct {
 		name       string
 		repository string
+		vars       map[string]string
 		files      map[string]string
 		goos       string
 		plain      bool
@@ -81,7 +82,9 @@ func TestExplain(t *testing.T) {
 		{name: "no DNS", err: dial(&net.DNSError{Name: "ghcr.io", IsTimeout: true}), want: "could not be looked up"},
 		{name: "timeout", err: dial(os.ErrDeadlineExceeded), want: "did not answer in time"},
 		{name: "deadline of the caller", err: &url.Error{Err: context.DeadlineExceeded}, want: "did not answer in time"},
-		{name: "unknown CA", err: &url.Error{Err: x509.UnknownAuthorityError{}}, want: "SSL_CERT_FILE"},
+		{name: "unknown CA", err: &url.Error{Err: x509.UnknownAuthorityError{}}, want: "or in SSL_CERT_FILE"},
+		{name: "unknown CA, with a file of authorities", vars: map[string]string{"SSL_CERT_FILE": "/gateway.pem"}, err: &url.Error{Err: x509.UnknownAuthorityError{}},
+			want: "unset that: it names /gateway.pem"},
 		{name: "unknown CA on macOS", goos: "darwin", err: &url.Error{Err: x509.UnknownAuthorityError{}}, want: "system's trust store"},
 		{name: "certificate for another name", err: &url.Error{Err: x509.HostnameError{Certificate: &x509.Certificate{}}}, want: "for other names"},
 		{name: "expired certificate", err: &url.Error{Err: x509.CertificateInvalidError{Reason: x509.Expired}}, want: "the clock"},
@@ -97,7 +100,7 @@ func TestExplain(t *testing.T) {
 			if tt.goos == "" {
 				tt.goos = "linux"
 			}
-			c := New(Options{PlainHTTP: tt.plain, Environment: environment(tt.goos, nil, tt.files)})
+			c := New(Options{PlainHTTP: tt.plain, Environment: environment(tt.goos, tt.vars, tt.files)})
 			err := c.Explain(tt.err, mustRepository(t, tt.repository))
 			if err.Error() != tt.err.Error() || !errors.Is(err, tt.err) {
 				t.Errorf("the error became %v", err)

@@ -92,7 +92,7 @@ func (a whereabouts) announce(w io.Writer, asJSON bool) error {
 		fmt.Fprintf(w, "It asks for a token: ocibridge config client prints where that goes.\n\n")
 	}
 	if a.caFile != "" {
-		fmt.Fprintf(w, "The certificate is self-signed. Clients on Linux trust it by\n\n  export SSL_CERT_FILE=%s\n\nOn macOS and Windows, add that file to the system's trusted certificates.\n\n", a.caFile)
+		fmt.Fprintf(w, "The certificate is self-signed. Clients on Linux trust it, in place of the system's authorities, by\n\n  export SSL_CERT_FILE=%s\n\nOn macOS and Windows, add that file to the system's trusted certificates.\n\n", a.caFile)
 	}
 	return nil
 }
