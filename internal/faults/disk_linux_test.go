@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -120,6 +121,44 @@ func TestFullDiskForTemporaryFiles(t *testing.T) {
 				r.t.Errorf("with room: %v", err)
 			}
 		})
+	})
+}
+
+// TestFullDiskOfPullThrough has no room for packages under way: where that is known
+// before, clients are told to come back, and where writing tells, their answer breaks
+// off. What takes no disk is answered, and all is served and stored when there is room.
+func TestFullDiskOfPullThrough(t *testing.T) {
+	withMounts(t, func(t *testing.T) {
+		for how, limits := range map[string]pullthrough.Limits{
+			"little is free":  {},
+			"writing says so": {Free: func() (int64, error) { return 1 << 40, nil }},
+		} {
+			t.Run(how, func(t *testing.T) {
+				disk, resize := smallDisk(t, "4k") // less than a package
+				inRig(t, func(r *rig) {
+					r.servePullingWithin(disk, limits)
+					all := documents(shared.release)
+					for range 2 {
+						for _, d := range []document{all[0], all[1], all[4]} {
+							a := r.get(d.path)
+							if whole, archive := r.judgePulled(d, a), strings.HasSuffix(d.path, ".zip"); whole == archive || archive && limits.Free == nil && a.status != http.StatusServiceUnavailable {
+								r.t.Errorf("%s: %d, %v", d.path, a.status, a.err)
+							}
+						}
+						time.Sleep(time.Minute)
+					}
+					if log := r.log.String(); !strings.Contains(log, "make room where packages under way are kept") || strings.Contains(log, "a version is stored") {
+						r.t.Errorf("it is stored, or the log does not say what to do:\n%s", log)
+					}
+					resize("1g")
+					time.Sleep(time.Minute)
+					if d := all[4]; !r.judgePulled(d, r.get(d.path)) {
+						r.t.Errorf("with room: it is not served\n%s", r.log)
+					}
+					r.wantStored()
+				})
+			})
+		}
 	})
 }
 

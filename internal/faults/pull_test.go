@@ -60,6 +60,12 @@ func (o *renewed) Versions(ctx context.Context, a provider.Address) (*origin.Lis
 // servePulling starts a gateway that pulls through, with all that it keeps in dir.
 func (r *rig) servePulling(dir string) {
 	r.t.Helper()
+	r.servePullingWithin(dir, pullthrough.Limits{})
+}
+
+// servePullingWithin does so within limits.
+func (r *rig) servePullingWithin(dir string, limits pullthrough.Limits) {
+	r.t.Helper()
 	puller, err := pullthrough.New(pullthrough.Options{
 		Origin: &renewed{Registry: r.source, rig: r, since: time.Now()},
 		Push: func(ctx context.Context, rel *origin.Release) (*pusher.Result, error) {
@@ -67,6 +73,7 @@ func (r *rig) servePulling(dir string) {
 			return result, r.auth.Explain(err, r.repo)
 		},
 		Scope:     pullthrough.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(originHost + "/acme/*")}}},
+		Limits:    limits,
 		Directory: filepath.Join(dir, "origins"), Spool: filepath.Join(dir, "pull"), Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	})
 	if err != nil {
@@ -137,6 +144,21 @@ func pulledThrough(r *rig, f fault, s step, at *faultproxy.Server, times int, fi
 			r.t.Errorf("after the fault: %s: %d, %v\n%s", d.path, a.status, a.err, r.log)
 		}
 	}
+	r.wantStored()
+	for _, secret := range []string{"secret", "_state="} {
+		if strings.Contains(r.log.String(), secret) {
+			r.t.Errorf("the log has %q: %s", secret, r.log)
+		}
+	}
+	r.stopServing()
+	if left := filesBelow(r.t, filepath.Join(dir, "pull"), ""); len(left) > 0 {
+		r.t.Errorf("left over: %v", left)
+	}
+}
+
+// wantStored waits until what was pulled through is stored.
+func (r *rig) wantStored() {
+	r.t.Helper()
 	for waited := time.Duration(0); !r.tagged(); waited += time.Minute {
 		if waited > maxStore {
 			r.t.Errorf("it is not stored\n%s", r.log)
@@ -147,15 +169,6 @@ func pulledThrough(r *rig, f fault, s step, at *faultproxy.Server, times int, fi
 			p := shared.release.Packages[1] // which no cache has
 			r.get("/providers/" + originHost + "/acme/widget/" + version + "/" + p.OS + "_" + p.Arch + "/" + p.Filename)
 		}
-	}
-	for _, secret := range []string{"secret", "_state="} {
-		if strings.Contains(r.log.String(), secret) {
-			r.t.Errorf("the log has %q: %s", secret, r.log)
-		}
-	}
-	r.stopServing()
-	if left := filesBelow(r.t, filepath.Join(dir, "pull"), ""); len(left) > 0 {
-		r.t.Errorf("left over: %v", left)
 	}
 }
 

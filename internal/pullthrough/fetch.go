@@ -206,7 +206,7 @@ func (d *download) copy(body io.Reader, size int64, progress func()) error {
 				return err
 			}
 			if _, err := d.file.Write(buf[:n]); err != nil {
-				return hint.Wrap(fmt.Errorf("package under way: %w", err), "is the disk full?")
+				return spoolError(err)
 			}
 			hash.Write(buf[:n])
 			have += int64(n)

@@ -2,7 +2,11 @@
 
 package pullthrough
 
-import "golang.org/x/sys/unix"
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
 
 // Free returns how many bytes are free for this user on the disk of a folder.
 func Free(folder string) (int64, error) {
@@ -12,3 +16,6 @@ func Free(folder string) (int64, error) {
 	}
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
+
+// isFull reports whether an error says that there is no room left on a disk.
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

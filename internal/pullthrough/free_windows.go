@@ -1,6 +1,10 @@
 package pullthrough
 
-import "golang.org/x/sys/windows"
+import (
+	"errors"
+
+	"golang.org/x/sys/windows"
+)
 
 // Free returns how many bytes are free for this user on the disk of a folder.
 func Free(folder string) (int64, error) {
@@ -13,4 +17,9 @@ func Free(folder string) (int64, error) {
 		return 0, err
 	}
 	return int64(free), nil
+}
+
+// isFull reports whether an error says that there is no room left on a disk.
+func isFull(err error) bool {
+	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL)
 }

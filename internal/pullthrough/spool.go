@@ -41,7 +41,7 @@ type spoolFile struct{ *os.File }
 func newSpoolFile(dir string) (spoolFile, error) {
 	f, err := os.CreateTemp(dir, spoolPattern)
 	if err != nil {
-		return spoolFile{}, hint.Wrap(fmt.Errorf("package under way: %w", err), "is the disk full, or the folder not writable?")
+		return spoolFile{}, spoolError(err)
 	}
 	os.Remove(f.Name()) // at once, where the system lets an open file be removed
 	return spoolFile{f}, nil
@@ -52,4 +52,13 @@ func (f spoolFile) Close() error {
 	err := f.File.Close()
 	os.Remove(f.Name())
 	return err
+}
+
+// spoolError is what it means that a package under way cannot be written. A disk that
+// others have filled meanwhile is a limit like what was free before.
+func spoolError(err error) error {
+	if isFull(err) {
+		return fmt.Errorf("%w: %w", busy("disk", retryRoom), err)
+	}
+	return hint.Wrap(fmt.Errorf("package under way: %w", err), "is the folder for packages under way writable, and its disk well?")
 }
