@@ -98,9 +98,19 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	g.log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", err)
 	w.Header().Set("Retry-After", strconv.Itoa(secondsUntilRetry(err)))
 	w.Header().Set("Cache-Control", "no-store")
-	who := "the registry behind this mirror"
-	if errors.Is(err, catalog.ErrSource) {
-		who = "the origin of what the registry behind this mirror lacks"
+	http.Error(w, saidOf(err)+"; the gateway's log says why", status)
+}
+
+// saidOf is what clients are told of an error: what is in trouble, and no more.
+func saidOf(err error) string {
+	var busy busyError
+	switch {
+	case errors.As(err, &busy):
+		return "a limit on what this gateway fetches from origins is reached"
+	case errors.Is(err, catalog.ErrSource):
+		return "the origin of what the registry behind this mirror lacks cannot answer now"
+	case isContent(err), errors.Is(err, verify.ErrRefused):
+		return "what there is of it is not what this gateway may serve"
 	}
-	http.Error(w, who+" cannot answer now; the gateway's log says why", status)
+	return "the registry behind this mirror cannot answer now"
 }

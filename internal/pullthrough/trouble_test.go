@@ -235,7 +235,7 @@ func TestLimitIsReached(t *testing.T) {
 	b.publish("1.0.0")
 	s := b.serve(siteOptions{pull: pullthrough.Options{Limits: pullthrough.Limits{MaxPerDay: 10}}})
 	got := s.get(archivePath("1.0.0", "linux_amd64"))
-	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
+	if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" || !strings.Contains(got.body, "a limit") {
 		t.Errorf("%+v", got)
 	}
 }

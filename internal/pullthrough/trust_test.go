@@ -42,7 +42,7 @@ func TestRefused(t *testing.T) {
 			tc.spoil(b)
 			s := b.serve(siteOptions{policy: tc.policy})
 			for _, path := range []string{mirror + "1.0.0.json", archivePath("1.0.0", "linux_amd64"), hosts + "1.0.0/download/linux/amd64"} {
-				if got := s.get(path); got.status != http.StatusBadGateway || strings.Contains(got.body, "signature") {
+				if got := s.get(path); got.status != http.StatusBadGateway || strings.Contains(got.body, "signature") || !strings.Contains(got.body, "may serve") {
 					t.Errorf("%s: %+v", path, got)
 				}
 			}
