@@ -27,6 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/observe"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -149,6 +150,7 @@ type siteOptions struct {
 	cache    string // its folder; "": there is none
 	required bool
 	tagTTL   time.Duration // 0: asked each time
+	tracer   gateway.Tracer
 }
 
 // site is a gateway that pulls through.
@@ -168,7 +170,7 @@ type site struct {
 func (b *bench) serve(o siteOptions) *site {
 	b.tb.Helper()
 	s := &site{bench: b, log: &buffer{}, changed: make(chan struct{})}
-	log := slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := slog.New(observe.Handler(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	policy := func(provider.Address) trust.Policy { return o.policy }
 	push := pusher.New(pusher.Options{
 		RetryPause: time.Millisecond, Policy: policy,
@@ -207,7 +209,7 @@ func (b *bench) serve(o siteOptions) *site {
 		b.tb.Fatal(err)
 	}
 	s.catalog = metadata
-	g := gateway.Options{Catalog: metadata, Log: log}
+	g := gateway.Options{Catalog: metadata, Log: log, Hooks: gateway.Hooks{Tracer: o.tracer}}
 	if o.cache != "" {
 		if g.Cache, err = archives.OpenCache(o.cache, 1<<30, archives.CacheOptions{Log: log, H1: true}); err != nil {
 			b.tb.Fatal(err)

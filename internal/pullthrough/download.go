@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/observe"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -80,9 +82,9 @@ func (p *Puller) enter(d *download, client bool) {
 	}
 }
 
-// join returns the download of a package, begun if need be; the caller leaves it.
-// A client's (open is nil) has the version pushed, too.
-func (p *Puller) join(s *store, w wanted, open opener) (*download, error) {
+// join returns the download of a package, begun for a request if need be; the caller
+// leaves it. A client's (open is nil) has the version pushed, too.
+func (p *Puller) join(request context.Context, s *store, w wanted, open opener) (*download, error) {
 	client := open == nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +109,7 @@ func (p *Puller) join(s *store, w wanted, open opener) (*download, error) {
 	p.downloads[w.key()] = d
 	p.enter(d, client)
 	d.users++ // the download itself
-	ctx, cancel := context.WithCancel(p.ctx)
+	ctx, cancel := context.WithCancel(observe.Follow(p.ctx, request))
 	d.cancel = cancel
 	p.tasks.Go(func() { d.run(ctx) })
 	if client {
@@ -161,7 +163,9 @@ func (d *download) drop() {
 // run downloads, and tells what came of it.
 func (d *download) run(ctx context.Context) {
 	p := d.p
-	from, err := d.fetch(ctx)
+	spanned, end := observe.Start(ctx, "origin package", slog.String("file", d.want.filename))
+	from, err := d.fetch(spanned)
+	end(err)
 	var have int64
 	var took time.Duration
 	d.change(func() {
@@ -206,9 +210,9 @@ func (d *download) run(ctx context.Context) {
 	case ended && err != nil:
 		e.Err = context.Canceled // nobody wants it any more
 	case err != nil:
-		p.o.Log.Error("pulled through: a package cannot be had", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have, "err", err, "hint", hint.Of(err))
+		p.o.Log.ErrorContext(ctx, "pulled through: a package cannot be had", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have, "err", err, "hint", hint.Of(err))
 	default:
-		p.o.Log.Info("pulled through: a package is here", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have)
+		p.o.Log.InfoContext(ctx, "pulled through: a package is here", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have)
 	}
 	p.o.Events(e)
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/observe"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -167,9 +169,9 @@ func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
 	switch age := p.age(known, now); {
 	case failed.err != nil && now.Before(failed.until):
 	case age >= p.ttl(known):
-		c = p.ask(a, e)
+		c = p.ask(ctx, a, e)
 	case age >= p.ttl(known)*3/4:
-		p.ask(a, e) // for whoever comes next
+		p.ask(context.Background(), a, e) // for whoever comes next
 	}
 	e.mu.Unlock()
 	standIn := known
@@ -216,7 +218,7 @@ func (p *Puller) anew(ctx context.Context, a provider.Address) (*list, error) {
 		e.mu.Unlock()
 		return nil, failed.err
 	}
-	c := p.ask(a, e)
+	c := p.ask(ctx, a, e)
 	e.mu.Unlock()
 	return c.wait(ctx)
 }
@@ -254,18 +256,20 @@ func (p *Puller) lasts(l *list) time.Duration {
 	return max(p.o.StaleIfError, p.ttl(l))
 }
 
-// ask asks the origin for its list, unless that is under way. It is called with
-// e.mu held.
-func (p *Puller) ask(a provider.Address, e *listEntry) *call[*list] {
+// ask asks the origin for its list, for a request, unless that is under way. It is
+// called with e.mu held.
+func (p *Puller) ask(request context.Context, a provider.Address, e *listEntry) *call[*list] {
 	if e.call != nil {
 		return e.call
 	}
 	c := &call[*list]{done: make(chan struct{})}
 	before := e.list
 	fly := func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+		ctx, cancel := context.WithTimeout(observe.Follow(ctx, request), metadataTimeout)
 		defer cancel()
-		l, err := p.fetchList(ctx, a, before)
+		spanned, end := observe.Start(ctx, "origin versions", slog.String("provider", a.String()))
+		l, err := p.fetchList(spanned, a, before)
+		end(err)
 		e.mu.Lock()
 		e.call, e.failure = nil, failure{}
 		if err != nil {
@@ -278,7 +282,7 @@ func (p *Puller) ask(a provider.Address, e *listEntry) *call[*list] {
 		c.value, c.err = l, err
 		close(c.done)
 		if err != nil {
-			p.o.Log.Warn("the origin is in trouble: what it offers is not known now", "provider", a.String(), "err", err, "hint", hint.Of(err))
+			p.o.Log.WarnContext(ctx, "the origin is in trouble: what it offers is not known now", "provider", a.String(), "err", err, "hint", hint.Of(err))
 			return
 		}
 		p.keepList(a, l)
@@ -309,7 +313,7 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 		return nil, trouble(err)
 	}
 	for _, w := range listing.Warnings {
-		p.o.Log.Debug("the origin warns", "provider", a.String(), "warning", w)
+		p.o.Log.DebugContext(ctx, "the origin warns", "provider", a.String(), "warning", w)
 	}
 	out.listing = listing
 	out.seen = p.firstSeen(listing, before, out.at)

@@ -271,7 +271,7 @@ func (p *Puller) shared(s *store, w wanted, open opener, first bool, asked []*do
 				}
 			}
 		}
-		d, err := p.join(s, w, open)
+		d, err := p.join(ctx, s, w, open)
 		if err != nil {
 			return nil, 0, err
 		}

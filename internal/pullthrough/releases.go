@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/observe"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -111,7 +113,8 @@ func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 	c := e.call
 	if c == nil {
 		c = &call[*release]{done: make(chan struct{})}
-		if p.task(func(ctx context.Context) { p.learn(ctx, s, e, c) }) {
+		request := ctx
+		if p.task(func(ctx context.Context) { p.learn(observe.Follow(ctx, request), s, e, c) }) {
 			e.call = c
 		} else {
 			c.err = trouble(errClosed)
@@ -131,7 +134,9 @@ func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[*release]) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
-	r, err := p.resolve(ctx, s)
+	spanned, end := observe.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
+	r, err := p.resolve(spanned, s)
+	end(err)
 	rs := &p.releases
 	rs.mu.Lock()
 	e.call, e.failure = nil, failure{}
@@ -159,10 +164,10 @@ func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[
 	event := Event{Kind: Verified, Provider: s.provider, Version: s.version, From: s.provider.Hostname(), Err: err}
 	if err == nil {
 		r.describe(&event)
-		p.o.Log.Info("pulled through: checksums accepted", "version", s.String(), "from", r.origin, "verdict", r.sums.Verdict(), "key", r.sums.Signer().Fingerprint, "platforms", len(r.packages))
+		p.o.Log.InfoContext(ctx, "pulled through: checksums accepted", "version", s.String(), "from", r.origin, "verdict", r.sums.Verdict(), "key", r.sums.Signer().Fingerprint, "platforms", len(r.packages))
 	}
 	if err != nil && ctx.Err() == nil {
-		p.o.Log.Warn("pulled through: nothing is known of a version", "version", s.String(), "err", err, "hint", hint.Of(err))
+		p.o.Log.WarnContext(ctx, "pulled through: nothing is known of a version", "version", s.String(), "err", err, "hint", hint.Of(err))
 	}
 	p.o.Events(event)
 }

@@ -52,7 +52,7 @@ func (s *store) Complete(ctx context.Context, v provider.Version, stored *artifa
 	about := subject{s.address, v}
 	l, err := s.p.list(ctx, s.address)
 	if err != nil {
-		return s.orStored(about, stored, err)
+		return s.orStored(ctx, about, stored, err)
 	}
 	offer, ok := l.offer(v)
 	if !ok && stored == nil && !s.p.currentList(l) {
@@ -72,11 +72,11 @@ func (s *store) Complete(ctx context.Context, v provider.Version, stored *artifa
 	case errors.Is(err, ErrNotOffered):
 		return stored, nil
 	case err != nil:
-		return s.orStored(about, stored, err)
+		return s.orStored(ctx, about, stored, err)
 	case stored == nil:
 		return r.version, nil
 	}
-	found := s.unite(stored, r)
+	found := s.unite(ctx, stored, r)
 	if found == stored {
 		s.p.settle(about, settlement{stored.Index.Digest, true, offer.Platforms, time.Now().Add(settledFor)})
 	}
@@ -85,11 +85,11 @@ func (s *store) Complete(ctx context.Context, v provider.Version, stored *artifa
 
 // orStored returns what is stored in place of what the origin has trouble with, or
 // must not be believed about.
-func (s *store) orStored(about subject, stored *artifact.Version, err error) (*artifact.Version, error) {
+func (s *store) orStored(ctx context.Context, about subject, stored *artifact.Version, err error) (*artifact.Version, error) {
 	if stored == nil {
 		return nil, err
 	}
-	s.p.o.Log.Debug("only what the registry has of a version is served", "version", about.String(), "err", err)
+	s.p.o.Log.DebugContext(ctx, "only what the registry has of a version is served", "version", about.String(), "err", err)
 	return stored, nil
 }
 
@@ -103,7 +103,7 @@ func covers(stored *artifact.Version, o catalog.Offer) bool {
 // unite returns what is stored, with the packages that the origin has beside it, if
 // the origin's evidence vouches for all of them and is no weaker than what is
 // stored. Else it is what is stored alone.
-func (s *store) unite(stored *artifact.Version, r *release) *artifact.Version {
+func (s *store) unite(ctx context.Context, stored *artifact.Version, r *release) *artifact.Version {
 	out := *stored
 	out.Packages = slices.Clone(stored.Packages)
 	for _, p := range stored.Packages {
@@ -111,7 +111,7 @@ func (s *store) unite(stored *artifact.Version, r *release) *artifact.Version {
 		d := digest.NewDigestFromBytes(digest.SHA256, sum[:])
 		switch {
 		case listed && d != p.Digest:
-			s.p.o.Log.Error("the registry and the origin have different packages: the registry's is served",
+			s.p.o.Log.ErrorContext(ctx, "the registry and the origin have different packages: the registry's is served",
 				"version", r.subject.String(), "platform", p.Platform.String(), "registry", p.Digest, "origin", d,
 				"hint", "find out which of them the publisher released")
 			return stored
@@ -247,9 +247,9 @@ func (s *store) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadClos
 		return body, err
 	}
 	if !errors.Is(err, errdef.ErrNotFound) {
-		s.p.o.Log.Warn("the registry is in trouble: a package is taken from its origin", "file", w.filename, "err", err)
+		s.p.o.Log.WarnContext(ctx, "the registry is in trouble: a package is taken from its origin", "file", w.filename, "err", err)
 	}
-	d, err := s.p.join(s, w, nil)
+	d, err := s.p.join(ctx, s, w, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +278,7 @@ func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin boo
 	}
 	size := r.size(w.digest)
 	if begin && !r.isThere(w.digest) {
-		d, err := s.p.join(s, w, nil)
+		d, err := s.p.join(ctx, s, w, nil)
 		if err != nil {
 			return 0, err
 		}

@@ -1,0 +1,105 @@
+package pullthrough_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
+)
+
+// spans are the names of those begun, each behind those that it is within.
+type spans struct {
+	mu    sync.Mutex
+	begun []string
+}
+
+type spanKey struct{}
+
+func (s *spans) Start(ctx context.Context, name string, _ ...slog.Attr) (context.Context, observe.End) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if within, ok := ctx.Value(spanKey{}).(string); ok {
+		name = within + " > " + name
+	}
+	s.begun = append(s.begun, name)
+	return context.WithValue(ctx, spanKey{}, name), func(error, ...slog.Attr) {}
+}
+
+func (s *spans) Follow(ctx, from context.Context) context.Context {
+	return context.WithValue(ctx, spanKey{}, from.Value(spanKey{}))
+}
+
+func (s *spans) Join(ctx context.Context, _ http.Header) context.Context { return ctx }
+
+// TestObserved has what an origin is asked for a request under the request's id in the
+// log, and in its trace; what nobody waits for has none.
+func TestObserved(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	seen := &spans{}
+	s := b.serve(siteOptions{tracer: seen})
+	get := func(path, id string) int {
+		req, err := http.NewRequest(http.MethodGet, s.server.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Request-Id", id)
+		resp, err := s.server.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Error(err)
+		}
+		return resp.StatusCode
+	}
+	if status := get(archivePath("1.0.0", "linux_amd64"), "asks"); status != http.StatusOK {
+		t.Errorf("status %d", status)
+	}
+	s.await(pullthrough.Stored, 1)
+	b.origin.Intercept(func(w http.ResponseWriter, _ *http.Request) bool {
+		io.WriteString(w, "<html>")
+		return true
+	})
+	s.puller.Store(widget, nil).(interface{ Forget() }).Forget()
+	if status := get(mirror+"3.0.0.json", "troubled"); status != http.StatusBadGateway {
+		t.Errorf("in trouble: %d", status)
+	}
+	s.close() // the log is complete then
+	for message, id := range map[string]string{
+		"pulled through: checksums accepted":                        "asks",
+		"platform=linux_amd64":                                      "asks",
+		"the origin is in trouble: what it offers is not known now": "troubled",
+		"pulled through: a version is stored":                       "",
+		"platform=darwin_arm64":                                     "",
+	} {
+		found := 0
+		for line := range strings.Lines(s.log.String()) {
+			if !strings.Contains(line, message) {
+				continue
+			}
+			if found++; strings.Contains(line, "request_id=") != (id != "") || !strings.Contains(line, id) {
+				t.Errorf("want the id %q in: %s", id, line)
+			}
+		}
+		if found == 0 {
+			t.Errorf("nothing is said of %q", message)
+		}
+	}
+	for _, want := range []string{"origin versions", "origin version", "origin package"} {
+		if !slices.ContainsFunc(seen.begun, func(name string) bool {
+			return strings.HasPrefix(name, "request > ") && strings.HasSuffix(name, " > "+want)
+		}) {
+			t.Errorf("no span %q in that of a request: %q", want, seen.begun)
+		}
+	}
+}
