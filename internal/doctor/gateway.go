@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -251,9 +252,18 @@ func (x Gateway) send(ctx context.Context, method string, u *url.URL, prepare fu
 		if errors.As(err, &asked) {
 			err = fmt.Errorf("%s: %w", shown(u), asked.Err) // which quotes where it was redirected to
 		}
-		return nil, hint.Wrap(err, "nothing usable answers there: check the address, and for a private CA, SSL_CERT_FILE")
+		return nil, hint.Wrap(err, "%s", unreachable(err))
 	}
 	return resp, nil
+}
+
+// unreachable says what to do where no answer came.
+func unreachable(err error) string {
+	var authority x509.UnknownAuthorityError
+	if errors.As(err, &authority) {
+		return "its certificate is by an authority that is not known here: name the file with that in SSL_CERT_FILE (ocibridge serve prints where its own is)"
+	}
+	return "nothing usable answers there: check the address, and for a private CA, SSL_CERT_FILE"
 }
 
 // checkRedirect follows redirects over TLS. The token goes to the gateway alone,

@@ -3,6 +3,8 @@ package doctor
 import (
 	"crypto/tls"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -78,6 +80,22 @@ func TestGatewayThatRedirects(t *testing.T) {
 	loop := func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }
 	_, got = gatewayOf(t, http.HandlerFunc(loop))
 	want(t, got, "index.json", Fail, "more than 5 redirects")
+}
+
+// TestGatewayOfAnUnknownAuthority: the hint is about the certificate, since something
+// does answer.
+func TestGatewayOfAnUnknownAuthority(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // the handshake that the client breaks off
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	got := checks(t, Gateway{URL: srv.URL + "/providers/", Provider: null, Transport: transport}.Examine(t.Context()))
+	want(t, got, "index.json", Fail, "certificate signed by unknown authority")
+	if hint := got["index.json"].Hint; !strings.HasPrefix(hint, "its certificate is by an authority that is not known here") {
+		t.Errorf("hint %q", hint)
+	}
 }
 
 // TestGatewayPackageElsewhere has packages whose URLs open them to whoever has
