@@ -87,12 +87,6 @@ func forDownloads(transport http.RoundTripper) http.RoundTripper {
 	return t
 }
 
-// get sends a GET and returns the answer if it is a 200, or the 206 that was asked
-// for; else a *statusError. The caller closes the body.
-func (r *Registry) get(ctx context.Context, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
-	return r.ask(ctx, r.http, http.MethodGet, u, prepare)
-}
-
 // size asks how many bytes a file has; -1 if the origin does not say. A download of
 // it then finds a connection.
 func (r *Registry) size(ctx context.Context, u *url.URL) int64 {
@@ -106,6 +100,8 @@ func (r *Registry) size(ctx context.Context, u *url.URL) int64 {
 	return resp.ContentLength
 }
 
+// ask sends a request and returns the answer if it is a 200, or the 206 that was asked
+// for; else a *statusError. The caller closes the body.
 func (r *Registry) ask(ctx context.Context, client *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
