@@ -78,6 +78,7 @@ func TestJoinsAreCounted(t *testing.T) {
 	s.until("all wait", func() bool { return n.Misses.Load()+n.Joins.Load() == clients })
 	close(g.open)
 	all.Wait()
+	s.until("all is counted", func() bool { return n.Fetched.Bytes.Load() >= clients*1_000_000 }) // after the client has it
 	if n.Misses.Load() != 1 || n.Joins.Load() != clients-1 || n.Hits.Load() != 0 || n.Fetched.Bytes.Load() != clients*1_000_000 {
 		t.Errorf("%d misses, %d joins, %d hits, %d bytes", n.Misses.Load(), n.Joins.Load(), n.Hits.Load(), n.Fetched.Bytes.Load())
 	}
