@@ -263,6 +263,7 @@ func TestQuestionsAreBounded(t *testing.T) {
 			b.t.Errorf("asked for %s", got)
 		}
 		pass(8 * time.Second) // the registry's time is up
+		synctest.Wait()       // for all that asked it
 		b.down(nil)
 		b.publish(b.t, gadget, v100, "another")
 		b.seen(gadget)
