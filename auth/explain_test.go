@@ -10,7 +10,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
@@ -122,15 +121,16 @@ func TestExplainRealFailures(t *testing.T) {
 		t.TLSClientConfig = nil
 		return t
 	}
-	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	silent.Close()
+	silent := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, "127.0.0.1:1")
+	}}
 	tests := []struct {
 		name, want string
 		opts       Options
 	}{
 		{"unknown CA", "SSL_CERT_FILE", Options{Transport: trusting(dialTo(secure.Server))}},
 		{"plain HTTP to a TLS server", "leave out --plain-http", Options{PlainHTTP: true, Transport: dialTo(secure.Server)}},
-		{"nobody there", "nothing listens", Options{Transport: dialTo(silent), Retry: Retry{Attempts: 1}}},
+		{"nobody there", "nothing listens", Options{Transport: silent, Retry: Retry{Attempts: 1}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
