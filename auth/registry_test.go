@@ -465,6 +465,8 @@ func TestRequestsPerSecond(t *testing.T) {
 
 func TestRateWaitWatchesItsContext(t *testing.T) {
 	b := newBucket("registry.test", 1)
+	at := time.Now() // however long the test takes
+	b.now = func() time.Time { return at }
 	slept := 0
 	b.sleep = func(ctx context.Context, _ time.Duration) error {
 		slept++
@@ -476,7 +478,7 @@ func TestRateWaitWatchesItsContext(t *testing.T) {
 	if err := b.wait(t.Context()); !errors.Is(err, context.Canceled) || slept != 1 {
 		t.Errorf("%v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	ctx, cancel := context.WithDeadline(t.Context(), at)
 	defer cancel()
 	err := b.wait(ctx)
 	if !errors.Is(err, context.DeadlineExceeded) || slept != 1 || !strings.Contains(err.Error(), "registry.test would go beyond 1 a second") {
@@ -500,7 +502,8 @@ func TestBoundsInAClient(t *testing.T) {
 	if !ok || g.bucket == nil || cap(g.slots) != 1 {
 		t.Fatalf("%+v", g)
 	}
-	waits := 0
+	waits, at := 0, time.Now()
+	g.bucket.now = func() time.Time { return at }
 	g.bucket.sleep = func(context.Context, time.Duration) error { waits++; return nil }
 	for range 3 {
 		if err := repo.Tags(t.Context(), "", func([]string) error { return nil }); err != nil {

@@ -69,8 +69,9 @@ func aClient(f *fakeRegistry) (*Client, func(time.Duration)) {
 	c := New(Options{Environment: environment("linux", nil, map[string]string{
 		dockerConfig: loginJSON(f.Listener.Addr().String() + "=u:p"),
 	})})
+	start := time.Now() // and it stands still but for that
 	var moved atomic.Int64
-	c.now = func() time.Time { return time.Now().Add(time.Duration(moved.Load())) }
+	c.now = func() time.Time { return start.Add(time.Duration(moved.Load())) }
 	return c, func(d time.Duration) { moved.Add(int64(d)) }
 }
 
