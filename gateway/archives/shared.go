@@ -44,7 +44,7 @@ func (c *Cache) open(ctx context.Context, a Archive, l Limits) (*reader, error) 
 		c.n.Bypasses.Add(1)
 		return nil, err
 	}
-	there := s.isDone()
+	there := joined && s.isDone() // what this one began may have come by now, and was not there
 	if err := s.wait(ctx, func() bool { there = there || s.file != nil && !s.fetched; return s.file != nil }); err != nil {
 		c.release(s)
 		if errors.Is(err, errBypass) {
