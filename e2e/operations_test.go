@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
@@ -84,21 +85,35 @@ func (w *watcher) get(url string) (status int, body string, header http.Header) 
 	return resp.StatusCode, string(data), resp.Header
 }
 
-// value returns that of a metric, whose labels stand as Prometheus reads them.
-func (w *watcher) value(name string) float64 {
+// atLeast waits until a metric, whose labels stand as Prometheus reads them, has a
+// value: a package is counted a moment after its client has all of it.
+func (w *watcher) atLeast(name string, least float64) {
 	w.t.Helper()
-	status, body, _ := w.get(w.metrics + "/metrics")
-	for line := range strings.Lines(body) {
+	deadline := time.Now().Add(waitForLog)
+	for {
+		status, body, _ := w.get(w.metrics + "/metrics")
+		v, there := value(w.t, body, name)
+		if there && v >= least {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%d: %s is %v, want %v at least:\n%s", status, name, v, least, body)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// value returns that of a metric, and whether there is one.
+func value(t *testing.T, metrics, name string) (v float64, there bool) {
+	t.Helper()
+	for line := range strings.Lines(metrics) {
 		if rest, ok := strings.CutPrefix(line, name+" "); ok {
 			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
-			if err != nil {
-				w.t.Fatal(err)
-			}
-			return v
+			clients.Must(t, err)
+			return v, true
 		}
 	}
-	w.t.Errorf("%d: no %s in\n%s", status, name, body)
-	return 0
+	return 0, false
 }
 
 // ready waits for readiness, or for none, on both addresses: a look at a registry that
@@ -178,9 +193,7 @@ func TestOperations(t *testing.T) {
 		`ocibridge_ready`:  1,
 		`process_open_fds`: 1,
 	} {
-		if v := w.value(name); v < least {
-			t.Errorf("%s is %v, want %v at least", name, v, least)
-		}
+		w.atLeast(name, least)
 	}
 	if status, _, _ := w.get(w.base + "/metrics"); status != http.StatusNotFound {
 		t.Errorf("the gateway answers metrics beside their own address: %d", status)

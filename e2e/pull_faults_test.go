@@ -40,12 +40,15 @@ func TestPullThroughLimits(t *testing.T) {
 		if status, body := p.get(gateway, nullVersion+".json"); status != http.StatusOK || !strings.Contains(body, hostPkg.SHA256) {
 			t.Errorf("%s: its document: %d %s", name, status, body)
 		}
+		p.wantCounted(name, gateway, fmt.Sprintf("ocibridge_pull_fetches_total{outcome=%q}", tc.outcome))
 		for _, limit := range []string{"max_per_day", "max_spool", "max_size", "max_concurrent", "disk"} {
-			if got := p.metric(gateway, fmt.Sprintf("ocibridge_pull_limits_reached_total{limit=%q}", limit)); (got > 0) != (limit == tc.counted) {
+			reached := fmt.Sprintf("ocibridge_pull_limits_reached_total{limit=%q}", limit)
+			if limit == tc.counted {
+				p.wantCounted(name, gateway, reached)
+			} else if got := p.metric(gateway, reached); got != 0 {
 				t.Errorf("%s: %s is counted %v times", name, limit, got)
 			}
 		}
-		p.wantCounted(name, gateway, fmt.Sprintf("ocibridge_pull_fetches_total{outcome=%q}", tc.outcome))
 		clients.Must(t, gateway.Stop())
 		if !strings.Contains(gateway.Log(), tc.log) {
 			t.Errorf("%s: the log does not say why:\n%s", name, gateway.Log())

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,15 +24,11 @@ func (p *pulled) metric(g *world.Gateway, name string) float64 {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	clients.Must(p.t, err)
-	for line := range strings.Lines(string(body)) {
-		if rest, ok := strings.CutPrefix(line, name+" "); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
-			clients.Must(p.t, err)
-			return v
-		}
+	v, there := value(p.t, string(body), name)
+	if !there {
+		p.t.Fatalf("there is no %s in\n%s", name, body)
 	}
-	p.t.Fatalf("there is no %s in\n%s", name, body)
-	return 0
+	return v
 }
 
 // wantMetrics waits until metrics are as given: a package is counted a moment after its
@@ -144,8 +139,8 @@ func TestPullThroughReloaded(t *testing.T) {
 	if status, _ := p.get(g, archive(p.null, third.OS, third.Arch)); status != http.StatusServiceUnavailable {
 		t.Errorf("over what a day may have, of which most was fetched by earlier settings: %d", status)
 	}
-	if p.metric(g, `ocibridge_pull_fetches_total{outcome="busy"}`) == 0 || p.metric(g, `ocibridge_pull_limits_reached_total{limit="max_per_day"}`) == 0 {
-		t.Error("the metrics do not say that a limit is reached")
+	for _, name := range []string{`ocibridge_pull_fetches_total{outcome="busy"}`, `ocibridge_pull_limits_reached_total{limit="max_per_day"}`} {
+		p.wantCounted("when a limit is reached", g, name)
 	}
 	p.wantMetrics("at the end", g, map[string]float64{
 		`ocibridge_pull_fetches_total{outcome="fetched"}`:   2,
