@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,15 +86,28 @@ func startPebble(s *scene) *pebble {
 	return p
 }
 
-// freeAddress returns one on the loopback interface that nobody listens at.
+// Ports of freeAddress: no system gives them out by itself, as it would to another test
+// before the program listens that they are meant for.
+const firstPort, ports = 21000, 11000
+
+var (
+	portOffset = rand.Uint32N(ports) // other processes have others
+	portsTaken atomic.Uint32
+)
+
+// freeAddress returns one on the loopback interface that nobody listens at, and no other
+// caller gets.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range ports {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(portOffset+portsTaken.Add(1))%ports))
+		if err == nil {
+			clients.Must(t, l.Close())
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("every port is taken")
+	return ""
 }
 
 // port443 stands for port 443 of the gateway's name, and leads to it once it is

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -204,13 +203,7 @@ func TestBadRegistry(t *testing.T) {
 		s.pushTo(r, null)
 	})
 	t.Run("is not there", func(t *testing.T) {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := listener.Addr().String()
-		listener.Close()
-		checkRefused(t, s.run("push", null, "--template", addr+"/${hostname}/${namespace}/${type}"), 1, "nothing listens")
+		checkRefused(t, s.run("push", null, "--template", freeAddress(t)+"/${hostname}/${namespace}/${type}"), 1, "nothing listens")
 	})
 	t.Run("answers HTML", func(t *testing.T) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -180,11 +180,7 @@ func TestOriginsOnThisMachineAreNamed(t *testing.T) {
 func TestGatewayAsItsOwnOrigin(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	l, err := net.Listen("tcp", "localhost:0")
-	clients.Must(t, err)
-	addr := l.Addr().String()
-	clients.Must(t, l.Close())
-	_, port, err := net.SplitHostPort(addr)
+	_, port, err := net.SplitHostPort(freeAddress(t))
 	clients.Must(t, err)
 	clients.Must(t, s.ws.WriteCLIConfig(hostBlock(world.Host, "https://localhost:"+port+"/hosts/"+world.Host+"/v1/providers/")))
 	gateway := s.serve("--data", s.data, "--no-pull-through=false", "--listen", "localhost:"+port)
