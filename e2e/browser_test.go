@@ -50,7 +50,7 @@ func newChromium(t *testing.T) *chromium {
 	c := &chromium{t: t, axe: string(axe), shot: filepath.Join(root, "bin", "screenshots")}
 	clients.Must(t, os.MkdirAll(c.shot, 0o755))
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.IgnoreCertErrors,
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.IgnoreCertErrors,
 		chromedp.WSURLReadTimeout(startTimeout),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("hide-scrollbars", true),
 		// It asks nobody but this machine.
