@@ -113,6 +113,7 @@ func TestInstallWithoutToken(t *testing.T) {
 			}
 		}
 	}
+	clients.Must(t, gateway.Stop()) // the log is complete then
 	if log := gateway.Log(); !strings.Contains(log, "status=401") || !strings.Contains(log, "status=403") || strings.Contains(log, "status=200") {
 		t.Errorf("the log:\n%s", log)
 	}
