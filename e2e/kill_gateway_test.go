@@ -154,6 +154,9 @@ func (k *killedGateway) round(i int) {
 	var out bytes.Buffer
 	writer.Stdout, writer.Stderr = &out, &out
 	clients.Must(k.t, writer.Start())
+	if i%2 == 0 { // every other one may be killed before it answers anything
+		k.answered(2)
+	}
 	// Some are over before.
 	pauses := []time.Duration{time.Duration(k.random.IntN(400)) * time.Millisecond, time.Duration(k.random.IntN(200)) * time.Millisecond}
 	time.Sleep(pauses[0])
@@ -186,6 +189,19 @@ func (k *killedGateway) round(i int) {
 	}
 	if k.checkVersion(again, k.releases[0]) != len(k.releases[0].Packages) {
 		k.t.Error("a version that was there is not whole")
+	}
+}
+
+// answered waits until so many packages more are answered: on a busy machine that takes
+// longer than a gateway lives otherwise.
+func (k *killedGateway) answered(n int64) {
+	k.t.Helper()
+	enough := k.answers.Load() + n
+	for deadline := time.Now().Add(clients.DefaultTimeout); k.answers.Load() < enough; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			k.t.Error("it answers nothing")
+			return
+		}
 	}
 }
 
