@@ -101,6 +101,10 @@ func (s *scene) peakOf(t *testing.T, args ...string) (int64, string) {
 	defer tick.Stop()
 	peak := int64(0)
 	for {
+		// At once, too: on a busy machine it may have ended before the next look.
+		if now, err := highWater(cmd.Process.Pid); err == nil { // else it has just ended
+			peak = now
+		}
 		select {
 		case err := <-ended:
 			if err != nil {
@@ -111,9 +115,6 @@ func (s *scene) peakOf(t *testing.T, args ...string) (int64, string) {
 			}
 			return peak, out.String()
 		case <-tick.C:
-			if now, err := highWater(cmd.Process.Pid); err == nil { // else it has just ended
-				peak = now
-			}
 		}
 	}
 }
