@@ -278,9 +278,9 @@ func TestHeadIsAsGet(t *testing.T) {
 // TestUnknownPaths are pages for browsers, and plain for clients of the protocols.
 func TestUnknownPaths(t *testing.T) {
 	c := newBench(t).serve(nil)
-	for _, p := range []string{"/nothing", "/providers/x", "/assets/page.css"} {
+	for _, p := range []string{"/nothing", "/providers/x", "/assets/nothing.css"} {
 		req := httptest.NewRequest(http.MethodGet, "https://gateway.example"+p, nil)
-		if p != "/assets/page.css" {
+		if p != "/assets/nothing.css" {
 			if a := c.do(req); a.status != 404 || a.body != "not found\n" {
 				t.Errorf("%s: %+v", p, a)
 			}
@@ -290,6 +290,37 @@ func TestUnknownPaths(t *testing.T) {
 			t.Errorf("%s: %+v", p, a)
 		}
 	}
+}
+
+// TestAssetsOfAnotherVersion are asked for by its pages while replicas are replaced, and
+// stand in for those only then.
+func TestAssetsOfAnotherVersion(t *testing.T) {
+	c := newBench(t).serve(nil)
+	for path, control := range map[string]string{
+		assetIn(t, c.get("/").body):      "public, max-age=31536000, immutable",
+		"/assets/page.AAAAAAAAAAAA.css":  "no-store",
+		"/assets/page.css":               "no-store",
+		"/assets/page.AAAAAAAAAAAA.html": "",
+	} {
+		a := c.get(path)
+		if control == "" {
+			if a.status != http.StatusNotFound {
+				t.Errorf("%s: %d", path, a.status)
+			}
+		} else if a.status != http.StatusOK || a.header.Get("Cache-Control") != control || !strings.HasPrefix(a.header.Get("Content-Type"), "text/css") {
+			t.Errorf("%s: %d %v", path, a.status, a.header)
+		}
+	}
+}
+
+// assetIn returns where a page has its style.
+func assetIn(t *testing.T, page string) string {
+	t.Helper()
+	m := regexp.MustCompile(`href="\./(assets/page\.[^"]+\.css)"`).FindStringSubmatch(page)
+	if m == nil {
+		t.Fatalf("no style in %s", page)
+	}
+	return "/" + m[1]
 }
 
 func TestSearch(t *testing.T) {

@@ -26,7 +26,8 @@ var templateFiles embed.FS
 //go:embed assets/*
 var assetFiles embed.FS
 
-// assets are what pages load, by a name that changes with the content.
+// assets are what pages load, by a name that changes with the content, and by one that
+// does not.
 var assets = loadAssets()
 
 type asset struct {
@@ -47,7 +48,8 @@ func loadAssets() map[string]asset {
 		if err != nil {
 			panic(err) // embedded
 		}
-		out[versioned(e.Name(), data)] = asset{assetTypes[path.Ext(e.Name())], data}
+		a := asset{assetTypes[path.Ext(e.Name())], data}
+		out[e.Name()], out[versioned(e.Name(), data)] = a, a
 	}
 	return out
 }
@@ -64,14 +66,28 @@ func assetName(name string) (string, error) {
 	return versioned(name, data), err
 }
 
+// unversioned returns the name of an asset that is served as name, as by this version
+// of the program or another.
+func unversioned(name string) string {
+	ext := path.Ext(name)
+	stem := strings.TrimSuffix(name, ext)
+	return strings.TrimSuffix(stem, path.Ext(stem)) + ext
+}
+
 func (p *page) asset(w http.ResponseWriter, r *http.Request) {
-	a, ok := assets[mux.Vars(r)["name"]]
+	name := mux.Vars(r)["name"]
+	a, ok := assets[name]
+	h := w.Header()
+	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	if plain := unversioned(name); !ok || name == plain {
+		// While replicas are replaced, a page of one asks another for what it looks like.
+		a, ok = assets[plain]
+		h.Set("Cache-Control", "no-store")
+	}
 	if !ok {
 		p.notFound(w, r)
 		return
 	}
-	h := w.Header()
-	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	h.Set("Content-Type", a.contentType)
 	h.Set("Content-Length", strconv.Itoa(len(a.data)))
 	w.Write(a.data)
