@@ -30,6 +30,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/ports"
 )
 
 // startTimeout bounds how long a registry may take until it answers.
@@ -76,6 +77,7 @@ type Registry struct {
 	temp      string // configuration and, without Options.Dir, data
 	stopped   chan struct{}
 	stop      sync.Once
+	held      ports.Held // its port, once it has stopped
 }
 
 // Start starts a registry and returns when it answers. Ending ctx does not stop
@@ -110,6 +112,7 @@ func For(tb testkit.TB, opts Options) *Registry {
 	}
 	tb.Cleanup(func() {
 		r.Stop()
+		r.held.Release()
 		if tb.Failed() {
 			tb.Logf("log of the registry at %s:\n%s", r.Addr, r.Log())
 		}
@@ -219,13 +222,15 @@ func (r *Registry) Handler() (http.Handler, error) {
 func (r *Registry) Log() string { return r.log.String() }
 
 // Stop ends the process at once, as a power cut would, and removes what is not
-// in Options.Dir. Only the first call does anything.
+// in Options.Dir. Nobody is given its port as long as this process, or the test, lasts.
+// Only the first call does anything.
 func (r *Registry) Stop() {
 	r.stop.Do(func() {
 		if r.cmd != nil {
 			// It fails only when the process is gone already.
 			_ = r.cmd.Process.Kill()
 			<-r.stopped
+			r.held.Hold(r.Addr)
 		}
 		if r.transport != nil {
 			r.transport.CloseIdleConnections()

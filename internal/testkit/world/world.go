@@ -26,6 +26,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/ports"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
@@ -47,6 +48,8 @@ type World struct {
 	OriginURL string
 
 	server *http.Server
+	addr   net.Addr
+	held   ports.Held // its port, once it is closed
 }
 
 // New sets the scene below dir. The origin has no release yet.
@@ -71,7 +74,8 @@ func New(dir string) (*World, error) {
 		return nil, err
 	}
 	w.Origin = origin.New(origin.Options{})
-	w.OriginURL = "https://localhost:" + port(listener.Addr())
+	w.addr = listener.Addr()
+	w.OriginURL = "https://localhost:" + port(w.addr)
 	w.server = &http.Server{Handler: w.Origin, TLSConfig: config}
 	go w.server.ServeTLS(listener, "", "")
 	return w, nil
@@ -84,12 +88,20 @@ func For(tb testkit.TB) *World {
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}
-	tb.Cleanup(func() { w.Close() })
+	tb.Cleanup(func() {
+		w.Close()
+		w.held.Release()
+	})
 	return w
 }
 
-// Close ends the origin. What was written stays.
-func (w *World) Close() error { return w.server.Close() }
+// Close ends the origin. What was written stays, and nobody is given its port as long as
+// this process, or the test, lasts.
+func (w *World) Close() error {
+	err := w.server.Close()
+	w.held.Hold(w.addr.String())
+	return err
+}
 
 // port returns the port of a listener's address.
 func port(addr net.Addr) string {
