@@ -25,6 +25,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/ports"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -420,6 +421,9 @@ func TestMaxConcurrent(t *testing.T) {
 	}
 	_, _ = resp.Body.Close(), open[1].Body.Close()
 	srv.Close()
+	var held ports.Held
+	held.Hold(srv.Listener.Addr().String())
+	defer held.Release()
 	if _, err := get(t.Context()); err == nil {
 		t.Error("no error of a server that is gone")
 	}

@@ -241,7 +241,7 @@ func TestRegistryStopped(t *testing.T) {
 	for _, path := range paths {
 		want[path] = c.get(path)
 	}
-	b.upstream.Close()
+	b.stopRegistry()
 	check := func(c *client) {
 		t.Helper()
 		for _, path := range paths {
@@ -476,7 +476,7 @@ func TestRegistryProtocolIsCachedToo(t *testing.T) {
 	if n := b.registry.Count(recorder.PathContains("/blobs/")) + b.registry.Count(recorder.PathContains("sha256:")); n != 0 {
 		t.Errorf("content is fetched again: %v", b.registry.Requests())
 	}
-	b.upstream.Close()
+	b.stopRegistry()
 	for _, path := range paths {
 		if a := c.get(hostsPrefix + path); a.status != http.StatusOK || a.body != want[path].body {
 			t.Errorf("%s, with the registry stopped: %+v", path, a)

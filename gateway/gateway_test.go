@@ -21,6 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/ports"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -72,6 +73,15 @@ func newBench(t testing.TB) *bench {
 		},
 	}
 	return b
+}
+
+// stopRegistry has connections to the registry refused from now on.
+func (b *bench) stopRegistry() {
+	b.t.Helper()
+	b.upstream.Close()
+	held := &ports.Held{}
+	held.Hold(b.upstream.Listener.Addr().String())
+	b.t.Cleanup(held.Release)
 }
 
 // repository returns the client of a provider's repository.

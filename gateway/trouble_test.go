@@ -147,7 +147,7 @@ func TestTooManyQuestions(t *testing.T) {
 func TestRegistryIsDown(t *testing.T) {
 	b := newBench(t)
 	c := b.serve()
-	b.upstream.Close()
+	b.stopRegistry()
 	for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", archivePath("1.0.0", linux)} {
 		b.checkTrouble(c.get(path), path, http.StatusBadGateway)
 	}
