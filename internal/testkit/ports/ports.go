@@ -3,16 +3,11 @@
 // would be answered.
 package ports
 
-import (
-	"net/netip"
-	"sync"
-)
+import "net/netip"
 
-// Held are addresses at which connections are refused. Its zero value has none.
-type Held struct {
-	mu      sync.Mutex
-	release []func()
-}
+// Held are addresses at which connections are refused. Its zero value has none. It is
+// not safe for concurrent use.
+type Held struct{ release []func() }
 
 // Hold keeps an address, "127.0.0.1:PORT", at which nobody listens any more, until
 // [Held.Release]. Who asks for that very port still gets it. One that was taken
@@ -26,15 +21,11 @@ func (h *Held) Hold(addr string) {
 	if err != nil {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.release = append(h.release, release)
 }
 
 // Release gives them back.
 func (h *Held) Release() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	for _, release := range h.release {
 		release()
 	}
