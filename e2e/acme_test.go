@@ -7,14 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,30 +82,6 @@ func startPebble(s *scene) *pebble {
 	p.roots = x509.NewCertPool()
 	p.roots.AppendCertsFromPEM(s.wait("https://" + strings.Replace(manage, "127.0.0.1", "localhost", 1) + "/roots/0"))
 	return p
-}
-
-// Ports of freeAddress: no system gives them out by itself, as it would to another test
-// before the program listens that they are meant for.
-const firstPort, ports = 21000, 11000
-
-var (
-	portOffset = rand.Uint32N(ports) // other processes have others
-	portsTaken atomic.Uint32
-)
-
-// freeAddress returns one on the loopback interface that nobody listens at, and no other
-// caller gets.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range ports {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+(portOffset+portsTaken.Add(1))%ports))
-		if err == nil {
-			clients.Must(t, l.Close())
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("every port is taken")
-	return ""
 }
 
 // port443 stands for port 443 of the gateway's name, and leads to it once it is

@@ -145,13 +145,13 @@ func TestFullDiskOfPullThrough(t *testing.T) {
 								r.t.Errorf("%s: %d, %v", d.path, a.status, a.err)
 							}
 						}
-						time.Sleep(time.Minute)
+						time.Sleep(time.Minute) // of the bubble's own time, in which a failure is forgotten
 					}
 					if log := r.log.String(); !strings.Contains(log, "make room where packages under way are kept") || strings.Contains(log, "a version is stored") {
 						r.t.Errorf("it is stored, or the log does not say what to do:\n%s", log)
 					}
 					resize("1g")
-					time.Sleep(time.Minute)
+					time.Sleep(time.Minute) // as promised: served within that
 					if d := all[4]; !r.judgePulled(d, r.get(d.path)) {
 						r.t.Errorf("with room: it is not served\n%s", r.log)
 					}

@@ -1,42 +1,15 @@
 package pullthrough_test
 
 import (
-	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/observe"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/testkit/traces"
 )
-
-// spans are the names of those begun, each behind those that it is within.
-type spans struct {
-	mu    sync.Mutex
-	begun []string
-}
-
-type spanKey struct{}
-
-func (s *spans) Start(ctx context.Context, name string, _ ...slog.Attr) (context.Context, observe.End) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if within, ok := ctx.Value(spanKey{}).(string); ok {
-		name = within + " > " + name
-	}
-	s.begun = append(s.begun, name)
-	return context.WithValue(ctx, spanKey{}, name), func(error, ...slog.Attr) {}
-}
-
-func (s *spans) Follow(ctx, from context.Context) context.Context {
-	return context.WithValue(ctx, spanKey{}, from.Value(spanKey{}))
-}
-
-func (s *spans) Join(ctx context.Context, _ http.Header) context.Context { return ctx }
 
 // TestObserved has what an origin is asked for a request under the request's id in the
 // log, and in its trace; what nobody waits for has none.
@@ -44,7 +17,7 @@ func TestObserved(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.publish("1.0.0")
-	seen := &spans{}
+	seen := &traces.Recorder{}
 	s := b.serve(siteOptions{tracer: seen})
 	get := func(path, id string) int {
 		req, err := http.NewRequest(http.MethodGet, s.server.URL+path, nil)
@@ -96,10 +69,10 @@ func TestObserved(t *testing.T) {
 		}
 	}
 	for _, want := range []string{"origin versions", "origin version", "origin package"} {
-		if !slices.ContainsFunc(seen.begun, func(name string) bool {
+		if !slices.ContainsFunc(seen.Spans(), func(name string) bool {
 			return strings.HasPrefix(name, "request > ") && strings.HasSuffix(name, " > "+want)
 		}) {
-			t.Errorf("no span %q in that of a request: %q", want, seen.begun)
+			t.Errorf("no span %q in that of a request: %q", want, seen.Spans())
 		}
 	}
 }

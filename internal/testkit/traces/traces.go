@@ -1,0 +1,69 @@
+// Package traces keeps the spans of a gateway under test.
+package traces
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ocibridge/ocibridge/internal/observe"
+)
+
+// Recorder keeps what it is told of spans. It is safe for concurrent use, and its zero
+// value has none.
+type Recorder struct {
+	mu    sync.Mutex
+	spans []string
+	text  strings.Builder
+}
+
+type spanKey struct{}
+
+// Start implements [observe.Tracer].
+func (r *Recorder) Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, observe.End) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if within, ok := ctx.Value(spanKey{}).(string); ok {
+		name = within + " > " + name
+	}
+	r.spans = append(r.spans, name)
+	fmt.Fprintln(&r.text, name, attrs)
+	return context.WithValue(ctx, spanKey{}, name), func(err error, attrs ...slog.Attr) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		fmt.Fprintln(&r.text, "end of", name, attrs, err)
+	}
+}
+
+// Follow implements [observe.Tracer].
+func (r *Recorder) Follow(ctx, from context.Context) context.Context {
+	return context.WithValue(ctx, spanKey{}, from.Value(spanKey{}))
+}
+
+// Join does what the gateway wants of a tracer beside that. The Traceparent header, as it is, is the span that a
+// request is within.
+func (r *Recorder) Join(ctx context.Context, h http.Header) context.Context {
+	if from := h.Get("Traceparent"); from != "" {
+		return context.WithValue(ctx, spanKey{}, from)
+	}
+	return ctx
+}
+
+// String is all that was told: names, attributes and errors.
+func (r *Recorder) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}
+
+// Spans are the names of those begun, each behind those that it is within:
+// "request > archive fetch".
+func (r *Recorder) Spans() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.spans)
+}
