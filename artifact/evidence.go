@@ -157,8 +157,8 @@ func decodeRecord(data []byte) (Record, error) {
 		return Record{}, fmt.Errorf("%w: it has no record", ErrNotProvider)
 	}
 	var r Record
-	if err := json.Unmarshal(data, &r); err != nil {
-		return Record{}, fmt.Errorf("%w: its record does not read: %v", ErrNotProvider, err)
+	if err := Unmarshal(data, &r); err != nil {
+		return Record{}, fmt.Errorf("its record does not read: %w", err)
 	}
 	if r.Verdict != trust.Signed && r.Verdict != trust.ChecksumOnly {
 		return Record{}, fmt.Errorf("%w: its record has the verdict %q", ErrNotProvider, r.Verdict)

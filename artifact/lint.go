@@ -3,7 +3,6 @@ package artifact
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -171,7 +170,7 @@ func (l *linter) passedOver(found *Version, f flaw) {
 func entries(data []byte) map[string]map[string]string {
 	var index ocispec.Index
 	out := map[string]map[string]string{}
-	if json.Unmarshal(data, &index) == nil {
+	if Unmarshal(data, &index) == nil {
 		for _, e := range index.Manifests {
 			out[e.Digest.String()] = e.Annotations
 		}

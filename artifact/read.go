@@ -2,7 +2,6 @@ package artifact
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -92,8 +91,8 @@ func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest
 			Digest digest.Digest `json:"digest"`
 		} `json:"manifests"`
 	}
-	if err := json.Unmarshal(data, &index); err != nil {
-		return nil, "", fmt.Errorf("tag %s: %w: %v", tag, ErrNotProvider, err)
+	if err := Unmarshal(data, &index); err != nil {
+		return nil, "", fmt.Errorf("tag %s: %w", tag, err)
 	}
 	var out []digest.Digest
 	for _, m := range index.Manifests {
@@ -131,8 +130,8 @@ func examineIndex(desc ocispec.Descriptor, data []byte) (*Version, []flaw) {
 		flaws = append(flaws, flaw{where: where, err: fmt.Errorf(format, args...)})
 	}
 	v := &Version{Index: desc}
-	if err := json.Unmarshal(data, &index); err != nil {
-		refuse("", "%w: %v", ErrNotProvider, err)
+	if err := Unmarshal(data, &index); err != nil {
+		refuse("", "%w", err)
 		return v, flaws
 	}
 	v.Index.MediaType = index.MediaType
@@ -360,8 +359,8 @@ func fetchManifest(ctx context.Context, store Fetcher, desc ocispec.Descriptor, 
 
 func decodeManifest(data []byte, artifactType string) (ocispec.Manifest, error) {
 	var m ocispec.Manifest
-	if err := json.Unmarshal(data, &m); err != nil {
-		return m, fmt.Errorf("%w: %v", ErrNotProvider, err)
+	if err := Unmarshal(data, &m); err != nil {
+		return m, err
 	}
 	if m.MediaType != ocispec.MediaTypeImageManifest || m.ArtifactType != artifactType {
 		return m, fmt.Errorf("%w: manifest of media type %q and artifact type %q", ErrNotProvider, m.MediaType, m.ArtifactType)

@@ -2,7 +2,6 @@ package artifact
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -54,8 +53,8 @@ func ReadSeen(ctx context.Context, store ReferenceFetcher, tag string) (Seen, er
 
 func decodeSeen(data []byte) (Seen, error) {
 	var m ocispec.Manifest
-	if err := json.Unmarshal(data, &m); err != nil {
-		return Seen{}, fmt.Errorf("%w: %v", ErrNotProvider, err)
+	if err := Unmarshal(data, &m); err != nil {
+		return Seen{}, err
 	}
 	text := m.Annotations[annotationSeen]
 	if text == firstSync {

@@ -27,7 +27,9 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry/remote"
 
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -637,6 +639,39 @@ func TestHTMLAnswers(t *testing.T) {
 			if tt.html && (html.Host != string(r.Registry) || !strings.Contains(err.Error(), "answered with HTML, not as an OCI registry") || hint.Of(err) == "") {
 				t.Errorf("%v, hint %q", err, hint.Of(err))
 			}
+		})
+	}
+}
+
+// TestPagesOfTooManyNames: a page of short names takes many times its size in memory.
+func TestPagesOfTooManyNames(t *testing.T) {
+	for name, page := range map[string][]byte{
+		"tags":         cost.Filled(4<<20, `{"name":"a/x","tags":[`, `""`, `]}`),
+		"repositories": cost.Filled(4<<20, `{"repositories":[`, `""`, `]}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) }))
+			defer srv.Close()
+			at := ociaddr.Registry(strings.TrimPrefix(srv.URL, "http://"))
+			c := New(Options{})
+			cost.Check(t, len(page), func() error {
+				var err error
+				if name == "tags" {
+					var repo *remote.Repository
+					if repo, err = c.Repository(t.Context(), ociaddr.Repository{Registry: at, Name: "a/x"}); err == nil {
+						err = tags(t, repo)
+					}
+				} else {
+					var registry *remote.Registry
+					if registry, err = c.Registry(t.Context(), at); err == nil {
+						err = registry.Repositories(t.Context(), "", func([]string) error { return nil })
+					}
+				}
+				if !errors.Is(err, document.ErrTooLarge) {
+					t.Errorf("error %v", err)
+				}
+				return err
+			})
 		})
 	}
 }

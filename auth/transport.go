@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -187,9 +188,13 @@ type foreignDetector struct{ next http.RoundTripper }
 const (
 	// maxErrorBody is how much of an error's body is read to find out whose it is.
 	maxErrorBody = 64 << 10
-	// maxTagPage is what oras-go takes of one page of tags.
-	maxTagPage = 4 << 20
+	// maxPage is what oras-go takes of one page of tags or repositories.
+	maxPage = 4 << 20
 )
+
+// pageLimits bound one page of tags or repositories. Some registries send all tags of
+// a repository on one page.
+var pageLimits = document.Limits{Bytes: maxPage, Values: 250_000, Elements: 250_000}
 
 // RoundTrip implements [http.RoundTripper].
 func (t foreignDetector) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -197,37 +202,51 @@ func (t foreignDetector) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || req.Method != http.MethodGet || !wantsJSON(req) {
 		return resp, err
 	}
+	foreign := &ForeignError{resp.Request.URL.Host, resp.StatusCode}
 	switch {
 	case resp.StatusCode == http.StatusNotFound:
-		return t.check(resp, maxErrorBody, func(body []byte) bool {
+		return t.check(resp, maxErrorBody, func(body []byte) error {
 			var answer struct {
 				Errors []struct {
 					Code string `json:"code"`
 				} `json:"errors"`
 			}
-			return json.Unmarshal(body, &answer) == nil && len(answer.Errors) > 0 && answer.Errors[0].Code != ""
+			if json.Unmarshal(body, &answer) != nil || len(answer.Errors) == 0 || answer.Errors[0].Code == "" {
+				return foreign
+			}
+			return nil
 		})
 	case resp.StatusCode == http.StatusOK && strings.HasSuffix(req.URL.Path, "/tags/list"):
-		return t.check(resp, maxTagPage, func(body []byte) bool {
-			var page map[string]json.RawMessage
-			if err := json.Unmarshal(body, &page); err != nil {
-				return true // oras-go says what is wrong with it
+		return t.check(resp, maxPage, func(body []byte) error {
+			if err := pageLimits.Check(body); err != nil {
+				return fmt.Errorf("page of tags: %w", err)
 			}
-			return page["tags"] != nil || page["name"] != nil
+			var page map[string]json.RawMessage
+			if json.Unmarshal(body, &page) == nil && page["tags"] == nil && page["name"] == nil {
+				return foreign
+			}
+			return nil // where it does not decode, oras-go says what is wrong with it
+		})
+	case resp.StatusCode == http.StatusOK && req.URL.Path == "/v2/_catalog":
+		return t.check(resp, maxPage, func(body []byte) error {
+			if err := pageLimits.Check(body); err != nil {
+				return fmt.Errorf("page of repositories: %w", err)
+			}
+			return nil
 		})
 	}
 	return resp, nil
 }
 
-// check reads up to limit bytes of an answer and puts them back if they are a
-// registry's.
-func (foreignDetector) check(resp *http.Response, limit int64, isRegistry func([]byte) bool) (*http.Response, error) {
+// check reads up to limit bytes of an answer, and puts them back if judge accepts
+// them. A longer answer is left to oras-go, which refuses it.
+func (foreignDetector) check(resp *http.Response, limit int64, judge func([]byte) error) (*http.Response, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
-	if err != nil || int64(len(body)) <= limit && !isRegistry(body) {
+	if err == nil && int64(len(body)) <= limit {
+		err = judge(body)
+	}
+	if err != nil {
 		_ = resp.Body.Close()
-		if err == nil {
-			err = &ForeignError{resp.Request.URL.Host, resp.StatusCode}
-		}
 		return nil, err
 	}
 	resp.Body = struct {

@@ -35,7 +35,10 @@ func FuzzVersions(f *testing.F) {
 		if json.Unmarshal(data, &body) != nil {
 			return
 		}
-		l := body.listing("registry.example.com")
+		l, err := body.listing("registry.example.com")
+		if err != nil {
+			return
+		}
 		if len(l.Versions) != len(l.platforms) {
 			t.Errorf("%d versions, platforms of %d", len(l.Versions), len(l.platforms))
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 
 	"oras.land/oras-go/v2/registry/remote/retry"
 
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/neterr"
 )
@@ -127,55 +127,80 @@ func (r *Registry) ask(ctx context.Context, client *http.Client, method string, 
 	return resp, nil
 }
 
-// getJSON decodes an answer into out and returns the URL it came from, which
-// relative URLs in it refer to.
-func (r *Registry) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Request), out any) (*url.URL, error) {
-	data, resp, err := r.read(ctx, r.http, u, prepare, maxJSONBytes)
+// getJSON decodes an answer into out, and calls use with the URL that the answer came
+// from, to which relative URLs in it refer. What use does not keep is free afterwards.
+func (r *Registry) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Request), limits document.Limits, out any, use func(from *url.URL) error) error {
+	var doc *document.Document
+	var contentType string
+	from := u
+	err := r.read(ctx, r.http, u, prepare, func(resp *http.Response) (err error) {
+		from, contentType = resp.Request.URL, resp.Header.Get("Content-Type")
+		doc, err = document.Read(resp.Body, limits)
+		return explainDocument(err)
+	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	from := resp.Request.URL
-	if err := json.Unmarshal(data, out); err != nil {
-		if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mediaType == "text/html" {
-			return nil, hint.New(fmt.Sprintf("%s answered with HTML where JSON was wanted", shown(from)),
-				"is there a proxy or a login page in between, or is this no provider registry?")
-		}
-		return nil, hint.Wrap(fmt.Errorf("%s: the answer is not the JSON that the protocol wants: %w", shown(from), err),
-			"the registry does not keep to the provider registry protocol, or a proxy has changed its answer")
+	defer doc.Close()
+	err = doc.Decode(ctx, out)
+	mediaType, _, _ := mime.ParseMediaType(contentType)
+	switch {
+	case err == nil:
+		return explainDocument(use(from))
+	case errors.Is(err, document.ErrTooLarge), ctx.Err() != nil:
+		return fmt.Errorf("%s: %w", shown(from), explainDocument(err))
+	case mediaType == "text/html":
+		return hint.New(fmt.Sprintf("%s answered with HTML where JSON was wanted", shown(from)),
+			"is there a proxy or a login page in between, or is this no provider registry?")
 	}
-	return from, nil
+	return hint.Wrap(fmt.Errorf("%s: the answer is not the JSON that the protocol wants: %w", shown(from), err),
+		"the registry does not keep to the provider registry protocol, or a proxy has changed its answer")
+}
+
+// explainDocument says what to do about a document that breaks its limits.
+func explainDocument(err error) error {
+	switch {
+	case errors.Is(err, document.ErrTooLarge):
+		return hint.Wrap(err, "no document of this kind is so large: ask whoever runs the origin")
+	case errors.Is(err, document.ErrBusy):
+		return hint.Wrap(err, "run it again in a minute")
+	}
+	return err
 }
 
 // getDocument returns a small file. It is published beside packages, so that asking
 // for those next finds a connection.
-func (r *Registry) getDocument(ctx context.Context, u *url.URL) ([]byte, error) {
-	data, _, err := r.read(ctx, r.downloads, u, nil, maxDocumentBytes)
+func (r *Registry) getDocument(ctx context.Context, u *url.URL) (data []byte, err error) {
+	err = r.read(ctx, r.downloads, u, nil, func(resp *http.Response) (err error) {
+		data, err = readAll(resp.Body, maxDocumentBytes)
+		return err
+	})
 	return data, err
 }
 
-// read returns an answer of at most limit bytes, whose body is read and closed. One
-// that breaks off is asked for again, as one is that does not begin.
-func (r *Registry) read(ctx context.Context, client *http.Client, u *url.URL, prepare func(*http.Request), limit int64) ([]byte, *http.Response, error) {
+// read sends a request and has take read the answer's body. An answer that breaks off
+// is requested again, as is one that does not begin.
+func (r *Registry) read(ctx context.Context, client *http.Client, u *url.URL, prepare func(*http.Request), take func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
 		resp, err := r.ask(ctx, client, http.MethodGet, u, prepare)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
-		data, err := readAll(resp.Body, limit)
+		err = take(resp)
 		resp.Body.Close()
 		if err == nil {
-			return data, resp, nil
+			return nil
 		}
 		err = hint.Wrap(fmt.Errorf("%s: %w", shown(resp.Request.URL), err), brokeOff)
 		if attempt == losses || !neterr.Lost(err) {
-			return nil, nil, err
+			return err
 		}
 		select {
 		case <-time.After(retry.DefaultBackoff(attempt, nil)):
 		case <-ctx.Done():
-			return nil, nil, err
+			return err
 		}
 	}
 }
@@ -203,6 +228,7 @@ func shown(u *url.URL) string {
 // oneLine makes an origin's own words fit to be shown: one line without control
 // characters, of at most maxTextLen characters.
 func oneLine(s string) string {
+	s = s[:min(len(s), 8*maxTextLen)] // what is cut off here would be cut off below
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

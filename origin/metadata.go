@@ -49,10 +49,10 @@ func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.
 	for i, p := range platforms {
 		g.Go(func() error {
 			m := &packageMeta{}
-			at, err := r.getJSON(ctx, resolve(base, a.Namespace(), a.Type(), v.String(), "download", p.OS, p.Arch), prepare, m)
-			if err == nil {
-				err = hint.Wrap(m.check(p, at), "the registry does not keep to the provider registry protocol; nothing was stored")
-			}
+			u := resolve(base, a.Namespace(), a.Type(), v.String(), "download", p.OS, p.Arch)
+			err := r.getJSON(ctx, u, prepare, versionLimits, m, func(at *url.URL) error {
+				return hint.Wrap(m.check(p, at), "the registry does not keep to the provider registry protocol; nothing was stored")
+			})
 			if err != nil {
 				return fmt.Errorf("package of %s %s for %s: %w", a, v, p, r.explain(err, a, ErrPlatformNotFound))
 			}
@@ -76,9 +76,13 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 		return fmt.Errorf("the answer gives the SHA-256 %.80q", m.SHASum)
 	}
 	m.sum = [sha256.Size]byte(sum)
+	if err := checkCount("protocols", len(m.Protocols), maxProtocols); err != nil {
+		return err
+	}
 	if m.reported, err = m.Packages.reports(p); err != nil {
 		return err
 	}
+	m.Packages = nil // the reports have all of it
 	for _, ref := range []struct {
 		name, raw string
 		into      **url.URL

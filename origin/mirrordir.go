@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -56,6 +57,19 @@ type mirrorIndex struct {
 // mirrorVersion is what VERSION.json says.
 type mirrorVersion struct {
 	Archives map[string]mirrorArchive `json:"archives"`
+}
+
+// check refuses a document with more of anything than a version has.
+func (c *mirrorVersion) check() error {
+	if err := checkCount("packages of one version", len(c.Archives), maxPlatforms); err != nil {
+		return err
+	}
+	for _, a := range c.Archives {
+		if err := checkCount("hashes of one package", len(a.Hashes), maxHashes); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // platforms returns the platforms that there are packages for, sorted.
@@ -134,7 +148,7 @@ func (m *MirrorDir) Versions(_ context.Context, a provider.Address) (*Listing, e
 		return nil, fmt.Errorf("mirror folder: %w", err)
 	}
 	l := &Listing{Versions: versions, platforms: map[provider.Version][]provider.Platform{}, contents: contents}
-	for v, c := range contents {
+	for v, c := range contents.versions {
 		if l.platforms[v], err = c.platforms(); err != nil {
 			return nil, fmt.Errorf("mirror folder: %s/%s.json: %w", a.Path(), v, err)
 		}
@@ -149,7 +163,7 @@ func (m *MirrorDir) Platforms(_ context.Context, _ provider.Address, l *Listing,
 
 // Release implements [Source].
 func (m *MirrorDir) Release(_ context.Context, a provider.Address, l *Listing, v provider.Version, want []provider.Platform) (*Release, error) {
-	if l.contents[v] == nil {
+	if l.contents.versions[v] == nil {
 		return nil, fmt.Errorf("mirror folder: %s %s: %w", a, v, ErrVersionNotFound)
 	}
 	r, err := m.release(a.Path(), a, v, l.contents, want)
@@ -160,9 +174,9 @@ func (m *MirrorDir) Release(_ context.Context, a provider.Address, l *Listing, v
 }
 
 // versions reads what a provider's folder lists, oldest first.
-func (m *MirrorDir) versions(dir string) ([]provider.Version, map[provider.Version]*mirrorVersion, error) {
+func (m *MirrorDir) versions(dir string) ([]provider.Version, *mirrorContents, error) {
 	var index mirrorIndex
-	if err := m.readJSON(path.Join(dir, "index.json"), &index); err != nil {
+	if err := m.readJSON(path.Join(dir, "index.json"), listLimits, &index); err != nil {
 		return nil, nil, err
 	}
 	var versions []provider.Version
@@ -173,24 +187,28 @@ func (m *MirrorDir) versions(dir string) ([]provider.Version, map[provider.Versi
 			return nil, nil, hint.Wrap(fmt.Errorf("%s/index.json: %w", dir, err), helpRewrite)
 		}
 		contents[v] = &mirrorVersion{}
-		if err := m.readJSON(path.Join(dir, s+".json"), contents[v]); err != nil {
+		name := path.Join(dir, s+".json")
+		if err := m.readJSON(name, versionLimits, contents[v]); err != nil {
 			return nil, nil, err
+		}
+		if err := contents[v].check(); err != nil {
+			return nil, nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), helpRewrite)
 		}
 		versions = append(versions, v)
 	}
 	provider.SortVersions(versions)
-	return versions, contents, nil
+	return versions, &mirrorContents{contents, newHashOwners(contents)}, nil
 }
 
-func (m *MirrorDir) readJSON(name string, out any) error {
+func (m *MirrorDir) readJSON(name string, limits document.Limits, out any) error {
 	f, _, err := openFile(m.root, name)
 	if err != nil {
 		return hint.Wrap(err, helpRewrite)
 	}
 	defer f.Close()
-	data, err := readAll(f, maxJSONBytes)
+	data, err := readAll(f, limits.Bytes)
 	if err == nil {
-		err = json.Unmarshal(data, out)
+		err = limits.Unmarshal(data, out)
 	}
 	if err != nil {
 		return hint.Wrap(fmt.Errorf("%s: %w", name, err), helpRewrite)
@@ -199,9 +217,9 @@ func (m *MirrorDir) readJSON(name string, out any) error {
 }
 
 // release returns one version of the provider in dir.
-func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, contents map[provider.Version]*mirrorVersion, want []provider.Platform) (*Release, error) {
-	archives := contents[v].Archives
-	have, err := contents[v].platforms()
+func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, contents *mirrorContents, want []provider.Platform) (*Release, error) {
+	archives := contents.versions[v].Archives
+	have, err := contents.versions[v].platforms()
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +244,7 @@ func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, 
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p, err)
 		}
-		if other, ok := sharesHashes(contents, v, p); ok {
+		if other, ok := contents.owners.another(v, p.String(), archive.Hashes); ok {
 			pkg.MismatchHint = fmt.Sprintf("its JSON gives for %s the hashes of version %s: some OpenTofu releases mix them up in a folder with several versions of a provider; mirror each version into a folder of its own and push those", v, other)
 		}
 		r.Packages = append(r.Packages, pkg)
@@ -265,13 +283,41 @@ func (a mirrorArchive) knownHashes() ([]provider.Hash, error) {
 	return out, nil
 }
 
-// sharesHashes reports whether another version gives one of the same hashes for
-// a platform, as the flaw of OpenTofu's providers mirror leaves it.
-func sharesHashes(contents map[provider.Version]*mirrorVersion, v provider.Version, p provider.Platform) (provider.Version, bool) {
-	mine := contents[v].Archives[p.String()].Hashes
-	for other, c := range contents {
-		if other != v && slices.ContainsFunc(c.Archives[p.String()].Hashes, func(h string) bool { return slices.Contains(mine, h) }) {
-			return other, true
+// mirrorContents are what a mirror folder says of a provider.
+type mirrorContents struct {
+	versions map[provider.Version]*mirrorVersion
+	owners   hashOwners
+}
+
+// hashOwners has, for each hash of a platform's packages, the first versions that
+// give it, two at most.
+type hashOwners map[platformHash][]provider.Version
+
+type platformHash struct{ platform, hash string }
+
+func newHashOwners(contents map[provider.Version]*mirrorVersion) hashOwners {
+	out := hashOwners{}
+	for v, c := range contents {
+		for platform, archive := range c.Archives {
+			for _, h := range archive.Hashes {
+				key := platformHash{platform, h}
+				if owners := out[key]; len(owners) < 2 && !slices.Contains(owners, v) {
+					out[key] = append(owners, v)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// another returns another version that gives one of the same hashes for a platform,
+// as the flaw of OpenTofu's providers mirror leaves it.
+func (o hashOwners) another(v provider.Version, platform string, hashes []string) (provider.Version, bool) {
+	for _, h := range hashes {
+		for _, owner := range o[platformHash{platform, h}] {
+			if owner != v {
+				return owner, true
+			}
 		}
 	}
 	return provider.Version{}, false

@@ -278,7 +278,7 @@ func TestMirrorDirRefused(t *testing.T) {
 		"index not JSON":              {func(m mirror) { m.write(widgetDir+"/index.json", `{"versions":`) }, "index.json: unexpected end", "run providers mirror again"},
 		"index of other shape":        {func(m mirror) { m.write(widgetDir+"/index.json", `[]`) }, "index.json: json: cannot unmarshal", "run providers mirror again"},
 		"index a folder":              {func(m mirror) { remove(widgetDir + "/index.json")(m); m.write(widgetDir+"/index.json/x", "") }, "no regular file", "run providers mirror again"},
-		"index too large":             {func(m mirror) { m.write(widgetDir+"/index.json", strings.Repeat(" ", 32<<20+1)) }, "more than 33554432 bytes", ""},
+		"index too large":             {func(m mirror) { m.write(widgetDir+"/index.json", strings.Repeat(" ", 8<<20+1)) }, "more than 8388608 bytes", ""},
 		"index leads out":             {link("", widgetDir+"/index.json"), "escapes", "run providers mirror again"},
 		"version not one":             {func(m mirror) { m.index(widgetDir, "v1.0.0") }, `invalid version "v1.0.0"`, "1.0.0"},
 		"version a path":              {func(m mirror) { m.index(widgetDir, "../../../../etc/passwd") }, "invalid version", ""},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -33,22 +34,25 @@ func (r *Registry) NetworkMirror(base *url.URL) *NetworkMirror {
 // Versions implements [Source].
 func (m *NetworkMirror) Versions(ctx context.Context, a provider.Address) (*Listing, error) {
 	var index mirrorIndex
-	if _, err := m.get(ctx, a, "index.json", &index, ErrProviderNotFound); err != nil {
+	l := &Listing{}
+	var passed names
+	err := m.get(ctx, a, "index.json", listLimits, &index, ErrProviderNotFound, func(*url.URL) error {
+		for s := range index.Versions {
+			v, err := provider.ParseVersion(s)
+			if err != nil {
+				passed.add(quote(s))
+				continue
+			}
+			l.Versions = append(l.Versions, v)
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, fmt.Errorf("list versions of %s: %w", a, err)
 	}
-	l := &Listing{}
-	var passed []text
-	for s := range index.Versions {
-		v, err := provider.ParseVersion(s)
-		if err != nil {
-			passed = append(passed, quote(s))
-			continue
-		}
-		l.Versions = append(l.Versions, v)
-	}
 	provider.SortVersions(l.Versions)
-	if len(passed) > 0 {
-		l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists what is not a version, and is passed over: %s", m.base.Host, list(passed)))
+	if passed.count > 0 {
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists what is not a version, and is passed over: %s", m.base.Host, passed))
 	}
 	return l, nil
 }
@@ -127,38 +131,42 @@ func (m *NetworkMirror) newPackage(p provider.Platform, name string, u *url.URL)
 // version asks for a version, and returns the URL that the answer came from.
 func (m *NetworkMirror) version(ctx context.Context, a provider.Address, v provider.Version) (*mirrorVersion, *url.URL, error) {
 	contents := &mirrorVersion{}
-	at, err := m.get(ctx, a, v.String()+".json", contents, ErrVersionNotFound)
+	var at *url.URL
+	err := m.get(ctx, a, v.String()+".json", versionLimits, contents, ErrVersionNotFound, func(from *url.URL) error {
+		at = from
+		return hint.Wrap(contents.check(), helpMirror)
+	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s %s: %w", a, v, err)
 	}
 	return contents, at, nil
 }
 
-// get asks for one of a provider's documents, with the credentials filed for the
-// mirror's host.
-func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string, out any, notFound error) (*url.URL, error) {
+// get decodes one of a provider's documents as [Registry.getJSON] does, with the
+// credentials filed for the mirror's host. notFound is what a 404 means.
+func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string, limits document.Limits, out any, notFound error, use func(from *url.URL) error) error {
 	host, err := svchost.ForComparison(m.base.Host)
 	if err != nil {
-		return nil, fmt.Errorf("mirror %s: %w", shown(m.base), err)
+		return fmt.Errorf("mirror %s: %w", shown(m.base), err)
 	}
 	creds, err := m.registry.services.CredentialsForHost(ctx, host)
 	if err != nil {
-		return nil, fmt.Errorf("credentials for %s: %w", host, err)
+		return fmt.Errorf("credentials for %s: %w", host, err)
 	}
-	at, err := m.registry.getJSON(ctx, resolve(m.base, path.Join(a.Path(), name)), func(req *http.Request) {
+	err = m.registry.getJSON(ctx, resolve(m.base, path.Join(a.Path(), name)), func(req *http.Request) {
 		if creds != nil {
 			creds.PrepareRequest(req)
 		}
-	}, out)
+	}, limits, out, use)
 	var status *statusError
 	switch {
 	case !errors.As(err, &status):
-		return at, err
+		return err
 	case status.status == http.StatusNotFound:
-		return nil, hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "the mirror %s does not have it", shown(m.base))
+		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "the mirror %s does not have it", shown(m.base))
 	case status.status == http.StatusUnauthorized, status.status == http.StatusForbidden:
-		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err), "write a credentials block for %s into the CLI configuration, or set TF_TOKEN_%s",
+		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err), "write a credentials block for %s into the CLI configuration, or set TF_TOKEN_%s",
 			m.base.Host, tokenVariable(m.base.Host))
 	}
-	return nil, hint.Wrap(err, "the mirror %s has trouble of its own: run it again later", shown(m.base))
+	return hint.Wrap(err, "the mirror %s has trouble of its own: run it again later", shown(m.base))
 }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
@@ -121,21 +122,34 @@ func selectPlatforms(a provider.Address, v provider.Version, have, want []provid
 }
 
 // list joins names for a message, the first few of many.
-func list[T fmt.Stringer](names []T) string {
-	out := ""
-	for i, n := range names {
-		if i == maxListed {
-			return fmt.Sprintf("%s and %d more", out, len(names)-i)
-		}
-		if i > 0 {
-			out += ", "
-		}
-		out += n.String()
+func list[T fmt.Stringer](all []T) string {
+	var out names
+	for _, n := range all {
+		out.add(n)
 	}
-	if out == "" {
+	return out.String()
+}
+
+// names are what a message lists. It keeps the first few, and counts the others.
+type names struct {
+	first []string
+	count int
+}
+
+func (n *names) add(name fmt.Stringer) {
+	if n.count++; n.count <= maxListed {
+		n.first = append(n.first, name.String())
+	}
+}
+
+func (n names) String() string {
+	switch {
+	case n.count == 0:
 		return "nothing"
+	case n.count > maxListed:
+		return fmt.Sprintf("%s and %d more", strings.Join(n.first, ", "), n.count-maxListed)
 	}
-	return out
+	return strings.Join(n.first, ", ")
 }
 
 // text is something to be listed as it is, and quote makes one of what may be

@@ -72,7 +72,7 @@ type Listing struct {
 	Warnings []string
 
 	platforms map[provider.Version][]provider.Platform
-	contents  map[provider.Version]*mirrorVersion // of a mirror, where they are known
+	contents  *mirrorContents // of a mirror folder
 	protocols map[provider.Version][]string
 }
 
@@ -84,10 +84,15 @@ func (r *Registry) Versions(ctx context.Context, a provider.Address) (*Listing, 
 		return nil, fmt.Errorf("%s: %w", a, err)
 	}
 	var body versionsJSON
-	if _, err := r.getJSON(ctx, resolve(base, a.Namespace(), a.Type(), "versions"), prepare, &body); err != nil {
+	var l *Listing
+	err = r.getJSON(ctx, resolve(base, a.Namespace(), a.Type(), "versions"), prepare, listLimits, &body, func(*url.URL) (err error) {
+		l, err = body.listing(a.Hostname())
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("list versions of %s: %w", a, r.explain(err, a, ErrProviderNotFound))
 	}
-	return body.listing(a.Hostname()), nil
+	return l, nil
 }
 
 // versionsJSON is the protocol's answer about a provider.
@@ -103,32 +108,47 @@ type versionsJSON struct {
 	Warnings []string `json:"warnings"`
 }
 
+// check refuses an answer with more of anything than a provider has.
+func (b *versionsJSON) check() error {
+	err := errors.Join(checkCount("versions", len(b.Versions), maxVersions), checkCount("warnings", len(b.Warnings), maxWarnings))
+	for _, v := range b.Versions {
+		if err == nil {
+			err = errors.Join(checkCount("platforms of one version", len(v.Platforms), maxPlatforms),
+				checkCount("protocols of one version", len(v.Protocols), maxProtocols))
+		}
+	}
+	return err
+}
+
 // listing takes what it can from the answer. One bad entry must not keep users
 // from all the others, so it is passed over with a warning.
-func (b *versionsJSON) listing(host string) *Listing {
+func (b *versionsJSON) listing(host string) (*Listing, error) {
+	if err := b.check(); err != nil {
+		return nil, err
+	}
 	l := &Listing{platforms: map[provider.Version][]provider.Platform{}, protocols: map[provider.Version][]string{}}
 	for _, w := range b.Warnings {
 		if w = oneLine(w); w != "" {
 			l.Warnings = append(l.Warnings, w)
 		}
 	}
-	var noVersions, twice, noPlatforms []text
+	var noVersions, twice, noPlatforms names
 	for _, listed := range b.Versions {
 		v, err := provider.ParseVersion(listed.Version)
 		if err != nil {
-			noVersions = append(noVersions, quote(listed.Version))
+			noVersions.add(quote(listed.Version))
 			continue
 		}
 		platforms, known := l.platforms[v]
 		if known {
-			twice = append(twice, text(v.String()))
+			twice.add(text(v.String()))
 		} else {
 			l.Versions = append(l.Versions, v)
 		}
 		for _, p := range listed.Platforms {
 			platform, err := provider.NewPlatform(p.OS, p.Arch)
 			if err != nil {
-				noPlatforms = append(noPlatforms, text(v.String())+" for "+quote(p.OS+"_"+p.Arch))
+				noPlatforms.add(text(v.String()) + " for " + quote(p.OS+"_"+p.Arch))
 			} else if !slices.Contains(platforms, platform) {
 				platforms = append(platforms, platform)
 			}
@@ -147,17 +167,17 @@ func (b *versionsJSON) listing(host string) *Listing {
 	}
 	for _, w := range []struct {
 		what  string
-		about []text
+		about names
 	}{
 		{"what is not a version, and is passed over", noVersions},
 		{"a version more than once, which is taken as one", twice},
 		{"what is not a platform, and is passed over", noPlatforms},
 	} {
-		if len(w.about) > 0 {
-			l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists %s: %s", host, w.what, list(w.about)))
+		if w.about.count > 0 {
+			l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists %s: %s", host, w.what, w.about))
 		}
 	}
-	return l
+	return l, nil
 }
 
 // Platforms returns the platforms of a version that l lists; nil if the origin

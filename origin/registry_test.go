@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -380,6 +381,15 @@ func TestVersionListedTwice(t *testing.T) {
 	}
 }
 
+// repeated returns n elements of an array.
+func repeated(n int, element string) string {
+	return strings.TrimSuffix(strings.Repeat(element+",", n), ",")
+}
+
+func versions(n int, version string) string { return `{"versions":[` + repeated(n, version) + `]}` }
+
+func ofPlatforms(n int) string { return `{"platforms":[` + repeated(n, "{}") + `]}` }
+
 func TestVersionsRefused(t *testing.T) {
 	tooLarge := func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"versions":[`)
@@ -415,9 +425,14 @@ func TestVersionsRefused(t *testing.T) {
 		"more after it":                {doc(`{"versions":[]}{}`), nil, "is not the JSON", "protocol"},
 		"wrong types":                  {doc(`{"versions":"1.0.0"}`), nil, "is not the JSON", "protocol"},
 		"a list":                       {doc(`[]`), nil, "is not the JSON", "protocol"},
-		"nested for ever":              {doc(strings.Repeat("[", 100_000)), nil, "is not the JSON", "protocol"},
-		"too large":                    {tooLarge, nil, "more than 33554432 bytes", "so large"},
-		"small on the way":             {compressed, nil, "more than 33554432 bytes", "so large"},
+		"nested for ever":              {doc(strings.Repeat("[", 100_000)), nil, "nest more than 63 deep", "so large"},
+		"too many versions":            {doc(versions(10_001, "{}")), document.ErrTooLarge, "more than 10000 elements", "so large"},
+		"too many platforms":           {doc(versions(1, ofPlatforms(129))), document.ErrTooLarge, "129 platforms of one version, more than 128", "so large"},
+		"too many platforms in all":    {doc(versions(200, ofPlatforms(3_000))), document.ErrTooLarge, "more than 400000 values", "so large"},
+		"too many protocols":           {doc(versions(1, `{"protocols":[`+repeated(17, `"5.0"`)+`]}`)), document.ErrTooLarge, "17 protocols of one version, more than 16", "so large"},
+		"too many warnings":            {doc(`{"warnings":[` + repeated(65, `"x"`) + `]}`), document.ErrTooLarge, "65 warnings, more than 64", "so large"},
+		"too large":                    {tooLarge, nil, "more than 8388608 bytes", "so large"},
+		"small on the way":             {compressed, nil, "more than 8388608 bytes", "so large"},
 		"redirect to file":             {redirect("file:///etc/passwd"), nil, "redirected to file:///etc/passwd", "https or http"},
 		"redirect to cloud metadata":   {redirect("http://169.254.169.254/latest/"), nil, "an origin elsewhere leads there", "this machine"},
 		"redirect to this machine":     {redirect("https://127.0.0.1:1/"), nil, "an origin elsewhere leads there", "this machine"},

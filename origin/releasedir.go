@@ -229,7 +229,7 @@ func (d *ReleaseDir) protocols(c *trust.Claims) ([]string, error) {
 				ProtocolVersions []string `json:"protocol_versions"`
 			} `json:"metadata"`
 		}
-		if err := json.Unmarshal(data, &manifest); err != nil {
+		if err := versionLimits.Unmarshal(data, &manifest); err != nil {
 			return nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), `a registry manifest is {"version": 1, "metadata": {"protocol_versions": ["6.0"]}}`)
 		}
 		return manifest.Metadata.ProtocolVersions, nil

@@ -25,6 +25,9 @@ func (ps packagesJSON) reports(asked provider.Platform) (map[provider.Platform]t
 	if len(ps) == 0 {
 		return nil, nil
 	}
+	if err := checkCount("packages of one version", len(ps), maxPlatforms); err != nil {
+		return nil, err
+	}
 	if _, ok := ps[asked.String()]; !ok {
 		return nil, fmt.Errorf("its packages are without %s", asked)
 	}
@@ -37,6 +40,9 @@ func (ps packagesJSON) reports(asked provider.Platform) (map[provider.Platform]t
 		r := trust.Report{Size: p.Size}
 		if p.Size <= 0 {
 			return nil, fmt.Errorf("the answer gives the package_size %d for %s", p.Size, platform)
+		}
+		if err := checkCount("hashes of one package", len(p.Hashes), maxHashes); err != nil {
+			return nil, err
 		}
 		for _, s := range p.Hashes {
 			if !strings.HasPrefix(s, "zh:") && !strings.HasPrefix(s, "h1:") {
@@ -81,10 +87,6 @@ func joinReports(a provider.Address, v provider.Version, platforms []provider.Pl
 }
 
 var protocol = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,4}){0,2}$`)
-
-// maxProtocols bounds the protocol versions of one release. Real ones have one or
-// two.
-const maxProtocols = 16
 
 // knownProtocols returns what of the first list that holds any is a protocol
 // version: origins may leave them out of one answer or the other.

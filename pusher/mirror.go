@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -23,8 +24,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// maxMirrorJSON bounds the JSON of a mirror folder that is added to.
-const maxMirrorJSON = 16 << 20
+// mirrorLimits bound the JSON of a mirror folder that is added to.
+var mirrorLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: 10_000}
 
 // mirrored is one release on its way to a mirror folder.
 type mirrored struct {
@@ -290,7 +291,7 @@ func (m *mirrored) readJSON(name string, out any) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err == nil:
-		err = json.Unmarshal(data, out)
+		err = mirrorLimits.Unmarshal(data, out)
 	}
 	if err != nil {
 		return hint.Wrap(fmt.Errorf("mirror folder: %s: %w", file, err), "repair or remove it; nothing was written")
@@ -311,11 +312,11 @@ func (m *mirrored) readFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxMirrorJSON+1))
-	if err == nil && len(data) > maxMirrorJSON {
-		err = fmt.Errorf("it has more than %d bytes", maxMirrorJSON)
+	data, err := io.ReadAll(io.LimitReader(f, mirrorLimits.Bytes+1))
+	if err != nil {
+		return nil, err
 	}
-	return data, err
+	return data, mirrorLimits.Check(data)
 }
 
 // writeJSON writes NAME.json of the provider in one step, unless it is so already.

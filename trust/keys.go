@@ -10,8 +10,13 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
 
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
+
+// signingKeysLimits bound a signing_keys object, as an origin sends it or evidence
+// keeps it.
+var signingKeysLimits = document.Limits{Bytes: 4 << 20, Values: 10_000, Elements: 1_000}
 
 // ParseSigningKeys returns the armoured keys of a signing_keys object of the
 // provider registry protocol, in its order; none if there is no object.
@@ -24,7 +29,7 @@ func ParseSigningKeys(object json.RawMessage) ([]string, error) {
 			ASCIIArmor string `json:"ascii_armor"`
 		} `json:"gpg_public_keys"`
 	}
-	if err := json.Unmarshal(object, &keys); err != nil {
+	if err := signingKeysLimits.Unmarshal(object, &keys); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("signing_keys: %w", err), "the registry does not keep to the provider registry protocol; nothing was stored")
 	}
 	var out []string

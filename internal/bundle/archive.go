@@ -19,8 +19,13 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// maxEntries bounds the files in an archive.
-const maxEntries = 1 << 20
+const (
+	// maxEntries bounds the files in an archive: more than [indexLimits] lets a bundle
+	// have.
+	maxEntries = 1 << 18
+	// maxName bounds the name of a file in it. The name of a blob has 77 bytes.
+	maxName = 256
+)
 
 // archive is a layout in a tar file, which is read, and written, where it is.
 type archive struct {
@@ -94,7 +99,7 @@ func (a *archive) found(header *tar.Header, at, total int64) error {
 	if name == "" && header.Typeflag == tar.TypeDir {
 		return nil // the folder that was packed
 	}
-	if !fs.ValidPath(name) || strings.Contains(name, `\`) {
+	if !fs.ValidPath(name) || strings.Contains(name, `\`) || len(name) > maxName {
 		return fmt.Errorf("%w: it holds a file of the name %.200q", ErrNotBundle, header.Name)
 	}
 	switch {

@@ -34,16 +34,21 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Bounds of what is read.
-const (
-	maxLayoutBytes = 4 << 10
-	maxIndexBytes  = 64 << 20
-)
+// maxLayoutBytes bounds the file that says what the folder is.
+const maxLayoutBytes = 4 << 10
+
+// indexLimits bound index.json, and the list of what a bundle holds. Decoded, each
+// takes less than 64 MiB. They leave room for some 10,000 versions of three platforms.
+var indexLimits = document.Limits{Bytes: 12 << 20, Values: 400_000, Elements: 200_000}
+
+// maxVersions bounds the entries of index.json.
+const maxVersions = 40_000
 
 // Reasons for which something is no bundle, or no good one.
 var (
@@ -117,7 +122,7 @@ func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 		return nil, err
 	}
 	b := newBundle(name, s)
-	if _, err = s.readFile(ocispec.ImageIndexFile, maxIndexBytes); err == nil {
+	if _, err = s.readFile(ocispec.ImageIndexFile, indexLimits.Bytes); err == nil {
 		err = b.load(ctx)
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
@@ -164,13 +169,15 @@ func (b *Bundle) loadIndex(ctx context.Context) error {
 	if err := b.checkLayout(); err != nil {
 		return err
 	}
-	data, err := b.storage.readFile(ocispec.ImageIndexFile, maxIndexBytes)
+	data, err := b.storage.readFile(ocispec.ImageIndexFile, indexLimits.Bytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: it has no %s, or is not completely written", ErrNotBundle, ocispec.ImageIndexFile)
 	}
 	var index ocispec.Index
 	if err == nil {
-		err = json.Unmarshal(data, &index)
+		limits := indexLimits
+		limits.Elements = maxVersions
+		err = limits.Unmarshal(data, &index)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrNotBundle, ocispec.ImageIndexFile, err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/bundle"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
@@ -417,6 +419,19 @@ func TestNotWhole(t *testing.T) {
 		}, none},
 		"no index":      {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, "index.json")) }, none},
 		"damaged index": {func(t *testing.T, dir string) { write(t, filepath.Join(dir, "index.json"), []byte(`{"manifests":`)) }, none},
+		"index of too many entries": {func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "index.json"), cost.Filled(8<<20, `{"manifests":[`, `{}`, `]}`))
+		}, "more than 40000 elements"},
+		"index too large": {func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "index.json"), cost.Filled(12<<20+100, `{"manifests":["`, `xxxxxxxxxxxxxxxx`, `"]}`))
+		}, "more than 12582912 bytes"},
+		"list of too many blobs": {func(t *testing.T, dir string) {
+			relist(t, dir, func(_, contents map[string]any) {
+				for i := range 200_001 {
+					contents[fmt.Sprint(i)] = 1
+				}
+			})
+		}, "more than 200000 elements"},
 		"no list": {func(t *testing.T, dir string) {
 			index := readIndex(t, dir)
 			index.Manifests = index.Manifests[:2]

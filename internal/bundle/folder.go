@@ -151,7 +151,7 @@ func (f *folder) replace(name string, body io.Reader, check func() error) (err e
 }
 
 func (f *folder) finish(before, index []byte) error {
-	now, err := f.readFile(ocispec.ImageIndexFile, maxIndexBytes)
+	now, err := f.readFile(ocispec.ImageIndexFile, indexLimits.Bytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -90,14 +90,14 @@ func (b *Bundle) readList(ctx context.Context, listed ocispec.Descriptor) (*list
 		return nil, err
 	}
 	var m ocispec.Manifest
-	if err := json.Unmarshal(data, &m); err != nil || len(m.Layers) != 1 || m.Layers[0].MediaType != mediaTypeList {
+	if err := artifact.Unmarshal(data, &m); err != nil || len(m.Layers) != 1 || m.Layers[0].MediaType != mediaTypeList {
 		return nil, fmt.Errorf("%w: its list does not read", ErrIncomplete)
 	}
-	if data, err = b.readBlob(ctx, m.Layers[0], maxIndexBytes); err != nil {
+	if data, err = b.readBlob(ctx, m.Layers[0], indexLimits.Bytes); err != nil {
 		return nil, err
 	}
 	var out list
-	if err := json.Unmarshal(data, &out); err != nil {
+	if err := indexLimits.Unmarshal(data, &out); err != nil {
 		return nil, fmt.Errorf("%w: its list does not read: %w", ErrIncomplete, err)
 	}
 	return &out, nil
@@ -164,7 +164,7 @@ func (b *Bundle) contents(ctx context.Context) (map[digest.Digest]int64, error) 
 			Config    *ocispec.Descriptor  `json:"config"`
 			Layers    []ocispec.Descriptor `json:"layers"`
 		}
-		if err := json.Unmarshal(data, &m); err != nil {
+		if err := artifact.Unmarshal(data, &m); err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrIncomplete, desc.Digest, err)
 		}
 		parts := slices.Concat(m.Manifests, m.Layers)
@@ -204,8 +204,8 @@ func (b *Bundle) encode(ctx context.Context) ([]byte, error) {
 		})
 	}
 	doc, err := json.Marshal(want)
-	if err == nil && len(doc) > maxIndexBytes {
-		err = hint.New(fmt.Sprintf("the list of what is in it has more than %d bytes", maxIndexBytes), "copy into several bundles")
+	if err == nil {
+		err = hint.Wrap(indexLimits.Check(doc), "copy into several bundles")
 	}
 	if err != nil {
 		return nil, err

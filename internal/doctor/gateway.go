@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -35,9 +35,10 @@ type Gateway struct {
 	Now func() time.Time
 }
 
+// documentLimits bound a gateway's JSON.
+var documentLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: 10_000}
+
 const (
-	// maxDocument bounds a gateway's JSON.
-	maxDocument = 32 << 20
 	// maxRedirects is how many OpenTofu follows.
 	maxRedirects = 5
 )
@@ -228,14 +229,14 @@ func (x Gateway) document(ctx context.Context, u *url.URL, out any) (*http.Respo
 	if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mediaType != "application/json" {
 		return resp, hint.New(fmt.Sprintf("%s is of the type %q", shown(u), resp.Header.Get("Content-Type")), "clients want application/json: is there a proxy or a login page in between?")
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
-	if err == nil && len(data) > maxDocument {
-		err = fmt.Errorf("%s has more than %d bytes", shown(u), maxDocument)
+	data, err := io.ReadAll(io.LimitReader(resp.Body, documentLimits.Bytes+1))
+	if err != nil {
+		return resp, err
 	}
-	if err == nil {
-		err = json.Unmarshal(data, out)
+	if err := documentLimits.Unmarshal(data, out); err != nil {
+		return resp, fmt.Errorf("%s: %w", shown(u), err)
 	}
-	return resp, err
+	return resp, nil
 }
 
 func (x Gateway) send(ctx context.Context, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {

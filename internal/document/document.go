@@ -1,0 +1,190 @@
+// Package document bounds what the JSON documents of other parties cost in memory
+// and processor time.
+//
+// encoding/json turns the three bytes "{}," into a struct of a hundred bytes and
+// more. A bound on bytes is therefore no bound on memory. This package counts the
+// values of a document before anything decodes them, in one pass that allocates
+// nothing. A document that breaks a bound is an error, never a part of itself.
+//
+// Documents that arrive from a network also share two budgets of the process: one
+// for the bytes that were read, and one for what they decode to.
+package document
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// Limits bound one document. All of them must be set.
+type Limits struct {
+	// Bytes is the size of the document after decompression.
+	Bytes int64
+	// Values is the number of objects, arrays, strings, numbers and literals.
+	Values int
+	// Elements is the number of values in any one array or object.
+	Elements int
+}
+
+// maxDepth bounds arrays and objects within each other. The documents of the
+// protocols nest six deep.
+const maxDepth = 64
+
+// ErrTooLarge means that a document breaks one of its limits.
+var ErrTooLarge = errors.New("the document is too large")
+
+// tooLarge returns an ErrTooLarge that names the limit.
+func tooLarge(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
+}
+
+// Check counts the bytes and values of a document. Its errors wrap [ErrTooLarge].
+// It does not judge the syntax: what it accepts may be no JSON.
+func (l Limits) Check(data []byte) error {
+	_, err := l.count(data)
+	return err
+}
+
+// count returns an upper bound for the number of values. The first value of an
+// array or object counts with its opening bracket, and each other one with the
+// comma before it.
+func (l Limits) count(data []byte) (values int, err error) {
+	if int64(len(data)) > l.Bytes {
+		return 0, tooLarge("it has more than %d bytes", l.Bytes)
+	}
+	var elements [maxDepth]int
+	depth, quoted := 0, false
+	for i := 0; i < len(data); i++ {
+		c := data[i]
+		switch {
+		case quoted && c == '\\':
+			i++ // the escaped character ends no string
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if depth++; depth == maxDepth {
+				return 0, tooLarge("its values nest more than %d deep", maxDepth-1)
+			}
+			values++
+			elements[depth] = 1
+		case c == '}' || c == ']':
+			depth = max(0, depth-1) // the syntax is checked later
+		case c == ',':
+			values++
+			if elements[depth]++; elements[depth] > l.Elements {
+				return 0, tooLarge("an array or object in it has more than %d elements", l.Elements)
+			}
+		}
+		if values > l.Values {
+			return 0, tooLarge("it has more than %d values", l.Values)
+		}
+	}
+	return values, nil
+}
+
+// Unmarshal decodes a document that is in memory already. It returns [ErrTooLarge]
+// before it decodes anything, or the error of encoding/json.
+func (l Limits) Unmarshal(data []byte, out any) error {
+	if err := l.Check(data); err != nil {
+		return err
+	}
+	return json.Unmarshal(data, out)
+}
+
+const (
+	// readBudget bounds the bytes of all documents that are being read. An origin
+	// that sends slowly holds its part of it, so a document that finds no room
+	// fails instead of waiting.
+	readBudget = 256 << 20
+	// readStep is by how much a document's part of that budget grows.
+	readStep = 32 << 10
+	// decodeBudget bounds what the documents that are being decoded take in memory.
+	// Decoding waits for nobody else, so a document waits for room.
+	decodeBudget = 64 << 20
+	// bytesPerValue is what a decoded value takes, at most, in the documents that
+	// are read by [Read]. The growth of slices is included.
+	bytesPerValue = 96
+)
+
+var (
+	reading  = semaphore.NewWeighted(readBudget)
+	decoding = semaphore.NewWeighted(decodeBudget)
+)
+
+// ErrBusy means that too many documents are being read at this moment.
+var ErrBusy = errors.New("too many documents of other parties are being read at once")
+
+// Document is a document in memory, which holds its part of the budgets until it is
+// closed.
+type Document struct {
+	limits  Limits
+	data    []byte
+	read    int64 // its part of the budget for reading
+	decoded int64 // its part of the budget for decoding
+}
+
+// Read reads a whole document. It fails with [ErrTooLarge], with [ErrBusy], or with
+// the error of r.
+func Read(r io.Reader, l Limits) (*Document, error) {
+	d := &Document{limits: l}
+	for {
+		if len(d.data) == cap(d.data) {
+			if err := d.grow(); err != nil {
+				d.Close()
+				return nil, err
+			}
+		}
+		n, err := r.Read(d.data[len(d.data):cap(d.data)])
+		d.data = d.data[:len(d.data)+n]
+		switch {
+		case int64(len(d.data)) > l.Bytes:
+			d.Close()
+			return nil, tooLarge("it has more than %d bytes", l.Bytes)
+		case err == io.EOF:
+			return d, nil
+		case err != nil:
+			d.Close()
+			return nil, err
+		}
+	}
+}
+
+// grow makes room for more bytes: twice as much as before, up to one byte beyond
+// the limit, which tells that it is broken.
+func (d *Document) grow() error {
+	size := min(max(readStep, 2*int64(cap(d.data))), d.limits.Bytes+1)
+	if !reading.TryAcquire(size - d.read) {
+		return ErrBusy
+	}
+	d.read = size
+	d.data = append(make([]byte, 0, size), d.data...)
+	return nil
+}
+
+// Decode decodes the document, once its share of the budget is free. Errors are
+// [ErrTooLarge], that of the context, or that of encoding/json. What out points to
+// should be reduced to what is needed before the document is closed.
+func (d *Document) Decode(ctx context.Context, out any) error {
+	values, err := d.limits.count(d.data)
+	if err != nil {
+		return err
+	}
+	cost := min(int64(values)*bytesPerValue+int64(len(d.data)), decodeBudget)
+	if err := decoding.Acquire(ctx, cost); err != nil {
+		return err
+	}
+	d.decoded += cost
+	return json.Unmarshal(d.data, out)
+}
+
+// Close gives the document's part of the budgets back. It may be called twice.
+func (d *Document) Close() {
+	reading.Release(d.read)
+	decoding.Release(d.decoded)
+	d.data, d.read, d.decoded = nil, 0, 0
+}

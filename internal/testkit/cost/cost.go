@@ -1,0 +1,56 @@
+// Package cost measures what it costs to handle a document of another party, and
+// makes documents that cost much.
+package cost
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// MostOfDocument is how many bytes one document may have allocated in all.
+const MostOfDocument = 64 << 20
+
+// Check fails the test if f allocates more than [MostOfDocument] in all. What else
+// runs in the process counts as well, so the test must not be parallel. The figures,
+// processor time included, are in the test's log.
+func Check(t *testing.T, size int, f func() error) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begun := time.Now()
+	err := f()
+	took := time.Since(begun)
+	runtime.ReadMemStats(&after)
+	allocated := after.TotalAlloc - before.TotalAlloc
+	t.Logf("%d bytes: allocated %d KiB in %s: %v", size, allocated>>10, took.Round(time.Millisecond), err)
+	if allocated > MostOfDocument {
+		t.Errorf("%d bytes allocated %d bytes, more than %d", size, allocated, MostOfDocument)
+	}
+}
+
+// Counted returns a document with n elements between two texts, numbered where they
+// have a verb.
+func Counted(n int, before, element, after string) []byte {
+	out := bytes.NewBufferString(before)
+	for i := range n {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		if strings.Contains(element, "%") {
+			fmt.Fprintf(out, element, i)
+		} else {
+			out.WriteString(element)
+		}
+	}
+	return append(out.Bytes(), after...)
+}
+
+// Filled returns a document of about size bytes with as many elements as fit.
+func Filled(size int, before, element, after string) []byte {
+	digits := 5 * strings.Count(element, "%") // beside the two bytes of the verb
+	return Counted((size-len(before)-len(after))/(len(element)+1+digits), before, element, after)
+}

@@ -1,0 +1,25 @@
+package trust
+
+import (
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/cost"
+)
+
+// TestCostOfSigningKeys measures the most expensive signing_keys objects.
+func TestCostOfSigningKeys(t *testing.T) {
+	for name, object := range map[string][]byte{
+		"empty keys":     cost.Filled(4<<20, `{"gpg_public_keys":[`, `{}`, `]}`),
+		"one name again": cost.Filled(4<<20, `{`, `"gpg_public_keys":[{}]`, `}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			cost.Check(t, len(object), func() error {
+				keys, err := ParseSigningKeys(object)
+				if err == nil {
+					t.Errorf("%d keys were read", len(keys))
+				}
+				return err
+			})
+		})
+	}
+}
