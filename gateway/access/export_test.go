@@ -12,3 +12,12 @@ func CountComparisons(c *Control) *int {
 	}
 	return n
 }
+
+// ParseKeySet returns the number of usable keys in a key set.
+func ParseKeySet(body []byte) (int, error) {
+	set, err := parseKeySet(body)
+	if err != nil {
+		return 0, err
+	}
+	return len(set.Keys), nil
+}

@@ -1,19 +1,22 @@
 package access
 
 import (
+	"bytes"
 	"context"
 	"crypto"
+	"crypto/rsa"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+	josejson "github.com/go-jose/go-jose/v4/json"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
@@ -31,10 +34,13 @@ const (
 	// 10 seconds, and fetchTimeout bounds the asking itself.
 	maxWait      = 5 * time.Second
 	fetchTimeout = 10 * time.Second
-	// maxDocument bounds each document of an issuer, and maxIssuerKeys its keys.
+	// maxDocument bounds each document of an issuer in bytes, maxIssuerKeys bounds
+	// the number of its keys, and maxModulus bounds its RSA keys in bits: with a key
+	// of a million bits, verifying one signature takes minutes.
 	maxDocument   = 1 << 20
 	maxIssuerKeys = 100
-	// maxReason bounds what the log says of an issuer's trouble.
+	maxModulus    = 8192
+	// maxReason bounds the error and the hint that the log has about an issuer.
 	maxReason = 500
 )
 
@@ -124,8 +130,9 @@ func (s *keySource) fetch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed = err != nil; s.failed {
-		text := err.Error() // which may hold all that it answered
-		s.log.Error("cannot have the keys of an issuer of tokens", "issuer", s.issuer, "err", text[:min(len(text), maxReason)], "hint", hint.Of(err))
+		// Both texts may quote the issuer's answer.
+		text, help := err.Error(), hint.Of(err)
+		s.log.Error("cannot have the keys of an issuer of tokens", "issuer", s.issuer, "err", text[:min(len(text), maxReason)], "hint", help[:min(len(help), maxReason)])
 	} else {
 		s.set, s.fetched = set, s.asked
 	}
@@ -133,28 +140,36 @@ func (s *keySource) fetch() {
 	s.pending = nil
 }
 
-// ask reads the issuer's discovery document and the keys that it leads to.
+// ask fetches the issuer's discovery document and the key set that it names.
 func (s *keySource) ask(ctx context.Context) (*jose.JSONWebKeySet, error) {
-	p, err := oidc.NewProvider(oidc.ClientContext(ctx, s.client), s.issuer)
+	body, err := s.get(ctx, strings.TrimSuffix(s.issuer, "/")+"/.well-known/openid-configuration")
 	if err != nil {
-		var other *oidc.IssuerMismatchError
-		if errors.As(err, &other) {
-			return nil, hint.New(fmt.Sprintf("its discovery document is of the issuer %q", other.Discovered), "write issuer = %q, if that is the one that you mean", other.Discovered)
-		}
 		return nil, err
 	}
 	var doc struct {
-		Keys string `json:"jwks_uri"`
+		Issuer string `json:"issuer"`
+		Keys   string `json:"jwks_uri"`
 	}
-	if err := p.Claims(&doc); err != nil {
+	if josejson.Unmarshal(body, &doc) != nil {
+		return nil, errors.New("its discovery document is malformed, or has a name twice")
+	}
+	if doc.Issuer != s.issuer {
+		return nil, hint.New(fmt.Sprintf("its discovery document is of the issuer %q", doc.Issuer), "write issuer = %q, if that is the one that you mean", doc.Issuer)
+	}
+	if body, err = s.get(ctx, doc.Keys); err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, doc.Keys, nil)
+	return parseKeySet(body)
+}
+
+// get fetches a document of the issuer.
+func (s *keySource) get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
 	if req.URL.Scheme != "https" {
-		return nil, fmt.Errorf("its keys are at %q, which is not an https: URL", doc.Keys)
+		return nil, fmt.Errorf("%q is not an https: URL", url)
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
@@ -162,31 +177,25 @@ func (s *keySource) ask(ctx context.Context) (*jose.JSONWebKeySet, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", doc.Keys, resp.Status)
+		return nil, fmt.Errorf("%s: %s", url, resp.Status)
 	}
 	body, err := io.ReadAll(resp.Body) // bounded by the client
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", doc.Keys, err)
+		return nil, fmt.Errorf("%s: %w", url, err)
 	}
-	return parseKeySet(body)
+	return body, nil
 }
 
-// parseKeySet reads a set of keys. Those of kinds that are not known here are left
-// out, as RFC 7517 has it.
+// parseKeySet reads a key set. As RFC 7517 recommends, it leaves out keys that this
+// package cannot use: keys of unknown types, private keys and large keys.
 func parseKeySet(body []byte) (*jose.JSONWebKeySet, error) {
-	var raw struct {
-		Keys []json.RawMessage `json:"keys"`
-	}
-	if err := json.Unmarshal(body, &raw); err != nil {
-		return nil, errors.New("its keys are no JSON Web Key Set")
-	}
-	if len(raw.Keys) > maxIssuerKeys {
-		return nil, fmt.Errorf("it has %d keys, more than %d", len(raw.Keys), maxIssuerKeys)
+	keys, err := splitKeySet(body)
+	if err != nil {
+		return nil, err
 	}
 	set := &jose.JSONWebKeySet{}
-	for _, r := range raw.Keys {
-		var k jose.JSONWebKey
-		if k.UnmarshalJSON(r) == nil && k.Valid() {
+	for _, raw := range keys {
+		if k, ok := parseKey(raw); ok {
 			set.Keys = append(set.Keys, k)
 		}
 	}
@@ -194,6 +203,62 @@ func parseKeySet(body []byte) (*jose.JSONWebKeySet, error) {
 		return nil, errors.New("it has no key that could have signed a token")
 	}
 	return set, nil
+}
+
+// splitKeySet returns the keys of a key set, each as JSON. It stops reading at the
+// first key beyond maxIssuerKeys.
+func splitKeySet(body []byte) ([]json.RawMessage, error) {
+	notKeySet := errors.New("its keys are no JSON Web Key Set")
+	var set struct {
+		Keys json.RawMessage `json:"keys"`
+	}
+	if josejson.Unmarshal(body, &set) != nil {
+		return nil, notKeySet
+	}
+	list := json.NewDecoder(bytes.NewReader(set.Keys))
+	if start, err := list.Token(); err != nil || start != json.Delim('[') {
+		return nil, notKeySet
+	}
+	var keys []json.RawMessage
+	for list.More() {
+		var key json.RawMessage
+		if list.Decode(&key) != nil {
+			return nil, notKeySet
+		}
+		if keys = append(keys, key); len(keys) > maxIssuerKeys {
+			return nil, fmt.Errorf("it has more than %d keys", maxIssuerKeys)
+		}
+	}
+	return keys, nil
+}
+
+// parseKey reads a public key. It gives go-jose only the members that make up the
+// key, because go-jose also parses certificates, which nothing here needs, and
+// validates private keys, which can take hours.
+func parseKey(raw json.RawMessage) (jose.JSONWebKey, bool) {
+	var key struct {
+		Type    string  `json:"kty"`
+		Use     string  `json:"use,omitempty"`
+		ID      string  `json:"kid,omitempty"`
+		Curve   string  `json:"crv,omitempty"`
+		X       string  `json:"x,omitempty"`
+		Y       string  `json:"y,omitempty"`
+		N       string  `json:"n,omitempty"`
+		E       string  `json:"e,omitempty"`
+		Private *string `json:"d,omitempty"`
+	}
+	var k jose.JSONWebKey
+	if josejson.Unmarshal(raw, &key) != nil || key.Private != nil {
+		return k, false
+	}
+	text, err := json.Marshal(key)
+	if err != nil || k.UnmarshalJSON(text) != nil || !k.Valid() {
+		return k, false
+	}
+	if rsaKey, ok := k.Key.(*rsa.PublicKey); ok && rsaKey.N.BitLen() > maxModulus {
+		return k, false
+	}
+	return k, true
 }
 
 // boundedBodies fails on what is larger than a document of an issuer can be.

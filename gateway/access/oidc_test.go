@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -33,6 +34,8 @@ type issuer struct {
 	keysAt    string
 	down      bool          // and resets connections
 	silent    chan struct{} // it does not answer until this is closed
+	discovery string        // its discovery document, where it is written by hand
+	keySet    string        // its key set, likewise
 	oversized bool
 	plain     bool         // it was asked by plain HTTP
 	asked     atomic.Int32 // for its discovery document
@@ -69,10 +72,18 @@ func (i *issuer) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch r.URL.String() {
 	case issuerURL + "/.well-known/openid-configuration":
 		i.asked.Add(1)
+		if i.discovery != "" {
+			io.WriteString(w, i.discovery)
+			break
+		}
 		json.NewEncoder(w).Encode(map[string]any{"issuer": i.name, "jwks_uri": i.keysAt})
 	case issuerURL + "/keys":
 		if i.oversized {
 			w.Write(bytes.Repeat([]byte(" "), 2<<20))
+		}
+		if i.keySet != "" {
+			io.WriteString(w, i.keySet)
+			break
 		}
 		// Beside the one that signs, kinds that cannot have, and one of no known kind.
 		public := jose.JSONWebKey{Key: i.key.Public(), KeyID: i.id, Use: "sig"}
@@ -261,6 +272,14 @@ func TestIssuersCapability(t *testing.T) {
 	})
 }
 
+// discovery has an issuer answer with a discovery document that is written by hand.
+func discovery(format string, a ...any) func(*issuer) (mend func()) {
+	return func(i *issuer) func() {
+		i.discovery = fmt.Sprintf(format, a...)
+		return func() { i.discovery = "" }
+	}
+}
+
 // TestIssuerInTrouble is about its own tokens alone.
 func TestIssuerInTrouble(t *testing.T) {
 	for name, trouble := range map[string]func(*issuer) (mend func()){
@@ -282,6 +301,15 @@ func TestIssuerInTrouble(t *testing.T) {
 		"plain HTTP": func(i *issuer) func() {
 			i.keysAt = "http://issuer.example/ci/keys"
 			return func() { i.keysAt = issuerURL + "/keys" }
+		},
+		"another issuer, and this one in another case": discovery(`{"issuer":"https://issuer.example","Issuer":%q,"jwks_uri":%q}`, issuerURL, issuerURL+"/keys"),
+		"another issuer, and this one":                 discovery(`{"issuer":"https://issuer.example","issuer":%q,"jwks_uri":%q}`, issuerURL, issuerURL+"/keys"),
+		"keys in another case":                         discovery(`{"issuer":%q,"jwks_uri":%q,"JWKS_URI":%q}`, issuerURL, issuerURL+"/gone", issuerURL+"/keys"),
+		"another issuer with a long name":              discovery(`{"issuer":%q,"jwks_uri":%q}`, strings.Repeat("x", 100_000), issuerURL+"/keys"),
+		"too much discovery":                           discovery(`%s{"issuer":%q,"jwks_uri":%q}`, strings.Repeat(" ", 2<<20), issuerURL, issuerURL+"/keys"),
+		"keys are too large": func(i *issuer) func() {
+			i.keySet = fmt.Sprintf(`{"keys":[{"kty":"RSA","kid":"first","e":"AQAB","n":%q}]}`, strings.Repeat("_", 200_000))
+			return func() { i.keySet = "" }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -316,6 +344,9 @@ func TestIssuerInTrouble(t *testing.T) {
 					if strings.Contains(log.String(), s) {
 						t.Errorf("the log has %s:\n%s", s, log.String())
 					}
+				}
+				if log.Len() > 10_000 {
+					t.Errorf("the log has %d bytes", log.Len())
 				}
 				if i.plain {
 					t.Error("it was asked by plain HTTP")
