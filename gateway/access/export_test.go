@@ -13,6 +13,16 @@ func CountComparisons(c *Control) *int {
 	return n
 }
 
+// ErrOwnKey is the reason why a token with a key in its header is refused.
+var ErrOwnKey = errOwnKey
+
+// CheckToken returns the reason why a token is refused before its signature is
+// verified.
+func CheckToken(token string) error {
+	_, err := parseToken(token)
+	return err
+}
+
 // ParseKeySet returns the number of usable keys in a key set.
 func ParseKeySet(body []byte) (int, error) {
 	set, err := parseKeySet(body)

@@ -12,8 +12,8 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
-	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
 
 	"github.com/ocibridge/ocibridge/provider"
@@ -33,21 +33,6 @@ type Rule struct {
 	// has it if one of its elements is it; a bool or number, as JSON writes it.
 	Claims   map[string]string
 	Selector provider.Selector
-}
-
-// algorithms are those by which a token may be signed: by a key that its issuer
-// alone has, while the other half is public.
-var algorithms = []string{
-	oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512,
-	oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
-}
-
-func joseAlgorithms() []jose.SignatureAlgorithm {
-	var out []jose.SignatureAlgorithm
-	for _, a := range algorithms {
-		out = append(out, jose.SignatureAlgorithm(a))
-	}
-	return out
 }
 
 // issuer is an Issuer with its keys, which issuers of one URL share.
@@ -102,23 +87,18 @@ func (c *Control) byIssuer(ctx context.Context, token string) (*Subject, error) 
 	if len(c.issuers) == 0 {
 		return nil, ErrUnknown
 	}
-	signed, err := jose.ParseSigned(token, joseAlgorithms())
-	if err != nil || len(signed.Signatures) != 1 {
-		return nil, ErrUnknown
-	}
-	var claims struct {
-		Issuer string `json:"iss"`
-	}
-	if json.Unmarshal(signed.UnsafePayloadWithoutVerification(), &claims) != nil {
+	t, err := parseToken(token)
+	if err != nil {
+		c.log.DebugContext(ctx, "token refused", "err", err)
 		return nil, ErrUnknown
 	}
 	var found *Subject
 	err = ErrUnknown
 	for _, i := range c.issuers {
-		if i.url != claims.Issuer {
+		if i.url != t.issuer {
 			continue
 		}
-		s, e := i.subject(ctx, token, signed.Signatures[0].Header.KeyID)
+		s, e := i.subject(ctx, t)
 		switch {
 		case errors.Is(e, ErrUnavailable):
 			err = e
@@ -137,31 +117,25 @@ func (c *Control) byIssuer(ctx context.Context, token string) (*Subject, error) 
 // maxSubject bounds what a log says of who a token is for.
 const maxSubject = 200
 
-// subject verifies a token. One to whom no rule applies is known, and may read
-// nothing.
-func (i *issuer) subject(ctx context.Context, token, keyID string) (*Subject, error) {
-	keys, err := i.keys.find(ctx, keyID)
+// subject verifies a token and returns its bearer. If no rule applies, the bearer
+// is known and may read nothing.
+func (i *issuer) subject(ctx context.Context, t *unverifiedToken) (*Subject, error) {
+	keys, err := i.keys.find(ctx, t.keyID)
 	if err != nil {
 		return nil, err
 	}
-	verifier := oidc.NewVerifier(i.url, &oidc.StaticKeySet{PublicKeys: keys}, &oidc.Config{
-		ClientID: i.audience, SupportedSigningAlgs: algorithms,
-	})
-	id, err := verifier.Verify(ctx, token)
+	claims, err := t.verify(keys)
+	if err == nil {
+		err = claims.check(i.url, i.audience, time.Now())
+	}
 	if err != nil {
-		// Not the error itself, which may quote the token.
-		var expired *oidc.TokenExpiredError
-		i.log.DebugContext(ctx, "token refused", "issuer", i.name, "expired", errors.As(err, &expired))
+		i.log.DebugContext(ctx, "token refused", "issuer", i.name, "err", err)
 		return nil, ErrUnknown
 	}
-	var claims map[string]json.RawMessage
-	if err := id.Claims(&claims); err != nil {
-		return nil, ErrUnknown
-	}
-	name := []rune(id.Subject)
-	s := &Subject{name: fmt.Sprintf("oidc %s %s", i.name, string(name[:min(len(name), maxSubject)])), expires: id.Expiry}
+	name := []rune(claims.registered.Subject)
+	s := &Subject{name: fmt.Sprintf("oidc %s %s", i.name, string(name[:min(len(name), maxSubject)])), expires: claims.registered.Expiry.Time()}
 	for _, r := range i.rules {
-		if r.applies(claims) {
+		if r.applies(claims.all) {
 			s.grants = append(s.grants, r.grant)
 		}
 	}

@@ -1,0 +1,195 @@
+package access
+
+import (
+	"crypto"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	// Unlike encoding/json, this package compares names exactly and refuses an
+	// object that has a name twice.
+	josejson "github.com/go-jose/go-jose/v4/json"
+	"github.com/go-jose/go-jose/v4/jwt"
+)
+
+// algorithms are the signature algorithms that a token may use. All of them use
+// a private key, which only the issuer has.
+var algorithms = []jose.SignatureAlgorithm{
+	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
+	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
+}
+
+// tokenTypes are the values of the typ header that a token may have. ID tokens of
+// CI issuers have JWT or no typ header, and access tokens may have at+jwt. Other
+// types, such as logout+jwt and dpop+jwt, grant no access.
+var tokenTypes = []string{"jwt", "at+jwt"}
+
+// claimNames are the claims that this package reads by name.
+var claimNames = []string{"iss", "sub", "aud", "exp", "nbf", "iat", "jti", "_claim_names", "_claim_sources"}
+
+const (
+	// clockSkew is how far the issuer's clock may be ahead of this machine's clock.
+	clockSkew = 5 * time.Minute
+	// maxDate is the last second of the year 9999.
+	maxDate = 253402300799
+)
+
+// Reasons why a token is refused. None of them quotes the token.
+var (
+	errNotJWT      = errors.New("it is not a JWT in compact serialization")
+	errHeaderNames = errors.New("a header name differs from a registered name in case only")
+	errExtension   = errors.New("its header has crit or b64, which no JWT for a gateway needs")
+	errOwnKey      = errors.New("its header has a key of its own")
+	errType        = errors.New("its typ header says another purpose")
+	errSignature   = errors.New("no key of the issuer has signed it")
+	errClaims      = errors.New("its claims are malformed, or one of them is there twice")
+	errClaimNames  = errors.New("a claim name differs from a registered name in case only")
+	errIssuer      = errors.New("it is from another issuer")
+	errAudience    = errors.New("it is for another audience")
+	errDates       = errors.New("it has no expiry, or a date that is out of range")
+	errExpired     = errors.New("it has expired")
+	errNotYet      = errors.New("it is not valid yet")
+)
+
+// unverifiedToken is a JWT whose signature is not verified yet. Its issuer and key
+// ID only serve to find the key.
+type unverifiedToken struct {
+	signed        *jose.JSONWebSignature
+	issuer, keyID string
+}
+
+// parseToken reads a JWT in compact serialization.
+func parseToken(token string) (*unverifiedToken, error) {
+	if err := checkHeader(token); err != nil {
+		return nil, err
+	}
+	signed, err := jose.ParseSignedCompact(token, algorithms)
+	if err != nil {
+		return nil, errNotJWT
+	}
+	var claims struct {
+		Issuer string `json:"iss"`
+	}
+	if josejson.Unmarshal(signed.UnsafePayloadWithoutVerification(), &claims) != nil {
+		return nil, errClaims
+	}
+	return &unverifiedToken{signed, claims.Issuer, signed.Signatures[0].Header.KeyID}, nil
+}
+
+// checkHeader checks the header of a token before go-jose parses it: go-jose
+// validates a key in the header, which can take seconds for one RSA key.
+func checkHeader(token string) error {
+	encoded, _, _ := strings.Cut(token, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err != nil {
+		return errNotJWT
+	}
+	var header map[string]json.RawMessage
+	if josejson.Unmarshal(raw, &header) != nil {
+		return errNotJWT
+	}
+	if hasVariant(header, "alg", "kid", "typ", "crit", "b64", "jwk") {
+		return errHeaderNames
+	}
+	_, crit := header["crit"]
+	_, b64 := header["b64"]
+	_, key := header["jwk"]
+	typ, typed := header["typ"]
+	switch {
+	case crit || b64:
+		return errExtension
+	case key:
+		return errOwnKey
+	case typed && !isTokenType(typ):
+		return errType
+	}
+	return nil
+}
+
+// isTokenType reports whether a typ header is one of tokenTypes. Types are media
+// types: case does not matter, and the prefix application/ may be left out.
+func isTokenType(typ json.RawMessage) bool {
+	var s string
+	if json.Unmarshal(typ, &s) != nil {
+		return false
+	}
+	return slices.Contains(tokenTypes, strings.TrimPrefix(strings.ToLower(s), "application/"))
+}
+
+// hasVariant reports whether an object has a name that other programs may take for
+// one of the given names, because they ignore case as encoding/json does.
+func hasVariant(object map[string]json.RawMessage, names ...string) bool {
+	for got := range object {
+		for _, name := range names {
+			if got != name && strings.EqualFold(got, name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// verify returns the claims of a token that one of the keys has signed.
+func (t *unverifiedToken) verify(keys []crypto.PublicKey) (*tokenClaims, error) {
+	for _, key := range keys {
+		if payload, err := t.signed.Verify(key); err == nil {
+			return parseClaims(payload)
+		}
+	}
+	return nil, errSignature
+}
+
+// tokenClaims are the claims of a token whose signature is verified.
+type tokenClaims struct {
+	registered jwt.Claims
+	all        map[string]json.RawMessage
+}
+
+func parseClaims(payload []byte) (*tokenClaims, error) {
+	c := &tokenClaims{}
+	var distributed struct {
+		Names   map[string]string          `json:"_claim_names"`
+		Sources map[string]json.RawMessage `json:"_claim_sources"`
+	}
+	for _, dest := range []any{&c.all, &c.registered, &distributed} {
+		if josejson.Unmarshal(payload, dest) != nil {
+			return nil, errClaims
+		}
+	}
+	if hasVariant(c.all, claimNames...) {
+		return nil, errClaimNames
+	}
+	// Distributed claims are not fetched, but each of them must have a source.
+	for _, source := range distributed.Names {
+		if distributed.Sources[source] == nil {
+			return nil, errClaims
+		}
+	}
+	return c, nil
+}
+
+// check checks that a token is from the issuer, for the audience, and valid now.
+func (c *tokenClaims) check(issuer, audience string, now time.Time) error {
+	r := c.registered
+	switch {
+	case r.Issuer != issuer:
+		return errIssuer
+	case audience == "" || !r.Audience.Contains(audience):
+		return errAudience
+	case r.Expiry == nil || !inRange(r.Expiry) || !inRange(r.NotBefore) || !inRange(r.IssuedAt):
+		return errDates
+	case !now.Before(r.Expiry.Time()):
+		return errExpired
+	case r.NotBefore != nil && now.Add(clockSkew).Before(r.NotBefore.Time()):
+		return errNotYet
+	}
+	return nil
+}
+
+// inRange reports whether a date is absent or between 1970 and 9999. Numbers that
+// do not fit 64 bits become some date outside of that range.
+func inRange(d *jwt.NumericDate) bool { return d == nil || *d >= 0 && *d <= maxDate }
