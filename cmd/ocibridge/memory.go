@@ -20,8 +20,7 @@ const fewCollections = 400
 // work left, which is worth it from rest bytes on.
 const quiet, rest = 1 << 20, 16 << 20
 
-// quietTicks is for how many seconds that is to be so, in which connections that
-// idle are parked, too.
+// quietTicks is for how many seconds that is to be so.
 const quietTicks = 3
 
 // boundMemory keeps the program's memory near memoryGoal until ctx ends. What is

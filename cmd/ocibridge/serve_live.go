@@ -116,7 +116,6 @@ func (l *live) tlsConfig() *tls.Config {
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		NextProtos: protocols,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			if s := l.current.Load(); s != nil {
 				return s.tls.GetConfigForClient(hello)

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net"
 	"time"
-
-	"github.com/ocibridge/ocibridge/internal/parking"
 )
 
 // shutdownTimeout is how long downloads under way may take to finish, where the
@@ -21,10 +19,13 @@ func (l *live) serve(ctx context.Context, listener net.Listener) error {
 	server := newServer(l, p.log)
 	server.TLSConfig = l.tlsConfig()
 	failed := make(chan error, 1)
-	if server.TLSConfig != nil {
-		listener = parking.Listen(listener, server)
-	}
-	go func() { failed <- server.Serve(listener) }()
+	go func() {
+		if server.TLSConfig == nil {
+			failed <- server.Serve(listener)
+			return
+		}
+		failed <- server.ServeTLS(listener, "", "")
+	}()
 	p.notify("READY=1", "STATUS=serving")
 	ended, end := context.WithCancel(context.Background())
 	defer end()

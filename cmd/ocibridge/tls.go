@@ -93,9 +93,6 @@ func serverConfig(cert tls.Certificate) *tls.Config {
 	return &tls.Config{
 		Certificates: []tls.Certificate{cert},
 		MinVersion:   tls.VersionTLS12,
-		NextProtos:   protocols,
+		NextProtos:   []string{"h2", "http/1.1"},
 	}
 }
-
-// protocols are those of HTTP that are spoken over TLS.
-var protocols = []string{"h2", "http/1.1"}

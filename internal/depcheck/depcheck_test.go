@@ -32,7 +32,7 @@ var may = map[string][]string{
 	"gateway/page":     {"provider", "artifact", "trust", "gateway", "gateway/access", "gateway/catalog", "gateway/verify"},
 	"gateway/verify":   {"provider", "artifact", "trust"},
 	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
-		"internal/bundle", "internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/health", "internal/lockfile", "internal/manifestcache", "internal/metrics", "internal/parking", "internal/pullthrough", "internal/repository",
+		"internal/bundle", "internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/health", "internal/lockfile", "internal/manifestcache", "internal/metrics", "internal/pullthrough", "internal/repository",
 		"internal/selfsigned", "internal/tracing"},
 	"internal/metrics":     {"auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/verify"},
 	"internal/tracing":     {},
