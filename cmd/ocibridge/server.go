@@ -15,10 +15,10 @@ const (
 	// answerTimeout bounds how long it may take to receive what has no limit of its
 	// own.
 	answerTimeout = 5 * time.Minute
-	// bodyTimeout and maxBody bound what it sends beside its question: nothing here
-	// needs any.
+	// bodyTimeout bounds how long the server goes on reading a body after its answer.
+	// If it closed the connection at once, a client that is still sending could lose
+	// the answer.
 	bodyTimeout = 10 * time.Second
-	maxBody     = 64 << 10
 	idleTimeout = 2 * time.Minute
 	maxHeader   = 64 << 10
 	// maxStreams is how many requests of one connection are under way at once.
@@ -29,14 +29,17 @@ const (
 	writeByteTimeout       = 60 * time.Second
 )
 
-// newServer returns a server whose limits are those above.
+// newServer returns a server whose limits are those above. Its handler sees requests
+// without their bodies.
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           boundBodies(handler),
-		ReadHeaderTimeout: headerTimeout,
-		WriteTimeout:      answerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
+		Handler: withoutBodies(handler),
+		// The answer of net/http to OPTIONS * waits for a body, without a deadline.
+		DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout:            headerTimeout,
+		WriteTimeout:                 answerTimeout,
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               maxHeader,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams,
 			SendPingTimeout:      pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: writeByteTimeout,
@@ -45,15 +48,23 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// boundBodies bounds what clients send beside their questions. A server reads some
-// of it even after its answer.
-func boundBodies(next http.Handler) http.Handler {
+// withoutBodies hides the bodies of requests from a handler, and has the server
+// answer before they arrive.
+func withoutBodies(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength != 0 {
+		if r.ContentLength == 0 {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if r.ProtoMajor == 1 {
+			// net/http reads the body before it answers, unless it is to close the
+			// connection; a body that comes late is then no new request either.
+			w.Header().Set("Connection", "close")
 			// Not every ResponseWriter has deadlines; those of a server do.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		}
-		next.ServeHTTP(w, r)
+		bodiless := r.WithContext(r.Context()) // net/http closes the body that r has
+		bodiless.Body, bodiless.ContentLength = http.NoBody, 0
+		next.ServeHTTP(w, bodiless)
 	})
 }
