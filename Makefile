@@ -27,7 +27,7 @@ build: ## build the program: bin/ocibridge
 	@if cmp -s bin/.new bin/ocibridge; then rm bin/.new; else mv -f bin/.new bin/ocibridge; fi
 
 .PHONY: tools
-tools: ## obtain the clients, registries and checkers in .tools (minutes, the first time)
+tools: ## obtain all clients, registries and checkers in .tools (a quarter of an hour, the first time)
 	@tools/install.sh
 
 .PHONY: test
@@ -65,9 +65,12 @@ lint: ## check formatting, go vet and staticcheck
 	@tools/install.sh staticcheck
 	.tools/bin/staticcheck ./...
 
+# It obtains only what it runs. Its build flags are those of the program and the tools,
+# so that they share compiled packages.
 .PHONY: demo
-demo: build tools ## do the whole main job with real clients, and show it
-	go run ./internal/demo
+demo: build ## do the whole main job with real clients, and show it (minutes, the first time)
+	@tools/install.sh tofu terraform-on-path provider-null-host
+	CGO_ENABLED=0 go run -trimpath ./internal/demo
 
 .PHONY: bench
 bench: tools build ## compare with bare servers and the ORAS CLI: one table (OCIBRIDGE_BENCH_MB: of each package pushed)

@@ -26,20 +26,17 @@ type chromium struct {
 	shot string // folder of screenshots
 }
 
-// programs that are taken for the browser, the first that is there.
-var chromiumNames = []string{"chromium", "chromium-browser", "google-chrome"}
-
 func newChromium(t *testing.T) *chromium {
 	t.Helper()
 	var path string
-	for _, name := range chromiumNames {
+	for _, name := range clients.Browsers {
 		if found, err := exec.LookPath(name); err == nil {
 			path = found
 			break
 		}
 	}
 	if path == "" {
-		t.Fatalf("none of %q is on PATH: make tools obtains it, or says how", chromiumNames)
+		t.Fatalf("none of %q is on PATH: make tools obtains it, or says how", clients.Browsers)
 	}
 	root, err := clients.Root()
 	clients.Must(t, err)

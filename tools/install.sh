@@ -13,9 +13,11 @@
 # longer matches: the module's go.mod, go.sum and own source, the Go version, the
 # target and the build flags.
 #
-# Two are other people's builds: axe, from npm as tools/axe pins it, and chromium,
-# which is the one on PATH, or is installed by apt-get where that may be done, as is
-# systemd.
+# Three are not built: axe comes from npm, as tools/axe pins it; Chromium and systemd
+# are the ones on PATH, and where PATH has none, root gets them by apt-get.
+#
+# Some functions have the name of a program. "command -v" finds functions, too, so
+# look for a program by on_path, which does not.
 #
 # Usage: tools/install.sh [NAME...]     (default: all that tests need)
 
@@ -24,7 +26,10 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
 names="tofu terraform oras registry staticcheck provider-null axe chromium helm deploycheck systemd release actionlint pebble"
-others="govulncheck" # built only when it is named
+# Obtained only by name. terraform-on-path builds no terraform where PATH has none;
+# provider-null-host builds no provider for other platforms.
+others="govulncheck terraform-on-path provider-null-host"
+browsers="chromium chromium-browser google-chrome" # e2e starts the first that is on PATH
 
 # A go.work file or a vendor setting of the caller must not change what the
 # modules under tools/ pin.
@@ -47,13 +52,13 @@ die() {
 }
 
 sha256() {
-	if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d' ' -f1
+	if on_path sha256sum; then sha256sum; else shasum -a 256; fi | cut -d' ' -f1
 }
 
 # lock waits until no other run works on the same folder; the lock ends with
 # the process.
 lock() {
-	if ! command -v flock >/dev/null; then
+	if ! on_path flock; then
 		say "no flock here: do not start two runs at once"
 		return
 	fi
@@ -151,12 +156,15 @@ installed_terraform() {
 	done < <(type -aP terraform || true)
 }
 
-# terraform links to the one on PATH, where there is one, else builds the last
-# version under an open-source licence.
+# terraform NAME: links to the terraform that is on PATH. Where there is none, it
+# builds the last version under an open-source licence, or, for the name
+# terraform-on-path, nothing.
 terraform() {
 	local path
 	path=$(installed_terraform)
-	if [ -z "$path" ]; then
+	if [ -z "$path" ] && [ "$1" = terraform-on-path ]; then
+		say "no terraform is on PATH, and none is built"
+	elif [ -z "$path" ]; then
 		build terraform "$host" bin/terraform
 	elif is_current bin/terraform "link $path"; then
 		current=$((current + 1))
@@ -177,10 +185,11 @@ provider_null() {
 	windows_amd64) platforms="$host darwin_arm64 linux_amd64" ;;
 	*) platforms="$host darwin_arm64 windows_amd64" ;;
 	esac
-	for platform in $platforms; do
-		build provider-null "$platform" "providers/terraform-provider-null_$platform"
-	done
+	for platform in $platforms; do provider_null_for "$platform"; done
 }
+
+# provider_null_for PLATFORM: builds the provider for one platform.
+provider_null_for() { build provider-null "$1" "providers/terraform-provider-null_$1"; }
 
 # axe takes one file out of the package that tools/axe/package-lock.json pins.
 axe() {
@@ -190,7 +199,7 @@ axe() {
 		current=$((current + 1))
 		return
 	fi
-	command -v npm >/dev/null || die "no npm on PATH: install Node.js, which the tests of the page take axe-core by"
+	on_path npm || die "axe-core comes by npm, and PATH has none: install Node.js"
 	rm -rf "$out/axe"
 	mkdir -p "$out/axe"
 	cp "$dir/package.json" "$dir/package-lock.json" "$out/axe"
@@ -201,45 +210,56 @@ axe() {
 	say "axe is ready"
 }
 
-# chromium asks for a browser that the tests of the page can drive.
-chromium() {
-	local name
-	for name in chromium chromium-browser google-chrome; do
-		if command -v "$name" >/dev/null; then
-			current=$((current + 1))
-			return
-		fi
+# on_path PROGRAM...: whether PATH has one of the programs.
+on_path() {
+	local program
+	for program in "$@"; do
+		if type -P "$program" >/dev/null; then return; fi
 	done
-	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		die "no chromium on PATH, which the tests of the page drive: install it, on Debian by apt-get install chromium, elsewhere Chromium or Google Chrome"
-	fi
-	say "installing chromium by apt-get"
-	{
-		apt-get update -qq
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core
-	} </dev/null >"$out/chromium.log" 2>&1 9>&- || die "apt-get could not install chromium: see $out/chromium.log"
+	return 1
 }
 
-# systemd asks for what checks units.
-systemd() {
-	if [ "$(uname -s)" != Linux ] || command -v systemd-analyze >/dev/null; then
+# may_install: whether apt-get is here, and this user may install packages by it.
+may_install() { [ "$(id -u)" = 0 ] && on_path apt-get; }
+
+# apt_install NAME PACKAGE...: installs Debian packages, and keeps what apt-get
+# prints in NAME.log.
+apt_install() {
+	local log=$out/$1.log
+	say "installing $1 by apt-get"
+	{
+		apt-get update -qq
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${@:2}"
+	} </dev/null >"$log" 2>&1 9>&- || die "apt-get could not install $1: see $log"
+}
+
+# chromium obtains a browser for the tests of the page.
+chromium() {
+	if on_path $browsers; then
 		current=$((current + 1))
 		return
 	fi
-	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		die "no systemd-analyze on PATH, which checks the units: install systemd"
+	may_install || die "the tests of the page need a browser, and PATH has none of: $browsers. Install Chromium or Google Chrome (on Debian, as root: apt-get install chromium)"
+	apt_install chromium chromium fonts-dejavu-core
+	on_path $browsers || die "apt-get installed chromium, and still PATH has none of: $browsers. See $out/chromium.log"
+}
+
+# systemd obtains the program that checks systemd units.
+systemd() {
+	if [ "$(uname -s)" != Linux ] || on_path systemd-analyze; then
+		current=$((current + 1))
+		return
 	fi
-	say "installing systemd by apt-get"
-	{
-		apt-get update -qq
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends systemd
-	} </dev/null >"$out/systemd.log" 2>&1 9>&- || die "apt-get could not install systemd: see $out/systemd.log"
+	may_install || die "the tests of the systemd units need systemd-analyze, and PATH has none. Install systemd (on Debian, as root: apt-get install systemd)"
+	apt_install systemd systemd
+	on_path systemd-analyze || die "apt-get installed systemd, and still PATH has no systemd-analyze. See $out/systemd.log"
 }
 
 install() {
 	case $1 in
-	terraform) terraform ;;
+	terraform | terraform-on-path) terraform "$1" ;;
 	provider-null) provider_null ;;
+	provider-null-host) provider_null_for "$host" ;;
 	axe) axe ;;
 	chromium) chromium ;;
 	systemd) systemd ;;
@@ -249,7 +269,7 @@ install() {
 
 main() {
 	local name
-	command -v go >/dev/null || die "no go on PATH: install Go first"
+	on_path go || die "no go on PATH: install Go first"
 	for name in "$@"; do
 		case " $names $others " in
 		*" $name "*) ;;

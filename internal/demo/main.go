@@ -7,9 +7,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -34,11 +37,13 @@ func main() {
 // demo is what the acts share.
 type demo struct {
 	*world.World
-	ctx     context.Context
-	bridge  clients.Client
-	pushing *clients.Workspace
-	data    string
-	act     int
+	ctx       context.Context
+	bridge    clients.Client
+	tofu      clients.Client
+	terraform *clients.Client // nil where PATH had none
+	pushing   *clients.Workspace
+	data      string
+	act       int
 }
 
 func run(ctx context.Context) error {
@@ -53,7 +58,7 @@ func run(ctx context.Context) error {
 	}
 	defer w.Close()
 	d := &demo{World: w, ctx: ctx, data: dir + "/data"}
-	if d.bridge, err = world.Bridge(); err != nil {
+	if err := d.findPrograms(); err != nil {
 		return err
 	}
 	if d.pushing, err = d.Workspace(""); err != nil {
@@ -78,6 +83,33 @@ func run(ctx context.Context) error {
 	}
 	d.title("The gateway shuts down when it is told to.")
 	return gateway.Stop()
+}
+
+// findPrograms finds what "make demo" has obtained, and says which clients the demo
+// runs. Terraform is the only program that it can do without.
+func (d *demo) findPrograms() (err error) {
+	if d.bridge, err = world.Bridge(); err != nil {
+		return err
+	}
+	if _, err = clients.NullProvider(); err != nil {
+		return err
+	}
+	if d.tofu, err = clients.Find("tofu"); err != nil {
+		return err
+	}
+	d.say("OpenTofu:  %s", d.tofu.Path)
+	terraform, err := clients.Find("terraform")
+	if errors.Is(err, fs.ErrNotExist) {
+		d.say("Terraform: none is on PATH. The demo goes on with OpenTofu alone.")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	d.terraform = &terraform
+	path, err := filepath.EvalSymlinks(terraform.Path)
+	d.say("Terraform: %s", path)
+	return err
 }
 
 // publish makes the release and offers it at the origin.
@@ -134,12 +166,19 @@ func (d *demo) serve() (*world.Gateway, error) {
 
 // install runs the clients in every way they can install.
 func (d *demo) install(g *world.Gateway) error {
-	for _, by := range []struct{ client, method, config string }{
-		{"tofu", "network_mirror", world.NetworkMirror(g.URL)},
-		{"tofu", "oci_mirror, straight from the registry", world.OCIMirror(g.RepositoryTemplate)},
-		{"terraform", "network_mirror", world.NetworkMirror(g.URL)},
-	} {
-		d.title("%s installs it by %s, and applies a configuration with it.", by.client, by.method)
+	type way struct {
+		client         clients.Client
+		method, config string
+	}
+	ways := []way{
+		{d.tofu, "network_mirror", world.NetworkMirror(g.URL)},
+		{d.tofu, "oci_mirror, straight from the registry", world.OCIMirror(g.RepositoryTemplate)},
+	}
+	if d.terraform != nil {
+		ways = append(ways, way{*d.terraform, "network_mirror", world.NetworkMirror(g.URL)})
+	}
+	for _, by := range ways {
+		d.title("%s installs it by %s, and applies a configuration with it.", by.client.Name, by.method)
 		if err := d.use(g, by.client, version, by.config); err != nil {
 			return err
 		}
@@ -150,7 +189,7 @@ func (d *demo) install(g *world.Gateway) error {
 // pullThrough installs what nobody pushed, with its origin and without.
 func (d *demo) pullThrough(g *world.Gateway) error {
 	d.title("Nobody pushed %s: the gateway fetches it when tofu asks for it, verifies it, and stores it.", unpushed)
-	if err := d.use(g, "tofu", unpushed, world.NetworkMirror(g.URL)); err != nil {
+	if err := d.use(g, d.tofu, unpushed, world.NetworkMirror(g.URL)); err != nil {
 		return err
 	}
 	if err := d.stored(g); err != nil {
@@ -163,10 +202,12 @@ func (d *demo) pullThrough(g *world.Gateway) error {
 	if err := d.run(d.pushing, d.bridge, "verify", world.Null+"@"+unpushed, "--data", d.data); err != nil {
 		return err
 	}
-	if err := d.use(g, "terraform", unpushed, world.NetworkMirror(g.URL)); err != nil {
-		return err
+	if d.terraform != nil {
+		if err := d.use(g, *d.terraform, unpushed, world.NetworkMirror(g.URL)); err != nil {
+			return err
+		}
 	}
-	return d.use(g, "tofu", unpushed, world.OCIMirror(g.RepositoryTemplate))
+	return d.use(g, d.tofu, unpushed, world.OCIMirror(g.RepositoryTemplate))
 }
 
 // stored waits until the version that was pulled through is in the registry.
@@ -185,11 +226,7 @@ func (d *demo) stored(g *world.Gateway) error {
 
 // use has a client that knows nothing of the origin install a version, and apply a
 // configuration with it.
-func (d *demo) use(g *world.Gateway, name, version, config string) error {
-	client, err := clients.Find(name)
-	if err != nil {
-		return err
-	}
+func (d *demo) use(g *world.Gateway, client clients.Client, version, config string) error {
 	ws, err := d.Workspace("")
 	if err != nil {
 		return err

@@ -58,6 +58,10 @@ func tool(elem ...string) (string, error) {
 	return path, nil
 }
 
+// Browsers are the names of the browsers that the tests of the page can drive. They
+// start the first that is on PATH.
+var Browsers = []string{"chromium", "chromium-browser", "google-chrome"}
+
 // Tofu returns OpenTofu, or ends the test.
 func Tofu(tb testkit.TB) Client { tb.Helper(); return find(tb, "tofu") }
 
@@ -88,8 +92,8 @@ type Binary struct {
 // nullProvider begins the names of the null provider's programs.
 const nullProvider = "terraform-provider-null_"
 
-// NullProvider returns the programs of the null provider that "make tools"
-// builds, sorted by platform: the host's and two others.
+// NullProvider returns the programs of the null provider, sorted by platform. "make
+// tools" builds the host's and two others, "make demo" the host's alone.
 func NullProvider() ([]Binary, error) {
 	dir, err := tool("providers")
 	if err != nil {

@@ -1,0 +1,238 @@
+//go:build unix
+
+// Package tools_test runs tools/install.sh on a machine that has nothing: a copy of
+// the script, and a PATH of one folder that holds the basic programs and fakes.
+package tools_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+)
+
+// machine is what the script sees.
+type machine struct {
+	t    *testing.T
+	root string // a project that has the script, and nothing else yet
+	bin  string // the one folder of PATH
+	apt  string // the log of the fake apt-get: a line with the arguments for each call
+	made string // the log of the fake go: a line with the output file for each build
+}
+
+// basics are the programs of every machine that the script may call. Systems
+// differ in which checksum tool they have; flock is Linux's.
+var basics = []string{"bash", "env", "awk", "cat", "cut", "dirname", "find", "ln", "mkdir", "mv", "rm", "sort", "touch", "chmod", "xargs", "flock", "sha256sum", "shasum"}
+
+// newMachine makes a machine with the basics, a fake Go, and a user with that id.
+func newMachine(t *testing.T, uid int) *machine {
+	t.Helper()
+	dir := t.TempDir()
+	m := &machine{t: t, root: filepath.Join(dir, "root"), bin: filepath.Join(dir, "bin"), apt: filepath.Join(dir, "apt"), made: filepath.Join(dir, "made")}
+	m.copy("install.sh", 0o755)
+	clients.Must(t, os.Mkdir(m.bin, 0o755))
+	for _, name := range basics {
+		if path, err := exec.LookPath(name); err == nil {
+			clients.Must(t, os.Symlink(path, filepath.Join(m.bin, name)))
+		}
+	}
+	m.fake("id", fmt.Sprintf("echo %d", uid))
+	m.fake("go", fmt.Sprintf(`case "$1 $2" in
+"env GOHOSTOS") echo %s ;;
+"env GOHOSTARCH") echo %s ;;
+"version ") echo go0 ;;
+build*)
+	while [ "$1" != -o ]; do shift; done
+	echo "$2" >>%q
+	touch "$2" && chmod +x "$2" ;;
+*) exit 1 ;;
+esac`, runtime.GOOS, runtime.GOARCH, m.made))
+	return m
+}
+
+// copy copies a file of tools/ into the machine's project.
+func (m *machine) copy(name string, mode os.FileMode) {
+	m.t.Helper()
+	data, err := os.ReadFile(name)
+	clients.Must(m.t, err)
+	to := filepath.Join(m.root, "tools", name)
+	clients.Must(m.t, os.MkdirAll(filepath.Dir(to), 0o755))
+	clients.Must(m.t, os.WriteFile(to, data, mode))
+}
+
+// fake puts a program on PATH.
+func (m *machine) fake(name, script string) {
+	m.t.Helper()
+	text := "#!" + filepath.Join(m.bin, "bash") + "\n" + script + "\n"
+	clients.Must(m.t, os.WriteFile(filepath.Join(m.bin, name), []byte(text), 0o755))
+}
+
+// fakeApt puts an apt-get on PATH, which installs those programs.
+func (m *machine) fakeApt(programs ...string) {
+	m.t.Helper()
+	script := fmt.Sprintf("echo \"$*\" >>%q\n[ $1 = install ] || exit 0\n", m.apt)
+	for _, name := range programs {
+		script += fmt.Sprintf("touch %[1]q && chmod +x %[1]q\n", filepath.Join(m.bin, name))
+	}
+	m.fake("apt-get", script)
+}
+
+// install runs the script, and returns what it prints.
+func (m *machine) install(names ...string) (string, error) {
+	cmd := exec.CommandContext(m.t.Context(), filepath.Join(m.bin, "bash"), append([]string{filepath.Join(m.root, "tools", "install.sh")}, names...)...)
+	cmd.Env = []string{"PATH=" + m.bin, "HOME=" + m.root}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// lines returns the lines of a file, none if it is missing.
+func lines(t *testing.T, name string) []string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	clients.Must(t, err)
+	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+}
+
+// wantInstalled fails unless apt-get was asked for exactly one installation, and for
+// that package.
+func (m *machine) wantInstalled(pkg string) {
+	m.t.Helper()
+	calls := slices.DeleteFunc(lines(m.t, m.apt), func(call string) bool { return !strings.HasPrefix(call, "install ") })
+	if len(calls) != 1 || !slices.Contains(strings.Fields(calls[0]), pkg) {
+		m.t.Errorf("apt-get was asked for %q, want %s", calls, pkg)
+	}
+}
+
+// TestBrowserIsInstalled: the script must not take its own function chromium for the
+// browser.
+func TestBrowserIsInstalled(t *testing.T) {
+	m := newMachine(t, 0)
+	m.fakeApt("chromium")
+	if out, err := m.install("chromium"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	m.wantInstalled("chromium")
+}
+
+// TestBrowserIsThere puts each browser on PATH that the end-to-end tests can drive.
+func TestBrowserIsThere(t *testing.T) {
+	for _, name := range clients.Browsers {
+		m := newMachine(t, 0)
+		m.fakeApt()
+		m.fake(name, "")
+		if out, err := m.install("chromium"); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		if calls := lines(t, m.apt); calls != nil {
+			t.Errorf("with %s on PATH, apt-get was asked for %q", name, calls)
+		}
+	}
+	script, err := os.ReadFile("install.sh")
+	clients.Must(t, err)
+	found := regexp.MustCompile(`(?m)^browsers="([^"]*)"`).FindSubmatch(script)
+	if found == nil || !slices.Equal(strings.Fields(string(found[1])), clients.Browsers) {
+		t.Errorf("the script looks for other browsers than %q: %s", clients.Browsers, found)
+	}
+}
+
+// TestBrowserCannotBeInstalled: the error says what to do.
+func TestBrowserCannotBeInstalled(t *testing.T) {
+	for what, test := range map[string]struct {
+		uid   int
+		apt   bool
+		wants string
+	}{
+		"not root":             {1000, true, "as root: apt-get install chromium"},
+		"no apt-get":           {0, false, "Install Chromium or Google Chrome"},
+		"apt-get brought none": {0, true, "still PATH has none of: " + strings.Join(clients.Browsers, " ")},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := newMachine(t, test.uid)
+			if test.apt {
+				m.fakeApt()
+			}
+			out, err := m.install("chromium")
+			if err == nil || !strings.Contains(out, "tools: error: ") || !strings.Contains(out, test.wants) {
+				t.Errorf("%v, %s", err, out)
+			}
+			if calls := lines(t, m.apt); test.uid != 0 && calls != nil {
+				t.Errorf("apt-get was asked for %q", calls)
+			}
+		})
+	}
+}
+
+// TestSystemdIsInstalled: systemd is installed as the browser is.
+func TestSystemdIsInstalled(t *testing.T) {
+	m := newMachine(t, 0)
+	m.fake("uname", "echo Linux")
+	m.fakeApt("systemd-analyze")
+	if out, err := m.install("systemd"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	m.wantInstalled("systemd")
+}
+
+// demoTools returns the names that "make demo" has the script obtain.
+func demoTools(t *testing.T) []string {
+	t.Helper()
+	if _, err := os.Stat("../Makefile"); err != nil { // so that go test knows what the result depends on
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "make", "-C", "..", "--no-print-directory", "-n", "demo")
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	calls := regexp.MustCompile(`(?m)^tools/install\.sh *(.*)$`).FindAllStringSubmatch(string(out), -1)
+	if len(calls) != 1 || calls[0][1] == "" {
+		t.Fatalf("make demo calls %q", calls)
+	}
+	return strings.Fields(calls[0][1])
+}
+
+// TestDemoObtainsWhatItRuns: "make demo" obtains OpenTofu, the null provider for this
+// platform, and Terraform if it is on PATH. e2e.TestDemo runs the demo with these alone.
+func TestDemoObtainsWhatItRuns(t *testing.T) {
+	names := demoTools(t)
+	for _, onPath := range []bool{false, true} {
+		m := newMachine(t, 0)
+		m.fakeApt()
+		for _, name := range []string{"tofu", "terraform", "provider-null"} {
+			m.copy(name+"/go.mod", 0o644)
+			m.copy(name+"/go.sum", 0o644)
+		}
+		if onPath {
+			m.fake("terraform", "")
+		}
+		out, err := m.install(names...)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		var built []string
+		for _, name := range lines(t, m.made) {
+			built = append(built, strings.TrimPrefix(filepath.Base(name), ".new."))
+		}
+		if want := []string{"tofu", "terraform-provider-null_" + runtime.GOOS + "_" + runtime.GOARCH}; !slices.Equal(built, want) {
+			t.Errorf("terraform on PATH %t: built %q, want %q", onPath, built, want)
+		}
+		if calls := lines(t, m.apt); calls != nil {
+			t.Errorf("apt-get was asked for %q", calls)
+		}
+		link, err := os.Readlink(filepath.Join(m.root, ".tools", "bin", "terraform"))
+		if onPath && link != filepath.Join(m.bin, "terraform") || !onPath && !os.IsNotExist(err) {
+			t.Errorf("terraform on PATH %t: it is linked to %q, %v\n%s", onPath, link, err, out)
+		}
+	}
+}
