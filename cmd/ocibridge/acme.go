@@ -258,11 +258,17 @@ func (i *issued) challengeConfig() *tls.Config {
 	return &tls.Config{GetCertificate: i.get, MinVersion: tls.VersionTLS12, NextProtos: []string{acme.ALPNProto}}
 }
 
-// acmeFolder is where certificates are kept.
-func (f *serveFlags) acmeFolder(c *config.ACME) (string, error) {
+// acmeFolder returns the folder for certificates. It narrows the default folder if
+// other users can use it. The folder that the configuration names is the user's own:
+// ownFolder refuses it instead.
+func (f *serveFlags) acmeFolder(c *config.ACME, log *slog.Logger) (string, error) {
 	if c.Directory != "" {
 		return c.Directory, nil
 	}
 	dir, err := f.dataDir()
-	return filepath.Join(dir, "acme"), err
+	if err != nil {
+		return "", err
+	}
+	dir = filepath.Join(dir, "acme")
+	return dir, f.keepPrivate(dir, log)
 }

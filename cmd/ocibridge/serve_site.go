@@ -106,7 +106,7 @@ func (f *serveFlags) newSite(p *process, s settings, before *site) (made *site, 
 		return nil, err
 	}
 	site.closing(site.back.Close)
-	if err = site.openCache(); err != nil {
+	if err = site.openCache(f); err != nil {
 		return nil, err
 	}
 	if site.at, err = f.whereabouts(p.addr, g.PublicURL); err != nil {
@@ -187,7 +187,7 @@ func (s *site) speakTLS(f *serveFlags) error {
 	var by *issued
 	t := s.settings.file.Gateway.TLS
 	if t.ACME != nil && f.cert == "" && !f.selfSigned {
-		dir, err := f.acmeFolder(t.ACME)
+		dir, err := f.acmeFolder(t.ACME, s.log)
 		if err != nil {
 			return err
 		}
@@ -213,10 +213,13 @@ func (s *site) speakTLS(f *serveFlags) error {
 
 // openCache opens the cache that the configuration says, if any. The h1 of what is
 // in it is needed where the one in the registry is not believed.
-func (s *site) openCache() error {
+func (s *site) openCache(f *serveFlags) error {
 	g := s.settings.file.Gateway
 	if g.Cache == nil {
 		return nil
+	}
+	if err := f.keepPrivate(g.Cache.Directory, s.log); err != nil {
+		return hint.Wrap(fmt.Errorf("cache: %w", err), "name a folder that the user who runs this may write to, as directory in the cache block")
 	}
 	type key struct {
 		config.Cache

@@ -120,7 +120,8 @@ func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writ
 	for _, p := range s.file.Providers {
 		asked = append(asked, p.Address)
 	}
-	back, err := f.open(s, asked, f.log.open(stderr))
+	log := f.log.open(stderr)
+	back, err := f.open(s, asked, log)
 	if err != nil {
 		return plan, outcome, err
 	}
@@ -139,7 +140,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writ
 			Jobs:    int(f.jobs),
 			OnEvent: progress.event,
 		},
-		Manifests: manifests(), Prune: f.prune, PruneLimit: f.pruneLimit,
+		Manifests: f.manifests(log), Prune: f.prune, PruneLimit: f.pruneLimit,
 	})
 	made, err := syncer.Plan(ctx, wants)
 	if err != nil {
@@ -243,9 +244,12 @@ func syncSource(from config.Source, registry *origin.Registry, folders map[strin
 }
 
 // manifests is the cache of manifests in the user's cache folder; none without
-// one.
-func manifests() pusher.Manifests {
+// one. In the container image, that folder lies in the data folder.
+func (f *syncFlags) manifests(log *slog.Logger) pusher.Manifests {
 	dir, err := os.UserCacheDir()
+	if err == nil {
+		err = f.keepPrivate(dir, log)
+	}
 	if err != nil {
 		return nil
 	}

@@ -29,7 +29,11 @@ func (f *serveFlags) tlsConfig(by *issued, clientCAFile string, hosts []string, 
 			dir, err = filepath.Abs(dir)
 		}
 		if err == nil {
-			own, caFile, err = selfsigned.Certificate(filepath.Join(dir, "tls"), hosts, time.Now())
+			dir = filepath.Join(dir, "tls")
+			err = f.keepPrivate(dir, log)
+		}
+		if err == nil {
+			own, caFile, err = selfsigned.Certificate(dir, hosts, time.Now())
 		}
 		if err != nil {
 			return nil, "", err

@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
 )
 
 // Cache keeps archives on disk, by their digest, below DIR/archives:
@@ -123,7 +124,10 @@ func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	if c.n == nil {
 		c.n = &Counters{}
 	}
-	err := os.MkdirAll(c.temporary(), 0o700)
+	err := privatefolder.Make(c.dir, c.log)
+	if err == nil {
+		err = os.MkdirAll(c.temporary(), 0o700)
+	}
 	if err == nil {
 		var probe *os.File
 		if probe, err = os.CreateTemp(c.temporary(), "open-*"); err == nil {

@@ -441,6 +441,18 @@ func TestFolderIsItsOwnersAlone(t *testing.T) {
 	}
 }
 
+func TestWideFolderIsNarrowed(t *testing.T) {
+	s := newScene(t)
+	dir := filepath.Join(s.dir, "archives")
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.restart()
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
 // TestForeignFilesStay leaves alone what is none of the cache's.
 func TestForeignFilesStay(t *testing.T) {
 	s := newScene(t)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -66,7 +67,7 @@ const (
 )
 
 func openDisk(dir string, limit int64, place func(provider.Address) string, log *slog.Logger) (*disk, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := privatefolder.Make(dir, log); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("catalog cache: %w", err), "the folder of the gateway's cache must be writable for the user that serve runs as")
 	}
 	return &disk{dir: dir, limit: limit, place: place, log: log}, nil

@@ -103,6 +103,18 @@ func TestFolderIsItsOwnersAlone(t *testing.T) {
 	})
 }
 
+func TestWideFolderIsNarrowed(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	onDisk(t, dir, nil, func(k *kept) {
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
+	})
+}
+
 // TestConfirmedBeforeItIsKept has a version confirmed before the disk has what the
 // registry first said of it.
 func TestConfirmedBeforeItIsKept(t *testing.T) {

@@ -42,7 +42,7 @@ var may = map[string][]string{
 }
 
 // leaves import nothing of ours.
-var leaves = []string{"internal/document", "internal/hint", "internal/neterr", "internal/observe"}
+var leaves = []string{"internal/document", "internal/hint", "internal/neterr", "internal/observe", "internal/privatefolder"}
 
 type listed struct {
 	ImportPath   string

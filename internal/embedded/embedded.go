@@ -28,6 +28,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -50,10 +51,11 @@ type Registry struct {
 	stop   context.CancelFunc
 }
 
-// Open opens the registry in a data folder, which is made if it is missing. log
-// gets what distribution logs, at the level debug; nil: nobody does. As
-// distribution has one log for all its registries, that of the first one opened
-// in a process gets it.
+// Open opens the registry in a data folder, which is made if it is missing. If other
+// users can use the content's folder, Open narrows its mode to 0700 and warns in log.
+// log also gets what distribution logs, at the level debug; nil: nobody does. As
+// distribution has one log for all its registries, that of the first one opened in a
+// process gets it.
 func Open(dir string, log *slog.Logger) (*Registry, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
@@ -61,6 +63,9 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	}
 	if err == nil {
 		err = writable(dir)
+	}
+	if err == nil {
+		err = privatefolder.Make(content(dir), log) // distribution leaves the mode to the umask
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, marker), []byte("The data folder of an ocibridge registry.\n"), 0o600)
@@ -87,12 +92,15 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	return r, nil
 }
 
+// content is the folder in which distribution stores content.
+func content(dir string) string { return filepath.Join(dir, "registry") }
+
 // config says how distribution runs on dir. It panics on a bad configuration, so
 // nothing in this one depends on its caller but the folder, which is checked.
 func config(dir string) *configuration.Configuration {
 	c := &configuration.Configuration{
 		Storage: configuration.Storage{
-			"filesystem": configuration.Parameters{"rootdirectory": filepath.Join(dir, "registry")},
+			"filesystem": configuration.Parameters{"rootdirectory": content(dir)},
 			"delete":     configuration.Parameters{"enabled": true},
 		},
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -174,6 +175,11 @@ func New(o Options) (*Puller, error) {
 	}
 	if err := sweepSpool(&o); err != nil {
 		return nil, err
+	}
+	if o.Directory != "" {
+		if err := privatefolder.Make(o.Directory, o.Log); err != nil {
+			o.Log.Warn("what an origin offers cannot be kept on disk", "err", err)
+		}
 	}
 	p := &Puller{
 		o: o, limit: o.Budget, retired: make(chan struct{}),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +113,30 @@ func TestRetired(t *testing.T) {
 			t.Errorf("after a push that failed: waited for %s, with %d pushes", took, pushes)
 		}
 	})
+}
+
+// TestFoldersAreNarrowed narrows the folders of the options, and leaves the system's
+// temporary folder open to everybody.
+func TestFoldersAreNarrowed(t *testing.T) {
+	own, system := Options{Directory: t.TempDir(), Spool: t.TempDir()}, t.TempDir()
+	t.Setenv("TMPDIR", system)
+	want := map[string]os.FileMode{own.Directory: 0o700, own.Spool: 0o700, system: 0o777}
+	for dir := range want {
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	puller(t, &source{}, own)
+	other, err := New(Options{Origin: &source{}, Policy: allowUnsigned})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for dir, mode := range want {
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, want %v; %v", dir, info.Mode(), mode, err)
+		}
+	}
 }
 
 // TestSpoolIsShared: one that begins takes away nothing that another has under way.

@@ -1,12 +1,12 @@
 package pullthrough
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
 )
 
 // spoolPattern names the files of packages under way.
@@ -14,10 +14,16 @@ const spoolPattern = "ocibridge-pull-*.zip"
 
 // sweepSpool makes the folder for packages under way, and removes what a process
 // that ended has left there. What another one has open is without a name, or cannot
-// be removed.
+// be removed. It never narrows the system's temporary folder.
 func sweepSpool(o *Options) error {
-	o.Spool = cmp.Or(o.Spool, os.TempDir())
-	if err := os.MkdirAll(o.Spool, 0o700); err != nil {
+	var err error
+	if o.Spool == "" {
+		o.Spool = os.TempDir()
+		err = os.MkdirAll(o.Spool, 0o700)
+	} else {
+		err = privatefolder.Make(o.Spool, o.Log)
+	}
+	if err != nil {
 		return hint.Wrap(fmt.Errorf("the folder for packages under way: %w", err), "it must be writable for the user that serve runs as")
 	}
 	if o.Limits.Free == nil {

@@ -206,20 +206,29 @@ const (
 // Serve starts "ocibridge serve" on a free port of localhost and returns when it
 // listens.
 func Serve(ws *clients.Workspace, args ...string) (*Gateway, error) {
-	return serve(ws, nil, args)
+	bridge, err := Bridge()
+	if err != nil {
+		return nil, err
+	}
+	return ServeBy(bridge, ws, args...)
+}
+
+// ServeBy is [Serve] by another program than the one that [Bridge] returns.
+func ServeBy(bridge clients.Client, ws *clients.Workspace, args ...string) (*Gateway, error) {
+	return serve(bridge, ws, nil, args)
 }
 
 // ServeLogging is [Serve] with a log that goes straight to a file, as a busy one
 // does, and is none of the Gateway's.
 func ServeLogging(ws *clients.Workspace, log *os.File, args ...string) (*Gateway, error) {
-	return serve(ws, log, args)
-}
-
-func serve(ws *clients.Workspace, log *os.File, args []string) (*Gateway, error) {
 	bridge, err := Bridge()
 	if err != nil {
 		return nil, err
 	}
+	return serve(bridge, ws, log, args)
+}
+
+func serve(bridge clients.Client, ws *clients.Workspace, log *os.File, args []string) (*Gateway, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	g := &Gateway{cancel: cancel, log: &syncBuffer{}, ended: make(chan error, 1)}
 	g.cmd = ws.Command(ctx, bridge, append([]string{"serve", "--listen", "localhost:0", "--output", "json"}, args...)...)

@@ -1,0 +1,121 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// withoutUmask returns the program with a umask of 0.
+func (s *scene) withoutUmask() clients.Client {
+	s.t.Helper()
+	path := filepath.Join(s.t.TempDir(), "ocibridge")
+	clients.Must(s.t, os.WriteFile(path, []byte("#!/bin/sh\numask 0\nexec '"+s.bridge.Path+"' \"$@\"\n"), 0o755))
+	return clients.Client{Name: s.bridge.Name, Path: path}
+}
+
+// fillDataFolder has the program make every folder that it makes in the data folder,
+// and returns its log: it pushes, syncs, pulls through, and serves by certificates of
+// either kind. The caches lie in the data folder, too.
+func (s *scene) fillDataFolder(pulled string) string {
+	s.t.Helper()
+	config := func(text string) string {
+		name := filepath.Join(s.t.TempDir(), "ocibridge.hcl")
+		text = fmt.Sprintf("data = %q\npull_through {\n  include = [\"%s/acme/*\"]\n  platforms = [%q]\n}\n", s.data, world.Host, hostPlatform) + text
+		clients.Must(s.t, os.WriteFile(name, []byte(text), 0o600))
+		return name
+	}
+	s.ws.Env["XDG_CACHE_HOME"] = filepath.Join(s.data, "cache")
+	log := s.push(world.Null + "@" + nullVersion)
+	log += s.ws.MustRun(s.t, s.bridge, "sync", "--config", config(fmt.Sprintf("provider %q {\n  versions = %q\n}\n", world.Null, nullVersion)))
+
+	g, err := world.ServeBy(s.bridge, s.ws, "--config", config(""))
+	clients.Must(s.t, err)
+	resp, err := trusting(s.t, g.CAFile).Get(g.URL + world.Null + "/" + archive(s.offer(pulled), runtime.GOOS, runtime.GOARCH))
+	clients.Must(s.t, err)
+	clients.Must(s.t, resp.Body.Close())
+	if resp.StatusCode != http.StatusOK {
+		s.t.Errorf("what is pulled through: status %d\n%s", resp.StatusCode, g.Log())
+	}
+	clients.Must(s.t, g.Stop())
+	log += g.Log()
+
+	// Nobody is there to issue a certificate; its folder is made before.
+	g, err = world.ServeBy(s.bridge, s.ws, "--config", config(fmt.Sprintf(`gateway {
+  cache {
+    directory = %q
+  }
+  tls {
+    acme {
+      accept_terms  = true
+      domains       = ["gateway.acme.test"]
+      directory_url = "https://127.0.0.1:1/"
+    }
+  }
+}
+`, filepath.Join(s.data, "packages"))))
+	clients.Must(s.t, err)
+	clients.Must(s.t, g.Stop())
+	return log + g.Log()
+}
+
+// folders returns the folders directly below the data folder, and fails for each that
+// others may use.
+func (s *scene) folders() (names []string) {
+	s.t.Helper()
+	entries, err := os.ReadDir(s.data)
+	clients.Must(s.t, err)
+	for _, e := range entries {
+		info, err := e.Info()
+		clients.Must(s.t, err)
+		if !info.IsDir() {
+			continue
+		}
+		names = append(names, e.Name())
+		if mode := info.Mode().Perm(); mode != 0o700 {
+			s.t.Errorf("%s has mode %04o", e.Name(), mode)
+		}
+	}
+	return names
+}
+
+// TestFoldersOfDataAreTheirOwnersAlone looks at whatever folder is there, so that a new
+// one is looked at, too.
+func TestFoldersOfDataAreTheirOwnersAlone(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.bridge = s.withoutUmask()
+	s.data = filepath.Join(t.TempDir(), "data")
+	log := s.fillDataFolder("3.3.0")
+	names := s.folders()
+	for _, name := range []string{"acme", "cache", "origins", "packages", "pull", "registry", "tls"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("there is no %s among %q", name, names)
+		}
+	}
+	if strings.Contains(log, "private folder") {
+		t.Errorf("of folders that are new, the log says\n%s", log)
+	}
+
+	for _, name := range names {
+		clients.Must(t, os.Chmod(filepath.Join(s.data, name), 0o777))
+	}
+	log = s.fillDataFolder("3.3.1")
+	s.folders()
+	for _, name := range names {
+		told := fmt.Sprintf(`level=WARN msg="other users of this machine could use a private folder: its mode is 0700 now" folder=%s mode=0777`, filepath.Join(s.data, name))
+		if n := strings.Count(log, told); n != 1 {
+			t.Errorf("the log says %d times that %s is narrowed\n%s", n, name, log)
+		}
+	}
+}
