@@ -1,6 +1,7 @@
 package origin
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"sync"
@@ -55,15 +56,31 @@ func (h *hostSlots) leave(host string, s *slots) {
 	}
 }
 
+// wait takes a place. The origin's clock stands still meanwhile: the bound is ours.
+func (s *slots) wait(ctx context.Context) error {
+	select {
+	case s.places <- struct{}{}:
+		return nil
+	default:
+	}
+	origin := paceOf(ctx)
+	origin.stop()
+	defer origin.start()
+	select {
+	case s.places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // RoundTrip implements [http.RoundTripper].
 func (g *hostGate) RoundTrip(req *http.Request) (*http.Response, error) {
 	host := req.URL.Host
 	s := g.hosts.enter(host)
-	select {
-	case s.places <- struct{}{}:
-	case <-req.Context().Done():
+	if err := s.wait(req.Context()); err != nil {
 		g.hosts.leave(host, s)
-		return nil, req.Context().Err() // no request to an origin has a body to close
+		return nil, err // no request to an origin has a body to close
 	}
 	release := sync.OnceFunc(func() {
 		<-s.places

@@ -116,7 +116,7 @@ func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents
 
 func (m *NetworkMirror) newPackage(p provider.Platform, name string, u *url.URL) Package {
 	return Package{
-		Platform: p, Filename: name,
+		Platform: p, Filename: name, Host: canonical(u.Hostname()),
 		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
 			body, size, err := m.registry.download(ctx, u)
 			if err != nil {

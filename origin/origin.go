@@ -49,8 +49,11 @@ func (r *Release) Version() provider.Version { return r.Claims.Version }
 type Package struct {
 	Platform provider.Platform
 	Filename string
+	// Host is the name of the host in the package's URL; "" for a file.
+	Host string
 	// Open starts reading the package and returns its size, -1 if the origin
-	// does not announce it.
+	// does not announce it. A download fails where the origin sends less than 16 KiB/s
+	// for a minute, or on the whole. [WatchHosts] reports the hosts that it asks.
 	Open func(ctx context.Context) (body io.ReadCloser, size int64, err error)
 	// Size asks for the package's size in bytes without reading it; -1 if the
 	// origin does not say. It is for people: nothing is decided by it. Only

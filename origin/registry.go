@@ -57,7 +57,7 @@ func NewRegistry(o RegistryOptions) *Registry {
 	r := &Registry{services: o.Services, userAgent: o.UserAgent, via: o.Via, guard: o.Guard, netrc: o.Netrc}
 	gate := newHostGate(o.Transport, maxPerHost)
 	r.http = newHTTPClient(gate)
-	r.downloads = newHTTPClient(gate.over(forDownloads(o.Transport)))
+	r.downloads = newHTTPClient(gate.over(watchHosts(forDownloads(o.Transport))))
 	if r.services == nil {
 		r.services = NewDiscovery(gate)
 	}
@@ -322,7 +322,7 @@ func (r *Registry) beginSignature(ctx context.Context, m *packageMeta, keys []st
 // without credentials but those of the .netrc file, as clients do.
 func (r *Registry) newPackage(p provider.Platform, m *packageMeta) Package {
 	return Package{
-		Platform: p, Filename: m.Filename,
+		Platform: p, Filename: m.Filename, Host: canonical(m.download.Hostname()),
 		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
 			u, err := r.netrc.authorize(m.download)
 			if err != nil {

@@ -1,0 +1,134 @@
+package origin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+const (
+	// leastRate is the least average at which an origin may send a package, in bytes
+	// per second.
+	leastRate = 16 << 10
+	// paceWindow is the time over which the average is taken.
+	paceWindow = 60 * time.Second
+	// leastBytes is how many bytes must come in each paceWindow.
+	leastBytes = leastRate * int64(paceWindow/time.Second)
+)
+
+// errTooSlow is why the context of a download ends whose origin breaks the rules of
+// its pace. Readers get the error of [pace.explain].
+var errTooSlow = errors.New("the origin is too slow")
+
+// pace ends a download whose origin is too slow. It has two rules:
+//
+//   - Each leastBytes come within paceWindow.
+//   - The whole file comes within the time that its size takes at leastRate, and one
+//     paceWindow more. Bytes that are read again after a break do not add to the size.
+//
+// A clock that the reader starts and stops measures both. It runs while the reader
+// waits for the origin, and stands still while the reader is busy with something
+// else. Only the reader calls the methods.
+type pace struct {
+	timer   *time.Timer   // ends the download; runs while the clock does
+	since   time.Time     // when the clock was started
+	window  time.Duration // the time left for this window's bytes
+	whole   time.Duration // the time left for the whole file
+	silent  time.Duration // the time since the last byte
+	brought int64         // bytes in this window
+	size    int64         // bytes of the whole file
+}
+
+// newPace returns a pace whose clock stands still. The size of the file is not known.
+func newPace(cancel context.CancelCauseFunc) *pace {
+	p := &pace{window: paceWindow, whole: math.MaxInt64}
+	p.timer = time.AfterFunc(paceWindow, func() { cancel(errTooSlow) })
+	p.timer.Stop()
+	return p
+}
+
+// expect sets the deadline of a file whose size in bytes is known now; -1 sets none.
+func (p *pace) expect(size int64) {
+	if size >= 0 {
+		p.size, p.whole = size, wholeTime(size)-(paceWindow-p.window)
+	}
+}
+
+// wholeTime is how long a file of a size may take.
+func wholeTime(size int64) time.Duration {
+	const most = math.MaxInt64 / int64(2*time.Second) // what a Duration has room for
+	return paceWindow + time.Duration(min(size/leastRate, most))*time.Second
+}
+
+// start starts the clock. A nil pace has none.
+func (p *pace) start() {
+	if p != nil {
+		p.since = time.Now()
+		p.timer.Reset(min(p.window, p.whole))
+	}
+}
+
+// stop stops the clock.
+func (p *pace) stop() {
+	if p != nil {
+		p.timer.Stop()
+		took := time.Since(p.since)
+		p.window -= took
+		p.whole -= took
+		p.silent += took
+	}
+}
+
+// count counts bytes that came while the clock ran, and begins a window when the last
+// one has its bytes.
+func (p *pace) count(n int) {
+	if n == 0 {
+		return
+	}
+	p.stop()
+	p.silent = 0
+	if p.brought += int64(n); p.brought >= leastBytes {
+		p.window, p.brought = paceWindow, 0
+	}
+	p.start()
+}
+
+// explain says which rule the origin broke. The clock stands still.
+func (p *pace) explain() error {
+	found := fmt.Sprintf("the origin sent %d bytes in %s: at least %d KiB/s are needed", p.brought, paceWindow, leastRate>>10)
+	switch {
+	case p.window > 0:
+		found = fmt.Sprintf("the origin took longer than %s for %d bytes: at least %d KiB/s are needed", wholeTime(p.size), p.size, leastRate>>10)
+	case p.silent >= paceWindow:
+		found = fmt.Sprintf("the origin sent nothing for %s", paceWindow)
+	}
+	return hint.New(found, "run it again; if that does not help, is the network slow, or is there a proxy in between?")
+}
+
+// pacedBody is an answer's body whose bytes count for a pace.
+type pacedBody struct {
+	io.ReadCloser
+	pace *pace
+}
+
+// Read implements [io.Reader].
+func (b *pacedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.pace.count(n)
+	return n, err
+}
+
+// paceKey is the key of the context value that holds the pace of a download.
+type paceKey struct{}
+
+// paceOf returns the pace of the download that a request belongs to; nil for other
+// requests.
+func paceOf(ctx context.Context) *pace {
+	p, _ := ctx.Value(paceKey{}).(*pace)
+	return p
+}
