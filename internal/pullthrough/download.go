@@ -3,13 +3,15 @@ package pullthrough
 import (
 	"context"
 	"errors"
-	"io"
+	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -23,14 +25,9 @@ const (
 	headStart = 2 * time.Millisecond
 	// failureLasts is how long a package that could not be had is not tried again.
 	failureLasts = 5 * time.Second
-	// stallTimeout is how long a download may bring nothing.
-	stallTimeout = 90 * time.Second
 	// maxUnannounced bounds a package whose size its origin does not say.
 	maxUnannounced = 4 << 30
 )
-
-// opener starts reading a package, as [origin.Package] does.
-type opener = func(context.Context) (io.ReadCloser, int64, error)
 
 // download is a package on its way into a temporary file, which all who want it read
 // along.
@@ -38,19 +35,21 @@ type download struct {
 	p      *Puller
 	store  *store
 	want   wanted
-	open   opener        // nil: the origin is asked where it is
-	urgent chan struct{} // closed once a client waits for it
+	at     *origin.Package // nil: the origin is asked where it is
+	urgent chan struct{}   // closed once a client waits for it
 
 	// Guarded by Puller.mu.
 	users   int
-	hurried bool               // a client waits for it, or did
-	cancel  context.CancelFunc // ends it; nil: it has ended
+	hurried bool                    // a client waits for it, or did
+	cancel  context.CancelCauseFunc // ends it; nil: it has ended
 	idle    *time.Timer
+
+	clients atomic.Int32 // of the users; changed with Puller.mu held
 
 	mu      sync.Mutex // guards the following
 	file    *spoolFile
 	room    *reservation
-	start   time.Time // when it had that
+	begun   bool // what sends it has answered
 	have    int64
 	length  int64 // -1: not known
 	done    bool  // all is there, and verified
@@ -72,6 +71,9 @@ func (p *Puller) underway(w wanted) *download {
 // enter counts a user. It is called with mu held.
 func (p *Puller) enter(d *download, client bool) {
 	d.users++
+	if client {
+		d.clients.Add(1)
+	}
 	if d.idle != nil {
 		d.idle.Stop()
 		d.idle = nil
@@ -83,9 +85,9 @@ func (p *Puller) enter(d *download, client bool) {
 }
 
 // join returns the download of a package, begun for a request if need be; the caller
-// leaves it. A client's (open is nil) has the version pushed, too.
-func (p *Puller) join(request context.Context, s *store, w wanted, open opener) (*download, error) {
-	client := open == nil
+// leaves it. A client's (at is nil) has the version pushed, too.
+func (p *Puller) join(request context.Context, s *store, w wanted, at *origin.Package) (*download, error) {
+	client := at == nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if d := p.downloads[w.key()]; d != nil {
@@ -105,11 +107,11 @@ func (p *Puller) join(request context.Context, s *store, w wanted, open opener) 
 		}
 		delete(p.failed, w.key())
 	}
-	d := &download{p: p, store: s, want: w, open: open, urgent: make(chan struct{}), length: -1, changed: make(chan struct{})}
+	d := &download{p: p, store: s, want: w, at: at, urgent: make(chan struct{}), length: -1, changed: make(chan struct{})}
 	p.downloads[w.key()] = d
 	p.enter(d, client)
 	d.users++ // the download itself
-	ctx, cancel := context.WithCancel(observe.Follow(p.ctx, request))
+	ctx, cancel := context.WithCancelCause(observe.Follow(p.ctx, request))
 	d.cancel = cancel
 	p.tasks.Go(func() { d.run(ctx) })
 	if client {
@@ -118,15 +120,18 @@ func (p *Puller) join(request context.Context, s *store, w wanted, open opener) 
 	return d, nil
 }
 
-// leave ends one use.
-func (p *Puller) leave(d *download) {
+// leave ends one use, which a client has entered or not.
+func (p *Puller) leave(d *download, client bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d.users--
+	if client {
+		d.clients.Add(-1)
+	}
 	if d.users == 1 && d.cancel != nil && !d.hurried {
 		// Its push has ended, and no client wants it.
-		delete(p.downloads, d.want.key())
-		d.cancel()
+		p.forget(d)
+		d.cancel(nil)
 	}
 	if d.users > 0 {
 		return
@@ -144,6 +149,30 @@ func (p *Puller) leave(d *download) {
 			d.drop()
 		}
 	})
+}
+
+// errYielded is why a download ends for a waiting client. Its push is tried again.
+var errYielded = hint.Wrap(fmt.Errorf("no client read the package, and another one waited for its place: %w", &BusyError{"max_concurrent", retryPlace}),
+	"it is fetched again later; where this is frequent, raise max_concurrent in the pull_through block")
+
+// yield ends a download for a waiting client, and reports whether it did: a client may
+// read it by now.
+func (p *Puller) yield(d *download) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d.clients.Load() > 0 || d.cancel == nil {
+		return false
+	}
+	p.forget(d)
+	d.cancel(errYielded)
+	return true
+}
+
+// forget has the next one who wants the package begin anew. It is called with mu held.
+func (p *Puller) forget(d *download) {
+	if p.downloads[d.want.key()] == d {
+		delete(p.downloads, d.want.key())
+	}
 }
 
 // drop removes the file. It is called with Puller.mu held, and without users.
@@ -165,6 +194,9 @@ func (d *download) run(ctx context.Context) {
 	p := d.p
 	spanned, end := observe.Start(ctx, "origin package", slog.String("file", d.want.filename))
 	from, err := d.fetch(spanned)
+	if cause := context.Cause(ctx); err != nil && cause == errYielded {
+		err = cause
+	}
 	end(err)
 	var have int64
 	var took time.Duration
@@ -175,8 +207,8 @@ func (d *download) run(ctx context.Context) {
 		}
 		have = d.have
 		if d.room != nil {
+			took = d.room.age()
 			d.room.done()
-			took = time.Since(d.start)
 		}
 	})
 	r := p.current(d.want.subject)
@@ -188,19 +220,17 @@ func (d *download) run(ctx context.Context) {
 	}
 	p.mu.Lock()
 	ended := ctx.Err() != nil
-	d.cancel()
+	d.cancel(nil)
 	d.cancel = nil
 	if err != nil {
-		if p.downloads[d.want.key()] == d {
-			delete(p.downloads, d.want.key())
-		}
+		p.forget(d)
 		var busy *BusyError
 		if !ended && !errors.As(err, &busy) {
 			p.fail(d.want.key(), err)
 		}
 	}
 	p.mu.Unlock()
-	p.leave(d)
+	p.leave(d, false)
 	e := Event{Kind: Fetched, Provider: d.want.subject.provider, Version: d.want.subject.version, Platform: d.want.platform, Bytes: have, Took: took, Err: err}
 	if r != nil {
 		r.describe(&e)
@@ -208,7 +238,10 @@ func (d *download) run(ctx context.Context) {
 	e.From = from
 	switch {
 	case ended && err != nil:
-		e.Err = context.Canceled // nobody wants it any more
+		e.Err = context.Canceled // nobody wants it any more, or not now
+		if err == errYielded {
+			p.o.Log.InfoContext(ctx, "pulled through: a package made room for a client, and is fetched again later", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have)
+		}
 	case err != nil:
 		p.o.Log.ErrorContext(ctx, "pulled through: a package cannot be had", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have, "err", err, "hint", hint.Of(err))
 	default:
@@ -257,9 +290,10 @@ func (d *download) wait(ctx context.Context, holds func() bool) error {
 	}
 }
 
-// placed waits until the download has its place among those under way.
-func (d *download) placed(ctx context.Context) error {
-	return d.wait(ctx, func() bool { return d.room != nil })
+// answered waits until the origin, or the registry, begins to send the package. Until
+// then, a limit may be in the way.
+func (d *download) answered(ctx context.Context) error {
+	return d.wait(ctx, func() bool { return d.begun })
 }
 
 // size waits for the package's size in bytes.
@@ -271,8 +305,8 @@ func (d *download) size(ctx context.Context) (size int64, err error) {
 // wellBegun is how much of a package is there before its push begins.
 const wellBegun = 8 << 20
 
-// begun waits until the package is well under way, or will not be.
-func (d *download) begun(ctx context.Context) {
+// wellUnderway waits until much of the package is there, or nothing comes any more.
+func (d *download) wellUnderway(ctx context.Context) {
 	_ = d.wait(ctx, func() bool { return d.done || d.have >= wellBegun }) // its end is for those who read it
 }
 

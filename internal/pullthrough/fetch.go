@@ -26,11 +26,12 @@ func (d *download) fetch(ctx context.Context) (from string, err error) {
 		return from, err
 	}
 	from = r.origin
-	room, err := d.reserve(ctx)
+	at, lost := d.locate(ctx, r)
+	room, err := d.reserve(ctx, at.Host)
 	if err != nil {
 		return from, err
 	}
-	d.change(func() { d.room, d.start = room, time.Now() })
+	d.change(func() { d.room = room })
 	// A file may take as long to be made as an origin to answer.
 	file := make(chan error, 1)
 	go func() {
@@ -40,11 +41,7 @@ func (d *download) fetch(ctx context.Context) (from string, err error) {
 		}
 		file <- err
 	}()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stall := time.AfterFunc(stallTimeout, func() { cancel(errStalled) })
-	defer stall.Stop()
-	body, size, from, err := d.begin(ctx, r)
+	body, size, from, err := d.begin(ctx, r, at, lost)
 	if err == nil {
 		defer body.Close()
 	}
@@ -54,74 +51,64 @@ func (d *download) fetch(ctx context.Context) (from string, err error) {
 	if err != nil {
 		return from, err
 	}
+	if from == FromRegistry {
+		d.room.comesFrom(nil)
+	}
 	if size >= 0 {
 		if err := d.room.expect(size); err != nil {
 			return from, err
 		}
-		d.change(func() { d.length = size })
-		runtime.Gosched()
 	}
-	if err = d.copy(body, size, func() { stall.Reset(stallTimeout) }); err != nil && context.Cause(ctx) == errStalled {
-		err = trouble(errStalled)
-	}
-	return from, err
+	d.change(func() { d.length, d.begun = size, true })
+	runtime.Gosched()
+	return from, d.copy(body, size)
 }
 
-var errStalled = fmt.Errorf("a download brought nothing for %s", stallTimeout)
+// locate returns the package as its origin has it. It asks the origin before the
+// download takes a place, so that an origin that does not answer takes none.
+func (d *download) locate(ctx context.Context, r *release) (origin.Package, error) {
+	if d.at != nil {
+		return *d.at, nil
+	}
+	return d.p.place(ctx, r, d.want)
+}
 
-// reserve takes a place. What nobody waits for lets others go first, until somebody
-// does.
-func (d *download) reserve(ctx context.Context) (*reservation, error) {
+// reserve takes a place. A download that no client waits for lets others go first.
+func (d *download) reserve(ctx context.Context, host string) (*reservation, error) {
+	by := party{
+		background: true, urgent: d.urgent,
+		isRead: func() bool { return d.clients.Load() > 0 },
+		yield:  func() bool { return d.p.yield(d) },
+	}
+	if host != "" {
+		by.hosts = []string{host}
+	}
 	d.p.mu.Lock()
-	hurried := d.hurried
+	by.background = !d.hurried
 	d.p.mu.Unlock()
-	if hurried {
-		return d.p.limit.reserve(ctx, -1, false)
-	}
-	waiting, cancel := context.WithCancel(ctx)
-	defer cancel()
-	got := make(chan struct{})
-	defer close(got)
-	go func() {
-		select {
-		case <-d.urgent:
-			cancel()
-		case <-got:
-		}
-	}()
-	room, err := d.p.limit.reserve(waiting, -1, true)
-	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
-		return d.p.limit.reserve(ctx, -1, false)
-	}
-	return room, err
+	return d.p.limit.reserve(ctx, -1, by)
 }
 
 // begin starts reading the package: at its origin, unless the registry has it
 // meanwhile, as by another gateway that pushed it. Where a client waits, the origin
-// is asked first, and the registry too unless that answers at once.
-func (d *download) begin(ctx context.Context, r *release) (body io.ReadCloser, size int64, from string, err error) {
+// is asked first, and the registry too unless that answers at once. lost is why the
+// origin does not say where it has the package.
+func (d *download) begin(ctx context.Context, r *release, at origin.Package, lost error) (body io.ReadCloser, size int64, from string, err error) {
 	known := d.probe(ctx)
-	if d.open != nil {
+	if d.at != nil {
 		known.ask()
 	} else {
 		defer time.AfterFunc(probeAfter, known.ask).Stop()
 	}
-	open := d.open
-	if open == nil {
-		var at origin.Package
-		if at, err = d.p.place(ctx, r, d.want); err == nil {
-			open = at.Open
-		}
-	}
-	if d.open != nil || err != nil || known.answered() {
+	if d.at != nil || lost != nil {
 		if body, size := known.open(ctx); body != nil {
 			return body, size, FromRegistry, nil
 		}
 	}
-	if err != nil {
-		return nil, 0, r.origin, err
+	if lost != nil {
+		return nil, 0, r.origin, lost
 	}
-	body, size, err = open(ctx)
+	body, size, err = d.open(ctx, at)
 	if err != nil || known.answered() {
 		if there, size := known.open(ctx); there != nil {
 			if body != nil {
@@ -130,7 +117,7 @@ func (d *download) begin(ctx context.Context, r *release) (body io.ReadCloser, s
 			return there, size, FromRegistry, nil
 		}
 	}
-	return body, size, r.origin, trouble(err)
+	return body, size, r.origin, err
 }
 
 // probeAfter is how long an origin may take before the registry is asked beside it:
@@ -187,7 +174,7 @@ const FromRegistry = "registry"
 
 // copy brings the bytes into the file, hashing them, and fails unless they are those
 // wanted.
-func (d *download) copy(body io.Reader, size int64, progress func()) error {
+func (d *download) copy(body io.Reader, size int64) error {
 	limit := size
 	if size < 0 {
 		limit = maxUnannounced
@@ -197,7 +184,6 @@ func (d *download) copy(body io.Reader, size int64, progress func()) error {
 	var have int64
 	for {
 		n, err := body.Read(buf)
-		progress()
 		if n > 0 {
 			if have+int64(n) > limit {
 				return fmt.Errorf("%s: its origin sends more than %d bytes", d.want.filename, limit)

@@ -37,14 +37,6 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// silent says nothing until its context ends.
-type silent struct{ ctx context.Context }
-
-func (s silent) Read([]byte) (int, error) {
-	<-s.ctx.Done()
-	return 0, s.ctx.Err()
-}
-
 // TestHostilePackages: neither clients nor the registry get what is not what was
 // signed as a whole, nor does it take more than it may.
 func TestHostilePackages(t *testing.T) {
@@ -73,12 +65,6 @@ func TestHostilePackages(t *testing.T) {
 			check: func(err error) bool { return errors.As(err, new(*SizeError)) }},
 		"more than the disk may take": {open: func() opener { return says(-1, endless{}) }, limits: Limits{MaxSpool: 4 << 20},
 			check: func(err error) bool { return errors.As(err, new(*BusyError)) }},
-		"silence": {open: func() opener {
-			return func(ctx context.Context) (io.ReadCloser, int64, error) { return io.NopCloser(silent{ctx}), size, nil }
-		}, check: func(err error) bool { return errors.Is(err, errStalled) }},
-		"no answer": {open: func() opener {
-			return func(ctx context.Context) (io.ReadCloser, int64, error) { <-ctx.Done(); return nil, 0, ctx.Err() }
-		}, check: func(err error) bool { return err != nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,9 @@ import (
 // Limits bound what is fetched from origins. They are those of one process:
 // gateways side by side each have their own.
 type Limits struct {
-	// MaxConcurrent is how many packages are fetched at once; 0 means 8. What
-	// nobody waits for takes half of them at most.
+	// MaxConcurrent is how many packages are fetched at once; 0 means 8. Downloads that
+	// no client waits for take half of them at most, and those from one host all but
+	// two.
 	MaxConcurrent int
 	// MaxPerDay is how many bytes of packages are fetched in a day, which begins at
 	// midnight UTC; 0 means that there is no bound.
@@ -69,6 +70,9 @@ func busy(limit string, after time.Duration) error {
 	if limit == "disk" {
 		return hint.Wrap(&BusyError{limit, after}, "make room where packages under way are kept, beside the cache or the embedded registry")
 	}
+	if limit == "max_concurrent" {
+		return hint.Wrap(&BusyError{limit, after}, "max_concurrent in the pull_through block bounds it, for all clients together; one host has all but two of it")
+	}
 	return hint.Wrap(&BusyError{limit, after}, "%s in the pull_through block bounds it, for all clients together", limit)
 }
 
@@ -93,8 +97,8 @@ type Usage struct {
 type Budget struct {
 	mu     sync.Mutex // guards the following
 	limits Limits
-	taken  [2]int    // places; the second counts those in the background
-	queue  []*waiter // for places, the first one first
+	held   []*reservation // that have a place
+	queue  []*reservation // that wait for one, the first one first
 	day    time.Time
 	today  int64 // bytes of that day, with what is reserved
 	spool  int64 // bytes, with what is reserved
@@ -127,7 +131,7 @@ func (l *Budget) Usage() Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.turn()
-	return Usage{Fetching: l.taken[0], Today: l.today, Spool: l.spool, Limits: l.limits}
+	return Usage{Fetching: len(l.held), Today: l.today, Spool: l.spool, Limits: l.limits}
 }
 
 // turn begins a new day where one has begun.
@@ -137,28 +141,60 @@ func (l *Budget) turn() {
 	}
 }
 
+// party is a download that wants a place. The zero value is one that a client waits
+// for, from a host that is not known.
+type party struct {
+	background bool            // no client waits for it
+	urgent     <-chan struct{} // closed once a client waits for it; nil: never
+	hosts      []string        // see claim
+	// isRead reports whether a client reads the download, and yield ends it unless one
+	// does. Without yield, it is not ended.
+	isRead func() bool
+	yield  func() bool
+}
+
 // reservation is the place and the room of one package.
 type reservation struct {
-	budget     *Budget
-	background bool
-	day        time.Time
+	budget *Budget
+	day    time.Time
+	late   time.Time // when a client waits for a place no longer; zero: none has waited
 
 	// Below Budget.mu.
+	party
+	got           chan struct{} // closed once it has a place
+	since         time.Time     // when it got its place
+	yields        bool          // it was ended for a client
 	room, written int64
 	fetched       bool
 	dropped       bool
+}
+
+// claim describes it for the rules of sharing.
+func (r *reservation) claim() claim {
+	return claim{
+		background: r.background, hosts: r.hosts,
+		unread: r.yield != nil && !r.yields && !r.isRead(), bytes: r.written, age: time.Since(r.since),
+	}
+}
+
+func claims(rs []*reservation) []claim {
+	out := make([]claim, len(rs))
+	for i, r := range rs {
+		out[i] = r.claim()
+	}
+	return out
 }
 
 // reserve takes a place for a fetch, and room for size bytes, if that is known
 // (else -1). A client waits a while for a place, and then gets a *[BusyError];
 // what nobody waits for (background) waits until ctx ends. The caller calls done
 // when the origin has sent all, or has failed, and drop when the file is gone.
-func (l *Budget) reserve(ctx context.Context, size int64, background bool) (*reservation, error) {
-	r := &reservation{budget: l, background: background}
+func (l *Budget) reserve(ctx context.Context, size int64, by party) (*reservation, error) {
+	r := &reservation{budget: l, party: by}
 	if err := l.fits(size); err != nil {
 		return nil, err
 	}
-	if err := l.place(ctx, background); err != nil {
+	if err := l.place(ctx, r); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
@@ -184,65 +220,140 @@ func (l *Budget) fits(size int64) error {
 	return nil
 }
 
-// waiter waits for a place.
-type waiter struct {
-	background bool
-	got        chan struct{} // closed with mu held once it has one
+// place waits for a place: a background download for as long as it takes, and one that
+// a client waits for until the client's patience ends.
+func (l *Budget) place(ctx context.Context, r *reservation) error {
+	l.mu.Lock()
+	r.got = make(chan struct{})
+	l.queue = append(l.queue, r)
+	l.admit()
+	background := r.background
+	l.mu.Unlock()
+	if background {
+		select {
+		case <-r.got:
+			return nil
+		case <-ctx.Done():
+			return l.giveUp(r, context.Cause(ctx))
+		case <-r.urgent:
+			l.hurry(r)
+		}
+	}
+	if r.late.IsZero() {
+		r.late = time.Now().Add(placePatience)
+	}
+	patience, tick := time.NewTimer(time.Until(r.late)), time.NewTicker(yieldAfter)
+	defer patience.Stop()
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.got:
+			return nil
+		case <-tick.C:
+			l.makeRoom(r)
+		case <-patience.C:
+			return l.giveUp(r, busy("max_concurrent", retryPlace))
+		case <-ctx.Done():
+			return l.giveUp(r, context.Cause(ctx))
+		}
+	}
 }
 
-// place takes one of the places. Who came first goes first, but that what nobody
-// waits for leaves half of them to clients.
-func (l *Budget) place(ctx context.Context, background bool) error {
-	var late <-chan time.Time
-	if !background {
-		timer := time.NewTimer(placePatience)
-		defer timer.Stop()
-		late = timer.C
-	}
-	w := &waiter{background, make(chan struct{})}
+// placeAgain gives a place back and waits for another one, because the hosts that the
+// download asks are known better now.
+func (l *Budget) placeAgain(ctx context.Context, r *reservation) error {
 	l.mu.Lock()
-	l.queue = append(l.queue, w)
-	l.admit()
+	l.leave(r)
 	l.mu.Unlock()
-	var err error
-	select {
-	case <-w.got:
-		return nil
-	case <-late:
-		err = busy("max_concurrent", retryPlace)
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
+	return l.place(ctx, r)
+}
+
+// hurry makes a background download one that a client waits for.
+func (l *Budget) hurry(r *reservation) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	select {
-	case <-w.got: // meanwhile
+	r.background = false
+	l.admit()
+}
+
+// giveUp ends a wait for a place. It returns err, or nil where the download got its
+// place in the meantime.
+func (l *Budget) giveUp(r *reservation, err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.Contains(l.held, r) {
 		return nil
-	default:
 	}
-	l.queue = slices.DeleteFunc(l.queue, func(other *waiter) bool { return other == w })
+	l.queue = without(l.queue, r)
 	return err
+}
+
+// makeRoom ends a download that is in a waiting client's way, as [toEnd] says.
+func (l *Budget) makeRoom(waiting *reservation) {
+	l.mu.Lock()
+	var ends *reservation
+	if i := toEnd(l.limits.MaxConcurrent, claims(l.held), waiting.claim()); i >= 0 {
+		ends = l.held[i]
+	}
+	l.mu.Unlock()
+	if ends != nil && ends.yield() { // which locks others that lock this
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		ends.yields = true
+	}
 }
 
 // admit gives places to those who wait. It is called with mu held.
 func (l *Budget) admit() {
-	most := [2]int{l.limits.MaxConcurrent, max(1, l.limits.MaxConcurrent/2)}
-	l.queue = slices.DeleteFunc(l.queue, func(w *waiter) bool {
-		if l.taken[0] >= most[0] || w.background && l.taken[1] >= most[1] {
-			return false
+	for {
+		i := next(l.limits.MaxConcurrent, claims(l.held), claims(l.queue))
+		if i < 0 {
+			return
 		}
-		l.take(w.background, 1)
-		close(w.got)
-		return true
-	})
+		r := l.queue[i]
+		l.queue = without(l.queue, r)
+		l.held = append(l.held, r)
+		r.since = time.Now()
+		close(r.got)
+	}
 }
 
-// take takes a place, or with -1 gives one back. It is called with mu held.
-func (l *Budget) take(background bool, n int) {
-	l.taken[0] += n
-	if background {
-		l.taken[1] += n
+// leave takes the place of a download away, if it has one. It is called with mu held.
+func (l *Budget) leave(r *reservation) {
+	l.held = without(l.held, r)
+	l.admit()
+}
+
+func without(rs []*reservation, r *reservation) []*reservation {
+	return slices.DeleteFunc(rs, func(other *reservation) bool { return other == r })
+}
+
+// asks notes a host that the download asks, by a name or an address, and reports
+// whether that host may have the place.
+func (r *reservation) asks(host string) bool {
+	l := r.budget
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Contains(r.hosts, host) {
+		r.hosts = append(slices.Clone(r.hosts), host)
 	}
+	others := without(slices.Clone(l.held), r)
+	return admitsHost(l.limits.MaxConcurrent, claims(others), r.hosts)
+}
+
+// comesFrom notes the one host whose answer has begun.
+func (r *reservation) comesFrom(hosts []string) {
+	r.budget.mu.Lock()
+	defer r.budget.mu.Unlock()
+	r.hosts = hosts
+	r.budget.admit()
+}
+
+// age is how long the download has its place.
+func (r *reservation) age() time.Duration {
+	r.budget.mu.Lock()
+	defer r.budget.mu.Unlock()
+	return time.Since(r.since)
 }
 
 // extend takes room for n more bytes. It is called with mu held.
@@ -304,8 +415,7 @@ func (r *reservation) done() {
 	if l.turn(); r.day.Equal(l.day) {
 		l.today -= left
 	}
-	l.take(r.background, -1)
-	l.admit()
+	l.leave(r)
 }
 
 // drop gives back the room of a file that is gone. Further calls do nothing.

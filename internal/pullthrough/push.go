@@ -13,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
@@ -104,11 +105,11 @@ func (p *Puller) work(ctx context.Context, j *job) {
 	for attempt := 1; ; attempt++ {
 		asked := p.take(j, false, &platforms)
 		for _, d := range asked {
-			d.begun(ctx) // the client who waits for it goes first
+			d.wellUnderway(ctx) // the client who waits for it goes first
 		}
 		result, err := p.push(ctx, j, asked, platforms)
 		for _, d := range asked {
-			p.leave(d)
+			p.leave(d, false)
 		}
 		p.told(ctx, j, result, err)
 		var busy *BusyError
@@ -135,7 +136,7 @@ func (p *Puller) work(ctx context.Context, j *job) {
 			pause *= 2
 		}
 		for _, d := range p.take(j, true, &platforms) {
-			p.leave(d) // it may be long until then
+			p.leave(d, false) // it may be long until then
 		}
 		select {
 		case <-time.After(wait):
@@ -173,7 +174,7 @@ func (p *Puller) end(j *job, until time.Time) bool {
 	}
 	p.mu.Unlock()
 	for _, d := range asked {
-		p.leave(d)
+		p.leave(d, false)
 	}
 	return true
 }
@@ -244,7 +245,7 @@ func (p *Puller) push(ctx context.Context, j *job, asked []*download, also []pro
 		}
 		w := wanted{j.subject, pkg.Platform, known.Filename, known.Digest}
 		first := slices.ContainsFunc(asked, func(d *download) bool { return d.want.digest == w.digest })
-		pkg.Open = p.shared(j.store, w, pkg.Open, first, asked)
+		pkg.Open = p.shared(j.store, w, *pkg, first, asked)
 	}
 	return p.o.Push(ctx, rel)
 }
@@ -260,9 +261,12 @@ func (p *Puller) platforms(there []artifact.Package, also []provider.Platform) [
 	return out
 }
 
+// opener starts reading a package, as [origin.Package] does.
+type opener = func(context.Context) (io.ReadCloser, int64, error)
+
 // shared returns what opens a package for a push, by the download that clients read
 // along. What no client asked for lets those go first.
-func (p *Puller) shared(s *store, w wanted, open opener, first bool, asked []*download) opener {
+func (p *Puller) shared(s *store, w wanted, at origin.Package, first bool, asked []*download) opener {
 	return func(ctx context.Context) (io.ReadCloser, int64, error) {
 		if !first {
 			for _, d := range asked {
@@ -271,15 +275,15 @@ func (p *Puller) shared(s *store, w wanted, open opener, first bool, asked []*do
 				}
 			}
 		}
-		d, err := p.join(ctx, s, w, open)
+		d, err := p.join(ctx, s, w, &at)
 		if err != nil {
 			return nil, 0, err
 		}
 		size, err := d.size(ctx)
 		if err != nil {
-			p.leave(d)
+			p.leave(d, false)
 			return nil, 0, err
 		}
-		return d.reader(ctx), size, nil
+		return d.reader(ctx, false), size, nil
 	}
 }

@@ -12,12 +12,15 @@ import (
 type reader struct {
 	ctx    context.Context
 	d      *download
+	client bool // it reads for a client, and not for a push
 	offset int64
 	closed sync.Once
 }
 
 // reader returns one that leaves the download when it is closed.
-func (d *download) reader(ctx context.Context) *reader { return &reader{ctx: ctx, d: d} }
+func (d *download) reader(ctx context.Context, client bool) *reader {
+	return &reader{ctx: ctx, d: d, client: client}
+}
 
 // Read implements [io.Reader].
 func (r *reader) Read(p []byte) (int, error) {
@@ -67,6 +70,6 @@ func (r *reader) Seek(offset int64, whence int) (int64, error) {
 
 // Close implements [io.Closer].
 func (r *reader) Close() error {
-	r.closed.Do(func() { r.d.p.leave(r.d) })
+	r.closed.Do(func() { r.d.p.leave(r.d, r.client) })
 	return nil
 }

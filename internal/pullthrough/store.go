@@ -263,10 +263,10 @@ func (s *store) read(ctx context.Context, d *download, desc ocispec.Descriptor) 
 		err = fmt.Errorf("%s: its origin has %d bytes, not %d", d.want.filename, size, desc.Size)
 	}
 	if err != nil {
-		s.p.leave(d)
+		s.p.leave(d, true)
 		return nil, err
 	}
-	return d.reader(ctx), nil
+	return d.reader(ctx, true), nil
 }
 
 // PackageSize returns the size in bytes of a package that is not stored. With begin,
@@ -282,9 +282,9 @@ func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin boo
 		if err != nil {
 			return 0, err
 		}
-		defer s.p.leave(d)
+		defer s.p.leave(d, true)
 		if size > 0 {
-			return size, d.placed(ctx)
+			return size, d.answered(ctx)
 		}
 		return d.size(ctx)
 	}
