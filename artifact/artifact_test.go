@@ -37,14 +37,19 @@ var (
 	windows = provider.MustParsePlatform("windows_amd64")
 )
 
-// contents are the packages of widget 1.0.0. One is a zip, which has an h1 hash.
+// contents are the packages of widget 1.0.0. That for linux has an h1 hash; the others
+// have folders' entries, and none.
 func contents(t testing.TB) map[provider.Platform][]byte {
 	t.Helper()
-	zip, err := os.ReadFile(filepath.Join("testdata", "linux_amd64.zip"))
-	if err != nil {
-		t.Fatal(err)
+	out := map[provider.Platform][]byte{}
+	for _, p := range []provider.Platform{linux, darwin, windows} {
+		zip, err := os.ReadFile(filepath.Join("testdata", p.String()+".zip"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[p] = zip
 	}
-	return map[provider.Platform][]byte{linux: zip, darwin: []byte("for darwin_arm64"), windows: []byte("for windows_amd64")}
+	return out
 }
 
 // accept returns content as a package that trust accepted.
@@ -61,7 +66,7 @@ func accept(t testing.TB, p provider.Platform, filename string, content []byte) 
 		t.Fatal(err)
 	}
 	verifier.Write(content)
-	accepted, err := verifier.Accept(bytes.NewReader(content))
+	accepted, err := verifier.Accept(t.Context(), bytes.NewReader(content))
 	if err != nil {
 		t.Fatal(err)
 	}

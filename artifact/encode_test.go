@@ -118,7 +118,7 @@ func TestEncodeIndexMakesNothingUp(t *testing.T) {
 }
 
 func TestEncodePackageRefusesFilenameThatIsNone(t *testing.T) {
-	p := accept(t, linux, "terraform-provider-widget/../x.zip", []byte("content"))
+	p := accept(t, linux, "terraform-provider-widget/../x.zip", contents(t)[linux])
 	if _, b, err := artifact.EncodePackage(p); err == nil {
 		t.Errorf("encoded as %s", b.Data)
 	}

@@ -1,6 +1,7 @@
 package artifact_test
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"os"
@@ -316,9 +317,12 @@ func TestRehash(t *testing.T) {
 	}
 	t.Run("no zip", func(t *testing.T) {
 		b := newBench(t)
-		e := encode(t, darwin)
-		b.push(e)
-		if err := artifact.Rehash(t.Context(), b.repo, e.version.Packages[0], scratch(t)); !errors.Is(err, artifact.ErrNotProvider) {
+		p, data := encode(t, darwin).version.Packages[0], []byte("pushed by another tool")
+		p.Digest, p.Size = digest.FromBytes(data), int64(len(data))
+		if err := b.repo.Push(t.Context(), p.Layer(), bytes.NewReader(data)); err != nil {
+			t.Fatal(err)
+		}
+		if err := artifact.Rehash(t.Context(), b.repo, p, scratch(t)); !errors.Is(err, artifact.ErrNotProvider) {
 			t.Errorf("%v", err)
 		}
 	})

@@ -42,7 +42,7 @@ func Rehash(ctx context.Context, store Fetcher, p Package, scratch Scratch) erro
 	case hash.Digest() != p.Digest:
 		return fmt.Errorf("%w: the package has the digest %s, not %s", ErrDamaged, hash.Digest(), p.Digest)
 	}
-	h1, err := provider.H1(scratch, n)
+	h1, err := provider.H1(ctx, scratch, n)
 	switch {
 	case errors.Is(err, provider.ErrNotZip):
 		return fmt.Errorf("%w: the package: %v", ErrNotProvider, err)

@@ -123,6 +123,10 @@ func TestBadOrigin(t *testing.T) {
 		"package longer than announced": {func(s *scene) {
 			s.answer(".zip", len("longer than it is")+int(hostPackage(s.t, s.null).Size), strings.Repeat("x", len("longer than it is")+int(hostPackage(s.t, s.null).Size)))
 		}, "checksum mismatch"},
+		"package that is no zip": {func(s *scene) {
+			pkg := hostPackage(s.t, s.null)
+			clients.Must(s.t, s.null.Repack(pkg.OS, pkg.Arch, []byte("<html>log in</html>"), s.Signer))
+		}, "not a zip"},
 		"signature by another key": {func(s *scene) { sign(s, s.null, pgp.For(s.t, "Mallory")) }, "signature refused"},
 		"no signature":             {func(s *scene) { s.answerStatus(".sig", http.StatusNotFound) }, "not signed"},
 		"no key":                   {func(s *scene) { s.null.Keys = nil }, "--allow-unsigned"},

@@ -22,6 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -55,7 +56,7 @@ func (c *client) download(path string) (status int, data []byte, err error) {
 
 func TestArchive(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
-		for _, size := range []int{1, 100, gateway.CopyBuffer - 1, gateway.CopyBuffer, gateway.CopyBuffer + 1, 2 * gateway.CopyBuffer, 1<<20 + 1} {
+		for _, size := range []int{release.ZipEndSize, 100, gateway.CopyBuffer - 1, gateway.CopyBuffer, gateway.CopyBuffer + 1, 2 * gateway.CopyBuffer, 1<<20 + 1} {
 			b := newBench(t)
 			want := random(size)
 			b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: want})
@@ -504,7 +505,7 @@ func TestStreamingMemory(t *testing.T) {
 // tagSynthetic tags a version whose layer is nowhere but in the index.
 func (b *bench) tagSynthetic(version string, d digest.Digest, size int64) {
 	b.t.Helper()
-	v := b.publish(widget, version, map[provider.Platform][]byte{linux: []byte(version)})
+	v := b.publish(widget, version, map[provider.Platform][]byte{linux: release.AsZip([]byte(version))})
 	v.Packages[0].Digest, v.Packages[0].Size = d, size
 	index, err := artifact.EncodeIndex(v)
 	if err != nil {

@@ -96,17 +96,28 @@ func (b *bench) repository(a provider.Address) *remote.Repository {
 	return repo
 }
 
-// random returns size bytes that do not compress, the same ones each time.
+// random returns a package of size bytes that do not compress, the same ones each
+// time.
 func random(size int) []byte {
-	data := make([]byte, size)
+	data := make([]byte, size-release.ZipEndSize)
 	rand.NewChaCha8([32]byte{byte(size)}).Read(data)
-	return data
+	return release.AsZip(data)
 }
 
 // zip returns a small package that has an h1 hash.
 func zip(t testing.TB, p provider.Platform) []byte {
 	t.Helper()
 	data, err := release.Zip(map[string][]byte{"terraform-provider-widget_v1.0.0": []byte("for " + p.String())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// withoutH1 returns a small package that has none, since it has a folder's entry.
+func withoutH1(t testing.TB) []byte {
+	t.Helper()
+	data, err := release.Zip(map[string][]byte{"docs/": nil, "terraform-provider-widget_v1.0.0": []byte("with a folder")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +165,7 @@ func accept(t testing.TB, a provider.Address, v provider.Version, p provider.Pla
 		t.Fatal(err)
 	}
 	verifier.Write(content)
-	accepted, err := verifier.Accept(bytes.NewReader(content))
+	accepted, err := verifier.Accept(t.Context(), bytes.NewReader(content))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +346,7 @@ func TestHeadIsGetWithoutBody(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		b := newBench(t)
 		b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(3 * gateway.CopyBuffer)})
-		b.publish(widget, "1.1.0", map[provider.Platform][]byte{linux: []byte("small")})
+		b.publish(widget, "1.1.0", map[provider.Platform][]byte{linux: release.AsZip([]byte("small"))})
 		b.tag(b.repo, blobOf(ocispec.MediaTypeImageIndex, []byte(`{"schemaVersion":2,"mediaType":"`+ocispec.MediaTypeImageIndex+`","manifests":[]}`)), "2.0.0")
 		c := b.start(httptest.NewUnstartedServer(gateway.NewWithin(b.options, b.limits)), http2)
 		for path, status := range map[string]int{

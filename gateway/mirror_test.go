@@ -60,7 +60,7 @@ func TestIndexOfManyPages(t *testing.T) {
 
 func TestVersionHasEveryPlatformAndHash(t *testing.T) {
 	b := newBench(t)
-	v := b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux), darwin: []byte("no zip, so without h1")})
+	v := b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux), darwin: withoutH1(t)})
 	a := b.serve().get(prefix + "1.0.0.json")
 	if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/json" {
 		t.Fatalf("%+v", a)

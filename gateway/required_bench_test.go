@@ -174,7 +174,7 @@ func zipHash(content []byte) string { return fmt.Sprintf("zh:%x", sha256.Sum256(
 
 func h1(t testing.TB, content []byte) provider.Hash {
 	t.Helper()
-	h, err := provider.H1(bytes.NewReader(content), int64(len(content)))
+	h, err := provider.H1(t.Context(), bytes.NewReader(content), int64(len(content)))
 	if err != nil {
 		t.Fatal(err)
 	}

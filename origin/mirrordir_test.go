@@ -35,7 +35,7 @@ var (
 
 func h1(t *testing.T, p release.Package) string {
 	t.Helper()
-	h, err := provider.H1(bytes.NewReader(p.Data), p.Size)
+	h, err := provider.H1(t.Context(), bytes.NewReader(p.Data), p.Size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func verify(t *testing.T, r *origin.Release, p origin.Package, policy trust.Poli
 		t.Errorf("%s: %d bytes, announced %d", p.Filename, len(data), size)
 	}
 	v.Write([]byte(data))
-	_, err = v.Accept(strings.NewReader(data))
+	_, err = v.Accept(t.Context(), strings.NewReader(data))
 	return err
 }
 

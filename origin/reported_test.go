@@ -22,7 +22,7 @@ func (b *bench) packages() map[string]any {
 	b.t.Helper()
 	out := map[string]any{}
 	for _, p := range b.release.Packages {
-		h1, err := provider.H1(bytes.NewReader(p.Data), p.Size)
+		h1, err := provider.H1(b.t.Context(), bytes.NewReader(p.Data), p.Size)
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func accept(ctx context.Context, r *origin.Release) error {
 			return err
 		}
 		verifier.Write(data)
-		if _, err := verifier.Accept(bytes.NewReader(data)); err != nil {
+		if _, err := verifier.Accept(ctx, bytes.NewReader(data)); err != nil {
 			return err
 		}
 	}

@@ -113,7 +113,7 @@ func FuzzH1(f *testing.F) {
 	add()
 	f.Add([]byte("PK"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		h, err := H1(bytes.NewReader(data), int64(len(data)))
+		h, err := H1(t.Context(), bytes.NewReader(data), int64(len(data)))
 		if err != nil {
 			if !errors.Is(err, ErrNoH1) {
 				t.Errorf("%v", err)

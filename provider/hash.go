@@ -2,6 +2,7 @@ package provider
 
 import (
 	"archive/zip"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -54,9 +55,20 @@ func (h Hash) MarshalText() ([]byte, error) { return []byte(h.s), nil }
 // ErrNoH1 is what [H1] returns for a zip on which clients would not agree.
 var ErrNoH1 = errors.New("no h1 hash")
 
-// ErrNotZip means that what [H1] was given does not read as a zip at all. It comes
-// with ErrNoH1.
+// ErrNotZip means that bytes are not a zip, or that an entry does not unpack. An error
+// of [H1] that wraps it also wraps ErrNoH1.
 var ErrNotZip = errors.New("not a zip")
+
+// notZipError says why bytes are not a zip.
+type notZipError struct{ why error }
+
+func (e *notZipError) Error() string { return fmt.Sprintf("%v: %v", ErrNotZip, e.why) }
+
+// Is makes the error match both sentinels.
+func (e *notZipError) Is(target error) bool { return target == ErrNotZip || target == ErrNoH1 }
+
+// errLargeDirectory means that the central directory exceeds maxDirectoryBytes.
+var errLargeDirectory = errors.New("its directory is too large")
 
 const (
 	// maxDirectoryBytes bounds what is read of a zip before its entries are
@@ -68,17 +80,19 @@ const (
 )
 
 // H1 returns the h1: hash of the zip of size bytes in r, as clients compute it
-// over the unpacked folder, and ErrNoH1 with a reason where they could come to
-// different answers or refuse the zip: directory entries, duplicate names,
-// links, names outside the folder, a zip that does not read, a directory or an
-// unpacked size beyond what any provider has.
-func H1(r io.ReaderAt, size int64) (Hash, error) {
-	limited := &limitedReaderAt{r: r, left: maxDirectoryBytes}
-	z, err := zip.NewReader(limited, size)
+// over the unpacked folder.
+//
+// The error wraps ErrNotZip if the bytes are no zip, or if an entry does not
+// unpack. It wraps ErrNoH1 alone where clients could come to different answers or
+// refuse the zip: directory entries, duplicate names, links, names outside the
+// folder, a directory or an unpacked size beyond what any provider has. H1 stops when
+// ctx ends; it returns errors of r and ctx unchanged.
+func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
+	source := newSourceReader(ctx, r, size)
+	z, err := source.open(size)
 	if err != nil {
-		return Hash{}, fmt.Errorf("%w: %w: %v", ErrNoH1, ErrNotZip, err)
+		return Hash{}, err
 	}
-	limited.left = -1
 	files := make(map[string]*zip.File, len(z.File))
 	names := make([]string, 0, len(z.File))
 	var unpacked uint64
@@ -97,10 +111,24 @@ func H1(r io.ReaderAt, size int64) (Hash, error) {
 		names = append(names, f.Name)
 	}
 	h, err := dirhash.Hash1(names, func(name string) (io.ReadCloser, error) { return files[name].Open() })
-	if err != nil {
-		return Hash{}, fmt.Errorf("%w: %v", ErrNoH1, err)
+	switch {
+	case source.failed != nil:
+		return Hash{}, source.failed
+	case err != nil:
+		return Hash{}, &notZipError{fmt.Errorf("an entry does not unpack: %w", err)}
 	}
 	return Hash{h}, nil
+}
+
+// CheckZip returns an error that wraps ErrNotZip unless the size bytes in r end in
+// the directory of a zip. It reads no more than the directory, and
+// returns errors of r and ctx unchanged.
+func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
+	_, err := newSourceReader(ctx, r, size).open(size)
+	if errors.Is(err, errLargeDirectory) {
+		return nil
+	}
+	return err
 }
 
 // unhashable says what about an entry makes the hash of the unpacked folder
@@ -119,19 +147,48 @@ func unhashable(f *zip.File) string {
 	return ""
 }
 
-// limitedReaderAt fails, rather than truncates, once more than left bytes were
-// read through it; a negative left is no limit.
-type limitedReaderAt struct {
-	r    io.ReaderAt
-	left int64
+// sourceReader reads a zip's bytes, and remembers why that failed.
+type sourceReader struct {
+	r      io.ReaderAt
+	alive  func() error // returns an error once reading must stop
+	limit  int64        // bytes that may still be read; negative: no limit
+	failed error        // the first error of r or alive, other than [io.EOF]
 }
 
-func (l *limitedReaderAt) ReadAt(p []byte, off int64) (int, error) {
-	if l.left >= 0 {
-		if int64(len(p)) > l.left {
-			return 0, errors.New("its directory is too large")
-		}
-		l.left -= int64(len(p))
+func newSourceReader(ctx context.Context, r io.ReaderAt, size int64) *sourceReader {
+	return &sourceReader{r: io.NewSectionReader(r, 0, size), alive: ctx.Err, limit: -1}
+}
+
+// open reads the directory of a zip of size bytes.
+func (s *sourceReader) open(size int64) (*zip.Reader, error) {
+	s.limit = maxDirectoryBytes
+	z, err := zip.NewReader(s, size)
+	s.limit = -1
+	switch {
+	case s.failed != nil:
+		return nil, s.failed
+	case errors.Is(err, errLargeDirectory):
+		return nil, fmt.Errorf("%w: %w", ErrNoH1, err)
+	case err != nil && !errors.Is(err, zip.ErrInsecurePath): // H1 judges names itself
+		return nil, &notZipError{err}
 	}
-	return l.r.ReadAt(p, off)
+	return z, nil
+}
+
+// ReadAt implements [io.ReaderAt]. It fails, rather than truncates, beyond the limit.
+func (s *sourceReader) ReadAt(p []byte, off int64) (int, error) {
+	if s.limit >= 0 {
+		if int64(len(p)) > s.limit {
+			return 0, errLargeDirectory
+		}
+		s.limit -= int64(len(p))
+	}
+	n, err := 0, s.alive()
+	if err == nil {
+		n, err = s.r.ReadAt(p, off)
+	}
+	if err != nil && err != io.EOF && s.failed == nil {
+		s.failed = err
+	}
+	return n, err
 }

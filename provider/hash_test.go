@@ -3,6 +3,7 @@ package provider
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -55,7 +56,7 @@ func TestH1IsTheUnpackedFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	z := makeZip(t, files...)
-	got, err := H1(z, z.Size())
+	got, err := H1(t.Context(), z, z.Size())
 	if err != nil || got.String() != want {
 		t.Errorf("H1 = %s, %v; the unpacked folder has %s", got, err, want)
 	}
@@ -78,14 +79,92 @@ func TestNoH1WhereClientsDisagree(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			z := makeZip(t, entries...)
-			if h, err := H1(z, z.Size()); !errors.Is(err, ErrNoH1) {
+			if h, err := H1(t.Context(), z, z.Size()); !errors.Is(err, ErrNoH1) {
 				t.Errorf("H1 = %s, %v", h, err)
 			}
 		})
 	}
 	notZip := strings.NewReader("this is no zip")
-	if h, err := H1(notZip, notZip.Size()); !errors.Is(err, ErrNoH1) {
+	if h, err := H1(t.Context(), notZip, notZip.Size()); !errors.Is(err, ErrNoH1) {
 		t.Errorf("H1 of text = %s, %v", h, err)
+	}
+}
+
+// TestNotZip distinguishes bytes that no client unpacks from zips without an h1 hash.
+func TestNotZip(t *testing.T) {
+	text := entry{"a", strings.Repeat("text", 1000), 0}
+	whole := makeZip(t, text)
+	bytesOf := func(r *bytes.Reader) []byte {
+		data := make([]byte, r.Size())
+		r.ReadAt(data, 0)
+		return data
+	}
+	damaged := bytesOf(whole)
+	damaged[40] ^= 0xff // in the entry's content
+	for name, tc := range map[string]struct {
+		data      []byte
+		directory bool // it ends in the directory of a zip
+		zip       bool
+	}{
+		"empty":           {nil, false, false},
+		"text":            {[]byte("this is no zip"), false, false},
+		"cut off":         {bytesOf(whole)[:whole.Size()-1], false, false},
+		"damaged entry":   {damaged, true, false},
+		"more than it is": {bytesOf(bomb(t, 1, 10)), true, false},
+		"less than it is": {bytesOf(bomb(t, 1, 1<<21)), true, false},
+		"whole":           {bytesOf(whole), true, true},
+		"folder":          {bytesOf(makeZip(t, entry{"docs/", "", fs.ModeDir | 0o755}, text)), true, true},
+		"duplicate":       {bytesOf(makeZip(t, text, text)), true, true},
+		"link":            {bytesOf(makeZip(t, entry{"a", "/etc/passwd", fs.ModeSymlink | 0o777})), true, true},
+		"bomb":            {bytesOf(bomb(t, 10_000, 1<<20)), true, true},
+		"a million files": {bytesOf(bomb(t, 1_000_000, 1)), true, true},
+	} {
+		size := int64(len(tc.data))
+		if err := CheckZip(t.Context(), bytes.NewReader(tc.data), size); errors.Is(err, ErrNotZip) == tc.directory || err == nil != tc.directory {
+			t.Errorf("%s: CheckZip: %v", name, err)
+		}
+		_, err := H1(t.Context(), bytes.NewReader(tc.data), size)
+		if errors.Is(err, ErrNotZip) == tc.zip || !tc.zip && !errors.Is(err, ErrNoH1) {
+			t.Errorf("%s: H1: %v", name, err)
+		}
+	}
+}
+
+// spoilt fails when a zip's first entry is read, after its directory.
+type spoilt struct {
+	*bytes.Reader
+	err error
+}
+
+func (s spoilt) ReadAt(p []byte, off int64) (int, error) {
+	if off < 30 {
+		return 0, s.err
+	}
+	return s.Reader.ReadAt(p, off)
+}
+
+// TestH1OfAFileThatFails: the failure says nothing about the zip.
+func TestH1OfAFileThatFails(t *testing.T) {
+	z, broken := makeZip(t, entry{"a", strings.Repeat("text", 5000), 0}), errors.New("input/output error")
+	if _, err := H1(t.Context(), spoilt{z, broken}, z.Size()); err != broken {
+		t.Errorf("%v", err)
+	}
+	if err := CheckZip(t.Context(), spoilt{bytes.NewReader(nil), broken}, 20); err != broken {
+		t.Errorf("the directory: %v", err)
+	}
+}
+
+// TestH1EndsWithItsContext has a bomb that would take seconds to be hashed, within
+// the bounds.
+func TestH1EndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	z := bomb(t, maxUnpackedBytes>>20, 1<<20)
+	r := &counted{ReaderAt: z, after: 1 << 20, then: cancel}
+	if _, err := H1(ctx, r, z.Size()); !errors.Is(err, context.Canceled) || errors.Is(err, ErrNoH1) {
+		t.Errorf("%v", err)
+	}
+	if r.bytes > 2<<20 {
+		t.Errorf("%d bytes were read", r.bytes)
 	}
 }
 
@@ -98,7 +177,7 @@ func TestH1RefusesHugeDirectory(t *testing.T) {
 	}
 	z.Close()
 	r := bytes.NewReader(buf.Bytes())
-	if h, err := H1(r, r.Size()); !errors.Is(err, ErrNoH1) {
+	if h, err := H1(t.Context(), r, r.Size()); !errors.Is(err, ErrNoH1) {
 		t.Errorf("H1 = %s, %v", h, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -30,6 +31,14 @@ func TestBadReleaseLeavesNoTag(t *testing.T) {
 				h(w, r)
 				return true
 			})
+		}
+	}
+	// repacked publishes and signs other bytes for linux_amd64.
+	repacked := func(data []byte) func(*bench) {
+		return func(b *bench) {
+			if err := b.release.Repack("linux", "amd64", data, b.signer); err != nil {
+				b.t.Fatal(err)
+			}
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -62,13 +71,16 @@ func TestBadReleaseLeavesNoTag(t *testing.T) {
 				return true
 			})
 		}, trust.ErrChecksum},
-		"signed by another key": {func(b *bench) { b.sign(pgp.For(b.t, "Mallory")) }, trust.ErrSignature},
-		"signature missing":     {serve("SHA256SUMS.sig", http.NotFound), trust.ErrUnsigned},
-		"signature empty":       {serve("SHA256SUMS.sig", func(http.ResponseWriter, *http.Request) {}), trust.ErrUnsigned},
-		"no key offered":        {func(b *bench) { b.release.Keys = nil }, trust.ErrUnsigned},
-		"version gone":          {func(b *bench) { b.origin.Remove("acme", "widget", "1.0.0"); b.origin.Add(b.build("2.0.0", "x")) }, realorigin.ErrVersionNotFound},
-		"provider unknown":      {func(b *bench) { b.origin.Remove("acme", "widget", "1.0.0") }, realorigin.ErrProviderNotFound},
-		"origin wants a login":  {serve("/versions", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }), realorigin.ErrUnauthorized},
+		"package is a page":        {repacked([]byte("<!DOCTYPE html><title>Log in</title>")), provider.ErrNotZip},
+		"package is empty":         {repacked(nil), provider.ErrNotZip},
+		"package is a part of one": {func(b *bench) { data := b.release.Package("linux", "amd64").Data; repacked(data[:len(data)-1])(b) }, provider.ErrNotZip},
+		"signed by another key":    {func(b *bench) { b.sign(pgp.For(b.t, "Mallory")) }, trust.ErrSignature},
+		"signature missing":        {serve("SHA256SUMS.sig", http.NotFound), trust.ErrUnsigned},
+		"signature empty":          {serve("SHA256SUMS.sig", func(http.ResponseWriter, *http.Request) {}), trust.ErrUnsigned},
+		"no key offered":           {func(b *bench) { b.release.Keys = nil }, trust.ErrUnsigned},
+		"version gone":             {func(b *bench) { b.origin.Remove("acme", "widget", "1.0.0"); b.origin.Add(b.build("2.0.0", "x")) }, realorigin.ErrVersionNotFound},
+		"provider unknown":         {func(b *bench) { b.origin.Remove("acme", "widget", "1.0.0") }, realorigin.ErrProviderNotFound},
+		"origin wants a login":     {serve("/versions", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }), realorigin.ErrUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)

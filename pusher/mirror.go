@@ -160,7 +160,7 @@ func (m *mirrored) place(ctx context.Context, pkg origin.Package) (accepted trus
 	switch {
 	case err == nil:
 		defer f.Close()
-		accepted, err = m.verify(pkg, f, io.Discard, f, -1, func(int) {})
+		accepted, err = m.verify(ctx, pkg, f, io.Discard, f, -1, func(int) {})
 		if errors.Is(err, trust.ErrChecksum) {
 			return accepted, false, m.conflict("its package in the folder is another one: " + err.Error())
 		}
@@ -208,7 +208,7 @@ func (m *mirrored) fetch(ctx context.Context, pkg origin.Package, name string) (
 	report := func(n int) {
 		m.o.OnEvent(Event{m.release.Provider(), m.release.Version(), pkg.Platform, StageFetch, n, size})
 	}
-	if accepted, err = m.verify(pkg, body, f, f, size, report); err != nil {
+	if accepted, err = m.verify(ctx, pkg, body, f, f, size, report); err != nil {
 		if errors.Is(err, trust.ErrChecksum) && pkg.MismatchHint != "" {
 			err = hint.Replace(err, "%s", pkg.MismatchHint)
 		}
@@ -231,7 +231,7 @@ func (m *mirrored) fetch(ctx context.Context, pkg origin.Package, name string) (
 
 // verify copies a package of so many bytes, -1 if that is not known, and accepts
 // it. What was copied is read again from content.
-func (m *mirrored) verify(pkg origin.Package, src io.Reader, dst io.Writer, content io.ReaderAt, size int64, report func(int)) (trust.Package, error) {
+func (m *mirrored) verify(ctx context.Context, pkg origin.Package, src io.Reader, dst io.Writer, content io.ReaderAt, size int64, report func(int)) (trust.Package, error) {
 	verifier, err := m.sums.Verifier(pkg.Platform, pkg.Filename)
 	if err != nil {
 		return trust.Package{}, err
@@ -249,7 +249,7 @@ func (m *mirrored) verify(pkg origin.Package, src io.Reader, dst io.Writer, cont
 	case n < size:
 		return trust.Package{}, hint.Wrap(fmt.Errorf("read %s: %w after %d of %d bytes", pkg.Filename, ErrTruncated, n, size), "run it again")
 	}
-	return verifier.Accept(content)
+	return verifier.Accept(ctx, content)
 }
 
 // reportWriter tells how much is written to it.

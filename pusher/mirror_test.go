@@ -141,15 +141,29 @@ func TestMirrorConflicts(t *testing.T) {
 	}
 }
 
-// TestMirrorStoresNothingUnverified has an origin that sends something else.
+// TestMirrorStoresNothingUnverified has an origin that sends something else, and a
+// publisher who signed what is no zip.
 func TestMirrorStoresNothingUnverified(t *testing.T) {
-	b := newBench(t)
-	b.release.Package("linux", "amd64").Data = []byte("something else")
-	dir := t.TempDir()
-	if _, err := b.mirror(dir, "linux_amd64"); err == nil {
-		t.Error("written")
-	}
-	if entries, err := os.ReadDir(mirrorFile(dir, "")); err != nil || len(entries) != 0 {
-		t.Errorf("%v, %v", entries, err)
+	for name, tc := range map[string]struct {
+		spoil func(*bench) error
+		err   error
+	}{
+		"something else": {func(b *bench) error {
+			b.release.Package("linux", "amd64").Data = []byte("something else")
+			return nil
+		}, trust.ErrChecksum},
+		"no zip": {func(b *bench) error { return b.release.Repack("linux", "amd64", []byte("<html>"), b.signer) }, provider.ErrNotZip},
+	} {
+		b := newBench(t)
+		if err := tc.spoil(b); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		if _, err := b.mirror(dir, "linux_amd64"); !errors.Is(err, tc.err) {
+			t.Errorf("%s: %v, want %v", name, err, tc.err)
+		}
+		if entries, err := os.ReadDir(mirrorFile(dir, "")); err != nil || len(entries) != 0 {
+			t.Errorf("%s: %v, %v", name, entries, err)
+		}
 	}
 }

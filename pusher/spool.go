@@ -38,10 +38,11 @@ type spool struct {
 	temp     *tempFile
 	closers  []io.Closer
 	verifier *trust.Verifier
-	size     int64             // -1 if not announced, until all is read
-	limit    int64             // of the bytes that are read
-	report   func(int)         // is told of what was read
-	explain  func(error) error // says which package failed
+	accept   func() (trust.Package, error) // verifies the bytes read so far
+	size     int64                         // -1 if not announced, until all is read
+	limit    int64                         // of the bytes that are read
+	report   func(int)                     // is told of what was read
+	explain  func(error) error             // says which package failed
 
 	mu       sync.Mutex
 	piece    []byte // what was read last and ends at read
@@ -80,6 +81,7 @@ func (w *push) open(ctx context.Context, pkg origin.Package) (*spool, error) {
 		}
 		s.file, s.closers = s.temp, append(s.closers, s.temp)
 	}
+	s.accept = func() (trust.Package, error) { return s.verifier.Accept(ctx, s.file) }
 	w.event(pkg.Platform, StageFetch, 0, size)
 	s.report = func(n int) { w.event(pkg.Platform, StageFetch, n, size) }
 	return s, nil
@@ -156,12 +158,12 @@ func (s *spool) next() error {
 		if err := s.end(); err != io.EOF {
 			return s.brokeOff(err)
 		}
-		return s.accept()
+		return s.verify()
 	case s.read > s.limit:
 		return s.tooLong(s.limit)
 	case ended && s.size < 0:
 		s.size = s.read
-		return s.accept()
+		return s.verify()
 	case ended, err == io.ErrUnexpectedEOF:
 		return s.brokeOff(nil)
 	case err != nil:
@@ -179,9 +181,9 @@ func (s *spool) end() error {
 	return err
 }
 
-// accept verifies what was read.
-func (s *spool) accept() error {
-	p, err := s.verifier.Accept(s.file)
+// verify accepts the package whose bytes were read.
+func (s *spool) verify() error {
+	p, err := s.accept()
 	if err != nil {
 		return err
 	}

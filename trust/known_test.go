@@ -27,7 +27,7 @@ func zipOf(t *testing.T, text string) (data []byte, zh, h1 provider.Hash) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if h1, err = provider.H1(bytes.NewReader(buf.Bytes()), int64(buf.Len())); err != nil {
+	if h1, err = provider.H1(t.Context(), bytes.NewReader(buf.Bytes()), int64(buf.Len())); err != nil {
 		t.Fatal(err)
 	}
 	return buf.Bytes(), provider.ZipHash(sha256.Sum256(buf.Bytes())), h1
@@ -74,7 +74,7 @@ func TestKnown(t *testing.T) {
 			want := tc.before
 			if err == nil && want == nil {
 				v.Write(data)
-				_, err = v.Accept(bytes.NewReader(data))
+				_, err = v.Accept(t.Context(), bytes.NewReader(data))
 				want = tc.after
 			}
 			if !errors.Is(err, want) || want == nil && err != nil {
@@ -116,7 +116,7 @@ func TestKnownMirror(t *testing.T) {
 			t.Fatalf("decided without its bytes: %v", err)
 		}
 		v.Write(data)
-		if _, err := v.Accept(bytes.NewReader(data)); !errors.Is(err, tc.want) || tc.want == nil && err != nil {
+		if _, err := v.Accept(t.Context(), bytes.NewReader(data)); !errors.Is(err, tc.want) || tc.want == nil && err != nil {
 			t.Errorf("%s: %v, want %v", tc.known, err, tc.want)
 		}
 	}

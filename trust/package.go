@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -69,17 +70,18 @@ func (v *Verifier) Write(p []byte) (int, error) {
 }
 
 // Accept returns the package if the bytes written are the ones that the
-// checksums are for, and ErrChecksum otherwise, or ErrUnknown if they are not
-// known where they should be. content must read the same
-// bytes again: the hash of the unpacked package is computed from it.
-func (v *Verifier) Accept(content io.ReaderAt) (Package, error) {
+// checksums are for, and are a zip. It fails with ErrChecksum for other bytes, with
+// [provider.ErrNotZip] for bytes that are no zip that unpacks, and with ErrUnknown
+// if they are not known where they should be. content must read the same bytes
+// again: the hash of the unpacked package is computed from it, until ctx ends.
+func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, error) {
 	p := Package{platform: v.platform, filename: v.filename, size: v.size, sum: [sha256.Size]byte(v.hash.Sum(nil))}
 	if want, ok := v.checksums.sums[v.filename]; ok && want != p.sum {
 		return Package{}, hint.Wrap(fmt.Errorf("%s: %w: its %d bytes have the SHA-256 %x, but %x is listed", v.filename, ErrChecksum, v.size, p.sum, want),
 			"the package is not what its publisher released, or was damaged on the way; nothing was stored")
 	}
 	var err error
-	if p.h1, err = provider.H1(content, v.size); err != nil && !errors.Is(err, provider.ErrNoH1) {
+	if p.h1, err = provider.H1(ctx, content, v.size); err != nil && !errors.Is(err, provider.ErrNoH1) {
 		return Package{}, fmt.Errorf("%s: %w", v.filename, err)
 	}
 	if err := v.checksums.claims.Reported[v.filename].checkPackage(p); err != nil {
@@ -91,13 +93,23 @@ func (v *Verifier) Accept(content io.ReaderAt) (Package, error) {
 			return Package{}, hint.Wrap(fmt.Errorf("%s: %w: it has %s, but listed are %v", v.filename, ErrChecksum, provider.ZipHash(p.sum), hashes),
 				"its zip has entries, such as folders, on which hashes of the content differ: push it from its origin")
 		}
-		return Package{}, fmt.Errorf("%s: %w: it has %s and %s, but listed are %v", v.filename, ErrChecksum, provider.ZipHash(p.sum), p.h1, hashes)
+		has := provider.ZipHash(p.sum).String()
+		if isZip {
+			has += " and " + p.h1.String()
+		}
+		return Package{}, fmt.Errorf("%s: %w: it has %s, but listed are %v", v.filename, ErrChecksum, has, hashes)
+	}
+	if !isZip {
+		return Package{}, hint.Wrap(fmt.Errorf("%s: its %d bytes are what is listed, but they are %w", v.filename, v.size, err), NotZipHint)
 	}
 	if err := v.checksums.checkAccepted(p); err != nil {
 		return Package{}, err
 	}
 	return p, nil
 }
+
+// NotZipHint is what to do about a package that is no zip.
+const NotZipHint = "no client could unpack it: its publisher released something that is no zip, or the zip is damaged. Ask the publisher for a new release; nothing was stored"
 
 // matches reports whether a package has one of the hashes given of each scheme
 // that is given. Clients are content with one hash of any scheme. Where there is

@@ -67,7 +67,7 @@ func TestReportOnAMirrorsPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.Write(content)
-	if _, err := v.Accept(bytes.NewReader(content)); !errors.Is(err, trust.ErrChecksum) || !strings.Contains(fmt.Sprint(err), "its origin reports") {
+	if _, err := v.Accept(t.Context(), bytes.NewReader(content)); !errors.Is(err, trust.ErrChecksum) || !strings.Contains(fmt.Sprint(err), "its origin reports") {
 		t.Errorf("%v", err)
 	}
 }

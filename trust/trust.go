@@ -6,7 +6,7 @@
 // with a valid OpenPGP detached signature by an accepted key) or, where the
 // policy allows, checksum only. A [Verifier] made by them takes the bytes of one
 // package and ends in a [Package] if, and only if, they are the ones meant for
-// exactly that file name. Nothing else makes a Package with content, and nothing
+// exactly that file name, and are a zip. Nothing else makes a Package with content, and nothing
 // but a Package is ever stored.
 //
 // The package does no I/O.
@@ -104,7 +104,7 @@ type Claims struct {
 	Known []Known
 }
 
-// Reasons for which claims are refused.
+// Reasons to refuse claims. [provider.ErrNotZip] is another one.
 var (
 	ErrUnsigned  = errors.New("not signed")
 	ErrSignature = errors.New("signature refused")
@@ -115,7 +115,8 @@ var (
 // Refused reports whether an error is for one of those reasons: it is about what is
 // claimed, and not about the way to it.
 func Refused(err error) bool {
-	return errors.Is(err, ErrUnsigned) || errors.Is(err, ErrSignature) || errors.Is(err, ErrChecksum) || errors.Is(err, ErrNotListed)
+	return errors.Is(err, ErrUnsigned) || errors.Is(err, ErrSignature) || errors.Is(err, ErrChecksum) || errors.Is(err, ErrNotListed) ||
+		errors.Is(err, provider.ErrNotZip)
 }
 
 // Checksums are claims that a policy accepted.

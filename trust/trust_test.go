@@ -3,6 +3,8 @@ package trust_test
 import (
 	"archive/zip"
 	"bytes"
+	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -20,7 +23,7 @@ var (
 	null    = provider.MustParseAddress("registry.opentofu.org/hashicorp/null")
 	v324    = provider.MustParseVersion("3.2.4")
 	linux   = provider.MustParsePlatform("linux_amd64")
-	content = []byte("not even a zip")
+	content = release.AsZip([]byte("the smallest of packages"))
 	name    = provider.PackageFilename(null, v324, linux)
 )
 
@@ -136,10 +139,10 @@ func TestVerifier(t *testing.T) {
 			return trust.Package{}, err
 		}
 		v.Write(data)
-		return v.Accept(bytes.NewReader(data))
+		return v.Accept(t.Context(), bytes.NewReader(data))
 	}
 	p, err := verify(name, content)
-	if err != nil || p.Sum() != sha256.Sum256(content) || p.Size() != int64(len(content)) || p.Filename() != name || p.Platform() != linux || !p.H1().IsZero() {
+	if err != nil || p.Sum() != sha256.Sum256(content) || p.Size() != int64(len(content)) || p.Filename() != name || p.Platform() != linux || p.H1().IsZero() {
 		t.Errorf("package %+v, %v", p, err)
 	}
 	if _, err := verify(name, append(bytes.Clone(content), 'x')); !errors.Is(err, trust.ErrChecksum) {
@@ -155,10 +158,90 @@ func TestVerifier(t *testing.T) {
 	}
 }
 
+// TestPackageThatIsNoZip: no client could unpack it, whoever vouches for its bytes.
+func TestPackageThatIsNoZip(t *testing.T) {
+	acme := newSigner(t)
+	const program = "terraform-provider-null_v3.2.4"
+	packed, err := release.Zip(map[string][]byte{program: bytes.Repeat([]byte("program"), 1000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	withFolder, err := release.Zip(map[string][]byte{"docs/": nil, program: []byte("program")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compressed bytes.Buffer
+	gz := gzip.NewWriter(&compressed)
+	gz.Write(packed)
+	gz.Close()
+	damaged := bytes.Clone(packed)
+	damaged[bytes.Index(damaged, []byte("PK\a\b"))-5] ^= 0xff // in the compressed program
+
+	for what, tc := range map[string]struct {
+		data []byte
+		zip  bool
+	}{
+		"a page":                  {[]byte("<!DOCTYPE html><title>Log in</title>"), false},
+		"another archive":         {compressed.Bytes(), false},
+		"nothing":                 {nil, false},
+		"a zip cut off":           {packed[:len(packed)-1], false},
+		"a zip without its start": {packed[10:], false},
+		"a zip that is damaged":   {damaged, false},
+		"a zip":                   {packed, true},
+		"a zip without an h1":     {withFolder, true},
+	} {
+		sum := sha256.Sum256(tc.data)
+		doc := fmt.Appendf(nil, "%x  %s\n", sum, name)
+		for grounds, claims := range map[string]trust.Claims{
+			"signed":        {Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, acme, doc), Keys: []string{acme.ArmoredPublicKey()}},
+			"checksum only": {Provider: null, Version: v324, SHA256SUMS: doc},
+			"hashes alone":  {Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: {provider.ZipHash(sum)}}},
+		} {
+			sums, err := trust.Policy{AllowUnsigned: true}.Accept(claims)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := sums.Verifier(linux, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Write(tc.data)
+			p, err := v.Accept(t.Context(), bytes.NewReader(tc.data))
+			if tc.zip {
+				if err != nil || p.Sum() != sum {
+					t.Errorf("%s, %s: %+v, %v", what, grounds, p, err)
+				}
+				continue
+			}
+			if !errors.Is(err, provider.ErrNotZip) || errors.Is(err, trust.ErrChecksum) || !trust.Refused(err) || !strings.Contains(hint.Of(err), "nothing was stored") {
+				t.Errorf("%s, %s: %v (hint %q)", what, grounds, err, hint.Of(err))
+			}
+		}
+	}
+}
+
+// TestVerifierEndsWithItsContext: an end says nothing about the package.
+func TestVerifierEndsWithItsContext(t *testing.T) {
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: sumsOf(name)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := sums.Verifier(linux, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Write(content)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := v.Accept(ctx, bytes.NewReader(content)); !errors.Is(err, context.Canceled) || trust.Refused(err) {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestHashesOfAMirror(t *testing.T) {
 	zh := provider.ZipHash(sha256.Sum256(content))
 	wrong := provider.ZipHash([32]byte{})
-	h1, err := provider.ParseHash("h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
+	h1, err := provider.ParseHash("h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +265,7 @@ func TestHashesOfAMirror(t *testing.T) {
 				t.Fatal(err)
 			}
 			v.Write(content)
-			if _, err := v.Accept(bytes.NewReader(content)); (err == nil) != tc.ok || err != nil && !errors.Is(err, trust.ErrChecksum) {
+			if _, err := v.Accept(t.Context(), bytes.NewReader(content)); (err == nil) != tc.ok || err != nil && !errors.Is(err, trust.ErrChecksum) {
 				t.Errorf("error %v", err)
 			}
 		})
@@ -227,7 +310,7 @@ func TestHashesOfAZipWithFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 			v.Write(content)
-			if _, err := v.Accept(bytes.NewReader(content)); (err == nil) != tc.ok {
+			if _, err := v.Accept(t.Context(), bytes.NewReader(content)); (err == nil) != tc.ok {
 				t.Errorf("error %v", err)
 			}
 		})

@@ -261,7 +261,7 @@ func hashPackage(ctx context.Context, repo artifact.Fetcher, p artifact.Package)
 	if d := digest.NewDigest(digest.SHA256, sum); n != p.Size || d != p.Digest {
 		return provider.Hash{}, fmt.Errorf("%w: %s with %d bytes, got %s with %d", artifact.ErrDamaged, p.Digest, p.Size, d, n)
 	}
-	h1, err := provider.H1(file, n)
+	h1, err := provider.H1(ctx, file, n)
 	if errors.Is(err, provider.ErrNoH1) {
 		return provider.Hash{}, nil
 	}

@@ -63,7 +63,7 @@ func widgetHash(ts *testscript.TestScript, version, name string) string {
 		if scheme == "zh" {
 			return "zh:" + p.SHA256
 		}
-		h1, err := provider.H1(bytes.NewReader(p.Data), p.Size)
+		h1, err := provider.H1(context.Background(), bytes.NewReader(p.Data), p.Size)
 		ts.Check(err)
 		return h1.String()
 	}

@@ -152,16 +152,18 @@ func widgetRelease(ts *testscript.TestScript, version, content string, signer *p
 // writeRelease writes a release folder of registry.acme.example/acme/widget, for
 // linux_amd64 and darwin_arm64, signed with the key in key.asc:
 //
-//	release DIR VERSION [unsigned|other-key]
+//	release DIR VERSION [unsigned|other-key|no-zip]
 //
-// What is in its packages depends on DIR and VERSION alone.
+// What is in its packages depends on DIR and VERSION alone. With no-zip, that for
+// linux_amd64 is a page of HTML.
 func writeRelease(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args) > 3 {
-		ts.Fatalf("usage: release DIR VERSION [unsigned|other-key]")
+		ts.Fatalf("usage: release DIR VERSION [unsigned|other-key|no-zip]")
 	}
 	signer := sceneOf(ts).signer
-	switch strings.Join(args[2:], "") {
-	case "":
+	kind := strings.Join(args[2:], "")
+	switch kind {
+	case "", "no-zip":
 	case "unsigned":
 		signer = nil
 	case "other-key":
@@ -171,7 +173,11 @@ func writeRelease(ts *testscript.TestScript, neg bool, args []string) {
 	default:
 		ts.Fatalf("unknown kind of release %q", args[2])
 	}
-	ts.Check(widgetRelease(ts, args[1], args[0], signer).WriteDir(ts.MkAbs(args[0])))
+	r := widgetRelease(ts, args[1], args[0], signer)
+	if kind == "no-zip" {
+		ts.Check(r.Repack("linux", "amd64", []byte("<!DOCTYPE html><title>Log in</title>"), signer))
+	}
+	ts.Check(r.WriteDir(ts.MkAbs(args[0])))
 }
 
 // writeMirror writes a mirror folder as OpenTofu's providers mirror does:
@@ -189,7 +195,7 @@ func writeMirror(ts *testscript.TestScript, neg bool, args []string) {
 		var archives []string
 		for _, p := range widgetRelease(ts, version, args[0], nil).Packages {
 			ts.Check(os.WriteFile(filepath.Join(dir, p.Filename), p.Data, 0o644))
-			h1, err := provider.H1(bytes.NewReader(p.Data), p.Size)
+			h1, err := provider.H1(context.Background(), bytes.NewReader(p.Data), p.Size)
 			ts.Check(err)
 			archives = append(archives, fmt.Sprintf(`"%s_%s": {"hashes": [%q, "zh:%s"], "url": %q}`, p.OS, p.Arch, h1, p.SHA256, p.Filename))
 		}

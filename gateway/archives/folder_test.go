@@ -285,7 +285,7 @@ func TestH1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := provider.H1(bytes.NewReader(zip), int64(len(zip)))
+	want, err := provider.H1(t.Context(), bytes.NewReader(zip), int64(len(zip)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package archives
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -142,34 +143,15 @@ func (c *Cache) hashContent(ctx context.Context, f *os.File, b blob) {
 	c.hashing.Lock()
 	defer c.hashing.Unlock()
 	h1 := noH1
-	r := &contextReaderAt{ctx: ctx, r: f}
-	hash, err := provider.H1(r, b.size)
+	hash, err := provider.H1(ctx, f, b.size)
 	switch {
-	case r.failed != nil: // that says nothing about the archive
-		return
 	case err == nil:
 		h1 = hash.String()
+	case !errors.Is(err, provider.ErrNoH1): // that says nothing about the archive
+		return
 	}
 	c.setH1(b.hex, h1)
 	if err := c.writeMeta(b.hex, h1); err != nil {
 		c.log.WarnContext(ctx, "an h1 hash is not kept", "sha256", b.hex, "err", err)
 	}
-}
-
-// contextReaderAt fails once its context has ended, and remembers failures.
-type contextReaderAt struct {
-	ctx    context.Context
-	r      io.ReaderAt
-	failed error
-}
-
-func (c *contextReaderAt) ReadAt(p []byte, off int64) (int, error) {
-	n, err := 0, c.ctx.Err()
-	if err == nil {
-		n, err = c.r.ReadAt(p, off)
-	}
-	if err != nil && err != io.EOF {
-		c.failed = err
-	}
-	return n, err
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -101,7 +102,7 @@ func (f *fake) tag(a provider.Address, v provider.Version, blob artifact.Blob) {
 // publish stores a version whose package has that content.
 func (f *fake) publish(t testing.TB, a provider.Address, v provider.Version, content string) artifact.Version {
 	t.Helper()
-	accepted, sums := accept(t, a, v, []byte(content))
+	accepted, sums := accept(t, a, v, release.AsZip([]byte(content)))
 	p, _, err := artifact.EncodePackage(accepted)
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +129,7 @@ func (f *fake) publish(t testing.TB, a provider.Address, v provider.Version, con
 // names, and returns that manifest, which is not stored.
 func (f *fake) publishBare(t testing.TB, a provider.Address, v provider.Version, content string) artifact.Blob {
 	t.Helper()
-	accepted, _ := accept(t, a, v, []byte(content))
+	accepted, _ := accept(t, a, v, release.AsZip([]byte(content)))
 	p, manifest, err := artifact.EncodePackage(accepted)
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +165,7 @@ func accept(t testing.TB, a provider.Address, v provider.Version, content []byte
 		t.Fatal(err)
 	}
 	verifier.Write(content)
-	accepted, err := verifier.Accept(bytes.NewReader(content))
+	accepted, err := verifier.Accept(t.Context(), bytes.NewReader(content))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/observe"
 	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -25,6 +26,9 @@ const (
 	headStart = 2 * time.Millisecond
 	// failureLasts is how long a package that could not be had is not tried again.
 	failureLasts = 5 * time.Second
+	// notZipLasts is the same for a package whose listed bytes are no zip: another
+	// download brings the same bytes.
+	notZipLasts = 10 * time.Minute
 	// maxUnannounced bounds a package whose size its origin does not say.
 	maxUnannounced = 4 << 30
 )
@@ -215,7 +219,7 @@ func (d *download) run(ctx context.Context) {
 	if err == nil && r != nil {
 		r.setSize(d.want.digest, have)
 	}
-	if errors.Is(err, trust.ErrChecksum) {
+	if errors.Is(err, trust.ErrChecksum) || errors.Is(err, provider.ErrNotZip) {
 		p.releases.drop(d.want.subject) // it may have been published anew
 	}
 	p.mu.Lock()
@@ -226,7 +230,11 @@ func (d *download) run(ctx context.Context) {
 		p.forget(d)
 		var busy *BusyError
 		if !ended && !errors.As(err, &busy) {
-			p.fail(d.want.key(), err)
+			lasts := failureLasts
+			if errors.Is(err, provider.ErrNotZip) {
+				lasts = notZipLasts
+			}
+			p.fail(d.want.key(), err, lasts)
 		}
 	}
 	p.mu.Unlock()
@@ -253,12 +261,12 @@ func (d *download) run(ctx context.Context) {
 // maxFailed bounds how many failures are remembered.
 const maxFailed = 1024
 
-// fail remembers a failure for a moment. It is called with mu held.
-func (p *Puller) fail(key packageKey, err error) {
+// fail remembers a failure for as long as it lasts. It is called with mu held.
+func (p *Puller) fail(key packageKey, err error, lasts time.Duration) {
 	if len(p.failed) >= maxFailed {
 		clear(p.failed)
 	}
-	p.failed[key] = failure{err, time.Now().Add(failureLasts)}
+	p.failed[key] = failure{err, time.Now().Add(lasts)}
 }
 
 func (d *download) change(f func()) {

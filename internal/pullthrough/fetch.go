@@ -3,6 +3,7 @@ package pullthrough
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -61,7 +63,10 @@ func (d *download) fetch(ctx context.Context) (from string, err error) {
 	}
 	d.change(func() { d.length, d.begun = size, true })
 	runtime.Gosched()
-	return from, d.copy(body, size)
+	if err := d.copy(body, size); err != nil {
+		return from, err
+	}
+	return from, d.checkZip(ctx)
 }
 
 // locate returns the package as its origin has it. It asks the origin before the
@@ -71,6 +76,19 @@ func (d *download) locate(ctx context.Context, r *release) (origin.Package, erro
 		return *d.at, nil
 	}
 	return d.p.place(ctx, r, d.want)
+}
+
+// checkZip refuses verified bytes that are no zip, before a client gets the last of
+// them: a push would refuse them, too.
+func (d *download) checkZip(ctx context.Context) error {
+	err := provider.CheckZip(ctx, d.file, d.have)
+	switch {
+	case errors.Is(err, provider.ErrNotZip):
+		return hint.Wrap(fmt.Errorf("%s: its %d bytes are what SHA256SUMS lists, but they are %w", d.want.filename, d.have, err), trust.NotZipHint)
+	case err != nil:
+		return spoolError(err)
+	}
+	return nil
 }
 
 // reserve takes a place. A download that no client waits for lets others go first.

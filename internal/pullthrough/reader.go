@@ -22,11 +22,21 @@ func (d *download) reader(ctx context.Context, client bool) *reader {
 	return &reader{ctx: ctx, d: d, client: client}
 }
 
+// readable returns how many bytes readers may have: of a package that is not verified
+// yet, never all, since a client that has all of them believes that they are right. It
+// is called with mu held.
+func (d *download) readable() int64 {
+	if !d.done && d.have == d.length {
+		return d.have - 1
+	}
+	return d.have
+}
+
 // Read implements [io.Reader].
 func (r *reader) Read(p []byte) (int, error) {
 	var have int64
 	var done bool
-	if err := r.d.wait(r.ctx, func() bool { have, done = r.d.have, r.d.done; return done || have > r.offset }); err != nil {
+	if err := r.d.wait(r.ctx, func() bool { have, done = r.d.readable(), r.d.done; return done || have > r.offset }); err != nil {
 		return 0, err
 	}
 	if have <= r.offset {
@@ -43,7 +53,7 @@ func (r *reader) Read(p []byte) (int, error) {
 // ReadAt implements [io.ReaderAt]. It waits for what has not come.
 func (r *reader) ReadAt(p []byte, off int64) (int, error) {
 	var have int64
-	if err := r.d.wait(r.ctx, func() bool { have = r.d.have; return r.d.done || have >= off+int64(len(p)) }); err != nil {
+	if err := r.d.wait(r.ctx, func() bool { have = r.d.readable(); return r.d.done || have >= off+int64(len(p)) }); err != nil {
 		return 0, err
 	}
 	return r.d.file.ReadAt(p, off)

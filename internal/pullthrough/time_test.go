@@ -19,6 +19,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	testrelease "github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -78,7 +79,7 @@ func (s *source) Platforms(context.Context, provider.Address, *origin.Listing, p
 }
 
 func content(v provider.Version) []byte {
-	return []byte(strings.Repeat("content of "+v.String(), 1000))
+	return testrelease.AsZip([]byte(strings.Repeat("content of "+v.String(), 1000)))
 }
 
 func (s *source) Release(_ context.Context, a provider.Address, _ *origin.Listing, v provider.Version, _ []provider.Platform) (*origin.Release, error) {
@@ -285,7 +286,7 @@ func (twoPlatforms) Platforms(context.Context, provider.Address, *origin.Listing
 func (s twoPlatforms) Release(_ context.Context, a provider.Address, _ *origin.Listing, v provider.Version, want []provider.Platform) (*origin.Release, error) {
 	r := &origin.Release{Origin: a.Hostname(), Claims: trust.Claims{Provider: a, Version: v}}
 	for _, p := range []provider.Platform{darwin, linux} {
-		name, data := provider.PackageFilename(a, v, p), []byte(p.String())
+		name, data := provider.PackageFilename(a, v, p), testrelease.AsZip([]byte(p.String()))
 		r.Claims.SHA256SUMS = fmt.Appendf(r.Claims.SHA256SUMS, "%x  %s\n", sha256.Sum256(data), name)
 		if slices.Contains(want, p) {
 			r.Packages = append(r.Packages, origin.Package{Platform: p, Filename: name, Open: func(context.Context) (io.ReadCloser, int64, error) {

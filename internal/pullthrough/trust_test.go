@@ -11,6 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -162,6 +163,42 @@ func TestDamagedPackage(t *testing.T) {
 			}
 			if got := b.tagged("1.0.0"); got != nil {
 				t.Errorf("tagged: %+v", got)
+			}
+			if n := b.origin.Count(zips(), recorder.Method(http.MethodGet), recorder.PathSuffix(linux.Filename)); n != 1 {
+				t.Errorf("%d downloads of what is wrong", n)
+			}
+		})
+	}
+}
+
+// TestPackageThatIsNoZip is what its SHA256SUMS lists, with a good signature. It is not
+// fetched again while it is listed.
+func TestPackageThatIsNoZip(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			r := b.build("1.0.0", 300<<10)
+			linux := r.Package("linux", "amd64")
+			if err := r.Repack("linux", "amd64", linux.Data[:len(linux.Data)-1], b.signer); err != nil {
+				t.Fatal(err)
+			}
+			b.origin.Add(r)
+			s := b.serve(o)
+			if got := s.get(archivePath("1.0.0", "linux_amd64")); got.err == nil && got.status == http.StatusOK {
+				t.Errorf("%d bytes were answered in whole", len(got.body))
+			}
+			if e := s.await(pullthrough.Stored, 1); !errors.Is(e.Err, provider.ErrNotZip) {
+				t.Errorf("stored: %v", e.Err)
+			}
+			if got := s.get(archivePath("1.0.0", "linux_amd64")); got.status != http.StatusBadGateway {
+				t.Errorf("asked for again: %d, %d bytes", got.status, len(got.body))
+			}
+			if got := b.tagged("1.0.0"); got != nil {
+				t.Errorf("tagged: %+v", got)
+			}
+			if n := b.registry.Count(recorder.Method(http.MethodPut)); n != 0 {
+				t.Errorf("%d blobs or manifests are stored", n)
 			}
 			if n := b.origin.Count(zips(), recorder.Method(http.MethodGet), recorder.PathSuffix(linux.Filename)); n != 1 {
 				t.Errorf("%d downloads of what is wrong", n)

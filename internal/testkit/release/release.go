@@ -160,6 +160,17 @@ func (r *Release) Package(goos, arch string) *Package {
 	return nil
 }
 
+// Repack publishes other bytes as the package for a platform, and seals the release
+// anew.
+func (r *Release) Repack(goos, arch string, data []byte, signer *pgp.Signer) error {
+	p := r.Package(goos, arch)
+	if p == nil {
+		return fmt.Errorf("%s has no package for %s_%s", r.Base(), goos, arch)
+	}
+	p.Path, p.Data, p.SHA256, p.Size = "", data, Sum(data), int64(len(data))
+	return r.Seal(signer)
+}
+
 // Seal writes the checksum document anew from the sums that the packages and the
 // manifest state and signs it; without a signer it removes signature and keys.
 func (r *Release) Seal(signer *pgp.Signer) error {

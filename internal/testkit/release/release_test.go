@@ -76,6 +76,14 @@ func TestZipContents(t *testing.T) {
 	}
 }
 
+func TestAsZip(t *testing.T) {
+	data := release.AsZip([]byte("anything"))
+	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil || len(z.File) != 0 || !bytes.HasPrefix(data, []byte("anything")) || len(data) != len("anything")+release.ZipEndSize {
+		t.Errorf("%q is %+v, %v", data, z, err)
+	}
+}
+
 func TestSignatureVerifies(t *testing.T) {
 	r := release.For(t, widget(pgp.For(t, "Acme")))
 	ring, err := openpgp.ReadArmoredKeyRing(strings.NewReader(r.Keys[0].ASCIIArmor))

@@ -37,6 +37,16 @@ func Zip(files map[string][]byte) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
+// zipEnd is the record that ends a zip. Alone it is a zip without files.
+const zipEnd = "PK\x05\x06" + "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
+
+// ZipEndSize is how many bytes [AsZip] adds.
+const ZipEndSize = len(zipEnd)
+
+// AsZip returns a zip without files that begins with content. Tests use it as a
+// package of any content and size.
+func AsZip(content []byte) []byte { return append(slices.Clone(content), zipEnd...) }
+
 // packedBinaries are the zips of programs by path and name: most tests want the same
 // ones, which take long to compress.
 var packedBinaries sync.Map
