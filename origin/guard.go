@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,14 +32,16 @@ var errDowngrade = errors.New("the redirect leaves https")
 // Where a proxy is in between, which resolves names itself, hosts are looked at as
 // they are written, and the proxy must look after the rest.
 type Guard struct {
-	named   func(host, port string) bool
-	lenient bool     // see [NewLenientGuard]
-	asked   sync.Map // hosts whose providers a lenient guard's user asked for
-	proxies sync.Map // "host:port" of those that the environment names
+	named    func(host, port string) bool
+	lenient  bool     // see [NewLenientGuard]
+	asked    sync.Map // hosts whose providers a lenient guard's user asked for
+	proxies  sync.Map // "host:port" of those that the environment names
+	services sync.Map // "host:port" of named hosts' services, by that of their discovery documents
 }
 
-// NewGuard returns a guard. What is named may have any address; the host is
-// written as in a URL, without brackets.
+// NewGuard returns a guard. A named host may have any address at the named port, and
+// at the port that its own discovery document names. The host is written as in a URL,
+// without brackets.
 func NewGuard(named func(host, port string) bool) *Guard { return &Guard{named: named} }
 
 // Transport returns a copy of a transport that keeps to the guard.
@@ -96,19 +99,19 @@ func (g *Guard) checkName(u *url.URL) error {
 	name := strings.TrimSuffix(strings.ToLower(host), ".")
 	if ip, err := netip.ParseAddr(name); err == nil {
 		if why := notPublic(ip); why != "" {
-			return private(host, why)
+			return private(host, portOf(u), why)
 		}
 		return nil
 	}
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	switch {
 	case last == name || last == "localhost" || last == "local" || last == "internal":
-		return private(host, "a name of the own network")
+		return private(host, portOf(u), "a name of the own network")
 	case last == "" || strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x"):
-		return private(host, "an address in a form that not all read alike")
+		return private(host, portOf(u), "an address in a form that not all read alike")
 	}
 	if _, ok := g.proxies.Load(hostPort(u)); ok {
-		return private(host, "the proxy")
+		return private(host, portOf(u), "the proxy")
 	}
 	return nil
 }
@@ -117,20 +120,46 @@ func (g *Guard) checkName(u *url.URL) error {
 func (g *Guard) checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return private(address, "not an IP address")
+		return private(address, "443", "not an IP address")
 	}
 	if g.lenient {
 		return checkInside(at.Addr())
 	}
 	if why := notPublic(at.Addr()); why != "" {
-		return private(at.Addr().String(), why)
+		return private(at.Addr().String(), strconv.Itoa(int(at.Port())), why)
 	}
 	return nil
 }
 
-func private(host, why string) error {
-	return hint.Wrap(fmt.Errorf("%w: %s is %s", ErrPrivate, host, why),
-		"if that is meant, name the host in an include pattern of the pull_through block, such as \"registry.acme.internal/*/*\"")
+func private(host, port, why string) error {
+	err := fmt.Errorf("%w: %s is %s", ErrPrivate, host, why)
+	if port == "443" {
+		return hint.Wrap(err, "if that is meant, name the host in an include pattern of the pull_through block, such as \"registry.acme.internal/*/*\"")
+	}
+	return hint.Wrap(err, "if port %[1]s of the host is meant, name both in an include pattern of the pull_through block, such as \"registry.acme.internal:%[1]s/*/*\", or in the providers.v1 URL of a host block of the CLI configuration", port)
+}
+
+// addService opens the port that a named host's own discovery document names for its
+// services. Each document opens one port: the next document replaces it.
+func (g *Guard) addService(host, base *url.URL) {
+	if !g.named(host.Hostname(), portOf(host)) {
+		return
+	}
+	if canonical(base.Hostname()) != canonical(host.Hostname()) {
+		g.services.Delete(canonical(host.Host))
+		return
+	}
+	g.services.Store(canonical(host.Host), net.JoinHostPort(canonical(base.Hostname()), portOf(base)))
+}
+
+// hasServices reports whether a named host has its services at a port.
+func (g *Guard) hasServices(host, port string) (found bool) {
+	at := net.JoinHostPort(canonical(host), port)
+	g.services.Range(func(_, service any) bool {
+		found = service == at
+		return !found
+	})
+	return found
 }
 
 // special are the ranges that are not for everybody, beside those that package

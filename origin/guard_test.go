@@ -10,7 +10,10 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // guarded is a client behind a guard for which some "HOST:PORT" are named.
@@ -171,5 +174,115 @@ func TestGuardKeepsToTheProxysName(t *testing.T) {
 	resp.Body.Close()
 	if _, err := client.Get(proxy.URL); !errors.Is(err, origin.ErrPrivate) {
 		t.Errorf("the proxy as an origin: %v", err)
+	}
+}
+
+// TestGuardOpensPorts has a named host on this machine, whose documents lead to other
+// ports of it. It reaches the port that the user names, and the one that its discovery
+// document names.
+func TestGuardOpensPorts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		// lead has the origin, which is named by its port alone, lead to another port.
+		lead    func(b *bench, at, other string)
+		unnamed bool // the user names nothing, and discovery was answered from a public address
+		also    bool // the user names the other port, too
+		reached bool // the other port
+	}{
+		"services": {lead: func(b *bench, _, other string) {
+			b.answer("/.well-known/terraform.json", doc(`{"providers.v1":"https://`+other+testorigin.ServicePath+`"}`))
+		}, reached: true},
+		"services of a host that is not named": {lead: func(*bench, string, string) {}, unnamed: true},
+		"services on another host": {lead: func(b *bench, _, other string) {
+			_, port, _ := net.SplitHostPort(other)
+			b.answer("/.well-known/terraform.json", doc(`{"providers.v1":"https://files.acme.example:`+port+testorigin.ServicePath+`"}`))
+		}},
+		"discovery": {lead: func(b *bench, _, other string) {
+			b.answer("/.well-known/terraform.json", redirect("https://"+other+"/.well-known/terraform.json"))
+		}},
+		"versions": {lead: func(b *bench, _, other string) {
+			b.answer("/versions", redirect("https://"+other+testorigin.ServicePath+"acme/widget/versions"))
+		}},
+		"package": {lead: func(b *bench, _, other string) {
+			b.alter(func(m map[string]any) { m["download_url"] = "https://" + other + "/x.zip" })
+		}},
+		"package, by plain HTTP": {lead: func(b *bench, _, other string) {
+			b.alter(func(m map[string]any) { m["download_url"] = "http://" + other + "/x.zip" })
+		}},
+		"redirect of a package": {lead: func(b *bench, _, other string) {
+			b.answer(".zip", redirect("https://"+other+"/x.zip"))
+		}},
+		"checksums": {lead: func(b *bench, _, other string) {
+			b.alter(func(m map[string]any) { m["shasums_url"] = "https://" + other + "/x" })
+		}},
+		"signature": {lead: func(b *bench, _, other string) {
+			b.alter(func(m map[string]any) { m["shasums_signature_url"] = "https://" + other + "/x" })
+		}},
+		"package on a port that is named": {lead: func(b *bench, _, other string) {
+			b.alter(func(m map[string]any) {
+				m["download_url"] = "https://" + other + "/files/acme/widget/1.0.0/" + m["filename"].(string)
+			})
+		}, also: true, reached: true},
+		"nowhere else": {lead: func(*bench, string, string) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newResolved(t)
+			rel := build(t, pgp.For(t, "Acme"), "1.0.0")
+			b := &bench{network: n.network, release: rel, origin: testorigin.New(testorigin.Options{}, rel)}
+			other, reached := n.serve(host, testorigin.New(testorigin.Options{}, rel))
+			at, asked := n.serve(host, b.origin)
+			b.asked = asked
+			tc.lead(b, at, other)
+			named := map[string]bool{at: !tc.unnamed, other: tc.also}
+			guard := origin.NewGuard(func(host, port string) bool { return named[net.JoinHostPort(host, port)] })
+			transport := guard.Transport(n.ca.HTTPClient().Transport.(*http.Transport))
+			defer transport.CloseIdleConnections()
+			services, a := origin.NewDiscovery(transport), provider.MustParseAddress(at+"/acme/widget")
+			if tc.unnamed {
+				services.ForceHostServices(a.ServiceHost(), map[string]any{"providers.v1": "https://" + other + testorigin.ServicePath})
+			}
+			err := install(t, origin.NewRegistry(origin.RegistryOptions{Transport: transport, Guard: guard, Services: services}), a)
+			if name == "nowhere else" || tc.reached {
+				if err != nil {
+					t.Error(err)
+				}
+			} else if !errors.Is(err, origin.ErrPrivate) || !strings.Contains(hint.Of(err), "host block") {
+				t.Errorf("%v (%s)", err, hint.Of(err))
+			}
+			if (reached.Count() > 0) != tc.reached {
+				t.Errorf("the other port is asked for %+v", reached.Requests())
+			}
+		})
+	}
+}
+
+// TestGuardForgetsPorts: a host's port is closed once its discovery document names
+// another one, or another host.
+func TestGuardForgetsPorts(t *testing.T) {
+	n := newResolved(t)
+	rel := build(t, pgp.For(t, "Acme"), "1.0.0")
+	first, _ := n.serve(host, testorigin.New(testorigin.Options{}, rel))
+	second, _ := n.serve(host, testorigin.New(testorigin.Options{}, rel))
+	b := &bench{network: n.network, release: rel, origin: testorigin.New(testorigin.Options{}, rel)}
+	at, asked := n.serve(host, b.origin)
+	b.asked = asked
+	guard := origin.NewGuard(func(host, port string) bool { return net.JoinHostPort(host, port) == at })
+	transport := guard.Transport(n.ca.HTTPClient().Transport.(*http.Transport))
+	transport.DisableKeepAlives = true // a connection that is open stays of use
+	for _, services := range []string{first, second, "files.acme.example"} {
+		b.answer("/.well-known/terraform.json", doc(`{"providers.v1":"https://`+services+testorigin.ServicePath+`"}`))
+		client := origin.NewRegistry(origin.RegistryOptions{Transport: transport, Guard: guard, Services: origin.NewDiscovery(transport)})
+		err := install(t, client, provider.MustParseAddress(at+"/acme/widget"))
+		if (err == nil) != (services != "files.acme.example") {
+			t.Errorf("services at %s: %v", services, err)
+		}
+		for _, to := range []string{first, second} {
+			resp, err := (&http.Client{Transport: transport}).Get("https://" + to + "/")
+			if err == nil {
+				resp.Body.Close()
+			}
+			if (err == nil) != (to == services) {
+				t.Errorf("with services at %s, %s: %v", services, to, err)
+			}
+		}
 	}
 }

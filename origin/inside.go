@@ -40,7 +40,7 @@ func NewLenientGuard(named func(host, port string) bool) *Guard {
 // isNamed reports whether a host may have any address. What looks inside was judged
 // by who leads there, since an origin that is there may do so.
 func (g *Guard) isNamed(host, port string) bool {
-	if g.named(host, port) {
+	if g.named(host, port) || g.hasServices(host, port) {
 		return true
 	}
 	if !g.lenient {
@@ -57,9 +57,14 @@ func (g *Guard) asks(host string) {
 	}
 }
 
-// leads judges where a host has its services, which the user may have named.
+// leads judges where a host has its services, which the user may have named, and
+// opens their port.
 func (g *Guard) leads(from, to *url.URL) error {
-	if g == nil || g.named(to.Hostname(), portOf(to)) {
+	if g == nil {
+		return nil
+	}
+	g.addService(from, to)
+	if g.named(to.Hostname(), portOf(to)) {
 		return nil
 	}
 	return leadsInside(from, to)

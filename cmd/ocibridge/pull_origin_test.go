@@ -1,15 +1,11 @@
 package main
 
 import (
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"testing"
 
-	"github.com/opentofu/svchost"
-
-	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
@@ -36,21 +32,7 @@ func TestLoginsForAllAreForTheUserAlone(t *testing.T) {
 		files.ServeHTTP(w, r)
 	}))
 	defer server.Close()
-	cli, err := cliconfig.Load(cliconfig.Environment{
-		Home: home, GOOS: "linux", Getenv: func(string) string { return "" },
-		ReadFile: func(name string) ([]byte, error) {
-			if filepath.Base(name) != ".terraformrc" {
-				return nil, fs.ErrNotExist
-			}
-			return []byte("host \"" + host + "\" {\n  services = {\n    \"providers.v1\" = \"" + server.URL + origin.ServicePath + "\"\n  }\n}\n"), nil
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(cli.Services()[svchost.Hostname(host)]) == 0 {
-		t.Fatal("the host block is not read")
-	}
+	cli := hostBlock(t, host, server.URL+origin.ServicePath)
 	for _, tc := range []struct {
 		what   string
 		origin realorigin.Source

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"net/http"
@@ -57,14 +58,16 @@ func ownPlatform() (provider.Platform, error) {
 	return provider.NewPlatform(runtime.GOOS, runtime.GOARCH)
 }
 
-// namedHosts returns what says which hosts the user has named, so that they may be
-// at any address: those of include patterns, and those, with their port, that host
-// blocks of the CLI configuration send requests to.
+// namedHosts returns a function that reports whether the user has named a host and
+// port, which may then be at any address. An include pattern names its host with its
+// port, or else with port 443. A host block of the CLI configuration names the host
+// and port of its providers.v1 URL.
 func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[string]any) func(host, port string) bool {
 	named := map[string]bool{}
 	for _, p := range include {
 		if host, ok := p.ServiceHost(); ok {
-			named[string(host)] = true // its port, too, where it has one
+			u := url.URL{Host: string(host)}
+			named[net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))] = true
 		}
 	}
 	for _, s := range services {
@@ -79,7 +82,7 @@ func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[st
 	}
 	return func(host, port string) bool {
 		host = strings.TrimSuffix(strings.ToLower(host), ".")
-		return named[host] || named[net.JoinHostPort(host, port)]
+		return named[net.JoinHostPort(host, port)]
 	}
 }
 

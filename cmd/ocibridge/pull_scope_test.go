@@ -104,7 +104,8 @@ func TestNamedHosts(t *testing.T) {
 		"three.example": {"modules.v1": "https://modules.internal/", "providers.v1": "/relative/"},
 	})
 	for hostPort, want := range map[string]bool{
-		"registry.acme.internal:443": true, "REGISTRY.acme.internal.:8443": true, "x.registry.acme.internal:443": false,
+		"registry.acme.internal:443": true, "REGISTRY.acme.internal.:443": true, "x.registry.acme.internal:443": false,
+		"registry.acme.internal:8443": false, "registry.acme.internal:6443": false, "registry.acme.internal:80": false,
 		"a.example:8443": true, "a.example:443": false,
 		"localhost:9443": true, "localhost:443": false, "127.0.0.1:9443": false,
 		"mirror.internal:443": true, "mirror.internal:80": false,

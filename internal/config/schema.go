@@ -195,7 +195,8 @@ type pullThroughBlock struct {
 	// Whether to fetch at all. `--no-pull-through` stands for `false`.
 	Enabled *bool `hcl:"enabled,optional" value:"bool" default:"true" flag:"no-pull-through"`
 	// The providers that may be fetched; without it, all. It must be given where the gateway listens beyond loopback without
-	// access control. A host that a pattern names may be at a private address, which others may not.
+	// access control. A host that a pattern names may be at a private address, on port 443 or the port in the pattern. Other
+	// hosts may not.
 	Include []string `hcl:"include,optional" value:"patterns"`
 	// The providers that may not be fetched, of those included.
 	Exclude []string `hcl:"exclude,optional" value:"patterns"`
