@@ -306,5 +306,11 @@ func (s *Signer) Fingerprint() string {
 	return fmt.Sprintf("%X", s.entity.PrimaryKey.Fingerprint)
 }
 
+// SubkeyFingerprint returns the fingerprint of the subkey that signs, in the same
+// form.
+func (s *Signer) SubkeyFingerprint() string {
+	return fmt.Sprintf("%X", s.entity.Subkeys[len(s.entity.Subkeys)-1].PublicKey.Fingerprint)
+}
+
 // KeyID returns the 16 upper-case hexadecimal digits that end the fingerprint.
 func (s *Signer) KeyID() string { return s.entity.PrimaryKey.KeyIdString() }

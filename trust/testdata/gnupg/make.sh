@@ -24,20 +24,29 @@ done <<-END
 	rsa-subkey rsa2048
 	revoked ed25519
 	revoked-subkey ed25519
+	certified rsa4096
 END
 now=20240101T010000
 for name in rsa-subkey revoked-subkey; do
 	gpg --quick-add-key "$(fingerprint $name)" ed25519 sign never
 done
-now=20240101T020000
-for name in dsa2048 dsa1024 rsa3072 ed25519 nistp256 rsa-subkey revoked revoked-subkey; do
+for use in encr auth sign; do
+	gpg --quick-add-key "$(fingerprint certified)" rsa4096 $use never
+done
+for i in $(seq 300); do
+	now=20240101T010000
+	gpg --quick-gen-key "certifier$i@example.com" ed25519 sign never
+	now=20240101T020000
+	gpg -u "certifier$i@example.com" --quick-sign-key "$(fingerprint certified)"
+done
+for name in dsa2048 dsa1024 rsa3072 ed25519 nistp256 rsa-subkey revoked revoked-subkey certified; do
 	gpg -u "$name@example.com" --detach-sign -o "$name.sig" SHA256SUMS
 done
 gpg -u ed25519@example.com --armor --detach-sign -o ed25519.asc SHA256SUMS
 sed 's/^:-----/-----/' "$GNUPGHOME/openpgp-revocs.d/$(fingerprint revoked).rev" | gpg --import
 printf '%s\n' 'key 1' revkey y 1 '' y save |
 	command gpg --quiet --no-tty --faked-system-time $now --command-fd 0 --edit-key revoked-subkey@example.com
-for name in dsa2048 dsa1024 rsa3072 ed25519 nistp256 rsa-subkey revoked revoked-subkey; do
+for name in dsa2048 dsa1024 rsa3072 ed25519 nistp256 rsa-subkey revoked revoked-subkey certified; do
 	gpg --armor --export "$name@example.com" >"$name.key"
 done
 for name in *.key; do
