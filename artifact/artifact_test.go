@@ -55,7 +55,7 @@ func contents(t testing.TB) map[provider.Platform][]byte {
 // accept returns content as a package that trust accepted.
 func accept(t testing.TB, p provider.Platform, filename string, content []byte) trust.Package {
 	t.Helper()
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
 		Provider: widget, Version: v100, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), filename),
 	})
 	if err != nil {

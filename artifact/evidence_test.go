@@ -39,7 +39,7 @@ func TestEvidenceSaysWhatWasAccepted(t *testing.T) {
 		Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"x": nil}}}})
 	claims := trust.Claims{Provider: widget, Version: v100, SHA256SUMS: r.SHA256SUMS, Signature: r.Signature,
 		Keys: []string{signer.ArmoredPublicKey()}, SigningKeys: []byte(`{"gpg_public_keys":[]}`)}
-	sums, err := trust.Policy{}.Accept(claims)
+	sums, err := trust.Policy{}.Accept(t.Context(), claims)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestEvidenceSaysWhatWasAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	claims.SHA256SUMS, claims.Signature = back.SHA256SUMS, back.Signature
-	if _, err := (trust.Policy{}).Accept(claims); err != nil {
+	if _, err := (trust.Policy{}).Accept(t.Context(), claims); err != nil {
 		t.Errorf("what was stored is not accepted again: %v", err)
 	}
 }

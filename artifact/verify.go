@@ -74,7 +74,7 @@ func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.V
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: evidence: %w: %w", a, v, trust.ErrSignature, err)
 	}
-	sums, err := policy.Accept(trust.Claims{
+	sums, err := policy.Accept(ctx, trust.Claims{
 		Provider: a, Version: v,
 		SHA256SUMS: e.SHA256SUMS, Signature: e.Signature, Keys: keys, SigningKeys: e.SigningKeys,
 	})

@@ -51,7 +51,7 @@ func TestOwnHostByDiscovery(t *testing.T) {
 				return (&net.Dialer{}).DialContext(ctx, network, proxy.Listener.Addr().String())
 			}
 			got := fetch(t, realorigin.NewRegistry(realorigin.RegistryOptions{Transport: transport}), own, "1.0.0")
-			if sums, err := (trust.Policy{}).Accept(got.Claims); err != nil || sums.Verdict() != trust.Signed {
+			if sums, err := (trust.Policy{}).Accept(t.Context(), got.Claims); err != nil || sums.Verdict() != trust.Signed {
 				t.Errorf("%v, %+v", err, sums)
 			}
 			for _, pkg := range got.Packages {

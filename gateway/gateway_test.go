@@ -154,7 +154,7 @@ func (b *bench) publish(a provider.Address, version string, packages map[provide
 func accept(t testing.TB, a provider.Address, v provider.Version, p provider.Platform, content []byte) trust.Package {
 	t.Helper()
 	name := provider.PackageFilename(a, v, p)
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
 		Provider: a, Version: v, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), name),
 	})
 	if err != nil {

@@ -210,7 +210,7 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.askSize(r, s, platform)
-	out, err := s.download(platform, func(base string, f file) string {
+	out, err := s.download(r.Context(), platform, func(base string, f file) string {
 		return g.access.Link(r, s.address, fileURL(base, f), f.digest)
 	}, g.hashes)
 	if err != nil {
@@ -254,8 +254,8 @@ func (s *signedVersion) sumsName() string {
 }
 
 // download describes the package for a platform; errAbsent if there is none.
-func (s *signedVersion) download(platform provider.Platform, link func(base string, f file) string, hashes func(artifact.Package) []provider.Hash) (*downloadJSON, error) {
-	vouched, err := vouchedFor(s.found, s.evidence, s.address, s.version)
+func (s *signedVersion) download(ctx context.Context, platform provider.Platform, link func(base string, f file) string, hashes func(artifact.Package) []provider.Hash) (*downloadJSON, error) {
+	vouched, err := vouchedFor(ctx, s.found, s.evidence, s.address, s.version)
 	if err != nil {
 		return nil, err
 	}

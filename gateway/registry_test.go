@@ -166,7 +166,7 @@ func TestRegistryRoundTrip(t *testing.T) {
 			from := registryClient(gateway.RegistryURL(c.s.URL+"/", host), c.http.Transport)
 			got := fetch(t, from, widget, version)
 			sameRelease(t, got, fetch(t, registryClient(p.server.URL+origin.ServicePath, nil), widget, version))
-			if sums, err := (trust.Policy{}).Accept(got.Claims); err != nil || sums.Verdict() != trust.Signed || sums.Signer().Fingerprint != p.signer.Fingerprint() {
+			if sums, err := (trust.Policy{}).Accept(t.Context(), got.Claims); err != nil || sums.Verdict() != trust.Signed || sums.Signer().Fingerprint != p.signer.Fingerprint() {
 				t.Errorf("%s: %v, by %+v", version, err, sums)
 			}
 		}

@@ -103,7 +103,7 @@ func (m mirror) mustReleases(want ...string) []*origin.Release {
 // verify reads a package and checks it as a push does.
 func verify(t *testing.T, r *origin.Release, p origin.Package, policy trust.Policy) error {
 	t.Helper()
-	sums, err := policy.Accept(r.Claims)
+	sums, err := policy.Accept(t.Context(), r.Claims)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func TestMirrorDir(t *testing.T) {
 			if len(all) != 1 || all[0].Provider() != widget || all[0].Version() != v1 || names(all[0]) != allPlatforms || all[0].Origin != "mirror folder" || !all[0].Partial {
 				t.Fatalf("releases %+v", all)
 			}
-			if _, err := (trust.Policy{}).Accept(all[0].Claims); !errors.Is(err, trust.ErrUnsigned) {
+			if _, err := (trust.Policy{}).Accept(t.Context(), all[0].Claims); !errors.Is(err, trust.ErrUnsigned) {
 				t.Errorf("error %v", err)
 			}
 			for _, p := range all[0].Packages {

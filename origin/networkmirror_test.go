@@ -73,7 +73,7 @@ func TestSources(t *testing.T) {
 				t.Fatalf("%+v, %v", got, err)
 			}
 			pkg := got.Packages[0]
-			sums, err := trust.Policy{AllowUnsigned: true}.Accept(got.Claims)
+			sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), got.Claims)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -45,7 +45,7 @@ func TestRelease(t *testing.T) {
 			t.Errorf("%s: announced %x", p.Filename, sum)
 		}
 	}
-	if _, err := (trust.Policy{}).Accept(c); err != nil {
+	if _, err := (trust.Policy{}).Accept(t.Context(), c); err != nil {
 		t.Error(err)
 	}
 	if n := b.asked.Count(recorder.PathContains("SHA256SUMS")); n != 2 {
@@ -612,10 +612,10 @@ func TestUnsigned(t *testing.T) {
 			if len(r.Claims.Keys) != 0 || r.Claims.Signature != nil || string(r.Claims.SigningKeys) == "null" {
 				t.Errorf("claims %+v", r.Claims)
 			}
-			if _, err := (trust.Policy{}).Accept(r.Claims); !errors.Is(err, trust.ErrUnsigned) {
+			if _, err := (trust.Policy{}).Accept(t.Context(), r.Claims); !errors.Is(err, trust.ErrUnsigned) {
 				t.Errorf("error %v", err)
 			}
-			if _, err := (trust.Policy{AllowUnsigned: true}).Accept(r.Claims); err != nil {
+			if _, err := (trust.Policy{AllowUnsigned: true}).Accept(t.Context(), r.Claims); err != nil {
 				t.Errorf("allowed: %v", err)
 			}
 		})

@@ -48,16 +48,16 @@ func (d *ReleaseDir) Close() error { return d.root.Close() }
 // Release returns what is in the folder as version v of a, with the platforms
 // given, or with all that its SHA256SUMS lists if none is given. publicKey has
 // the ASCII-armoured keys of which one signed it, "" for none.
-func (d *ReleaseDir) Release(a provider.Address, v provider.Version, publicKey string, want []provider.Platform) (*Release, error) {
-	r, err := d.release(a, v, publicKey, want)
+func (d *ReleaseDir) Release(ctx context.Context, a provider.Address, v provider.Version, publicKey string, want []provider.Platform) (*Release, error) {
+	r, err := d.release(ctx, a, v, publicKey, want)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("release folder %s: %w", d.root.Name(), err), helpReleaseDir)
 	}
 	return r, nil
 }
 
-func (d *ReleaseDir) release(a provider.Address, v provider.Version, publicKey string, want []provider.Platform) (*Release, error) {
-	claims, err := d.claims(a, v, publicKey)
+func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider.Version, publicKey string, want []provider.Platform) (*Release, error) {
+	claims, err := d.claims(ctx, a, v, publicKey)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (d *ReleaseDir) release(a provider.Address, v provider.Version, publicKey s
 }
 
 // claims reads SHA256SUMS and its signature.
-func (d *ReleaseDir) claims(a provider.Address, v provider.Version, publicKey string) (trust.Claims, error) {
+func (d *ReleaseDir) claims(ctx context.Context, a provider.Address, v provider.Version, publicKey string) (trust.Claims, error) {
 	c := trust.Claims{Provider: a, Version: v}
 	name := fmt.Sprintf("terraform-provider-%s_%s_SHA256SUMS", a.Type(), v)
 	var err error
@@ -111,12 +111,12 @@ func (d *ReleaseDir) claims(a provider.Address, v provider.Version, publicKey st
 		ASCIIArmor string `json:"ascii_armor"`
 	}
 	var keys []gpgKey
-	for _, k := range c.Keys {
-		id, err := trust.KeyID(k)
-		if err != nil {
-			return c, fmt.Errorf("public key: %w", err)
-		}
-		keys = append(keys, gpgKey{id, k})
+	ids, err := trust.KeyIDs(ctx, c.Keys)
+	if err != nil {
+		return c, fmt.Errorf("public key: %w", err)
+	}
+	for i, k := range c.Keys {
+		keys = append(keys, gpgKey{ids[i], k})
 	}
 	c.SigningKeys, err = json.Marshal(map[string][]gpgKey{"gpg_public_keys": keys})
 	return c, err

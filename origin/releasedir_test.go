@@ -80,7 +80,7 @@ func (d *dist) readAs(a provider.Address, v provider.Version, want ...string) (*
 		return nil, err
 	}
 	d.t.Cleanup(func() { dir.Close() })
-	return dir.Release(a, v, d.key, platforms(want...))
+	return dir.Release(d.t.Context(), a, v, d.key, platforms(want...))
 }
 
 func (d *dist) mustRead(want ...string) *origin.Release {

@@ -46,7 +46,7 @@ func entry(packages map[string]any, platform string) map[string]any {
 
 // accept verifies all packages of a release.
 func accept(ctx context.Context, r *origin.Release) error {
-	sums, err := trust.Policy{}.Accept(r.Claims)
+	sums, err := trust.Policy{}.Accept(ctx, r.Claims)
 	if err != nil {
 		return err
 	}

@@ -204,7 +204,7 @@ func (w *push) document(ctx context.Context, evidence *ocispec.Descriptor) (*tru
 		return nil, nil
 	}
 	// Only what it lists counts here: who signed it is said beside it.
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: w.release.Provider(), Version: w.release.Version(), SHA256SUMS: e.SHA256SUMS})
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(ctx, trust.Claims{Provider: w.release.Provider(), Version: w.release.Version(), SHA256SUMS: e.SHA256SUMS})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", artifact.ErrNotProvider, err)
 	}

@@ -62,7 +62,7 @@ type mirrorIndex struct {
 //
 // The folder has no place for evidence. Only verified packages are written.
 func (p *Pusher) Mirror(ctx context.Context, root *os.Root, r *origin.Release) (*Result, error) {
-	sums, err := p.accept(r)
+	sums, err := p.accept(ctx, r)
 	if err != nil {
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
-	sums, err := p.accept(r)
+	sums, err := p.accept(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +96,8 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 }
 
 // accept checks what a release claims, and that this covers its packages.
-func (p *Pusher) accept(r *origin.Release) (*trust.Checksums, error) {
-	sums, err := p.o.Policy(r.Provider()).Accept(r.Claims)
+func (p *Pusher) accept(ctx context.Context, r *origin.Release) (*trust.Checksums, error) {
+	sums, err := p.o.Policy(r.Provider()).Accept(ctx, r.Claims)
 	if err != nil {
 		return nil, err
 	}

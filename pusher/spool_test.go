@@ -21,7 +21,7 @@ func (e *endless) Read(p []byte) (int, error) {
 // one beyond it, and keeps no more than that on disk.
 func TestPackageWithoutEnd(t *testing.T) {
 	const name, limit = "terraform-provider-widget_1.0.0_linux_amd64.zip", 10 * pieceBytes
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
 		Provider: provider.MustParseAddress("registry.acme.example/acme/widget"), Version: provider.MustParseVersion("1.0.0"),
 		SHA256SUMS: []byte("0000000000000000000000000000000000000000000000000000000000000000  " + name + "\n"),
 	})

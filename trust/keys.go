@@ -1,6 +1,8 @@
 package trust
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +11,8 @@ import (
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 	"github.com/ProtonMail/go-crypto/openpgp/armor"
+	pgperrors "github.com/ProtonMail/go-crypto/openpgp/errors"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
 
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -39,103 +43,179 @@ func ParseSigningKeys(object json.RawMessage) ([]string, error) {
 	return out, nil
 }
 
-// maxKeyBytes bounds one armoured public key. Keys with many certifications reach
-// some 100 KiB.
-const maxKeyBytes = 4 << 20
-
-// fingerprintOf returns that of the primary key, as Policy.Keys has it.
-func fingerprintOf(e *openpgp.Entity) string {
-	return fmt.Sprintf("%X", e.PrimaryKey.Fingerprint)
+// fingerprintOf returns a key's fingerprint in the form of Policy.Keys.
+func fingerprintOf(k *packet.PublicKey) string {
+	return fmt.Sprintf("%X", k.Fingerprint)
 }
 
 const (
 	publicKeyHelp  = "a public key is in ASCII armour, as gpg --armor --export KEYID writes it"
 	privateKeyHelp = "keys are stored with the release, for everybody to read: give what gpg --armor --export KEYID writes. Whoever has published a private key must revoke it"
+	tooLargeHelp   = "ask the publisher for a smaller key: gpg --armor --export-options export-minimal --export KEYID leaves out certifications"
 )
 
-// ring is a key as it reads, or why it does not.
+var errPrivateKey = errors.New("it is a private key")
+
+// ring is an armoured block of keys, or the reason why it does not read.
 type ring struct {
-	keys openpgp.EntityList
+	keys []unverifiedKey
 	err  error
 }
 
-// readKeys reads keys, which are stored with the release whether they are needed
-// or not: it fails if any of them is private. A key that does not read counts only
+// readRings reads armoured blocks up to their packets, and verifies nothing. It
+// fails if they exceed a bound, or if any key is private: keys are stored with the
+// release, whether they are needed or not. A block that does not read counts only
 // when it is its turn.
-func readKeys(armoured []string) ([]ring, error) {
+func readRings(armoured []string) ([]ring, error) {
+	if len(armoured) > maxKeys {
+		return nil, hint.Wrap(tooLarge("%d signing keys are offered, more than %d", len(armoured), maxKeys), tooLargeHelp)
+	}
+	var l load
 	var out []ring
-	for _, key := range armoured {
-		keys, err := readKey(key)
-		if errors.Is(err, errPrivateKey) {
-			return nil, err
+	for _, text := range armoured {
+		keys, err := l.read(text)
+		switch {
+		case errors.Is(err, errTooLarge):
+			return nil, hint.Wrap(err, tooLargeHelp)
+		case errors.Is(err, errPrivateKey):
+			return nil, unreadable(err)
 		}
-		out = append(out, ring{keys, err})
+		out = append(out, ring{keys, unreadable(err)})
 	}
 	return out, nil
 }
 
-// readKey reads an armoured block with public keys. Clients would take private
-// ones for that, too; here it is an error that says so.
-func readKey(key string) (openpgp.EntityList, error) {
-	if len(key) > maxKeyBytes {
-		return nil, fmt.Errorf("a signing key has more than %d bytes", maxKeyBytes)
+// read reads an armoured block with public keys. Clients would accept private
+// ones, too; here they are an error that says so.
+func (l *load) read(text string) ([]unverifiedKey, error) {
+	if l.bytes += len(text); l.bytes > maxKeyBytes {
+		return nil, tooLarge("the signing keys have more than %d bytes", maxKeyBytes)
 	}
-	ring, err := readRing(key)
-	switch {
-	case errors.Is(err, errPrivateKey):
-		return nil, hint.Wrap(fmt.Errorf("a signing key does not read: %w", err), privateKeyHelp)
-	case err != nil:
-		return nil, hint.Wrap(fmt.Errorf("a signing key does not read: %w", err), publicKeyHelp)
+	if strings.Contains(text, "-----BEGIN "+openpgp.PrivateKeyType) {
+		return nil, errPrivateKey // also where it follows another block
 	}
-	return ring, nil
-}
-
-var errPrivateKey = errors.New("it is a private key")
-
-func readRing(key string) (ring openpgp.EntityList, err error) {
-	defer surviveLibrary(&err)
-	if strings.Contains(key, "-----BEGIN "+openpgp.PrivateKeyType) {
-		return nil, errPrivateKey // also where it stands after another block
-	}
-	block, err := armor.Decode(strings.NewReader(key))
+	blockType, body, err := dearmour(text)
 	switch {
 	case err == io.EOF:
 		return nil, errors.New("it has no ASCII armour")
 	case err != nil:
 		return nil, err
-	case block.Type != openpgp.PublicKeyType:
-		return nil, fmt.Errorf("it is a %.40q", block.Type)
+	case blockType != openpgp.PublicKeyType:
+		return nil, fmt.Errorf("it is a %.40q", blockType)
 	}
-	if ring, err = openpgp.ReadKeyRing(block.Body); err != nil {
+	return l.walk(body)
+}
+
+// unreadable says that an error is about a key.
+func unreadable(err error) error {
+	if err == nil {
+		return nil
+	}
+	help := publicKeyHelp
+	if errors.Is(err, errPrivateKey) {
+		help = privateKeyHelp
+	}
+	return hint.Wrap(fmt.Errorf("a signing key does not read: %w", err), "%s", help)
+}
+
+// maxArmourLine bounds a line. The library copies a header anew for each 100 bytes
+// that it goes on.
+const maxArmourLine = 4 << 10
+
+// dearmour returns the type and the bytes of the first block of ASCII armour in a
+// text; io.EOF if there is none.
+func dearmour(text string) (blockType string, body []byte, err error) {
+	defer surviveLibrary(&err)
+	for line := range strings.SplitSeq(text, "\n") {
+		if len(line) > maxArmourLine {
+			return "", nil, tooLarge("the armour has a line of %d bytes, more than %d", len(line), maxArmourLine)
+		}
+	}
+	block, err := armor.Decode(strings.NewReader(text))
+	if err != nil {
+		return "", nil, err
+	}
+	body, err = io.ReadAll(block.Body)
+	return block.Type, body, err
+}
+
+// checkCost fails if all verifications with the keys would take too long.
+func checkCost(rings []ring) error {
+	cost := 0
+	for _, r := range rings {
+		for _, k := range r.keys {
+			cost += k.cost
+		}
+	}
+	if cost > maxCost {
+		return hint.Wrap(tooLarge("the signing keys take %d ms to verify, more than %d", cost, maxCost), tooLargeHelp)
+	}
+	return nil
+}
+
+// entities verifies the self-signatures of the keys, as [openpgp.ReadKeyRing]
+// does: it skips keys that do not read, and fails if none reads. It looks at ctx
+// before each key.
+func (r ring) entities(ctx context.Context) (openpgp.EntityList, error) {
+	var out openpgp.EntityList
+	err := errors.New("its armour holds no key")
+	for _, k := range r.keys {
+		if err := ended(ctx); err != nil {
+			return nil, err
+		}
+		read, unread := k.entity()
+		switch {
+		case unread == nil:
+			out = append(out, read...)
+		case isSkipped(unread):
+			err = unread
+		default:
+			return nil, unreadable(unread)
+		}
+	}
+	if len(out) == 0 {
+		return nil, unreadable(err)
+	}
+	return out, nil
+}
+
+func (k unverifiedKey) entity() (read openpgp.EntityList, err error) {
+	defer surviveLibrary(&err)
+	return openpgp.ReadKeyRing(bytes.NewReader(k.packets))
+}
+
+// isSkipped reports whether the library goes on to the next key after the error.
+func isSkipped(err error) bool {
+	var unsupported pgperrors.UnsupportedError
+	var structural pgperrors.StructuralError
+	return errors.As(err, &unsupported) || errors.As(err, &structural)
+}
+
+// KeyIDs returns the IDs that a registry gives for armoured public keys, in
+// upper-case hexadecimal. A block with several keys has the ID of the first.
+func KeyIDs(ctx context.Context, armoured []string) ([]string, error) {
+	end, err := begin(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if len(ring) == 0 {
-		return nil, errors.New("its armour holds no key")
-	}
-	for _, e := range ring {
-		if isPrivate(e) {
-			return nil, errPrivateKey // whatever its armour calls it
-		}
-	}
-	return ring, nil
-}
-
-// isPrivate reports whether any part of a key is a private one.
-func isPrivate(e *openpgp.Entity) bool {
-	for _, sub := range e.Subkeys {
-		if sub.PrivateKey != nil {
-			return true
-		}
-	}
-	return e.PrivateKey != nil
-}
-
-// KeyID returns the ID that a registry gives for an armoured public key: that
-// of its first primary key, in upper-case hexadecimal.
-func KeyID(armoured string) (string, error) {
-	ring, err := readKey(armoured)
+	defer end()
+	rings, err := readRings(armoured)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return ring[0].PrimaryKey.KeyIdString(), nil
+	if err := checkCost(rings); err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, r := range rings {
+		if r.err != nil {
+			return nil, r.err
+		}
+		keys, err := r.entities(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, keys[0].PrimaryKey.KeyIdString())
+	}
+	return out, nil
 }

@@ -63,7 +63,7 @@ func TestKnown(t *testing.T) {
 		"both of two":                               {[]trust.Known{known(zh), known(h1)}, false, nil, nil},
 	} {
 		t.Run(desc, func(t *testing.T) {
-			sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Known: tc.known})
+			sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Known: tc.known})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +104,7 @@ func TestKnownMirror(t *testing.T) {
 		known provider.Hash
 		want  error
 	}{{zh, nil}, {h1, nil}, {strangeZH, trust.ErrChecksum}} {
-		sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{
+		sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
 			Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: {zh}},
 			Known: []trust.Known{{Where: "f:1", Hashes: []provider.Hash{tc.known}}},
 		})

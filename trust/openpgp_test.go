@@ -43,7 +43,7 @@ func TestKeysOfEveryKind(t *testing.T) {
 			}
 			for form, signature := range map[string][]byte{"binary": sign(t, signer, doc), "armoured": armoured} {
 				for _, pins := range [][]string{nil, {signer.Fingerprint()}} {
-					sums, err := trust.Policy{Keys: pins}.Accept(trust.Claims{
+					sums, err := trust.Policy{Keys: pins}.Accept(t.Context(), trust.Claims{
 						Provider: null, Version: v324, SHA256SUMS: doc, Signature: signature, Keys: []string{signer.ArmoredPublicKey()}})
 					if tc.err != "" {
 						if !errors.Is(err, trust.ErrSignature) || !strings.Contains(err.Error(), tc.err) || !strings.Contains(err.Error(), signer.Fingerprint()) || hint.Of(err) == "" {
@@ -83,7 +83,7 @@ func TestGnuPG(t *testing.T) {
 		name, fingerprint := lines[i], lines[i+1]
 		t.Run(name, func(t *testing.T) {
 			claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: read(name + ".sig"), Keys: []string{string(read(name + ".key"))}}
-			sums, err := trust.Policy{Keys: []string{fingerprint}, StrictExpiry: true}.Accept(claims)
+			sums, err := trust.Policy{Keys: []string{fingerprint}, StrictExpiry: true}.Accept(t.Context(), claims)
 			if strings.HasPrefix(name, "revoked") {
 				if !errors.Is(err, trust.ErrSignature) || !strings.Contains(err.Error(), fingerprint+" that made the signature is revoked") {
 					t.Errorf("error %v", err)
@@ -97,13 +97,13 @@ func TestGnuPG(t *testing.T) {
 				t.Errorf("signed by %+v, want %s", s, fingerprint)
 			}
 			claims.SHA256SUMS = append(append([]byte{}, doc...), sumsOf("more.zip")...)
-			if _, err := (trust.Policy{}).Accept(claims); !errors.Is(err, trust.ErrSignature) {
+			if _, err := (trust.Policy{}).Accept(t.Context(), claims); !errors.Is(err, trust.ErrSignature) {
 				t.Errorf("another document: %v", err)
 			}
 		})
 	}
 	armoured := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: read("ed25519.asc"), Keys: []string{string(read("ed25519.key"))}}
-	if _, err := (trust.Policy{}).Accept(armoured); err != nil {
+	if _, err := (trust.Policy{}).Accept(t.Context(), armoured); err != nil {
 		t.Errorf("armoured signature: %v", err)
 	}
 }
@@ -136,12 +136,15 @@ func TestHostileKeys(t *testing.T) {
 			doc := sumsOf(name)
 			claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, tc.by, doc), Keys: tc.keys}
 			for _, pins := range [][]string{nil, {acme.Fingerprint()}} {
-				_, err := trust.Policy{Keys: pins}.Accept(claims)
+				_, err := trust.Policy{Keys: pins}.Accept(t.Context(), claims)
 				if !errors.Is(err, trust.ErrSignature) || hint.Of(err) == "" {
 					t.Fatalf("error %v (hint %q)", err, hint.Of(err))
 				}
 				if pins == nil && !strings.Contains(err.Error(), tc.says) {
 					t.Errorf("error %q does not say %q", err, tc.says)
+				}
+				if private := strings.Contains(err.Error(), "private key"); private != strings.Contains(hint.Of(err), "must revoke it") {
+					t.Errorf("error %q has the hint %q", err, hint.Of(err))
 				}
 				if strings.Contains(err.Error(), "BEGIN PGP") || strings.Contains(err.Error(), "\n") {
 					t.Errorf("error %q", err)
@@ -154,7 +157,7 @@ func TestHostileKeys(t *testing.T) {
 // TestNoKeyHint names both ways to go without a signature.
 func TestNoKeyHint(t *testing.T) {
 	claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: sumsOf(name)}
-	_, err := trust.Policy{}.Accept(claims)
+	_, err := trust.Policy{}.Accept(t.Context(), claims)
 	if h := hint.Of(err); !errors.Is(err, trust.ErrUnsigned) || !strings.Contains(h, "--allow-unsigned") ||
 		!strings.Contains(h, `allow_unsigned = true in a block trust "registry.opentofu.org/hashicorp/null"`) || !strings.HasPrefix(h, "registry.opentofu.org has no key") {
 		t.Errorf("error %v (hint %q)", err, h)

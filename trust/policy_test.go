@@ -25,7 +25,7 @@ type policyCase struct {
 func (tc policyCase) run(t *testing.T, by *pgp.Signer) {
 	t.Helper()
 	doc := sumsOf(name)
-	sums, err := tc.policy.Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, by, doc), Keys: tc.keys})
+	sums, err := tc.policy.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, by, doc), Keys: tc.keys})
 	if tc.err != nil {
 		if !errors.Is(err, tc.err) || hint.Of(err) == "" || strings.Contains(err.Error(), "\n") {
 			t.Fatalf("error %v (hint %q), want %v", err, hint.Of(err), tc.err)
@@ -46,7 +46,7 @@ func (tc policyCase) run(t *testing.T, by *pgp.Signer) {
 }
 
 func TestPinnedKeys(t *testing.T) {
-	acme, other := pgp.For(t, "Acme"), pgp.For(t, "Other")
+	acme, other := pgp.For(t, "Acme", pgp.Subkey()), pgp.For(t, "Other")
 	a, o := acme.ArmoredPublicKey(), other.ArmoredPublicKey()
 	pin := func(fingerprints ...string) trust.Policy { return trust.Policy{Keys: fingerprints} }
 	for what, tc := range map[string]policyCase{
@@ -56,6 +56,7 @@ func TestPinnedKeys(t *testing.T) {
 		"another key":                                         {pin(other.Fingerprint()), []string{a}, trust.ErrSignature, nil, []string{"pinned are " + other.Fingerprint(), "offered are " + acme.Fingerprint()}},
 		"another key, which is offered":                       {pin(other.Fingerprint()), []string{a, o}, trust.ErrSignature, nil, []string{"none of the pinned keys"}},
 		"another key in one block":                            {pin(other.Fingerprint()), []string{pgp.ArmoredKeyRing(t, acme, other)}, trust.ErrSignature, nil, nil},
+		"the subkey that signed":                              {pin(acme.SubkeyFingerprint()), []string{a}, trust.ErrSignature, nil, []string{"offered are " + acme.Fingerprint()}},
 		"a part of the fingerprint":                           {pin(acme.KeyID()), []string{a}, trust.ErrSignature, nil, nil},
 		"in lower case":                                       {pin(strings.ToLower(acme.Fingerprint())), []string{a}, trust.ErrSignature, nil, nil}, // exactly: who writes it makes it upper
 		"nothing that is a key":                               {pin("*"), []string{a}, trust.ErrSignature, nil, nil},
@@ -71,7 +72,7 @@ func TestPinnedKeys(t *testing.T) {
 // TestHashesAreNoSignatureByAPinnedKey has what a mirror folder has.
 func TestHashesAreNoSignatureByAPinnedKey(t *testing.T) {
 	claims := trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: nil}}
-	_, err := trust.Policy{AllowUnsigned: true, Keys: []string{strings.Repeat("A", 40)}}.Accept(claims)
+	_, err := trust.Policy{AllowUnsigned: true, Keys: []string{strings.Repeat("A", 40)}}.Accept(t.Context(), claims)
 	if !errors.Is(err, trust.ErrUnsigned) || strings.Contains(hint.Of(err), "allow") {
 		t.Errorf("error %v (hint %q)", err, hint.Of(err))
 	}

@@ -23,7 +23,7 @@ func TestChecksumDocumentsRefused(t *testing.T) {
 		"names no file":           "\n\n",
 		"bytes, more than":        strings.Repeat("\n", 1<<20) + sum + "  a\n",
 	} {
-		_, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: []byte(doc)})
+		_, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: []byte(doc)})
 		if err == nil || !strings.Contains(err.Error(), says) || hint.Of(err) == "" {
 			t.Errorf("%v (hint %q), want %q", err, hint.Of(err), says)
 		}
@@ -43,7 +43,7 @@ func TestSignaturesRefused(t *testing.T) {
 		"is a PGP MESSAGE":             armoured("MESSAGE", "AAAA"),
 		"does not read":                armoured("SIGNATURE", "!!!!"),
 	} {
-		_, err := trust.Policy{}.Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: sumsOf(name), Signature: signature, Keys: []string{acme.ArmoredPublicKey()}})
+		_, err := trust.Policy{}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: sumsOf(name), Signature: signature, Keys: []string{acme.ArmoredPublicKey()}})
 		if !errors.Is(err, trust.ErrSignature) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
 		}
@@ -54,7 +54,7 @@ func TestSignaturesRefused(t *testing.T) {
 // other.
 func TestReportOnAMirrorsPackage(t *testing.T) {
 	zh := func(b byte) provider.Hash { return provider.ZipHash([32]byte{b}) }
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
 		Provider: null, Version: v324,
 		Hashes:   map[string][]provider.Hash{name: {zh(1)}},
 		Reported: map[string]trust.Report{name: {Hashes: []provider.Hash{zh(2)}}},

@@ -2,14 +2,13 @@ package trust
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
-	"github.com/ProtonMail/go-crypto/openpgp/armor"
 	pgperrors "github.com/ProtonMail/go-crypto/openpgp/errors"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -18,8 +17,8 @@ import (
 const (
 	// maxSignatureBytes bounds a detached signature.
 	maxSignatureBytes = 64 << 10
-	// maxKeys bounds how many keys are tried.
-	maxKeys = 64
+	// maxArmouredSignatureBytes bounds one in ASCII armour, which takes a third more.
+	maxArmouredSignatureBytes = 2 * maxSignatureBytes
 )
 
 // Signer says whose key a signature verified with.
@@ -46,31 +45,49 @@ var (
 // with the clients' verdicts: a key that does not read or a signature that a
 // key of the right ID does not confirm ends the search; an expired key counts
 // only if no other verifies. Of keys that the policy does not pin, none is tried.
-func (p Policy) verifySignature(doc, signature []byte, keys []string) (Signer, error) {
+//
+// It takes one of the process's slots, and looks at ctx before each key. The end of
+// ctx decides nothing about the signature.
+func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys []string) (Signer, error) {
 	if len(signature) > maxSignatureBytes {
 		return Signer{}, fmt.Errorf("the signature has more than %d bytes", maxSignatureBytes)
 	}
-	if len(keys) > maxKeys {
-		return Signer{}, fmt.Errorf("%d signing keys are offered, more than %d", len(keys), maxKeys)
-	}
-	rings, err := readKeys(keys)
+	end, err := begin(ctx)
 	if err != nil {
 		return Signer{}, err
 	}
+	defer end()
+	if err := checkSignaturePackets(signature); err != nil {
+		return Signer{}, err
+	}
+	rings, err := readRings(keys)
+	if err != nil {
+		return Signer{}, err
+	}
+	offered := primariesOf(rings)
+	p.dropUnpinned(rings)
+	if err := checkCost(rings); err != nil {
+		return Signer{}, err
+	}
 	var expired *Signer
-	var offered []string
 	for _, r := range rings {
-		ring := r.keys
 		if r.err != nil {
 			return Signer{}, r.err
 		}
-		for _, e := range ring {
-			offered = append(offered, fingerprintOf(e))
+		if len(r.keys) == 0 {
+			continue // none of them is pinned
 		}
-		if ring = p.pinned(ring); len(ring) == 0 {
+		keys, err := r.entities(ctx)
+		if err != nil {
+			return Signer{}, err
+		}
+		if keys = p.pinned(keys); len(keys) == 0 {
 			continue
 		}
-		entity, err := check(ring, doc, signature)
+		if err := ended(ctx); err != nil {
+			return Signer{}, err
+		}
+		entity, err := check(keys, doc, signature)
 		switch {
 		case err == nil:
 			return p.signerOf(entity, false), nil
@@ -81,7 +98,7 @@ func (p Policy) verifySignature(doc, signature []byte, keys []string) (Signer, e
 				expired = &s
 			}
 		case errors.Is(err, pgperrors.ErrKeyRevoked) && entity != nil:
-			return Signer{}, hint.Wrap(fmt.Errorf("the key %s that made the signature is revoked", fingerprintOf(entity)),
+			return Signer{}, hint.Wrap(fmt.Errorf("the key %s that made the signature is revoked", fingerprintOf(entity.PrimaryKey)),
 				"its owner revoked it, or its part that signed; ask its publisher for a release signed by another key")
 		default:
 			return Signer{}, fmt.Errorf("the signature is not valid: %w", err)
@@ -95,9 +112,48 @@ func (p Policy) verifySignature(doc, signature []byte, keys []string) (Signer, e
 		return *expired, nil
 	case p.Pins():
 		return Signer{}, hint.Wrap(fmt.Errorf("%w: pinned are %s, offered are %s", errNotPinned, few(p.Keys), few(offered)),
-			"find out from its publisher, by another way, whether it signs with a new key; if so, add the key to the trust block")
+			"%s", p.notPinnedHelp(rings))
 	}
 	return Signer{}, errUnknownIssuer
+}
+
+// primariesOf returns the fingerprints of the primary keys.
+func primariesOf(rings []ring) (out []string) {
+	for _, r := range rings {
+		for _, k := range r.keys {
+			if k.primary != nil {
+				out = append(out, fingerprintOf(k.primary))
+			}
+		}
+	}
+	return out
+}
+
+// dropUnpinned removes a key if neither its primary key nor a subkey is pinned.
+// Nobody verifies its signatures then. Packets without a primary key remain, since
+// they end in an error.
+func (p Policy) dropUnpinned(rings []ring) {
+	if !p.Pins() {
+		return
+	}
+	for i := range rings {
+		rings[i].keys = slices.DeleteFunc(rings[i].keys, func(k unverifiedKey) bool {
+			return k.primary != nil && !k.hasFingerprint(p.Keys)
+		})
+	}
+}
+
+// notPinnedHelp says what to do where no pinned key made the signature. The rings
+// are those that [Policy.dropUnpinned] leaves.
+func (p Policy) notPinnedHelp(rings []ring) string {
+	for _, r := range rings {
+		for _, k := range r.keys {
+			if k.primary != nil && !slices.Contains(p.Keys, fingerprintOf(k.primary)) {
+				return fmt.Sprintf("the trust block names a subkey of %s: it must name the primary key", fingerprintOf(k.primary))
+			}
+		}
+	}
+	return "find out from its publisher, by another way, whether it signs with a new key; if so, add the key to the trust block"
 }
 
 // check checks a detached binary signature with the keys of a ring.
@@ -120,7 +176,7 @@ func (p Policy) pinned(ring openpgp.EntityList) openpgp.EntityList {
 	if !p.Pins() {
 		return ring
 	}
-	return slices.DeleteFunc(ring, func(e *openpgp.Entity) bool { return !slices.Contains(p.Keys, fingerprintOf(e)) })
+	return slices.DeleteFunc(ring, func(e *openpgp.Entity) bool { return !slices.Contains(p.Keys, fingerprintOf(e.PrimaryKey)) })
 }
 
 // few lists fingerprints for a message, the first ones of many.
@@ -134,7 +190,7 @@ func few(fingerprints []string) string {
 
 func (p Policy) signerOf(e *openpgp.Entity, expired bool) Signer {
 	return Signer{
-		Fingerprint: fingerprintOf(e),
+		Fingerprint: fingerprintOf(e.PrimaryKey),
 		KeyID:       e.PrimaryKey.KeyIdString(),
 		Expired:     expired,
 		Pinned:      p.Pins(), // of other keys none is tried
@@ -147,16 +203,15 @@ func BinarySignature(signature []byte) ([]byte, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(signature), []byte("-----BEGIN")) {
 		return signature, nil
 	}
-	block, err := armor.Decode(bytes.NewReader(signature))
-	if err != nil {
-		return nil, fmt.Errorf("the armoured signature does not read: %w", err)
+	if len(signature) > maxArmouredSignatureBytes {
+		return nil, fmt.Errorf("the armoured signature has more than %d bytes", maxArmouredSignatureBytes)
 	}
-	if block.Type != openpgp.SignatureType {
-		return nil, fmt.Errorf("the signature is a %s", block.Type)
-	}
-	raw, err := io.ReadAll(io.LimitReader(block.Body, maxSignatureBytes+1))
-	if err != nil {
+	blockType, raw, err := dearmour(string(signature))
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("the armoured signature does not read: %w", err)
+	case blockType != openpgp.SignatureType:
+		return nil, fmt.Errorf("the signature is a %s", blockType)
 	}
 	if len(raw) > maxSignatureBytes {
 		return nil, fmt.Errorf("the signature has more than %d bytes", maxSignatureBytes)

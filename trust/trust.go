@@ -9,10 +9,12 @@
 // exactly that file name, and are a zip. Nothing else makes a Package with content, and nothing
 // but a Package is ever stored.
 //
-// The package does no I/O.
+// Keys and signatures are bounded before any is verified: the largest ones within
+// the bounds take about a second of CPU time for each release. The package does no I/O.
 package trust
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -127,17 +129,21 @@ type Checksums struct {
 	sums    sums
 }
 
-// Accept checks claims against the policy. Errors wrap ErrUnsigned or
-// ErrSignature where that is the reason.
-func (p Policy) Accept(c Claims) (*Checksums, error) {
-	accepted, err := p.accept(c)
+// Accept checks claims against the policy. Errors wrap ErrUnsigned or ErrSignature
+// where that is the reason.
+//
+// A release with keys waits for one of the slots that the process has to verify
+// signatures. If ctx ends first, or between two keys, nothing is decided: Accept
+// returns the error of ctx, which [Refused] does not report.
+func (p Policy) Accept(ctx context.Context, c Claims) (*Checksums, error) {
+	accepted, err := p.accept(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", c.Provider, c.Version, err)
 	}
 	return accepted, nil
 }
 
-func (p Policy) accept(c Claims) (*Checksums, error) {
+func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	if c.SHA256SUMS == nil {
 		if !p.allowsUnsigned() {
 			return nil, hint.Wrap(fmt.Errorf("%w: it has hashes, but no signed checksum document", ErrUnsigned),
@@ -172,7 +178,10 @@ func (p Policy) accept(c Claims) (*Checksums, error) {
 	if out.claims.Signature, err = BinarySignature(c.Signature); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrSignature, err), "nothing was stored; ask its publisher for a signature as gpg --detach-sign writes it")
 	}
-	if out.signer, err = p.verifySignature(c.SHA256SUMS, out.claims.Signature, c.Keys); err != nil {
+	if out.signer, err = p.verifySignature(ctx, c.SHA256SUMS, out.claims.Signature, c.Keys); err != nil {
+		if ctx.Err() != nil {
+			return nil, err // not ErrSignature: nothing was decided
+		}
 		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrSignature, err),
 			"nothing was stored; SHA256SUMS, its signature or the key is not the publisher's")
 	}

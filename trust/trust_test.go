@@ -84,7 +84,7 @@ func TestAccept(t *testing.T) {
 		"announced otherwise":          {claims: claims(func(c *trust.Claims) { c.Announced = map[string][32]byte{name: {}} }), err: trust.ErrChecksum},
 	} {
 		t.Run(what, func(t *testing.T) {
-			got, err := tc.policy.Accept(tc.claims)
+			got, err := tc.policy.Accept(t.Context(), tc.claims)
 			if tc.err != nil {
 				if !errors.Is(err, tc.err) || hint.Of(err) == "" {
 					t.Fatalf("error %v (hint %q), want %v", err, hint.Of(err), tc.err)
@@ -115,7 +115,7 @@ func TestArmouredSignature(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (trust.Policy{}).Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: binary, Keys: []string{signer.ArmoredPublicKey()}}); err != nil {
+	if _, err := (trust.Policy{}).Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: binary, Keys: []string{signer.ArmoredPublicKey()}}); err != nil {
 		t.Error(err)
 	}
 	if same, err := trust.BinarySignature(binary); err != nil || !bytes.Equal(same, binary) {
@@ -129,7 +129,7 @@ func TestArmouredSignature(t *testing.T) {
 func TestVerifier(t *testing.T) {
 	acme := newSigner(t)
 	doc := sumsOf(name)
-	sums, err := trust.Policy{}.Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, acme, doc), Keys: []string{acme.ArmoredPublicKey()}})
+	sums, err := trust.Policy{}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, acme, doc), Keys: []string{acme.ArmoredPublicKey()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestHashesOfAMirror(t *testing.T) {
 		"h1 of something":    {[]provider.Hash{h1}, false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: tc.hashes}})
+			sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: tc.hashes}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -301,7 +301,7 @@ func TestHashesOfAZipWithFolders(t *testing.T) {
 		"an h1":              {[]provider.Hash{h1}, false},
 	} {
 		t.Run(what, func(t *testing.T) {
-			sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: tc.hashes}})
+			sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: tc.hashes}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -322,7 +322,7 @@ func FuzzAccept(f *testing.F) {
 	f.Add([]byte("00  a\n"), "a")
 	f.Add([]byte("\n\n"), "")
 	f.Fuzz(func(t *testing.T, doc []byte, filename string) {
-		sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc})
+		sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc})
 		if err != nil {
 			return
 		}
@@ -363,12 +363,12 @@ func FuzzSigningKeys(f *testing.F) {
 			return
 		}
 		for _, k := range keys {
-			if id, err := trust.KeyID(k); err == nil && len(id) != 16 {
+			if id, err := trust.KeyIDs(t.Context(), []string{k}); err == nil && len(id[0]) != 16 {
 				t.Errorf("key ID %q", id)
 			}
 		}
 		// Nothing was signed, whatever the keys are.
-		if sums, err := (trust.Policy{AllowUnsigned: true}).Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: []byte{0}, Keys: keys}); err == nil && (len(keys) > 0 || sums.Verdict() != trust.ChecksumOnly) {
+		if sums, err := (trust.Policy{AllowUnsigned: true}).Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: []byte{0}, Keys: keys}); err == nil && (len(keys) > 0 || sums.Verdict() != trust.ChecksumOnly) {
 			t.Errorf("accepted as %s", sums.Verdict())
 		}
 	})
@@ -388,9 +388,9 @@ func FuzzSignature(f *testing.F) {
 	f.Add([]byte{}, "")
 	f.Fuzz(func(t *testing.T, signature []byte, key string) {
 		claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: signature, Keys: []string{key}}
-		if sums, err := (trust.Policy{}).Accept(claims); err == nil {
+		if sums, err := (trust.Policy{}).Accept(t.Context(), claims); err == nil {
 			// Only the key that was given can have signed it.
-			if id, err := trust.KeyID(key); err != nil || sums.Signer().KeyID != id {
+			if id, err := trust.KeyIDs(t.Context(), []string{key}); err != nil || sums.Signer().KeyID != id[0] {
 				t.Fatalf("accepted as signed by %s with the key %s, %v", sums.Signer().KeyID, id, err)
 			}
 		}

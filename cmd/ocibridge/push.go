@@ -234,7 +234,7 @@ func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, s
 			return nil, err
 		}
 	}
-	src, err := f.source(p, s.cli)
+	src, err := f.source(ctx, p, s.cli)
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +281,7 @@ type source interface {
 }
 
 // source opens what the flags name.
-func (f *pushFlags) source(p *plan, cli *cliconfig.Config) (source, error) {
+func (f *pushFlags) source(ctx context.Context, p *plan, cli *cliconfig.Config) (source, error) {
 	switch {
 	case f.mirrorDir != "":
 		dir, err := origin.OpenMirrorDir(f.mirrorDir)
@@ -299,7 +299,7 @@ func (f *pushFlags) source(p *plan, cli *cliconfig.Config) (source, error) {
 		if err != nil {
 			return nil, err
 		}
-		r, err := dir.Release(p.requests[0].provider, p.requests[0].version, p.publicKey, p.platforms)
+		r, err := dir.Release(ctx, p.requests[0].provider, p.requests[0].version, p.publicKey, p.platforms)
 		if err != nil {
 			dir.Close()
 			return nil, err

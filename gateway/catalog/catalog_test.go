@@ -154,7 +154,7 @@ func (f *fake) publishBare(t testing.TB, a provider.Address, v provider.Version,
 func accept(t testing.TB, a provider.Address, v provider.Version, content []byte) (trust.Package, *trust.Checksums) {
 	t.Helper()
 	name := provider.PackageFilename(a, v, linux)
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
 		Provider: a, Version: v, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), name),
 	})
 	if err != nil {

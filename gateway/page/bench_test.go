@@ -133,7 +133,7 @@ func (b *bench) index(a provider.Address, version string, v artifact.Version) {
 	v.Provider, v.Version = a, provider.MustParseVersion(version)
 	content := release.AsZip([]byte("a package of " + version))
 	name := provider.PackageFilename(a, v.Version, linux)
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: a, Version: v.Version, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), name)})
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(b.t.Context(), trust.Claims{Provider: a, Version: v.Version, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), name)})
 	b.must(err)
 	verifier, err := sums.Verifier(linux, name)
 	b.must(err)

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 
@@ -66,6 +68,20 @@ func (m *memory) count() int {
 // signed is widget 1.0.0 with evidence by the signer, and where it is.
 func signed(t *testing.T, by *pgp.Signer) (*memory, *artifact.Version) {
 	t.Helper()
+	return signedWith(t, by, by.ArmoredPublicKey())
+}
+
+// signedWith is [signed] with other keys in the evidence.
+func signedWith(t *testing.T, by *pgp.Signer, keys ...string) (*memory, *artifact.Version) {
+	t.Helper()
+	var gpg []map[string]string
+	for _, k := range keys {
+		gpg = append(gpg, map[string]string{"ascii_armor": k})
+	}
+	signingKeys, err := json.Marshal(map[string]any{"gpg_public_keys": gpg})
+	if err != nil {
+		t.Fatal(err)
+	}
 	m := &memory{blobs: map[digest.Digest][]byte{}}
 	layer := m.put("archive/zip", []byte("content"))
 	doc := fmt.Appendf(nil, "%x  %s\n", sha256.Sum256([]byte("content")), provider.PackageFilename(widget, v100, linux))
@@ -75,7 +91,7 @@ func signed(t *testing.T, by *pgp.Signer) (*memory, *artifact.Version) {
 	}
 	manifest, parts, err := artifact.EncodeEvidence(artifact.Evidence{
 		SHA256SUMS: doc, Signature: signature,
-		SigningKeys: fmt.Appendf(nil, `{"gpg_public_keys":[{"ascii_armor":%q}]}`, by.ArmoredPublicKey()),
+		SigningKeys: signingKeys,
 		Record:      artifact.Record{Verdict: trust.Signed},
 	})
 	if err != nil {
@@ -154,6 +170,45 @@ func TestMissingEvidenceIsNoVerdict(t *testing.T) {
 
 // TestManyVersions checks more than are remembered: what is in use stays, and the
 // rest is asked again in time.
+// TestKeysTooLargeInEvidence has evidence whose keys would take hours to verify.
+func TestKeysTooLargeInEvidence(t *testing.T) {
+	acme := pgp.For(t, "Acme")
+	keys := []string{acme.ArmoredPublicKey()}
+	for range 60 {
+		keys = append(keys, pgp.ArmoredPackets(t, pgp.ForgedDSA(t, 16384, 256).Packets()))
+	}
+	for what, keys := range map[string][]string{"beside the pinned key": keys, "alone": keys[1:]} {
+		t.Run(what, func(t *testing.T) {
+			registry, found := signedWith(t, acme, keys...)
+			c := newChecker(acme)
+			for range 2 {
+				_, err := c.Check(t.Context(), registry, widget, v100, found)
+				if !errors.Is(err, verify.ErrRefused) || !errors.Is(err, trust.ErrSignature) || !strings.Contains(err.Error(), "a DSA key has a p of 16384 bits, more than 4096") {
+					t.Fatalf("error %v", err)
+				}
+			}
+			if c.Counts().Refused != 1 {
+				t.Errorf("%+v", c.Counts())
+			}
+		})
+	}
+}
+
+// TestEndOfTheContextIsNoVerdict ends a check before anything is verified.
+func TestEndOfTheContextIsNoVerdict(t *testing.T) {
+	acme := pgp.For(t, "Acme")
+	registry, found := signed(t, acme)
+	c := newChecker(acme)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Check(ctx, registry, widget, v100, found); !errors.Is(err, context.Canceled) || errors.Is(err, verify.ErrRefused) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := c.Check(t.Context(), registry, widget, v100, found); err != nil {
+		t.Errorf("checked again: %v", err)
+	}
+}
+
 func TestManyVersions(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)

@@ -72,7 +72,7 @@ func push(t testing.TB, b *bundle.Bundle, version string, providers ...provider.
 			t.Fatal(err)
 		}
 		defer from.Close()
-		r, err := from.Release(a, provider.MustParseVersion(version), signer.ArmoredPublicKey(), nil)
+		r, err := from.Release(t.Context(), a, provider.MustParseVersion(version), signer.ArmoredPublicKey(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -125,6 +125,18 @@ func TestObserversAreAlone(t *testing.T) {
 	}
 }
 
+// TestOpenPGPIsAlone keeps the OpenPGP library behind trust, which bounds what keys
+// and signatures cost.
+func TestOpenPGPIsAlone(t *testing.T) {
+	for name, p := range importGraph(t) {
+		for _, imported := range p.Imports {
+			if strings.HasPrefix(imported, "github.com/ProtonMail/go-crypto") && name != "trust" && !strings.HasPrefix(name, "internal/testkit/") {
+				t.Errorf("%s imports %s, which is for trust", name, imported)
+			}
+		}
+	}
+}
+
 // TestEndToEndUsesTheBinary keeps e2e outside: it may look at the program only as
 // its users do.
 func TestEndToEndUsesTheBinary(t *testing.T) {

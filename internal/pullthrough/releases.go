@@ -301,8 +301,11 @@ func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 	case err != nil:
 		return nil, trouble(err)
 	}
-	sums, err := p.o.Policy(s.provider).Accept(r.Claims)
-	if err != nil {
+	sums, err := p.o.Policy(s.provider).Accept(ctx, r.Claims)
+	switch {
+	case err != nil && ctx.Err() != nil && !trust.Refused(err):
+		return nil, trouble(err) // nothing was decided
+	case err != nil:
 		return nil, err
 	}
 	out := &release{

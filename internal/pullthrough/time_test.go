@@ -19,6 +19,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	testrelease "github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -37,6 +38,7 @@ type source struct {
 	versions []string
 	err      error
 	delay    time.Duration
+	signer   *pgp.Signer // nil: nothing is signed
 	asked    int
 	opened   int
 }
@@ -84,9 +86,17 @@ func content(v provider.Version) []byte {
 
 func (s *source) Release(_ context.Context, a provider.Address, _ *origin.Listing, v provider.Version, _ []provider.Platform) (*origin.Release, error) {
 	name := provider.PackageFilename(a, v, linux)
+	claims := trust.Claims{Provider: a, Version: v, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content(v)), name)}
+	if s.signer != nil {
+		var err error
+		if claims.Signature, err = s.signer.Sign(claims.SHA256SUMS); err != nil {
+			return nil, err
+		}
+		claims.Keys = []string{s.signer.ArmoredPublicKey()}
+	}
 	return &origin.Release{
 		Origin: a.Hostname(),
-		Claims: trust.Claims{Provider: a, Version: v, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content(v)), name)},
+		Claims: claims,
 		Packages: []origin.Package{{Platform: linux, Filename: name, Open: func(context.Context) (io.ReadCloser, int64, error) {
 			s.set(func() { s.opened++ })
 			return io.NopCloser(bytes.NewReader(content(v))), int64(len(content(v))), nil

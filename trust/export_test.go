@@ -1,0 +1,48 @@
+package trust
+
+import (
+	"context"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
+)
+
+var ErrTooLarge = errTooLarge
+
+const (
+	MaxKeys             = maxKeys
+	MaxKeyBytes         = maxKeyBytes
+	MaxPackets          = maxPackets
+	MaxSignatures       = maxSignatures
+	MaxKeyPackets       = maxKeyPackets
+	MaxUserIDBytes      = maxUserIDBytes
+	MaxSignaturePackets = maxSignaturePackets
+	MaxCost             = maxCost
+	MaxArmourLine       = maxArmourLine
+)
+
+// HoldSlots takes every slot until release is called.
+func HoldSlots() (release func()) {
+	for range cap(slots) {
+		slots <- struct{}{}
+	}
+	return func() {
+		for range cap(slots) {
+			<-slots
+		}
+	}
+}
+
+// ReadPackets reads the packets of a block of public keys, as they are when their
+// armour is gone, within the bounds for a release.
+func ReadPackets(ctx context.Context, body []byte) (openpgp.EntityList, error) {
+	var l load
+	keys, err := l.walk(body)
+	if err != nil {
+		return nil, err
+	}
+	r := ring{keys: keys}
+	if err := checkCost([]ring{r}); err != nil {
+		return nil, err
+	}
+	return r.entities(ctx)
+}

@@ -1,0 +1,290 @@
+package trust
+
+import (
+	"bytes"
+	"crypto/dsa" //lint:ignore SA1019 publishers still sign with such keys
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/ProtonMail/go-crypto/openpgp/elgamal"
+	pgperrors "github.com/ProtonMail/go-crypto/openpgp/errors"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
+)
+
+// The library verifies every self-signature while it reads a key, of any size, and
+// no context stops it. So the packets are walked first: [load] refuses keys that
+// would cost too much, and nothing is verified before all keys of a release are
+// within these bounds. They count over all keys of a release.
+const (
+	// maxKeys bounds the armoured blocks.
+	maxKeys = 64
+	// maxKeyBytes bounds the armoured text. A key with many certifications has some
+	// 100 KiB and 700 signatures. Few releases have more than two keys.
+	maxKeyBytes = 512 << 10
+	// maxPackets bounds the packets, including those of unknown types.
+	maxPackets = 4096
+	// maxSignatures bounds the signatures: three keys with many certifications.
+	maxSignatures = 2048
+	// maxKeyPackets bounds the primary keys and subkeys: three subkeys for each of
+	// maxKeys keys.
+	maxKeyPackets = 256
+	// maxCost bounds the verifications of one release to about a second of CPU time, in
+	// units of [verificationCost].
+	maxCost = 1000
+
+	// maxUserIDBytes bounds a user ID, which the library hashes for every signature
+	// of it. GnuPG reads none over 2 KiB.
+	maxUserIDBytes = 4 << 10
+	// maxRSABits bounds the modulus of an RSA key. Verification takes 10 ms at this size.
+	maxRSABits = 16384
+	// maxDSABits and maxDSAOrderBits bound p and q of a DSA key. The standard ends at 3072
+	// and 256 bits. Verification takes 6 ms at these sizes.
+	maxDSABits, maxDSAOrderBits = 4096, 512
+	// maxElgamalBits bounds the numbers of an Elgamal key, which verifies nothing.
+	maxElgamalBits = 16384
+	// maxSignaturePackets bounds the packets of a detached signature. One for each
+	// signer is usual, and the library reads them anew for each key.
+	maxSignaturePackets = 64
+)
+
+// errTooLarge means that the keys or the signature of a release exceed a bound.
+var errTooLarge = errors.New("too large to verify")
+
+func tooLarge(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errTooLarge, fmt.Sprintf(format, args...))
+}
+
+// unverifiedKey is a transferable public key (RFC 9580, section 10.1). Nobody has
+// verified its signatures yet.
+type unverifiedKey struct {
+	packets []byte
+	primary *packet.PublicKey // nil: the block has no primary key that the library knows
+	subkeys []*packet.PublicKey
+	cost    int // of all verifications with it, in units of [verificationCost]
+}
+
+// load counts the packets of all keys of a release.
+type load struct{ bytes, packets, keys, signatures int }
+
+// walk splits the packets of a block into its keys. It verifies nothing. The
+// packets are read by the library, which therefore finds the same ones later.
+//
+// A packet that does not read is only counted: the library ignores it or refuses
+// the key. Errors wrap errTooLarge or errPrivateKey where that is the reason.
+func (l *load) walk(body []byte) (keys []unverifiedKey, err error) {
+	defer surviveLibrary(&err)
+	keys = make([]unverifiedKey, 1)
+	key, start := &keys[0], 0
+	for r := bytes.NewReader(body); r.Len() > 0; {
+		at := len(body) - r.Len()
+		if t, ok := packetType(body[at]); ok {
+			if err := checkKeyPacketType(t); err != nil {
+				return nil, err
+			}
+		}
+		if l.packets++; l.packets > maxPackets {
+			return nil, tooLarge("the signing keys hold more than %d packets", maxPackets)
+		}
+		p, err := packet.Read(r)
+		switch {
+		case err == io.EOF: // the library would take it for the end of the block
+			return nil, io.ErrUnexpectedEOF
+		case err != nil:
+			continue
+		}
+		if err := l.count(p); err != nil {
+			return nil, err
+		}
+		if pk, ok := p.(*packet.PublicKey); ok && !pk.IsSubkey && key.primary != nil {
+			key.packets, start = body[start:at], at
+			keys = append(keys, unverifiedKey{})
+			key = &keys[len(keys)-1]
+		}
+		key.add(p)
+	}
+	key.packets = body[start:]
+	return keys, nil
+}
+
+// count adds a packet to the load, and fails if it exceeds a bound.
+func (l *load) count(p packet.Packet) error {
+	switch p := p.(type) {
+	case *packet.PublicKey:
+		if l.keys++; l.keys > maxKeyPackets {
+			return tooLarge("the signing keys have more than %d primary keys and subkeys", maxKeyPackets)
+		}
+		return checkNumbers(p)
+	case *packet.Signature:
+		if l.signatures++; l.signatures > maxSignatures {
+			return tooLarge("the signing keys hold more than %d signatures", maxSignatures)
+		}
+	case *packet.UserId:
+		if len(p.Id) > maxUserIDBytes {
+			return tooLarge("a signing key has a user ID of %d bytes, more than %d", len(p.Id), maxUserIDBytes)
+		}
+	}
+	return nil
+}
+
+// add adds a packet to the key, with the cost of its verifications.
+func (k *unverifiedKey) add(p packet.Packet) {
+	switch p := p.(type) {
+	case *packet.PublicKey:
+		if p.IsSubkey {
+			k.subkeys = append(k.subkeys, p)
+		} else {
+			k.primary = p
+		}
+		k.cost += verificationCost(p) // it may have made the detached signature
+	case *packet.Signature:
+		if k.primary == nil || isCertification(p) && !p.CheckKeyIdOrFingerprint(k.primary) {
+			return // the library skips the certifications that other keys made
+		}
+		k.cost += verificationCost(k.primary)
+		if n := len(k.subkeys); p.EmbeddedSignature != nil && n > 0 {
+			k.cost += verificationCost(k.subkeys[n-1])
+		}
+	}
+}
+
+func isCertification(s *packet.Signature) bool {
+	switch s.SigType {
+	case packet.SigTypeGenericCert, packet.SigTypePersonaCert, packet.SigTypeCasualCert, packet.SigTypePositiveCert, packet.SigTypeCertificationRevocation:
+		return true
+	}
+	return false
+}
+
+// hasFingerprint reports whether the primary key or a subkey has one of the fingerprints.
+func (k *unverifiedKey) hasFingerprint(fingerprints []string) bool {
+	has := func(pk *packet.PublicKey) bool { return slices.Contains(fingerprints, fingerprintOf(pk)) }
+	return k.primary != nil && has(k.primary) || slices.ContainsFunc(k.subkeys, has)
+}
+
+// packetType returns the type that the first byte of a packet gives, in the old or
+// the new format (RFC 9580, section 4.2); ok is false if no packet begins with it.
+func packetType(header byte) (t int, ok bool) {
+	if header&0x40 != 0 {
+		return int(header & 0x3f), header&0x80 != 0
+	}
+	return int(header & 0x3c >> 2), header&0x80 != 0
+}
+
+// The types of packets that a public key or a detached signature consists of.
+const (
+	typeSignature     = 2
+	typePrivateKey    = 5
+	typePublicKey     = 6
+	typePrivateSubkey = 7
+	typeMarker        = 10
+	typeTrust         = 12
+	typeUserID        = 13
+	typePublicSubkey  = 14
+	typeUserAttribute = 17
+	typePadding       = 21
+	typeNonCritical   = 40 // and above: readers ignore those that they do not know
+)
+
+// checkKeyPacketType fails for a packet that no public key has. The library would
+// go on to read within compressed and encrypted ones.
+func checkKeyPacketType(t int) error {
+	switch t {
+	case typePrivateKey, typePrivateSubkey:
+		return errPrivateKey
+	case typeSignature, typePublicKey, typeUserID, typePublicSubkey, typeUserAttribute, typeMarker, typeTrust, typePadding:
+		return nil
+	}
+	if t >= typeNonCritical {
+		return nil
+	}
+	return fmt.Errorf("it holds a packet of type %d, which no public key has", t)
+}
+
+// checkNumbers fails if a number of the key exceeds its bound. Keys on curves and
+// post-quantum keys have one size for each algorithm.
+func checkNumbers(pk *packet.PublicKey) error {
+	type number struct {
+		name       string
+		bits, most int
+	}
+	var numbers []number
+	kind := ""
+	switch k := pk.PublicKey.(type) {
+	case *rsa.PublicKey: // the library limits the exponent to 24 bits
+		kind, numbers = "an RSA key", []number{{"modulus", k.N.BitLen(), maxRSABits}}
+	case *dsa.PublicKey:
+		kind, numbers = "a DSA key", []number{
+			{"p", k.P.BitLen(), maxDSABits}, {"q", k.Q.BitLen(), maxDSAOrderBits}, {"g", k.G.BitLen(), maxDSABits}, {"y", k.Y.BitLen(), maxDSABits}}
+	case *elgamal.PublicKey:
+		kind, numbers = "an Elgamal key", []number{
+			{"p", k.P.BitLen(), maxElgamalBits}, {"g", k.G.BitLen(), maxElgamalBits}, {"y", k.Y.BitLen(), maxElgamalBits}}
+	}
+	for _, n := range numbers {
+		if n.bits > n.most {
+			return tooLarge("%s has a %s of %d bits, more than %d", kind, n.name, n.bits, n.most)
+		}
+	}
+	return nil
+}
+
+// verificationCost returns the CPU time of one verification with a key, in units of
+// about a millisecond: 1 for a quick key, 10 for a slow one, 0 for one that cannot
+// sign. It is measured for the largest key of each kind.
+func verificationCost(pk *packet.PublicKey) int {
+	const quick, slow = 1, 10
+	switch k := pk.PublicKey.(type) {
+	case *rsa.PublicKey:
+		if k.N.BitLen() <= 4096 {
+			return quick
+		}
+	case *dsa.PublicKey:
+		if k.P.BitLen() <= 2048 && k.Q.BitLen() <= 256 {
+			return quick
+		}
+	}
+	switch pk.PubKeyAlgo {
+	case packet.PubKeyAlgoEdDSA, packet.PubKeyAlgoEd25519, packet.PubKeyAlgoEd448, packet.PubKeyAlgoMldsa65Ed25519, packet.PubKeyAlgoMldsa87Ed448:
+		return quick
+	case packet.PubKeyAlgoECDSA:
+		if c, _ := pk.Curve(); c == packet.CurveNistP256 || c == packet.CurveNistP384 {
+			return quick
+		}
+	}
+	if !pk.CanSign() {
+		return 0
+	}
+	return slow
+}
+
+// checkSignaturePackets walks the packets of a detached signature as the library
+// does for each key, up to the first packet that does not read.
+func checkSignaturePackets(signature []byte) (err error) {
+	defer surviveLibrary(&err)
+	n := 0
+	for r := bytes.NewReader(signature); r.Len() > 0; {
+		switch t, ok := packetType(signature[len(signature)-r.Len()]); {
+		case !ok:
+			return nil
+		case t == typeSignature, t == typeMarker, t == typeTrust, t == typePadding, t >= typeNonCritical:
+		default:
+			return fmt.Errorf("the signature holds a packet of type %d, which no detached signature has", t)
+		}
+		if n++; n > maxSignaturePackets {
+			return tooLarge("the signature holds more than %d packets", maxSignaturePackets)
+		}
+		if _, err := packet.Read(r); err != nil && !isIgnored(err) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// isIgnored reports whether the library skips a packet that it could not read.
+func isIgnored(err error) bool {
+	var unknown pgperrors.UnknownPacketTypeError
+	var unsupported pgperrors.UnsupportedError
+	return errors.As(err, &unknown) || errors.As(err, &unsupported)
+}
