@@ -17,7 +17,7 @@ import (
 func TestEndOfTheTimeIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := puller(t, &source{versions: []string{"1.0.0"}, signer: pgp.For(t, "Acme")}, Options{})
-		wait := metadataTimeout
+		wait := 2 * metadataTimeout
 		p.o.Policy = func(provider.Address) trust.Policy {
 			time.Sleep(wait)
 			return trust.Policy{}
