@@ -197,7 +197,7 @@ func TestPackageThatIsNoZip(t *testing.T) {
 			"checksum only": {Provider: null, Version: v324, SHA256SUMS: doc},
 			"hashes alone":  {Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: {provider.ZipHash(sum)}}},
 		} {
-			sums, err := trust.Policy{AllowUnsigned: true}.Accept(claims)
+			sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), claims)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +222,7 @@ func TestPackageThatIsNoZip(t *testing.T) {
 
 // TestVerifierEndsWithItsContext: an end says nothing about the package.
 func TestVerifierEndsWithItsContext(t *testing.T) {
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(trust.Claims{Provider: null, Version: v324, SHA256SUMS: sumsOf(name)})
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: sumsOf(name)})
 	if err != nil {
 		t.Fatal(err)
 	}

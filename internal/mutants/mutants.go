@@ -246,7 +246,7 @@ var mutants = []mutant{
 		"got != d.want.digest {", "got != d.want.digest && false {",
 		"internal/pullthrough.TestHostilePackages"},
 	{"whether a package that is pulled through is a zip", "internal/pullthrough/fetch.go",
-		"err = d.checkZip(ctx)", "_ = d.checkZip",
+		"return from, d.checkZip(ctx)", "return from, nil",
 		"internal/pullthrough.TestPackageThatIsNoZip"},
 	{"the last byte of a package that is not verified", "internal/pullthrough/reader.go",
 		"if !d.done && d.have == d.length {", "if false {",
