@@ -22,7 +22,8 @@ func (b *bench) packages() map[string]any {
 	b.t.Helper()
 	out := map[string]any{}
 	for _, p := range b.release.Packages {
-		h1, err := provider.H1(b.t.Context(), bytes.NewReader(p.Data), p.Size)
+		// The last answers may be for requests that ended with the test.
+		h1, err := provider.H1(context.Background(), bytes.NewReader(p.Data), p.Size)
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -108,7 +108,7 @@ func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, er
 	return p, nil
 }
 
-// NotZipHint is what to do about a package that is no zip.
+// NotZipHint is the hint of an error about a package that is no zip.
 const NotZipHint = "no client could unpack it: its publisher released something that is no zip, or the zip is damaged. Ask the publisher for a new release; nothing was stored"
 
 // matches reports whether a package has one of the hashes given of each scheme
