@@ -6,10 +6,28 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
+
+// TestLinkWithoutAQuery: such a link to another place would be a page that no bound
+// is on.
+func TestLinkWithoutAQuery(t *testing.T) {
+	asked := 0
+	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		w.Header().Set("Link", `</v2/p>; rel="next"`)
+		fmt.Fprint(w, `{"name":"acme/x","tags":["1.0.0"]}`)
+	}))
+	defer f.Close()
+	repo := mustOpen(t, New(Options{}), ociaddr.Repository{Registry: ociaddr.Registry(f.Listener.Addr().String()), Name: "acme/x"})
+	err := repo.Tags(t.Context(), "", func([]string) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), `links to "/v2/p", which is no page of it`) || asked != 1 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+}
 
 // TestLinksThatLeadElsewhere has pages of two tags or repositories, whose links
 // are not where the next page is; what is there would end the list early.

@@ -645,21 +645,35 @@ func TestHTMLAnswers(t *testing.T) {
 
 // TestPagesOfTooManyNames: a page of short names takes many times its size in memory.
 func TestPagesOfTooManyNames(t *testing.T) {
-	for name, page := range map[string][]byte{
-		"tags":         cost.Filled(4<<20, `{"name":"a/x","tags":[`, `""`, `]}`),
-		"repositories": cost.Filled(4<<20, `{"repositories":[`, `""`, `]}`),
+	tags, repositories := cost.Filled(4<<20-100, `{"name":"a/x","tags":[`, `""`, `]}`), cost.Filled(4<<20, `{"repositories":[`, `""`, `]}`)
+	for name, tc := range map[string]struct {
+		page      []byte
+		elsewhere bool // the page is where the list redirects to
+	}{
+		"tags":                {tags, false},
+		"tags, and spaces":    {append(slices.Clip(tags), strings.Repeat(" ", 200)...), false},
+		"tags by a redirect":  {tags, true},
+		"repositories":        {repositories, false},
+		"repositories by one": {repositories, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) }))
+			page := tc.page
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if tc.elsewhere && r.URL.Path != "/v2/p" {
+					http.Redirect(w, r, "/v2/p", http.StatusTemporaryRedirect)
+					return
+				}
+				_, _ = w.Write(page)
+			}))
 			defer srv.Close()
 			at := ociaddr.Registry(strings.TrimPrefix(srv.URL, "http://"))
 			c := New(Options{})
-			cost.Check(t, len(page), func() error {
+			cost.Check(t, len(page), true, func() error {
 				var err error
-				if name == "tags" {
+				if strings.HasPrefix(name, "tags") {
 					var repo *remote.Repository
 					if repo, err = c.Repository(t.Context(), ociaddr.Repository{Registry: at, Name: "a/x"}); err == nil {
-						err = tags(t, repo)
+						err = repo.Tags(t.Context(), "", func([]string) error { return nil })
 					}
 				} else {
 					var registry *remote.Registry

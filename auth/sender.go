@@ -54,28 +54,36 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 		return nil, errNoCredential
 	}
 	s.binding.lacksRight.Store(insufficientScope(resp))
-	correctLink(resp)
+	if err := correctLink(resp); err != nil {
+		_ = resp.Body.Close()
+		return nil, err
+	}
 	return resp, nil
 }
 
 // correctLink lets the next page of a list come from where this one came from.
 // Artifactory links to another host or path when it is behind a proxy; what
 // answers there may be another repository's list, or an empty one. What counts of
-// the link is its query, which says where the page begins.
-func correctLink(resp *http.Response) {
+// the link is its query, which says where the page begins. A link to another place
+// without a query is an error.
+func correctLink(resp *http.Response) error {
 	link := resp.Header.Get("Link")
-	at := resp.Request.URL
-	if link == "" || !strings.HasSuffix(at.Path, "/tags/list") && !strings.HasSuffix(at.Path, "/v2/_catalog") {
-		return
+	at := firstOf(resp.Request).URL
+	if link == "" || !isPage(at.Path) {
+		return nil
 	}
 	target, _, _ := strings.Cut(strings.TrimPrefix(link, "<"), ">")
-	next, err := at.Parse(target)
-	if err != nil || next.RawQuery == "" || next.Host == at.Host && next.Path == at.Path && next.Scheme == at.Scheme {
-		return
+	next, err := resp.Request.URL.Parse(target)
+	if err != nil || next.Host == at.Host && next.Path == at.Path && next.Scheme == at.Scheme {
+		return nil
+	}
+	if next.RawQuery == "" {
+		return fmt.Errorf("%s links to %.200q, which is no page of it", at.Redacted(), target)
 	}
 	own := *at
 	own.RawQuery = next.RawQuery
 	resp.Header.Set("Link", "<"+own.String()+`>; rel="next"`)
+	return nil
 }
 
 // send sends a request. One that comes with a credential of its own has it

@@ -143,10 +143,16 @@ var blobPath = regexp.MustCompile(`/blobs/[^/:]+:[^/]+$`)
 // one of the registry API for something else than a blob. Following redirects
 // matters: a login page is mostly reached by one.
 func wantsJSON(req *http.Request) bool {
+	path := firstOf(req).URL.Path
+	return strings.HasPrefix(path, "/v2/") && !blobPath.MatchString(path)
+}
+
+// firstOf returns the request that was redirected to this one, or this one.
+func firstOf(req *http.Request) *http.Request {
 	for req.Response != nil && req.Response.Request != nil {
 		req = req.Response.Request
 	}
-	return strings.HasPrefix(req.URL.Path, "/v2/") && !blobPath.MatchString(req.URL.Path)
+	return req
 }
 
 // maxPeek is how far the first character of a page is looked for.
@@ -188,13 +194,11 @@ type foreignDetector struct{ next http.RoundTripper }
 const (
 	// maxErrorBody is how much of an error's body is read to find out whose it is.
 	maxErrorBody = 64 << 10
-	// maxPage is what oras-go takes of one page of tags or repositories.
-	maxPage = 4 << 20
 )
 
 // pageLimits bound one page of tags or repositories. Some registries send all tags of
-// a repository on one page.
-var pageLimits = document.Limits{Bytes: maxPage, Values: 250_000, Elements: 250_000}
+// a repository on one page, and oras-go reads no more bytes.
+var pageLimits = document.Limits{Bytes: 4 << 20, Values: 250_000, Elements: 250_000}
 
 // RoundTrip implements [http.RoundTripper].
 func (t foreignDetector) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -206,6 +210,9 @@ func (t foreignDetector) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch {
 	case resp.StatusCode == http.StatusNotFound:
 		return t.check(resp, maxErrorBody, func(body []byte) error {
+			if len(body) > maxErrorBody {
+				return nil // oras-go shows none of it
+			}
 			var answer struct {
 				Errors []struct {
 					Code string `json:"code"`
@@ -216,33 +223,31 @@ func (t foreignDetector) RoundTrip(req *http.Request) (*http.Response, error) {
 			}
 			return nil
 		})
-	case resp.StatusCode == http.StatusOK && strings.HasSuffix(req.URL.Path, "/tags/list"):
-		return t.check(resp, maxPage, func(body []byte) error {
+	case resp.StatusCode == http.StatusOK && isPage(firstOf(req).URL.Path):
+		return t.check(resp, pageLimits.Bytes, func(body []byte) error {
 			if err := pageLimits.Check(body); err != nil {
-				return fmt.Errorf("page of tags: %w", err)
+				return fmt.Errorf("page of names: %w", err)
 			}
 			var page map[string]json.RawMessage
-			if json.Unmarshal(body, &page) == nil && page["tags"] == nil && page["name"] == nil {
+			if strings.HasSuffix(req.URL.Path, "/tags/list") && json.Unmarshal(body, &page) == nil && page["tags"] == nil && page["name"] == nil {
 				return foreign
 			}
 			return nil // where it does not decode, oras-go says what is wrong with it
-		})
-	case resp.StatusCode == http.StatusOK && req.URL.Path == "/v2/_catalog":
-		return t.check(resp, maxPage, func(body []byte) error {
-			if err := pageLimits.Check(body); err != nil {
-				return fmt.Errorf("page of repositories: %w", err)
-			}
-			return nil
 		})
 	}
 	return resp, nil
 }
 
-// check reads up to limit bytes of an answer, and puts them back if judge accepts
-// them. A longer answer is left to oras-go, which refuses it.
+// isPage reports whether a path is that of a list of tags or repositories.
+func isPage(path string) bool {
+	return strings.HasSuffix(path, "/tags/list") || path == "/v2/_catalog"
+}
+
+// check reads up to limit bytes of an answer, and one more if there are more. It puts
+// them back if judge accepts them.
 func (foreignDetector) check(resp *http.Response, limit int64, judge func([]byte) error) (*http.Response, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
-	if err == nil && int64(len(body)) <= limit {
+	if err == nil {
 		err = judge(body)
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
@@ -16,10 +17,10 @@ import (
 func TestSignaturesAsClientsTakeThem(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	acme, mallory := pgp.For(t, "Acme"), pgp.For(t, "Mallory", pgp.Subkey())
+	acme, mallory := pgp.For(t, "Acme", pgp.Usual()), pgp.For(t, "Mallory", pgp.Usual(), pgp.Subkey())
 	key := func(armoured string) release.Key { return release.Key{KeyID: "0123456789ABCDEF", ASCIIArmor: armoured} }
 	by := func(options ...pgp.Option) func(*release.Release) {
-		signer := pgp.For(t, "Acme", options...)
+		signer := pgp.For(t, "Acme", append([]pgp.Option{pgp.Usual()}, options...)...)
 		return func(r *release.Release) { clients.Must(t, r.Seal(signer)) }
 	}
 	version := 0
@@ -27,8 +28,8 @@ func TestSignaturesAsClientsTakeThem(t *testing.T) {
 		sign func(*release.Release)
 		ok   bool
 	}{
-		"Ed25519":        {by(), true},
-		"RSA":            {by(pgp.RSA(2048)), true},
+		"Ed25519":        {by(pgp.Ed25519()), true},
+		"RSA":            {by(), true},
 		"DSA":            {by(pgp.DSA()), true},
 		"ECDSA":          {by(pgp.ECDSA()), true},
 		"subkey":         {by(pgp.Subkey()), true},
@@ -63,7 +64,11 @@ func TestSignaturesAsClientsTakeThem(t *testing.T) {
 				t.Errorf("push: status %d, %s%s", got.status, got.stdout, got.stderr)
 			}
 			for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
-				if out, err := s.user("", v).Run(client, "init", "-no-color"); (err == nil) != tc.ok {
+				out, err := s.user("", v).Run(client, "init", "-no-color")
+				if name == "Ed25519" && client.Name == "terraform" && strings.Contains(string(out), "public key type: 22") {
+					continue // Terraform before 1.6 says that it does not read such keys
+				}
+				if (err == nil) != tc.ok {
 					t.Errorf("%s: %v\n%s", client.Name, err, out)
 				}
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -134,13 +135,17 @@ func hangAfter(start string) http.HandlerFunc {
 	}
 }
 
-// TestTooManyQuestions are no absence.
+// TestTooManyQuestions are no absence, nor are too many documents of origins.
 func TestTooManyQuestions(t *testing.T) {
-	b := newBench(t)
-	b.options.Repository = func(context.Context, provider.Address) (gateway.Store, error) { return nil, catalog.ErrBusy }
-	c := b.serve()
-	for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", archivePath("1.0.0", linux)} {
-		b.checkTrouble(c.get(path), path, http.StatusServiceUnavailable)
+	for name, busy := range map[string]error{"questions": catalog.ErrBusy, "documents": fmt.Errorf("%w: %w", catalog.ErrSource, document.ErrBusy)} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.options.Repository = func(context.Context, provider.Address) (gateway.Store, error) { return nil, busy }
+			c := b.serve()
+			for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", archivePath("1.0.0", linux)} {
+				b.checkTrouble(c.get(path), path, http.StatusServiceUnavailable)
+			}
+		})
 	}
 }
 

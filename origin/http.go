@@ -23,9 +23,6 @@ import (
 )
 
 const (
-	// maxJSONBytes bounds an answer in JSON; the longest version list of a
-	// public provider has some 2 MiB.
-	maxJSONBytes = 32 << 20
 	// maxDocumentBytes bounds SHA256SUMS and its signature.
 	maxDocumentBytes = 1 << 20
 	// metadataTimeout is how long an answer in JSON or a small document may take.

@@ -28,6 +28,9 @@ var (
 	// listLimits are for documents about all versions of a provider. The longest list
 	// of a public provider has some 2 MiB and 160,000 values.
 	listLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: maxVersions}
+	// indexLimits are for the versions that a network mirror or a mirror folder lists: a
+	// map, of which repeated members would be joined.
+	indexLimits = document.Limits{Bytes: 8 << 20, Values: 2*maxVersions + 1_000, Elements: maxVersions}
 	// versionLimits are for documents about one version or one package. Signing keys
 	// take most of their bytes.
 	versionLimits = document.Limits{Bytes: 4 << 20, Values: 20_000, Elements: 1_000}

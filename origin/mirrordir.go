@@ -176,7 +176,7 @@ func (m *MirrorDir) Release(_ context.Context, a provider.Address, l *Listing, v
 // versions reads what a provider's folder lists, oldest first.
 func (m *MirrorDir) versions(dir string) ([]provider.Version, *mirrorContents, error) {
 	var index mirrorIndex
-	if err := m.readJSON(path.Join(dir, "index.json"), listLimits, &index); err != nil {
+	if err := m.readJSON(path.Join(dir, "index.json"), indexLimits, &index); err != nil {
 		return nil, nil, err
 	}
 	var versions []provider.Version

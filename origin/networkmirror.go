@@ -36,7 +36,7 @@ func (m *NetworkMirror) Versions(ctx context.Context, a provider.Address) (*List
 	var index mirrorIndex
 	l := &Listing{}
 	var passed names
-	err := m.get(ctx, a, "index.json", listLimits, &index, ErrProviderNotFound, func(*url.URL) error {
+	err := m.get(ctx, a, "index.json", indexLimits, &index, ErrProviderNotFound, func(*url.URL) error {
 		for s := range index.Versions {
 			v, err := provider.ParseVersion(s)
 			if err != nil {
@@ -45,7 +45,7 @@ func (m *NetworkMirror) Versions(ctx context.Context, a provider.Address) (*List
 			}
 			l.Versions = append(l.Versions, v)
 		}
-		return nil
+		return checkCount("versions", len(index.Versions), maxVersions)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list versions of %s: %w", a, err)

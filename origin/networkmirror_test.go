@@ -15,6 +15,7 @@ import (
 	"github.com/opentofu/svchost/svcauth"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/origin"
@@ -118,6 +119,8 @@ func TestNetworkMirrorRefused(t *testing.T) {
 		"HTML":             {200, "<html>", "JSON", "login page"},
 		"no archives":      {200, `{"archives":{}}`, "version not found", "pushed"},
 		"no platform":      {200, `{"archives":{"linux":{}}}`, "platform", "protocol"},
+		"many archives":    {200, string(cost.Counted(129, `{"archives":{`, `"linux_amd%d":{}`, `}}`)), "129 packages of one version", "protocol"},
+		"many hashes":      {200, string(cost.Counted(65, `{"archives":{"linux_amd64":{"hashes":[`, `"h9:0"`, `]}}}`)), "65 hashes of one package", "protocol"},
 		"no URL":           {200, `{"archives":{"linux_amd64":{"hashes":["zh:` + strings.Repeat("0", 64) + `"]}}}`, "URL", "protocol"},
 		"file URL":         {200, `{"archives":{"linux_amd64":{"url":"file:///etc/passwd","hashes":["zh:` + strings.Repeat("0", 64) + `"]}}}`, "scheme", "protocol"},
 		"no hash":          {200, `{"archives":{"linux_amd64":{"url":"a.zip"}}}`, "no hash", "anew"},

@@ -511,6 +511,15 @@ func TestNotThere(t *testing.T) {
 
 // TestPackageAnswerRefused shows for each way in which what the origin says of a
 // package can be wrong that it is refused.
+// manyPackages is what an answer says of n packages with m hashes each.
+func manyPackages(n, m int) map[string]any {
+	out := map[string]any{}
+	for i := range n {
+		out["windows_amd64"+strings.Repeat("x", i)] = map[string]any{"package_size": 1, "hashes": slices.Repeat([]string{"h9:x"}, m)}
+	}
+	return out
+}
+
 func TestPackageAnswerRefused(t *testing.T) {
 	set := func(key string, value any) func(map[string]any) {
 		return func(m map[string]any) {
@@ -525,6 +534,9 @@ func TestPackageAnswerRefused(t *testing.T) {
 		change func(map[string]any)
 		says   string
 	}{
+		"too many protocols":         {set("protocols", slices.Repeat([]string{"5.0"}, 17)), "17 protocols, more than 16"},
+		"too many packages":          {set("packages", manyPackages(129, 1)), "129 packages of one version, more than 128"},
+		"too many hashes":            {set("packages", manyPackages(1, 65)), "65 hashes of one package, more than 64"},
 		"another system":             {set("os", "plan9"), "is about plan9_"},
 		"another architecture":       {set("arch", "386"), "_386"},
 		"no platform":                {func(m map[string]any) { delete(m, "os"); delete(m, "arch") }, "is about _"},

@@ -88,6 +88,9 @@ func (l *load) walk(body []byte) (keys []unverifiedKey, err error) {
 		if l.packets++; l.packets > maxPackets {
 			return nil, tooLarge("the signing keys hold more than %d packets", maxPackets)
 		}
+		if err := checkNesting(body[at:]); err != nil {
+			return nil, err
+		}
 		p, err := packet.Read(r)
 		switch {
 		case err == io.EOF: // the library would take it for the end of the block
@@ -274,6 +277,9 @@ func checkSignaturePackets(signature []byte) (err error) {
 		}
 		if n++; n > maxSignaturePackets {
 			return tooLarge("the signature holds more than %d packets", maxSignaturePackets)
+		}
+		if err := checkNesting(signature[len(signature)-r.Len():]); err != nil {
+			return err
 		}
 		if _, err := packet.Read(r); err != nil && !isIgnored(err) {
 			return nil

@@ -168,8 +168,6 @@ func TestMissingEvidenceIsNoVerdict(t *testing.T) {
 	}
 }
 
-// TestManyVersions checks more than are remembered: what is in use stays, and the
-// rest is asked again in time.
 // TestKeysTooLargeInEvidence has evidence whose keys would take hours to verify.
 func TestKeysTooLargeInEvidence(t *testing.T) {
 	acme := pgp.For(t, "Acme")
@@ -209,6 +207,8 @@ func TestEndOfTheContextIsNoVerdict(t *testing.T) {
 	}
 }
 
+// TestManyVersions checks more than are remembered: what is in use stays, and the
+// rest is asked again in time.
 func TestManyVersions(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)

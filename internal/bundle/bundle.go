@@ -45,7 +45,7 @@ const maxLayoutBytes = 4 << 10
 
 // indexLimits bound index.json, and the list of what a bundle holds. Decoded, each
 // takes less than 64 MiB. They leave room for some 10,000 versions of three platforms.
-var indexLimits = document.Limits{Bytes: 12 << 20, Values: 400_000, Elements: 200_000}
+var indexLimits = document.Limits{Bytes: 12 << 20, Values: 300_000, Elements: 200_000}
 
 // maxVersions bounds the entries of index.json.
 const maxVersions = 40_000

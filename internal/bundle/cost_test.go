@@ -19,7 +19,7 @@ func TestCostOfIndex(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := create(t, false)
 			write(t, filepath.Join(dir, "index.json"), document)
-			cost.Check(t, len(document), func() error {
+			cost.Check(t, len(document), true, func() error {
 				_, err := bundle.Open(t.Context(), dir, false)
 				return err
 			})

@@ -6,8 +6,8 @@
 // values of a document before anything decodes them, in one pass that allocates
 // nothing. A document that breaks a bound is an error, never a part of itself.
 //
-// Documents that arrive from a network also share two budgets of the process: one
-// for the bytes that were read, and one for what they decode to.
+// Documents that arrive from a network also share two budgets of the process. One is
+// for the bytes that are read, the other for the values that they decode to.
 package document
 
 import (
@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -97,14 +98,17 @@ func (l Limits) Unmarshal(data []byte, out any) error {
 }
 
 const (
-	// readBudget bounds the bytes of all documents that are being read. An origin
-	// that sends slowly holds its part of it, so a document that finds no room
-	// fails instead of waiting.
+	// readBudget bounds the bytes of all documents that are being read, beside the
+	// first freeBytes of each. An origin that sends slowly holds its part of it, so a
+	// document that finds no room fails instead of waiting.
 	readBudget = 256 << 20
-	// readStep is by how much a document's part of that budget grows.
-	readStep = 32 << 10
+	// freeBytes is how much of a document needs no part of the budget. Most documents
+	// are smaller, so that nobody can keep them out by spending it.
+	freeBytes = 256 << 10
+	// firstRead is how much room a document has at first.
+	firstRead = 32 << 10
 	// decodeBudget bounds what the documents that are being decoded take in memory.
-	// Decoding waits for nobody else, so a document waits for room.
+	// Decoding takes well under a second, so a document waits for room.
 	decodeBudget = 64 << 20
 	// bytesPerValue is what a decoded value takes, at most, in the documents that
 	// are read by [Read]. The growth of slices is included.
@@ -117,7 +121,15 @@ var (
 )
 
 // ErrBusy means that too many documents are being read at this moment.
-var ErrBusy = errors.New("too many documents of other parties are being read at once")
+var ErrBusy error = busyError{}
+
+type busyError struct{}
+
+// Error implements error.
+func (busyError) Error() string { return "too many documents of other parties are being read at once" }
+
+// Busy returns after what time the same may succeed.
+func (busyError) Busy() time.Duration { return 10 * time.Second }
 
 // Document is a document in memory, which holds its part of the budgets until it is
 // closed.
@@ -157,18 +169,19 @@ func Read(r io.Reader, l Limits) (*Document, error) {
 // grow makes room for more bytes: twice as much as before, up to one byte beyond
 // the limit, which tells that it is broken.
 func (d *Document) grow() error {
-	size := min(max(readStep, 2*int64(cap(d.data))), d.limits.Bytes+1)
-	if !reading.TryAcquire(size - d.read) {
+	size := min(max(firstRead, 2*int64(cap(d.data))), d.limits.Bytes+1)
+	charged := max(0, size-freeBytes)
+	if !reading.TryAcquire(charged - d.read) {
 		return ErrBusy
 	}
-	d.read = size
+	d.read = charged
 	d.data = append(make([]byte, 0, size), d.data...)
 	return nil
 }
 
-// Decode decodes the document, once its share of the budget is free. Errors are
-// [ErrTooLarge], that of the context, or that of encoding/json. What out points to
-// should be reduced to what is needed before the document is closed.
+// Decode decodes the document into out, once its share of the budget is free. It
+// returns [ErrTooLarge], the error of ctx, or the error of encoding/json. The caller
+// keeps what it needs of out, drops the rest, and then closes the document.
 func (d *Document) Decode(ctx context.Context, out any) error {
 	values, err := d.limits.count(d.data)
 	if err != nil {

@@ -14,10 +14,11 @@ import (
 // MostOfDocument is how many bytes one document may have allocated in all.
 const MostOfDocument = 64 << 20
 
-// Check fails the test if f allocates more than [MostOfDocument] in all. What else
-// runs in the process counts as well, so the test must not be parallel. The figures,
-// processor time included, are in the test's log.
-func Check(t *testing.T, size int, f func() error) {
+// Check fails the test if f allocates more than [MostOfDocument] in all for a document
+// of a size in bytes, or unless it refuses the document as expected. Everything that
+// runs in the process counts, so the test must not be parallel. The figures are in the
+// test's log.
+func Check(t *testing.T, size int, refused bool, f func() error) {
 	t.Helper()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -27,6 +28,9 @@ func Check(t *testing.T, size int, f func() error) {
 	runtime.ReadMemStats(&after)
 	allocated := after.TotalAlloc - before.TotalAlloc
 	t.Logf("%d bytes: allocated %d KiB in %s: %v", size, allocated>>10, took.Round(time.Millisecond), err)
+	if (err != nil) != refused {
+		t.Errorf("error %v, want one: %t", err, refused)
+	}
 	if allocated > MostOfDocument {
 		t.Errorf("%d bytes allocated %d bytes, more than %d", size, allocated, MostOfDocument)
 	}

@@ -55,6 +55,15 @@ func RSA(bits int) Option {
 	}
 }
 
+// Usual makes the kind of key that every client can read: RSA of 2048 bits. Terraform
+// before 1.6 does not read Ed25519 keys.
+func Usual() Option { return RSA(2048) }
+
+// Ed25519 makes an Ed25519 key, as without options.
+func Ed25519() Option {
+	return func(o *options) { o.config.Algorithm = packet.PubKeyAlgoEdDSA }
+}
+
 // CreatedAt dates the key, and with it the signatures; the default is now.
 func CreatedAt(t time.Time) Option {
 	return func(o *options) { o.created = t }

@@ -1,0 +1,76 @@
+package trust
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/cost"
+)
+
+// nested returns a packet with a signature of a type that holds another one of that
+// type, and so on, until it has so many bytes. Each is the subpacket of the one around
+// it, of a version that gives 16 or 32 bits for its length.
+func nested(size int, version, signatureType byte) []byte {
+	// From the outermost to the innermost, with the length of what follows each.
+	lengthBytes := 2
+	if version == 6 {
+		lengthBytes = 4
+	}
+	level := 4 + lengthBytes + 6
+	left := size - 6
+	if version != 6 {
+		left = min(left, 60_000)
+	}
+	out := append([]byte{0xC0 | typeSignature, 0xff}, binary.BigEndian.AppendUint32(nil, uint32(left))...)
+	for ; left >= level; left -= level {
+		out = append(out, version, signatureType, 1, 8)
+		if version == 6 {
+			out = binary.BigEndian.AppendUint32(out, uint32(left-4-lengthBytes))
+		} else {
+			out = binary.BigEndian.AppendUint16(out, uint16(left-4-lengthBytes))
+		}
+		out = append(binary.BigEndian.AppendUint32(append(out, 0xff), uint32(left-level+1)), embeddedSignature)
+	}
+	return append(out, make([]byte, left)...)
+}
+
+// TestNestedSignatures: each level costs the library a copy of all that are within.
+func TestNestedSignatures(t *testing.T) {
+	for name, packet := range map[string][]byte{
+		"version 6":             nested(380_000, 6, 0x18),
+		"version 4":             nested(60_000, 4, 0x18),
+		"primary key bindings":  nested(380_000, 6, 0x19),
+		"of a detached size":    nested(maxSignatureBytes, 6, 0x10),
+		"of unknown types":      nested(380_000, 6, 0x7f),
+		"cut off in the middle": nested(380_000, 6, 0x18)[:200_000],
+	} {
+		t.Run("key/"+name, func(t *testing.T) {
+			armoured := "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n" + wrapped(packet) + "\n-----END PGP PUBLIC KEY BLOCK-----\n"
+			cost.Check(t, len(armoured), true, func() error {
+				_, err := KeyIDs(t.Context(), []string{armoured})
+				return err
+			})
+		})
+		t.Run("signature/"+name, func(t *testing.T) {
+			packet := packet[:min(len(packet), maxSignatureBytes)]
+			cost.Check(t, len(packet), true, func() error {
+				return errors.Join(checkSignaturePackets(packet), errors.New("it verifies nothing"))
+			})
+		})
+	}
+	if err := checkSignaturePackets(nested(maxSignatureBytes, 6, 0x18)); !errors.Is(err, errNested) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// wrapped is base64 in lines of 64 characters.
+func wrapped(data []byte) string {
+	var out bytes.Buffer
+	for text := base64.StdEncoding.EncodeToString(data); len(text) > 0; text = text[min(64, len(text)):] {
+		out.WriteString(text[:min(64, len(text))] + "\n")
+	}
+	return out.String()
+}
