@@ -64,7 +64,7 @@ var mutants = []mutant{
 		"origin.TestTokenAndRedirects"},
 	{"the elements of an array in a document", "internal/document/document.go",
 		"elements[depth] > l.Elements", "false",
-		"artifact.TestCostOfManifests"},
+		"internal/document.TestLimits"},
 	{"the values of a document", "internal/document/document.go",
 		"if values > l.Values {", "if false {",
 		"origin.TestVersionsRefused"},
