@@ -8,17 +8,28 @@ import (
 	"net/url"
 )
 
+// AskedHost is a host that a request asks.
+type AskedHost struct {
+	Name string
+	// Address is an IPv4 address, or the network of 64 bits that an IPv6 address is in:
+	// one machine may have all addresses of such a network. It is zero when the request
+	// begins.
+	Address netip.Prefix
+	// Connected says that the request uses a connection to the address. Otherwise, the
+	// request tries to connect.
+	Connected bool
+}
+
 // WatchHosts returns a context in which the download of a package reports the hosts
-// that it asks. For each request, redirects and resumptions included, asks is called
-// with the host's name, and then with the address of each connection that is tried or
-// used. An IPv4 address is reported by itself. An IPv6 address is reported as its
-// network of 64 bits, because one machine may have all of its addresses.
+// that it asks. Each request, redirects and resumptions included, calls asks when it
+// begins, for each address that it tries, and when it has a connection. A request that
+// has a connection may still report addresses that it has tried.
 //
 // Behind a proxy, which resolves names itself, no address is reported.
 //
 // asks may be called by several goroutines at once, and after the download has ended.
 // The request waits for it.
-func WatchHosts(ctx context.Context, asks func(name string, address netip.Prefix)) context.Context {
+func WatchHosts(ctx context.Context, asks func(AskedHost)) context.Context {
 	return context.WithValue(ctx, watchKey{}, asks)
 }
 
@@ -42,23 +53,23 @@ func watchHosts(next http.RoundTripper) http.RoundTripper {
 
 // RoundTrip implements [http.RoundTripper].
 func (w hostWatcher) RoundTrip(req *http.Request) (*http.Response, error) {
-	asks, ok := req.Context().Value(watchKey{}).(func(string, netip.Prefix))
+	asks, ok := req.Context().Value(watchKey{}).(func(AskedHost))
 	if !ok {
 		return w.next.RoundTrip(req)
 	}
 	name := canonical(req.URL.Hostname())
-	asks(name, netip.Prefix{})
+	asks(AskedHost{Name: name})
 	if w.proxied(req) {
 		return w.next.RoundTrip(req)
 	}
-	report := func(address string) {
+	report := func(address string, connected bool) {
 		if at, err := netip.ParseAddrPort(address); err == nil {
-			asks(name, networkOf(at.Addr()))
+			asks(AskedHost{name, networkOf(at.Addr()), connected})
 		}
 	}
 	return w.next.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-		ConnectStart: func(_, address string) { report(address) },
-		GotConn:      func(c httptrace.GotConnInfo) { report(c.Conn.RemoteAddr().String()) },
+		ConnectStart: func(_, address string) { report(address, false) },
+		GotConn:      func(c httptrace.GotConnInfo) { report(c.Conn.RemoteAddr().String(), true) },
 	})))
 }
 
@@ -71,7 +82,7 @@ func (w hostWatcher) proxied(req *http.Request) bool {
 	return through != nil || err != nil // with an error, nothing is connected to
 }
 
-// networkOf returns what [WatchHosts] reports of an address.
+// networkOf returns the [AskedHost.Address] of an address.
 func networkOf(ip netip.Addr) netip.Prefix {
 	ip = ip.WithZone("").Unmap()
 	if v4, ok := embedded(ip); ok {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -19,7 +20,7 @@ import (
 // connected to unless a proxy is in between.
 func TestWatchHosts(t *testing.T) {
 	addresses := map[string]string{
-		"a.example:80": "198.51.100.1:80", "b.example:80": "[2001:db8:1:2:3::4]:80", "c.example:80": "198.51.100.1:80", "proxy.example:80": "198.51.100.9:80",
+		"a.example:80": "198.51.100.1:80", "b.example:80": "[2001:db8:1:2:3::4]:80", "c.example:80": "198.51.100.1:80", "d.example:80": "198.51.100.1:80", "proxy.example:80": "198.51.100.9:80",
 	}
 	for name, tc := range map[string]struct {
 		proxied bool
@@ -30,6 +31,7 @@ func TestWatchHosts(t *testing.T) {
 		"a network of IPv6":                     {urls: []string{"http://b.example/"}, want: []string{"b.example", "b.example 2001:db8:1:2::/64"}},
 		"a connection used again":               {urls: []string{"http://a.example/", "http://a.example/"}, want: []string{"a.example", "a.example 198.51.100.1/32", "a.example", "a.example 198.51.100.1/32"}},
 		"two names of one address":              {urls: []string{"http://a.example/", "http://c.example/"}, want: []string{"a.example", "a.example 198.51.100.1/32", "c.example", "c.example 198.51.100.1/32"}},
+		"an address that is tried":              {urls: []string{"http://d.example/"}, want: []string{"d.example", "d.example 198.51.100.7/32 is tried", "d.example 198.51.100.1/32"}},
 		"a redirect":                            {urls: []string{"http://a.example/to-b"}, want: []string{"a.example", "a.example 198.51.100.1/32", "b.example", "b.example 2001:db8:1:2::/64"}},
 		"a proxy, whose address is no origin's": {proxied: true, urls: []string{"http://a.example/to-b"}, want: []string{"a.example", "b.example"}},
 	} {
@@ -52,6 +54,9 @@ func TestWatchHosts(t *testing.T) {
 					go s.Serve(l)
 				}
 				transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+					if address == "d.example:80" { // it has an address, too, that refuses to connect
+						httptrace.ContextClientTrace(ctx).ConnectStart(network, "198.51.100.7:80")
+					}
 					if at, ok := addresses[address]; ok {
 						address = at
 					}
@@ -62,13 +67,17 @@ func TestWatchHosts(t *testing.T) {
 				}
 				var mu sync.Mutex
 				var got []string
-				ctx := WatchHosts(t.Context(), func(name string, address netip.Prefix) {
+				ctx := WatchHosts(t.Context(), func(host AskedHost) {
 					mu.Lock()
 					defer mu.Unlock()
-					if address.IsValid() {
-						name += " " + address.String()
+					report := host.Name
+					if host.Address.IsValid() {
+						report += " " + host.Address.String()
 					}
-					got = append(got, name)
+					if host.Address.IsValid() && !host.Connected {
+						report += " is tried"
+					}
+					got = append(got, report)
 				})
 				client := &http.Client{Transport: watchHosts(transport)}
 				for _, u := range tc.urls {

@@ -156,7 +156,7 @@ func (p *Puller) leave(d *download, client bool) {
 }
 
 // errYielded is why a download ends for a waiting client. Its push is tried again.
-var errYielded = hint.Wrap(fmt.Errorf("no client read the package, and another one waited for its place: %w", &BusyError{"max_concurrent", retryPlace}),
+var errYielded = hint.Wrap(fmt.Errorf("no client read the package, and another client waited for its place: %w", &BusyError{"max_concurrent", retryPlace}),
 	"it is fetched again later; where this is frequent, raise max_concurrent in the pull_through block")
 
 // yield ends a download for a waiting client, and reports whether it did: a client may

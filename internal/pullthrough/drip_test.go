@@ -41,7 +41,8 @@ type internet struct {
 
 	mu       sync.Mutex // guards the following
 	resolves map[string][]string
-	dead     map[string]bool // addresses at which nobody answers
+	dead     map[string]bool     // addresses at which nobody answers
+	closed   map[string][]string // further addresses of names, which refuse to connect
 	origins  map[string]*testorigin.Origin
 	dripping map[string]int // downloads under way, by their host
 }
@@ -49,7 +50,7 @@ type internet struct {
 func newInternet(t *testing.T) *internet {
 	n := &internet{
 		t: t, net: memnet.New(), services: disco.New(),
-		resolves: map[string][]string{}, dead: map[string]bool{}, origins: map[string]*testorigin.Origin{}, dripping: map[string]int{},
+		resolves: map[string][]string{}, dead: map[string]bool{}, closed: map[string][]string{}, origins: map[string]*testorigin.Origin{}, dripping: map[string]int{},
 	}
 	n.transport = &http.Transport{DialContext: n.dial}
 	return n
@@ -69,14 +70,20 @@ const dialTimeout = 30 * time.Second
 // dial connects to the next address of a name, and reports that as a net.Dialer does.
 func (n *internet) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, _ := net.SplitHostPort(address)
+	trace := httptrace.ContextClientTrace(ctx)
 	n.mu.Lock()
+	for _, address := range n.closed[host] {
+		if trace != nil && trace.ConnectStart != nil {
+			trace.ConnectStart(network, net.JoinHostPort(address, port))
+		}
+	}
 	if all := n.resolves[host]; len(all) > 0 {
 		host, n.resolves[host] = all[0], append(all[1:len(all):len(all)], all[0])
 	}
 	dead := n.dead[host]
 	n.mu.Unlock()
 	address = net.JoinHostPort(host, port)
-	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.ConnectStart != nil {
+	if trace != nil && trace.ConnectStart != nil {
 		trace.ConnectStart(network, address)
 	}
 	if dead {
@@ -439,6 +446,220 @@ func TestHostAtTheEndOfRedirects(t *testing.T) {
 		// The origins send one package themselves.
 		for _, host := range []string{"a.test", "b.test", "c.test"} {
 			n.served(p, host, "4.0.0", soon)
+		}
+	})
+}
+
+// TestAddressThatRefuses: an address of another origin, which a name resolves to and
+// which refuses to connect, takes no place of that origin.
+func TestAddressThatRefuses(t *testing.T) {
+	for name, drip := range map[string]func(*internet){
+		"while the package comes": func(n *internet) { n.drips("evil.test") },
+		"before the answer": func(n *internet) {
+			n.origins["evil.test"].Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, ".zip") {
+					<-r.Context().Done()
+				}
+				return false
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newInternet(t)
+				defer n.close()
+				n.resolve("evil.test", "198.51.100.1")
+				n.resolve("good.test", "198.51.100.2")
+				n.origin("evil.test", versions(6)...)
+				n.origin("good.test", "1.0.0")
+				n.closed["evil.test"] = []string{"198.51.100.2"}
+				drip(n)
+				p := n.puller(Options{})
+				defer p.Close()
+				for _, v := range versions(6) {
+					n.asks(t.Context(), p, "evil.test", v)
+				}
+				synctest.Wait()
+				if usage := p.Usage(); usage.Fetching != 6 {
+					t.Errorf("%d downloads are under way", usage.Fetching)
+				}
+				n.served(p, "good.test", "1.0.0", soon)
+			})
+		})
+	}
+}
+
+// TestResumedThroughRedirects: of a download that breaks off again and again, and is
+// redirected to another name each time, only the last host counts.
+func TestResumedThroughRedirects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newInternet(t)
+		defer n.close()
+		n.resolve("evil.test", "198.51.100.1")
+		n.resolve("good.test", "198.51.100.2")
+		n.origin("good.test", "1.0.0")
+		n.origin("bucket.test", "1.0.0")
+		const breaks, piece = 40, 1 << 20
+		at := 0 // which name is next
+		n.origin("evil.test", "1.0.0").Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, ".zip") || r.Method == http.MethodHead {
+				return false
+			}
+			at++
+			name := fmt.Sprintf("n%d.test", at)
+			n.resolve(name, fmt.Sprintf("198.51.100.%d", 100+at))
+			n.mu.Lock()
+			n.origins[name] = n.origins["bucket.test"]
+			n.mu.Unlock()
+			http.Redirect(w, r, "http://"+name+r.URL.Path, http.StatusFound)
+			return true
+		})
+		n.origins["bucket.test"].Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			const size = (breaks + 1) * piece
+			var have int
+			fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &have)
+			w.Header().Set("Content-Length", fmt.Sprint(size-have))
+			if have > 0 {
+				w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", have, size-1, size))
+				w.WriteHeader(http.StatusPartialContent)
+			}
+			if have < breaks*piece {
+				w.Write(make([]byte, piece))
+				panic(http.ErrAbortHandler)
+			}
+			http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			return true
+		})
+		p := n.puller(Options{Limits: Limits{MaxConcurrent: 2}})
+		defer p.Close()
+		n.asks(t.Context(), p, "evil.test", "1.0.0")
+		time.Sleep((breaks + 1) * time.Second)
+		synctest.Wait()
+		if at != breaks+1 {
+			t.Errorf("it was redirected %d times", at)
+		}
+		p.limit.mu.Lock()
+		hosts := p.limit.held[0].hosts
+		p.limit.mu.Unlock()
+		if want := []string{fmt.Sprintf("n%d.test", at), fmt.Sprintf("198.51.100.%d/32", 100+at)}; !slices.Equal(hosts, want) {
+			t.Errorf("it counts for %q, want %q", hosts, want)
+		}
+	})
+}
+
+// TestManyRedirectedToOneHost: there are more downloads than places, and their origins
+// redirect all of them to one host. That host serves them in turn.
+func TestManyRedirectedToOneHost(t *testing.T) {
+	for name, tc := range map[string]struct {
+		places   int
+		origins  int
+		versions int           // of each origin
+		takes    time.Duration // a download
+		slow     time.Duration // a redirect
+	}{
+		"eight places":                       {8, 20, 1, 4 * time.Second, 100 * time.Millisecond},
+		"one origin":                         {8, 1, 20, 4 * time.Second, 100 * time.Millisecond},
+		"two origins":                        {8, 2, 10, 4 * time.Second, 100 * time.Millisecond},
+		"one place for a host":               {3, 20, 1, time.Second, 100 * time.Millisecond},
+		"redirects slower than clients wait": {12, 12, 1, 4 * time.Second, 45 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newInternet(t)
+				defer n.close()
+				sending, most := 0, 0
+				sends := func(by int) {
+					n.mu.Lock()
+					defer n.mu.Unlock()
+					sending += by
+					most = max(most, sending)
+				}
+				n.listen("198.51.100.1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == http.MethodGet {
+						sends(1)
+						defer sends(-1)
+						time.Sleep(tc.takes)
+					}
+					host, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+					r.URL.Path = "/" + path
+					n.origins[host].ServeHTTP(w, r)
+				}))
+				n.resolves["bucket.test"] = []string{"198.51.100.1"}
+				p := n.puller(Options{Limits: Limits{MaxConcurrent: tc.places}})
+				defer p.Close()
+				var got []<-chan error
+				for i := range tc.origins {
+					host := fmt.Sprintf("o%d.test", i)
+					n.resolve(host, fmt.Sprintf("198.51.100.%d", i+2))
+					n.origin(host, versions(tc.versions)...).Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+						redirects := strings.HasSuffix(r.URL.Path, ".zip") && r.Method == http.MethodGet && r.Host == host
+						if redirects {
+							time.Sleep(tc.slow)
+							http.Redirect(w, r, "http://bucket.test/"+host+r.URL.Path, http.StatusFound)
+						}
+						return redirects
+					})
+				}
+				for _, v := range versions(tc.versions) {
+					for i := range tc.origins {
+						got = append(got, n.asks(t.Context(), p, fmt.Sprintf("o%d.test", i), v))
+					}
+				}
+				for i, result := range got {
+					if err := <-result; err != nil {
+						t.Errorf("client %d: %v", i, err)
+					}
+				}
+				if share := max(1, tc.places-leftToOthers); most != share {
+					t.Errorf("the host sent %d packages at once, and its share is %d", most, share)
+				}
+			})
+		})
+	}
+}
+
+// TestRedirectedToBusyHosts: a download that is redirected to one busy host after another
+// waits for each of them, and is served.
+func TestRedirectedToBusyHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newInternet(t)
+		defer n.close()
+		p := n.puller(Options{Limits: Limits{MaxConcurrent: 3}}) // a host has one place
+		defer p.Close()
+		for i := range 4 {
+			host := fmt.Sprintf("b%d.test", i)
+			n.resolve(host, fmt.Sprintf("198.51.100.%d", i+1))
+			n.origin(host, "1.0.0").Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, ".zip") && r.Method == http.MethodGet {
+					time.Sleep(time.Duration(i+1) * 5 * time.Second)
+				}
+				return false
+			})
+		}
+		n.resolve("good.test", "198.51.100.10")
+		tries := 0
+		n.origin("good.test", "1.0.0").Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, ".zip") || r.Method != http.MethodGet {
+				return false
+			}
+			redirects := tries < 4
+			if redirects {
+				http.Redirect(w, r, fmt.Sprintf("http://b%d.test%s", tries, r.URL.Path), http.StatusFound)
+			}
+			tries++
+			return redirects
+		})
+		n.asks(t.Context(), p, "b0.test", "1.0.0")
+		n.asks(t.Context(), p, "b1.test", "1.0.0")
+		synctest.Wait()
+		got, start := n.asks(t.Context(), p, "good.test", "1.0.0"), time.Now()
+		synctest.Wait()
+		n.asks(t.Context(), p, "b2.test", "1.0.0")
+		time.Sleep(7 * time.Second)
+		n.asks(t.Context(), p, "b3.test", "1.0.0")
+		if err := <-got; err != nil || tries != 5 || time.Since(start) > placePatience {
+			t.Errorf("after %s, and %d tries: %v", time.Since(start), tries, err)
 		}
 	})
 }

@@ -98,7 +98,8 @@ type Budget struct {
 	mu     sync.Mutex // guards the following
 	limits Limits
 	held   []*reservation // that have a place
-	queue  []*reservation // that wait for one, the first one first
+	queue  []*reservation // that wait for one, in the order of their turns
+	turns  int            // how many have waited for one
 	day    time.Time
 	today  int64 // bytes of that day, with what is reserved
 	spool  int64 // bytes, with what is reserved
@@ -155,14 +156,16 @@ type party struct {
 
 // reservation is the place and the room of one package.
 type reservation struct {
-	budget *Budget
-	day    time.Time
-	late   time.Time // when a client waits for a place no longer; zero: none has waited
+	budget   *Budget
+	day      time.Time
+	patience time.Duration // how much longer a client waits for a place
 
 	// Below Budget.mu.
 	party
+	turn          int           // its position among those that wait for a place; 0: it has not waited
 	got           chan struct{} // closed once it has a place
 	since         time.Time     // when it got its place
+	awaited       []string      // the host whose share it waited for; until it is opened, its hosts include it
 	yields        bool          // it was ended for a client
 	room, written int64
 	fetched       bool
@@ -190,11 +193,11 @@ func claims(rs []*reservation) []claim {
 // what nobody waits for (background) waits until ctx ends. The caller calls done
 // when the origin has sent all, or has failed, and drop when the file is gone.
 func (l *Budget) reserve(ctx context.Context, size int64, by party) (*reservation, error) {
-	r := &reservation{budget: l, party: by}
+	r := &reservation{budget: l, party: by, patience: placePatience}
 	if err := l.fits(size); err != nil {
 		return nil, err
 	}
-	if err := l.place(ctx, r); err != nil {
+	if err := l.waitForPlace(ctx, r); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
@@ -220,12 +223,13 @@ func (l *Budget) fits(size int64) error {
 	return nil
 }
 
-// place waits for a place: a background download for as long as it takes, and one that
-// a client waits for until the client's patience ends.
-func (l *Budget) place(ctx context.Context, r *reservation) error {
+// waitForPlace waits for a place: a background download for as long as it takes, and one
+// that a client waits for until the client's patience ends. A download that has lost its
+// place waits before those that came after it.
+func (l *Budget) waitForPlace(ctx context.Context, r *reservation) error {
 	l.mu.Lock()
 	r.got = make(chan struct{})
-	l.queue = append(l.queue, r)
+	l.enqueue(r)
 	l.admit()
 	background := r.background
 	l.mu.Unlock()
@@ -239,10 +243,9 @@ func (l *Budget) place(ctx context.Context, r *reservation) error {
 			l.hurry(r)
 		}
 	}
-	if r.late.IsZero() {
-		r.late = time.Now().Add(placePatience)
-	}
-	patience, tick := time.NewTimer(time.Until(r.late)), time.NewTicker(yieldAfter)
+	start := time.Now()
+	defer func() { r.patience -= time.Since(start) }()
+	patience, tick := time.NewTimer(r.patience), time.NewTicker(yieldAfter)
 	defer patience.Stop()
 	defer tick.Stop()
 	for {
@@ -250,7 +253,7 @@ func (l *Budget) place(ctx context.Context, r *reservation) error {
 		case <-r.got:
 			return nil
 		case <-tick.C:
-			l.makeRoom(r)
+			l.freePlace(r)
 		case <-patience.C:
 			return l.giveUp(r, busy("max_concurrent", retryPlace))
 		case <-ctx.Done():
@@ -259,13 +262,17 @@ func (l *Budget) place(ctx context.Context, r *reservation) error {
 	}
 }
 
-// placeAgain gives a place back and waits for another one, because the hosts that the
-// download asks are known better now.
-func (l *Budget) placeAgain(ctx context.Context, r *reservation) error {
-	l.mu.Lock()
-	l.leave(r)
-	l.mu.Unlock()
-	return l.place(ctx, r)
+// enqueue queues a download that waits for a place. It is called with mu held.
+func (l *Budget) enqueue(r *reservation) {
+	if r.turn == 0 {
+		l.turns++
+		r.turn = l.turns
+	}
+	i := slices.IndexFunc(l.queue, func(other *reservation) bool { return other.turn > r.turn })
+	if i < 0 {
+		i = len(l.queue)
+	}
+	l.queue = slices.Insert(l.queue, i, r)
 }
 
 // hurry makes a background download one that a client waits for.
@@ -288,8 +295,12 @@ func (l *Budget) giveUp(r *reservation, err error) error {
 	return err
 }
 
-// makeRoom ends a download that is in a waiting client's way, as [toEnd] says.
-func (l *Budget) makeRoom(waiting *reservation) {
+// freePlace ends a download that is in a waiting client's way, as [toEnd] says. A
+// download whose clients have left waits without that.
+func (l *Budget) freePlace(waiting *reservation) {
+	if waiting.isRead != nil && !waiting.isRead() {
+		return
+	}
 	l.mu.Lock()
 	var ends *reservation
 	if i := toEnd(l.limits.MaxConcurrent, claims(l.held), waiting.claim()); i >= 0 {
@@ -328,24 +339,29 @@ func without(rs []*reservation, r *reservation) []*reservation {
 	return slices.DeleteFunc(rs, func(other *reservation) bool { return other == r })
 }
 
-// asks notes a host that the download asks, by a name or an address, and reports
-// whether that host may have the place.
-func (r *reservation) asks(host string) bool {
+// asks has the download count for the host that it asks now, in place of the host
+// before. A host that has its share takes the place away, unless the download keeps it.
+// asks reports whether the download has its place.
+func (r *reservation) asks(hosts []string, keep bool) bool {
 	l := r.budget
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !slices.Contains(r.hosts, host) {
-		r.hosts = append(slices.Clone(r.hosts), host)
-	}
 	others := without(slices.Clone(l.held), r)
-	return admitsHost(l.limits.MaxConcurrent, claims(others), r.hosts)
+	if !keep && !admitsHost(l.limits.MaxConcurrent, claims(others), hosts) {
+		r.hosts, r.awaited = hosts, hosts
+		l.leave(r)
+		return false
+	}
+	r.hosts = slices.Concat(hosts, r.awaited)
+	l.admit()
+	return true
 }
 
 // comesFrom notes the one host whose answer has begun.
 func (r *reservation) comesFrom(hosts []string) {
 	r.budget.mu.Lock()
 	defer r.budget.mu.Unlock()
-	r.hosts = hosts
+	r.hosts, r.awaited = hosts, nil
 	r.budget.admit()
 }
 

@@ -3,9 +3,12 @@ package pullthrough
 import (
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ocibridge/ocibridge/origin"
 )
 
 // from are n downloads from one host.
@@ -178,21 +181,146 @@ func TestYieldRefused(t *testing.T) {
 // connection has served by then. The address is not that of the host which came next.
 func TestConnectionsOfEarlierRequests(t *testing.T) {
 	l := NewBudget(Limits{})
-	room, err := l.reserve(t.Context(), -1, party{hosts: []string{"a.test"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	room := reservedFor(t, l, "a.test")
 	way := &route{room: room, cancel: func(error) { t.Error("it is ended") }}
-	way.asks("a.test", netip.Prefix{})
-	way.asks("a.test", netip.MustParsePrefix("198.51.100.1/32"))
-	way.asks("bucket.test", netip.Prefix{})
-	way.asks("a.test", netip.MustParsePrefix("198.51.100.2/32"))
-	way.asks("bucket.test", netip.MustParsePrefix("198.51.100.3/32"))
-	if way.isOver(true) {
-		t.Error("it is over")
+	asks := func(name, address string, connected bool) {
+		host := origin.AskedHost{Name: name, Connected: connected}
+		if address != "" {
+			host.Address = netip.MustParsePrefix(address)
+		}
+		way.asks(host)
 	}
-	way.asks("a.test", netip.MustParsePrefix("198.51.100.4/32"))
+	asks("a.test", "", false)
+	asks("a.test", "198.51.100.1/32", true)
+	asks("bucket.test", "", false)
+	asks("a.test", "198.51.100.2/32", false)
+	asks("bucket.test", "198.51.100.3/32", true)
+	asks("bucket.test", "198.51.100.4/32", false)
+	if way.isCrowded(true) {
+		t.Error("it is crowded")
+	}
+	asks("a.test", "198.51.100.4/32", false)
+	asks("bucket.test", "198.51.100.4/32", false)
 	if want := []string{"bucket.test", "198.51.100.3/32"}; !slices.Equal(room.hosts, want) {
 		t.Errorf("it comes from %q, want %q", room.hosts, want)
 	}
+}
+
+// TestTriedAddresses: the addresses that a request tries count, until it has its
+// connection. A name with many addresses takes no more memory than one with two.
+func TestTriedAddresses(t *testing.T) {
+	l := NewBudget(Limits{})
+	room := reservedFor(t, l, "a.test")
+	way := &route{room: room, cancel: func(error) { t.Error("it is ended") }}
+	want := func(hosts ...string) {
+		t.Helper()
+		if !slices.Equal(room.hosts, hosts) {
+			t.Errorf("it counts for %q, want %q", room.hosts, hosts)
+		}
+	}
+	address := func(i byte) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, 100, i}), 32) }
+	way.asks(origin.AskedHost{Name: "a.test"})
+	want("a.test")
+	for i := range byte(100) {
+		way.asks(origin.AskedHost{Name: "a.test", Address: address(i)})
+		way.asks(origin.AskedHost{Name: "a.test", Address: address(i)})
+	}
+	want("a.test", "198.51.100.98/32", "198.51.100.99/32")
+	way.asks(origin.AskedHost{Name: "a.test", Address: address(7), Connected: true})
+	want("a.test", "198.51.100.7/32")
+	way.asks(origin.AskedHost{Name: "a.test", Address: address(8)})
+	want("a.test", "198.51.100.7/32")
+}
+
+// reservedFor is a reservation that must be had at once.
+func reservedFor(t *testing.T, l *Budget, hosts ...string) *reservation {
+	t.Helper()
+	r, err := l.reserve(t.Context(), -1, party{hosts: hosts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestCrowdedDownloadLosesItsPlace at once, waits before those that came later, and
+// waits no longer than a client does, however often it has to.
+func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewBudget(Limits{MaxConcurrent: 3})
+		first, second, third := reservedFor(t, l, "a.test"), reservedFor(t, l, "b.test"), reservedFor(t, l, "c.test")
+		order := make(chan string, 3)
+		wait := func(name string, r *reservation, after time.Duration, busy bool) {
+			go func() {
+				start := time.Now()
+				err := l.waitForPlace(t.Context(), r)
+				if took := time.Since(start); took != after || busy != (err != nil) {
+					t.Errorf("%s: after %s: %v", name, took, err)
+				}
+				order <- name
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(2 * placePatience) // the origins are slow to redirect
+		if !first.asks([]string{"bucket.test"}, false) {
+			t.Error("the first one has no place")
+		}
+		if third.asks([]string{"bucket.test"}, false) || l.Usage().Fetching != 2 {
+			t.Errorf("the third one has a place: %+v", l.Usage())
+		}
+		// It is not in the way of the second one, which has its place from before.
+		first.done()
+		if !second.asks([]string{"bucket.test"}, false) {
+			t.Error("the second one has no place")
+		}
+		reservedFor(t, l, "d.test")
+		reservedFor(t, l, "e.test")
+		fourth := &reservation{budget: l, party: party{hosts: []string{"bucket.test"}}, patience: placePatience}
+		wait("fourth", fourth, 25*time.Second, false)
+		wait("third", third, 20*time.Second, false)
+		time.Sleep(20 * time.Second)
+		second.done()
+		synctest.Wait()
+		if !third.asks([]string{"c.test"}, false) || !slices.Contains(third.hosts, "bucket.test") {
+			t.Errorf("on its way to the host that it waited for, it counts for %q", third.hosts)
+		}
+		time.Sleep(5 * time.Second)
+		if third.asks([]string{"d.test"}, false) {
+			t.Error("the third one has a place")
+		}
+		wait("third again", third, 10*time.Second, true)
+		time.Sleep(2 * placePatience)
+		for _, want := range []string{"third", "fourth", "third again"} {
+			if got := <-order; got != want {
+				t.Errorf("the wait of the %s ended before that of the %s", got, want)
+			}
+		}
+	})
+}
+
+// TestNothingEndsForClientsThatLeft: a download that waits for a place takes none from
+// others once its clients have left.
+func TestNothingEndsForClientsThatLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewBudget(Limits{MaxConcurrent: 1})
+		var unread *reservation
+		unread, err := l.reserve(t.Context(), -1, party{
+			isRead: func() bool { return false },
+			yield:  func() bool { unread.done(); return true },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var comesBack atomic.Bool
+		waiting := party{isRead: comesBack.Load, yield: func() bool { return true }}
+		start := time.Now()
+		_, err = l.reserve(t.Context(), -1, waiting)
+		if wantBusy(t, err, "max_concurrent", retryPlace); time.Since(start) != placePatience {
+			t.Errorf("after %s", time.Since(start))
+		}
+		start = time.Now()
+		time.AfterFunc(3*yieldAfter-time.Second, func() { comesBack.Store(true) })
+		if _, err := l.reserve(t.Context(), -1, waiting); err != nil || time.Since(start) != 3*yieldAfter {
+			t.Errorf("with a client that came back, after %s: %v", time.Since(start), err)
+		}
+	})
 }
