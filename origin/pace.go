@@ -107,7 +107,7 @@ func (p *pace) explain() error {
 	case p.silent >= paceWindow:
 		found = fmt.Sprintf("the origin sent nothing for %s", paceWindow)
 	}
-	return hint.New(found, "run it again; if that does not help, is the network slow, or is there a proxy in between?")
+	return hint.New(found, "try again later; if it stays slow, look at the network and at proxies on the way to the origin")
 }
 
 // pacedBody is an answer's body whose bytes count for a pace.

@@ -204,7 +204,10 @@ func (p *Puller) told(ctx context.Context, j *job, result *pusher.Result, err er
 			r.stored(result)
 		}
 	}
-	if err != nil {
+	var busy *BusyError
+	if errors.As(err, &busy) {
+		p.o.Log.Warn("pulled through: a version is not stored yet, because a limit is reached", "version", j.subject.String(), "err", err, "hint", hint.Of(err))
+	} else if err != nil {
 		p.o.Log.Error("pulled through: a version is not stored; clients are served from its origin", "version", j.subject.String(), "err", err, "hint", hint.Of(err))
 	} else {
 		p.o.Log.Info("pulled through: a version is stored", "version", j.subject.String(), "repository", result.Repository.String(), "status", result.Status, "platforms", len(result.Packages))
