@@ -17,7 +17,8 @@ const MostOfDocument = 64 << 20
 // Check fails the test if f allocates more than [MostOfDocument] in all for a document
 // of a size in bytes, or unless it refuses the document as expected. Everything that
 // runs in the process counts, so the test must not be parallel. The figures are in the
-// test's log.
+// test's log. The race detector makes more values escape to the heap: under it, only
+// the refusal is checked.
 func Check(t *testing.T, size int, refused bool, f func() error) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -31,7 +32,7 @@ func Check(t *testing.T, size int, refused bool, f func() error) {
 	if (err != nil) != refused {
 		t.Errorf("error %v, want one: %t", err, refused)
 	}
-	if allocated > MostOfDocument {
+	if allocated > MostOfDocument && !underRace {
 		t.Errorf("%d bytes allocated %d bytes, more than %d", size, allocated, MostOfDocument)
 	}
 }
