@@ -511,11 +511,16 @@ func TestNotThere(t *testing.T) {
 
 // TestPackageAnswerRefused shows for each way in which what the origin says of a
 // package can be wrong that it is refused.
-// manyPackages is what an answer says of n packages with m hashes each.
+// manyPackages is what an answer says of the packages for all platforms and n more,
+// with m hashes each.
 func manyPackages(n, m int) map[string]any {
 	out := map[string]any{}
+	names := []string{"windows_amd64", "linux_amd64", "darwin_arm64"}
 	for i := range n {
-		out["windows_amd64"+strings.Repeat("x", i)] = map[string]any{"package_size": 1, "hashes": slices.Repeat([]string{"h9:x"}, m)}
+		names = append(names, fmt.Sprint("other_", i))
+	}
+	for _, name := range names {
+		out[name] = map[string]any{"package_size": 1, "hashes": slices.Repeat([]string{"h9:x"}, m)}
 	}
 	return out
 }
@@ -535,8 +540,8 @@ func TestPackageAnswerRefused(t *testing.T) {
 		says   string
 	}{
 		"too many protocols":         {set("protocols", slices.Repeat([]string{"5.0"}, 17)), "17 protocols, more than 16"},
-		"too many packages":          {set("packages", manyPackages(129, 1)), "129 packages of one version, more than 128"},
-		"too many hashes":            {set("packages", manyPackages(1, 65)), "65 hashes of one package, more than 64"},
+		"too many packages":          {set("packages", manyPackages(126, 1)), "129 packages of one version, more than 128"},
+		"too many hashes":            {set("packages", manyPackages(0, 65)), "65 hashes of one package, more than 64"},
 		"another system":             {set("os", "plan9"), "is about plan9_"},
 		"another architecture":       {set("arch", "386"), "_386"},
 		"no platform":                {func(m map[string]any) { delete(m, "os"); delete(m, "arch") }, "is about _"},
