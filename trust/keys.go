@@ -51,7 +51,7 @@ func fingerprintOf(k *packet.PublicKey) string {
 const (
 	publicKeyHelp  = "a public key is in ASCII armour, as gpg --armor --export KEYID writes it"
 	privateKeyHelp = "keys are stored with the release, for everybody to read: give what gpg --armor --export KEYID writes. Whoever has published a private key must revoke it"
-	tooLargeHelp   = "docs/trust.md has the bounds. Ask the publisher for a key of a usual size; gpg --armor --export-options export-minimal --export KEYID leaves out certifications by others"
+	tooLargeHelp   = "ask the publisher for a key of a usual size; gpg --armor --export-options export-minimal --export KEYID leaves out certifications by others"
 )
 
 var errPrivateKey = errors.New("it is a private key")
