@@ -34,12 +34,14 @@ const (
 	// 10 seconds, and fetchTimeout bounds the asking itself.
 	maxWait      = 5 * time.Second
 	fetchTimeout = 10 * time.Second
-	// maxDocument bounds each document of an issuer in bytes, maxIssuerKeys bounds
-	// the number of its keys, and maxModulus bounds its RSA keys in bits: with a key
-	// of a million bits, verifying one signature takes minutes.
+	// maxDocument bounds each document of an issuer in bytes, and maxIssuerKeys the
+	// number of its keys.
 	maxDocument   = 1 << 20
 	maxIssuerKeys = 100
-	maxModulus    = 8192
+	// minModulus and maxModulus bound an issuer's RSA keys in bits. RFC 7518 requires
+	// the least; with a key of a million bits, verifying one signature takes minutes.
+	minModulus = 2048
+	maxModulus = 8192
 	// maxReason bounds the error and the hint that the log has about an issuer.
 	maxReason = 500
 )
@@ -187,7 +189,8 @@ func (s *keySource) get(ctx context.Context, url string) ([]byte, error) {
 }
 
 // parseKeySet reads a key set. As RFC 7517 recommends, it leaves out keys that this
-// package cannot use: keys of unknown types, private keys and large keys.
+// package cannot use: keys of unknown types, private keys, and RSA keys that are too
+// small or too large.
 func parseKeySet(body []byte) (*jose.JSONWebKeySet, error) {
 	keys, err := splitKeySet(body)
 	if err != nil {
@@ -255,8 +258,9 @@ func parseKey(raw json.RawMessage) (jose.JSONWebKey, bool) {
 	if err != nil || k.UnmarshalJSON(text) != nil || !k.Valid() {
 		return k, false
 	}
-	if rsaKey, ok := k.Key.(*rsa.PublicKey); ok && rsaKey.N.BitLen() > maxModulus {
-		return k, false
+	if rsaKey, ok := k.Key.(*rsa.PublicKey); ok {
+		bits := rsaKey.N.BitLen()
+		return k, bits >= minModulus && bits <= maxModulus
 	}
 	return k, true
 }

@@ -45,7 +45,7 @@ func FuzzRepositoryOf(f *testing.F) {
 func FuzzParseKeySet(f *testing.F) {
 	for _, s := range []string{
 		`{"keys":[{"kty":"EC","crv":"P-256","kid":"a","use":"sig","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`,
-		`{"keys":[{"kty":"RSA","n":"AQAB","e":"AQAB"},{"kty":"oct","k":"AAAA"},{"kty":"new"}]}`,
+		`{"keys":[{"kty":"RSA","n":"` + strings.Repeat("w", 342) + `","e":"AQAB"},{"kty":"oct","k":"AAAA"},{"kty":"new"}]}`,
 		`{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`,
 		`{"keys":null}`, `{}`, `[]`, `{"keys":[` + strings.Repeat("{},", 200) + `{}]}`,
 	} {

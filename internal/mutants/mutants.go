@@ -168,7 +168,7 @@ var mutants = []mutant{
 		"josejson.Unmarshal(body, &doc)", "json.Unmarshal(body, &doc)",
 		"gateway/access.TestIssuerInTrouble"},
 	{"the size of an issuer's RSA keys", "gateway/access/issuerkeys.go",
-		"rsaKey.N.BitLen() > maxModulus", "rsaKey.N.BitLen() < 0",
+		"return k, bits >= minModulus && bits <= maxModulus", "return k, bits > 0",
 		"gateway/access.TestKeySets"},
 	{"private keys of an issuer", "gateway/access/issuerkeys.go",
 		"|| key.Private != nil", "",
