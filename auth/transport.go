@@ -228,8 +228,8 @@ func (t foreignDetector) RoundTrip(req *http.Request) (*http.Response, error) {
 			if err := pageLimits.Check(body); err != nil {
 				return fmt.Errorf("page of names: %w", err)
 			}
-			var page map[string]json.RawMessage
-			if strings.HasSuffix(req.URL.Path, "/tags/list") && json.Unmarshal(body, &page) == nil && page["tags"] == nil && page["name"] == nil {
+			var page struct{ Name, Tags json.RawMessage }
+			if strings.HasSuffix(req.URL.Path, "/tags/list") && json.Unmarshal(body, &page) == nil && page.Name == nil && page.Tags == nil {
 				return foreign
 			}
 			return nil // where it does not decode, oras-go says what is wrong with it

@@ -24,6 +24,39 @@ func (e expensive) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: -1, Request: r}, nil
 }
 
+// TestKeptOfDocuments: pull-through keeps lists and packages long after it has read the
+// documents that they come from.
+func TestKeptOfDocuments(t *testing.T) {
+	a, v := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0")
+	list, version := int(listLimits.Bytes), int(versionLimits.Bytes)
+	answer := `{"os":"linux","arch":"amd64","filename":"widget.zip","shasum":"` + strings.Repeat("00", 32) +
+		`","download_url":"widget.zip","shasums_url":"SHA256SUMS",`
+	versions := func(r *Registry) (any, error) { return r.Versions(t.Context(), a) }
+	pkg := func(r *Registry) (any, error) {
+		p, _, err := r.Package(t.Context(), a, v, provider.Platform{OS: "linux", Arch: "amd64"})
+		return p, err
+	}
+	for name, tc := range map[string]struct {
+		document []byte
+		ask      func(*Registry) (any, error)
+	}{
+		"a warning and spaces":    {[]byte(`{"versions":[],"warnings":["x` + strings.Repeat(" ", list-100) + `"]}`), versions},
+		"a long protocol":         {cost.Filled(version, answer+`"protocols":["`, `xxxxxxxxxxxxxxx`, `"]}`), pkg},
+		"keys of an installation": {cost.Filled(version, answer+`"signing_keys":{"x":"`, `xxxxxxxxxxxxxxx`, `"}}`), pkg},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := NewRegistry(RegistryOptions{Transport: expensive{tc.document}})
+			cost.Kept(t, 1<<20, func() any {
+				kept, err := tc.ask(r)
+				if err != nil {
+					t.Error(err)
+				}
+				return kept
+			})
+		})
+	}
+}
+
 // TestCostOfDocuments measures what the most expensive documents of each kind
 // allocate in all, whether they are refused or not.
 func TestCostOfDocuments(t *testing.T) {

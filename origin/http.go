@@ -225,7 +225,9 @@ func shown(u *url.URL) string {
 // oneLine makes an origin's own words fit to be shown: one line without control
 // characters, of at most maxTextLen characters.
 func oneLine(s string) string {
-	s = s[:min(len(s), 8*maxTextLen)] // what is cut off here would be cut off below
+	// What is cut off here would be cut off below. Some keep the text for long: a clone
+	// keeps nothing else of the document.
+	s = strings.Clone(s[:min(len(s), 8*maxTextLen)])
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

@@ -2,6 +2,7 @@ package origin
 
 import (
 	"fmt"
+	"net/url"
 
 	"github.com/ocibridge/ocibridge/internal/document"
 )
@@ -19,6 +20,9 @@ const (
 	maxProtocols = 16
 	// maxWarnings bounds the warnings in one list.
 	maxWarnings = 64
+	// maxURL bounds a URL in bytes. Real ones, signatures of storage included, have
+	// fewer than 2,000.
+	maxURL = 8 << 10
 	// maxHashes bounds the hashes of one package. Real packages have one of each of
 	// two schemes.
 	maxHashes = 64
@@ -35,6 +39,22 @@ var (
 	// take most of their bytes.
 	versionLimits = document.Limits{Bytes: 4 << 20, Values: 20_000, Elements: 1_000}
 )
+
+// reference returns the URL that a document which came from at refers to. Its error
+// begins with the URL.
+func reference(at *url.URL, raw string) (*url.URL, error) {
+	if len(raw) > maxURL {
+		return nil, fmt.Errorf("%.200q, which has more than %d bytes", raw, maxURL)
+	}
+	u, err := url.Parse(raw)
+	if err != nil || raw == "" {
+		return nil, fmt.Errorf("%.200q", raw)
+	}
+	if u = at.ResolveReference(u); u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return nil, fmt.Errorf("%.200q, which is not of the scheme https or http", raw)
+	}
+	return u, leadsInside(at, u)
+}
 
 // checkCount fails if there is more of something than there may be.
 func checkCount(what string, n, most int) error {

@@ -56,6 +56,9 @@ func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.
 			if err != nil {
 				return fmt.Errorf("package of %s %s for %s: %w", a, v, p, r.explain(err, a, ErrPlatformNotFound))
 			}
+			if i > 0 {
+				m.SigningKeys = nil // those of the first answer count
+			}
 			metas[i] = m
 			return nil
 		})
@@ -94,18 +97,9 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 		if ref.raw == "" && ref.into == &m.signature {
 			continue // not signed; whether that will do is not decided here
 		}
-		u, err := url.Parse(ref.raw)
-		if err != nil || ref.raw == "" {
-			return fmt.Errorf("the answer gives the %s %.200q", ref.name, ref.raw)
-		}
-		u = at.ResolveReference(u)
-		if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-			return fmt.Errorf("the answer gives the %s %.200q, which is not of the scheme https or http", ref.name, ref.raw)
-		}
-		if err := leadsInside(at, u); err != nil {
+		if *ref.into, err = reference(at, ref.raw); err != nil {
 			return fmt.Errorf("the answer gives the %s %w", ref.name, err)
 		}
-		*ref.into = u
 	}
 	return nil
 }

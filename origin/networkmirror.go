@@ -94,14 +94,8 @@ func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents
 	r := &Release{Origin: m.base.Hostname(), Partial: true, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}
 	for _, p := range platforms {
 		archive := contents.Archives[p.String()]
-		u, err := url.Parse(archive.URL)
-		if err != nil || archive.URL == "" {
-			return nil, fmt.Errorf("%s: the URL of the package for %s is %.200q", shown(at), p, archive.URL)
-		}
-		if u = at.ResolveReference(u); u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-			return nil, fmt.Errorf("%s: the URL of the package for %s is %.200q, which is not of the scheme https or http", shown(at), p, archive.URL)
-		}
-		if err := leadsInside(at, u); err != nil {
+		u, err := reference(at, archive.URL)
+		if err != nil {
 			return nil, fmt.Errorf("%s: the URL of the package for %s is %w", shown(at), p, err)
 		}
 		// The protocol gives no file name; mirrors are free in their URLs.

@@ -123,6 +123,7 @@ func TestNetworkMirrorRefused(t *testing.T) {
 		"many hashes":      {200, string(cost.Counted(65, `{"archives":{"linux_amd64":{"hashes":[`, `"h9:0"`, `]}}}`)), "65 hashes of one package", "protocol"},
 		"no URL":           {200, `{"archives":{"linux_amd64":{"hashes":["zh:` + strings.Repeat("0", 64) + `"]}}}`, "URL", "protocol"},
 		"file URL":         {200, `{"archives":{"linux_amd64":{"url":"file:///etc/passwd","hashes":["zh:` + strings.Repeat("0", 64) + `"]}}}`, "scheme", "protocol"},
+		"long URL":         {200, `{"archives":{"linux_amd64":{"url":"` + strings.Repeat("x", 8<<10+1) + `","hashes":["zh:` + strings.Repeat("0", 64) + `"]}}}`, "more than 8192 bytes", "protocol"},
 		"no hash":          {200, `{"archives":{"linux_amd64":{"url":"a.zip"}}}`, "no hash", "anew"},
 		"bad hash":         {200, `{"archives":{"linux_amd64":{"url":"a.zip","hashes":["zh:0"]}}}`, "zh:0", "protocol"},
 		"other hash alone": {200, `{"archives":{"linux_amd64":{"url":"a.zip","hashes":["h9:0"]}}}`, "no hash", "anew"},

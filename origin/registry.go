@@ -321,21 +321,23 @@ func (r *Registry) beginSignature(ctx context.Context, m *packageMeta, keys []st
 // newPackage returns the package that an answer describes. Archives are fetched
 // without credentials but those of the .netrc file, as clients do.
 func (r *Registry) newPackage(p provider.Platform, m *packageMeta) Package {
+	// Some keep packages for long: they keep nothing else of the answer.
+	name, from := m.Filename, m.download
 	return Package{
-		Platform: p, Filename: m.Filename, Host: canonical(m.download.Hostname()),
+		Platform: p, Filename: name, Host: canonical(from.Hostname()),
 		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
-			u, err := r.netrc.authorize(m.download)
+			u, err := r.netrc.authorize(from)
 			if err != nil {
-				return nil, 0, fmt.Errorf("download %s: %w", m.Filename, err)
+				return nil, 0, fmt.Errorf("download %s: %w", name, err)
 			}
 			body, size, err := r.download(ctx, u)
 			if err != nil {
-				return nil, 0, hint.Wrap(fmt.Errorf("download %s: %w", m.Filename, err), "nothing was stored; run it again")
+				return nil, 0, hint.Wrap(fmt.Errorf("download %s: %w", name, err), "nothing was stored; run it again")
 			}
 			return body, size, nil
 		},
 		Size: func(ctx context.Context) int64 {
-			u, err := r.netrc.authorize(m.download)
+			u, err := r.netrc.authorize(from)
 			if err != nil {
 				return -1
 			}

@@ -563,6 +563,7 @@ func TestPackageAnswerRefused(t *testing.T) {
 		"checksums on this machine":  {set("shasums_url", "//127.1/x"), "an origin elsewhere leads there"},
 		"package without host":       {set("download_url", "https:///x.zip"), "download_url"},
 		"package of opaque URL":      {set("download_url", "https:x.zip"), "download_url"},
+		"package URL too long":       {set("download_url", "https://"+host+"/"+strings.Repeat("x", 8<<10)), "more than 8192 bytes"},
 		"package nowhere":            {set("download_url", nil), `download_url ""`},
 		"package URL unreadable":     {set("download_url", "http://[::1"), "download_url"},
 		"checksums in a file":        {set("shasums_url", "file:///etc/passwd"), "shasums_url"},

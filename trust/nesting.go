@@ -21,9 +21,10 @@ func checkNesting(packets []byte) error {
 	if t, ok := packetType(packets[0]); !ok || t != typeSignature {
 		return nil
 	}
-	p, err := packet.NewOpaqueReader(bytes.NewReader(packets)).Next()
-	if err != nil {
-		return nil // the library does not parse it either
+	// Of a packet that is cut off, the library parses what is there.
+	p, _ := packet.NewOpaqueReader(bytes.NewReader(packets)).Next()
+	if p == nil {
+		return nil // its header does not read
 	}
 	for subpacket := range subpackets(p.Contents) {
 		if subpacket[0]&0x7f != embeddedSignature || len(subpacket) < 3 {

@@ -34,6 +34,12 @@ func nested(size int, version, signatureType byte) []byte {
 	return append(out, make([]byte, left)...)
 }
 
+// claimingMore has the header of a packet claim one byte more than there is.
+func claimingMore(packet []byte) []byte {
+	binary.BigEndian.PutUint32(packet[2:], binary.BigEndian.Uint32(packet[2:])+1)
+	return packet
+}
+
 // TestNestedSignatures: each level costs the library a copy of all that are within.
 func TestNestedSignatures(t *testing.T) {
 	const size = 40_000 // without the check some 200 MB; ten times the size would take gigabytes
@@ -44,6 +50,7 @@ func TestNestedSignatures(t *testing.T) {
 		"certifications":        nested(size, 6, 0x10),
 		"of unknown types":      nested(size, 6, 0x7f),
 		"cut off in the middle": nested(size, 6, 0x18)[:size/2],
+		"cut off at the end":    claimingMore(nested(size, 6, 0x18)),
 	} {
 		t.Run("key/"+name, func(t *testing.T) {
 			armoured := "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n" + wrapped(packet) + "\n-----END PGP PUBLIC KEY BLOCK-----\n"

@@ -165,7 +165,7 @@ type reservation struct {
 	turn          int           // its position among those that wait for a place; 0: it has not waited
 	got           chan struct{} // closed once it has a place
 	since         time.Time     // when it got its place
-	awaited       []string      // the host whose share it waited for; until it is opened, its hosts include it
+	awaited       []string      // the host whose share it waited for, until its package is opened
 	yields        bool          // it was ended for a client
 	room, written int64
 	fetched       bool
@@ -174,8 +174,14 @@ type reservation struct {
 
 // claim describes it for the rules of sharing.
 func (r *reservation) claim() claim {
+	hosts := r.hosts
+	// It soon asks the host that it waited for, which has its place until then, but not
+	// for long: its origin may never redirect it there again.
+	if r.awaited != nil && time.Since(r.since) < yieldAfter {
+		hosts = slices.Concat(hosts, r.awaited)
+	}
 	return claim{
-		background: r.background, hosts: r.hosts,
+		background: r.background, hosts: hosts,
 		unread: r.yield != nil && !r.yields && !r.isRead(), bytes: r.written, age: time.Since(r.since),
 	}
 }
@@ -302,6 +308,7 @@ func (l *Budget) freePlace(waiting *reservation) {
 		return
 	}
 	l.mu.Lock()
+	l.admit() // claims change with time
 	var ends *reservation
 	if i := toEnd(l.limits.MaxConcurrent, claims(l.held), waiting.claim()); i >= 0 {
 		ends = l.held[i]
@@ -352,7 +359,7 @@ func (r *reservation) asks(hosts []string, keep bool) bool {
 		l.leave(r)
 		return false
 	}
-	r.hosts = slices.Concat(hosts, r.awaited)
+	r.hosts = hosts
 	l.admit()
 	return true
 }

@@ -1,8 +1,11 @@
 package pullthrough
 
 import (
+	"errors"
+	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -280,8 +283,8 @@ func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		second.done()
 		synctest.Wait()
-		if !third.asks([]string{"c.test"}, false) || !slices.Contains(third.hosts, "bucket.test") {
-			t.Errorf("on its way to the host that it waited for, it counts for %q", third.hosts)
+		if !third.asks([]string{"c.test"}, false) || !slices.Contains(third.claim().hosts, "bucket.test") {
+			t.Errorf("on its way to the host that it waited for, it counts for %q", third.claim().hosts)
 		}
 		time.Sleep(5 * time.Second)
 		if third.asks([]string{"d.test"}, false) {
@@ -321,6 +324,55 @@ func TestNothingEndsForClientsThatLeft(t *testing.T) {
 		time.AfterFunc(3*yieldAfter-time.Second, func() { comesBack.Store(true) })
 		if _, err := l.reserve(t.Context(), -1, waiting); err != nil || time.Since(start) != 3*yieldAfter {
 			t.Errorf("with a client that came back, after %s: %v", time.Since(start), err)
+		}
+	})
+}
+
+// TestRedirectsThatEnd: an origin that led once to a busy host, and then leads nowhere,
+// does not take that host's share with what else it sends.
+func TestRedirectsThatEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newInternet(t)
+		defer n.close()
+		n.resolve("busy.test", "198.51.100.1")
+		n.origin("busy.test", versions(8)...)
+		n.drip("busy.test", 1<<20, 1<<18, time.Second) // four seconds
+		n.resolve("slow.test", "198.51.100.2")
+		n.origin("slow.test", versions(6)...)
+		n.drips("slow.test")
+		redirects := make(chan struct{})
+		n.origins["slow.test"].Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, ".zip") {
+				return false
+			}
+			select {
+			case <-redirects:
+				<-r.Context().Done()
+			default:
+				http.Redirect(w, r, "http://busy.test"+r.URL.Path, http.StatusFound)
+			}
+			return true
+		})
+		p := n.puller(Options{})
+		defer p.Close()
+		for _, v := range versions(6) {
+			n.asks(t.Context(), p, "busy.test", v)
+		}
+		synctest.Wait()
+		n.asks(t.Context(), p, "slow.test", "1.0.0") // waits for busy.test
+		synctest.Wait()
+		close(redirects)
+		time.Sleep(3500 * time.Millisecond)
+		for _, v := range versions(6)[1:] {
+			n.asks(t.Context(), p, "slow.test", v)
+		}
+		time.Sleep(5 * time.Second)
+		if sent := n.drippings("busy.test"); sent != 0 || p.Usage().Fetching != 6 {
+			t.Fatalf("busy.test sends %d, and %d are under way", sent, p.Usage().Fetching)
+		}
+		var busy *BusyError
+		if err := n.get(t.Context(), p, "busy.test", "8.0.0"); errors.As(err, &busy) {
+			t.Errorf("it finds no place: %v", err)
 		}
 	})
 }

@@ -37,6 +37,25 @@ func Check(t *testing.T, size int, refused bool, f func() error) {
 	}
 }
 
+// Kept fails the test if what f returns keeps more bytes in memory than given.
+// Everything that runs in the process counts, so the test must not be parallel.
+func Kept(t *testing.T, most uint64, f func() any) {
+	t.Helper()
+	live := func() uint64 {
+		runtime.GC()
+		runtime.GC() // finalizers and pools give up what they have in the second one
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := live()
+	kept := f()
+	if after := live(); after > before+most {
+		t.Errorf("keeps %d bytes, more than %d", after-before, most)
+	}
+	runtime.KeepAlive(kept)
+}
+
 // Counted returns a document with n elements between two texts, numbered where they
 // have a verb.
 func Counted(n int, before, element, after string) []byte {
