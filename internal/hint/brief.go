@@ -1,0 +1,46 @@
+package hint
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// maxBrief is how many bytes of an error's text, and of its hint, [Brief] keeps.
+const maxBrief = 2 << 10
+
+// Brief returns err for those who keep it for long. The words of other parties can
+// make an error of any length: of a long one, Brief returns the beginning of its text
+// and its hint, as an error that is, by [errors.Is], each of the given targets that err
+// is, and nothing else.
+func Brief(err error, targets ...error) error {
+	if err == nil {
+		return nil
+	}
+	text, help := err.Error(), Of(err)
+	if len(text) <= maxBrief && len(help) <= maxBrief {
+		return err
+	}
+	is := slices.DeleteFunc(slices.Clone(targets), func(target error) bool { return !errors.Is(err, target) })
+	short := &brief{beginning(text), is}
+	if help == "" {
+		return short
+	}
+	return &hinted{short, beginning(help)}
+}
+
+// beginning copies what it returns, so that the whole text is not kept.
+func beginning(text string) string {
+	if len(text) <= maxBrief {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxBrief], "") + "..."
+}
+
+type brief struct {
+	text string
+	is   []error
+}
+
+func (b *brief) Error() string   { return b.text }
+func (b *brief) Unwrap() []error { return b.is }
