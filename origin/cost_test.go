@@ -2,12 +2,16 @@ package origin
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -24,13 +28,15 @@ func (e expensive) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: -1, Request: r}, nil
 }
 
+// answer begins the answer about a package.
+var answer = `{"os":"linux","arch":"amd64","filename":"widget.zip","shasum":"` + strings.Repeat("00", 32) +
+	`","download_url":"widget.zip","shasums_url":"SHA256SUMS",`
+
 // TestKeptOfDocuments: pull-through keeps lists and packages long after it has read the
 // documents that they come from.
 func TestKeptOfDocuments(t *testing.T) {
 	a, v := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0")
 	list, version := int(listLimits.Bytes), int(versionLimits.Bytes)
-	answer := `{"os":"linux","arch":"amd64","filename":"widget.zip","shasum":"` + strings.Repeat("00", 32) +
-		`","download_url":"widget.zip","shasums_url":"SHA256SUMS",`
 	versions := func(r *Registry) (any, error) { return r.Versions(t.Context(), a) }
 	pkg := func(r *Registry) (any, error) {
 		p, _, err := r.Package(t.Context(), a, v, provider.Platform{OS: "linux", Arch: "amd64"})
@@ -86,6 +92,8 @@ func TestCostOfDocuments(t *testing.T) {
 		"versions: empty platforms":      {cost.Filled(list, `{"versions":[{"version":"1.0.0","platforms":[`, `{}`, `]}]}`), versions, false},
 		"versions: warnings":             {cost.Filled(list, `{"versions":[],"warnings":[`, `""`, `]}`), versions, false},
 		"versions: one long warning":     {cost.Filled(list, `{"versions":[],"warnings":["`, `xxxxxxxxxxxxxxx`, `"]}`), versions, true},
+		"versions: one long platform":    {cost.Filled(list, `{"versions":[{"version":"1.0.0","platforms":[{"os":"`, "\x7f\x7f\x7f\x7f\x7f\x7f", `"}]}]}`), versions, true},
+		"versions: a warning no UTF-8":   {cost.Filled(list, `{"versions":[],"warnings":["`, "\xff\xff\xff\xff\xff\xff", `"]}`), versions, false},
 		"versions: one name again":       {cost.Filled(list, `{`, `"versions":[{},{}]`, `}`), versions, false},
 		"versions: unknown names":        {cost.Filled(list, `{`, `"x%d":{}`, `}`), versions, false},
 		"package: packages":              {cost.Filled(version, `{"packages":{`, `"x%d":{}`, `}}`), metadata, false},
@@ -102,4 +110,117 @@ func TestCostOfDocuments(t *testing.T) {
 			cost.Check(t, len(tc.document), !tc.accepted, func() error { return tc.ask(r) })
 		})
 	}
+}
+
+// TestKeptOfDiscovery: discovery keeps the documents of many hosts.
+func TestKeptOfDiscovery(t *testing.T) {
+	document := []byte(`{"providers.v1":"/v1/","x":"` + strings.Repeat("x", 60_000) + `","y":[` + strings.Repeat(`{"":0},`, 400) + `0]}`)
+	r := NewRegistry(RegistryOptions{Transport: answers(func(r *http.Request) (int, http.Header, []byte) {
+		if strings.HasSuffix(r.URL.Path, "terraform.json") {
+			return http.StatusOK, nil, document
+		}
+		return http.StatusOK, nil, []byte(`{"versions":[]}`)
+	})})
+	cost.Kept(t, 1<<20, func() any {
+		for i := range 64 {
+			if _, err := r.Versions(t.Context(), provider.MustParseAddress(fmt.Sprintf("h%d.example.com/acme/widget", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return r
+	})
+}
+
+// TestPackageKeepsNoRegistry: pull-through keeps packages longer than the registry that
+// they come from, and with it the discovery documents of its hosts.
+func TestPackageKeepsNoRegistry(t *testing.T) {
+	a, v, p := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0"), provider.Platform{OS: "linux", Arch: "amd64"}
+	dropped := make(chan struct{})
+	r := NewRegistry(RegistryOptions{Transport: expensive{[]byte(answer + `"protocols":[]}`)}})
+	runtime.AddCleanup(r.services, func(dropped chan struct{}) { close(dropped) }, dropped)
+	pkg, _, err := r.Package(t.Context(), a, v, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r = nil
+	for done := false; !done && t.Context().Err() == nil; {
+		runtime.GC()
+		select {
+		case <-dropped:
+			done = true
+		default:
+			runtime.Gosched()
+		}
+	}
+	runtime.KeepAlive(pkg)
+}
+
+// TestErrorsAreShort, whatever an origin says in them: some keep errors, and all log them.
+func TestErrorsAreShort(t *testing.T) {
+	a, v, p := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0"), provider.Platform{OS: "linux", Arch: "amd64"}
+	const most = 4 << 10
+	long := strings.Repeat("\x7f", 1<<20)
+	head := func(name, value string) http.Header {
+		return http.Header{name: {value}}
+	}
+	for name, tc := range map[string]struct {
+		path   string // the end of the path of which the answer is
+		status int
+		header http.Header
+		body   string
+	}{
+		"platform":                   {"amd64", 200, nil, `{"os":"` + long + `"}`},
+		"file name":                  {"amd64", 200, nil, `{"os":"linux","arch":"amd64","filename":"` + long + `"}`},
+		"size":                       {"amd64", 200, nil, `{"packages":{"linux_amd64":{"package_size":` + strings.Repeat("1", 1<<20) + `}}}`},
+		"URL":                        {"amd64", 200, nil, answer + `"download_url":"` + long + `"}`},
+		"redirect":                   {"amd64", 302, head("Location", "/"+strings.Repeat("x", 1<<20)), ""},
+		"media type of discovery":    {"terraform.json", 200, head("Content-Type", "text/"+strings.Repeat("x", 1<<20)), ""},
+		"service in discovery":       {"terraform.json", 200, nil, `{"providers.v1":"https://` + strings.Repeat("x", 60_000) + `/"}`},
+		"range of a resumed package": {"widget.zip", 206, head("Content-Range", long), "abc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			r := NewRegistry(RegistryOptions{Transport: answers(func(r *http.Request) (int, http.Header, []byte) {
+				switch {
+				case tc.status == 206 && strings.HasSuffix(r.URL.Path, tc.path) && r.Header.Get("Range") == "":
+					return 200, http.Header{"Content-Length": {"10"}}, []byte("abc")
+				case strings.HasSuffix(r.URL.Path, tc.path):
+					asked++
+					return tc.status, tc.header, []byte(tc.body)
+				case strings.HasSuffix(r.URL.Path, "terraform.json"):
+					return 200, nil, []byte(`{"providers.v1":"/v1/"}`)
+				}
+				return 200, nil, []byte(answer + `"protocols":[]}`)
+			})})
+			pkg, _, err := r.Package(t.Context(), a, v, p)
+			if err == nil {
+				var body io.ReadCloser
+				if body, _, err = pkg.Open(t.Context()); err == nil {
+					_, err = io.ReadAll(body)
+					body.Close()
+				}
+			}
+			if err == nil || len(err.Error())+len(hint.Of(err)) > most || asked == 0 {
+				t.Errorf("asked %d times, and then: %.500v", asked, err)
+			}
+		})
+	}
+}
+
+// answers is a transport that answers with a status, a header and a body.
+type answers func(*http.Request) (int, http.Header, []byte)
+
+func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	code, header, body := f(r)
+	if header == nil {
+		header = http.Header{}
+	}
+	if header.Get("Content-Type") == "" {
+		header.Set("Content-Type", "application/json")
+	}
+	length := int64(len(body))
+	if n, err := strconv.ParseInt(header.Get("Content-Length"), 10, 64); err == nil {
+		length = n
+	}
+	return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: length, Request: r}, nil
 }

@@ -3,15 +3,18 @@ package origin
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
 
 	"github.com/opentofu/svchost/disco"
 
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -25,12 +28,19 @@ func NewDiscovery(transport http.RoundTripper, options ...disco.DiscoOption) *di
 	return disco.New(append(options, disco.WithHTTPClient(newHTTPClient(smallAnswers{transport})))...)
 }
 
-// maxDiscovery bounds a discovery document, of which those of many hosts are kept;
-// they have less than 1 KiB.
-const maxDiscovery = 64 << 10
+const (
+	// maxBase bounds the URL of a service in bytes.
+	maxBase = 2 << 10
+	// maxContentType bounds the media type that an error about discovery quotes.
+	maxContentType = 256
+)
 
-// smallAnswers reads answers before they are handed out, so that one that breaks off
-// is repeated as one is that does not begin. What is longer is cut off: no JSON then.
+// discoveryLimits are for discovery documents, which have less than 1 KiB.
+var discoveryLimits = document.Limits{Bytes: 64 << 10, Values: 1_000, Elements: 1_000}
+
+// smallAnswers reads answers before it hands them out, so that one that breaks off is
+// repeated as one is that does not begin. It hands out what discovery needs of them,
+// because discovery keeps and quotes all that it gets.
 type smallAnswers struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -39,13 +49,32 @@ func (s smallAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxDiscovery))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, discoveryLimits.Bytes+1))
 	resp.Body.Close()
+	if err == nil && resp.StatusCode == http.StatusOK {
+		data, err = onlyProviders(data)
+	}
 	if err != nil {
 		return nil, err
 	}
-	resp.Body = io.NopCloser(bytes.NewReader(data))
+	contentType := resp.Header.Get("Content-Type")
+	resp.Header.Set("Content-Type", contentType[:min(len(contentType), maxContentType)])
+	resp.Status = fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
 	return resp, nil
+}
+
+// onlyProviders returns a discovery document without services other than registries of
+// providers. It returns what is no JSON object as it is.
+func onlyProviders(data []byte) ([]byte, error) {
+	var services map[string]json.RawMessage
+	if err := discoveryLimits.Unmarshal(data, &services); errors.Is(err, document.ErrTooLarge) {
+		return nil, err
+	} else if err != nil {
+		return data, nil
+	}
+	maps.DeleteFunc(services, func(id string, _ json.RawMessage) bool { return !strings.HasPrefix(id, "providers.") })
+	return json.Marshal(services)
 }
 
 // endpoint finds the base URL of a provider's registry, and what to add to each
@@ -60,6 +89,9 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	if err != nil {
 		return nil, nil, hint.Wrap(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)),
 			"is it the host of a provider registry?")
+	}
+	if n := len(base.String()); n > maxBase {
+		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: the URL of %s has %d bytes, more than %d", a.Hostname(), serviceID, n, maxBase), "ask whoever runs it")
 	}
 	if base.Host == "" {
 		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: %s is at %q, which names no host", a.Hostname(), serviceID, base), "is it the host of a provider registry?")

@@ -25,9 +25,9 @@ const (
 // download starts reading a file of any size and returns its size, -1 if it is
 // not announced. A download that breaks off is resumed where it was, unseen by
 // the reader. It fails where the origin is too slow: see [pace].
-func (r *Registry) download(ctx context.Context, u *url.URL) (io.ReadCloser, int64, error) {
+func (c *client) download(ctx context.Context, u *url.URL) (io.ReadCloser, int64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	d := &download{cancel: cancel, pace: newPace(cancel), registry: r, url: u, body: http.NoBody}
+	d := &download{cancel: cancel, pace: newPace(cancel), client: c, url: u, body: http.NoBody}
 	d.ctx = context.WithValue(ctx, paceKey{}, d.pace)
 	d.pace.start()
 	resp, err := d.ask("")
@@ -47,14 +47,14 @@ func (r *Registry) download(ctx context.Context, u *url.URL) (io.ReadCloser, int
 
 // download is a file on its way.
 type download struct {
-	ctx      context.Context // as long as the file is read, and resumed
-	cancel   context.CancelCauseFunc
-	pace     *pace
-	registry *Registry
-	url      *url.URL
-	etag     string // a strong one, or ""
-	size     int64  // -1 if not announced
-	body     io.ReadCloser
+	ctx    context.Context // as long as the file is read, and resumed
+	cancel context.CancelCauseFunc
+	pace   *pace
+	client *client
+	url    *url.URL
+	etag   string // a strong one, or ""
+	size   int64  // -1 if not announced
+	body   io.ReadCloser
 
 	have    int64 // bytes so far
 	resumed int   // in a row without progress
@@ -64,7 +64,7 @@ type download struct {
 // ask sends the request for the file, or for a range of it, and takes the answer's
 // body.
 func (d *download) ask(byteRange string) (*http.Response, error) {
-	resp, err := d.registry.ask(d.ctx, d.registry.downloads, http.MethodGet, d.url, func(req *http.Request) {
+	resp, err := d.client.ask(d.ctx, d.client.downloads, http.MethodGet, d.url, func(req *http.Request) {
 		// Compressed on the way, its offsets would be others.
 		req.Header.Set("Accept-Encoding", "identity")
 		if byteRange != "" {
@@ -164,7 +164,7 @@ func (d *download) position(resp *http.Response) error {
 	if resp.StatusCode == http.StatusPartialContent {
 		want := fmt.Sprintf("bytes %d-%d/%d", d.have, d.size-1, d.size)
 		if got := resp.Header.Get("Content-Range"); got != want {
-			return fmt.Errorf("the origin sends %q, not %q", got, want)
+			return fmt.Errorf("the origin sends %.80q, not %q", got, want)
 		}
 		return nil
 	}

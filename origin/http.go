@@ -33,6 +33,15 @@ const (
 	maxTextLen = 500
 )
 
+// client sends the requests of a [Registry]. It is apart from it because packages keep
+// their client for long, and a registry keeps discovery documents.
+type client struct {
+	http      *http.Client
+	downloads *http.Client
+	userAgent string
+	via       string
+}
+
 // newHTTPClient returns a client for what an origin is asked. It drops credentials
 // on a redirect to any other host, where net/http would keep them for subdomains.
 func newHTTPClient(transport http.RoundTripper) *http.Client {
@@ -44,6 +53,9 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 			}
 			if req.URL.Scheme != "https" && req.URL.Scheme != "http" {
 				return hint.New(fmt.Sprintf("redirected to %.200s", shown(req.URL)), "packages and what is said of them come by https or http alone: ask whoever runs the origin")
+			}
+			if n := len(req.URL.String()); n > maxURL {
+				return hint.New(fmt.Sprintf("redirected to a URL of %d bytes, more than %d", n, maxURL), "ask whoever runs the origin")
 			}
 			if err := leadsInside(via[0].URL, req.URL); err != nil {
 				return err
@@ -86,10 +98,10 @@ func forDownloads(transport http.RoundTripper) http.RoundTripper {
 
 // size asks how many bytes a file has; -1 if the origin does not say. A download of
 // it then finds a connection.
-func (r *Registry) size(ctx context.Context, u *url.URL) int64 {
+func (c *client) size(ctx context.Context, u *url.URL) int64 {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
-	resp, err := r.ask(ctx, r.downloads, http.MethodHead, u, nil)
+	resp, err := c.ask(ctx, c.downloads, http.MethodHead, u, nil)
 	if err != nil {
 		return -1
 	}
@@ -99,16 +111,16 @@ func (r *Registry) size(ctx context.Context, u *url.URL) int64 {
 
 // ask sends a request and returns the answer if it is a 200, or the 206 that was asked
 // for; else a *statusError. The caller closes the body.
-func (r *Registry) ask(ctx context.Context, client *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
+func (c *client) ask(ctx context.Context, client *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return nil, err
 	}
-	if r.userAgent != "" {
-		req.Header.Set("User-Agent", r.userAgent)
+	if c.userAgent != "" {
+		req.Header.Set("User-Agent", c.userAgent)
 	}
-	if r.via != "" {
-		req.Header.Set("Via", r.via)
+	if c.via != "" {
+		req.Header.Set("Via", c.via)
 	}
 	if prepare != nil {
 		prepare(req)
@@ -126,11 +138,11 @@ func (r *Registry) ask(ctx context.Context, client *http.Client, method string, 
 
 // getJSON decodes an answer into out, and calls use with the URL that the answer came
 // from, to which relative URLs in it refer. What use does not keep is free afterwards.
-func (r *Registry) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Request), limits document.Limits, out any, use func(from *url.URL) error) error {
+func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Request), limits document.Limits, out any, use func(from *url.URL) error) error {
 	var doc *document.Document
 	var contentType string
 	from := u
-	err := r.read(ctx, r.http, u, prepare, func(resp *http.Response) (err error) {
+	err := c.read(ctx, c.http, u, prepare, func(resp *http.Response) (err error) {
 		from, contentType = resp.Request.URL, resp.Header.Get("Content-Type")
 		doc, err = document.Read(resp.Body, limits)
 		return explainDocument(err)
@@ -167,8 +179,8 @@ func explainDocument(err error) error {
 
 // getDocument returns a small file. It is published beside packages, so that asking
 // for those next finds a connection.
-func (r *Registry) getDocument(ctx context.Context, u *url.URL) (data []byte, err error) {
-	err = r.read(ctx, r.downloads, u, nil, func(resp *http.Response) (err error) {
+func (c *client) getDocument(ctx context.Context, u *url.URL) (data []byte, err error) {
+	err = c.read(ctx, c.downloads, u, nil, func(resp *http.Response) (err error) {
 		data, err = readAll(resp.Body, maxDocumentBytes)
 		return err
 	})
@@ -177,11 +189,11 @@ func (r *Registry) getDocument(ctx context.Context, u *url.URL) (data []byte, er
 
 // read sends a request and has take read the answer's body. An answer that breaks off
 // is requested again, as is one that does not begin.
-func (r *Registry) read(ctx context.Context, client *http.Client, u *url.URL, prepare func(*http.Request), take func(*http.Response) error) error {
+func (c *client) read(ctx context.Context, client *http.Client, u *url.URL, prepare func(*http.Request), take func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
-		resp, err := r.ask(ctx, client, http.MethodGet, u, prepare)
+		resp, err := c.ask(ctx, client, http.MethodGet, u, prepare)
 		if err != nil {
 			return err
 		}
@@ -217,9 +229,14 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 }
 
 // shown is a URL as messages have it: without user, password and query, which
-// may be secrets, as in the presigned URLs of object storage.
+// may be secrets, as in the presigned URLs of object storage. The end of a long one is
+// left out.
 func shown(u *url.URL) string {
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
+	s := (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
+	if len(s) > maxTextLen {
+		s = s[:maxTextLen] + "..."
+	}
+	return s
 }
 
 // oneLine makes an origin's own words fit to be shown: one line without control

@@ -50,7 +50,10 @@ func reference(at *url.URL, raw string) (*url.URL, error) {
 	if err != nil || raw == "" {
 		return nil, fmt.Errorf("%.200q", raw)
 	}
-	if u = at.ResolveReference(u); u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+	if u = at.ResolveReference(u); len(u.String()) > maxURL {
+		return nil, fmt.Errorf("%.200q, which is relative to a URL of %d bytes", raw, len(at.String()))
+	}
+	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 		return nil, fmt.Errorf("%.200q, which is not of the scheme https or http", raw)
 	}
 	return u, leadsInside(at, u)

@@ -69,7 +69,7 @@ func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.
 // check completes an answer that came from at.
 func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 	if m.OS != p.OS || m.Arch != p.Arch {
-		return fmt.Errorf("the answer is about %s_%s", m.OS, m.Arch)
+		return fmt.Errorf("the answer is about %.80q", m.OS+"_"+m.Arch)
 	}
 	if !provider.ValidFilename(m.Filename) {
 		return fmt.Errorf("the answer gives the file name %.80q", m.Filename)

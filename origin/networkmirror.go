@@ -109,16 +109,17 @@ func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents
 }
 
 func (m *NetworkMirror) newPackage(p provider.Platform, name string, u *url.URL) Package {
+	c := m.registry.client
 	return Package{
 		Platform: p, Filename: name, Host: canonical(u.Hostname()),
 		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
-			body, size, err := m.registry.download(ctx, u)
+			body, size, err := c.download(ctx, u)
 			if err != nil {
 				return nil, 0, hint.Wrap(fmt.Errorf("download %s: %w", name, err), "nothing was stored; run it again")
 			}
 			return body, size, nil
 		},
-		Size: func(ctx context.Context) int64 { return m.registry.size(ctx, u) },
+		Size: func(ctx context.Context) int64 { return c.size(ctx, u) },
 	}
 }
 

@@ -40,13 +40,10 @@ type RegistryOptions struct {
 // Registry is a client of the provider registry protocol, of whatever host a
 // provider's address names.
 type Registry struct {
-	services  *disco.Disco
-	http      *http.Client
-	downloads *http.Client
-	userAgent string
-	via       string
-	guard     *Guard
-	netrc     *Netrc
+	*client
+	services *disco.Disco
+	guard    *Guard
+	netrc    *Netrc
 }
 
 // NewRegistry returns a client.
@@ -54,10 +51,14 @@ func NewRegistry(o RegistryOptions) *Registry {
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 	}
-	r := &Registry{services: o.Services, userAgent: o.UserAgent, via: o.Via, guard: o.Guard, netrc: o.Netrc}
 	gate := newHostGate(o.Transport, maxPerHost)
-	r.http = newHTTPClient(gate)
-	r.downloads = newHTTPClient(gate.over(watchHosts(forDownloads(o.Transport))))
+	r := &Registry{
+		client: &client{
+			http: newHTTPClient(gate), downloads: newHTTPClient(gate.over(watchHosts(forDownloads(o.Transport)))),
+			userAgent: o.UserAgent, via: o.Via,
+		},
+		services: o.Services, guard: o.Guard, netrc: o.Netrc,
+	}
 	if r.services == nil {
 		r.services = NewDiscovery(gate)
 	}
@@ -321,27 +322,27 @@ func (r *Registry) beginSignature(ctx context.Context, m *packageMeta, keys []st
 // newPackage returns the package that an answer describes. Archives are fetched
 // without credentials but those of the .netrc file, as clients do.
 func (r *Registry) newPackage(p provider.Platform, m *packageMeta) Package {
-	// Some keep packages for long: they keep nothing else of the answer.
-	name, from := m.Filename, m.download
+	// Some keep packages for long: they keep nothing else of the answer and the registry.
+	c, netrc, name, from := r.client, r.netrc, m.Filename, m.download
 	return Package{
 		Platform: p, Filename: name, Host: canonical(from.Hostname()),
 		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
-			u, err := r.netrc.authorize(from)
+			u, err := netrc.authorize(from)
 			if err != nil {
 				return nil, 0, fmt.Errorf("download %s: %w", name, err)
 			}
-			body, size, err := r.download(ctx, u)
+			body, size, err := c.download(ctx, u)
 			if err != nil {
 				return nil, 0, hint.Wrap(fmt.Errorf("download %s: %w", name, err), "nothing was stored; run it again")
 			}
 			return body, size, nil
 		},
 		Size: func(ctx context.Context) int64 {
-			u, err := r.netrc.authorize(from)
+			u, err := netrc.authorize(from)
 			if err != nil {
 				return -1
 			}
-			return r.size(ctx, u)
+			return c.size(ctx, u)
 		},
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -141,7 +142,10 @@ func TestDiscoveryRefused(t *testing.T) {
 		"password in the URL": {doc(`{"providers.v1":"https://user:secret@registry.acme.example/"}`), "embedded username/password"},
 		"no host":             {doc(`{"providers.v1":"https:///v1/providers/"}`), "names no host"},
 		"redirects for ever":  {redirect("https://" + host + "/.well-known/terraform.json"), "more than 10 redirects"},
-		"too long":            {doc(`{"providers.v1":"` + strings.Repeat("x", 64<<10) + `"}`), "failed to decode"},
+		"too long":            {doc(`{"providers.v1":"` + strings.Repeat("x", 64<<10) + `"}`), "more than 65536 bytes"},
+		"too many values":     {doc(string(cost.Counted(1_000, `{"providers.v1":"/v1/","x":[`, `0`, `]}`))), "more than 1000 values"},
+		"URL too long":        {doc(`{"providers.v1":"/` + strings.Repeat("x", 2<<10) + `"}`), "more than 2048"},
+		"redirect too long":   {redirect("https://" + host + "/" + strings.Repeat("x", 8<<10)), "redirected to a URL of"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t)
@@ -542,9 +546,9 @@ func TestPackageAnswerRefused(t *testing.T) {
 		"too many protocols":         {set("protocols", slices.Repeat([]string{"5.0"}, 17)), "17 protocols, more than 16"},
 		"too many packages":          {set("packages", manyPackages(126, 1)), "129 packages of one version, more than 128"},
 		"too many hashes":            {set("packages", manyPackages(0, 65)), "65 hashes of one package, more than 64"},
-		"another system":             {set("os", "plan9"), "is about plan9_"},
-		"another architecture":       {set("arch", "386"), "_386"},
-		"no platform":                {func(m map[string]any) { delete(m, "os"); delete(m, "arch") }, "is about _"},
+		"another system":             {set("os", "plan9"), `is about "plan9_`},
+		"another architecture":       {set("arch", "386"), `_386"`},
+		"no platform":                {func(m map[string]any) { delete(m, "os"); delete(m, "arch") }, `is about "_"`},
 		"file name of a folder":      {set("filename", "a/b.zip"), `file name "a/b.zip"`},
 		"file name above":            {set("filename", "../b.zip"), "file name"},
 		"file name with backslash":   {set("filename", `a\b.zip`), "file name"},

@@ -20,10 +20,16 @@ type Address struct {
 	typ       string
 }
 
+// maxAddress bounds an address in bytes. A hostname has 253 characters at most.
+const maxAddress = 1 << 10
+
 // ParseAddress reads HOSTNAME/NAMESPACE/TYPE. The hostname is never left out:
 // hashicorp/null alone is registry.terraform.io/hashicorp/null to Terraform and
 // registry.opentofu.org/hashicorp/null to OpenTofu.
 func ParseAddress(s string) (Address, error) {
+	if len(s) > maxAddress {
+		return Address{}, hint.New(fmt.Sprintf("invalid provider address %.80q: it has more than %d bytes", s, maxAddress), "an address is HOSTNAME/NAMESPACE/TYPE, such as registry.opentofu.org/hashicorp/null")
+	}
 	if !utf8.ValidString(s) {
 		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q: it is not UTF-8", s), "check how it is written")
 	}

@@ -21,9 +21,12 @@ import (
 // unpacked package that [H1] computes. The zero value is no hash.
 type Hash struct{ s string }
 
+// maxHash is how many bytes a hash has at most: zh: and 64 digits.
+const maxHash = 67
+
 // ParseHash reads a hash of a scheme that clients know.
 func ParseHash(s string) (Hash, error) {
-	scheme, value, _ := strings.Cut(s, ":")
+	scheme, value, _ := strings.Cut(s[:min(len(s), maxHash+1)], ":")
 	switch scheme {
 	case "zh":
 		if raw, err := hex.DecodeString(value); err == nil && len(raw) == sha256.Size && strings.ToLower(value) == value {
@@ -34,7 +37,7 @@ func ParseHash(s string) (Hash, error) {
 			return Hash{s}, nil
 		}
 	}
-	return Hash{}, fmt.Errorf("invalid package hash %q: want zh: and 64 hexadecimal digits, or h1: and 44 characters of base64", s)
+	return Hash{}, fmt.Errorf("invalid package hash %.80q: want zh: and 64 hexadecimal digits, or h1: and 44 characters of base64", s)
 }
 
 // ZipHash returns the zh: hash of a package with the given SHA-256.

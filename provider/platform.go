@@ -16,14 +16,17 @@ type Platform struct {
 	Arch string
 }
 
-var platformPart = regexp.MustCompile(`^[a-z0-9]{1,32}$`)
+// maxPlatformPart bounds an operating system's or an architecture's name in bytes.
+const maxPlatformPart = 32
+
+var platformPart = regexp.MustCompile(`^[a-z0-9]+$`)
 
 // ParsePlatform reads OS_ARCH, such as linux_amd64.
 func ParsePlatform(s string) (Platform, error) {
 	os, arch, ok := strings.Cut(s, "_")
 	p := Platform{os, arch}
 	if !ok || !p.valid() {
-		return Platform{}, hint.New(fmt.Sprintf("invalid platform %q", s),
+		return Platform{}, hint.New(fmt.Sprintf("invalid platform %.80q", s),
 			"a platform is OS_ARCH in lower case, such as linux_amd64 or darwin_arm64")
 	}
 	return p, nil
@@ -31,8 +34,11 @@ func ParsePlatform(s string) (Platform, error) {
 
 // NewPlatform checks an operating system and an architecture given apart.
 func NewPlatform(os, arch string) (Platform, error) {
-	return ParsePlatform(os + "_" + arch)
+	return ParsePlatform(beginning(os) + "_" + beginning(arch))
 }
+
+// beginning returns enough of a part of a platform to tell whether it is one.
+func beginning(part string) string { return part[:min(len(part), maxPlatformPart+1)] }
 
 // MustParsePlatform is [ParsePlatform] for constants; it panics on error.
 func MustParsePlatform(s string) Platform {
@@ -44,7 +50,7 @@ func MustParsePlatform(s string) Platform {
 }
 
 func (p Platform) valid() bool {
-	return platformPart.MatchString(p.OS) && platformPart.MatchString(p.Arch)
+	return max(len(p.OS), len(p.Arch)) <= maxPlatformPart && platformPart.MatchString(p.OS) && platformPart.MatchString(p.Arch)
 }
 
 // String returns OS_ARCH.

@@ -17,8 +17,11 @@ import (
 	"fmt"
 	"io"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 // Limits bound one document. All of them must be set.
@@ -43,8 +46,13 @@ func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
 }
 
-// Check counts the bytes and values of a document. Its errors wrap [ErrTooLarge].
-// It does not judge the syntax: what it accepts may be no JSON.
+// errNotUTF8 means that a document is not text. JSON is UTF-8 (RFC 8259, section
+// 8.1); encoding/json would take three bytes for each that is not.
+var errNotUTF8 = errors.New("the document is not UTF-8")
+
+// Check counts the bytes and values of a document. Its errors wrap [ErrTooLarge],
+// but for a document that is not UTF-8. It does not judge the syntax: what it accepts
+// may be no JSON.
 func (l Limits) Check(data []byte) error {
 	_, err := l.count(data)
 	return err
@@ -56,6 +64,9 @@ func (l Limits) Check(data []byte) error {
 func (l Limits) count(data []byte) (values int, err error) {
 	if int64(len(data)) > l.Bytes {
 		return 0, tooLarge("it has more than %d bytes", l.Bytes)
+	}
+	if !utf8.Valid(data) {
+		return 0, errNotUTF8
 	}
 	var elements [maxDepth]int
 	depth, quoted := 0, false
@@ -94,8 +105,11 @@ func (l Limits) Unmarshal(data []byte, out any) error {
 	if err := l.Check(data); err != nil {
 		return err
 	}
-	return json.Unmarshal(data, out)
+	return unmarshal(data, out)
 }
+
+// unmarshal is json.Unmarshal, whose error quotes numbers of any length.
+func unmarshal(data []byte, out any) error { return hint.Brief(json.Unmarshal(data, out)) }
 
 const (
 	// readBudget bounds the bytes of all documents that are being read, beside the
@@ -192,7 +206,7 @@ func (d *Document) Decode(ctx context.Context, out any) error {
 		return err
 	}
 	d.decoded += cost
-	return json.Unmarshal(d.data, out)
+	return unmarshal(d.data, out)
 }
 
 // Close gives the document's part of the budgets back. It may be called twice.

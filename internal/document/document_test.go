@@ -43,6 +43,15 @@ func TestLimits(t *testing.T) {
 			}
 		})
 	}
+	var out any
+	if err := small.Unmarshal([]byte("[\"\xff\"]"), &out); !errors.Is(err, errNotUTF8) || out != nil {
+		t.Errorf("not UTF-8: %v, %v", out, err)
+	}
+	var number struct{ N int8 }
+	long := Limits{Bytes: 1 << 20, Values: 10, Elements: 10}
+	if err := long.Unmarshal([]byte(`{"N":`+strings.Repeat("1", 1<<19)+`}`), &number); err == nil || len(err.Error()) > 4<<10 {
+		t.Errorf("a long number: %.100v", err)
+	}
 	deep := Limits{Bytes: 1 << 20, Values: 1 << 20, Elements: 1 << 20}
 	if err := deep.Check([]byte(strings.Repeat("[", maxDepth-1))); err != nil {
 		t.Errorf("%d deep: %v", maxDepth-1, err)
