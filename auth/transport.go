@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -37,15 +38,10 @@ const (
 	keepAlive   = 30 * time.Second
 )
 
-// defaultTransport is net/http's with bounds on how long a registry may keep us
-// waiting. There is none on the body, which may take as long as it must.
+// defaultTransport is [outgoing.Transport] with bounds on how long a registry may keep
+// us waiting. There is none on the body, which may take as long as it must.
 func defaultTransport() http.RoundTripper {
-	t, ok := http.DefaultTransport.(*http.Transport)
-	if ok {
-		t = t.Clone()
-	} else {
-		t = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
-	}
+	t := outgoing.Transport()
 	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	t.TLSHandshakeTimeout = 10 * time.Second
 	t.ResponseHeaderTimeout = 60 * time.Second

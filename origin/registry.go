@@ -14,6 +14,7 @@ import (
 	"github.com/opentofu/svchost/disco"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -21,7 +22,7 @@ import (
 // RegistryOptions configure a [Registry]. The zero value asks the origins
 // themselves, without credentials.
 type RegistryOptions struct {
-	// Transport sends every request; nil is http.DefaultTransport.
+	// Transport sends every request; nil is [outgoing.Transport].
 	Transport http.RoundTripper
 	// Services finds the services of a host, with credentials and overrides as
 	// the CLI configuration has them; nil is plain service discovery.
@@ -49,7 +50,7 @@ type Registry struct {
 // NewRegistry returns a client.
 func NewRegistry(o RegistryOptions) *Registry {
 	if o.Transport == nil {
-		o.Transport = http.DefaultTransport
+		o.Transport = outgoing.Transport()
 	}
 	gate := newHostGate(o.Transport, maxPerHost)
 	r := &Registry{

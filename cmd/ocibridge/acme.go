@@ -23,6 +23,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
 const (
@@ -65,7 +66,7 @@ func issueCertificates(c config.ACME, ca []byte, dir string, log *slog.Logger) (
 	if err := ownFolder(dir); err != nil {
 		return nil, err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport := outgoing.Transport()
 	if c.CAFile != "" {
 		pool, err := x509.SystemCertPool()
 		if err != nil {

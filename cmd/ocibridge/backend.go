@@ -25,6 +25,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -314,7 +315,7 @@ func loadCLIConfig(stderr io.Writer, files *readings) (*cliconfig.Config, error)
 // credentials of the CLI configuration.
 func newOrigin(cli *cliconfig.Config) *origin.Registry {
 	guard := origin.NewLenientGuard(namedHosts(nil, cli.Services()))
-	return newOriginOver(cli, guard, guard.Transport(http.DefaultTransport.(*http.Transport)), "")
+	return newOriginOver(cli, guard, guard.Transport(outgoing.Transport()), "")
 }
 
 // newOriginOver is newOrigin by a transport that a guard watches; via says who asks

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"crypto/sha256"
-	"net/http"
 	"sync"
 	"time"
 
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -39,7 +39,7 @@ var _ origin.Source = (*pullOrigin)(nil)
 
 func newPullOrigin(cli *cliconfig.Config, p *pulling) *pullOrigin {
 	guard := origin.NewGuard(namedHosts(p.Selector.Include, cli.Services()))
-	transport := guard.Transport(http.DefaultTransport.(*http.Transport))
+	transport := guard.Transport(outgoing.Transport())
 	return &pullOrigin{make: func() *origin.Registry { return newOriginOver(cli, guard, transport, p.via) }}
 }
 

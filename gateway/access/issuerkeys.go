@@ -19,6 +19,7 @@ import (
 	josejson "github.com/go-jose/go-jose/v4/json"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
 const (
@@ -74,7 +75,7 @@ func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySour
 	}
 	transport := bounded.Transport
 	if transport == nil {
-		transport = http.DefaultTransport
+		transport = outgoing.Transport()
 	}
 	bounded.Transport = boundedBodies{transport}
 	return &keySource{issuer: issuer, client: &bounded, log: log}

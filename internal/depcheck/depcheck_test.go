@@ -7,7 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -42,10 +45,11 @@ var may = map[string][]string{
 }
 
 // leaves import nothing of ours.
-var leaves = []string{"internal/document", "internal/hint", "internal/neterr", "internal/observe", "internal/privatefolder"}
+var leaves = []string{"internal/document", "internal/hint", "internal/neterr", "internal/observe", "internal/outgoing", "internal/privatefolder"}
 
 type listed struct {
 	ImportPath   string
+	GoFiles      []string
 	Imports      []string
 	TestImports  []string
 	XTestImports []string
@@ -53,7 +57,7 @@ type listed struct {
 
 func importGraph(t *testing.T) map[string]listed {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", module+"/...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,GoFiles,Imports,TestImports,XTestImports", module+"/...")
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {
@@ -136,6 +140,28 @@ func TestOpenPGPIsAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestTransportsAreBounded keeps the making of HTTP transports, and the use of net/http's
+// own, behind internal/outgoing, which bounds the headers of answers.
+func TestTransportsAreBounded(t *testing.T) {
+	for name, p := range importGraph(t) {
+		if strings.HasPrefix(name, "internal/testkit") || name == "internal/bench" || name == "internal/outgoing" {
+			continue
+		}
+		for _, file := range p.GoFiles {
+			src, err := os.ReadFile(filepath.Join("../..", name, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, use := range transports.FindAll(src, -1) {
+				t.Errorf("%s/%s has %s, which is for internal/outgoing", name, file, use)
+			}
+		}
+	}
+}
+
+// transports finds code that makes an HTTP transport or uses one of net/http's own.
+var transports = regexp.MustCompile(`http\.(DefaultTransport|DefaultClient|Transport\{|(Get|Head|Post|PostForm)\()|new\(http\.Transport\)`)
 
 // TestEndToEndUsesTheBinary keeps e2e outside: it may look at the program only as
 // its users do.

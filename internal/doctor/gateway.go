@@ -15,6 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -29,7 +30,7 @@ type Gateway struct {
 	// they come from, "" for none.
 	Prepare     func(*http.Request)
 	TokenSource string
-	// Transport sends the requests; nil is http.DefaultTransport.
+	// Transport sends the requests; nil is [outgoing.Transport].
 	Transport http.RoundTripper
 	// Now is the time; nil is time.Now.
 	Now func() time.Time
@@ -47,6 +48,9 @@ const (
 func (x Gateway) Examine(ctx context.Context) *Report {
 	if x.Now == nil {
 		x.Now = time.Now
+	}
+	if x.Transport == nil {
+		x.Transport = outgoing.Transport()
 	}
 	subject, _, _ := strings.Cut(ociaddr.HideLogin(x.URL), "?")
 	r := &Report{Subject: subject}

@@ -28,6 +28,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -83,12 +84,12 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	pipes := newPipeListener()
 	r.server = &http.Server{Handler: r.app, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go r.server.Serve(pipes)
-	r.client = &http.Client{Transport: &http.Transport{
-		DialContext:         pipes.dial,
-		WriteBufferSize:     64 << 10,
-		ReadBufferSize:      64 << 10,
-		MaxIdleConnsPerHost: 64,
-	}}
+	transport := outgoing.Transport()
+	transport.Proxy = nil
+	transport.DialContext = pipes.dial
+	transport.WriteBufferSize, transport.ReadBufferSize = 64<<10, 64<<10
+	transport.MaxIdleConnsPerHost = 64
+	r.client = &http.Client{Transport: transport}
 	return r, nil
 }
 

@@ -1,0 +1,23 @@
+// Package outgoing makes the HTTP transports of the requests that the program sends.
+// internal/depcheck keeps every other package of the product from making its own.
+package outgoing
+
+import "net/http"
+
+// maxHeader bounds the headers of one answer in bytes. net/http reads 10 MiB; the
+// longest headers of registries are URLs of redirects, which have less than 16 KiB.
+const maxHeader = 64 << 10
+
+// Transport returns a copy of [http.DefaultTransport] that refuses answers with headers
+// over 64 KiB, by HTTP/1 and by HTTP/2. Copies of it keep the bound. A caller may
+// change the copy before it sends a request, and shares connections with nobody else.
+func Transport() *http.Transport {
+	t, ok := http.DefaultTransport.(*http.Transport)
+	if ok {
+		t = t.Clone()
+	} else {
+		t = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
+	}
+	t.MaxResponseHeaderBytes = maxHeader
+	return t
+}
