@@ -36,10 +36,11 @@ func FuzzChallenge(f *testing.F) {
 		req := &http.Request{Method: http.MethodGet, URL: &url.URL{Scheme: "https", Host: "registry.test", Path: "/v2/a/x/tags/list"}}
 		resp := &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{"Www-Authenticate": {challenge}}, Request: req}
 		aliases.rewriteChallenge(req, resp)
-		if !inside && (len(aliases.real) > 0 || resp.Header.Get("Www-Authenticate") != challenge) {
+		if !inside && (len(aliases.aliases) > 0 || resp.Header.Get("Www-Authenticate") != challenge) {
 			t.Errorf("a registry outside has an alias for %q", challenge)
 		}
-		for _, real := range aliases.real {
+		for _, alias := range aliases.aliases {
+			real := alias.realm
 			addr, err := netip.ParseAddr(real.Hostname())
 			if err != nil || !addr.Unmap().IsPrivate() || real.Scheme != "https" {
 				t.Errorf("%q is an alias of %s", challenge, real)

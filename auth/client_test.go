@@ -887,7 +887,7 @@ func TestPrivateTokenServerThatRefuses(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"https://10.0.0.6/jwt/auth?client=x&scope=`) || strings.Contains(err.Error(), ".token-server") {
 		t.Errorf("%v", err)
 	}
-	if got := (&realmAliases{real: map[string]*url.URL{}}).realOf(&url.URL{Scheme: "https", Host: "10.0.0.5", Path: "/.token-server/1"}); got != nil {
+	if got := (&realmAliases{}).realOf(&url.URL{Scheme: "https", Host: "10.0.0.5", Path: "/.token-server/1"}); got != nil {
 		t.Errorf("an alias that was never given leads to %s", got)
 	}
 }

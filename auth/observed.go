@@ -49,7 +49,7 @@ func (t observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// tracedPath returns what a trace may say of a request's path: where a redirect
+// tracedPath returns what traces and logs may say of a request's path: where a redirect
 // leads to, storage may have put there what opens a blob.
 func tracedPath(req *http.Request) string {
 	if req.Response != nil {
@@ -90,7 +90,7 @@ func (c *Client) Reachable(ctx context.Context, r ociaddr.Registry) error {
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, maxProbed) // for the connection to be used again
 	if resp.StatusCode >= 500 {
-		return fmt.Errorf("ask %s: it answers %s", r, resp.Status)
+		return fmt.Errorf("ask %s: it answers %d %s", r, resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -29,9 +30,19 @@ type realmAliases struct {
 	next   http.RoundTripper
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 
-	mu    sync.Mutex
-	real  map[string]*url.URL // by the URL of the alias, without query
-	alias map[string]string   // by registry and realm
+	mu      sync.Mutex
+	aliases []realmAlias // the one that was handed on last is the last
+	made    int          // how many there were ever
+}
+
+// maxAliases bounds how many aliases are kept. A registry has one or two realms. When a
+// token is renewed by an alias that is not kept any more, the registry answers 404, and
+// its next challenge gets a new alias.
+const maxAliases = 64
+
+// realmAlias is a URL that stands for a realm.
+type realmAlias struct {
+	url, realm *url.URL
 }
 
 func newRealmAliases(next http.RoundTripper) *realmAliases {
@@ -40,8 +51,6 @@ func newRealmAliases(next http.RoundTripper) *realmAliases {
 		lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		},
-		real:  map[string]*url.URL{},
-		alias: map[string]string{},
 	}
 }
 
@@ -122,14 +131,25 @@ var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
 func (t *realmAliases) aliasFor(registry, realm *url.URL) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	id := registry.Scheme + "://" + registry.Host + " " + realm.String()
-	if _, ok := t.alias[id]; !ok {
-		alias := url.URL{Scheme: registry.Scheme, Host: registry.Host, Path: fmt.Sprintf("/.token-server/%d", len(t.alias)+1)}
-		t.real[alias.String()] = realm
-		alias.RawQuery = realm.RawQuery // the caller adds to it
-		t.alias[id] = alias.String()
+	var a realmAlias
+	i := slices.IndexFunc(t.aliases, func(a realmAlias) bool {
+		return a.url.Scheme == registry.Scheme && a.url.Host == registry.Host && a.realm.String() == realm.String()
+	})
+	switch {
+	case i >= 0:
+		a = t.aliases[i]
+		t.aliases = slices.Delete(t.aliases, i, i+1)
+	default:
+		t.made++ // and never goes back, so that no alias ever means another realm
+		path := fmt.Sprintf("/.token-server/%d", t.made)
+		// The caller adds to the query.
+		a = realmAlias{url: &url.URL{Scheme: registry.Scheme, Host: registry.Host, Path: path, RawQuery: realm.RawQuery}, realm: realm}
+		if len(t.aliases) == maxAliases {
+			t.aliases = slices.Delete(t.aliases, 0, 1)
+		}
 	}
-	return t.alias[id]
+	t.aliases = append(t.aliases, a)
+	return a.url.String()
 }
 
 // realOf returns a copy of the realm that u stands for, or nil.
@@ -137,13 +157,13 @@ func (t *realmAliases) realOf(u *url.URL) *url.URL {
 	if !strings.HasPrefix(u.Path, "/.token-server/") {
 		return nil
 	}
-	alias := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	real, ok := t.real[alias.String()]
-	if !ok {
-		return nil
+	for _, a := range t.aliases {
+		if a.url.Scheme == u.Scheme && a.url.Host == u.Host && a.url.Path == u.Path {
+			c := *a.realm
+			return &c
+		}
 	}
-	c := *real
-	return &c
+	return nil
 }

@@ -198,7 +198,7 @@ func drain(resp *http.Response) {
 
 func (t *retrier) logRetry(ctx context.Context, req *http.Request, resp *http.Response, err error, wait time.Duration) {
 	attrs := []slog.Attr{
-		slog.String("method", req.Method), slog.String("host", req.URL.Host), slog.String("path", req.URL.Path),
+		slog.String("method", req.Method), slog.String("host", req.URL.Host), slog.String("path", tracedPath(req)),
 		slog.Duration("wait", wait),
 	}
 	if err != nil {

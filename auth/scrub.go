@@ -18,8 +18,12 @@ import (
 // sentSecrets are the secrets that registries and token servers were given.
 type sentSecrets struct {
 	mu    sync.Mutex
-	texts []string // the longest first
+	texts []string // the one that was sent last is the last
 }
+
+// maxSecretTexts bounds how many texts are kept. A helper may answer with another
+// password every minute, and a credential has some ten spellings.
+const maxSecretTexts = 1024
 
 // minSecret is the length below which a text is not taken for a secret, as it
 // would be found everywhere.
@@ -41,11 +45,15 @@ func (s *sentSecrets) addText(secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, text := range spellings(secret) {
-		if len(text) >= minSecret && !slices.Contains(s.texts, text) {
-			s.texts = append(s.texts, text)
+		if len(text) < minSecret {
+			continue
 		}
+		if i := slices.Index(s.texts, text); i >= 0 {
+			s.texts = slices.Delete(s.texts, i, i+1)
+		}
+		s.texts = append(s.texts, text)
 	}
-	slices.SortFunc(s.texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	s.texts = slices.Delete(s.texts, 0, max(0, len(s.texts)-maxSecretTexts))
 }
 
 // spellings returns how a text may look in JSON and in URLs. Encoders of JSON do
@@ -67,8 +75,11 @@ func spellings(text string) []string {
 // scrub replaces the secrets in b, and a bearer token.
 func (s *sentSecrets) scrub(b []byte, bearer string) []byte {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, text := range append([]string{bearer}, s.texts...) {
+	texts := slices.Clone(s.texts)
+	s.mu.Unlock()
+	// The longest first: another may be a part of it.
+	slices.SortFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	for _, text := range append([]string{bearer}, texts...) {
 		if len(text) >= minSecret {
 			b = bytes.ReplaceAll(b, []byte(text), []byte(redacted))
 		}

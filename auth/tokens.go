@@ -14,6 +14,8 @@ import (
 
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 const (
@@ -24,8 +26,13 @@ const (
 	// that it does not end on the way. Short-lived ones get a quarter of their
 	// life.
 	tokenMargin = 10 * time.Second
-	// maxTokens bounds how many tokens a binding keeps.
-	maxTokens = 4096
+	// maxTokens bounds how many tokens a binding keeps, and maxTokenBytes what they and
+	// their scopes take. With each token oras-go keeps up to maxChallenge.
+	maxTokens     = 4096
+	maxTokenBytes = 16 << 20
+	// maxToken bounds a token of a token server. Tokens of Azure and GitLab have up to
+	// 8 KiB, and few servers take a header of more than 16 KiB.
+	maxToken = 16 << 10
 	// maxTokenAnswer is what oras-go reads of a token server's answer.
 	maxTokenAnswer = 128 << 10
 )
@@ -39,6 +46,7 @@ type tokenCache struct {
 	mu      sync.Mutex
 	schemes map[string]auth.Scheme // by host
 	tokens  map[tokenKey]*token
+	bytes   int // what tokens take: see token.size
 }
 
 type tokenKey struct {
@@ -51,12 +59,16 @@ type tokenKey struct {
 // mutex.
 type token struct {
 	slot  // held while the token is fetched
+	key   tokenKey
 	value string
 	until time.Time // when it is not to be used any more; zero for never
 	fetch tokenFetch
 	err   error // how the last fetch ended
 	round int   // counts fetches
 }
+
+// size is what a token takes in bytes, beside a bounded rest.
+func (t *token) size() int { return len(t.key.host) + len(t.key.scopes) + len(t.value) }
 
 type tokenFetch = func(context.Context) (string, error)
 
@@ -80,7 +92,7 @@ func (c *tokenCache) GetScheme(_ context.Context, host string) (auth.Scheme, err
 func (c *tokenCache) GetToken(ctx context.Context, host string, scheme auth.Scheme, scopes string) (string, error) {
 	c.mu.Lock()
 	t, ok := c.tokens[tokenKey{host, scheme, scopes}]
-	if !ok || t.fetch == nil || t.err != nil || c.schemes[host] != scheme {
+	if !ok || t.fetch == nil || c.schemes[host] != scheme {
 		c.mu.Unlock()
 		return "", errdef.ErrNotFound
 	}
@@ -109,9 +121,10 @@ func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, s
 	c.schemes[host] = scheme
 	t, ok := c.tokens[k]
 	if !ok {
-		c.makeRoom()
-		t = &token{slot: newSlot()}
+		t = &token{slot: newSlot(), key: k}
 		c.tokens[k] = t
+		c.bytes += t.size()
+		c.makeRoom(t)
 	}
 	round := t.round
 	c.mu.Unlock()
@@ -146,27 +159,52 @@ func (c *tokenCache) renew(ctx context.Context, t *token, round int, fetch token
 	if err != nil && ctx.Err() != nil {
 		return "", err // the caller's own end is none of those who wait
 	}
+	if err == nil && life.answered() && len(value) > maxToken {
+		value, err = "", hint.New(fmt.Sprintf("the token server's token has %d bytes, and at most %d are accepted", len(value), maxToken),
+			"registries refuse such tokens: check the token server that the registry names")
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	kept := c.remove(t)
 	t.value, t.err, t.until, t.fetch = value, err, life.until, fetch
 	t.round++
+	// A failure is for the callers who wait now: they have the token, and the cache
+	// keeps no words of a token server.
+	if kept && err == nil {
+		c.tokens[t.key] = t
+		c.bytes += t.size()
+		c.makeRoom(t)
+	}
 	return value, err
 }
 
-// makeRoom lets a token go where there are too many: one that has ended, or any.
-func (c *tokenCache) makeRoom() {
-	if len(c.tokens) < maxTokens {
-		return
+// remove takes a token out of the cache, and reports whether it was there.
+func (c *tokenCache) remove(t *token) bool {
+	if c.tokens[t.key] != t {
+		return false
 	}
+	delete(c.tokens, t.key)
+	c.bytes -= t.size()
+	return true
+}
+
+// makeRoom removes tokens until the rest is within the bounds: those that have ended,
+// then any others, but not the one to keep.
+func (c *tokenCache) makeRoom(keep *token) {
 	now := c.now()
-	var victim tokenKey
-	for k, t := range c.tokens {
-		victim = k
-		if t.ended(now) {
-			break
+	for len(c.tokens) > 1 && (len(c.tokens) > maxTokens || c.bytes > maxTokenBytes) {
+		var victim *token
+		for _, t := range c.tokens {
+			if t == keep {
+				continue
+			}
+			victim = t
+			if t.ended(now) {
+				break
+			}
 		}
+		c.remove(victim)
 	}
-	delete(c.tokens, victim)
 }
 
 // refuse ends the token of an Authorization header, as a registry has refused
@@ -224,6 +262,10 @@ type tokenLife struct {
 	now   func() time.Time
 	until time.Time // zero where no answer was read
 }
+
+// answered reports whether the token came from a token server. The user's own tokens do
+// not.
+func (l *tokenLife) answered() bool { return !l.until.IsZero() }
 
 type tokenLifeKey struct{}
 

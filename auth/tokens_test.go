@@ -236,7 +236,11 @@ func TestTokenWhereAPasswordIsWanted(t *testing.T) {
 func TestTokenCacheFetchesOnceForAll(t *testing.T) {
 	for _, failure := range []error{nil, errors.New("sealed")} {
 		c := newTokenCache(time.Now)
-		fetch := func(context.Context) (string, error) { return "t", failure }
+		var fetched *token
+		fetch := func(context.Context) (string, error) {
+			fetched = c.tokens[tokenKey{"h", auth.SchemeBearer, "s"}]
+			return "t", failure
+		}
 		if _, err := c.Set(t.Context(), "h", auth.SchemeBearer, "s", fetch); !errors.Is(err, failure) {
 			t.Fatal(err)
 		}
@@ -248,7 +252,7 @@ func TestTokenCacheFetchesOnceForAll(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				value, err := c.renew(t.Context(), c.tokens[tokenKey{"h", auth.SchemeBearer, "s"}], 0, again)
+				value, err := c.renew(t.Context(), fetched, 0, again)
 				if value != "t" || !errors.Is(err, failure) {
 					t.Errorf("%q, %v", value, err)
 				}

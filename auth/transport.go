@@ -23,6 +23,7 @@ import (
 func newTransport(base router, sent *sentSecrets) http.RoundTripper {
 	opts := base.conns.opts
 	var t http.RoundTripper = newRetrier(wholeReader{stallGuard{base, stallTimeout}}, opts.Retry, opts.Log)
+	t = challengeBound{t}
 	t = htmlDetector{t}
 	t = foreignDetector{t}
 	t = plainHTTPGuard{t, base.conns.plainHTTP}

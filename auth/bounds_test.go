@@ -1,0 +1,317 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// roundTripper answers requests without a network.
+type roundTripper func(*http.Request) *http.Response
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp := f(req)
+	resp.Request = req
+	return resp, nil
+}
+
+func answer(status int, header http.Header, body string) *http.Response {
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body))}
+}
+
+// protected returns a registry that wants a token from its token server, after a
+// challenge that ends with the given text.
+func protected(challenge string, tokenAnswer func() *http.Response) roundTripper {
+	return func(req *http.Request) *http.Response {
+		switch {
+		case req.URL.Path == "/token":
+			return tokenAnswer()
+		case req.Header.Get("Authorization") == "":
+			return answer(401, http.Header{"Www-Authenticate": {`Bearer realm="https://registry.test/token"` + challenge}}, "")
+		}
+		return answer(200, http.Header{"Content-Type": {"application/json"}}, `{"name":"a/x","tags":[]}`)
+	}
+}
+
+func tokenOf(n int) func() *http.Response {
+	return func() *http.Response {
+		return answer(200, http.Header{"Content-Type": {"application/json"}}, `{"token":"`+strings.Repeat("t", n)+`"}`)
+	}
+}
+
+// padded returns a challenge of n bytes; format says where the filling goes.
+func padded(n int, format string) string {
+	return fmt.Sprintf(format, strings.Repeat("x", n-len(format)+len("%s")))
+}
+
+// TestChallengesAreBounded has challenges that the transports below the bound would make
+// short: a realm that gets an alias, and scopes that nobody needs.
+func TestChallengesAreBounded(t *testing.T) {
+	const scope = "repository:a/x:pull"
+	for name, format := range map[string]string{
+		"service": `Bearer realm="https://registry.test/token",service="%s"`,
+		"realm":   `Bearer realm="https://10.0.0.6/%s",service="s"`,
+		"scope":   `Bearer realm="https://registry.test/token",scope="` + scope + ` repository:%s:pull"`,
+		"basic":   `Basic realm="%s"`,
+	} {
+		for n, ok := range map[int]bool{maxChallenge: true, maxChallenge + 1: false, 9 << 20: false} {
+			challenge := padded(n, format)
+			conns := newConnections(Options{Log: slog.New(slog.DiscardHandler), Transport: roundTripper(func(*http.Request) *http.Response {
+				return answer(401, http.Header{"Www-Authenticate": {challenge}}, "")
+			})})
+			transport := newTransport(router{conns, ""}, &sentSecrets{}).(*realmAliases)
+			transport.lookup = func(context.Context, string) ([]netip.Addr, error) {
+				return []netip.Addr{netip.MustParseAddr("10.0.0.5")}, nil
+			}
+			ctx := auth.WithScopesForHost(t.Context(), "registry.test", scope)
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://registry.test/v2/a/x/tags/list", nil)
+			resp, err := transport.RoundTrip(req)
+			switch {
+			case ok && (err != nil || resp.StatusCode != http.StatusUnauthorized):
+				t.Errorf("%s, %d bytes: %v", name, n, err)
+			case !ok && (err == nil || !strings.Contains(err.Error(), fmt.Sprintf("registry.test answers with a challenge of %d bytes", n)) || len(err.Error()) > 200 || hint.Of(err) == ""):
+				t.Errorf("%s, %d bytes: %.300v (hint %q)", name, n, err, hint.Of(err))
+			}
+			if want := name == "realm" && ok; len(transport.aliases) > 0 != want {
+				t.Errorf("%s, %d bytes: %d aliases", name, n, len(transport.aliases))
+			}
+		}
+	}
+}
+
+// TestTokensAreBounded has token servers that give tokens of many lengths. A token that
+// the user configured is the user's own matter.
+func TestTokensAreBounded(t *testing.T) {
+	r := mustRepository(t, "registry.test/a/x")
+	for n, ok := range map[int]bool{1 << 10: true, 8 << 10: true, maxToken: true, maxToken + 1: false, 100 << 10: false} {
+		c := New(Options{Transport: protected("", tokenOf(n))})
+		err := c.Explain(listTags(t, c, r), r)
+		if (err == nil) != ok || err != nil && (!strings.Contains(err.Error(), fmt.Sprintf("token has %d bytes", n)) || len(err.Error()) > 400 || hint.Of(err) == "") {
+			t.Errorf("token of %d bytes: %.500v (hint %q)", n, err, hint.Of(err))
+		}
+	}
+	own := block("registry.test", "access:"+strings.Repeat("t", maxToken+1))
+	c := New(Options{Explicit: []Login{own}, Transport: protected("", nil)})
+	if err := listTags(t, c, r); err != nil {
+		t.Errorf("the user's own token: %.500v", err)
+	}
+}
+
+// tokensOf returns the cache of a repository's tokens.
+func tokensOf(t *testing.T, c *Client, r ociaddr.Repository) *tokenCache {
+	t.Helper()
+	b, err := c.bind(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.sender.tokens
+}
+
+func checkBytes(t *testing.T, c *tokenCache) {
+	t.Helper()
+	sum := 0
+	for k, token := range c.tokens {
+		sum += len(k.host) + len(k.scopes) + len(token.value)
+	}
+	if sum != c.bytes || sum > maxTokenBytes {
+		t.Errorf("%d tokens take %d bytes, and %d are counted", len(c.tokens), sum, c.bytes)
+	}
+}
+
+func TestTokenCacheBoundsBytes(t *testing.T) {
+	give := func(n int) tokenFetch {
+		return func(context.Context) (string, error) { return strings.Repeat("t", n), nil }
+	}
+	set := func(c *tokenCache, scopes string, n int) {
+		t.Helper()
+		if _, err := c.Set(t.Context(), "h", auth.SchemeBearer, scopes, give(n)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.GetToken(t.Context(), "h", auth.SchemeBearer, scopes); err != nil || len(got) != n {
+			t.Fatalf("the last token is not kept: %d bytes, %v", len(got), err)
+		}
+	}
+	t.Run("long tokens", func(t *testing.T) {
+		c := newTokenCache(time.Now)
+		for i := range 2000 {
+			set(c, fmt.Sprint(i), maxToken)
+		}
+		checkBytes(t, c)
+		if want := maxTokenBytes / (maxToken + 10); len(c.tokens) < want {
+			t.Errorf("%d tokens are kept, and there is room for %d", len(c.tokens), want)
+		}
+	})
+	t.Run("long scopes", func(t *testing.T) {
+		c := newTokenCache(time.Now)
+		for i := range 100 {
+			set(c, fmt.Sprint(i, strings.Repeat("s", 1<<20)), 1)
+		}
+		checkBytes(t, c)
+	})
+	t.Run("renewed tokens that are longer", func(t *testing.T) {
+		c := newTokenCache(time.Now)
+		for _, n := range []int{1, maxToken, 1 << 10, maxToken} {
+			for i := range 1500 {
+				set(c, fmt.Sprint(i), n)
+			}
+			checkBytes(t, c)
+		}
+	})
+	t.Run("one token that is too long for all", func(t *testing.T) {
+		c := newTokenCache(time.Now)
+		set(c, "a", 1)
+		set(c, "b", maxTokenBytes+1)
+		if len(c.tokens) != 1 {
+			t.Errorf("%d tokens", len(c.tokens))
+		}
+	})
+	t.Run("tokens that have ended", func(t *testing.T) {
+		now := time.Now()
+		c := newTokenCache(func() time.Time { return now })
+		for i := range maxTokens {
+			set(c, fmt.Sprint(i), 1)
+		}
+		ended := tokenKey{"h", auth.SchemeBearer, "77"}
+		c.tokens[ended].until = now
+		set(c, "new", 1)
+		if len(c.tokens) != maxTokens || c.tokens[ended] != nil {
+			t.Errorf("of %d tokens, another than the one that has ended was removed", len(c.tokens))
+		}
+	})
+}
+
+// TestFailuresOfTokenServersAreNotKept has a token server whose refusals take much
+// memory: 8 KiB of JSON become some hundred KiB.
+func TestFailuresOfTokenServersAreNotKept(t *testing.T) {
+	refusal := `{"errors":[{"code":"DENIED","message":"no","detail":[` + strings.Repeat("{},", 2000) + `{}]}]}`
+	deny := true
+	c := New(Options{Retry: Retry{Attempts: 1}, Transport: protected("", func() *http.Response {
+		if deny {
+			return answer(403, http.Header{"Content-Type": {"application/json"}}, refusal)
+		}
+		return tokenOf(10)()
+	})})
+	for i := range 20 {
+		if err := listTags(t, c, mustRepository(t, fmt.Sprintf("registry.test/a/x%d", i))); err == nil || !strings.Contains(err.Error(), "denied") {
+			t.Fatalf("%.300v", err)
+		}
+	}
+	r := mustRepository(t, "registry.test/a/x0")
+	tokens := tokensOf(t, c, r)
+	if len(tokens.tokens) != 0 || tokens.bytes != 0 {
+		t.Errorf("%d failures are kept, with %d bytes", len(tokens.tokens), tokens.bytes)
+	}
+	deny = false
+	if err := listTags(t, c, r); err != nil || len(tokens.tokens) != 1 {
+		t.Errorf("after the failure: %v, %d tokens", err, len(tokens.tokens))
+	}
+}
+
+// TestAliasesAreBounded has a registry that names another realm in each challenge, and
+// one that always names the same.
+func TestAliasesAreBounded(t *testing.T) {
+	aliases := newRealmAliases(nil)
+	at := func(host string) *url.URL { return &url.URL{Scheme: "https", Host: host, Path: "/v2/a/x/tags/list"} }
+	realm := func(i int) *url.URL {
+		return &url.URL{Scheme: "https", Host: "10.0.0.6", Path: fmt.Sprintf("/token/%d", i)}
+	}
+	usual := &url.URL{Scheme: "https", Host: "10.0.0.7", Path: "/jwt/auth", RawQuery: "client=x"}
+	first := aliases.aliasFor(at("registry.test"), usual)
+	given := map[string]string{}
+	for i := range 10 * maxAliases {
+		alias := aliases.aliasFor(at("hostile.test"), realm(i))
+		if given[alias] != "" {
+			t.Fatalf("%s means %s and %s", alias, given[alias], realm(i))
+		}
+		given[alias] = realm(i).String()
+		if again := aliases.aliasFor(at("registry.test"), usual); again != first {
+			t.Fatalf("an alias that is used becomes %s", again)
+		}
+	}
+	if len(aliases.aliases) != maxAliases {
+		t.Errorf("%d aliases are kept", len(aliases.aliases))
+	}
+	kept := 0
+	for alias, realm := range given {
+		u, err := url.Parse(alias)
+		if err != nil {
+			t.Fatal(err)
+		}
+		real := aliases.realOf(u)
+		if real != nil {
+			kept++
+		}
+		if real != nil && real.String() != realm {
+			t.Errorf("%s means %s, and meant %s", alias, real, realm)
+		}
+		if elsewhere := aliases.realOf(&url.URL{Scheme: u.Scheme, Host: "registry.test", Path: u.Path}); elsewhere != nil {
+			t.Errorf("the alias of one registry is one of another: %s", elsewhere)
+		}
+	}
+	if kept != maxAliases-1 {
+		t.Errorf("%d of the other registry's aliases are kept", kept)
+	}
+}
+
+// TestSecretsOfManyCredentials has a helper that answers with another password each time.
+func TestSecretsOfManyCredentials(t *testing.T) {
+	sent := &sentSecrets{}
+	sent.add(auth.Credential{AccessToken: "always-used"})
+	for i := range 10 * maxSecretTexts {
+		sent.add(auth.Credential{Username: "u", Password: fmt.Sprintf("secret/%d", i)})
+		sent.add(auth.Credential{AccessToken: "always-used"})
+	}
+	if len(sent.texts) != maxSecretTexts {
+		t.Errorf("%d texts are kept", len(sent.texts))
+	}
+	last := fmt.Sprintf("secret/%d", 10*maxSecretTexts-1)
+	if got := string(sent.scrub([]byte(last+" always-used"), "")); got != redacted+" "+redacted {
+		t.Errorf("the last secrets are shown: %s", got)
+	}
+	// Whatever came last, the longest is taken out first.
+	sent.add(auth.Credential{AccessToken: last + "-and-more"})
+	sent.add(auth.Credential{AccessToken: last})
+	if got := string(sent.scrub([]byte(last+"-and-more"), "")); got != redacted {
+		t.Errorf("the rest of a secret is shown: %s", got)
+	}
+}
+
+// TestRetriesAreLoggedWithoutTheTarget: storage may have put into a path what opens a
+// blob, and it chooses the length of it.
+func TestRetriesAreLoggedWithoutTheTarget(t *testing.T) {
+	var log bytes.Buffer
+	transport := newRetrier(roundTripper(func(*http.Request) *http.Response { return answer(503, nil, "") }), Retry{}, slog.New(slog.NewTextHandler(&log, nil)))
+	transport.sleep = func(context.Context, time.Duration) error { return errors.New("end") }
+	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://storage.test/s1gn4ture/blob", nil)
+	req.Response = &http.Response{Request: req}
+	_, _ = transport.RoundTrip(req)
+	if s := log.String(); !strings.Contains(s, "repeated") || strings.Contains(s, "s1gn4ture") {
+		t.Errorf("log: %s", s)
+	}
+}
+
+// TestReachableQuotesNoStatusLine: a server chooses the text after the status code.
+func TestReachableQuotesNoStatusLine(t *testing.T) {
+	c := New(Options{Transport: roundTripper(func(*http.Request) *http.Response {
+		resp := answer(502, nil, "")
+		resp.Status = "502 " + strings.Repeat("x", 1<<20)
+		return resp
+	})})
+	if err := c.Reachable(t.Context(), ociaddr.Registry("registry.test")); err == nil || err.Error() != "ask registry.test: it answers 502 Bad Gateway" {
+		t.Errorf("%.300v", err)
+	}
+}
