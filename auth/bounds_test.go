@@ -58,8 +58,8 @@ func padded(n int, format string) string {
 	return fmt.Sprintf(format, strings.Repeat("x", n-len(format)+len("%s")))
 }
 
-// TestChallengesAreBounded has challenges that the transports below the bound would make
-// short: a realm that gets an alias, and scopes that nobody needs.
+// TestChallengesAreBounded sends long challenges. Some of them would become short if
+// aliases and narrowed scopes came before the bound.
 func TestChallengesAreBounded(t *testing.T) {
 	const scope = "repository:a/x:pull"
 	for name, format := range map[string]string{

@@ -67,7 +67,7 @@ type token struct {
 	round int   // counts fetches
 }
 
-// size is what a token takes in bytes, beside a bounded rest.
+// size returns how many bytes of text a token keeps. Its other fields have a bounded size.
 func (t *token) size() int { return len(t.key.host) + len(t.key.scopes) + len(t.value) }
 
 type tokenFetch = func(context.Context) (string, error)
@@ -188,8 +188,8 @@ func (c *tokenCache) remove(t *token) bool {
 	return true
 }
 
-// makeRoom removes tokens until the rest is within the bounds: those that have ended,
-// then any others, but not the one to keep.
+// makeRoom removes tokens until the cache is within its bounds. Tokens that have ended
+// go first. It never removes the token keep.
 func (c *tokenCache) makeRoom(keep *token) {
 	now := c.now()
 	for len(c.tokens) > 1 && (len(c.tokens) > maxTokens || c.bytes > maxTokenBytes) {

@@ -9,8 +9,8 @@ import "net/http"
 const maxHeader = 64 << 10
 
 // Transport returns a copy of [http.DefaultTransport] that refuses answers with headers
-// over 64 KiB, by HTTP/1 and by HTTP/2. Copies of it keep the bound. A caller may
-// change the copy before it sends a request, and shares connections with nobody else.
+// over 64 KiB, by HTTP/1 and by HTTP/2. Its own copies keep the bound. The transport
+// has connections of its own, and the caller may change it before the first request.
 func Transport() *http.Transport {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if ok {
