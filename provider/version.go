@@ -57,7 +57,8 @@ func parseVersion(s string) (Version, error) {
 	if n := largeNumber(s); n != "" {
 		return Version{}, fmt.Errorf("invalid version %q: %s is larger than %s", s, n, maxNumber)
 	}
-	v, err := versions.ParseVersion(s)
+	// A version is kept longer than the request or the document that s is a part of.
+	v, err := versions.ParseVersion(strings.Clone(s))
 	if err != nil {
 		return Version{}, fmt.Errorf("invalid version %q: %v", s, err)
 	}
