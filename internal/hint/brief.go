@@ -17,10 +17,19 @@ func Brief(err error, targets ...error) error {
 	if err == nil {
 		return nil
 	}
-	text, help := err.Error(), Of(err)
-	if len(text) <= maxBrief && len(help) <= maxBrief {
+	if len(err.Error()) <= maxBrief && len(Of(err)) <= maxBrief {
 		return err
 	}
+	return Flatten(err, targets...)
+}
+
+// Flatten is like [Brief], but of a short error, too, it keeps nothing else: an error
+// can hold more than its text says, such as the certificates that a client refused.
+func Flatten(err error, targets ...error) error {
+	if err == nil {
+		return nil
+	}
+	text, help := err.Error(), Of(err)
 	is := slices.DeleteFunc(slices.Clone(targets), func(target error) bool { return !errors.Is(err, target) })
 	short := &brief{beginning(text), is}
 	if help == "" {
@@ -32,7 +41,7 @@ func Brief(err error, targets ...error) error {
 // beginning copies what it returns, so that the whole text is not kept.
 func beginning(text string) string {
 	if len(text) <= maxBrief {
-		return text
+		return strings.Clone(text)
 	}
 	return strings.ToValidUTF8(text[:maxBrief], "") + "..."
 }

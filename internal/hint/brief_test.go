@@ -37,3 +37,22 @@ func TestBrief(t *testing.T) {
 		}
 	}
 }
+
+type holder struct{ words []byte }
+
+func (holder) Error() string { return "no way" }
+
+func TestFlatten(t *testing.T) {
+	err := hint.Wrap(fmt.Errorf("open: %w: %w", holder{make([]byte, 10)}, fs.ErrNotExist), "do this")
+	got := hint.Flatten(err, io.EOF, fs.ErrNotExist)
+	var held holder
+	if errors.As(got, &held) || !errors.Is(got, fs.ErrNotExist) || errors.Is(got, io.EOF) {
+		t.Errorf("it is other errors: %v", got)
+	}
+	if got.Error() != err.Error() || hint.Of(got) != "do this" {
+		t.Errorf("%v: %s", got, hint.Of(got))
+	}
+	if got := hint.Flatten(nil, io.EOF); got != nil {
+		t.Errorf("no error becomes %v", got)
+	}
+}
