@@ -1,0 +1,60 @@
+package origin
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Only returns a listing of the given versions, which l lists, oldest first. It shares
+// no memory with the document that l comes from, so that callers can keep it. Versions
+// that follow each other and have the same platforms share a slice of them.
+func (l *Listing) Only(versions []provider.Version) *Listing {
+	out := &Listing{
+		Versions: slices.Clone(versions), contents: l.contents,
+		platforms: map[provider.Version][]provider.Platform{}, protocols: map[provider.Version][]string{},
+	}
+	for _, w := range l.Warnings {
+		out.Warnings = append(out.Warnings, strings.Clone(w))
+	}
+	var last []provider.Platform
+	for _, v := range versions {
+		if platforms, ok := l.platforms[v]; ok {
+			if !slices.Equal(platforms, last) {
+				last = slices.Clone(platforms)
+			}
+			out.platforms[v] = last
+		}
+		if protocols, ok := l.protocols[v]; ok {
+			out.protocols[v] = protocols
+		}
+	}
+	return out
+}
+
+// Bytes returns about how many bytes a listing takes in memory that [Listing.Only] has
+// made, apart from the contents of a mirror folder.
+func (l *Listing) Bytes() int64 {
+	n := 1 << 10
+	for _, w := range l.Warnings {
+		n += 32 + len(w)
+	}
+	var last []provider.Platform
+	for _, v := range l.Versions {
+		n += 80
+		if platforms, ok := l.platforms[v]; ok {
+			n += 200 // in the map
+			if !slices.Equal(platforms, last) {
+				for _, p := range platforms {
+					n += 48 + len(p.OS) + len(p.Arch)
+				}
+			}
+			last = platforms
+		}
+		if protocols, ok := l.protocols[v]; ok {
+			n += 200 + 16*len(protocols) // their strings are short
+		}
+	}
+	return int64(n)
+}
