@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,11 +106,8 @@ func (p *Puller) join(request context.Context, s *store, w wanted, at *origin.Pa
 		return nil, trouble(errClosed)
 	}
 	now := time.Now()
-	if f := p.failed[w.key()]; f.err != nil {
-		if now.Before(f.until) {
-			return nil, f.err
-		}
-		delete(p.failed, w.key())
+	if f := p.failed[w.key()]; f.holds(now) {
+		return nil, f.err
 	}
 	d := &download{p: p, store: s, want: w, at: at, urgent: make(chan struct{}), length: -1, changed: make(chan struct{})}
 	p.downloads[w.key()] = d
@@ -201,6 +199,7 @@ func (d *download) run(ctx context.Context) {
 	if cause := context.Cause(ctx); err != nil && cause == errYielded {
 		err = cause
 	}
+	err = brief(err)
 	end(err)
 	var have int64
 	var took time.Duration
@@ -258,15 +257,17 @@ func (d *download) run(ctx context.Context) {
 	p.o.Events(e)
 }
 
-// maxFailed bounds how many failures are remembered.
+// maxFailed bounds how many failures are remembered, of some 5 KiB each at most.
 const maxFailed = 1024
 
 // fail remembers a failure for as long as it lasts. It is called with mu held.
 func (p *Puller) fail(key packageKey, err error, lasts time.Duration) {
+	now := time.Now()
+	maps.DeleteFunc(p.failed, func(_ packageKey, f failure) bool { return !f.holds(now) })
 	if len(p.failed) >= maxFailed {
 		clear(p.failed)
 	}
-	p.failed[key] = failure{err, time.Now().Add(lasts)}
+	p.failed[key] = failFor(err, lasts)
 }
 
 func (d *download) change(f func()) {

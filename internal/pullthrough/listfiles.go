@@ -120,6 +120,7 @@ func (p *Puller) loadList(a provider.Address, e *listEntry) {
 	if len(l.offers) == 0 || l.at.After(time.Now()) {
 		l.at = time.Time{} // by other settings, perhaps, or by a clock that was wrong
 	}
+	l.weigh()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.list == nil {

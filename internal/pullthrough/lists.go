@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +39,8 @@ type list struct {
 	// without a cooldown.
 	seen map[provider.Version]time.Time
 	at   time.Time // when the origin said so
+
+	bytes int64 // about what it takes in memory, as weigh has counted
 }
 
 // offer returns what is offered of a version.
@@ -106,9 +109,13 @@ func (ls *lists) evict(count int, size int64) {
 		size    int64
 	}
 	var all []usage
+	now := time.Now()
 	for a, e := range ls.entries {
 		e.mu.Lock()
-		u := usage{a, e.used, e.list.size()}
+		if !e.failure.holds(now) {
+			e.failure = failure{}
+		}
+		u := usage{a, e.used, e.size(a)}
 		e.mu.Unlock()
 		all = append(all, u)
 		size -= u.size
@@ -126,22 +133,54 @@ func (ls *lists) evict(count int, size int64) {
 	}
 }
 
+// size is about what the entry of a provider takes in memory, in bytes. It is called
+// with mu held.
+func (e *listEntry) size(a provider.Address) int64 {
+	return 256 + int64(len(a.Path())) + e.list.size() + e.failure.size()
+}
+
 // size is about what a list takes in memory, in bytes.
 func (l *list) size() int64 {
 	if l == nil {
 		return 0
 	}
-	n := 512 + 64*int64(len(l.seen))
+	return l.bytes
+}
+
+// weigh counts what a list takes, before anybody else has it.
+func (l *list) weigh() {
+	l.bytes = 512
+	for v := range l.seen {
+		l.bytes += seenBytes + textBytes(v)
+	}
 	if l.listing != nil {
-		n += 256 * int64(len(l.listing.Versions))
+		l.bytes += l.listing.Bytes()
 	}
 	for i, o := range l.offers {
-		n += 160
-		if i == 0 || !same(o.Platforms, l.offers[i-1].Platforms) {
-			n += 96 * int64(len(o.Platforms)) // the listing has them, too
+		l.bytes += offerBytes + textBytes(o.Version) + protocolBytes*int64(len(o.Protocols))
+		if i > 0 && same(o.Platforms, l.offers[i-1].Platforms) {
+			continue
+		}
+		for _, platform := range o.Platforms {
+			l.bytes += platformBytes + int64(len(platform.OS)+len(platform.Arch))
 		}
 	}
-	return n
+}
+
+// What the parts of a list take in memory at most, beside their texts.
+const (
+	seenBytes     = 200 // an entry of list.seen
+	offerBytes    = 240
+	protocolBytes = 48
+	platformBytes = 48
+)
+
+// textBytes is what the text of a version takes: most have none beside their numbers.
+func textBytes(v provider.Version) int64 {
+	if text := v.String(); strings.ContainsAny(text, "-+") {
+		return 16 + int64(len(text))
+	}
+	return 0
 }
 
 // same reports whether two slices are one.
@@ -167,7 +206,7 @@ func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
 	known, failed := e.list, e.failure
 	var c *call[*list]
 	switch age := p.age(known, now); {
-	case failed.err != nil && now.Before(failed.until):
+	case failed.holds(now):
 	case age >= p.ttl(known):
 		c = p.ask(ctx, a, e)
 	case age >= p.ttl(known)*3/4:
@@ -214,7 +253,7 @@ func (p *Puller) fetchable(ctx context.Context, a provider.Address) (*list, erro
 func (p *Puller) anew(ctx context.Context, a provider.Address) (*list, error) {
 	e := p.lists.entry(a)
 	e.mu.Lock()
-	if failed := e.failure; failed.err != nil && time.Now().Before(failed.until) {
+	if failed := e.failure; failed.holds(time.Now()) {
 		e.mu.Unlock()
 		return nil, failed.err
 	}
@@ -269,11 +308,12 @@ func (p *Puller) ask(request context.Context, a provider.Address, e *listEntry) 
 		defer cancel()
 		spanned, end := observe.Start(ctx, "origin versions", slog.String("provider", a.String()))
 		l, err := p.fetchList(spanned, a, before)
+		err = brief(err)
 		end(err)
 		e.mu.Lock()
 		e.call, e.failure = nil, failure{}
 		if err != nil {
-			e.failure = failure{err, time.Now().Add(troubleLasts)}
+			e.failure = failFor(err, troubleLasts)
 		} else {
 			e.list = l
 		}
@@ -308,6 +348,7 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 		if before != nil {
 			out.seen = before.seen // what comes back later is no older for that, nor younger
 		}
+		out.weigh()
 		return out, nil
 	case err != nil:
 		return nil, trouble(err)
@@ -315,10 +356,10 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 	for _, w := range listing.Warnings {
 		p.o.Log.DebugContext(ctx, "the origin warns", "provider", a.String(), "warning", w)
 	}
-	out.listing = listing
 	out.seen = p.firstSeen(listing, before, out.at)
 	policy := p.o.Policy(a)
 	var last []provider.Platform
+	var offered []provider.Version
 	for _, v := range listing.Versions {
 		if !p.allows(v, out) {
 			continue
@@ -333,10 +374,13 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 			platforms = last // most versions have the same
 		}
 		last = platforms
+		offered = append(offered, v)
 		out.offers = append(out.offers, catalog.Offer{
 			Version: v, Protocols: listing.Protocols(v), Platforms: platforms, Signed: !policy.AllowUnsigned || policy.Pins(),
 		})
 	}
+	out.listing = listing.Only(offered)
+	out.weigh()
 	return out, nil
 }
 

@@ -22,6 +22,28 @@ type place struct {
 	at  time.Time
 }
 
+// placeBytes is what a place takes in memory at most, with the URL of the package.
+const placeBytes = 21 << 10
+
+// addPlace keeps where a package is, and returns by how many bytes the release grew.
+func (r *release) addPlace(platform provider.Platform, at place) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := len(r.found)
+	r.found[platform] = at
+	return placeBytes * int64(len(r.found)-before)
+}
+
+// dropPlaces forgets places that are not believed any more, and returns by how many bytes
+// the release grew, which is less than zero.
+func (r *release) dropPlaces(now time.Time) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := len(r.found)
+	maps.DeleteFunc(r.found, func(_ provider.Platform, at place) bool { return now.Sub(at.at) >= packageLasts })
+	return placeBytes * int64(len(r.found)-before)
+}
+
 // size returns the size of a package if it is known, else 0.
 func (r *release) size(d digest.Digest) int64 {
 	r.mu.Lock()
@@ -105,9 +127,7 @@ func (p *Puller) place(ctx context.Context, r *release, w wanted) (origin.Packag
 			return pkg, contradiction(w, pkg.Filename)
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.found[w.platform] = place{pkg, time.Now()}
+	p.releases.addPlace(r, w.platform, place{pkg, time.Now()})
 	return pkg, nil
 }
 

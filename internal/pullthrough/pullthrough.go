@@ -147,12 +147,6 @@ type subject struct {
 
 func (s subject) String() string { return s.provider.String() + " " + s.version.String() }
 
-// failure is what went wrong, and until when that is the answer.
-type failure struct {
-	err   error
-	until time.Time
-}
-
 // New returns a Puller. The caller closes it.
 func New(o Options) (*Puller, error) {
 	if o.Policy == nil {

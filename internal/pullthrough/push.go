@@ -205,6 +205,7 @@ func (p *Puller) told(ctx context.Context, j *job, result *pusher.Result, err er
 		}
 	}
 	var busy *BusyError
+	err = brief(err)
 	if errors.As(err, &busy) {
 		p.o.Log.Warn("pulled through: a version is not stored yet, because a limit is reached", "version", j.subject.String(), "err", err, "hint", hint.Of(err))
 	} else if err != nil {

@@ -45,9 +45,8 @@ type release struct {
 	packages []artifact.Package // sorted by platform; their sizes and h1 are not known
 	version  *artifact.Version  // of those packages, with evidence
 	blobs    map[digest.Digest][]byte
-	offer    catalog.Offer
 	at       time.Time
-	bytes    int64
+	bytes    int64 // about what it takes in memory; guarded by releases.mu
 
 	mu    sync.Mutex
 	sizes map[digest.Digest]int64
@@ -100,7 +99,7 @@ func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 	now := time.Now()
 	e.used = now
 	switch {
-	case e.failure.err != nil && now.Before(e.failure.until):
+	case e.failure.holds(now):
 		defer rs.mu.Unlock()
 		if e.release != nil && errors.Is(e.failure.err, catalog.ErrSource) {
 			return e.release, nil
@@ -136,21 +135,24 @@ func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[
 	defer cancel()
 	spanned, end := observe.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
 	r, err := p.resolve(spanned, s)
+	err = brief(err)
 	end(err)
 	rs := &p.releases
 	rs.mu.Lock()
-	e.call, e.failure = nil, failure{}
+	e.call = nil
+	rs.fail(e, failure{})
 	switch {
 	case err == nil:
 		rs.replace(s, e, r)
 	case errors.Is(err, catalog.ErrSource):
-		e.failure = failure{err, time.Now().Add(troubleLasts)}
+		rs.fail(e, failFor(err, troubleLasts))
 	default:
 		rs.replace(s, e, nil)
 		if !errors.Is(err, ErrNotOffered) { // which the list decides about
-			e.failure = failure{err, time.Now().Add(refusalLasts)}
+			rs.fail(e, failFor(err, refusalLasts))
 		}
 	}
+	rs.tidy()
 	rs.evict()
 	rs.mu.Unlock()
 	c.value, c.err = r, err
@@ -198,6 +200,55 @@ func (rs *releases) replace(s subject, e *releaseEntry, r *release) {
 	}
 }
 
+// fail gives an entry another failure, or none. It is called with mu held.
+func (rs *releases) fail(e *releaseEntry, f failure) {
+	rs.bytes += f.size() - e.failure.size()
+	e.failure = f
+}
+
+// remove forgets a version. It is called with mu held.
+func (rs *releases) remove(s subject) {
+	e := rs.entries[s]
+	rs.fail(e, failure{})
+	rs.replace(s, e, nil)
+	delete(rs.entries, s)
+}
+
+// tidy forgets failures and places whose time has passed, and versions of which nothing
+// is known. It is called with mu held.
+func (rs *releases) tidy() {
+	now := time.Now()
+	for s, e := range rs.entries {
+		if e.call != nil {
+			continue
+		}
+		if !e.failure.holds(now) {
+			rs.fail(e, failure{})
+		}
+		if e.release != nil {
+			rs.grow(e.release, e.release.dropPlaces(now))
+		} else if e.failure.err == nil {
+			delete(rs.entries, s)
+		}
+	}
+}
+
+// grow counts n bytes more of a release. It is called with mu held.
+func (rs *releases) grow(r *release, n int64) {
+	r.bytes += n
+	if e := rs.entries[r.subject]; e != nil && e.release == r {
+		rs.bytes += n
+	}
+}
+
+// addPlace keeps where a package of a release is.
+func (rs *releases) addPlace(r *release, platform provider.Platform, at place) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.grow(r, r.dropPlaces(at.at)+r.addPlace(platform, at))
+	rs.evict()
+}
+
 // evict forgets what was not used for longest, while there is too much. It is called
 // with mu held.
 func (rs *releases) evict() {
@@ -212,8 +263,7 @@ func (rs *releases) evict() {
 		if at.IsZero() {
 			return
 		}
-		rs.replace(oldest, rs.entries[oldest], nil)
-		delete(rs.entries, oldest)
+		rs.remove(oldest)
 	}
 }
 
@@ -223,8 +273,7 @@ func (rs *releases) forget(a provider.Address) {
 	defer rs.mu.Unlock()
 	for s, e := range rs.entries {
 		if s.provider == a && e.call == nil {
-			rs.replace(s, e, nil)
-			delete(rs.entries, s)
+			rs.remove(s)
 		}
 	}
 }
@@ -234,8 +283,7 @@ func (rs *releases) drop(s subject) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if e := rs.entries[s]; e != nil && e.call == nil {
-		rs.replace(s, e, nil)
-		delete(rs.entries, s)
+		rs.remove(s)
 	}
 }
 
@@ -309,17 +357,18 @@ func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 		return nil, err
 	}
 	out := &release{
-		subject: s, sums: sums, origin: r.Origin, offer: offer, at: time.Now(),
+		subject: s, sums: sums, origin: r.Origin, at: time.Now(),
 		sizes: map[digest.Digest]int64{}, there: map[digest.Digest]bool{}, found: map[provider.Platform]place{},
 	}
-	if err := out.list(); err != nil {
+	if err := out.list(offer.Platforms); err != nil {
 		return nil, err
 	}
 	for _, pkg := range r.Packages {
 		if known := out.find(pkg.Platform); known != nil && known.Filename == pkg.Filename {
-			out.found[pkg.Platform] = place{pkg, out.at}
+			out.bytes += out.addPlace(pkg.Platform, place{pkg, out.at})
 		}
 	}
+	out.bytes += claimsBytes(r.Claims)
 	return out, out.encode(r.Protocols)
 }
 
@@ -360,9 +409,9 @@ func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
 
 // list fills in the packages that the accepted document lists under the names that
 // packages of the version are published under, of the platforms that the origin
-// offers.
-func (r *release) list() error {
-	platforms := r.offer.Platforms
+// offers; of all platforms if it offers none.
+func (r *release) list(offered []provider.Platform) error {
+	platforms := offered
 	if len(platforms) == 0 {
 		prefix := strings.TrimSuffix(provider.PackageFilename(r.subject.provider, r.subject.version, provider.Platform{}), "_.zip")
 		for _, name := range r.sums.Files() {
@@ -398,15 +447,37 @@ func (r *release) encode(protocols []string) error {
 	r.blobs = map[digest.Digest][]byte{}
 	for _, b := range append(blobs, manifest) {
 		r.blobs[b.Descriptor.Digest] = b.Data
-		r.bytes += int64(len(b.Data))
+		r.bytes += int64(cap(b.Data))
 	}
-	r.bytes += 4<<10 + 512*int64(len(r.packages))
+	r.bytes += releaseBytes
+	for _, p := range r.packages {
+		r.bytes += packageBytes + int64(len(p.Filename))
+	}
 	r.version = &artifact.Version{
 		Provider: r.subject.provider, Version: r.subject.version, Protocols: protocols,
 		Packages: r.packages, Evidence: &manifest.Descriptor,
 	}
 	r.version.Index = describe(r.version)
 	return nil
+}
+
+// What a release takes in memory beside its evidence, and each of its packages.
+const (
+	releaseBytes = 4 << 10
+	packageBytes = 768
+)
+
+// claimsBytes is about what accepted claims take in memory beside the blobs of the
+// evidence.
+func claimsBytes(c trust.Claims) int64 {
+	n := 2 * len(c.SHA256SUMS) // the parsed checksums
+	for _, key := range c.Keys {
+		n += len(key)
+	}
+	for name, report := range c.Reported {
+		n += 256 + len(name) + 96*len(report.Hashes)
+	}
+	return int64(n + 256*len(c.Announced))
 }
 
 // find returns the package for a platform; nil for none.

@@ -3,6 +3,7 @@ package pullthrough
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -63,7 +64,7 @@ func (s *store) Complete(ctx context.Context, v provider.Version, stored *artifa
 	}
 	if !ok || stored != nil && covers(stored, offer) {
 		if stored != nil {
-			s.p.settle(about, settlement{stored.Index.Digest, ok, offer.Platforms, time.Time{}})
+			s.p.settle(about, settlement{stored.Index.Digest, ok, sumOf(offer.Platforms), time.Time{}})
 		}
 		return stored, nil
 	}
@@ -78,7 +79,7 @@ func (s *store) Complete(ctx context.Context, v provider.Version, stored *artifa
 	}
 	found := s.unite(ctx, stored, r)
 	if found == stored {
-		s.p.settle(about, settlement{stored.Index.Digest, true, offer.Platforms, time.Now().Add(settledFor)})
+		s.p.settle(about, settlement{stored.Index.Digest, true, sumOf(offer.Platforms), time.Now().Add(settledFor)})
 	}
 	return found, nil
 }
@@ -163,8 +164,17 @@ type resolver interface {
 type settlement struct {
 	index     digest.Digest
 	offered   bool
-	platforms []provider.Platform // that the origin offered then
-	until     time.Time           // zero: as long as it offers those
+	platforms [sha256.Size]byte // sumOf those that the origin offered then
+	until     time.Time         // zero: as long as it offers those
+}
+
+// sumOf stands for platforms: a settlement outlives the list that has them.
+func sumOf(platforms []provider.Platform) [sha256.Size]byte {
+	var text []byte
+	for _, platform := range platforms {
+		text = append(append(text, platform.String()...), '\n')
+	}
+	return sha256.Sum256(text)
 }
 
 const (
@@ -201,7 +211,7 @@ func (s *store) Resolve(ctx context.Context, reference string) (ocispec.Descript
 	if err != nil {
 		return ocispec.Descriptor{}, errUnsettled
 	}
-	if offer, ok := l.offer(v); ok != known.offered || !slices.Equal(offer.Platforms, known.platforms) {
+	if offer, ok := l.offer(v); ok != known.offered || sumOf(offer.Platforms) != known.platforms {
 		return ocispec.Descriptor{}, errUnsettled
 	}
 	desc, err := inner.Resolve(ctx, reference)
@@ -247,7 +257,7 @@ func (s *store) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadClos
 		return body, err
 	}
 	if !errors.Is(err, errdef.ErrNotFound) {
-		s.p.o.Log.WarnContext(ctx, "the registry is in trouble: a package is taken from its origin", "file", w.filename, "err", err)
+		s.p.o.Log.WarnContext(ctx, "the registry is in trouble: a package is taken from its origin", "file", w.filename, "err", brief(err))
 	}
 	d, err := s.p.join(ctx, s, w, nil)
 	if err != nil {
@@ -293,7 +303,7 @@ func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin boo
 	}
 	at, err := s.p.place(ctx, r, w)
 	if err != nil {
-		return 0, err
+		return 0, brief(err)
 	}
 	if at.Size != nil {
 		r.setSize(w.digest, at.Size(ctx))

@@ -1,0 +1,66 @@
+package pullthrough
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// failure is an error that is the answer for a while.
+type failure struct {
+	err   error // nil: nothing failed
+	until time.Time
+}
+
+// failFor returns a failure that keeps little memory. The origin decides how long its
+// errors are, and what they hold: a refused certificate is in its error.
+func failFor(err error, lasts time.Duration) failure {
+	return failure{hint.Flatten(err, reasons(err)...), time.Now().Add(lasts)}
+}
+
+// holds reports whether the failure is still the answer.
+func (f failure) holds(now time.Time) bool { return f.err != nil && now.Before(f.until) }
+
+// size returns about how many bytes the failure keeps in memory.
+func (f failure) size() int64 {
+	if f.err == nil {
+		return 0
+	}
+	return 512 + int64(len(f.err.Error())+len(hint.Of(f.err)))
+}
+
+// brief returns an error whose text and hint are of bounded length, for logs, traces and
+// callers. It returns a short error unchanged.
+func brief(err error) error {
+	if err == nil {
+		return nil
+	}
+	return hint.Brief(err, reasons(err)...)
+}
+
+// reasons returns the errors that this package, the gateway and the metrics ask for. A
+// shortened error is still those that err is.
+func reasons(err error) []error {
+	out := []error{
+		catalog.ErrSource, ErrNotOffered, origin.ErrVersionNotFound, origin.ErrPlatformNotFound,
+		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip, artifact.ErrTooLarge,
+		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded,
+	}
+	var busy *BusyError
+	if errors.As(err, &busy) {
+		out = append(out, busy)
+	}
+	var size *SizeError
+	if errors.As(err, &size) {
+		out = append(out, size)
+	}
+	return out
+}
