@@ -17,10 +17,11 @@ func Brief(err error, targets ...error) error {
 	if err == nil {
 		return nil
 	}
-	if len(err.Error()) <= maxBrief && len(Of(err)) <= maxBrief {
+	text, help := err.Error(), Of(err)
+	if len(text) <= maxBrief && len(help) <= maxBrief {
 		return err
 	}
-	return Flatten(err, targets...)
+	return flatten(err, text, help, targets)
 }
 
 // Flatten is like [Brief], but of a short error, too, it keeps nothing else: an error
@@ -29,7 +30,10 @@ func Flatten(err error, targets ...error) error {
 	if err == nil {
 		return nil
 	}
-	text, help := err.Error(), Of(err)
+	return flatten(err, err.Error(), Of(err), targets)
+}
+
+func flatten(err error, text, help string, targets []error) error {
 	is := slices.DeleteFunc(slices.Clone(targets), func(target error) bool { return !errors.Is(err, target) })
 	short := &brief{beginning(text), is}
 	if help == "" {
