@@ -145,7 +145,7 @@ type Tag string
 // ParseTag checks a tag.
 func ParseTag(s string) (Tag, error) {
 	if !tag.MatchString(s) {
-		return "", fmt.Errorf("invalid tag %q", s)
+		return "", fmt.Errorf("invalid tag %.80q", s)
 	}
 	return Tag(s), nil
 }

@@ -1,6 +1,7 @@
 package ociaddr
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -97,6 +98,13 @@ func TestVersionTags(t *testing.T) {
 	}
 	if tag, err := VersionTag(provider.MustParseVersion("1.0.0-" + strings.Repeat("a", 122))); err != nil {
 		t.Errorf("a tag of 128 characters: %s, %v", tag, err)
+	}
+}
+
+// TestLongNamesOfTags: a registry may list names of megabytes.
+func TestLongNamesOfTags(t *testing.T) {
+	if tag, err := ParseTag(strings.Repeat("\x7f", 1<<20)); err == nil || len(err.Error()) > 1000 {
+		t.Errorf("%.100s, an error of %d bytes", tag, len(fmt.Sprint(err)))
 	}
 }
 

@@ -20,15 +20,25 @@ type Address struct {
 	typ       string
 }
 
-// maxAddress bounds an address in bytes. A hostname has 253 characters at most.
-const maxAddress = 1 << 10
+// maxAddressLen bounds what is handed to the address library, in bytes. A hostname has
+// at most 253 characters, a namespace or a type 64.
+const maxAddressLen = 2048
+
+// tooLong refuses an address of more bytes than any has.
+func tooLong(s string) error {
+	if len(s) <= maxAddressLen {
+		return nil
+	}
+	return hint.New(fmt.Sprintf("invalid provider address %.80q: it has more than %d bytes", s, maxAddressLen),
+		"an address is HOSTNAME/NAMESPACE/TYPE, such as registry.opentofu.org/hashicorp/null")
+}
 
 // ParseAddress reads HOSTNAME/NAMESPACE/TYPE. The hostname is never left out:
 // hashicorp/null alone is registry.terraform.io/hashicorp/null to Terraform and
 // registry.opentofu.org/hashicorp/null to OpenTofu.
 func ParseAddress(s string) (Address, error) {
-	if len(s) > maxAddress {
-		return Address{}, hint.New(fmt.Sprintf("invalid provider address %.80q: it has more than %d bytes", s, maxAddress), "an address is HOSTNAME/NAMESPACE/TYPE, such as registry.opentofu.org/hashicorp/null")
+	if err := tooLong(s); err != nil {
+		return Address{}, err
 	}
 	if !utf8.ValidString(s) {
 		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q: it is not UTF-8", s), "check how it is written")
@@ -86,6 +96,9 @@ func MustParseAddress(s string) Address {
 // as people write it. Only the canonical form is accepted, so that a provider
 // has one path.
 func AddressFromPath(hostname, namespace, typ string) (Address, error) {
+	if err := tooLong(hostname + "/" + namespace + "/" + typ); err != nil {
+		return Address{}, err
+	}
 	a, err := ParseAddress(svchost.ForDisplay(hostname) + "/" + namespace + "/" + typ)
 	if err != nil {
 		return Address{}, err

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -57,6 +58,26 @@ func TestParseAddressRefused(t *testing.T) {
 		}
 		if strings.Contains(err.Error(), "\n") {
 			t.Errorf("ParseAddress(%q): error of several lines: %q", in, err)
+		}
+	}
+}
+
+// TestErrorsOfLongTexts: registries and origins send texts of megabytes, and errors
+// repeat the beginning alone.
+func TestErrorsOfLongTexts(t *testing.T) {
+	long := strings.Repeat("\x7f", 1<<20)
+	for name, parse := range map[string]func() error{
+		"address":           func() error { _, err := ParseAddress(long); return err },
+		"address with host": func() error { _, err := ParseAddress("example.com/a/" + long); return err },
+		"path":              func() error { _, err := AddressFromPath("example.com", "a", long); return err },
+		"path with host":    func() error { _, err := AddressFromPath(long, "a", "b"); return err },
+		"version":           func() error { _, err := ParseVersion(long); return err },
+		"platform":          func() error { _, err := ParsePlatform(long); return err },
+		"OS and arch":       func() error { _, err := NewPlatform(long, long); return err },
+		"hash":              func() error { _, err := ParseHash(long); return err },
+	} {
+		if err := parse(); err == nil || len(err.Error()) > 2<<10 || len(hint.Of(err)) > 2<<10 {
+			t.Errorf("%s: an error of %d bytes: %.100v", name, len(fmt.Sprint(err)), err)
 		}
 	}
 }

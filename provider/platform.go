@@ -26,19 +26,23 @@ func ParsePlatform(s string) (Platform, error) {
 	os, arch, ok := strings.Cut(s, "_")
 	p := Platform{os, arch}
 	if !ok || !p.valid() {
-		return Platform{}, hint.New(fmt.Sprintf("invalid platform %.80q", s),
-			"a platform is OS_ARCH in lower case, such as linux_amd64 or darwin_arm64")
+		return Platform{}, invalidPlatform(s)
 	}
 	return p, nil
 }
 
-// NewPlatform checks an operating system and an architecture given apart.
-func NewPlatform(os, arch string) (Platform, error) {
-	return ParsePlatform(beginning(os) + "_" + beginning(arch))
+func invalidPlatform(s string) error {
+	return hint.New(fmt.Sprintf("invalid platform %.80q", s), "a platform is OS_ARCH in lower case, such as linux_amd64 or darwin_arm64")
 }
 
-// beginning returns enough of a part of a platform to tell whether it is one.
-func beginning(part string) string { return part[:min(len(part), maxPlatformPart+1)] }
+// NewPlatform checks an operating system and an architecture given apart.
+func NewPlatform(os, arch string) (Platform, error) {
+	p := Platform{os, arch}
+	if !p.valid() {
+		return Platform{}, invalidPlatform(fmt.Sprintf("%.80s_%.80s", os, arch))
+	}
+	return p, nil
+}
 
 // MustParsePlatform is [ParsePlatform] for constants; it panics on error.
 func MustParsePlatform(s string) Platform {

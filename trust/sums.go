@@ -40,7 +40,7 @@ func parseSums(doc []byte) (sums, error) {
 		}
 		name := string(fields[1])
 		if prev, ok := out[name]; ok && prev != sum {
-			return nil, fmt.Errorf("SHA256SUMS gives two checksums for %q", name)
+			return nil, fmt.Errorf("SHA256SUMS gives two checksums for %.80q", name)
 		}
 		out[name] = sum
 	}

@@ -99,8 +99,21 @@ func (l Limits) count(data []byte) (values int, err error) {
 	return values, nil
 }
 
+// maxErrorText bounds what is left of an error of encoding/json, in characters. The
+// error repeats a number that does not fit, however long the number is.
+const maxErrorText = 200
+
+// unmarshal decodes a document that is within its limits.
+func unmarshal(data []byte, out any) error {
+	err := json.Unmarshal(data, out)
+	if err != nil && len(err.Error()) > maxErrorText {
+		return fmt.Errorf("%.*s...", maxErrorText, err)
+	}
+	return err
+}
+
 // Unmarshal decodes a document that is in memory already. It returns [ErrTooLarge]
-// before it decodes anything, or the error of encoding/json.
+// before it decodes anything, or the error of encoding/json. A long error is cut off.
 func (l Limits) Unmarshal(data []byte, out any) error {
 	if err := l.Check(data); err != nil {
 		return err
@@ -194,7 +207,7 @@ func (d *Document) grow() error {
 }
 
 // Decode decodes the document into out, once its share of the budget is free. It
-// returns [ErrTooLarge], the error of ctx, or the error of encoding/json. The caller
+// returns [ErrTooLarge], the error of ctx, or the error of Unmarshal. The caller
 // keeps what it needs of out, drops the rest, and then closes the document.
 func (d *Document) Decode(ctx context.Context, out any) error {
 	values, err := d.limits.count(d.data)

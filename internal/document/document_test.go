@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -58,6 +59,25 @@ func TestLimits(t *testing.T) {
 	}
 	if err := deep.Check([]byte(strings.Repeat("[", maxDepth))); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("%d deep: %v", maxDepth, err)
+	}
+}
+
+// TestErrorsOfNumbers: encoding/json repeats a number that does not fit.
+func TestErrorsOfNumbers(t *testing.T) {
+	limits := Limits{Bytes: 4 << 20, Values: 10, Elements: 10}
+	for name, n := range map[string]int{"long": 4_000_000, "short": 30} {
+		data := []byte(strings.Repeat("9", n))
+		var out int
+		d, err := Read(bytes.NewReader(data), limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		for what, err := range map[string]error{"Unmarshal": limits.Unmarshal(data, &out), "Decode": d.Decode(t.Context(), &out)} {
+			if err == nil || !strings.HasPrefix(err.Error(), "json: cannot unmarshal number 999") || len(err.Error()) > 300 {
+				t.Errorf("%s, %s: an error of %d bytes: %.100v", name, what, len(fmt.Sprint(err)), err)
+			}
+		}
 	}
 }
 

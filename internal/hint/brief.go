@@ -9,10 +9,13 @@ import (
 // maxBrief is how many bytes of an error's text, and of its hint, [Brief] keeps.
 const maxBrief = 2 << 10
 
+// cut ends a text that was cut off.
+const cut = "..."
+
 // Brief returns err for those who keep it for long. The words of other parties can
 // make an error of any length: of a long one, Brief returns the beginning of its text
 // and its hint, as an error that is, by [errors.Is], each of the given targets that err
-// is, and nothing else.
+// is, and nothing else. Brief returns its own results unchanged.
 func Brief(err error, targets ...error) error {
 	if err == nil {
 		return nil
@@ -47,7 +50,7 @@ func beginning(text string) string {
 	if len(text) <= maxBrief {
 		return strings.Clone(text)
 	}
-	return strings.ToValidUTF8(text[:maxBrief], "") + "..."
+	return strings.ToValidUTF8(text[:maxBrief-len(cut)], "") + cut
 }
 
 type brief struct {

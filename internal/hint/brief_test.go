@@ -26,6 +26,9 @@ func TestBrief(t *testing.T) {
 		"long, without hint": fmt.Errorf("open %s: %w", long, fs.ErrNotExist),
 	} {
 		got := hint.Brief(err, io.EOF, fs.ErrNotExist)
+		if again := hint.Brief(got); again != got {
+			t.Errorf("%s: made brief again, it is %.80v", name, again)
+		}
 		if !errors.Is(got, fs.ErrNotExist) || errors.Is(got, io.EOF) {
 			t.Errorf("%s: it is other errors: %v", name, got)
 		}
