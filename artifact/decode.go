@@ -3,13 +3,54 @@ package artifact
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // manifestLimits bound an index, a manifest or a record. The index of a version has
 // some 20 entries of some 15 values each.
 var manifestLimits = document.Limits{Bytes: MaxManifestBytes, Values: 50_000, Elements: 5_000}
+
+const (
+	// maxMediaType bounds a media type in bytes: RFC 6838 allows 127 for the type, and
+	// 127 for the subtype.
+	maxMediaType = 255
+	// maxProtocols bounds the plugin protocols of one version. Real versions have one
+	// or two.
+	maxProtocols = 16
+	// maxProtocolBytes bounds their text, with the commas between them.
+	maxProtocolBytes = 256
+)
+
+// parseProtocols returns the plugin protocols in an annotation. An annotation beyond
+// the bounds counts as none: nothing but information depends on it.
+func parseProtocols(annotation string) []string {
+	if len(annotation) > maxProtocolBytes {
+		return nil
+	}
+	return knownProtocols(strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' }))
+}
+
+// knownProtocols returns the protocols, or nil if they are beyond the bounds.
+func knownProtocols(all []string) []string {
+	if len(all) > maxProtocols || len(strings.Join(all, ",")) > maxProtocolBytes {
+		return nil
+	}
+	return all
+}
+
+// Brief returns a refusal for callers who keep it for long: see [hint.Brief]. The
+// targets are the reasons of this package and of package trust, and those given.
+func Brief(err error, also ...error) error {
+	return hint.Brief(err, append([]error{
+		ErrNotProvider, ErrMissing, ErrAmbiguous, ErrTooLarge, ErrForeign, ErrDamaged, ErrNothingToCheck,
+		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip,
+	}, also...)...)
+}
 
 // Unmarshal decodes an index, a manifest or a record. Errors are [ErrTooLarge], if it
 // has more values than any provider needs, and [ErrNotProvider].

@@ -36,8 +36,20 @@ type Record struct {
 	Protocols []string `json:"protocols,omitempty"`
 }
 
-// maxEvidenceBytes bounds one layer of evidence when it is read.
-const maxEvidenceBytes = 4 << 20
+const (
+	// maxEvidenceBytes bounds one layer of evidence when it is read.
+	maxEvidenceBytes = 4 << 20
+	// maxRecordBytes bounds the record, which has some 300 bytes.
+	maxRecordBytes = 64 << 10
+)
+
+// maxLayerBytes bounds a layer of evidence by its media type.
+func maxLayerBytes(mediaType string) int64 {
+	if mediaType == mediaTypeRecord {
+		return maxRecordBytes
+	}
+	return maxEvidenceBytes
+}
 
 // NewEvidence returns the evidence of accepted checksums.
 func NewEvidence(c *trust.Checksums, origin string, protocols []string) Evidence {
@@ -72,8 +84,8 @@ func EncodeEvidence(e Evidence) (manifest Blob, blobs []Blob, err error) {
 		if len(part.data) == 0 {
 			continue // some registries refuse empty blobs
 		}
-		if len(part.data) > maxEvidenceBytes {
-			return Blob{}, nil, fmt.Errorf("evidence: %w: %s has %d bytes, more than %d", ErrTooLarge, part.title, len(part.data), maxEvidenceBytes)
+		if limit := maxLayerBytes(part.mediaType); int64(len(part.data)) > limit {
+			return Blob{}, nil, fmt.Errorf("evidence: %w: %s has %d bytes, more than %d", ErrTooLarge, part.title, len(part.data), limit)
 		}
 		b := newBlob(part.mediaType, part.data)
 		blobs = append(blobs, b)
@@ -112,7 +124,7 @@ func readEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (
 		if parts[layer.MediaType] != nil {
 			return nil, fmt.Errorf("%w: two layers of type %s", ErrAmbiguous, layer.MediaType)
 		}
-		if parts[layer.MediaType], err = fetchVerified(ctx, store, layer, maxEvidenceBytes); err != nil {
+		if parts[layer.MediaType], err = fetchVerified(ctx, store, layer, maxLayerBytes(layer.MediaType)); err != nil {
 			return nil, err
 		}
 	}
@@ -141,7 +153,7 @@ func readRecord(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (Re
 	}
 	for _, layer := range m.Layers {
 		if layer.MediaType == mediaTypeRecord {
-			data, err := fetchVerified(ctx, store, layer, maxEvidenceBytes)
+			data, err := fetchVerified(ctx, store, layer, maxRecordBytes)
 			if err != nil {
 				return Record{}, err
 			}
@@ -161,7 +173,8 @@ func decodeRecord(data []byte) (Record, error) {
 		return Record{}, fmt.Errorf("its record does not read: %w", err)
 	}
 	if r.Verdict != trust.Signed && r.Verdict != trust.ChecksumOnly {
-		return Record{}, fmt.Errorf("%w: its record has the verdict %q", ErrNotProvider, r.Verdict)
+		return Record{}, fmt.Errorf("%w: its record has the verdict %.80q", ErrNotProvider, r.Verdict)
 	}
+	r.Protocols = knownProtocols(r.Protocols)
 	return r, nil
 }

@@ -85,6 +85,7 @@ func TestDamagedEvidence(t *testing.T) {
 		"layer without a digest":     {func(_ *bench, m *manifest) { m.Layers[sums].Digest = "" }, artifact.ErrNotProvider},
 		"layer of size 0":            {func(_ *bench, m *manifest) { m.Layers[sums].Size = 0 }, artifact.ErrNotProvider},
 		"layer too large":            {func(_ *bench, m *manifest) { m.Layers[sums].Size = artifact.MaxEvidenceBytes + 1 }, artifact.ErrTooLarge},
+		"record too large":           {func(_ *bench, m *manifest) { m.Layers[record].Size = artifact.MaxRecordBytes + 1 }, artifact.ErrTooLarge},
 		"layer that is not there":    {func(_ *bench, m *manifest) { m.Layers[sums].Digest = digest.FromString("nobody has this") }, artifact.ErrNotProvider},
 		"layer with other bytes":     {func(b *bench, m *manifest) { b.lie(m.Layers[signature], func(d []byte) []byte { d[0]++; return d }) }, artifact.ErrDamaged},
 		"layer cut off":              {func(b *bench, m *manifest) { b.lie(m.Layers[signature], func(d []byte) []byte { return d[:2] }) }, artifact.ErrDamaged},

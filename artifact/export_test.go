@@ -25,7 +25,10 @@ const (
 	MediaTypeRecord      = mediaTypeRecord
 )
 
-const MaxEvidenceBytes = maxEvidenceBytes
+const (
+	MaxEvidenceBytes = maxEvidenceBytes
+	MaxRecordBytes   = maxRecordBytes
+)
 
 var (
 	DecodeRecord = decodeRecord

@@ -54,8 +54,11 @@ func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, 
 
 // checkDescriptor refuses what cannot describe content of at most limit bytes.
 func checkDescriptor(desc ocispec.Descriptor, limit int64) error {
+	if len(desc.MediaType) > maxMediaType {
+		return fmt.Errorf("%w: the media type %.80q has more than %d bytes", ErrNotProvider, desc.MediaType, maxMediaType)
+	}
 	if err := desc.Digest.Validate(); err != nil {
-		return fmt.Errorf("%w: digest %q: %v", ErrNotProvider, desc.Digest, err)
+		return fmt.Errorf("%w: digest %.80q: %v", ErrNotProvider, desc.Digest, err)
 	}
 	switch {
 	case desc.Size <= 0:

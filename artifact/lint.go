@@ -146,7 +146,7 @@ func (l *linter) lintIndex(ctx context.Context, desc ocispec.Descriptor, data []
 	}
 	l.found = found
 	if m := desc.MediaType; m != "" && m != ocispec.MediaTypeImageIndex && found.Index.MediaType == ocispec.MediaTypeImageIndex {
-		l.report(SeverityError, l.tag, fmt.Sprintf("the registry announces the index as %q", m), "clients go by what the registry announces: push the version again with ocibridge push --force")
+		l.report(SeverityError, l.tag, fmt.Sprintf("the registry announces the index as %.80q", m), "clients go by what the registry announces: push the version again with ocibridge push --force")
 	}
 	if err := l.lintPackages(ctx, entries(data)); err != nil {
 		return err

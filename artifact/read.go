@@ -136,10 +136,10 @@ func examineIndex(desc ocispec.Descriptor, data []byte) (*Version, []flaw) {
 	}
 	v.Index.MediaType = index.MediaType
 	if index.MediaType != ocispec.MediaTypeImageIndex {
-		refuse("", "%w: its media type is %q", ErrNotProvider, index.MediaType)
+		refuse("", "%w: its media type is %.80q", ErrNotProvider, index.MediaType)
 	}
 	if index.ArtifactType != TypeProvider {
-		refuse("", "%w: its artifact type is %q", ErrNotProvider, index.ArtifactType)
+		refuse("", "%w: its artifact type is %.80q", ErrNotProvider, index.ArtifactType)
 	}
 	if err := describe(v, index.Annotations); err != nil {
 		refuse("", "%w", err)
@@ -208,7 +208,7 @@ func describe(v *Version, annotations map[string]string) error {
 		v.Version = ver
 	}
 	if s := annotations[annotationProtocols]; s != "" {
-		v.Protocols = strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
+		v.Protocols = parseProtocols(s)
 	}
 	return nil
 }
@@ -221,15 +221,15 @@ var errPassedOver = errors.New("clients pass this entry over")
 func decodeEntry(entry ocispec.Descriptor) (Package, error) {
 	switch {
 	case entry.MediaType != ocispec.MediaTypeImageManifest:
-		return Package{}, fmt.Errorf("%w: an entry has the media type %q", ErrNotProvider, entry.MediaType)
+		return Package{}, fmt.Errorf("%w: an entry has the media type %.80q", ErrNotProvider, entry.MediaType)
 	case entry.Platform == nil:
 		return Package{}, fmt.Errorf("%w: an entry has no platform", ErrNotProvider)
 	case entry.Platform.OSVersion != "":
-		return Package{}, fmt.Errorf("%w: its platform has the os.version %q", errPassedOver, entry.Platform.OSVersion)
+		return Package{}, fmt.Errorf("%w: its platform has the os.version %.80q", errPassedOver, entry.Platform.OSVersion)
 	}
 	platform, err := provider.NewPlatform(entry.Platform.OS, entry.Platform.Architecture)
 	if err != nil { // no client runs there, so none is troubled by it
-		return Package{}, fmt.Errorf("%w: no client runs on %q, %q", errPassedOver, entry.Platform.OS, entry.Platform.Architecture)
+		return Package{}, fmt.Errorf("%w: no client runs on %.80q, %.80q", errPassedOver, entry.Platform.OS, entry.Platform.Architecture)
 	}
 	if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
 		return Package{}, fmt.Errorf("%s: %w", platform, err)
@@ -344,7 +344,7 @@ func zipLayer(manifest ocispec.Manifest) (ocispec.Descriptor, error) {
 	case len(found) > 1:
 		return ocispec.Descriptor{}, fmt.Errorf("%w: its manifest has %d %s layers", ErrAmbiguous, len(found), mediaTypeZip)
 	case !isSHA256(found[0].Digest) || found[0].Size <= 0:
-		return ocispec.Descriptor{}, fmt.Errorf("%w: its layer %q of %d bytes has no SHA-256", ErrNotProvider, found[0].Digest, found[0].Size)
+		return ocispec.Descriptor{}, fmt.Errorf("%w: its layer %.80q of %d bytes has no SHA-256", ErrNotProvider, found[0].Digest, found[0].Size)
 	}
 	return found[0], nil
 }
@@ -363,7 +363,7 @@ func decodeManifest(data []byte, artifactType string) (ocispec.Manifest, error) 
 		return m, err
 	}
 	if m.MediaType != ocispec.MediaTypeImageManifest || m.ArtifactType != artifactType {
-		return m, fmt.Errorf("%w: manifest of media type %q and artifact type %q", ErrNotProvider, m.MediaType, m.ArtifactType)
+		return m, fmt.Errorf("%w: manifest of media type %.80q and artifact type %.80q", ErrNotProvider, m.MediaType, m.ArtifactType)
 	}
 	return m, nil
 }

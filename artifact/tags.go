@@ -32,6 +32,9 @@ const MaxTagPages = 1000
 // MaxTags bounds how many tags of a repository are read.
 const MaxTags = 250_000
 
+// maxName bounds the names that are remembered of a list, in bytes. No tag is longer.
+const maxName = 128
+
 // Neither is a reason to ask in another way.
 var (
 	errTooManyTags  = fmt.Errorf("more than %d tags: %w", MaxTags, errdef.ErrTooManyPages)
@@ -88,7 +91,9 @@ func (l *tagList) page(page []string) error {
 		return errTooManyTags
 	}
 	for _, t := range page {
-		l.seen[t] = true
+		if len(t) <= maxName {
+			l.seen[t] = true
+		}
 		if tag, err := ociaddr.ParseTag(t); err == nil {
 			l.tags = append(l.tags, tag)
 		}
