@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 var (
@@ -95,7 +96,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, verify.ErrRefused):
 		level = slog.LevelDebug // that was said when the index was first seen
 	}
-	g.log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", err)
+	g.log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", hint.Brief(err))
 	w.Header().Set("Retry-After", strconv.Itoa(secondsUntilRetry(err)))
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, saidOf(err)+"; the gateway's log says why", status)

@@ -22,6 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -134,7 +135,7 @@ func (g *gateway) listSigned(ctx context.Context, item *catalog.Item, remembered
 				if errors.Is(err, verify.ErrRefused) {
 					level = slog.LevelDebug // that was said when the index was first seen
 				}
-				g.log.Log(ctx, level, "cannot describe", "provider", a.String(), "version", v.String(), "err", err)
+				g.log.Log(ctx, level, "cannot describe", "provider", a.String(), "version", v.String(), "err", hint.Brief(err))
 			case !remembered:
 				return trouble[i]
 			}
@@ -148,7 +149,7 @@ func (g *gateway) listSigned(ctx context.Context, item *catalog.Item, remembered
 		if !slices.ContainsFunc(out, func(l *listedJSON) bool { return l != nil && l.Platforms != nil }) {
 			return nil, err
 		}
-		g.log.DebugContext(ctx, "versions are listed without a description", "provider", a.String(), "err", err)
+		g.log.DebugContext(ctx, "versions are listed without a description", "provider", a.String(), "err", hint.Brief(err))
 	}
 	return slices.DeleteFunc(out, func(l *listedJSON) bool { return l == nil }), nil
 }
@@ -302,7 +303,7 @@ func (g *gateway) askSize(r *http.Request, s *signedVersion, platform provider.P
 	defer cancel()
 	size, err := g.sizeOf(ctx, g.catalog.Store(ctx, s.address), s.found.Packages[i], false)
 	if err != nil {
-		g.log.Debug("the size of a package is left out", "path", r.URL.Path, "err", err)
+		g.log.Debug("the size of a package is left out", "path", r.URL.Path, "err", hint.Brief(err))
 		return
 	}
 	found := *s.found

@@ -260,6 +260,8 @@ type metadata struct {
 
 // Fetch implements [artifact.Fetcher].
 func (m metadata) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	// The entry lives long, and annotations have any length.
+	desc = ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
 	item, err := m.c.get(ctx, m.c.entry(contentKey(m.a, desc.Digest), func() *entry { return &entry{kind: content, address: m.a, desc: desc} }))
 	if err != nil {
 		return nil, err

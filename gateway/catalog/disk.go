@@ -22,6 +22,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/provider"
@@ -65,6 +66,9 @@ const (
 	// maxRecord bounds what is read of a record.
 	maxRecord = 16 << 20
 )
+
+// recordLimits bound a record. A record has some 20 values and a provider's versions.
+var recordLimits = document.Limits{Bytes: maxRecord, Values: maxVersions + 100, Elements: maxVersions}
 
 func openDisk(dir string, limit int64, place func(provider.Address) string, log *slog.Logger) (*disk, error) {
 	if err := privatefolder.Make(dir, log); err != nil {
@@ -127,7 +131,7 @@ func (d *disk) record(a provider.Address, name string) (r record, ok bool) {
 		return r, false
 	}
 	sum, body, _ := bytes.Cut(data, []byte("\n"))
-	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(body)) || json.Unmarshal(body, &r) != nil || r.Provider != a.Path() {
+	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(body)) || recordLimits.Unmarshal(body, &r) != nil || r.Provider != a.Path() {
 		return r, false
 	}
 	return r, true

@@ -12,6 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/observe"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -56,7 +57,7 @@ type entry struct {
 // state is what the registry last said.
 type state struct {
 	item *Item
-	err  error     // ErrAbsent, ErrNotServed or a refusal; nil: the answer is good
+	err  error     // ErrAbsent, ErrNotServed or a refusal, made short by [kept]; nil: the answer is good
 	at   time.Time // when it last said so
 	part bool      // of all that there is: what an [Offerer] has beside it is not known
 }
@@ -260,8 +261,8 @@ func (c *Catalog) fly(ctx context.Context, e *entry, f *flight) {
 		f.err, f.lost = up.trouble, true
 		c.failed(ctx, e, up.trouble, now)
 	} else {
-		after = &state{item: item, err: err, at: now}
-		f.item, f.err = item, err
+		after = &state{item: item, err: kept(err), at: now}
+		f.item, f.err = item, after.err
 		c.learnt(e, up, before, after)
 	}
 	e.mu.Lock()
@@ -287,7 +288,7 @@ func (c *Catalog) learnt(e *entry, up *upstream, before, after *state) {
 		c.watch.answered(e.account().Name, e.address, after.err == nil, e.kind == listing && after.err != nil)
 	}
 	if before == nil || before.item != after.item {
-		c.cache.resize(e, after.item.size(), after.err == nil)
+		c.cache.resize(e, after.size(), after.err == nil)
 	}
 	if c.disk == nil && after.item.Found != nil {
 		c.keepContent(e.address, up, after.item.Found.Index.Digest)
@@ -306,30 +307,80 @@ func (c *Catalog) failed(ctx context.Context, e *entry, err error, now time.Time
 	}
 	if c.standIn(e, now) != nil && c.ctx.Err() == nil {
 		c.opts.Log.LogAttrs(ctx, level, "the registry is in trouble: its last good answer stands in",
-			slog.String("of", e.key), slog.Duration("age", now.Sub(e.state.Load().at).Round(time.Second)), slog.Any("err", err))
+			slog.String("of", e.key), slog.Duration("age", now.Sub(e.state.Load().at).Round(time.Second)), slog.Any("err", hint.Brief(err)))
 	}
 }
 
+// kept returns the short form of a refusal, which the catalog keeps.
+func kept(err error) error {
+	var refused *refusal
+	if errors.As(err, &refused) {
+		return err // it is short already
+	}
+	return artifact.Brief(err, ErrAbsent, ErrNotServed)
+}
+
+// size is roughly the memory that a state takes, in bytes.
+func (s *state) size() int64 {
+	if s.err == nil {
+		return s.item.size()
+	}
+	// Each error that wraps another one repeats its text.
+	return s.item.size() + errorOverhead + wrappings*int64(len(s.err.Error())+len(hint.Of(s.err)))
+}
+
+const (
+	// errorOverhead is roughly the size of an error without its text, in bytes.
+	errorOverhead = 256
+	// wrappings is how often the text of an error is in memory, about.
+	wrappings = 4
+)
+
+// versionSize is roughly the memory that a listed version takes, in bytes.
+func versionSize(v provider.Version) int64 { return 72 + int64(len(v.String())) }
+
 // size is about what an item takes in memory, in bytes.
 func (i *Item) size() int64 {
-	n := int64(len(i.content)) + 88*int64(len(i.parts)) + 72*int64(len(i.tagged)) + int64(len(i.etag))
+	n := int64(len(i.content)) + 88*int64(len(i.parts)) + int64(len(i.etag))
+	for _, v := range i.tagged {
+		n += versionSize(v)
+	}
 	if len(i.Versions) != len(i.tagged) {
 		n += 72 * int64(len(i.Versions))
 	}
 	for _, o := range i.offers {
-		n += 160 + 40*int64(len(o.Platforms))
+		n += 160 + int64(len(o.Version.String())) + sizeOf(o.Protocols)
+		for _, p := range o.Platforms {
+			n += 40 + int64(len(p.OS)+len(p.Arch))
+		}
 	}
 	if e := i.evidence; e != nil {
-		n += int64(len(e.SHA256SUMS) + len(e.Signature) + len(e.SigningKeys))
+		r := e.Record
+		n += int64(len(e.SHA256SUMS)+len(e.Signature)+len(e.SigningKeys)+len(r.Origin)+len(r.Fingerprint)) + sizeOf(r.Protocols)
 	}
 	for _, v := range []*artifact.Version{i.Found, i.stored} {
 		if v == nil {
 			continue
 		}
-		n += 512
+		n += 512 + sizeOf(v.Protocols) + int64(len(v.Index.MediaType)+len(v.Index.Digest))
+		if e := v.Evidence; e != nil {
+			n += 512 + int64(len(e.MediaType)+len(e.Digest))
+			for key, value := range e.Annotations {
+				n += int64(len(key) + len(value))
+			}
+		}
 		for _, p := range v.Packages {
 			n += 400 + int64(len(p.Filename)+len(p.Digest)+len(p.Manifest.Digest)+len(p.Manifest.MediaType))
 		}
+	}
+	return n
+}
+
+// sizeOf is roughly the memory that texts take, in bytes.
+func sizeOf(texts []string) int64 {
+	n := 16 * int64(len(texts))
+	for _, t := range texts {
+		n += int64(len(t))
 	}
 	return n
 }

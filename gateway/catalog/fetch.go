@@ -187,7 +187,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, befo
 			up.fail(err)
 			return item, err
 		case err != nil:
-			item.Found, err = nil, &refusal{found.Index.Digest, err}
+			item.Found, err = nil, &refusal{found.Index.Digest, artifact.Brief(err)}
 		}
 	}
 	if c.disk != nil {

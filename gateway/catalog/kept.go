@@ -157,7 +157,7 @@ func (c *Catalog) loadFromDisk(e *entry) {
 	s.part = (e.kind == listing || e.kind == version) && c.opts.Offers != nil && c.opts.Offers(e.address)
 	e.kept, e.onDisk = s.item, s.at
 	e.state.Store(s)
-	c.cache.resize(e, s.item.size(), true)
+	c.cache.resize(e, s.size(), true)
 }
 
 var errNotKept = errors.New("not on disk")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -62,7 +63,7 @@ func (c *Catalog) offers(ctx context.Context, up *upstream, item *Item, err erro
 	offers, trouble := o.Offers(ctx)
 	switch {
 	case trouble != nil && err == nil:
-		c.opts.Log.Debug("only what the registry has is listed", "provider", item.Address.String(), "err", trouble)
+		c.opts.Log.Debug("only what the registry has is listed", "provider", item.Address.String(), "err", hint.Brief(trouble))
 		return nil
 	case trouble != nil:
 		up.fail(trouble)

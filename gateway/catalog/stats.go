@@ -3,7 +3,6 @@ package catalog
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -104,7 +103,7 @@ func confirmedAt(file string) (time.Time, bool) {
 	data, err := io.ReadAll(io.LimitReader(f, maxRecord))
 	_, body, _ := bytes.Cut(data, []byte("\n"))
 	var r record
-	if err != nil || json.Unmarshal(body, &r) != nil {
+	if err != nil || recordLimits.Unmarshal(body, &r) != nil {
 		return time.Time{}, false
 	}
 	return r.Confirmed, true

@@ -37,6 +37,7 @@ type upstream struct {
 	mu      sync.Mutex
 	trouble error
 	read    map[digest.Digest][]byte // what came from the registry
+	bytes   int64                    // the size of read
 	parts   []digest.Digest          // with what came from the cache
 }
 
@@ -51,6 +52,16 @@ func (u *upstream) fail(err error) {
 	defer u.mu.Unlock()
 	if u.trouble == nil {
 		u.trouble = err
+	}
+}
+
+// failed records a failed request. It ignores a request that was cancelled because
+// another one had decided the answer: package artifact cancels the remaining requests of
+// a version that it refuses.
+func (u *upstream) failed(ctx context.Context, err error) {
+	cause := context.Cause(ctx)
+	if cause == nil || errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
+		u.fail(err)
 	}
 }
 
@@ -78,7 +89,7 @@ func (u *upstream) FetchReference(ctx context.Context, reference string) (ocispe
 	if desc.Size > artifact.MaxManifestBytes {
 		return desc, io.NopCloser(http.NoBody), nil // refused for that before it is read
 	}
-	data, err := u.readAll(body, artifact.MaxManifestBytes)
+	data, err := u.readAll(ctx, body, artifact.MaxManifestBytes)
 	if err != nil {
 		return desc, nil, err
 	}
@@ -86,7 +97,9 @@ func (u *upstream) FetchReference(ctx context.Context, reference string) (ocispe
 	if desc.Digest.Validate() == nil && desc.Digest.Algorithm() == digest.SHA256 && desc.Digest != got {
 		u.fail(fmt.Errorf("%w: announced as %s, it is %s", artifact.ErrDamaged, desc.Digest, got))
 	}
-	u.remember(got, data)
+	if err := u.remember(got, data); err != nil {
+		return desc, nil, err
+	}
 	return desc, io.NopCloser(bytes.NewReader(data)), nil
 }
 
@@ -114,28 +127,28 @@ func (u *upstream) whole(ctx context.Context, desc ocispec.Descriptor) ([]byte, 
 	body, err := u.store.Fetch(ctx, desc)
 	if err != nil {
 		if !errors.Is(err, errdef.ErrNotFound) {
-			u.fail(err)
+			u.failed(ctx, err)
 		}
 		return nil, err
 	}
 	defer body.Close()
-	data, err := u.readAll(body, desc.Size)
+	data, err := u.readAll(ctx, body, desc.Size)
 	if err != nil {
 		return nil, err
 	}
 	if desc.Digest.Validate() != nil || desc.Digest.Algorithm().FromBytes(data) != desc.Digest {
 		u.fail(fmt.Errorf("%w: %s", artifact.ErrDamaged, desc.Digest))
-	} else {
-		u.remember(desc.Digest, data)
+	} else if err := u.remember(desc.Digest, data); err != nil {
+		return nil, err
 	}
 	return data, nil
 }
 
 // readAll reads a body, and one byte more than limit if it has more.
-func (u *upstream) readAll(body io.Reader, limit int64) ([]byte, error) {
+func (u *upstream) readAll(ctx context.Context, body io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, limit+1))
 	if err != nil {
-		u.fail(err)
+		u.failed(ctx, err)
 	}
 	return data, err
 }
@@ -149,15 +162,28 @@ func (u *upstream) note(d digest.Digest) {
 	}
 }
 
-// remember keeps content that is what its digest says.
-func (u *upstream) remember(d digest.Digest, data []byte) {
+// maxRead bounds the content that one answer reads from the registry, in bytes. It
+// holds an index with its evidence, which has a manifest and four parts, if each has
+// [artifact.MaxManifestBytes]. It also holds thousands of usual platform manifests.
+const maxRead = 6 * artifact.MaxManifestBytes
+
+// remember keeps content that is what its digest says. Its error wraps
+// [artifact.ErrTooLarge].
+func (u *upstream) remember(d digest.Digest, data []byte) error {
 	u.note(d)
 	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, ok := u.read[d]; ok {
+		return nil
+	}
+	if u.bytes += int64(len(data)); u.bytes > maxRead {
+		return fmt.Errorf("%w: it names more than %d bytes of manifests and evidence", artifact.ErrTooLarge, maxRead)
+	}
 	if u.read == nil {
 		u.read = map[digest.Digest][]byte{}
 	}
 	u.read[d] = data
-	u.mu.Unlock()
+	return nil
 }
 
 // cached returns content by its digest, if it is in the cache: on disk, or in

@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -109,7 +110,7 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, 
 		if r.Context().Err() != nil || errors.Is(err, verify.ErrRefused) {
 			level = slog.LevelDebug // the reader is gone; or that was said before
 		}
-		p.Log.Log(r.Context(), level, "cannot show", "path", r.URL.Path, "status", m.Status, "err", err)
+		p.Log.Log(r.Context(), level, "cannot show", "path", r.URL.Path, "status", m.Status, "err", hint.Brief(err))
 	}
 	p.say(w, r, m)
 }

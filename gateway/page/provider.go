@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -106,7 +107,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 			p.fail(w, r, a, chosen.String(), fmt.Errorf("describe %s %s: %w", a, chosen, err))
 			return
 		case err != nil: // the others can be chosen
-			p.Log.WarnContext(r.Context(), "cannot show", "path", r.URL.Path, "version", chosen.String(), "err", err)
+			p.Log.WarnContext(r.Context(), "cannot show", "path", r.URL.Path, "version", chosen.String(), "err", hint.Brief(err))
 			m := messageView{Status: gateway.StatusOf(err), Version: chosen.String()}
 			m.describeTrouble(err)
 			v.Unshown = fmt.Sprintf("The newest version, %s, cannot be shown. %s.", chosen, m.Heading)

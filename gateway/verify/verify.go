@@ -61,7 +61,7 @@ type Checker struct {
 }
 
 // remembered is how many outcomes are kept at least; at most, twice as many. One
-// takes some 300 bytes.
+// takes some 300 bytes, and 16 KiB at most.
 const remembered = 16 << 10
 
 // subject is what an outcome is about: one index under two names is two things.
@@ -181,7 +181,9 @@ func (c *Checker) decide(ctx context.Context, store artifact.Fetcher, a provider
 	return o, nil
 }
 
-func refuse(err error) *outcome { return &outcome{err: fmt.Errorf("%w: %w", ErrRefused, err)} }
+func refuse(err error) *outcome {
+	return &outcome{err: artifact.Brief(fmt.Errorf("%w: %w", ErrRefused, err), ErrRefused)}
+}
 
 // isVerdict reports whether an error says something about the content that the
 // index names, rather than about the way to it or what was sent in its place.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -189,6 +190,28 @@ func TestKeysTooLargeInEvidence(t *testing.T) {
 				t.Errorf("%+v", c.Counts())
 			}
 		})
+	}
+}
+
+// wordy is a repository whose refusals are long.
+type wordy struct{}
+
+func (wordy) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
+	return nil, fmt.Errorf("%w: %s", artifact.ErrTooLarge, strings.Repeat("x", 4_000_000))
+}
+
+// TestLongRefusalsAreNotKept has a version refused for a reason of 4 MB.
+func TestLongRefusalsAreNotKept(t *testing.T) {
+	acme := pgp.For(t, "Acme")
+	_, found := signed(t, acme)
+	c := newChecker(acme)
+	var refusal error
+	cost.Kept(t, 64<<10, func() any {
+		_, refusal = c.Check(t.Context(), wordy{}, widget, v100, found)
+		return c
+	})
+	if n := len(refusal.Error()); n > 2<<10 || !errors.Is(refusal, verify.ErrRefused) || !errors.Is(refusal, artifact.ErrTooLarge) {
+		t.Errorf("an error of %d bytes: %.200v", n, refusal)
 	}
 }
 
