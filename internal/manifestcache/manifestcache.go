@@ -18,8 +18,8 @@ import (
 const (
 	// maxFiles bounds the folder; a manifest has some 5 KiB.
 	maxFiles = 20_000
-	// maxBytes bounds what of a file is read.
-	maxBytes = 4 << 20
+	// maxBytes bounds one manifest. With maxFiles, it bounds the folder to 1.3 GB.
+	maxBytes = 64 << 10
 	// refresh is how old the time of a file's last use may get before it is
 	// written anew.
 	refresh = 24 * time.Hour
@@ -40,7 +40,7 @@ func Open(path string) *Dir {
 // Get returns a manifest that is kept.
 func (d *Dir) Get(desc ocispec.Descriptor) (io.ReadCloser, bool) {
 	name, ok := d.name(desc)
-	if !ok {
+	if !ok || desc.Size > maxBytes {
 		return nil, false
 	}
 	f, err := os.Open(name)
@@ -59,10 +59,10 @@ func (d *Dir) Get(desc ocispec.Descriptor) (io.ReadCloser, bool) {
 	return io.NopCloser(bytes.NewReader(data)), true
 }
 
-// Put keeps a manifest.
+// Put keeps a manifest. It ignores one that is larger than maxBytes.
 func (d *Dir) Put(desc ocispec.Descriptor, data []byte) {
 	name, ok := d.name(desc)
-	if !ok || os.MkdirAll(d.path, 0o700) != nil {
+	if !ok || len(data) > maxBytes || os.MkdirAll(d.path, 0o700) != nil {
 		return
 	}
 	f, err := os.CreateTemp(d.path, temporary+"*")

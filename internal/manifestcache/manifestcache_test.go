@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,23 @@ func TestAlteredIsNotThere(t *testing.T) {
 		if _, ok := d.Get(ocispec.Descriptor{Digest: bad, Size: 2}); ok {
 			t.Errorf("something has the digest %q", bad)
 		}
+	}
+}
+
+// TestLargeManifestsAreNotKept: the number of files bounds the folder as none of them
+// is large.
+func TestLargeManifestsAreNotKept(t *testing.T) {
+	path := t.TempDir()
+	d := Open(path)
+	for n, kept := range map[int]bool{maxBytes: true, maxBytes + 1: false} {
+		data := strings.Repeat("x", n)
+		d.Put(describe(data), []byte(data))
+		if _, ok := get(t, d, describe(data)); ok != kept {
+			t.Errorf("a manifest of %d bytes is kept: %t", n, ok)
+		}
+	}
+	if entries, err := os.ReadDir(path); err != nil || len(entries) != 1 {
+		t.Errorf("files: %v, %v", entries, err)
 	}
 }
 
