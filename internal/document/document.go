@@ -20,8 +20,6 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sync/semaphore"
-
-	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 // Limits bound one document. All of them must be set.
@@ -120,9 +118,6 @@ func (l Limits) Unmarshal(data []byte, out any) error {
 	}
 	return unmarshal(data, out)
 }
-
-// unmarshal is json.Unmarshal, whose error quotes numbers of any length.
-func unmarshal(data []byte, out any) error { return hint.Brief(json.Unmarshal(data, out)) }
 
 const (
 	// readBudget bounds the bytes of all documents that are being read, beside the
