@@ -239,8 +239,9 @@ func TestContextEndsBetweenKeys(t *testing.T) {
 	// The first two are in one block, and none of them made the signature.
 	claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, acme, doc),
 		Keys: []string{pgp.ArmoredKeyRing(t, pgp.For(t, "Other"), pgp.For(t, "Another")), acme.ArmoredPublicKey()}}
-	// Before a slot, each of the three keys, and each of the two checks of the signature.
-	const places = 1 + 3 + 2
+	// Before a slot, each packet, each of the three keys, and each of the two checks of
+	// the signature. A key has five packets.
+	const places = 1 + 3*5 + 3 + 2
 	for n := range places {
 		_, err := trust.Policy{}.Accept(&endsWhenAsked{t.Context(), n}, claims)
 		if !errors.Is(err, context.Canceled) || trust.Refused(err) {
@@ -252,8 +253,28 @@ func TestContextEndsBetweenKeys(t *testing.T) {
 	}
 	// A key that does not read would say so if it were read.
 	claims.Keys = []string{forged(t, pgp.ForgedDSA(t, 1024, 160))}
-	if _, err := (trust.Policy{}).Accept(&endsWhenAsked{t.Context(), 1}, claims); !errors.Is(err, context.Canceled) {
+	if _, err := (trust.Policy{}).Accept(&endsWhenAsked{t.Context(), 1 + 3}, claims); !errors.Is(err, context.Canceled) {
 		t.Errorf("before a key that does not read: %v", err)
+	}
+}
+
+// TestCostOfHashing offers many keys for a long document, which the library hashes once
+// for each block of keys.
+func TestCostOfHashing(t *testing.T) {
+	acme, other := pgp.For(t, "Acme"), pgp.For(t, "Other")
+	doc := append(sumsOf(name), bytes.Repeat([]byte("\n"), 1<<20-1<<10)...) // 31 units of cost
+	claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, acme, doc)}
+	for keys, accepted := range map[int]bool{2: true, 20: true, 40: false} {
+		claims.Keys = append(slices.Repeat([]string{other.ArmoredPublicKey()}, keys-1), acme.ArmoredPublicKey())
+		_, err := trust.Policy{}.Accept(t.Context(), claims)
+		if accepted && err != nil || !accepted && (!errors.Is(err, trust.ErrTooLarge) || hint.Of(err) == "") {
+			t.Errorf("%d keys: %v (hint %q)", keys, err, hint.Of(err))
+		}
+		claims.SHA256SUMS, claims.Signature = sumsOf(name), sign(t, acme, sumsOf(name))
+		if _, err := (trust.Policy{}).Accept(t.Context(), claims); err != nil {
+			t.Errorf("%d keys for a document of a usual size: %v", keys, err)
+		}
+		claims.SHA256SUMS, claims.Signature = doc, sign(t, acme, doc)
 	}
 }
 

@@ -36,12 +36,12 @@ func HoldSlots() (release func()) {
 // armour is gone, within the bounds for a release.
 func ReadPackets(ctx context.Context, body []byte) (openpgp.EntityList, error) {
 	var l load
-	keys, err := l.walk(body)
+	keys, err := l.walk(ctx, body)
 	if err != nil {
 		return nil, err
 	}
 	r := ring{keys: keys}
-	if err := checkCost([]ring{r}); err != nil {
+	if err := checkCost([]ring{r}, nil); err != nil {
 		return nil, err
 	}
 	return r.entities(ctx)

@@ -65,16 +65,18 @@ type ring struct {
 // readRings reads armoured blocks up to their packets, and verifies nothing. It
 // fails if they exceed a bound, or if any key is private: keys are stored with the
 // release, whether they are needed or not. A block that does not read counts only
-// when it is its turn.
-func readRings(armoured []string) ([]ring, error) {
+// when it is its turn. The end of ctx ends it between two packets.
+func readRings(ctx context.Context, armoured []string) ([]ring, error) {
 	if len(armoured) > maxKeys {
 		return nil, hint.Wrap(tooLarge("%d signing keys are offered, more than %d", len(armoured), maxKeys), tooLargeHelp)
 	}
 	var l load
 	var out []ring
 	for _, text := range armoured {
-		keys, err := l.read(text)
+		keys, err := l.read(ctx, text)
 		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil, ended(ctx)
 		case errors.Is(err, errTooLarge):
 			return nil, hint.Wrap(err, tooLargeHelp)
 		case errors.Is(err, errPrivateKey):
@@ -87,7 +89,7 @@ func readRings(armoured []string) ([]ring, error) {
 
 // read reads an armoured block with public keys. Clients would accept private
 // ones, too; here they are an error that says so.
-func (l *load) read(text string) ([]unverifiedKey, error) {
+func (l *load) read(ctx context.Context, text string) ([]unverifiedKey, error) {
 	if l.bytes += len(text); l.bytes > maxKeyBytes {
 		return nil, tooLarge("the signing keys have more than %d bytes", maxKeyBytes)
 	}
@@ -103,7 +105,7 @@ func (l *load) read(text string) ([]unverifiedKey, error) {
 	case blockType != openpgp.PublicKeyType:
 		return nil, fmt.Errorf("it is a %.40q", blockType)
 	}
-	return l.walk(body)
+	return l.walk(ctx, body)
 }
 
 // unreadable says that an error is about a key.
@@ -139,10 +141,18 @@ func dearmour(text string) (blockType string, body []byte, err error) {
 	return block.Type, body, err
 }
 
-// checkCost fails if all verifications with the keys would take too long.
-func checkCost(rings []ring) error {
+// hashedBytes is how much of a document is hashed in the time of one unit of
+// [verificationCost]. A signature of text takes longest, over a document of line feeds.
+const hashedBytes = 32 << 10
+
+// checkCost fails if all verifications with the keys would take too long. The library
+// hashes the document that was signed once for each ring; nil: nothing was signed.
+func checkCost(rings []ring, doc []byte) error {
 	cost := 0
 	for _, r := range rings {
+		if len(r.keys) > 0 {
+			cost += len(doc) / hashedBytes
+		}
 		for _, k := range r.keys {
 			cost += k.cost
 		}
@@ -199,11 +209,11 @@ func KeyIDs(ctx context.Context, armoured []string) ([]string, error) {
 		return nil, err
 	}
 	defer end()
-	rings, err := readRings(armoured)
+	rings, err := readRings(ctx, armoured)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkCost(rings); err != nil {
+	if err := checkCost(rings, nil); err != nil {
 		return nil, err
 	}
 	var out []string

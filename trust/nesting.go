@@ -1,7 +1,6 @@
 package trust
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 
@@ -11,30 +10,27 @@ import (
 // errNested means that a signature holds another one that is not a key's own.
 var errNested = errors.New("a signature holds another signature, which is not one that a signing subkey makes of its primary key")
 
-// checkNesting fails if the first packet is a signature with signatures nested in it
-// at will. The library parses what a signature holds before it judges it, and keeps a
-// copy for each level: 400 KB of nested signatures take gigabytes.
+// countSubpackets returns how many subpackets a signature holds, given the content of
+// its packet. It fails if the signature has signatures nested in it at will. The
+// library parses what a signature holds before it judges it, and keeps a copy for each
+// level: 400 KB of nested signatures take gigabytes.
 //
 // The one signature that may be inside another is a primary key binding, in which the
 // library accepts none (RFC 9580, sections 5.2.3.34 and 10.1.5).
-func checkNesting(packets []byte) error {
-	if t, ok := packetType(packets[0]); !ok || t != typeSignature {
-		return nil
-	}
-	// Of a packet that is cut off, the library parses what is there.
-	p, _ := packet.NewOpaqueReader(bytes.NewReader(packets)).Next()
-	if p == nil {
-		return nil // its header does not read
-	}
-	for subpacket := range subpackets(p.Contents) {
+func countSubpackets(signature []byte) (n int, err error) {
+	for subpacket := range subpackets(signature) {
+		n++
 		if subpacket[0]&0x7f != embeddedSignature || len(subpacket) < 3 {
 			continue
 		}
 		if packet.SignatureType(subpacket[2]) != packet.SigTypePrimaryKeyBinding {
-			return errNested
+			return n, errNested
+		}
+		for range subpackets(subpacket[1:]) {
+			n++
 		}
 	}
-	return nil
+	return n, nil
 }
 
 // embeddedSignature is the type of the subpacket that holds a signature.
@@ -92,23 +88,31 @@ func cutArea(data []byte, lengthBytes int) (area, rest []byte, ok bool) {
 // cutSubpacket returns the first subpacket, of one byte at least, and the others
 // (RFC 9580, section 5.2.3.7).
 func cutSubpacket(data []byte) (subpacket, rest []byte, ok bool) {
-	var length uint64
-	switch {
-	case data[0] < 192:
-		length, data = uint64(data[0]), data[1:]
-	case data[0] < 255:
-		if len(data) < 2 {
-			return nil, nil, false
-		}
-		length, data = uint64(data[0]-192)<<8+uint64(data[1])+192, data[2:]
-	default:
-		if len(data) < 5 {
-			return nil, nil, false
-		}
-		length, data = uint64(binary.BigEndian.Uint32(data[1:])), data[5:]
-	}
-	if length == 0 || length > uint64(len(data)) {
+	length, data, ok := cutLength(data)
+	if !ok || length == 0 || length > uint64(len(data)) {
 		return nil, nil, false
 	}
 	return data[:length], data[length:], true
+}
+
+// cutLength returns the length that data begins with, and what comes after it. A
+// packet of the new format and a subpacket give their length alike, except that some
+// values mean a part of a packet.
+func cutLength(data []byte) (length uint64, rest []byte, ok bool) {
+	switch {
+	case len(data) == 0:
+		return 0, nil, false
+	case data[0] < 192:
+		return uint64(data[0]), data[1:], true
+	case data[0] < 255:
+		if len(data) < 2 {
+			return 0, nil, false
+		}
+		return uint64(data[0]-192)<<8 + uint64(data[1]) + 192, data[2:], true
+	default:
+		if len(data) < 5 {
+			return 0, nil, false
+		}
+		return uint64(binary.BigEndian.Uint32(data[1:])), data[5:], true
+	}
 }

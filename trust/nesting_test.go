@@ -53,7 +53,7 @@ func TestNestedSignatures(t *testing.T) {
 		"cut off at the end":    claimingMore(nested(size, 6, 0x18)),
 	} {
 		t.Run("key/"+name, func(t *testing.T) {
-			armoured := "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n" + wrapped(packet) + "\n-----END PGP PUBLIC KEY BLOCK-----\n"
+			armoured := armouredKey(packet)
 			cost.Check(t, len(armoured), true, func() error {
 				_, err := KeyIDs(t.Context(), []string{armoured})
 				return err
@@ -68,6 +68,11 @@ func TestNestedSignatures(t *testing.T) {
 	if err := checkSignaturePackets(nested(size, 6, 0x18)); !errors.Is(err, errNested) {
 		t.Errorf("error %v", err)
 	}
+}
+
+// armouredKey returns packets in ASCII armour, as a block of public keys.
+func armouredKey(packets []byte) string {
+	return "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n" + wrapped(packets) + "\n-----END PGP PUBLIC KEY BLOCK-----\n"
 }
 
 // wrapped is base64 in lines of 64 characters.

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"bytes"
+	"context"
 	"crypto/dsa" //lint:ignore SA1019 publishers still sign with such keys
 	"crypto/rsa"
 	"errors"
@@ -28,6 +29,9 @@ const (
 	maxPackets = 4096
 	// maxSignatures bounds the signatures: three keys with many certifications.
 	maxSignatures = 2048
+	// maxSubpackets bounds the subpackets of all signatures, for each of which the
+	// library takes memory: 16 for each of maxSignatures. A signature has 4 to 12.
+	maxSubpackets = 16 * maxSignatures
 	// maxKeyPackets bounds the primary keys and subkeys: three subkeys for each of
 	// maxKeys keys.
 	maxKeyPackets = 256
@@ -48,6 +52,9 @@ const (
 	// maxSignaturePackets bounds the packets of a detached signature. One for each
 	// signer is usual, and the library reads them anew for each key.
 	maxSignaturePackets = 64
+	// maxSignatureSubpackets bounds the subpackets in the packets of a detached
+	// signature: 16 for each packet.
+	maxSignatureSubpackets = 16 * maxSignaturePackets
 )
 
 // errTooLarge means that the keys or the signature of a release exceed a bound.
@@ -67,28 +74,24 @@ type unverifiedKey struct {
 }
 
 // load counts the packets of all keys of a release.
-type load struct{ bytes, packets, keys, signatures int }
+type load struct{ bytes, packets, keys, signatures, subpackets int }
 
 // walk splits the packets of a block into its keys. It verifies nothing. The
 // packets are read by the library, which therefore finds the same ones later.
 //
 // A packet that does not read is only counted: the library ignores it or refuses
-// the key. Errors wrap errTooLarge or errPrivateKey where that is the reason.
-func (l *load) walk(body []byte) (keys []unverifiedKey, err error) {
+// the key. Errors wrap errTooLarge or errPrivateKey where that is the reason. Before
+// each packet, walk looks at ctx, and returns its error.
+func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err error) {
 	defer surviveLibrary(&err)
 	keys = make([]unverifiedKey, 1)
 	key, start := &keys[0], 0
 	for r := bytes.NewReader(body); r.Len() > 0; {
 		at := len(body) - r.Len()
-		if t, ok := packetType(body[at]); ok {
-			if err := checkKeyPacketType(t); err != nil {
-				return nil, err
-			}
+		if err := ended(ctx); err != nil {
+			return nil, err
 		}
-		if l.packets++; l.packets > maxPackets {
-			return nil, tooLarge("the signing keys hold more than %d packets", maxPackets)
-		}
-		if err := checkNesting(body[at:]); err != nil {
+		if err := l.admit(body[at:]); err != nil {
 			return nil, err
 		}
 		p, err := packet.Read(r)
@@ -110,6 +113,29 @@ func (l *load) walk(body []byte) (keys []unverifiedKey, err error) {
 	}
 	key.packets = body[start:]
 	return keys, nil
+}
+
+// admit fails if the library must not parse the first of some packets, as it would
+// take more time or memory than a bound allows.
+func (l *load) admit(packets []byte) error {
+	if l.packets++; l.packets > maxPackets {
+		return tooLarge("the signing keys hold more than %d packets", maxPackets)
+	}
+	t, ok := packetType(packets[0])
+	if !ok {
+		return nil // the library skips one byte
+	}
+	if err := checkKeyPacketType(t); err != nil {
+		return err
+	}
+	n, err := countPacket(t, packets)
+	if err != nil {
+		return err
+	}
+	if l.subpackets += n; l.subpackets > maxSubpackets {
+		return tooLarge("the signatures of the signing keys hold more than %d subpackets", maxSubpackets)
+	}
+	return nil
 }
 
 // count adds a packet to the load, and fails if it exceeds a bound.
@@ -174,6 +200,50 @@ func packetType(header byte) (t int, ok bool) {
 		return int(header & 0x3f), header&0x80 != 0
 	}
 	return int(header & 0x3c >> 2), header&0x80 != 0
+}
+
+var (
+	errCutOff     = errors.New("it ends within a packet")
+	errIndefinite = errors.New("it holds a packet of indefinite length, which no key or signature has")
+)
+
+// packetContent returns the content of the first packet. It fails unless the packet
+// gives one length (RFC 9580, section 4.2.1.4), and has all of that.
+//
+// The library is content with less. It takes from a packet what it needs, and reads the
+// next packet from where it stopped: many packets could each claim all that follows.
+func packetContent(packets []byte) ([]byte, error) {
+	var length uint64
+	header, content := packets[0], packets[1:]
+	ok := true
+	switch legacy := header&0x40 == 0; {
+	case legacy && header&3 == 3, !legacy && len(content) > 0 && content[0] >= 224 && content[0] < 255:
+		return nil, errIndefinite
+	case legacy:
+		n := 1 << (header & 3)
+		if ok = n <= len(content); ok {
+			for _, b := range content[:n] {
+				length = length<<8 | uint64(b)
+			}
+			content = content[n:]
+		}
+	default:
+		length, content, ok = cutLength(content)
+	}
+	if !ok || length > uint64(len(content)) {
+		return nil, errCutOff
+	}
+	return content[:length], nil
+}
+
+// countPacket returns how many subpackets the first packet holds if it is a signature,
+// and fails if the library must not parse it.
+func countPacket(t int, packets []byte) (subpackets int, err error) {
+	content, err := packetContent(packets)
+	if err != nil || t != typeSignature {
+		return 0, err
+	}
+	return countSubpackets(content)
 }
 
 // The types of packets that a public key or a detached signature consists of.
@@ -266,9 +336,11 @@ func verificationCost(pk *packet.PublicKey) int {
 // does for each key, up to the first packet that does not read.
 func checkSignaturePackets(signature []byte) (err error) {
 	defer surviveLibrary(&err)
-	n := 0
+	n, subpackets := 0, 0
 	for r := bytes.NewReader(signature); r.Len() > 0; {
-		switch t, ok := packetType(signature[len(signature)-r.Len()]); {
+		rest := signature[len(signature)-r.Len():]
+		t, ok := packetType(rest[0])
+		switch {
 		case !ok:
 			return nil
 		case t == typeSignature, t == typeMarker, t == typeTrust, t == typePadding, t >= typeNonCritical:
@@ -278,8 +350,12 @@ func checkSignaturePackets(signature []byte) (err error) {
 		if n++; n > maxSignaturePackets {
 			return tooLarge("the signature holds more than %d packets", maxSignaturePackets)
 		}
-		if err := checkNesting(signature[len(signature)-r.Len():]); err != nil {
-			return err
+		more, err := countPacket(t, rest)
+		if err != nil {
+			return fmt.Errorf("the signature does not read: %w", err)
+		}
+		if subpackets += more; subpackets > maxSignatureSubpackets {
+			return tooLarge("the signature holds more than %d subpackets", maxSignatureSubpackets)
 		}
 		if _, err := packet.Read(r); err != nil && !isIgnored(err) {
 			return nil

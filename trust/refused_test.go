@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -27,6 +28,30 @@ func TestChecksumDocumentsRefused(t *testing.T) {
 		_, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: []byte(doc)})
 		if err == nil || !strings.Contains(err.Error(), says) || hint.Of(err) == "" || len(err.Error()) > 1000 {
 			t.Errorf("%v (hint %q), want %q", err, hint.Of(err), says)
+		}
+	}
+}
+
+// TestErrorsAreShort has names of files and of a notation as long as the documents.
+func TestErrorsAreShort(t *testing.T) {
+	long := strings.Repeat("\x7f", 100_000)
+	one, two := strings.Repeat("0", 64), strings.Repeat("1", 64)
+	acme, doc := pgp.For(t, "Acme"), sumsOf(name)
+	for what, claims := range map[string]trust.Claims{
+		"two checksums":          {SHA256SUMS: []byte(one + "  " + long + "\n" + two + "  " + long + "\n")},
+		"announced, not listed":  {SHA256SUMS: doc, Announced: map[string][32]byte{long: {}}},
+		"announced otherwise":    {SHA256SUMS: []byte(two + "  " + long + "\n"), Announced: map[string][32]byte{long: {}}},
+		"reported otherwise":     {SHA256SUMS: []byte(two + "  " + long + "\n"), Reported: map[string]trust.Report{long: {Hashes: []provider.Hash{provider.ZipHash([32]byte{})}}}},
+		"unknown notation":       {SHA256SUMS: doc, Signature: acme.SignWithNotation(t, doc, strings.Repeat("x", 50_000)), Keys: []string{acme.ArmoredPublicKey()}},
+		"type of armour":         {SHA256SUMS: doc, Signature: []byte("-----BEGIN PGP " + long[:3000] + "-----\n\n\n-----END PGP " + long[:3000] + "-----\n"), Keys: []string{acme.ArmoredPublicKey()}},
+		"type of a key's armour": {SHA256SUMS: doc, Signature: []byte{0}, Keys: []string{"-----BEGIN PGP " + long[:3000] + "-----\n\n\n-----END PGP " + long[:3000] + "-----\n"}},
+	} {
+		claims.Provider, claims.Version = null, v324
+		_, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), claims)
+		if err == nil || hint.Of(err) == "" {
+			t.Errorf("%s: %v (hint %q)", what, err, hint.Of(err))
+		} else if n := len(err.Error()); n > 1000 {
+			t.Errorf("%s: an error of %d bytes", what, n)
 		}
 	}
 }

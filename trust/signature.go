@@ -46,8 +46,8 @@ var (
 // key of the right ID does not confirm ends the search; an expired key counts
 // only if no other verifies. Of keys that the policy does not pin, none is tried.
 //
-// It takes one of the process's slots, and looks at ctx before each key. The end of
-// ctx decides nothing about the signature.
+// It takes one of the process's slots, and looks at ctx before each packet and each
+// key. The end of ctx decides nothing about the signature.
 func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys []string) (Signer, error) {
 	if len(signature) > maxSignatureBytes {
 		return Signer{}, fmt.Errorf("the signature has more than %d bytes", maxSignatureBytes)
@@ -60,13 +60,13 @@ func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys
 	if err := checkSignaturePackets(signature); err != nil {
 		return Signer{}, err
 	}
-	rings, err := readRings(keys)
+	rings, err := readRings(ctx, keys)
 	if err != nil {
 		return Signer{}, err
 	}
 	offered := primariesOf(rings)
 	p.dropUnpinned(rings)
-	if err := checkCost(rings); err != nil {
+	if err := checkCost(rings, doc); err != nil {
 		return Signer{}, err
 	}
 	var expired *Signer
@@ -101,7 +101,8 @@ func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys
 			return Signer{}, hint.Wrap(fmt.Errorf("the key %s that made the signature is revoked", fingerprintOf(entity.PrimaryKey)),
 				"its owner revoked it, or its part that signed; ask its publisher for a release signed by another key")
 		default:
-			return Signer{}, fmt.Errorf("the signature is not valid: %w", err)
+			// The library's error may hold text of the signature, such as the name of a notation.
+			return Signer{}, fmt.Errorf("the signature is not valid: %.200s", err)
 		}
 	}
 	switch {
@@ -211,7 +212,7 @@ func BinarySignature(signature []byte) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the armoured signature does not read: %w", err)
 	case blockType != openpgp.SignatureType:
-		return nil, fmt.Errorf("the signature is a %s", blockType)
+		return nil, fmt.Errorf("the signature is a %.40s", blockType)
 	}
 	if len(raw) > maxSignatureBytes {
 		return nil, fmt.Errorf("the signature has more than %d bytes", maxSignatureBytes)

@@ -245,6 +245,19 @@ func (s *Signer) Sign(doc []byte) ([]byte, error) {
 	return sig.Bytes(), nil
 }
 
+// SignWithNotation is [Signer.Sign] with a critical notation of a name that no verifier
+// knows.
+func (s *Signer) SignWithNotation(tb testkit.TB, doc []byte, name string) []byte {
+	tb.Helper()
+	config := *s.config
+	config.SignatureNotations = []*packet.Notation{{Name: name, IsCritical: true}}
+	var sig bytes.Buffer
+	if err := openpgp.DetachSign(&sig, s.entity, bytes.NewReader(doc), &config); err != nil {
+		tb.Fatalf("sign with a notation: %v", err)
+	}
+	return sig.Bytes()
+}
+
 // SignArmored is [Signer.Sign] in ASCII armour.
 func (s *Signer) SignArmored(doc []byte) ([]byte, error) {
 	var sig bytes.Buffer
