@@ -4,8 +4,9 @@
 // What is read is what the clients accept: provider blocks with their addresses
 // and versions in canonical form, at most one a provider, and nothing that they
 // do not know. Hashes of schemes that no client knows yet are kept and count for
-// nothing, as with them. Only a file whose hashes are no plain texts, such as
-// templates, is refused though they would read it: nobody has one.
+// nothing, as with them. Files that nobody has are refused though clients would read
+// them: those with expressions, templates or escapes, and those of more than 50,000
+// words, texts and signs.
 //
 // An edit inserts hashes and changes nothing else: comments, order and
 // formatting stay. To a file that a client wrote it does what a client would have

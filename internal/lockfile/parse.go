@@ -12,10 +12,6 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// maxDepth bounds brackets within one another, since the parser of HCL recurses
-// over them without bounds of its own. A hash has three around it.
-const maxDepth = 8
-
 var fileSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 	{Type: "provider", LabelNames: []string{"source_addr"}},
 	{Type: "module", LabelNames: []string{"path"}}, // clients keep it for later
@@ -45,8 +41,7 @@ func Parse(name string, src []byte) (*File, error) {
 	if len(src) > MaxBytes {
 		return nil, fmt.Errorf("%s has more than %d bytes: no lock file is that large", name, MaxBytes)
 	}
-	tokens, _ := hclsyntax.LexConfig(src, name, hcl.InitialPos) // the parser says the same again
-	if d := checkTokens(tokens); d != nil {
+	if d := scan(src); d != nil {
 		return nil, failure(name, hcl.Diagnostics{d})
 	}
 	parsed, diags := hclsyntax.ParseConfig(src, name, hcl.InitialPos)
@@ -71,29 +66,6 @@ func Parse(name string, src []byte) (*File, error) {
 		f.Warnings = append(f.Warnings, fmt.Sprintf("%s: locks of modules are not supported, by clients either", f.Where(modules[0].TypeRange.Start.Line)))
 	}
 	return f, nil
-}
-
-// checkTokens refuses expressions, of which a lock file has none, and deep nesting.
-func checkTokens(tokens hclsyntax.Tokens) *hcl.Diagnostic {
-	depth := 0
-	for _, t := range tokens {
-		switch t.Type {
-		case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack:
-			depth++
-		case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack:
-			depth--
-		case hclsyntax.TokenOParen, hclsyntax.TokenOHeredoc, hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl,
-			hclsyntax.TokenBang, hclsyntax.TokenMinus, hclsyntax.TokenPlus, hclsyntax.TokenStar, hclsyntax.TokenSlash, hclsyntax.TokenPercent,
-			hclsyntax.TokenEqualOp, hclsyntax.TokenNotEqual, hclsyntax.TokenLessThan, hclsyntax.TokenLessThanEq, hclsyntax.TokenGreaterThan,
-			hclsyntax.TokenGreaterThanEq, hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenQuestion, hclsyntax.TokenDot,
-			hclsyntax.TokenColon, hclsyntax.TokenFatArrow, hclsyntax.TokenEllipsis:
-			return problem(t.Range, "Expression", "A lock file has texts in quotes and no expressions, but here is %q.", t.Bytes)
-		}
-		if depth > maxDepth {
-			return problem(t.Range, "Too deep", "A lock file has at most %d levels of brackets.", maxDepth)
-		}
-	}
-	return nil
 }
 
 // decode reads one provider block into the file.
@@ -207,7 +179,8 @@ func failure(name string, diags hcl.Diagnostics) error {
 	if first.Subject != nil {
 		line = first.Subject.Start.Line
 	}
-	text := fmt.Sprintf("%s:%d: %s: %s", name, line, strings.ToLower(first.Summary[:1])+first.Summary[1:], strings.TrimSuffix(first.Detail, "."))
+	// Detail may quote a text of the file, however long that is.
+	text := fmt.Sprintf("%s:%d: %s: %.400s", name, line, strings.ToLower(first.Summary[:1])+first.Summary[1:], strings.TrimSuffix(first.Detail, "."))
 	if more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)
 	}

@@ -1,0 +1,49 @@
+package lockfile_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/internal/testkit/cost"
+)
+
+// TestCostOfLockFiles measures the most expensive files. Each is small enough to end
+// without the guards, too.
+func TestCostOfLockFiles(t *testing.T) {
+	version := func(expr string) string { return block("  version = " + expr) }
+	for name, tc := range map[string]struct {
+		src     string
+		refused bool
+	}{
+		"lists and objects":     {"a = " + strings.Repeat("[}", 100_000), true},
+		"blocks and lists":      {strings.Repeat("x {\na = 1 ]\n", 20_000), true},
+		"indices":               {version("x" + strings.Repeat("[y]", 6_000)), true},
+		"comparisons":           {version("x" + strings.Repeat("==y", 6_000)), true},
+		"line feeds":            {strings.Repeat("\n", lockfile.MaxBytes), true},
+		"words":                 {strings.Repeat("a ", lockfile.MaxBytes/2), true},
+		"errors":                {strings.Repeat("a=1\n", lockfile.MaxBytes/4), true},
+		"quotes":                {strings.Repeat("\"", lockfile.MaxBytes), true},
+		"escapes":               {"a = \"" + strings.Repeat("\\q", 400_000) + "\"\n", true},
+		"as many words":         {strings.Repeat("a ", 50_000), true},
+		"as many texts":         {strings.Repeat("\"\"", 16_600), true},
+		"as many errors":        {strings.Repeat("a=1\n", 12_500), true},
+		"as many variables":     {version("[" + strings.Repeat("a,", 24_900) + "]"), true},
+		"as many hashes":        {block(`  version = "3.2.4"`, "  hashes = ["+strings.Repeat("\"a:\",", 12_400)+"]"), false},
+		"as many blocks":        {strings.Repeat("module \"\"{}\n", 7_100), false},
+		"one long word":         {strings.Repeat("a", lockfile.MaxBytes-10) + "=1\n", true},
+		"one long address":      {"provider \"" + strings.Repeat("/", lockfile.MaxBytes-100) + "\" {}\n", true},
+		"one long version":      {version("\"" + strings.Repeat("1.", lockfile.MaxBytes/2-100) + "\""), true},
+		"as many dollars as do": {version("\"" + strings.Repeat("$$", 1_000) + "\""), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cost.Check(t, len(tc.src), tc.refused, func() error {
+				_, err := lockfile.Parse("f", []byte(tc.src))
+				if err != nil && len(err.Error()) > 2000 {
+					t.Errorf("an error of %d bytes", len(err.Error()))
+				}
+				return err
+			})
+		})
+	}
+}
