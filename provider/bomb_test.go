@@ -10,8 +10,11 @@ import (
 	"hash/crc32"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
 // counted counts what is read of a zip.
@@ -73,11 +76,18 @@ func bomb(t *testing.T, entries int, says uint64) *bytes.Reader {
 	at := out.Len()
 	size := directory.Len()
 	out.Write(directory.Bytes())
+	out.Write(zip64End(at, size, uint64(entries)))
+	return bytes.NewReader(out.Bytes())
+}
+
+// zip64End is what a zip ends in whose directory is at a place and has a size. It says
+// how many entries there are.
+func zip64End(at, size int, entries uint64) []byte {
 	// The ZIP64 form, which has room for any number of entries.
 	end := append([]byte("PK\x06\x06"), make([]byte, 52)...)
 	binary.LittleEndian.PutUint64(end[4:], 44)
-	binary.LittleEndian.PutUint64(end[24:], uint64(entries))
-	binary.LittleEndian.PutUint64(end[32:], uint64(entries))
+	binary.LittleEndian.PutUint64(end[24:], entries)
+	binary.LittleEndian.PutUint64(end[32:], entries)
 	binary.LittleEndian.PutUint64(end[40:], uint64(size))
 	binary.LittleEndian.PutUint64(end[48:], uint64(at))
 	locator := append([]byte("PK\x06\x07"), make([]byte, 16)...)
@@ -87,10 +97,66 @@ func bomb(t *testing.T, entries int, says uint64) *bytes.Reader {
 	for i := 8; i < 20; i++ {
 		last[i] = 0xff
 	}
-	out.Write(end)
-	out.Write(locator)
-	out.Write(last)
-	return bytes.NewReader(out.Bytes())
+	return slices.Concat(end, locator, last)
+}
+
+// padded is a file of zeros that ends in some bytes.
+type padded struct {
+	size int64
+	end  []byte
+}
+
+func (f padded) ReadAt(p []byte, off int64) (int, error) {
+	clear(p)
+	if at := f.size - int64(len(f.end)); off+int64(len(p)) > at {
+		copy(p[max(0, at-off):], f.end[max(0, off-at):])
+	}
+	if off+int64(len(p)) > f.size {
+		return int(f.size - off), io.EOF
+	}
+	return len(p), nil
+}
+
+// TestZipsThatSayTooMuch have an end record that says that there are other entries
+// than there are.
+func TestZipsThatSayTooMuch(t *testing.T) {
+	const size = 1 << 29
+	at := size - len(zip64End(0, 0, 0))
+	zeros := func(directory int, entries uint64) padded {
+		return padded{size, zip64End(at-directory, directory, entries)}
+	}
+	one := bomb(t, 1, 1<<20)
+	two := make([]byte, one.Size())
+	one.ReadAt(two, 0)
+	end := len(two) - len(zip64End(0, 0, 0))
+	binary.LittleEndian.PutUint64(two[end+32:], 1+1<<16)
+	for name, tc := range map[string]struct {
+		file io.ReaderAt
+		size int64
+	}{
+		"no entry":                    {zeros(0, 0), size},
+		"65536 and none":              {zeros(0, 1<<16), size},
+		"16 million and none":         {zeros(0, 1<<16*250), size},
+		"all bytes a directory":       {zeros(at, 1<<16*170), size},
+		"a directory that is outside": {zeros(0, 1<<63), size},
+		"65537 and one":               {bytes.NewReader(two), int64(len(two))},
+		"plain, no entry":             {strings.NewReader("PK\x05\x06" + strings.Repeat("\x00", 18)), 22},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for what, check := range map[string]func() error{
+				"CheckZip": func() error { return CheckZip(t.Context(), tc.file, tc.size) },
+				"H1":       func() error { _, err := H1(t.Context(), tc.file, tc.size); return err },
+			} {
+				cost.Check(t, 1<<10, true, func() error {
+					err := check()
+					if !errors.Is(err, ErrNotZip) {
+						t.Errorf("%s: %v", what, err)
+					}
+					return err
+				})
+			}
+		})
+	}
 }
 
 type zeros struct{}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -77,6 +78,9 @@ const (
 	// maxDirectoryBytes bounds what is read of a zip before its entries are
 	// known: its central directory, which is held in memory.
 	maxDirectoryBytes = 16 << 20
+	// maxEntries bounds the entries that a zip says it has. Each takes 46 bytes of the
+	// directory at least.
+	maxEntries = maxDirectoryBytes / 46
 	// maxUnpackedBytes bounds what a zip may unpack to while it is hashed. The
 	// largest providers unpack to under 1 GiB.
 	maxUnpackedBytes = 8 << 30
@@ -85,8 +89,8 @@ const (
 // H1 returns the h1: hash of the zip of size bytes in r, as clients compute it
 // over the unpacked folder.
 //
-// The error wraps ErrNotZip if the bytes are no zip, or if an entry does not
-// unpack. It wraps ErrNoH1 alone where clients could come to different answers or
+// The error wraps ErrNotZip if the bytes are no zip or one without entries, or if an
+// entry does not unpack. It wraps ErrNoH1 alone where clients could come to different answers or
 // refuse the zip: directory entries, duplicate names, links, names outside the
 // folder, a directory or an unpacked size beyond what any provider has. H1 stops when
 // ctx ends; it returns errors of r and ctx unchanged.
@@ -124,7 +128,7 @@ func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 }
 
 // CheckZip returns an error that wraps ErrNotZip unless the size bytes in r end in
-// the directory of a zip. It reads no more than the directory, and
+// the directory of a zip with an entry at least. It reads no more than the directory, and
 // returns errors of r and ctx unchanged.
 func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
 	_, err := newSourceReader(ctx, r, size).open(size)
@@ -155,6 +159,8 @@ type sourceReader struct {
 	r      io.ReaderAt
 	alive  func() error // returns an error once reading must stop
 	limit  int64        // bytes that may still be read; negative: no limit
+	zip64  bool         // whether an end record of ZIP64 was read
+	says   uint64       // how many entries that record says there are
 	failed error        // the first error of r or alive, other than [io.EOF]
 }
 
@@ -174,13 +180,45 @@ func (s *sourceReader) open(size int64) (*zip.Reader, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoH1, err)
 	case err != nil && !errors.Is(err, zip.ErrInsecurePath): // H1 judges names itself
 		return nil, &notZipError{err}
+	case len(z.File) == 0:
+		return nil, &notZipError{errors.New("it has no entry")}
+	case s.zip64 && s.says != uint64(len(z.File)): // the library compares 16 bits of the two
+		return nil, &notZipError{fmt.Errorf("it says that it has %d entries, and has %d", s.says, len(z.File))}
 	}
 	return z, nil
 }
 
+// checkEnd fails if p, which was read at off, is an end record of ZIP64 that says that
+// there are more than maxEntries. The library takes memory for the entries before it
+// reads the first of them. It reads the record by one call.
+func (s *sourceReader) checkEnd(p []byte, off int64) error {
+	const length = 56 // of the record without extensions
+	if len(p) != length || string(p[:4]) != "PK\x06\x06" {
+		return nil
+	}
+	s.zip64, s.says = true, binary.LittleEndian.Uint64(p[32:])
+	if s.says <= maxEntries {
+		return nil
+	}
+	// A zip with a large directory is a zip if there is a directory before the record.
+	size := binary.LittleEndian.Uint64(p[40:])
+	if size > uint64(off) {
+		return zip.ErrFormat
+	}
+	first := make([]byte, 4)
+	if _, err := s.ReadAt(first, off-int64(size)); err != nil {
+		return err
+	}
+	if string(first) != "PK\x01\x02" {
+		return zip.ErrFormat
+	}
+	return errLargeDirectory
+}
+
 // ReadAt implements [io.ReaderAt]. It fails, rather than truncates, beyond the limit.
 func (s *sourceReader) ReadAt(p []byte, off int64) (int, error) {
-	if s.limit >= 0 {
+	opening := s.limit >= 0
+	if opening {
 		if int64(len(p)) > s.limit {
 			return 0, errLargeDirectory
 		}
@@ -192,6 +230,9 @@ func (s *sourceReader) ReadAt(p []byte, off int64) (int, error) {
 	}
 	if err != nil && err != io.EOF && s.failed == nil {
 		s.failed = err
+	}
+	if err == nil && opening {
+		err = s.checkEnd(p, off)
 	}
 	return n, err
 }
