@@ -89,8 +89,8 @@ const (
 // H1 returns the h1: hash of the zip of size bytes in r, as clients compute it
 // over the unpacked folder.
 //
-// The error wraps ErrNotZip if the bytes are no zip or one without entries, or if an
-// entry does not unpack. It wraps ErrNoH1 alone where clients could come to different answers or
+// The error wraps ErrNotZip if the bytes are no zip, or if an entry does not
+// unpack. It wraps ErrNoH1 alone where clients could come to different answers or
 // refuse the zip: directory entries, duplicate names, links, names outside the
 // folder, a directory or an unpacked size beyond what any provider has. H1 stops when
 // ctx ends; it returns errors of r and ctx unchanged.
@@ -128,7 +128,7 @@ func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 }
 
 // CheckZip returns an error that wraps ErrNotZip unless the size bytes in r end in
-// the directory of a zip with an entry at least. It reads no more than the directory, and
+// the directory of a zip. It reads no more than the directory, and
 // returns errors of r and ctx unchanged.
 func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
 	_, err := newSourceReader(ctx, r, size).open(size)
@@ -180,8 +180,6 @@ func (s *sourceReader) open(size int64) (*zip.Reader, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoH1, err)
 	case err != nil && !errors.Is(err, zip.ErrInsecurePath): // H1 judges names itself
 		return nil, &notZipError{err}
-	case len(z.File) == 0:
-		return nil, &notZipError{errors.New("it has no entry")}
 	case s.zip64 && s.says != uint64(len(z.File)): // the library compares 16 bits of the two
 		return nil, &notZipError{fmt.Errorf("it says that it has %d entries, and has %d", s.says, len(z.File))}
 	}

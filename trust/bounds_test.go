@@ -221,11 +221,13 @@ func TestVerificationsWaitForASlot(t *testing.T) {
 // endsWhenAsked is a context that ends when it is asked for the nth time.
 type endsWhenAsked struct {
 	context.Context
-	left int
+	left  int
+	after int // how often it was asked when it had ended
 }
 
 func (c *endsWhenAsked) Err() error {
 	if c.left == 0 {
+		c.after++
 		return context.Canceled
 	}
 	c.left--
@@ -243,17 +245,22 @@ func TestContextEndsBetweenKeys(t *testing.T) {
 	// the signature. A key has five packets.
 	const places = 1 + 3*5 + 3 + 2
 	for n := range places {
-		_, err := trust.Policy{}.Accept(&endsWhenAsked{t.Context(), n}, claims)
+		ctx := &endsWhenAsked{Context: t.Context(), left: n}
+		_, err := trust.Policy{}.Accept(ctx, claims)
 		if !errors.Is(err, context.Canceled) || trust.Refused(err) {
 			t.Errorf("asked %d times before it ends: %v", n, err)
 		}
+		// By the place that it ends at, and by those that say why: not by the next packets.
+		if ctx.after > 4 {
+			t.Errorf("asked %d times before it ends, and then %d times", n, ctx.after)
+		}
 	}
-	if _, err := (trust.Policy{}).Accept(&endsWhenAsked{t.Context(), places}, claims); err != nil {
+	if _, err := (trust.Policy{}).Accept(&endsWhenAsked{Context: t.Context(), left: places}, claims); err != nil {
 		t.Errorf("asked %d times: %v", places, err)
 	}
 	// A key that does not read would say so if it were read.
 	claims.Keys = []string{forged(t, pgp.ForgedDSA(t, 1024, 160))}
-	if _, err := (trust.Policy{}).Accept(&endsWhenAsked{t.Context(), 1 + 3}, claims); !errors.Is(err, context.Canceled) {
+	if _, err := (trust.Policy{}).Accept(&endsWhenAsked{Context: t.Context(), left: 1 + 3}, claims); !errors.Is(err, context.Canceled) {
 		t.Errorf("before a key that does not read: %v", err)
 	}
 }

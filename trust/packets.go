@@ -29,8 +29,9 @@ const (
 	maxPackets = 4096
 	// maxSignatures bounds the signatures: three keys with many certifications.
 	maxSignatures = 2048
-	// maxSubpackets bounds the subpackets of all signatures, for each of which the
-	// library takes memory: 16 for each of maxSignatures. A signature has 4 to 12.
+	// maxSubpackets bounds the subpackets of all signatures: 16 for each of
+	// maxSignatures. The library takes memory for each subpacket. Real signatures have 4
+	// to 12 of them.
 	maxSubpackets = 16 * maxSignatures
 	// maxKeyPackets bounds the primary keys and subkeys: three subkeys for each of
 	// maxKeys keys.
@@ -210,8 +211,8 @@ var (
 // packetContent returns the content of the first packet. It fails unless the packet
 // gives one length (RFC 9580, section 4.2.1.4), and has all of that.
 //
-// The library is content with less. It takes from a packet what it needs, and reads the
-// next packet from where it stopped: many packets could each claim all that follows.
+// The library accepts less. It takes the bytes that it needs from a packet, and reads the
+// next packet from there. So many packets could each claim the whole rest of a block.
 func packetContent(packets []byte) ([]byte, error) {
 	var length uint64
 	header, content := packets[0], packets[1:]

@@ -93,8 +93,8 @@ func TestIndefiniteLengths(t *testing.T) {
 	}
 }
 
-// TestPacketsThatClaimTheRest has many signatures, each of which claims all that
-// follows. The library takes some bytes of each, and the next one begins behind them.
+// TestPacketsThatClaimTheRest has many signatures. Each claims the whole rest of the
+// block; the library takes some bytes of it, and the next signature begins behind them.
 func TestPacketsThatClaimTheRest(t *testing.T) {
 	content := []byte{4, 0x10, 1, 8, 0, 6, 5, 2, 1, 2, 3, 4, 0, 0, 0, 0, 0, 1, 1}
 	const n, padding = 400, 60_000 // without the check some 100 MB

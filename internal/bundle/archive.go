@@ -110,11 +110,24 @@ func (a *archive) found(header *tar.Header, at, total int64) error {
 	case header.Size > total-at:
 		return fmt.Errorf("%w: it ends within %.200q", ErrIncomplete, name)
 	}
+	if !inLayout(name) {
+		return nil // other tools may add files
+	}
 	if _, twice := a.files[name]; twice {
 		return fmt.Errorf("%w: it holds %.200q twice", ErrNotBundle, name)
 	}
-	a.files[name] = extent{at, header.Size}
+	// A name can share its memory with the whole PAX header: keep a copy.
+	a.files[strings.Clone(name)] = extent{at, header.Size}
 	return nil
+}
+
+// inLayout reports whether a file of that name is read from a layout.
+func inLayout(name string) bool {
+	if name == ocispec.ImageLayoutFile || name == ocispec.ImageIndexFile {
+		return true
+	}
+	encoded, isBlob := strings.CutPrefix(name, blobsDir+"/")
+	return isBlob && digest.NewDigestFromEncoded(digest.SHA256, encoded).Validate() == nil
 }
 
 // sparse reports whether a file is not in the archive as it is.

@@ -1,7 +1,12 @@
 package bundle_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/bundle"
@@ -22,6 +27,56 @@ func TestCostOfIndex(t *testing.T) {
 			cost.Check(t, len(document), true, func() error {
 				_, err := bundle.Open(t.Context(), dir, false)
 				return err
+			})
+		})
+	}
+}
+
+// TestKeptOfArchives opens an archive in which files lie that are no part of a bundle, or
+// whose headers have much beside their names.
+func TestKeptOfArchives(t *testing.T) {
+	good, err := os.ReadFile(create(t, true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, header := range map[string]func(n int) *tar.Header{
+		"other files": func(n int) *tar.Header {
+			return &tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("%s/%05d", strings.Repeat("x", 150), n)}
+		},
+		"other files among blobs": func(n int) *tar.Header {
+			return &tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("blobs/sha256/%s/%05d", strings.Repeat("x", 130), n)}
+		},
+		"large headers": func(n int) *tar.Header {
+			if n > 20 {
+				return nil
+			}
+			return &tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("blobs/sha256/%064x", n),
+				PAXRecords: map[string]string{"path": fmt.Sprintf("blobs/sha256/%064x", n), "OCIBRIDGE.comment": strings.Repeat("x", 200_000)}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var data bytes.Buffer
+			w := tar.NewWriter(&data)
+			for n := range 10_000 {
+				h := header(n)
+				if h == nil {
+					break
+				}
+				if err := w.WriteHeader(h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.Flush()
+			data.Write(good)
+			file := filepath.Join(t.TempDir(), "bundle.tar")
+			write(t, file, data.Bytes())
+			cost.Kept(t, 1<<20, func() any {
+				b, err := bundle.Open(t.Context(), file, true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { b.Close() })
+				return b
 			})
 		})
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// The parser of HCL has no bounds of its own. It recurses over brackets, takes
-// quadratic time for some texts and expressions, and takes about a kilobyte for each
-// token. So a file is scanned first, and must have the form of a lock file.
+// The HCL parser has no bounds. It recurses over brackets, takes quadratic time for
+// some texts and expressions, and takes about a kilobyte for each token. So Parse scans
+// a file first, and refuses what no lock file has.
 const (
 	// maxDepth bounds brackets within one another. A hash has two around it.
 	maxDepth = 8
