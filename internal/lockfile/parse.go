@@ -184,5 +184,5 @@ func failure(name string, diags hcl.Diagnostics) error {
 	if more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)
 	}
-	return hint.New(text, "correct the line, or have tofu init or terraform init write the lock file anew; clients refuse it, too")
+	return hint.New(text, "correct the line, or have tofu init or terraform init write the lock file anew")
 }
