@@ -105,7 +105,7 @@ const maxErrorText = 200
 func unmarshal(data []byte, out any) error {
 	err := json.Unmarshal(data, out)
 	if err != nil && len(err.Error()) > maxErrorText {
-		return fmt.Errorf("%.*s...", maxErrorText, err)
+		return fmt.Errorf("%.*s (cut off)", maxErrorText, err)
 	}
 	return err
 }
