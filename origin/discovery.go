@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"mime"
 	"net/http"
 	"net/url"
 	"strings"
@@ -51,13 +52,17 @@ func (s smallAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, discoveryLimits.Bytes+1))
 	resp.Body.Close()
-	if err == nil && resp.StatusCode == http.StatusOK {
+	contentType := resp.Header.Get("Content-Type")
+	mediaType, _, _ := mime.ParseMediaType(contentType)
+	switch {
+	case mediaType != "application/json":
+		data = nil // discovery refuses the media type, and says so
+	case err == nil && resp.StatusCode == http.StatusOK:
 		data, err = onlyProviders(data)
 	}
 	if err != nil {
-		return nil, err
+		return nil, explainDocument(err)
 	}
-	contentType := resp.Header.Get("Content-Type")
 	resp.Header.Set("Content-Type", contentType[:min(len(contentType), maxContentType)])
 	resp.Status = fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))

@@ -16,7 +16,7 @@ const (
 	// maxPlatforms bounds the platforms of one version. Go knows fewer than 50.
 	maxPlatforms = 128
 	// maxProtocols bounds the plugin protocols of one version. Real versions have one
-	// or two.
+	// or two. Package artifact stores no more.
 	maxProtocols = 16
 	// maxWarnings bounds the warnings in one list.
 	maxWarnings = 64

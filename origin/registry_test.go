@@ -160,6 +160,27 @@ func TestDiscoveryRefused(t *testing.T) {
 	}
 }
 
+// TestLargeAnswersInPlaceOfDiscovery: a login page is often larger than any discovery
+// document. Neither is taken for a connection that broke off.
+func TestLargeAnswersInPlaceOfDiscovery(t *testing.T) {
+	long := strings.Repeat("[x],", 64<<10)
+	for name, tc := range map[string]struct {
+		document   http.HandlerFunc
+		says, hint string
+	}{
+		"page":     {text("text/html", "<html><script>"+long), `unsupported Content-Type "text/html"`, "is it the host of a provider registry?"},
+		"document": {doc(`{"x":"` + long + `"}`), "more than 65536 bytes", "ask whoever runs the origin"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t)
+			n.serve(host, tc.document)
+			client, _ := n.client("")
+			_, err := client.Versions(t.Context(), widget)
+			checkError(t, err, tc.says, tc.hint)
+		})
+	}
+}
+
 // TestNoConnection shows that a failed connection is explained by what failed.
 func TestNoConnection(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -80,8 +80,8 @@ type load struct{ bytes, packets, keys, signatures, subpackets int }
 // walk splits the packets of a block into its keys. It verifies nothing. The
 // packets are read by the library, which therefore finds the same ones later.
 //
-// A packet that does not read is only counted: the library ignores it or refuses
-// the key. Errors wrap errTooLarge or errPrivateKey where that is the reason. Before
+// A packet whose content does not read is only counted: the library ignores it or
+// refuses the key. Errors wrap errTooLarge or errPrivateKey where that is the reason. Before
 // each packet, walk looks at ctx, and returns its error.
 func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err error) {
 	defer surviveLibrary(&err)

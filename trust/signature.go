@@ -46,8 +46,8 @@ var (
 // key of the right ID does not confirm ends the search; an expired key counts
 // only if no other verifies. Of keys that the policy does not pin, none is tried.
 //
-// It takes one of the process's slots, and looks at ctx before each packet and each
-// key. The end of ctx decides nothing about the signature.
+// It takes one of the process's slots, and looks at ctx before each packet of the
+// keys and before each key. The end of ctx decides nothing about the signature.
 func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys []string) (Signer, error) {
 	if len(signature) > maxSignatureBytes {
 		return Signer{}, fmt.Errorf("the signature has more than %d bytes", maxSignatureBytes)

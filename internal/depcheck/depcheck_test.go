@@ -161,7 +161,7 @@ func TestTransportsAreBounded(t *testing.T) {
 }
 
 // transports finds code that makes an HTTP transport or uses one of net/http's own.
-var transports = regexp.MustCompile(`http\.(DefaultTransport|DefaultClient|Transport\{|(Get|Head|Post|PostForm)\()|new\(http\.Transport\)`)
+var transports = regexp.MustCompile(`http\.(DefaultTransport|DefaultClient|Transport\{|(Get|Head|Post|PostForm)\()|new\(http\.Transport\)|(auth|retry)\.DefaultClient`)
 
 // TestEndToEndUsesTheBinary keeps e2e outside: it may look at the program only as
 // its users do.

@@ -104,7 +104,7 @@ const maxErrorText = 200
 // unmarshal decodes a document that is within its limits.
 func unmarshal(data []byte, out any) error {
 	err := json.Unmarshal(data, out)
-	if err != nil && len(err.Error()) > maxErrorText {
+	if err != nil && utf8.RuneCountInString(err.Error()) > maxErrorText {
 		return fmt.Errorf("%.*s (cut off)", maxErrorText, err)
 	}
 	return err

@@ -3,6 +3,7 @@ package pullthrough
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"time"
 
@@ -23,8 +24,24 @@ type failure struct {
 // failFor returns a failure that keeps little memory. The origin decides how long its
 // errors are, and what they hold: a refused certificate is in its error.
 func failFor(err error, lasts time.Duration) failure {
-	return failure{hint.Flatten(err, reasons(err)...), time.Now().Add(lasts)}
+	return failure{keepTimeout(err, hint.Flatten(err, reasons(err)...)), time.Now().Add(lasts)}
 }
+
+// keepTimeout returns short as a timeout if err is one: clients are told.
+func keepTimeout(err, short error) error {
+	var from, to net.Error
+	if errors.As(err, &from) && from.Timeout() && !errors.As(short, &to) {
+		return timeout{short}
+	}
+	return short
+}
+
+// timeout is a [net.Error].
+type timeout struct{ error }
+
+func (t timeout) Unwrap() error { return t.error }
+func (timeout) Timeout() bool   { return true }
+func (timeout) Temporary() bool { return true }
 
 // holds reports whether the failure is still the answer.
 func (f failure) holds(now time.Time) bool { return f.err != nil && now.Before(f.until) }
@@ -43,7 +60,7 @@ func brief(err error) error {
 	if err == nil {
 		return nil
 	}
-	return hint.Brief(err, reasons(err)...)
+	return keepTimeout(err, hint.Brief(err, reasons(err)...))
 }
 
 // reasons returns the errors that this package, the gateway and the metrics ask for. A

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -190,6 +191,48 @@ func TestReasonsOfFailures(t *testing.T) {
 	}
 	if brief(nil) != nil {
 		t.Error("no error becomes one")
+	}
+}
+
+// TestTimeoutsStayTimeouts: the next client has the same answer as the first.
+func TestTimeoutsStayTimeouts(t *testing.T) {
+	for name, err := range map[string]error{
+		"short": &net.OpError{Op: "read", Err: syscall.ETIMEDOUT},
+		"long":  &net.OpError{Op: strings.Repeat("x", 1<<20), Err: syscall.ETIMEDOUT},
+	} {
+		err = hint.Wrap(trouble(err), "help")
+		for how, got := range map[string]error{"kept": failFor(err, time.Second).err, "brief": brief(err)} {
+			var network net.Error
+			if !errors.As(got, &network) || !network.Timeout() || !errors.Is(got, catalog.ErrSource) || hint.Of(got) != "help" || len(got.Error()) > 3<<10 {
+				t.Errorf("%s, %s: %.200v", name, how, got)
+			}
+		}
+	}
+	if got := failFor(&net.OpError{Op: "read", Err: syscall.ECONNREFUSED}, time.Second).err; errors.As(got, new(net.Error)) {
+		t.Errorf("%v is a timeout", got)
+	}
+}
+
+// TestPlacesGoBeforeReleases: what has expired makes room for what is in use.
+func TestPlacesGoBeforeReleases(t *testing.T) {
+	rs := &releases{entries: map[subject]*releaseEntry{}, packages: map[packageKey]wanted{}}
+	rs.mu.Lock()
+	const count = maxReleaseBytes / placeBytes
+	var last *release
+	for i := range count {
+		s := subject{provider: widget, version: provider.MustParseVersion(fmt.Sprintf("1.0.%d", i))}
+		last = &release{subject: s, found: map[provider.Platform]place{}}
+		rs.entries[s] = &releaseEntry{used: time.Now(), release: last}
+		if i < count-1 {
+			rs.grow(last, last.addPlace(provider.Platform{OS: "x", Arch: "y"}, place{at: time.Now().Add(-packageLasts)}))
+		}
+	}
+	rs.mu.Unlock()
+	for i := range 2 {
+		rs.addPlace(last, provider.Platform{OS: "x", Arch: fmt.Sprint(i)}, place{at: time.Now()})
+	}
+	if len(rs.entries) != count || rs.bytes != 2*placeBytes {
+		t.Errorf("%d of %d releases are left, with %d bytes", len(rs.entries), count, rs.bytes)
 	}
 }
 

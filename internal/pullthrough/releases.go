@@ -246,6 +246,9 @@ func (rs *releases) addPlace(r *release, platform provider.Platform, at place) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.grow(r, r.dropPlaces(at.at)+r.addPlace(platform, at))
+	if rs.bytes > maxReleaseBytes {
+		rs.tidy() // places that have expired go before releases that are in use
+	}
 	rs.evict()
 }
 

@@ -83,9 +83,6 @@ func begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor
 		return nil, false, err
 	}
 	s := &Session{client: repo.Client, repository: repo.Reference, began: at, location: at, blob: blob}
-	if s.client == nil {
-		s.client = auth.DefaultClient
-	}
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return nil, false, err
