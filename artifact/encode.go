@@ -87,7 +87,7 @@ func EncodeIndex(v Version) (Blob, error) {
 	if len(v.Protocols) > 0 {
 		index.Annotations[annotationProtocols] = strings.Join(v.Protocols, ",")
 	}
-	if len(v.Protocols) > 0 && knownProtocols(v.Protocols) == nil {
+	if len(v.Protocols) != len(knownProtocols(v.Protocols)) {
 		return Blob{}, fmt.Errorf("%w: %d protocols, which have more than %d names or %d bytes", ErrTooLarge, len(v.Protocols), maxProtocols, maxProtocolBytes)
 	}
 	if len(packages) == 0 {

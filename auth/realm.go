@@ -135,11 +135,10 @@ func (t *realmAliases) aliasFor(registry, realm *url.URL) string {
 	i := slices.IndexFunc(t.aliases, func(a realmAlias) bool {
 		return a.url.Scheme == registry.Scheme && a.url.Host == registry.Host && a.realm.String() == realm.String()
 	})
-	switch {
-	case i >= 0:
+	if i >= 0 {
 		a = t.aliases[i]
 		t.aliases = slices.Delete(t.aliases, i, i+1)
-	default:
+	} else {
 		t.made++ // and never goes back, so that no alias ever means another realm
 		path := fmt.Sprintf("/.token-server/%d", t.made)
 		// The caller adds to the query.

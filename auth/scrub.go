@@ -100,7 +100,7 @@ func (t secretScrubber) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || resp.StatusCode < http.StatusBadRequest || req.Method == http.MethodHead {
 		return resp, err
 	}
-	// What of the body is lost here would have been read by nobody.
+	// Nobody would read what is cut off here.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	_ = resp.Body.Close()
 	if err != nil && len(body) == 0 {

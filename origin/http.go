@@ -111,7 +111,7 @@ func (c *client) size(ctx context.Context, u *url.URL) int64 {
 
 // ask sends a request and returns the answer if it is a 200, or the 206 that was asked
 // for; else a *statusError. The caller closes the body.
-func (c *client) ask(ctx context.Context, client *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
+func (c *client) ask(ctx context.Context, over *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (c *client) ask(ctx context.Context, client *http.Client, method string, u 
 	if prepare != nil {
 		prepare(req)
 	}
-	resp, err := client.Do(req)
+	resp, err := over.Do(req)
 	if err != nil {
 		return nil, explainTransport(err)
 	}
@@ -189,11 +189,11 @@ func (c *client) getDocument(ctx context.Context, u *url.URL) (data []byte, err 
 
 // read sends a request and has take read the answer's body. An answer that breaks off
 // is requested again, as is one that does not begin.
-func (c *client) read(ctx context.Context, client *http.Client, u *url.URL, prepare func(*http.Request), take func(*http.Response) error) error {
+func (c *client) read(ctx context.Context, over *http.Client, u *url.URL, prepare func(*http.Request), take func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
-		resp, err := c.ask(ctx, client, http.MethodGet, u, prepare)
+		resp, err := c.ask(ctx, over, http.MethodGet, u, prepare)
 		if err != nil {
 			return err
 		}
@@ -242,9 +242,7 @@ func shown(u *url.URL) string {
 // oneLine makes an origin's own words fit to be shown: one line without control
 // characters, of at most maxTextLen characters.
 func oneLine(s string) string {
-	// What is cut off here would be cut off below. Some keep the text for long: a clone
-	// keeps nothing else of the document.
-	s = strings.Clone(s[:min(len(s), 8*maxTextLen)])
+	s = s[:min(len(s), 8*maxTextLen)] // what is cut off here would be cut off below
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
@@ -255,7 +253,7 @@ func oneLine(s string) string {
 	if r := []rune(s); len(r) > maxTextLen {
 		s = string(r[:maxTextLen]) + "..."
 	}
-	return s
+	return strings.Clone(s) // callers keep it, and must not keep the document
 }
 
 // explainTransport says which request got no answer, and what to do about it.

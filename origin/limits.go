@@ -2,7 +2,6 @@ package origin
 
 import (
 	"fmt"
-	"net/url"
 
 	"github.com/ocibridge/ocibridge/internal/document"
 )
@@ -39,25 +38,6 @@ var (
 	// take most of their bytes.
 	versionLimits = document.Limits{Bytes: 4 << 20, Values: 20_000, Elements: 1_000}
 )
-
-// reference returns the URL that a document which came from at refers to. Its error
-// begins with the URL.
-func reference(at *url.URL, raw string) (*url.URL, error) {
-	if len(raw) > maxURL {
-		return nil, fmt.Errorf("%.200q, which has more than %d bytes", raw, maxURL)
-	}
-	u, err := url.Parse(raw)
-	if err != nil || raw == "" {
-		return nil, fmt.Errorf("%.200q", raw)
-	}
-	if u = at.ResolveReference(u); len(u.String()) > maxURL {
-		return nil, fmt.Errorf("%.200q, which is relative to a URL of %d bytes", raw, len(at.String()))
-	}
-	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-		return nil, fmt.Errorf("%.200q, which is not of the scheme https or http", raw)
-	}
-	return u, leadsInside(at, u)
-}
 
 // checkCount fails if there is more of something than there may be.
 func checkCount(what string, n, most int) error {

@@ -36,7 +36,7 @@ func (s sums) checkReports(reports map[string]Report) error {
 		sum, listed := s[name]
 		for _, h := range r.hashes(true) {
 			if listed && h != provider.ZipHash(sum) {
-				return hint.Wrap(fmt.Errorf("%.80q: %w: its origin reports %s, SHA256SUMS lists %x", name, ErrChecksum, h, sum), reportHelp)
+				return hint.Wrap(fmt.Errorf("%.255s: %w: its origin reports %s, SHA256SUMS lists %x", name, ErrChecksum, h, sum), reportHelp)
 			}
 		}
 	}

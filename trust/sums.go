@@ -56,10 +56,10 @@ func (s sums) check(name string, sum [sha256.Size]byte) error {
 	listed, ok := s[name]
 	switch {
 	case !ok:
-		return hint.Wrap(fmt.Errorf("%.80q: %w", name, ErrNotListed),
+		return hint.Wrap(fmt.Errorf("%.255s: %w", name, ErrNotListed),
 			"the release is incomplete: its publisher must list every package under its exact file name; nothing was stored")
 	case listed != sum:
-		return hint.Wrap(fmt.Errorf("%.80q: %w: its origin announces %x, SHA256SUMS lists %x", name, ErrChecksum, sum, listed),
+		return hint.Wrap(fmt.Errorf("%.255s: %w: its origin announces %x, SHA256SUMS lists %x", name, ErrChecksum, sum, listed),
 			"the origin contradicts its own checksum document; nothing was stored")
 	}
 	return nil

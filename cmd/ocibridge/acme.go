@@ -42,7 +42,7 @@ const (
 // none.
 type issued struct {
 	manager *autocert.Manager
-	domains []string // in ASCII, the first of them for who names none
+	domains []string // in ASCII; the first one is for clients that name none
 	log     *slog.Logger
 
 	once    sync.Once
@@ -228,8 +228,8 @@ func isChallenge(hello *tls.ClientHelloInfo) bool {
 	return slices.Equal(hello.SupportedProtos, []string{acme.ALPNProto})
 }
 
-// get returns the certificate for a handshake. Who names no host, as probes do that
-// come by an address, gets that of the first domain.
+// get returns the certificate for a handshake. A client that names no
+// host, such as a probe by address, gets the certificate of the first domain.
 func (i *issued) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if isChallenge(hello) {
 		return i.manager.GetCertificate(hello)

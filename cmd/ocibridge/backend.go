@@ -173,7 +173,7 @@ func (f *registryFlags) open(s settings, providers []provider.Address, log *slog
 	})
 }
 
-// openWith is open for who opens the embedded registry otherwise.
+// openWith is [registryFlags.open] with another way to open the embedded registry.
 func (f *registryFlags) openWith(s settings, providers []provider.Address, log *slog.Logger, openEmbedded func(dir string) (r *embedded.Registry, done func() error, err error)) (*backend, error) {
 	set, err := f.templateSet(s, providers)
 	if err != nil {

@@ -39,7 +39,7 @@ func (c *Catalog) keepOnDisk(e *entry, up *upstream, s *state) {
 		return
 	}
 	name := e.recordName()
-	// What can be had beside the registry is for who offers it to remember.
+	// An offer is kept by the one who makes it, not here.
 	absent := s.item.completed && s.item.stored == nil || s.err == nil && e.kind == listing && len(s.item.tagged) == 0
 	if s.err != nil || absent {
 		if name != "" && !errors.Is(s.err, ErrNotServed) {

@@ -175,8 +175,8 @@ type reservation struct {
 // claim describes it for the rules of sharing.
 func (r *reservation) claim() claim {
 	hosts := r.hosts
-	// It soon asks the host that it waited for, which has its place until then, but not
-	// for long: its origin may never redirect it there again.
+	// The place that it waited for stays reserved until it asks that host again. Its
+	// origin may never redirect it there again, so that ends after a while.
 	if r.awaited != nil && time.Since(r.since) < yieldAfter {
 		hosts = slices.Concat(hosts, r.awaited)
 	}

@@ -2,7 +2,6 @@ package origin
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -12,11 +11,8 @@ import (
 // that follow each other and have the same platforms share a slice of them.
 func (l *Listing) Only(versions []provider.Version) *Listing {
 	out := &Listing{
-		Versions: slices.Clone(versions), contents: l.contents,
+		Versions: slices.Clone(versions), Warnings: l.Warnings, contents: l.contents,
 		platforms: map[provider.Version][]provider.Platform{}, protocols: map[provider.Version][]string{},
-	}
-	for _, w := range l.Warnings {
-		out.Warnings = append(out.Warnings, strings.Clone(w))
 	}
 	var last []provider.Platform
 	for _, v := range versions {
