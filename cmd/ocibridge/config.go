@@ -96,12 +96,11 @@ func explainConfig(err error) error {
 // flagSource says where a flag has its value from: "flag", the name of its
 // variable, or "" for none of them.
 func flagSource(flag *pflag.Flag) string {
-	name := variableOf(flag)
-	switch {
-	case flag.Changed:
+	if flag.Changed {
 		return "flag"
-	case name != "" && os.Getenv(name) != "":
-		return name
+	}
+	if _, given := variableValue(flag); given {
+		return variableOf(flag)
 	}
 	return ""
 }

@@ -156,7 +156,7 @@ func secondsInJSON(_ []string, a slog.Attr) slog.Attr {
 // registryFlags say where providers are kept.
 type registryFlags struct {
 	configFlag
-	template  string
+	template  templateText
 	include   []string
 	exclude   []string
 	data      string
@@ -167,12 +167,29 @@ type registryFlags struct {
 func (f *registryFlags) register(cmd *cobra.Command) {
 	f.configFlag.register(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.template, "template", "", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
+	flags.Var(&f.template, "template", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
 	flags.StringArrayVar(&f.include, "include", nil, "provider `pattern` that --template is for, such as registry.opentofu.org/hashicorp/* (repeatable)")
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
 	flags.StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataDirText()+")")
 	flags.BoolVar(&f.plainHTTP, "plain-http", false, "speak plain HTTP to the registry; loopback registries need no leave")
 	cmd.MarkFlagDirname("data")
+}
+
+// templateText is the value of --template. An empty one is an error: without a
+// template, a push goes to the embedded registry.
+type templateText string
+
+func (t *templateText) String() string { return string(*t) }
+
+// Type is what pflag shows of a flag that has no name for its value.
+func (t *templateText) Type() string { return "template" }
+
+func (t *templateText) Set(text string) error {
+	if text == "" {
+		return hint.New("it is empty", "for the embedded registry, leave out --template and unset OCIBRIDGE_TEMPLATE; a shell replaces ${type} in double quotes by nothing: use single quotes")
+	}
+	*t = templateText(text)
+	return nil
 }
 
 // complete offers the providers of the configuration file.
@@ -245,9 +262,8 @@ func fromEnvironment(cmd *cobra.Command, _ []string) error {
 func variables(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		name := variableOf(f)
-		value := os.Getenv(name)
-		if f.Changed || value == "" || err != nil || name == "" {
+		value, given := variableValue(f)
+		if f.Changed || !given || err != nil {
 			return
 		}
 		if list, ok := f.Value.(pflag.SliceValue); ok {
@@ -260,10 +276,22 @@ func variables(cmd *cobra.Command) error {
 			err = f.Value.Set(value)
 		}
 		if err != nil {
-			err = usage(hint.Wrap(fmt.Errorf("%s=%q: %w", name, value, err), "the variable is read as --%s: correct or unset it", f.Name))
+			err = usage(hint.Wrap(fmt.Errorf("%s=%q: %w", variableOf(f), value, err), "the variable is read as --%s: correct or unset it", f.Name))
 		}
 	})
 	return err
+}
+
+// variableValue returns the value of a flag's variable. An empty variable counts as not
+// set, but for a template.
+func variableValue(f *pflag.Flag) (value string, given bool) {
+	name := variableOf(f)
+	if name == "" {
+		return "", false
+	}
+	value, given = os.LookupEnv(name)
+	_, isTemplate := f.Value.(*templateText)
+	return value, given && (value != "" || isTemplate)
 }
 
 // variablePrefix begins the variables that are ocibridge's own.

@@ -147,6 +147,9 @@ func (d *decoder) templateArgument(b hcl.Body, name string) (text string, at hcl
 	}
 	at = attr.Expr.Range()
 	text, err := templateText(d.source.src[attr.EqualsRange.End.Byte:attr.SrcRange.End.Byte])
+	if err == nil && text == "" {
+		err = hint.New("it is empty", "for the embedded registry, leave out the oci_mirror block")
+	}
 	if err != nil {
 		d.errorf(at, name, hint.Wrap(err, "%s", templateHelp))
 		return "", at
