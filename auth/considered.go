@@ -13,6 +13,10 @@ type Candidate struct {
 	Chosen bool   // whether it gives the credential, or fails in its place
 	Reason string // why it was chosen, or was not
 	Err    error  // what is wrong with it, with a hint; nil for nothing
+	// Login tells that it has a login for the repository. Missed says why OpenTofu does
+	// not find that login, "" where it does.
+	Login  bool
+	Missed string
 }
 
 // LoginError is a login that a registry asked for and that cannot be had: a
@@ -56,7 +60,7 @@ func (c *Client) Considered(ctx context.Context, r ociaddr.Repository) []Candida
 	var out []Candidate
 	passed := false // whether the chosen one is among those seen
 	for _, l := range b.logins {
-		considered := Candidate{Source: l.String(), Chosen: l == chosen, Reason: reason(l, chosen, passed, err, r)}
+		considered := Candidate{Source: l.String(), Chosen: l == chosen, Reason: reason(l, chosen, passed, err, r), Login: true, Missed: l.openTofuMiss(r)}
 		if l == chosen {
 			considered.Err = err
 		}

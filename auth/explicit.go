@@ -30,6 +30,9 @@ type Login struct {
 	Helper string
 
 	Origin string // "FILE:LINE", for messages
+	// InCLIConfig tells that the block is in the CLI configuration, where OpenTofu
+	// reads it, too.
+	InCLIConfig bool
 }
 
 // Defaults say where logins come from that no [Login] is for: an
@@ -45,6 +48,9 @@ type Defaults struct {
 	Helper string
 
 	Origin string // "FILE:LINE", for messages
+	// InCLIConfig tells that the block is in the CLI configuration, where OpenTofu
+	// reads it, too.
+	InCLIConfig bool
 }
 
 // Validate checks the login by OpenTofu's rules for oci_credentials, but that an
@@ -153,9 +159,11 @@ func (l Login) login() *login {
 	k, _ := parseKey(l.Prefix)
 	block := fmt.Sprintf("oci_credentials %q%s", l.Prefix, at(l.Origin))
 	if l.Helper != "" {
-		return helperLogin(k, l.Helper, block, inBlock)
+		out := helperLogin(k, l.Helper, block, inBlock)
+		out.miss = l.openTofuMiss()
+		return out
 	}
-	return &login{key: k, label: l.Prefix, source: "the block " + block, place: inBlock, cred: newCredential(auth.Credential{
+	return &login{key: k, label: l.Prefix, source: "the block " + block, place: inBlock, miss: l.openTofuMiss(), cred: newCredential(auth.Credential{
 		Username: l.Username.Reveal(), Password: l.Password.Reveal(),
 		AccessToken: l.AccessToken.Reveal(), RefreshToken: l.RefreshToken.Reveal(),
 	})}

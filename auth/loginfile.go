@@ -31,6 +31,10 @@ type login struct {
 	err    error // what is wrong with the entry; it matters only when chosen
 	// except are registries that it is not for, though the key says so.
 	except []key
+	// written is the key of its entry in a login file; "" for credsStore.
+	written string
+	// miss says why OpenTofu does not find it, whatever the repository; "" where it does.
+	miss string
 }
 
 // specificity is that of its key, but for what it is not for.
@@ -81,6 +85,7 @@ type loginFile struct {
 	named bool
 	// required is a file that a block names: without it, nothing is right.
 	required bool
+	ours     bool // that block stands in our configuration file
 }
 
 // String says in words what it is.
@@ -163,6 +168,7 @@ type wireFile struct {
 	Auths       map[string]wireAuth `json:"auths"`
 	CredHelpers map[string]string   `json:"credHelpers"`
 	CredsStore  string              `json:"credsStore"`
+	bare        bool                // the entries stood without "auths" around them
 }
 
 type wireAuth struct {
@@ -184,6 +190,10 @@ func (s *survey) parse(f loginFile, src []byte) error {
 		return err
 	}
 	before := len(s.logins) + len(s.empty)
+	fileMiss := f.openTofuMiss(s.env)
+	if wire.bare {
+		fileMiss = cmp.Or(fileMiss, "OpenTofu reads no file without \"auths\"")
+	}
 	var except []key
 	for _, name := range sortedKeys(wire.CredHelpers) {
 		k, ok := parseKey(name)
@@ -194,7 +204,8 @@ func (s *survey) parse(f loginFile, src []byte) error {
 			except = append(except, k)
 			s.empty = append(s.empty, empty{source: setting, reason: "it is empty, which keeps credsStore from it", key: &k})
 		default:
-			s.addHelper(k, wire.CredHelpers[name], setting)
+			l := s.addHelper(k, wire.CredHelpers[name], setting)
+			l.written, l.miss = name, fileMiss
 		}
 	}
 	for _, name := range sortedKeys(wire.Auths) {
@@ -208,10 +219,14 @@ func (s *survey) parse(f loginFile, src []byte) error {
 			s.empty = append(s.empty, empty{source: source, reason: "it is empty, as logging in with a helper leaves it", key: &k})
 			continue
 		}
-		s.logins = append(s.logins, &login{key: k, label: name, source: source, cred: cred, err: err})
+		s.logins = append(s.logins, &login{
+			key: k, label: name, source: source, cred: cred, err: err,
+			written: name, miss: cmp.Or(fileMiss, wire.Auths[name].openTofuMiss()),
+		})
 	}
 	if wire.CredsStore != "" {
-		s.addHelper(key{}, wire.CredsStore, "credsStore in "+f.name).except = except
+		l := s.addHelper(key{}, wire.CredsStore, "credsStore in "+f.name)
+		l.except, l.miss = except, fileMiss
 	}
 	if len(s.logins)+len(s.empty) == before {
 		s.empty = append(s.empty, empty{source: f.String(), reason: "it holds no login"})
@@ -263,6 +278,7 @@ func decodeLoginFile(f loginFile, src []byte) (wireFile, error) {
 	}
 	err := json.Unmarshal(src, &wire)
 	if err == nil && f.legacy && wire.Auths == nil {
+		wire.bare = true
 		err = json.Unmarshal(src, &wire.Auths)
 	}
 	if err != nil {

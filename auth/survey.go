@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"syscall"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -11,6 +12,7 @@ import (
 
 // survey is every source of logins that was looked at.
 type survey struct {
+	env    Environment
 	logins []*login // the ones to be preferred first, of equally specific ones
 	empty  []empty
 }
@@ -26,7 +28,7 @@ type empty struct {
 // newSurvey looks for logins where the options say, in order of precedence:
 // blocks, then variables, then the helper for all registries, then login files.
 func newSurvey(opts Options) (*survey, error) {
-	s := &survey{}
+	s := &survey{env: opts.Environment}
 	for _, l := range opts.Explicit {
 		if err := l.Validate(); err != nil {
 			return nil, err
@@ -38,6 +40,7 @@ func newSurvey(opts Options) (*survey, error) {
 	case err != nil:
 		return nil, err
 	case variables != nil:
+		variables.miss = "OpenTofu does not know the variables " + variableRegistry + "_..."
 		s.logins = append(s.logins, variables)
 	default:
 		s.empty = append(s.empty, empty{source: "the variables " + variableRegistry + " and " + variableRegistry + "_...", reason: "not set"})
@@ -48,7 +51,9 @@ func newSurvey(opts Options) (*survey, error) {
 			return nil, err
 		}
 		if d.Helper != "" {
-			s.logins = append(s.logins, helperLogin(key{}, d.Helper, "oci_default_credentials"+at(d.Origin), inBlock))
+			l := helperLogin(key{}, d.Helper, "oci_default_credentials"+at(d.Origin), inBlock)
+			l.miss = d.openTofuMiss()
+			s.logins = append(s.logins, l)
 		}
 		if !d.Discover || d.Files != nil && len(d.Files) == 0 {
 			s.empty = append(s.empty, empty{source: "login files of docker and its kin", reason: "not looked for, as the oci_default_credentials block" + at(d.Origin) + " says"})
@@ -71,7 +76,7 @@ func (d *Defaults) files(usual []loginFile) []loginFile {
 	}
 	var out []loginFile
 	for _, name := range d.Files {
-		out = append(out, loginFile{name: name, required: true})
+		out = append(out, loginFile{name: name, required: true, ours: !d.InCLIConfig})
 	}
 	return out
 }
@@ -86,12 +91,16 @@ func (s *survey) read(files []loginFile, opts Options) error {
 	if env.ReadFile == nil {
 		return nil
 	}
+	spoiled := "" // a file with which OpenTofu gives up all login files
 	for _, f := range files {
 		src, err := []byte(f.text), error(nil)
 		if f.text == "" {
 			src, err = env.ReadFile(f.name)
 		}
 		absent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+		if !absent && !f.required && (err != nil || !openTofuParses(src)) && slices.Contains(env.openTofuFiles(), f.name) {
+			spoiled = f.name
+		}
 		if err != nil {
 			err = hint.Wrap(fmt.Errorf("it was not read: %w", withoutPath(err)),
 				"make the file readable, or name another one in REGISTRY_AUTH_FILE or DOCKER_CONFIG")
@@ -112,6 +121,11 @@ func (s *survey) read(files []loginFile, opts Options) error {
 		default:
 			opts.Log.Warn("a login file cannot be used", "file", f.name, "error", err, "hint", hint.Of(err))
 			s.empty = append(s.empty, empty{source: source, reason: err.Error(), err: err})
+		}
+	}
+	for _, l := range s.logins {
+		if spoiled != "" && l.place == inFile && l.miss == "" {
+			l.miss = "OpenTofu reads no login file while " + spoiled + " does not parse"
 		}
 	}
 	return nil

@@ -282,11 +282,9 @@ func (s settings) authOptions() auth.Options {
 	}
 	o.Environment.ReadFile = s.files.readFile
 	logins, defaults := s.cli.OCICredentials()
-	for _, l := range logins {
-		o.Explicit = append(o.Explicit, auth.Login(l))
-	}
-	if o.Defaults == nil && defaults != nil {
-		o.Defaults = (*auth.Defaults)(defaults)
+	o.Explicit = append(o.Explicit, logins...)
+	if o.Defaults == nil {
+		o.Defaults = defaults
 	}
 	return o
 }

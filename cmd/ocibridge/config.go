@@ -166,16 +166,10 @@ func cliSettings(cli *cliconfig.Config) config.CLI {
 	for _, m := range cli.OCIMirrors {
 		out.Mirrors = append(out.Mirrors, config.MirrorText{Template: ociaddr.HideLogin(m.RepositoryTemplate), Include: m.Include, Exclude: m.Exclude, Source: m.Source})
 	}
-	logins, defaults := cli.OCICredentials()
-	for _, l := range logins {
-		out.Logins = append(out.Logins, auth.Login(l))
-	}
+	out.Logins, out.Defaults = cli.OCICredentials()
 	if l, err := authEnvironment().VariableLogin(); err == nil && l != nil &&
 		!slices.ContainsFunc(out.Logins, func(o auth.Login) bool { return o.Prefix == l.Prefix }) {
 		out.Logins = append(out.Logins, *l)
-	}
-	if defaults != nil {
-		out.Defaults = (*auth.Defaults)(defaults)
 	}
 	for host, services := range cli.Services() {
 		out.Hosts = append(out.Hosts, config.Host{Name: host.ForDisplay(), Services: services, Source: strings.Join(cli.Files, " or ")})

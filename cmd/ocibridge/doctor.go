@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/opentofu/svchost"
@@ -24,6 +25,9 @@ import (
 
 const doctorExamples = `  # why does a push to this repository not work?
   ocibridge doctor registry.opentofu.org/hashicorp/null --template 'ghcr.io/acme/${hostname}/${namespace}/${type}'
+
+  # what is wrong with a registry? (one repository of every template that names it)
+  ocibridge doctor ghcr.io
 
   # may it write? (a throw-away tag, which is removed again)
   ocibridge doctor --write registry.opentofu.org/hashicorp/null
@@ -43,29 +47,30 @@ type doctorFlags struct {
 func newDoctorCommand() *cobra.Command {
 	f := &doctorFlags{}
 	cmd := &cobra.Command{
-		Use:   "doctor [PROVIDER]",
+		Use:   "doctor [PROVIDER | REGISTRY]",
 		Short: "Find out why a registry or a gateway does not work",
 		Long: `doctor takes the steps of a push, a gateway or a client one by one, and says of
 each whether it works and what to do if not: where the credential comes from and
 which others were considered, connection, certificate, clock, rights, tags, content.
 
-Without PROVIDER it examines one repository of every template.
+With REGISTRY, a host such as ghcr.io, it examines one repository of every template
+that names that registry; with neither, one repository of every template.
 
 It exits with 1 if a step failed. It changes nothing, unless --write allows it.`,
 		Example: doctorExamples,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage(hint.New("more than one provider", "name one, or none for one repository of every template"))
+				return usage(hint.New("more than one provider or registry", "name one, or none for one repository of every template"))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var a provider.Address
-			if len(args) > 0 {
-				var err error
-				if a, err = provider.ParseAddress(args[0]); err != nil {
-					return usage(err)
-				}
+			subject, err := parseSubject(args)
+			if err != nil {
+				return usage(err)
+			}
+			if f.url != "" && subject.registry != "" {
+				return usage(hint.New(fmt.Sprintf("the registry %s does not go with --url", subject.registry), "--url takes a provider, such as registry.opentofu.org/hashicorp/null"))
 			}
 			for _, name := range []string{"write", "template", "include", "exclude", "data", "plain-http"} {
 				if f.url != "" && cmd.Flags().Changed(name) {
@@ -76,7 +81,7 @@ It exits with 1 if a step failed. It changes nothing, unless --write allows it.`
 			if err != nil {
 				return err
 			}
-			return f.run(cmd.Context(), s, a, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return f.run(cmd.Context(), s, subject, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -88,10 +93,29 @@ It exits with 1 if a step failed. It changes nothing, unless --write allows it.`
 	return cmd
 }
 
-// run examines, prints, and fails if a check did. The zero address stands for
-// every template.
-func (f *doctorFlags) run(ctx context.Context, s settings, a provider.Address, stdout, stderr io.Writer) error {
-	reports, err := f.examine(ctx, s, a, stderr)
+// subject is what to examine: a provider's repository, the repositories in a registry,
+// or, without either, one repository of every template.
+type subject struct {
+	provider provider.Address
+	registry ociaddr.Registry
+}
+
+// parseSubject reads the arguments. A provider's address has slashes, a registry none.
+func parseSubject(args []string) (s subject, err error) {
+	switch {
+	case len(args) == 0:
+	case strings.Contains(args[0], "/"):
+		s.provider, err = provider.ParseAddress(args[0])
+	default:
+		s.registry, err = ociaddr.ParseRegistry(args[0])
+		err = hint.Replace(err, "name a provider, such as registry.opentofu.org/hashicorp/null, or a registry, such as ghcr.io")
+	}
+	return s, err
+}
+
+// run examines, prints, and fails if a check did.
+func (f *doctorFlags) run(ctx context.Context, s settings, what subject, stdout, stderr io.Writer) error {
+	reports, err := f.examine(ctx, s, what, stderr)
 	if err != nil {
 		return err
 	}
@@ -106,8 +130,9 @@ func (f *doctorFlags) run(ctx context.Context, s settings, a provider.Address, s
 	return nil
 }
 
-func (f *doctorFlags) examine(ctx context.Context, s settings, a provider.Address, stderr io.Writer) ([]*doctor.Report, error) {
+func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, stderr io.Writer) ([]*doctor.Report, error) {
 	if f.url != "" {
+		a := what.provider
 		if a.IsZero() {
 			a = provider.MustParsePattern("*/*/*").Example()
 		}
@@ -115,33 +140,60 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, a provider.Addres
 		return []*doctor.Report{r}, err
 	}
 	var named []provider.Address
-	if !a.IsZero() {
-		named = append(named, a)
+	if !what.provider.IsZero() {
+		named = append(named, what.provider)
 	}
 	back, err := f.open(s, named, f.log.open(stderr))
 	if err != nil {
 		return nil, err
 	}
 	defer back.Close()
-	var reports []*doctor.Report
-	if a.IsZero() {
-		for _, t := range back.templates {
-			example := back.templates.Example(t)
-			if example.IsZero() {
-				reports = append(reports, doctor.Shadowed(t.Source()))
-				continue
-			}
-			named = append(named, example)
-		}
+	if !what.provider.IsZero() {
+		r, err := f.examineRepository(ctx, back, what.provider)
+		return []*doctor.Report{r}, err
 	}
-	for _, a := range named {
-		r, err := f.examineRepository(ctx, back, a)
+	return f.examineTemplates(ctx, back, what.registry)
+}
+
+// examineTemplates examines one repository of every template, or of those that name a
+// registry.
+func (f *doctorFlags) examineTemplates(ctx context.Context, back *backend, only ociaddr.Registry) ([]*doctor.Report, error) {
+	var reports []*doctor.Report
+	var registries []string
+	for _, t := range back.templates {
+		example := back.templates.Example(t)
+		if example.IsZero() {
+			if only == "" {
+				reports = append(reports, doctor.Shadowed(t.Source()))
+			}
+			continue
+		}
+		repo, err := back.templates.Repository(example)
+		if err != nil {
+			return nil, err
+		}
+		if registries = append(registries, string(repo.Registry)); only != "" && repo.Registry != only {
+			continue
+		}
+		r, err := f.examineRepository(ctx, back, example)
 		if err != nil {
 			return nil, err
 		}
 		reports = append(reports, r)
 	}
+	if only != "" && len(reports) == 0 {
+		return nil, noTemplateFor(only, registries, back.embedded != nil)
+	}
 	return reports, nil
+}
+
+func noTemplateFor(only ociaddr.Registry, registries []string, embedded bool) error {
+	err := fmt.Errorf("no repository template names the registry %s", only)
+	if embedded {
+		return hint.Wrap(err, "no template is configured, so that the embedded registry is used: give --template, or an oci_mirror block")
+	}
+	slices.Sort(registries)
+	return hint.Wrap(err, "the templates name %s", strings.Join(slices.Compact(registries), ", "))
 }
 
 func (f *doctorFlags) examineRepository(ctx context.Context, back *backend, a provider.Address) (*doctor.Report, error) {
@@ -191,9 +243,10 @@ func mirrorHost(mirror string) (svchost.Hostname, error) {
 
 // marks stand before the checks of a report; colours only reach terminals.
 var marks = map[doctor.Status]struct{ text, colour string }{
-	doctor.OK:   {"ok", "\x1b[32m"},
-	doctor.Warn: {"warning", "\x1b[33m"},
-	doctor.Fail: {"FAILED", "\x1b[31m"},
+	doctor.OK:      {"ok", "\x1b[32m"},
+	doctor.Warn:    {"warning", "\x1b[33m"},
+	doctor.Fail:    {"FAILED", "\x1b[31m"},
+	doctor.Skipped: {"skipped", "\x1b[2m"},
 }
 
 func printReports(w io.Writer, reports []*doctor.Report, asJSON bool) error {

@@ -35,6 +35,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -67,8 +68,8 @@ type Config struct {
 	env         map[svchost.Hostname]filedToken // from TF_TOKEN_ variables
 	helpers     map[string]hidden               // credentials_helper blocks: arguments by name
 	helper      *helper                         // the program that one names; nil for none
-	credentials []OCICredentials
-	defaults    *OCIDefaultCredentials
+	credentials []auth.Login
+	defaults    *auth.Defaults
 }
 
 // OCIMirror is an oci_mirror block: which repository holds which provider. The

@@ -15,34 +15,10 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// OCICredentials is an oci_credentials block. Its fields are those of
-// [auth.Login], to which it converts.
-type OCICredentials struct {
-	Prefix                    string // the label, as written
-	Username, Password        auth.Secret
-	AccessToken, RefreshToken auth.Secret
-	Helper                    string // docker_credentials_helper
-	Origin                    string // "FILE:LINE"; "FILE" alone for JSON, whose parser keeps no lines
-}
-
-// OCIDefaultCredentials is the oci_default_credentials block. Its fields are
-// those of [auth.Defaults], to which it converts.
-type OCIDefaultCredentials struct {
-	Discover bool     // discover_ambient_credentials; true where the block does not say
-	Files    []string // docker_style_config_files, made relative to the block's file; nil where the block does not say
-	Helper   string   // docker_credentials_helper
-	Origin   string   // "FILE:LINE"; "FILE" alone for JSON
-}
-
-var (
-	_ = auth.Login(OCICredentials{})
-	_ = auth.Defaults(OCIDefaultCredentials{})
-)
-
 // OCICredentials returns the oci_credentials blocks in the order of [Config.Files]
 // and of their lines, and the oci_default_credentials block, nil if there is none.
 // They are valid.
-func (c *Config) OCICredentials() ([]OCICredentials, *OCIDefaultCredentials) {
+func (c *Config) OCICredentials() ([]auth.Login, *auth.Defaults) {
 	if c.defaults == nil {
 		return slices.Clone(c.credentials), nil
 	}
@@ -62,16 +38,11 @@ func (c *Config) addOCI(f *file) error {
 		c.defaults = d
 	}
 	c.credentials = append(c.credentials, f.credentials...)
-	logins := make([]auth.Login, len(c.credentials))
-	for i, b := range c.credentials {
-		logins[i] = auth.Login(b)
-	}
-	if err := auth.CheckLogins(logins); err != nil {
+	if err := auth.CheckLogins(c.credentials); err != nil {
 		return fmt.Errorf("CLI configuration: %w", err)
 	}
 	if c.defaults != nil {
-		defaults := auth.Defaults(*c.defaults)
-		if err := defaults.Validate(); err != nil {
+		if err := c.defaults.Validate(); err != nil {
 			return fmt.Errorf("CLI configuration: %w", err)
 		}
 	}
@@ -101,7 +72,7 @@ func (f *file) ociCredentials(name string, root *ast.ObjectList) error {
 
 // ociCredential decodes a block, whose keys without the first are its labels. It
 // says why a block is useless, if it is.
-func ociCredential(item *ast.ObjectItem) (out OCICredentials, useless string, err error) {
+func ociCredential(item *ast.ObjectItem) (out auth.Login, useless string, err error) {
 	body, ok := item.Val.(*ast.ObjectType)
 	if !ok || len(item.Keys) != 1 || introducedByEquals(item) {
 		return out, "", errors.New("oci_credentials is a block with one label")
@@ -136,9 +107,9 @@ func ociCredential(item *ast.ObjectItem) (out OCICredentials, useless string, er
 	if _, err := ociaddr.ParseRegistry(host); err != nil && openTofuTakes(prefix) {
 		useless = "no registry that ocibridge speaks to can have this name"
 	}
-	return OCICredentials{
+	return auth.Login{
 		Prefix: prefix, Username: secret(b.Username), Password: secret(b.Password),
-		AccessToken: secret(b.AccessToken), RefreshToken: secret(b.RefreshToken), Helper: value(b.Helper),
+		AccessToken: secret(b.AccessToken), RefreshToken: secret(b.RefreshToken), Helper: value(b.Helper), InCLIConfig: true,
 	}, useless, nil
 }
 
@@ -161,9 +132,9 @@ func value(s *string) string {
 }
 
 // ociDefaults returns the oci_default_credentials blocks of a file.
-func ociDefaults(env Environment, name string, root *ast.ObjectList) ([]*OCIDefaultCredentials, error) {
+func ociDefaults(env Environment, name string, root *ast.ObjectList) ([]*auth.Defaults, error) {
 	const help = `write: oci_default_credentials { discover_ambient_credentials = true }, with docker_style_config_files and docker_credentials_helper where wanted`
-	var out []*OCIDefaultCredentials
+	var out []*auth.Defaults
 	for _, item := range root.Filter("oci_default_credentials").Items {
 		d, err := ociDefault(item)
 		if err != nil {
@@ -178,7 +149,7 @@ func ociDefaults(env Environment, name string, root *ast.ObjectList) ([]*OCIDefa
 	return out, nil
 }
 
-func ociDefault(item *ast.ObjectItem) (*OCIDefaultCredentials, error) {
+func ociDefault(item *ast.ObjectItem) (*auth.Defaults, error) {
 	body, ok := item.Val.(*ast.ObjectType)
 	if !ok || len(item.Keys) > 0 || introducedByEquals(item) {
 		return nil, errors.New("oci_default_credentials is a block without a label")
@@ -194,7 +165,7 @@ func ociDefault(item *ast.ObjectItem) (*OCIDefaultCredentials, error) {
 	if b.Helper != nil && *b.Helper == "" {
 		return nil, errors.New("the oci_default_credentials block has an empty docker_credentials_helper")
 	}
-	d := &OCIDefaultCredentials{Discover: b.Discover == nil || *b.Discover, Helper: value(b.Helper)}
+	d := &auth.Defaults{Discover: b.Discover == nil || *b.Discover, Helper: value(b.Helper), InCLIConfig: true}
 	if b.Files != nil {
 		d.Files = append([]string{}, *b.Files...)
 	}

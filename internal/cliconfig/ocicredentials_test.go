@@ -36,15 +36,15 @@ oci_default_credentials {
 	listed := `{"oci_credentials": [{"j3.example": {"username": "u", "password": "p"}}, {"j4.example": {"docker_credentials_helper": "h"}}]}`
 	const main, one, two = "/home/u/.tofurc", "/home/u/.terraform.d/1.tfrc.json", "/home/u/.terraform.d/2.tfrc.json"
 	c := mustLoad(t, machine{goos: "linux", files: map[string]string{main: native, one: inJSON, two: listed}})
-	want := []OCICredentials{
-		{Prefix: "harbor.example:8443/acme", Username: secret("robot$acme+push"), Password: secret(`p$HOME$$w"x`), Origin: main + ":2"},
-		{Prefix: "ghcr.io", Helper: "osxkeychain", Origin: main + ":6"},
-		{Prefix: "quay.io/a/b", AccessToken: secret("access"), RefreshToken: secret("refresh"), Origin: main + ":8"},
-		{Prefix: "alone.example", AccessToken: secret("access"), Origin: main + ":12"},
-		{Prefix: "j1.example", Username: secret("robot$j"), Password: secret("p"), Origin: one},
-		{Prefix: "j2.example/x", AccessToken: secret("t"), Origin: one},
-		{Prefix: "j3.example", Username: secret("u"), Password: secret("p"), Origin: two},
-		{Prefix: "j4.example", Helper: "h", Origin: two},
+	want := []auth.Login{
+		{Prefix: "harbor.example:8443/acme", Username: secret("robot$acme+push"), Password: secret(`p$HOME$$w"x`), Origin: main + ":2", InCLIConfig: true},
+		{Prefix: "ghcr.io", Helper: "osxkeychain", Origin: main + ":6", InCLIConfig: true},
+		{Prefix: "quay.io/a/b", AccessToken: secret("access"), RefreshToken: secret("refresh"), Origin: main + ":8", InCLIConfig: true},
+		{Prefix: "alone.example", AccessToken: secret("access"), Origin: main + ":12", InCLIConfig: true},
+		{Prefix: "j1.example", Username: secret("robot$j"), Password: secret("p"), Origin: one, InCLIConfig: true},
+		{Prefix: "j2.example/x", AccessToken: secret("t"), Origin: one, InCLIConfig: true},
+		{Prefix: "j3.example", Username: secret("u"), Password: secret("p"), Origin: two, InCLIConfig: true},
+		{Prefix: "j4.example", Helper: "h", Origin: two, InCLIConfig: true},
 	}
 	got, defaults := c.OCICredentials()
 	for i := range max(len(got), len(want)) {
@@ -52,7 +52,7 @@ oci_default_credentials {
 			t.Fatalf("block %d of %d and %d wanted: %+v", i, len(got), len(want), got)
 		}
 	}
-	wantDefaults := &OCIDefaultCredentials{
+	wantDefaults := &auth.Defaults{InCLIConfig: true,
 		Discover: true, Files: []string{"/home/u/auth.json", "/abs/config.json", "/home/u/../up.json"}, Helper: "pass", Origin: main + ":13",
 	}
 	if !reflect.DeepEqual(defaults, wantDefaults) {
@@ -64,17 +64,17 @@ func TestOCIDefaultCredentials(t *testing.T) {
 	tests := []struct {
 		name, src string
 		goos      string
-		want      *OCIDefaultCredentials
+		want      *auth.Defaults
 	}{
 		{"none", ``, "linux", nil},
-		{"empty", `oci_default_credentials {}`, "linux", &OCIDefaultCredentials{Discover: true}},
-		{"no discovery", `oci_default_credentials { discover_ambient_credentials = false }`, "linux", &OCIDefaultCredentials{}},
-		{"discovery", `oci_default_credentials { discover_ambient_credentials = true }`, "linux", &OCIDefaultCredentials{Discover: true}},
-		{"no files", `oci_default_credentials { docker_style_config_files = [] }`, "linux", &OCIDefaultCredentials{Discover: true, Files: []string{}}},
-		{"JSON", `{"oci_default_credentials": {"docker_style_config_files": ["a.json"]}}`, "linux", &OCIDefaultCredentials{Discover: true, Files: []string{"/home/u/a.json"}}},
-		{"JSON list", `{"oci_default_credentials": [{"docker_credentials_helper": "h"}]}`, "linux", &OCIDefaultCredentials{Discover: true, Helper: "h"}},
+		{"empty", `oci_default_credentials {}`, "linux", &auth.Defaults{InCLIConfig: true, Discover: true}},
+		{"no discovery", `oci_default_credentials { discover_ambient_credentials = false }`, "linux", &auth.Defaults{InCLIConfig: true}},
+		{"discovery", `oci_default_credentials { discover_ambient_credentials = true }`, "linux", &auth.Defaults{InCLIConfig: true, Discover: true}},
+		{"no files", `oci_default_credentials { docker_style_config_files = [] }`, "linux", &auth.Defaults{InCLIConfig: true, Discover: true, Files: []string{}}},
+		{"JSON", `{"oci_default_credentials": {"docker_style_config_files": ["a.json"]}}`, "linux", &auth.Defaults{InCLIConfig: true, Discover: true, Files: []string{"/home/u/a.json"}}},
+		{"JSON list", `{"oci_default_credentials": [{"docker_credentials_helper": "h"}]}`, "linux", &auth.Defaults{InCLIConfig: true, Discover: true, Helper: "h"}},
 		{"Windows", `oci_default_credentials { docker_style_config_files = ["a.json", "C:\\x\\b.json", "\\\\server\\c.json", "sub/d.json"] }`, "windows",
-			&OCIDefaultCredentials{Discover: true, Files: []string{`C:\data\a.json`, `C:\x\b.json`, `\\server\c.json`, `C:\data\sub/d.json`}}},
+			&auth.Defaults{InCLIConfig: true, Discover: true, Files: []string{`C:\data\a.json`, `C:\x\b.json`, `\\server\c.json`, `C:\data\sub/d.json`}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

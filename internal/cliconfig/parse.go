@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/hcl/hcl/parser"
 	"github.com/hashicorp/hcl/hcl/token"
 
+	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -22,8 +23,8 @@ type file struct {
 	Credentials map[string]map[string]any `hcl:"credentials"`
 	Helpers     map[string]*helperBlock   `hcl:"credentials_helper"`
 	mirrors     []OCIMirror
-	credentials []OCICredentials
-	defaults    []*OCIDefaultCredentials
+	credentials []auth.Login
+	defaults    []*auth.Defaults
 	warnings    []string
 }
 

@@ -15,11 +15,12 @@ import (
 // Status is the outcome of a check.
 type Status string
 
-// Green, yellow and red.
+// What a check can come to. A skipped one was not made.
 const (
-	OK   Status = "ok"
-	Warn Status = "warning"
-	Fail Status = "failed"
+	OK      Status = "ok"
+	Warn    Status = "warning"
+	Fail    Status = "failed"
+	Skipped Status = "skipped"
 )
 
 // Check is one step of an examination.
@@ -50,6 +51,10 @@ func (r *Report) Failed() bool {
 
 func (r *Report) ok(name, format string, args ...any) {
 	r.Checks = append(r.Checks, Check{name, OK, fmt.Sprintf(format, args...), ""})
+}
+
+func (r *Report) skip(name, help, format string, args ...any) {
+	r.Checks = append(r.Checks, Check{name, Skipped, fmt.Sprintf(format, args...), help})
 }
 
 func (r *Report) warn(name, help, format string, args ...any) {

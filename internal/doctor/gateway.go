@@ -92,6 +92,10 @@ func (x Gateway) base(r *Report) (*url.URL, bool) {
 		r.fail("URL", errors.New("it has no host"), help)
 	case !strings.HasSuffix(u.Path, "/"):
 		r.fail("URL", errors.New("it does not end in a slash, so clients drop its last part"), help)
+	case strings.Contains(x.Provider.Hostname(), ":"):
+		r.ok("URL", "%s", shown(u))
+		r.fail("provider", fmt.Errorf("clients cannot install %s through a network mirror: they read a host with a port as the scheme of a URL", x.Provider),
+			"give the registry a host name without a port, and a host block in the clients' CLI configuration that says where it is")
 	default:
 		r.ok("URL", "%s", shown(u))
 		return u, true

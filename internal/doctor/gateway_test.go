@@ -135,6 +135,16 @@ func TestGatewayPackageElsewhere(t *testing.T) {
 	}
 }
 
+// TestGatewayOfAHostWithAPort: clients read such an address as a URL.
+func TestGatewayOfAHostWithAPort(t *testing.T) {
+	a := provider.MustParseAddress("localhost:8443/acme/null")
+	got := checks(t, Gateway{URL: "https://localhost:1/providers/", Provider: a}.Examine(t.Context()))
+	want(t, got, "provider", Fail, "clients cannot install localhost:8443/acme/null through a network mirror")
+	if _, asked := got["index.json"]; asked {
+		t.Error("the gateway was examined all the same")
+	}
+}
+
 func TestGatewayURLs(t *testing.T) {
 	for in, detail := range map[string]string{
 		"https://u:MARK-secret@localhost:1/providers/":     "it holds a user name",

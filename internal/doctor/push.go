@@ -29,7 +29,7 @@ type trial struct {
 // push pushes a version under a throw-away tag, and removes it.
 func (x Repository) push(ctx context.Context, r *Report) {
 	if !x.Write {
-		r.ok("push", "not tried: --write allows it")
+		r.skip("push", "--write pushes to a throw-away tag, and removes it again", "it was not tried")
 		return
 	}
 	t := &trial{Repository: x, tag: "ocibridge-doctor." + strings.ToLower(rand.Text()[:10])}

@@ -118,7 +118,26 @@ func (x Repository) credential(r *Report, err error) {
 		r.warn(name, hint.Of(chosen.Err), "%s fails: %v; the registry did not ask for it%s", chosen.Source, chosen.Err, detail)
 	default:
 		r.ok(name, "%s%s", chosen.Source, detail)
+		x.openTofu(r)
 	}
+}
+
+// openTofu says whether OpenTofu, which installs by oci_mirror without ocibridge, finds
+// a login for the repository, too.
+func (x Repository) openTofu(r *Report) {
+	const name = "oci_mirror"
+	missed := ""
+	for _, c := range x.Candidates {
+		switch {
+		case c.Login && c.Missed == "":
+			r.ok(name, "OpenTofu finds %s, too", c.Source)
+			return
+		case c.Chosen:
+			missed = c.Missed
+		}
+	}
+	r.warn(name, fmt.Sprintf("for oci_mirror, write an oci_credentials %q block into OpenTofu's CLI configuration; clients of a gateway need none", x.Address.Registry),
+		"OpenTofu's oci_mirror will not find this login: %s", missed)
 }
 
 // answers reports what the answer to the first request shows of the connection:
@@ -193,7 +212,11 @@ func (x Repository) tags(ctx context.Context, r *Report) ([]provider.Version, bo
 	var answer *errcode.ErrorResponse
 	switch {
 	case errors.Is(err, errdef.ErrNotFound), errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
-		r.warn("tags", "push a provider; Amazon ECR and Google Artifact Registry want the repository to be made first", "there is no such repository yet")
+		help := "push a provider"
+		if !x.Embedded {
+			help += "; Amazon ECR and Google Artifact Registry want the repository to be made first"
+		}
+		r.warn("tags", help, "there is no such repository yet")
 		return nil, false
 	case err != nil:
 		r.fail("tags", x.Explain(err), "without a list of tags no client finds a version")
