@@ -22,6 +22,7 @@ const configCheckExamples = `  # the file that serve and push would read
   ocibridge config check deploy/ocibridge.hcl --output json`
 
 func newConfigCheckCommand() *cobra.Command {
+	var f configFlag
 	var output outputFlag
 	cmd := &cobra.Command{
 		Use:   "check [FILE]",
@@ -40,10 +41,18 @@ and not in effect in this version are warned about.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return checkConfig(append(args, "")[0], output.json(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			file := f.file
+			if len(args) > 0 {
+				if cmd.Flags().Changed("config") {
+					return usage(hint.New("the file is named twice", "give FILE or --config FILE"))
+				}
+				file = args[0]
+			}
+			return checkConfig(file, output.json(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"hcl"}, cobra.ShellCompDirectiveFilterFileExt),
 	}
+	f.register(cmd)
 	output.register(cmd)
 	return cmd
 }

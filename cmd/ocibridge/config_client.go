@@ -77,7 +77,7 @@ would start here. The repositories are those of the oci_mirror blocks in force.`
 	f.output.register(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.piece, "for", "", "print only what is for `CLIENT`: "+strings.Join(pieceNames(), ", "))
-	flags.StringVar(&f.url, "url", "", "`URL` of the gateway, https and with a slash at the end (default: gateway.public_url)")
+	flags.StringVar(&f.url, "url", "", "https `URL` of the gateway (default: gateway.public_url)")
 	flags.StringVar(&f.cliConfig, "cli-config", "ocibridge.tfrc", "`file` that the CLI configuration is in, for CI")
 	flags.StringVar(&f.caFile, "ca-file", "", "`file` with the certificate authority that clients are to trust in place of the system's, for CI")
 	surroundingFlags(cmd)
@@ -115,9 +115,11 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 		return usage(hint.New(fmt.Sprintf("--for %s is not known", f.piece), "it is one of %s", strings.Join(pieceNames(), ", ")))
 	}
 	if f.url != "" {
-		if _, err := config.ParsePublicURL(f.url); err != nil {
+		u, err := config.ParsePublicURL(f.url)
+		if err != nil {
 			return usage(hint.Wrap(fmt.Errorf("--url: %w", err), "give the URL that clients reach the gateway by, such as https://providers.example.com/"))
 		}
+		f.url = u
 	}
 	c, err := f.read()
 	if err != nil {

@@ -100,6 +100,10 @@ own, on a data folder.`,
 		SuggestionsMinimumDistance: 2, // letters that are not as they should be
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
+			// The flags that it does not know are those of the command that is misspelt.
+			return cmd.ValidateArgs(cmd.Flags().Args())
+		}
 		return usage(hint.Wrap(err, "%s --help lists the flags", cmd.CommandPath()))
 	})
 	root.AddCommand(newPushCommand(), newSyncCommand(), newServeCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newDoctorCommand(), newConfigCommand(), newVersionCommand())

@@ -225,7 +225,7 @@ type pullThroughBlock struct {
 type gatewayBlock struct {
 	// The address to listen on; without a host, every interface.
 	Listen *string `hcl:"listen,optional" value:"HOST:PORT" default:"localhost:8443" flag:"listen"`
-	// The URL by which clients reach the gateway, `https:` and with a slash at the end. `config client` writes it into
+	// The URL by which clients reach the gateway, `https:`. `config client` writes it into
 	// client configuration, and its host name is that of the providers that the gateway is itself the origin of.
 	PublicURL *string `hcl:"public_url,optional" value:"URL"`
 	// Whether the stored evidence is checked before a version is served: `off`, or `required`, which serves only what is

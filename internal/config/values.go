@@ -93,15 +93,15 @@ func parseListen(s string) (string, error) {
 	return s, nil
 }
 
-// ParsePublicURL checks the URL by which clients reach a gateway: clients accept
-// https alone, and drop what follows the last slash.
+// ParsePublicURL checks the URL by which clients reach a gateway: clients accept https
+// alone. Clients drop what follows the last slash, so a missing last slash is added.
 func ParsePublicURL(s string) (string, error) {
 	u, err := parseHTTPS(s)
 	if err != nil {
 		return "", err
 	}
 	if !strings.HasSuffix(u.Path, "/") {
-		return "", hint.New(fmt.Sprintf("%q does not end in a slash", s), "write %s/", s)
+		s += "/"
 	}
 	return s, nil
 }
