@@ -106,6 +106,6 @@ own, on a data folder.`,
 		}
 		return usage(hint.Wrap(err, "%s --help lists the flags", cmd.CommandPath()))
 	})
-	root.AddCommand(newPushCommand(), newSyncCommand(), newServeCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newDoctorCommand(), newConfigCommand(), newVersionCommand())
+	root.AddCommand(newPushCommand(), newSyncCommand(), newServeCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newDoctorCommand(), newFingerprintCommand(), newConfigCommand(), newVersionCommand())
 	return root
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // maxCount bounds numbers that count requests and packages under way.
@@ -51,13 +53,12 @@ func (d *decoder) checkVerify(f *fileBlock, c *Config) {
 	if !c.Gateway.VerifyRequired {
 		return
 	}
-	pins := func(b trustBlock) bool { return len(b.Keys) > 0 }
-	if !slices.ContainsFunc(f.Trust, pins) {
-		d.conflict(at(f.Gateway.Body, "verify"), `verify = "required" serves what is signed by keys that trust blocks name, and none names any: add a trust block with keys.`)
+	if !slices.ContainsFunc(f.Trust, trustBlock.pins) {
+		d.conflict(at(f.Gateway.Body, "verify"), `verify = "required" serves what is signed by keys that trust blocks name, and none names any: add a trust block with keys or key_files.`)
 		return
 	}
 	for _, b := range f.Trust {
-		if !pins(b) {
+		if !b.pins() {
 			d.diags = append(d.diags, &hcl.Diagnostic{
 				Severity: hcl.DiagWarning, Summary: "Providers that are not served",
 				Detail:  `This trust block has no keys: with verify = "required", the gateway serves none of its providers.`,
@@ -243,6 +244,11 @@ func (d *decoder) pem(b hcl.Body, name string, file *string) []byte {
 // of it.
 const maxPEM = 1 << 20
 
+// pins reports whether the block names the keys that may sign.
+func (b trustBlock) pins() bool { return len(b.Keys)+len(b.KeyFiles) > 0 }
+
+var errNoKey = hint.New("no key is accepted", "leave the argument out for the keys that the origin offers")
+
 func (d *decoder) trust(blocks []trustBlock) []Trust {
 	var out []Trust
 	for _, b := range blocks {
@@ -253,11 +259,17 @@ func (d *decoder) trust(blocks []trustBlock) []Trust {
 			StrictExpiry:  b.StrictExpiry != nil && *b.StrictExpiry,
 			Source:        place(b.Range),
 		}
-		if b.Keys != nil && len(b.Keys) == 0 {
-			d.errorf(at(b.Body, "keys"), "keys", hint.New("no key is accepted", "leave the argument out for the keys that the origin offers"))
+		for _, keys := range parseEach(d, b.Body, "key_files", b.KeyFiles, d.keyFile) {
+			t.Keys = append(t.Keys, keys...)
 		}
-		if len(b.Keys) > 0 && t.AllowUnsigned {
-			d.conflict(at(b.Body, "allow_unsigned"), "keys says who must have signed, and allow_unsigned that nobody need have: leave out one of them.")
+		if b.Keys != nil && len(b.Keys) == 0 {
+			d.errorf(at(b.Body, "keys"), "keys", errNoKey)
+		}
+		if b.KeyFiles != nil && len(b.KeyFiles) == 0 {
+			d.errorf(at(b.Body, "key_files"), "key_files", errNoKey)
+		}
+		if b.pins() && t.AllowUnsigned {
+			d.conflict(at(b.Body, "allow_unsigned"), "keys and key_files say who must have signed, and allow_unsigned that nobody need have: leave out one of them.")
 		}
 		if slices.ContainsFunc(out, func(o Trust) bool { return o.Pattern == t.Pattern && t.Pattern != (provider.Pattern{}) }) {
 			d.duplicate(b.Range, "trust", b.Pattern)
@@ -265,6 +277,28 @@ func (d *decoder) trust(blocks []trustBlock) []Trust {
 		out = append(out, t)
 	}
 	return out
+}
+
+// keyFile returns the fingerprints of the primary keys in a file.
+func (d *decoder) keyFile(name string) ([]string, error) {
+	path, err := d.parsePath(name)
+	if err != nil {
+		return nil, err
+	}
+	text, err := d.env.readFile(path)
+	if err != nil {
+		return nil, hint.New(fmt.Sprintf("the file %s: %v", path, cause(err)), "name a file that gpg --armor --export KEYID was written to")
+	}
+	// A file that is too large or holds too much is refused by ReadKeys.
+	keys, err := trust.ReadKeys(context.Background(), string(text))
+	if err != nil {
+		return nil, fmt.Errorf("the file %s: %w", path, err)
+	}
+	var out []string
+	for _, k := range keys {
+		out = append(out, k.Fingerprint)
+	}
+	return out, nil
 }
 
 func (d *decoder) providers(blocks []providerBlock) []Provider {

@@ -105,7 +105,7 @@ func (c *Config) RegistrySettings() map[ociaddr.Registry]auth.Registry {
 // Trust is a trust block.
 type Trust struct {
 	Pattern       provider.Pattern
-	Keys          []string // fingerprints in upper-case hexadecimal; none: the keys that the origin offers
+	Keys          []string // fingerprints in upper-case hexadecimal, also those of key_files; none: the keys that the origin offers
 	AllowUnsigned bool
 	StrictExpiry  bool
 	Source        string // "FILE:LINE"

@@ -158,10 +158,13 @@ type registryBlock struct {
 type trustBlock struct {
 	Pattern string `hcl:"PATTERN,label"`
 
-	// The full fingerprints of the primary keys that may sign; without it, the keys that the origin offers, as clients have it.
+	// The full fingerprints of the primary keys that may sign; without it and `key_files`, the keys that the origin offers, as
+	// clients have it.
 	Keys []string `hcl:"keys,optional" value:"fingerprints"`
+	// Files with public keys in ASCII armour, whose primary keys may sign, too. `ocibridge fingerprint` prints what they hold.
+	KeyFiles []string `hcl:"key_files,optional" value:"files"`
 	// Accept packages by their checksum alone where nothing is signed. It is recorded, and shown in every listing. It does
-	// not go with `keys`.
+	// not go with `keys` and `key_files`.
 	AllowUnsigned *bool `hcl:"allow_unsigned,optional" value:"bool" default:"false"`
 	// Refuse signatures by expired keys, rather than warn about them.
 	StrictExpiry *bool `hcl:"strict_expiry,optional" value:"bool" default:"false"`

@@ -182,7 +182,7 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 		out = append(out, a.about)
 	}
 	for _, a := range c.files {
-		if strings.HasPrefix(a.path, "registry.") {
+		if strings.HasPrefix(a.path, "registry.") || strings.HasPrefix(a.path, "trust.") {
 			continue // read by Parse
 		}
 		b, err := env.readFile(a.file)

@@ -194,7 +194,7 @@ func parseDeny(s string) (Deny, error) {
 // parseFingerprint reads the whole fingerprint of an OpenPGP key, with or
 // without blanks. A key ID is not enough: others can have a key with the same.
 func parseFingerprint(s string) (string, error) {
-	const help = "fingerprints are what gpg --show-keys FILE prints"
+	const help = "learn it with: ocibridge fingerprint FILE"
 	f := strings.ToUpper(strings.Join(strings.Fields(strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")), ""))
 	_, err := hex.DecodeString(f)
 	switch {

@@ -1,0 +1,74 @@
+package trust
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// Key is a public key of a key file. Its self-signatures are verified.
+type Key struct {
+	Fingerprint string    `json:"fingerprint"` // of the primary key, in the form of [Policy.Keys]
+	UserIDs     []string  `json:"user_ids"`    // in order; anybody can write any user ID into a key
+	Created     time.Time `json:"created"`
+	Expires     time.Time `json:"expires,omitzero"` // zero: never
+	Revoked     bool      `json:"revoked"`
+}
+
+var endOfKeyBlock = "-----END " + openpgp.PublicKeyType + "-----"
+
+// ReadKeys reads a key file: blocks of public keys in ASCII armour. It fails if a key
+// does not read, if one is private, if there is none, and if the keys exceed the
+// bounds for those of a release.
+func ReadKeys(ctx context.Context, file string) ([]Key, error) {
+	end, err := begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	blocks := strings.SplitAfter(file, endOfKeyBlock)
+	if tail := len(blocks) - 1; tail > 0 && strings.TrimSpace(blocks[tail]) == "" {
+		blocks = blocks[:tail]
+	}
+	rings, err := readRings(ctx, blocks)
+	if err == nil {
+		err = checkCost(rings, nil)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []Key
+	for _, r := range rings {
+		if r.err != nil {
+			return nil, r.err
+		}
+		keys, err := r.entities(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if len(keys) < len(r.keys) {
+			return nil, hint.New("a key of the file does not read", publicKeyHelp)
+		}
+		for _, k := range keys {
+			out = append(out, keyOf(k))
+		}
+	}
+	return out, nil
+}
+
+func keyOf(e *openpgp.Entity) Key {
+	k := Key{Fingerprint: fingerprintOf(e.PrimaryKey), Created: e.PrimaryKey.CreationTime.UTC(), UserIDs: []string{}, Revoked: e.Revoked(time.Now())}
+	for id := range e.Identities {
+		k.UserIDs = append(k.UserIDs, id)
+	}
+	slices.Sort(k.UserIDs)
+	if s, _ := e.PrimarySelfSignature(); s != nil && s.KeyLifetimeSecs != nil && *s.KeyLifetimeSecs > 0 {
+		k.Expires = k.Created.Add(time.Duration(*s.KeyLifetimeSecs) * time.Second)
+	}
+	return k
+}
