@@ -77,11 +77,11 @@ func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
 		if goos := c.opts.Environment.GOOS; goos == "darwin" || goos == "windows" {
 			return fmt.Sprintf("add the CA that issued the certificate of %s to the system's trust store, or name its PEM file as ca_file in a registry block", r.Registry)
 		}
-		elsewhere := ""
+		own := "or in SSL_CERT_FILE"
 		if file := c.opts.Environment.getenv("SSL_CERT_FILE"); file != "" {
-			elsewhere = fmt.Sprintf("; if not, unset that: it names %s, which stands in place of the system's authorities", file)
+			own = fmt.Sprintf("or add the CA to %s, which SSL_CERT_FILE names. If it is from a public CA, unset SSL_CERT_FILE: it replaces the bundle of public CAs on systems that keep them in no folder", file)
 		}
-		return fmt.Sprintf("if the certificate of %s is from a CA of your own, name the CA's PEM file as ca_file in a registry block, or in SSL_CERT_FILE%s", r.Registry, elsewhere)
+		return fmt.Sprintf("if the certificate of %s is from a CA of your own, name the CA's PEM file as ca_file in a registry block, %s", r.Registry, own)
 	case certificateRefused.MatchString(err.Error()):
 		if s, _ := c.conns.settings(string(r.Registry)); s.ClientCert != nil {
 			return fmt.Sprintf("%s does not accept the certificate that client_cert_file names%s: which authority does it want one from?", r.Registry, at(s.Origin))

@@ -83,7 +83,7 @@ func TestExplain(t *testing.T) {
 		{name: "deadline of the caller", err: &url.Error{Err: context.DeadlineExceeded}, want: "did not answer in time"},
 		{name: "unknown CA", err: &url.Error{Err: x509.UnknownAuthorityError{}}, want: "or in SSL_CERT_FILE"},
 		{name: "unknown CA, with a file of authorities", vars: map[string]string{"SSL_CERT_FILE": "/gateway.pem"}, err: &url.Error{Err: x509.UnknownAuthorityError{}},
-			want: "unset that: it names /gateway.pem"},
+			want: "or add the CA to /gateway.pem, which SSL_CERT_FILE names"},
 		{name: "unknown CA on macOS", goos: "darwin", err: &url.Error{Err: x509.UnknownAuthorityError{}}, want: "system's trust store"},
 		{name: "certificate for another name", err: &url.Error{Err: x509.HostnameError{Certificate: &x509.Certificate{}}}, want: "for other names"},
 		{name: "expired certificate", err: &url.Error{Err: x509.CertificateInvalidError{Reason: x509.Expired}}, want: "the clock"},

@@ -98,7 +98,7 @@ func TestFoldersOfDataAreTheirOwnersAlone(t *testing.T) {
 	s.data = filepath.Join(t.TempDir(), "data")
 	log := s.fillDataFolder("3.3.0")
 	names := s.folders()
-	for _, name := range []string{"acme", "cache", "origins", "packages", "pull", "registry", "tls"} {
+	for _, name := range []string{"acme", "ca", "cache", "origins", "packages", "pull", "registry"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("there is no %s among %q", name, names)
 		}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
@@ -176,6 +177,55 @@ func TestSelfSigned(t *testing.T) {
 		ws := s.user(world.NetworkMirror(gateway.URL), nullVersion)
 		ws.TrustCA(gateway.CAFile)
 		ws.MustRun(t, client, "init", "-no-color")
+	}
+}
+
+// TestTwoOnOneDataFolder starts a second gateway on the data folder of the first. Clients
+// of the first still install from it, and clients of both trust one file.
+func TestTwoOnOneDataFolder(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.push(world.Null + "@" + nullVersion)
+	first := world.ServeFor(t, s.ws, "--data", s.data)
+	second := world.ServeFor(t, s.ws, "--data", s.data, "--listen", "127.0.0.2:0") // another name
+	if first.CAFile != second.CAFile {
+		t.Errorf("the first prints %s, the second %s", first.CAFile, second.CAFile)
+	}
+	for _, gateway := range []*world.Gateway{first, second} {
+		ws := s.user(world.NetworkMirror(gateway.URL), nullVersion)
+		ws.TrustCA(gateway.CAFile)
+		ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
+	}
+}
+
+// TestTwoFirstStartsAtOnce on a new data folder make one CA.
+func TestTwoFirstStartsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	gateways := make([]*world.Gateway, 2)
+	var starts sync.WaitGroup
+	for i := range gateways {
+		starts.Go(func() {
+			var err error
+			if gateways[i], err = world.Serve(s.ws, "--data", s.data); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	starts.Wait()
+	for _, gateway := range gateways {
+		if gateway == nil {
+			continue // its error is reported
+		}
+		resp, err := trusting(t, gateways[0].CAFile).Get(gateway.URL)
+		if err != nil {
+			t.Error(err)
+		} else {
+			resp.Body.Close()
+		}
+		if err := gateway.Stop(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -294,5 +294,5 @@ func certificateHelp(err error) string {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "its certificate is not valid today: have it renewed, and check this machine's clock"
 	}
-	return "its certificate is signed by an authority that this machine does not know: name the authority's file in SSL_CERT_FILE. Where that names another one, as for a gateway's own certificate, unset it: it stands in place of the system's authorities"
+	return "a CA that this machine does not trust signed its certificate: name the CA's PEM file in SSL_CERT_FILE. If that names another CA already, such as a gateway's, put both into one file"
 }

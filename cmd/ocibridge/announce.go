@@ -15,7 +15,7 @@ import (
 type whereabouts struct {
 	url      *url.URL // ends in a slash
 	listens  string   // the address, where the URL does not say it
-	caFile   string   // of a self-signed certificate
+	caFile   string   // of the local CA that signed the certificate; "" if the certificate has another issuer
 	embedded bool     // the embedded registry is there
 	tokens   bool     // clients are asked for tokens
 	pulls    bool     // what the registry lacks is fetched from origins
@@ -92,7 +92,9 @@ func (a whereabouts) announce(w io.Writer, asJSON bool) error {
 		fmt.Fprintf(w, "It asks for a token: ocibridge config client prints where that goes.\n\n")
 	}
 	if a.caFile != "" {
-		fmt.Fprintf(w, "The certificate is self-signed. Clients on Linux trust it, in place of the system's authorities, by\n\n  export SSL_CERT_FILE=%s\n\nOn macOS and Windows, add that file to the system's trusted certificates.\n\n", a.caFile)
+		fmt.Fprintf(w, "The CA in the data folder signed the certificate. That CA stays the same at every start. Clients on Linux trust it by\n\n  export SSL_CERT_FILE=%s\n\n", a.caFile)
+		fmt.Fprintf(w, "They also trust the system's CAs in /etc/ssl/certs and /etc/pki/tls/certs, unless SSL_CERT_DIR names other folders.\n")
+		fmt.Fprintf(w, "On macOS and Windows, add that file to the system's trusted certificates.\n\n")
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ would start here. The repositories are those of the oci_mirror blocks in force.`
 	flags.StringVar(&f.piece, "for", "", "print only what is for `CLIENT`: "+strings.Join(pieceNames(), ", "))
 	flags.StringVar(&f.url, "url", "", "https `URL` of the gateway (default: gateway.public_url)")
 	flags.StringVar(&f.cliConfig, "cli-config", "ocibridge.tfrc", "`file` that the CLI configuration is in, for CI")
-	flags.StringVar(&f.caFile, "ca-file", "", "`file` with the certificate authority that clients are to trust in place of the system's, for CI")
+	flags.StringVar(&f.caFile, "ca-file", "", "`file` with the CA that clients are to trust, for CI")
 	surroundingFlags(cmd)
 	cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(pieceNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -399,7 +399,7 @@ func (s *clientSetup) notes() string {
 		fmt.Fprintf(&out, "No shell can set a variable with a colon in its name; env can: env '%s=TOKEN' tofu init\n", v)
 	}
 	if s.caFile == "" && s.noURL == nil {
-		out.WriteString("Where the gateway's certificate is by an authority of your own, SSL_CERT_FILE names the file with that, on Unix other than macOS.\n")
+		out.WriteString("If a CA of your own or ocibridge serve's local CA signed the gateway's certificate, name the CA's file in SSL_CERT_FILE, on Unix other than macOS.\n")
 	}
 	return out.String()
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-const serveExamples = `  # try it: embedded registry, self-signed certificate, localhost:8443
+const serveExamples = `  # try it: embedded registry, certificate of a local CA, localhost:8443
   ocibridge serve
 
   # in front of Harbor, for everybody
@@ -60,11 +60,11 @@ repositories that the template names, and the provider registry protocol under
 the embedded registry, which OpenTofu can also read directly, as an oci_mirror.
 At / is a page for people: how to set up clients, and what there is.
 
-Clients speak TLS only. Give --tls-cert and --tls-key, or let serve make a
-certificate of its own for a first try: it does so by itself on a loopback
-address, and elsewhere with --tls-self-signed. Behind a proxy that speaks TLS to
-them, --http does without. An acme block in the configuration file has a
-certificate issued for a public name.
+Clients speak TLS only. Give --tls-cert and --tls-key, or for a first try, let
+serve make a CA in the data folder, once, which signs a certificate at each start:
+it does so by itself on a loopback address, and elsewhere with --tls-self-signed.
+Behind a proxy that speaks TLS to them, --http does without. An acme block in the
+configuration file has a certificate issued for a public name.
 
 Certificates and settings are read again when their files change, and on SIGHUP.
 
@@ -95,7 +95,7 @@ without them, everybody may read everything.`,
 	flags.StringVar(&f.metrics, "metrics-listen", "", "`address` on which plain HTTP answers /metrics, /healthz and /readyz, such as localhost:9090 (default: where all else is answered)")
 	flags.StringVar(&f.cert, "tls-cert", "", "`file` with the certificate and its chain, in PEM")
 	flags.StringVar(&f.key, "tls-key", "", "`file` with the certificate's key, in PEM")
-	flags.BoolVar(&f.selfSigned, "tls-self-signed", false, "make a self-signed certificate and print how clients trust it")
+	flags.BoolVar(&f.selfSigned, "tls-self-signed", false, "have a CA in the data folder sign the certificate, and print how clients trust that CA")
 	flags.BoolVar(&f.http, "http", false, "speak plain HTTP, behind a proxy that speaks TLS to clients")
 	flags.BoolVar(&f.noPull, "no-pull-through", false, "fetch nothing from origins: serve what is in the registry alone")
 	cmd.MarkFlagFilename("tls-cert", "pem", "crt")
@@ -170,7 +170,7 @@ func (f *serveFlags) check(t config.TLS) error {
 	case f.http && t.ACME != nil:
 		return hint.New("over plain HTTP there is no certificate, as acme would have one issued", "leave out --http, or the acme block")
 	case !f.http && f.cert == "" && !f.selfSigned && t.ACME == nil && !ociaddr.Registry(host).IsLoopback():
-		return hint.New(fmt.Sprintf("no certificate for %s", f.listen), "give --tls-cert and --tls-key: clients speak TLS only. For a first try, --tls-self-signed makes one; on a public name, an acme block in the configuration has one issued")
+		return hint.New(fmt.Sprintf("no certificate for %s", f.listen), "give --tls-cert and --tls-key: clients speak TLS only. For a first try, --tls-self-signed has a local CA sign one; on a public name, an acme block in the configuration has one issued")
 	}
 	return nil
 }

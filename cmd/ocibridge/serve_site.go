@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/localca"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -206,8 +207,15 @@ func (s *site) speakTLS(f *serveFlags) error {
 		s.closing(done)
 		s.begins = append(s.begins, by.begin)
 	}
+	var own *localca.Leaf
 	var err error
-	s.tls, s.at.caFile, err = f.tlsConfig(by, t.ClientCAFile, f.hosts(s.at.host()), s.log, &s.looks)
+	if by == nil && f.cert == "" {
+		if own, err = f.localCertificate(f.hosts(s.at.host()), s.log); err != nil {
+			return err
+		}
+		s.at.caFile = own.CA().File()
+	}
+	s.tls, err = f.tlsConfig(by, own, t.ClientCAFile, s.log, &s.looks)
 	return err
 }
 

@@ -7,53 +7,62 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/selfsigned"
+	"github.com/ocibridge/ocibridge/internal/localca"
 )
 
-// tlsConfig returns how TLS is spoken, by files that are read again when they
-// change, for which looks gets what looks at them, and by certificates that are
-// issued, unless by is nil. caFile is what clients trust a self-signed certificate
-// by.
-func (f *serveFlags) tlsConfig(by *issued, clientCAFile string, hosts []string, log *slog.Logger, looks *[]func()) (config *tls.Config, caFile string, err error) {
-	var own tls.Certificate
+// localCertificate opens the CA in the data folder and has it sign a certificate for
+// hosts.
+func (f *serveFlags) localCertificate(hosts []string, log *slog.Logger) (*localca.Leaf, error) {
+	data, err := f.dataDir()
+	if err != nil {
+		return nil, err
+	}
+	if data, err = filepath.Abs(data); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(data, "ca")
+	_, missing := os.Stat(dir)
+	ca, err := localca.Open(dir, log)
+	if err != nil {
+		return nil, err
+	}
+	// Earlier versions kept a self-signed certificate, which clients trusted.
+	selfSigned := filepath.Join(data, "tls", "cert.pem")
+	if _, err := os.Stat(selfSigned); err == nil && missing != nil {
+		log.Warn("the gateway no longer uses its self-signed certificate: clients have to trust the local CA instead",
+			"certificate", selfSigned, "ca_file", ca.File(), "hint", "set SSL_CERT_FILE to ca_file where it names the certificate")
+	}
+	return ca.Issue(hosts)
+}
+
+// tlsConfig returns how TLS is spoken: by files that are read again when they change,
+// by certificates that an ACME issuer issues unless by is nil, or else by a certificate
+// of the local CA. It appends a function that looks at the files to looks.
+func (f *serveFlags) tlsConfig(by *issued, own *localca.Leaf, clientCAFile string, log *slog.Logger, looks *[]func()) (*tls.Config, error) {
 	var files []string
 	if f.cert != "" {
 		files = []string{f.cert, f.key}
-	} else if by == nil {
-		dir, err := f.dataDir()
-		if err == nil {
-			dir, err = filepath.Abs(dir)
-		}
-		if err == nil {
-			dir = filepath.Join(dir, "tls")
-			err = f.keepPrivate(dir, log)
-		}
-		if err == nil {
-			own, caFile, err = selfsigned.Certificate(dir, hosts, time.Now())
-		}
-		if err != nil {
-			return nil, "", err
-		}
 	}
 	if clientCAFile != "" {
 		files = append(files, clientCAFile)
 	}
 	current, err := watch(log, func(contents [][]byte) (*tls.Config, error) {
-		cert, rest := own, contents
-		if f.cert != "" {
-			var err error
-			if cert, err = tls.X509KeyPair(contents[0], contents[1]); err != nil {
+		config, rest := serverConfig(), contents
+		switch {
+		case f.cert != "":
+			cert, err := tls.X509KeyPair(contents[0], contents[1])
+			if err != nil {
 				return nil, err
 			}
-			rest = contents[2:]
-		}
-		config := serverConfig(cert)
-		if by != nil {
-			config.Certificates, config.GetCertificate = nil, by.get
+			config.Certificates, rest = []tls.Certificate{cert}, contents[2:]
+		case by != nil:
+			config.GetCertificate = by.get
+		default:
+			config.GetCertificate = own.Get
 		}
 		if len(rest) == 0 {
 			return config, nil
@@ -67,7 +76,7 @@ func (f *serveFlags) tlsConfig(by *issued, clientCAFile string, hosts []string, 
 		return config, nil
 	}, files...)
 	if err != nil {
-		return nil, "", explainFiles(err, clientCAFile)
+		return nil, explainFiles(err, clientCAFile)
 	}
 	*looks = append(*looks, func() { current.get() })
 	return &tls.Config{
@@ -78,7 +87,7 @@ func (f *serveFlags) tlsConfig(by *issued, clientCAFile string, hosts []string, 
 			}
 			return current.get(), nil
 		},
-	}, caFile, nil
+	}, nil
 }
 
 var errNoCertificate = errors.New("there is no certificate in it")
@@ -92,10 +101,11 @@ func explainFiles(err error, clientCAFile string) error {
 	return hint.Wrap(fmt.Errorf("--tls-cert and --tls-key: %w", err), "both are PEM files, the certificate with its chain, the key without a passphrase")
 }
 
-// serverConfig is one certificate's configuration.
-func serverConfig(cert tls.Certificate) *tls.Config {
+// serverConfig returns a configuration with certificates. Without any, the caller sets
+// GetCertificate.
+func serverConfig(certs ...tls.Certificate) *tls.Config {
 	return &tls.Config{
-		Certificates: []tls.Certificate{cert},
+		Certificates: certs,
 		MinVersion:   tls.VersionTLS12,
 		NextProtos:   []string{"h2", "http/1.1"},
 	}

@@ -63,7 +63,7 @@ func TestCertificateFiles(t *testing.T) {
 		write(t, f.cert, pairs[0].CertPEM)
 		write(t, f.key, pairs[0].KeyPEM)
 		log := &logLines{}
-		config, _, err := f.tlsConfig(nil, "", nil, slog.New(slog.NewTextHandler(log, nil)), new([]func()))
+		config, err := f.tlsConfig(nil, nil, "", slog.New(slog.NewTextHandler(log, nil)), new([]func()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,6 +116,34 @@ func mustConfig(t *testing.T, c *tls.Config) *tls.Config {
 	return out
 }
 
+// TestLocalCertificateIsRenewed while the gateway runs. In virtual time, it serves a
+// certificate that has a month left at least.
+func TestLocalCertificateIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &serveFlags{}
+		f.data = t.TempDir()
+		log := slog.New(slog.DiscardHandler)
+		own, err := f.localCertificate([]string{"localhost"}, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := f.tlsConfig(nil, own, "", log, new([]func()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 12 {
+			time.Sleep(45 * 24 * time.Hour)
+			cert, err := mustConfig(t, config).GetCertificate(&tls.ClientHelloInfo{ServerName: "localhost"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := time.Until(cert.Leaf.NotAfter); left < 30*24*time.Hour {
+				t.Fatalf("on %s, the certificate has %s left", time.Now(), left)
+			}
+		}
+	})
+}
+
 func TestClientCertificates(t *testing.T) {
 	ca, err := tlsca.New()
 	if err != nil {
@@ -138,7 +166,7 @@ func TestClientCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, _, err := f.tlsConfig(nil, clientCAs, nil, slog.New(slog.DiscardHandler), new([]func()))
+	config, err := f.tlsConfig(nil, nil, clientCAs, slog.New(slog.DiscardHandler), new([]func()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +240,7 @@ func TestClientCertificates(t *testing.T) {
 	if err := get(nil); err == nil {
 		t.Error("none is wanted any more")
 	}
-	if _, _, err := f.tlsConfig(nil, f.key, nil, slog.New(slog.DiscardHandler), new([]func())); err == nil || hint.Of(err) == "" {
+	if _, err := f.tlsConfig(nil, nil, f.key, slog.New(slog.DiscardHandler), new([]func())); err == nil || hint.Of(err) == "" {
 		t.Errorf("a file without certificates: %v", err)
 	}
 }

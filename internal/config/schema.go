@@ -286,7 +286,7 @@ type tlsBlock struct {
 	CertFile *string `hcl:"cert_file,optional" value:"file" flag:"tls-cert" group:"tls"`
 	// The PEM file with the certificate's key, without a passphrase.
 	KeyFile *string `hcl:"key_file,optional" value:"file" flag:"tls-key" group:"tls"`
-	// Make a self-signed certificate, and print how clients trust it.
+	// Have a CA in the data folder sign the certificate, and print how clients trust that CA.
 	SelfSigned *bool `hcl:"self_signed,optional" value:"bool" default:"false" flag:"tls-self-signed" group:"tls"`
 	// A PEM file with the authorities by one of which a client's certificate must be signed. Without it, clients are asked for
 	// none. Terraform and OpenTofu have none to show: it is for proxies.

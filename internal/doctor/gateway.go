@@ -270,7 +270,7 @@ func (x Gateway) send(ctx context.Context, method string, u *url.URL, prepare fu
 func unreachable(err error) string {
 	var authority x509.UnknownAuthorityError
 	if errors.As(err, &authority) {
-		return "its certificate is by an authority that is not known here: name the file with that in SSL_CERT_FILE (ocibridge serve prints where its own is)"
+		return "its certificate is by an authority that is not known here: name the authority's file in SSL_CERT_FILE (ocibridge serve prints the file of its local CA)"
 	}
 	return "nothing usable answers there: check the address, and for a private CA, SSL_CERT_FILE"
 }

@@ -1,25 +1,27 @@
 // Package privatefolder makes folders that only their owner can use. It narrows
-// existing folders that other users can use, too.
+// existing folders, and existing files in them, that other users can use, too.
 //
-// It does so by the folder's mode. Windows has no modes: there, a folder inherits the
-// access rules of its parent.
+// It does so by the mode. Windows has no modes: there, a folder inherits the access
+// rules of its parent.
 package privatefolder
 
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"runtime"
 )
 
 const (
-	mode   = 0o700
-	others = 0o077 // the rights of all other users
+	folderMode = 0o700
+	fileMode   = 0o600
+	others     = 0o077 // the rights of all other users
 )
 
 var (
-	errLink  = errors.New("it is a link to a folder that other programs may use")
+	errLink  = errors.New("it is a link, and other programs may use its target")
 	errFixed = errors.New("its file system does not change modes")
 )
 
@@ -31,9 +33,20 @@ var (
 // folder is as open as it was before; the warning then says what to do. Make never
 // narrows the target of a symbolic link: other programs may use that folder, too.
 func Make(path string, log *slog.Logger) error {
-	if err := os.MkdirAll(path, mode); err != nil {
+	if err := os.MkdirAll(path, folderMode); err != nil {
 		return err
 	}
+	return keepNarrow(path, "folder", folderMode, log)
+}
+
+// NarrowFile narrows an existing file to mode 0600 if other users can use it, with the
+// same warnings and exceptions as [Make].
+func NarrowFile(path string, log *slog.Logger) error {
+	return keepNarrow(path, "file", fileMode, log)
+}
+
+// keepNarrow narrows path, a folder or a file as kind says, if other users can use it.
+func keepNarrow(path, kind string, mode fs.FileMode, log *slog.Logger) error {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -42,17 +55,17 @@ func Make(path string, log *slog.Logger) error {
 		return err
 	}
 	was := fmt.Sprintf("%04o", found.Mode().Perm())
-	if err := narrow(path); err != nil {
-		log.Warn("other users of this machine may use a private folder, and its mode stays as it is",
-			"folder", path, "mode", was, "err", err, "hint", "chmod 700 "+path+", as the user that it belongs to")
+	if err := narrow(path, mode); err != nil {
+		log.Warn("other users of this machine may use a private "+kind+", and its mode stays as it is",
+			kind, path, "mode", was, "err", err, "hint", fmt.Sprintf("chmod %o %s, as the user that it belongs to", mode, path))
 		return nil
 	}
-	log.Warn("other users of this machine could use a private folder: its mode is 0700 now", "folder", path, "mode", was)
+	log.Warn(fmt.Sprintf("other users of this machine could use a private %s: its mode is %04o now", kind, mode), kind, path, "mode", was)
 	return nil
 }
 
-// narrow sets the mode of a folder to 0700. It fails if path is a symbolic link.
-func narrow(path string) error {
+// narrow sets the mode of a folder or a file. It fails if path is a symbolic link.
+func narrow(path string, mode fs.FileMode) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -62,8 +75,8 @@ func narrow(path string) error {
 	if err != nil {
 		return err
 	}
-	// Chmod acts on the open folder: if a link replaces it after this check, no other
-	// folder changes.
+	// Chmod acts on what is open: if a link replaces path after this check, nothing else
+	// changes.
 	if found, err := os.Lstat(path); err != nil || !os.SameFile(found, opened) {
 		return errors.Join(errLink, err)
 	}

@@ -104,6 +104,42 @@ func TestLinkIsNotNarrowed(t *testing.T) {
 	}
 }
 
+// TestFileIsNarrowed to 0600, unless it is a link.
+func TestFileIsNarrowed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Symlink(path, link)); err != nil {
+		t.Fatal(err)
+	}
+	narrow := func(path string) string {
+		t.Helper()
+		var log bytes.Buffer
+		if err := privatefolder.NarrowFile(path, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+			t.Fatal(err)
+		}
+		return log.String()
+	}
+	for _, mode := range []fs.FileMode{0o644, 0o620, 0o777} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if log := narrow(link); !strings.Contains(log, "chmod 600 "+link) || !strings.Contains(log, "it is a link") {
+			t.Error(log)
+		}
+		wantMode(t, path, mode)
+		if log := narrow(path); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "private file: its mode is 0600 now") || !strings.Contains(log, "file="+path) {
+			t.Errorf("%04o: %s", mode, log)
+		}
+		wantMode(t, path, 0o600)
+		if log := narrow(path); log != "" {
+			t.Errorf("when it is narrow: %s", log)
+		}
+	}
+	if err := privatefolder.NarrowFile(path+"-missing", nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}
+
 // TestFolderOfAnotherUser: Make leaves the mode, succeeds, and warns.
 func TestFolderOfAnotherUser(t *testing.T) {
 	path := "/"

@@ -67,7 +67,8 @@ func For(tb testkit.TB) *Workspace {
 }
 
 // TrustCA makes clients trust the certificate authorities in a PEM file, by
-// SSL_CERT_FILE, in place of the machine's own file.
+// SSL_CERT_FILE, in place of the machine's own file. They also trust the CAs in the
+// machine's folders.
 func (w *Workspace) TrustCA(file string) { w.Env["SSL_CERT_FILE"] = file }
 
 // CLIConfigPath returns the path of the CLI configuration.

@@ -189,7 +189,7 @@ func Bridge() (clients.Client, error) {
 type Gateway struct {
 	URL                string `json:"url"`                 // of the network mirror
 	Address            string `json:"address"`             // it listens on, where URL is its public_url
-	CAFile             string `json:"ca_file"`             // of a self-signed certificate
+	CAFile             string `json:"ca_file"`             // of the local CA that signed the certificate
 	RepositoryTemplate string `json:"repository_template"` // of the embedded registry
 
 	cmd    *exec.Cmd

@@ -1,0 +1,109 @@
+package localca
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+const (
+	leafValidity = 90 * 24 * time.Hour
+	// leafAge is when a leaf is renewed: in time for clients whose clock is ahead.
+	leafAge = 60 * 24 * time.Hour
+)
+
+// Leaf is a server's certificate that its CA signed, and signs again in time. It has a
+// new key each time, and is in memory only. Methods may be called concurrently.
+type Leaf struct {
+	ca    *CA
+	hosts []string
+
+	mu      sync.Mutex
+	current *tls.Certificate
+}
+
+// Issue signs a certificate for host names and IP addresses, at least one.
+func (ca *CA) Issue(hosts []string) (*Leaf, error) {
+	if len(hosts) == 0 {
+		return nil, hint.New("there is no host to sign a certificate for", "name one by --listen")
+	}
+	l := &Leaf{ca: ca, hosts: hosts}
+	_, err := l.Get(nil)
+	return l, err
+}
+
+// CA returns the CA that signs the certificate.
+func (l *Leaf) CA() *CA { return l.ca }
+
+// Get returns the certificate, for [tls.Config]. It renews a certificate that is 60 days
+// old, or that begins in the future because the clock was set back.
+func (l *Leaf) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.current != nil && fresh(l.current.Leaf, now) {
+		return l.current, nil
+	}
+	made, err := l.ca.sign(l.hosts, now)
+	if err != nil {
+		return nil, err
+	}
+	l.current = made
+	return made, nil
+}
+
+func fresh(leaf *x509.Certificate, now time.Time) bool {
+	return !now.Before(leaf.NotBefore) && now.Before(leaf.NotBefore.Add(margin+leafAge))
+}
+
+// sign makes a key and signs a certificate for it, which ends no later than the CA.
+func (ca *CA) sign(hosts []string, now time.Time) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: "ocibridge gateway", Organization: []string{"ocibridge"}},
+		NotBefore:             now.Add(-margin),
+		NotAfter:              earlier(now.Add(leafValidity), ca.cert.NotAfter),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+	}
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, h)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, key.Public(), ca.key)
+	if err != nil {
+		return nil, err
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,226 @@
+// Package localca keeps the CA of a gateway that has no certificate of its own.
+//
+// A folder holds one CA: its certificate, which clients trust, and its key, which only
+// its owner can read. [Open] makes the CA if the folder does not exist. The folder
+// appears whole or not at all, and of several processes that start at once, one makes
+// the CA and all use it. No process ever replaces a CA: if it is damaged or has
+// expired, Open fails.
+//
+// The CA signs certificates of servers only, and no other CA. It has no name
+// constraints, because it outlives the names of a gateway: each start may bring a new
+// one. [CA.Issue] signs a [Leaf], which stays in memory.
+package localca
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
+)
+
+const (
+	certName = "ca.pem"
+	keyName  = "ca-key.pem"
+	// tempPrefix begins the name of a folder whose CA is not whole yet. It lies beside the
+	// CA's folder.
+	tempPrefix = ".ca-"
+
+	years = 10 // that a CA is valid
+	// margin is how far the clock of a client may be behind.
+	margin = time.Hour
+)
+
+var (
+	errNoCA    = errors.New("its certificate is not that of a CA")
+	errChain   = errors.New("it holds more than one certificate")
+	errNotYet  = errors.New("it is not valid yet")
+	errExpired = errors.New("it has expired")
+)
+
+// CA is the CA of a folder. Methods may be called concurrently.
+type CA struct {
+	cert *x509.Certificate
+	key  crypto.PrivateKey
+	file string
+}
+
+// Open returns the CA of a folder, and makes it if the folder does not exist.
+//
+// It narrows the folder and the key's file if other users can use them, and logs a
+// warning. A nil log discards it.
+func Open(dir string, log *slog.Logger) (*CA, error) {
+	if err := makeOnce(dir); err != nil {
+		return nil, hint.Wrap(fmt.Errorf("make a local CA: %w", err), "name another data folder by --data, or a certificate of your own by --tls-cert and --tls-key")
+	}
+	ca, err := open(dir, log)
+	if err != nil {
+		return nil, hint.Wrap(fmt.Errorf("local CA in %s: %w", dir, err), "%s", help(err, dir))
+	}
+	sweep(filepath.Dir(dir))
+	return ca, nil
+}
+
+// File returns the path of the PEM file that clients trust the CA by.
+func (ca *CA) File() string { return ca.file }
+
+// makeOnce makes the folder of a CA unless it exists.
+func makeOnce(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	failed := create(dir)
+	if _, err := os.Stat(dir); err == nil {
+		return nil // made here, or by another process meanwhile
+	}
+	return failed
+}
+
+// create makes a CA in a temporary folder, and renames that folder to dir. It fails if
+// dir has become a CA's folder meanwhile.
+func create(dir string) error {
+	parent := filepath.Dir(dir)
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp(parent, tempPrefix+"*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp) // unless it has become dir
+	certPEM, keyPEM, err := generate(time.Now())
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(temp, 0o700); err != nil { // whatever the umask
+		return err
+	}
+	if err := write(filepath.Join(temp, keyName), keyPEM, 0o600); err != nil {
+		return err
+	}
+	if err := write(filepath.Join(temp, certName), certPEM, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(temp, dir)
+}
+
+// write makes a file of that mode with any umask, and waits until its content is on
+// disk.
+func write(name string, data []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	err = f.Chmod(mode)
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// sweep removes temporary folders that processes left when they crashed. A process that
+// is still making a CA in one of them does not need it, because the CA exists.
+func sweep(parent string) {
+	entries, _ := os.ReadDir(parent) // the next start tries again
+	for _, e := range entries {
+		if e.IsDir() && strings.HasPrefix(e.Name(), tempPrefix) {
+			os.RemoveAll(filepath.Join(parent, e.Name()))
+		}
+	}
+}
+
+// generate makes a CA that signs certificates of servers, and no other CA.
+func generate(now time.Time) (certPEM, keyPEM []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		// The number tells the CAs of several data folders apart in a trust store.
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("ocibridge local CA %.8x", serial.Bytes()), Organization: []string{"ocibridge"}},
+		NotBefore:             now.Add(-margin),
+		NotAfter:              now.AddDate(years, 0, 0),
+		KeyUsage:              x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
+}
+
+func newSerial() (*big.Int, error) {
+	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+}
+
+// open narrows the folder of a CA, reads the CA and checks it.
+func open(dir string, log *slog.Logger) (*CA, error) {
+	ca := &CA{file: filepath.Join(dir, certName)}
+	keyFile := filepath.Join(dir, keyName)
+	if err := privatefolder.Make(dir, log); err != nil {
+		return nil, err
+	}
+	if err := privatefolder.NarrowFile(keyFile, log); err != nil {
+		return nil, err
+	}
+	pair, err := tls.LoadX509KeyPair(ca.file, keyFile)
+	if err != nil {
+		return nil, err
+	}
+	ca.cert, ca.key = pair.Leaf, pair.PrivateKey
+	switch now := time.Now(); {
+	case len(pair.Certificate) > 1:
+		return nil, errChain
+	case !ca.cert.IsCA || ca.cert.KeyUsage&x509.KeyUsageCertSign == 0:
+		return nil, errNoCA
+	case now.Before(ca.cert.NotBefore):
+		return nil, fmt.Errorf("%w: it begins at %s", errNotYet, ca.cert.NotBefore.Format(time.RFC3339))
+	case now.After(ca.cert.NotAfter):
+		return nil, fmt.Errorf("%w: it ended at %s", errExpired, ca.cert.NotAfter.Format(time.RFC3339))
+	}
+	return ca, nil
+}
+
+// help says what to do about a CA that cannot be used.
+func help(err error, dir string) string {
+	const again = "serve then makes another CA, which clients have to trust"
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "run serve as the user that this folder belongs to"
+	case errors.Is(err, errNotYet), errors.Is(err, errExpired):
+		return "check this machine's clock. If it is right, remove " + dir + ": " + again
+	}
+	return "restore " + dir + " from a backup, or remove it: " + again
+}
