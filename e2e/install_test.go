@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
@@ -176,6 +177,23 @@ func TestSelfSigned(t *testing.T) {
 	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
 		ws := s.user(world.NetworkMirror(gateway.URL), nullVersion)
 		ws.TrustCA(gateway.CAFile)
+		ws.MustRun(t, client, "init", "-no-color")
+	}
+}
+
+// TestFoldersOfCAsStayTrusted shows that SSL_CERT_FILE does not replace folders of CAs:
+// clients trust the gateway's CA in a folder although the file holds another CA.
+func TestFoldersOfCAsStayTrusted(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.push(world.Null + "@" + nullVersion)
+	gateway := world.ServeFor(t, s.ws, "--data", s.data)
+	other, err := tlsca.For(t).WriteFile(t.TempDir())
+	clients.Must(t, err)
+	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+		ws := s.user(world.NetworkMirror(gateway.URL), nullVersion)
+		ws.TrustCA(other)
+		ws.Env["SSL_CERT_DIR"] = filepath.Dir(gateway.CAFile)
 		ws.MustRun(t, client, "init", "-no-color")
 	}
 }

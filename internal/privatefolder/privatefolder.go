@@ -36,32 +36,51 @@ func Make(path string, log *slog.Logger) error {
 	if err := os.MkdirAll(path, folderMode); err != nil {
 		return err
 	}
-	return keepNarrow(path, "folder", folderMode, log)
+	was, err := keepNarrow(path, folderMode)
+	switch {
+	case was == "":
+		return err
+	case err != nil:
+		orDiscard(log).Warn("other users of this machine may use a private folder, and its mode stays as it is",
+			"folder", path, "mode", was, "err", err, "hint", "chmod 700 "+path+", as the user that it belongs to")
+	default:
+		orDiscard(log).Warn("other users of this machine could use a private folder: its mode is 0700 now", "folder", path, "mode", was)
+	}
+	return nil
 }
 
 // NarrowFile narrows an existing file to mode 0600 if other users can use it, with the
 // same warnings and exceptions as [Make].
 func NarrowFile(path string, log *slog.Logger) error {
-	return keepNarrow(path, "file", fileMode, log)
+	was, err := keepNarrow(path, fileMode)
+	switch {
+	case was == "":
+		return err
+	case err != nil:
+		orDiscard(log).Warn("other users of this machine may use a private file, and its mode stays as it is",
+			"file", path, "mode", was, "err", err, "hint", "chmod 600 "+path+", as the user that it belongs to")
+	default:
+		orDiscard(log).Warn("other users of this machine could use a private file: its mode is 0600 now", "file", path, "mode", was)
+	}
+	return nil
 }
 
-// keepNarrow narrows path, a folder or a file as kind says, if other users can use it.
-func keepNarrow(path, kind string, mode fs.FileMode, log *slog.Logger) error {
+// orDiscard returns log, or a log that discards everything.
+func orDiscard(log *slog.Logger) *slog.Logger {
 	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+		return slog.New(slog.DiscardHandler)
 	}
+	return log
+}
+
+// keepNarrow narrows path to mode if other users can use it. It returns the mode that
+// path had then, and "" if other users cannot use it.
+func keepNarrow(path string, mode fs.FileMode) (was string, err error) {
 	found, err := os.Stat(path)
 	if err != nil || found.Mode().Perm()&others == 0 || runtime.GOOS == "windows" {
-		return err
+		return "", err
 	}
-	was := fmt.Sprintf("%04o", found.Mode().Perm())
-	if err := narrow(path, mode); err != nil {
-		log.Warn("other users of this machine may use a private "+kind+", and its mode stays as it is",
-			kind, path, "mode", was, "err", err, "hint", fmt.Sprintf("chmod %o %s, as the user that it belongs to", mode, path))
-		return nil
-	}
-	log.Warn(fmt.Sprintf("other users of this machine could use a private %s: its mode is %04o now", kind, mode), kind, path, "mode", was)
-	return nil
+	return fmt.Sprintf("%04o", found.Mode().Perm()), narrow(path, mode)
 }
 
 // narrow sets the mode of a folder or a file. It fails if path is a symbolic link.
