@@ -3,6 +3,7 @@ package artifact_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"reflect"
@@ -262,20 +263,67 @@ func TestLintOfWhatIsNone(t *testing.T) {
 	})
 }
 
+// TestLintOfTags has one tag of each form beside versions that are tagged as clients
+// want them.
 func TestLintOfTags(t *testing.T) {
-	tags := []ociaddr.Tag{"1.2.3", "1.2.4_b1", "v1.2.3", "v2.0.0", "1.2", "01.2.3", "1.2.3.4", "latest", "ocibridge-part.1.2.3.linux_amd64", "sha256-0123", "2024"}
-	got := map[string]artifact.Finding{}
-	for _, f := range artifact.LintTags(tags) {
-		got[f.Where] = f
+	const (
+		fails    = "which does not exist: tofu init fails"
+		selected = fails + " where a constraint selects it"
+		own      = "which has a tag of its own"
+	)
+	reads := func(tag, version, then string) string {
+		return fmt.Sprintf("OpenTofu reads tag %q as version %s, %s", tag, version, then)
 	}
-	want := map[string]artifact.Severity{"v1.2.3": "warning", "v2.0.0": "error", "1.2": "warning", "01.2.3": "warning", "1.2.3.4": "error"}
-	for tag, severity := range want {
-		if got[tag].Severity != severity || got[tag].Hint == "" {
-			t.Errorf("%s: %+v, want %s", tag, got[tag], severity)
-		}
-	}
-	if len(got) != len(want) || !strings.Contains(got["v2.0.0"].Hint, "2.0.0") {
-		t.Errorf("%+v", got)
+	for _, tc := range []struct {
+		tag, severity, what, hint string
+	}{
+		{"2", "error", reads("2", "2.0.0", fails), "tag it 2.0.0 first"},
+		{"1.9", "error", reads("1.9", "1.9.0", fails), "tag it 1.9.0 first"},
+		{"1.2", "error", reads("1.2", "1.2.0", selected), "remove this tag"},
+		{"20240101", "error", reads("20240101", "20240101.0.0", fails), "remove this tag"},
+		{"02.2.3", "error", reads("02.2.3", "2.2.3", fails), "remove this tag"},
+		{"2.2.3-", "error", reads("2.2.3-", "2.2.3", fails), "remove this tag"},
+		{"2.2.3_", "error", reads("2.2.3_", "2.2.3", fails), "remove this tag"},
+		{"2.2.3.", "error", reads("2.2.3.", "2.2.3", fails), "remove this tag"},
+		{"2.2.", "error", reads("2.2.", "2.2.0", fails), "remove this tag"},
+		{"2_b1", "error", reads("2_b1", "2.0.0+b1", fails), "tag it 2.0.0_b1 first"},
+		{"2-rc1", "error", reads("2-rc1", "2.0.0-rc1", selected), "tag it 2.0.0-rc1 first"},
+		{"9223372036854775808", "error", reads("9223372036854775808", "9223372036854775808.0.0", fails), "remove this tag"},
+		{"9223372036854775808.0.0", "error", `OpenTofu installs tag "9223372036854775808.0.0", and a gateway does not serve it: `, "smaller numbers"},
+		{"1.3.0-9223372036854775808", "error", `OpenTofu installs tag "1.3.0-9223372036854775808", and a gateway does not serve it: `, "smaller numbers"},
+		{"18446744073709551616.0.0", "error", `OpenTofu panics on tag "18446744073709551616.0.0": tofu init fails`, "remove the tag"},
+		{"18446744073709551616", "error", `OpenTofu panics on tag "18446744073709551616": tofu init fails`, "remove the tag"},
+		{"01.2.3", "warning", reads("01.2.3", "1.2.3", own), "remove this tag"},
+		{"1.2.3-", "warning", reads("1.2.3-", "1.2.3", own), "remove this tag"},
+		{"v1.2.3", "warning", "the tag looks like a version, and clients take it for none", "remove this one"},
+		{"v1.9", "warning", "the tag looks like a version, and clients take it for none", "tag it 1.9.0"},
+		{"v2.0.0", "error", "the tag looks like a version, and clients take it for none", "tag it 2.0.0"},
+		{"1.2.3.4", "error", "the tag looks like a version, and clients take it for none", "three numbers"},
+		{"1.2.3__b", "error", "the tag looks like a version, and clients take it for none", "three numbers"},
+		{"latest", "", "", ""},
+		{"1a", "", "", ""},
+		{"1.x", "", "", ""},
+		{"_1", "", "", ""},
+		{"ocibridge-part.1.2.3.linux_amd64", "", "", ""},
+		{"ocibridge-seen.1.2.3", "", "", ""},
+		{"sha256-0123", "", "", ""},
+		{"1.8.0-rc1_b", "", "", ""},
+	} {
+		t.Run(tc.tag, func(t *testing.T) {
+			got := artifact.LintTags([]ociaddr.Tag{"1.2.3", "1.2.4_b1", "3.0.0-rc1", ociaddr.Tag(tc.tag)})
+			if tc.severity == "" {
+				if len(got) != 0 {
+					t.Fatalf("%+v", got)
+				}
+				return
+			}
+			if len(got) != 1 || string(got[0].Severity) != tc.severity || got[0].Where != tc.tag || !strings.Contains(got[0].Hint, tc.hint) {
+				t.Fatalf("%+v", got)
+			}
+			if got[0].What != tc.what && !(strings.HasSuffix(tc.what, ": ") && strings.HasPrefix(got[0].What, tc.what)) {
+				t.Errorf("it says %q, want %q", got[0].What, tc.what)
+			}
+		})
 	}
 }
 

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -82,6 +83,52 @@ func TestListInspectVerify(t *testing.T) {
 	}
 	if n := s.Origin.Count(); n != 0 {
 		t.Errorf("verify made %d requests to the origin", n)
+	}
+}
+
+// TestVerifyOfTags shows that OpenTofu's oci_mirror does with each form of tag what
+// verify says of it.
+func TestVerifyOfTags(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	r := s.tlsRegistry()
+	s.pushTo(r, world.Null+"@"+nullVersion)
+	from := r.Host + "/providers/" + world.Null + ":" + nullVersion
+	for i, tc := range []struct {
+		tag, constraint string
+		says            string // verify
+		fails           string // what tofu init fails with; "" if it installs
+	}{
+		{"4", ">= 3.0.0", `OpenTofu reads tag "4" as version 4.0.0, which does not exist: tofu init fails`, "4.0.0"},
+		{"3.2.5-", ">= 3.0.0", `OpenTofu reads tag "3.2.5-" as version 3.2.5, which does not exist: tofu init fails`, "3.2.5"},
+		{"3.2", "3.2.0", `OpenTofu reads tag "3.2" as version 3.2.0, which does not exist: tofu init fails where a constraint selects it`, "3.2.0"},
+		{"3.2", ">= 3.0.0", "", ""},
+		{"03.2.4", ">= 3.0.0", `OpenTofu reads tag "03.2.4" as version 3.2.4, which has a tag of its own`, ""},
+		{"18446744073709551616.0.0", "3.2.4", `OpenTofu panics on tag "18446744073709551616.0.0": tofu init fails`, "panic"},
+		{"9223372036854775808.0.0", ">= 3.0.0", `OpenTofu installs tag "9223372036854775808.0.0"`, ""},
+	} {
+		t.Run(tc.tag+" "+tc.constraint, func(t *testing.T) {
+			t.Parallel()
+			place := fmt.Sprintf("%s/%d/", r.Host, i)
+			s.workspace("").MustRun(t, clients.ORAS(t), "cp", "--from-plain-http=false", "--to-plain-http=false", from, place+world.Null+":"+nullVersion+","+tc.tag)
+			place += "${hostname}/${namespace}/${type}"
+			if tc.says != "" {
+				severity, status := "error", 1
+				if strings.HasSuffix(tc.says, "of its own") {
+					severity, status = "warning", 0
+				}
+				got := s.verify(status, "--template", place, world.Null)
+				wantFinding(t, got.Findings, severity, tc.tag, tc.says)
+			}
+			ws := s.user(world.OCIMirror(place), tc.constraint)
+			if tc.fails == "" {
+				ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
+				return
+			}
+			if out := ws.MustFail(t, clients.Tofu(t), "init", "-no-color"); !strings.Contains(out, tc.fails) {
+				t.Errorf("tofu init fails without a word about %q:\n%s", tc.fails, out)
+			}
+		})
 	}
 }
 

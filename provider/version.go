@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -80,6 +81,27 @@ func LooseVersion(s string) (Version, bool) {
 	}
 	v, err := parseVersion(loose.String())
 	return v, err == nil
+}
+
+// ErrOpenTofuPanics means that OpenTofu panics when it reads a text as a version.
+var ErrOpenTofuPanics = errors.New("OpenTofu panics when it reads this as a version")
+
+// ReadByOpenTofu returns the version, in canonical form, that OpenTofu's oci_mirror
+// reads in a text. OpenTofu reads more than [ParseVersion] does: 2 is 2.0.0, 01.2.3
+// and 1.2.3- are 1.2.3. The version is a string because its numbers may be larger than
+// those of a [Version]. Errors are ErrOpenTofuPanics, and the library's for a text
+// that OpenTofu takes for no version.
+func ReadByOpenTofu(s string) (canonical string, err error) {
+	defer func() {
+		if recover() != nil { // the library does, for numbers beyond 64 bits
+			err = ErrOpenTofuPanics
+		}
+	}()
+	v, err := versions.ParseVersion(s)
+	if err != nil {
+		return "", err
+	}
+	return v.String(), nil
 }
 
 var digits = regexp.MustCompile(`[0-9]+`)
