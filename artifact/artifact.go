@@ -20,7 +20,9 @@ package artifact
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -83,6 +85,17 @@ func (p Package) Layer() ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaTypeZip, Digest: p.Digest, Size: p.Size}
 }
 
+// MissingPackage is a platform whose manifest an index names and the registry lacks.
+type MissingPackage struct {
+	Platform provider.Platform
+	Manifest digest.Digest
+}
+
+// Err returns an error that wraps [ErrMissing] and [ErrNotProvider].
+func (m MissingPackage) Err() error {
+	return fmt.Errorf("%s: %w: %w: the manifest %s", m.Platform, ErrNotProvider, ErrMissing, m.Manifest)
+}
+
 // Version is one version of a provider as an index holds it.
 type Version struct {
 	// Provider and Version are what the index says of itself; zero where it was
@@ -94,11 +107,36 @@ type Version struct {
 	// Packages are sorted by platform, at most one each. There are none in an
 	// index that is only for platforms on which no client runs.
 	Packages []Package
+	// Missing are the platforms in the index that are not in Packages, sorted, because
+	// the registry lacks their manifests. Only [ReadAvailable] returns any.
+	Missing []MissingPackage
 	// Evidence describes the evidence manifest; nil if there is none. It keeps the
 	// annotation that [DescribeEvidence] makes.
 	Evidence *ocispec.Descriptor
 	// Index describes the index itself.
 	Index ocispec.Descriptor
+}
+
+// Platforms returns the platforms of the index, sorted: those of Packages and Missing.
+func (v *Version) Platforms() []provider.Platform {
+	var out []provider.Platform
+	for _, p := range v.Packages {
+		out = append(out, p.Platform)
+	}
+	for _, m := range v.Missing {
+		out = append(out, m.Platform)
+	}
+	provider.SortPlatforms(out)
+	return out
+}
+
+// MissingFor returns the missing package of a platform.
+func (v *Version) MissingFor(p provider.Platform) (MissingPackage, bool) {
+	i := slices.IndexFunc(v.Missing, func(m MissingPackage) bool { return m.Platform == p })
+	if i < 0 {
+		return MissingPackage{}, false
+	}
+	return v.Missing[i], true
 }
 
 // Fetcher gets content by its descriptor. oras-go's remote.Repository is one.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -20,6 +21,10 @@ import (
 // once, where an index does not say what is in them.
 const manifestFetches = 8
 
+// maxMissing bounds the missing manifests of one version. Whoever reads the version
+// again asks the registry for each of them again.
+const maxMissing = 32
+
 // Read returns what a tag of a provider's repository names. It takes one fetch
 // for an index of ours, and one more a platform for one made by other tools.
 //
@@ -28,6 +33,18 @@ const manifestFetches = 8
 // ErrForeign, ErrNotProvider, ErrAmbiguous, ErrTooLarge and ErrDamaged say why
 // content is refused.
 func Read(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version) (*Version, error) {
+	return read(ctx, store, a, v, 0)
+}
+
+// ReadAvailable is [Read] for readers who can use some platforms without the others.
+// The platforms whose manifests the registry lacks are in Version.Missing. It is an
+// error if the registry lacks the manifests of all platforms, or more than maxMissing.
+func ReadAvailable(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version) (*Version, error) {
+	return read(ctx, store, a, v, maxMissing)
+}
+
+// read is [Read], or [ReadAvailable] where as many manifests may be missing.
+func read(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version, mayMiss int32) (*Version, error) {
 	tag, err := ociaddr.VersionTag(v)
 	if err != nil {
 		return nil, err
@@ -43,7 +60,7 @@ func Read(ctx context.Context, store ReferenceFetcher, a provider.Address, v pro
 	if err := out.checkOwner(a, v); err != nil {
 		return nil, err
 	}
-	if err := resolvePackages(ctx, store, out, a, v); err != nil {
+	if err := resolvePackages(ctx, store, out, a, v, mayMiss); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -265,10 +282,12 @@ func isSHA256(d digest.Digest) bool {
 }
 
 // resolvePackages completes the packages that the index alone does not describe
-// from their manifests.
-func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.Address, ver provider.Version) error {
+// from their manifests. Up to mayMiss packages whose manifests the registry lacks
+// become missing packages, if others are left.
+func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.Address, ver provider.Version, mayMiss int32) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(manifestFetches)
+	var missing atomic.Int32
 	for i := range v.Packages {
 		p := &v.Packages[i]
 		if p.Digest != "" {
@@ -276,6 +295,9 @@ func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.
 		}
 		g.Go(func() error {
 			layer, err := fetchLayer(ctx, store, p.Manifest)
+			if errors.Is(err, ErrMissing) && missing.Add(1) <= mayMiss {
+				return nil
+			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.Platform, err)
 			}
@@ -283,7 +305,26 @@ func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.
 			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return v.separateMissing()
+}
+
+// separateMissing moves the packages without a digest to v.Missing. It is an error if
+// no package is left.
+func (v *Version) separateMissing() error {
+	v.Packages = slices.DeleteFunc(v.Packages, func(p Package) bool {
+		if p.Digest != "" {
+			return false
+		}
+		v.Missing = append(v.Missing, MissingPackage{p.Platform, p.Manifest.Digest})
+		return true
+	})
+	if len(v.Packages) == 0 && len(v.Missing) > 0 {
+		return v.Missing[0].Err()
+	}
+	return nil
 }
 
 // fill completes a package from its layer. A layer without a usable file name has

@@ -100,6 +100,9 @@ func (g *gateway) archive(r *http.Request) (*artifact.Package, Store, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s %s: %w", a, v, err)
 	}
+	if m, ok := found.MissingFor(platform); ok {
+		return nil, nil, fmt.Errorf("read %s %s: %w", a, v, m.Err())
+	}
 	for i := range found.Packages {
 		if p := &found.Packages[i]; p.Platform == platform && p.Filename == vars["filename"] {
 			return p, store, nil

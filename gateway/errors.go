@@ -12,6 +12,7 @@ import (
 
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
@@ -110,6 +111,8 @@ func saidOf(err error) string {
 		return "a limit on what this gateway fetches from origins is reached"
 	case errors.Is(err, catalog.ErrSource):
 		return "the origin of what the registry behind this mirror lacks cannot answer now"
+	case errors.Is(err, artifact.ErrMissing):
+		return "the registry behind this mirror lacks a part of it"
 	case isContent(err), errors.Is(err, verify.ErrRefused):
 		return "what there is of it is not what this gateway may serve"
 	}

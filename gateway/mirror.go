@@ -25,7 +25,7 @@ type versionJSON struct {
 
 type archiveJSON struct {
 	URL    string          `json:"url"`
-	Hashes []provider.Hash `json:"hashes"`
+	Hashes []provider.Hash `json:"hashes,omitempty"`
 }
 
 // serveIndex answers index.json: 404 if the registry has no version of the
@@ -82,6 +82,11 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
 				archive := g.archiveOf(v, p)
 				archive.URL = g.access.Link(r, a, archive.URL, p.Digest)
 				out.Archives[p.Platform.String()] = archive
+			}
+			// A platform that is not listed would have clients look elsewhere.
+			for _, m := range item.Found.Missing {
+				url := fileURL(v.String()+"/", missingFile(a, v, m))
+				out.Archives[m.Platform.String()] = archiveJSON{URL: g.access.Link(r, a, url, m.Manifest)}
 			}
 		}
 		return out

@@ -304,8 +304,10 @@ func TestUnusableArtifacts(t *testing.T) {
 		}, "damaged"},
 		"an index whose manifests were cleaned away": {func(b *bench, _ artifact.Version) {
 			v := b.pushByRecipe("1.0.0")
-			if err := b.repo.Delete(b.t.Context(), v.Packages[0].Manifest); err != nil {
-				b.t.Fatal(err)
+			for _, p := range v.Packages {
+				if err := b.repo.Delete(b.t.Context(), p.Manifest); err != nil {
+					b.t.Fatal(err)
+				}
 			}
 		}, "lacks what it names"},
 		"a tag that is listed and not there": {func(b *bench, _ artifact.Version) {

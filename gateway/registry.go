@@ -167,11 +167,7 @@ func (g *gateway) listVersion(ctx context.Context, a provider.Address, v provide
 	if verdict, err := artifact.ReadVerdict(ctx, g.catalog.Metadata(a), found); err != nil || verdict != trust.Signed {
 		return nil, err
 	}
-	var platforms []provider.Platform
-	for _, p := range found.Packages {
-		platforms = append(platforms, p.Platform)
-	}
-	return listed(v, found.Protocols, platforms), nil
+	return listed(v, found.Protocols, found.Platforms()), nil
 }
 
 func listed(v provider.Version, known []string, platforms []provider.Platform) *listedJSON {
@@ -254,8 +250,13 @@ func (s *signedVersion) sumsName() string {
 	return "terraform-provider-" + s.address.Type() + "_" + s.version.String() + "_SHA256SUMS"
 }
 
-// download describes the package for a platform; errAbsent if there is none.
+// download describes the package for a platform, and the hashes of the others that are
+// not missing. Errors are errAbsent if there is no such platform, and
+// [artifact.ErrMissing].
 func (s *signedVersion) download(ctx context.Context, platform provider.Platform, link func(base string, f file) string, hashes func(artifact.Package) []provider.Hash) (*downloadJSON, error) {
+	if m, ok := s.found.MissingFor(platform); ok {
+		return nil, m.Err()
+	}
 	vouched, err := vouchedFor(ctx, s.found, s.evidence, s.address, s.version)
 	if err != nil {
 		return nil, err
@@ -355,6 +356,12 @@ type file struct {
 
 func packageFile(p artifact.Package) file {
 	return file{p.Platform.String(), p.Filename, p.Digest}
+}
+
+// missingFile is the file of a missing package, under the name that packages are
+// published under. Requests for it fail.
+func missingFile(a provider.Address, v provider.Version, m artifact.MissingPackage) file {
+	return file{m.Platform.String(), provider.PackageFilename(a, v, m.Platform), m.Manifest}
 }
 
 func documentFile(name string, data []byte) file {

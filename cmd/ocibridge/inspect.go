@@ -63,6 +63,13 @@ type inspected struct {
 	Evidence   *inspectedEvidence `json:"evidence,omitempty"`
 	Partial    []ociaddr.Tag      `json:"partial_tags,omitempty"`
 	Packages   []inspectedPackage `json:"packages"`
+	Missing    []inspectedMissing `json:"missing,omitempty"`
+}
+
+// inspectedMissing is a platform whose manifest the registry lacks.
+type inspectedMissing struct {
+	Platform provider.Platform `json:"platform"`
+	Manifest string            `json:"manifest"` // its digest
 }
 
 // declared is what the index says that it is.
@@ -116,10 +123,27 @@ func (f *storedFlags) inspect(cmd *cobra.Command, arg string) error {
 		return err
 	}
 	if f.output.json() {
-		return printJSON(cmd.OutOrStdout(), out)
+		err = printJSON(cmd.OutOrStdout(), out)
+	} else {
+		_, err = io.WriteString(cmd.OutOrStdout(), out.text())
 	}
-	_, err = io.WriteString(cmd.OutOrStdout(), out.text())
-	return err
+	if err != nil {
+		return err
+	}
+	return out.failed()
+}
+
+// failed returns an error if the registry lacks the manifest of a platform.
+func (v *inspected) failed() error {
+	if len(v.Missing) == 0 {
+		return nil
+	}
+	var platforms []string
+	for _, m := range v.Missing {
+		platforms = append(platforms, m.Platform.String())
+	}
+	return hint.New(fmt.Sprintf("%s %s: the registry lacks the manifest of %s", v.Provider, v.Version, strings.Join(platforms, ", ")),
+		"ocibridge verify %s@%s says what to do", v.Provider, v.Version)
 }
 
 // missingVersion is the error for what is asked for by name and not stored.
@@ -143,7 +167,7 @@ func inspectVersion(ctx context.Context, back *backend, p *stored) (*inspected, 
 		return nil, missingVersion(p)
 	}
 	v := p.matches[0]
-	found, err := artifact.Read(ctx, p.store, p.provider, v)
+	found, err := artifact.ReadAvailable(ctx, p.store, p.provider, v)
 	if errors.Is(err, errdef.ErrNotFound) {
 		return nil, missingVersion(p)
 	}
@@ -164,6 +188,9 @@ func inspectVersion(ctx context.Context, back *backend, p *stored) (*inspected, 
 			hashes = append(hashes, pkg.H1)
 		}
 		out.Packages = append(out.Packages, inspectedPackage{pkg.Platform, pkg.Filename, pkg.Size, pkg.Digest.String(), pkg.Manifest.Digest.String(), hashes})
+	}
+	for _, m := range found.Missing {
+		out.Missing = append(out.Missing, inspectedMissing{m.Platform, m.Manifest.String()})
 	}
 	evidenceTag, _ := ociaddr.PartialEvidenceTag(v) // "" for a version too long to be pushed by platform
 	for _, t := range p.tags {
@@ -228,6 +255,10 @@ func (v *inspected) text() string {
 			}
 			line(ii, name, "%s", h)
 		}
+	}
+	for _, m := range v.Missing {
+		fmt.Fprintf(&out, "\n%s%s\n", i, m.Platform)
+		line(ii, "manifest", "%s, which the registry lacks: clients get an error", m.Manifest)
 	}
 	return out.String()
 }

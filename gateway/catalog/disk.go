@@ -57,6 +57,8 @@ type record struct {
 	Index     ocispec.Descriptor `json:"index,omitzero"`
 	ETag      string             `json:"etag,omitempty"`
 	Versions  []string           `json:"versions,omitempty"`
+	// Missing are the manifests that the index names and the registry lacked.
+	Missing []digest.Digest `json:"missing,omitempty"`
 }
 
 const (

@@ -369,6 +369,7 @@ func (i *Item) size() int64 {
 				n += int64(len(key) + len(value))
 			}
 		}
+		n += 160 * int64(len(v.Missing))
 		for _, p := range v.Packages {
 			n += 400 + int64(len(p.Filename)+len(p.Digest)+len(p.Manifest.Digest)+len(p.Manifest.MediaType))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -176,10 +177,14 @@ func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, befo
 	switch {
 	case err != nil:
 		return item, err
-	case found.Index.Digest == indexOf(before):
+	case found.Index.Digest == indexOf(before), before.sameAs(found):
 		return before.item, before.err
 	}
 	item.Found = found
+	if len(found.Missing) > 0 {
+		c.opts.Log.LogAttrs(ctx, slog.LevelWarn, "the registry lacks manifests that an index names: the other platforms are served",
+			slog.String("provider", e.address.String()), slog.String("version", e.version.String()), slog.Any("missing", found.Missing))
+	}
 	if c.opts.Check != nil {
 		item.Found, err = c.opts.Check(ctx, up, e.address, e.version, found)
 		switch {
@@ -187,7 +192,11 @@ func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, befo
 			up.fail(err)
 			return item, err
 		case err != nil:
-			item.Found, err = nil, &refusal{found.Index.Digest, artifact.Brief(err)}
+			refused := &refusal{found.Index.Digest, artifact.Brief(err)}
+			if len(found.Missing) > 0 {
+				refused.index = "" // the platforms that are missing now may be accepted later
+			}
+			item.Found, err = nil, refused
 		}
 	}
 	if c.disk != nil {
@@ -198,7 +207,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, befo
 
 // readVersion reads a version, with what the store offers beyond it.
 func (c *Catalog) readVersion(ctx context.Context, e *entry, up *upstream, item *Item) (*artifact.Version, error) {
-	found, err := artifact.Read(ctx, up, e.address, e.version)
+	found, err := artifact.ReadAvailable(ctx, up, e.address, e.version)
 	if errors.Is(err, errdef.ErrNotFound) && up.trouble == nil {
 		absent := c.confirmAbsent(ctx, e, up, err)
 		if !errors.Is(absent, ErrLost) {
@@ -206,7 +215,7 @@ func (c *Catalog) readVersion(ctx context.Context, e *entry, up *upstream, item 
 		}
 		// It may have been tagged between the two questions.
 		up.trouble = nil
-		if found, err = artifact.Read(ctx, up, e.address, e.version); errors.Is(err, errdef.ErrNotFound) && up.trouble == nil {
+		if found, err = artifact.ReadAvailable(ctx, up, e.address, e.version); errors.Is(err, errdef.ErrNotFound) && up.trouble == nil {
 			up.fail(absent)
 		}
 	}
@@ -222,8 +231,24 @@ func (c *Catalog) readVersion(ctx context.Context, e *entry, up *upstream, item 
 		return nil, err
 	case err != nil:
 		return nil, err
+	case len(found.Missing) > 0 && c.hasWhole(e):
+		err := found.Missing[0].Err()
+		up.fail(err) // likewise: the last good answer has all platforms until then
+		return nil, err
 	}
 	return c.complete(ctx, up, item, found, nil)
+}
+
+// hasWhole reports whether an answer without missing packages can stand in.
+func (c *Catalog) hasWhole(e *entry) bool {
+	item := c.standIn(e, now())
+	return item != nil && len(item.Found.Missing) == 0
+}
+
+// sameAs reports whether a good answer is a version's index with the same packages
+// missing.
+func (s *state) sameAs(found *artifact.Version) bool {
+	return s != nil && s.err == nil && s.item.Found.Index.Digest == found.Index.Digest && slices.Equal(s.item.Found.Missing, found.Missing)
 }
 
 // refusal is what Check said of an index, which it says for good.
@@ -236,14 +261,17 @@ func (r *refusal) Error() string { return r.err.Error() }
 
 func (r *refusal) Unwrap() error { return r.err }
 
-// indexOf returns the index that was decided about, "" for none: other reasons for
-// which a version was refused may pass while its index stays the same.
+// indexOf returns the index that was decided about for good; "" for none. Other reasons
+// to refuse a version may pass while its index stays the same, and missing manifests may
+// arrive.
 func indexOf(s *state) digest.Digest {
 	if s == nil {
 		return ""
 	}
 	var refused *refusal
 	switch {
+	case s.err == nil && len(s.item.Found.Missing) > 0:
+		return ""
 	case s.err == nil:
 		return s.item.Found.Index.Digest
 	case errors.As(s.err, &refused):

@@ -7,9 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/provider"
@@ -126,10 +129,10 @@ func (c *Catalog) write(e *entry, name string, up *upstream, s *state) error {
 		}
 	}
 	r := record{Provider: e.address.Path(), Version: e.version.String(), Confirmed: s.at, ETag: s.item.etag}
-	if s.item.Found != nil {
-		r.Index = s.item.Found.Index
-		if s.item.completed {
-			r.Index = s.item.stored.Index
+	if stored := s.item.Stored(); stored != nil {
+		r.Index = stored.Index
+		for _, m := range stored.Missing {
+			r.Missing = append(r.Missing, m.Manifest)
 		}
 	}
 	for _, v := range s.item.tagged {
@@ -190,9 +193,10 @@ func (c *Catalog) loadState(e *entry) (*state, error) {
 		c.list(item, tagged, r.ETag)
 		return s, nil
 	}
-	found, err := artifact.Read(c.ctx, keptIndex{up, r.Index}, e.address, e.version)
+	kept := keptIndex{up, r.Index, r.Missing}
+	found, err := artifact.ReadAvailable(c.ctx, kept, e.address, e.version)
 	if err == nil && c.opts.Check != nil {
-		found, err = c.opts.Check(c.ctx, keptIndex{up, r.Index}, e.address, e.version, found)
+		found, err = c.opts.Check(c.ctx, kept, e.address, e.version, found)
 	}
 	item.Found, item.parts = found, up.parts
 	return s, err
@@ -201,7 +205,17 @@ func (c *Catalog) loadState(e *entry) (*state, error) {
 // keptIndex reads a version out of what is on disk alone.
 type keptIndex struct {
 	*upstream
-	index ocispec.Descriptor
+	index   ocispec.Descriptor
+	missing []digest.Digest // what the registry lacked
+}
+
+// Fetch implements [artifact.Fetcher].
+func (k keptIndex) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	body, err := k.upstream.Fetch(ctx, desc)
+	if errors.Is(err, errOffline) && slices.Contains(k.missing, desc.Digest) {
+		return nil, errdef.ErrNotFound
+	}
+	return body, err
 }
 
 // FetchReference implements [artifact.ReferenceFetcher].

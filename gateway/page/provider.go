@@ -177,9 +177,7 @@ func (p *page) row(ctx context.Context, list *catalog.Item, v provider.Version) 
 	case err != nil:
 		return row
 	}
-	for _, pkg := range item.Found.Packages {
-		row.Platforms = append(row.Platforms, pkg.Platform.String())
-	}
+	row.Platforms = names(item.Found.Platforms())
 	if item.Found.Evidence == nil {
 		row.State = rowNone
 		return row

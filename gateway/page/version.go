@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ type packageView struct {
 	ZH, H1             string // H1 is "" if nobody computed it
 	Elsewhere          bool   // it is not in the registry, and fetched when it is asked for
 	Unvouched          bool   // the evidence does not vouch for it
+	Missing            string // the digest of the manifest that the registry lacks; "" if it has it
 }
 
 // signatureView says who vouches for a version.
@@ -77,6 +79,13 @@ func (p *page) describe(ctx context.Context, r *http.Request, a provider.Address
 		}
 		out.Packages = append(out.Packages, view)
 	}
+	for _, m := range found.Missing {
+		out.Packages = append(out.Packages, packageView{
+			Platform: m.Platform.String(), OS: m.Platform.OS, Arch: m.Platform.Arch,
+			Filename: provider.PackageFilename(a, v, m.Platform), Missing: m.Manifest.String(),
+		})
+	}
+	slices.SortStableFunc(out.Packages, func(a, b packageView) int { return cmp.Or(cmp.Compare(a.OS, b.OS), cmp.Compare(a.Arch, b.Arch)) })
 	return out, nil
 }
 

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -69,6 +70,7 @@ type subject struct {
 	provider provider.Address
 	version  provider.Version
 	index    digest.Digest
+	missing  string // the platforms that could not be looked at
 }
 
 // outcome is what was found of an index.
@@ -115,7 +117,7 @@ func (c *Checker) Counts() Counts {
 // [ErrRefused], which is final for that index, or are the store's, after which it
 // may be asked again.
 func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
-	s := subject{a, v, found.Index.Digest}
+	s := subject{a, v, found.Index.Digest, missingPlatforms(found)}
 	o := c.recall(s)
 	if o == nil {
 		var err error
@@ -142,6 +144,16 @@ func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.
 		}
 	}
 	return &out, nil
+}
+
+// missingPlatforms returns the names of the missing packages' platforms, with commas
+// between them.
+func missingPlatforms(found *artifact.Version) string {
+	var names []string
+	for _, m := range found.Missing {
+		names = append(names, m.Platform.String())
+	}
+	return strings.Join(names, ",")
 }
 
 // decide checks a version. An error means that nothing was decided.

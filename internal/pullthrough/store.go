@@ -128,6 +128,9 @@ func (s *store) unite(ctx context.Context, stored *artifact.Version, r *release)
 			out.Packages = append(out.Packages, p)
 		}
 	}
+	out.Missing = slices.DeleteFunc(slices.Clone(stored.Missing), func(m artifact.MissingPackage) bool {
+		return slices.ContainsFunc(out.Packages, func(p artifact.Package) bool { return p.Platform == m.Platform })
+	})
 	if len(out.Packages) == len(stored.Packages) {
 		return stored
 	}

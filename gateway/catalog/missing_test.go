@@ -1,0 +1,149 @@
+package catalog_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// publishPartly stores an index of another tool for linux_amd64 and for n platforms
+// whose manifests are not stored. It returns those.
+func (f *fake) publishPartly(t testing.TB, a provider.Address, v provider.Version, n int) []artifact.Blob {
+	t.Helper()
+	first := f.publishBare(t, a, v, "partly")
+	tagged := f.tags[a][v.String()]
+	var index ocispec.Index
+	if err := json.Unmarshal(tagged.Data, &index); err != nil {
+		t.Fatal(err)
+	}
+	var missing []artifact.Blob
+	data := first.Data
+	for i := range n {
+		data = append(data[:len(data):len(data)], '\n') // the same manifest by another digest
+		entry := index.Manifests[0]
+		entry.Digest, entry.Size = digest.FromBytes(data), int64(len(data))
+		entry.Platform = &ocispec.Platform{OS: fmt.Sprintf("os%d", i), Architecture: "amd64"}
+		index.Manifests = append(index.Manifests, entry)
+		missing = append(missing, artifact.Blob{Descriptor: entry, Data: data})
+	}
+	var err error
+	if tagged.Data, err = json.Marshal(index); err != nil {
+		t.Fatal(err)
+	}
+	tagged.Descriptor.Digest, tagged.Descriptor.Size = digest.FromBytes(tagged.Data), int64(len(tagged.Data))
+	f.tag(a, v, tagged)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.blobs[first.Descriptor.Digest] = first.Data
+	return missing
+}
+
+// wantPackages asks for widget 1.1.0, and checks how many packages it has, how many
+// are missing, and what the registry was asked for.
+func (b *bench) wantPackages(whole, missing int, requests string) *catalog.Item {
+	b.t.Helper()
+	item, err := b.Version(b.t.Context(), widget, v110)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if len(item.Found.Packages) != whole || len(item.Found.Missing) != missing {
+		b.t.Errorf("%d packages and %d missing, want %d and %d", len(item.Found.Packages), len(item.Found.Missing), whole, missing)
+	}
+	if got := b.requests(); got != requests {
+		b.t.Errorf("the registry is asked for %s, want %s", got, requests)
+	}
+	return item
+}
+
+// TestMissingManifestArrives asks for what is missing whenever the tag is revalidated,
+// and for nothing else again.
+func TestMissingManifestArrives(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		missing := b.publishPartly(b.t, widget, v110, 1)[0]
+		before := b.wantPackages(1, 1, "[2 blob 1 get]")
+		b.wantPackages(1, 1, "[]")
+		pass(time.Minute)
+		if b.wantPackages(1, 1, "[1 blob 1 get]") != before {
+			b.t.Error("what did not change is another item, so that the answers that were made of it are lost")
+		}
+		b.blobs[missing.Descriptor.Digest] = missing.Data
+		pass(time.Minute)
+		b.wantPackages(2, 0, "[1 blob 1 get]")
+		pass(time.Minute)
+		b.wantPackages(2, 0, "[1 head]")
+	})
+}
+
+// TestMissingManifestAfterRestart has what is whole served from disk while the registry
+// is down.
+func TestMissingManifestAfterRestart(t *testing.T) {
+	onDisk(t, t.TempDir(), nil, func(k *kept) {
+		missing := k.publishPartly(k.t, widget, v110, 1)[0]
+		k.wantPackages(1, 1, "[2 blob 1 get]")
+		synctest.Wait()
+		k.down(unreachable)
+		pass(time.Hour)
+		k.restart()
+		k.wantPackages(1, 1, "[1 get]")
+		k.down(nil)
+		k.blobs[missing.Descriptor.Digest] = missing.Data
+		pass(time.Minute)
+		k.wantPackages(2, 0, "[1 blob 1 get]")
+		synctest.Wait()
+		k.restart()
+		k.wantPackages(2, 0, "[]")
+	})
+}
+
+// TestMissingManifestOfANewIndex has an index in the place of one that was whole: the
+// last good answer stands in until all its manifests are there.
+func TestMissingManifestOfANewIndex(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.publish(b.t, widget, v110, "whole")
+		whole := b.wantPackages(1, 0, "[1 get]")
+		missing := b.publishPartly(b.t, widget, v110, 1)[0]
+		pass(time.Minute)
+		if b.wantPackages(1, 0, "[2 blob 1 get 1 head]") != whole {
+			b.t.Error("another answer stands in")
+		}
+		b.blobs[missing.Descriptor.Digest] = missing.Data
+		pass(time.Minute)
+		b.wantPackages(2, 0, "[2 blob 1 get 1 head]")
+	})
+}
+
+// TestManyMissingManifests bounds what one version has the registry asked for each
+// time.
+func TestManyMissingManifests(t *testing.T) {
+	inTime(t, nil, func(b *bench) {
+		b.publishPartly(b.t, widget, v110, 32)
+		b.wantPackages(1, 32, "[33 blob 1 get]")
+		b.publishPartly(b.t, widget, v100, 4000)
+		var asked atomic.Int32
+		b.failing(func(ctx context.Context, _ provider.Address, _ string) error {
+			if ctx.Err() == nil { // else nothing would be sent
+				asked.Add(1)
+			}
+			return nil
+		})
+		if item, err := b.Version(b.t.Context(), widget, v100); !errors.Is(err, artifact.ErrMissing) {
+			b.t.Errorf("%+v, %v", item, err)
+		}
+		synctest.Wait()
+		if n := asked.Load(); n > 50 {
+			b.t.Errorf("the registry is asked %d times", n)
+		}
+	})
+}
