@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -211,6 +212,52 @@ func TestUnusableAnnotations(t *testing.T) {
 				t.Errorf("%d requests: %v", n, b.registry.Requests())
 			}
 		})
+	}
+}
+
+// TestMissingManifests has an index of which the registry lacks a platform's manifest.
+func TestMissingManifests(t *testing.T) {
+	available := func(b *bench) (*artifact.Version, error) {
+		return artifact.ReadAvailable(b.t.Context(), b.repo, widget, v100)
+	}
+	b := newBench(t)
+	packages := b.pushByRecipe(func(d ocispec.Descriptor) ocispec.Descriptor { return d })
+	if v, err := available(b); err != nil || len(v.Packages) != 3 || v.Missing != nil {
+		t.Errorf("%+v, %v", v, err)
+	}
+	gone := packages[1]
+	if err := b.repo.Delete(t.Context(), gone.Manifest); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := b.read(); !errors.Is(err, artifact.ErrMissing) || errors.Is(err, errdef.ErrNotFound) {
+		t.Errorf("Read: %+v, %v", v, err)
+	}
+	v, err := available(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(v.Missing, []artifact.MissingPackage{{Platform: gone.Platform, Manifest: gone.Manifest.Digest}}) {
+		t.Errorf("missing are %+v", v.Missing)
+	}
+	if len(v.Packages) != 2 || v.Packages[0].Digest != packages[0].Digest || v.Packages[1].Digest != packages[2].Digest {
+		t.Errorf("packages are %+v", v.Packages)
+	}
+	if got := fmt.Sprint(v.Platforms()); got != fmt.Sprint([]provider.Platform{packages[0].Platform, gone.Platform, packages[2].Platform}) {
+		t.Errorf("platforms are %s", got)
+	}
+	// Trouble with one platform is no absence of another.
+	b.lies["/manifests/"+packages[0].Manifest.Digest.String()] = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
+	if v, err := available(b); err == nil || errors.Is(err, artifact.ErrMissing) {
+		t.Errorf("in trouble: %+v, %v", v, err)
+	}
+	clear(b.lies)
+	for _, p := range []artifact.Package{packages[0], packages[2]} {
+		if err := b.repo.Delete(t.Context(), p.Manifest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v, err := available(b); !errors.Is(err, artifact.ErrMissing) || !errors.Is(err, artifact.ErrNotProvider) || errors.Is(err, errdef.ErrNotFound) {
+		t.Errorf("none left: %+v, %v", v, err)
 	}
 }
 

@@ -53,6 +53,24 @@ func wantFinding(t *testing.T, got []finding, severity, where, what string) {
 	}
 }
 
+// deleteManifest deletes a manifest from a repository, as a clean-up job does.
+func (s *scene) deleteManifest(repo, digest string) {
+	s.t.Helper()
+	host, name, _ := strings.Cut(repo, "/")
+	req, err := http.NewRequest(http.MethodDelete, "https://"+host+"/v2/"+name+"/manifests/"+digest, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp, err := s.CA.HTTPClient().Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusAccepted {
+		s.t.Fatalf("DELETE %s@%s: %s", repo, digest, resp.Status)
+	}
+}
+
 // TestListInspectVerify looks at what was pushed to a stand-alone registry.
 func TestListInspectVerify(t *testing.T) {
 	t.Parallel()
@@ -170,15 +188,7 @@ func TestVerifyOfWhatOtherToolsPush(t *testing.T) {
 	wantFinding(t, found["4.3.0"], "error", "4.3.0", "media type")
 
 	// A clean-up job deletes a manifest that the index still names.
-	req, err := http.NewRequest(http.MethodDelete, "https://"+r.Host+"/v2/"+strings.TrimPrefix(repo, r.Host+"/")+"/manifests/"+first, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := s.CA.HTTPClient().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
+	s.deleteManifest(repo, first)
 	v = s.verify(1, "--template", template(r), world.Null+"@"+nullVersion)
 	wantFinding(t, v.Versions[0].Findings, "error", "", "the registry lacks what it names")
 	// What it says to do helps.

@@ -147,3 +147,25 @@ func TestManyMissingManifests(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusedWhileManifestsAreMissing asks again about an index that was refused, once
+// the registry has what it lacked.
+func TestRefusedWhileManifestsAreMissing(t *testing.T) {
+	refuse := func(_ context.Context, _ catalog.Store, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
+		if len(found.Missing) > 0 {
+			return nil, errors.New("nothing that is whole is vouched for")
+		}
+		return found, nil
+	}
+	inTime(t, func(o *catalog.Options) { o.Check = refuse }, func(b *bench) {
+		missing := b.publishPartly(b.t, widget, v110, 1)[0]
+		if item, err := b.Version(b.t.Context(), widget, v110); err == nil {
+			b.t.Errorf("%+v", item.Found)
+		}
+		b.blobs[missing.Descriptor.Digest] = missing.Data
+		pass(time.Minute)
+		if item, err := b.Version(b.t.Context(), widget, v110); err != nil || len(item.Found.Packages) != 2 {
+			b.t.Errorf("%+v, %v", item, err)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package page_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -241,6 +245,39 @@ func TestPagesAreSelfContained(t *testing.T) {
 				t.Errorf("%s is not kept: %v", m[2], got.header)
 			}
 		}
+	}
+}
+
+// TestMissingManifest says which platform of a version cannot be installed.
+func TestMissingManifest(t *testing.T) {
+	b := newBench(t)
+	b.push(widget, "1.0.0", true)
+	repo := b.repository(widget)
+	v, err := artifact.Read(t.Context(), repo, widget, provider.MustParseVersion("1.0.0"))
+	b.must(err)
+	var index ocispec.Index
+	data, err := artifact.FetchManifest(t.Context(), repo, v.Index)
+	b.must(err)
+	b.must(json.Unmarshal(data, &index))
+	for i := range index.Manifests {
+		index.Manifests[i].Annotations = nil
+	}
+	data, err = json.Marshal(index)
+	b.must(err)
+	desc := ocispec.Descriptor{MediaType: index.MediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}
+	b.must(repo.PushReference(t.Context(), desc, bytes.NewReader(data), "1.0.0"))
+	b.must(repo.Delete(t.Context(), v.Packages[0].Manifest))
+	a := b.serve(nil).get(widgetPage + "/1.0.0")
+	_, broken, _ := strings.Cut(a.body, "<h3>"+v.Packages[0].Platform.String())
+	broken, whole, _ := strings.Cut(broken, "<h3>"+v.Packages[1].Platform.String())
+	if a.status != http.StatusOK || !strings.Contains(broken, "The registry lacks its manifest") || !strings.Contains(broken, v.Packages[0].Manifest.Digest.String()) || strings.Contains(broken, "zh") {
+		t.Errorf("status %d: %s", a.status, broken)
+	}
+	if strings.Contains(whole, "lacks") || !strings.Contains(whole, v.Packages[1].ZipHash().String()) {
+		t.Errorf("%s: %s", v.Packages[1].Platform, whole)
+	}
+	if want := `<span class="platforms">darwin_arm64, linux_amd64</span>`; !strings.Contains(a.body, want) {
+		t.Errorf("no %s in the list of versions", want)
 	}
 }
 

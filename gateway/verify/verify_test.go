@@ -169,6 +169,24 @@ func TestMissingEvidenceIsNoVerdict(t *testing.T) {
 	}
 }
 
+// TestMissingManifestArrives checks an index again once the registry has a manifest
+// that it lacked.
+func TestMissingManifestArrives(t *testing.T) {
+	acme := pgp.For(t, "Acme")
+	m, found := signed(t, acme)
+	later := *found
+	without := *found
+	without.Packages = nil
+	without.Missing = []artifact.MissingPackage{{Platform: linux, Manifest: found.Packages[0].Digest}}
+	c := newChecker(acme)
+	if got, err := c.Check(t.Context(), m, widget, v100, &without); !errors.Is(err, verify.ErrRefused) {
+		t.Errorf("without its only package: %+v, %v", got, err)
+	}
+	if got, err := c.Check(t.Context(), m, widget, v100, &later); err != nil || len(got.Packages) != 1 {
+		t.Errorf("with it: %+v, %v", got, err)
+	}
+}
+
 // TestKeysTooLargeInEvidence has evidence whose keys would take hours to verify.
 func TestKeysTooLargeInEvidence(t *testing.T) {
 	acme := pgp.For(t, "Acme")
