@@ -6,6 +6,7 @@
 #   .tools/bin/NAME                                      the tools
 #   .tools/providers/terraform-provider-null_OS_ARCH     a real provider
 #   .tools/axe/axe.min.js                                checks pages for accessibility
+#   .tools/tofu-fixtures/NAME                            OCI layouts of OpenTofu's own tests
 #   .tools/stamps/OUTPUT                                 what each was built from
 #
 # Each tool is a Go module of its own under tools/, so that its requirements
@@ -25,7 +26,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu terraform oras registry staticcheck provider-null axe chromium helm deploycheck systemd release actionlint pebble"
+names="tofu tofu-fixtures terraform oras registry staticcheck provider-null axe chromium helm deploycheck systemd release actionlint pebble"
 # Obtained only by name. terraform-on-path builds no terraform where PATH has none;
 # provider-null-host builds no provider for other platforms.
 others="govulncheck terraform-on-path provider-null-host"
@@ -191,6 +192,23 @@ provider_null() {
 # provider_null_for PLATFORM: builds the provider for one platform.
 provider_null_for() { build provider-null "$1" "providers/terraform-provider-null_$1"; }
 
+# tofu_fixtures copies the OCI layouts of OpenTofu's own tests out of the module that
+# tools/tofu pins. The module may be missing in Go's cache where tofu is built already.
+tofu_fixtures() {
+	local module=github.com/opentofu/opentofu fixtures=$out/tofu-fixtures dir key
+	key=$(cat "$root/tools/tofu/go.mod" "$root/tools/tofu/go.sum" | sha256)
+	if [ -d "$fixtures" ] && [ "$(cat "$out/stamps/tofu-fixtures" 2>/dev/null)" = "$key" ]; then
+		current=$((current + 1))
+		return
+	fi
+	dir=$(cd "$root/tools/tofu" && go mod download "$module" </dev/null 9>&- && go list -m -f '{{.Dir}}' "$module") || die "no module $module"
+	rm -rf "$out/stamps/tofu-fixtures" "$fixtures"
+	cp -R "$dir/internal/command/e2etest/testdata/oci-provider-mirror/fake-registry" "$fixtures"
+	chmod -R u+w "$fixtures" # Go's cache is read-only
+	echo "$key" >"$out/stamps/tofu-fixtures"
+	say "OpenTofu's fixtures are ready"
+}
+
 # axe takes one file out of the package that tools/axe/package-lock.json pins.
 axe() {
 	local dir=$root/tools/axe key
@@ -260,6 +278,7 @@ install() {
 	terraform | terraform-on-path) terraform "$1" ;;
 	provider-null) provider_null ;;
 	provider-null-host) provider_null_for "$host" ;;
+	tofu-fixtures) tofu_fixtures ;;
 	axe) axe ;;
 	chromium) chromium ;;
 	systemd) systemd ;;

@@ -29,7 +29,7 @@ type machine struct {
 
 // basics are the programs of every machine that the script may call. Systems
 // differ in which checksum tool they have; flock is Linux's.
-var basics = []string{"bash", "env", "awk", "cat", "cut", "dirname", "find", "ln", "mkdir", "mv", "rm", "sort", "touch", "chmod", "xargs", "flock", "sha256sum", "shasum"}
+var basics = []string{"bash", "env", "awk", "cat", "cp", "cut", "dirname", "find", "ln", "mkdir", "mv", "rm", "sort", "touch", "chmod", "xargs", "flock", "sha256sum", "shasum"}
 
 // newMachine makes a machine with the basics, a fake Go, and a user with that id.
 func newMachine(t *testing.T, uid int) *machine {
@@ -181,6 +181,37 @@ func TestSystemdIsInstalled(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	m.wantInstalled("systemd")
+}
+
+// TestFixtures copies the fixtures out of a read-only module, once for each go.mod.
+func TestFixtures(t *testing.T) {
+	m := newMachine(t, 0)
+	m.copy("tofu/go.mod", 0o644)
+	m.copy("tofu/go.sum", 0o644)
+	const layout = "internal/command/e2etest/testdata/oci-provider-mirror/fake-registry/foo"
+	module := filepath.Join(t.TempDir(), "module")
+	clients.Must(t, os.MkdirAll(filepath.Join(module, layout), 0o755))
+	clients.Must(t, os.WriteFile(filepath.Join(module, layout, "index.json"), []byte("{}"), 0o444))
+	if out, err := m.install("tofu-fixtures"); err == nil || !strings.Contains(out, "no module github.com/opentofu/opentofu") {
+		t.Errorf("without a network: %v\n%s", err, out)
+	}
+	m.fake("go", fmt.Sprintf(`case "$1 $2" in
+"mod download") echo >>%q ;;
+"list -m") echo %q ;;
+"env "*) echo x ;;
+*) exit 1 ;;
+esac`, m.made, module))
+	for range 2 {
+		if out, err := m.install("tofu-fixtures"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if _, err := os.ReadFile(filepath.Join(m.root, ".tools", "tofu-fixtures", "foo", "index.json")); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(lines(t, m.made)); n != 1 {
+		t.Errorf("downloaded %d times", n)
+	}
 }
 
 // demoTools returns the names that "make demo" has the script obtain.

@@ -83,6 +83,10 @@ func find(tb testkit.TB, name string) Client {
 	return c
 }
 
+// TofuFixtures returns the folder with the OCI layouts of OpenTofu's own tests: foo and
+// bar, which are repositories of the providers example.com/test/foo and bar.
+func TofuFixtures() (string, error) { return tool("tofu-fixtures") }
+
 // A Binary is a provider's program for one platform.
 type Binary struct {
 	OS, Arch string
