@@ -86,8 +86,7 @@ func TestMissingManifest(t *testing.T) {
 	}
 }
 
-// TestMissingManifestBehindAccess has links for clients with a token, which lead to the
-// same error.
+// TestMissingManifestBehindAccess gives clients with a token links to the same error.
 func TestMissingManifestBehindAccess(t *testing.T) {
 	b := newBench(t)
 	v := b.pushByRecipe("1.0.0")
@@ -187,7 +186,7 @@ type archiveOf struct {
 	Hashes []string
 }
 
-// stated returns what a version's document says.
+// stated returns the archives in a version's document.
 func (c *client) stated(version string) map[string]archiveOf {
 	c.t.Helper()
 	a := c.get(prefix + version + ".json")
@@ -198,7 +197,7 @@ func (c *client) stated(version string) map[string]archiveOf {
 	return doc.Archives
 }
 
-// packages returns what a platform's download document of widget 1.0.0 says of all.
+// packages returns the packages in a platform's download document of widget 1.0.0.
 func (c *client) packages(platform provider.Platform) map[string]archiveOf {
 	c.t.Helper()
 	a := c.get(fmt.Sprintf("%s1.0.0/download/%s/%s", hostsPrefix, platform.OS, platform.Arch))

@@ -124,8 +124,8 @@ func TestMissingManifestOfANewIndex(t *testing.T) {
 	})
 }
 
-// TestManyMissingManifests bounds what one version has the registry asked for each
-// time.
+// TestManyMissingManifests bounds the requests that one version with missing manifests
+// costs the registry.
 func TestManyMissingManifests(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.publishPartly(b.t, widget, v110, 32)
