@@ -197,14 +197,27 @@ func routePage(r, reads *mux.Router, page http.Handler) {
 	for _, path := range []string{"/p/", "/assets/"} {
 		reads.PathPrefix(path).Handler(page)
 	}
+	// People open the URL of the network mirror, which stands in their configuration.
+	reads.Path(MirrorPath).MatcherFunc(func(r *http.Request, _ *mux.RouteMatch) bool { return asksForHTML(r) }).HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) {
+			h := w.Header()
+			h.Set("Location", "../") // right behind any proxy
+			h.Set("Vary", "Accept")
+			w.WriteHeader(http.StatusSeeOther)
+		})
 	r.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Clients of the protocols ask for no HTML.
-		if strings.Contains(r.Header.Get("Accept"), "text/html") {
+		if asksForHTML(r) {
 			page.ServeHTTP(w, r)
 			return
 		}
 		notFound(w, r)
 	})
+}
+
+// asksForHTML reports whether a request comes from a browser. Clients of the protocols ask
+// for no HTML.
+func asksForHTML(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
 // routeHealth adds the routes for those who watch the gateway.
@@ -244,7 +257,7 @@ func addressOf(r *http.Request) (provider.Address, error) {
 		return provider.Address{}, errors.New("encoded slash in a path")
 	}
 	v := mux.Vars(r)
-	return provider.AddressFromPath(v["hostname"], v["namespace"], v["type"])
+	return provider.AddressFromURL(v["hostname"], v["namespace"], v["type"])
 }
 
 // addressOfRepository returns the provider of a repository in the embedded

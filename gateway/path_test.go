@@ -84,8 +84,11 @@ func TestMalformedPaths(t *testing.T) {
 		"host in upper case":               "/providers/Registry.acme.example/acme/widget/index.json",
 		"namespace in upper case":          "/providers/" + host + "/Acme/widget/index.json",
 		"type in upper case":               "/providers/" + host + "/acme/Widget/1.0.0.json",
-		"host in Unicode":                  "/providers/испытание.com/acme/widget/index.json",
-		"host in Unicode, encoded":         "/providers/" + url.PathEscape("испытание.com") + "/acme/widget/index.json",
+		"host in Unicode, in upper case":   "/providers/Испытание.com/acme/widget/index.json",
+		"host in Unicode, in part":         "/providers/испытание.xn--80akhbyknj4f/acme/widget/index.json",
+		"host in Unicode, not UTF-8":       "/providers/%d0%b8%d1.com/acme/widget/index.json",
+		"host in Unicode, encoded twice":   "/providers/" + url.PathEscape(url.PathEscape("испытание.com")) + "/acme/widget/index.json",
+		"host in Unicode, default port":    "/providers/испытание.com:443/acme/widget/index.json",
 		"host that is no Punycode":         "/providers/xn--a/acme/widget/index.json",
 		"host with the default port":       "/providers/" + host + ":443/acme/widget/index.json",
 		"host with a port that is none":    "/providers/" + host + ":port/acme/widget/index.json",
@@ -124,16 +127,26 @@ func TestMalformedPaths(t *testing.T) {
 	}
 }
 
-// TestPunycodeHost is how clients write such a host into a path.
-func TestPunycodeHost(t *testing.T) {
-	b := newBench(t)
-	a := provider.MustParseAddress("испытание.com/acme/widget")
-	b.publish(a, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
-	if resp := b.serve().getRaw("/providers/xn--80akhbyknj4f.com/acme/widget/index.json"); resp.StatusCode != http.StatusOK {
-		t.Errorf("status %d", resp.StatusCode)
+// TestUnicodeHost shows that a hostname leads to its provider in Punycode, as clients
+// write it into a path, and in Unicode, as people do.
+func TestUnicodeHost(t *testing.T) {
+	p := newPublisher(newBench(t))
+	p.push(provider.MustParseAddress("испытание.com/acme/widget"), "1.0.0")
+	c := p.serve()
+	for _, path := range []string{"/providers/%s/acme/widget/index.json", "/providers/%s/acme/widget/1.0.0.json", "/hosts/%s/v1/providers/acme/widget/versions", "/hosts/%s/v1/providers/acme/widget/1.0.0/download/linux/amd64"} {
+		want := c.get(fmt.Sprintf(path, "xn--80akhbyknj4f.com"))
+		if want.status != http.StatusOK || want.body == noArchives {
+			t.Fatalf("%s: %+v", path, want)
+		}
+		if got := c.get(fmt.Sprintf(path, url.PathEscape("испытание.com"))); got.status != http.StatusOK || got.body != want.body {
+			t.Errorf("%s in Unicode: %+v, want %s", path, got, want.body)
+		}
+		if resp := c.getRaw(fmt.Sprintf(path, "испытание.com")); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s in Unicode, not encoded: status %d", path, resp.StatusCode)
+		}
 	}
-	if n := b.registry.Count(recorder.PathContains("xn--80akhbyknj4f.com")); n != 1 {
-		t.Errorf("requests %v", b.registry.Requests())
+	if p.registry.Count(recorder.PathContains("xn--80akhbyknj4f.com")) != p.registry.Count() {
+		t.Errorf("the registry is asked %v", p.registry.Requests())
 	}
 }
 
@@ -163,14 +176,14 @@ func (s *emptyStore) FetchReference(_ context.Context, ref string) (ocispec.Desc
 
 func (s *emptyStore) Tags(context.Context, string, func([]string) error) error { return nil }
 
-// FuzzPaths shows that a path either leads nowhere or is the one path of what a
-// repository is asked for.
+// FuzzPaths shows that a path either leads nowhere or is a path of what a repository is
+// asked for: the only one, apart from a hostname in Unicode.
 func FuzzPaths(f *testing.F) {
 	for _, path := range []string{
 		prefix + "index.json", prefix + "1.0.0.json", prefix + "1.0.0-rc.1+b.json", archivePath("1.0.0", linux), "/healthz", "/v2/", "/", "*",
 		hostsPrefix + "versions", hostsPrefix + "1.0.0/download/linux/amd64", hostsPrefix + "1.0.0/checksums/x", hostsPrefix + "1.0.0/linux_amd64/x.zip",
 		"/v1/providers/acme/widget/versions", "/v1/providers/acme/widget/1.0.0/download/linux/amd64", "/.well-known/terraform.json", "/hosts/../v1/providers/acme/widget/versions",
-		"/providers/xn--80akhbyknj4f.com/acme/widget/index.json", "/providers/" + host + "/../widget/1.0.0.json", prefix + "1.0.0%2flinux_amd64%2fx.zip", prefix + "1.0.0.json.json",
+		"/providers/xn--80akhbyknj4f.com/acme/widget/index.json", "/providers/%D0%B8%D1%81%D0%BF%D1%8B%D1%82%D0%B0%D0%BD%D0%B8%D0%B5.com/a_b/widget/index.json", "/providers/" + host + "/../widget/1.0.0.json", prefix + "1.0.0%2flinux_amd64%2fx.zip", prefix + "1.0.0.json.json",
 	} {
 		f.Add("GET", path)
 	}
@@ -221,12 +234,15 @@ func FuzzPaths(f *testing.F) {
 // below returns what of a path is below the one of a provider, in the network
 // mirror or in the provider registry protocol.
 func below(path string, a provider.Address) (rest string, mirror, ok bool) {
-	if rest, ok = strings.CutPrefix(path, "/providers/"+a.Path()+"/"); ok {
-		return rest, true, true
-	}
 	service := "/v1/providers/" + a.Namespace() + "/" + a.Type() + "/"
-	if rest, ok = strings.CutPrefix(path, "/hosts/"+a.Hostname()+service); ok {
-		return rest, false, true
+	shown, _, _ := strings.Cut(a.String(), "/")
+	for _, host := range []string{a.Hostname(), shown} { // in Punycode and in Unicode
+		if rest, ok = strings.CutPrefix(path, "/providers/"+host+"/"+a.Namespace()+"/"+a.Type()+"/"); ok {
+			return rest, true, true
+		}
+		if rest, ok = strings.CutPrefix(path, "/hosts/"+host+service); ok {
+			return rest, false, true
+		}
 	}
 	rest, ok = strings.CutPrefix(path, service)
 	return rest, false, ok && a.Hostname() == "own.example"

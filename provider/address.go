@@ -3,6 +3,7 @@ package provider
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -57,16 +58,9 @@ func ParseAddress(s string) (Address, error) {
 		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q", s),
 			"an address is HOSTNAME/NAMESPACE/TYPE, such as registry.opentofu.org/hashicorp/null")
 	}
-	p, err := regaddr.ParseProviderSource(s)
+	p, err := parseSource(s)
 	if err != nil {
-		var perr *regaddr.ParserError
-		if errors.As(err, &perr) {
-			// The library writes several sentences for a terminal; its summary
-			// names the part, its detail what to write instead.
-			return Address{}, hint.New(fmt.Sprintf("invalid provider address %q: %s", s, strings.ToLower(perr.Summary)),
-				"%s", strings.Join(strings.Fields(perr.Detail), " "))
-		}
-		return Address{}, fmt.Errorf("invalid provider address %q: %w", s, err)
+		return Address{}, err
 	}
 	if !p.HasKnownNamespace() || p.IsLegacy() {
 		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q", s), "write its namespace in full")
@@ -80,6 +74,55 @@ func ParseAddress(s string) (Address, error) {
 		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q: its hostname is not valid", s), "check how its hostname is written")
 	}
 	return Address{p.Hostname, p.Namespace, p.Type}, nil
+}
+
+// parseSource reads an address of three parts as the address library does, and also
+// accepts a namespace with underscores.
+func parseSource(s string) (regaddr.Provider, error) {
+	host, rest, _ := strings.Cut(s, "/")
+	namespace, typ, _ := strings.Cut(rest, "/")
+	source, placeholder := s, namespace
+	if strings.Contains(namespace, "_") {
+		var err error
+		if namespace, err = parseNamespace(namespace); err != nil {
+			return regaddr.Provider{}, hint.New(fmt.Sprintf("invalid provider address %q: invalid provider namespace", s), "the namespace %v", err)
+		}
+		placeholder = "namespace" // the library checks the other parts
+		source = host + "/" + placeholder + "/" + typ
+	}
+	p, err := regaddr.ParseProviderSource(source)
+	if err != nil {
+		var perr *regaddr.ParserError
+		if errors.As(err, &perr) {
+			// The library writes several sentences for a terminal; its summary
+			// names the part, its detail what to write instead.
+			detail := strings.ReplaceAll(perr.Detail, "/"+placeholder+"/", "/"+namespace+"/")
+			return p, hint.New(fmt.Sprintf("invalid provider address %q: %s", s, strings.ToLower(perr.Summary)),
+				"%s", strings.Join(strings.Fields(detail), " "))
+		}
+		return p, fmt.Errorf("invalid provider address %q: %w", s, err)
+	}
+	if placeholder != namespace {
+		p.Namespace = namespace
+	}
+	return p, nil
+}
+
+// underscored matches a namespace with underscores, apart from consecutive dashes.
+var underscored = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$`)
+
+// parseNamespace reads a namespace as Terraform 1.16 does: underscores are accepted
+// because organizations of HCP Terraform have them. Besides underscores, such a namespace
+// holds ASCII characters only, as those organizations and OCI repositories do. The
+// address library, whose rules are those of OpenTofu, reads all other namespaces.
+func parseNamespace(s string) (string, error) {
+	switch {
+	case !strings.Contains(s, "_"):
+		return regaddr.ParseProviderPart(s)
+	case !underscored.MatchString(s) || strings.Contains(s, "--"):
+		return "", errors.New("must contain only letters, digits, dashes and underscores, begin and end with a letter or a digit, and have no consecutive dashes; with underscores, its letters are ASCII letters")
+	}
+	return strings.ToLower(s), nil
 }
 
 // MustParseAddress is [ParseAddress] for constants; it panics on error.
@@ -109,6 +152,17 @@ func AddressFromPath(hostname, namespace, typ string) (Address, error) {
 	return a, nil
 }
 
+// AddressFromURL is [AddressFromPath] for the path of a request, in which the hostname
+// may also be in Unicode, as [Address.String] writes it. Terraform and OpenTofu send
+// Punycode; people, and tools that build URLs of addresses, send Unicode.
+func AddressFromURL(hostname, namespace, typ string) (Address, error) {
+	written := hostname + "/" + namespace + "/" + typ
+	if a, err := ParseAddress(written); err == nil && a.String() == written {
+		return a, nil
+	}
+	return AddressFromPath(hostname, namespace, typ)
+}
+
 // Hostname returns the origin's hostname as it is compared, sent and stored: in
 // lower case and Punycode, with its port unless that is 443.
 func (a Address) Hostname() string { return string(a.host) }
@@ -118,6 +172,9 @@ func (a Address) ServiceHost() svchost.Hostname { return a.host }
 
 // Namespace returns the second part of the address.
 func (a Address) Namespace() string { return a.namespace }
+
+// ClientWarning names the clients that refuse the address; it is "" if there are none.
+func (a Address) ClientWarning() string { return PatternFor(a).ClientWarning() }
 
 // Type returns the last part of the address.
 func (a Address) Type() string { return a.typ }

@@ -16,6 +16,8 @@ func TestParseAddress(t *testing.T) {
 		"example.com:8443/a/b":                   {"example.com:8443/a/b", "example.com:8443/a/b"},
 		"испытание.com/acme/widget":              {"испытание.com/acme/widget", "xn--80akhbyknj4f.com/acme/widget"},
 		"registry.terraform.io/my-org/my-widget": {"registry.terraform.io/my-org/my-widget", "registry.terraform.io/my-org/my-widget"},
+		"example.com/My_Org/widget":              {"example.com/my_org/widget", "example.com/my_org/widget"},
+		"example.com/a__b-c_2/widget":            {"example.com/a__b-c_2/widget", "example.com/a__b-c_2/widget"},
 	} {
 		a, err := ParseAddress(in)
 		if err != nil {
@@ -41,6 +43,17 @@ func TestParseAddressRefused(t *testing.T) {
 		"example.com/a/terraform-provider-null": "",
 		"example.com/a/b_c":                     "",
 		"example.com/-a/b":                      "",
+		"example.com/_a/b":                      "underscores",
+		"example.com/a_/b":                      "underscores",
+		"example.com/_/b":                       "underscores",
+		"example.com/-a_b/c":                    "underscores",
+		"example.com/a_b--c/d":                  "underscores",
+		"example.com/a_b.c/d":                   "underscores",
+		"example.com/a_b\u2100/d":               "ASCII letters", // IDNA maps it to a/c
+		"example.com/a_b\u2024/d":               "ASCII letters", // IDNA maps it to a dot
+		"example.com/a_b/c_d":                   `"c_d" in source "example.com/a_b/c_d"`,
+		"example.com/a_b/terraform-provider-c":  `Did you mean "example.com/a_b/c"`,
+		"example.com_x/a_b/c":                   `"example.com_x/a_b/c"`,
 		"example.com//b":                        "",
 		"exa mple.com/a/b":                      "",
 		"xn--80akhbyknj4f.com/a/b":              "",
@@ -93,6 +106,33 @@ func TestAddressFromPathWantsCanonicalForm(t *testing.T) {
 	}
 }
 
+// TestAddressFromURL shows that the two ways to write a hostname lead to one provider, and
+// that no other form does.
+func TestAddressFromURL(t *testing.T) {
+	a := MustParseAddress("испытание.com/acme/widget")
+	for _, host := range []string{a.Hostname(), "испытание.com"} {
+		if got, err := AddressFromURL(host, "acme", "widget"); err != nil || got != a {
+			t.Errorf("%s: %v, %v", host, got, err)
+		}
+	}
+	for _, host := range []string{"Испытание.com", "испытание.com:443", "испытание.com/x", "испытание。com", "Example.com", "xn--a", "", "испытание\xff.com", strings.Repeat("я", maxAddressLen)} {
+		if got, err := AddressFromURL(host, "acme", "widget"); err == nil {
+			t.Errorf("AddressFromURL(%.100q) = %s", host, got)
+		}
+	}
+}
+
+func TestClientWarning(t *testing.T) {
+	for pattern, want := range map[string]bool{"example.com/a_b/c": true, "example.com/a_b/*": true, "example.com/a-b/c": false, "*/*/*": false} {
+		if got := MustParsePattern(pattern).ClientWarning(); strings.Contains(got, "OpenTofu refuses") != want {
+			t.Errorf("%s: %q", pattern, got)
+		}
+	}
+	if w := MustParseAddress("example.com/a_b/c").ClientWarning(); w == "" {
+		t.Error("an address with an underscore has no warning")
+	}
+}
+
 func TestSelector(t *testing.T) {
 	patterns := func(ss ...string) (out []Pattern) {
 		for _, s := range ss {
@@ -130,7 +170,7 @@ func TestSelector(t *testing.T) {
 }
 
 func TestParsePattern(t *testing.T) {
-	for _, in := range []string{"", "*", "hashicorp/null", "*/hashicorp/*", "example.com/*/null", "a/b/c/d", "example.com/a_b/c"} {
+	for _, in := range []string{"", "*", "hashicorp/null", "*/hashicorp/*", "example.com/*/null", "a/b/c/d", "example.com/a/b_c", "example.com/_a/c"} {
 		if p, err := ParsePattern(in); err == nil {
 			t.Errorf("ParsePattern(%q) = %s", in, p)
 		}
@@ -153,7 +193,7 @@ func TestParsePlatform(t *testing.T) {
 }
 
 func FuzzParseAddress(f *testing.F) {
-	for _, s := range []string{"registry.opentofu.org/hashicorp/null", "hashicorp/null", "испытание.com/a/b", "example.com:8443/a/b", "xn--80akhbyknj4f.com/a/b"} {
+	for _, s := range []string{"registry.opentofu.org/hashicorp/null", "hashicorp/null", "испытание.com/a/b", "example.com:8443/a/b", "xn--80akhbyknj4f.com/a/b", "example.com/A_b/c", "example.com/a_b\u2100/c"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -168,6 +208,15 @@ func FuzzParseAddress(f *testing.F) {
 		fromPath, err := AddressFromPath(a.Hostname(), a.Namespace(), a.Type())
 		if err != nil || fromPath != a {
 			t.Fatalf("%q has the path %q, which parses to %v, %v", s, a.Path(), fromPath, err)
+		}
+		// The namespace and the type become parts of paths, file names and repositories.
+		if strings.ContainsAny(a.Namespace()+a.Type(), "/\\.:% \x00") || strings.Count(a.Path(), "/") != 2 {
+			t.Fatalf("%q has the path %q", s, a.Path())
+		}
+		host, _, _ := strings.Cut(a.String(), "/")
+		fromURL, err := AddressFromURL(host, a.Namespace(), a.Type())
+		if err != nil || fromURL != a {
+			t.Fatalf("%q is %q, which as a URL's path parses to %v, %v", s, a, fromURL, err)
 		}
 	})
 }

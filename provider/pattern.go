@@ -66,11 +66,11 @@ func parsePattern(s string) (Pattern, error) {
 			return Pattern{}, invalidPattern(s, fmt.Errorf("hostname %q: %w", parts[0], err))
 		}
 	}
-	namespace, err := partOrWildcard(parts[1])
+	namespace, err := partOrWildcard(parts[1], parseNamespace)
 	if err != nil {
 		return Pattern{}, invalidPattern(s, fmt.Errorf("namespace %q: %w", parts[1], err))
 	}
-	typ, err := partOrWildcard(parts[2])
+	typ, err := partOrWildcard(parts[2], regaddr.ParseProviderPart)
 	if err != nil {
 		return Pattern{}, invalidPattern(s, fmt.Errorf("type %q: %w", parts[2], err))
 	}
@@ -80,11 +80,11 @@ func parsePattern(s string) (Pattern, error) {
 	return Pattern{host, namespace, typ}, nil
 }
 
-func partOrWildcard(s string) (string, error) {
+func partOrWildcard(s string, parse func(string) (string, error)) (string, error) {
 	if s == wildcard {
 		return s, nil
 	}
-	return regaddr.ParseProviderPart(s)
+	return parse(s)
 }
 
 func invalidPattern(s string, err error) error {
@@ -94,6 +94,15 @@ func invalidPattern(s string, err error) error {
 
 // PatternFor returns the pattern that matches a alone.
 func PatternFor(a Address) Pattern { return Pattern(a) }
+
+// ClientWarning names the clients that refuse the addresses that the pattern matches; it
+// is "" if there are none.
+func (p Pattern) ClientWarning() string {
+	if !strings.Contains(p.namespace, "_") {
+		return ""
+	}
+	return "OpenTofu refuses a provider address with an underscore in its namespace; Terraform accepts it from 1.16 on"
+}
 
 // Matches reports whether the pattern matches a.
 func (p Pattern) Matches(a Address) bool {

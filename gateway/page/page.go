@@ -181,7 +181,7 @@ func addressOf(r *http.Request) (provider.Address, bool) {
 		return provider.Address{}, false
 	}
 	v := mux.Vars(r)
-	a, err := provider.AddressFromPath(v["hostname"], v["namespace"], v["type"])
+	a, err := provider.AddressFromURL(v["hostname"], v["namespace"], v["type"])
 	return a, err == nil
 }
 

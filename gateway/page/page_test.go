@@ -329,6 +329,33 @@ func TestUnknownPaths(t *testing.T) {
 	}
 }
 
+// TestMirrorPathOpenedByPeople leads browsers to the page, and answers clients as ever.
+func TestMirrorPathOpenedByPeople(t *testing.T) {
+	c := newBench(t).serve(nil)
+	for accept, want := range map[string]int{"": 404, "application/json": 404, "*/*": 404, "text/html,application/xhtml+xml,*/*;q=0.8": http.StatusSeeOther} {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			req := httptest.NewRequest(method, "https://gateway.example/providers/", nil)
+			req.Header.Set("Accept", accept)
+			a := c.do(req)
+			if a.status != want || want == 404 && a.header.Get("Location") != "" || want == http.StatusSeeOther && (a.header.Get("Location") != "../" || a.header.Get("Vary") != "Accept") {
+				t.Errorf("%s, Accept %q: %+v", method, accept, a)
+			}
+		}
+	}
+}
+
+// TestHostnameInUnicode shows that a page is found by its hostname in both forms.
+func TestHostnameInUnicode(t *testing.T) {
+	b := newBench(t)
+	shelf := provider.MustParseAddress("bücher.example/acme/shelf")
+	b.index(shelf, "1.0.0", artifact.Version{})
+	c := b.serve(nil)
+	for _, hostname := range []string{"xn--bcher-kva.example", "b%C3%BCcher.example"} {
+		c.want("/p/"+hostname+"/acme/shelf", 200, shelf.String(), "1.0.0")
+		c.want("/p/"+hostname+"/acme/shelf/1.0.0", 200, shelf.String())
+	}
+}
+
 // TestAssetsOfAnotherVersion are asked for by its pages while replicas are replaced, and
 // stand in for those only then.
 func TestAssetsOfAnotherVersion(t *testing.T) {
