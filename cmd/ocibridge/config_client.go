@@ -18,6 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
 )
 
 const configClientExamples = `  # everything, with what it is for
@@ -62,6 +64,8 @@ prints one of that alone, to be sent into a file:
                 token, this is filed for each of the origins; put it in the place
                 of TOKEN
   oci           the OCI repositories as oci_mirror, for OpenTofu 1.10 and later
+  lock          tofu providers lock for those repositories, which it finds by the
+                URI template in -oci-mirror; for OpenTofu 1.13 and later
   credentials   the token for the gateway; put it in the place of TOKEN
   ci            NAME=value lines for a CI job; the token in the place of TOKEN
 
@@ -97,6 +101,7 @@ func clientPieces() []clientPiece {
 		{"tofu", "OpenTofu, in ~/.tofurc. From 1.12 on, trust_all_hashes lets one init lock every platform:", (*clientSetup).tofu},
 		{"host", "Either of them, in place of the mirror or beside it: what is signed comes as from its origin, and providers lock and providers mirror work without that:", (*clientSetup).hosts},
 		{"oci", "OpenTofu 1.10 and later, straight from the OCI registry:", (*clientSetup).oci},
+		{"lock", "Lock files by OpenTofu 1.13 and later, straight from the OCI registry; add -platform=OS_ARCH for each platform:", (*clientSetup).lock},
 		{"credentials", "Beside either, where the gateway asks for a token:", (*clientSetup).credentials},
 		{"ci", "The environment of a CI job that has one of these in a file:", (*clientSetup).ci},
 	}
@@ -286,21 +291,17 @@ func (s *clientSetup) mirroredHosts() []svchost.Hostname {
 }
 
 func (s *clientSetup) oci() (string, error) {
-	mirrors := s.mirrors
-	var out strings.Builder
-	if len(mirrors) == 0 {
-		m, err := s.embedded()
-		if err != nil {
-			return "", err
-		}
-		mirrors = []config.MirrorText{m}
-		if s.tokens {
-			host, _, _ := strings.Cut(m.Template, "/")
-			fmt.Fprintf(&out, "oci_credentials %q {\n  username = \"token\"\n  password = \"TOKEN\"\n}\n", host)
-		}
+	mirrors, err := s.mirrorsForTofu()
+	if err != nil {
+		return "", err
 	}
-	if len(s.mirrors) > 0 {
+	var out strings.Builder
+	switch {
+	case len(s.mirrors) > 0:
 		writeLoginComments(&out, mirrors)
+	case s.tokens:
+		host, _, _ := strings.Cut(mirrors[0].Template, "/")
+		fmt.Fprintf(&out, "oci_credentials %q {\n  username = \"token\"\n  password = \"TOKEN\"\n}\n", host)
 	}
 	out.WriteString("provider_installation {\n")
 	for _, m := range mirrors {
@@ -311,6 +312,61 @@ func (s *clientSetup) oci() (string, error) {
 	}
 	out.WriteString("}\n")
 	return out.String(), nil
+}
+
+// lock prints a command for each mirror: providers lock does not read the CLI
+// configuration.
+func (s *clientSetup) lock() (string, error) {
+	mirrors, err := s.mirrorsForTofu()
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	usable := false
+	for _, m := range mirrors {
+		if len(mirrors) > 1 && len(m.Include) > 0 {
+			fmt.Fprintf(&out, "# for %s:\n", strings.Join(m.Include, ", "))
+		}
+		template, ok := templates.URITemplate(m.Template)
+		if !ok {
+			fmt.Fprintf(&out, "# no URI template means the same as repository_template %q\n", m.Template)
+			continue
+		}
+		usable = true
+		fmt.Fprintf(&out, "tofu providers lock -oci-mirror='%s'\n", template)
+	}
+	if !usable {
+		return "", hint.New(fmt.Sprintf("no URI template means the same as repository_template %q", mirrors[0].Template),
+			"let the template insert ${hostname}, ${namespace} and ${type} alone")
+	}
+	return out.String(), nil
+}
+
+// mirrorsForTofu returns the mirrors in force, or the one for the embedded registry. It
+// leaves out the patterns that OpenTofu refuses, because OpenTofu would refuse the whole
+// file, and each mirror that includes nothing else.
+func (s *clientSetup) mirrorsForTofu() ([]config.MirrorText, error) {
+	if len(s.mirrors) == 0 {
+		m, err := s.embedded()
+		return []config.MirrorText{m}, err
+	}
+	refused := func(pattern string) bool {
+		p, err := provider.ParsePatternAsOpenTofu(pattern)
+		return err == nil && p.ClientWarning() != ""
+	}
+	var out []config.MirrorText
+	for _, m := range s.mirrors {
+		include := slices.DeleteFunc(slices.Clone(m.Include), refused)
+		if len(include) == 0 && len(m.Include) > 0 {
+			continue
+		}
+		m.Include, m.Exclude = include, slices.DeleteFunc(slices.Clone(m.Exclude), refused)
+		out = append(out, m)
+	}
+	if len(out) == 0 {
+		return nil, hint.New("the oci_mirror blocks include only providers that OpenTofu refuses", "install them with Terraform 1.16 or later, through the gateway")
+	}
+	return out, nil
 }
 
 // writeLoginComments writes the block for a login to each registry, for those who

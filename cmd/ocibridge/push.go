@@ -251,6 +251,13 @@ func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, s
 	}
 	progress := newProgress(stdout, stderr, f.output.json())
 	defer progress.Close()
+	warned := map[provider.Address]bool{}
+	for _, a := range src.providers() {
+		if text := a.ClientWarning(); text != "" && !warned[a] {
+			warned[a] = true
+			progress.warn(fmt.Sprintf("%s: %s", a, text))
+		}
+	}
 	return f.push(ctx, src, p.policy, back, progress)
 }
 

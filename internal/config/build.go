@@ -320,9 +320,17 @@ func (d *decoder) providers(blocks []providerBlock) []Provider {
 		if slices.ContainsFunc(out, func(o Provider) bool { return o.Address == p.Address && !p.Address.IsZero() }) {
 			d.duplicate(b.Range, "provider", b.Address)
 		}
+		d.warnOfClients(b.Range, p.Address.ClientWarning())
 		out = append(out, p)
 	}
 	return out
+}
+
+// warnOfClients reports what a ClientWarning method returns, unless that is "".
+func (d *decoder) warnOfClients(r hcl.Range, warning string) {
+	if warning != "" {
+		d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Provider address that some clients refuse", Detail: warning + ".", Subject: &r})
+	}
 }
 
 // optional returns what an argument means, nil where it is not there.

@@ -321,6 +321,11 @@ func parseLabel[T any](d *decoder, what string, r hcl.Range, s string, parse fun
 }
 
 func (d *decoder) selector(b hcl.Body, include, exclude []string) provider.Selector {
+	for i, s := range include {
+		if p, err := provider.ParsePattern(s); err == nil {
+			d.warnOfClients(atElement(b, "include", i), p.ClientWarning())
+		}
+	}
 	return provider.Selector{
 		Include: parseEach(d, b, "include", include, provider.ParsePattern),
 		Exclude: parseEach(d, b, "exclude", exclude, provider.ParsePattern),

@@ -1,0 +1,44 @@
+package templates
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// URITemplate returns a repository template as a URI template (RFC 6570, level 1), which
+// tofu providers lock -oci-mirror takes from OpenTofu 1.13 on: {hostname} in place of
+// ${hostname}. It reports false where the template does more than to insert parts of an
+// address.
+func URITemplate(source string) (string, bool) {
+	expr, diags := hclsyntax.ParseTemplate([]byte(source), "repository_template", hcl.InitialPos)
+	if diags.HasErrors() {
+		return "", false
+	}
+	parsed, ok := expr.(*hclsyntax.TemplateExpr)
+	if !ok {
+		return "", false
+	}
+	var out strings.Builder
+	for _, part := range parsed.Parts {
+		switch part := part.(type) {
+		case *hclsyntax.LiteralValueExpr:
+			if part.Val.Type() != cty.String || strings.ContainsAny(part.Val.AsString(), "{}%'") {
+				return "", false
+			}
+			out.WriteString(part.Val.AsString())
+		case *hclsyntax.ScopeTraversalExpr:
+			name := part.Traversal.RootName()
+			if len(part.Traversal) != 1 || !slices.Contains(symbols, name) {
+				return "", false
+			}
+			out.WriteString("{" + name + "}")
+		default:
+			return "", false
+		}
+	}
+	return out.String(), true
+}
