@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
@@ -250,5 +252,35 @@ func TestPullThroughOfAWithdrawnVersion(t *testing.T) {
 	}
 	if status, body := p.get(gateway, "index.json"); status != http.StatusOK || !strings.Contains(body, kept.Version) || strings.Contains(body, gone.Version) {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestPullThroughPassesWarningsOn shows that users of a gateway read what the origin warns of.
+func TestPullThroughPassesWarningsOn(t *testing.T) {
+	t.Parallel()
+	p := newPulled(t)
+	honest := origin.New(origin.Options{}, p.null)
+	p.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/versions") {
+			return false
+		}
+		answer := httptest.NewRecorder()
+		honest.ServeHTTP(answer, r)
+		var body map[string]any
+		if err := json.Unmarshal(answer.Body.Bytes(), &body); err != nil {
+			t.Error(err)
+		}
+		body["warnings"] = []string{"this provider has moved to acme/void"}
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(body)
+		return true
+	})
+	gateway := p.serve()
+	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+		ws := p.user("", nullVersion)
+		clients.Must(t, ws.WriteCLIConfig(hostBlock(world.Host, strings.TrimSuffix(gateway.URL, "providers/")+"hosts/"+world.Host+"/v1/providers/")))
+		if out := ws.MustRun(t, client, "init", "-no-color"); !strings.Contains(out, "this provider has moved to acme/void") {
+			t.Errorf("%s:\n%s", client.Name, out)
+		}
 	}
 }

@@ -38,6 +38,8 @@ const checksumsDir = "checksums"
 // protocol.
 type versionsJSON struct {
 	Versions []*listedJSON `json:"versions"`
+	// Warnings are shown by OpenTofu and Terraform.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // listedJSON is a version in it. Protocols and platforms may be left out, and are
@@ -87,6 +89,7 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request) {
 	item, err := g.catalog.Versions(ctx, a)
 	var out versionsJSON
 	if err == nil {
+		out.Warnings = item.Warnings
 		out.Versions, err = g.listSigned(ctx, item, g.catalog.Confirmed(a).Before(start))
 	}
 	if err == nil && len(out.Versions) == 0 {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -17,7 +18,9 @@ import (
 	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/disco"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
@@ -53,6 +56,39 @@ func registryClient(base string, transport http.RoundTripper) *realorigin.Regist
 	services := disco.New()
 	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": base})
 	return realorigin.NewRegistry(realorigin.RegistryOptions{Services: services, Transport: transport})
+}
+
+// warned is a store whose source has no versions of its own, and a warning.
+type warned struct{ gateway.Store }
+
+func (warned) Offers(context.Context) ([]catalog.Offer, []string, error) {
+	return nil, []string{"it has moved to <acme/void>"}, nil
+}
+
+func (warned) Complete(_ context.Context, _ provider.Version, stored *artifact.Version) (*artifact.Version, error) {
+	return stored, nil
+}
+
+func (warned) Forget() {}
+
+// TestWarnings are in the list of versions, for clients to show.
+func TestWarnings(t *testing.T) {
+	p := newPublisher(newBench(t))
+	p.push(widget, "1.0.0")
+	without := p.serve().get(hostsPrefix + "versions")
+	repository := p.options.Repository
+	p.options.Repository = func(ctx context.Context, a provider.Address) (gateway.Store, error) {
+		s, err := repository(ctx, a)
+		return warned{s}, err
+	}
+	with := p.serve().get(hostsPrefix + "versions")
+	var got struct{ Versions, Warnings []any }
+	if err := json.Unmarshal([]byte(with.body), &got); err != nil || len(got.Versions) != 1 || fmt.Sprint(got.Warnings) != "[it has moved to <acme/void>]" {
+		t.Errorf("%v: %s", err, with.body)
+	}
+	if strings.Contains(without.body, "warnings") || without.header.Get("ETag") == with.header.Get("ETag") {
+		t.Errorf("without a warning: %s, ETag %s", without.body, without.header.Get("ETag"))
+	}
 }
 
 // spec is a release of widget for two platforms.

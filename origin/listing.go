@@ -11,7 +11,7 @@ import (
 // that follow each other and have the same platforms share a slice of them.
 func (l *Listing) Only(versions []provider.Version) *Listing {
 	out := &Listing{
-		Versions: slices.Clone(versions), Warnings: l.Warnings, contents: l.contents,
+		Versions: slices.Clone(versions), Warnings: l.Warnings, OriginWarnings: l.OriginWarnings, contents: l.contents,
 		platforms: map[provider.Version][]provider.Platform{}, protocols: map[provider.Version][]string{},
 	}
 	var last []provider.Platform
@@ -32,7 +32,7 @@ func (l *Listing) Only(versions []provider.Version) *Listing {
 // Bytes returns about how many bytes a listing takes in memory that [Listing.Only] has
 // made, apart from the contents of a mirror folder.
 func (l *Listing) Bytes() int64 {
-	n := 1 << 10
+	n := 1<<10 + 16*len(l.OriginWarnings) // they share their texts with Warnings
 	for _, w := range l.Warnings {
 		n += 32 + len(w)
 	}

@@ -23,7 +23,7 @@ func TestListingOnly(t *testing.T) {
 	}
 	versions := []provider.Version{l.Versions[0], l.Versions[2], l.Versions[3]}
 	only := l.Only(versions)
-	if !reflect.DeepEqual(only.Versions, versions) || !reflect.DeepEqual(only.Warnings, l.Warnings) || len(only.platforms) != 3 || len(only.protocols) != 3 {
+	if !reflect.DeepEqual(only.Versions, versions) || !reflect.DeepEqual(only.Warnings, l.Warnings) || !reflect.DeepEqual(only.OriginWarnings, []string{"it is old"}) || len(only.platforms) != 3 || len(only.protocols) != 3 {
 		t.Errorf("%+v of %+v", only, l)
 	}
 	for _, v := range versions {

@@ -72,6 +72,9 @@ type Listing struct {
 	// Warnings are what the origin wants its users to read, and what of its
 	// answer was passed over.
 	Warnings []string
+	// OriginWarnings is the part of Warnings that the origin wrote, such as that a
+	// provider is deprecated.
+	OriginWarnings []string
 
 	platforms map[provider.Version][]provider.Platform
 	contents  *mirrorContents // of a mirror folder
@@ -134,6 +137,7 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 			l.Warnings = append(l.Warnings, w)
 		}
 	}
+	l.OriginWarnings = slices.Clip(l.Warnings)
 	var noVersions, twice, noPlatforms names
 	for _, listed := range b.Versions {
 		v, err := provider.ParseVersion(listed.Version)

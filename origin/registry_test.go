@@ -395,6 +395,16 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// TestOriginWarnings are what the origin wrote, and not what this package noticed.
+func TestOriginWarnings(t *testing.T) {
+	b := newBench(t)
+	b.answer("/versions", doc(`{"versions":[{"version":"1.0.0"},{"version":"x"}],"warnings":["moved\n\u001b[2J to \u202eacme/void"," "]}`))
+	l, err := b.client.Versions(t.Context(), widget)
+	if err != nil || len(l.Warnings) != 2 || fmt.Sprintf("%q", l.OriginWarnings) != `["moved [2J to acme/void"]` {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
 // TestVersionListedTwice shows that it has the platforms of both entries.
 func TestVersionListedTwice(t *testing.T) {
 	b := newBench(t)

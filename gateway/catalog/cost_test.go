@@ -180,13 +180,20 @@ func TestRefusalsAreCounted(t *testing.T) {
 // memory before.
 type made struct {
 	fakeStore
-	tags   func() []string
-	offers func() []catalog.Offer
+	tags     func() []string
+	offers   func() []catalog.Offer
+	warnings func() []string // nil: there are none
 }
 
 func (m *made) Tags(_ context.Context, _ string, fn func([]string) error) error { return fn(m.tags()) }
 
-func (m *made) Offers(context.Context) ([]catalog.Offer, error) { return m.offers(), nil }
+func (m *made) Offers(context.Context) ([]catalog.Offer, []string, error) {
+	var warnings []string
+	if m.warnings != nil {
+		warnings = m.warnings()
+	}
+	return m.offers(), warnings, nil
+}
 
 func (m *made) Complete(_ context.Context, _ provider.Version, stored *artifact.Version) (*artifact.Version, error) {
 	return stored, nil
@@ -215,6 +222,12 @@ func TestListsAreCounted(t *testing.T) {
 					o.Platforms = append(o.Platforms, provider.MustParsePlatform(fmt.Sprintf("linux_%s%d", strings.Repeat("x", 25), j)))
 				}
 				out = append(out, o)
+			}
+			return out
+		}},
+		"warnings": {tags: func() []string { return []string{"1.0.0"} }, warnings: func() (out []string) {
+			for i := range 2_000 {
+				out = append(out, strings.Repeat("x", 500)+fmt.Sprint(i))
 			}
 			return out
 		}},

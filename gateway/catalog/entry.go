@@ -69,6 +69,9 @@ type Item struct {
 	Version provider.Version
 	// Versions are those of a provider, oldest first. They are not to be changed.
 	Versions []provider.Version
+	// Warnings are what the source of the offers wants the provider's users to read. They
+	// are not to be changed.
+	Warnings []string
 	// Found is a version's content. It is not to be changed.
 	Found *artifact.Version
 
@@ -342,6 +345,9 @@ func versionSize(v provider.Version) int64 { return 72 + int64(len(v.String())) 
 // size is about what an item takes in memory, in bytes.
 func (i *Item) size() int64 {
 	n := int64(len(i.content)) + 88*int64(len(i.parts)) + int64(len(i.etag))
+	for _, w := range i.Warnings {
+		n += 32 + int64(len(w))
+	}
 	for _, v := range i.tagged {
 		n += versionSize(v)
 	}

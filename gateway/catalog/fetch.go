@@ -81,7 +81,7 @@ func (c *Catalog) fetchListing(ctx context.Context, e *entry, up *upstream, befo
 
 // lists reports whether a list of versions says the same as another.
 func (i *Item) lists(other *Item) bool {
-	return i.etag == other.etag && slices.Equal(i.tagged, other.tagged) &&
+	return i.etag == other.etag && slices.Equal(i.tagged, other.tagged) && slices.Equal(i.Warnings, other.Warnings) &&
 		slices.EqualFunc(i.offers, other.offers, func(a, b Offer) bool {
 			return a.Version == b.Version && a.Signed == b.Signed && slices.Equal(a.Protocols, b.Protocols) && slices.Equal(a.Platforms, b.Platforms)
 		})

@@ -25,9 +25,9 @@ type Offer struct {
 type Offerer interface {
 	Store
 	// Offers returns what can be had, oldest first; none if its source knows no such provider.
-	// An error is the source's trouble, and wraps [ErrSource]. They are not to be
-	// changed.
-	Offers(ctx context.Context) ([]Offer, error)
+	// Warnings are what the source wants the provider's users to read. An error is the
+	// source's trouble, and wraps [ErrSource]. The slices are not to be changed.
+	Offers(ctx context.Context) (offers []Offer, warnings []string, err error)
 	// Complete adds to a version what can be had of it beyond what is stored,
 	// which is nil where the registry says that it does not have the version. It
 	// returns nil where nothing is stored, nor to be had; stored itself, where
@@ -60,7 +60,7 @@ func (c *Catalog) offers(ctx context.Context, up *upstream, item *Item, err erro
 		ctx, cancel = context.WithTimeout(ctx, sourcePatience)
 		defer cancel()
 	}
-	offers, trouble := o.Offers(ctx)
+	offers, warnings, trouble := o.Offers(ctx)
 	switch {
 	case trouble != nil && err == nil:
 		c.opts.Log.Debug("only what the registry has is listed", "provider", item.Address.String(), "err", hint.Brief(trouble))
@@ -68,7 +68,9 @@ func (c *Catalog) offers(ctx context.Context, up *upstream, item *Item, err erro
 	case trouble != nil:
 		up.fail(trouble)
 		return trouble
-	case len(offers) == 0:
+	}
+	item.Warnings = warnings
+	if len(offers) == 0 {
 		return err
 	}
 	item.offers = offers

@@ -19,16 +19,17 @@ import (
 type offering struct {
 	fakeStore
 	offers []catalog.Offer
+	warns  []string
 	err    error
 	hangs  bool // its source never answers
 }
 
-func (o *offering) Offers(ctx context.Context) ([]catalog.Offer, error) {
+func (o *offering) Offers(ctx context.Context) ([]catalog.Offer, []string, error) {
 	if o.hangs {
 		<-ctx.Done()
-		return nil, fmt.Errorf("%w: %w", catalog.ErrSource, ctx.Err())
+		return nil, nil, fmt.Errorf("%w: %w", catalog.ErrSource, ctx.Err())
 	}
-	return o.offers, o.err
+	return o.offers, o.warns, o.err
 }
 
 func (o *offering) Forget() {}
@@ -139,6 +140,30 @@ func TestOffersAreUnited(t *testing.T) {
 		b.expect("list", b.listed(), "[1.0.0]")
 		b.expect("stored", b.found(v100), "[linux_amd64]")
 		b.expect("withdrawn", b.found(v110), "absent")
+	})
+}
+
+// TestWarningsOfTheSource are those of its last answer, wherever the versions are.
+func TestWarningsOfTheSource(t *testing.T) {
+	offered(t, nil, func(b *bench, o *offering) {
+		warnings := func() string {
+			item, err := b.Versions(b.t.Context(), widget)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			return fmt.Sprint(item.Warnings)
+		}
+		o.offers, o.warns = []catalog.Offer{{Version: v110}}, []string{"it is old"}
+		b.expect("offered", warnings(), "[it is old]")
+		o.warns = []string{"it has moved"}
+		pass(time.Minute)
+		b.expect("the same versions with another warning", warnings(), "[it has moved]")
+		o.offers = nil
+		pass(time.Minute)
+		b.expect("a source that offers nothing", warnings(), "[it has moved]")
+		o.warns = nil
+		pass(time.Minute)
+		b.expect("without a warning", warnings(), "[]")
 	})
 }
 

@@ -81,7 +81,7 @@ func FuzzListFile(f *testing.F) {
 		same := slices.EqualFunc(l.offers, again.offers, func(a, b catalog.Offer) bool {
 			return a.Version == b.Version && slices.Equal(a.Protocols, b.Protocols) && slices.Equal(a.Platforms, b.Platforms)
 		})
-		if !same || !l.at.Equal(again.at) || !maps.EqualFunc(l.seen, again.seen, time.Time.Equal) {
+		if !same || !slices.Equal(l.warnings, again.warnings) || !l.at.Equal(again.at) || !maps.EqualFunc(l.seen, again.seen, time.Time.Equal) {
 			t.Errorf("%+v became %+v", l, again)
 		}
 	})

@@ -85,7 +85,7 @@ func fail(t *testing.T, p *Puller, s *failing) {
 	if s.listed != nil {
 		for i := range 20 {
 			a := provider.MustParseAddress(fmt.Sprintf("registry.acme.example/acme/widget%d", i))
-			if _, err := p.Store(a, empty{}).(catalog.Offerer).Offers(t.Context()); !errors.Is(err, catalog.ErrSource) {
+			if _, _, err := p.Store(a, empty{}).(catalog.Offerer).Offers(t.Context()); !errors.Is(err, catalog.ErrSource) {
 				t.Fatal(err)
 			}
 		}

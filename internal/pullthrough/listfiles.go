@@ -23,6 +23,7 @@ type listFile struct {
 	Provider  string       `json:"provider"`
 	Confirmed time.Time    `json:"confirmed"`
 	Versions  []listedFile `json:"versions"`
+	Warnings  []string     `json:"warnings,omitempty"`
 	// Seen has all that was listed, allowed or not; nil without a cooldown.
 	Seen map[string]time.Time `json:"seen,omitempty"`
 }
@@ -62,7 +63,7 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 		}
 		return nil
 	}
-	out := listFile{Provider: a.Path(), Confirmed: l.at}
+	out := listFile{Provider: a.Path(), Confirmed: l.at, Warnings: l.warnings}
 	for _, o := range l.offers {
 		f := listedFile{Version: o.Version.String(), Protocols: o.Protocols}
 		for _, platform := range o.Platforms {
@@ -145,7 +146,7 @@ func (p *Puller) readList(a provider.Address) (*list, error) {
 	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(body)) || json.Unmarshal(body, &in) != nil || in.Provider != a.Path() {
 		return nil, errDamaged
 	}
-	out := &list{at: in.Confirmed}
+	out := &list{at: in.Confirmed, warnings: in.Warnings}
 	if in.Seen != nil {
 		out.seen = map[provider.Version]time.Time{}
 	}

@@ -28,7 +28,7 @@ func TestListFolderIsBounded(t *testing.T) {
 		p.folder.max = 2 << 10
 		ask := func(p *Puller, a provider.Address) int {
 			t.Helper()
-			offers, err := p.Store(a, empty{}).(catalog.Offerer).Offers(t.Context())
+			offers, _, err := p.Store(a, empty{}).(catalog.Offerer).Offers(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}

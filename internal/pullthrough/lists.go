@@ -35,6 +35,8 @@ type list struct {
 	// nothing can be fetched by it.
 	listing *origin.Listing
 	offers  []catalog.Offer // those that the scope allows, oldest first
+	// warnings are the origin's own, which clients show to their users.
+	warnings []string
 	// seen is since when versions are known; zero: since the provider is. Nil
 	// without a cooldown.
 	seen map[provider.Version]time.Time
@@ -154,7 +156,11 @@ func (l *list) weigh() {
 		l.bytes += seenBytes + textBytes(v)
 	}
 	if l.listing != nil {
-		l.bytes += l.listing.Bytes()
+		l.bytes += l.listing.Bytes() // with warnings
+	} else {
+		for _, w := range l.warnings {
+			l.bytes += 32 + int64(len(w))
+		}
 	}
 	for i, o := range l.offers {
 		l.bytes += offerBytes + textBytes(o.Version) + protocolBytes*int64(len(o.Protocols))
@@ -380,6 +386,7 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 		})
 	}
 	out.listing = listing.Only(offered)
+	out.warnings = listing.OriginWarnings
 	out.weigh()
 	return out, nil
 }

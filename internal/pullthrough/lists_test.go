@@ -3,6 +3,7 @@ package pullthrough
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,6 +56,48 @@ func TestListIsKept(t *testing.T) {
 		time.Sleep(absentTTL)
 		expect("1.0.0 2.0.0", 1)
 	})
+}
+
+// TestWarningsAreKeptWithTheList shows that an origin's warnings last as long as its list,
+// on disk, too.
+func TestWarningsAreKeptWithTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{versions: []string{"1.0.0"}, warnings: []string{"it is old"}}
+		o := Options{Directory: t.TempDir(), ListTTL: time.Minute, StaleIfError: time.Hour}
+		p := puller(t, s, o)
+		expect := func(when, want string) {
+			t.Helper()
+			_, warnings, err := p.Store(widget, empty{}).(catalog.Offerer).Offers(t.Context())
+			if err != nil || fmt.Sprint(warnings) != want {
+				t.Errorf("%s: %q, %v", when, warnings, err)
+			}
+		}
+		expect("at first", "[it is old]")
+		s.set(func() { s.err = errors.New("no way") })
+		time.Sleep(10 * time.Minute)
+		expect("while the origin is unavailable", "[it is old]")
+		p.Close()
+		p = puller(t, s, o)
+		expect("after a restart", "[it is old]")
+		s.set(func() { s.err, s.warnings = nil, nil })
+		time.Sleep(time.Minute)
+		expect("with the next list", "[]")
+	})
+}
+
+// TestWarningsFromDiskAreCounted in what a list takes in memory.
+func TestWarningsFromDiskAreCounted(t *testing.T) {
+	warnings := strings.Split(strings.Repeat("x", 64*500), "")
+	l := &list{offers: []catalog.Offer{{Version: provider.MustParseVersion("1.0.0")}}, warnings: warnings}
+	p := puller(t, &source{}, Options{Directory: t.TempDir()})
+	if err := p.writeList(widget, l); err != nil {
+		t.Fatal(err)
+	}
+	e := &listEntry{}
+	p.loadList(widget, e)
+	if e.list == nil || len(e.list.warnings) != len(warnings) || e.list.size() < 32*int64(len(warnings)) {
+		t.Errorf("%d bytes are counted", e.list.size())
+	}
 }
 
 // TestAbsenceDoesNotStandIn: that the origin has no such provider, or version, is said
@@ -127,7 +170,7 @@ func TestListsAreBounded(t *testing.T) {
 			for i := range n {
 				time.Sleep(time.Millisecond)
 				a := provider.MustParseAddress(fmt.Sprintf("registry.acme.example/%s/widget%d", kind, i))
-				if _, err := p.Store(a, empty{}).(catalog.Offerer).Offers(t.Context()); err != nil {
+				if _, _, err := p.Store(a, empty{}).(catalog.Offerer).Offers(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -34,12 +34,12 @@ type store struct {
 var _ catalog.Offerer = (*store)(nil)
 
 // Offers implements [catalog.Offerer].
-func (s *store) Offers(ctx context.Context) ([]catalog.Offer, error) {
+func (s *store) Offers(ctx context.Context) ([]catalog.Offer, []string, error) {
 	l, err := s.p.list(ctx, s.address)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return l.offers, nil
+	return l.offers, l.warnings, nil
 }
 
 // Forget implements [catalog.Offerer].

@@ -36,6 +36,7 @@ var (
 type source struct {
 	mu       sync.Mutex
 	versions []string
+	warnings []string
 	err      error
 	delay    time.Duration
 	signer   *pgp.Signer // nil: nothing is signed
@@ -63,7 +64,7 @@ func (s *source) Versions(ctx context.Context, _ provider.Address) (*origin.List
 	s.mu.Lock()
 	s.asked++
 	delay, err := s.delay, s.err
-	l := &origin.Listing{}
+	l := &origin.Listing{OriginWarnings: s.warnings}
 	for _, v := range s.versions {
 		l.Versions = append(l.Versions, provider.MustParseVersion(v))
 	}
@@ -136,7 +137,7 @@ func puller(t *testing.T, s *source, o Options) *Puller {
 // offered returns the versions that are offered, or "trouble".
 func offered(t *testing.T, p *Puller) string {
 	t.Helper()
-	offers, err := p.Store(widget, empty{}).(catalog.Offerer).Offers(t.Context())
+	offers, _, err := p.Store(widget, empty{}).(catalog.Offerer).Offers(t.Context())
 	if err != nil {
 		if !errors.Is(err, catalog.ErrSource) {
 			t.Errorf("%v is not marked as trouble", err)
