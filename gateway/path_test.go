@@ -150,6 +150,18 @@ func TestUnicodeHost(t *testing.T) {
 	}
 }
 
+// TestNamespaceWithUnderscore is served by both protocols: Terraform 1.16 asks for it.
+func TestNamespaceWithUnderscore(t *testing.T) {
+	p := newPublisher(newBench(t))
+	p.push(provider.MustParseAddress(host+"/acme_corp/widget"), "1.0.0")
+	c := p.serve()
+	for _, path := range []string{"/providers/" + host + "/acme_corp/widget/1.0.0.json", "/hosts/" + host + "/v1/providers/acme_corp/widget/1.0.0/download/linux/amd64"} {
+		if a := c.get(path); a.status != http.StatusOK || !strings.Contains(a.body, "terraform-provider-widget_1.0.0_linux_amd64.zip") {
+			t.Errorf("%s: %+v", path, a)
+		}
+	}
+}
+
 // TestNeedlessEscapesAreRead lets a proxy write a path in another way.
 func TestNeedlessEscapesAreRead(t *testing.T) {
 	b := newBench(t)

@@ -104,7 +104,9 @@ func (p *publisher) spec(version string) release.Spec {
 // push has the origin offer a signed release, and pushes it as provider a.
 func (p *publisher) push(a provider.Address, version string) *release.Release {
 	p.t.Helper()
-	r := release.For(p.t, p.spec(version))
+	spec := p.spec(version)
+	spec.Namespace = a.Namespace()
+	r := release.For(p.t, spec)
 	r.Keys[0].TrustSignature, r.Keys[0].Source, r.Keys[0].SourceURL = "<&>", "Acme", "https://acme.example/"
 	p.origin.Add(r)
 	services := disco.New()

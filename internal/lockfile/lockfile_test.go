@@ -46,6 +46,13 @@ func block(lines ...string) string {
 
 var null = provider.MustParseAddress("registry.opentofu.org/hashicorp/null")
 
+func TestNamespaceWithUnderscore(t *testing.T) {
+	f, err := lockfile.Parse("a.hcl", []byte("provider \"app.terraform.io/acme_corp/null\" {\n  version = \"3.2.4\"\n}\n"))
+	if err != nil || len(f.Providers) != 1 || f.Providers[0].Address.Namespace() != "acme_corp" {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
 func TestParse(t *testing.T) {
 	src := header + block(`  version     = "3.2.4"`, `  constraints = "~> 3.2"`, `  hashes = [`,
 		`    "`+hash("h1", 'B')+`",`, `    "h9:of the future",`, `    "zh:not one",`, `    "`+hash("zh", 'c')+`",`, `  ]`) + `
