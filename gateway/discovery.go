@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"strings"
@@ -25,6 +26,10 @@ const HostsPath = "/hosts/"
 func RegistryURL(public, hostname string) string {
 	return strings.TrimSuffix(public, "/") + HostsPath + hostname + RegistryPath
 }
+
+// announced returns the URL whose host and path service discovery announces; nil for
+// none.
+func (o *Options) announced() *url.URL { return cmp.Or(o.PublicURL, o.Address) }
 
 // ownHost returns the host name in the addresses of the gateway's own providers:
 // that of the URL that clients reach it by, without its port. It is "" if there is
@@ -71,10 +76,10 @@ func (l *Login) document() map[string]any {
 // routeDiscovery adds service discovery, where there is a service.
 func (g *gateway) routeDiscovery(r *mux.Router, o Options) {
 	services := map[string]any{}
-	if ownHost(o.PublicURL) != "" {
+	if at := o.announced(); ownHost(at) != "" {
 		// Relative to the host that was asked, so that it is right behind a proxy, and on
 		// any port.
-		services["providers.v1"] = strings.TrimSuffix(o.PublicURL.EscapedPath(), "/") + RegistryPath
+		services["providers.v1"] = strings.TrimSuffix(at.EscapedPath(), "/") + RegistryPath
 	}
 	if o.Login != nil {
 		services["login.v1"] = o.Login.document()
@@ -110,6 +115,8 @@ func (g *gateway) routeRegistry(r *mux.Router, public *url.URL) {
 func (g *gateway) routeHost(r *mux.Router, path string, wrap func(http.HandlerFunc) http.HandlerFunc) {
 	path += "{namespace}/{type}/"
 	r.HandleFunc(path+"versions", wrap(g.guarded(g.serveVersions)))
+	r.HandleFunc(path+"{version}/download/"+checksumsDir+"/{filename}", wrap(joined(g.guarded(g.serveChecksums))))
+	r.HandleFunc(path+"{version}/download/{platform}/{filename}", wrap(joined(g.guarded(g.serveArchive)))).MatcherFunc(inPlatform)
 	r.HandleFunc(path+"{version}/download/{os}/{arch}", wrap(g.guarded(g.serveDownload)))
 	r.HandleFunc(path+"{version}/"+checksumsDir+"/{filename}", wrap(g.guarded(g.serveChecksums)))
 	r.HandleFunc(path+"{version}/{platform}/{filename}", wrap(g.guarded(g.serveArchive)))

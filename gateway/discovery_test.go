@@ -61,14 +61,19 @@ func TestOwnHostByDiscovery(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if len(asked) == 0 || slices.ContainsFunc(asked, func(a string) bool { return a != "example.com:443" }) {
+			// Files are at the public URL, in whose port only the documents' URLs are.
+			files := net.JoinHostPort(b.options.PublicURL.Host, "443")
+			if b.options.PublicURL.Port() != "" {
+				files = b.options.PublicURL.Host
+			}
+			if len(asked) == 0 || asked[0] != "example.com:443" || slices.ContainsFunc(asked, func(a string) bool { return a != "example.com:443" && a != files }) {
 				t.Errorf("asked at %v", asked)
 			}
 		})
 	}
 }
 
-func parseURL(t *testing.T, s string) *url.URL {
+func parseURL(t testing.TB, s string) *url.URL {
 	t.Helper()
 	u, err := url.Parse(s)
 	if err != nil {

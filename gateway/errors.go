@@ -43,6 +43,8 @@ func statusOf(err error) int {
 	var network net.Error
 	var busy busyError
 	switch {
+	case errors.Is(err, errNoHost):
+		return http.StatusBadRequest
 	case errors.Is(err, errAbsent), errors.Is(err, ErrNotServed):
 		return http.StatusNotFound
 	case errors.Is(err, catalog.ErrDenied):
@@ -83,6 +85,9 @@ func secondsUntilRetry(err error) int {
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
 	switch status {
+	case http.StatusBadRequest:
+		http.Error(w, "the Host header names no host, and this document has URLs that begin with it", status)
+		return
 	case http.StatusNotFound:
 		notFound(w, r)
 		return

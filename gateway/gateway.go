@@ -51,11 +51,18 @@ type Options struct {
 	// H1 returns the h1: hash of a package, if it was computed from verified bytes.
 	// It is asked where a version has none; nil: there is none then.
 	H1 func(digest.Digest) (provider.Hash, bool)
-	// PublicURL is how clients reach the gateway. The host name in it, without a
-	// port, is that of the providers under [RegistryPath]; its path leads there in
-	// service discovery. Nil, or with a host that no provider address can have:
-	// there are none, and nothing is announced.
+	// PublicURL is the URL at which clients reach the gateway, with which absolute URLs
+	// in documents begin. Nil: they begin with https and the request's Host where the
+	// request came by TLS, and are relative elsewhere.
 	PublicURL *url.URL
+	// Address is the URL at which clients reach the gateway where PublicURL is nil, as
+	// far as the gateway itself knows. No document has it.
+	//
+	// The host name in PublicURL or Address, without a port, is that of the providers
+	// under [RegistryPath]; the path in it leads there in service discovery. Where
+	// both are nil, or the host is one that no provider address can have, there are
+	// no such providers, and nothing is announced.
+	Address *url.URL
 	// Login says where clients get a token for the gateway; nil: nothing is announced
 	// of it.
 	Login *Login
@@ -118,6 +125,7 @@ func defaultLimits() limits {
 type gateway struct {
 	catalog  *catalog.Catalog
 	access   *access.Control
+	public   *url.URL // nil: documents have relative URLs, or the request's Host
 	redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
 	archives *archives.Handler
 	cache    *archives.Cache // nil: there is none
@@ -143,7 +151,7 @@ func newHandler(o Options, l limits) http.Handler {
 		o.Catalog = c
 	}
 	g := &gateway{
-		catalog: o.Catalog, access: o.Access, redirect: o.Redirect, cache: o.Cache, h1: o.H1, hooks: o.Hooks, log: o.Log, limits: l,
+		catalog: o.Catalog, access: o.Access, public: o.PublicURL, redirect: o.Redirect, cache: o.Cache, h1: o.H1, hooks: o.Hooks, log: o.Log, limits: l,
 		archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: archives.Limits{
 			Start: l.start, RegistryStall: l.registryStall, ClientStall: l.clientStall, Resumes: l.resumes,
 		}}),
@@ -169,7 +177,7 @@ func (g *gateway) router(o Options) *mux.Router {
 	reads.HandleFunc(address+"{version}.json", g.guarded(g.serveVersion))
 	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.guarded(g.serveArchive))
 	g.routeDiscovery(reads, o)
-	g.routeRegistry(reads, o.PublicURL)
+	g.routeRegistry(reads, o.announced())
 	routePage(r, reads, o.Page)
 	if o.Access != nil {
 		r.Handle("/-/refresh", g.access.GuardOperator(http.HandlerFunc(g.serveRefresh)))
@@ -252,12 +260,17 @@ func methodNotAllowed(w http.ResponseWriter, _ *http.Request) {
 
 // addressOf reads the provider address of a request's path.
 func addressOf(r *http.Request) (provider.Address, error) {
-	// The router sees an encoded slash as one that parts names.
-	if strings.Count(r.URL.EscapedPath(), "/") != strings.Count(r.URL.Path, "/") {
+	if hasEncodedSlash(r) {
 		return provider.Address{}, errors.New("encoded slash in a path")
 	}
 	v := mux.Vars(r)
 	return provider.AddressFromURL(v["hostname"], v["namespace"], v["type"])
+}
+
+// hasEncodedSlash reports whether a path has a slash that the router takes for a
+// separator, and that the client wrote as a part of a name.
+func hasEncodedSlash(r *http.Request) bool {
+	return strings.Count(r.URL.EscapedPath(), "/") != strings.Count(r.URL.Path, "/")
 }
 
 // addressOfRepository returns the provider of a repository in the embedded

@@ -204,6 +204,11 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request) {
 		notFound(w, r)
 		return
 	}
+	absolute, err := g.references(w, r)
+	if err != nil {
+		g.fail(w, r, err)
+		return
+	}
 	s, err := g.signedVersion(r)
 	if err != nil {
 		g.fail(w, r, err)
@@ -211,7 +216,7 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request) {
 	}
 	g.askSize(r, s, platform)
 	out, err := s.download(r.Context(), platform, func(base string, f file) string {
-		return g.access.Link(r, s.address, fileURL(base, f), f.digest)
+		return absolute(g.access.Link(r, s.address, fileURL(base, f), f.digest))
 	}, g.hashes)
 	if err != nil {
 		g.fail(w, r, fmt.Errorf("%s %s for %s: %w", s.address, s.version, platform, err))
@@ -372,6 +377,7 @@ func documentFile(name string, data []byte) file {
 }
 
 // fileURL is the one place where the URL of a file is made: relative to the
-// document that it stands in, which is what every client takes, and what is right
-// behind any proxy. base leads from there to the version.
+// document that it stands in. base leads from there to the version. The mirror's
+// documents have it so; see [gateway.references] for those of the registry
+// protocol.
 func fileURL(base string, f file) string { return base + f.dir + "/" + f.name }

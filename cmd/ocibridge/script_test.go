@@ -330,8 +330,7 @@ func writeCert(ts *testscript.TestScript, neg bool, args []string) {
 //	serving FILE PATH [token=TOKEN] ARG...
 //
 // PATH is relative to the URL of the mirror that it prints. FILE has the last
-// certificate of the chain that a client trusts it by; over plain HTTP it is not
-// looked at. Afterwards the file out holds what it printed, log what it logged,
+// certificate of the chain that a client trusts it by, or is "none" for plain HTTP. Afterwards the file out holds what it printed, log what it logged,
 // and body the answer.
 func serving(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
@@ -357,6 +356,9 @@ func serving(ts *testscript.TestScript, neg bool, args []string) {
 	var err error
 	select {
 	case mirror := <-out.found:
+		if file == "none" {
+			mirror = strings.Replace(mirror, "https:", "http:", 1) // public_url may say https
+		}
 		var body []byte
 		body, err = fetch(ctx, mirror, path, ts.MkAbs(file), token)
 		ts.Check(os.WriteFile(ts.MkAbs("body"), body, 0o644))

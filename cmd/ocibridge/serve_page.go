@@ -20,7 +20,7 @@ func (s *site) page(o gateway.Options) http.Handler {
 	s.closing(func() error { stop(); return nil })
 	about := pageSetup{s.back, s.settings.asksForTokens()}
 	p := page.Options{
-		Catalog: o.Catalog, Access: o.Access, H1: o.H1, Policy: s.settings.trustRules().For, Address: o.PublicURL, Log: s.log, Pulls: s.pulled,
+		Catalog: o.Catalog, Access: o.Access, H1: o.H1, Policy: s.settings.trustRules().For, PublicURL: o.PublicURL, Address: o.Address, Log: s.log, Pulls: s.pulled,
 		Snippets: about.snippets, Reference: about.reference,
 		List: func(ctx context.Context) ([]provider.Address, bool) {
 			ctx, cancel := context.WithCancel(ctx)
@@ -35,9 +35,6 @@ func (s *site) page(o gateway.Options) http.Handler {
 	}
 	for _, c := range s.settings.file.Providers {
 		p.Configured = append(p.Configured, c.Address)
-	}
-	if s.settings.file.Gateway.PublicURL != "" {
-		p.PublicURL = o.PublicURL
 	}
 	if s.back.embedded != nil {
 		p.ListTTL = time.Second // what is pushed is found at once

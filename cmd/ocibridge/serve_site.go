@@ -134,6 +134,11 @@ func (f *serveFlags) newSite(p *process, s settings, before *site) (made *site, 
 	if site.control == nil && !loopback(p.addr) {
 		log.Warn("there is no access control: whoever reaches this gateway may read everything that it serves", "address", p.addr)
 	}
+	if f.http && g.PublicURL == "" {
+		site.begins = append(site.begins, func() {
+			log.Warn("without public_url the gateway answers with relative URLs in the provider registry protocol, which Renovate refuses: set public_url in the gateway block")
+		})
+	}
 	site.at.embedded, site.at.tokens = site.back.embedded != nil, site.control != nil
 	site.handler = gateway.New(site.gatewayOptions(site.catalog))
 	return site, site.pullThrough(f, check)
@@ -160,8 +165,11 @@ func (s *site) look() {
 
 // gatewayOptions wires the gateway to a catalog and the rest of the site.
 func (s *site) gatewayOptions(metadata *catalog.Catalog) gateway.Options {
-	o := gateway.Options{Catalog: metadata, Access: s.control, PublicURL: s.at.url, Cache: s.cache, Log: s.log}
+	o := gateway.Options{Catalog: metadata, Access: s.control, Address: s.at.url, Cache: s.cache, Log: s.log}
 	g := s.settings.file.Gateway
+	if g.PublicURL != "" {
+		o.PublicURL = s.at.url
+	}
 	if g.VerifyRequired && s.cache != nil {
 		o.H1 = s.cache.H1
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/gorilla/mux"
 	"github.com/opencontainers/go-digest"
 
+	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
@@ -190,7 +191,7 @@ func (p *page) gatewayURL(r *http.Request) string {
 	if p.PublicURL != nil {
 		return p.PublicURL.String()
 	}
-	if safeHost(r.Host) {
+	if gateway.ValidHost(r.Host) {
 		// Clients speak TLS only: where this was asked without, a proxy does.
 		return "https://" + strings.ToLower(r.Host) + "/"
 	}

@@ -230,6 +230,7 @@ type gatewayBlock struct {
 	Listen *string `hcl:"listen,optional" value:"HOST:PORT" default:"localhost:8443" flag:"listen"`
 	// The URL by which clients reach the gateway, `https:`. `config client` writes it into
 	// client configuration, and its host name is that of the providers that the gateway is itself the origin of.
+	// Absolute URLs in the provider registry protocol begin with it: set it wherever a proxy speaks TLS to clients.
 	PublicURL *string `hcl:"public_url,optional" value:"URL"`
 	// Whether the stored evidence is checked before a version is served: `off`, or `required`, which serves only what is
 	// signed by keys that `trust` blocks name.

@@ -1,4 +1,4 @@
-package page
+package gateway
 
 import (
 	"net"
@@ -14,9 +14,10 @@ var hostName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(
 // maxHost bounds a host with its port.
 const maxHost = 253 + len(":65535")
 
-// safeHost reports whether a Host header is a name or an address, with or without a
-// port, so that it can stand in configuration that somebody copies.
-func safeHost(s string) bool {
+// ValidHost reports whether a Host header is a name or an IP address, with or without
+// a port. Only such a header may stand in a document or in configuration that
+// people copy.
+func ValidHost(s string) bool {
 	if len(s) > maxHost {
 		return false
 	}
