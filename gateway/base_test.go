@@ -338,3 +338,92 @@ func TestJoinedPaths(t *testing.T) {
 		}
 	}
 }
+
+// TestRenovate asks as its datasource and its lock file code do, which are given
+// /hosts/HOST below the gateway as a registry's URL. They concatenate, and take what
+// begins with a scheme as it is.
+func TestRenovate(t *testing.T) {
+	join := func(base, ref string) string {
+		if strings.HasPrefix(ref, "https://") {
+			return ref
+		}
+		return strings.TrimSuffix(base, "/") + "/" + strings.TrimPrefix(ref, "/")
+	}
+	for name, public := range map[string]string{"TLS": "", "public URL": "https://example.com/", "public URL below a path": "https://example.com/tf/"} {
+		for _, controlled := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, access controlled %v", name, controlled), func(t *testing.T) {
+				p := newPublisher(newBench(t))
+				r := p.push(widget, "1.0.0")
+				if controlled {
+					p.controlled()
+				}
+				o := p.reach(public, true)
+				withToken := o.as("acme-token")
+				get := func(c *client, u string, out any) string {
+					t.Helper()
+					a := o.fetch(c, u)
+					if a.status != http.StatusOK {
+						t.Fatalf("%s: %+v", u, a)
+					}
+					if err := json.Unmarshal([]byte(a.body), out); out != nil && err != nil {
+						t.Fatalf("%s: %v", u, err)
+					}
+					return a.body
+				}
+				registry := o.url + "/hosts/" + host
+				var services map[string]string
+				get(withToken, join(registry, ".well-known/terraform.json"), &services)
+				backend := join(registry, services["providers.v1"])
+				var listed struct {
+					Versions []struct{ Platforms []struct{ OS, Arch string } }
+				}
+				get(withToken, join(backend, "acme/widget/versions"), &listed)
+				for _, on := range listed.Versions[0].Platforms {
+					var d described
+					get(withToken, join(backend, "acme/widget/1.0.0/download/"+on.OS+"/"+on.Arch), &d)
+					if sums := get(o.client, d.Sums, nil); sums != string(r.SHA256SUMS) {
+						t.Errorf("%s: %q", d.Sums, sums)
+					}
+					if data := get(o.client, d.Archive, nil); data != string(r.Package(on.OS, on.Arch).Data) {
+						t.Errorf("%s: %d bytes", d.Archive, len(data))
+					}
+				}
+				o.sees(r, "/hosts/"+host+"/", []string{
+					".well-known/terraform.json", "v1/providers/acme/widget/versions",
+					"v1/providers/acme/widget/1.0.0/download/darwin/arm64", "v1/providers/acme/widget/1.0.0/checksums/SUMS", "v1/providers/acme/widget/1.0.0/darwin_arm64/MAC",
+					"v1/providers/acme/widget/1.0.0/download/linux/amd64", "v1/providers/acme/widget/1.0.0/checksums/SUMS", "v1/providers/acme/widget/1.0.0/linux_amd64/ZIP",
+				})
+			})
+		}
+	}
+}
+
+// TestDiscoveryOfHosts reads the document of a mirrored host.
+func TestDiscoveryOfHosts(t *testing.T) {
+	b := newBench(t)
+	for name, tc := range map[string]struct {
+		public, hostname, host string
+		tls                    bool
+		status                 int
+		want                   string
+	}{
+		"TLS":                    {hostname: host, host: "mirror.example:8443", tls: true, status: 200, want: "https://mirror.example:8443/hosts/" + host + "/v1/providers/"},
+		"public URL":             {public: "https://example.com/tf/", hostname: host, status: 200, want: "https://example.com/tf/hosts/" + host + "/v1/providers/"},
+		"plain HTTP":             {hostname: host, host: "mirror.example", status: 200, want: "../v1/providers/"},
+		"a host with a port":     {public: "https://example.com/", hostname: "localhost:9443", status: 200, want: "https://example.com/hosts/localhost:9443/v1/providers/"},
+		"a Host that is none":    {hostname: host, host: "a b", tls: true, status: 400},
+		"a name that is no host": {public: "https://example.com/", hostname: "a_b", status: 404},
+	} {
+		b.options.PublicURL = nil
+		if tc.public != "" {
+			b.options.PublicURL = parseURL(t, tc.public)
+		}
+		w := asks(gateway.NewWithin(b.options, b.limits), "/hosts/"+tc.hostname+"/.well-known/terraform.json", tc.host, tc.tls)
+		if w.Code != tc.status || tc.want != "" && (w.Body.String() != fmt.Sprintf(`{"providers.v1":%q}`, tc.want) || w.Header().Get("Content-Type") != "application/json") {
+			t.Errorf("%s: %d %s, want %d %s", name, w.Code, w.Body, tc.status, tc.want)
+		}
+	}
+	if n := b.registry.Count(); n != 0 {
+		t.Errorf("%d requests to the registry", n)
+	}
+}

@@ -20,6 +20,9 @@ const RegistryPath = "/v1/providers/"
 // name follows, and then RegistryPath.
 const HostsPath = "/hosts/"
 
+// discoveryPath is where service discovery is, below a host.
+const discoveryPath = "/.well-known/terraform.json"
+
 // RegistryURL returns the base URL of the provider registry protocol for a
 // mirrored host, given as clients write it into paths: what a host block sends
 // the host's providers.v1 to. The gateway's own URL ends in a slash.
@@ -73,8 +76,26 @@ func (l *Login) document() map[string]any {
 	return out
 }
 
+// serveHostDiscovery announces the providers of a mirrored host to clients that are
+// given the URL of [HostsPath] and the host as a registry's. Renovate appends a
+// relative URL to that one, so this document's is absolute where it can be.
+func (g *gateway) serveHostDiscovery(w http.ResponseWriter, r *http.Request) {
+	_, err := provider.AddressFromURL(mux.Vars(r)["hostname"], "namespace", "type")
+	if err != nil || hasEncodedSlash(r) {
+		notFound(w, r)
+		return
+	}
+	absolute, err := g.references(w, r)
+	if err != nil {
+		g.fail(w, r, err)
+		return
+	}
+	g.writeJSON(w, r, map[string]string{"providers.v1": absolute(".." + RegistryPath)})
+}
+
 // routeDiscovery adds service discovery, where there is a service.
 func (g *gateway) routeDiscovery(r *mux.Router, o Options) {
+	r.HandleFunc(HostsPath+"{hostname}"+discoveryPath, g.serveHostDiscovery)
 	services := map[string]any{}
 	if at := o.announced(); ownHost(at) != "" {
 		// Relative to the host that was asked, so that it is right behind a proxy, and on
@@ -91,7 +112,7 @@ func (g *gateway) routeDiscovery(r *mux.Router, o Options) {
 	if err != nil {
 		panic(err) // text and numbers alone
 	}
-	r.HandleFunc("/.well-known/terraform.json", func(w http.ResponseWriter, r *http.Request) { found.write(w, r) })
+	r.HandleFunc(discoveryPath, func(w http.ResponseWriter, r *http.Request) { found.write(w, r) })
 }
 
 // routeRegistry adds the routes of the provider registry protocol. Own providers
@@ -118,6 +139,7 @@ func (g *gateway) routeHost(r *mux.Router, path string, wrap func(http.HandlerFu
 	r.HandleFunc(path+"{version}/download/"+checksumsDir+"/{filename}", wrap(joined(g.guarded(g.serveChecksums))))
 	r.HandleFunc(path+"{version}/download/{platform}/{filename}", wrap(joined(g.guarded(g.serveArchive)))).MatcherFunc(inPlatform)
 	r.HandleFunc(path+"{version}/download/{os}/{arch}", wrap(g.guarded(g.serveDownload)))
+	r.HandleFunc(path+"{version}", wrap(g.guarded(g.serveAbout)))
 	r.HandleFunc(path+"{version}/"+checksumsDir+"/{filename}", wrap(g.guarded(g.serveChecksums)))
 	r.HandleFunc(path+"{version}/{platform}/{filename}", wrap(g.guarded(g.serveArchive)))
 }

@@ -195,6 +195,21 @@ func protocols(all []string) []string {
 	return out
 }
 
+// aboutJSON says where a version comes from. The protocol's documents do not have it,
+// but registries answer it: Dependabot reads source, which must be there.
+type aboutJSON struct {
+	Source *string `json:"source"` // null: not known
+}
+
+// serveAbout says where a signed version comes from.
+func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
+	if _, err := g.signedVersion(r); err != nil {
+		g.fail(w, r, err)
+		return
+	}
+	g.writeJSON(w, r, aboutJSON{})
+}
+
 // serveDownload describes the package for one platform, with what its publisher
 // signed.
 func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request) {

@@ -50,7 +50,7 @@ const (
 	RouteVersion                // VERSION.json
 	RouteArchive                // packages, by either protocol
 	RouteVersions               // the list of versions in the provider registry protocol
-	RouteDownload               // the description of a package in it
+	RouteDownload               // the description of a package in it, or of a version
 	RouteChecksums              // SHA256SUMS and signatures
 	RouteDiscovery              // service discovery
 	RouteRegistry               // the embedded registry
@@ -85,13 +85,13 @@ func routeOf(template string) Route {
 		return RouteVersion
 	case strings.HasSuffix(template, "/versions"):
 		return RouteVersions
-	case strings.HasSuffix(template, "/download/{os}/{arch}"):
+	case strings.HasSuffix(template, "/download/{os}/{arch}"), strings.HasSuffix(template, RegistryPath+"{namespace}/{type}/{version}"):
 		return RouteDownload
 	case strings.Contains(template, "/"+checksumsDir+"/"):
 		return RouteChecksums
 	case strings.HasSuffix(template, "/{platform}/{filename}"):
 		return RouteArchive
-	case strings.HasPrefix(template, "/.well-known/"):
+	case strings.HasSuffix(template, discoveryPath):
 		return RouteDiscovery
 	case strings.HasPrefix(template, "/v2/"):
 		return RouteRegistry

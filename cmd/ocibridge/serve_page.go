@@ -83,8 +83,8 @@ func (p pageSetup) snippets(at string, private bool) []page.Snippet {
 	})
 	add(terragrunt, page.Snippet{
 		ID: "terragrunt", Title: "Terragrunt", Where: "the shell, or a job",
-		About: "Terragrunt runs Terraform or OpenTofu, which read the configuration above: it needs none of its own.",
-		Notes: []string{"Its provider cache server (--provider-cache) reads that file, too. It takes network_mirror, and not oci_mirror; older versions of it look for ~/.terraformrc alone, or the file that TF_CLI_CONFIG_FILE names."},
+		About: "Terragrunt runs Terraform or OpenTofu, which read the configuration above.",
+		Notes: []string{"Its provider cache server (--provider-cache) reads that file, too. It takes network_mirror and host blocks, and not oci_mirror; older versions of it look for ~/.terraformrc alone, or the file that TF_CLI_CONFIG_FILE names."},
 	})
 	if p.tokens {
 		add(setup.credentials, page.Snippet{

@@ -75,6 +75,11 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 			if got := snippet(all, "token"); !strings.Contains(got, `credentials "gateway.example"`) {
 				t.Errorf("tokens:\n%s", got)
 			}
+			for _, s := range all {
+				if s.ID == "terragrunt" && (strings.Contains(s.About, "none of its own") || !strings.Contains(strings.Join(s.Notes, " "), "It takes network_mirror and host blocks, and not oci_mirror")) {
+					t.Errorf("Terragrunt: %s %q", s.About, s.Notes)
+				}
+			}
 			if got := snippet((pageSetup{tc.back, false}).snippets(tc.at, true), "token"); got != "" {
 				t.Errorf("tokens, of which none is asked for:\n%s", got)
 			}
