@@ -8,6 +8,7 @@ import (
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -34,6 +35,8 @@ type Record struct {
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Protocols are the plugin protocols that the origin gives.
 	Protocols []string `json:"protocols,omitempty"`
+	// About has what the origin gives of source and time.
+	provider.About
 }
 
 const (
@@ -52,10 +55,10 @@ func maxLayerBytes(mediaType string) int64 {
 }
 
 // NewEvidence returns the evidence of accepted checksums.
-func NewEvidence(c *trust.Checksums, origin string, protocols []string) Evidence {
+func NewEvidence(c *trust.Checksums, origin string, protocols []string, about provider.About) Evidence {
 	sums, signature, keys := c.Document()
 	return Evidence{sums, signature, keys, Record{
-		Origin: origin, Verdict: c.Verdict(), Fingerprint: c.Signer().Fingerprint, Protocols: protocols,
+		Origin: origin, Verdict: c.Verdict(), Fingerprint: c.Signer().Fingerprint, Protocols: protocols, About: about,
 	}}
 }
 
@@ -175,6 +178,6 @@ func decodeRecord(data []byte) (Record, error) {
 	if r.Verdict != trust.Signed && r.Verdict != trust.ChecksumOnly {
 		return Record{}, fmt.Errorf("%w: its record has the verdict %.80q", ErrNotProvider, r.Verdict)
 	}
-	r.Protocols = knownProtocols(r.Protocols)
+	r.Protocols, r.About = knownProtocols(r.Protocols), r.About.Normal()
 	return r, nil
 }

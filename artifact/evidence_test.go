@@ -14,6 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -43,8 +44,9 @@ func TestEvidenceSaysWhatWasAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := artifact.NewEvidence(sums, "registry.acme.example", []string{"5.0"})
-	want := artifact.Record{Origin: "registry.acme.example", Verdict: trust.Signed, Fingerprint: signer.Fingerprint(), Protocols: []string{"5.0"}}
+	about := provider.About{Source: "https://git.example/acme/widget", PublishedAt: "2026-01-02T03:04:05Z"}
+	e := artifact.NewEvidence(sums, "registry.acme.example", []string{"5.0"}, about)
+	want := artifact.Record{Origin: "registry.acme.example", Verdict: trust.Signed, Fingerprint: signer.Fingerprint(), Protocols: []string{"5.0"}, About: about}
 	if !reflect.DeepEqual(e.Record, want) {
 		t.Errorf("record %+v, want %+v", e.Record, want)
 	}

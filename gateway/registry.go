@@ -67,6 +67,7 @@ type downloadJSON struct {
 	SHASumsSignatureURL string                 `json:"shasums_signature_url"`
 	SigningKeys         json.RawMessage        `json:"signing_keys"`
 	Packages            map[string]packageJSON `json:"packages"`
+	provider.About                             // for gateways and pushes that have this one as their origin
 }
 
 // packageJSON is what OpenTofu reads of all platforms.
@@ -195,19 +196,26 @@ func protocols(all []string) []string {
 	return out
 }
 
-// aboutJSON says where a version comes from. The protocol's documents do not have it,
-// but registries answer it: Dependabot reads source, which must be there.
+// aboutJSON is the answer about a version. The protocol does not describe it;
+// registry.terraform.io gives it, and Dependabot fails where it has no source.
 type aboutJSON struct {
-	Source *string `json:"source"` // null: not known
+	Source      *string `json:"source"` // null: not known
+	PublishedAt string  `json:"published_at,omitempty"`
 }
 
 // serveAbout says where a signed version comes from.
 func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
-	if _, err := g.signedVersion(r); err != nil {
+	s, err := g.signedVersion(r)
+	if err != nil {
 		g.fail(w, r, err)
 		return
 	}
-	g.writeJSON(w, r, aboutJSON{})
+	about := s.evidence.Record.About
+	out := aboutJSON{PublishedAt: about.PublishedAt}
+	if about.Source != "" {
+		out.Source = &about.Source
+	}
+	g.writeJSON(w, r, out)
 }
 
 // serveDownload describes the package for one platform, with what its publisher
@@ -302,7 +310,7 @@ func (s *signedVersion) download(ctx context.Context, platform provider.Platform
 		SHASumsURL:          link(base, documentFile(s.sumsName(), s.evidence.SHA256SUMS)),
 		SHASumsSignatureURL: link(base, documentFile(s.sumsName()+".sig", s.evidence.Signature)),
 		SigningKeys:         s.evidence.SigningKeys,
-		Packages:            map[string]packageJSON{},
+		Packages:            map[string]packageJSON{}, About: s.evidence.Record.About,
 	}
 	if s.found.Protocols == nil {
 		out.Protocols = protocols(s.evidence.Record.Protocols)

@@ -359,6 +359,37 @@ func TestProtocolsThatAreNone(t *testing.T) {
 	}
 }
 
+// TestAboutAVersion asks where a version comes from. The package's description has it,
+// too, so that it passes through a second gateway.
+func TestAboutAVersion(t *testing.T) {
+	p := newPublisher(newBench(t))
+	p.push(widget, "1.0.0")
+	p.origin.About("https://git.example/acme/widget", "2026-01-02T04:04:05+01:00")
+	p.push(widget, "2.0.0")
+	p.pushUnsigned("3.0.0")
+	c := p.serve()
+	for version, want := range map[string]answer{
+		"1.0.0": {status: 200, body: `{"source":null}`},
+		"2.0.0": {status: 200, body: `{"source":"https://git.example/acme/widget","published_at":"2026-01-02T03:04:05Z"}`},
+		"3.0.0": {status: 404, body: "not found\n"},
+		"4.0.0": {status: 404, body: "not found\n"},
+		"1.0":   {status: 404, body: "not found\n"},
+	} {
+		if a := c.get(hostsPrefix + version); a.status != want.status || a.body != want.body {
+			t.Errorf("%s: %d %s", version, a.status, a.body)
+		}
+	}
+	for version, want := range map[string]provider.About{"1.0.0": {}, "2.0.0": {Source: "https://git.example/acme/widget", PublishedAt: "2026-01-02T03:04:05Z"}} {
+		if got := fetch(t, registryClient(gateway.RegistryURL(c.s.URL, host), nil), widget, version).About; got != want {
+			t.Errorf("%s by a second gateway: %+v", version, got)
+		}
+	}
+	p.stopRegistry()
+	if a := c.get(hostsPrefix + "2.0.0"); a.status != http.StatusBadGateway {
+		t.Errorf("%+v", a)
+	}
+}
+
 // TestOriginClientSeesAbsence has our own client tell what is not there.
 func TestOriginClientSeesAbsence(t *testing.T) {
 	b := newBench(t)

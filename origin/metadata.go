@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"regexp"
 
 	"golang.org/x/sync/errgroup"
 
@@ -31,10 +32,36 @@ type packageMeta struct {
 	SHASumsSignatureURL string          `json:"shasums_signature_url"`
 	SigningKeys         json.RawMessage `json:"signing_keys"`
 	Packages            packagesJSON    `json:"packages"`
+	// The protocol does not have these, so that a wrong type is no error.
+	Source      json.RawMessage `json:"source"`
+	PublishedAt json.RawMessage `json:"published_at"`
 
 	reported                     map[provider.Platform]trust.Report
 	sum                          [sha256.Size]byte
 	download, shasums, signature *url.URL // resolved; no signature: nil
+}
+
+// ofRelease matches the paths of files in the releases of GitHub, Gitea and Forgejo.
+var ofRelease = regexp.MustCompile(`^(/[^/]+/[^/]+)/releases/download/[^/]+/[^/]+$`)
+
+// about returns the source and the time that an answer gives. Where it gives no
+// source, and the package is a file in a release of a repository, that repository is
+// the source.
+func (m *packageMeta) about() provider.About {
+	out := provider.About{Source: textOf(m.Source), PublishedAt: textOf(m.PublishedAt)}.Normal()
+	if path := ofRelease.FindStringSubmatch(m.download.EscapedPath()); out.Source == "" && path != nil {
+		out.Source = provider.About{Source: m.download.Scheme + "://" + m.download.Host + path[1]}.Normal().Source
+	}
+	return out
+}
+
+// textOf returns the text in a JSON value; "" for a value of another type.
+func textOf(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
 }
 
 // metadata asks for the packages of all platforms, in their order.

@@ -30,6 +30,8 @@ type Release struct {
 	Origin string
 	// Protocols are the plugin protocols, such as 5.0; nil if not known.
 	Protocols []string
+	// About has the source and the time that a registry gives.
+	About provider.About
 	// Packages are the ones asked for, sorted by platform.
 	Packages []Package
 	// Partial is set if there may be packages of this version beside these: the

@@ -234,7 +234,7 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 	if err != nil {
 		return nil, err
 	}
-	out := &Release{Origin: a.Hostname(), Partial: partial, Protocols: knownProtocols(metas[0].Protocols, l.protocols[v])}
+	out := &Release{Origin: a.Hostname(), Partial: partial, Protocols: knownProtocols(metas[0].Protocols, l.protocols[v]), About: metas[0].about()}
 	if out.Claims, err = r.claims(ctx, a, v, metas[0]); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", a, v, err)
 	}

@@ -649,6 +649,46 @@ func TestPackageURLs(t *testing.T) {
 	}
 }
 
+// TestAbout shows what is taken from the answer about a version's source and time.
+func TestAbout(t *testing.T) {
+	const repository = "https://github.com/acme/terraform-provider-widget"
+	for name, tc := range map[string]struct {
+		source, published any
+		download          string
+		want              provider.About
+	}{
+		"nothing":                       {},
+		"both":                          {source: repository, published: "2026-01-02T03:04:05Z", want: provider.About{Source: repository, PublishedAt: "2026-01-02T03:04:05Z"}},
+		"another time zone":             {published: "2026-01-02T03:04:05.5+01:00", want: provider.About{PublishedAt: "2026-01-02T02:04:05Z"}},
+		"no URL and no time":            {source: "javascript:x", published: "yesterday"},
+		"wrong types":                   {source: 5, published: map[string]any{"x": 1}},
+		"a release of a repository":     {download: repository + "/releases/download/v1.0.0/x.zip", want: provider.About{Source: repository}},
+		"a release, and another source": {source: "https://git.example/w", download: repository + "/releases/download/v1.0.0/x.zip", want: provider.About{Source: "https://git.example/w"}},
+		"a file that is in no release":  {download: "https://github.com/acme/releases/download/v1.0.0/x.zip"},
+		"a folder in a release":         {download: repository + "/releases/download/v1.0.0/a/x.zip"},
+		"a release, and a password":     {download: "https://user:secret@github.com/acme/w/releases/download/v1.0.0/x.zip", want: provider.About{Source: "https://github.com/acme/w"}},
+		"a release, and a signed query": {download: "https://github.com/acme/w/releases/download/v1.0.0/x.zip?token=secret", want: provider.About{Source: "https://github.com/acme/w"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.alter(func(m map[string]any) {
+				if tc.source != nil {
+					m["source"] = tc.source
+				}
+				if tc.published != nil {
+					m["published_at"] = tc.published
+				}
+				if tc.download != "" {
+					m["download_url"] = tc.download
+				}
+			})
+			if r := b.mustGet("linux_amd64"); r.About != tc.want {
+				t.Errorf("%+v, want %+v", r.About, tc.want)
+			}
+		})
+	}
+}
+
 // TestUnsigned shows what becomes of a release without signature or keys: whether
 // that will do is trust's decision.
 func TestUnsigned(t *testing.T) {

@@ -95,7 +95,7 @@ func (w *push) atLeast(e *artifact.Evidence, packages []artifact.Package) bool {
 
 // evidence encodes what the release was accepted on.
 func (w *push) evidence() (artifact.Blob, []artifact.Blob, error) {
-	return artifact.EncodeEvidence(artifact.NewEvidence(w.sums, w.release.Origin, w.release.Protocols))
+	return artifact.EncodeEvidence(artifact.NewEvidence(w.sums, w.release.Origin, w.release.Protocols, w.release.About))
 }
 
 // sendEvidence stores the evidence. A registry that takes packages and refuses

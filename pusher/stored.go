@@ -137,7 +137,7 @@ func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Ve
 		return fmt.Errorf("%s %s: evidence: %w: %w", s.Provider, r.Version(), trust.ErrSignature, err)
 	}
 	r.Claims.SHA256SUMS, r.Claims.Signature, r.Claims.SigningKeys, r.Claims.Keys = e.SHA256SUMS, e.Signature, e.SigningKeys, keys
-	r.Origin = e.Record.Origin
+	r.Origin, r.About = e.Record.Origin, e.Record.About
 	if e.Record.Protocols != nil {
 		r.Protocols = e.Record.Protocols
 	}

@@ -64,6 +64,7 @@ func (b *bench) leftTags() int {
 // index is the one that the source has.
 func TestStoredIsTheSame(t *testing.T) {
 	b := newBench(t)
+	b.origin.About("https://git.example/acme/widget", "2026-01-02T03:04:05Z") // which the evidence has
 	pushed := b.mustPush()
 	from, _ := b.source()
 	b.origin.Reset()

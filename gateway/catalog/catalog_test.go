@@ -107,7 +107,7 @@ func (f *fake) publish(t testing.TB, a provider.Address, v provider.Version, con
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest, blobs, err := artifact.EncodeEvidence(artifact.NewEvidence(sums, "test", []string{"5.0"}))
+	manifest, blobs, err := artifact.EncodeEvidence(artifact.NewEvidence(sums, "test", []string{"5.0"}, provider.About{}))
 	if err != nil {
 		t.Fatal(err)
 	}

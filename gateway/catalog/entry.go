@@ -362,7 +362,7 @@ func (i *Item) size() int64 {
 	}
 	if e := i.evidence; e != nil {
 		r := e.Record
-		n += int64(len(e.SHA256SUMS)+len(e.Signature)+len(e.SigningKeys)+len(r.Origin)+len(r.Fingerprint)) + sizeOf(r.Protocols)
+		n += int64(len(e.SHA256SUMS)+len(e.Signature)+len(e.SigningKeys)+len(r.Origin)+len(r.Fingerprint)+len(r.Source)+len(r.PublishedAt)) + sizeOf(r.Protocols)
 	}
 	for _, v := range []*artifact.Version{i.Found, i.stored} {
 		if v == nil {

@@ -24,6 +24,8 @@ func TestColdVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			r := b.publish("1.0.0")
+			about := provider.About{Source: "https://git.example/acme/widget", PublishedAt: "2026-01-02T03:04:05Z"}
+			b.origin.About(about.Source, about.PublishedAt)
 			s := b.serve(o)
 			if got := s.versions(); got != "1.0.0" {
 				t.Errorf("index.json has %s", got)
@@ -35,6 +37,10 @@ func TestColdVersion(t *testing.T) {
 			// signature.
 			if n := b.origin.Count(recorder.Method(http.MethodGet)); n != 4 {
 				t.Errorf("%d requests to the origin: %+v", n, b.origin.Requests())
+			}
+			const said = `{"source":"https://git.example/acme/widget","published_at":"2026-01-02T03:04:05Z"}`
+			if got := s.get("/hosts/" + widget.Hostname() + "/v1/providers/" + widget.Namespace() + "/" + widget.Type() + "/1.0.0"); got.body != said {
+				t.Errorf("of the version: %d %s", got.status, got.body)
 			}
 			if n := b.registry.Count(recorder.Writes()); n != 0 {
 				t.Errorf("%d writes before a package is asked for", n)
@@ -49,6 +55,9 @@ func TestColdVersion(t *testing.T) {
 			found := b.tagged("1.0.0")
 			if got := platformsOf(found); got != strings.Join(platforms, " ") {
 				t.Errorf("stored are %s", got)
+			}
+			if record, err := artifact.ReadRecord(t.Context(), b.repository(), *found.Evidence); err != nil || record.About != about {
+				t.Errorf("record %+v, %v", record, err)
 			}
 			verified, err := artifact.Verify(t.Context(), b.repository(), widget, provider.MustParseVersion("1.0.0"), found, trust.Policy{Keys: []string{b.signer.Fingerprint()}})
 			if err != nil || len(verified.Packages) != 3 || !verified.Pinned || verified.Packages[0].H1.IsZero() {

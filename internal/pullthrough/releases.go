@@ -372,7 +372,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 		}
 	}
 	out.bytes += claimsBytes(r.Claims)
-	return out, out.encode(r.Protocols)
+	return out, out.encode(r.Protocols, r.About)
 }
 
 // maxCandidates is how many platforms an origin is asked for that it lists and does
@@ -442,8 +442,8 @@ func (r *release) list(offered []provider.Platform) error {
 }
 
 // encode makes the version and its evidence as a push would store it.
-func (r *release) encode(protocols []string) error {
-	manifest, blobs, err := artifact.EncodeEvidence(artifact.NewEvidence(r.sums, r.origin, protocols))
+func (r *release) encode(protocols []string, about provider.About) error {
+	manifest, blobs, err := artifact.EncodeEvidence(artifact.NewEvidence(r.sums, r.origin, protocols, about))
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,8 @@ type Origin struct {
 	mu       sync.Mutex
 	token    string
 	releases []*release.Release
+
+	source, publishedAt string
 }
 
 var _ http.Handler = (*Origin)(nil)
@@ -54,6 +56,13 @@ func New(opts Options, releases ...*release.Release) *Origin {
 		o.Add(r)
 	}
 	return o
+}
+
+// About has descriptions of packages give a source and a time from now on.
+func (o *Origin) About(source, publishedAt string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.source, o.publishedAt = source, publishedAt
 }
 
 // RequireToken makes the JSON endpoints demand this bearer token from now on.
@@ -179,6 +188,8 @@ type downloadJSON struct {
 	SHASumsSignatureURL string   `json:"shasums_signature_url,omitempty"`
 	SHASum              string   `json:"shasum"`
 	SigningKeys         keysJSON `json:"signing_keys"`
+	Source              string   `json:"source,omitempty"`
+	PublishedAt         string   `json:"published_at,omitempty"`
 }
 
 // download describes one package, with URLs relative to its own.
@@ -193,6 +204,9 @@ func (o *Origin) download(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound)
 		return
 	}
+	o.mu.Lock()
+	source, publishedAt := o.source, o.publishedAt
+	o.mu.Unlock()
 	// Up from /v1/providers/NAMESPACE/TYPE/VERSION/download/OS/ARCH.
 	files := "../../../../../../../files/" + rel.Namespace + "/" + rel.Type + "/" + rel.Version + "/"
 	answer := downloadJSON{
@@ -201,6 +215,7 @@ func (o *Origin) download(w http.ResponseWriter, r *http.Request) {
 		DownloadURL: files + p.Filename,
 		SHASumsURL:  files + rel.SHA256SUMSName(),
 		SigningKeys: keysJSON{keys(rel.Keys)},
+		Source:      source, PublishedAt: publishedAt,
 	}
 	if rel.Signature != nil {
 		answer.SHASumsSignatureURL = files + rel.SignatureName()
