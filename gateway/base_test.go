@@ -104,8 +104,8 @@ func TestURLsOfDocuments(t *testing.T) {
 	}
 }
 
-// TestHostOfAnother has somebody write another Host: nobody else gets it, from a
-// cache between or by a tag of theirs.
+// TestHostOfAnother has somebody write another Host. Nobody else gets a document with
+// it, out of a shared cache or by its ETag.
 func TestHostOfAnother(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")

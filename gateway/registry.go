@@ -400,7 +400,7 @@ func documentFile(name string, data []byte) file {
 }
 
 // fileURL is the one place where the URL of a file is made: relative to the
-// document that it stands in. base leads from there to the version. The mirror's
-// documents have it so; see [gateway.references] for those of the registry
-// protocol.
+// document that it stands in. base leads from there to the version. The documents of
+// the mirror have relative URLs; [gateway.references] makes those of the registry
+// protocol absolute.
 func fileURL(base string, f file) string { return base + f.dir + "/" + f.name }
