@@ -133,7 +133,7 @@ func TestUnicodeHost(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(provider.MustParseAddress("испытание.com/acme/widget"), "1.0.0")
 	c := p.serve()
-	for _, path := range []string{"/providers/%s/acme/widget/index.json", "/providers/%s/acme/widget/1.0.0.json", "/hosts/%s/v1/providers/acme/widget/versions", "/hosts/%s/v1/providers/acme/widget/1.0.0/download/linux/amd64"} {
+	for _, path := range []string{"/providers/%s/acme/widget/index.json", "/providers/%s/acme/widget/1.0.0.json", "/hosts/%s/v1/providers/acme/widget/versions", "/hosts/%s/.well-known/terraform.json", "/hosts/%s/v1/providers/acme/widget/1.0.0/download/linux/amd64"} {
 		want := c.get(fmt.Sprintf(path, "xn--80akhbyknj4f.com"))
 		if want.status != http.StatusOK || want.body == noArchives {
 			t.Fatalf("%s: %+v", path, want)
