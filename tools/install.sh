@@ -7,6 +7,7 @@
 #   .tools/providers/terraform-provider-null_OS_ARCH     a real provider
 #   .tools/axe/axe.min.js                                checks pages for accessibility
 #   .tools/tofu-fixtures/NAME                            OCI layouts of OpenTofu's own tests
+#   .tools/renovate/node_modules                         Renovate's code
 #   .tools/stamps/OUTPUT                                 what each was built from
 #
 # Each tool is a Go module of its own under tools/, so that its requirements
@@ -14,8 +15,9 @@
 # longer matches: the module's go.mod, go.sum and own source, the Go version, the
 # target and the build flags.
 #
-# Three are not built: axe comes from npm, as tools/axe pins it; Chromium and systemd
-# are the ones on PATH, and where PATH has none, root gets them by apt-get.
+# Some are not built. npm installs axe and Renovate, whose versions tools/axe and
+# tools/renovate pin. Chromium, systemd and Node.js are the ones on PATH; where PATH has
+# none, root gets them by apt-get.
 #
 # Some functions have the name of a program. "command -v" finds functions, too, so
 # look for a program by on_path, which does not.
@@ -26,7 +28,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu tofu-fixtures terraform oras registry staticcheck provider-null axe chromium helm deploycheck systemd release actionlint pebble"
+names="tofu tofu-fixtures terraform oras registry staticcheck provider-null axe renovate chromium helm deploycheck systemd release actionlint pebble"
 # Obtained only by name. terraform-on-path builds no terraform where PATH has none;
 # provider-null-host builds no provider for other platforms.
 others="govulncheck terraform-on-path provider-null-host"
@@ -69,8 +71,8 @@ lock() {
 	flock 9
 }
 
-# cold_seconds MODULE PLATFORM: about how long a build takes on two cores with
-# empty caches.
+# cold_seconds MODULE PLATFORM: about how long a build or an installation by npm takes
+# on two cores with empty caches.
 cold_seconds() {
 	case $1 in
 	tofu) echo 290 ;;
@@ -84,6 +86,7 @@ cold_seconds() {
 	release) echo 5 ;;
 	govulncheck) echo 15 ;;
 	pebble) echo 25 ;;
+	renovate) echo 22 ;;
 	provider-null) if [ "$2" = "$host" ]; then echo 70; else echo 44; fi ;;
 	esac
 }
@@ -209,23 +212,57 @@ tofu_fixtures() {
 	say "OpenTofu's fixtures are ready"
 }
 
-# axe takes one file out of the package that tools/axe/package-lock.json pins.
+# npm_key NAME: the sum of what pins the packages of tools/NAME.
+npm_key() { cat "$root/tools/$1/package.json" "$root/tools/$1/package-lock.json" | sha256; }
+
+# npm_install NAME: installs the packages that tools/NAME/package-lock.json pins into
+# .tools/NAME/node_modules. It runs no scripts of packages.
+npm_install() {
+	local dir=$out/$1
+	nodejs
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	cp "$root/tools/$1/package.json" "$root/tools/$1/package-lock.json" "$dir"
+	(cd "$dir" && npm ci --ignore-scripts --omit=dev --omit=optional --no-audit --no-fund --loglevel=error </dev/null 9>&-) ||
+		die "npm could not install $1"
+}
+
+# axe takes one file out of the package.
 axe() {
-	local dir=$root/tools/axe key
-	key=$(cat "$dir/package.json" "$dir/package-lock.json" | sha256)
+	local key
+	key=$(npm_key axe)
 	if [ -f "$out/axe/axe.min.js" ] && [ "$(cat "$out/stamps/axe.min.js" 2>/dev/null)" = "$key" ]; then
 		current=$((current + 1))
 		return
 	fi
-	on_path npm || die "axe-core comes by npm, and PATH has none: install Node.js"
-	rm -rf "$out/axe"
-	mkdir -p "$out/axe"
-	cp "$dir/package.json" "$dir/package-lock.json" "$out/axe"
-	(cd "$out/axe" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error </dev/null 9>&-) || die "npm has no axe-core"
+	npm_install axe
 	temp=$out/axe/.new.axe
 	cp "$out/axe/node_modules/axe-core/axe.min.js" "$temp"
 	install_output axe/axe.min.js "$key"
 	say "axe is ready"
+}
+
+# renovate installs Renovate with the dependencies that it cannot do without.
+renovate() {
+	local key start=$SECONDS
+	key=$(npm_key renovate)
+	if is_current renovate "$key"; then
+		current=$((current + 1))
+		return
+	fi
+	say "installing renovate (about $(cold_seconds renovate) s when nothing is cached, 270 MB)"
+	rm -f "$out/stamps/renovate"
+	npm_install renovate
+	echo "$key" >"$out/stamps/renovate"
+	say "renovate is ready after $((SECONDS - start)) s"
+}
+
+# nodejs obtains node and npm.
+nodejs() {
+	if on_path node && on_path npm; then return; fi
+	may_install || die "axe and renovate come by npm, and PATH lacks node or npm. Install Node.js 18 or later (on Debian, as root: apt-get install nodejs npm)"
+	apt_install nodejs nodejs npm
+	on_path node && on_path npm || die "apt-get installed nodejs and npm, and still PATH lacks one of them. See $out/nodejs.log"
 }
 
 # on_path PROGRAM...: whether PATH has one of the programs.
@@ -280,6 +317,7 @@ install() {
 	provider-null-host) provider_null_for "$host" ;;
 	tofu-fixtures) tofu_fixtures ;;
 	axe) axe ;;
+	renovate) renovate ;;
 	chromium) chromium ;;
 	systemd) systemd ;;
 	tofu | oras | registry | staticcheck | helm | deploycheck | actionlint | release | pebble | govulncheck) build "$1" "$host" "bin/$1" ;;

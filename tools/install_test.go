@@ -172,6 +172,141 @@ func TestBrowserCannotBeInstalled(t *testing.T) {
 	}
 }
 
+// fakeNpm is an npm that keeps its arguments, the folder it runs in and the files there,
+// and installs a package that has axe's file.
+const fakeNpm = `echo "$*" >>%[1]q
+echo "$PWD" >>%[1]q
+echo * >>%[1]q
+mkdir -p node_modules/axe-core && touch node_modules/axe-core/axe.min.js`
+
+// copyPins copies what pins the packages that npm installs for a tool.
+func (m *machine) copyPins(tool string) {
+	m.t.Helper()
+	m.copy(tool+"/package.json", 0o644)
+	m.copy(tool+"/package-lock.json", 0o644)
+}
+
+// fakeNode puts Node.js on PATH, and returns the file that its npm logs to.
+func (m *machine) fakeNode() string {
+	log := filepath.Join(m.root, "npm")
+	m.fake("node", "")
+	m.fake("npm", fmt.Sprintf(fakeNpm, log))
+	return log
+}
+
+// TestPackagesFromNpm: npm installs what is pinned and runs no scripts of packages. It
+// does so again only when the pins have changed.
+func TestPackagesFromNpm(t *testing.T) {
+	for name, output := range map[string]string{"axe": "axe/axe.min.js", "renovate": "renovate/node_modules"} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, 0)
+			m.fakeApt()
+			m.copyPins(name)
+			log := m.fakeNode()
+			install := func() {
+				t.Helper()
+				if out, err := m.install(name); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				if _, err := os.Stat(filepath.Join(m.root, ".tools", output)); err != nil {
+					t.Error(err)
+				}
+			}
+			install()
+			install()
+			calls := lines(t, log)
+			if len(calls) != 3 {
+				t.Fatalf("npm was called %q, want one call", calls)
+			}
+			for _, flag := range []string{"ci", "--ignore-scripts", "--omit=dev", "--omit=optional"} {
+				if !slices.Contains(strings.Fields(calls[0]), flag) {
+					t.Errorf("npm ran without %s: %s", flag, calls[0])
+				}
+			}
+			if dir := filepath.Join(m.root, ".tools", name); calls[1] != dir || calls[2] != "package-lock.json package.json" {
+				t.Errorf("npm ran in %s, want %s, with %s", calls[1], dir, calls[2])
+			}
+			clients.Must(t, os.WriteFile(filepath.Join(m.root, "tools", name, "package-lock.json"), []byte("{}"), 0o644))
+			install()
+			if calls := lines(t, log); len(calls) != 6 {
+				t.Errorf("npm was called %q, want a second call for other pins", calls)
+			}
+			if calls := lines(t, m.apt); calls != nil {
+				t.Errorf("with Node.js on PATH, apt-get was asked for %q", calls)
+			}
+		})
+	}
+}
+
+// TestFailedNpmIsRunAgain: other pins, with which npm fails, leave nothing behind that
+// passes for an installation of the earlier ones.
+func TestFailedNpmIsRunAgain(t *testing.T) {
+	m := newMachine(t, 0)
+	m.copyPins("renovate")
+	log := m.fakeNode()
+	if out, err := m.install("renovate"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	clients.Must(t, os.WriteFile(filepath.Join(m.root, "tools", "renovate", "package-lock.json"), []byte("{}"), 0o644))
+	m.fake("npm", "mkdir node_modules; exit 1")
+	if out, err := m.install("renovate"); err == nil || !strings.Contains(out, "tools: error: npm could not install renovate") {
+		t.Errorf("%v, %s", err, out)
+	}
+	m.copyPins("renovate")
+	m.fake("npm", fmt.Sprintf(fakeNpm, log))
+	if out, err := m.install("renovate"); err != nil || len(lines(t, log)) != 6 {
+		t.Errorf("%v, %s", err, out)
+	}
+}
+
+// TestNodeIsInstalled: Node.js is installed as the browser is, also where PATH has only
+// one of its two programs.
+func TestNodeIsInstalled(t *testing.T) {
+	for what, there := range map[string][]string{"neither": nil, "node alone": {"node"}, "npm alone": {"npm"}} {
+		t.Run(what, func(t *testing.T) {
+			m := newMachine(t, 0)
+			m.copyPins("renovate")
+			for _, name := range there {
+				m.fake(name, "")
+			}
+			m.fakeApt("node", "npm")
+			if out, err := m.install("renovate"); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			m.wantInstalled("nodejs")
+			m.wantInstalled("npm")
+		})
+	}
+}
+
+// TestNodeCannotBeInstalled: the error says what to do.
+func TestNodeCannotBeInstalled(t *testing.T) {
+	for what, test := range map[string]struct {
+		uid   int
+		apt   []string // what apt-get installs; nil if there is none
+		wants string
+	}{
+		"not root":               {1000, []string{"node", "npm"}, "as root: apt-get install nodejs npm"},
+		"no apt-get":             {0, nil, "Install Node.js"},
+		"apt-get brought no npm": {0, []string{"node"}, "still PATH lacks one of them"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m := newMachine(t, test.uid)
+			m.copyPins("renovate")
+			if test.apt != nil {
+				m.fakeApt(test.apt...)
+			}
+			out, err := m.install("renovate")
+			if err == nil || !strings.Contains(out, "tools: error: ") || !strings.Contains(out, test.wants) {
+				t.Errorf("%v, %s", err, out)
+			}
+			if calls := lines(t, m.apt); test.uid != 0 && calls != nil {
+				t.Errorf("apt-get was asked for %q", calls)
+			}
+		})
+	}
+}
+
 // TestSystemdIsInstalled: systemd is installed as the browser is.
 func TestSystemdIsInstalled(t *testing.T) {
 	m := newMachine(t, 0)
