@@ -1,4 +1,4 @@
-// Package clients runs the real clients: OpenTofu, Terraform, the ORAS CLI.
+// Package clients runs the real clients: OpenTofu, Terraform, the ORAS CLI, Renovate.
 //
 // They are those that "make tools" leaves in .tools/bin at the root of the
 // module, never others, and a missing one is an error, never a reason to skip.
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -73,6 +74,27 @@ func ORAS(tb testkit.TB) Client { tb.Helper(); return find(tb, "oras") }
 
 // Registry returns the program of the distribution registry, or ends the test.
 func Registry(tb testkit.TB) Client { tb.Helper(); return find(tb, "registry") }
+
+// Node returns the Node.js on PATH, or ends the test.
+func Node(tb testkit.TB) Client {
+	tb.Helper()
+	path, err := exec.LookPath("node")
+	if err != nil {
+		tb.Fatalf("%v: run make tools", err)
+	}
+	return Client{"node", path}
+}
+
+// RenovateModules returns the folder that has the package renovate and its dependencies,
+// or ends the test. It is a value for NODE_PATH.
+func RenovateModules(tb testkit.TB) string {
+	tb.Helper()
+	dir, err := tool("renovate", "node_modules")
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return dir
+}
 
 func find(tb testkit.TB, name string) Client {
 	tb.Helper()

@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// hostURL is the URL of the gateway that tools take for the registry of world.Host.
+func hostURL(gateway *world.Gateway) string {
+	return strings.TrimSuffix(gateway.URL, "providers/") + "hosts/" + world.Host
+}
+
+// renovate runs Renovate in a workspace with the configuration that docs/clients.md
+// shows, and returns the releases that it has read.
+func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gateway, token string) []string {
+	t.Helper()
+	config, err := json.Marshal(map[string]any{
+		"packageRules": []any{map[string]any{
+			"matchDatasources":  []string{"terraform-provider"},
+			"matchPackageNames": []string{"acme/**"},
+			"registryUrls":      []string{hostURL(gateway)},
+		}},
+		"hostRules": []any{map[string]any{"matchHost": strings.TrimSuffix(gateway.URL, "providers/"), "token": token}},
+	})
+	clients.Must(t, err)
+	clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, "renovate.json"), config, 0o644))
+	script, err := filepath.Abs("testdata/renovate.js")
+	clients.Must(t, err)
+	_, err = os.Stat(script) // so that the go command sees what the result depends on
+	clients.Must(t, err)
+	ws.Env["NODE_PATH"] = clients.RenovateModules(t)
+	ws.Env["NODE_EXTRA_CA_CERTS"] = s.CAFile
+	out, err := ws.Stdout(clients.Node(t), script)
+	clients.Must(t, err)
+	var releases []string
+	if err := json.Unmarshal(out, &releases); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	return releases
+}
+
+// TestRenovateLocksAsTofu has Renovate's own code update a lock file through the gateway.
+// Byte for byte, the file is the one that "tofu providers lock" writes for all platforms
+// of the release: both sort the hashes, and Renovate keeps the comments and the layout.
+//
+// Renovate knows neither signatures nor relative URLs:
+//   - It appends ".well-known/terraform.json" to the registry's URL.
+//   - It appends "NAMESPACE/TYPE/versions" to providers.v1, which it appends to the
+//     registry's URL unless it is a URL itself.
+//   - It asks for the list of versions twice: for the releases, and for the platforms.
+//   - It asks for the download document of every platform, for every URL of SHA256SUMS as
+//     text, and for every zip. It computes the h1: hashes, and takes a zh: hash from each
+//     line of SHA256SUMS. It does not compare the zips with them.
+//   - It fails with "Invalid URL" where a document's URL is relative.
+//   - It sends the token of a host rule with every request below the rule's URL, also
+//     where the path has a capability.
+func TestRenovateLocksAsTofu(t *testing.T) {
+	t.Parallel()
+	const newer = "3.2.5"
+	s := newScene(t)
+	s.offer(newer)
+	s.push(world.Null + "@" + nullVersion)
+	gateway := s.serve("--data", s.data)
+	locked := func(constraint string) *clients.Workspace {
+		ws := s.user("", constraint)
+		clients.Must(t, ws.WriteCLIConfig(hostBlock(world.Host, hostURL(gateway)+"/v1/providers/")))
+		lock := []string{"providers", "lock", "-no-color"}
+		for _, p := range s.null.Packages {
+			lock = append(lock, "-platform="+p.OS+"_"+p.Arch)
+		}
+		ws.MustRun(t, clients.Tofu(t), lock...)
+		return ws
+	}
+	one, several := locked(nullVersion), locked("~> 3.2.0")
+	s.push(world.Null + "@" + newer)
+	s.World.Close()
+
+	for name, tc := range map[string]struct {
+		ws      *clients.Workspace
+		gateway *world.Gateway // Renovate alone uses it
+		token   string
+		updated string // the constraint after the update
+	}{
+		"one version":          {one, s.serve("--data", s.data), "", newer},
+		"a range, and a token": {several, s.controlled(""), acmeToken, "~> 3.2.0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := lockFile(t, tc.ws)
+			releases := s.renovate(t, tc.ws, tc.gateway, tc.token)
+			if want := []string{nullVersion, newer}; !slices.Equal(releases, want) {
+				t.Errorf("Renovate reads the releases %q, want %q", releases, want)
+			}
+			got, want := lockFile(t, tc.ws), lockFile(t, locked(tc.updated))
+			if got != want || got == before {
+				t.Errorf("from\n%s\nRenovate writes\n%s\nand tofu providers lock\n%s", before, got, want)
+			}
+			clients.Must(t, tc.gateway.Stop()) // the log is complete then
+			s.wantRenovateRequests(t, tc.gateway, newer)
+		})
+	}
+}
+
+// renovateRequest is a line of the gateway's log about a request of Renovate.
+var renovateRequest = regexp.MustCompile(`msg=request method=GET path=(\S+) status=(\d+) .*agent="RenovateBot/`)
+
+// wantRenovateRequests checks, by a gateway's log, what Renovate has asked for to lock a
+// version.
+func (s *scene) wantRenovateRequests(t *testing.T, gateway *world.Gateway, version string) {
+	t.Helper()
+	release := path.Join("/v1/providers/acme/null", version)
+	want := []string{
+		"200 /.well-known/terraform.json",
+		"200 /v1/providers/acme/null/versions",
+		"200 " + release + "/checksums/terraform-provider-null_" + version + "_SHA256SUMS",
+	}
+	for _, p := range s.null.Packages {
+		platform := p.OS + "_" + p.Arch
+		want = append(want,
+			"200 "+release+"/download/"+p.OS+"/"+p.Arch,
+			"200 "+release+"/"+platform+"/terraform-provider-null_"+version+"_"+platform+".zip")
+	}
+	slices.Sort(want)
+	var got []string
+	for _, m := range renovateRequest.FindAllStringSubmatch(gateway.Log(), -1) {
+		got = append(got, m[2]+" "+strings.TrimPrefix(m[1], "/hosts/"+world.Host))
+	}
+	slices.Sort(got)
+	if got = slices.Compact(got); !slices.Equal(got, want) {
+		t.Errorf("Renovate asked for\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
