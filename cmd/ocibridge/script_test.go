@@ -330,8 +330,8 @@ func writeCert(ts *testscript.TestScript, neg bool, args []string) {
 //	serving FILE PATH [token=TOKEN] ARG...
 //
 // PATH is relative to the URL of the mirror that it prints. FILE has the last
-// certificate of the chain that a client trusts it by, or is "none" for plain HTTP. Afterwards the file out holds what it printed, log what it logged,
-// and body the answer.
+// certificate of the chain that a client trusts it by, or is "none" for plain HTTP.
+// Afterwards the file out holds what it printed, log what it logged, and body the answer.
 func serving(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: serving FILE PATH [token=TOKEN] ARG...")
