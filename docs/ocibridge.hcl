@@ -1,5 +1,6 @@
-# An example of ocibridge.hcl with every block there is. docs/configuration.md
-# says what each argument means.
+# An example of ocibridge.hcl with every block there is
+#
+# "ocibridge help configuration" says what each argument means.
 #
 # ocibridge reads the first that is there of ./ocibridge.hcl,
 # $XDG_CONFIG_HOME/ocibridge/ocibridge.hcl (~/.config by default) and

@@ -24,8 +24,8 @@ func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check and show the configuration, and print that of clients",
-		Long: `config is about the configuration file, ocibridge.hcl: docs/configuration.md says
-what may stand in it, and where it is looked for.`,
+		Long: `config checks and shows the configuration file, ocibridge.hcl. ocibridge help
+configuration lists its blocks and arguments, and the places where it is found.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usage(hint.New(fmt.Sprintf("unknown command %q", "config "+args[0]), "ocibridge config --help lists the commands"))

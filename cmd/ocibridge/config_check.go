@@ -86,7 +86,7 @@ func checkConfig(name string, asJSON bool, stdout, stderr io.Writer) error {
 		return err
 	}
 	if errs > 0 {
-		return hint.New(fmt.Sprintf("%s has %s", cmp.Or(file, "the configuration"), count(errs, "error")), "docs/configuration.md says what may stand in it")
+		return hint.New(fmt.Sprintf("%s has %s", cmp.Or(file, "the configuration"), count(errs, "error")), "ocibridge help configuration lists all blocks and arguments")
 	}
 	return nil
 }

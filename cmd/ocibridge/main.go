@@ -107,5 +107,6 @@ own, on a data folder.`,
 		return usage(hint.Wrap(err, "%s --help lists the flags", cmd.CommandPath()))
 	})
 	root.AddCommand(newPushCommand(), newSyncCommand(), newServeCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newDoctorCommand(), newFingerprintCommand(), newConfigCommand(), newVersionCommand())
+	addHelp(root)
 	return root
 }

@@ -114,7 +114,7 @@ func (f *syncFlags) check() error {
 func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writer) (*pusher.Plan, *pusher.Outcome, error) {
 	plan, outcome := &pusher.Plan{}, &pusher.Outcome{}
 	if len(s.file.Providers) == 0 {
-		return plan, outcome, hint.New("nothing to sync: the configuration has no provider block", "write one into ocibridge.hcl; docs/sync.md shows how")
+		return plan, outcome, hint.New("nothing to sync: the configuration has no provider block", "write one into ocibridge.hcl: ocibridge help syncing shows how")
 	}
 	var asked []provider.Address
 	for _, p := range s.file.Providers {

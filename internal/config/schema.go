@@ -52,7 +52,7 @@ type fileBlock struct {
 	Trust []trustBlock `hcl:"trust,block"`
 	// A provider that `sync` keeps in the registry.
 	Providers []providerBlock `hcl:"provider,block"`
-	// Providers that the gateway fetches, verifies and stores when they are first asked for; docs/pull-through.md has more.
+	// Providers that the gateway fetches, verifies and stores when they are first asked for; `ocibridge help pull-through` has more.
 	// Without the block nothing is fetched, unless `serve` has neither a configuration file nor a template: then all are, as
 	// long as it listens on a loopback address.
 	PullThrough *pullThroughBlock `hcl:"pull_through,block"`

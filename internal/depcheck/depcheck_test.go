@@ -21,6 +21,7 @@ const module = "github.com/ocibridge/ocibridge"
 // may says for each package of the top level what of ours it may import, beside
 // leaves, which everything may.
 var may = map[string][]string{
+	"docs":             {},
 	"provider":         {},
 	"ociaddr":          {"provider"},
 	"templates":        {"provider", "ociaddr"},
@@ -34,7 +35,7 @@ var may = map[string][]string{
 	"gateway/archives": {"provider", "artifact"},
 	"gateway/page":     {"provider", "artifact", "trust", "gateway", "gateway/access", "gateway/catalog", "gateway/verify"},
 	"gateway/verify":   {"provider", "artifact", "trust"},
-	"cmd/ocibridge": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
+	"cmd/ocibridge": {"docs", "provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
 		"internal/bundle", "internal/cliconfig", "internal/config", "internal/doctor", "internal/embedded", "internal/health", "internal/localca", "internal/lockfile", "internal/manifestcache", "internal/metrics", "internal/pullthrough", "internal/repository",
 		"internal/tracing"},
 	"internal/metrics":     {"auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/verify"},
