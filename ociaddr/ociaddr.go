@@ -187,9 +187,14 @@ func PartialTag(v provider.Version, p provider.Platform) (Tag, error) {
 	}
 	t, err := ParseTag(partialPrefix + string(vt) + "." + p.String())
 	if err != nil {
-		return "", fmt.Errorf("version %s is too long to be pushed platform by platform: %w", v, err)
+		return "", tooLongInParts(v, err)
 	}
 	return t, nil
+}
+
+func tooLongInParts(v provider.Version, err error) error {
+	return hint.Wrap(fmt.Errorf("version %s is too long to be pushed platform by platform: %w", v, err),
+		"push all its platforms at once, from its registry or a release folder: each part of a version has a tag of its own, whose name contains the version, and a tag has at most 128 characters")
 }
 
 // PartialEvidenceTag returns the tag under which a push of only some platforms
@@ -199,7 +204,11 @@ func PartialEvidenceTag(v provider.Version) (Tag, error) {
 	if err != nil {
 		return "", err
 	}
-	return ParseTag(partialPrefix + string(vt) + ".evidence")
+	t, err := ParseTag(partialPrefix + string(vt) + ".evidence")
+	if err != nil {
+		return "", tooLongInParts(v, err)
+	}
+	return t, nil
 }
 
 // Partial returns the version and platform that a tag made by [PartialTag]
@@ -245,7 +254,8 @@ func SeenTag(v provider.Version) (Tag, error) {
 	}
 	t, err := ParseTag(seenPrefix + string(vt))
 	if err != nil {
-		return "", fmt.Errorf("version %s is too long for its age to be kept: %w", v, err)
+		return "", hint.Wrap(fmt.Errorf("version %s is too long for its age to be kept: %w", v, err),
+			"sync it without a cooldown: a tag whose name contains the version keeps its age, and a tag has at most 128 characters")
 	}
 	return t, nil
 }

@@ -122,8 +122,12 @@ func TestPartialTags(t *testing.T) {
 			t.Errorf("%s is %s for %s", tag, v, p)
 		}
 	}
-	if tag, err := PartialTag(provider.MustParseVersion("1.0.0-"+strings.Repeat("a", 120)), p); err == nil {
-		t.Errorf("a tag of %d characters", len(tag))
+	long := provider.MustParseVersion("1.0.0-" + strings.Repeat("a", 120))
+	if tag, err := PartialTag(long, p); !strings.Contains(hint.Of(err), "push all its platforms at once") {
+		t.Errorf("a tag of %d characters, %v (hint %q)", len(tag), err, hint.Of(err))
+	}
+	if tag, err := PartialEvidenceTag(long); !strings.Contains(hint.Of(err), "push all its platforms at once") {
+		t.Errorf("a tag of %d characters, %v (hint %q)", len(tag), err, hint.Of(err))
 	}
 }
 
@@ -159,8 +163,8 @@ func TestOwnTags(t *testing.T) {
 			t.Errorf("%s is a version: %t", tt.tag, ok)
 		}
 	}
-	if tag, err := SeenTag(provider.MustParseVersion("1.0.0-" + strings.Repeat("a", 120))); err == nil {
-		t.Errorf("a tag of %d characters", len(tag))
+	if tag, err := SeenTag(provider.MustParseVersion("1.0.0-" + strings.Repeat("a", 120))); !strings.Contains(hint.Of(err), "sync it without a cooldown") {
+		t.Errorf("a tag of %d characters, %v (hint %q)", len(tag), err, hint.Of(err))
 	}
 }
 

@@ -37,6 +37,9 @@ func ParseVersion(s string) (Version, error) {
 		if loose, ok := LooseVersion(s); ok {
 			return Version{}, hint.Wrap(err, "write it as %s", loose)
 		}
+		if whole, ok := LooseVersion(strings.TrimRight(s, "-+")); ok {
+			return Version{}, hint.Wrap(err, "write it as %s, or complete it: a - begins a prerelease, such as -beta.1, and a + build metadata, such as +build.5", whole)
+		}
 		return Version{}, hint.Wrap(err, "a version is three numbers, such as 3.2.4, optionally with a prerelease (-beta.1) and build metadata (+build.5)")
 	}
 	return v, nil
@@ -53,7 +56,8 @@ func MustParseVersion(s string) Version {
 
 func parseVersion(s string) (Version, error) {
 	if len(s) > maxVersionLen {
-		return Version{}, fmt.Errorf("invalid version %q: longer than %d characters", s[:32]+"...", maxVersionLen)
+		return Version{}, hint.New(fmt.Sprintf("invalid version %q: longer than %d characters", s[:32]+"...", maxVersionLen),
+			"registries store a version as a tag, which has at most %d characters: shorten its prerelease or build metadata", maxVersionLen)
 	}
 	if n := largeNumber(s); n != "" {
 		return Version{}, fmt.Errorf("invalid version %q: %s is larger than %s", s, n, maxNumber)
@@ -63,7 +67,9 @@ func parseVersion(s string) (Version, error) {
 	if err != nil {
 		return Version{}, fmt.Errorf("invalid version %q: %v", s, err)
 	}
-	if v.String() != s {
+	if last := s[len(s)-1:]; v.String() != s && (last == "-" || last == "+") {
+		return Version{}, fmt.Errorf("invalid version %q: nothing follows the %s", s, last)
+	} else if v.String() != s {
 		return Version{}, fmt.Errorf("invalid version %q: not in canonical form", s)
 	}
 	return Version{v, true}, nil
@@ -76,7 +82,7 @@ func LooseVersion(s string) (Version, bool) {
 		return Version{}, false
 	}
 	loose, err := goversion.NewVersion(strings.TrimSpace(s))
-	if err != nil || len(loose.Segments()) > 3 {
+	if err != nil || len(loose.Segments()) > 3 || loose.Prerelease() == "-" { // which go-version makes of 1.2.3-
 		return Version{}, false
 	}
 	v, err := parseVersion(loose.String())

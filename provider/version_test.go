@@ -17,30 +17,33 @@ func TestParseVersion(t *testing.T) {
 		ok   bool
 		hint string // part of it, where it matters
 	}{
-		"plain":                        {in: "3.2.4", ok: true},
-		"zero":                         {in: "0.0.1", ok: true},
-		"prerelease":                   {in: "1.0.0-beta.1", ok: true},
-		"build":                        {in: "1.0.0+build.5", ok: true},
-		"prerelease and build":         {in: "1.0.0-rc1+build.5", ok: true},
-		"prerelease with leading zero": {in: "1.2.3-beta.01", ok: true}, // as clients do
-		"largest number":               {in: "9223372036854775807.0.0", ok: true},
-		"number too large":             {in: "9223372036854775808.0.0"},
-		"number beyond 64 bits":        {in: "18446744073709551616.0.0"}, // go-versions panics
-		"huge prerelease number":       {in: "1.0.0-99999999999999999999"},
-		"four numbers":                 {in: "1.2.3.4"},
-		"two numbers":                  {in: "1.2", hint: "write it as 1.2.0"},
-		"one number":                   {in: "1", hint: "write it as 1.0.0"},
-		"leading v":                    {in: "v1.2.3", hint: "write it as 1.2.3"},
-		"leading zero":                 {in: "01.2.3", hint: "write it as 1.2.3"},
-		"empty prerelease":             {in: "1.2.3-"},
-		"empty build":                  {in: "1.2.3+"},
-		"underscore":                   {in: "1.2.3+a_b"},
-		"not ASCII":                    {in: "1.2.3-é"},
-		"blanks":                       {in: " 1.2.3"},
-		"empty":                        {in: ""},
-		"text":                         {in: "latest"},
-		"path":                         {in: "../1.2.3"},
-		"too long":                     {in: "1.2.3-" + strings.Repeat("a", 200)},
+		"plain":                         {in: "3.2.4", ok: true},
+		"zero":                          {in: "0.0.1", ok: true},
+		"prerelease":                    {in: "1.0.0-beta.1", ok: true},
+		"build":                         {in: "1.0.0+build.5", ok: true},
+		"prerelease and build":          {in: "1.0.0-rc1+build.5", ok: true},
+		"prerelease with leading zero":  {in: "1.2.3-beta.01", ok: true}, // as clients do
+		"largest number":                {in: "9223372036854775807.0.0", ok: true},
+		"number too large":              {in: "9223372036854775808.0.0"},
+		"number beyond 64 bits":         {in: "18446744073709551616.0.0"}, // go-versions panics
+		"huge prerelease number":        {in: "1.0.0-99999999999999999999"},
+		"four numbers":                  {in: "1.2.3.4"},
+		"two numbers":                   {in: "1.2", hint: "write it as 1.2.0"},
+		"one number":                    {in: "1", hint: "write it as 1.0.0"},
+		"leading v":                     {in: "v1.2.3", hint: "write it as 1.2.3"},
+		"leading zero":                  {in: "01.2.3", hint: "write it as 1.2.3"},
+		"empty prerelease":              {in: "1.2.3-", hint: "write it as 1.2.3, or complete it: a - begins a prerelease, such as -beta.1"},
+		"empty prerelease, two numbers": {in: "1.2-", hint: "write it as 1.2.0, or complete it"},
+		"empty build":                   {in: "1.2.3+", hint: "write it as 1.2.3, or complete it"},
+		"dash as prerelease":            {in: "1.2.3--", ok: true},
+		"underscore":                    {in: "1.2.3+a_b"},
+		"not ASCII":                     {in: "1.2.3-é"},
+		"blanks":                        {in: " 1.2.3"},
+		"empty":                         {in: ""},
+		"text":                          {in: "latest"},
+		"path":                          {in: "../1.2.3"},
+		"too long":                      {in: "1.2.3-" + strings.Repeat("a", 123), hint: "a tag, which has at most 128 characters: shorten its prerelease"},
+		"as long as a tag":              {in: "1.2.3-" + strings.Repeat("a", 122), ok: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v, err := ParseVersion(tc.in)

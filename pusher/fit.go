@@ -107,12 +107,11 @@ func (w *push) foresee(ctx context.Context, missing []origin.Package) error {
 	}
 	var signed *ocispec.Descriptor
 	if w.sums.Verdict() != trust.Signed {
-		tag, err := ociaddr.PartialEvidenceTag(w.release.Version())
-		if err != nil {
-			return err
-		}
-		if signed, err = w.leftEvidence(ctx, tag); err != nil {
-			return err
+		// A version whose name is too long for this tag is never pushed in parts.
+		if tag, err := ociaddr.PartialEvidenceTag(w.release.Version()); err == nil {
+			if signed, err = w.leftEvidence(ctx, tag); err != nil {
+				return err
+			}
 		}
 	}
 	if w.before == nil && signed == nil {

@@ -94,7 +94,7 @@ func (b *bench) build(version, content string) *release.Release {
 	return release.For(b.t, spec)
 }
 
-// get asks the origin for version 1.0.0.
+// get asks the origin for the version of b.release.
 func (b *bench) get(platforms ...string) (*realorigin.Release, error) {
 	var want []provider.Platform
 	for _, p := range platforms {
@@ -104,7 +104,7 @@ func (b *bench) get(platforms ...string) (*realorigin.Release, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.client.Release(b.t.Context(), widget, listing, provider.MustParseVersion("1.0.0"), want)
+	return b.client.Release(b.t.Context(), widget, listing, provider.MustParseVersion(b.release.Version), want)
 }
 
 func (b *bench) push(platforms ...string) (*pusher.Result, error) {
@@ -237,6 +237,27 @@ func TestPlatformsAreAdded(t *testing.T) {
 		if p.H1.IsZero() {
 			t.Errorf("%s has no h1", p.Platform)
 		}
+	}
+}
+
+// TestLongVersion: a version may be so long that only its own tag has no more than
+// 128 characters. It is pushed whole, signed or not.
+func TestLongVersion(t *testing.T) {
+	b := newBench(t)
+	b.release = b.build("1.0.0-"+strings.Repeat("a", 122), "content")
+	b.origin.Add(b.release)
+	if _, err := b.push("linux_amd64"); !strings.Contains(hint.Of(err), "push all its platforms at once") {
+		t.Errorf("a part: %v (hint %q)", err, hint.Of(err))
+	}
+	if r := b.mustPush(); r.Status != pusher.Pushed {
+		t.Errorf("whole: %s", r.Status)
+	}
+	b.newRegistry()
+	b.options.Policy = allowUnsigned
+	whole := b.unsigned()
+	whole.Partial = false
+	if r, err := pusher.New(b.options).Push(t.Context(), whole); err != nil || r.Status != pusher.Pushed {
+		t.Errorf("whole, not signed: %+v, %v", r, err)
 	}
 }
 
