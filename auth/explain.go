@@ -17,6 +17,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/neterr"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -29,7 +30,7 @@ func (c *Client) Explain(err error, r ociaddr.Repository) error {
 		return err
 	}
 	for _, explain := range []func(error, ociaddr.Repository) string{
-		c.explainProtocol, c.explainTLS, c.explainNetwork, c.explainAnswer, c.explainCredential,
+		explainProxy, c.explainProtocol, c.explainTLS, c.explainNetwork, c.explainAnswer, c.explainCredential,
 	} {
 		if h := explain(err, r); h != "" {
 			return hint.Wrap(err, "%s", h)
@@ -37,6 +38,9 @@ func (c *Client) Explain(err error, r ociaddr.Repository) error {
 	}
 	return err
 }
+
+// explainProxy knows proxies that are not reached. One that answers has its hint already.
+func explainProxy(err error, _ ociaddr.Repository) string { return outgoing.ProxyHint(err) }
 
 // explainProtocol knows servers that speak something else than was expected.
 func (c *Client) explainProtocol(err error, r ociaddr.Repository) string {
@@ -133,6 +137,10 @@ func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 	case http.StatusNotFound:
 		if hasCode(answer, errcode.ErrorCodeNameUnknown) {
 			return howToCreate(r)
+		}
+	case http.StatusProxyAuthRequired:
+		if answer.URL != nil && answer.URL.Scheme == "http" {
+			return outgoing.ProxyLoginHint(answer.URL)
 		}
 	case http.StatusRequestEntityTooLarge:
 		return fmt.Sprintf("something before %s limits the size of uploads (nginx calls the limit client_max_body_size)", r.Registry)

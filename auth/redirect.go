@@ -107,7 +107,8 @@ func followRedirect(req *http.Request, via []*http.Request) error {
 		return http.ErrUseLastResponse
 	}
 	if len(via) >= maxRedirects {
-		return fmt.Errorf("stopped after %d redirects", maxRedirects)
+		return hint.New(fmt.Sprintf("stopped after %d redirects", maxRedirects),
+			"%s redirects in a circle: check that it is the host name of the registry itself. Behind a proxy that ends TLS, a registry may redirect to https for ever, until the proxy sends it X-Forwarded-Proto", via[0].URL.Host)
 	}
 	return nil
 }

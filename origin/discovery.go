@@ -26,7 +26,23 @@ const serviceID = "providers.v1"
 // NewDiscovery returns service discovery over the same rules for redirects and
 // retries as everything else that an origin is asked.
 func NewDiscovery(transport http.RoundTripper, options ...disco.DiscoOption) *disco.Disco {
-	return disco.New(append(options, disco.WithHTTPClient(newHTTPClient(smallAnswers{transport})))...)
+	client := newHTTPClient(smallAnswers{transport})
+	client.Transport = refusals{client.Transport}
+	return disco.New(append(options, disco.WithHTTPClient(client))...)
+}
+
+// refusals turns the answers that refuse a request into *statusError, which discovery
+// has as text alone. A 404 stays: it says that the host has no services.
+type refusals struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (r refusals) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := r.next.RoundTrip(req)
+	if err != nil || resp.StatusCode < 400 || resp.StatusCode == http.StatusNotFound {
+		return resp, err
+	}
+	resp.Body.Close()
+	return nil, &statusError{shown(req.URL), resp.StatusCode}
 }
 
 const (
@@ -92,8 +108,7 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	r.guard.asks(host.Hostname())
 	base, err := r.services.DiscoverServiceURL(ctx, a.ServiceHost(), serviceID)
 	if err != nil {
-		return nil, nil, hint.Wrap(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)),
-			"is it the host of a provider registry?")
+		return nil, nil, explainDiscovery(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)), a)
 	}
 	if n := len(base.String()); n > maxBase {
 		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: the URL of %s has %d bytes, more than %d", a.Hostname(), serviceID, n, maxBase), "ask whoever runs it")
@@ -117,6 +132,22 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 			creds.PrepareRequest(req)
 		}
 	}, nil
+}
+
+// explainDiscovery says why a host has no discovery document for us.
+func explainDiscovery(err error, a provider.Address) error {
+	var refused *statusError
+	if errors.As(err, &refused) {
+		switch status := refused.status; {
+		case status == http.StatusUnauthorized || status == http.StatusForbidden:
+			return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err),
+				"%s refuses its discovery document, which is mostly free for all: a firewall may answer so. If the host wants a token, set TF_TOKEN_%s, or replace the token that is filed for it",
+				a.Hostname(), tokenVariable(a.Hostname()))
+		case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
+			return hint.Wrap(err, "%s has trouble of its own: run it again later", a.Hostname())
+		}
+	}
+	return hint.Wrap(err, "is it the host of a provider registry?")
 }
 
 // explain says what a status means where notFound is what a 404 means.

@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/neterr"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
 const (
@@ -49,7 +50,7 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 		Transport: &retry.Transport{Base: transport, Policy: func() retry.Policy { return patience{} }},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			if len(via) >= maxRedirects {
-				return fmt.Errorf("more than %d redirects", maxRedirects)
+				return hint.New(fmt.Sprintf("more than %d redirects", maxRedirects), "%s redirects in a circle: %s", via[0].URL.Host, redirectHelp)
 			}
 			if req.URL.Scheme != "https" && req.URL.Scheme != "http" {
 				return hint.New(fmt.Sprintf("redirected to %.200s", shown(req.URL)), "packages and what is said of them come by https or http alone: ask whoever runs the origin")
@@ -67,6 +68,8 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 		},
 	}
 }
+
+const redirectHelp = "check the address, and ask whoever runs the server. Behind a proxy that ends TLS, a server may redirect to https for ever, until the proxy sends it X-Forwarded-Proto"
 
 // statusError is an answer that is not the one asked for.
 type statusError struct {
@@ -131,7 +134,11 @@ func (c *client) ask(ctx context.Context, over *http.Client, method string, u *u
 	}
 	if resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusPartialContent || req.Header.Get("Range") == "") {
 		resp.Body.Close()
-		return nil, &statusError{shown(resp.Request.URL), resp.StatusCode}
+		var err error = &statusError{shown(resp.Request.URL), resp.StatusCode}
+		if resp.StatusCode == http.StatusProxyAuthRequired && resp.Request.URL.Scheme == "http" {
+			err = hint.Wrap(err, "%s", outgoing.ProxyLoginHint(resp.Request.URL))
+		}
+		return nil, err
 	}
 	return resp, nil
 }
@@ -256,8 +263,14 @@ func oneLine(s string) string {
 	return strings.Clone(s) // callers keep it, and must not keep the document
 }
 
-// explainTransport says which request got no answer, and what to do about it.
+// explainTransport says which request got no answer, and what to do about it. A refusal
+// that discovery wrapped is returned alone: it names its request itself.
 func explainTransport(err error) error {
+	var refused *statusError
+	if errors.As(err, &refused) {
+		return refused
+	}
+	proxyHelp := outgoing.ProxyHint(err)
 	var asked *url.Error
 	if errors.As(err, &asked) {
 		at := "request"
@@ -272,6 +285,8 @@ func explainTransport(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
+	case proxyHelp != "":
+		return hint.Wrap(err, "%s", proxyHelp)
 	case errors.As(err, &dns):
 		return hint.Wrap(err, "the host is not known here: check its name; where a gateway stands in for it, a host block in the CLI configuration says so")
 	case errors.As(err, &certificate):

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -137,7 +140,6 @@ func TestDiscoveryRefused(t *testing.T) {
 		"HTML":                {text("text/html", `<html>`), "unsupported Content-Type"},
 		"not JSON":            {doc(`providers.v1`), "failed to decode"},
 		"a list":              {doc(`["providers.v1"]`), "failed to decode"},
-		"credentials refused": {status(http.StatusUnauthorized), "401"},
 		"scheme":              {doc(`{"providers.v1":"ftp://registry.acme.example/"}`), "unsupported scheme ftp"},
 		"password in the URL": {doc(`{"providers.v1":"https://user:secret@registry.acme.example/"}`), "embedded username/password"},
 		"no host":             {doc(`{"providers.v1":"https:///v1/providers/"}`), "names no host"},
@@ -155,6 +157,82 @@ func TestDiscoveryRefused(t *testing.T) {
 			checkError(t, err, tc.says, "")
 			if !strings.Contains(err.Error(), "service discovery of "+host) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// TestRefusedDiscovery: a host that refuses to answer may well be a provider registry.
+func TestRefusedDiscovery(t *testing.T) {
+	const free = "registry.acme.example refuses its discovery document, which is mostly free for all: a firewall may answer so. If the host wants a token, set TF_TOKEN_registry_acme_example"
+	later := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "3600") // too long to be asked again
+			w.WriteHeader(status)
+		}
+	}
+	for name, tc := range map[string]struct {
+		document http.HandlerFunc
+		is       error
+		says     string
+		hint     string
+	}{
+		"401":              {status(http.StatusUnauthorized), origin.ErrUnauthorized, "answered 401 Unauthorized", free},
+		"403":              {status(http.StatusForbidden), origin.ErrUnauthorized, "answered 403 Forbidden", free},
+		"403 with a page":  {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>blocked", http.StatusForbidden) }, origin.ErrUnauthorized, "answered 403 Forbidden", free},
+		"429":              {later(http.StatusTooManyRequests), nil, "answered 429 Too Many Requests", host + " has trouble of its own: run it again later"},
+		"500":              {later(http.StatusInternalServerError), nil, "answered 500 Internal Server Error", host + " has trouble of its own: run it again later"},
+		"503":              {later(http.StatusServiceUnavailable), nil, "answered 503 Service Unavailable", host + " has trouble of its own: run it again later"},
+		"410":              {status(http.StatusGone), nil, "answered 410 Gone", "is it the host of a provider registry?"},
+		"redirect to 403":  {redirect("https://" + host + "/blocked"), origin.ErrUnauthorized, "https://" + host + "/blocked answered 403 Forbidden", free},
+		"redirect to self": {redirect("https://" + host + "/.well-known/terraform.json"), nil, "more than 10 redirects", host + " redirects in a circle"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t)
+			mux := http.NewServeMux()
+			mux.HandleFunc("/", tc.document)
+			mux.HandleFunc("/blocked", status(http.StatusForbidden))
+			n.serve(host, mux)
+			client, _ := n.client("")
+			_, err := client.Versions(t.Context(), widget)
+			checkError(t, err, tc.says, tc.hint)
+			if tc.is != nil && !errors.Is(err, tc.is) {
+				t.Errorf("%v is no %v", err, tc.is)
+			}
+			if !strings.Contains(err.Error(), "service discovery of "+host) || strings.Count(err.Error(), "https://") != 1 {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+// TestProxyInTheWay: the host is not blamed for its proxy.
+func TestProxyInTheWay(t *testing.T) {
+	login := httptest.NewServer(status(http.StatusProxyAuthRequired))
+	defer login.Close()
+	for name, tc := range map[string]struct{ proxy, at, says, hint string }{
+		"not there":     {"127.0.0.1:1", "https://mirror.example/", "proxyconnect", "which HTTPS_PROXY names, is not reached: correct the variable, or add mirror.example to NO_PROXY"},
+		"wants a login": {login.Listener.Addr().String(), "https://mirror.example/", "answered 407", "which HTTPS_PROXY names, wants a login"},
+		"wants a login for plain HTTP": {login.Listener.Addr().String(), "http://mirror.example/", "answered 407",
+			"which HTTP_PROXY names, wants a login: write the variable as http://USER:PASSWORD@HOST:PORT, or add mirror.example to NO_PROXY"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, variable := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
+				t.Setenv(variable, "") // for the name in the hint
+			}
+			transport := outgoing.Transport()
+			transport.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: tc.proxy})
+			defer transport.CloseIdleConnections()
+			base, err := url.Parse(tc.at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			registry := origin.NewRegistry(origin.RegistryOptions{Transport: transport, Services: origin.NewDiscovery(transport)})
+			_, err = registry.NetworkMirror(base).Versions(t.Context(), widget)
+			checkError(t, err, tc.says, tc.hint)
+			if base.Scheme == "https" {
+				_, err = registry.Versions(t.Context(), widget) // by discovery
+				checkError(t, err, tc.says, "which HTTPS_PROXY names,")
 			}
 		})
 	}

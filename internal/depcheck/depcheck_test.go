@@ -45,7 +45,7 @@ var may = map[string][]string{
 	"internal/pullthrough": {"provider", "ociaddr", "artifact", "trust", "origin", "pusher", "gateway/catalog"},
 }
 
-// leaves import nothing of ours.
+// leaves import nothing of ours but each other.
 var leaves = []string{"internal/document", "internal/hint", "internal/neterr", "internal/observe", "internal/outgoing", "internal/privatefolder"}
 
 type listed struct {

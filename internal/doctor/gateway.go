@@ -268,6 +268,9 @@ func (x Gateway) send(ctx context.Context, method string, u *url.URL, prepare fu
 
 // unreachable says what to do where no answer came.
 func unreachable(err error) string {
+	if help := outgoing.ProxyHint(err); help != "" {
+		return help
+	}
 	var authority x509.UnknownAuthorityError
 	if errors.As(err, &authority) {
 		return "its certificate is by an authority that is not known here: name the authority's file in SSL_CERT_FILE (ocibridge serve prints the file of its local CA)"

@@ -1,5 +1,6 @@
-// Package outgoing makes the HTTP transports of the requests that the program sends.
-// internal/depcheck keeps every other package of the product from making its own.
+// Package outgoing makes the HTTP transports of the requests that the program sends, and
+// explains what fails at a proxy. It reads the variables for proxies, as net/http does.
+// internal/depcheck keeps every other package of the product from making transports.
 package outgoing
 
 import "net/http"
@@ -9,8 +10,9 @@ import "net/http"
 const maxHeader = 64 << 10
 
 // Transport returns a copy of [http.DefaultTransport] that refuses answers with headers
-// over 64 KiB, by HTTP/1 and by HTTP/2. Its own copies keep the bound. The transport
-// has connections of its own, and the caller may change it before the first request.
+// over 64 KiB, by HTTP/1 and by HTTP/2. A proxy that refuses a connection is a
+// [ProxyError] with a hint. Its own copies keep both. The transport has connections of
+// its own, and the caller may change it before the first request.
 func Transport() *http.Transport {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if ok {
@@ -18,6 +20,7 @@ func Transport() *http.Transport {
 	} else {
 		t = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
 	}
+	t.OnProxyConnectResponse = connected
 	t.MaxResponseHeaderBytes = maxHeader
 	return t
 }

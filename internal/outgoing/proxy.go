@@ -1,0 +1,101 @@
+package outgoing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// ProxyError is a proxy that answers, and connects a request to no host.
+type ProxyError struct {
+	Proxy  string // HOST:PORT, without a user and password
+	Status int
+}
+
+func (e *ProxyError) Error() string {
+	return fmt.Sprintf("proxy %s answered %d %s", e.Proxy, e.Status, http.StatusText(e.Status))
+}
+
+// connected checks the answer of a proxy that was told to connect a request to its host.
+func connected(_ context.Context, proxy *url.URL, req *http.Request, resp *http.Response) error {
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	to := &url.URL{Scheme: "https", Host: req.Host}
+	err := &ProxyError{proxy.Host, resp.StatusCode}
+	if resp.StatusCode == http.StatusProxyAuthRequired {
+		return hint.Wrap(err, "%s", loginHint(to, proxy))
+	}
+	return hint.Wrap(err, "%s does not connect to %s: ask whoever runs the proxy, %s", named(to, proxy), to.Host, bypass(to))
+}
+
+// ProxyHint says what to do about an error of a request that did not reach its proxy.
+// It is "" for any other error.
+func ProxyHint(err error) string {
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Op != "proxyconnect" {
+		return ""
+	}
+	to := &url.URL{Scheme: "https"}
+	var request *url.Error
+	if errors.As(err, &request) {
+		if u, err := url.Parse(request.URL); err == nil {
+			to = u
+		}
+	}
+	return fmt.Sprintf("%s is not reached: correct the variable, %s", named(to, environmentProxy(to)), bypass(to))
+}
+
+// ProxyLoginHint says what to do where a proxy answered a request of a plain HTTP URL
+// with 407.
+func ProxyLoginHint(to *url.URL) string { return loginHint(to, environmentProxy(to)) }
+
+func loginHint(to, proxy *url.URL) string {
+	if proxy != nil && proxy.User != nil {
+		return fmt.Sprintf("%s does not accept the user and password in the variable: correct them, %s", named(to, proxy), bypass(to))
+	}
+	return fmt.Sprintf("%s wants a login: write the variable as http://USER:PASSWORD@HOST:PORT, %s", named(to, proxy), bypass(to))
+}
+
+// named names the proxy for a URL, without its user and password, and its variable.
+func named(to, proxy *url.URL) string {
+	if proxy == nil {
+		return "the proxy, which " + variable(to) + " names,"
+	}
+	return "the proxy " + proxy.Host + ", which " + variable(to) + " names,"
+}
+
+// bypass is the end of a hint, for a host that needs no proxy.
+func bypass(to *url.URL) string {
+	return fmt.Sprintf("or add %s to NO_PROXY if it is reached without a proxy", cmp.Or(to.Hostname(), "the host"))
+}
+
+// environmentProxy returns the proxy that net/http takes from the environment, or nil.
+func environmentProxy(to *url.URL) *url.URL {
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: to})
+	if err != nil {
+		return nil
+	}
+	return proxy
+}
+
+// variable returns the name of the variable that net/http takes the proxy for a URL
+// from. The spelling in capitals comes first.
+func variable(to *url.URL) string {
+	name := "HTTPS_PROXY"
+	if to.Scheme == "http" {
+		name = "HTTP_PROXY"
+	}
+	if lower := strings.ToLower(name); os.Getenv(name) == "" && os.Getenv(lower) != "" {
+		return lower
+	}
+	return name
+}

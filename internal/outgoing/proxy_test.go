@@ -1,0 +1,92 @@
+package outgoing
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// TestProxies runs itself again as a process of its own for each case, since net/http
+// reads the variables once. No name is looked up: the proxy would do that.
+func TestProxies(t *testing.T) {
+	if at := os.Getenv("OCIBRIDGE_TEST_URL"); at != "" {
+		resp, err := (&http.Client{Transport: Transport()}).Get(at)
+		help := hint.Of(err)
+		if err == nil {
+			resp.Body.Close()
+			help = ProxyLoginHint(resp.Request.URL)
+		} else if help == "" {
+			help = ProxyHint(err)
+		}
+		fmt.Printf("error: %v\nhint: %s\n", err, help)
+		return
+	}
+	var login string // of the last request
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		login = r.Header.Get("Proxy-Authorization")
+		status := http.StatusProxyAuthRequired
+		if strings.HasPrefix(r.Host, "denied.") {
+			status = http.StatusForbidden
+		}
+		w.Header().Set("Proxy-Authenticate", `Basic realm="proxy"`)
+		w.WriteHeader(status)
+	}))
+	defer proxy.Close()
+	at := proxy.Listener.Addr().String()
+	const none = "127.0.0.1:1" // where nothing listens
+	const secure, plain = "https://registry.example/v2/", "http://registry.example/v2/"
+
+	for name, tc := range map[string]struct {
+		variable, proxy, url string
+		says, hint           string
+		login                bool
+	}{
+		"not there": {"HTTPS_PROXY", "http://user:s3cr3t@" + none, secure, "proxyconnect tcp: dial tcp " + none,
+			"the proxy " + none + ", which HTTPS_PROXY names, is not reached: correct the variable, or add registry.example to NO_PROXY if it is reached without a proxy", false},
+		"not there, in small letters": {"https_proxy", none, secure, "proxyconnect", "the proxy " + none + ", which https_proxy names, is not reached", false},
+		"not there, for plain HTTP":   {"HTTP_PROXY", none, plain, "proxyconnect", "the proxy " + none + ", which HTTP_PROXY names, is not reached", false},
+		"wants a login": {"HTTPS_PROXY", at, secure, "proxy " + at + " answered 407 Proxy Authentication Required",
+			"the proxy " + at + ", which HTTPS_PROXY names, wants a login: write the variable as http://USER:PASSWORD@HOST:PORT, or add registry.example to NO_PROXY", false},
+		"wants another login": {"HTTPS_PROXY", "http://user:s3cr3t@" + at, secure, "proxy " + at + " answered 407",
+			"the proxy " + at + ", which HTTPS_PROXY names, does not accept the user and password in the variable: correct them, or add", true},
+		"wants a login for plain HTTP":       {"http_proxy", at, plain, "<nil>", "the proxy " + at + ", which http_proxy names, wants a login", false},
+		"wants another login for plain HTTP": {"HTTP_PROXY", "http://user:s3cr3t@" + at, plain, "<nil>", "the proxy " + at + ", which HTTP_PROXY names, does not accept the user and password", true},
+		"refuses the host": {"HTTPS_PROXY", at, "https://denied.example:8443/", "answered 403 Forbidden",
+			"the proxy " + at + ", which HTTPS_PROXY names, does not connect to denied.example:8443: ask whoever runs the proxy, or add denied.example to NO_PROXY", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			login = ""
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestProxies$")
+			cmd.Env = []string{"OCIBRIDGE_TEST_URL=" + tc.url, tc.variable + "=" + tc.proxy}
+			data, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, data)
+			}
+			said, help, _ := strings.Cut(string(data), "\nhint: ")
+			if !strings.Contains(said, tc.says) || !strings.HasPrefix(help, tc.hint) {
+				t.Errorf("%s\nwant %q and %q", data, tc.says, tc.hint)
+			}
+			if strings.Contains(string(data), "s3cr3t") || strings.Contains(string(data), "user:") {
+				t.Errorf("the login shows: %s", data)
+			}
+			if (login != "") != tc.login {
+				t.Errorf("the proxy was given the login %q", login)
+			}
+		})
+	}
+}
+
+func TestOtherErrorsAreNotTheProxys(t *testing.T) {
+	transport := Transport()
+	transport.Proxy = nil
+	_, err := (&http.Client{Transport: transport}).Get("http://127.0.0.1:1/")
+	if err == nil || ProxyHint(err) != "" || ProxyHint(nil) != "" {
+		t.Errorf("%v: hint %q", err, ProxyHint(err))
+	}
+}
