@@ -18,6 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/neterr"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -126,6 +127,13 @@ func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 	if !errors.As(err, &answer) {
 		return ""
 	}
+	switch {
+	case refusals.Full(err):
+		return fmt.Sprintf("%s has no room for more in %s: have the quota raised (in Harbor, that of the project), or remove versions and have the registry's garbage collection run", r.Registry, r.Name)
+	case refusals.NoProject(err):
+		first, _, _ := strings.Cut(r.Name, "/")
+		return fmt.Sprintf("create the project %q on %s, or correct the template: a new login does not help", first, r.Registry)
+	}
 	switch answer.StatusCode {
 	case http.StatusBadRequest:
 		if hasCode(answer, errcode.ErrorCodeNameInvalid) {
@@ -135,9 +143,12 @@ func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 			return fmt.Sprintf("%s may speak TLS: leave out --plain-http, and plain_http in its registry block", r.Registry)
 		}
 	case http.StatusNotFound:
-		if hasCode(answer, errcode.ErrorCodeNameUnknown) {
+		begins := answer.Method == http.MethodPost && answer.URL != nil && strings.HasSuffix(answer.URL.Path, "/blobs/uploads/")
+		if begins || hasCode(answer, errcode.ErrorCodeNameUnknown) {
 			return howToCreate(r)
 		}
+	case http.StatusPreconditionFailed:
+		return fmt.Sprintf("a rule of %s refuses this: in Harbor that is a quota, an immutable tag or a policy of the project", r.Registry)
 	case http.StatusProxyAuthRequired:
 		if answer.URL != nil && answer.URL.Scheme == "http" {
 			return outgoing.ProxyLoginHint(answer.URL)

@@ -10,6 +10,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
 func answerOf(status int, codes ...string) error {
@@ -31,11 +33,17 @@ func answerOf(status int, codes ...string) error {
 	return fmt.Errorf("push: %w", e)
 }
 
+// words is an answer with a message.
+func words(status int, code, message string) error {
+	return &errcode.ErrorResponse{Method: "PUT", URL: &url.URL{Scheme: "https", Host: "ghcr.io", Path: "/v2/"}, StatusCode: status, Errors: errcode.Errors{{Code: code, Message: message}}}
+}
+
 func TestExplain(t *testing.T) {
 	dial := func(err error) error {
 		return &url.Error{Op: "Get", URL: "https://x/", Err: &net.OpError{Op: "dial", Net: "tcp", Err: err}}
 	}
 	overHTTP := &errcode.ErrorResponse{Method: "GET", URL: &url.URL{Scheme: "http", Host: "x"}, StatusCode: http.StatusBadRequest}
+	upload := &errcode.ErrorResponse{Method: "POST", URL: &url.URL{Scheme: "https", Host: "harbor.example.com", Path: "/v2/providers/null/blobs/uploads/"}, StatusCode: http.StatusNotFound}
 	login := map[string]string{"/home/u/.docker/config.json": loginJSON("ghcr.io=u:p", "docker.io=u:p")}
 	const ecr = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/acme/null"
 
@@ -57,6 +65,19 @@ func TestExplain(t *testing.T) {
 		{name: "nothing for a Basic challenge", err: fmt.Errorf("x: %w", auth.ErrBasicCredentialNotFound), want: "no login for ghcr.io was found"},
 		{name: "404", err: answerOf(404, "MANIFEST_UNKNOWN")},
 		{name: "404 of an unknown repository", repository: "harbor.example.com/providers/null", err: answerOf(404, "NAME_UNKNOWN"), want: `create "providers" on harbor.example.com, such as a Harbor project`},
+		{name: "404 of an upload", repository: "harbor.example.com/providers/null", err: upload, want: `create "providers" on harbor.example.com`},
+		{name: "404 of something else", repository: "harbor.example.com/providers/null", err: answerOf(404, "NOT_FOUND")},
+		{name: "401 of an absent project", repository: "harbor.example.com/providers/null", err: words(401, "UNAUTHORIZED", "project providers not found: project providers not found"),
+			want: `create the project "providers" on harbor.example.com, or correct the template: a new login does not help`},
+		{name: "404 of an absent project", repository: "harbor.example.com/providers/null", err: words(404, "NOT_FOUND", "project providers not found"), want: `create the project "providers"`},
+		{name: "403 of a quota", files: login, err: words(403, "DENIED", "adding 5.7 MiB of storage resource, which when updated to current usage of 7.0 MiB will exceed the configured upper limit of 12.0 MiB."),
+			want: "ghcr.io has no room for more in acme/null: have the quota raised"},
+		{name: "412 of a quota", err: words(412, "PRECONDITION", "Quota exceeded when processing the request of adding 1 of count resource"), want: "have the quota raised"},
+		{name: "507", err: words(507, "UNKNOWN", "insufficient storage"), want: "have the quota raised"},
+		{name: "412", err: answerOf(412), want: "a rule of ghcr.io refuses this: in Harbor that is a quota, an immutable tag or a policy of the project"},
+		{name: "429 of a quota", err: words(429, "TOOMANYREQUESTS", "Quota exceeded for quota metric 'Requests'"), want: "limits requests"},
+		{name: "407 of a proxy", plain: true, err: &errcode.ErrorResponse{Method: "GET", URL: &url.URL{Scheme: "http", Host: "ghcr.io"}, StatusCode: 407}, want: "wants a login"},
+		{name: "407 over TLS, of the registry itself", err: answerOf(407)},
 		{name: "404 of public ECR", repository: "public.ecr.aws/alias/acme/null", err: answerOf(404, "NAME_UNKNOWN"), want: "aws ecr-public create-repository --region us-east-1 --repository-name acme/null"},
 		{name: "404 of GAR, too short", repository: "europe-west1-docker.pkg.dev/proj/null", err: answerOf(404, "NAME_UNKNOWN"), want: "/PROJECT/REPOSITORY/"},
 		{name: "400 of a name", repository: "docker.io/acme/a/null", err: answerOf(400, "NAME_INVALID"), want: "docker.io/acme/${namespace}-${type}"},
@@ -124,10 +145,30 @@ func TestExplainRealFailures(t *testing.T) {
 	silent := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, "127.0.0.1:1")
 	}}
+	through := func(proxy string) http.RoundTripper {
+		transport := outgoing.Transport()
+		transport.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy})
+		t.Cleanup(transport.CloseIdleConnections)
+		return transport
+	}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProxyAuthRequired) }))
+	defer proxy.Close()
+	wantsLogin := proxy.Listener.Addr().String()
+	for _, variable := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
+		t.Setenv(variable, "") // for the name in the hint
+	}
+	around := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, r.URL.Path, http.StatusMovedPermanently)
+	}))
+	defer around.Close()
 	tests := []struct {
 		name, want string
 		opts       Options
 	}{
+		{"proxy not there", "which HTTPS_PROXY names, is not reached: correct the variable, or add example.com to NO_PROXY", Options{Transport: through("127.0.0.1:1"), Retry: Retry{Attempts: 1}}},
+		{"proxy that wants a login", "which HTTPS_PROXY names, wants a login: write the variable as http://USER:PASSWORD@HOST:PORT, or add example.com to NO_PROXY", Options{Transport: through(wantsLogin)}},
+		{"proxy that wants a login for plain HTTP", "which HTTP_PROXY names, wants a login", Options{Transport: through(wantsLogin), PlainHTTP: true}},
+		{"circle of redirects", "example.com redirects in a circle", Options{Transport: dialTo(around)}},
 		{"unknown CA", "SSL_CERT_FILE", Options{Transport: trusting(dialTo(secure.Server))}},
 		{"plain HTTP to a TLS server", "leave out --plain-http", Options{PlainHTTP: true, Transport: dialTo(secure.Server)}},
 		{"nobody there", "nothing listens", Options{Transport: silent, Retry: Retry{Attempts: 1}}},

@@ -52,6 +52,19 @@ var refusals = map[string]struct {
 	"hub":    {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"Immutable tag cannot be updated"}]}`, "Immutable tag"},
 }
 
+// TestQuotaIsNoRuleAboutTags: Harbor counts a version when its tag is sent, and older
+// versions refuse it with the status of immutable tags.
+func TestQuotaIsNoRuleAboutTags(t *testing.T) {
+	b := newBench(t)
+	b.immutable(http.StatusPreconditionFailed, `{"errors":[{"code":"PRECONDITION","message":"Quota exceeded when processing the request of adding 5.7 MiB of storage resource"}]}`)
+	b.mustPush("linux_amd64")
+	_, err := b.push("darwin_arm64")
+	var refused *pusher.RegistryError
+	if !errors.As(err, &refused) || errors.Is(err, pusher.ErrImmutable) || hint.Of(err) != "" {
+		t.Errorf("error %v (hint %q)", err, hint.Of(err))
+	}
+}
+
 func TestImmutableTags(t *testing.T) {
 	for name, refusal := range refusals {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/refusals"
 )
 
 // sendTag stores a manifest under a tag. A registry whose tags cannot be moved
@@ -53,6 +54,9 @@ func mayBeRule(err error) bool {
 // such as "configured as immutable" (Harbor), "cannot be overwritten because the
 // tag is immutable" (Amazon ECR) or "locked" (Azure).
 func saysRule(err error) bool {
+	if refusals.Full(err) {
+		return false
+	}
 	switch status(err) {
 	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusMethodNotAllowed:
 		return true

@@ -46,7 +46,7 @@ var may = map[string][]string{
 }
 
 // leaves import nothing of ours but each other.
-var leaves = []string{"internal/document", "internal/hint", "internal/neterr", "internal/observe", "internal/outgoing", "internal/privatefolder"}
+var leaves = []string{"internal/document", "internal/hint", "internal/neterr", "internal/observe", "internal/outgoing", "internal/privatefolder", "internal/refusals"}
 
 type listed struct {
 	ImportPath   string

@@ -257,11 +257,12 @@ func (x Gateway) send(ctx context.Context, method string, u *url.URL, prepare fu
 	}
 	resp, err := (&http.Client{Transport: x.Transport, CheckRedirect: checkRedirect}).Do(req)
 	if err != nil {
+		help := unreachable(err)
 		var asked *url.Error
 		if errors.As(err, &asked) {
 			err = fmt.Errorf("%s: %w", shown(u), asked.Err) // which quotes where it was redirected to
 		}
-		return nil, hint.Wrap(err, "%s", unreachable(err))
+		return nil, hint.Wrap(err, "%s", help)
 	}
 	return resp, nil
 }

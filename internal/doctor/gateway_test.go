@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -54,6 +55,21 @@ func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Che
 		t.Errorf("a secret is in %s", s)
 	}
 	return rec, checks(t, r)
+}
+
+// TestProxyIsNotTheGateway: what fails at a proxy is said of the proxy.
+func TestProxyIsNotTheGateway(t *testing.T) {
+	x := Gateway{
+		URL: "https://gateway.example/providers/", Provider: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
+		Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "127.0.0.1:1"})},
+	}
+	for _, c := range x.Examine(t.Context()).Checks {
+		if c.Status == Fail && strings.Contains(c.Hint, "PROXY names, is not reached: correct the variable, or add gateway.example to NO_PROXY") {
+			return
+		}
+		t.Logf("%+v", c)
+	}
+	t.Error("no check names the proxy")
 }
 
 func redirectTo(url string) http.HandlerFunc {

@@ -18,6 +18,9 @@ type Content struct {
 	NameParts int
 	// MustExist refuses repositories that were not made by [Registry.Create].
 	MustExist bool
+	// Projects refuses them with 401 and the name of the project, the first part of the
+	// repository's name, also where the login is good.
+	Projects bool
 	// Allowed are the artifact types of the manifests that are taken; nil all.
 	Allowed []string
 	// MediaTypeRequired refuses manifests that do not say what they are.

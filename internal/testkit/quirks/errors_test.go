@@ -32,7 +32,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}{
 		{name: "repository not made", profile: "ecr", err: "does not exist", hint: "aws ecr create-repository --region eu-west-1 --repository-name providers/acme/widget"},
 		{name: "repository not made", profile: "gar", err: "does not exist", hint: "gcloud artifacts repositories create providers --repository-format=docker --location=europe --project=acme-project"},
-		{name: "project not made", profile: "harbor", err: "does not exist", hint: `create "providers" on harbor.example.com, such as a Harbor project`},
+		{name: "project not made", profile: "harbor", err: "project providers not found", hint: `create the project "providers" on harbor.example.com, or correct the template`},
+		{name: "project not made, 404", profile: "harbor", change: func(s *quirks.Settings) { s.Projects = false }, err: "does not exist", hint: `create "providers" on harbor.example.com, such as a Harbor project`},
+		{name: "quota", profile: "harbor", create: true, change: func(s *quirks.Settings) { s.Full = http.StatusForbidden }, err: "upper limit of 12.0 MiB", hint: "harbor.example.com has no room for more in providers/"},
+		{name: "quota, 412", profile: "harbor", create: true, change: func(s *quirks.Settings) { s.Full = http.StatusPreconditionFailed }, err: "upper limit of 12.0 MiB", hint: "have the quota raised (in Harbor, that of the project)"},
 		{name: "repository not made", profile: "artifactory", err: "does not exist", hint: `create "providers-local" on acme.jfrog.io, such as`},
 		{name: "names of many parts", profile: "dockerhub", template: "docker.io/acme/${hostname}/${namespace}/${type}", err: "name", hint: "docker.io/acme/${namespace}-${type}"},
 		{name: "no right to push", profile: "ghcr", change: func(s *quirks.Settings) { s.ReadOnly = true }, err: "denied", hint: "write:packages"},

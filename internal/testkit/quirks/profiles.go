@@ -27,7 +27,7 @@ func Profiles() []Profile {
 	return []Profile{
 		{Name: "distribution", Registry: "registry.example.com", Template: "registry.example.com/providers" + rest},
 		{Name: "harbor", Registry: "harbor.example.com", Template: "harbor.example.com/providers" + rest, Create: "providers", Settings: Settings{
-			Access: token("robot$providers+ci"), Content: Content{MustExist: true}, NoCatalog: true,
+			Access: token("robot$providers+ci"), Content: Content{MustExist: true, Projects: true}, NoCatalog: true,
 		}},
 		{Name: "ghcr", Registry: "ghcr.io", Template: "ghcr.io/acme/providers" + rest, Settings: Settings{
 			Access:  Access{User: "acme", Password: "pass-w0rd", Tokens: true, DeniedForAbsent: true},

@@ -195,6 +195,12 @@ func (q *Registry) repositories(w http.ResponseWriter, r request) bool {
 		refuse(w, http.StatusBadRequest, "NAME_INVALID", fmt.Sprintf("a repository name has %d parts", n))
 		return true
 	}
+	if r.s.MustExist && !q.exists(r.name) && r.s.Projects {
+		project, _, _ := strings.Cut(r.name, "/")
+		w.Header().Set("Www-Authenticate", `Basic realm="harbor"`)
+		refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", fmt.Sprintf("project %s not found: project %s not found", project, project))
+		return true
+	}
 	if r.s.MustExist && !q.exists(r.name) {
 		refuse(w, http.StatusNotFound, "NAME_UNKNOWN", fmt.Sprintf("The repository with name '%s' does not exist in the registry", r.name))
 		return true

@@ -100,7 +100,11 @@ func TestSettings(t *testing.T) {
 		"upload too large":            {func(s *quirks.Settings) { s.MaxBody = 2 }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPut, "abc") }, 413, "SIZE_INVALID", 201},
 		"no chunk, whatever its size": {func(s *quirks.Settings) { s.MaxChunk = 2 }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPut, "abc") }, 201, "", 201},
 		"chunk small enough":          {func(s *quirks.Settings) { s.MaxBody = 3 }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPatch, "abc") }, 202, "", 202},
-		"empty blob":                  {func(s *quirks.Settings) { s.NoEmpty = true }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPut, "") }, 400, "empty", 201},
+		"quota reached":               {func(s *quirks.Settings) { s.Full = 403 }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPut, "abc") }, 403, "will exceed the configured upper limit", 201},
+		"project not made": {func(s *quirks.Settings) { s.MustExist, s.Projects = true, true }, func(q http.Handler) *httptest.ResponseRecorder {
+			return ask(q, http.MethodPost, "/v2/acme/x/blobs/uploads/", "")
+		}, 401, "project acme not found", 202},
+		"empty blob": {func(s *quirks.Settings) { s.NoEmpty = true }, func(q http.Handler) *httptest.ResponseRecorder { return upload(q, http.MethodPut, "") }, 400, "empty", 201},
 		"no mount": {func(s *quirks.Settings) { s.NoMount = true }, func(q http.Handler) *httptest.ResponseRecorder {
 			return ask(q, http.MethodPost, "/v2/acme/y/blobs/uploads/?mount="+d+"&from=acme/x", "")
 		}, 202, "", 201},

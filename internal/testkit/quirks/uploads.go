@@ -15,6 +15,9 @@ type Uploads struct {
 	// whole blob in one PUT as well; 0 is no bound. A chunk that does not say how
 	// many it has is refused.
 	MaxChunk, MaxBody int64
+	// Full is the status of every blob that is sent, as where a quota is reached; 0 lets
+	// them pass.
+	Full int
 	// NoEmpty refuses blobs without a byte.
 	NoEmpty bool
 	// NoMount makes a mount an upload like any other.
@@ -31,6 +34,8 @@ func (q *Registry) uploads(w http.ResponseWriter, r request) bool {
 		limit = chunk
 	}
 	switch {
+	case r.s.Full != 0 && r.Method == http.MethodPut:
+		refuse(w, r.s.Full, "DENIED", "adding 5.7 MiB of storage resource, which when updated to current usage of 7.0 MiB will exceed the configured upper limit of 12.0 MiB.")
 	case r.Method == http.MethodPatch && r.s.Monolithic:
 		refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "chunked uploads are not supported")
 	case limit > 0 && (r.ContentLength > limit || r.ContentLength < 0 && r.Method == http.MethodPatch):
