@@ -11,8 +11,8 @@ import (
 )
 
 // Full reports whether a registry refuses more content because a quota is reached.
-// Harbor answers 403, or 412 in older versions, GitLab and Quay 403, and others 413 or
-// 507. A quota of requests is answered 429, and is none of content.
+// Harbor 2.15 answers 403; other versions and registries answer 412, 507 and more. A 429
+// is about a quota of requests, not of content.
 func Full(err error) bool {
 	return says(err, full, http.StatusTooManyRequests)
 }
@@ -20,7 +20,7 @@ func Full(err error) bool {
 var full = regexp.MustCompile(`(?i)\bquota\b|exceed the configured upper limit|storage limit|insufficient storage`)
 
 // NoProject reports whether a registry lacks the project that a repository is in. Harbor
-// answers 401, or 404 in older versions.
+// 2.15 answers 401 then, even to administrators; others answer 404.
 func NoProject(err error) bool { return says(err, noProject, 0) }
 
 var noProject = regexp.MustCompile(`(?i)\bproject \S+ not found`)
