@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -27,9 +28,10 @@ func TestProxies(t *testing.T) {
 		fmt.Printf("error: %v\nhint: %s\n", err, help)
 		return
 	}
-	var login string // of the last request
+	var login atomic.Value // that the last request had
+	login.Store("")
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		login = r.Header.Get("Proxy-Authorization")
+		login.Store(r.Header.Get("Proxy-Authorization"))
 		status := http.StatusProxyAuthRequired
 		if strings.HasPrefix(r.Host, "denied.") {
 			status = http.StatusForbidden
@@ -61,7 +63,7 @@ func TestProxies(t *testing.T) {
 			"the proxy " + at + ", which HTTPS_PROXY names, does not connect to denied.example:8443: ask whoever runs the proxy, or add denied.example to NO_PROXY", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			login = ""
+			login.Store("")
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestProxies$")
 			cmd.Env = []string{"OCIBRIDGE_TEST_URL=" + tc.url, tc.variable + "=" + tc.proxy}
 			data, err := cmd.CombinedOutput()
@@ -75,8 +77,8 @@ func TestProxies(t *testing.T) {
 			if strings.Contains(string(data), "s3cr3t") || strings.Contains(string(data), "user:") {
 				t.Errorf("the login shows: %s", data)
 			}
-			if (login != "") != tc.login {
-				t.Errorf("the proxy was given the login %q", login)
+			if given := login.Load(); (given != "") != tc.login {
+				t.Errorf("the proxy was given the login %q", given)
 			}
 		})
 	}
