@@ -228,13 +228,11 @@ func (l *linter) lintPackage(ctx context.Context, p *Package, annotations map[st
 	} else {
 		l.compare(*p, inManifest, layer.Annotations[ocispec.AnnotationTitle] != "")
 	}
-	switch want := provider.PackageFilename(l.provider, l.version, p.Platform); {
-	case provider.Misnamed(p.Filename, l.version, p.Platform):
+	if provider.Misnamed(p.Filename, l.version, p.Platform) {
 		l.report(SeverityError, where, fmt.Sprintf("its file name is %s, of another version or platform", p.Filename),
 			"one package stands in another's place: push the version again from its origin with ocibridge push --force")
-	case p.Filename != want:
-		l.report(SeverityWarning, where, fmt.Sprintf("its file name is %s, and not %s", p.Filename, want),
-			"the publisher's signature does not say that it is for this version and platform, so it is not served where verify is required: push it from its origin")
+	} else if f, other := OtherFilename(l.provider, l.version, *p); other {
+		l.findings = append(l.findings, f)
 	}
 	exists, err := l.store.Exists(ctx, inManifest.Layer())
 	if err != nil {
@@ -244,6 +242,16 @@ func (l *linter) lintPackage(ctx context.Context, p *Package, annotations map[st
 		l.add(where, fmt.Errorf("%w: the package %s", ErrMissing, inManifest.Digest))
 	}
 	return nil
+}
+
+// OtherFilename is the finding that a package has another file name than the published
+// one; false if it has that.
+func OtherFilename(a provider.Address, v provider.Version, p Package) (Finding, bool) {
+	want := provider.PackageFilename(a, v, p.Platform)
+	return Finding{
+		SeverityWarning, p.Platform.String(), fmt.Sprintf("its file name is %s, and not %s", p.Filename, want),
+		"if its origin has it under this name, ask the publisher for the other one; otherwise push the version again from its origin with ocibridge push --force",
+	}, p.Filename != want
 }
 
 // unusedAnnotations reports annotations of ours that do not describe a package.

@@ -2,11 +2,49 @@ package artifact
 
 import (
 	"context"
+	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
+
+// What is said of a stored version beside the verdicts of package trust.
+const (
+	// NoEvidence: nothing is stored that says who published it, or what is stored is
+	// refused.
+	NoEvidence trust.Verdict = "none"
+	// SignedOtherName: the document is signed, and lists a package under a name that
+	// says neither its version nor its platform. Clients install it; a gateway with
+	// verify = "required" does not serve it.
+	SignedOtherName trust.Verdict = "signed under another name"
+)
+
+// OtherNameHint says what to do about a version that is signed under another name.
+const OtherNameHint = `clients install it, and a gateway with verify = "required" does not serve it: ask the publisher to name its zips terraform-provider-TYPE_VERSION_OS_ARCH.zip`
+
+// Standing returns what is said of the version: the verdict, or SignedOtherName.
+func (v *Verified) Standing() trust.Verdict { return Standing(v.Verdict, v.Refused) }
+
+// Standing returns what is said of a version with a verdict of whose packages some
+// are refused.
+func Standing(verdict trust.Verdict, refused []Refusal) trust.Verdict {
+	if verdict == trust.Signed && slices.ContainsFunc(refused, Refusal.OtherName) {
+		return SignedOtherName
+	}
+	return verdict
+}
+
+// RecordedStanding returns what is said of a version whose record or index gives a
+// verdict, by the names of its packages: the document is not read.
+func (v *Version) RecordedStanding(recorded trust.Verdict, a provider.Address, ver provider.Version) trust.Verdict {
+	hasOther := func(p Package) bool { return isOtherName(p.Filename, provider.PackageFilename(a, ver, p.Platform)) }
+	if recorded == trust.Signed && slices.ContainsFunc(v.Packages, hasOther) {
+		return SignedOtherName
+	}
+	return recorded
+}
 
 // Signed reports whether the evidence is all that clients need to check the
 // publisher's signature themselves.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 
@@ -37,6 +38,32 @@ type Refusal struct {
 	Err     error // wraps trust.ErrNotListed or trust.ErrChecksum
 }
 
+// OtherName reports whether the only fault of the package is that the checksum
+// document lists it under another name: the error is an [OtherNameError].
+func (r Refusal) OtherName() bool {
+	var other *OtherNameError
+	return errors.As(r.Err, &other)
+}
+
+// OtherNameError says that a checksum document lists a package under a name that says
+// neither its version nor its platform. It is a [trust.ErrNotListed].
+type OtherNameError struct {
+	Name    string // that the package should have
+	Listed  string // that the document has
+	Verdict trust.Verdict
+}
+
+func (e *OtherNameError) Error() string {
+	how := "listed under another name"
+	if e.Verdict == trust.Signed {
+		how = string(SignedOtherName)
+	}
+	return fmt.Sprintf("%s: %s: the SHA256SUMS in its evidence lists the package as %s", e.Name, how, e.Listed)
+}
+
+// Is makes the error a [trust.ErrNotListed].
+func (e *OtherNameError) Is(target error) bool { return target == trust.ErrNotListed }
+
 // ErrNothingToCheck means that a version was stored without evidence, or on hashes
 // that nobody signed. It comes with trust.ErrUnsigned.
 var ErrNothingToCheck = errors.New("there is nothing to check it against")
@@ -59,7 +86,6 @@ var ErrNothingToCheck = errors.New("there is nothing to check it against")
 // are those of [ReadEvidence] otherwise. A package that is not vouched for is no
 // error.
 func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.Version, found *Version, policy trust.Policy) (*Verified, error) {
-	const again = "push it again from its origin with --refresh-evidence, which keeps the packages that are the publisher's"
 	if found.Evidence == nil {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: it was stored without evidence: %w", a, v, trust.ErrUnsigned, ErrNothingToCheck), again)
 	}
@@ -67,6 +93,15 @@ func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.V
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", a, v, err)
 	}
+	return e.Verify(ctx, a, v, found.Packages, policy)
+}
+
+// again is what to do about evidence that proves nothing.
+const again = "push it again from its origin with --refresh-evidence, which keeps the packages that are the publisher's"
+
+// Verify checks the packages of a version against evidence that was read. It is
+// [Verify] without its requests.
+func (e *Evidence) Verify(ctx context.Context, a provider.Address, v provider.Version, packages []Package, policy trust.Policy) (*Verified, error) {
 	if e.SHA256SUMS == nil {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: its evidence holds no SHA256SUMS: %w", a, v, trust.ErrUnsigned, ErrNothingToCheck), again)
 	}
@@ -85,27 +120,56 @@ func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.V
 		Verdict: sums.Verdict(), Signer: sums.Signer(), Evidence: e, Checksums: sums,
 		Pinned: sums.Signer().Pinned,
 	}
-	for _, p := range found.Packages {
-		if err := vouch(sums, a, v, p); err != nil {
-			out.Refused = append(out.Refused, Refusal{p, err})
-			continue
-		}
-		out.Packages = append(out.Packages, p)
-	}
+	out.Packages, out.Refused = Vouched(sums, packages)
 	return out, nil
 }
 
-// vouch fails unless the checksums list a package's digest under its proper name,
-// whatever name it says that it has.
-func vouch(sums *trust.Checksums, a provider.Address, v provider.Version, p Package) error {
-	name := provider.PackageFilename(a, v, p.Platform)
+// Vouched divides packages into those that accepted checksums vouch for, and the
+// others. A checksum document vouches for a package if it lists the package's digest
+// under exactly the published name, whatever name the package says it has.
+func Vouched(sums *trust.Checksums, packages []Package) (vouched []Package, refused []Refusal) {
+	for _, p := range packages {
+		if err := vouch(sums, p); err != nil {
+			refused = append(refused, Refusal{p, err})
+			continue
+		}
+		vouched = append(vouched, p)
+	}
+	return vouched, refused
+}
+
+// vouch fails unless the checksums list a package's digest under its published name.
+func vouch(sums *trust.Checksums, p Package) error {
+	name := provider.PackageFilename(sums.Provider(), sums.Version(), p.Platform)
 	sum, listed := sums.Sum(name)
 	want := digest.NewDigestFromBytes(digest.SHA256, sum[:])
 	switch {
 	case !listed:
+		if other := otherName(sums, p, name); other != "" {
+			return &OtherNameError{name, other, sums.Verdict()}
+		}
 		return fmt.Errorf("%s: %w that is in its evidence", name, trust.ErrNotListed)
 	case want != p.Digest:
 		return fmt.Errorf("%s: %w: its layer is %s, but the SHA256SUMS in its evidence lists %s", name, trust.ErrChecksum, p.Digest, want)
 	}
 	return nil
+}
+
+// otherName returns the name under which a document lists a package's digest, "" for
+// none: the package's own name if that is listed.
+func otherName(sums *trust.Checksums, p Package, published string) string {
+	for _, name := range append([]string{p.Filename}, sums.Files()...) {
+		sum, listed := sums.Sum(name)
+		if listed && digest.NewDigestFromBytes(digest.SHA256, sum[:]) == p.Digest && isOtherName(name, published) {
+			return name
+		}
+	}
+	return ""
+}
+
+// isOtherName reports whether a package may have another name than the published
+// one and still be that package. A name of the published form, but for upper case,
+// says that it is another package.
+func isOtherName(name, published string) bool {
+	return name != published && (!provider.NamesPackage(name) || strings.EqualFold(name, published))
 }

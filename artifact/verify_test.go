@@ -157,3 +157,77 @@ func TestVerify(t *testing.T) {
 		})
 	}
 }
+
+// TestSignedUnderAnotherName has signed documents that list packages otherwise than
+// they are published. A name that says nothing of version and platform is another
+// name; one that says that the package is another one is not.
+func TestSignedUnderAnotherName(t *testing.T) {
+	acme := pgp.For(t, "Acme")
+	published := provider.PackageFilename(widget, v100, linux)
+	for name, tc := range map[string]struct {
+		listed, filename string
+		digest           digest.Digest // of the package; "": the one that is listed
+		other            bool
+	}{
+		"another name":                    {listed: "Widget_linux_amd64.zip", filename: "Widget_linux_amd64.zip", other: true},
+		"another name, not annotated":     {listed: "Widget_linux_amd64.zip", filename: published, other: true},
+		"upper case":                      {listed: "terraform-provider-Widget_1.0.0_linux_amd64.zip", filename: published, other: true},
+		"published name":                  {listed: published, filename: "Widget_linux_amd64.zip"},
+		"another version's":               {listed: "terraform-provider-widget_0.9.0_linux_amd64.zip", filename: published},
+		"another platform's":              {listed: "terraform-provider-widget_1.0.0_darwin_arm64.zip", filename: published},
+		"another provider's":              {listed: "terraform-provider-gadget_1.0.0_linux_amd64.zip", filename: published},
+		"another provider's, and says so": {listed: "terraform-provider-gadget_1.0.0_linux_amd64.zip", filename: "terraform-provider-gadget_1.0.0_linux_amd64.zip"},
+		"other bytes":                     {listed: "Widget_linux_amd64.zip", filename: "Widget_linux_amd64.zip", digest: digest.FromString("other")},
+	} {
+		for _, signed := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", signed ", signed), func(t *testing.T) {
+				e := artifact.Evidence{SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(contents(t)[linux]), tc.listed)}
+				policy := trust.Policy{AllowUnsigned: true}
+				if signed {
+					var err error
+					if e.Signature, err = acme.Sign(e.SHA256SUMS); err != nil {
+						t.Fatal(err)
+					}
+					e.SigningKeys = signingKeys(t, acme)
+					policy = trust.Policy{Keys: []string{acme.Fingerprint()}}
+				}
+				p := artifact.Package{Platform: linux, Filename: tc.filename, Digest: digest.FromBytes(contents(t)[linux])}
+				if tc.digest != "" {
+					p.Digest = tc.digest
+				}
+				got, err := e.Verify(t.Context(), widget, v100, []artifact.Package{p}, policy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tc.listed == published {
+					if len(got.Packages) != 1 || got.Standing() != got.Verdict {
+						t.Errorf("%+v", got)
+					}
+					return
+				}
+				if len(got.Packages) != 0 || len(got.Refused) != 1 || !errors.Is(got.Refused[0].Err, trust.ErrNotListed) || got.Refused[0].OtherName() != tc.other {
+					t.Fatalf("vouched for %v, refused %v", got.Packages, got.Refused)
+				}
+				if want := tc.other && signed; (got.Standing() == artifact.SignedOtherName) != want || strings.Contains(got.Refused[0].Err.Error(), "signed under another name") != want {
+					t.Errorf("standing %q, %v", got.Standing(), got.Refused[0].Err)
+				}
+			})
+		}
+	}
+}
+
+func TestRecordedStanding(t *testing.T) {
+	for filename, want := range map[string]trust.Verdict{
+		provider.PackageFilename(widget, v100, linux):     trust.Signed,
+		"Widget_linux_amd64.zip":                          artifact.SignedOtherName,
+		"terraform-provider-gadget_1.0.0_linux_amd64.zip": trust.Signed, // verify says what it is
+	} {
+		v := &artifact.Version{Packages: []artifact.Package{{Platform: linux, Filename: filename}}}
+		if got := v.RecordedStanding(trust.Signed, widget, v100); got != want {
+			t.Errorf("%s: %q", filename, got)
+		}
+		if got := v.RecordedStanding(trust.ChecksumOnly, widget, v100); got != trust.ChecksumOnly {
+			t.Errorf("%s, unsigned: %q", filename, got)
+		}
+	}
+}

@@ -88,6 +88,10 @@ func Misnamed(filename string, v Version, p Platform) bool {
 	return m != nil && (m[1] != v.String() || m[2] != p.String())
 }
 
+// NamesPackage reports whether a file name has the form under which packages are
+// published, so that it says of which provider, version and platform a package is.
+func NamesPackage(filename string) bool { return published.MatchString(filename) }
+
 var filename = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$`)
 
 // ValidFilename reports whether name can stand as the file name of a package:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry/remote/errcode"
@@ -14,83 +15,94 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// strongest returns the evidence to keep: what is tagged, unless it is weaker than
-// what was left or is our own, or is about packages that were replaced, or is to
-// be refreshed.
-func (w *push) strongest(ctx context.Context, replaced bool, tagged, left, own *ocispec.Descriptor, packages []artifact.Package) (*ocispec.Descriptor, error) {
-	refresh := w.refreshes(tagged, own)
-	switch {
-	case replaced:
-		return own, nil
-	case tagged == nil && left != nil:
-		return left, nil
-	case tagged == nil:
-		return own, nil
-	case own != nil && own.Digest == tagged.Digest && w.sums.Verdict() == trust.Signed,
-		!refresh && left == nil && (own == nil || w.sums.Verdict() != trust.Signed):
-		return tagged, nil // nothing here is stronger
-	}
-	e, err := w.readEvidence(ctx, *tagged)
-	switch {
-	case err == nil && refresh && w.atLeast(e, packages):
-		return own, nil
-	case err == nil && e.Record.Verdict == trust.Signed:
-		described := artifact.DescribeEvidence(*tagged, trust.Signed)
-		return &described, nil
-	case err == nil && refresh && left == nil:
-		return tagged, nil
-	case err != nil && !errors.Is(err, artifact.ErrNotProvider) && !errors.Is(err, artifact.ErrAmbiguous) && !errors.Is(err, artifact.ErrTooLarge):
-		return nil, w.registryError("read evidence in", err)
-	case left != nil:
-		return left, nil
-	}
-	return own, nil
-}
-
-// refreshes reports whether our own evidence is to take the place of what is
+// refreshes reports whether the release's evidence is to take the place of what is
 // tagged. What another push has put there since this one began stays: two that
 // refresh it would never come to an end.
 func (w *push) refreshes(tagged, own *ocispec.Descriptor) bool {
-	return w.o.RefreshEvidence && own != nil && tagged != nil && own.Digest != tagged.Digest &&
+	return w.refresh && own != nil && tagged != nil && own.Digest != tagged.Digest &&
 		w.before != nil && w.before.Evidence != nil && w.before.Evidence.Digest == tagged.Digest
 }
 
-// wantsOwnEvidence reports whether the evidence of the version that is tagged is
-// to be refreshed, and is not what this push would leave anyway.
-func (w *push) wantsOwnEvidence() bool {
-	if !w.o.RefreshEvidence {
+// offersEvidence reports whether a version whose packages are in place may get the
+// release's evidence: because it has none, or because the caller asks for it.
+func (w *push) offersEvidence() bool {
+	switch {
+	case w.before.Evidence == nil || w.repair:
+		return true
+	case !w.refresh:
 		return false
 	}
 	own, _, err := w.evidence()
-	return err != nil || w.before.Evidence == nil || w.before.Evidence.Digest != own.Descriptor.Digest
+	return err != nil || w.before.Evidence.Digest != own.Descriptor.Digest
 }
 
-// atLeast reports whether our own evidence is no weaker than the one given: it
-// must be of the same or a better kind, and where it is signed, vouch for as many
-// of the packages.
-func (w *push) atLeast(e *artifact.Evidence, packages []artifact.Package) bool {
-	kind := func(v trust.Verdict, document []byte) int {
+// isOwn reports whether evidence is the release's.
+func (w *push) isOwn(desc ocispec.Descriptor) bool {
+	own, _, err := w.evidence()
+	return err == nil && own.Descriptor.Digest == desc.Digest
+}
+
+// grade reads evidence, unless it is the release's own, and grades it.
+func (w *push) grade(ctx context.Context, desc ocispec.Descriptor) (grade, error) {
+	if w.isOwn(desc) {
+		document, _, _ := w.sums.Document()
+		return gradeOf(w.sums.Verdict(), document), nil
+	}
+	e, err := w.readEvidence(ctx, desc)
+	switch {
+	case isUnusable(err):
+		return gradeUnreadable, nil
+	case err != nil:
+		return gradeUnreadable, w.registryError("read evidence in", err)
+	}
+	return gradeOf(e.Record.Verdict, e.SHA256SUMS), nil
+}
+
+// reportEvidence says in a result what the stored evidence proves. Evidence of an
+// earlier push is checked by the policy for the provider.
+func (w *push) reportEvidence(ctx context.Context, r *Result, after *artifact.Version) {
+	warn := func(format string, args ...any) { r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...)) }
+	r.Verdict = artifact.NoEvidence
+	if after.Evidence == nil {
+		return
+	}
+	verdict, signer := w.sums.Verdict(), w.sums.Signer()
+	var refused []artifact.Refusal
+	if r.EvidenceKept = !w.isOwn(*after.Evidence); r.EvidenceKept {
+		if w.refresh {
+			warn("the evidence in place is kept: that of this release is weaker, or another push has just replaced it")
+		}
+		stored, err := w.verifyStored(ctx, after)
 		switch {
-		case v == trust.Signed:
-			return 2
-		case len(document) > 0:
-			return 1
+		case errors.Is(err, artifact.ErrNothingToCheck):
+			verdict, signer = trust.ChecksumOnly, trust.Signer{}
+		case err != nil:
+			warn("the evidence in place is refused: %v; ocibridge push --refresh-evidence replaces it, unless by weaker", err)
+			return
+		default:
+			verdict, signer, refused = stored.Verdict, stored.Signer, stored.Refused
 		}
-		return 0
+	} else {
+		_, refused = artifact.Vouched(w.sums, after.Packages)
 	}
-	document, _, _ := w.sums.Document()
-	if kind(w.sums.Verdict(), document) < kind(e.Record.Verdict, e.SHA256SUMS) {
-		return false
+	r.Verdict, r.Fingerprint = artifact.Standing(verdict, refused), signer.Fingerprint
+	r.Pinned, r.Expired = signer.Pinned, signer.Expired
+	if r.Verdict == artifact.SignedOtherName {
+		i := slices.IndexFunc(refused, artifact.Refusal.OtherName)
+		warn("%v; %s", refused[i].Err, artifact.OtherNameHint)
 	}
-	if e.Record.Verdict != trust.Signed {
-		return true
+}
+
+// verifyStored checks evidence of an earlier push. Where no keys are pinned, it need
+// not be signed.
+func (w *push) verifyStored(ctx context.Context, after *artifact.Version) (*artifact.Verified, error) {
+	e, err := w.readEvidence(ctx, *after.Evidence)
+	if err != nil {
+		return nil, err
 	}
-	for _, p := range packages {
-		if d, listed := w.listed(p); !listed || d != p.Digest {
-			return false
-		}
-	}
-	return true
+	policy := w.o.Policy(w.release.Provider())
+	policy.AllowUnsigned = true
+	return e.Verify(ctx, w.release.Provider(), w.release.Version(), after.Packages, policy)
 }
 
 // evidence encodes what the release was accepted on.

@@ -20,60 +20,88 @@ import (
 // packages: otherwise one that nobody vouched for would be shown, and served, as
 // signed like those beside it.
 
-// settle gives a version the strongest evidence that fits its packages, those that
-// others left not among them. Where only weaker evidence would fit, the version is
-// refused; by force it gets that of the release, and loses the packages that this
-// does not list.
-func (w *push) settle(ctx context.Context, now, next *artifact.Version, replaced bool, left, own *ocispec.Descriptor) error {
+// chooseEvidence gives a version the evidence that [evidenceFacts.decide] chooses
+// among the stored one, the one that another push left, and the release's own. By
+// force the version loses the packages that the release's document does not list.
+func (w *push) chooseEvidence(ctx context.Context, now, next *artifact.Version, replaced bool, left, own *ocispec.Descriptor) error {
 	var tagged *ocispec.Descriptor
 	if now != nil {
 		tagged = now.Evidence
 	}
-	// What was left is stale where it contradicts what was tagged before: that was
-	// done by force.
-	if left != nil && w.before != nil {
-		misfit, err := w.misfit(ctx, left, w.before.Packages...)
-		if err != nil {
-			return err
-		}
-		if misfit != nil {
-			left = nil
-		}
-	}
-	best, err := w.strongest(ctx, replaced, tagged, left, own, next.Packages)
+	// 1. What the decision depends on.
+	left, err := w.notStale(ctx, left)
 	if err != nil {
 		return err
 	}
-	next.Evidence = best
-	if now != nil && same(now, next) {
-		return nil
-	}
-	misfit, err := w.misfit(ctx, best, next.Packages...)
-	if err != nil || misfit == nil {
-		return err
-	}
-	// The publisher may have signed anew, with more platforms.
-	if w.sums.Verdict() == trust.Signed {
-		for _, other := range []*ocispec.Descriptor{own, left} {
-			if other == nil {
-				continue
-			}
-			if m, err := w.misfit(ctx, other, next.Packages...); err != nil || m == nil {
-				next.Evidence = other
-				return err
-			}
+	f := evidenceFacts{replaced: replaced, force: w.o.Force, refresh: w.refreshes(tagged, own)}
+	f.same = tagged != nil && own != nil && tagged.Digest == own.Digest
+	f.settled = now != nil && samePackages(now.Packages, next.Packages)
+	misfits := map[evidenceAction]error{}
+	for _, c := range []struct {
+		to     *candidate
+		desc   *ocispec.Descriptor
+		action evidenceAction
+	}{{&f.stored, tagged, keepEvidence}, {&f.release, own, replaceEvidence}, {&f.announced, left, completeEvidence}} {
+		if *c.to, misfits[c.action], err = w.candidate(ctx, c.desc, next.Packages); err != nil {
+			return err
 		}
 	}
-	if !w.o.Force {
-		return misfit
+	misfits[addEvidence] = misfits[replaceEvidence]
+	// 2. The decision.
+	action := f.decide()
+	// 3. What it means for the version.
+	switch action {
+	case keepEvidence:
+		next.Evidence = tagged
+		if f.stored.grade == gradeSigned { // it may have been pushed before indexes had the verdict
+			described := artifact.DescribeEvidence(*tagged, trust.Signed)
+			next.Evidence = &described
+		}
+	case completeEvidence:
+		next.Evidence = left
+	case refuseEvidence:
+		return misfits[f.strongest()]
+	default:
+		if next.Evidence = own; misfits[action] != nil {
+			w.dropUnlisted(next)
+		}
 	}
-	next.Evidence = own
+	return nil
+}
+
+// notStale returns the evidence that another push left, nil if it contradicts what
+// was tagged before: a push by force has replaced that since.
+func (w *push) notStale(ctx context.Context, left *ocispec.Descriptor) (*ocispec.Descriptor, error) {
+	if left == nil || w.before == nil {
+		return left, nil
+	}
+	misfit, err := w.misfit(ctx, left, w.before.Packages...)
+	if err != nil || misfit != nil {
+		return nil, err
+	}
+	return left, nil
+}
+
+// candidate grades evidence. The misfit says which package it contradicts.
+func (w *push) candidate(ctx context.Context, desc *ocispec.Descriptor, packages []artifact.Package) (c candidate, misfit, err error) {
+	if desc == nil {
+		return candidate{}, nil, nil
+	}
+	if c.grade, err = w.grade(ctx, *desc); err != nil {
+		return c, nil, err
+	}
+	misfit, err = w.misfit(ctx, desc, packages...)
+	c.covers = misfit == nil
+	return c, misfit, err
+}
+
+// dropUnlisted removes the packages that the release's document does not list.
+func (w *push) dropUnlisted(v *artifact.Version) {
 	document, _, _ := w.sums.Document()
-	next.Packages = slices.DeleteFunc(next.Packages, func(p artifact.Package) bool {
+	v.Packages = slices.DeleteFunc(v.Packages, func(p artifact.Package) bool {
 		d, listed := w.listed(p)
 		return document != nil && (!listed || p.Digest != "" && d != p.Digest)
 	})
-	return nil
 }
 
 // giveWay puts back what a signed push had tagged when this one, which is refused for
@@ -189,7 +217,7 @@ func (w *push) document(ctx context.Context, evidence *ocispec.Descriptor) (*tru
 	if evidence == nil {
 		return nil, nil
 	}
-	if own, _, err := w.evidence(); err == nil && own.Descriptor.Digest == evidence.Digest {
+	if w.isOwn(*evidence) {
 		if sums, _, _ := w.sums.Document(); sums == nil {
 			return nil, nil
 		}

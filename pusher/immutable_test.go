@@ -21,9 +21,13 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// immutable makes the registry refuse a tag that there is already.
-func (b *bench) immutable(status int, answer string) {
+// immutable makes the registry refuse a tag that there is already. Of those that were
+// pushed before, it has to be told.
+func (b *bench) immutable(status int, answer string, pushed ...string) {
 	tags := map[string]bool{}
+	for _, tag := range pushed {
+		tags[tag] = true
+	}
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		tag := path.Base(r.URL.Path)
 		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/manifests/") || strings.HasPrefix(tag, "sha256:") {
@@ -92,6 +96,19 @@ func TestImmutableTags(t *testing.T) {
 				t.Errorf("when it may be moved: %+v", r)
 			}
 		})
+	}
+}
+
+// TestImmutableTagWithoutEvidence pushes what is in place, without evidence, under a
+// tag that cannot be moved: a success that says what is not stored.
+func TestImmutableTagWithoutEvidence(t *testing.T) {
+	b := newBench(t)
+	b.refuseEvidence()
+	b.mustPush()
+	b.immutable(http.StatusPreconditionFailed, refusals["harbor"].answer, "1.0.0")
+	r := b.mustPush()
+	if r.Status != pusher.Unchanged || r.Verdict != artifact.NoEvidence || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "does not name the evidence of this release") {
+		t.Errorf("%+v", r)
 	}
 }
 

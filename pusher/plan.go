@@ -171,22 +171,17 @@ const planRequests = 4
 // no package for the platforms wanted.
 func (p *planner) stepFor(ctx context.Context, v provider.Version) (*Step, error) {
 	step := &Step{Provider: p.want.Provider, Version: v, Action: ActionPush, Size: -1, dest: p.state.dest}
-	var there []provider.Platform
+	var now storedVersion
 	if p.state.versions[v] {
-		found, err := p.read(ctx, p.state.dest, v)
-		if err != nil {
+		var err error
+		if now, err = p.storedVersion(ctx, v); err != nil {
 			return nil, err
 		}
-		step.Action, step.Size = ActionKeep, 0
-		for _, pkg := range found.Packages {
-			there = append(there, pkg.Platform)
-			step.Size += pkg.Size
-		}
-		step.Platforms = there
+		step.Action, step.Size, step.Platforms = ActionKeep, now.size(), now.platforms()
 		if !slices.Contains(p.listing.Versions, v) {
-			return step, nil
+			return step, now.refused
 		}
-		if len(p.want.Platforms) > 0 && containsAll(there, p.want.Platforms) {
+		if len(p.want.Platforms) > 0 && containsAll(step.Platforms, p.want.Platforms) {
 			return step, nil
 		}
 	}
@@ -194,10 +189,14 @@ func (p *planner) stepFor(ctx context.Context, v provider.Version) (*Step, error
 	if err != nil {
 		return nil, err
 	}
-	missing := slices.DeleteFunc(slices.Clone(platforms), func(q provider.Platform) bool { return slices.Contains(there, q) })
+	missing := slices.DeleteFunc(slices.Clone(platforms), func(q provider.Platform) bool { return slices.Contains(step.Platforms, q) })
 	switch {
 	case step.Action == ActionKeep && len(missing) == 0:
-		return step, nil
+		return step, now.refused
+	case step.Action == ActionKeep && now.holdsAny(missing):
+		if step.Action = ActionRepair; !p.repairable(v, now) {
+			return nil, now.refused
+		}
 	case step.Action == ActionKeep:
 		step.Action = ActionAdd
 	case len(platforms) == 0:

@@ -25,21 +25,20 @@ const maxRounds = 20
 // end.
 func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.Version, Status, error) {
 	own := w.ownPackages(sent)
-	if w.before != nil && len(sent) == 0 && !w.wantsOwnEvidence() {
-		// In place, unless another push was ended before it could put back what it
-		// overwrote.
-		left, err := w.parts(ctx)
-		if err != nil {
-			return nil, "", err
-		}
-		next, err := w.union(ctx, w.before, left, own, w.before.Evidence)
-		if err != nil || same(w.before, next) {
+	inPlace := w.before != nil && len(sent) == 0
+	if inPlace && !w.offersEvidence() {
+		if complete, err := w.isComplete(ctx, own); err != nil || complete {
 			return w.before, Unchanged, err
 		}
 	}
 	evidence, err := w.sendEvidence(ctx)
 	if err != nil {
 		return nil, "", err
+	}
+	if inPlace && evidence == nil { // the registry refuses it: nothing is tagged for that
+		if complete, err := w.isComplete(ctx, own); err != nil || complete {
+			return w.before, Unchanged, err
+		}
 	}
 	joined := w.release.Partial
 	if joined {
@@ -78,8 +77,8 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 			return now, w.status(now), nil
 		}
 		err = w.sendIndex(ctx, next)
-		if errors.Is(err, ErrImmutable) && len(sent) == 0 && now != nil && !w.o.RefreshEvidence {
-			w.warnings = append(w.warnings, fmt.Sprintf("%s:%s does not name what other pushes left, and cannot be moved: what was asked for is in place", w.dest.Repository, w.tag))
+		if errors.Is(err, ErrImmutable) && len(sent) == 0 && now != nil && !w.refresh {
+			w.warnings = append(w.warnings, w.immovable(now, next))
 			return now, Unchanged, nil
 		}
 		if err != nil {
@@ -90,12 +89,37 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 	return nil, "", hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", w.dest.Repository, w.tag), "let one push of this version run at a time")
 }
 
+// isComplete reports whether the tag names all that it should. It does not if another
+// push was ended before it could put back what it overwrote.
+func (w *push) isComplete(ctx context.Context, own []artifact.Package) (bool, error) {
+	left, err := w.parts(ctx)
+	if err != nil {
+		return false, err
+	}
+	next, err := w.union(ctx, w.before, left, own, w.before.Evidence)
+	return err == nil && same(w.before, next), err
+}
+
+// immovable is the warning that an immutable tag keeps from a version what is not
+// needed to install it.
+func (w *push) immovable(now, next *artifact.Version) string {
+	lacks := "what other pushes left"
+	if samePackages(now.Packages, next.Packages) {
+		lacks = "the evidence of this release"
+	}
+	return fmt.Sprintf("%s:%s does not name %s, and cannot be moved: what was asked for is in place", w.dest.Repository, w.tag, lacks)
+}
+
 // same reports whether two versions hold the same packages and evidence.
 func same(a, b *artifact.Version) bool {
-	if (a.Evidence == nil) != (b.Evidence == nil) || a.Evidence != nil && a.Evidence.Digest != b.Evidence.Digest {
-		return false
+	return sameEvidence(a, b) && samePackages(a.Packages, b.Packages)
+}
+
+func sameEvidence(a, b *artifact.Version) bool {
+	if a.Evidence == nil || b.Evidence == nil {
+		return a.Evidence == b.Evidence
 	}
-	return samePackages(a.Packages, b.Packages)
+	return a.Evidence.Digest == b.Evidence.Digest
 }
 
 // left is what pushes of only some platforms of this version left under tags of
@@ -130,10 +154,12 @@ func (w *push) status(after *artifact.Version) Status {
 	switch {
 	case len(after.Packages) > len(w.before.Packages):
 		return Completed
-	case w.o.RefreshEvidence && after.Evidence != nil && (w.before.Evidence == nil || w.before.Evidence.Digest != after.Evidence.Digest):
-		return Refreshed
+	case sameEvidence(w.before, after):
+		return Unchanged // by force, what was deleted of it is there again
+	case w.before.Evidence == nil:
+		return Completed
 	}
-	return Unchanged // by force, what was deleted of it is there again
+	return Refreshed
 }
 
 // current reads what the tag names now; nil for nothing, or for what --force
@@ -184,7 +210,7 @@ func (w *push) union(ctx context.Context, now *artifact.Version, others left, ow
 			next.Protocols = now.Protocols
 		}
 	}
-	if err := w.settle(ctx, now, next, replaced, others.evidence, evidence); err != nil {
+	if err := w.chooseEvidence(ctx, now, next, replaced, others.evidence, evidence); err != nil {
 		return nil, err
 	}
 	for _, p := range others.packages {

@@ -31,7 +31,10 @@ type push struct {
 	// before is what the tag named when the push began; nil for nothing.
 	before   *artifact.Version
 	uploaded map[provider.Platform]bool // whose bytes were sent
-	warnings []string
+	// refresh is set if the release's evidence is to replace what is tagged, unless
+	// it is weaker; repair, if parts of the tagged evidence may be gone as well.
+	refresh, repair bool
+	warnings        []string
 	// fits is the checksum document that the version's evidence will hold, if it is
 	// not the release's own; nil if there is none.
 	fits *trust.Checksums
@@ -41,11 +44,18 @@ type push struct {
 // Push stores a release. If it fails, the tag is as it was, and running it again
 // completes it.
 func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
+	return p.push(ctx, r, false)
+}
+
+// push stores a release. With repair, it also replaces evidence in place, unless by
+// weaker, and sends again what is gone of it.
+func (p *Pusher) push(ctx context.Context, r *origin.Release, repair bool) (*Result, error) {
 	// 1. What of the release is acceptable, and where it belongs.
 	w, err := p.begin(ctx, r)
 	if err != nil {
 		return nil, err
 	}
+	w.repair, w.refresh = repair, repair || p.o.RefreshEvidence
 	ctx = mayPush(ctx, w.dest.Repository)
 	// 2. What is there already.
 	if err := w.inspect(ctx); err != nil {
@@ -68,7 +78,7 @@ func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.result(after, status), nil
+	return w.result(ctx, after, status), nil
 }
 
 // mayPush lets even requests that read ask for a token to push with. To read
@@ -341,28 +351,20 @@ func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact
 }
 
 // result describes a push that ended well.
-func (w *push) result(after *artifact.Version, status Status) *Result {
+func (w *push) result(ctx context.Context, after *artifact.Version, status Status) *Result {
 	r := &Result{
 		Provider: w.release.Provider(), Version: w.release.Version(),
 		Repository: w.dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status,
-		Verdict: w.sums.Verdict(), Fingerprint: w.sums.Signer().Fingerprint,
-		Pinned: w.sums.Signer().Pinned, Expired: w.sums.Signer().Expired,
 		Warnings: append(slices.Clone(w.release.Warnings), w.warnings...),
 	}
-	if after.Evidence != nil {
-		own, _, err := w.evidence()
-		r.EvidenceKept = err == nil && own.Descriptor.Digest != after.Evidence.Digest
-		if r.EvidenceKept && w.o.RefreshEvidence {
-			r.Warnings = append(r.Warnings, "the evidence in place is kept: that of this release is weaker, or another push has just replaced it")
-		}
-	}
-	if r.Expired {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the key %s or its signature has expired; clients accept it with a warning", r.Fingerprint))
+	w.reportEvidence(ctx, r, after)
+	if signer := w.sums.Signer(); signer.Expired {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the key %s or its signature has expired; clients accept it with a warning", signer.Fingerprint))
 	}
 	for _, pkg := range w.release.Packages {
 		p := find(after.Packages, pkg.Platform)
-		if name := provider.PackageFilename(r.Provider, r.Version, p.Platform); p.Filename != name {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("the package for %s is published as %s, not as %s: the publisher's signature does not say that it is for this version and platform", p.Platform, p.Filename, name))
+		if name := provider.PackageFilename(r.Provider, r.Version, p.Platform); p.Filename != name && r.Verdict != artifact.SignedOtherName {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("the package for %s is published as %s, not as %s: nothing says that it is for this version and platform", p.Platform, p.Filename, name))
 		}
 		r.Packages = append(r.Packages, PackageResult{
 			Platform: p.Platform, Filename: p.Filename, Digest: p.Digest.String(), Size: p.Size, H1: p.H1,

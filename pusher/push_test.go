@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -359,15 +360,16 @@ func TestRepositoryOfAnotherProvider(t *testing.T) {
 	}
 }
 
-func TestEvidenceRefused(t *testing.T) {
-	b := newBench(t)
+// refuseEvidence makes the registry refuse manifests of evidence, as one with a list
+// of allowed types does.
+func (b *bench) refuseEvidence() {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/manifests/") {
 			return false
 		}
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
-			t.Error(err)
+			b.t.Error(err)
 		}
 		r.Body = io.NopCloser(strings.NewReader(string(body)))
 		if !strings.Contains(string(body), `"artifactType":"`+artifact.TypeEvidence+`","config"`) {
@@ -378,12 +380,102 @@ func TestEvidenceRefused(t *testing.T) {
 		fmt.Fprint(w, `{"errors":[{"code":"MANIFEST_INVALID","message":"unknown media type"}]}`)
 		return true
 	})
+}
+
+func TestEvidenceRefused(t *testing.T) {
+	b := newBench(t)
+	b.refuseEvidence()
 	r := b.mustPush()
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "evidence") {
 		t.Errorf("warnings %q", r.Warnings)
 	}
 	if v := b.tagged(); v.Evidence != nil || len(v.Packages) != 3 {
 		t.Errorf("tagged %+v", v)
+	}
+	if r.Verdict != artifact.NoEvidence || r.Fingerprint != "" || r.EvidenceKept {
+		t.Errorf("%+v, and no evidence is stored", r)
+	}
+	// A second push is told the same, and tags nothing, not even of one platform.
+	for _, platforms := range [][]string{nil, {"linux_amd64"}} {
+		b.registry.Reset()
+		again := b.mustPush(platforms...)
+		if again.Status != pusher.Unchanged || again.Verdict != artifact.NoEvidence || len(again.Warnings) != 1 || again.Digest != r.Digest {
+			t.Errorf("again: %+v", again)
+		}
+		tagged := func(q recorder.Request) bool {
+			return q.Method == http.MethodPut && strings.Contains(q.Path, "/manifests/") && !strings.Contains(q.Path, "sha256:")
+		}
+		if n := b.registry.Count(tagged); n != 0 {
+			t.Errorf("again: %d tags were pushed: %v", n, b.registry.Requests())
+		}
+	}
+}
+
+// TestEvidenceIsAdded pushes what is in place without evidence: packages stay, and the
+// evidence is there afterwards.
+func TestEvidenceIsAdded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		push    func(*bench) (*pusher.Result, error)
+		verdict trust.Verdict
+	}{
+		"whole":       {func(b *bench) (*pusher.Result, error) { return b.push() }, trust.Signed},
+		"a platform":  {func(b *bench) (*pusher.Result, error) { return b.push("linux_amd64") }, trust.Signed},
+		"from hashes": {func(b *bench) (*pusher.Result, error) { return b.pushRelease(b.unsigned()) }, trust.ChecksumOnly},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.refuseEvidence()
+			b.mustPush()
+			before := b.tagged()
+			b.registry.Intercept(nil)
+			b.origin.Reset()
+			r, err := tc.push(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := b.tagged()
+			if r.Status != pusher.Completed || r.Verdict != tc.verdict || r.EvidenceKept || len(r.Warnings) != 0 || r.Digest != after.Index.Digest.String() {
+				t.Errorf("%+v", r)
+			}
+			if n := b.origin.Count(recorder.PathSuffix(".zip")); n != 0 && tc.verdict == trust.Signed { // otherwise only the bytes tell
+				t.Errorf("%d packages downloaded", n)
+			}
+			if !reflect.DeepEqual(after.Packages, before.Packages) {
+				t.Errorf("packages %+v, before %+v", after.Packages, before.Packages)
+			}
+			b.wantVouched(tc.verdict)
+			if r, err := tc.push(b); err != nil || r.Status != pusher.Unchanged || r.Verdict != tc.verdict {
+				t.Errorf("again: %+v, %v", r, err)
+			}
+		})
+	}
+}
+
+// TestResultSaysWhatIsStored pushes over evidence of another push: the result is about
+// the evidence that is stored, not about the release.
+func TestResultSaysWhatIsStored(t *testing.T) {
+	b := newBench(t)
+	if _, err := b.pushRelease(b.unsigned()); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.mustPush(); r.Status != pusher.Unchanged || !r.EvidenceKept || r.Verdict != trust.ChecksumOnly || r.Fingerprint != "" {
+		t.Errorf("a signed release over checksums: %+v", r)
+	}
+	b.options.RefreshEvidence = true
+	b.mustPush()
+	b.options.RefreshEvidence = false
+	if r, err := b.pushRelease(b.unsigned()); err != nil || !r.EvidenceKept || r.Verdict != trust.Signed || r.Fingerprint != b.signer.Fingerprint() {
+		t.Errorf("checksums over a signed release: %+v, %v", r, err)
+	}
+	// Evidence by a key that is not pinned any more does not count.
+	next := pgp.For(t, "Acme, next year")
+	if err := b.release.Sign(next); err != nil {
+		t.Fatal(err)
+	}
+	b.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{next.Fingerprint()}} }
+	r := b.mustPush()
+	if r.Status != pusher.Unchanged || !r.EvidenceKept || r.Verdict != artifact.NoEvidence || r.Pinned || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "--refresh-evidence") {
+		t.Errorf("another key is pinned: %+v", r)
 	}
 }
 

@@ -141,11 +141,11 @@ type Status string
 const (
 	// Pushed: the version was not there.
 	Pushed Status = "pushed"
-	// Completed: platforms were added to those that were there.
+	// Completed: platforms, or evidence where there was none, were added.
 	Completed Status = "completed"
 	// Replaced: packages that were there were replaced, by force.
 	Replaced Status = "replaced"
-	// Refreshed: the packages were in place, and the evidence was replaced.
+	// Refreshed: the packages were in place, and their evidence was replaced.
 	Refreshed Status = "refreshed"
 	// Unchanged: everything was in place. Nothing was sent, unless by force.
 	Unchanged Status = "unchanged"
@@ -159,15 +159,17 @@ type Result struct {
 	Tag        ociaddr.Tag        `json:"tag"`
 	Digest     string             `json:"digest,omitempty"` // of the index
 	Status     Status             `json:"status"`
-	// Verdict is that of the release pushed, Fingerprint that of the key.
+	// Verdict is what the stored evidence proves of the version, and Fingerprint the
+	// key that signed it: trust.Signed, trust.ChecksumOnly, artifact.SignedOtherName,
+	// or artifact.NoEvidence. A mirror folder, which has no place for evidence, has
+	// those of the release.
 	Verdict     trust.Verdict `json:"verdict"`
 	Fingerprint string        `json:"fingerprint,omitempty"`
 	// Pinned is set if the policy names that key, Expired if the key or its
 	// signature is past its time.
 	Pinned  bool `json:"key_pinned,omitempty"`
 	Expired bool `json:"key_expired,omitempty"`
-	// EvidenceKept is set if the evidence in place is an earlier push's, so that
-	// Verdict is not what it says.
+	// EvidenceKept is set if the stored evidence is an earlier push's.
 	EvidenceKept bool            `json:"evidence_kept,omitempty"`
 	Packages     []PackageResult `json:"packages"`
 	Warnings     []string        `json:"warnings,omitempty"`

@@ -76,7 +76,11 @@ func (s Stored) Release(ctx context.Context, v provider.Version, want []provider
 	}
 	r := &origin.Release{Origin: storedOrigin, Protocols: found.Protocols, Claims: trust.Claims{Provider: s.Provider, Version: v}}
 	if found.Evidence != nil {
-		if err := s.claim(ctx, r, found); err != nil {
+		e, err := s.claim(ctx, r, found)
+		if err == nil {
+			err = s.checkNames(ctx, r, e, packages)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -124,24 +128,47 @@ func joinPlatforms(ps []provider.Platform) string {
 }
 
 // claim takes a release's claims from the evidence.
-func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Version) error {
+func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Version) (*artifact.Evidence, error) {
 	e, err := artifact.ReadEvidence(ctx, s.Store, *found.Evidence)
 	switch {
 	case isUnusable(err):
-		return hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, r.Version(), s.Repository, err), "push it again from its origin: --force replaces what is there")
+		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, r.Version(), s.Repository, err), "push it again from its origin: --force replaces what is there")
 	case err != nil:
-		return s.failed(r.Version(), err)
+		return nil, s.failed(r.Version(), err)
 	}
 	keys, err := trust.ParseSigningKeys(e.SigningKeys)
 	if err != nil {
-		return fmt.Errorf("%s %s: evidence: %w: %w", s.Provider, r.Version(), trust.ErrSignature, err)
+		return nil, fmt.Errorf("%s %s: evidence: %w: %w", s.Provider, r.Version(), trust.ErrSignature, err)
 	}
 	r.Claims.SHA256SUMS, r.Claims.Signature, r.Claims.SigningKeys, r.Claims.Keys = e.SHA256SUMS, e.Signature, e.SigningKeys, keys
 	r.Origin, r.About = e.Record.Origin, e.Record.About
 	if e.Record.Protocols != nil {
 		r.Protocols = e.Record.Protocols
 	}
-	return nil
+	return e, nil
+}
+
+// checkNames refuses a version that is signed under another name: once copied, nothing
+// but an annotation would say which package is for which platform.
+func (s Stored) checkNames(ctx context.Context, r *origin.Release, e *artifact.Evidence, packages []artifact.Package) error {
+	if r.Claims.SHA256SUMS == nil || len(r.Claims.Keys) == 0 {
+		return nil
+	}
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(ctx, trust.Claims{Provider: s.Provider, Version: r.Version(), SHA256SUMS: e.SHA256SUMS})
+	if err != nil {
+		return nil // the push says why
+	}
+	_, refused := artifact.Vouched(sums, packages)
+	if !slices.ContainsFunc(refused, artifact.Refusal.OtherName) {
+		return nil
+	}
+	verified, err := e.Verify(ctx, s.Provider, r.Version(), packages, trust.Policy{})
+	if err != nil || verified.Standing() != artifact.SignedOtherName {
+		return nil // likewise
+	}
+	i := slices.IndexFunc(verified.Refused, artifact.Refusal.OtherName)
+	return hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, r.Version(), s.Repository, verified.Refused[i].Err),
+		"push it from its origin into the other place: ocibridge push takes it under the name that its origin gives")
 }
 
 // offer returns a package of the release. Where keys may have signed its checksum,

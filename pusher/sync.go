@@ -10,6 +10,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -65,6 +66,10 @@ type SyncOptions struct {
 	// PruneLimit is how many versions may be removed at most; 0 is
 	// [DefaultPruneLimit], and no provider's last one.
 	PruneLimit int
+	// Served returns what a gateway serves of a stored version, so that nothing counts
+	// as in place that it refuses. Errors wrap [ErrNotServed] where the gateway refuses
+	// the version, and are the store's otherwise. Nil: a gateway serves all.
+	Served func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error)
 	// Now is the time; nil is [time.Now].
 	Now func() time.Time
 }
@@ -98,11 +103,12 @@ type Action string
 
 // The actions of a plan.
 const (
-	ActionPush  Action = "push"  // it is not there
-	ActionAdd   Action = "add"   // platforms of it are not there
-	ActionKeep  Action = "keep"  // it is in place
-	ActionWait  Action = "wait"  // it is too young
-	ActionPrune Action = "prune" // nothing asks for it
+	ActionPush   Action = "push"   // it is not there
+	ActionAdd    Action = "add"    // platforms of it are not there
+	ActionRepair Action = "repair" // it is there, and its evidence is missing or refused
+	ActionKeep   Action = "keep"   // it is in place
+	ActionWait   Action = "wait"   // it is too young
+	ActionPrune  Action = "prune"  // nothing asks for it
 )
 
 // Step is what is to be done about one version.
@@ -110,7 +116,7 @@ type Step struct {
 	Provider provider.Address `json:"provider"`
 	Version  provider.Version `json:"version"`
 	Action   Action           `json:"action"`
-	// Platforms are those to push, to add or to prune, or that are in place.
+	// Platforms are those to push, to add, to repair or to prune, or that are in place.
 	Platforms []provider.Platform `json:"platforms,omitempty"`
 	// Size is that of their packages in bytes, -1 if it is not known.
 	Size int64 `json:"size"`
@@ -121,7 +127,7 @@ type Step struct {
 	FirstSync bool `json:"first_sync,omitempty"`
 
 	dest    Destination
-	release *origin.Release    // of a push or addition
+	release *origin.Release    // of a push, addition or repair
 	index   ocispec.Descriptor // of what is to be pruned
 }
 
@@ -227,9 +233,10 @@ func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*
 			continue
 		}
 		g.Go(func() error {
-			results[i], failures[i] = s.pusher.Push(gctx, step.release)
+			results[i], failures[i] = s.pusher.push(gctx, step.release, step.Action == ActionRepair)
 			if failures[i] == nil {
 				done(results[i])
+				failures[i] = s.checkServed(gctx, step)
 			}
 			return context.Cause(gctx)
 		})

@@ -206,7 +206,7 @@ func inspectVersion(ctx context.Context, back *backend, p *stored) (*inspected, 
 		return nil, hint.Wrap(back.explain(fmt.Errorf("%s %s: %w", p.provider, v, err), p.repository), "ocibridge verify %s@%s lists all that is wrong with it", p.provider, v)
 	}
 	out.Evidence = &inspectedEvidence{
-		Digest: found.Evidence.Digest.String(), Origin: e.Record.Origin, Verdict: e.Record.Verdict, Fingerprint: e.Record.Fingerprint,
+		Digest: found.Evidence.Digest.String(), Origin: e.Record.Origin, Verdict: found.RecordedStanding(e.Record.Verdict, p.provider, v), Fingerprint: e.Record.Fingerprint,
 		Protocols: e.Record.Protocols, SHA256SUMS: len(e.SHA256SUMS), Signature: len(e.Signature), SigningKeys: len(e.SigningKeys),
 	}
 	return out, nil

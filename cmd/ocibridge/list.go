@@ -165,14 +165,14 @@ func listVersion(ctx context.Context, back *backend, p *stored, v provider.Versi
 		out.Platforms = append(out.Platforms, pkg.Platform)
 		out.Size += pkg.Size
 	}
-	out.Signature = &signature{Verdict: unsigned}
+	out.Signature = &signature{Verdict: artifact.NoEvidence}
 	if found.Evidence != nil {
 		record, err := artifact.ReadRecord(ctx, p.store, *found.Evidence)
 		if err != nil {
 			out.Signature, out.Problem = nil, problemOf(back.explain(err, p.repository))
 			return out
 		}
-		out.Signature = &signature{record.Verdict, record.Fingerprint}
+		out.Signature = &signature{found.RecordedStanding(record.Verdict, p.provider, v), record.Fingerprint}
 	}
 	return out
 }

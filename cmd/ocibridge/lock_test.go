@@ -14,6 +14,7 @@ import (
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry/remote"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -77,9 +78,11 @@ func widgetHash(ts *testscript.TestScript, version, name string) string {
 //	forge h1 VERSION     every package has the h1: hash of another
 //	forge no-h1 VERSION  no package has one
 //	forge swap VERSION   the packages of its two platforms are exchanged
+//	forge no-evidence VERSION  the evidence is left out
+//	forge size VERSION   index and manifest give every package a byte more
 func forge(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
-		ts.Fatalf("usage: forge h1|no-h1|swap VERSION")
+		ts.Fatalf("usage: forge h1|no-h1|swap|no-evidence|size VERSION")
 	}
 	ctx := context.Background()
 	repo, err := remote.NewRepository(ts.Getenv("REGISTRY") + "/providers/acme/widget")
@@ -103,12 +106,34 @@ func forge(ts *testscript.TestScript, neg bool, args []string) {
 			p.Annotations[h1] = widgetHash(ts, args[1], "other-h1:"+p.Platform.OS+"_"+p.Platform.Architecture)
 		case "no-h1":
 			delete(p.Annotations, h1)
+		case "size":
+			forgeSize(ts, repo, p)
 		}
 	}
 	if args[0] == "swap" {
 		packages[0].Platform, packages[1].Platform = packages[1].Platform, packages[0].Platform
 	}
+	if args[0] == "no-evidence" {
+		index.Manifests = slices.DeleteFunc(index.Manifests, func(d ocispec.Descriptor) bool { return d.ArtifactType == artifact.TypeEvidence })
+	}
 	data, err := json.Marshal(index)
 	ts.Check(err)
 	ts.Check(repo.PushReference(ctx, content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, data), bytes.NewReader(data), args[1]))
+}
+
+// forgeSize has an index entry name another manifest, which gives its package a byte
+// more.
+func forgeSize(ts *testscript.TestScript, repo *remote.Repository, entry *ocispec.Descriptor) {
+	ctx := context.Background()
+	data, err := content.FetchAll(ctx, repo, *entry)
+	ts.Check(err)
+	var m ocispec.Manifest
+	ts.Check(json.Unmarshal(data, &m))
+	m.Layers[0].Size++
+	data, err = json.Marshal(m)
+	ts.Check(err)
+	desc := content.NewDescriptorFromBytes(entry.MediaType, data)
+	ts.Check(repo.Push(ctx, desc, bytes.NewReader(data)))
+	entry.Digest, entry.Size = desc.Digest, desc.Size
+	entry.Annotations["io.github.ocibridge.layer.size"] = fmt.Sprint(m.Layers[0].Size)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 	"golang.org/x/term"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -133,12 +134,14 @@ func (p *progress) done(r *pusher.Result) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	grounds := string(r.Verdict)
-	if r.Fingerprint != "" {
-		grounds += " by " + r.Fingerprint
-	}
-	if r.EvidenceKept {
-		grounds = "evidence of an earlier push"
+	grounds := signature{r.Verdict, r.Fingerprint}.text(false)
+	switch {
+	case r.EvidenceKept && r.Verdict == artifact.NoEvidence:
+		grounds = "evidence refused"
+	case r.EvidenceKept:
+		grounds += " (evidence of an earlier push)"
+	case r.Verdict == artifact.NoEvidence:
+		grounds = "no evidence"
 	}
 	p.line("%s %s: %s, %s, %s, in %s:%s", r.Provider, r.Version, r.Status, count(len(r.Packages), "platform"), grounds, r.Repository, r.Tag)
 }

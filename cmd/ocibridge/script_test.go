@@ -25,6 +25,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
@@ -63,6 +64,7 @@ func TestScripts(t *testing.T) {
 			"unlisted": noCatalog,
 			"broken":   breakPath,
 			"damaged":  damagePackages,
+			"allowed":  allowEvidence,
 		},
 	})
 }
@@ -207,19 +209,32 @@ func writeMirror(ts *testscript.TestScript, neg bool, args []string) {
 // startOrigin starts an origin registry with signed releases of
 // registry.acme.example/acme/widget, and lets a host block lead to it:
 //
-//	origin [token=TOKEN] VERSION...
+//	origin [token=TOKEN|zips=NAME] VERSION...
+//
+// With zips, packages are called NAME_OS_ARCH.zip.
 func startOrigin(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: origin [token=TOKEN] VERSION...")
+		ts.Fatalf("usage: origin [token=TOKEN|zips=NAME] VERSION...")
 	}
 	var options testorigin.Options
 	if token, ok := strings.CutPrefix(args[0], "token="); ok {
 		options.Token = token
 		args = args[1:]
 	}
+	name, renamed := strings.CutPrefix(args[0], "zips=")
+	if renamed {
+		args = args[1:]
+	}
 	origin := testorigin.New(options)
 	for _, version := range args {
-		origin.Add(widgetRelease(ts, version, "", sceneOf(ts).signer))
+		r := widgetRelease(ts, version, "", sceneOf(ts).signer)
+		for i := range r.Packages {
+			if p := &r.Packages[i]; renamed {
+				p.Filename = name + "_" + p.OS + "_" + p.Arch + ".zip"
+			}
+		}
+		ts.Check(r.Seal(sceneOf(ts).signer))
+		origin.Add(r)
 	}
 	ca, err := tlsca.New()
 	ts.Check(err)
@@ -286,6 +301,37 @@ func breakPath(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json")
 		fmt.Fprint(w, "{}")
+		return true
+	})
+}
+
+// allowEvidence lets the registry refuse manifests of evidence from now on, or take
+// them again:
+//
+//	allowed nothing-but-packages|everything
+func allowEvidence(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: allowed nothing-but-packages|everything")
+	}
+	if args[0] == "everything" {
+		sceneOf(ts).registry.Intercept(nil)
+		return
+	}
+	sceneOf(ts).registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/manifests/") {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return false
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if !bytes.Contains(body, []byte(`"artifactType":"`+artifact.TypeEvidence+`","config"`)) {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"errors":[{"code":"MANIFEST_INVALID","message":"unknown media type"}]}`)
 		return true
 	})
 }

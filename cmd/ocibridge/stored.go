@@ -222,12 +222,9 @@ func nothingFound(found []*stored, list []unlisted) error {
 
 // signature is what is known of who signed a version.
 type signature struct {
-	Verdict     trust.Verdict `json:"verdict"` // "none" without evidence
+	Verdict     trust.Verdict `json:"verdict"` // artifact.NoEvidence and SignedOtherName are among them
 	Fingerprint string        `json:"fingerprint,omitempty"`
 }
-
-// unsigned is the verdict on a version without evidence.
-const unsigned trust.Verdict = "none"
 
 // text says it, with the last digits of the fingerprint alone if it is to be short.
 func (s signature) text(short bool) string {

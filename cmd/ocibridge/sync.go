@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/manifestcache"
@@ -51,7 +53,11 @@ prints a plan, and does it:
 
   +  a version to push           =  a version in place
   ~  platforms to add            -  a version to prune
-  .  a version that waits until it is as old as cooldown says
+  !  a version to repair         .  a version that waits until it is as
+                                    old as cooldown says
+
+A version is repaired if verify = "required" is configured and the gateway refuses
+it: it is pushed again with the evidence of its origin, and its packages stay.
 
 A version's age counts from when a sync first saw it, because origins publish no
 dates. Those that were there at a provider's first sync do not wait.
@@ -140,7 +146,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writ
 			Jobs:    int(f.jobs),
 			OnEvent: progress.event,
 		},
-		Manifests: f.manifests(log), Prune: f.prune, PruneLimit: f.pruneLimit,
+		Manifests: f.manifests(log), Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
 	})
 	made, err := syncer.Plan(ctx, wants)
 	if err != nil {
@@ -184,6 +190,22 @@ func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, plan *push
 		progress.failures(outcome.Failures)
 	}
 	return outcome, err
+}
+
+// served returns what the configured gateway serves of a version, nil if that is
+// everything.
+func (s settings) served() func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
+	if !s.file.Gateway.VerifyRequired {
+		return nil
+	}
+	checker := verify.New(verify.Options{Policy: s.trustRules().For})
+	return func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
+		out, err := checker.Check(ctx, store, a, v, found)
+		if errors.Is(err, verify.ErrRefused) {
+			err = fmt.Errorf("%w: %w", pusher.ErrNotServed, err)
+		}
+		return out, err
+	}
 }
 
 // unusable is a source that cannot be opened: a failure of its provider alone.

@@ -13,7 +13,7 @@ import (
 )
 
 var planSigns = map[pusher.Action]string{
-	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionKeep: "=", pusher.ActionPrune: "-", pusher.ActionWait: ".",
+	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionRepair: "!", pusher.ActionKeep: "=", pusher.ActionPrune: "-", pusher.ActionWait: ".",
 }
 
 // plan shows a plan: a line a version, and what they come to.
@@ -30,8 +30,11 @@ func (p *progress) plan(plan *pusher.Plan) {
 		case pusher.ActionWait:
 			p.line("  %s %s  waits until %s", planSigns[s.Action], s.Version, s.Until.Local().Format(time.DateTime))
 		default:
-			if s.FirstSync {
+			switch {
+			case s.FirstSync:
 				note = ", does not wait: it was there at the first sync"
+			case s.Action == pusher.ActionRepair:
+				note = `, stored, and refused by verify = "required"`
 			}
 			p.line("  %s %s  %s, %s%s", planSigns[s.Action], s.Version, platforms(s.Platforms), size(s.Size), note)
 		}
@@ -41,7 +44,7 @@ func (p *progress) plan(plan *pusher.Plan) {
 		action pusher.Action
 		what   string
 	}{
-		{pusher.ActionPush, "to push"}, {pusher.ActionAdd, "to complete"}, {pusher.ActionPrune, "to prune"},
+		{pusher.ActionPush, "to push"}, {pusher.ActionAdd, "to complete"}, {pusher.ActionRepair, "to repair"}, {pusher.ActionPrune, "to prune"},
 		{pusher.ActionKeep, "in place"}, {pusher.ActionWait, "waiting"},
 	} {
 		n, bytes := plan.Count(a.action)

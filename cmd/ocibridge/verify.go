@@ -206,20 +206,20 @@ func (v *verifiedVersion) checkEvidence(ctx context.Context, p *stored, ver prov
 	switch {
 	case err == nil:
 	case errors.Is(err, artifact.ErrNothingToCheck) && !policy.Pins():
-		v.Signature = &signature{Verdict: unsigned}
+		v.Signature = &signature{Verdict: artifact.NoEvidence}
 		if found.Evidence != nil && !policy.AllowUnsigned {
 			v.report(artifact.SeverityWarning, "evidence", err.Error(), hint.Of(err))
 		}
 		return nil
 	case trust.Refused(err):
-		v.Signature = &signature{Verdict: unsigned}
+		v.Signature = &signature{Verdict: artifact.NoEvidence}
 		v.refused = errors.Is(err, trust.ErrSignature)
 		v.report(artifact.SeverityError, "evidence", err.Error(), orHint(err, "do not trust this version: push it again from its origin with ocibridge push --force"))
 		return nil
 	default:
 		return err
 	}
-	v.Signature = &signature{verified.Verdict, verified.Signer.Fingerprint}
+	v.Signature = &signature{verified.Standing(), verified.Signer.Fingerprint}
 	v.Pinned = verified.Pinned
 	switch {
 	case verified.Verdict == trust.Signed:
@@ -232,10 +232,40 @@ func (v *verifiedVersion) checkEvidence(ctx context.Context, p *stored, ver prov
 	if verified.Signer.Expired {
 		v.report(artifact.SeverityWarning, "evidence", "the key or the signature has expired", "clients accept it with a warning; strict_expiry in a trust block refuses it")
 	}
+	v.reportOtherNames(p.provider, ver, verified, policy)
 	for _, r := range verified.Refused {
+		if r.OtherName() {
+			continue
+		}
 		v.report(artifact.SeverityError, r.Package.Platform.String(), r.Err.Error(), orHint(r.Err, "the publisher has not signed this package: push it again from its origin with ocibridge push --force"))
 	}
 	return nil
+}
+
+// reportOtherNames reports a version that is signed under another name, once for all
+// platforms. Where keys are pinned, that is an error: the signature does not say that
+// the packages are this version's.
+func (v *verifiedVersion) reportOtherNames(a provider.Address, ver provider.Version, verified *artifact.Verified, policy trust.Policy) {
+	if verified.Standing() != artifact.SignedOtherName {
+		return
+	}
+	var texts []string
+	for _, r := range verified.Refused {
+		if r.OtherName() {
+			texts = append(texts, r.Err.Error())
+			said, _ := artifact.OtherFilename(a, ver, r.Package)
+			v.Findings = slices.DeleteFunc(v.Findings, func(f artifact.Finding) bool { return f == said })
+		}
+	}
+	what := texts[0]
+	if len(texts) > 1 {
+		what += fmt.Sprintf("; so are %d more", len(texts)-1)
+	}
+	severity := artifact.SeverityWarning
+	if policy.Pins() {
+		severity = artifact.SeverityError
+	}
+	v.report(severity, "evidence", what, artifact.OtherNameHint)
 }
 
 func orHint(err error, otherwise string) string {
@@ -324,7 +354,7 @@ func (v *verifiedVersion) summary() string {
 	if v.Platforms != nil {
 		parts = append(parts, count(len(v.Platforms), "platform"))
 	}
-	if s := v.Signature; s != nil && s.Verdict == unsigned {
+	if s := v.Signature; s != nil && s.Verdict == artifact.NoEvidence {
 		parts = append(parts, v.notSigned())
 	} else if s != nil {
 		text := s.text(false)

@@ -54,6 +54,7 @@ type bench struct {
 	log      *syncBuffer
 	catalog  catalog.Options
 	options  page.Options
+	zips     string // what packages are called before _OS_ARCH.zip, if not the usual
 }
 
 func newBench(t *testing.T) *bench {
@@ -98,7 +99,11 @@ func (b *bench) push(a provider.Address, version string, signed bool) *release.R
 		spec.Signer = b.signer
 	}
 	for _, p := range []provider.Platform{linux, darwin} {
-		spec.Contents = append(spec.Contents, release.Content{OS: p.OS, Arch: p.Arch,
+		name := ""
+		if b.zips != "" {
+			name = b.zips + "_" + p.String() + ".zip"
+		}
+		spec.Contents = append(spec.Contents, release.Content{OS: p.OS, Arch: p.Arch, Filename: name,
 			Files: map[string][]byte{"terraform-provider-" + a.Type() + "_v" + version: []byte(version + p.String())}})
 	}
 	r := release.For(b.t, spec)

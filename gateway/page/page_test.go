@@ -62,6 +62,25 @@ func TestSignatureStates(t *testing.T) {
 	b.serve(nil).want(widgetPage+"/1.0.0", 200, "Signature not known now", "zh:"+r.Packages[0].SHA256)
 }
 
+// TestSignedUnderAnotherName shows a signed version whose zips are called otherwise.
+func TestSignedUnderAnotherName(t *testing.T) {
+	b := newBench(t)
+	b.zips = "Widget"
+	b.push(widget, "1.0.0", true)
+	b.zips = ""
+	b.push(widget, "1.1.0", true)
+	c := b.serve(nil)
+	a := c.want(widgetPage+"/1.0.0", 200, "Signed under another name Use it", b.signer.Fingerprint(), "Widget_linux_amd64.zip Signed under another name", "1.0.0 signed under another name", "1.1.0 signed")
+	for _, wrong := range []string{"does not vouch", "Not all platforms"} {
+		if strings.Contains(a.text(), wrong) {
+			t.Errorf("it says %q: %s", wrong, a.text())
+		}
+	}
+	if a := c.want(widgetPage+"/1.1.0", 200, "Signed, key not pinned"); strings.Contains(a.text(), "Signed under another name") {
+		t.Errorf("the other version: %s", a.text())
+	}
+}
+
 func TestVersionsAreListedNewestFirst(t *testing.T) {
 	b := newBench(t)
 	for i := range 22 {

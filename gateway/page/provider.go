@@ -45,6 +45,7 @@ type rowView struct {
 // States of a version in a list.
 const (
 	rowSigned   = "signed"
+	rowOther    = string(artifact.SignedOtherName)
 	rowChecksum = "checksum only"
 	rowNone     = "no evidence"
 	rowOffered  = "at its origin" // and not stored yet
@@ -58,7 +59,7 @@ func (r rowView) Class() string {
 	switch r.State {
 	case rowSigned:
 		return "fair"
-	case rowChecksum, rowNone:
+	case rowChecksum, rowNone, rowOther:
 		return "weak"
 	case rowRefused, rowDenied:
 		return "bad"
@@ -184,6 +185,8 @@ func (p *page) row(ctx context.Context, list *catalog.Item, v provider.Version) 
 	}
 	switch verdict, err := artifact.ReadVerdict(ctx, p.Catalog.Metadata(a), item.Found); {
 	case err != nil:
+	case item.Found.RecordedStanding(verdict, a, v) == artifact.SignedOtherName:
+		row.State = rowOther
 	case verdict == trust.Signed:
 		row.State = rowSigned
 	default:

@@ -34,8 +34,19 @@ type packageView struct {
 	Size               int64  // 0 if it is not known
 	ZH, H1             string // H1 is "" if nobody computed it
 	Elsewhere          bool   // it is not in the registry, and fetched when it is asked for
-	Unvouched          bool   // the evidence does not vouch for it
 	Missing            string // the digest of the manifest that the registry lacks; "" if it has it
+	Unvouched          string // why the evidence does not vouch for it; "" if it does
+}
+
+// titleOtherName is the page's title for [artifact.SignedOtherName].
+const titleOtherName = "Signed under another name"
+
+// UnvouchedState is the state of a package for which the evidence does not vouch.
+func (p packageView) UnvouchedState() string {
+	if p.Unvouched == titleOtherName {
+		return "weak"
+	}
+	return "bad"
 }
 
 // signatureView says who vouches for a version.
@@ -72,7 +83,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, a provider.Address
 			Platform: pkg.Platform.String(), OS: pkg.Platform.OS, Arch: pkg.Platform.Arch,
 			Filename: pkg.Filename, Size: pkg.Size, ZH: pkg.ZipHash().String(),
 			Elsewhere: stored == nil || !slices.ContainsFunc(stored.Packages, func(s artifact.Package) bool { return s.Platform == pkg.Platform }),
-			Unvouched: verified != nil && slices.ContainsFunc(verified.Refused, func(f artifact.Refusal) bool { return f.Package.Platform == pkg.Platform }),
+			Unvouched: unvouched(verified, pkg.Platform),
 		}
 		if h := p.h1(pkg.H1, pkg.Digest); !h.IsZero() {
 			view.H1 = h.String()
@@ -87,6 +98,21 @@ func (p *page) describe(ctx context.Context, r *http.Request, a provider.Address
 	}
 	slices.SortStableFunc(out.Packages, func(a, b packageView) int { return cmp.Or(cmp.Compare(a.OS, b.OS), cmp.Compare(a.Arch, b.Arch)) })
 	return out, nil
+}
+
+// unvouched says why evidence does not vouch for a platform's package, "" if it does.
+func unvouched(v *artifact.Verified, platform provider.Platform) string {
+	if v == nil {
+		return ""
+	}
+	i := slices.IndexFunc(v.Refused, func(r artifact.Refusal) bool { return r.Package.Platform == platform })
+	switch {
+	case i < 0:
+		return ""
+	case v.Verdict == trust.Signed && v.Refused[i].OtherName():
+		return titleOtherName
+	}
+	return "The evidence does not vouch for this package"
 }
 
 // lenient is the policy for a provider, but that what nobody signed can be told from
@@ -124,10 +150,15 @@ func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Ve
 	default:
 		out.State, out.Title, out.Text = "fair", "Signed, key not pinned", "The signature is valid, by a key that came with the packages. No key is pinned for the provider here."
 	}
+	otherName := v.Standing() == artifact.SignedOtherName
+	if otherName {
+		out.State, out.Title = "weak", titleOtherName
+		out.Text += " But the signed file names do not say which version and platform the packages are for. Clients install them; a gateway with verify = “required” does not serve them."
+	}
 	if out.Fingerprint = v.Signer.Fingerprint; v.Signer.Expired {
 		out.Text += " The key, or the signature, has expired."
 	}
-	if len(v.Refused) > 0 {
+	if slices.ContainsFunc(v.Refused, func(r artifact.Refusal) bool { return !r.OtherName() || !otherName }) {
 		out.Text += " Not all platforms are covered: see below."
 	}
 	return out

@@ -9,6 +9,7 @@ package release
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -41,6 +42,9 @@ type Spec struct {
 // Zip, Binary and Files counts.
 type Content struct {
 	OS, Arch string
+
+	// Filename is the name that the package is published under, if not the usual one.
+	Filename string
 
 	// Files are names and contents. Those whose names begin with
 	// "terraform-provider-" are executable.
@@ -219,7 +223,7 @@ func manifest(protocols []string) ([]byte, error) {
 }
 
 func (r *Release) pack(c Content) (Package, error) {
-	p := Package{OS: c.OS, Arch: c.Arch, Filename: r.Base() + "_" + c.OS + "_" + c.Arch + ".zip"}
+	p := Package{OS: c.OS, Arch: c.Arch, Filename: cmp.Or(c.Filename, r.Base()+"_"+c.OS+"_"+c.Arch+".zip")}
 	if c.Zip != "" {
 		return p, p.use(c.Zip)
 	}
