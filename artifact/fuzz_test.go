@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/provider"
@@ -193,7 +194,14 @@ func (a oneAnswer) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, er
 	return io.NopCloser(bytes.NewReader(a)), nil
 }
 
-func (a oneAnswer) Exists(context.Context, ocispec.Descriptor) (bool, error) { return true, nil }
+func (a oneAnswer) Blobs() registry.BlobStore { return oneBlob{} }
+
+// oneBlob has a blob of one byte under every digest.
+type oneBlob struct{ registry.BlobStore }
+
+func (oneBlob) Resolve(_ context.Context, reference string) (ocispec.Descriptor, error) {
+	return ocispec.Descriptor{Digest: digest.Digest(reference), Size: 1}, nil
+}
 
 // FuzzLint holds lint against what is read: it finds an error in all that is
 // refused.

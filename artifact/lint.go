@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,6 +14,9 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -49,13 +54,13 @@ type Linted struct {
 // one.
 type Prober interface {
 	ReferenceFetcher
-	Exists(ctx context.Context, target ocispec.Descriptor) (bool, error)
+	Blobs() registry.BlobStore
 }
 
 // Lint lists every way in which a stored version would not install with the
 // clients' own rules, or contradicts itself, whoever pushed it. It asks for every
-// manifest that the index names, and by HEAD for every package; no package is
-// downloaded.
+// manifest that the index names, and by HEAD for every package, whose size it
+// compares. It downloads a package only where the registry does not announce a size.
 //
 // An error is about the way to the registry, or errdef.ErrNotFound about the tag.
 func Lint(ctx context.Context, store Prober, a provider.Address, v provider.Version) (*Linted, error) {
@@ -213,6 +218,9 @@ func (l *linter) lintPackage(ctx context.Context, p *Package, annotations map[st
 		l.report(SeverityWarning, where, fmt.Sprintf("its manifest has the digest %s", p.Manifest.Digest), "many registries and tools know sha256 alone: push the version again with ocibridge push --force")
 	}
 	layer, err := fetchLayer(ctx, l.store, p.Manifest)
+	if err != nil && l.correctSize(ctx, where, &p.Manifest) {
+		layer, err = fetchLayer(ctx, l.store, p.Manifest)
+	}
 	if isContent(err) {
 		l.add(where, err)
 		return nil
@@ -222,6 +230,10 @@ func (l *linter) lintPackage(ctx context.Context, p *Package, annotations map[st
 	}
 	inManifest := Package{Platform: p.Platform, Manifest: p.Manifest}
 	inManifest.fill(layer, l.provider, l.version)
+	stated := "its manifest gives"
+	if p.Size == inManifest.Size {
+		stated = "its manifest and its index entry give"
+	}
 	if p.Digest == "" {
 		l.unusedAnnotations(where, annotations)
 		*p = inManifest
@@ -234,14 +246,59 @@ func (l *linter) lintPackage(ctx context.Context, p *Package, annotations map[st
 	} else if f, other := OtherFilename(l.provider, l.version, *p); other {
 		l.findings = append(l.findings, f)
 	}
-	exists, err := l.store.Exists(ctx, inManifest.Layer())
-	if err != nil {
-		return fmt.Errorf("%s: %w", where, err)
-	}
-	if !exists {
+	size, err := blobSize(ctx, l.store.Blobs(), inManifest.Layer())
+	switch {
+	case errors.Is(err, errdef.ErrNotFound):
 		l.add(where, fmt.Errorf("%w: the package %s", ErrMissing, inManifest.Digest))
+	case err != nil:
+		return fmt.Errorf("%s: %w", where, err)
+	case size != inManifest.Size:
+		l.sizeDiffers(where, fmt.Sprintf("%s the package %d bytes", stated, inManifest.Size), size)
+		p.Size = size // for who downloads it
 	}
 	return nil
+}
+
+func (l *linter) sizeDiffers(where, stated string, size int64) {
+	l.report(SeverityError, where, fmt.Sprintf("%s, and the registry has %d", stated, size),
+		"clients refuse content of another size: push the version again with ocibridge push --force")
+}
+
+// correctSize reports whether an index entry gives a manifest another size than the
+// registry, and puts the registry's in its place.
+func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispec.Descriptor) bool {
+	desc, body, err := l.store.FetchReference(ctx, manifest.Digest.String())
+	if err != nil {
+		return false
+	}
+	body.Close()
+	if desc.Size <= 0 || desc.Size == manifest.Size {
+		return false
+	}
+	l.sizeDiffers(where, fmt.Sprintf("its index entry gives the manifest %d bytes", manifest.Size), desc.Size)
+	manifest.Size = desc.Size
+	return true
+}
+
+// blobSize returns how many bytes the registry has of a blob: as HEAD announces it, or
+// GET where HEAD does not. Where neither does, it counts them, to one more than the
+// descriptor gives. The error is errdef.ErrNotFound if the blob is not there.
+func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descriptor) (int64, error) {
+	found, err := blobs.Resolve(ctx, desc.Digest.String())
+	var refused *errcode.ErrorResponse
+	var lost *url.Error
+	if err == nil || errors.Is(err, errdef.ErrNotFound) || errors.As(err, &refused) || errors.As(err, &lost) {
+		return found.Size, err
+	}
+	if found, body, err := blobs.FetchReference(ctx, desc.Digest.String()); err == nil {
+		return found.Size, body.Close()
+	}
+	body, err := blobs.Fetch(ctx, desc)
+	if err != nil {
+		return 0, err
+	}
+	defer body.Close()
+	return io.Copy(io.Discard, io.LimitReader(body, desc.Size+1))
 }
 
 // OtherFilename is the finding that a package has another file name than the published
@@ -294,6 +351,9 @@ func (l *linter) lintEvidence(ctx context.Context) error {
 		return nil
 	}
 	e, err := ReadEvidence(ctx, l.store, *l.found.Evidence)
+	if err != nil && l.correctSize(ctx, "evidence", l.found.Evidence) {
+		e, err = ReadEvidence(ctx, l.store, *l.found.Evidence)
+	}
 	if isContent(err) {
 		l.add("evidence", err)
 		return nil

@@ -214,6 +214,83 @@ func TestLintOfManifests(t *testing.T) {
 	})
 }
 
+// TestLintOfSizes has descriptors that state another size than the registry has. A
+// package is downloaded only where the registry announces no size.
+func TestLintOfSizes(t *testing.T) {
+	noLength := func(h http.Header) { h.Del("Content-Length") }
+	for name, tc := range map[string]struct {
+		stated    int64 // of the package, beside the true size
+		annotated bool
+		manifest  int64 // likewise of the manifest in its index entry
+		evidence  int64
+		head, get func(http.Header) // what becomes of the answers about the package
+		where     string
+		what      string // "" for no error
+		downloads int    // GET requests for the package
+	}{
+		"as stated":             {},
+		"layer":                 {stated: 1, where: "linux_amd64", what: "its manifest gives the package %d bytes, and the registry has %d"},
+		"layer, fewer":          {stated: -1, where: "linux_amd64", what: "its manifest gives the package %d bytes, and the registry has %d"},
+		"layer and annotation":  {stated: 1, annotated: true, where: "linux_amd64", what: "its manifest and its index entry give the package %d bytes, and the registry has %d"},
+		"as stated, no HEAD":    {head: noLength, downloads: 1},
+		"layer, no HEAD":        {stated: 1, head: noLength, downloads: 1, where: "linux_amd64", what: "its manifest gives the package %d bytes, and the registry has %d"},
+		"as stated, no length":  {head: noLength, get: noLength, downloads: 2},
+		"layer, no length":      {stated: 1, head: noLength, get: noLength, downloads: 2, where: "linux_amd64", what: "its manifest gives the package %d bytes, and the registry has %d"},
+		"manifest in the index": {manifest: 1, where: "linux_amd64", what: "its index entry gives the manifest"},
+		"evidence in the index": {evidence: -1, where: "evidence", what: "its index entry gives the manifest"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			e := encode(t, linux)
+			b.push(e)
+			m := unmarshal[ocispec.Manifest](t, e.manifests[linux].Data)
+			size := m.Layers[0].Size
+			m.Layers[0].Size += tc.stated
+			index := unmarshal[ocispec.Index](t, e.index.Data)
+			entry := &index.Manifests[0]
+			desc := b.answerManifest(m)
+			entry.Digest, entry.Size = desc.Digest, desc.Size+tc.manifest
+			if entry.Annotations[artifact.AnnotationSize] = strconv.FormatInt(m.Layers[0].Size, 10); !tc.annotated {
+				entry.Annotations = nil
+			}
+			index.Manifests[1].Size += tc.evidence
+			b.answerIndex(index)
+			if tc.head != nil {
+				path := "/blobs/" + m.Layers[0].Digest.String()
+				b.tamper(path, same, tc.head)
+				head := b.lies[path]
+				b.tamper(path, same, func(h http.Header) {
+					if tc.get != nil {
+						tc.get(h)
+					}
+				})
+				get := b.lies[path]
+				b.lies[path] = func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == http.MethodHead {
+						head(w, r)
+						return
+					}
+					get(w, r)
+				}
+			}
+			b.registry.Reset()
+			got := b.lint()
+			what := tc.what
+			if strings.Contains(what, "%d") {
+				what = fmt.Sprintf(what, m.Layers[0].Size, size)
+			}
+			errs := slices.DeleteFunc(slices.Clone(got), func(f artifact.Finding) bool { return f.Severity != artifact.SeverityError })
+			if tc.what == "" && len(errs) != 0 || tc.what != "" && (len(errs) != 1 || !has(got, "error", tc.where, what)) {
+				t.Errorf("%+v, want %q", got, what)
+			}
+			downloaded := b.registry.Count(recorder.Method(http.MethodGet), recorder.PathSuffix("/blobs/"+m.Layers[0].Digest.String()))
+			if downloaded != tc.downloads {
+				t.Errorf("%d downloads of the package: %+v", downloaded, b.registry.Requests())
+			}
+		})
+	}
+}
+
 // TestLintOfWhatIsNone has tags on content that is no index at all.
 func TestLintOfWhatIsNone(t *testing.T) {
 	for name, tc := range map[string]struct {
