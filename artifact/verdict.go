@@ -10,7 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// What is said of a stored version beside the verdicts of package trust.
+// Verdicts on stored versions, beside those of package trust.
 const (
 	// NoEvidence: nothing is stored that says who published it, or what is stored is
 	// refused.
@@ -24,11 +24,11 @@ const (
 // OtherNameHint says what to do about a version that is signed under another name.
 const OtherNameHint = `clients install it, and a gateway with verify = "required" does not serve it: ask the publisher to name its zips terraform-provider-TYPE_VERSION_OS_ARCH.zip`
 
-// Standing returns what is said of the version: the verdict, or SignedOtherName.
+// Standing returns the verdict on the version, SignedOtherName among them.
 func (v *Verified) Standing() trust.Verdict { return Standing(v.Verdict, v.Refused) }
 
-// Standing returns what is said of a version with a verdict of whose packages some
-// are refused.
+// Standing returns SignedOtherName in place of the verdict if the document lists any
+// refused package under another name.
 func Standing(verdict trust.Verdict, refused []Refusal) trust.Verdict {
 	if verdict == trust.Signed && slices.ContainsFunc(refused, Refusal.OtherName) {
 		return SignedOtherName
@@ -36,8 +36,8 @@ func Standing(verdict trust.Verdict, refused []Refusal) trust.Verdict {
 	return verdict
 }
 
-// RecordedStanding returns what is said of a version whose record or index gives a
-// verdict, by the names of its packages: the document is not read.
+// RecordedStanding is like Standing for a recorded verdict. It goes by the file names
+// that the push recorded, and does not read the document.
 func (v *Version) RecordedStanding(recorded trust.Verdict, a provider.Address, ver provider.Version) trust.Verdict {
 	hasOther := func(p Package) bool { return isOtherName(p.Filename, provider.PackageFilename(a, ver, p.Platform)) }
 	if recorded == trust.Signed && slices.ContainsFunc(v.Packages, hasOther) {

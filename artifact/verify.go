@@ -168,8 +168,8 @@ func otherName(sums *trust.Checksums, p Package, published string) string {
 }
 
 // isOtherName reports whether a package may have another name than the published
-// one and still be that package. A name of the published form, but for upper case,
-// says that it is another package.
+// one and still be that package. A name of the published form says that it is another
+// package, unless it differs in upper case alone.
 func isOtherName(name, published string) bool {
 	return name != published && (!provider.NamesPackage(name) || strings.EqualFold(name, published))
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// refreshes reports whether the release's evidence is to take the place of what is
-// tagged. What another push has put there since this one began stays: two that
+// refreshes reports whether the release's evidence should replace the tagged evidence. What another push has put there since this one began stays: two that
 // refresh it would never come to an end.
 func (w *push) refreshes(tagged, own *ocispec.Descriptor) bool {
 	return w.refresh && own != nil && tagged != nil && own.Digest != tagged.Digest &&
