@@ -338,9 +338,12 @@ func TestORASArtifact(t *testing.T) {
 	if served := servedHashes(t, s, gateway.URL); len(served["zh:"]) != len(s.null.Packages) {
 		t.Errorf("served %v", served)
 	}
-	// Pushing the same release finds every package in place.
-	if out := s.pushTo(r, world.Null+"@"+nullVersion); !strings.Contains(out, "unchanged") {
+	// Pushing the same release finds every package in place, and adds the evidence.
+	if out := s.pushTo(r, world.Null+"@"+nullVersion); !strings.Contains(out, ": completed, ") || !strings.Contains(out, "signed by") || strings.Contains(out, ": stored") {
 		t.Errorf("push: %s", out)
+	}
+	if out := s.pushTo(r, world.Null+"@"+nullVersion); !strings.Contains(out, ": unchanged, ") || !strings.Contains(out, "signed by") {
+		t.Errorf("second push: %s", out)
 	}
 }
 
