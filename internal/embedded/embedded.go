@@ -3,7 +3,8 @@
 //
 // Nothing listens: the registry's own clients in this process reach it over
 // pipes. Several processes may open the same folder, and what one of them pushes
-// the others see at once. [Registry.ReadOnly] is what may be shown to others.
+// the others see at once. [Registry.ReadOnly] is what may be shown to others. It also
+// answers the referrers API, which distribution lacks.
 package embedded
 
 import (
@@ -80,7 +81,7 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	redirectLogs(log)
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Registry{dir: dir, stop: stop}
-	r.app = r.wholeTags(handlers.NewApp(ctx, config(dir)))
+	r.app = newReferrers(dir, r.wholeTags(handlers.NewApp(ctx, config(dir))))
 	pipes := newPipeListener()
 	r.server = &http.Server{Handler: r.app, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go r.server.Serve(pipes)

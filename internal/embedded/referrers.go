@@ -1,0 +1,396 @@
+package embedded
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/ocibridge/ocibridge/internal/document"
+)
+
+const (
+	// maxSeen bounds the manifests that are remembered, of all repositories together,
+	// and the manifests of one repository. A manifest takes some 60 bytes, and a referrer
+	// some 300.
+	maxSeen = 200_000
+	// maxReferrers bounds the referrers in one answer.
+	maxReferrers = 1000
+	// maxReferrersBytes bounds one answer. Clients read no more.
+	maxReferrersBytes = 4 << 20
+	// manifestBatch is how many names of manifests are read from a folder at once.
+	manifestBatch = 1000
+)
+
+// manifestLimits bound a manifest, before it is decoded. Distribution stores no
+// manifest of more than 4 MiB.
+var manifestLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
+
+var (
+	errNoRepository     = errors.New("repository name not known to registry")
+	errTooManyReferrers = errors.New("too many referrers")
+	// errNoManifest means that a blob is no OCI manifest that can have a subject.
+	errNoManifest = errors.New("no OCI manifest")
+)
+
+// referrers answers the referrers API of the OCI distribution specification, which
+// distribution lacks, and passes other requests on.
+//
+// A manifest's digest never changes its subject, so each manifest of a repository is
+// read once. After that, an answer costs a listing of the repository's manifests. A
+// referrer is listed if its manifest names the subject, or if the fallback tag
+// (sha256-HEX) lists it and its manifest names no other subject.
+type referrers struct {
+	root string // the folder of distribution's storage format
+	next http.Handler
+	max  int // manifests that are remembered
+	// turn is held by the one request that looks through manifests. It guards the rest.
+	turn  *semaphore.Weighted
+	total int    // of manifests seen
+	clock uint64 // counts uses
+	seen  map[string]*manifestsSeen
+}
+
+// manifestsSeen is what the manifests of one repository say.
+type manifestsSeen struct {
+	digests   map[[sha256.Size]byte]struct{}
+	bySubject map[digest.Digest][]digest.Digest
+	used      uint64
+}
+
+func newReferrers(dir string, next http.Handler) *referrers {
+	return &referrers{
+		root: filepath.Join(content(dir), "docker", "registry", "v2"), next: next, max: maxSeen,
+		turn: semaphore.NewWeighted(1), seen: map[string]*manifestsSeen{},
+	}
+}
+
+// ServeHTTP implements [http.Handler].
+func (r *referrers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	name, subject, ok := parseReferrersPath(req.URL.Path)
+	if !ok || req.Method != http.MethodGet && req.Method != http.MethodHead {
+		r.next.ServeHTTP(w, req)
+		return
+	}
+	if _, err := reference.WithName(name); err != nil {
+		refuse(w, http.StatusBadRequest, "NAME_INVALID", "invalid repository name")
+		return
+	}
+	if err := subject.Validate(); err != nil {
+		refuse(w, http.StatusBadRequest, "DIGEST_INVALID", "the subject is no digest")
+		return
+	}
+	body, err := r.index(req.Context(), name, subject, req.URL.Query().Get("artifactType"))
+	switch {
+	case errors.Is(err, errNoRepository):
+		refuse(w, http.StatusNotFound, "NAME_UNKNOWN", err.Error())
+		return
+	case errors.Is(err, errTooManyReferrers):
+		refuse(w, http.StatusInternalServerError, "UNKNOWN", err.Error())
+		return
+	case err != nil:
+		refuse(w, http.StatusInternalServerError, "UNKNOWN", "the referrers cannot be listed")
+		return
+	}
+	w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if req.URL.Query().Get("artifactType") != "" {
+		w.Header().Set("OCI-Filters-Applied", "artifactType")
+	}
+	// Only the client's end can go wrong.
+	_, _ = w.Write(body)
+}
+
+// parseReferrersPath reads /v2/NAME/referrers/DIGEST.
+func parseReferrersPath(path string) (name string, subject digest.Digest, ok bool) {
+	rest, ok := strings.CutPrefix(path, "/v2/")
+	dir, last := rest, ""
+	if i := strings.LastIndexByte(rest, '/'); i >= 0 {
+		dir, last = rest[:i], rest[i+1:]
+	}
+	name, isReferrers := strings.CutSuffix(dir, "/referrers")
+	return name, digest.Digest(last), ok && isReferrers && name != ""
+}
+
+// index encodes the answer for a subject: the same manifests give the same bytes.
+func (r *referrers) index(ctx context.Context, name string, subject digest.Digest, artifactType string) ([]byte, error) {
+	candidates, err := r.candidates(ctx, name, subject)
+	if err != nil {
+		return nil, err
+	}
+	out := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{}}
+	texts := 0 // bytes
+	for _, d := range candidates {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		m, err := r.readManifest(name, d)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoManifest) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if m.subject() != "" && m.subject() != subject || artifactType != "" && m.artifactType() != artifactType {
+			continue
+		}
+		texts += len(m.artifactType())
+		for k, v := range m.Annotations {
+			texts += len(k) + len(v)
+		}
+		if texts > maxReferrersBytes {
+			return nil, fmt.Errorf("%w: their types and annotations have more than %d bytes", errTooManyReferrers, maxReferrersBytes)
+		}
+		out.Manifests = append(out.Manifests, ocispec.Descriptor{
+			MediaType: m.mediaType(), ArtifactType: m.artifactType(), Digest: d, Size: m.size, Annotations: m.Annotations,
+		})
+	}
+	body, err := json.Marshal(out)
+	if err == nil && len(body) > maxReferrersBytes {
+		err = fmt.Errorf("%w: their list has %d bytes, more than %d", errTooManyReferrers, len(body), maxReferrersBytes)
+	}
+	return body, err
+}
+
+// candidates returns the digests of manifests that may be referrers, sorted.
+func (r *referrers) candidates(ctx context.Context, name string, subject digest.Digest) ([]digest.Digest, error) {
+	if err := r.turn.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer r.turn.Release(1)
+	seen := r.use(name)
+	if err := r.look(ctx, name, seen); err != nil {
+		return nil, err
+	}
+	out := slices.Clone(seen.bySubject[subject])
+	tagged, err := r.tagged(name, subject)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, tagged...)
+	slices.Sort(out)
+	if out = slices.Compact(out); len(out) > maxReferrers {
+		return nil, fmt.Errorf("%w: %d, more than %d", errTooManyReferrers, len(out), maxReferrers)
+	}
+	return out, nil
+}
+
+// use returns what is known of a repository.
+func (r *referrers) use(name string) *manifestsSeen {
+	if r.seen[name] == nil {
+		r.seen[name] = &manifestsSeen{digests: map[[sha256.Size]byte]struct{}{}, bySubject: map[digest.Digest][]digest.Digest{}}
+	}
+	r.clock++
+	r.seen[name].used = r.clock
+	return r.seen[name]
+}
+
+// look reads the manifests of a repository that were not seen yet.
+func (r *referrers) look(ctx context.Context, name string, seen *manifestsSeen) error {
+	if _, err := os.Stat(r.inRepository(name)); errors.Is(err, fs.ErrNotExist) {
+		r.forget(name)
+		return errNoRepository
+	}
+	dir, err := os.Open(r.inRepository(name, "revisions", "sha256"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for {
+		names, err := dir.Readdirnames(manifestBatch)
+		for _, encoded := range names {
+			if err := r.lookAt(ctx, name, seen, encoded); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// lookAt notes the subject of a manifest that was not seen yet.
+func (r *referrers) lookAt(ctx context.Context, name string, seen *manifestsSeen, encoded string) error {
+	var key [sha256.Size]byte
+	if len(encoded) != hex.EncodedLen(len(key)) {
+		return nil // distribution makes no such folder
+	}
+	if _, err := hex.Decode(key[:], []byte(encoded)); err != nil {
+		return nil
+	}
+	if _, ok := seen.digests[key]; ok {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	d := digest.NewDigestFromEncoded(digest.SHA256, encoded)
+	m, err := r.readManifest(name, d)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // it was deleted, or is about to be linked
+	case err != nil && !errors.Is(err, errNoManifest):
+		return err
+	}
+	if err := r.makeRoom(name, seen); err != nil {
+		return err
+	}
+	seen.digests[key] = struct{}{}
+	if err == nil && m.subject() != "" {
+		seen.bySubject[m.subject()] = append(seen.bySubject[m.subject()], d)
+	}
+	return nil
+}
+
+// makeRoom counts one more manifest, and forgets the repositories that were used
+// longest ago where that takes too many.
+func (r *referrers) makeRoom(name string, seen *manifestsSeen) error {
+	if len(seen.digests) >= r.max {
+		return fmt.Errorf("%w: the repository has more than %d manifests", errTooManyReferrers, r.max)
+	}
+	for r.total >= r.max {
+		oldest := ""
+		for other, s := range r.seen {
+			if other != name && (oldest == "" || s.used < r.seen[oldest].used) {
+				oldest = other
+			}
+		}
+		r.total -= len(r.seen[oldest].digests)
+		delete(r.seen, oldest)
+	}
+	r.total++
+	return nil
+}
+
+func (r *referrers) forget(name string) {
+	r.total -= len(r.seen[name].digests)
+	delete(r.seen, name)
+}
+
+// tagged returns the manifests that the fallback tag of a subject lists.
+func (r *referrers) tagged(name string, subject digest.Digest) ([]digest.Digest, error) {
+	tag := string(subject.Algorithm()) + "-" + subject.Encoded()
+	link, err := os.ReadFile(r.inRepository(name, "tags", tag, "current", "link"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := r.readManifest(name, digest.Digest(strings.TrimSpace(string(link))))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoManifest) || err == nil && m.mediaType() != ocispec.MediaTypeImageIndex {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []digest.Digest
+	for _, entry := range m.Manifests {
+		if d := entry.Digest; d != subject {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+// storedManifest is what the referrers API shows of a manifest.
+type storedManifest struct {
+	MediaType    string `json:"mediaType"`
+	ArtifactType string `json:"artifactType"`
+	Config       *struct {
+		MediaType string `json:"mediaType"`
+	} `json:"config"`
+	Manifests []struct {
+		Digest digest.Digest `json:"digest"`
+	} `json:"manifests"`
+	Subject *struct {
+		Digest digest.Digest `json:"digest"`
+	} `json:"subject"`
+	Annotations map[string]string `json:"annotations"`
+	size        int64
+}
+
+// subject is the digest of the manifest that this one refers to; "" for none.
+func (m *storedManifest) subject() digest.Digest {
+	if m.Subject == nil || m.Subject.Digest.Validate() != nil {
+		return ""
+	}
+	return m.Subject.Digest
+}
+
+// mediaType is that of the manifest, which may leave it out.
+func (m *storedManifest) mediaType() string {
+	if m.MediaType == "" && m.Manifests != nil {
+		return ocispec.MediaTypeImageIndex
+	}
+	if m.MediaType == "" {
+		return ocispec.MediaTypeImageManifest
+	}
+	return m.MediaType
+}
+
+// artifactType falls back to the media type of the config.
+func (m *storedManifest) artifactType() string {
+	if m.ArtifactType == "" && m.mediaType() == ocispec.MediaTypeImageManifest && m.Config != nil {
+		return m.Config.MediaType
+	}
+	return m.ArtifactType
+}
+
+// readManifest reads a manifest of a repository. Its error is fs.ErrNotExist for a
+// manifest that is not there, and errNoManifest for content that is none.
+func (r *referrers) readManifest(name string, d digest.Digest) (*storedManifest, error) {
+	if d.Validate() != nil || d.Algorithm() != digest.SHA256 {
+		return nil, fmt.Errorf("%w: %.80q is no SHA-256 digest", errNoManifest, d)
+	}
+	if _, err := os.Stat(r.inRepository(name, "revisions", "sha256", d.Encoded(), "link")); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(filepath.Join(r.root, "blobs", "sha256", d.Encoded()[:2], d.Encoded(), "data"))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, manifestLimits.Bytes+1))
+	if err != nil {
+		return nil, err
+	}
+	m := &storedManifest{size: int64(len(data))}
+	if err := manifestLimits.Unmarshal(data, m); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", errNoManifest, d, err)
+	}
+	if digest.FromBytes(data) != d {
+		return nil, fmt.Errorf("%w: %s is damaged", errNoManifest, d)
+	}
+	if t := m.mediaType(); t != ocispec.MediaTypeImageManifest && t != ocispec.MediaTypeImageIndex {
+		return nil, fmt.Errorf("%w: %s has the media type %.80q", errNoManifest, d, t)
+	}
+	return m, nil
+}
+
+// inRepository names a file of a repository's manifests.
+func (r *referrers) inRepository(name string, elem ...string) string {
+	return filepath.Join(append([]string{r.root, "repositories", filepath.FromSlash(name), "_manifests"}, elem...)...)
+}
