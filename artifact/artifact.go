@@ -71,6 +71,13 @@ type Package struct {
 	Manifest ocispec.Descriptor
 }
 
+// Claims reports whether everything that a description says of a package is so of the
+// verified one. A description may leave out the h1: hash.
+func (p Package) Claims(verified Package) bool {
+	return p.Platform == verified.Platform && p.Digest == verified.Digest && p.Size == verified.Size && p.Filename == verified.Filename &&
+		(p.H1.IsZero() || p.H1 == verified.H1)
+}
+
 // ZipHash returns the package's zh: hash.
 func (p Package) ZipHash() provider.Hash {
 	h, err := provider.ParseHash("zh:" + p.Digest.Encoded())

@@ -349,6 +349,11 @@ func ReadPackage(ctx context.Context, store ReferenceFetcher, tag string, a prov
 	if err != nil {
 		return nil, err
 	}
+	return DecodePackage(desc, data, a, v, platform)
+}
+
+// DecodePackage returns a package as its platform manifest describes it.
+func DecodePackage(desc ocispec.Descriptor, data []byte, a provider.Address, v provider.Version, platform provider.Platform) (*Package, error) {
 	manifest, err := decodeManifest(data, TypeTarget)
 	if err != nil {
 		return nil, err

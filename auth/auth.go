@@ -195,6 +195,10 @@ type binding struct {
 // names a next page. Registries page by 100.
 const maxTagPages = 1000
 
+// maxReferrerPages bounds a listing of referrers, which oras-go follows in the same
+// way, even through pages that list nothing.
+const maxReferrerPages = 100
+
 // Repository returns the client of a repository. Its errors are better for
 // [Client.Explain].
 //
@@ -202,6 +206,22 @@ const maxTagPages = 1000
 // parse, and for a repository that is none. Of the network it needs at most to find out, once,
 // whether a loopback registry speaks TLS.
 func (c *Client) Repository(ctx context.Context, r ociaddr.Repository) (*remote.Repository, error) {
+	repo, err := c.RepositoryWithReferrers(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	// What is pushed has no subject. Said to be there, the referrers API is
+	// never probed for, and no referrers tag is kept up in its place.
+	if err := repo.SetReferrersCapability(true); err != nil {
+		return nil, err
+	}
+	return repo, nil
+}
+
+// RepositoryWithReferrers is [Client.Repository] for a client that reads and pushes
+// referrers: it finds out whether the registry has the referrers API, and keeps
+// fallback tags up where it has none.
+func (c *Client) RepositoryWithReferrers(ctx context.Context, r ociaddr.Repository) (*remote.Repository, error) {
 	if err := c.invalid(); err != nil {
 		return nil, err
 	}
@@ -218,12 +238,8 @@ func (c *Client) Repository(ctx context.Context, r ociaddr.Repository) (*remote.
 	}
 	repo.Client = b.sender
 	repo.TagListMaxPages = maxTagPages
-	// Nothing of ours has a subject. Said to be there, the referrers API is
-	// never probed for, and no referrers tag is kept up in its place.
-	repo.SkipReferrersGC = true
-	if err := repo.SetReferrersCapability(true); err != nil {
-		return nil, err
-	}
+	repo.ReferrerListMaxPages = maxReferrerPages
+	repo.SkipReferrersGC = true // another process may read the list that was replaced
 	return repo, nil
 }
 

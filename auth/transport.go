@@ -205,6 +205,17 @@ func (t foreignDetector) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	foreign := &ForeignError{resp.Request.URL.Host, resp.StatusCode}
 	switch {
+	case resp.StatusCode == http.StatusNotFound && referrersPath.MatchString(firstOf(req).URL.Path):
+		// A registry without the referrers API answers as it does to any unknown path.
+		// The fallback tag is asked for next, and that answer is judged.
+		return resp, nil
+	case resp.StatusCode == http.StatusOK && isReferrerList(firstOf(req).URL.Path):
+		return t.check(resp, referrerLimits.Bytes, func(body []byte) error {
+			if err := referrerLimits.Check(body); err != nil {
+				return fmt.Errorf("list of referrers: %w", err)
+			}
+			return nil
+		})
 	case resp.StatusCode == http.StatusNotFound:
 		return t.check(resp, maxErrorBody, func(body []byte) error {
 			if len(body) > maxErrorBody {
@@ -233,6 +244,21 @@ func (t foreignDetector) RoundTrip(req *http.Request) (*http.Response, error) {
 		})
 	}
 	return resp, nil
+}
+
+// referrerLimits bound a list of referrers, which oras-go decodes.
+var referrerLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
+
+var (
+	referrersPath = regexp.MustCompile(`/referrers/[^/:]+:[^/]+$`)
+	// fallbackPath is that of the tag that lists the referrers of a manifest.
+	fallbackPath = regexp.MustCompile(`/manifests/[a-z0-9]+-[0-9a-f]{64,}$`)
+)
+
+// isReferrerList reports whether a path is that of a list of referrers, in the
+// referrers API or under a fallback tag.
+func isReferrerList(path string) bool {
+	return referrersPath.MatchString(path) || fallbackPath.MatchString(path)
 }
 
 // isPage reports whether a path is that of a list of tags or repositories.

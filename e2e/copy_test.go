@@ -262,21 +262,38 @@ func TestCopyRefusesABadBundle(t *testing.T) {
 	}
 }
 
-// TestCopyORASArtifact copies what the ORAS CLI pushed, which has no evidence.
+// TestCopyORASArtifact copies what the ORAS CLI pushed, which has no evidence: it arrives
+// byte for byte, by way of a bundle as well.
 func TestCopyORASArtifact(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	r := s.tlsRegistry()
-	s.orasRecipe(r)
+	_, repo, _ := s.orasRecipe(r)
+	index := strings.TrimSpace(s.ws.MustRun(t, clients.ORAS(t), "resolve", "--plain-http=false", repo+":"+nullVersion))
+	referrer := s.attach(repo+":"+nullVersion, "application/vnd.example.signature", "signature")
+	want := map[string]string{world.Null + " " + nullVersion: index}
 	args := []string{"copy", "--from", template(r), "--to", "embedded", "--data", s.data, world.Null}
 	if r := s.run(args...); r.status != 1 || !strings.Contains(r.stderr, "not signed") {
 		t.Errorf("without --allow-unsigned: status %d: %s", r.status, r.stderr)
 	}
-	if out := s.mustRun(append(args, "--allow-unsigned")...); !strings.Contains(out, "pushed, 3 platforms, checksum only") {
+	if out := s.mustRun(append(args, "--allow-unsigned")...); !strings.Contains(out, "pushed, 3 platforms, 1 referrer, checksum only") {
 		t.Errorf("copy: %s", out)
+	}
+	if out := s.mustRun(append(args, "--allow-unsigned")...); !strings.Contains(out, "unchanged, 3 platforms, 1 referrer, checksum only") {
+		t.Errorf("again: %s", out)
 	}
 	gateway := s.serve("--data", s.data)
 	ws := s.user(world.NetworkMirror(gateway.URL), nullVersion)
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
 	wantLocked(t, ws, nullVersion, 1, zipHash(t, s.null))
+
+	file := filepath.Join(t.TempDir(), "providers.tar")
+	wantSame(t, "bundle", s.copied("--data", s.data, "--to", "oci-archive:"+file, "--allow-unsigned", world.Null), want)
+	other := s.tlsRegistry()
+	wantSame(t, "registry", s.copied("--from", "oci-archive:"+file, "--to", remapped(other), "--allow-unsigned"), want)
+	if got := s.discover("--plain-http=false", other.Host+"/tf/acme/null/from/"+world.Host+":"+nullVersion); !slices.Equal(got, []string{referrer + " application/vnd.example.signature"}) {
+		t.Errorf("attached: %v, want %s", got, referrer)
+	}
+	ws = s.user(world.OCIMirror(remapped(other)), nullVersion)
+	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
 }

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -236,6 +238,41 @@ func (t Tag) PartOf() (provider.Version, bool) {
 		return provider.Version{}, false
 	}
 	return Tag(vt).Version()
+}
+
+// ReferrersTag returns the tag that lists the referrers of a manifest in a registry
+// without the referrers API (OCI distribution specification 1.1, "referrers tag
+// schema"): sha256-HEX.
+func ReferrersTag(d digest.Digest) Tag {
+	return Tag(string(d.Algorithm()) + "-" + d.Encoded())
+}
+
+// cosignSuffixes end the tags that cosign gives to what it attaches to a manifest.
+var cosignSuffixes = []string{".sig", ".att", ".sbom"}
+
+// CosignTags returns the tags under which cosign keeps a manifest's signatures,
+// attestations and SBOMs: sha256-HEX.sig and so on.
+func CosignTags(d digest.Digest) []Tag {
+	var out []Tag
+	for _, suffix := range cosignSuffixes {
+		out = append(out, ReferrersTag(d)+Tag(suffix))
+	}
+	return out
+}
+
+// Subject returns the manifest to which a tag made by [ReferrersTag] or [CosignTags]
+// attaches something. No client reads such a tag as a version.
+func (t Tag) Subject() (digest.Digest, bool) {
+	name := string(t)
+	for _, suffix := range cosignSuffixes {
+		if cut, ok := strings.CutSuffix(name, suffix); ok {
+			name = cut
+			break
+		}
+	}
+	encoded, ok := strings.CutPrefix(name, string(digest.SHA256)+"-")
+	d := digest.NewDigestFromEncoded(digest.SHA256, encoded)
+	return d, ok && d.Validate() == nil
 }
 
 // SeenAll is the tag that is there once every version of a provider's first sync

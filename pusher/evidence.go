@@ -23,9 +23,12 @@ func (w *push) refreshes(tagged, own *ocispec.Descriptor) bool {
 }
 
 // offersEvidence reports whether a version whose packages are in place may get the
-// release's evidence: because it has none, or because the caller asks for it.
+// release's evidence: because it has none, or because the caller asks for it. A copy
+// offers none where the original has none, so that what arrives is the original.
 func (w *push) offersEvidence() bool {
 	switch {
+	case w.original != nil && w.original.found.Evidence == nil:
+		return false
 	case w.before.Evidence == nil || w.repair:
 		return true
 	case !w.refresh:

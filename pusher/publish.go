@@ -31,6 +31,9 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 			return w.before, Unchanged, err
 		}
 	}
+	if after, err := w.publishOriginal(ctx, own); err != nil || after != nil {
+		return after, Pushed, err
+	}
 	evidence, err := w.sendEvidence(ctx)
 	if err != nil {
 		return nil, "", err

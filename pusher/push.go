@@ -39,6 +39,8 @@ type push struct {
 	// not the release's own; nil if there is none.
 	fits *trust.Checksums
 	read map[digest.Digest]*artifact.Evidence
+	// original is what is copied; nil if the release comes from an origin.
+	original *original
 }
 
 // Push stores a release. If it fails, the tag is as it was, and running it again
@@ -56,29 +58,33 @@ func (p *Pusher) push(ctx context.Context, r *origin.Release, repair bool) (*Res
 		return nil, err
 	}
 	w.repair, w.refresh = repair, repair || p.o.RefreshEvidence
-	ctx = mayPush(ctx, w.dest.Repository)
-	// 2. What is there already.
-	if err := w.inspect(ctx); err != nil {
-		return nil, err
-	}
-	missing, err := w.missing()
-	if err != nil {
-		return nil, err
-	}
-	if err := w.foresee(ctx, missing); err != nil {
-		return nil, err
-	}
-	// 3. Layers and platform manifests of what is not.
-	sent, err := w.sendPackages(ctx, missing)
-	if err != nil {
-		return nil, err
-	}
-	// 4. Evidence, index and tag, if they change.
-	after, status, err := w.publish(ctx, sent)
+	after, status, err := w.run(mayPush(ctx, w.dest.Repository))
 	if err != nil {
 		return nil, err
 	}
 	return w.result(ctx, after, status), nil
+}
+
+// run stores an accepted release.
+func (w *push) run(ctx context.Context) (*artifact.Version, Status, error) {
+	// 2. What is there already.
+	if err := w.inspect(ctx); err != nil {
+		return nil, "", err
+	}
+	missing, err := w.missing()
+	if err != nil {
+		return nil, "", err
+	}
+	if err := w.foresee(ctx, missing); err != nil {
+		return nil, "", err
+	}
+	// 3. Layers and platform manifests of what is not.
+	sent, err := w.sendPackages(ctx, missing)
+	if err != nil {
+		return nil, "", err
+	}
+	// 4. Evidence, index and tag, if they change.
+	return w.publish(ctx, sent)
 }
 
 // mayPush lets even requests that read ask for a token to push with. To read
@@ -337,6 +343,9 @@ func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact
 		return nil, false, err
 	}
 	p, manifest, err := artifact.EncodePackage(s.accepted())
+	if err == nil {
+		p, manifest, err = w.platformManifest(ctx, p, manifest)
+	}
 	if err != nil {
 		return nil, false, err
 	}

@@ -43,6 +43,9 @@ type Store interface {
 	Push(ctx context.Context, expected ocispec.Descriptor, content io.Reader) error
 	PushReference(ctx context.Context, expected ocispec.Descriptor, content io.Reader, reference string) error
 	artifact.TagLister
+	// A store without the referrers API lists a manifest that has a subject, once it is
+	// pushed, under the subject's fallback tag.
+	ReferrerLister
 }
 
 // Destination is the repository that a provider belongs to.
@@ -72,6 +75,8 @@ type Options struct {
 	// RefreshEvidence replaces the evidence in place by that of the release, unless
 	// it is weaker.
 	RefreshEvidence bool
+	// WithoutReferrers has [Pusher.Copy] leave out referrers.
+	WithoutReferrers bool
 	// RetryPause is how long a package waits before it is sent once more, the
 	// first time; each further pause is twice as long. 0 is half a second.
 	RetryPause time.Duration
@@ -87,6 +92,8 @@ type Pusher struct {
 	o     Options
 	slots chan struct{} // taken by each package under way
 	shelf shelf
+	// attached has the tags of repositories that are copied from.
+	attached sync.Map // ociaddr.Repository -> *attachedTags
 	// chunked has the registries that do not take a package in one request.
 	chunked sync.Map
 }
@@ -141,7 +148,7 @@ type Status string
 const (
 	// Pushed: the version was not there.
 	Pushed Status = "pushed"
-	// Completed: platforms, or evidence where there was none, were added.
+	// Completed: platforms, evidence where there was none, or by Copy referrers, were added.
 	Completed Status = "completed"
 	// Replaced: packages that were there were replaced, by force.
 	Replaced Status = "replaced"
@@ -172,7 +179,11 @@ type Result struct {
 	// EvidenceKept is set if the stored evidence is an earlier push's.
 	EvidenceKept bool            `json:"evidence_kept,omitempty"`
 	Packages     []PackageResult `json:"packages"`
-	Warnings     []string        `json:"warnings,omitempty"`
+	// Referrers is how many referrers of the source are in place, at any depth, and
+	// ReferrersSent how many of them were sent. Only a copy counts them.
+	Referrers     int      `json:"referrers,omitempty"`
+	ReferrersSent int      `json:"referrers_sent,omitempty"`
+	Warnings      []string `json:"warnings,omitempty"`
 }
 
 // PackageResult is one of the packages pushed.

@@ -171,6 +171,7 @@ func (k keepingStore) PushReference(ctx context.Context, desc ocispec.Descriptor
 	return nil
 }
 
+// isManifest reports whether a media type is that of an OCI manifest or index.
 func isManifest(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -32,6 +33,13 @@ type Stored struct {
 type StoredStore interface {
 	artifact.ReferenceFetcher
 	artifact.TagLister
+	ReferrerLister
+}
+
+// ReferrerLister lists the manifests that have a subject, page by page: by the
+// referrers API, or by the subject's fallback tag.
+type ReferrerLister interface {
+	Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error
 }
 
 // storedOrigin is the origin of packages that came without evidence: whoever wrote
@@ -61,6 +69,12 @@ func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 // With a SHA256SUMS in its evidence, a version is as trustworthy as its signature;
 // without, it has hashes that nobody signed.
 func (s Stored) Release(ctx context.Context, v provider.Version, want []provider.Platform) (*origin.Release, error) {
+	r, _, err := s.release(ctx, v, want)
+	return r, err
+}
+
+// find reads a version.
+func (s Stored) find(ctx context.Context, v provider.Version) (*artifact.Version, error) {
 	found, err := artifact.Read(ctx, s.Store, s.Provider, v)
 	switch {
 	case errors.Is(err, errdef.ErrNotFound):
@@ -70,6 +84,11 @@ func (s Stored) Release(ctx context.Context, v provider.Version, want []provider
 	case err != nil:
 		return nil, s.failed(v, err)
 	}
+	return found, nil
+}
+
+// releaseOf returns a version as a release.
+func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provider.Version, want []provider.Platform) (*origin.Release, error) {
 	packages, err := s.choose(v, found.Packages, want)
 	if err != nil {
 		return nil, err

@@ -224,6 +224,19 @@ func (b *backend) repository(ctx context.Context, a provider.Address) (ociaddr.R
 	return addr, repo, err
 }
 
+// repositoryWithReferrers is repository for a client that copies referrers.
+func (b *backend) repositoryWithReferrers(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
+	if b.embedded != nil {
+		return b.repository(ctx, a)
+	}
+	addr, err := b.templates.Repository(a)
+	if err != nil {
+		return addr, nil, err
+	}
+	repo, err := b.auth.RepositoryWithReferrers(ctx, addr)
+	return addr, repo, err
+}
+
 // blobRedirect returns where the registry of a provider sends those who ask for a
 // blob, if it is one that is known to; "" otherwise.
 func (b *backend) blobRedirect(ctx context.Context, a provider.Address, blob ocispec.Descriptor) (string, error) {

@@ -44,6 +44,7 @@ type copyFlags struct {
 	platforms     []string
 	all           bool
 	allowUnsigned bool
+	noReferrers   bool
 	jobs          jobsFlag
 }
 
@@ -63,6 +64,9 @@ there already is not sent again. A PLACE is one of
   mirror:DIR        a folder as "tofu providers mirror" writes it (with --to only)
 
 One of --from and --to may be left out for the registry that is configured.
+
+Manifests keep their digests, and what is attached to them (signatures and SBOMs, as
+referrers or by cosign's tags) is copied, too. Nobody verifies attached artifacts.
 
 PROVIDER is HOSTNAME/NAMESPACE/TYPE, and stands for all of its versions. VERSION is
 a version or a version constraint, of which the newest match is taken, or every
@@ -87,6 +91,7 @@ anything is copied. A folder that holds a bundle is added to.`,
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to copy, such as linux_amd64 (repeatable; default: all that there are)")
 	flags.BoolVar(&f.all, "all", false, "copy every version that matches a constraint, not the newest alone")
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
+	flags.BoolVar(&f.noReferrers, "without-referrers", false, "leave out what is attached to versions, such as signatures and SBOMs")
 	f.jobs.register(cmd, "how many packages are under way at once, of all versions together")
 	for _, name := range []string{"from", "to"} {
 		cmd.RegisterFlagCompletionFunc(name, completePlace)
@@ -283,11 +288,7 @@ func (f *copyFlags) copyAll(ctx context.Context, src copySource, dst copyTarget,
 }
 
 func copyOne(ctx context.Context, src copySource, dst copyTarget, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error) {
-	r, err := from.Release(ctx, v, platforms)
-	if err != nil {
-		return nil, src.explain(err, from.Repository)
-	}
-	result, err := dst.put(ctx, r)
+	result, err := dst.put(ctx, from, v, platforms)
 	var refused *pusher.RegistryError
 	switch {
 	case !errors.As(err, &refused):

@@ -16,7 +16,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -122,7 +121,7 @@ func (r registrySide) providers(ctx context.Context) ([]provider.Address, error)
 }
 
 func (r registrySide) stored(ctx context.Context, a provider.Address) (pusher.Stored, error) {
-	addr, repo, err := r.repository(ctx, a)
+	addr, repo, err := r.repositoryWithReferrers(ctx, a)
 	return pusher.Stored{Provider: a, Repository: addr, Store: repo}, err
 }
 
@@ -151,7 +150,7 @@ func (p place) repository(a provider.Address) ociaddr.Repository {
 type copyTarget interface {
 	// check fails where what is stored may not be put here.
 	check(pusher.Stored) error
-	put(context.Context, *origin.Release) (*pusher.Result, error)
+	put(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error)
 	// save completes it.
 	save(context.Context) error
 	explain(error, ociaddr.Repository) error
@@ -159,7 +158,7 @@ type copyTarget interface {
 }
 
 func (f *copyFlags) openTarget(ctx context.Context, s settings, p *copyPlan, all []chosen, log *slog.Logger, progress *progress) (copyTarget, error) {
-	o := pusher.Options{Policy: p.policy, Jobs: int(f.jobs), OnEvent: progress.event}
+	o := pusher.Options{Policy: p.policy, Jobs: int(f.jobs), WithoutReferrers: f.noReferrers, OnEvent: progress.event}
 	switch {
 	case p.to.isBundle():
 		b, err := bundle.Create(ctx, p.to.name, p.to.kind == placeArchive)
@@ -198,7 +197,12 @@ func (f *copyFlags) openTarget(ctx context.Context, s settings, p *copyPlan, all
 		}
 	}
 	o.Destination = func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
-		addr, repo, err := back.repository(ctx, a)
+		addr, repo, err := back.repositoryWithReferrers(ctx, a)
+		if err == nil && back.embedded != nil {
+			// Under fallback tags, referrers outlive "registry garbage-collect
+			// --delete-untagged". The gateway's referrers API needs none.
+			err = repo.SetReferrersCapability(false)
+		}
 		to := pusher.Destination{Repository: addr, Store: repo}
 		if from := siblings[a]; from.Registry == addr.Registry {
 			to.Sibling = from.Name // within a registry nothing is sent
@@ -222,8 +226,8 @@ func (t *registryTarget) check(from pusher.Stored) error {
 	return err
 }
 
-func (t *registryTarget) put(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
-	return t.pusher.Push(ctx, r)
+func (t *registryTarget) put(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error) {
+	return t.pusher.Copy(ctx, from, v, platforms)
 }
 
 func (t *registryTarget) save(context.Context) error { return nil }
@@ -236,8 +240,8 @@ type bundleTarget struct {
 
 func (t *bundleTarget) check(pusher.Stored) error { return nil }
 
-func (t *bundleTarget) put(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
-	return t.pusher.Push(ctx, r)
+func (t *bundleTarget) put(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error) {
+	return t.pusher.Copy(ctx, from, v, platforms)
 }
 
 func (t *bundleTarget) save(ctx context.Context) error { return t.Save(ctx) }
@@ -251,7 +255,11 @@ type mirrorTarget struct {
 
 func (t *mirrorTarget) check(pusher.Stored) error { return nil }
 
-func (t *mirrorTarget) put(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
+func (t *mirrorTarget) put(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error) {
+	r, err := from.Release(ctx, v, platforms)
+	if err != nil {
+		return nil, err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.pusher.Mirror(ctx, t.root, r)

@@ -143,7 +143,11 @@ func (p *progress) done(r *pusher.Result) {
 	case r.Verdict == artifact.NoEvidence:
 		grounds = "no evidence"
 	}
-	p.line("%s %s: %s, %s, %s, in %s:%s", r.Provider, r.Version, r.Status, count(len(r.Packages), "platform"), grounds, r.Repository, r.Tag)
+	contents := count(len(r.Packages), "platform")
+	if r.Referrers > 0 {
+		contents += ", " + count(r.Referrers, "referrer")
+	}
+	p.line("%s %s: %s, %s, %s, in %s:%s", r.Provider, r.Version, r.Status, contents, grounds, r.Repository, r.Tag)
 }
 
 func (p *progress) line(format string, args ...any) {

@@ -3,11 +3,12 @@
 // can be reached.
 //
 //	oci-layout
-//	index.json           one entry a version, and one for the list
+//	index.json           one entry a tag, and one for the list
 //	blobs/sha256/...     manifests, packages, evidence: as they are in a registry
 //
 // An entry's org.opencontainers.image.ref.name is HOSTNAME/NAMESPACE/TYPE/TAG, by
-// which other tools get at it. The list, of the artifact type [TypeBundle], names
+// which other tools get at it. The tag is that of a version, or one that attaches
+// something to a manifest ([ociaddr.ReferrersTag], [ociaddr.CosignTags]). The list, of the artifact type [TypeBundle], names
 // every version and the digest and size of all that belongs to them, so that a
 // bundle that lost something on its way is known for it.
 //
@@ -83,8 +84,10 @@ type Bundle struct {
 	storage storage
 	before  []byte // index.json as it was opened; nil for none
 
-	mu       sync.Mutex
-	versions map[provider.Address]map[string]ocispec.Descriptor // by tag
+	mu   sync.Mutex
+	tags map[provider.Address]map[string]ocispec.Descriptor
+	// referrers are those that were pushed and are under no fallback tag yet.
+	referrers map[provider.Address]map[digest.Digest][]ocispec.Descriptor // by subject
 }
 
 // Open opens a bundle, which must be whole: a folder, or with archive a tar file.
@@ -135,7 +138,10 @@ func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 }
 
 func newBundle(name string, s storage) *Bundle {
-	return &Bundle{name: name, storage: s, versions: map[provider.Address]map[string]ocispec.Descriptor{}}
+	return &Bundle{
+		name: name, storage: s, tags: map[provider.Address]map[string]ocispec.Descriptor{},
+		referrers: map[provider.Address]map[digest.Digest][]ocispec.Descriptor{},
+	}
 }
 
 // Close releases the bundle. What was not saved is gone.
@@ -146,7 +152,7 @@ func (b *Bundle) Providers() []provider.Address {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []provider.Address
-	for a := range b.versions {
+	for a := range b.tags {
 		out = append(out, a)
 	}
 	slices.SortFunc(out, func(x, y provider.Address) int { return strings.Compare(x.Path(), y.Path()) })
@@ -217,25 +223,41 @@ func (b *Bundle) checkLayout() error {
 	return nil
 }
 
-// add takes a version from an entry of index.json.
+// add takes a tag from an entry of index.json.
 func (b *Bundle) add(entry ocispec.Descriptor) error {
 	name := entry.Annotations[ocispec.AnnotationRefName]
 	a, tag, err := parseName(name)
-	if err != nil || entry.MediaType != ocispec.MediaTypeImageIndex {
-		return fmt.Errorf("%w: %s has the entry %.200q, which is no version of a provider", ErrIncomplete, ocispec.ImageIndexFile, name)
+	if err != nil || !fitsTag(tag, entry.MediaType) {
+		return fmt.Errorf("%w: %s has the entry %.200q, which is no version of a provider, and is attached to none", ErrIncomplete, ocispec.ImageIndexFile, name)
 	}
-	if b.versions[a] == nil {
-		b.versions[a] = map[string]ocispec.Descriptor{}
+	if b.tags[a] == nil {
+		b.tags[a] = map[string]ocispec.Descriptor{}
 	}
-	if _, twice := b.versions[a][tag]; twice {
+	if _, twice := b.tags[a][tag]; twice {
 		return fmt.Errorf("%w: %s has two entries %s", ErrIncomplete, ocispec.ImageIndexFile, name)
 	}
-	b.versions[a][tag] = ocispec.Descriptor{MediaType: entry.MediaType, ArtifactType: entry.ArtifactType, Digest: entry.Digest, Size: entry.Size}
+	b.tags[a][tag] = ocispec.Descriptor{MediaType: entry.MediaType, ArtifactType: entry.ArtifactType, Digest: entry.Digest, Size: entry.Size}
 	return nil
 }
 
-// versionName is the name of a version in index.json.
-func versionName(a provider.Address, tag string) string { return a.Path() + "/" + tag }
+// isKept reports whether a tag is one that a bundle keeps. What pushes leave for each
+// other is of no use to anybody else.
+func isKept(tag string) bool {
+	_, isVersion := ociaddr.Tag(tag).Version()
+	_, isAttached := ociaddr.Tag(tag).Subject()
+	return isVersion || isAttached
+}
+
+// fitsTag reports whether a tag may name a manifest of a media type. Versions and lists
+// of referrers are indexes.
+func fitsTag(tag, mediaType string) bool {
+	subject, isAttached := ociaddr.Tag(tag).Subject()
+	cosign := isAttached && ociaddr.Tag(tag) != ociaddr.ReferrersTag(subject)
+	return mediaType == ocispec.MediaTypeImageIndex || cosign && mediaType == ocispec.MediaTypeImageManifest
+}
+
+// tagName is the name of a tag in index.json.
+func tagName(a provider.Address, tag string) string { return a.Path() + "/" + tag }
 
 func parseName(name string) (provider.Address, string, error) {
 	dir, tag := path.Split(name)
@@ -243,8 +265,8 @@ func parseName(name string) (provider.Address, string, error) {
 	if len(parts) != 3 {
 		return provider.Address{}, "", errors.New("not four parts")
 	}
-	if _, ok := ociaddr.Tag(tag).Version(); !ok {
-		return provider.Address{}, "", errors.New("no version")
+	if !isKept(tag) {
+		return provider.Address{}, "", errors.New("neither a version nor attached")
 	}
 	a, err := provider.AddressFromPath(parts[0], parts[1], parts[2])
 	return a, tag, err

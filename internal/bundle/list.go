@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -27,7 +28,8 @@ const mediaTypeList = TypeBundle + "+json"
 
 // list is what a bundle should hold.
 type list struct {
-	// Versions has the digest of each version's index, by the name of its entry.
+	// Versions has the digest of each version's index, and of what is attached to
+	// manifests, by the name of its entry.
 	Versions map[string]digest.Digest `json:"versions"`
 	// Contents has the size in bytes of everything that belongs to them.
 	Contents map[digest.Digest]int64 `json:"contents"`
@@ -118,26 +120,26 @@ func (b *Bundle) readBlob(ctx context.Context, desc ocispec.Descriptor, limit in
 	return data, nil
 }
 
-// byName returns the versions by their names in index.json.
+// byName returns what tags name, by the names of the tags in index.json.
 func (b *Bundle) byName() map[string]ocispec.Descriptor {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	out := map[string]ocispec.Descriptor{}
-	for a, tags := range b.versions {
+	for a, tags := range b.tags {
 		for tag, desc := range tags {
-			// What pushes leave for each other is of no use to anybody else.
-			if _, ok := ociaddr.Tag(tag).Version(); ok {
-				out[versionName(a, tag)] = desc
+			if isKept(tag) {
+				out[tagName(a, tag)] = desc
 			}
 		}
 	}
 	return out
 }
 
-// maxNesting bounds manifests within one another, of which a version has two.
+// maxNesting bounds manifests within one another, of which a version has two, and a
+// list of referrers at most four.
 const maxNesting = 4
 
-// contents returns the size of everything that the versions are made of.
+// contents returns the size of everything that the tags name, at any depth.
 func (b *Bundle) contents(ctx context.Context) (map[digest.Digest]int64, error) {
 	out := map[digest.Digest]int64{}
 	var walk func(desc ocispec.Descriptor, depth int) error
@@ -188,6 +190,9 @@ func (b *Bundle) contents(ctx context.Context) (map[digest.Digest]int64, error) 
 
 // encode stores the list and returns index.json.
 func (b *Bundle) encode(ctx context.Context) ([]byte, error) {
+	if err := b.listReferrers(ctx); err != nil {
+		return nil, err
+	}
 	versions := b.byName()
 	want := list{Versions: map[string]digest.Digest{}}
 	var err error
@@ -198,10 +203,14 @@ func (b *Bundle) encode(ctx context.Context) ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(versions)) {
 		desc := versions[name]
 		want.Versions[name] = desc.Digest
-		index.Manifests = append(index.Manifests, ocispec.Descriptor{
-			MediaType: ocispec.MediaTypeImageIndex, ArtifactType: artifact.TypeProvider, Digest: desc.Digest, Size: desc.Size,
+		entry := ocispec.Descriptor{
+			MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size,
 			Annotations: map[string]string{ocispec.AnnotationRefName: name},
-		})
+		}
+		if _, isVersion := ociaddr.Tag(path.Base(name)).Version(); isVersion {
+			entry.ArtifactType = artifact.TypeProvider
+		}
+		index.Manifests = append(index.Manifests, entry)
 	}
 	doc, err := json.Marshal(want)
 	if err == nil {

@@ -70,7 +70,7 @@ func (r *Repository) Fetch(ctx context.Context, target ocispec.Descriptor) (io.R
 // FetchReference reads the manifest that a tag names.
 func (r *Repository) FetchReference(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
 	r.bundle.mu.Lock()
-	desc, ok := r.bundle.versions[r.provider][reference]
+	desc, ok := r.bundle.tags[r.provider][reference]
 	r.bundle.mu.Unlock()
 	if !ok {
 		return desc, nil, fmt.Errorf("%s:%s in %s: %w", r.provider.Path(), reference, r.bundle.name, errdef.ErrNotFound)
@@ -84,29 +84,37 @@ func (r *Repository) Exists(_ context.Context, target ocispec.Descriptor) (bool,
 	return r.bundle.exists(target)
 }
 
-// Push stores a blob, if that is what content has.
+// Push stores a blob, if that is what content has. A manifest that has a subject is
+// listed as its referrer.
 func (r *Repository) Push(_ context.Context, expected ocispec.Descriptor, content io.Reader) error {
-	return r.bundle.push(expected, content)
+	if !isManifest(expected.MediaType) {
+		return r.bundle.push(expected, content)
+	}
+	data, err := r.bundle.pushManifest(expected, content)
+	if err != nil {
+		return err
+	}
+	return r.bundle.refer(r.provider, expected, data)
 }
 
 // PushReference stores a manifest under a tag.
-func (r *Repository) PushReference(_ context.Context, expected ocispec.Descriptor, content io.Reader, reference string) error {
-	if err := r.bundle.push(expected, content); err != nil {
+func (r *Repository) PushReference(ctx context.Context, expected ocispec.Descriptor, content io.Reader, reference string) error {
+	if err := r.Push(ctx, expected, content); err != nil {
 		return err
 	}
 	r.bundle.mu.Lock()
 	defer r.bundle.mu.Unlock()
-	if r.bundle.versions[r.provider] == nil {
-		r.bundle.versions[r.provider] = map[string]ocispec.Descriptor{}
+	if r.bundle.tags[r.provider] == nil {
+		r.bundle.tags[r.provider] = map[string]ocispec.Descriptor{}
 	}
-	r.bundle.versions[r.provider][reference] = expected
+	r.bundle.tags[r.provider][reference] = expected
 	return nil
 }
 
 // Tags lists the tags.
 func (r *Repository) Tags(_ context.Context, last string, fn func(tags []string) error) error {
 	r.bundle.mu.Lock()
-	tags := slices.Sorted(maps.Keys(r.bundle.versions[r.provider]))
+	tags := slices.Sorted(maps.Keys(r.bundle.tags[r.provider]))
 	r.bundle.mu.Unlock()
 	return fn(slices.DeleteFunc(tags, func(t string) bool { return t <= last }))
 }

@@ -155,6 +155,7 @@ func (r *Registry) Repository(name string) (*remote.Repository, error) {
 	}
 	repo.PlainHTTP = true // over pipes in this process
 	repo.Client = r.client
+	repo.ReferrerListMaxPages = 1
 	repo.SkipReferrersGC = true
 	return repo, nil
 }

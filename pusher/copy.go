@@ -1,0 +1,202 @@
+package pusher
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// original is a stored version that is copied, as its repository has it.
+type original struct {
+	from    Stored
+	found   *artifact.Version
+	whole   bool // all of its platforms are copied
+	carrier *carrier
+}
+
+// Copy stores a version that another repository holds, with the platforms given, or
+// with all of them if none is given. It verifies the version as [Pusher.Push] does a
+// release. Manifests arrive byte for byte where they say nothing but what was
+// verified: a version that is copied whole into a repository that lacks it keeps the
+// digest of its index, whatever tool made it. Then the referrers of each manifest that
+// arrived as it was are copied.
+//
+// Nobody verifies referrers. They are stored under no tag but the ones that name their
+// subject.
+func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*Result, error) {
+	r, found, err := from.release(ctx, v, want)
+	if err != nil {
+		return nil, err
+	}
+	w, err := p.begin(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	w.original = &original{from: from, found: found, whole: len(r.Packages) == len(found.Packages), carrier: newCarrier(from, w)}
+	ctx = mayPush(ctx, w.dest.Repository)
+	after, status, err := w.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	referrers, sent := 0, 0
+	if !p.o.WithoutReferrers {
+		if referrers, sent, err = w.copyReferrers(ctx, after); err != nil {
+			return nil, err
+		}
+	}
+	if sent > 0 && status == Unchanged {
+		status = Completed
+	}
+	out := w.result(ctx, after, status)
+	out.Referrers, out.ReferrersSent = referrers, sent
+	return out, nil
+}
+
+// platformManifest returns a package with the manifest that is to be stored of it: the
+// original's, if that says of the package what was verified, or else the one given.
+// Of the original's it stores what the manifest needs beside the package.
+func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded artifact.Blob) (artifact.Package, artifact.Blob, error) {
+	if w.original == nil {
+		return p, encoded, nil
+	}
+	found := find(w.original.found.Packages, p.Platform)
+	if found.Manifest.Digest == encoded.Descriptor.Digest {
+		return p, encoded, nil
+	}
+	from := w.original.from
+	data, err := artifact.FetchManifest(ctx, from.Store, found.Manifest)
+	if isUnusable(err) {
+		return p, encoded, nil // the index describes the package well enough
+	}
+	if err != nil {
+		return p, encoded, from.failed(w.release.Version(), err)
+	}
+	says, err := artifact.DecodePackage(found.Manifest, data, w.release.Provider(), w.release.Version(), p.Platform)
+	if err != nil || !says.Claims(p) {
+		return p, encoded, nil
+	}
+	w.original.carrier.has(p.Digest)
+	if err := w.original.carrier.content(ctx, found.Manifest, data); err != nil {
+		return p, encoded, err
+	}
+	p.Manifest = found.Manifest
+	return p, artifact.Blob{Descriptor: found.Manifest, Data: data}, nil
+}
+
+// publishOriginal has the tag name the original's index, byte for byte, where that
+// says nothing but what was verified and no other push is under way. Otherwise it
+// returns nil.
+func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*artifact.Version, error) {
+	o := w.original
+	if o == nil || !o.whole || w.before != nil {
+		return nil, nil
+	}
+	// 1. Whether the index may be stored as it is, and has to be.
+	evidence, _, err := w.evidence()
+	if err != nil {
+		return nil, err
+	}
+	if anew, err := artifact.EncodeIndex(artifact.Version{
+		Provider: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: own, Evidence: &evidence.Descriptor,
+	}); err == nil && anew.Descriptor.Digest == o.found.Index.Digest {
+		return nil, nil // it is made anew, the same
+	}
+	index, err := artifact.FetchManifest(ctx, o.from.Store, o.found.Index)
+	if err != nil {
+		return nil, o.from.failed(w.release.Version(), err)
+	}
+	if reason := w.unverified(index, own, evidence.Descriptor); reason != "" {
+		w.warnings = append(w.warnings, fmt.Sprintf("the index in %s is not copied as it is, and a new one is stored: %s", o.from.Repository, reason))
+		return nil, nil
+	}
+	// 2. All that it names.
+	if err := o.carrier.content(ctx, o.found.Index, index); err != nil {
+		return nil, err
+	}
+	// 3. The tag, unless others push this version.
+	if w.release.Partial {
+		if err := w.leave(ctx, own, nil); err != nil {
+			return nil, err
+		}
+	}
+	for written := false; ; written = true {
+		left, err := w.parts(ctx)
+		if err != nil {
+			return nil, err
+		}
+		now, err := w.current(ctx)
+		if err != nil {
+			return nil, err
+		}
+		others := left.evidence != nil || slices.ContainsFunc(left.packages, func(p artifact.Package) bool {
+			q := find(own, p.Platform)
+			return q == nil || q.Digest != p.Digest
+		})
+		if others || now != nil && now.Index.Digest != o.found.Index.Digest {
+			return nil, nil
+		}
+		if written {
+			return now, nil // nil: somebody removed it
+		}
+		blob := artifact.Blob{Descriptor: o.found.Index, Data: index}
+		if err := w.sendBlob(ctx, "push index to", blob); err != nil {
+			return nil, err
+		}
+		if err := w.sendTag(ctx, "tag "+string(w.tag)+" in", blob.Descriptor, index, string(w.tag)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// unverified says what in the original's index was not verified; "" for nothing.
+// evidence is what the version is accepted on.
+func (w *push) unverified(data []byte, own []artifact.Package, evidence ocispec.Descriptor) string {
+	found := w.original.found
+	for _, p := range found.Packages {
+		verified := find(own, p.Platform)
+		switch {
+		case verified == nil || !p.Claims(*verified):
+			return fmt.Sprintf("what it says of the package for %s is not so", p.Platform)
+		case verified.Manifest.Digest != p.Manifest.Digest:
+			return fmt.Sprintf("what the manifest for %s says of the package is not so", p.Platform)
+		}
+	}
+	var index ocispec.Index
+	if err := artifact.Unmarshal(data, &index); err != nil {
+		return err.Error()
+	}
+	targets := 0
+	for _, entry := range index.Manifests {
+		if entry.ArtifactType == artifact.TypeTarget {
+			targets++
+		}
+	}
+	switch {
+	case targets != len(found.Packages):
+		return "it has packages for platforms that clients pass over"
+	case found.Protocols != nil && !slices.Equal(found.Protocols, w.release.Protocols):
+		return "its protocols are not those of its evidence"
+	case found.Evidence != nil && found.Evidence.Digest != evidence.Digest:
+		return "its evidence is written in another way"
+	case found.Evidence != nil && len(found.Evidence.Annotations) > 0 && !maps.Equal(found.Evidence.Annotations, evidence.Annotations):
+		return "what it says of its evidence is not so"
+	}
+	return ""
+}
+
+// release returns a stored version as a release, and as it is stored.
+func (s Stored) release(ctx context.Context, v provider.Version, want []provider.Platform) (*origin.Release, *artifact.Version, error) {
+	found, err := s.find(ctx, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := s.releaseOf(ctx, found, v, want)
+	return r, found, err
+}

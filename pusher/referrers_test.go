@@ -1,0 +1,498 @@
+package pusher_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const attachedType = "application/vnd.example.signature"
+
+// copyWith copies a stored version, referrers included.
+func (b *bench) copyWith(from pusher.Stored, platforms ...string) (*pusher.Result, error) {
+	var want []provider.Platform
+	for _, p := range platforms {
+		want = append(want, provider.MustParsePlatform(p))
+	}
+	return pusher.New(b.options).Copy(b.t.Context(), from, one, want)
+}
+
+// store pushes a manifest with one layer and, unless it is "", a subject.
+func (b *bench) store(repo *remote.Repository, text string, subject digest.Digest, tag string) ocispec.Descriptor {
+	b.t.Helper()
+	layer := content.NewDescriptorFromBytes("text/plain", []byte(text))
+	m := map[string]any{
+		"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageManifest, "artifactType": attachedType,
+		"config": ocispec.DescriptorEmptyJSON, "layers": []ocispec.Descriptor{layer},
+	}
+	if subject != "" {
+		m["subject"] = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: subject, Size: 1}
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	desc := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, data)
+	for d, bytes_ := range map[*ocispec.Descriptor][]byte{&layer: []byte(text), {MediaType: ocispec.DescriptorEmptyJSON.MediaType, Digest: ocispec.DescriptorEmptyJSON.Digest, Size: 2}: []byte("{}")} {
+		if err := repo.Push(b.t.Context(), *d, bytes.NewReader(bytes_)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if tag == "" {
+		tag = desc.Digest.String()
+	}
+	if err := repo.PushReference(b.t.Context(), desc, bytes.NewReader(data), tag); err != nil {
+		b.t.Fatal(err)
+	}
+	return desc
+}
+
+// referrers lists what refers to a manifest in a repository.
+func (b *bench) referrers(repo *remote.Repository, subject digest.Digest) []digest.Digest {
+	b.t.Helper()
+	var out []digest.Digest
+	err := repo.Referrers(b.t.Context(), ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: subject, Size: 1}, "", func(page []ocispec.Descriptor) error {
+		for _, d := range page {
+			out = append(out, d.Digest)
+		}
+		return nil
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return out
+}
+
+// mustCopy copies a stored version, and fails where that warns of something else than
+// wanted.
+func (b *bench) mustCopy(from pusher.Stored, warnings ...string) *pusher.Result {
+	b.t.Helper()
+	r, err := b.copyWith(from)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if len(r.Warnings) != len(warnings) {
+		b.t.Errorf("warnings %q, want %q", r.Warnings, warnings)
+		return r
+	}
+	for i, w := range warnings {
+		if !strings.Contains(r.Warnings[i], w) {
+			b.t.Errorf("warning %q, want %q", r.Warnings[i], w)
+		}
+	}
+	return r
+}
+
+// fresh returns a client that does not know yet whether the registry has the referrers
+// API.
+func fresh(from pusher.Stored) pusher.Stored {
+	known := from.Store.(*remote.Repository)
+	from.Store = &remote.Repository{Client: known.Client, Reference: known.Reference, PlainHTTP: known.PlainHTTP}
+	return from
+}
+
+// withoutAPI has a registry answer as one without the referrers API.
+func withoutAPI(r *recorder.Recorder) {
+	r.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+		if !strings.Contains(req.URL.Path, "/referrers/") {
+			return false
+		}
+		http.NotFound(w, req)
+		return true
+	})
+}
+
+// TestCopyReferrers copies what refers to an index, a platform's manifest, evidence and
+// a referrer, between registries with and without the referrers API.
+func TestCopyReferrers(t *testing.T) {
+	for name, api := range map[string]struct{ source, destination bool }{
+		"API": {true, true}, "fallback tags": {false, false}, "from API to fallback tags": {true, false}, "from fallback tags to API": {false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			if !api.source {
+				withoutAPI(b.registry)
+			}
+			pushed := b.mustPush()
+			v := b.tagged()
+			index := b.store(b.repo, "signature", v.Index.Digest, "")
+			second := b.store(b.repo, "another signature", v.Index.Digest, "")
+			platform := b.store(b.repo, "sbom", v.Packages[1].Manifest.Digest, "")
+			ofPlatform := b.store(b.repo, "signature of the sbom", platform.Digest, "")
+			evidence := b.store(b.repo, "of the evidence", v.Evidence.Digest, "")
+			tag := string(ociaddr.CosignTags(v.Index.Digest)[0])
+			cosign := b.store(b.repo, "cosign", "", tag)
+			b.store(b.repo, "unrelated", "", "notes")
+			b.store(b.repo, "of something else", digest.FromString("else"), "")
+
+			from, _ := b.source()
+			from = fresh(from)
+			if !api.destination {
+				withoutAPI(b.registry)
+			}
+			r := b.mustCopy(from)
+			if r.Digest != pushed.Digest || r.Status != pusher.Pushed || r.Referrers != 6 || r.ReferrersSent != 6 {
+				t.Errorf("copied %+v", r)
+			}
+			for subject, want := range map[digest.Digest][]digest.Digest{
+				v.Index.Digest: {index.Digest, second.Digest}, v.Packages[1].Manifest.Digest: {platform.Digest}, platform.Digest: {ofPlatform.Digest},
+				v.Evidence.Digest: {evidence.Digest}, digest.FromString("else"): nil,
+			} {
+				got := b.referrers(b.repo, subject)
+				slices.Sort(got)
+				slices.Sort(want)
+				if !slices.Equal(got, want) {
+					t.Errorf("of %s: %v, want %v", subject, got, want)
+				}
+			}
+			if desc, err := artifact.Resolve(t.Context(), b.repo, tag); err != nil || desc.Digest != cosign.Digest {
+				t.Errorf("%s: %v, %v", tag, desc.Digest, err)
+			}
+			if _, err := artifact.Resolve(t.Context(), b.repo, "notes"); err == nil {
+				t.Error("a tag that is not attached was copied")
+			}
+			_, err := artifact.Resolve(t.Context(), b.repo, string(ociaddr.ReferrersTag(v.Index.Digest)))
+			if (err == nil) == api.destination {
+				t.Errorf("fallback tag: %v", err)
+			}
+			if list, err := from.Versions(t.Context()); err != nil || !slices.Equal(list, []provider.Version{one}) {
+				t.Errorf("versions %v, %v", list, err)
+			}
+
+			// Again: nothing is sent. One more: it alone is.
+			b.registry.Reset()
+			if r := b.mustCopy(from); r.Status != pusher.Unchanged || r.Referrers != 6 || r.ReferrersSent != 0 || b.registry.Count(recorder.Writes()) != 0 {
+				t.Errorf("again: %+v, %d writes", r, b.registry.Count(recorder.Writes()))
+			}
+			b.store(from.Store.(*remote.Repository), "later", ofPlatform.Digest, "")
+			if r := b.mustCopy(from); r.Status != pusher.Completed || r.Referrers != 7 || r.ReferrersSent != 1 {
+				t.Errorf("with one more: %+v", r)
+			}
+			b.newRegistry()
+			b.options.WithoutReferrers = true
+			if r := b.mustCopy(from); r.Digest != pushed.Digest || r.Referrers != 0 || len(b.referrers(b.repo, v.Index.Digest)) != 0 {
+				t.Errorf("without referrers: %+v", r)
+			}
+		})
+	}
+}
+
+// TestCopyReferrersOfPlatforms copies one platform of several: the index is another one
+// than the source's, so that its referrers have no subject.
+func TestCopyReferrersOfPlatforms(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	v := b.tagged()
+	b.store(b.repo, "of the index", v.Index.Digest, "")
+	b.store(b.repo, "of another platform", v.Packages[0].Manifest.Digest, "")
+	platform := b.store(b.repo, "of the platform", v.Packages[1].Manifest.Digest, "")
+	from, _ := b.source()
+	r, err := b.copyWith(from, v.Packages[1].Platform.String())
+	if err != nil || r.Referrers != 1 || r.ReferrersSent != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if got := b.referrers(b.repo, v.Packages[1].Manifest.Digest); !slices.Equal(got, []digest.Digest{platform.Digest}) || len(b.referrers(b.repo, v.Index.Digest)) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestCopyOfCosignTags moves a tag of cosign's only where nothing is lost by that.
+func TestCopyOfCosignTags(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	tag := string(ociaddr.CosignTags(b.tagged().Index.Digest)[0])
+	b.store(b.repo, "first", "", tag)
+	from, _ := b.source()
+	b.mustCopy(from)
+	source := from.Store.(*remote.Repository)
+	both := b.layers(source, tag, "first", "second")
+	if r := b.mustCopy(from); r.ReferrersSent != 1 {
+		t.Errorf("%+v", r)
+	}
+	if desc, err := artifact.Resolve(t.Context(), b.repo, tag); err != nil || desc.Digest != both {
+		t.Errorf("%v, %v", desc.Digest, err)
+	}
+	b.layers(source, tag, "third")
+	r := b.mustCopy(from, "names something else than in source.test/acme/widget, and is left as it is")
+	if desc, err := artifact.Resolve(t.Context(), b.repo, tag); err != nil || desc.Digest != both || r.Referrers != 0 {
+		t.Errorf("%v, %v, %+v", desc.Digest, err, r)
+	}
+}
+
+// layers tags a manifest with several layers.
+func (b *bench) layers(repo *remote.Repository, tag string, texts ...string) digest.Digest {
+	b.t.Helper()
+	var layers []ocispec.Descriptor
+	for _, text := range texts {
+		d := content.NewDescriptorFromBytes("text/plain", []byte(text))
+		if err := repo.Push(b.t.Context(), d, strings.NewReader(text)); err != nil {
+			b.t.Fatal(err)
+		}
+		layers = append(layers, d)
+	}
+	data, err := json.Marshal(ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: artifact.Config().Descriptor, Layers: layers})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	data = bytes.Replace(data, []byte(`"schemaVersion":0`), []byte(`"schemaVersion":2`), 1)
+	desc := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, data)
+	if err := repo.PushReference(b.t.Context(), desc, bytes.NewReader(data), tag); err != nil {
+		b.t.Fatal(err)
+	}
+	return desc.Digest
+}
+
+// list has a registry's referrers API answer for one subject with what it likes.
+func list(r *recorder.Recorder, subject digest.Digest, entries ...ocispec.Descriptor) {
+	r.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+		if !strings.HasSuffix(req.URL.Path, "/referrers/"+subject.String()) {
+			return false
+		}
+		w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
+		json.NewEncoder(w).Encode(ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: entries})
+		return true
+	})
+}
+
+// TestLyingListOfReferrers has the source list what is no referrer, what it lacks, and
+// what it sends other bytes for: nothing of that is stored.
+func TestLyingListOfReferrers(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	subject := b.tagged().Index.Digest
+	none, other := b.store(b.repo, "no subject", "", ""), b.store(b.repo, "another's", digest.FromString("another"), "")
+	missing := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, []byte("missing"))
+	odd := ocispec.Descriptor{MediaType: "application/octet-stream", Digest: digest.FromString("odd"), Size: 3}
+	from, registry := b.source()
+	from = fresh(from)
+	list(registry, subject, none, other, missing, odd)
+	r := b.mustCopy(from, none.Digest.String()+" is listed as a referrer", other.Digest.String()+" is listed as a referrer", "cannot be read in source.test/acme/widget", "has the media type")
+	if r.Referrers != 0 || len(b.referrers(b.repo, subject)) != 0 || len(b.referrers(b.repo, digest.FromString("another"))) != 0 {
+		t.Errorf("%+v", r)
+	}
+
+	// Other bytes than its digest says, small ones and ones that are streamed.
+	registry.Intercept(nil)
+	for name, text := range map[string]string{"small": "signature", "streamed": strings.Repeat("signature", 1<<20)} {
+		b.newRegistry()
+		signature := b.store(from.Store.(*remote.Repository), text, subject, "")
+		registry.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+			if req.Method != http.MethodGet || !strings.HasSuffix(req.URL.Path, digest.FromString(text).String()) {
+				return false
+			}
+			fmt.Fprint(w, strings.Replace(text, "signature", "forgeries", 1))
+			return true
+		})
+		r, err := b.copyWith(from)
+		if err != nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], signature.Digest.String()+" cannot be read in source.test/acme/widget") {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+		for _, d := range b.referrers(b.repo, subject) {
+			if d == signature.Digest {
+				t.Errorf("%s: it was stored", name)
+			}
+		}
+		registry.Intercept(nil)
+		deleted := from.Store.(*remote.Repository)
+		if err := deleted.Delete(t.Context(), signature); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCopiedReferrersAreBounded has more attached to a version than a copy takes.
+func TestCopiedReferrersAreBounded(t *testing.T) {
+	for name, attach := range map[string]func(b *bench, subject digest.Digest) []ocispec.Descriptor{
+		"many": func(*bench, digest.Digest) (out []ocispec.Descriptor) {
+			for i := range 1001 {
+				out = append(out, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromString(fmt.Sprint(i)), Size: 10})
+			}
+			return out
+		},
+		"large": func(b *bench, subject digest.Digest) []ocispec.Descriptor {
+			signature := b.store(b.repo, "x", subject, "")
+			signature.Size = 2 << 30
+			return []ocispec.Descriptor{signature}
+		},
+		"deep": func(b *bench, subject digest.Digest) []ocispec.Descriptor {
+			var first ocispec.Descriptor
+			for i := range 9 {
+				d := b.store(b.repo, "x", subject, "")
+				if i == 0 {
+					first = d
+				}
+				subject = d.Digest
+			}
+			return []ocispec.Descriptor{first}
+		},
+		"nested": func(b *bench, subject digest.Digest) []ocispec.Descriptor {
+			inner := b.store(b.repo, "x", "", "")
+			for i := range 4 {
+				index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{inner}}
+				index.SchemaVersion = 2
+				if i == 3 {
+					index.Subject = &ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: subject, Size: 1}
+				}
+				data, err := json.Marshal(index)
+				if err != nil {
+					b.t.Fatal(err)
+				}
+				inner = b.pushManifest(ocispec.MediaTypeImageIndex, data, digest.FromBytes(data).String())
+			}
+			return []ocispec.Descriptor{inner}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.mustPush()
+			subject := b.tagged().Index.Digest
+			entries := attach(b, subject)
+			from, registry := b.source()
+			from = fresh(from)
+			list(registry, subject, entries...)
+			if _, err := b.copyWith(from); !errors.Is(err, pusher.ErrTooMuchAttached) || !strings.Contains(hint.Of(err), "--without-referrers") {
+				t.Errorf("%v", err)
+			}
+			b.options.WithoutReferrers = true
+			b.mustCopy(from)
+		})
+	}
+}
+
+// foreign gives the bench's version an index that another tool made.
+func (b *bench) foreign(change func(index *ocispec.Index)) digest.Digest {
+	b.t.Helper()
+	v := b.tagged()
+	index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, ArtifactType: artifact.TypeProvider, Annotations: map[string]string{"org.example.made-by": "another tool"}}
+	index.SchemaVersion = 2
+	for _, p := range v.Packages {
+		layer := p.Layer()
+		layer.Annotations = map[string]string{ocispec.AnnotationTitle: p.Filename}
+		m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifact.TypeTarget, Config: artifact.Config().Descriptor, Layers: []ocispec.Descriptor{layer},
+			Annotations: map[string]string{ocispec.AnnotationCreated: "2026-01-01T00:00:00Z"}}
+		m.SchemaVersion = 2
+		index.Manifests = append(index.Manifests, b.manifest(m, ocispec.Descriptor{
+			MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifact.TypeTarget, Platform: &ocispec.Platform{OS: p.Platform.OS, Architecture: p.Platform.Arch},
+		}))
+	}
+	change(&index)
+	data, err := json.Marshal(index)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return b.pushManifest(ocispec.MediaTypeImageIndex, data, "1.0.0").Digest
+}
+
+// manifest stores a manifest by its digest, and completes its descriptor.
+func (b *bench) manifest(m ocispec.Manifest, desc ocispec.Descriptor) ocispec.Descriptor {
+	b.t.Helper()
+	data, err := json.Marshal(m)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	d := digest.FromBytes(data)
+	b.pushManifest(ocispec.MediaTypeImageManifest, data, d.String())
+	desc.Digest, desc.Size = d, int64(len(data))
+	return desc
+}
+
+// TestCopyKeepsForeignManifests copies what other tools made, byte for byte.
+func TestCopyKeepsForeignManifests(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	b.options.Policy = allowUnsigned
+	want := b.foreign(func(index *ocispec.Index) {
+		extra := b.store(b.repo, "an SBOM in the index", "", "")
+		extra.ArtifactType = "application/vnd.example.sbom"
+		index.Manifests = append(index.Manifests, extra)
+	})
+	v := b.tagged()
+	signature := b.store(b.repo, "signature", want, "")
+	from, _ := b.source()
+	r := b.mustCopy(from)
+	if r.Digest != want.String() || r.Verdict != trust.ChecksumOnly || r.Status != pusher.Pushed || r.Referrers != 1 {
+		t.Errorf("%+v", r)
+	}
+	if got := b.tagged(); got.Index.Digest != want || got.Packages[0].Manifest.Digest != v.Packages[0].Manifest.Digest || got.Evidence != nil {
+		t.Errorf("%+v", got)
+	}
+	if got := b.referrers(b.repo, want); !slices.Equal(got, []digest.Digest{signature.Digest}) {
+		t.Errorf("referrers %v", got)
+	}
+	b.registry.Reset()
+	if r := b.mustCopy(from); r.Status != pusher.Unchanged || r.Digest != want.String() || b.registry.Count(recorder.Writes()) != 0 {
+		t.Errorf("again: %+v, %d writes", r, b.registry.Count(recorder.Writes()))
+	}
+	// A part of it has the manifests of its platforms.
+	b.newRegistry()
+	if _, err := b.copyWith(from, v.Packages[1].Platform.String()); err != nil || b.tagged().Packages[0].Manifest.Digest != v.Packages[1].Manifest.Digest {
+		t.Errorf("one platform: %v, %+v", err, b.tagged())
+	}
+}
+
+// TestCopyKeepsNothingUnverified has manifests of other tools say what is not so.
+func TestCopyKeepsNothingUnverified(t *testing.T) {
+	const keyH1, wrong = "io.github.ocibridge.h1", "h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
+	for name, tc := range map[string]struct {
+		change func(b *bench, index *ocispec.Index)
+		want   string
+	}{
+		"the h1 hash of an index's entry": {func(b *bench, index *ocispec.Index) {
+			p := b.tagged().Packages[0]
+			index.Manifests[0].Annotations = map[string]string{
+				"io.github.ocibridge.layer.digest": p.Digest.String(), "io.github.ocibridge.layer.size": fmt.Sprint(p.Size), "io.github.ocibridge.filename": p.Filename, keyH1: wrong,
+			}
+		}, "what it says of the package for darwin_arm64 is not so"},
+		"the h1 hash of a layer": {func(b *bench, index *ocispec.Index) {
+			p := b.tagged().Packages[0]
+			layer := p.Layer()
+			layer.Annotations = map[string]string{ocispec.AnnotationTitle: p.Filename, keyH1: wrong}
+			m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifact.TypeTarget, Config: artifact.Config().Descriptor, Layers: []ocispec.Descriptor{layer}}
+			m.SchemaVersion = 2
+			index.Manifests[0] = b.manifest(m, index.Manifests[0])
+			index.Manifests[0].Annotations = map[string]string{
+				"io.github.ocibridge.layer.digest": p.Digest.String(), "io.github.ocibridge.layer.size": fmt.Sprint(p.Size), "io.github.ocibridge.filename": p.Filename,
+			}
+		}, "what the manifest for darwin_arm64 says of the package is not so"},
+		"a package that clients pass over": {func(_ *bench, index *ocispec.Index) {
+			more := index.Manifests[0]
+			more.Platform = &ocispec.Platform{OS: "linux", Architecture: "arm64", OSVersion: "1"}
+			index.Manifests = append(index.Manifests, more)
+		}, "it has packages for platforms that clients pass over"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.mustPush()
+			b.options.Policy = allowUnsigned
+			unwanted := b.foreign(func(index *ocispec.Index) { tc.change(b, index) })
+			from, _ := b.source()
+			r := b.mustCopy(from, tc.want)
+			if r.Digest == unwanted.String() {
+				t.Errorf("it was copied as it is: %+v", r)
+			}
+			for _, p := range b.tagged().Packages {
+				if p.H1.IsZero() || p.H1.String() == wrong {
+					t.Errorf("%s: %s", p.Platform, p.H1)
+				}
+			}
+		})
+	}
+}
