@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
 	"oras.land/oras-go/v2/registry"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -128,6 +129,30 @@ func TestPartialTags(t *testing.T) {
 	}
 	if tag, err := PartialEvidenceTag(long); !strings.Contains(hint.Of(err), "push all its platforms at once") {
 		t.Errorf("a tag of %d characters, %v (hint %q)", len(tag), err, hint.Of(err))
+	}
+}
+
+func TestAttachedTags(t *testing.T) {
+	d := digest.FromString("x")
+	tags := append(CosignTags(d), ReferrersTag(d))
+	if want := Tag("sha256-" + d.Encoded()); len(tags) != 4 || tags[3] != want || tags[0] != want+".sig" || tags[1] != want+".att" || tags[2] != want+".sbom" {
+		t.Errorf("%v", tags)
+	}
+	for _, tag := range tags {
+		if got, ok := tag.Subject(); !ok || got != d {
+			t.Errorf("%s is attached to %s, %t", tag, got, ok)
+		}
+		if v, ok := tag.Version(); ok {
+			t.Errorf("%s is version %s", tag, v)
+		}
+		if _, err := ParseTag(string(tag)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, tag := range []Tag{"1.2.3", "sha256-", "sha256-00", ReferrersTag(d) + ".sig.sig", ReferrersTag(d) + ".", Tag("sha512-" + d.Encoded()), Tag("sha256-" + strings.ToUpper(d.Encoded()))} {
+		if got, ok := tag.Subject(); ok {
+			t.Errorf("%s is attached to %s", tag, got)
+		}
 	}
 }
 

@@ -89,7 +89,7 @@ type manifestParts struct {
 	Subject   *ocispec.Descriptor  `json:"subject"`
 }
 
-// content stores all that a manifest is made of, at any depth, but not the manifest.
+// content stores every part of a manifest, at any depth, but not the manifest itself.
 func (c *carrier) content(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
 	return c.parts(ctx, desc, data, 1)
 }

@@ -40,8 +40,8 @@ type referrersCopy struct {
 	sent    int
 }
 
-// copyReferrers copies what refers to a version's manifests, and to the referrers
-// themselves, and counts what is in place and what of it was sent.
+// copyReferrers copies the referrers of a version's manifests, and their own referrers.
+// It counts the referrers that are in place, and those of them that were sent.
 func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (placed, sent int, err error) {
 	c := &referrersCopy{push: w, carrier: w.original.carrier, seen: map[digest.Digest]bool{}}
 	if c.tags, err = w.attachedTags(ctx, w.original.from); err != nil {
@@ -203,9 +203,9 @@ func (c *referrersCopy) listedThere(ctx context.Context, s ocispec.Descriptor) (
 	return out, nil
 }
 
-// copyReferrer copies one referrer. It reports whether the destination has it: what
-// does not refer to its subject is left out, and so is what is gone or damaged, or what
-// the destination refuses.
+// copyReferrer copies one referrer, and reports whether the destination has it. It leaves
+// out a manifest that names another subject, is gone or damaged, or is refused by the
+// destination.
 func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispec.Descriptor) (bool, error) {
 	if !isManifest(desc.MediaType) {
 		c.warn("the referrer %s has the media type %.80q, and is not copied", desc.Digest, desc.MediaType)
@@ -225,8 +225,7 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispe
 	return c.copied(desc, err)
 }
 
-// content stores all that a manifest of the source is made of, and returns the
-// manifest.
+// content stores every part of a manifest of the source, and returns the manifest.
 func (c *referrersCopy) content(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if _, err := c.carrier.take(desc); err != nil {
 		return nil, err

@@ -472,6 +472,27 @@ func TestCopyKeepsNothingUnverified(t *testing.T) {
 				"io.github.ocibridge.layer.digest": p.Digest.String(), "io.github.ocibridge.layer.size": fmt.Sprint(p.Size), "io.github.ocibridge.filename": p.Filename,
 			}
 		}, "what the manifest for darwin_arm64 says of the package is not so"},
+		"a fingerprint in evidence": {func(b *bench, index *ocispec.Index) {
+			e := b.evidence()
+			e.Record.Fingerprint = "0123456789ABCDEF0123456789ABCDEF01234567"
+			manifest, blobs, err := artifact.EncodeEvidence(*e)
+			for _, blob := range append(blobs, manifest) {
+				if err == nil {
+					err = b.repo.Push(b.t.Context(), blob.Descriptor, bytes.NewReader(blob.Data))
+				}
+			}
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			entry := manifest.Descriptor
+			entry.ArtifactType = artifact.TypeEvidence
+			index.Manifests = append(index.Manifests, entry)
+		}, "its evidence is written in another way"},
+		"the verdict of evidence": {func(b *bench, index *ocispec.Index) {
+			entry := *b.tagged().Evidence
+			entry.ArtifactType, entry.Annotations = artifact.TypeEvidence, map[string]string{"io.github.ocibridge.verdict": string(trust.ChecksumOnly)}
+			index.Manifests = append(index.Manifests, entry)
+		}, "what it says of its evidence is not so"},
 		"a package that clients pass over": {func(_ *bench, index *ocispec.Index) {
 			more := index.Manifests[0]
 			more.Platform = &ocispec.Platform{OS: "linux", Architecture: "arm64", OSVersion: "1"}

@@ -1,0 +1,155 @@
+package bundle_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/bundle"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// attach pushes a manifest with a subject.
+func attach(t *testing.T, r *bundle.Repository, subject digest.Digest, artifactType, note string) digest.Digest {
+	t.Helper()
+	m := ocispec.Manifest{
+		MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifactType, Config: artifact.Config().Descriptor, Layers: []ocispec.Descriptor{},
+		Subject: &ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: subject, Size: 1}, Annotations: map[string]string{"note": note},
+	}
+	m.SchemaVersion = 2
+	data, err := json.Marshal(m)
+	if err == nil {
+		err = r.Push(t.Context(), artifact.Config().Descriptor, bytes.NewReader(artifact.Config().Data))
+	}
+	desc := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, data)
+	if err == nil {
+		err = r.Push(t.Context(), desc, bytes.NewReader(data))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return desc.Digest
+}
+
+func wantReferrers(t *testing.T, r *bundle.Repository, subject digest.Digest, artifactType string, want ...digest.Digest) {
+	t.Helper()
+	var got []digest.Digest
+	if err := r.Referrers(t.Context(), ocispec.Descriptor{Digest: subject}, artifactType, func(page []ocispec.Descriptor) error {
+		for _, d := range page {
+			got = append(got, d.Digest)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("referrers of %s (%s): %v, want %v", subject, artifactType, got, want)
+	}
+}
+
+// TestReferrers keeps referrers by their subject and provider, and adds to those that a
+// bundle has.
+func TestReferrers(t *testing.T) {
+	for name, archive := range map[string]bool{"folder": false, "archive": true} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "bundle")
+			made, err := bundle.Create(t.Context(), file, archive)
+			if err != nil {
+				t.Fatal(err)
+			}
+			push(t, made, "1.0.0", widget, gadget)
+			repo := made.Repository(widget)
+			desc, err := artifact.Resolve(t.Context(), repo, "1.0.0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			subject := desc.Digest
+			signature, sbom := attach(t, repo, subject, "application/x.signature", "1"), attach(t, repo, subject, "", "2")
+			ofSBOM := attach(t, repo, sbom, "application/x.signature", "3")
+			if attach(t, repo, subject, "application/x.signature", "1") != signature { // twice is once
+				t.Error("another digest")
+			}
+			wantReferrers(t, repo, subject, "", signature, sbom)
+			if err := made.Save(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			made.Close()
+			b, err := bundle.Open(t.Context(), file, archive)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			wantReferrers(t, b.Repository(widget), subject, "", signature, sbom)
+			wantReferrers(t, b.Repository(widget), subject, "application/x.signature", signature)
+			wantReferrers(t, b.Repository(widget), subject, ocispec.MediaTypeEmptyJSON, sbom)
+			wantReferrers(t, b.Repository(widget), sbom, "", ofSBOM)
+			wantReferrers(t, b.Repository(gadget), subject, "")
+			if archive {
+				return
+			}
+			more, err := bundle.Create(t.Context(), file, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			later := attach(t, more.Repository(widget), subject, "", "later")
+			if err := more.Save(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			more.Close()
+			again, err := bundle.Open(t.Context(), file, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer again.Close()
+			wantReferrers(t, again.Repository(widget), subject, "", signature, sbom, later)
+		})
+	}
+}
+
+// TestAttachedEntries has entries of an index that attach something: versions and lists
+// of referrers are indexes, and nothing else has another tag.
+func TestAttachedEntries(t *testing.T) {
+	d := digest.FromString("x")
+	fallback, cosign := string(ociaddr.ReferrersTag(d)), string(ociaddr.CosignTags(d)[0])
+	for _, tc := range []struct {
+		tag, mediaType string
+		ok             bool
+	}{
+		{fallback, ocispec.MediaTypeImageIndex, true},
+		{fallback, ocispec.MediaTypeImageManifest, false},
+		{cosign, ocispec.MediaTypeImageManifest, true},
+		{cosign, ocispec.MediaTypeImageIndex, true},
+		{cosign, "application/zip", false},
+		{"1.2.3", ocispec.MediaTypeImageManifest, false},
+		{"latest", ocispec.MediaTypeImageIndex, false},
+		{"sha256-00", ocispec.MediaTypeImageIndex, false},
+		{fallback + ".other", ocispec.MediaTypeImageIndex, false},
+	} {
+		t.Run(fmt.Sprint(tc.tag, tc.mediaType), func(t *testing.T) {
+			dir := create(t, false)
+			index := readIndex(t, dir)
+			entry := index.Manifests[0] // of a version of the gadget
+			entry.MediaType, entry.ArtifactType = tc.mediaType, ""
+			entry.Annotations = map[string]string{ocispec.AnnotationRefName: host + "/acme/gadget/" + tc.tag}
+			index.Manifests = slices.Insert(index.Manifests, 0, entry)
+			writeIndex(t, dir, index)
+			relist(t, dir, func(versions, _ map[string]any) { versions[host+"/acme/gadget/"+tc.tag] = entry.Digest })
+			b, err := bundle.Open(t.Context(), dir, false)
+			if (err == nil) != tc.ok {
+				t.Errorf("%v", err)
+			}
+			if err == nil {
+				b.Close()
+			}
+		})
+	}
+}
