@@ -428,7 +428,7 @@ func TestCopyKeepsForeignManifests(t *testing.T) {
 	signature := b.store(b.repo, "signature", want, "")
 	from, _ := b.source()
 	r := b.mustCopy(from)
-	if r.Digest != want.String() || r.Verdict != trust.ChecksumOnly || r.Status != pusher.Pushed || r.Referrers != 1 {
+	if r.Digest != want.String() || r.Verdict != artifact.NoEvidence || r.Status != pusher.Pushed || r.Referrers != 1 {
 		t.Errorf("%+v", r)
 	}
 	if got := b.tagged(); got.Index.Digest != want || got.Packages[0].Manifest.Digest != v.Packages[0].Manifest.Digest || got.Evidence != nil {
