@@ -177,9 +177,16 @@ func (b *bench) answer(suffix string, h http.HandlerFunc) {
 }
 
 // alter changes the origin's answers about packages on their way out.
-func (b *bench) alter(change func(map[string]any)) {
+func (b *bench) alter(change func(map[string]any)) { b.alterWith("", change) }
+
+// alterWith is alter, with another list of versions unless that is "".
+func (b *bench) alterWith(list string, change func(map[string]any)) {
 	honest := testorigin.New(testorigin.Options{}, b.release)
 	b.asked.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if list != "" && strings.HasSuffix(r.URL.Path, "/versions") {
+			doc(list)(w, r)
+			return true
+		}
 		if !strings.Contains(r.URL.Path, "/download/") {
 			return false
 		}

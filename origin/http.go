@@ -143,14 +143,25 @@ func (c *client) ask(ctx context.Context, over *http.Client, method string, u *u
 	return resp, nil
 }
 
-// getJSON decodes an answer into out, and calls use with the URL that the answer came
-// from, to which relative URLs in it refer. What use does not keep is free afterwards.
-func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Request), limits document.Limits, out any, use func(from *url.URL) error) error {
+// answered describes the answer that a document came in.
+type answered struct {
+	url         *url.URL // after redirects; relative URLs in the document refer to it
+	contentType string   // as the header has it
+}
+
+// mediaType returns the media type without its parameters; "" if there is none.
+func (a answered) mediaType() string {
+	mediaType, _, _ := mime.ParseMediaType(a.contentType)
+	return mediaType
+}
+
+// getJSON decodes an answer into out, and calls use with a description of the answer.
+// What use does not keep is free afterwards.
+func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Request), limits document.Limits, out any, use func(answered) error) error {
 	var doc *document.Document
-	var contentType string
-	from := u
+	by := answered{url: u}
 	err := c.read(ctx, c.http, u, prepare, func(resp *http.Response) (err error) {
-		from, contentType = resp.Request.URL, resp.Header.Get("Content-Type")
+		by = answered{resp.Request.URL, resp.Header.Get("Content-Type")}
 		doc, err = document.Read(resp.Body, limits)
 		return explainDocument(err)
 	})
@@ -159,17 +170,16 @@ func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Req
 	}
 	defer doc.Close()
 	err = doc.Decode(ctx, out)
-	mediaType, _, _ := mime.ParseMediaType(contentType)
 	switch {
 	case err == nil:
-		return explainDocument(use(from))
+		return explainDocument(use(by))
 	case errors.Is(err, document.ErrTooLarge), ctx.Err() != nil:
-		return fmt.Errorf("%s: %w", shown(from), explainDocument(err))
-	case mediaType == "text/html":
-		return hint.New(fmt.Sprintf("%s answered with HTML where JSON was wanted", shown(from)),
+		return fmt.Errorf("%s: %w", shown(by.url), explainDocument(err))
+	case by.mediaType() == "text/html":
+		return hint.New(fmt.Sprintf("%s answered with HTML where JSON was wanted", shown(by.url)),
 			"is there a proxy or a login page in between, or is this no provider registry?")
 	}
-	return hint.Wrap(fmt.Errorf("%s: the answer is not the JSON that the protocol wants: %w", shown(from), err),
+	return hint.Wrap(fmt.Errorf("%s: the answer is not the JSON that the protocol wants: %w", shown(by.url), err),
 		"the registry does not keep to the provider registry protocol, or a proxy has changed its answer")
 }
 

@@ -1,10 +1,30 @@
 package origin
 
 import (
+	"encoding/json"
 	"slices"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
+
+// member is a member of a JSON object. A member that is null is there, and empty.
+type member[T any] struct {
+	value T
+	given bool
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. A member that is missing has no call.
+func (m *member[T]) UnmarshalJSON(data []byte) error {
+	m.given = true
+	return json.Unmarshal(data, &m.value)
+}
+
+// noVersionList is the error for a document without a list of versions. Such a document
+// says nothing about versions. To take it for an empty list would send clients elsewhere.
+func noVersionList(help string) error {
+	return hint.New(`the document has no list of versions: "versions" is missing`, "%s, or a proxy has changed its answer", help)
+}
 
 // Only returns a listing of the given versions, which l lists, oldest first. It shares
 // no memory with the document that l comes from, so that callers can keep it. Versions

@@ -77,8 +77,8 @@ func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.
 		g.Go(func() error {
 			m := &packageMeta{}
 			u := resolve(base, a.Namespace(), a.Type(), v.String(), "download", p.OS, p.Arch)
-			err := r.getJSON(ctx, u, prepare, versionLimits, m, func(at *url.URL) error {
-				return hint.Wrap(m.check(p, at), "the registry does not keep to the provider registry protocol; nothing was stored")
+			err := r.getJSON(ctx, u, prepare, versionLimits, m, func(by answered) error {
+				return hint.Wrap(m.check(p, by.url), "the registry does not keep to the provider registry protocol; nothing was stored")
 			})
 			if err != nil {
 				return fmt.Errorf("package of %s %s for %s: %w", a, v, p, r.explain(err, a, ErrPlatformNotFound))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -51,7 +52,15 @@ const (
 
 // mirrorIndex is what index.json says.
 type mirrorIndex struct {
-	Versions map[string]json.RawMessage `json:"versions"`
+	Versions member[map[string]json.RawMessage] `json:"versions"`
+}
+
+// check refuses a document without a list, or with more versions than a provider has.
+func (i *mirrorIndex) check() error {
+	if !i.Versions.given {
+		return noVersionList("the mirror does not keep to the provider network mirror protocol")
+	}
+	return checkCount("versions", len(i.Versions.value), maxVersions)
 }
 
 // mirrorVersion is what VERSION.json says.
@@ -84,6 +93,21 @@ func (c *mirrorVersion) platforms() ([]provider.Platform, error) {
 	}
 	provider.SortPlatforms(out)
 	return out, nil
+}
+
+// knownPlatforms returns the platforms that there are packages for, sorted, and the keys
+// that are no platforms. A client looks up its own platform, and sees no other key.
+func (c *mirrorVersion) knownPlatforms() (out []provider.Platform, passed names) {
+	for _, s := range slices.Sorted(maps.Keys(c.Archives)) {
+		p, err := provider.ParsePlatform(s)
+		if err != nil {
+			passed.add(quote(s))
+			continue
+		}
+		out = append(out, p)
+	}
+	provider.SortPlatforms(out)
+	return out, passed
 }
 
 type mirrorArchive struct {
@@ -179,9 +203,12 @@ func (m *MirrorDir) versions(dir string) ([]provider.Version, *mirrorContents, e
 	if err := m.readJSON(path.Join(dir, "index.json"), indexLimits, &index); err != nil {
 		return nil, nil, err
 	}
+	if err := index.check(); err != nil {
+		return nil, nil, hint.Replace(fmt.Errorf("%s/index.json: %w", dir, err), helpRewrite)
+	}
 	var versions []provider.Version
 	contents := map[provider.Version]*mirrorVersion{}
-	for s := range index.Versions {
+	for s := range index.Versions.value {
 		v, err := provider.ParseVersion(s)
 		if err != nil {
 			return nil, nil, hint.Wrap(fmt.Errorf("%s/index.json: %w", dir, err), helpRewrite)
@@ -240,6 +267,9 @@ func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, 
 			return nil, fmt.Errorf("%s: %w", p, err)
 		}
 		r.Claims.Hashes[archive.URL] = hashes
+		if len(hashes) == 0 {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("the JSON gives no hash of the package for %s: %s", p, unchecked))
+		}
 		pkg, err := m.newPackage(p, path.Join(dir, archive.URL))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p, err)
@@ -263,13 +293,15 @@ func (a mirrorArchive) check(filename string) ([]provider.Hash, error) {
 	return out, hint.Wrap(err, helpRewrite)
 }
 
-// knownHashes returns the hashes of known schemes, of which there must be one.
+// knownHashes returns the hashes of known schemes; none if the document gives no hash at
+// all. Clients install such a package unchecked. Like clients, knownHashes ignores
+// unknown schemes if there is a known one, and fails if there is not.
 func (a mirrorArchive) knownHashes() ([]provider.Hash, error) {
 	var out []provider.Hash
 	for _, s := range a.Hashes {
 		scheme, _, _ := strings.Cut(s, ":")
 		if scheme != "h1" && scheme != "zh" {
-			continue // for clients of another day
+			continue
 		}
 		h, err := provider.ParseHash(s)
 		if err != nil {
@@ -277,10 +309,22 @@ func (a mirrorArchive) knownHashes() ([]provider.Hash, error) {
 		}
 		out = append(out, h)
 	}
-	if len(out) == 0 {
-		return nil, hint.New("the JSON gives no hash to check the package with", "write the mirror anew with a current client's providers mirror")
+	if len(out) == 0 && len(a.Hashes) > 0 {
+		return nil, hint.New(fmt.Sprintf("the JSON gives no hash to check the package with, only unknown schemes: %s", quoteAll(a.Hashes)),
+			"clients refuse the package, too: write the mirror anew with a current client's providers mirror")
 	}
 	return out, nil
+}
+
+// checkSchemes refuses a hash that has no scheme, as clients of network mirrors do,
+// whatever other hashes there are.
+func (a mirrorArchive) checkSchemes() error {
+	for _, s := range a.Hashes {
+		if scheme, _, found := strings.Cut(s, ":"); !found || scheme == "" {
+			return fmt.Errorf("the hash %.80q has no scheme: clients refuse the package", s)
+		}
+	}
+	return nil
 }
 
 // mirrorContents are what a mirror folder says of a provider.

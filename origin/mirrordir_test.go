@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -48,8 +49,12 @@ func (m mirror) add(dir string, r *release.Release, hashes func(*testing.T, rele
 	var archives []string
 	for _, p := range r.Packages {
 		m.write(dir+"/"+p.Filename, string(p.Data))
-		archives = append(archives, fmt.Sprintf("    %q: {\n      \"hashes\": [\"%s\"],\n      \"url\": %q\n    }",
-			p.OS+"_"+p.Arch, strings.Join(hashes(m.t, p), `", "`), p.Filename))
+		var quoted []string
+		for _, h := range hashes(m.t, p) {
+			quoted = append(quoted, strconv.Quote(h))
+		}
+		archives = append(archives, fmt.Sprintf("    %q: {\n      \"hashes\": [%s],\n      \"url\": %q\n    }",
+			p.OS+"_"+p.Arch, strings.Join(quoted, ", "), p.Filename))
 	}
 	m.write(dir+"/"+r.Version+".json", "{\n  \"archives\": {\n"+strings.Join(archives, ",\n")+"\n  }\n}")
 	index, err := os.ReadFile(m.path(dir + "/index.json"))
@@ -275,6 +280,8 @@ func TestMirrorDirRefused(t *testing.T) {
 		"folder of no address":        {func(m mirror) { m.write("a b/acme/widget/index.json", "{}") }, `invalid provider address "a b/acme/widget"`, ""},
 		"built-in provider":           {func(m mirror) { m.write("terraform.io/builtin/terraform/index.json", "{}") }, "built into the clients", ""},
 		"no versions":                 {func(m mirror) { m.write(widgetDir+"/index.json", `{"versions":{}}`) }, "lists no version", "run providers mirror again"},
+		"no list of versions":         {func(m mirror) { m.write(widgetDir+"/index.json", `{}`) }, "index.json: the document has no list of versions", "run providers mirror again"},
+		"null for an index":           {func(m mirror) { m.write(widgetDir+"/index.json", `null`) }, "index.json: the document has no list of versions", "run providers mirror again"},
 		"index not JSON":              {func(m mirror) { m.write(widgetDir+"/index.json", `{"versions":`) }, "index.json: unexpected end", "run providers mirror again"},
 		"index of other shape":        {func(m mirror) { m.write(widgetDir+"/index.json", `[]`) }, "index.json: json: cannot unmarshal", "run providers mirror again"},
 		"index a folder":              {func(m mirror) { remove(widgetDir + "/index.json")(m); m.write(widgetDir+"/index.json/x", "") }, "no regular file", "run providers mirror again"},
@@ -310,7 +317,6 @@ func TestMirrorDirRefused(t *testing.T) {
 			}
 		}, "no HOSTNAME/NAMESPACE/TYPE/index.json", "providers mirror"},
 		"package leads up":     {link("../../../../../../../../../../etc/passwd", widgetDir+"/"+file), "escapes", "run providers mirror again"},
-		"no hash":              {version(`{"archives":{"linux_amd64":{"url":"` + file + `","hashes":[]}}}`), "no hash to check", "current client"},
 		"no known hash":        {version(archive(file, "h2:x", "md5:"+strings.Repeat("0", 32))), "no hash to check", "current client"},
 		"zh not one":           {version(archive(file, "zh:0000")), `invalid package hash "zh:0000"`, "run providers mirror again"},
 		"h1 not one":           {version(archive(file, zh, "h1:0000")), `invalid package hash "h1:0000"`, "run providers mirror again"},

@@ -36,8 +36,9 @@ func (m *NetworkMirror) Versions(ctx context.Context, a provider.Address) (*List
 	var index mirrorIndex
 	l := &Listing{}
 	var passed names
-	err := m.get(ctx, a, "index.json", indexLimits, &index, ErrProviderNotFound, func(*url.URL) error {
-		for s := range index.Versions {
+	err := m.get(ctx, a, "index.json", indexLimits, &index, ErrProviderNotFound, func(by answered) error {
+		l.Warnings = m.refusedByClients("index.json", by)
+		for s := range index.Versions.value {
 			v, err := provider.ParseVersion(s)
 			if err != nil {
 				passed.add(quote(s))
@@ -45,7 +46,7 @@ func (m *NetworkMirror) Versions(ctx context.Context, a provider.Address) (*List
 			}
 			l.Versions = append(l.Versions, v)
 		}
-		return checkCount("versions", len(index.Versions), maxVersions)
+		return index.check()
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list versions of %s: %w", a, err)
@@ -63,26 +64,39 @@ func (m *NetworkMirror) Platforms(ctx context.Context, a provider.Address, _ *Li
 	if err != nil {
 		return nil, err
 	}
-	return contents.platforms()
+	platforms, _ := contents.knownPlatforms()
+	return platforms, nil
 }
 
 // Release implements [Source].
 func (m *NetworkMirror) Release(ctx context.Context, a provider.Address, _ *Listing, v provider.Version, want []provider.Platform) (*Release, error) {
-	contents, at, err := m.version(ctx, a, v)
+	contents, by, err := m.version(ctx, a, v)
 	if err != nil {
 		return nil, err
 	}
-	release, err := m.release(a, v, contents, at, want)
-	return release, hint.Wrap(err, helpMirror)
+	release, err := m.release(a, v, contents, by.url, want)
+	if err != nil {
+		return nil, hint.Wrap(err, helpMirror)
+	}
+	release.Warnings = append(release.Warnings, m.refusedByClients(v.String()+".json", by)...)
+	return release, nil
 }
+
+// refusedByClients returns a warning if clients refuse an answer for its media type.
+func (m *NetworkMirror) refusedByClients(name string, by answered) []string {
+	if by.mediaType() == "application/json" {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s sends %s with the Content-Type %.80q: clients refuse it, and want application/json", m.base.Host, name, by.contentType)}
+}
+
+// unchecked ends a warning about a package without a hash.
+const unchecked = "nothing shows that it is what its publisher released"
 
 const helpMirror = "the mirror does not keep to the provider network mirror protocol; nothing was stored"
 
 func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents *mirrorVersion, at *url.URL, want []provider.Platform) (*Release, error) {
-	have, err := contents.platforms()
-	if err != nil {
-		return nil, hint.Replace(fmt.Errorf("%s: %w", shown(at), err), helpMirror)
-	}
+	have, passed := contents.knownPlatforms()
 	if len(have) == 0 {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: the mirror %s has no package of it", a, v, ErrVersionNotFound, shown(m.base)), "is it pushed there?")
 	}
@@ -92,6 +106,9 @@ func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents
 	}
 	// Whether the mirror has all platforms of the release nobody can tell.
 	r := &Release{Origin: m.base.Hostname(), Partial: true, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}
+	if passed.count > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%s lists names that are no platforms; clients ignore them: %s", m.base.Host, passed))
+	}
 	for _, p := range platforms {
 		archive := contents.Archives[p.String()]
 		u, err := reference(at, archive.URL)
@@ -100,8 +117,14 @@ func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents
 		}
 		// The protocol gives no file name; mirrors are free in their URLs.
 		name := provider.PackageFilename(a, v, p)
+		if err := archive.checkSchemes(); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", shown(at), p, err)
+		}
 		if r.Claims.Hashes[name], err = archive.knownHashes(); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", shown(at), p, err)
+		}
+		if len(r.Claims.Hashes[name]) == 0 {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s gives no hash of the package for %s: %s", m.base.Host, p, unchecked))
 		}
 		r.Packages = append(r.Packages, m.newPackage(p, name, u))
 	}
@@ -123,23 +146,23 @@ func (m *NetworkMirror) newPackage(p provider.Platform, name string, u *url.URL)
 	}
 }
 
-// version asks for a version, and returns the URL that the answer came from.
-func (m *NetworkMirror) version(ctx context.Context, a provider.Address, v provider.Version) (*mirrorVersion, *url.URL, error) {
+// version asks for a version.
+func (m *NetworkMirror) version(ctx context.Context, a provider.Address, v provider.Version) (*mirrorVersion, answered, error) {
 	contents := &mirrorVersion{}
-	var at *url.URL
-	err := m.get(ctx, a, v.String()+".json", versionLimits, contents, ErrVersionNotFound, func(from *url.URL) error {
-		at = from
+	var by answered
+	err := m.get(ctx, a, v.String()+".json", versionLimits, contents, ErrVersionNotFound, func(answer answered) error {
+		by = answer
 		return hint.Wrap(contents.check(), helpMirror)
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("read %s %s: %w", a, v, err)
+		return nil, by, fmt.Errorf("read %s %s: %w", a, v, err)
 	}
-	return contents, at, nil
+	return contents, by, nil
 }
 
 // get decodes one of a provider's documents as [Registry.getJSON] does, with the
 // credentials filed for the mirror's host. notFound is what a 404 means.
-func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string, limits document.Limits, out any, notFound error, use func(from *url.URL) error) error {
+func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string, limits document.Limits, out any, notFound error, use func(answered) error) error {
 	host, err := svchost.ForComparison(m.base.Host)
 	if err != nil {
 		return fmt.Errorf("mirror %s: %w", shown(m.base), err)

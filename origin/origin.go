@@ -164,3 +164,12 @@ type text string
 func (t text) String() string { return string(t) }
 
 func quote(s string) text { return text(fmt.Sprintf("%.80q", s)) }
+
+// quoteAll joins texts that may be long or not fit to be shown.
+func quoteAll(all []string) string {
+	var out names
+	for _, s := range all {
+		out.add(quote(s))
+	}
+	return out.String()
+}

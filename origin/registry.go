@@ -90,7 +90,7 @@ func (r *Registry) Versions(ctx context.Context, a provider.Address) (*Listing, 
 	}
 	var body versionsJSON
 	var l *Listing
-	err = r.getJSON(ctx, resolve(base, a.Namespace(), a.Type(), "versions"), prepare, listLimits, &body, func(*url.URL) (err error) {
+	err = r.getJSON(ctx, resolve(base, a.Namespace(), a.Type(), "versions"), prepare, listLimits, &body, func(answered) (err error) {
 		l, err = body.listing(a.Hostname())
 		return err
 	})
@@ -102,25 +102,31 @@ func (r *Registry) Versions(ctx context.Context, a provider.Address) (*Listing, 
 
 // versionsJSON is the protocol's answer about a provider.
 type versionsJSON struct {
-	Versions []struct {
-		Version   string   `json:"version"`
-		Protocols []string `json:"protocols"`
-		Platforms []struct {
-			OS   string `json:"os"`
-			Arch string `json:"arch"`
-		} `json:"platforms"`
-	} `json:"versions"`
-	Warnings []string `json:"warnings"`
+	Versions member[[]versionJSON] `json:"versions"`
+	Warnings []string              `json:"warnings"`
 }
 
-// check refuses an answer with more of anything than a provider has.
+// versionJSON is one version in the protocol's answer about a provider.
+type versionJSON struct {
+	Version   string   `json:"version"`
+	Protocols []string `json:"protocols"`
+	Platforms []struct {
+		OS   string `json:"os"`
+		Arch string `json:"arch"`
+	} `json:"platforms"`
+}
+
+// check refuses an answer without a list, or with more of anything than a provider has.
 func (b *versionsJSON) check() error {
-	err := errors.Join(checkCount("versions", len(b.Versions), maxVersions), checkCount("warnings", len(b.Warnings), maxWarnings))
-	for _, v := range b.Versions {
+	err := errors.Join(checkCount("versions", len(b.Versions.value), maxVersions), checkCount("warnings", len(b.Warnings), maxWarnings))
+	for _, v := range b.Versions.value {
 		if err == nil {
 			err = errors.Join(checkCount("platforms of one version", len(v.Platforms), maxPlatforms),
 				checkCount("protocols of one version", len(v.Protocols), maxProtocols))
 		}
+	}
+	if err == nil && !b.Versions.given {
+		err = noVersionList("the registry does not keep to the provider registry protocol")
 	}
 	return err
 }
@@ -139,7 +145,7 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 	}
 	l.OriginWarnings = slices.Clip(l.Warnings)
 	var noVersions, twice, noPlatforms names
-	for _, listed := range b.Versions {
+	for _, listed := range b.Versions.value {
 		v, err := provider.ParseVersion(listed.Version)
 		if err != nil {
 			noVersions.add(quote(listed.Version))
@@ -234,7 +240,10 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 	if err != nil {
 		return nil, err
 	}
-	out := &Release{Origin: a.Hostname(), Partial: partial, Protocols: knownProtocols(metas[0].Protocols, l.protocols[v]), About: metas[0].about()}
+	out := &Release{Origin: a.Hostname(), Partial: partial, Protocols: protocolsOf(metas, l.protocols[v]), About: metas[0].about()}
+	if w := warnProtocols(a.Hostname(), platforms, metas, l.protocols[v]); w != "" {
+		out.Warnings = append(out.Warnings, w)
+	}
 	if out.Claims, err = r.claims(ctx, a, v, metas[0]); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", a, v, err)
 	}

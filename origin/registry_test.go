@@ -435,7 +435,6 @@ func TestVersions(t *testing.T) {
 			"1.2.0 1.2.0+b 1.10.0-rc1 1.10.0", nil},
 		"none":           {`{"versions":[]}`, "", nil},
 		"null":           {`{"versions":null}`, "", nil},
-		"nothing said":   {`{}`, "", nil},
 		"unknown fields": {`{"id":"acme/widget","x":{"y":[]},"versions":[{"version":"1.0.0","protocols":["5.0"],"z":1}]}`, "1.0.0", nil},
 		"not versions": {`{"versions":[{"version":"v1.0.0"},{"version":"1.0.0"},{"version":""},{"version":"../1.0.0"},{"version":"1\n\u001b[31m"},{}]}`,
 			"1.0.0", []string{`lists what is not a version, and is passed over: "v1.0.0", "", "../1.0.0", "1\n\x1b[31m", ""`}},
@@ -526,6 +525,9 @@ func TestVersionsRefused(t *testing.T) {
 		is         error
 		says, hint string
 	}{
+		"an empty object":              {doc(`{}`), nil, `no list of versions: "versions" is missing`, "does not keep to the provider registry protocol"},
+		"null":                         {doc(`null`), nil, "no list of versions", "does not keep to the provider registry protocol"},
+		"warnings alone":               {doc(`{"warnings":["x"]}`), nil, "no list of versions", "does not keep to the provider registry protocol"},
 		"404":                          {http.NotFound, origin.ErrProviderNotFound, "answered 404 Not Found", "check the address"},
 		"401":                          {status(http.StatusUnauthorized), origin.ErrUnauthorized, "answered 401", "tofu login registry.acme.example, or set TF_TOKEN_registry_acme_example"},
 		"403":                          {status(http.StatusForbidden), origin.ErrUnauthorized, "answered 403", "TF_TOKEN_registry_acme_example"},

@@ -2,7 +2,6 @@ package origin
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -84,23 +83,4 @@ func joinReports(a provider.Address, v provider.Version, platforms []provider.Pl
 		}
 	}
 	return out, nil
-}
-
-var protocol = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,4}){0,2}$`)
-
-// knownProtocols returns what of the first list that holds any is a protocol
-// version: origins may leave them out of one answer or the other.
-func knownProtocols(lists ...[]string) []string {
-	for _, list := range lists {
-		var out []string
-		for _, p := range list {
-			if protocol.MatchString(p) && !slices.Contains(out, p) && len(out) < maxProtocols {
-				out = append(out, p)
-			}
-		}
-		if len(out) > 0 {
-			return out
-		}
-	}
-	return nil
 }

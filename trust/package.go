@@ -53,7 +53,8 @@ type Verifier struct {
 // or ErrChecksum if what they list is not known where it should be.
 func (c *Checksums) Verifier(p provider.Platform, filename string) (*Verifier, error) {
 	_, listed := c.sums[filename]
-	if !listed && len(c.claims.Hashes[filename]) == 0 {
+	_, offered := c.claims.Hashes[filename] // perhaps without a hash
+	if !listed && (!offered || c.sums != nil) {
 		return nil, hint.Wrap(fmt.Errorf("%s: %w", filename, ErrNotListed),
 			"the release is incomplete: its publisher must list every package under its exact file name")
 	}
@@ -88,7 +89,7 @@ func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, er
 		return Package{}, err
 	}
 	isZip := !errors.Is(err, provider.ErrNotZip)
-	if hashes := v.checksums.claims.Hashes[v.filename]; v.checksums.sums == nil && !matches(p, isZip, hashes) {
+	if hashes := v.checksums.claims.Hashes[v.filename]; v.checksums.sums == nil && len(hashes) > 0 && !matches(p, isZip, hashes) {
 		if p.h1.IsZero() && isZip {
 			return Package{}, hint.Wrap(fmt.Errorf("%s: %w: it has %s, but listed are %v", v.filename, ErrChecksum, provider.ZipHash(p.sum), hashes),
 				"its zip has entries, such as folders, on which hashes of the content differ: push it from its origin")

@@ -32,7 +32,8 @@ type Verdict string
 const (
 	// Signed: its checksum stands in a document with a valid signature.
 	Signed Verdict = "signed"
-	// ChecksumOnly: it matches a checksum that nobody signed.
+	// ChecksumOnly: it matches a checksum that nobody signed, or it comes from a mirror
+	// that gives no checksum at all.
 	ChecksumOnly Verdict = "checksum only"
 )
 
@@ -59,12 +60,13 @@ func (p Policy) Pins() bool { return len(p.Keys) > 0 }
 // allowsUnsigned reports whether a release without a signature will do.
 func (p Policy) allowsUnsigned() bool { return p.AllowUnsigned && !p.Pins() }
 
-// orUnsigned ends a hint with how to do without a signature, where that may be.
-func (p Policy) orUnsigned(a provider.Address, by string) string {
+// orUnsigned ends a hint with how to accept a release without a signature, if the policy
+// leaves that open. what is the object of "accept".
+func (p Policy) orUnsigned(a provider.Address, what string) string {
 	if p.Pins() {
 		return "; its trust block names the keys that must have signed it"
 	}
-	return fmt.Sprintf(", or accept its %s alone with allow_unsigned = true in a block trust %q, or for one push or copy with --allow-unsigned", by, a)
+	return fmt.Sprintf(", or accept %s with allow_unsigned = true in a block trust %q, or for one push or copy with --allow-unsigned", what, a)
 }
 
 // whyNoKey begins the hint for a release without keys.
@@ -98,12 +100,23 @@ type Claims struct {
 	// them; a package must not contradict them.
 	Reported map[string]Report
 	// Hashes, by file name, take the place of SHA256SUMS for a release that has
-	// none, as in a mirror folder.
+	// none, as in a mirror folder. A file with an empty list has no hash: its package
+	// is accepted unchecked, where the policy allows releases without a signature.
 	Hashes map[string][]provider.Hash
 
 	// Known are lock files, say, each of which must know every package, beside all
 	// else that makes it acceptable.
 	Known []Known
+}
+
+// lacksHashes reports whether the claims give no hash of some file.
+func (c Claims) lacksHashes() bool {
+	for _, hashes := range c.Hashes {
+		if len(hashes) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Reasons to refuse claims. [provider.ErrNotZip] is another one.
@@ -146,8 +159,12 @@ func (p Policy) Accept(ctx context.Context, c Claims) (*Checksums, error) {
 func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	if c.SHA256SUMS == nil {
 		if !p.allowsUnsigned() {
+			if c.lacksHashes() {
+				return nil, hint.Wrap(fmt.Errorf("%w: it has neither hashes of every package nor a signed checksum document", ErrUnsigned),
+					"push it from its origin, where it is signed%s", p.orUnsigned(c.Provider, "it unchecked"))
+			}
 			return nil, hint.Wrap(fmt.Errorf("%w: it has hashes, but no signed checksum document", ErrUnsigned),
-				"push it from its origin, where it is signed%s", p.orUnsigned(c.Provider, "hashes"))
+				"push it from its origin, where it is signed%s", p.orUnsigned(c.Provider, "its hashes alone"))
 		}
 		return &Checksums{claims: c, verdict: ChecksumOnly}, nil
 	}
@@ -167,7 +184,7 @@ func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	if len(c.Keys) == 0 {
 		if !p.allowsUnsigned() {
 			return nil, hint.Wrap(fmt.Errorf("%w: no public key is offered to check a signature with", ErrUnsigned),
-				"%s%s", whyNoKey(c.Provider), p.orUnsigned(c.Provider, "checksums"))
+				"%s%s", whyNoKey(c.Provider), p.orUnsigned(c.Provider, "its checksums alone"))
 		}
 		return out, nil
 	}

@@ -158,6 +158,49 @@ func TestVerifier(t *testing.T) {
 	}
 }
 
+// TestWithoutHashes: some mirrors give no hash of a package. It is accepted only where
+// releases without a signature are.
+func TestWithoutHashes(t *testing.T) {
+	pinned := trust.Policy{AllowUnsigned: true, Keys: []string{newSigner(t).Fingerprint()}}
+	bare := trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: nil}}
+	for what, policy := range map[string]trust.Policy{"by default": {}, "with pinned keys": pinned} {
+		if _, err := policy.Accept(t.Context(), bare); !errors.Is(err, trust.ErrUnsigned) || !strings.Contains(err.Error(), "neither hashes") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	lax := trust.Policy{AllowUnsigned: true}
+	verify := func(c trust.Claims, filename string, data []byte) error {
+		sums, err := lax.Accept(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := sums.Verifier(linux, filename)
+		if err != nil {
+			return err
+		}
+		v.Write(data)
+		p, err := v.Accept(t.Context(), bytes.NewReader(data))
+		if err == nil && p.Sum() != sha256.Sum256(data) {
+			t.Errorf("SHA-256 %x", p.Sum())
+		}
+		return err
+	}
+	if err := verify(bare, name, content); err != nil {
+		t.Error(err)
+	}
+	if err := verify(bare, name, []byte("no zip")); !errors.Is(err, provider.ErrNotZip) {
+		t.Errorf("no zip: %v", err)
+	}
+	if err := verify(bare, "other.zip", content); !errors.Is(err, trust.ErrNotListed) {
+		t.Errorf("another file: %v", err)
+	}
+	both := bare
+	both.SHA256SUMS = sumsOf("other.zip")
+	if err := verify(both, name, content); !errors.Is(err, trust.ErrNotListed) {
+		t.Errorf("not listed in the document: %v", err)
+	}
+}
+
 // TestPackageThatIsNoZip: no client could unpack it, whoever vouches for its bytes.
 func TestPackageThatIsNoZip(t *testing.T) {
 	acme := newSigner(t)

@@ -1,0 +1,67 @@
+package origin
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+var protocol = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,4}){0,2}$`)
+
+// knownProtocols returns the protocol versions in the first list that has any. Origins
+// may leave them out of one answer or the other.
+func knownProtocols(lists ...[]string) []string {
+	for _, list := range lists {
+		var out []string
+		for _, p := range list {
+			if protocol.MatchString(p) && !slices.Contains(out, p) && len(out) < maxProtocols {
+				out = append(out, p)
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+	}
+	return nil
+}
+
+// protocolsOf returns the protocols that a version is stored with: those of its first
+// platform, or else those that the list of versions gives.
+func protocolsOf(metas []*packageMeta, listed []string) []string {
+	return knownProtocols(metas[0].Protocols, listed)
+}
+
+// warnProtocols returns a warning if the platforms of a version have different protocols,
+// or none, and "" otherwise. A version has one list of protocols for all platforms, by
+// which clients decide whether they can run the provider.
+func warnProtocols(host string, platforms []provider.Platform, metas []*packageMeta, listed []string) string {
+	first := protocolsOf(metas, listed)
+	var others names
+	for i, m := range metas {
+		if own := knownProtocols(m.Protocols, listed); !sameProtocols(own, first) {
+			others.add(text(fmt.Sprintf("%s has %s", platforms[i], joinProtocols(own))))
+		}
+	}
+	switch {
+	case others.count > 0:
+		return fmt.Sprintf("%s gives platforms different protocols: %s has %s, which count for all; %s",
+			host, platforms[0], joinProtocols(first), others)
+	case len(first) == 0:
+		return fmt.Sprintf("%s gives no protocols: clients that cannot run this version install it all the same", host)
+	}
+	return ""
+}
+
+func sameProtocols(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+func joinProtocols(ps []string) string {
+	if len(ps) == 0 {
+		return "none"
+	}
+	return strings.Join(ps, ", ")
+}
