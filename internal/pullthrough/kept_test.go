@@ -424,7 +424,7 @@ func TestReleasesKeepWhatIsCounted(t *testing.T) {
 					t.Fatal(err)
 				}
 				// As evict would leave one that is smaller.
-				r, err := p.resolve(t.Context(), subject{widget, l.offers[0].Version})
+				r, _, err := p.resolve(t.Context(), subject{widget, l.offers[0].Version})
 				if err != nil {
 					t.Fatal(err)
 				}

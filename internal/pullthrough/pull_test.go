@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -352,5 +354,54 @@ func TestRefresh(t *testing.T) {
 	s.catalog.Refresh(widget)
 	if got := s.versions(); got != "1.0.0 2.0.0" {
 		t.Errorf("index.json after a refresh: %s", got)
+	}
+}
+
+// TestProtocolsAreWarnedAboutOnce: a client that asks for another platform later has the
+// version pushed again, and the log has no more warnings for that.
+func TestProtocolsAreWarnedAboutOnce(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		linux, others string // the protocols of platforms; none are listed
+		says          string
+	}{
+		"different": {`["6.0"]`, `["5.0"]`, "gives platforms different protocols"},
+		"none":      {`[]`, `[]`, "gives no protocols"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			r := b.publish("1.0.0")
+			honest := origin.New(origin.Options{}, r)
+			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				protocols := tc.others
+				switch {
+				case strings.HasSuffix(r.URL.Path, "/versions"):
+					protocols = "[]"
+				case strings.HasSuffix(r.URL.Path, "/download/linux/amd64"):
+					protocols = tc.linux
+				case !strings.Contains(r.URL.Path, "/download/"):
+					return false
+				}
+				rec := httptest.NewRecorder()
+				honest.ServeHTTP(rec, r)
+				w.Header().Set("Content-Type", "application/json")
+				io.WriteString(w, strings.ReplaceAll(rec.Body.String(), `"protocols":["5.0"]`, `"protocols":`+protocols))
+				return true
+			})
+			var scope pullthrough.Scope
+			for _, p := range platforms[:2] {
+				scope.Platforms = append(scope.Platforms, provider.MustParsePlatform(p))
+			}
+			s := b.serve(siteOptions{pull: pullthrough.Options{Scope: scope}})
+			for i, p := range []string{platforms[0], platforms[2]} {
+				if got := s.get(archivePath("1.0.0", p)); got.status != http.StatusOK || got.err != nil {
+					t.Fatalf("%s: %+v", p, got)
+				}
+				s.await(pullthrough.Stored, i+1)
+			}
+			if n := strings.Count(s.log.String(), tc.says); n != 1 {
+				t.Errorf("%d lines in the log", n)
+			}
+		})
 	}
 }

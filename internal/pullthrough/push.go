@@ -212,7 +212,11 @@ func (p *Puller) told(ctx context.Context, j *job, result *pusher.Result, err er
 		p.o.Log.Error("pulled through: a version is not stored; clients are served from its origin", "version", j.subject.String(), "err", err, "hint", hint.Of(err))
 	} else {
 		p.o.Log.Info("pulled through: a version is stored", "version", j.subject.String(), "repository", result.Repository.String(), "status", result.Status, "platforms", len(result.Packages))
-		for _, w := range result.Warnings {
+		warnings := result.Warnings
+		if r := p.current(j.subject); r != nil {
+			warnings = r.unlogged(warnings)
+		}
+		for _, w := range warnings {
 			p.o.Log.Warn("pulled through: a version is stored, with a warning", "version", j.subject.String(), "warning", w)
 		}
 	}

@@ -3,6 +3,7 @@ package pullthrough
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -52,6 +53,39 @@ type release struct {
 	sizes map[digest.Digest]int64
 	there map[digest.Digest]bool // in the registry by now
 	found map[provider.Platform]place
+	// logged has the SHA-256 of warnings that the log has, maxLogged at most.
+	logged [][sha256.Size]byte
+}
+
+// maxLogged is how many warnings about a version are remembered as logged. Further ones
+// are logged each time.
+const maxLogged = 16
+
+// unlogged returns the warnings that the log does not have, and remembers them as logged.
+func (r *release) unlogged(warnings []string) (out []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range warnings {
+		sum := sha256.Sum256([]byte(w))
+		if slices.Contains(r.logged, sum) {
+			continue
+		}
+		if len(r.logged) < maxLogged {
+			r.logged = append(r.logged, sum)
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// inherit remembers the warnings that an earlier answer about the version has logged.
+func (r *release) inherit(before *release) {
+	if before == nil {
+		return
+	}
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	r.logged = slices.Clone(before.logged)
 }
 
 // wanted is a package that can be had from its origin.
@@ -134,7 +168,7 @@ func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
 	spanned, end := observe.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
-	r, err := p.resolve(spanned, s)
+	r, warnings, err := p.resolve(spanned, s)
 	err = brief(err)
 	end(err)
 	rs := &p.releases
@@ -143,6 +177,7 @@ func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[
 	rs.fail(e, failure{})
 	switch {
 	case err == nil:
+		r.inherit(e.release)
 		rs.replace(s, e, r)
 	case errors.Is(err, catalog.ErrSource):
 		rs.fail(e, failFor(err, troubleLasts))
@@ -167,6 +202,9 @@ func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[
 	if err == nil {
 		r.describe(&event)
 		p.o.Log.InfoContext(ctx, "pulled through: checksums accepted", "version", s.String(), "from", r.origin, "verdict", r.sums.Verdict(), "key", r.sums.Signer().Fingerprint, "platforms", len(r.packages))
+		for _, w := range r.unlogged(warnings) {
+			p.o.Log.WarnContext(ctx, "pulled through: the origin's answer about a version has a flaw", "version", s.String(), "warning", w)
+		}
 	}
 	if err != nil && ctx.Err() == nil {
 		p.o.Log.WarnContext(ctx, "pulled through: nothing is known of a version", "version", s.String(), "err", err, "hint", hint.Of(err))
@@ -327,15 +365,16 @@ func (p *Puller) current(s subject) *release {
 
 // resolve asks the origin for the metadata of one package, by which it has the
 // SHA256SUMS that lists all of them, and verifies that. An error wraps ErrNotOffered,
-// or [catalog.ErrSource] for trouble, or says why the version is refused.
-func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
+// or [catalog.ErrSource] for trouble, or says why the version is refused. The warnings
+// are about the origin's answer.
+func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings []string, err error) {
 	l, err := p.fetchable(ctx, s.provider)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	offer, ok := l.offer(s.version)
 	if !ok {
-		return nil, ErrNotOffered
+		return nil, nil, ErrNotOffered
 	}
 	var r *origin.Release
 	for _, platform := range p.candidates(offer) {
@@ -346,25 +385,25 @@ func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 	}
 	switch {
 	case errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
-		return nil, p.withdrawn(ctx, s, err)
+		return nil, nil, p.withdrawn(ctx, s, err)
 	case trust.Refused(err):
-		return nil, err
+		return nil, nil, err
 	case err != nil:
-		return nil, trouble(err)
+		return nil, nil, trouble(err)
 	}
 	sums, err := p.o.Policy(s.provider).Accept(ctx, r.Claims)
 	switch {
 	case err != nil && ctx.Err() != nil && !trust.Refused(err):
-		return nil, trouble(err) // nothing was decided
+		return nil, nil, trouble(err) // nothing was decided
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	}
 	out := &release{
 		subject: s, sums: sums, origin: r.Origin, at: time.Now(),
 		sizes: map[digest.Digest]int64{}, there: map[digest.Digest]bool{}, found: map[provider.Platform]place{},
 	}
 	if err := out.list(offer.Platforms); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, pkg := range r.Packages {
 		if known := out.find(pkg.Platform); known != nil && known.Filename == pkg.Filename {
@@ -372,7 +411,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (*release, error) {
 		}
 	}
 	out.bytes += claimsBytes(r.Claims)
-	return out, out.encode(r.Protocols, r.About)
+	return out, r.Warnings, out.encode(r.Protocols, r.About)
 }
 
 // maxCandidates is how many platforms an origin is asked for that it lists and does
