@@ -307,6 +307,51 @@ func (s *scene) orasRecipe(r *registry.Registry) (ws *clients.Workspace, repo st
 	return ws, repo, index
 }
 
+// TestForceOverORASArtifact: a forced push computes the h1: hashes that the index lacks,
+// and says for which platforms.
+func TestForceOverORASArtifact(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	r := s.tlsRegistry()
+	ws, repo, index := s.orasRecipe(r)
+	push := func(args ...string) string {
+		t.Helper()
+		return s.pushTo(r, append(args, world.Null+"@"+nullVersion)...)
+	}
+	var platforms []string
+	for _, p := range s.null.Packages {
+		platforms = append(platforms, p.OS+"_"+p.Arch)
+	}
+	slices.Sort(platforms)
+	if out := push(); strings.Contains(out, "h1:") {
+		t.Errorf("without --force:\n%s", out)
+	}
+	if out := push("--force"); !strings.Contains(out, " rehashed, ") || !strings.Contains(out, "\n  computed h1: for "+strings.Join(platforms, ", ")+"\n") {
+		t.Errorf("with --force:\n%s", out)
+	}
+	v := s.verify(0, "--packages", "--template", template(r), world.Null+"@"+nullVersion)
+	if len(v.Versions[0].Findings) != 0 {
+		t.Errorf("%+v", v.Versions[0].Findings)
+	}
+	s.orasIndex(ws, repo+":"+nullVersion, index)
+	var out struct {
+		Results []struct {
+			Packages []struct {
+				H1         string
+				H1Recorded bool `json:"h1_recorded"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(push("--force", "--output", "json")), &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range out.Results[0].Packages {
+		if !p.H1Recorded || p.H1 == "" {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
 // orasIndex pushes an index with the ORAS CLI.
 func (s *scene) orasIndex(ws *clients.Workspace, ref string, index map[string]any) {
 	s.t.Helper()

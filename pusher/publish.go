@@ -76,7 +76,7 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 		if err != nil {
 			return nil, "", err
 		}
-		if now != nil && same(now, next) {
+		if now != nil && same(now, next) && !w.recordsH1(now, next) {
 			return now, w.status(now), nil
 		}
 		err = w.sendIndex(ctx, next)
@@ -125,6 +125,20 @@ func sameEvidence(a, b *artifact.Version) bool {
 	return a.Evidence.Digest == b.Evidence.Digest
 }
 
+// recordsH1 reports whether a forced push has computed an h1: hash that the index of the
+// same package lacks, or gives otherwise.
+func (w *push) recordsH1(before, after *artifact.Version) bool {
+	return w.o.Force && slices.ContainsFunc(after.Packages, func(p artifact.Package) bool {
+		q := find(before.Packages, p.Platform)
+		return q != nil && otherH1(*q, p)
+	})
+}
+
+// otherH1 reports whether a package has another h1: hash than before, with the same bytes.
+func otherH1(before, after artifact.Package) bool {
+	return before.Digest == after.Digest && before.H1 != after.H1
+}
+
 // left is what pushes of only some platforms of this version left under tags of
 // their own.
 type left struct {
@@ -157,6 +171,8 @@ func (w *push) status(after *artifact.Version) Status {
 	switch {
 	case len(after.Packages) > len(w.before.Packages):
 		return Completed
+	case sameEvidence(w.before, after) && w.recordsH1(w.before, after):
+		return Rehashed
 	case sameEvidence(w.before, after):
 		return Unchanged // by force, what was deleted of it is there again
 	case w.before.Evidence == nil:

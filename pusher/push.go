@@ -375,9 +375,10 @@ func (w *push) result(ctx context.Context, after *artifact.Version, status Statu
 		if name := provider.PackageFilename(r.Provider, r.Version, p.Platform); p.Filename != name && r.Verdict != artifact.SignedOtherName {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("the package for %s is published as %s, not as %s: nothing says that it is for this version and platform", p.Platform, p.Filename, name))
 		}
+		was := w.present(pkg.Platform)
 		r.Packages = append(r.Packages, PackageResult{
 			Platform: p.Platform, Filename: p.Filename, Digest: p.Digest.String(), Size: p.Size, H1: p.H1,
-			Sent: w.uploaded[p.Platform],
+			Sent: w.uploaded[p.Platform], H1Recorded: w.o.Force && was != nil && otherH1(*was, *p),
 		})
 	}
 	return r

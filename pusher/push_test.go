@@ -3,6 +3,7 @@ package pusher_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -487,4 +488,117 @@ func (b *bench) pushManifest(mediaType string, data []byte, tag string) ocispec.
 		b.t.Fatal(err)
 	}
 	return desc
+}
+
+// annotationH1 is on index entries.
+const annotationH1 = "io.github.ocibridge.h1"
+
+// reindex tags the version anew with its index changed.
+func (b *bench) reindex(change func(*ocispec.Index)) {
+	b.t.Helper()
+	data, err := content.FetchAll(b.t.Context(), b.repo, b.tagged().Index)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var index ocispec.Index
+	if err := json.Unmarshal(data, &index); err != nil {
+		b.t.Fatal(err)
+	}
+	change(&index)
+	if data, err = json.Marshal(index); err != nil {
+		b.t.Fatal(err)
+	}
+	desc := content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, data)
+	if err := b.repo.PushReference(b.t.Context(), desc, bytes.NewReader(data), "1.0.0"); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// withoutAnnotations stores a platform's manifest without its annotations and those of
+// its layer, and returns an index entry for it.
+func (b *bench) withoutAnnotations(entry ocispec.Descriptor) ocispec.Descriptor {
+	b.t.Helper()
+	data, err := content.FetchAll(b.t.Context(), b.repo, entry)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var m ocispec.Manifest
+	if err := json.Unmarshal(data, &m); err != nil {
+		b.t.Fatal(err)
+	}
+	m.Annotations, m.Layers[0].Annotations = nil, nil
+	if data, err = json.Marshal(m); err != nil {
+		b.t.Fatal(err)
+	}
+	desc := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, data)
+	if err := b.repo.Push(b.t.Context(), desc, bytes.NewReader(data)); err != nil {
+		b.t.Fatal(err)
+	}
+	desc.ArtifactType, desc.Platform = entry.ArtifactType, entry.Platform
+	return desc
+}
+
+// TestForceRecordsH1 has an index without h1: hashes, as other tools write it.
+func TestForceRecordsH1(t *testing.T) {
+	isEvidence := func(d ocispec.Descriptor) bool { return d.Platform == nil }
+	drop := func(d *ocispec.Descriptor) { delete(d.Annotations, annotationH1) }
+	for name, tc := range map[string]struct {
+		change   func(*bench, *ocispec.Index)
+		recorded string
+	}{
+		"none is given": {func(_ *bench, i *ocispec.Index) {
+			for n := range i.Manifests {
+				drop(&i.Manifests[n])
+			}
+		}, "darwin_arm64 linux_amd64 windows_amd64"},
+		"one is missing": {func(_ *bench, i *ocispec.Index) { drop(&i.Manifests[1]) }, "linux_amd64"},
+		"one is wrong": {func(_ *bench, i *ocispec.Index) {
+			i.Manifests[0].Annotations[annotationH1] = i.Manifests[1].Annotations[annotationH1]
+		}, "darwin_arm64"},
+		"as the ORAS CLI pushes it": {func(b *bench, i *ocispec.Index) {
+			i.Annotations = nil
+			i.Manifests = slices.DeleteFunc(i.Manifests, isEvidence)
+			for n := range i.Manifests {
+				i.Manifests[n] = b.withoutAnnotations(i.Manifests[n])
+			}
+		}, "darwin_arm64 linux_amd64 windows_amd64"},
+		"all are there": {func(*bench, *ocispec.Index) {}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			want := b.mustPush()
+			b.reindex(func(i *ocispec.Index) { tc.change(b, i) })
+			before := b.tagged().Index.Digest
+			if r := b.mustPush(); tc.recorded != "" && recorded(r) != "" {
+				t.Errorf("without --force, recorded is %q", recorded(r))
+			}
+			b.options.Force = true
+			r := b.mustPush()
+			if recorded(r) != tc.recorded || r.Digest != want.Digest {
+				t.Errorf("recorded is %q, %s; the tag named %s and names %s, want %s", recorded(r), r.Status, before, r.Digest, want.Digest)
+			}
+			if status := map[bool]pusher.Status{true: pusher.Unchanged, false: pusher.Rehashed}[tc.recorded == ""]; r.Status != status {
+				t.Errorf("status %s, want %s", r.Status, status)
+			}
+			for i, p := range b.tagged().Packages {
+				if p.H1.IsZero() || p.H1 != want.Packages[i].H1 || r.Packages[i].H1 != p.H1 {
+					t.Errorf("%s has %q, want %s", p.Platform, p.H1, want.Packages[i].H1)
+				}
+			}
+			if again := b.mustPush(); again.Status != pusher.Unchanged || recorded(again) != "" {
+				t.Errorf("again: %s, recorded %q", again.Status, recorded(again))
+			}
+		})
+	}
+}
+
+// recorded returns the platforms whose h1: hash a push has recorded.
+func recorded(r *pusher.Result) string {
+	var out []string
+	for _, p := range r.Packages {
+		if p.H1Recorded {
+			out = append(out, p.Platform.String())
+		}
+	}
+	return strings.Join(out, " ")
 }

@@ -70,7 +70,8 @@ type Options struct {
 	Jobs int
 	// Force replaces packages that are there with other bytes, and tags that
 	// name something else than a provider; and it looks into what seems to be in
-	// place, and sends again what of it was deleted.
+	// place, and sends again what of it was deleted. It computes the h1: hashes of all
+	// packages, and records those that the index lacks.
 	Force bool
 	// RefreshEvidence replaces the evidence in place by that of the release, unless
 	// it is weaker.
@@ -154,6 +155,9 @@ const (
 	Replaced Status = "replaced"
 	// Refreshed: the packages were in place, and their evidence was replaced.
 	Refreshed Status = "refreshed"
+	// Rehashed: the packages were in place, and their index now has the h1: hashes that
+	// it lacked, by force.
+	Rehashed Status = "rehashed"
 	// Unchanged: everything was in place. Nothing was sent, unless by force.
 	Unchanged Status = "unchanged"
 )
@@ -194,6 +198,9 @@ type PackageResult struct {
 	Size     int64             `json:"size"`
 	H1       provider.Hash     `json:"h1"`
 	Sent     bool              `json:"sent"` // whether its bytes were sent, and not found or mounted
+	// H1Recorded is set if a forced push computed H1, which the index lacked or gave
+	// otherwise.
+	H1Recorded bool `json:"h1_recorded,omitempty"`
 }
 
 // Reasons for which a push is refused before anything is tagged.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/vbauerster/mpb/v8"
@@ -148,6 +149,15 @@ func (p *progress) done(r *pusher.Result) {
 		contents += ", " + count(r.Referrers, "referrer")
 	}
 	p.line("%s %s: %s, %s, %s, in %s:%s", r.Provider, r.Version, r.Status, contents, grounds, r.Repository, r.Tag)
+	var hashed []string
+	for _, pkg := range r.Packages {
+		if pkg.H1Recorded {
+			hashed = append(hashed, pkg.Platform.String())
+		}
+	}
+	if len(hashed) > 0 {
+		p.line("  computed h1: for %s", strings.Join(hashed, ", "))
+	}
 }
 
 func (p *progress) line(format string, args ...any) {
