@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/neterr"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
 // Retry says how often and how soon a request is sent again when a registry
@@ -153,20 +153,12 @@ func (t *retrier) wait(ctx context.Context, attempt int, resp *http.Response) (t
 	return d, !ok || t.now().Add(d).Before(deadline)
 }
 
-// retryAfter reads the Retry-After header (RFC 9110, section 10.2.3): seconds or
-// a date. 0 is none.
+// retryAfter returns how long an answer asks to wait; 0 if it does not say.
 func (t *retrier) retryAfter(resp *http.Response) time.Duration {
 	if resp == nil {
 		return 0
 	}
-	v := strings.TrimSpace(resp.Header.Get("Retry-After"))
-	if seconds, err := strconv.ParseUint(v, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
-	}
-	if at, err := http.ParseTime(v); err == nil {
-		return max(0, at.Sub(t.now()))
-	}
-	return 0
+	return outgoing.RetryAfter(resp.Header, t.now())
 }
 
 // again returns the request to send another time, with its body from the start.

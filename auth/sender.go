@@ -2,14 +2,19 @@ package auth
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
 // sender sends the requests of a binding: oras-go's client, which answers
@@ -54,11 +59,37 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 		return nil, errNoCredential
 	}
 	s.binding.lacksRight.Store(insufficientScope(resp))
+	if err := askedToWait(resp); err != nil {
+		drain(resp)
+		return nil, err
+	}
 	if err := correctLink(resp); err != nil {
 		_ = resp.Body.Close()
 		return nil, err
 	}
 	return resp, nil
+}
+
+// maxRefusal bounds what is read of a refusal, in bytes.
+const maxRefusal = 8 << 10
+
+// askedToWait returns an [outgoing.LaterError] if a registry does not answer a GET or HEAD
+// now, and says when it will. oras-go has no place for that time in its own error, which
+// the LaterError wraps. Uploads read the header themselves.
+func askedToWait(resp *http.Response) error {
+	asked := firstOf(resp.Request)
+	if asked.Method != http.MethodGet && asked.Method != http.MethodHead ||
+		!outgoing.IsLater(resp.StatusCode) || outgoing.RetryAfter(resp.Header, time.Now()) == 0 {
+		return nil
+	}
+	answer := &errcode.ErrorResponse{Method: resp.Request.Method, URL: resp.Request.URL, StatusCode: resp.StatusCode}
+	var body struct {
+		Errors errcode.Errors `json:"errors"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxRefusal)).Decode(&body); err == nil {
+		answer.Errors = body.Errors
+	}
+	return outgoing.NewLaterError(resp.Header, answer)
 }
 
 // correctLink lets the next page of a list come from where this one came from.

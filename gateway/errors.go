@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
 var (
@@ -42,6 +43,7 @@ func statusOf(err error) int {
 	var answer *errcode.ErrorResponse
 	var network net.Error
 	var busy busyError
+	var later *outgoing.LaterError
 	switch {
 	case errors.Is(err, errNoHost):
 		return http.StatusBadRequest
@@ -51,7 +53,7 @@ func statusOf(err error) int {
 		return http.StatusUnavailableForLegalReasons
 	case errors.Is(err, archives.ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout
-	case errors.As(err, &busy):
+	case errors.As(err, &busy), errors.As(err, &later):
 		return http.StatusServiceUnavailable
 	case errors.Is(err, catalog.ErrBusy), errors.As(err, &answer) && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable):
 		return http.StatusServiceUnavailable
@@ -68,16 +70,28 @@ type busyError interface {
 	Busy() time.Duration
 }
 
-// retryAfter is how many seconds a client should wait before it asks again.
-const retryAfter = 5
+const (
+	// retryAfter is how many seconds a client should wait before it asks again.
+	retryAfter = 5
+	// maxRetryAfter bounds the wait that a registry or an origin asks for and the gateway
+	// passes on. Terraform sleeps for as long as it is told.
+	maxRetryAfter = 5 * time.Minute
+)
 
-// secondsUntilRetry returns that for an error which may know better.
-func secondsUntilRetry(err error) int {
+// RetryAfterOf returns the seconds for the Retry-After header of an answer about an error:
+// the time that the registry or the origin asked for, or that a limit lasts, or else a
+// default.
+func RetryAfterOf(err error) int {
+	wait := retryAfter * time.Second
 	var busy busyError
-	if errors.As(err, &busy) {
-		return max(1, int(math.Ceil(busy.Busy().Seconds())))
+	var later *outgoing.LaterError
+	switch {
+	case errors.As(err, &busy):
+		wait = busy.Busy()
+	case errors.As(err, &later) && !later.Until.IsZero():
+		wait = min(time.Until(later.Until), maxRetryAfter)
 	}
-	return retryAfter
+	return max(1, int(math.Ceil(wait.Seconds())))
 }
 
 // fail answers a request that cannot be answered otherwise. The reason is for the
@@ -103,7 +117,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 		level = slog.LevelDebug // that was said when the index was first seen
 	}
 	g.log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", hint.Brief(err))
-	w.Header().Set("Retry-After", strconv.Itoa(secondsUntilRetry(err)))
+	w.Header().Set("Retry-After", strconv.Itoa(RetryAfterOf(err)))
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, saidOf(err)+"; the gateway's log says why", status)
 }

@@ -113,7 +113,8 @@ func (c *client) size(ctx context.Context, u *url.URL) int64 {
 }
 
 // ask sends a request and returns the answer if it is a 200, or the 206 that was asked
-// for; else a *statusError. The caller closes the body.
+// for; else a *statusError, within an [outgoing.LaterError] for 429 and 503. The caller
+// closes the body.
 func (c *client) ask(ctx context.Context, over *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
@@ -134,11 +135,14 @@ func (c *client) ask(ctx context.Context, over *http.Client, method string, u *u
 	}
 	if resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusPartialContent || req.Header.Get("Range") == "") {
 		resp.Body.Close()
-		var err error = &statusError{shown(resp.Request.URL), resp.StatusCode}
-		if resp.StatusCode == http.StatusProxyAuthRequired && resp.Request.URL.Scheme == "http" {
-			err = hint.Wrap(err, "%s", outgoing.ProxyLoginHint(resp.Request.URL))
+		status := &statusError{shown(resp.Request.URL), resp.StatusCode}
+		switch {
+		case outgoing.IsLater(resp.StatusCode):
+			return nil, outgoing.NewLaterError(resp.Header, status)
+		case resp.StatusCode == http.StatusProxyAuthRequired && resp.Request.URL.Scheme == "http":
+			return nil, hint.Wrap(status, "%s", outgoing.ProxyLoginHint(resp.Request.URL))
 		}
-		return nil, err
+		return nil, status
 	}
 	return resp, nil
 }

@@ -2,13 +2,12 @@ package origin
 
 import (
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"oras.land/oras-go/v2/registry/remote/retry"
 
 	"github.com/ocibridge/ocibridge/internal/neterr"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
 const (
@@ -52,15 +51,5 @@ func (patience) Retry(attempt int, resp *http.Response, err error) (time.Duratio
 	return wait, nil
 }
 
-// retryAfter reads the Retry-After header (RFC 9110, section 10.2.3): seconds or
-// a date. 0 is none.
-func retryAfter(h http.Header) time.Duration {
-	v := strings.TrimSpace(h.Get("Retry-After"))
-	if seconds, err := strconv.ParseUint(v, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
-	}
-	if at, err := http.ParseTime(v); err == nil {
-		return max(0, time.Until(at))
-	}
-	return 0
-}
+// retryAfter returns how long an answer's headers ask to wait; 0 if they do not say.
+func retryAfter(h http.Header) time.Duration { return outgoing.RetryAfter(h, time.Now()) }

@@ -101,7 +101,7 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, 
 		m.Text = []string{"A rule of whoever runs this gateway says that it is never served. Clients that ask for it end with an error, rather than take it from elsewhere."}
 	default:
 		m.describeTrouble(err)
-		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+		w.Header().Set("Retry-After", strconv.Itoa(gateway.RetryAfterOf(err)))
 		w.Header().Set("Cache-Control", "no-store")
 		if p.Access != nil {
 			w.Header().Set("Cache-Control", access.Private)
@@ -156,7 +156,7 @@ func (m *messageView) describeTrouble(err error) {
 		m.Text = []string{"What its origin offers is not what this gateway’s configuration accepts: a checksum or a signature is missing or wrong, or is by another key than is pinned. Nothing of it is served, nor stored. The gateway’s log says which."}
 		return
 	}
-	m.Heading, m.Again = "The registry cannot answer now", retryAfter
+	m.Heading, m.Again = "The registry cannot answer now", gateway.RetryAfterOf(err)
 	if errors.Is(err, catalog.ErrSource) {
 		m.Heading = "The origin cannot answer now"
 		m.Text = []string{

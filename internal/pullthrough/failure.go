@@ -10,6 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -74,6 +75,10 @@ func reasons(err error) []error {
 	var busy *BusyError
 	if errors.As(err, &busy) {
 		out = append(out, busy)
+	}
+	var later *outgoing.LaterError
+	if errors.As(err, &later) {
+		out = append(out, later.Bare())
 	}
 	var size *SizeError
 	if errors.As(err, &size) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -320,5 +321,53 @@ func TestOriginContradictsItself(t *testing.T) {
 	}
 	if n := b.origin.Count(recorder.Path("/evil.zip")); n != 0 {
 		t.Errorf("it is downloaded %d times", n)
+	}
+}
+
+// TestRetryAfterOfTheOrigin has an origin say when it will answer: at once, and while the
+// failure is remembered.
+func TestRetryAfterOfTheOrigin(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		ends        string // the path that is answered so
+		status      int
+		after       string
+		asked       string
+		least, most int // seconds; a slow machine may use up some
+	}{
+		"versions":      {"/versions", 429, "200", mirror + "index.json", 100, 200},
+		"package":       {"/download/darwin/arm64", 503, "200", mirror + "1.0.0.json", 100, 200},
+		"SHA256SUMS":    {"_SHA256SUMS", 429, "200", mirror + "1.0.0.json", 100, 200},
+		"archive":       {"darwin_arm64.zip", 503, "200", archivePath("1.0.0", "darwin_arm64"), 100, 200},
+		"hours":         {"/versions", 503, "86400", mirror + "index.json", 300, 300},
+		"other trouble": {"/versions", 501, "200", mirror + "index.json", 5, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.publish("1.0.0")
+			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, tc.ends) {
+					return false
+				}
+				w.Header().Set("Retry-After", tc.after)
+				w.WriteHeader(tc.status)
+				return true
+			})
+			var o siteOptions
+			o.pull.Scope.Platforms = []provider.Platform{provider.MustParsePlatform("darwin_arm64")}
+			s := b.serve(o)
+			status := http.StatusServiceUnavailable
+			if tc.status == 501 {
+				status = http.StatusBadGateway
+			}
+			for _, when := range []string{"at once", "remembered"} {
+				got := s.get(tc.asked)
+				after, err := strconv.Atoi(got.header.Get("Retry-After"))
+				if got.status != status || err != nil || after < tc.least || after > tc.most {
+					t.Errorf("%s: %d, Retry-After %q; want %d, between %d and %d", when, got.status, got.header.Get("Retry-After"), status, tc.least, tc.most)
+				}
+			}
+		})
 	}
 }

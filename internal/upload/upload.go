@@ -27,6 +27,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
 // maxErrorBytes bounds what is read of a refusal.
@@ -215,17 +217,5 @@ func refused(resp *http.Response) error {
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxErrorBytes)).Decode(&body); err == nil {
 		answer.Errors = body.Errors
 	}
-	return &RefusedError{retryAfter(resp.Header), answer}
-}
-
-// retryAfter reads the Retry-After header (RFC 9110, section 10.2.3).
-func retryAfter(h http.Header) time.Duration {
-	v := strings.TrimSpace(h.Get("Retry-After"))
-	if seconds, err := strconv.ParseUint(v, 10, 31); err == nil {
-		return time.Duration(seconds) * time.Second
-	}
-	if at, err := http.ParseTime(v); err == nil {
-		return max(0, time.Until(at))
-	}
-	return 0
+	return &RefusedError{outgoing.RetryAfter(resp.Header, time.Now()), answer}
 }

@@ -1,0 +1,91 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// viaAuth has the gateway ask the registry through package auth, as serve does.
+func (b *bench) viaAuth() {
+	client := auth.New(auth.Options{Transport: b.upstream.Client().Transport, Defaults: &auth.Defaults{}, Retry: auth.Retry{BaseDelay: time.Millisecond}})
+	b.options.Repository = func(ctx context.Context, a provider.Address) (gateway.Store, error) {
+		var repo *remote.Repository
+		repo, err := client.Repository(ctx, ociaddr.Repository{Registry: ociaddr.Registry(strings.TrimPrefix(b.upstream.URL, "http://")), Name: a.Path()})
+		if err != nil {
+			return nil, err
+		}
+		return repo, nil
+	}
+}
+
+// TestRetryAfterIsPassedOn has the registry say when it will answer. Waits of hours make
+// every client wait for minutes.
+func TestRetryAfterIsPassedOn(t *testing.T) {
+	date := func(after time.Duration) string { return time.Now().Add(after).UTC().Format(http.TimeFormat) }
+	for name, tc := range map[string]struct {
+		status      int
+		after       string
+		least, most int // seconds; a slow machine may use up some
+	}{
+		"seconds":      {429, "200", 100, 200},
+		"503":          {503, "200", 100, 200},
+		"date":         {429, date(200 * time.Second), 100, 200},
+		"hours":        {429, "86400", 300, 300},
+		"a date later": {503, date(24 * time.Hour), 300, 300},
+		"2^31 seconds": {429, "2147483648", 5, 5}, // not a wait that anybody means
+		"2^31-1":       {429, "2147483647", 300, 300},
+		"date passed":  {429, date(-time.Hour), 5, 5},
+		"nonsense":     {503, "soon", 5, 5},
+		"none":         {429, "", 5, 5},
+		"other status": {502, "200", 5, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+			b.viaAuth()
+			b.limits = gateway.Limits{Metadata: 5 * time.Second, Start: 5 * time.Second}
+			b.lie("/v2/", func(w http.ResponseWriter, _ *http.Request) {
+				if tc.after != "" {
+					w.Header().Set("Retry-After", tc.after)
+				}
+				w.WriteHeader(tc.status)
+			})
+			status := map[bool]int{true: http.StatusBadGateway, false: http.StatusServiceUnavailable}[tc.status == 502]
+			c := b.serve()
+			for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", archivePath("1.0.0", linux), hostsPrefix + "versions"} {
+				a := c.get(path)
+				if after, err := strconv.Atoi(a.header.Get("Retry-After")); a.status != status || err != nil || after < tc.least || after > tc.most {
+					t.Errorf("%s: %d, Retry-After %q; want %d, between %d and %d", path, a.status, a.header.Get("Retry-After"), status, tc.least, tc.most)
+				}
+			}
+		})
+	}
+}
+
+// TestLaterWithoutATime is what an origin that answers 429 or 503 without a time ends in.
+func TestLaterWithoutATime(t *testing.T) {
+	b := newBench(t)
+	busy := fmt.Errorf("%w: %w", catalog.ErrSource, &outgoing.LaterError{Err: errors.New("answered 429")})
+	b.options.Repository = func(context.Context, provider.Address) (gateway.Store, error) { return nil, busy }
+	a := b.serve().get(prefix + "index.json")
+	b.checkTrouble(a, "index.json", http.StatusServiceUnavailable)
+	if after := a.header.Get("Retry-After"); after != "5" {
+		t.Errorf("Retry-After %q", after)
+	}
+}
