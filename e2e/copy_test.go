@@ -276,10 +276,10 @@ func TestCopyORASArtifact(t *testing.T) {
 	if r := s.run(args...); r.status != 1 || !strings.Contains(r.stderr, "not signed") {
 		t.Errorf("without --allow-unsigned: status %d: %s", r.status, r.stderr)
 	}
-	if out := s.mustRun(append(args, "--allow-unsigned")...); !strings.Contains(out, "pushed, 3 platforms, 1 referrer, checksum only") {
+	if out := s.mustRun(append(args, "--allow-unsigned")...); !strings.Contains(out, "pushed, 3 platforms, 1 referrer, no evidence") {
 		t.Errorf("copy: %s", out)
 	}
-	if out := s.mustRun(append(args, "--allow-unsigned")...); !strings.Contains(out, "unchanged, 3 platforms, 1 referrer, checksum only") {
+	if out := s.mustRun(append(args, "--allow-unsigned")...); !strings.Contains(out, "unchanged, 3 platforms, 1 referrer, no evidence") {
 		t.Errorf("again: %s", out)
 	}
 	gateway := s.serve("--data", s.data)

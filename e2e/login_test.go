@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -214,6 +215,9 @@ func (s *scene) logIn(ws *clients.Workspace, client clients.Client, host string)
 		}
 		browser := s.CA.HTTPClient()
 		resp, err := browser.Get(link)
+		if errors.Is(err, io.EOF) {
+			continue // the client has the code, and ended its server before the browser had its page
+		}
 		if err != nil {
 			s.t.Errorf("the browser: %v", err)
 			break
