@@ -98,9 +98,9 @@ func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trus
 // configuration give, the first of them that gives any, and none if none does.
 // providers, if any, stand for --include where that is not given.
 func (f *registryFlags) templateSet(s settings, providers []provider.Address) (templates.Set, error) {
-	if text := string(f.template); text != "" {
-		if !strings.ContainsAny(text, "$@") && !strings.Contains(text, "://") && strings.Contains(text+"/", "//") {
-			return nil, usage(hint.New(fmt.Sprintf("invalid --template %q: it has an empty part", text),
+	if f.template != "" {
+		if !strings.ContainsAny(f.template, "$@") && !strings.Contains(f.template, "://") && strings.Contains(f.template+"/", "//") {
+			return nil, usage(hint.New(fmt.Sprintf("invalid --template %q: it has an empty part", f.template),
 				"in double quotes a shell puts nothing in the place of ${type} and the like: give the template in single quotes"))
 		}
 		sel, err := selector(provider.ParsePattern, f.include, f.exclude)
@@ -112,7 +112,7 @@ func (f *registryFlags) templateSet(s settings, providers []provider.Address) (t
 				sel.Include = append(sel.Include, provider.PatternFor(a))
 			}
 		}
-		t, err := templates.Parse(text, sel)
+		t, err := templates.Parse(f.template, sel)
 		return templates.Set{t}, usage(err)
 	}
 	if len(f.include)+len(f.exclude) > 0 {

@@ -46,7 +46,9 @@ and not in effect in this version are warned about.`,
 				if cmd.Flags().Changed("config") {
 					return usage(hint.New("the file is named twice", "give FILE or --config FILE"))
 				}
-				file = args[0]
+				if file = args[0]; file == "" {
+					return usage(hint.New("the name of the file is empty", "leave it out for the file that serve and push would read"))
+				}
 			}
 			return checkConfig(file, output.json(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},

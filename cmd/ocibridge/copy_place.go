@@ -70,7 +70,7 @@ func (f *copyFlags) openRegistry(s settings, p place, providers []provider.Addre
 	flags := f.registryFlags
 	switch p.kind {
 	case placeTemplate:
-		flags.template, flags.include, flags.exclude = templateText(p.name), nil, nil
+		flags.template, flags.include, flags.exclude = p.name, nil, nil
 	case placeEmbedded:
 		flags.template, flags.include, flags.exclude = "", nil, nil
 		s = settings{file: &config.Config{}, cli: &cliconfig.Config{}} // whatever templates they have

@@ -156,7 +156,7 @@ func secondsInJSON(_ []string, a slog.Attr) slog.Attr {
 // registryFlags say where providers are kept.
 type registryFlags struct {
 	configFlag
-	template  templateText
+	template  string
 	include   []string
 	exclude   []string
 	data      string
@@ -167,7 +167,7 @@ type registryFlags struct {
 func (f *registryFlags) register(cmd *cobra.Command) {
 	f.configFlag.register(cmd)
 	flags := cmd.Flags()
-	flags.Var(&f.template, "template", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
+	flags.Var(&givenText{&f.template, emptyTemplateHelp}, "template", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
 	flags.StringArrayVar(&f.include, "include", nil, "provider `pattern` that --template is for, such as registry.opentofu.org/hashicorp/* (repeatable)")
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
 	flags.StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataDirText()+")")
@@ -175,20 +175,30 @@ func (f *registryFlags) register(cmd *cobra.Command) {
 	cmd.MarkFlagDirname("data")
 }
 
-// templateText is the value of --template. An empty one is an error: without a
-// template, a push goes to the embedded registry.
-type templateText string
+const emptyTemplateHelp = "for the embedded registry, leave out --template and unset OCIBRIDGE_TEMPLATE; a shell replaces ${type} in double quotes by nothing: use single quotes"
 
-func (t *templateText) String() string { return string(*t) }
+// givenText is the value of a flag that says where to read or write. An empty value is an
+// error, on the command line and in the flag's variable: it would mean another place.
+type givenText struct {
+	text *string
+	help string // what to do instead of giving nothing
+}
+
+func (t *givenText) String() string {
+	if t.text == nil {
+		return "" // pflag makes a zero value to learn the default
+	}
+	return *t.text
+}
 
 // Type is what pflag shows of a flag that has no name for its value.
-func (t *templateText) Type() string { return "template" }
+func (t *givenText) Type() string { return "text" }
 
-func (t *templateText) Set(text string) error {
+func (t *givenText) Set(text string) error {
 	if text == "" {
-		return hint.New("it is empty", "for the embedded registry, leave out --template and unset OCIBRIDGE_TEMPLATE; a shell replaces ${type} in double quotes by nothing: use single quotes")
+		return hint.New("it is empty", "%s", t.help)
 	}
-	*t = templateText(text)
+	*t.text = text
 	return nil
 }
 
@@ -283,15 +293,15 @@ func variables(cmd *cobra.Command) error {
 }
 
 // variableValue returns the value of a flag's variable. An empty variable counts as not
-// set, but for a template.
+// set, unless the flag takes no empty value.
 func variableValue(f *pflag.Flag) (value string, given bool) {
 	name := variableOf(f)
 	if name == "" {
 		return "", false
 	}
 	value, given = os.LookupEnv(name)
-	_, isTemplate := f.Value.(*templateText)
-	return value, given && (value != "" || isTemplate)
+	_, refusesEmpty := f.Value.(*givenText)
+	return value, given && (value != "" || refusesEmpty)
 }
 
 // variablePrefix begins the variables that are ocibridge's own.

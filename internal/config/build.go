@@ -296,6 +296,9 @@ func (d *decoder) keyFile(name string) ([]string, error) {
 	}
 	var out []string
 	for _, k := range keys {
+		if k.Revoked {
+			return nil, hint.New(fmt.Sprintf("the file %s: the key %s is revoked", path, k.Fingerprint), "take it out of the file: an older copy of the key, without the revocation, would be accepted")
+		}
 		out = append(out, k.Fingerprint)
 	}
 	return out, nil

@@ -20,6 +20,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -1009,4 +1010,18 @@ func FuzzLoad(f *testing.F) {
 			t.Errorf("a secret shows: %s", out.String())
 		}
 	})
+}
+
+// TestRevokedKeyFile: a pin by fingerprint alone would accept an older copy of the key,
+// which does not say that it is revoked.
+func TestRevokedKeyFile(t *testing.T) {
+	key, err := pgp.NewSigner("Acme", pgp.Compromised())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := machine{goos: "linux", home: "/home/u", files: map[string]string{testDir + "/acme.asc": key.ArmoredPublicKey()}}
+	_, err = parse("trust \"registry.acme.example/*/*\" {\n  key_files = [\"acme.asc\"]\n}\n", m)
+	if err == nil || !strings.Contains(err.Error(), "key "+key.Fingerprint()+" is revoked") {
+		t.Errorf("%v", err)
+	}
 }
