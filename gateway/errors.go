@@ -100,6 +100,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
 	switch status {
 	case http.StatusBadRequest:
+		g.log.InfoContext(r.Context(), "a document cannot be given an absolute URL: where a proxy sets the Host header, set public_url", "err", err)
 		http.Error(w, "the Host header names no host, and this document has URLs that begin with it", status)
 		return
 	case http.StatusNotFound:

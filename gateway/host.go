@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// hostName is a name as DNS and certificates have it.
-var hostName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*$`)
+// hostName is a name as DNS and certificates have it. Names of containers and of nginx's
+// upstreams have underscores, too; the final dot is that of a fully qualified name.
+var hostName = regexp.MustCompile(`^[a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?(\.[a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?)*\.?$`)
 
 // maxHost bounds a host with its port.
 const maxHost = 253 + len(":65535")

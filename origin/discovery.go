@@ -17,6 +17,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -42,7 +43,11 @@ func (r refusals) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	resp.Body.Close()
-	return nil, &statusError{shown(req.URL), resp.StatusCode}
+	status := &statusError{shown(req.URL), resp.StatusCode}
+	if outgoing.IsLater(resp.StatusCode) {
+		return nil, outgoing.NewLaterError(resp.Header, status)
+	}
+	return nil, status
 }
 
 const (
@@ -141,7 +146,7 @@ func explainDiscovery(err error, a provider.Address) error {
 		switch status := refused.status; {
 		case status == http.StatusUnauthorized || status == http.StatusForbidden:
 			return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err),
-				"%s refuses its discovery document, which is mostly free for all: a firewall may answer so. If the host wants a token, set TF_TOKEN_%s, or replace the token that is filed for it",
+				"%s refuses its discovery document, which is usually public: a firewall may answer so. If the host wants a token, set TF_TOKEN_%s, or replace the token that is filed for it",
 				a.Hostname(), tokenVariable(a.Hostname()))
 		case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 			return hint.Wrap(err, "%s has trouble of its own: run it again later", a.Hostname())

@@ -281,7 +281,11 @@ func oneLine(s string) string {
 // that discovery wrapped is returned alone: it names its request itself.
 func explainTransport(err error) error {
 	var refused *statusError
-	if errors.As(err, &refused) {
+	var later *outgoing.LaterError
+	switch {
+	case errors.As(err, &later):
+		return later
+	case errors.As(err, &refused):
 		return refused
 	}
 	proxyHelp := outgoing.ProxyHint(err)

@@ -155,6 +155,10 @@ func TestDiscoveryRefused(t *testing.T) {
 			client, _ := n.client("")
 			_, err := client.Versions(t.Context(), widget)
 			checkError(t, err, tc.says, "")
+			var wait *outgoing.LaterError
+			if asked := name == "429" || name == "503"; errors.As(err, &wait) != asked {
+				t.Errorf("%v carries a Retry-After: %t, want %t", err, !asked, asked)
+			}
 			if !strings.Contains(err.Error(), "service discovery of "+host) || strings.Contains(err.Error(), "secret") {
 				t.Errorf("error %v", err)
 			}
@@ -164,7 +168,7 @@ func TestDiscoveryRefused(t *testing.T) {
 
 // TestRefusedDiscovery: a host that refuses to answer may well be a provider registry.
 func TestRefusedDiscovery(t *testing.T) {
-	const free = "registry.acme.example refuses its discovery document, which is mostly free for all: a firewall may answer so. If the host wants a token, set TF_TOKEN_registry_acme_example"
+	const free = "registry.acme.example refuses its discovery document, which is usually public: a firewall may answer so. If the host wants a token, set TF_TOKEN_registry_acme_example"
 	later := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "3600") // too long to be asked again

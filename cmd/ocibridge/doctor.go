@@ -105,9 +105,13 @@ func parseSubject(args []string) (s subject, err error) {
 	switch {
 	case len(args) == 0:
 	case strings.Contains(args[0], "/"):
-		s.provider, err = provider.ParseAddress(args[0])
+		if s.provider, err = provider.ParseAddress(args[0]); !strings.ContainsAny(args[0], ":@") {
+			return s, err // whose hint knows more of addresses
+		}
 	default:
-		s.registry, err = ociaddr.ParseRegistry(args[0])
+		s.registry, err = ociaddr.ParseRegistry(strings.ToLower(args[0]))
+	}
+	if err != nil {
 		err = hint.Replace(err, "name a provider, such as registry.opentofu.org/hashicorp/null, or a registry, such as ghcr.io")
 	}
 	return s, err

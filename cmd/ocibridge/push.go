@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -175,8 +176,11 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*plan, error) {
 			return nil, hint.New(fmt.Sprintf("--as %s: %q is no single version", f.as, r.versions), "write the version of the release, such as %s@1.4.0", r.provider)
 		}
 		if f.releaseDir != "" && f.publicKey == "" && !p.policy(r.provider).AllowUnsigned {
-			return nil, hint.New("no key to check the release's signature with",
-				"add --public-key FILE, as gpg --armor --export KEYID writes it, or accept its checksums alone with --allow-unsigned, or with allow_unsigned = true in a trust block")
+			err := errors.New("no key to check the release's signature with")
+			if p.policy(r.provider).Pins() {
+				return nil, hint.Wrap(err, "add --public-key FILE with the key that the trust block pins, as gpg --armor --export KEYID writes it")
+			}
+			return nil, hint.Wrap(err, "add --public-key FILE, as gpg --armor --export KEYID writes it, or accept its checksums alone with --allow-unsigned, or with allow_unsigned = true in a trust block")
 		}
 		p.requests = append(p.requests, r)
 	}

@@ -134,7 +134,7 @@ func (f *serveFlags) newSite(p *process, s settings, before *site) (made *site, 
 	if site.control == nil && !loopback(p.addr) {
 		log.Warn("there is no access control: whoever reaches this gateway may read everything that it serves", "address", p.addr)
 	}
-	if f.http && g.PublicURL == "" {
+	if f.http && g.PublicURL == "" && before == nil {
 		site.begins = append(site.begins, func() {
 			log.Warn("without public_url the gateway answers with relative URLs in the provider registry protocol, which Renovate refuses: set public_url in the gateway block")
 		})

@@ -34,7 +34,7 @@ func (f *serveFlags) localCertificate(hosts []string, log *slog.Logger) (*localc
 	selfSigned := filepath.Join(data, "tls", "cert.pem")
 	if _, err := os.Stat(selfSigned); err == nil && missing != nil {
 		log.Warn("the gateway no longer uses its self-signed certificate: clients have to trust the local CA instead",
-			"file", selfSigned, "ca_file", ca.File(), "hint", "where SSL_CERT_FILE names file, set it to ca_file")
+			"file", selfSigned, "ca_file", ca.File(), "hint", "on clients, set SSL_CERT_FILE to "+ca.File()+" where it names the old file")
 	}
 	return ca.Issue(hosts)
 }

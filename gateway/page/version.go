@@ -128,7 +128,7 @@ func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Ve
 	pins := p.Policy(a).Pins()
 	switch {
 	case errors.Is(err, artifact.ErrNothingToCheck) && found.Evidence != nil:
-		return signatureView{State: "weak", Title: "Checksum only", Text: "The packages matched the hashes of where they were pushed from, such as a mirror. Nobody signed those, and they were not kept: there is nothing to check now."}
+		return signatureView{State: "weak", Title: "Checksum only", Text: "Nobody signed these packages. The place that they were pushed from, such as a mirror, gave hashes at most, and these were not kept: there is nothing to check now."}
 	case errors.Is(err, artifact.ErrNothingToCheck):
 		return signatureView{State: "weak", Title: "No evidence", Text: "Nothing beside the packages says who published them."}
 	case errors.Is(err, trust.ErrUnsigned), errors.Is(err, trust.ErrSignature):

@@ -174,7 +174,7 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 		r.ok("authentication", "accepted")
 		return true
 	}
-	r.fail("authentication", fmt.Errorf("the registry answers %s", resp.Status), "ask again later, or whoever runs it")
+	r.fail("authentication", fmt.Errorf("the registry answers %s", resp.Status), "try again later, or ask the people who run the registry")
 	return false
 }
 
