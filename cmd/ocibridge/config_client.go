@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -171,6 +172,9 @@ func (f *configClientFlags) print(w io.Writer, setup *clientSetup) error {
 			continue
 		}
 		text, err := p.text(setup)
+		if errors.Is(err, errNoURITemplate) && f.piece == "" {
+			continue // the other pieces need none
+		}
 		if err != nil {
 			missing = cmp.Or(missing, err)
 			continue
@@ -202,6 +206,9 @@ func (f *configClientFlags) print(w io.Writer, setup *clientSetup) error {
 	_, err := io.WriteString(w, out.String())
 	return err
 }
+
+// errNoURITemplate is the error where a template has more than a URI template can say.
+var errNoURITemplate = errors.New("no URI template means the same as")
 
 func indent(s string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n  ") + "\n"
@@ -336,7 +343,7 @@ func (s *clientSetup) lock() (string, error) {
 		fmt.Fprintf(&out, "tofu providers lock -oci-mirror='%s'\n", template)
 	}
 	if !usable {
-		return "", hint.New(fmt.Sprintf("no URI template means the same as repository_template %q", mirrors[0].Template),
+		return "", hint.Wrap(fmt.Errorf("%w repository_template %q", errNoURITemplate, mirrors[0].Template),
 			"let the template insert ${hostname}, ${namespace} and ${type} alone")
 	}
 	return out.String(), nil

@@ -116,7 +116,11 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 	var status *statusError
 	switch {
 	case errors.As(err, &status) && status.code == http.StatusNotFound:
-		r.warn(name, "push it, if it should be there; PROVIDER names another one to look for", "%s is not there: clients go on to their next installation method", x.Provider)
+		help := "push it, if it should be there; PROVIDER names another one to look for"
+		if !strings.HasSuffix(base.Path, "/providers/") {
+			help = "the network mirror of an ocibridge gateway is at " + shown(base.JoinPath("providers/")) + "; " + help
+		}
+		r.warn(name, help, "%s is not there: clients go on to their next installation method", x.Provider)
 		return provider.Version{}, false
 	case err != nil:
 		r.fail(name, err, "the gateway's own log says why")

@@ -3,6 +3,8 @@ package outgoing
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -51,7 +53,16 @@ func ProxyHint(err error) string {
 			to = u
 		}
 	}
-	return fmt.Sprintf("%s is not reached: correct the variable, %s", named(to, environmentProxy(to)), bypass(to))
+	proxy := named(to, environmentProxy(to))
+	var record tls.RecordHeaderError
+	var authority x509.UnknownAuthorityError
+	switch {
+	case errors.As(err, &record):
+		return fmt.Sprintf("%s does not speak TLS: write the variable as http://HOST:PORT, %s", proxy, bypass(to))
+	case errors.As(err, &authority):
+		return fmt.Sprintf("%s has a certificate by an authority that is not known here: name the file with that in SSL_CERT_FILE, %s", proxy, bypass(to))
+	}
+	return fmt.Sprintf("%s is not reached: correct the variable, %s", proxy, bypass(to))
 }
 
 // ProxyLoginHint says what to do where a proxy answered a request of a plain HTTP URL

@@ -2,6 +2,8 @@ package outgoing
 
 import (
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -41,6 +43,10 @@ func TestProxies(t *testing.T) {
 	}))
 	defer proxy.Close()
 	at := proxy.Listener.Addr().String()
+	overTLS := httptest.NewUnstartedServer(http.NotFoundHandler())
+	overTLS.Config.ErrorLog = log.New(io.Discard, "", 0) // the handshakes that clients break off
+	overTLS.StartTLS()
+	defer overTLS.Close()
 	const none = "127.0.0.1:1" // where nothing listens
 	const secure, plain = "https://registry.example/v2/", "http://registry.example/v2/"
 
@@ -53,6 +59,9 @@ func TestProxies(t *testing.T) {
 			"the proxy " + none + ", which HTTPS_PROXY names, is not reached: correct the variable, or add registry.example to NO_PROXY if it is reached without a proxy", false},
 		"not there, in small letters": {"https_proxy", none, secure, "proxyconnect", "the proxy " + none + ", which https_proxy names, is not reached", false},
 		"not there, for plain HTTP":   {"HTTP_PROXY", none, plain, "proxyconnect", "the proxy " + none + ", which HTTP_PROXY names, is not reached", false},
+		"speaks no TLS":               {"HTTPS_PROXY", "https://" + at, secure, "proxyconnect", "the proxy " + at + ", which HTTPS_PROXY names, does not speak TLS: write the variable as http://HOST:PORT, or add", false},
+		"of an unknown authority": {"HTTPS_PROXY", overTLS.URL, secure, "proxyconnect",
+			"the proxy " + overTLS.Listener.Addr().String() + ", which HTTPS_PROXY names, has a certificate by an authority that is not known here: name the file with that in SSL_CERT_FILE, or add", false},
 		"wants a login": {"HTTPS_PROXY", at, secure, "proxy " + at + " answered 407 Proxy Authentication Required",
 			"the proxy " + at + ", which HTTPS_PROXY names, wants a login: write the variable as http://USER:PASSWORD@HOST:PORT, or add registry.example to NO_PROXY", false},
 		"wants another login": {"HTTPS_PROXY", "http://user:s3cr3t@" + at, secure, "proxy " + at + " answered 407",
