@@ -56,6 +56,9 @@ func (p *progress) plan(plan *pusher.Plan) {
 			parts = append(parts, fmt.Sprintf("%d %s (%s)", n, a.what, size(bytes)))
 		}
 	}
+	if n := len(plan.Failures); n > 0 {
+		parts = append(parts, count(n, "failure"))
+	}
 	p.line("Plan: %s", joinOr(parts, "nothing to do"))
 	if plan.Unasked > 0 {
 		p.line("%s no block asks for: --prune removes what is not kept for a pull-through", count(plan.Unasked, "version"))
