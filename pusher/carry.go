@@ -65,13 +65,13 @@ func (c *carrier) take(desc ocispec.Descriptor) (bool, error) {
 	if desc.Digest.Validate() != nil || desc.Size < 0 {
 		return false, fmt.Errorf("%w: %.80q of %d bytes", artifact.ErrNotProvider, desc.Digest, desc.Size)
 	}
-	c.count++
 	switch {
-	case c.count > maxCarried:
+	case c.count >= maxCarried:
 		return false, c.tooMuch("more than %d manifests and blobs", maxCarried)
 	case desc.Size > maxCarriedBytes-c.bytes:
 		return false, c.tooMuch("more than %d bytes", maxCarriedBytes)
 	}
+	c.count++
 	c.bytes += desc.Size
 	return true, nil
 }
@@ -87,6 +87,14 @@ type manifestParts struct {
 	Config    *ocispec.Descriptor  `json:"config"`
 	Layers    []ocispec.Descriptor `json:"layers"`
 	Subject   *ocispec.Descriptor  `json:"subject"`
+}
+
+// hasSubject reports whether a manifest refers to another one. A registry attaches it to
+// that, whoever pushed that.
+func hasSubject(data []byte) (bool, error) {
+	var m manifestParts
+	err := artifact.Unmarshal(data, &m)
+	return m.Subject != nil, err
 }
 
 // content stores every part of a manifest, at any depth, but not the manifest itself.
@@ -123,7 +131,8 @@ func (c *carrier) parts(ctx context.Context, desc ocispec.Descriptor, data []byt
 	return nil
 }
 
-// child stores a manifest that another one names.
+// child stores a manifest that another one names. It refuses one that refers to another
+// manifest.
 func (c *carrier) child(ctx context.Context, desc ocispec.Descriptor, depth int) error {
 	exists, err := c.to.dest.Store.Exists(ctx, desc)
 	if err != nil {
@@ -133,6 +142,12 @@ func (c *carrier) child(ctx context.Context, desc ocispec.Descriptor, depth int)
 		return nil
 	}
 	data, err := c.fetch(ctx, desc)
+	if err == nil {
+		var names bool
+		if names, err = hasSubject(data); err == nil && names {
+			err = fmt.Errorf("%w: %s refers to another manifest", artifact.ErrNotProvider, desc.Digest)
+		}
+	}
 	if err == nil {
 		err = c.parts(ctx, desc, data, depth+1)
 	}

@@ -2,9 +2,11 @@ package pusher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -19,6 +21,35 @@ type original struct {
 	found   *artifact.Version
 	whole   bool // all of its platforms are copied
 	carrier *carrier
+
+	mu       sync.Mutex
+	warnings []string // of platforms' manifests, which are sent at once
+}
+
+// rewritten notes that a platform's manifest is not copied as it is.
+func (o *original) rewritten(p provider.Platform, reason string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.warnings = append(o.warnings, fmt.Sprintf("the manifest for %s in %s is not copied as it is, and a new one is stored: %s", p, o.from.Repository, reason))
+}
+
+// rewrites notes that the index is not copied as it is. What was counted of it no longer
+// counts.
+func (w *push) rewrites(reason string) {
+	w.warnings = append(w.warnings, fmt.Sprintf("the index in %s is not copied as it is, and a new one is stored: %s", w.original.from.Repository, reason))
+	w.original.carrier = newCarrier(w.original.from, w)
+}
+
+// cannotCarry reports whether an error means that a manifest cannot be copied as it is:
+// parts of it cannot be read or are too much, or the destination refuses them.
+func (w *push) cannotCarry(err error) bool {
+	return isUnusable(err) || errors.Is(err, ErrTooMuchAttached) || w.isRefusal(err)
+}
+
+// isRefusal reports whether the destination does not want some content.
+func (w *push) isRefusal(err error) bool {
+	var registry *RegistryError
+	return errors.As(err, &registry) && registry.Repository == w.dest.Repository && refuses(status(err))
 }
 
 // Copy stores a version that another repository holds, with the platforms given, or
@@ -54,6 +85,8 @@ func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want
 	if sent > 0 && status == Unchanged {
 		status = Completed
 	}
+	slices.Sort(w.original.warnings)
+	w.warnings = append(w.original.warnings, w.warnings...)
 	out := w.result(ctx, after, status)
 	out.Referrers, out.ReferrersSent = referrers, sent
 	return out, nil
@@ -82,12 +115,25 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 	if err != nil || !says.Claims(p) {
 		return p, encoded, nil
 	}
+	if names, err := hasSubject(data); err != nil || names {
+		w.original.rewritten(p.Platform, "it refers to another manifest")
+		return p, encoded, nil
+	}
 	w.original.carrier.has(p.Digest)
-	if err := w.original.carrier.content(ctx, found.Manifest, data); err != nil {
+	kept := artifact.Blob{Descriptor: found.Manifest, Data: data}
+	err = w.original.carrier.content(ctx, found.Manifest, data)
+	if err == nil {
+		err = w.sendBlob(ctx, "push manifest of "+p.Platform.String()+" to", kept)
+	}
+	if w.cannotCarry(err) {
+		w.original.rewritten(p.Platform, err.Error())
+		return p, encoded, nil
+	}
+	if err != nil {
 		return p, encoded, err
 	}
 	p.Manifest = found.Manifest
-	return p, artifact.Blob{Descriptor: found.Manifest, Data: data}, nil
+	return p, kept, nil
 }
 
 // publishOriginal has the tag name the original's index, byte for byte, where that
@@ -113,11 +159,14 @@ func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*ar
 		return nil, o.from.failed(w.release.Version(), err)
 	}
 	if reason := w.unverified(index, own, evidence.Descriptor); reason != "" {
-		w.warnings = append(w.warnings, fmt.Sprintf("the index in %s is not copied as it is, and a new one is stored: %s", o.from.Repository, reason))
+		w.rewrites(reason)
 		return nil, nil
 	}
 	// 2. All that it names.
-	if err := o.carrier.content(ctx, o.found.Index, index); err != nil {
+	if err := o.carrier.content(ctx, o.found.Index, index); w.cannotCarry(err) {
+		w.rewrites(err.Error())
+		return nil, nil
+	} else if err != nil {
 		return nil, err
 	}
 	// 3. The tag, unless others push this version.
@@ -146,7 +195,10 @@ func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*ar
 			return now, nil // nil: somebody removed it
 		}
 		blob := artifact.Blob{Descriptor: o.found.Index, Data: index}
-		if err := w.sendBlob(ctx, "push index to", blob); err != nil {
+		if err := w.sendBlob(ctx, "push index to", blob); w.cannotCarry(err) {
+			w.rewrites(err.Error())
+			return nil, nil
+		} else if err != nil {
 			return nil, err
 		}
 		if err := w.sendTag(ctx, "tag "+string(w.tag)+" in", blob.Descriptor, index, string(w.tag)); err != nil {
@@ -179,6 +231,8 @@ func (w *push) unverified(data []byte, own []artifact.Package, evidence ocispec.
 		}
 	}
 	switch {
+	case index.Subject != nil:
+		return "it refers to another manifest"
 	case targets != len(found.Packages):
 		return "it has packages for platforms that clients pass over"
 	case found.Protocols != nil && !slices.Equal(found.Protocols, w.release.Protocols):

@@ -239,14 +239,13 @@ func (c *referrersCopy) content(ctx context.Context, desc ocispec.Descriptor) ([
 
 // copied tells how the copy of a manifest ended.
 func (c *referrersCopy) copied(desc ocispec.Descriptor, err error) (bool, error) {
-	var registry *RegistryError
 	switch {
 	case err == nil:
 		c.sent++
 		return true, nil
 	case isUnusable(err):
 		c.warn("the referrer %s cannot be read in %s, and is not copied: %v", desc.Digest, c.original.from.Repository, err)
-	case errors.As(err, &registry) && registry.Repository == c.dest.Repository && refuses(status(err)):
+	case c.isRefusal(err):
 		c.warn("%s refuses the referrer %s: %v", c.dest.Repository.Registry, desc.Digest, status(err))
 	default:
 		return false, err
@@ -271,7 +270,7 @@ func (c *referrersCopy) copyTags(ctx context.Context, s subject) error {
 			c.warn("the tag %s names the media type %.80q, and is not copied", tag, desc.MediaType)
 			continue
 		}
-		ok, err := c.copyTag(ctx, tag, desc)
+		ok, err := c.copyTag(ctx, s, tag, desc)
 		if err != nil {
 			return err
 		}
@@ -286,8 +285,9 @@ func (c *referrersCopy) copyTags(ctx context.Context, s subject) error {
 	return nil
 }
 
-// copyTag copies what one tag names, and reports whether the destination has it.
-func (c *referrersCopy) copyTag(ctx context.Context, tag ociaddr.Tag, desc ocispec.Descriptor) (bool, error) {
+// copyTag copies what one tag of a subject names, and reports whether the destination has
+// it. It leaves out a manifest that names another subject.
+func (c *referrersCopy) copyTag(ctx context.Context, s subject, tag ociaddr.Tag, desc ocispec.Descriptor) (bool, error) {
 	there, err := artifact.Resolve(ctx, c.dest.Store, string(tag))
 	switch {
 	case err == nil && there.Digest == desc.Digest:
@@ -297,6 +297,13 @@ func (c *referrersCopy) copyTag(ctx context.Context, tag ociaddr.Tag, desc ocisp
 	}
 	replaces := err == nil
 	data, err := c.content(ctx, desc)
+	if err == nil {
+		var m manifestParts
+		if err = artifact.Unmarshal(data, &m); err == nil && m.Subject != nil && m.Subject.Digest != s.desc.Digest {
+			c.warn("the tag %s names %s, which has another subject, and is not copied", tag, desc.Digest)
+			return false, nil
+		}
+	}
 	if err == nil && replaces {
 		other, err := artifact.FetchManifest(ctx, c.dest.Store, there)
 		if err != nil || !supersedes(data, other) {

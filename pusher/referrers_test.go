@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -515,5 +516,155 @@ func TestCopyKeepsNothingUnverified(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCopyAttachesNothingElsewhere has what is copied with a version name another
+// manifest of the destination as its subject: nothing is attached to that.
+func TestCopyAttachesNothingElsewhere(t *testing.T) {
+	victim := digest.FromString("another version of the destination")
+	subject := &ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: victim, Size: 1}
+	for name, tc := range map[string]struct {
+		change   func(b *bench, index *ocispec.Index)
+		tag      bool
+		warnings []string
+	}{
+		"an index": {func(_ *bench, index *ocispec.Index) { index.Subject = subject }, false,
+			[]string{"the index in source.test/acme/widget is not copied as it is, and a new one is stored: it refers to another manifest"}},
+		"a platform's manifest": {func(b *bench, index *ocispec.Index) {
+			p := b.tagged().Packages[0]
+			layer := p.Layer()
+			layer.Annotations = map[string]string{ocispec.AnnotationTitle: p.Filename}
+			m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifact.TypeTarget, Config: artifact.Config().Descriptor, Layers: []ocispec.Descriptor{layer}, Subject: subject}
+			m.SchemaVersion = 2
+			index.Manifests[0] = b.manifest(m, index.Manifests[0])
+		}, false, []string{"the manifest for darwin_arm64 in source.test/acme/widget is not copied as it is, and a new one is stored: it refers to another manifest", "the index in"}},
+		"another entry of an index": {func(b *bench, index *ocispec.Index) {
+			extra := b.store(b.repo, "an SBOM in the index", victim, "")
+			extra.ArtifactType = "application/vnd.example.sbom"
+			index.Manifests = append(index.Manifests, extra)
+		}, false, []string{"refers to another manifest"}},
+		"what a tag names": {func(*bench, *ocispec.Index) {}, true, []string{"which has another subject, and is not copied"}},
+	} {
+		for _, api := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, referrers API %t", name, api), func(t *testing.T) {
+				b := newBench(t)
+				b.mustPush()
+				b.options.Policy = allowUnsigned
+				index := b.foreign(func(index *ocispec.Index) { tc.change(b, index) })
+				if tc.tag {
+					b.store(b.repo, "cosign", victim, string(ociaddr.CosignTags(index)[0]))
+				}
+				from, _ := b.source()
+				if !api {
+					withoutAPI(b.registry)
+				}
+				b.mustCopy(from, tc.warnings...)
+				if got := b.referrers(b.repo, victim); len(got) > 0 {
+					t.Errorf("%s has the referrers %v", victim, got)
+				}
+				if desc, err := artifact.Resolve(t.Context(), b.repo, string(ociaddr.ReferrersTag(victim))); err == nil {
+					t.Errorf("its fallback tag names %s", desc.Digest)
+				}
+				if got := len(b.tagged().Packages); got == 0 {
+					t.Error("no packages")
+				}
+			})
+		}
+	}
+}
+
+// TestCopyOfForeignIndexGoesOn has an index of another tool that cannot be copied as it
+// is: a new one is stored.
+func TestCopyOfForeignIndexGoesOn(t *testing.T) {
+	sbom := func(b *bench, index *ocispec.Index, desc ocispec.Descriptor) {
+		desc.ArtifactType = "application/vnd.example.sbom"
+		index.Manifests = append(index.Manifests, desc)
+	}
+	for name, tc := range map[string]struct {
+		change  func(b *bench, index *ocispec.Index)
+		refuses string // a text in manifests
+		want    string
+	}{
+		"the source lacks an entry": {func(b *bench, index *ocispec.Index) {
+			sbom(b, index, b.store(b.repo, "gone", "", ""))
+		}, "", "not found"},
+		"too deep": {func(b *bench, index *ocispec.Index) {
+			inner := b.store(b.repo, "x", "", "")
+			for range 4 {
+				outer := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{inner}}
+				outer.SchemaVersion = 2
+				data, err := json.Marshal(outer)
+				if err != nil {
+					b.t.Fatal(err)
+				}
+				inner = b.pushManifest(ocispec.MediaTypeImageIndex, data, digest.FromBytes(data).String())
+			}
+			sbom(b, index, inner)
+		}, "", "manifests within one another"},
+		"too much": {func(b *bench, index *ocispec.Index) {
+			layer := content.NewDescriptorFromBytes("text/plain", []byte("x"))
+			if err := b.repo.Push(b.t.Context(), layer, strings.NewReader("x")); err != nil {
+				b.t.Fatal(err)
+			}
+			layer.Size = 2 << 30
+			m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: "application/vnd.example.sbom", Config: artifact.Config().Descriptor, Layers: []ocispec.Descriptor{layer}}
+			m.SchemaVersion = 2
+			sbom(b, index, b.manifest(m, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest}))
+		}, "", "bytes"},
+		"the destination refuses an entry":              {func(b *bench, index *ocispec.Index) { sbom(b, index, b.store(b.repo, "refused", "", "")) }, string(digest.FromString("refused")), "415"},
+		"the destination refuses the index":             {func(*bench, *ocispec.Index) {}, "org.example.made-by", "415"},
+		"the destination refuses a platform's manifest": {func(b *bench, index *ocispec.Index) {}, "2026-01-01T00:00:00Z", "the manifest for"},
+	} {
+		for _, without := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, without referrers %t", name, without), func(t *testing.T) {
+				b := newBench(t)
+				b.mustPush()
+				b.options.Policy = allowUnsigned
+				var last digest.Digest
+				unwanted := b.foreign(func(index *ocispec.Index) {
+					tc.change(b, index)
+					last = index.Manifests[len(index.Manifests)-1].Digest
+				})
+				platforms := b.tagged().Packages
+				signature := b.store(b.repo, "signature", platforms[1].Manifest.Digest, "")
+				from, source := b.source()
+				source.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+					if name != "the source lacks an entry" || !strings.HasSuffix(req.URL.Path, "/manifests/"+last.String()) {
+						return false
+					}
+					http.NotFound(w, req)
+					return true
+				})
+				b.registry.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+					if tc.refuses == "" || req.Method != http.MethodPut || !strings.Contains(req.URL.Path, "/manifests/") {
+						return false
+					}
+					body, _ := io.ReadAll(req.Body)
+					req.Body = io.NopCloser(bytes.NewReader(body))
+					if !bytes.Contains(body, []byte(tc.refuses)) {
+						return false
+					}
+					w.WriteHeader(http.StatusUnsupportedMediaType)
+					return true
+				})
+				b.options.WithoutReferrers = without
+				r, err := b.copyWith(from)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.ContainsFunc(r.Warnings, func(w string) bool {
+					return strings.Contains(w, "is not copied as it is, and a new one is stored: ") && strings.Contains(w, tc.want)
+				}) {
+					t.Errorf("warnings %q, want %q", r.Warnings, tc.want)
+				}
+				if got := b.tagged(); r.Digest == unwanted.String() || len(got.Packages) != len(platforms) {
+					t.Errorf("%+v, %d packages", r, len(got.Packages))
+				}
+				if kept := b.tagged().Packages[1].Manifest.Digest == platforms[1].Manifest.Digest; !without && kept && !slices.Contains(b.referrers(b.repo, platforms[1].Manifest.Digest), signature.Digest) {
+					t.Error("a referrer of a platform's manifest was not copied")
+				}
+			})
+		}
 	}
 }
