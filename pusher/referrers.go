@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -21,6 +23,11 @@ const (
 	maxReferrerDepth = 8
 	// referrerLists is how many lists of referrers are read at once.
 	referrerLists = 8
+	// maxReferrerType bounds the media type and the artifact type of a referrer. The
+	// media type of RFC 6838 has at most 127 + 1 + 127 characters.
+	maxReferrerType = 255
+	// maxReferrerWarnings bounds the warnings of one version's referrers.
+	maxReferrerWarnings = 20
 )
 
 // subject is a manifest of the source that the destination has, too.
@@ -38,6 +45,9 @@ type referrersCopy struct {
 	next    []subject
 	placed  int
 	sent    int
+	warned  int
+	listed  atomic.Int64 // entries of the source's lists
+	skipped atomic.Int64 // of them, those that describe no manifest
 }
 
 // copyReferrers copies the referrers of a version's manifests, and their own referrers.
@@ -47,6 +57,7 @@ func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (plac
 	if c.tags, err = w.attachedTags(ctx, w.original.from); err != nil {
 		return 0, 0, err
 	}
+	defer c.reportSkipped()
 	// Lists of the first round are read at once: most are empty.
 	c.next = c.subjects(after)
 	for len(c.next) > 0 {
@@ -99,7 +110,7 @@ func (c *referrersCopy) list(ctx context.Context, subjects []subject) ([][]ocisp
 	for i, s := range subjects {
 		g.Go(func() error {
 			var err error
-			out[i], err = c.listOf(ctx, c.original.from.Store, s.desc)
+			out[i], err = c.listOf(ctx, c.original.from.Store, s.desc, &c.listed, &c.skipped)
 			switch {
 			case errors.Is(err, ErrTooMuchAttached):
 				return err
@@ -123,15 +134,23 @@ func (c *referrersCopy) list(ctx context.Context, subjects []subject) ([][]ocisp
 	return out, nil
 }
 
-// listOf returns the referrers of a manifest in a store.
-func (c *referrersCopy) listOf(ctx context.Context, store ReferrerLister, s ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+// listOf returns the referrers of a manifest in a store. It adds up the entries, and
+// skips those that describe no manifest.
+func (c *referrersCopy) listOf(ctx context.Context, store ReferrerLister, s ocispec.Descriptor, listed, skipped *atomic.Int64) ([]ocispec.Descriptor, error) {
 	var out []ocispec.Descriptor
 	err := store.Referrers(ctx, s, "", func(page []ocispec.Descriptor) error {
-		if len(out)+len(page) > maxReferrers {
-			return c.carrier.tooMuch("more than %d referrers of %s", maxReferrers, s.Digest)
+		if listed.Add(int64(len(page))) > maxReferrers {
+			return c.carrier.tooMuch("lists of more than %d referrers", maxReferrers)
 		}
 		for _, desc := range page {
-			out = append(out, plain(desc))
+			if desc.Digest.Validate() != nil || max(len(desc.MediaType), len(desc.ArtifactType)) > maxReferrerType {
+				skipped.Add(1)
+				continue
+			}
+			// A text of its own does not keep the whole page in memory.
+			out = append(out, ocispec.Descriptor{
+				MediaType: strings.Clone(desc.MediaType), Digest: digest.Digest(strings.Clone(string(desc.Digest))), Size: desc.Size,
+			})
 		}
 		return nil
 	})
@@ -141,8 +160,23 @@ func (c *referrersCopy) listOf(ctx context.Context, store ReferrerLister, s ocis
 	return out, err
 }
 
+// warn adds a warning, unless there are too many.
 func (c *referrersCopy) warn(format string, args ...any) {
+	c.warned++
+	switch {
+	case c.warned == maxReferrerWarnings:
+		format, args = "more referrers of %s are not copied", []any{c.original.from.Repository}
+	case c.warned > maxReferrerWarnings:
+		return
+	}
 	c.warnings = append(c.warnings, fmt.Sprintf(format, args...))
+}
+
+// reportSkipped warns of entries that describe no manifest.
+func (c *referrersCopy) reportSkipped() {
+	if n := c.skipped.Load(); n > 0 {
+		c.warnings = append(c.warnings, fmt.Sprintf("%s lists %d referrers without a digest, or with a type of more than %d bytes: they are not copied", c.original.from.Repository, n, maxReferrerType))
+	}
 }
 
 // copyList copies the referrers of one subject.
@@ -192,7 +226,7 @@ func (c *referrersCopy) place(s subject, desc ocispec.Descriptor) error {
 
 // listedThere returns the referrers of a subject that the destination lists.
 func (c *referrersCopy) listedThere(ctx context.Context, s ocispec.Descriptor) (map[digest.Digest]bool, error) {
-	list, err := c.listOf(ctx, c.dest.Store, s)
+	list, err := c.listOf(ctx, c.dest.Store, s, new(atomic.Int64), new(atomic.Int64))
 	if err != nil && !refuses(status(err)) {
 		return nil, c.registryError("list referrers in", err)
 	}

@@ -668,3 +668,50 @@ func TestCopyOfForeignIndexGoesOn(t *testing.T) {
 		}
 	}
 }
+
+// TestListsOfReferrersAreBounded has the source list referrers that are none, with long
+// texts, or for many subjects.
+func TestListsOfReferrersAreBounded(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	v := b.tagged()
+	subject := v.Index.Digest
+	long := strings.Repeat("x", 256)
+	entry := func(mediaType, artifactType string, d digest.Digest) ocispec.Descriptor {
+		return ocispec.Descriptor{MediaType: mediaType, ArtifactType: artifactType, Digest: d, Size: 3, Annotations: map[string]string{"long": long}}
+	}
+	from, registry := b.source()
+	from = fresh(from)
+
+	// Entries that describe no manifest, in the lists of both sides.
+	bad := []ocispec.Descriptor{entry(ocispec.MediaTypeImageManifest, "", "no digest"), entry(long, "", digest.FromString("1")), entry(ocispec.MediaTypeImageManifest, long, digest.FromString("2"))}
+	list(registry, subject, append(bad, entry("application/octet-stream", "", digest.FromString("3")))...)
+	list(b.registry, subject, bad...)
+	if r := b.mustCopy(from, "has the media type", "lists 3 referrers without a digest, or with a type of more than 255 bytes"); r.Referrers != 0 {
+		t.Errorf("%+v", r)
+	}
+
+	// A warning for each of very many.
+	var odd []ocispec.Descriptor
+	for i := range 500 {
+		odd = append(odd, entry("application/octet-stream", "", digest.FromString(fmt.Sprint(i))))
+	}
+	list(registry, subject, odd...)
+	r, err := b.copyWith(from)
+	if err != nil || len(r.Warnings) != 20 || !strings.Contains(r.Warnings[19], "more referrers of source.test/acme/widget are not copied") {
+		t.Errorf("%v, %d warnings", err, len(r.Warnings))
+	}
+
+	// Lists that are within the bound each, and beyond it together.
+	registry.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+		if !strings.Contains(req.URL.Path, "/referrers/") {
+			return false
+		}
+		w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
+		json.NewEncoder(w).Encode(ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: odd})
+		return true
+	})
+	if _, err := b.copyWith(from); !errors.Is(err, pusher.ErrTooMuchAttached) || !strings.Contains(fmt.Sprint(err), "lists of more than 1000 referrers") {
+		t.Errorf("%v", err)
+	}
+}
