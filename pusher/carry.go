@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 
@@ -268,16 +269,26 @@ func (w *wholeReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// supersedes reports whether a manifest has every layer that another one has: cosign
-// adds signatures to a manifest, and moves the tag.
+// supersedes reports whether a manifest has every layer that another one has, and the
+// same subject: cosign adds signatures to a manifest, and moves the tag. A layer's
+// annotations hold the signature of its bytes.
 func supersedes(data, other []byte) bool {
 	var a, b manifestParts
-	if artifact.Unmarshal(data, &a) != nil || artifact.Unmarshal(other, &b) != nil || len(b.Layers) == 0 {
+	if artifact.Unmarshal(data, &a) != nil || artifact.Unmarshal(other, &b) != nil || len(b.Layers) == 0 || !sameSubject(a.Subject, b.Subject) {
 		return false
 	}
 	return !slices.ContainsFunc(b.Layers, func(l ocispec.Descriptor) bool {
-		return !slices.ContainsFunc(a.Layers, func(m ocispec.Descriptor) bool { return m.Digest == l.Digest })
+		return !slices.ContainsFunc(a.Layers, func(m ocispec.Descriptor) bool {
+			return m.Digest == l.Digest && maps.Equal(m.Annotations, l.Annotations)
+		})
 	})
+}
+
+func sameSubject(a, b *ocispec.Descriptor) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Digest == b.Digest
 }
 
 // push stores a manifest by its digest. A store without the referrers API lists it

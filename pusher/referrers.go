@@ -351,7 +351,8 @@ func (c *referrersCopy) copyTag(ctx context.Context, s subject, tag ociaddr.Tag,
 	return c.copied(desc, err)
 }
 
-// attachedTags are the tags of a repository that name a subject. They are listed once.
+// attachedTags are the tags of a repository that name a subject. They are listed once,
+// unless that fails.
 type attachedTags struct {
 	once sync.Once
 	tags map[ociaddr.Tag]struct{}
@@ -364,6 +365,7 @@ func (p *Pusher) attachedTags(ctx context.Context, from Stored) (map[ociaddr.Tag
 	a.once.Do(func() {
 		tags, err := listTags(ctx, from.Store)
 		if err != nil {
+			p.attached.CompareAndDelete(from.Repository, entry) // the next version asks again
 			a.err = &RegistryError{"list tags of", from.Repository, err}
 			return
 		}
