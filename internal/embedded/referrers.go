@@ -36,6 +36,8 @@ const (
 	maxReferrersBytes = 4 << 20
 	// manifestBatch is how many names of manifests are read from a folder at once.
 	manifestBatch = 1000
+	// maxAnswers is how many answers are made at once. Each may take some 12 MiB.
+	maxAnswers = 2
 )
 
 // manifestLimits bound a manifest, before it is decoded. Distribution stores no
@@ -47,6 +49,8 @@ var (
 	errTooManyReferrers = errors.New("too many referrers")
 	// errNoManifest means that a blob is no OCI manifest that can have a subject.
 	errNoManifest = errors.New("no OCI manifest")
+	// errDamaged means that a manifest has other bytes than its digest says.
+	errDamaged = errors.New("damaged manifest")
 )
 
 // referrers answers the referrers API of the OCI distribution specification, which
@@ -60,6 +64,8 @@ type referrers struct {
 	root string // the folder of distribution's storage format
 	next http.Handler
 	max  int // manifests that are remembered
+	// answers is held by the requests whose referrers are read.
+	answers *semaphore.Weighted
 	// turn is held by the one request that looks through manifests. It guards the rest.
 	turn  *semaphore.Weighted
 	total int    // of manifests seen
@@ -77,7 +83,7 @@ type manifestsSeen struct {
 func newReferrers(dir string, next http.Handler) *referrers {
 	return &referrers{
 		root: filepath.Join(content(dir), "docker", "registry", "v2"), next: next, max: maxSeen,
-		turn: semaphore.NewWeighted(1), seen: map[string]*manifestsSeen{},
+		answers: semaphore.NewWeighted(maxAnswers), turn: semaphore.NewWeighted(1), seen: map[string]*manifestsSeen{},
 	}
 }
 
@@ -134,6 +140,10 @@ func (r *referrers) index(ctx context.Context, name string, subject digest.Diges
 	if err != nil {
 		return nil, err
 	}
+	if err := r.answers.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer r.answers.Release(1)
 	out := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{}}
 	texts := 0 // bytes
 	for _, d := range candidates {
@@ -141,7 +151,7 @@ func (r *referrers) index(ctx context.Context, name string, subject digest.Diges
 			return nil, err
 		}
 		m, err := r.readManifest(name, d)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoManifest) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoManifest) || errors.Is(err, errDamaged) {
 			continue
 		}
 		if err != nil {
@@ -251,6 +261,8 @@ func (r *referrers) lookAt(ctx context.Context, name string, seen *manifestsSeen
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // it was deleted, or is about to be linked
+	case errors.Is(err, errDamaged):
+		return nil // it is read again: it may be repaired
 	case err != nil && !errors.Is(err, errNoManifest):
 		return err
 	}
@@ -300,7 +312,7 @@ func (r *referrers) tagged(name string, subject digest.Digest) ([]digest.Digest,
 		return nil, err
 	}
 	m, err := r.readManifest(name, digest.Digest(strings.TrimSpace(string(link))))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoManifest) || err == nil && m.mediaType() != ocispec.MediaTypeImageIndex {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoManifest) || errors.Is(err, errDamaged) || err == nil && m.mediaType() != ocispec.MediaTypeImageIndex {
 		return nil, nil
 	}
 	if err != nil {
@@ -360,7 +372,7 @@ func (m *storedManifest) artifactType() string {
 }
 
 // readManifest reads a manifest of a repository. Its error is fs.ErrNotExist for a
-// manifest that is not there, and errNoManifest for content that is none.
+// manifest that is not there, errNoManifest for content that is none, and errDamaged.
 func (r *referrers) readManifest(name string, d digest.Digest) (*storedManifest, error) {
 	if d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return nil, fmt.Errorf("%w: %.80q is no SHA-256 digest", errNoManifest, d)
@@ -377,12 +389,15 @@ func (r *referrers) readManifest(name string, d digest.Digest) (*storedManifest,
 	if err != nil {
 		return nil, err
 	}
+	if int64(len(data)) > manifestLimits.Bytes {
+		return nil, fmt.Errorf("%w: %s has more than %d bytes", errNoManifest, d, manifestLimits.Bytes)
+	}
+	if digest.FromBytes(data) != d {
+		return nil, fmt.Errorf("%w: %s", errDamaged, d)
+	}
 	m := &storedManifest{size: int64(len(data))}
 	if err := manifestLimits.Unmarshal(data, m); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", errNoManifest, d, err)
-	}
-	if digest.FromBytes(data) != d {
-		return nil, fmt.Errorf("%w: %s is damaged", errNoManifest, d)
 	}
 	if t := m.mediaType(); t != ocispec.MediaTypeImageManifest && t != ocispec.MediaTypeImageIndex {
 		return nil, fmt.Errorf("%w: %s has the media type %.80q", errNoManifest, d, t)

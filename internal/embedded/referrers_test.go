@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -268,4 +269,60 @@ func TestReferrersReadManifestsOnce(t *testing.T) {
 	}
 	_, got = ask(t, r, "a/b", subject, "")
 	wantReferrers(t, "damaged", got)
+}
+
+// TestReferrersOfARepairedManifest damages a manifest before it is seen, and repairs it.
+func TestReferrersOfARepairedManifest(t *testing.T) {
+	r := openForReferrers(t)
+	api := r.app.(*referrers)
+	subject := put(t, r, "a/b", "1.0.0", ocispec.MediaTypeImageManifest, imageManifest(""))
+	whole := imageManifest(about(subject))
+	signature := put(t, r, "a/b", "", ocispec.MediaTypeImageManifest, whole)
+	file := filepath.Join(api.root, "blobs", "sha256", signature.Encoded()[:2], signature.Encoded(), "data")
+	for _, damaged := range []string{"", whole[:10], imageManifest("")} {
+		if err := os.WriteFile(file, []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, got := ask(t, r, "a/b", subject, "")
+		wantReferrers(t, "damaged", got)
+	}
+	if err := os.WriteFile(file, []byte(whole), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, got := ask(t, r, "a/b", subject, "")
+	wantReferrers(t, "repaired", got, signature)
+}
+
+// TestAnswersOfReferrersAtOnce has as many answers be made as may: another one waits.
+func TestAnswersOfReferrersAtOnce(t *testing.T) {
+	api := openForReferrers(t).app.(*referrers)
+	if err := os.MkdirAll(api.inRepository("a/b"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range maxAnswers {
+		if !api.answers.TryAcquire(1) {
+			t.Fatal("too few")
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ended := false
+		go func() {
+			if _, err := api.index(t.Context(), "a/b", digest.FromString("subject"), ""); err != nil {
+				t.Error(err)
+			}
+			ended = true
+		}()
+		synctest.Wait()
+		if ended {
+			t.Error("it did not wait")
+		}
+		api.answers.Release(1)
+		synctest.Wait()
+		if !ended {
+			t.Error("it waits for ever")
+		}
+	})
+	if !api.answers.TryAcquire(1) {
+		t.Error("it was not released")
+	}
 }
