@@ -69,6 +69,9 @@ type Package struct {
 	H1       provider.Hash // none if nobody computed it
 	// Manifest describes the platform's image manifest.
 	Manifest ocispec.Descriptor
+	// UnusedAnnotations is set if the index entry has annotations of ours that do not
+	// describe a package. They are not used.
+	UnusedAnnotations bool
 }
 
 // Claims reports whether everything that a description says of a package is so of the

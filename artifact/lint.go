@@ -153,7 +153,7 @@ func (l *linter) lintIndex(ctx context.Context, desc ocispec.Descriptor, data []
 	if m := desc.MediaType; m != "" && m != ocispec.MediaTypeImageIndex && found.Index.MediaType == ocispec.MediaTypeImageIndex {
 		l.report(SeverityError, l.tag, fmt.Sprintf("the registry announces the index as %.80q", m), "clients go by what the registry announces: push the version again with ocibridge push --force")
 	}
-	if err := l.lintPackages(ctx, entries(data)); err != nil {
+	if err := l.lintPackages(ctx); err != nil {
 		return err
 	}
 	return l.lintEvidence(ctx)
@@ -170,28 +170,15 @@ func (l *linter) passedOver(found *Version, f flaw) {
 	l.report(severity, f.where, "clients pass over an entry: "+what, "give the entry a platform of os and architecture alone, in Go's names for them, such as linux and amd64")
 }
 
-// entries returns the annotations of an index's platform entries by the digest of
-// their manifest.
-func entries(data []byte) map[string]map[string]string {
-	var index ocispec.Index
-	out := map[string]map[string]string{}
-	if Unmarshal(data, &index) == nil {
-		for _, e := range index.Manifests {
-			out[e.Digest.String()] = e.Annotations
-		}
-	}
-	return out
-}
-
 // lintPackages looks at the platform manifests and their layers, several at once.
-func (l *linter) lintPackages(ctx context.Context, annotations map[string]map[string]string) error {
+func (l *linter) lintPackages(ctx context.Context) error {
 	each := make([]linter, len(l.found.Packages))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(manifestFetches)
 	for i := range l.found.Packages {
 		each[i] = linter{store: l.store, provider: l.provider, version: l.version}
 		p := &l.found.Packages[i]
-		g.Go(func() error { return each[i].lintPackage(ctx, p, annotations[p.Manifest.Digest.String()]) })
+		g.Go(func() error { return each[i].lintPackage(ctx, p) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
@@ -212,7 +199,7 @@ func (l *linter) lintPackages(ctx context.Context, annotations map[string]map[st
 
 // lintPackage looks at one platform's manifest, and completes the package from it
 // if the index does not describe it.
-func (l *linter) lintPackage(ctx context.Context, p *Package, annotations map[string]string) error {
+func (l *linter) lintPackage(ctx context.Context, p *Package) error {
 	where := p.Platform.String()
 	if !isSHA256(p.Manifest.Digest) {
 		l.report(SeverityWarning, where, fmt.Sprintf("its manifest has the digest %s", p.Manifest.Digest), "many registries and tools know sha256 alone: push the version again with ocibridge push --force")
@@ -235,7 +222,9 @@ func (l *linter) lintPackage(ctx context.Context, p *Package, annotations map[st
 		stated = "its manifest and its index entry give"
 	}
 	if p.Digest == "" {
-		l.unusedAnnotations(where, annotations)
+		if p.UnusedAnnotations {
+			l.report(SeverityWarning, where, "the annotations of its index entry do not describe a package, and are not used", "push the version again with ocibridge push --force")
+		}
 		*p = inManifest
 	} else {
 		l.compare(*p, inManifest, layer.Annotations[ocispec.AnnotationTitle] != "")
@@ -309,16 +298,6 @@ func OtherFilename(a provider.Address, v provider.Version, p Package) (Finding, 
 		SeverityWarning, p.Platform.String(), fmt.Sprintf("its file name is %s, and not %s", p.Filename, want),
 		"if its origin has it under this name, ask the publisher for the other one; otherwise push the version again from its origin with ocibridge push --force",
 	}, p.Filename != want
-}
-
-// unusedAnnotations reports annotations of ours that do not describe a package.
-func (l *linter) unusedAnnotations(where string, annotations map[string]string) {
-	for _, key := range []string{annotationDigest, annotationSize, annotationFilename} {
-		if _, ok := annotations[key]; ok {
-			l.report(SeverityWarning, where, "the annotations of its index entry do not describe a package, and are not used", "push the version again with ocibridge push --force")
-			return
-		}
-	}
 }
 
 // compare reports where an index says something else of a package than the

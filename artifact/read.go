@@ -262,6 +262,10 @@ func annotate(p *Package, annotations map[string]string) {
 	size, err := strconv.ParseInt(annotations[annotationSize], 10, 64)
 	name := annotations[annotationFilename]
 	if !isSHA256(d) || err != nil || size <= 0 || !provider.ValidFilename(name) {
+		for _, key := range []string{annotationDigest, annotationSize, annotationFilename} {
+			_, there := annotations[key]
+			p.UnusedAnnotations = p.UnusedAnnotations || there
+		}
 		return
 	}
 	p.Digest, p.Size, p.Filename, p.H1 = d, size, name, annotatedH1(annotations)

@@ -205,6 +205,7 @@ func TestUnusableAnnotations(t *testing.T) {
 			if !tc.h1 {
 				want.H1 = provider.Hash{}
 			}
+			want.UnusedAnnotations = tc.fetches == 2
 			if got := v.Packages[1]; !reflect.DeepEqual(got, want) {
 				t.Errorf("package\n%+v\nwant\n%+v", got, want)
 			}

@@ -53,7 +53,9 @@ func (w *push) chooseEvidence(ctx context.Context, now, next *artifact.Version, 
 	switch action {
 	case keepEvidence:
 		next.Evidence = tagged
-		if f.stored.grade == gradeSigned { // it may have been pushed before indexes had the verdict
+		if f.same { // its index entry may be wrong
+			next.Evidence = own
+		} else if f.stored.grade == gradeSigned { // it may have been pushed before indexes had the verdict
 			described := artifact.DescribeEvidence(*tagged, trust.Signed)
 			next.Evidence = &described
 		}

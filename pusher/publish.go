@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -76,7 +77,7 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 		if err != nil {
 			return nil, "", err
 		}
-		if now != nil && same(now, next) && !w.recordsH1(now, next) {
+		if now != nil && same(now, next) && !w.corrects(now, next) {
 			return now, w.status(now), nil
 		}
 		err = w.sendIndex(ctx, next)
@@ -125,18 +126,48 @@ func sameEvidence(a, b *artifact.Version) bool {
 	return a.Evidence.Digest == b.Evidence.Digest
 }
 
-// recordsH1 reports whether a forced push has computed an h1: hash that the index of the
-// same package lacks, or gives otherwise.
-func (w *push) recordsH1(before, after *artifact.Version) bool {
-	return w.o.Force && slices.ContainsFunc(after.Packages, func(p artifact.Package) bool {
+// corrects reports whether a forced push gives the same packages and evidence other index
+// entries.
+func (w *push) corrects(before, after *artifact.Version) bool {
+	return w.o.Force && (otherEvidenceEntry(before, after) || differ(before, after, otherEntry))
+}
+
+// repairs reports whether a forced push corrects more than h1: hashes.
+func (w *push) repairs(before, after *artifact.Version) bool {
+	return w.o.Force && (otherEvidenceEntry(before, after) || differ(before, after, repaired))
+}
+
+// differ reports whether any package differs from what it was before.
+func differ(before, after *artifact.Version, differs func(before, after artifact.Package) bool) bool {
+	return slices.ContainsFunc(after.Packages, func(p artifact.Package) bool {
 		q := find(before.Packages, p.Platform)
-		return q != nil && otherH1(*q, p)
+		return q != nil && differs(*q, p)
 	})
 }
 
-// otherH1 reports whether a package has another h1: hash than before, with the same bytes.
+// otherEntry reports whether the index entry of the same package differs.
+func otherEntry(before, after artifact.Package) bool {
+	return otherH1(before, after) || repaired(before, after)
+}
+
+// otherH1 reports whether the same package has another h1: hash than before.
 func otherH1(before, after artifact.Package) bool {
 	return before.Digest == after.Digest && before.H1 != after.H1
+}
+
+// repaired reports whether the index entry of the same package differs in more than its
+// h1: hash. The hash is in the platform's manifest, too: another hash changes the
+// manifest's digest.
+func repaired(before, after artifact.Package) bool {
+	sameManifest := before.Manifest.Digest == after.Manifest.Digest
+	return before.Digest == after.Digest && (before.Size != after.Size || before.Filename != after.Filename || before.UnusedAnnotations != after.UnusedAnnotations ||
+		sameManifest && before.Manifest.Size != after.Manifest.Size || !sameManifest && before.H1 == after.H1)
+}
+
+// otherEvidenceEntry reports whether the index entry of the same evidence differs.
+func otherEvidenceEntry(before, after *artifact.Version) bool {
+	a, b := before.Evidence, after.Evidence
+	return a != nil && b != nil && a.Digest == b.Digest && (a.Size != b.Size || !maps.Equal(a.Annotations, b.Annotations))
 }
 
 // left is what pushes of only some platforms of this version left under tags of
@@ -171,7 +202,9 @@ func (w *push) status(after *artifact.Version) Status {
 	switch {
 	case len(after.Packages) > len(w.before.Packages):
 		return Completed
-	case sameEvidence(w.before, after) && w.recordsH1(w.before, after):
+	case sameEvidence(w.before, after) && w.repairs(w.before, after):
+		return Repaired
+	case sameEvidence(w.before, after) && w.corrects(w.before, after):
 		return Rehashed
 	case sameEvidence(w.before, after):
 		return Unchanged // by force, what was deleted of it is there again

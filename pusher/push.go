@@ -376,9 +376,11 @@ func (w *push) result(ctx context.Context, after *artifact.Version, status Statu
 			r.Warnings = append(r.Warnings, fmt.Sprintf("the package for %s is published as %s, not as %s: nothing says that it is for this version and platform", p.Platform, p.Filename, name))
 		}
 		was := w.present(pkg.Platform)
+		rehashed := w.o.Force && was != nil && otherH1(*was, *p)
 		r.Packages = append(r.Packages, PackageResult{
 			Platform: p.Platform, Filename: p.Filename, Digest: p.Digest.String(), Size: p.Size, H1: p.H1,
-			Sent: w.uploaded[p.Platform], H1Recorded: w.o.Force && was != nil && otherH1(*was, *p),
+			Sent: w.uploaded[p.Platform], H1Recorded: rehashed && !p.H1.IsZero(), H1Removed: rehashed && p.H1.IsZero(),
+			Repaired: w.o.Force && was != nil && repaired(*was, *p),
 		})
 	}
 	return r

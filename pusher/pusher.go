@@ -71,7 +71,7 @@ type Options struct {
 	// Force replaces packages that are there with other bytes, and tags that
 	// name something else than a provider; and it looks into what seems to be in
 	// place, and sends again what of it was deleted. It computes the h1: hashes of all
-	// packages, and records those that the index lacks.
+	// packages, and corrects index entries of packages and evidence.
 	Force bool
 	// RefreshEvidence replaces the evidence in place by that of the release, unless
 	// it is weaker.
@@ -155,9 +155,12 @@ const (
 	Replaced Status = "replaced"
 	// Refreshed: the packages were in place, and their evidence was replaced.
 	Refreshed Status = "refreshed"
-	// Rehashed: the packages were in place, and their index now has the h1: hashes that
-	// it lacked, by force.
+	// Rehashed: the packages were in place, and by force their index now has the h1: hashes
+	// that were computed: it lacked some, or gave others.
 	Rehashed Status = "rehashed"
+	// Repaired: the packages and the evidence were in place, and by force the index entries
+	// of some were corrected: their size, their file name, or their manifest.
+	Repaired Status = "repaired"
 	// Unchanged: everything was in place. Nothing was sent, unless by force.
 	Unchanged Status = "unchanged"
 )
@@ -201,6 +204,12 @@ type PackageResult struct {
 	// H1Recorded is set if a forced push computed H1, which the index lacked or gave
 	// otherwise.
 	H1Recorded bool `json:"h1_recorded,omitempty"`
+	// H1Removed is set if the index gave an h1: hash of a zip for which clients compute
+	// different ones, and a forced push removed it.
+	H1Removed bool `json:"h1_removed,omitempty"`
+	// Repaired is set if a forced push corrected the size, the file name or the manifest in
+	// the package's index entry.
+	Repaired bool `json:"repaired,omitempty"`
 }
 
 // Reasons for which a push is refused before anything is tagged.

@@ -149,14 +149,26 @@ func (p *progress) done(r *pusher.Result) {
 		contents += ", " + count(r.Referrers, "referrer")
 	}
 	p.line("%s %s: %s, %s, %s, in %s:%s", r.Provider, r.Version, r.Status, contents, grounds, r.Repository, r.Tag)
-	var hashed []string
+	var recorded, removed, repaired []string
 	for _, pkg := range r.Packages {
-		if pkg.H1Recorded {
-			hashed = append(hashed, pkg.Platform.String())
+		switch {
+		case pkg.H1Recorded:
+			recorded = append(recorded, pkg.Platform.String())
+		case pkg.H1Removed:
+			removed = append(removed, pkg.Platform.String())
+		}
+		if pkg.Repaired {
+			repaired = append(repaired, pkg.Platform.String())
 		}
 	}
-	if len(hashed) > 0 {
-		p.line("  computed h1: for %s", strings.Join(hashed, ", "))
+	if len(recorded) > 0 {
+		p.line("  computed h1: for %s", strings.Join(recorded, ", "))
+	}
+	if len(removed) > 0 {
+		p.line("  removed a wrong h1: of %s", strings.Join(removed, ", "))
+	}
+	if len(repaired) > 0 {
+		p.line("  repaired the index entry of %s", strings.Join(repaired, ", "))
 	}
 }
 
