@@ -84,11 +84,16 @@ func (w *push) reportEvidence(ctx context.Context, r *Result, after *artifact.Ve
 		default:
 			verdict, signer, refused = stored.Verdict, stored.Signer, stored.Refused
 		}
-	} else {
+	} else if document, _, _ := w.sums.Document(); document != nil {
 		_, refused = artifact.Vouched(w.sums, after.Packages)
 	}
 	r.Verdict, r.Fingerprint = artifact.Standing(verdict, refused), signer.Fingerprint
 	r.Pinned, r.Expired = signer.Pinned, signer.Expired
+	for _, refusal := range refused {
+		if !refusal.OtherName() {
+			warn("the evidence does not vouch for the package for %s: %v; ocibridge push --force removes or replaces it", refusal.Package.Platform, refusal.Err)
+		}
+	}
 	if r.Verdict == artifact.SignedOtherName {
 		i := slices.IndexFunc(refused, artifact.Refusal.OtherName)
 		warn("%v; %s", refused[i].Err, artifact.OtherNameHint)

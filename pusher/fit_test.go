@@ -9,8 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	realorigin "github.com/ocibridge/ocibridge/origin"
@@ -160,6 +163,53 @@ func TestSignedBesideUnsigned(t *testing.T) {
 				}
 				b.wantVouched(trust.Signed)
 			})
+		}
+	}
+}
+
+// misname has the index name a package for linux a second time, for FreeBSD.
+func (b *bench) misname(evidence bool) {
+	b.t.Helper()
+	b.reindex(func(i *ocispec.Index) {
+		e := i.Manifests[1]
+		e.Platform = &ocispec.Platform{OS: "freebsd", Architecture: "amd64"}
+		if !evidence {
+			i.Manifests = i.Manifests[:3]
+		}
+		i.Manifests = append(i.Manifests, e)
+	})
+}
+
+// TestMisnamedBesideSigned has a package for Linux in the place of another platform's:
+// the publisher's document lists its name and its digest.
+func TestMisnamedBesideSigned(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	b.misname(false)
+	if _, err := b.push(); !errors.Is(err, pusher.ErrConflict) || hint.Of(err) == "" {
+		t.Errorf("error %v (hint %q)", err, hint.Of(err))
+	}
+	b.options.Force = true
+	if b.mustPush(); b.taggedPlatforms() != allPlatforms {
+		t.Errorf("forced: the tag names %s", b.taggedPlatforms())
+	}
+	b.wantVouched(trust.Signed)
+}
+
+// TestRefusedPackageIsReported has evidence that does not vouch for a package beside it.
+func TestRefusedPackageIsReported(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	b.misname(true)
+	for _, kept := range []bool{false, true} {
+		if kept { // the same packages, signed by another key
+			if err := b.release.Sign(pgp.For(t, "Acme, next year")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := b.mustPush()
+		if r.Status != pusher.Unchanged || r.EvidenceKept != kept || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "freebsd_amd64") {
+			t.Errorf("evidence of an earlier push is %v: %+v", kept, r)
 		}
 	}
 }

@@ -290,9 +290,11 @@ func (w *push) listed(p artifact.Package) (digest.Digest, bool) {
 	return listedIn(w.sums, p)
 }
 
+// listedIn is listed for any checksum document. A name of another version or platform
+// does not count: nothing vouches for the name.
 func listedIn(sums *trust.Checksums, p artifact.Package) (digest.Digest, bool) {
 	sum, ok := sums.Sum(provider.PackageFilename(sums.Provider(), sums.Version(), p.Platform))
-	if !ok {
+	if !ok && !provider.Misnamed(p.Filename, sums.Version(), p.Platform) {
 		sum, ok = sums.Sum(p.Filename)
 	}
 	return digest.NewDigestFromBytes(digest.SHA256, sum[:]), ok
