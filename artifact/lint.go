@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/url"
 	"regexp"
 	"slices"
@@ -16,7 +17,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry"
-	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -271,23 +271,26 @@ func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispe
 
 // blobSize returns how many bytes the registry has of a blob: as HEAD announces it, or
 // GET where HEAD does not. Where neither does, it counts them, to one more than the
-// descriptor gives. The error is errdef.ErrNotFound if the blob is not there.
+// descriptor gives. Only GET decides whether the blob is there, with errdef.ErrNotFound if
+// not: registries refuse HEAD, and proxy caches fetch a blob at the first GET.
 func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descriptor) (int64, error) {
 	found, err := blobs.Resolve(ctx, desc.Digest.String())
-	var refused *errcode.ErrorResponse
 	var lost *url.Error
-	if err == nil || errors.Is(err, errdef.ErrNotFound) || errors.As(err, &refused) || errors.As(err, &lost) {
+	if err == nil && found.Size > 0 || errors.As(err, &lost) {
 		return found.Size, err
 	}
-	if found, body, err := blobs.FetchReference(ctx, desc.Digest.String()); err == nil {
-		return found.Size, body.Close()
+	found, body, err := blobs.FetchReference(ctx, desc.Digest.String())
+	if err != nil { // oras-go asks by HEAD again where GET announces no size
+		body, err = blobs.Fetch(ctx, desc)
 	}
-	body, err := blobs.Fetch(ctx, desc)
 	if err != nil {
 		return 0, err
 	}
 	defer body.Close()
-	return io.Copy(io.Discard, io.LimitReader(body, desc.Size+1))
+	if found.Size > 0 {
+		return found.Size, nil
+	}
+	return io.Copy(io.Discard, io.LimitReader(body, min(desc.Size, math.MaxInt64-1)+1))
 }
 
 // OtherFilename is the finding that a package has another file name than the published

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"reflect"
@@ -286,6 +287,61 @@ func TestLintOfSizes(t *testing.T) {
 			downloaded := b.registry.Count(recorder.Method(http.MethodGet), recorder.PathSuffix("/blobs/"+m.Layers[0].Digest.String()))
 			if downloaded != tc.downloads {
 				t.Errorf("%d downloads of the package: %+v", downloaded, b.registry.Requests())
+			}
+		})
+	}
+}
+
+// TestLintWithoutHEAD has registries that do not answer HEAD for a package, or wrongly.
+func TestLintWithoutHEAD(t *testing.T) {
+	for name, tc := range map[string]struct {
+		head, get int  // status; 0: as it is
+		noSize    bool // in any answer
+		size      int64
+		what      string
+	}{
+		"HEAD is refused":                    {head: http.StatusMethodNotAllowed},
+		"HEAD is forbidden":                  {head: http.StatusForbidden},
+		"a proxy cache that has it not yet":  {head: http.StatusNotFound},
+		"HEAD fails":                         {head: http.StatusInternalServerError},
+		"HEAD without the size":              {head: http.StatusOK},
+		"HEAD is refused, no size":           {head: http.StatusMethodNotAllowed, noSize: true},
+		"gone":                               {head: http.StatusNotFound, get: http.StatusNotFound, what: "the registry lacks"},
+		"gone, and HEAD is refused":          {head: http.StatusMethodNotAllowed, get: http.StatusNotFound, what: "the registry lacks"},
+		"the largest size there is, no size": {head: http.StatusMethodNotAllowed, noSize: true, size: math.MaxInt64, what: "and the registry has"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			e := encode(t, linux)
+			b.push(e)
+			layer := unmarshal[ocispec.Manifest](t, e.manifests[linux].Data).Layers[0]
+			if tc.size != 0 {
+				m := unmarshal[ocispec.Manifest](t, e.manifests[linux].Data)
+				m.Layers[0].Size = tc.size
+				index := unmarshal[ocispec.Index](t, e.index.Data)
+				desc := b.answerManifest(m)
+				index.Manifests[0].Digest, index.Manifests[0].Size, index.Manifests[0].Annotations = desc.Digest, desc.Size, nil
+				b.answerIndex(index)
+			}
+			path := "/blobs/" + layer.Digest.String()
+			b.tamper(path, same, func(h http.Header) {
+				if tc.noSize {
+					h.Del("Content-Length")
+				}
+			})
+			get := b.lies[path]
+			b.lies[path] = func(w http.ResponseWriter, r *http.Request) {
+				status := map[string]int{http.MethodHead: tc.head, http.MethodGet: tc.get}[r.Method]
+				if status == 0 {
+					get(w, r)
+					return
+				}
+				w.Header().Set("Content-Length", "0")
+				w.WriteHeader(status)
+			}
+			got := slices.DeleteFunc(b.lint(), func(f artifact.Finding) bool { return f.Severity != artifact.SeverityError })
+			if tc.what == "" && len(got) != 0 || tc.what != "" && (len(got) != 1 || !has(got, "error", "linux_amd64", tc.what)) {
+				t.Errorf("%+v, want %q", got, tc.what)
 			}
 		})
 	}
