@@ -49,7 +49,7 @@ func (w *push) cannotCarry(err error) bool {
 // isRefusal reports whether the destination does not want some content.
 func (w *push) isRefusal(err error) bool {
 	var registry *RegistryError
-	return errors.As(err, &registry) && registry.Repository == w.dest.Repository && refuses(status(err))
+	return errors.As(err, &registry) && registry.Repository == w.dest.Repository && (refuses(status(err)) || errors.Is(err, artifact.ErrTooLarge))
 }
 
 // Copy stores a version that another repository holds, with the platforms given, or

@@ -277,10 +277,10 @@ func (c *referrersCopy) copied(desc ocispec.Descriptor, err error) (bool, error)
 	case err == nil:
 		c.sent++
 		return true, nil
+	case c.isRefusal(err):
+		c.warn("%s refuses the referrer %s: %v", c.dest.Repository.Registry, desc.Digest, err)
 	case isUnusable(err):
 		c.warn("the referrer %s cannot be read in %s, and is not copied: %v", desc.Digest, c.original.from.Repository, err)
-	case c.isRefusal(err):
-		c.warn("%s refuses the referrer %s: %v", c.dest.Repository.Registry, desc.Digest, status(err))
 	default:
 		return false, err
 	}

@@ -2,11 +2,13 @@ package pusher_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,6 +20,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/bundle"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -795,5 +798,39 @@ func TestListsOfReferrersAreBounded(t *testing.T) {
 	})
 	if _, err := b.copyWith(from); !errors.Is(err, pusher.ErrTooMuchAttached) || !strings.Contains(fmt.Sprint(err), "lists of more than 1000 referrers") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestCopyLeavesOutWhatABundleRefuses has two referrers whose list is longer than a
+// manifest may be: the bundle gets one of them.
+func TestCopyLeavesOutWhatABundleRefuses(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	index := b.tagged().Index
+	var entries []ocispec.Descriptor
+	if err := b.repo.SetReferrersCapability(true); err != nil { // no fallback tag is kept
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		m := ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: attachedType, Config: artifact.Config().Descriptor, Layers: []ocispec.Descriptor{},
+			Subject: &index, Annotations: map[string]string{fmt.Sprint("note", i): strings.Repeat("x", 3<<20)}}
+		m.SchemaVersion = 2
+		entries = append(entries, b.manifest(m, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest}))
+	}
+	from, registry := b.source()
+	list(registry, index.Digest, entries...)
+	made, err := bundle.Create(t.Context(), filepath.Join(t.TempDir(), "bundle"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	b.options.Destination = func(_ context.Context, a provider.Address) (pusher.Destination, error) {
+		return pusher.Destination{Repository: ociaddr.Repository{Registry: "bundle.test", Name: "acme/widget"}, Store: made.Repository(a)}, nil
+	}
+	if r := b.mustCopy(from, "bundle.test refuses the referrer "+entries[1].Digest.String()); r.Referrers != 1 {
+		t.Errorf("%+v", r)
+	}
+	if err := made.Save(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

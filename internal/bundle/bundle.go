@@ -88,6 +88,8 @@ type Bundle struct {
 	tags map[provider.Address]map[string]ocispec.Descriptor
 	// referrers are those that were pushed and are under no fallback tag yet.
 	referrers map[provider.Address]map[digest.Digest][]ocispec.Descriptor // by subject
+	// listBytes is at least how long the list of each subject's referrers will be.
+	listBytes map[subjectOf]int64
 }
 
 // Open opens a bundle, which must be whole: a folder, or with archive a tar file.
@@ -140,7 +142,7 @@ func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 func newBundle(name string, s storage) *Bundle {
 	return &Bundle{
 		name: name, storage: s, tags: map[provider.Address]map[string]ocispec.Descriptor{},
-		referrers: map[provider.Address]map[digest.Digest][]ocispec.Descriptor{},
+		referrers: map[provider.Address]map[digest.Digest][]ocispec.Descriptor{}, listBytes: map[subjectOf]int64{},
 	}
 }
 

@@ -20,6 +20,15 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
+// emptyListBytes is more than a list without referrers has.
+const emptyListBytes = 256
+
+// subjectOf is a manifest of a provider's repository that referrers name.
+type subjectOf struct {
+	provider provider.Address
+	digest   digest.Digest
+}
+
 func isManifest(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
 }
@@ -36,7 +45,8 @@ func (b *Bundle) pushManifest(desc ocispec.Descriptor, body io.Reader) ([]byte, 
 	return data, b.push(desc, bytes.NewReader(data))
 }
 
-// refer notes a manifest as the referrer of its subject, if it has one.
+// refer notes a manifest as the referrer of its subject, if it has one. It refuses one
+// that makes the list of referrers longer than a manifest may be.
 func (b *Bundle) refer(a provider.Address, desc ocispec.Descriptor, data []byte) error {
 	var m struct {
 		ArtifactType string `json:"artifactType"`
@@ -58,12 +68,29 @@ func (b *Bundle) refer(a provider.Address, desc ocispec.Descriptor, data []byte)
 	if referrer.ArtifactType == "" && desc.MediaType == ocispec.MediaTypeImageManifest && m.Config != nil {
 		referrer.ArtifactType = m.Config.MediaType
 	}
+	entry, err := json.Marshal(referrer)
+	if err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	list := b.referrers[a][m.Subject.Digest]
+	if slices.ContainsFunc(list, func(d ocispec.Descriptor) bool { return d.Digest == desc.Digest }) {
+		return nil
+	}
+	s := subjectOf{a, m.Subject.Digest}
+	size, ok := b.listBytes[s]
+	if !ok {
+		size = emptyListBytes + b.tags[a][string(ociaddr.ReferrersTag(m.Subject.Digest))].Size
+	}
+	if size += int64(len(entry)) + 1; size > artifact.MaxManifestBytes {
+		return fmt.Errorf("%w: with %s, the list of the referrers of %s has more than %d bytes", artifact.ErrTooLarge, desc.Digest, m.Subject.Digest, artifact.MaxManifestBytes)
+	}
+	b.listBytes[s] = size
 	if b.referrers[a] == nil {
 		b.referrers[a] = map[digest.Digest][]ocispec.Descriptor{}
 	}
-	b.referrers[a][m.Subject.Digest] = append(b.referrers[a][m.Subject.Digest], referrer)
+	b.referrers[a][m.Subject.Digest] = append(list, referrer)
 	return nil
 }
 

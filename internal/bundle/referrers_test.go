@@ -3,9 +3,11 @@ package bundle_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -152,4 +154,38 @@ func TestAttachedEntries(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestListOfReferrersThatIsTooLong refuses a referrer that makes a list longer than a
+// manifest may be, in one run or several: the bundle is saved without.
+func TestListOfReferrersThatIsTooLong(t *testing.T) {
+	dir := create(t, false)
+	subject := digest.FromString("subject")
+	long := strings.Repeat("x", 3<<20)
+	var kept digest.Digest
+	for i := range 2 {
+		b, err := bundle.Create(t.Context(), dir, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		repo := b.Repository(widget)
+		if i == 0 {
+			kept = attach(t, repo, subject, "", long)
+		}
+		data := []byte(fmt.Sprintf(`{"subject":{"digest":%q},"annotations":{"note%d":%q}}`, subject, i, long))
+		err = repo.Push(t.Context(), content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, data), bytes.NewReader(data))
+		if !errors.Is(err, artifact.ErrTooLarge) {
+			t.Errorf("%d: %v", i, err)
+		}
+		if err := b.Save(t.Context()); err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+		b.Close()
+	}
+	b, err := bundle.Open(t.Context(), dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	wantReferrers(t, b.Repository(widget), subject, "", kept)
 }
