@@ -23,11 +23,10 @@ func (w *push) refreshes(tagged, own *ocispec.Descriptor) bool {
 }
 
 // offersEvidence reports whether a version whose packages are in place may get the
-// release's evidence: because it has none, or because the caller asks for it. A copy
-// offers none where the original has none, so that what arrives is the original.
+// release's evidence: because it has none, or because the caller asks for it.
 func (w *push) offersEvidence() bool {
 	switch {
-	case w.original != nil && w.original.found.Evidence == nil:
+	case w.withoutEvidence():
 		return false
 	case w.before.Evidence == nil || w.repair:
 		return true
@@ -36,6 +35,12 @@ func (w *push) offersEvidence() bool {
 	}
 	own, _, err := w.evidence()
 	return err != nil || w.before.Evidence.Digest != own.Descriptor.Digest
+}
+
+// withoutEvidence reports whether the push brings no evidence, because it copies a version
+// that has none.
+func (w *push) withoutEvidence() bool {
+	return w.original != nil && w.original.found.Evidence == nil
 }
 
 // isOwn reports whether evidence is the release's.

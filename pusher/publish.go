@@ -35,11 +35,14 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 	if after, err := w.publishOriginal(ctx, own); err != nil || after != nil {
 		return after, Pushed, err
 	}
-	evidence, err := w.sendEvidence(ctx)
-	if err != nil {
-		return nil, "", err
+	var evidence *ocispec.Descriptor
+	if !w.withoutEvidence() {
+		var err error
+		if evidence, err = w.sendEvidence(ctx); err != nil {
+			return nil, "", err
+		}
 	}
-	if inPlace && evidence == nil { // the registry refuses it: nothing is tagged for that
+	if inPlace && evidence == nil { // the registry refuses it, or there is none: nothing is tagged for that
 		if complete, err := w.isComplete(ctx, own); err != nil || complete {
 			return w.before, Unchanged, err
 		}
