@@ -56,6 +56,11 @@ const (
 	annotationVerdict   = annotationPrefix + "verdict"      // on the index entry of evidence: its record's verdict
 )
 
+// IsManifest reports whether a media type is that of an OCI manifest or index.
+func IsManifest(mediaType string) bool {
+	return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
+}
+
 // MaxManifestBytes bounds indexes and manifests: OpenTofu takes no larger ones,
 // and registries need not either.
 const MaxManifestBytes = 4 << 20

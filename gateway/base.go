@@ -21,7 +21,7 @@ var errNoHost = errors.New("the Host header names no host")
 // where a proxy speaks TLS to clients, since the Host may then be the proxy's name
 // for this gateway.
 //
-// Anybody can write any Host, so the answer names it in Vary, and is never kept.
+// Anybody can write any Host, so the answer has Vary: Host, and the gateway keeps no copy.
 func (g *gateway) base(w http.ResponseWriter, r *http.Request) (*url.URL, error) {
 	switch {
 	case g.public != nil:

@@ -56,7 +56,7 @@ type Options struct {
 	// request came by TLS, and are relative elsewhere.
 	PublicURL *url.URL
 	// Address is the URL at which clients reach the gateway where PublicURL is nil, as
-	// far as the gateway itself knows. No document has it.
+	// far as the gateway itself knows. Documents of packages never have it.
 	//
 	// The host name in PublicURL or Address, without a port, is that of the providers
 	// under [RegistryPath]; the path in it leads there in service discovery. Where

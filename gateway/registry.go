@@ -197,7 +197,8 @@ func protocols(all []string) []string {
 }
 
 // aboutJSON is the answer about a version. The protocol does not describe it;
-// registry.terraform.io gives it, and Dependabot fails where it has no source.
+// registry.terraform.io gives it. Dependabot fails if the member source is missing, and
+// takes null.
 type aboutJSON struct {
 	Source      *string `json:"source"` // null: not known
 	PublishedAt string  `json:"published_at,omitempty"`

@@ -50,7 +50,7 @@ const (
 	RouteVersion                // VERSION.json
 	RouteArchive                // packages, by either protocol
 	RouteVersions               // the list of versions in the provider registry protocol
-	RouteDownload               // the description of a package in it, or of a version
+	RouteDownload               // the description of a version, or of a package in it
 	RouteChecksums              // SHA256SUMS and signatures
 	RouteDiscovery              // service discovery
 	RouteRegistry               // the embedded registry

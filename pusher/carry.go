@@ -118,7 +118,7 @@ func (c *carrier) parts(ctx context.Context, desc ocispec.Descriptor, data []byt
 	for _, part := range slices.Concat(blobs, m.Manifests) {
 		wanted, err := c.take(part)
 		if err == nil && wanted {
-			if isManifest(part.MediaType) {
+			if artifact.IsManifest(part.MediaType) {
 				err = c.child(ctx, part, depth)
 			} else {
 				err = c.blob(ctx, part)

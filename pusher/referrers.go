@@ -241,7 +241,7 @@ func (c *referrersCopy) listedThere(ctx context.Context, s ocispec.Descriptor) (
 // out a manifest that names another subject, is gone or damaged, or is refused by the
 // destination.
 func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispec.Descriptor) (bool, error) {
-	if !isManifest(desc.MediaType) {
+	if !artifact.IsManifest(desc.MediaType) {
 		c.warn("the referrer %s has the media type %.80q, and is not copied", desc.Digest, desc.MediaType)
 		return false, nil
 	}
@@ -300,7 +300,7 @@ func (c *referrersCopy) copyTags(ctx context.Context, s subject) error {
 		if err != nil {
 			return c.original.from.failed(c.release.Version(), err)
 		}
-		if !isManifest(desc.MediaType) {
+		if !artifact.IsManifest(desc.MediaType) {
 			c.warn("the tag %s names the media type %.80q, and is not copied", tag, desc.MediaType)
 			continue
 		}

@@ -121,7 +121,7 @@ func (k keptStore) getAndKeep(ctx context.Context, reference string) (ocispec.De
 
 // Fetch implements [artifact.Fetcher].
 func (k keptStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	if k.kept == nil || desc.Size > artifact.MaxManifestBytes || !isManifest(desc.MediaType) {
+	if k.kept == nil || desc.Size > artifact.MaxManifestBytes || !artifact.IsManifest(desc.MediaType) {
 		return k.SyncStore.Fetch(ctx, desc)
 	}
 	if body, ok := k.kept.Get(desc); ok {
@@ -169,11 +169,6 @@ func (k keepingStore) PushReference(ctx context.Context, desc ocispec.Descriptor
 	}
 	k.kept.Put(desc, data)
 	return nil
-}
-
-// isManifest reports whether a media type is that of an OCI manifest or index.
-func isManifest(mediaType string) bool {
-	return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
 }
 
 func (p *planner) warn(format string, args ...any) {

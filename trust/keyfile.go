@@ -26,37 +26,22 @@ var endOfKeyBlock = "-----END " + openpgp.PublicKeyType + "-----"
 // does not read, if one is private, if there is none, and if the keys exceed the
 // bounds for those of a release.
 func ReadKeys(ctx context.Context, file string) ([]Key, error) {
-	end, err := begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
 	blocks := strings.SplitAfter(file, endOfKeyBlock)
 	if tail := len(blocks) - 1; tail > 0 && strings.TrimSpace(blocks[tail]) == "" {
 		blocks = blocks[:tail]
 	}
-	rings, err := readRings(ctx, blocks)
-	if err == nil {
-		err = checkCost(rings, nil)
-	}
-	if err != nil {
-		return nil, err
-	}
 	var out []Key
-	for _, r := range rings {
-		if r.err != nil {
-			return nil, r.err
-		}
-		keys, err := r.entities(ctx)
-		if err != nil {
-			return nil, err
-		}
+	err := readEach(ctx, blocks, func(r ring, keys openpgp.EntityList) error {
 		if len(keys) < len(r.keys) {
-			return nil, hint.New("a key of the file does not read", publicKeyHelp)
+			return hint.New("a key of the file does not read", publicKeyHelp)
 		}
 		for _, k := range keys {
 			out = append(out, keyOf(k))
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return out, nil
 }

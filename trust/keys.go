@@ -204,28 +204,40 @@ func isSkipped(err error) bool {
 // KeyIDs returns the IDs that a registry gives for armoured public keys, in
 // upper-case hexadecimal. A block with several keys has the ID of the first.
 func KeyIDs(ctx context.Context, armoured []string) ([]string, error) {
+	var out []string
+	err := readEach(ctx, armoured, func(_ ring, keys openpgp.EntityList) error {
+		out = append(out, keys[0].PrimaryKey.KeyIdString())
+		return nil
+	})
+	return out, err
+}
+
+// readEach verifies the self-signatures in each armoured block, and hands the keys to
+// take. It fails if a block does not read.
+func readEach(ctx context.Context, armoured []string, take func(ring, openpgp.EntityList) error) error {
 	end, err := begin(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer end()
 	rings, err := readRings(ctx, armoured)
+	if err == nil {
+		err = checkCost(rings, nil)
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := checkCost(rings, nil); err != nil {
-		return nil, err
-	}
-	var out []string
 	for _, r := range rings {
 		if r.err != nil {
-			return nil, r.err
+			return r.err
 		}
 		keys, err := r.entities(ctx)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = take(r, keys)
 		}
-		out = append(out, keys[0].PrimaryKey.KeyIdString())
+		if err != nil {
+			return err
+		}
 	}
-	return out, nil
+	return nil
 }

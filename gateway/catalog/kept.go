@@ -42,7 +42,7 @@ func (c *Catalog) keepOnDisk(e *entry, up *upstream, s *state) {
 		return
 	}
 	name := e.recordName()
-	// An offer is kept by the one who makes it, not here.
+	// Pull-through keeps its offers on disk itself.
 	absent := s.item.completed && s.item.stored == nil || s.err == nil && e.kind == listing && len(s.item.tagged) == 0
 	if s.err != nil || absent {
 		if name != "" && !errors.Is(s.err, ErrNotServed) {

@@ -151,7 +151,7 @@ func (b *Bundle) contents(ctx context.Context) (map[digest.Digest]int64, error) 
 			return err
 		}
 		out[desc.Digest] = desc.Size
-		if desc.MediaType != ocispec.MediaTypeImageIndex && desc.MediaType != ocispec.MediaTypeImageManifest {
+		if !artifact.IsManifest(desc.MediaType) {
 			return nil
 		}
 		if depth == maxNesting {

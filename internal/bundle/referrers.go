@@ -29,10 +29,6 @@ type subjectOf struct {
 	digest   digest.Digest
 }
 
-func isManifest(mediaType string) bool {
-	return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
-}
-
 // pushManifest stores a manifest, and returns it.
 func (b *Bundle) pushManifest(desc ocispec.Descriptor, body io.Reader) ([]byte, error) {
 	if desc.Size < 0 || desc.Size > artifact.MaxManifestBytes {

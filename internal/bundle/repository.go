@@ -13,6 +13,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -87,7 +88,7 @@ func (r *Repository) Exists(_ context.Context, target ocispec.Descriptor) (bool,
 // Push stores a blob, if that is what content has. A manifest that has a subject is
 // listed as its referrer.
 func (r *Repository) Push(_ context.Context, expected ocispec.Descriptor, content io.Reader) error {
-	if !isManifest(expected.MediaType) {
+	if !artifact.IsManifest(expected.MediaType) {
 		return r.bundle.push(expected, content)
 	}
 	data, err := r.bundle.pushManifest(expected, content)

@@ -36,7 +36,8 @@ const (
 	maxReferrersBytes = 4 << 20
 	// manifestBatch is how many names of manifests are read from a folder at once.
 	manifestBatch = 1000
-	// maxAnswers is how many answers are made at once. Each may take some 12 MiB.
+	// maxAnswers is how many answers are made at once, since each reads manifests of up to
+	// 4 MiB.
 	maxAnswers = 2
 )
 

@@ -53,7 +53,8 @@ func (e *LaterError) Error() string {
 // Unwrap returns the description of the answer.
 func (e *LaterError) Unwrap() error { return e.Err }
 
-// Is reports whether another LaterError is for the same time.
+// Is lets [errors.Is] find what [LaterError.Bare] keeps: it reports whether another
+// LaterError is for the same time.
 func (e *LaterError) Is(target error) bool {
 	other, ok := target.(*LaterError)
 	return ok && e.Until.Equal(other.Until)
