@@ -46,7 +46,7 @@ const (
 var manifestLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
 
 var (
-	errNoRepository     = errors.New("repository name not known to registry")
+	errNoRepository     = errors.New("no such repository")
 	errTooManyReferrers = errors.New("too many referrers")
 	// errNoManifest means that a blob is no OCI manifest that can have a subject.
 	errNoManifest = errors.New("no OCI manifest")
@@ -105,9 +105,6 @@ func (r *referrers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	body, err := r.index(req.Context(), name, subject, req.URL.Query().Get("artifactType"))
 	switch {
-	case errors.Is(err, errNoRepository):
-		refuse(w, http.StatusNotFound, "NAME_UNKNOWN", err.Error())
-		return
 	case errors.Is(err, errTooManyReferrers):
 		refuse(w, http.StatusInternalServerError, "UNKNOWN", err.Error())
 		return
@@ -179,14 +176,19 @@ func (r *referrers) index(ctx context.Context, name string, subject digest.Diges
 	return body, err
 }
 
-// candidates returns the digests of manifests that may be referrers, sorted.
+// candidates returns the digests of manifests that may be referrers, sorted. A
+// repository that does not exist has none.
 func (r *referrers) candidates(ctx context.Context, name string, subject digest.Digest) ([]digest.Digest, error) {
 	if err := r.turn.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
 	defer r.turn.Release(1)
 	seen := r.use(name)
-	if err := r.look(ctx, name, seen); err != nil {
+	err := r.look(ctx, name, seen)
+	if errors.Is(err, errNoRepository) {
+		return nil, nil // clients take a 404 for a registry without the referrers API
+	}
+	if err != nil {
 		return nil, err
 	}
 	out := slices.Clone(seen.bySubject[subject])
