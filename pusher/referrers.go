@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
+	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -30,6 +32,9 @@ const (
 	maxReferrerWarnings = 20
 )
 
+// errListRefused wraps a registry's refusal of the referrers API.
+var errListRefused = errors.New("refuses to list referrers")
+
 // subject is a manifest of the source that the destination has, too.
 type subject struct {
 	desc  ocispec.Descriptor
@@ -46,6 +51,7 @@ type referrersCopy struct {
 	placed  int
 	sent    int
 	warned  int
+	refused bool         // the source refuses to list referrers, and a warning says so
 	listed  atomic.Int64 // entries of the source's lists
 	skipped atomic.Int64 // of them, those that describe no manifest
 }
@@ -114,7 +120,7 @@ func (c *referrersCopy) list(ctx context.Context, subjects []subject) ([][]ocisp
 			switch {
 			case errors.Is(err, ErrTooMuchAttached):
 				return err
-			case refuses(status(err)):
+			case errors.Is(err, errListRefused):
 				refusals[i] = err
 			case err != nil:
 				return &RegistryError{"list referrers in", c.original.from.Repository, err}
@@ -126,19 +132,26 @@ func (c *referrersCopy) list(ctx context.Context, subjects []subject) ([][]ocisp
 		return nil, err
 	}
 	for _, err := range refusals {
-		if err != nil {
-			c.warn("%s does not list referrers (%v): none were copied by its list", c.original.from.Repository, err)
-			break
+		if err != nil && !c.refused {
+			c.refused = true
+			c.warn("%s %v: those that no fallback tag lists are not copied", c.original.from.Repository, err)
 		}
 	}
 	return out, nil
 }
 
+// refusesList reports whether a registry refuses the referrers API. Registries without
+// the API answer so, too, where they should answer 404.
+func refusesList(err error) bool {
+	return refuses(status(err)) || status(err) == http.StatusUnauthorized || errors.Is(err, auth.ErrBasicCredentialNotFound)
+}
+
 // listOf returns the referrers of a manifest in a store. It adds up the entries, and
-// skips those that describe no manifest.
-func (c *referrersCopy) listOf(ctx context.Context, store ReferrerLister, s ocispec.Descriptor, listed, skipped *atomic.Int64) ([]ocispec.Descriptor, error) {
+// skips those that describe no manifest. The error is errListRefused if the registry
+// refuses the API and has no list under the fallback tag either.
+func (c *referrersCopy) listOf(ctx context.Context, store StoredStore, s ocispec.Descriptor, listed, skipped *atomic.Int64) ([]ocispec.Descriptor, error) {
 	var out []ocispec.Descriptor
-	err := store.Referrers(ctx, s, "", func(page []ocispec.Descriptor) error {
+	add := func(page []ocispec.Descriptor) error {
 		if listed.Add(int64(len(page))) > maxReferrers {
 			return c.carrier.tooMuch("lists of more than %d referrers", maxReferrers)
 		}
@@ -153,11 +166,37 @@ func (c *referrersCopy) listOf(ctx context.Context, store ReferrerLister, s ocis
 			})
 		}
 		return nil
-	})
+	}
+	err := store.Referrers(ctx, s, "", add)
+	if refusesList(err) {
+		err = listByTag(ctx, store, s, err, add)
+	}
 	if isNotFound(err) {
 		return nil, nil
 	}
 	return out, err
+}
+
+// listByTag passes the list under a subject's fallback tag to add. oras-go asks for that
+// tag only if the referrers API answers 404. Without such a list, the error is
+// errListRefused with the API's refusal.
+func listByTag(ctx context.Context, store artifact.ReferenceFetcher, s ocispec.Descriptor, refusal error, add func([]ocispec.Descriptor) error) error {
+	desc, err := artifact.Resolve(ctx, store, string(ociaddr.ReferrersTag(s.Digest)))
+	switch {
+	case isNotFound(err), refuses(status(err)), err == nil && desc.MediaType != ocispec.MediaTypeImageIndex:
+		return fmt.Errorf("%w (%w)", errListRefused, refusal)
+	case err != nil:
+		return err
+	}
+	data, err := artifact.FetchManifest(ctx, store, desc)
+	if err != nil {
+		return err
+	}
+	var index ocispec.Index
+	if err := artifact.Unmarshal(data, &index); err != nil {
+		return err
+	}
+	return add(index.Manifests)
 }
 
 // warn adds a warning, unless there are too many.
@@ -227,7 +266,7 @@ func (c *referrersCopy) place(s subject, desc ocispec.Descriptor) error {
 // listedThere returns the referrers of a subject that the destination lists.
 func (c *referrersCopy) listedThere(ctx context.Context, s ocispec.Descriptor) (map[digest.Digest]bool, error) {
 	list, err := c.listOf(ctx, c.dest.Store, s, new(atomic.Int64), new(atomic.Int64))
-	if err != nil && !refuses(status(err)) {
+	if err != nil && !errors.Is(err, errListRefused) {
 		return nil, c.registryError("list referrers in", err)
 	}
 	out := map[digest.Digest]bool{}

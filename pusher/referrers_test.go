@@ -18,6 +18,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/bundle"
@@ -195,6 +196,68 @@ func TestCopyReferrers(t *testing.T) {
 			b.options.WithoutReferrers = true
 			if r := b.mustCopy(from); r.Digest != pushed.Digest || r.Referrers != 0 || len(b.referrers(b.repo, v.Index.Digest)) != 0 {
 				t.Errorf("without referrers: %+v", r)
+			}
+		})
+	}
+}
+
+// TestCopyReferrersWhereTheAPIIsRefused copies from registries that refuse the referrers
+// API instead of answering 404: the fallback tags count. Without them, a warning names
+// the refusal.
+func TestCopyReferrersWhereTheAPIIsRefused(t *testing.T) {
+	refused := func(answer func(w http.ResponseWriter), tags bool) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, req *http.Request) bool {
+			if strings.Contains(req.URL.Path, "/referrers/") || tags && strings.Contains(req.URL.Path, "/manifests/sha256-") {
+				answer(w)
+				return true
+			}
+			return false
+		}
+	}
+	basic := func(w http.ResponseWriter) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="source"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	}
+	answers := map[string]func(http.ResponseWriter){"Basic": basic}
+	for _, status := range []int{400, 401, 403, 405, 415, 422} {
+		answers[fmt.Sprintf("status code %d", status)] = func(w http.ResponseWriter) { w.WriteHeader(status) }
+	}
+	for name, answer := range answers {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			withoutAPI(b.registry)
+			b.mustPush()
+			v := b.tagged()
+			subjects := []digest.Digest{v.Index.Digest, v.Evidence.Digest}
+			for _, p := range v.Packages {
+				subjects = append(subjects, p.Manifest.Digest)
+			}
+			for _, subject := range subjects[1:] {
+				nothing := b.store(b.repo, "of "+string(subject), subject, "")
+				subjects = append(subjects, nothing.Digest)
+			}
+			from, registry := b.source()
+			from = fresh(from)
+
+			// Not every manifest has a fallback tag.
+			registry.Intercept(refused(answer, false))
+			if name == "Basic" {
+				from.Store.(*remote.Repository).Client = &auth.Client{Client: from.Store.(*remote.Repository).Client.(*http.Client)}
+			}
+			if r := b.mustCopy(from, "source.test/acme/widget refuses to list referrers (GET "); r.Referrers != len(v.Packages)+1 || r.Status != pusher.Pushed {
+				t.Errorf("copied %+v", r)
+			}
+
+			// A true refusal, for the tags as well.
+			b.newRegistry()
+			registry.Intercept(refused(answer, true))
+			r, err := b.copyWith(from)
+			if name == "Basic" || name == "status code 401" {
+				if err == nil || !strings.Contains(err.Error(), "list referrers in source.test/acme/widget") {
+					t.Errorf("no login: %+v, %v", r, err)
+				}
+			} else if err != nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], name) || r.Referrers != 0 {
+				t.Errorf("refused: %+v, %v", r, err)
 			}
 		})
 	}
