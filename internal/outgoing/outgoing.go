@@ -11,15 +11,17 @@ const maxHeader = 64 << 10
 
 // Transport returns a copy of [http.DefaultTransport] that refuses answers with headers
 // over 64 KiB, by HTTP/1 and by HTTP/2. A proxy that refuses a connection is a
-// [ProxyError] with a hint. Its own copies keep both. The transport has connections of
+// [ProxyError] with a hint, and a request fails if the variable for its proxy holds no
+// URL. Copies of the transport keep all three. The transport has connections of
 // its own, and the caller may change it before the first request.
 func Transport() *http.Transport {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if ok {
 		t = t.Clone()
 	} else {
-		t = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
+		t = &http.Transport{ForceAttemptHTTP2: true}
 	}
+	t.Proxy = fromEnvironment
 	t.OnProxyConnectResponse = connected
 	t.MaxResponseHeaderBytes = maxHeader
 	return t

@@ -13,6 +13,8 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/net/http/httpproxy"
+
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -24,6 +26,35 @@ type ProxyError struct {
 
 func (e *ProxyError) Error() string {
 	return fmt.Sprintf("proxy %s answered %d %s", e.Proxy, e.Status, http.StatusText(e.Status))
+}
+
+// fromEnvironment is [http.ProxyFromEnvironment], but fails where the variable holds no
+// URL: net/http would send the request without a proxy then. The error shows nothing of
+// the value, which may have a password.
+func fromEnvironment(req *http.Request) (*url.URL, error) {
+	name := variable(req.URL)
+	if value := os.Getenv(name); value != "" && !isProxyURL(value) && wantsProxy(req.URL) {
+		return nil, hint.New(name+" does not hold the URL of a proxy",
+			"write %s as http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, with %%XX for each special character of the password, %s", name, bypass(req.URL))
+	}
+	return http.ProxyFromEnvironment(req)
+}
+
+// isProxyURL reports whether net/http can read a variable's value: a URL, or HOST:PORT.
+func isProxyURL(value string) bool {
+	u, err := url.Parse(value)
+	if err != nil || u.Host == "" {
+		u, err = url.Parse("http://" + value)
+	}
+	return err == nil && u.Hostname() != "" && !strings.HasSuffix(u.Host, ":")
+}
+
+// wantsProxy reports whether NO_PROXY leaves a URL to the proxy.
+func wantsProxy(to *url.URL) bool {
+	c := httpproxy.FromEnvironment()
+	c.HTTPProxy, c.HTTPSProxy, c.CGI = "any.example", "any.example", false
+	proxy, err := c.ProxyFunc()(to)
+	return proxy != nil && err == nil
 }
 
 // connected checks the answer of a proxy that was told to connect a request to its host.

@@ -6,6 +6,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -14,6 +15,61 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
+
+// TestProxyVariablesThatHoldNoURL: net/http ignores some of these values and sends the
+// request without a proxy, and takes another host from others.
+func TestProxyVariablesThatHoldNoURL(t *testing.T) {
+	const secure, plain = "https://registry.example/v2/", "http://registry.example/v2/"
+	ask := func(at string) (*url.URL, error) {
+		req, err := http.NewRequest(http.MethodGet, at, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Transport().Proxy(req)
+	}
+	for name, tc := range map[string]struct{ variable, value, url string }{
+		"a percent sign in the password":  {"HTTPS_PROXY", "http://user:s3cr3t%zz@proxy.example:3128", secure},
+		"the same without a scheme":       {"HTTPS_PROXY", "user:s3cr3t%zz@proxy.example:3128", secure},
+		"a number sign in the password":   {"https_proxy", "http://user:s3cr3t#x@proxy.example:3128", secure},
+		"a slash in the password":         {"HTTPS_PROXY", "http://user:s3cr3t/x@proxy.example:3128", secure},
+		"a space":                         {"HTTP_PROXY", "http://user:s3cr3t@proxy example:3128", plain},
+		"one slash":                       {"http_proxy", "http:/user:s3cr3t@proxy.example:3128", plain},
+		"no host":                         {"HTTPS_PROXY", "http://user:s3cr3t@:3128", secure},
+		"a port that is no number":        {"HTTPS_PROXY", "http://user:s3cr3t@proxy.example:http", secure},
+		"an address that is not closed":   {"HTTPS_PROXY", "http://user:s3cr3t@[::1", secure},
+		"a control character in the name": {"HTTPS_PROXY", "s3cr3t\x7f:3128", secure},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, v := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"} {
+				t.Setenv(v, "")
+			}
+			t.Setenv(tc.variable, tc.value)
+			proxy, err := ask(tc.url)
+			if err == nil || err.Error() != tc.variable+" does not hold the URL of a proxy" || proxy != nil ||
+				!strings.HasPrefix(hint.Of(err), "write "+tc.variable+" as http://HOST:PORT or ") || !strings.HasSuffix(hint.Of(err), "or add registry.example to NO_PROXY if it is reached without a proxy") {
+				t.Errorf("%v, %v (%s)", proxy, err, hint.Of(err))
+			}
+			if strings.Contains(fmt.Sprint(err, hint.Of(err)), "s3cr3t") {
+				t.Errorf("the password shows: %v (%s)", err, hint.Of(err))
+			}
+			// Hosts without a proxy are none of its business.
+			if _, err := ask("https://localhost:8443/"); err != nil {
+				t.Error(err)
+			}
+			t.Setenv("NO_PROXY", ".example")
+			if _, err := ask(tc.url); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for _, v := range []string{"proxy.example", "proxy.example:3128", "10.0.0.1:3128", "[::1]:3128", "http://proxy.example", "https://user:p%40ss@proxy.example:3128/", "socks5://proxy.example:1080"} {
+		t.Setenv("HTTPS_PROXY", v)
+		t.Setenv("NO_PROXY", "")
+		if _, err := ask(secure); err != nil {
+			t.Errorf("%s: %v", v, err)
+		}
+	}
+}
 
 // TestProxies runs itself again as a process of its own for each case, since net/http
 // reads the variables once. No name is looked up: the proxy would do that.
@@ -68,6 +124,8 @@ func TestProxies(t *testing.T) {
 			"the proxy " + at + ", which HTTPS_PROXY names, does not accept the user and password in the variable: correct them, or add", true},
 		"wants a login for plain HTTP":       {"http_proxy", at, plain, "<nil>", "the proxy " + at + ", which http_proxy names, wants a login", false},
 		"wants another login for plain HTTP": {"HTTP_PROXY", "http://user:s3cr3t@" + at, plain, "<nil>", "the proxy " + at + ", which HTTP_PROXY names, does not accept the user and password", true},
+		"a variable that holds no URL": {"HTTPS_PROXY", "http://user:s3cr3t%zz@" + at, secure, `Get "https://registry.example/v2/": HTTPS_PROXY does not hold the URL of a proxy`,
+			"write HTTPS_PROXY as http://HOST:PORT or http://USER:PASSWORD@HOST:PORT", false},
 		"refuses the host": {"HTTPS_PROXY", at, "https://denied.example:8443/", "answered 403 Forbidden",
 			"the proxy " + at + ", which HTTPS_PROXY names, does not connect to denied.example:8443: ask whoever runs the proxy, or add denied.example to NO_PROXY", false},
 	} {
