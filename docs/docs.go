@@ -16,6 +16,9 @@ var files embed.FS
 
 const pageSuffix = ".md"
 
+// sources is the URL below which the files of the sources are.
+const sources = "https://github.com/ocibridge/ocibridge/blob/main/"
+
 // forDevelopers are the pages that are no topics.
 var forDevelopers = []string{"coverage", "fuzzing"}
 
@@ -52,7 +55,8 @@ func Find(name string) (Topic, bool) {
 }
 
 // Text returns the page as Markdown, and the example of a configuration file as HCL.
-// Links to other topics are the commands that print them.
+// Links to other topics are the commands that print them, and links to files of the
+// sources are URLs.
 func (t Topic) Text() string {
 	return link.ReplaceAllStringFunc(content(t.file), func(s string) string {
 		m := link.FindStringSubmatch(s)
@@ -61,6 +65,8 @@ func (t Topic) Text() string {
 		switch {
 		case file == "" && anchor != "":
 			return label // a section of this page
+		case strings.HasPrefix(file, "../"):
+			return label + " (" + sources + strings.TrimPrefix(file, "../") + ")"
 		case !ok:
 			return s
 		case label == file:
