@@ -26,12 +26,7 @@ func newConfigCommand() *cobra.Command {
 		Short: "Check and show the configuration, and print that of clients",
 		Long: `config checks and shows the configuration file, ocibridge.hcl. ocibridge help
 configuration lists its blocks and arguments, and the places where it is found.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage(hint.New(fmt.Sprintf("unknown command %q", "config "+args[0]), "ocibridge config --help lists the commands"))
-			}
-			return nil
-		},
+		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConfigCheckCommand(), newConfigShowCommand(), newConfigClientCommand())
@@ -45,7 +40,8 @@ type configFlag struct {
 }
 
 func (f *configFlag) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.file, "config", "", "configuration `file` (default: ocibridge.hcl here, in the user's configuration folder or in /etc/ocibridge)")
+	given := &givenText{text: &f.file, help: "leave out --config for the file that is found without it", emptyVariable: true}
+	cmd.Flags().Var(given, "config", "configuration `file` (default: ocibridge.hcl here, in the user's configuration folder or in /etc/ocibridge)")
 	cmd.MarkFlagFilename("config", "hcl")
 }
 

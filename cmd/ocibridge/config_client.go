@@ -82,7 +82,8 @@ would start here. The repositories are those of the oci_mirror blocks in force.`
 	f.output.register(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.piece, "for", "", "print only what is for `CLIENT`: "+strings.Join(pieceNames(), ", "))
-	flags.StringVar(&f.url, "url", "", "https `URL` of the gateway (default: gateway.public_url)")
+	given := &givenText{text: &f.url, help: "leave out --url for the gateway's public_url", emptyVariable: true}
+	flags.Var(given, "url", "https `URL` of the gateway (default: gateway.public_url)")
 	flags.StringVar(&f.cliConfig, "cli-config", "ocibridge.tfrc", "`file` that the CLI configuration is in, for CI")
 	flags.StringVar(&f.caFile, "ca-file", "", "`file` with the CA that clients are to trust, for CI")
 	surroundingFlags(cmd)

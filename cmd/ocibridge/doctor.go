@@ -88,7 +88,8 @@ It exits with 1 if a step failed. It changes nothing, unless --write allows it.`
 	f.registryFlags.register(cmd)
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
-	cmd.Flags().StringVar(&f.url, "url", "", "examine the network mirror at this `URL`, as a client sees it, in place of a registry")
+	given := &givenText{text: &f.url, help: "leave out --url to examine a registry", emptyVariable: true}
+	cmd.Flags().Var(given, "url", "examine the network mirror at this `URL`, as a client sees it, in place of a registry")
 	cmd.Flags().BoolVar(&f.write, "write", false, "push to a throw-away tag, and remove it again")
 	return cmd
 }

@@ -28,6 +28,15 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// noCommand refuses the arguments of a command that only has commands: they name none of
+// these.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage(hint.New(fmt.Sprintf("unknown command %q", cmd.Name()+" "+args[0]), "%s --help lists the commands", cmd.CommandPath()))
+	}
+	return nil
+}
+
 // outputFlag is --output text|json.
 type outputFlag string
 
@@ -167,7 +176,7 @@ type registryFlags struct {
 func (f *registryFlags) register(cmd *cobra.Command) {
 	f.configFlag.register(cmd)
 	flags := cmd.Flags()
-	flags.Var(&givenText{&f.template, emptyTemplateHelp}, "template", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
+	flags.Var(&givenText{text: &f.template, help: emptyTemplateHelp}, "template", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
 	flags.StringArrayVar(&f.include, "include", nil, "provider `pattern` that --template is for, such as registry.opentofu.org/hashicorp/* (repeatable)")
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
 	flags.StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataDirText()+")")
@@ -182,6 +191,8 @@ const emptyTemplateHelp = "for the embedded registry, leave out --template and u
 type givenText struct {
 	text *string
 	help string // what to do instead of giving nothing
+	// An empty variable counts as not set.
+	emptyVariable bool
 }
 
 func (t *givenText) String() string {
@@ -300,7 +311,8 @@ func variableValue(f *pflag.Flag) (value string, given bool) {
 		return "", false
 	}
 	value, given = os.LookupEnv(name)
-	_, refusesEmpty := f.Value.(*givenText)
+	text, ok := f.Value.(*givenText)
+	refusesEmpty := ok && !text.emptyVariable
 	return value, given && (value != "" || refusesEmpty)
 }
 

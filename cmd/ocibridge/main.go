@@ -108,5 +108,22 @@ own, on a data folder.`,
 	})
 	root.AddCommand(newPushCommand(), newSyncCommand(), newServeCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newDoctorCommand(), newFingerprintCommand(), newConfigCommand(), newVersionCommand())
 	addHelp(root)
+	addCompletion(root)
 	return root
+}
+
+// addCompletion adds cobra's completion command, and has it refuse what it does not know
+// as the other commands do. Cobra would print help and succeed.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		cmd.Args = noCommand
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		for _, shell := range cmd.Commands() {
+			shell.Args = noArgs
+		}
+	}
 }

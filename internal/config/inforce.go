@@ -144,7 +144,7 @@ func (c *Config) InForce(s Surroundings) *InForce {
 			above[name] = v
 		}
 	}
-	v := &viewer{above: above, fromFile: map[string]bool{}, below: s.Defaults}
+	v := &viewer{above: above, fromFile: map[string]bool{}, below: s.Defaults, publicURL: c.Gateway.PublicURL}
 	for _, f := range c.FlagValues(func(flag string) bool { _, ok := above[flag]; return ok }) {
 		v.fromFile[f.Flag] = true
 	}
@@ -161,6 +161,8 @@ type viewer struct {
 	above    map[string]FlagValue
 	fromFile map[string]bool // flags whose argument in the file counts
 	below    map[string]string
+	// publicURL is what public_url in the file means.
+	publicURL string
 }
 
 func (v *viewer) block(t reflect.Type, b *block) *shown {
@@ -217,6 +219,8 @@ func (v *viewer) setting(b *block, f field) (shownSetting, bool) {
 	switch {
 	case given && f.flag != "":
 		out.value, out.source = f.parse(f.opposite(above.Value)), above.Source
+	case written && f.name == "public_url":
+		out.value, out.source = textValue(v.publicURL), s.source // with the slash that it may lack in the file
 	case written && (f.flag == "" || v.fromFile[f.flag]):
 		out.value, out.source = s.value, s.source
 	case ok && f.flag != "":
