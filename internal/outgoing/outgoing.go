@@ -19,9 +19,11 @@ func Transport() *http.Transport {
 	if ok {
 		t = t.Clone()
 	} else {
-		t = &http.Transport{ForceAttemptHTTP2: true}
+		t = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true}
 	}
-	t.Proxy = fromEnvironment
+	if t.Proxy != nil {
+		t.Proxy = checkVariable(t.Proxy)
+	}
 	t.OnProxyConnectResponse = connected
 	t.MaxResponseHeaderBytes = maxHeader
 	return t

@@ -28,16 +28,18 @@ func (e *ProxyError) Error() string {
 	return fmt.Sprintf("proxy %s answered %d %s", e.Proxy, e.Status, http.StatusText(e.Status))
 }
 
-// fromEnvironment is [http.ProxyFromEnvironment], but fails where the variable holds no
-// URL: net/http would send the request without a proxy then. The error shows nothing of
-// the value, which may have a password.
-func fromEnvironment(req *http.Request) (*url.URL, error) {
-	name := variable(req.URL)
-	if value := os.Getenv(name); value != "" && !isProxyURL(value) && wantsProxy(req.URL) {
-		return nil, hint.New(name+" does not hold the URL of a proxy",
-			"write %s as http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, with %%XX for each special character of the password, %s", name, bypass(req.URL))
+// checkVariable wraps [http.ProxyFromEnvironment]. The result fails where the variable
+// holds no URL: net/http would send the request without a proxy then. The error shows
+// nothing of the value, which may have a password.
+func checkVariable(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
+	return func(req *http.Request) (*url.URL, error) {
+		name := variable(req.URL)
+		if value := os.Getenv(name); value != "" && !isProxyURL(value) && wantsProxy(req.URL) {
+			return nil, hint.New(name+" does not hold the URL of a proxy",
+				"write %s as http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, with %%XX for each special character of the password, %s", name, bypass(req.URL))
+		}
+		return proxy(req)
 	}
-	return http.ProxyFromEnvironment(req)
 }
 
 // isProxyURL reports whether net/http can read a variable's value: a URL, or HOST:PORT.
