@@ -74,6 +74,7 @@ func TestExplain(t *testing.T) {
 			want: "ghcr.io has no room for more in acme/null: have the quota raised"},
 		{name: "412 of a quota", err: words(412, "PRECONDITION", "Quota exceeded when processing the request of adding 1 of count resource"), want: "have the quota raised"},
 		{name: "507", err: words(507, "UNKNOWN", "insufficient storage"), want: "have the quota raised"},
+		{name: "507 without words", err: answerOf(507), want: "have the quota raised"},
 		{name: "412", err: answerOf(412), want: "a rule of ghcr.io refuses this: in Harbor that is a quota, an immutable tag or a policy of the project"},
 		{name: "429 of a quota", err: words(429, "TOOMANYREQUESTS", "Quota exceeded for quota metric 'Requests'"), want: "limits requests"},
 		{name: "407 of a proxy", plain: true, err: &errcode.ErrorResponse{Method: "GET", URL: &url.URL{Scheme: "http", Host: "ghcr.io"}, StatusCode: 407}, want: "wants a login"},

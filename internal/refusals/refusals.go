@@ -11,10 +11,12 @@ import (
 )
 
 // Full reports whether a registry refuses more content because a quota is reached.
-// Harbor 2.15 answers 403; other versions and registries answer 412, 507 and more. A 429
-// is about a quota of requests, not of content.
+// Harbor 2.15 answers 403; other versions and registries answer 412 and more. A 507 means
+// nothing else (RFC 4918, section 11.5), and needs no words. A 429 is about a quota of
+// requests, not of content.
 func Full(err error) bool {
-	return says(err, full, http.StatusTooManyRequests)
+	var answer *errcode.ErrorResponse
+	return errors.As(err, &answer) && answer.StatusCode == http.StatusInsufficientStorage || says(err, full, http.StatusTooManyRequests)
 }
 
 var full = regexp.MustCompile(`(?i)\bquota\b|exceed the configured upper limit|storage limit|insufficient storage`)
