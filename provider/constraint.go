@@ -2,6 +2,7 @@ package provider
 
 import (
 	"fmt"
+	"regexp"
 
 	"github.com/apparentlymart/go-versions/versions"
 	"github.com/apparentlymart/go-versions/versions/constraints"
@@ -34,6 +35,11 @@ func ParseConstraint(s string) (VersionSet, error) {
 	if n := largeNumber(s); n != "" {
 		return VersionSet{}, fmt.Errorf("invalid version constraint %q: %s is larger than %s", s, n, maxNumber)
 	}
+	if suffixed.MatchString(s) {
+		if _, err := ParseVersion(s); err != nil {
+			return VersionSet{}, err // clients read the constraint 1.2.3- as 1.2.3
+		}
+	}
 	spec, err := constraints.ParseRubyStyleMulti(s)
 	if err != nil {
 		err = fmt.Errorf("invalid version constraint %q: %v", s, err)
@@ -44,6 +50,9 @@ func ParseConstraint(s string) (VersionSet, error) {
 	}
 	return VersionSet{versions.MeetingConstraints(spec), versions.MeetingConstraintsExact(spec), s}, nil
 }
+
+// suffixed finds one version with the beginning of a prerelease or of build metadata.
+var suffixed = regexp.MustCompile(`^\d+\.\d+\.\d+[-+][^,]*$`)
 
 // String returns the constraint as it was written.
 func (s VersionSet) String() string { return s.text }

@@ -123,11 +123,14 @@ func TestConstraintSelectsAsClientsDo(t *testing.T) {
 func TestConstraintRefused(t *testing.T) {
 	for _, in := range []string{
 		"", ",", "> 1.0,,< 2", "1.2.3.4", "~> 1.2.3.4", ">=v1.0", "*", "1.*", "1.x", ">1.2 <2", "== 1.2.3", "=> 1.2.3", "^1.2", "latest",
-		">= 18446744073709551616", ">= 9223372036854775808.0.0", strings.Repeat("> 1,", 1000),
+		">= 18446744073709551616", ">= 9223372036854775808.0.0", "1.2.3-", "1.2.3+", strings.Repeat("> 1,", 1000),
 	} {
 		if s, err := ParseConstraint(in); err == nil {
 			t.Errorf("ParseConstraint(%q) = %v", in, s)
 		}
+	}
+	if _, err := ParseConstraint("1.2.3-"); !strings.HasPrefix(hint.Of(err), "write it as 1.2.3, or complete it") {
+		t.Errorf("hint %q", hint.Of(err))
 	}
 	if _, err := ParseConstraint("v1.2.3"); hint.Of(err) != "write it as 1.2.3" {
 		t.Errorf("hint %q", hint.Of(err))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -130,9 +129,6 @@ func parseRequest(s string) (request, error) {
 	if r.version, err = provider.ParseVersion(versions); err == nil {
 		return r, nil
 	}
-	if suffixed.MatchString(versions) {
-		return request{}, fmt.Errorf("%s: %w", a, err) // as a constraint, 1.2.3- is version 1.2.3
-	}
 	// What looks like one version is judged as one; the rest as a constraint.
 	var cerr error
 	if r.versions, cerr = provider.ParseConstraint(versions); cerr == nil {
@@ -143,9 +139,6 @@ func parseRequest(s string) (request, error) {
 	}
 	return request{}, fmt.Errorf("%s: %w", a, cerr)
 }
-
-// suffixed finds one version with the beginning of a prerelease or of build metadata.
-var suffixed = regexp.MustCompile(`^\d+\.\d+\.\d+[-+][^,]*$`)
 
 // plan is what the command line asks for, checked before anything is contacted.
 type plan struct {
