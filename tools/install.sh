@@ -17,7 +17,8 @@
 #
 # Some are not built. npm installs axe and Renovate, whose versions tools/axe and
 # tools/renovate pin. Chromium, systemd and Node.js are the ones on PATH; where PATH has
-# none, root gets them by apt-get.
+# none, root gets them by apt-get. The registry of distribution 2.8 is the docker-registry
+# on PATH; where PATH has none, it is unpacked from Debian's package.
 #
 # Some functions have the name of a program. "command -v" finds functions, too, so
 # look for a program by on_path, which does not.
@@ -28,7 +29,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu tofu-fixtures terraform oras registry staticcheck provider-null axe renovate chromium helm deploycheck systemd release actionlint pebble"
+names="tofu tofu-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate chromium helm deploycheck systemd release actionlint pebble"
 # Obtained only by name. terraform-on-path builds no terraform where PATH has none;
 # provider-null-host builds no provider for other platforms.
 others="govulncheck terraform-on-path provider-null-host"
@@ -310,6 +311,61 @@ systemd() {
 	on_path systemd-analyze || die "apt-get installed systemd, and still PATH has no systemd-analyze. See $out/systemd.log"
 }
 
+# is_distribution_28 PATH: whether the program is the registry of distribution 2.8, and
+# runs here.
+is_distribution_28() { [[ $("$1" --version 2>/dev/null </dev/null) =~ distribution\ v?2\.8\. ]]; }
+
+# installed_docker_registry prints the path of a docker-registry 2.8 that is on PATH,
+# other than ours.
+installed_docker_registry() {
+	local path
+	while read -r path; do
+		case $path in "$out"/*) continue ;; esac
+		if is_distribution_28 "$path"; then
+			echo "$path"
+			return
+		fi
+	done < <(type -aP docker-registry || true)
+}
+
+# docker_registry obtains the registry of distribution 2.8. It links to the one on PATH.
+# Where there is none, it unpacks Debian's package, which any user may do: an
+# installation would start a service on a fixed port.
+docker_registry() {
+	local path key
+	path=$(installed_docker_registry)
+	key="Debian's package"
+	[ -z "$path" ] || key="link $path"
+	if is_current bin/docker-registry "$key"; then
+		current=$((current + 1))
+		return
+	fi
+	temp=$out/bin/.new.docker-registry
+	if [ -n "$path" ]; then
+		ln -sfn "$path" "$temp"
+	else
+		unpack_docker_registry "$temp"
+	fi
+	install_output bin/docker-registry "$key"
+	say "docker-registry is ready: $key"
+}
+
+# unpack_docker_registry FILE: takes the program out of Debian's package.
+unpack_docker_registry() {
+	local dir=$out/docker-registry log=$out/docker-registry.log
+	local other="Build cmd/registry of github.com/distribution/distribution at v2.8.3, and put it on PATH under the name docker-registry"
+	on_path apt-get && on_path dpkg || die "tests run the registry of distribution 2.8, and PATH has no docker-registry of that version. $other (on Debian, this script downloads it)"
+	say "downloading docker-registry by apt-get (5 MB)"
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	(
+		if may_install; then apt-get update -qq || exit; fi # other users rely on the lists that are there
+		cd "$dir" && apt-get download -qq docker-registry && dpkg -x docker-registry_*.deb . && mv usr/bin/docker-registry "$1"
+	) </dev/null >"$log" 2>&1 9>&- || die "apt-get could not download the package docker-registry: see $log. $other"
+	rm -rf "$dir"
+	is_distribution_28 "$1" || die "Debian's package docker-registry is not distribution 2.8, or does not run here. $other"
+}
+
 install() {
 	case $1 in
 	terraform | terraform-on-path) terraform "$1" ;;
@@ -320,6 +376,7 @@ install() {
 	renovate) renovate ;;
 	chromium) chromium ;;
 	systemd) systemd ;;
+	docker-registry) docker_registry ;;
 	tofu | oras | registry | staticcheck | helm | deploycheck | actionlint | release | pebble | govulncheck) build "$1" "$host" "bin/$1" ;;
 	esac
 }

@@ -318,6 +318,82 @@ func TestSystemdIsInstalled(t *testing.T) {
 	m.wantInstalled("systemd")
 }
 
+// fakeDebian puts an apt-get and a dpkg on PATH that download a package, and unpack from
+// it a docker-registry of that version.
+func (m *machine) fakeDebian(version string) {
+	m.t.Helper()
+	m.fake("apt-get", fmt.Sprintf("echo \"$*\" >>%q\n[ $1 != download ] || touch docker-registry_1_x.deb", m.apt))
+	m.fake("dpkg", fmt.Sprintf("[ \"$*\" = '-x docker-registry_1_x.deb .' ] && mkdir -p usr/bin && cp %q usr/bin", m.registry(version)))
+}
+
+// registry returns the path of a docker-registry of that version.
+func (m *machine) registry(version string) string {
+	m.t.Helper()
+	path := filepath.Join(m.t.TempDir(), "docker-registry")
+	text := "#!" + filepath.Join(m.bin, "bash") + "\necho registry github.com/docker/distribution " + version + "\n"
+	clients.Must(m.t, os.WriteFile(path, []byte(text), 0o755))
+	return path
+}
+
+// TestDockerRegistryIsUnpacked: any user gets the program out of Debian's package, once.
+// Nothing is installed, since the package starts a service.
+func TestDockerRegistryIsUnpacked(t *testing.T) {
+	for uid, want := range map[int][]string{0: {"update -qq", "download -qq docker-registry"}, 1000: {"download -qq docker-registry"}} {
+		m := newMachine(t, uid)
+		m.fakeDebian("2.8.2+ds1")
+		for range 2 {
+			if out, err := m.install("docker-registry"); err != nil {
+				t.Fatalf("user %d: %v\n%s", uid, err, out)
+			}
+		}
+		if calls := lines(t, m.apt); !slices.Equal(calls, want) {
+			t.Errorf("user %d: apt-get was asked for %q, want %q", uid, calls, want)
+		}
+		if info, err := os.Lstat(filepath.Join(m.root, ".tools/bin/docker-registry")); err != nil || !info.Mode().IsRegular() {
+			t.Errorf("user %d: %v, %v", uid, info, err)
+		}
+	}
+}
+
+// TestDockerRegistryOnPath: the program on PATH is used if it is version 2.8.
+func TestDockerRegistryOnPath(t *testing.T) {
+	for version, linked := range map[string]bool{"v2.8.3": true, "2.8.2+ds1": true, "v2.7.1": false, "v3.0.0": false} {
+		m := newMachine(t, 1000)
+		m.fakeDebian("2.8.2+ds1")
+		path := filepath.Join(m.bin, "docker-registry")
+		clients.Must(t, os.Rename(m.registry(version), path))
+		if out, err := m.install("docker-registry"); err != nil {
+			t.Fatalf("%s: %v\n%s", version, err, out)
+		}
+		link, _ := os.Readlink(filepath.Join(m.root, ".tools/bin/docker-registry"))
+		if (link == path) != linked {
+			t.Errorf("%s: linked to %q", version, link)
+		}
+	}
+}
+
+// TestDockerRegistryCannotBeHad: the error says what to do.
+func TestDockerRegistryCannotBeHad(t *testing.T) {
+	for what, prepare := range map[string]func(m *machine){
+		"there is no apt-get": func(*machine) {},
+		"the download fails": func(m *machine) {
+			m.fakeDebian("2.8.2")
+			m.fake("apt-get", "exit 1")
+		},
+		"it is another version": func(m *machine) { m.fakeDebian("v3.0.0") },
+	} {
+		m := newMachine(t, 1000)
+		prepare(m)
+		out, err := m.install("docker-registry")
+		if err == nil || !strings.Contains(out, "tools: error: ") || !strings.Contains(out, "Build cmd/registry of github.com/distribution/distribution at v2.8.3") {
+			t.Errorf("%s: %v, %s", what, err, out)
+		}
+		if _, err := os.Stat(filepath.Join(m.root, ".tools/bin/docker-registry")); err == nil {
+			t.Errorf("%s: a program is there", what)
+		}
+	}
+}
+
 // TestFixtures copies the fixtures out of a read-only module, once for each go.mod.
 func TestFixtures(t *testing.T) {
 	m := newMachine(t, 0)
