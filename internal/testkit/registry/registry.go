@@ -1,11 +1,12 @@
-// Package registry runs a stand-alone OCI registry, the distribution program
-// that "make tools" builds, on a free port of the loopback interface.
+// Package registry runs a stand-alone OCI registry, a distribution program that
+// "make tools" obtains, on a free port of the loopback interface.
 //
 // It is the real thing, as a process of its own: images are on disk as they are
 // in production, deletes are on, TLS and passwords are optional.
 package registry
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -30,15 +31,32 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/contents"
 	"github.com/ocibridge/ocibridge/internal/testkit/ports"
 )
 
 // startTimeout bounds how long a registry may take until it answers.
 const startTimeout = 30 * time.Second
 
-// Options of a registry; the zero value is plain HTTP, open to all, with a data
-// folder of its own.
+// Program is the name of a registry's program.
+type Program string
+
+const (
+	// Distribution3 is distribution v3.
+	Distribution3 Program = "registry"
+	// Distribution28 is distribution 2.8, as Debian packages it and Harbor ships it.
+	Distribution28 Program = "docker-registry"
+)
+
+// Programs are all of them.
+var Programs = []Program{Distribution3, Distribution28}
+
+// Options of a registry; the zero value is distribution v3 on plain HTTP, open to
+// all, with a data folder of its own.
 type Options struct {
+	// Program is the registry's program; "" is [Distribution3].
+	Program Program
+
 	// Dir is the data folder; one that lasts as long as the registry when empty.
 	Dir string
 
@@ -83,7 +101,7 @@ type Registry struct {
 // Start starts a registry and returns when it answers. Ending ctx does not stop
 // it; [Registry.Stop] does.
 func Start(ctx context.Context, opts Options) (*Registry, error) {
-	program, err := clients.Find("registry")
+	program, err := clients.Find(string(cmp.Or(opts.Program, Distribution3)))
 	if err != nil {
 		return nil, err
 	}
@@ -216,6 +234,11 @@ func (r *Registry) Handler() (http.Handler, error) {
 			p.SetXForwarded()
 		},
 	}, nil
+}
+
+// Contents returns what a repository has, read from the data folder.
+func (r *Registry) Contents(repository string) (*contents.Contents, error) {
+	return contents.Read(r.Dir, repository)
 }
 
 // Log returns what the registry has logged so far.
