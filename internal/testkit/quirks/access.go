@@ -1,6 +1,7 @@
 package quirks
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
@@ -28,6 +29,14 @@ type Access struct {
 	// ReadOnly keeps the login from pushing: no token is given for it where
 	// DeniedForAbsent is set, else one that lacks the right.
 	ReadOnly bool
+	// Lacks are actions that the login has no right to, of push and delete. Tokens come
+	// without them.
+	Lacks []string
+	// Harbor judges requests as Harbor does for a robot of a project. A request whose
+	// credential lacks the right gets Harbor's words and a Basic challenge. Passwords are
+	// taken as well as tokens. A token has no rights outside the project of its first
+	// scope. Mounts and lists of repositories are always refused.
+	Harbor bool
 	// PingDenied answers /v2/ with 403, whatever the login.
 	PingDenied bool
 }
@@ -67,18 +76,27 @@ func (q *Registry) token(w http.ResponseWriter, r request) bool {
 	for _, s := range r.Form["scope"] {
 		scopes = append(scopes, strings.Fields(s)...)
 	}
+	first := ""
 	for i, scope := range scopes {
-		name, actions, named := cutScope(scope)
-		if named && r.s.ReadOnly && strings.Contains(actions, "push") {
-			if r.s.DeniedForAbsent {
-				refuse(w, http.StatusForbidden, "DENIED", "permission_denied: The token provided does not match expected scopes.")
-				return true
-			}
-			scopes[i] = "repository:" + name + ":pull"
+		name, list, named := cutScope(scope)
+		if !named {
+			continue
 		}
+		actions := strings.Split(list, ",")
+		given := slices.DeleteFunc(slices.Clone(actions), r.lacks)
+		if r.s.DeniedForAbsent && len(given) < len(actions) {
+			refuse(w, http.StatusForbidden, "DENIED", "permission_denied: The token provided does not match expected scopes.")
+			return true
+		}
+		project, _, _ := strings.Cut(name, "/")
+		first = cmp.Or(first, project)
+		if r.s.Harbor && (project != first || !q.exists(first)) {
+			given = nil
+		}
+		scopes[i] = "repository:" + name + ":" + strings.Join(given, ",")
 		of := r
 		of.name = name
-		if _, there := q.tagsOf(of); r.s.DeniedForAbsent && !there && !strings.Contains(actions, "push") {
+		if _, there := q.tagsOf(of); r.s.DeniedForAbsent && !there && !slices.Contains(actions, "push") {
 			refuse(w, http.StatusForbidden, "DENIED", "requested access to the resource is denied")
 			return true
 		}
@@ -94,6 +112,11 @@ func (q *Registry) token(w http.ResponseWriter, r request) bool {
 	w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(w).Encode(answer)
 	return true
+}
+
+// lacks reports whether the login has no right to an action.
+func (r request) lacks(action string) bool {
+	return r.s.ReadOnly && action != "pull" || slices.Contains(r.s.Lacks, action)
 }
 
 // knowsLogin reports whether a request for a token is by the login.
@@ -121,7 +144,13 @@ func (q *Registry) authorize(w http.ResponseWriter, r request) bool {
 		refuse(w, http.StatusForbidden, "DENIED", "forbidden")
 		return true
 	}
-	if r.s.User == "" || q.may(r) {
+	if r.s.User == "" {
+		return false
+	}
+	if given := r.Header.Get("Authorization") != ""; r.s.Harbor && (given || r.URL.Path == "/v2/_catalog") {
+		return q.authorizeHarbor(w, r)
+	}
+	if q.may(r) {
 		return false
 	}
 	challenge := `Basic realm="registry"`
@@ -131,12 +160,49 @@ func (q *Registry) authorize(w http.ResponseWriter, r request) bool {
 			challenge += fmt.Sprintf(",scope=%q", scope)
 		}
 	}
-	if r.s.ReadOnly && !r.reads() {
+	if r.lacks(r.action()) {
 		challenge += `,error="insufficient_scope"`
 	}
 	w.Header().Set("Www-Authenticate", challenge)
 	refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
 	return true
+}
+
+// authorizeHarbor refuses requests with a credential that lacks the right, mounts, and
+// the catalog.
+func (q *Registry) authorizeHarbor(w http.ResponseWriter, r request) bool {
+	message := fmt.Sprintf("unauthorized to access repository: %s, action: %s", r.name, r.action())
+	from := r.URL.Query().Get("from")
+	project, _, _ := strings.Cut(r.name, "/")
+	switch {
+	case r.URL.Path == "/v2/_catalog":
+		message = "unauthorized to list catalog"
+	case r.name == "" && q.may(r):
+		return false
+	case r.name == "":
+		message = "unauthorized"
+	case r.s.MustExist && !q.exists(project):
+		return false // it says that the project is not there
+	case !q.may(r):
+	case r.kind == "uploads" && from != "":
+		message = fmt.Sprintf("unauthorized to access repository: %s, action: pull", from)
+	default:
+		return false
+	}
+	w.Header().Set("Www-Authenticate", `Basic realm="harbor"`)
+	refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", message)
+	return true
+}
+
+// action is what a request needs the right to.
+func (r request) action() string {
+	switch {
+	case r.reads():
+		return "pull"
+	case r.Method == http.MethodDelete:
+		return "delete"
+	}
+	return "push"
 }
 
 // scope is what a token must be for.
@@ -146,18 +212,15 @@ func (r request) scope() string {
 		return "registry:catalog:*"
 	case r.name == "":
 		return ""
-	case r.reads():
-		return "repository:" + r.name + ":pull"
-	case r.Method == http.MethodDelete:
-		return "repository:" + r.name + ":delete"
+	case r.action() == "push":
+		return "repository:" + r.name + ":pull,push"
 	}
-	return "repository:" + r.name + ":pull,push"
+	return "repository:" + r.name + ":" + r.action()
 }
 
 func (q *Registry) may(r request) bool {
-	if !r.s.Tokens {
-		user, password, _ := r.BasicAuth()
-		return user == r.s.User && password == r.s.Password
+	if user, password, basic := r.BasicAuth(); !r.s.Tokens || r.s.Harbor && basic {
+		return user == r.s.User && password == r.s.Password && !r.lacks(r.action())
 	}
 	q.mu.Lock()
 	given, ok := q.tokens[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]

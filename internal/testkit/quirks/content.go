@@ -29,10 +29,11 @@ type Content struct {
 	// where the tag names something else.
 	Immutable     int
 	ImmutableCode string
-	// NoDelete refuses to delete anything; NoDeleteTagged, manifests that have a
-	// tag.
-	NoDelete       bool
-	NoDeleteTagged bool
+	// Mutable are tags that move nevertheless; nil none.
+	Mutable func(tag string) bool
+	// ImmutableHolds makes immutable tags as Harbor's: they also refuse what they name
+	// already, and the deletion of that.
+	ImmutableHolds bool
 	// RedirectBlobs lets blobs be had from other storage alone, which takes no
 	// registry's credential.
 	RedirectBlobs bool
@@ -67,7 +68,10 @@ func (q *Registry) manifests(w http.ResponseWriter, r request) bool {
 		refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "Invalid parameter at 'ImageManifest' failed to satisfy constraint: 'Invalid JSON syntax'")
 	case r.s.Allowed != nil && !slices.Contains(r.s.Allowed, m.ArtifactType):
 		refuse(w, http.StatusBadRequest, "MANIFEST_INVALID", fmt.Sprintf("unknown media type: %s", m.ArtifactType))
-	case r.s.Immutable != 0 && q.moves(r, digest.FromBytes(data)):
+	case r.immutable(r.ref) && r.s.ImmutableHolds && q.digestOf(r, r.ref) != "":
+		_, name, _ := strings.Cut(r.name, "/") // without the project
+		refuse(w, r.s.Immutable, r.s.ImmutableCode, fmt.Sprintf("Failed to process request due to '%s:%s' configured as immutable.", name, r.ref))
+	case r.immutable(r.ref) && q.moves(r, digest.FromBytes(data)):
 		refuse(w, r.s.Immutable, r.s.ImmutableCode, fmt.Sprintf("the tag '%s' of '%s' already exists and cannot be overwritten because the tag is immutable", r.ref, r.name))
 	default:
 		return false
@@ -75,11 +79,13 @@ func (q *Registry) manifests(w http.ResponseWriter, r request) bool {
 	return true
 }
 
+// immutable reports whether a reference is a tag that does not move.
+func (r request) immutable(ref string) bool {
+	return r.s.Immutable != 0 && !strings.Contains(ref, ":") && (r.s.Mutable == nil || !r.s.Mutable(ref))
+}
+
 // moves reports whether a tag names something else than d.
 func (q *Registry) moves(r request, d digest.Digest) bool {
-	if strings.Contains(r.ref, ":") {
-		return false
-	}
 	now := q.digestOf(r, r.ref)
 	return now != "" && now != d.String()
 }
@@ -89,24 +95,6 @@ func (q *Registry) digestOf(r request, ref string) string {
 	r.Request = r.Clone(r.Context())
 	r.Header.Set("Accept", "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json")
 	return q.ask(r, http.MethodHead, "/v2/"+r.name+"/manifests/"+ref).Header().Get("Docker-Content-Digest")
-}
-
-func (q *Registry) delete(w http.ResponseWriter, r request) bool {
-	if r.s.NoDelete {
-		refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "The operation is unsupported.")
-		return true
-	}
-	if !r.s.NoDeleteTagged || r.kind != "manifests" || !strings.Contains(r.ref, ":") {
-		return false
-	}
-	tags, _ := q.tagsOf(r)
-	for _, t := range tags {
-		if q.digestOf(r, t) == r.ref {
-			refuse(w, http.StatusBadRequest, "GOOGLE_MANIFEST_DANGLING_TAG", fmt.Sprintf("Manifest is still referenced by tag: %s", t))
-			return true
-		}
-	}
-	return false
 }
 
 const storagePath = "/storage/"

@@ -41,6 +41,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{name: "no right to push", profile: "ghcr", change: func(s *quirks.Settings) { s.ReadOnly = true }, err: "denied", hint: "write:packages"},
 		{name: "no right to push", profile: "gitlab", change: func(s *quirks.Settings) { s.ReadOnly = true }, err: "", hint: "write_registry"},
 		{name: "no right to push", profile: "acr", change: func(s *quirks.Settings) { s.ReadOnly = true }, err: "", hint: "AcrPush"},
+		{name: "no right to push", profile: "harbor", create: true, change: func(s *quirks.Settings) { s.Lacks = []string{"push"} }, err: "unauthorized to access repository: providers/registry.acme.example/acme/widget, action: push", hint: "login"},
 		{name: "wrong password", profile: "quay", change: func(s *quirks.Settings) { s.Password = "another" }, err: "401", hint: "docker login quay.io"},
 		{name: "wrong password", profile: "dockerhub", change: func(s *quirks.Settings) { s.Password = "another"; s.EveryNth = 0 }, err: "401", hint: "docker login"},
 		{name: "requests limited", profile: "dockerhub", change: func(s *quirks.Settings) { s.EveryNth = 1 }, err: "429", hint: "limits requests"},

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ type Settings struct {
 	Paging
 	Access
 	Content
+	Deletes
 	Uploads
 
 	// EveryNth lets every so many-th request be answered 429, with a Retry-After
@@ -45,7 +47,9 @@ type Settings struct {
 // Registry is a registry with quirks. Its settings may be changed by [Registry.Set]
 // at any time.
 type Registry struct {
-	real http.Handler
+	real    http.Handler
+	dir     string     // the storage folder of real; "" if it is not known
+	deletes sync.Mutex // held while a manifest is deleted
 
 	mu       sync.Mutex
 	s        Settings
@@ -62,12 +66,15 @@ func New(real http.Handler, s Settings) *Registry {
 // For is [New] for a test, with an empty registry of its own.
 func For(tb testkit.TB, s Settings) *Registry {
 	tb.Helper()
-	e, err := embedded.Open(tb.TempDir(), slog.New(slog.DiscardHandler))
+	dir := tb.TempDir()
+	e, err := embedded.Open(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}
 	tb.Cleanup(func() { e.Close() })
-	return New(e.Handler(), s)
+	q := New(e.Handler(), s)
+	q.dir = filepath.Join(dir, "registry")
+	return q
 }
 
 // Set changes the settings.

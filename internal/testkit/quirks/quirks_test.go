@@ -82,7 +82,9 @@ func TestSettings(t *testing.T) {
 		"no delete": {func(s *quirks.Settings) { s.NoDelete = true }, func(q http.Handler) *httptest.ResponseRecorder {
 			return ask(q, http.MethodDelete, "/v2/acme/x/manifests/3", "")
 		}, 405, "UNSUPPORTED", 202},
-		"no delete while tagged": {func(s *quirks.Settings) { s.NoDeleteTagged = true }, func(q http.Handler) *httptest.ResponseRecorder {
+		"no delete while tagged": {func(s *quirks.Settings) {
+			s.NoDeleteTagged = &quirks.Refusal{Status: 400, Code: "TAGGED", Message: "still referenced by tag"}
+		}, func(q http.Handler) *httptest.ResponseRecorder {
 			return ask(q, http.MethodDelete, "/v2/acme/x/manifests/"+digest.FromString(emptyIndex).String(), "")
 		}, 400, "still referenced by tag: 1", 202},
 		"blobs elsewhere": {func(s *quirks.Settings) { s.RedirectBlobs = true }, func(q http.Handler) *httptest.ResponseRecorder {

@@ -1,0 +1,188 @@
+package quirks_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
+)
+
+// shelf is a repository of named indexes in a registry that is open to all.
+type shelf struct {
+	t *testing.T
+	q *quirks.Registry
+	// names has the name of each index by its digest.
+	names map[digest.Digest]string
+}
+
+// newShelf returns an empty repository in a registry that deletes as a profile does.
+func newShelf(t *testing.T, name string) *shelf {
+	p := profile(t, name)
+	q := quirks.For(t, quirks.Settings{Deletes: p.Deletes, Content: quirks.Content{ImmutableHolds: p.ImmutableHolds}})
+	return &shelf{t, q, map[digest.Digest]string{}}
+}
+
+// push pushes an index of others, under a tag or, where that is "", without one.
+func (s *shelf) push(tag, name string, children ...digest.Digest) digest.Digest {
+	s.t.Helper()
+	list := make([]string, len(children))
+	for i, d := range children {
+		list[i] = fmt.Sprintf(`{"mediaType":"application/vnd.oci.image.index.v1+json","digest":%q,"size":%d}`, d, 1)
+	}
+	text := fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","annotations":{"name":%q},"manifests":[%s]}`, name, strings.Join(list, ","))
+	d := digest.FromString(text)
+	reference := d.String()
+	if tag != "" {
+		reference = tag
+	}
+	if w := ask(s.q, http.MethodPut, "/v2/acme/x/manifests/"+reference, text, "Content-Type", "application/vnd.oci.image.index.v1+json"); w.Code != 201 {
+		s.t.Fatalf("push %s: %d %s", name, w.Code, w.Body)
+	}
+	s.names[d] = name
+	return d
+}
+
+// delete deletes a manifest or tag, and fails unless the answer begins with want.
+func (s *shelf) delete(reference, want string) {
+	s.t.Helper()
+	w := ask(s.q, http.MethodDelete, "/v2/acme/x/manifests/"+reference, "")
+	if got := fmt.Sprintf("%d %s", w.Code, w.Body); !strings.HasPrefix(got, want) {
+		s.t.Errorf("delete %s: %s, want %s", s.names[digest.Digest(reference)]+reference, got, want)
+	}
+}
+
+// has fails unless these are the tags and manifests.
+func (s *shelf) has(want string) {
+	s.t.Helper()
+	c, err := s.q.Contents("acme/x")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var got []string
+	for d := range maps.Keys(c.Manifests) {
+		got = append(got, strings.Join(append([]string{s.names[d]}, c.TagsOf(d)...), ":"))
+	}
+	slices.Sort(got)
+	if got := strings.Join(got, " "); got != want {
+		s.t.Errorf("there are %q, want %q", got, want)
+	}
+}
+
+const (
+	noTagDelete = `400 {"errors":[{"code":"UNSUPPORTED","message":"unsupported digest"}]}`
+	isChild     = `412 {"errors":[{"code":"VIOLATE_FOREIGN_KEY_CONSTRAINT","message":"the deleting artifact is referenced by others"}]}`
+)
+
+func TestHarborDeletes(t *testing.T) {
+	s := newShelf(t, "harbor")
+	linux, darwin, shared := s.push("", "linux"), s.push("", "darwin"), s.push("", "shared")
+	tagged := s.push("tagged", "tagged")
+	one := s.push("1", "one", linux, darwin, shared, tagged)
+	s.push("2", "one", linux, darwin, shared, tagged)
+	other := s.push("3", "other", shared)
+	s.delete("1", noTagDelete)
+	s.delete("9", noTagDelete)
+	s.delete(linux.String(), isChild)
+	s.delete(shared.String(), isChild)
+	s.has("darwin linux one:1:2 other:3 shared tagged:tagged")
+
+	// An index takes its tags along, and the children that no other index names.
+	s.delete(one.String(), "202")
+	s.has("other:3 shared tagged:tagged")
+	s.delete(one.String(), "404")
+	s.delete(other.String(), "202")
+	s.has("tagged:tagged")
+	s.delete(tagged.String(), "202")
+	s.has("")
+}
+
+// TestHarborTagMoves: the index that a tag left stays, and holds its children.
+func TestHarborTagMoves(t *testing.T) {
+	s := newShelf(t, "harbor")
+	linux, darwin := s.push("", "linux"), s.push("", "darwin")
+	first := s.push("1", "first", linux, darwin)
+	second := s.push("1", "second", linux)
+	s.has("darwin first linux second:1")
+	s.delete(darwin.String(), isChild)
+	s.delete(first.String(), "202")
+	s.has("linux second:1")
+	s.delete(second.String(), "202")
+	s.has("")
+}
+
+// TestHarborNestedIndexes: the children of a child go, too, except under another index.
+func TestHarborNestedIndexes(t *testing.T) {
+	s := newShelf(t, "harbor")
+	leaf, shared := s.push("", "leaf"), s.push("", "shared")
+	inner := s.push("", "inner", leaf, shared)
+	outer := s.push("1", "outer", inner)
+	s.push("", "keeper", shared)
+	s.delete(outer.String(), "202")
+	s.has("keeper shared")
+}
+
+func TestHarborImmutable(t *testing.T) {
+	s := newShelf(t, "harbor")
+	child := s.push("", "child")
+	one := s.push("1", "one", child)
+	free := s.push("free", "free")
+	s.q.Set(func(set *quirks.Settings) {
+		set.Immutable, set.ImmutableCode = http.StatusPreconditionFailed, "PRECONDITION"
+		set.Mutable = func(tag string) bool { return tag == "free" }
+	})
+	// Harbor refuses the same manifest as well.
+	for _, text := range []string{emptyIndex, emptyIndex + "\n"} {
+		want := `{"errors":[{"code":"PRECONDITION","message":"Failed to process request due to 'x:1' configured as immutable."}]}`
+		w := ask(s.q, http.MethodPut, "/v2/acme/x/manifests/1", text, "Content-Type", "application/vnd.oci.image.index.v1+json")
+		if w.Code != 412 || strings.TrimSpace(w.Body.String()) != want {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+	s.delete(one.String(), `412 {"errors":[{"code":"PRECONDITION","message":"the tag 1 configured as immutable, cannot be deleted"}]}`)
+	s.has("child free:free one:1")
+	moved := s.push("free", "moved")
+	s.delete(moved.String(), "202")
+	s.delete(free.String(), "202")
+	s.push("2", "another")
+	s.has("another:2 child one:1")
+}
+
+// TestDeletesByProfile shows how each profile answers the deletion of a tag, a tagged
+// manifest, a child of an index, and another manifest.
+func TestDeletesByProfile(t *testing.T) {
+	wants := map[string]struct{ tag, tagged, child, rest string }{
+		"distribution":     {"202", "202", "202", "202"},
+		"distribution-2.8": {`400 {"errors":[{"code":"DIGEST_INVALID"`, "202", "202", "202"},
+		"harbor":           {noTagDelete, "202", isChild, "202"},
+		"ghcr":             {"405", "405", "405", "405"},
+		"ecr":              {"202", "202", "202", "202"},
+		"acr":              {"405", "202", "202", "202"},
+		"gar":              {"202", "400", "202", "202"},
+		"quay":             {"202", "202", "202", "202"},
+		"gitlab":           {"202", "202", "409", "202"},
+		"dockerhub":        {"405", "403", "403", "202"},
+		"artifactory":      {"202", "202", "202", "202"},
+	}
+	for _, p := range quirks.Profiles() {
+		t.Run(p.Name, func(t *testing.T) {
+			want, ok := wants[p.Name]
+			if !ok {
+				t.Fatal("nothing is known of it")
+			}
+			s := newShelf(t, p.Name)
+			s.push("2", "two")
+			s.delete("2", want.tag)
+			child := s.push("", "child")
+			tagged := s.push("1", "tagged", child)
+			s.delete(child.String(), want.child)
+			s.delete(tagged.String(), want.tagged)
+			s.delete(s.push("", "rest").String(), want.rest)
+		})
+	}
+}
