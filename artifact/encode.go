@@ -3,6 +3,7 @@ package artifact
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +70,10 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 // EncodeIndex returns the index of a version. Packages may come in any order;
 // two for one platform are an error, and so is what would not read back: no
 // package at all, or one whose platform, file name, digest or size is none.
-func EncodeIndex(v Version) (Blob, error) {
+func EncodeIndex(v Version) (Blob, error) { return encodeIndex(v, nil) }
+
+// encodeIndex is [EncodeIndex] with more annotations of the index.
+func encodeIndex(v Version, more map[string]string) (Blob, error) {
 	packages := slices.Clone(v.Packages)
 	slices.SortFunc(packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })
 	index := ocispec.Index{
@@ -78,6 +82,7 @@ func EncodeIndex(v Version) (Blob, error) {
 		ArtifactType: TypeProvider,
 		Annotations:  map[string]string{},
 	}
+	maps.Copy(index.Annotations, more)
 	if !v.Provider.IsZero() {
 		index.Annotations[annotationProvider] = v.Provider.Path()
 	}

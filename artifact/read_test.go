@@ -16,7 +16,6 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -66,12 +65,9 @@ func TestReadPackageLeftByPartialPush(t *testing.T) {
 	b := newBench(t)
 	e := encode(t, linux)
 	b.push(e)
-	tag, err := ociaddr.PartialTag(v100, linux)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.tag(e.manifests[linux], string(tag))
-	got, err := artifact.ReadPackage(t.Context(), b.repo, string(tag), widget, v100, linux)
+	const tag = "ocibridge-part.1.0.0.linux_amd64"
+	b.tag(e.manifests[linux], tag)
+	got, err := artifact.ReadPackage(t.Context(), b.repo, tag, widget, v100, linux)
 	if err != nil || !reflect.DeepEqual(*got, e.version.Packages[0]) {
 		t.Errorf("%+v, %v; want %+v", got, err, e.version.Packages[0])
 	}

@@ -23,6 +23,7 @@ import (
 func newTransport(base router, sent *sentSecrets) http.RoundTripper {
 	opts := base.conns.opts
 	var t http.RoundTripper = newRetrier(wholeReader{stallGuard{base, stallTimeout}}, opts.Retry, opts.Log)
+	t = clockReader{t}
 	t = challengeBound{t}
 	t = htmlDetector{t}
 	t = foreignDetector{t}
@@ -48,6 +49,17 @@ func defaultTransport() http.RoundTripper {
 	t.ResponseHeaderTimeout = 60 * time.Second
 	t.MaxIdleConnsPerHost = 16
 	return t
+}
+
+// clockReader sets the clocks of requests by the registry's answers.
+type clockReader struct{ next http.RoundTripper }
+
+func (t clockReader) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(req)
+	if err == nil {
+		outgoing.ReadClock(req, resp)
+	}
+	return resp, err
 }
 
 // redirectRedactor keeps the query of a redirect's target, and of an upload's, out

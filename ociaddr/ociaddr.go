@@ -7,6 +7,7 @@
 package ociaddr
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net"
 	"regexp"
@@ -175,69 +176,72 @@ func (t Tag) Version() (provider.Version, bool) {
 	return v, err == nil && back == t
 }
 
-// partialPrefix starts the tags that hold the platforms of a version while
-// pushes of only some of its platforms complete it. No client reads such a tag
-// as a version.
+// partialPrefix starts the tags of announcements: pushes of some platforms of a version
+// say by them which they bring. No client reads such a tag as a version.
 const partialPrefix = "ocibridge-part."
 
-// PartialTag returns the tag under which the platform manifest of a push of
-// only some platforms is kept. It fails where that has more than 128 characters.
-func PartialTag(v provider.Version, p provider.Platform) (Tag, error) {
+// NewAnnouncementID returns an ID for an announcement.
+func NewAnnouncementID() string { return strings.ToLower(rand.Text()[:announcementID]) }
+
+// announcementID is the length of an announcement's ID.
+const announcementID = 16
+
+// AnnouncementTag returns the tag of an announcement. It fails if the tag has more than
+// 128 characters.
+func AnnouncementTag(v provider.Version, id string) (Tag, error) {
 	vt, err := VersionTag(v)
 	if err != nil {
 		return "", err
 	}
-	t, err := ParseTag(partialPrefix + string(vt) + "." + p.String())
+	t, err := ParseTag(partialPrefix + string(vt) + "." + id)
 	if err != nil {
-		return "", tooLongInParts(v, err)
+		return "", hint.Wrap(fmt.Errorf("version %s is too long to be pushed platform by platform: %w", v, err),
+			"push all its platforms at once, from its registry: a push of some platforms needs a tag whose name contains the version, and a tag has at most 128 characters")
 	}
 	return t, nil
 }
 
-func tooLongInParts(v provider.Version, err error) error {
-	return hint.Wrap(fmt.Errorf("version %s is too long to be pushed platform by platform: %w", v, err),
-		"push all its platforms at once, from its registry or a release folder: each part of a version has a tag of its own, whose name contains the version, and a tag has at most 128 characters")
+// Announcement returns the version of a tag made by [AnnouncementTag].
+func (t Tag) Announcement() (provider.Version, bool) {
+	v, id, ok := t.cutPartial()
+	return v, ok && len(id) == announcementID && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
-// PartialEvidenceTag returns the tag under which a push of only some platforms
-// keeps signed evidence. [Tag.Partial] does not read it.
-func PartialEvidenceTag(v provider.Version) (Tag, error) {
-	vt, err := VersionTag(v)
-	if err != nil {
-		return "", err
-	}
-	t, err := ParseTag(partialPrefix + string(vt) + ".evidence")
-	if err != nil {
-		return "", tooLongInParts(v, err)
-	}
-	return t, nil
-}
-
-// Partial returns the version and platform that a tag made by [PartialTag]
-// stands for.
+// Partial returns the version and platform of a tag ocibridge-part.VERSION.OS_ARCH, by
+// which earlier releases of ocibridge left the manifest of a platform.
 func (t Tag) Partial() (provider.Version, provider.Platform, bool) {
-	rest, ok := strings.CutPrefix(string(t), partialPrefix)
-	dot := strings.LastIndexByte(rest, '.')
-	if !ok || dot < 0 {
-		return provider.Version{}, provider.Platform{}, false
-	}
-	v, ok := Tag(rest[:dot]).Version()
-	p, err := provider.ParsePlatform(rest[dot+1:])
+	v, name, ok := t.cutPartial()
+	p, err := provider.ParsePlatform(name)
 	return v, p, ok && err == nil
 }
 
-// PartOf returns the version of which a tag made by [PartialTag] or
-// [PartialEvidenceTag] holds a part.
+// PartialEvidence returns the version of a tag ocibridge-part.VERSION.evidence, by
+// which earlier releases of ocibridge left signed evidence.
+func (t Tag) PartialEvidence() (provider.Version, bool) {
+	v, name, ok := t.cutPartial()
+	return v, ok && name == "evidence"
+}
+
+// PartOf returns the version that a tag announces a part of, in any of these forms.
 func (t Tag) PartOf() (provider.Version, bool) {
 	if v, _, ok := t.Partial(); ok {
 		return v, true
 	}
-	rest, ok := strings.CutPrefix(string(t), partialPrefix)
-	vt, evidence := strings.CutSuffix(rest, ".evidence")
-	if !ok || !evidence {
-		return provider.Version{}, false
+	if v, ok := t.PartialEvidence(); ok {
+		return v, true
 	}
-	return Tag(vt).Version()
+	return t.Announcement()
+}
+
+// cutPartial parts ocibridge-part.VERSION.NAME.
+func (t Tag) cutPartial() (v provider.Version, name string, ok bool) {
+	rest, ok := strings.CutPrefix(string(t), partialPrefix)
+	dot := strings.LastIndexByte(rest, '.')
+	if !ok || dot < 0 {
+		return provider.Version{}, "", false
+	}
+	v, ok = Tag(rest[:dot]).Version()
+	return v, rest[dot+1:], ok
 }
 
 // ReferrersTag returns the tag that lists the referrers of a manifest in a registry

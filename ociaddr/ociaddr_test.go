@@ -109,26 +109,39 @@ func TestLongNamesOfTags(t *testing.T) {
 	}
 }
 
+func TestAnnouncementTags(t *testing.T) {
+	v := provider.MustParseVersion("1.0.0-rc.1+build.5")
+	tag, err := AnnouncementTag(v, "abcdefghij234567")
+	if err != nil || tag != "ocibridge-part.1.0.0-rc.1_build.5.abcdefghij234567" {
+		t.Fatalf("%s, %v", tag, err)
+	}
+	if got, ok := tag.Announcement(); !ok || got != v {
+		t.Errorf("%s announces %s, %v", tag, got, ok)
+	}
+	if a, b := NewAnnouncementID(), NewAnnouncementID(); a == b || len(a) != 16 {
+		t.Errorf("IDs %s and %s", a, b)
+	}
+	for _, tag := range []Tag{"1.0.0", "ocibridge-part.", "ocibridge-part.1.0.0", "ocibridge-part.x.abcdefghij234567", "ocibridge-part.1.0.0.abcdefghij23456",
+		"ocibridge-part.1.0.0.abcdefghij23456_", "ocibridge-part.1.0.0.ABCDEFGHIJ234567", "ocibridge-part.1.0.0.linux_amd64", "ocibridge-part.1.0.0.evidence"} {
+		if v, ok := tag.Announcement(); ok {
+			t.Errorf("%s announces %s", tag, v)
+		}
+	}
+	if tag, err := AnnouncementTag(provider.MustParseVersion("1.0.0-"+strings.Repeat("a", 120)), "abcdefghij234567"); !strings.Contains(hint.Of(err), "push all its platforms at once") {
+		t.Errorf("a tag of %d characters, %v (hint %q)", len(tag), err, hint.Of(err))
+	}
+}
+
+// TestPartialTags are those of earlier releases.
 func TestPartialTags(t *testing.T) {
 	v, p := provider.MustParseVersion("1.0.0-rc.1+build.5"), provider.MustParsePlatform("linux_amd64")
-	tag, err := PartialTag(v, p)
-	if err != nil || tag != "ocibridge-part.1.0.0-rc.1_build.5.linux_amd64" {
-		t.Fatalf("PartialTag = %s, %v", tag, err)
-	}
-	if gv, gp, ok := tag.Partial(); !ok || gv != v || gp != p {
+	if gv, gp, ok := Tag("ocibridge-part.1.0.0-rc.1_build.5.linux_amd64").Partial(); !ok || gv != v || gp != p {
 		t.Errorf("Partial = %s, %s, %v", gv, gp, ok)
 	}
-	for _, tag := range []Tag{"1.0.0", "ocibridge-part.", "ocibridge-part.1.0.0", "ocibridge-part.x.linux_amd64", "ocibridge-part.1.0.0.linux"} {
+	for _, tag := range []Tag{"1.0.0", "ocibridge-part.", "ocibridge-part.1.0.0", "ocibridge-part.x.linux_amd64", "ocibridge-part.1.0.0.linux", "ocibridge-part.1.0.0.abcdefghij234567"} {
 		if v, p, ok := tag.Partial(); ok {
 			t.Errorf("%s is %s for %s", tag, v, p)
 		}
-	}
-	long := provider.MustParseVersion("1.0.0-" + strings.Repeat("a", 120))
-	if tag, err := PartialTag(long, p); !strings.Contains(hint.Of(err), "push all its platforms at once") {
-		t.Errorf("a tag of %d characters, %v (hint %q)", len(tag), err, hint.Of(err))
-	}
-	if tag, err := PartialEvidenceTag(long); !strings.Contains(hint.Of(err), "push all its platforms at once") {
-		t.Errorf("a tag of %d characters, %v (hint %q)", len(tag), err, hint.Of(err))
 	}
 }
 
@@ -157,24 +170,17 @@ func TestAttachedTags(t *testing.T) {
 }
 
 func TestOwnTags(t *testing.T) {
-	v, p := provider.MustParseVersion("1.2.3-rc1+b"), provider.MustParsePlatform("linux_amd64")
+	v := provider.MustParseVersion("1.2.3-rc1+b")
 	seen, err := SeenTag(v)
 	if err != nil || seen != "ocibridge-seen.1.2.3-rc1_b" {
 		t.Fatalf("%s, %v", seen, err)
 	}
-	part, err := PartialTag(v, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	evidence, err := PartialEvidenceTag(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	const part, evidence, announcement Tag = "ocibridge-part.1.2.3-rc1_b.linux_amd64", "ocibridge-part.1.2.3-rc1_b.evidence", "ocibridge-part.1.2.3-rc1_b.abcdefghij234567"
 	for _, tt := range []struct {
 		tag          Tag
 		seen, partOf bool
 	}{
-		{seen, true, false}, {part, false, true}, {evidence, false, true},
+		{seen, true, false}, {part, false, true}, {evidence, false, true}, {announcement, false, true},
 		{"1.2.3-rc1_b", false, false}, {"ocibridge-seen.v1.2.3", false, false}, {"ocibridge-seen.", false, false},
 		{"ocibridge-part.1.2.3", false, false}, {"ocibridge-part..evidence", false, false}, {"ocibridge-part.1.2.evidence", false, false},
 	} {
@@ -237,10 +243,8 @@ func FuzzTagVersion(f *testing.F) {
 				t.Fatalf("tag %q keeps the age of %s, whose tag is %q, %v", s, v, back, err)
 			}
 		}
-		if v, p, ok := Tag(s).Partial(); ok {
-			if back, err := PartialTag(v, p); err != nil || string(back) != s {
-				t.Fatalf("tag %q is %s for %s, whose tag is %q, %v", s, v, p, back, err)
-			}
+		if v, ok := Tag(s).PartOf(); ok && !strings.HasPrefix(s, "ocibridge-part."+strings.ReplaceAll(v.String(), "+", "_")+".") {
+			t.Fatalf("tag %q is a part of %s", s, v)
 		}
 	})
 }

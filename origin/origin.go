@@ -37,6 +37,9 @@ type Release struct {
 	// Partial is set if there may be packages of this version beside these: the
 	// origin has some that were not asked for, or is a folder.
 	Partial bool
+	// ByPlatform is set if jobs that build one platform each are likely to push the
+	// version at the same time: the origin is a release folder.
+	ByPlatform bool
 	// Warnings are what the origin wants its users to read.
 	Warnings []string
 }

@@ -70,7 +70,7 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 	if err != nil {
 		return nil, err
 	}
-	r := &Release{Origin: "release folder", Partial: true, Claims: claims}
+	r := &Release{Origin: "release folder", Partial: true, ByPlatform: true, Claims: claims}
 	if r.Protocols, err = d.protocols(&r.Claims); err != nil {
 		return nil, err
 	}

@@ -170,13 +170,16 @@ func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*ar
 		return nil, err
 	}
 	// 3. The tag, unless others push this version.
-	if w.release.Partial {
-		if err := w.leave(ctx, own, nil); err != nil {
+	if announces, err := w.announces(ctx); err != nil {
+		return nil, err
+	} else if announces {
+		if err := w.announce(ctx, own, nil); err != nil {
 			return nil, err
 		}
 	}
 	for written := false; ; written = true {
-		left, err := w.parts(ctx)
+		readAt := w.o.Now()
+		others, err := w.announcements(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -184,15 +187,18 @@ func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*ar
 		if err != nil {
 			return nil, err
 		}
-		others := left.evidence != nil || slices.ContainsFunc(left.packages, func(p artifact.Package) bool {
+		differs := others.evidence != nil || slices.ContainsFunc(others.packages, func(p artifact.Package) bool {
 			q := find(own, p.Platform)
 			return q == nil || q.Digest != p.Digest
 		})
-		if others || now != nil && now.Index.Digest != o.found.Index.Digest {
+		if differs || now != nil && now.Index.Digest != o.found.Index.Digest {
 			return nil, nil
 		}
 		if written {
-			return now, nil // nil: somebody removed it
+			if now != nil { // nil: somebody removed it
+				w.finish(ctx, others, now, readAt)
+			}
+			return now, nil
 		}
 		blob := artifact.Blob{Descriptor: o.found.Index, Data: index}
 		if err := w.sendBlob(ctx, "push index to", blob); w.cannotCarry(err) {
@@ -201,7 +207,7 @@ func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*ar
 		} else if err != nil {
 			return nil, err
 		}
-		if err := w.sendTag(ctx, "tag "+string(w.tag)+" in", blob.Descriptor, index, string(w.tag)); err != nil {
+		if err := w.moveTag(ctx, blob); err != nil {
 			return nil, err
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -152,22 +151,4 @@ func refuses(status int) bool {
 		return true
 	}
 	return false
-}
-
-// leftEvidence returns the evidence that a tag names, nil if it names none that
-// is signed.
-func (w *push) leftEvidence(ctx context.Context, tag ociaddr.Tag) (*ocispec.Descriptor, error) {
-	desc, err := artifact.Resolve(ctx, w.dest.Store, string(tag))
-	var e *artifact.Evidence
-	if err == nil {
-		e, err = artifact.ReadEvidence(ctx, w.dest.Store, desc)
-	}
-	switch {
-	case isUnusable(err), err == nil && e.Record.Verdict != trust.Signed:
-		return nil, nil
-	case err != nil:
-		return nil, w.registryError("read "+string(tag)+" in", err)
-	}
-	desc = artifact.DescribeEvidence(desc, trust.Signed)
-	return &desc, nil
 }

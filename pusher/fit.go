@@ -10,7 +10,6 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -137,12 +136,11 @@ func (w *push) foresee(ctx context.Context, missing []origin.Package) error {
 	}
 	var signed *ocispec.Descriptor
 	if w.sums.Verdict() != trust.Signed {
-		// A version whose name is too long for this tag is never pushed in parts.
-		if tag, err := ociaddr.PartialEvidenceTag(w.release.Version()); err == nil {
-			if signed, err = w.leftEvidence(ctx, tag); err != nil {
-				return err
-			}
+		others, err := w.announcements(ctx)
+		if err != nil {
+			return err
 		}
+		signed = others.evidence
 	}
 	if w.before == nil && signed == nil {
 		return nil

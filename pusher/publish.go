@@ -13,7 +13,6 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -28,8 +27,8 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 	own := w.ownPackages(sent)
 	inPlace := w.before != nil && len(sent) == 0
 	if inPlace && !w.offersEvidence() {
-		if complete, err := w.isComplete(ctx, own); err != nil || complete {
-			return w.before, Unchanged, err
+		if now, err := w.inPlace(ctx, own); err != nil || now != nil {
+			return now, Unchanged, err
 		}
 	}
 	if after, err := w.publishOriginal(ctx, own); err != nil || after != nil {
@@ -43,68 +42,95 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 		}
 	}
 	if inPlace && evidence == nil { // the registry refuses it, or there is none: nothing is tagged for that
-		if complete, err := w.isComplete(ctx, own); err != nil || complete {
-			return w.before, Unchanged, err
+		if now, err := w.inPlace(ctx, own); err != nil || now != nil {
+			return now, Unchanged, err
 		}
 	}
-	joined := w.release.Partial
-	if joined {
-		if err := w.leave(ctx, own, evidence); err != nil {
+	after, status, err := w.rounds(ctx, own, evidence, len(sent) == 0)
+	if err != nil && w.own != nil && !w.wrote && ctx.Err() == nil {
+		w.withdraw(ctx) // nobody has relied on this push
+	}
+	return after, status, err
+}
+
+// rounds writes the union of what the push brings, what the index has and what others
+// announced, until a round finds it in place.
+func (w *push) rounds(ctx context.Context, own []artifact.Package, evidence *ocispec.Descriptor, nothingSent bool) (*artifact.Version, Status, error) {
+	if announces, err := w.announces(ctx); err != nil {
+		return nil, "", err
+	} else if announces && w.own == nil {
+		if err := w.announce(ctx, own, evidence); err != nil {
 			return nil, "", err
 		}
 	}
-	wrote := false
-	// Every round reads after the last write, so that whoever writes last has
-	// seen the tags that all others left before they wrote.
 	for range maxRounds {
-		left, err := w.parts(ctx)
+		// 1. What others have announced, and then the index.
+		readAt := w.o.Now()
+		others, err := w.announcements(ctx)
 		if err != nil {
 			return nil, "", err
 		}
-		if len(left.packages) > 0 && !joined {
-			// Somebody pushes platform by platform: do as they do, and look again.
-			if err := w.leave(ctx, own, evidence); err != nil {
+		if others.open && w.own == nil || w.mustRenew(others) {
+			if err := w.announce(ctx, own, evidence); err != nil {
 				return nil, "", err
 			}
-			joined = true
 			continue
 		}
 		now, err := w.current(ctx)
 		if err != nil {
 			return nil, "", err
 		}
-		next, err := w.union(ctx, now, left, own, evidence)
-		if errors.Is(err, ErrConflict) && wrote {
-			err = errors.Join(err, w.giveWay(ctx, left))
+		// 2. The union.
+		next, err := w.union(ctx, now, others, own, evidence)
+		if errors.Is(err, ErrConflict) && w.wrote {
+			err = errors.Join(err, w.giveWay(ctx, others))
 		}
 		if err != nil {
 			return nil, "", err
 		}
 		if now != nil && same(now, next) && !w.corrects(now, next) {
+			w.finish(ctx, others, now, readAt)
 			return now, w.status(now), nil
 		}
+		if !w.isFresh(readAt) {
+			continue
+		}
+		// 3. The tag.
 		err = w.sendIndex(ctx, next)
-		if errors.Is(err, ErrImmutable) && len(sent) == 0 && now != nil && !w.refresh {
+		if errors.Is(err, ErrImmutable) && nothingSent && now != nil && !w.refresh {
 			w.warnings = append(w.warnings, w.immovable(now, next))
+			if w.own != nil {
+				w.withdraw(ctx) // nobody can move the tag
+			}
 			return now, Unchanged, nil
 		}
 		if err != nil {
 			return nil, "", err
 		}
-		wrote = true
 	}
 	return nil, "", hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", w.dest.Repository, w.tag), "let one push of this version run at a time")
 }
 
-// isComplete reports whether the tag names all that it should. It does not if another
-// push was ended before it could put back what it overwrote.
-func (w *push) isComplete(ctx context.Context, own []artifact.Package) (bool, error) {
-	left, err := w.parts(ctx)
-	if err != nil {
-		return false, err
+// inPlace returns what the tag names if that has all that it should; nil if another push
+// was ended before it could put back what it overwrote, or may still overwrite it.
+func (w *push) inPlace(ctx context.Context, own []artifact.Package) (*artifact.Version, error) {
+	readAt := w.o.Now()
+	others, err := w.announcements(ctx)
+	if err != nil || others.open {
+		return nil, err
 	}
-	next, err := w.union(ctx, w.before, left, own, w.before.Evidence)
-	return err == nil && same(w.before, next), err
+	now := w.before
+	if len(others.all) > 0 { // read after them
+		if now, err = w.current(ctx); err != nil || now == nil {
+			return nil, err
+		}
+	}
+	next, err := w.union(ctx, now, others, own, now.Evidence)
+	if err != nil || !same(now, next) {
+		return nil, err
+	}
+	w.finish(ctx, others, now, readAt)
+	return now, nil
 }
 
 // immovable is the warning that an immutable tag keeps from a version what is not
@@ -171,13 +197,6 @@ func repaired(before, after artifact.Package) bool {
 func otherEvidenceEntry(before, after *artifact.Version) bool {
 	a, b := before.Evidence, after.Evidence
 	return a != nil && b != nil && a.Digest == b.Digest && (a.Size != b.Size || !maps.Equal(a.Annotations, b.Annotations))
-}
-
-// left is what pushes of only some platforms of this version left under tags of
-// their own.
-type left struct {
-	packages []artifact.Package
-	evidence *ocispec.Descriptor // signed; nil for none
 }
 
 // ownPackages returns all packages of the release: those sent now, and those
@@ -312,68 +331,14 @@ func (w *push) sendIndex(ctx context.Context, v *artifact.Version) error {
 	if err := w.sendBlob(ctx, "push index to", index); err != nil {
 		return err
 	}
-	return w.sendTag(ctx, "tag "+string(w.tag)+" in", index.Descriptor, index.Data, string(w.tag))
+	return w.moveTag(ctx, index)
 }
 
-// leave tags the platform manifests of the packages given, and signed evidence.
-func (w *push) leave(ctx context.Context, packages []artifact.Package, evidence *ocispec.Descriptor) error {
-	for _, p := range packages {
-		tag, err := ociaddr.PartialTag(w.release.Version(), p.Platform)
-		if err != nil {
-			return err
-		}
-		if err := w.leaveManifest(ctx, p.Manifest, tag); err != nil {
-			return err
-		}
-	}
-	if evidence == nil || w.sums.Verdict() != trust.Signed {
-		return nil
-	}
-	tag, err := ociaddr.PartialEvidenceTag(w.release.Version())
-	if err != nil {
-		return err
-	}
-	return w.leaveManifest(ctx, *evidence, tag)
-}
-
-func (w *push) leaveManifest(ctx context.Context, desc ocispec.Descriptor, tag ociaddr.Tag) error {
-	data, err := artifact.FetchManifest(ctx, w.dest.Store, desc)
-	if err != nil {
-		return w.registryError("read a manifest in", err)
-	}
-	return w.sendTag(ctx, "tag "+string(tag)+" in", desc, data, string(tag))
-}
-
-// parts returns what pushes of only some platforms of this version have left.
-// What does not read as such is passed over: it says nothing.
-func (w *push) parts(ctx context.Context) (left, error) {
-	var out left
-	tags, err := w.tags(ctx)
-	if err != nil {
-		return out, err
-	}
-	evidenceTag, err := ociaddr.PartialEvidenceTag(w.release.Version())
-	for _, t := range tags {
-		if err == nil && t == evidenceTag {
-			if out.evidence, err = w.leftEvidence(ctx, t); err != nil {
-				return out, err
-			}
-			continue
-		}
-		v, platform, ok := t.Partial()
-		if !ok || v != w.release.Version() {
-			continue
-		}
-		p, err := artifact.ReadPackage(ctx, w.dest.Store, string(t), w.release.Provider(), v, platform)
-		if isUnusable(err) {
-			continue
-		}
-		if err != nil {
-			return out, w.registryError("read "+string(t)+" in", err)
-		}
-		out.packages = append(out.packages, *p)
-	}
-	return out, nil
+// moveTag has the version's tag name an index.
+func (w *push) moveTag(ctx context.Context, index artifact.Blob) error {
+	err := w.sendTag(ctx, "tag "+string(w.tag)+" in", index.Descriptor, index.Data, string(w.tag))
+	w.wrote = w.wrote || !errors.Is(err, ErrImmutable) // whatever else went wrong, the tag may have moved
+	return err
 }
 
 // isUnusable reports whether an error is about content, and not about the way to

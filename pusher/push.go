@@ -15,6 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -35,6 +36,9 @@ type push struct {
 	// it is weaker; repair, if parts of the tagged evidence may be gone as well.
 	refresh, repair bool
 	warnings        []string
+	clock           *outgoing.Clock  // the registry's
+	own             *ownAnnouncement // nil: the push has not announced itself
+	wrote           bool             // the tag was moved, or may have been
 	// fits is the checksum document that the version's evidence will hold, if it is
 	// not the release's own; nil if there is none.
 	fits *trust.Checksums
@@ -67,6 +71,7 @@ func (p *Pusher) push(ctx context.Context, r *origin.Release, repair bool) (*Res
 
 // run stores an accepted release.
 func (w *push) run(ctx context.Context) (*artifact.Version, Status, error) {
+	ctx = outgoing.WithClock(ctx, w.clock)
 	// 2. What is there already.
 	if err := w.inspect(ctx); err != nil {
 		return nil, "", err
@@ -108,7 +113,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag, uploaded: map[provider.Platform]bool{}, read: map[digest.Digest]*artifact.Evidence{}}, nil
+	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag, clock: outgoing.NewClock(p.o.Now), uploaded: map[provider.Platform]bool{}, read: map[digest.Digest]*artifact.Evidence{}}, nil
 }
 
 // accept checks what a release claims, and that this covers its packages.

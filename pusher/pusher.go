@@ -14,9 +14,9 @@
 //
 // OCI tags have no compare-and-swap, so two pushes that each add platforms could
 // overwrite each other's index. A push of only some of a release's platforms
-// therefore leaves a tag for each of its platform manifests first
-// ([ociaddr.PartialTag]), and then builds the union of what is so tagged until
-// nothing is missing from the index that the version's tag names.
+// therefore announces itself by a tag of its own ([artifact.Announcement]), and then
+// writes the union of what is announced until nothing is missing from the index that
+// the version's tag names. An announcement goes when nobody needs it any more.
 package pusher
 
 import (
@@ -36,13 +36,18 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Store is what a push needs of a repository. oras-go's remote.Repository is one.
+// Store is what a push needs of a repository.
 type Store interface {
 	artifact.ReferenceFetcher
 	Exists(ctx context.Context, target ocispec.Descriptor) (bool, error)
 	Push(ctx context.Context, expected ocispec.Descriptor, content io.Reader) error
 	PushReference(ctx context.Context, expected ocispec.Descriptor, content io.Reader, reference string) error
 	artifact.TagLister
+	// Untag removes a tag, and leaves what it names. It is errdef.ErrUnsupported where
+	// manifests are deleted by digest alone.
+	Untag(ctx context.Context, tag string) error
+	// Delete removes a manifest, and the tags that name it.
+	Delete(ctx context.Context, target ocispec.Descriptor) error
 	// A store without the referrers API lists a manifest that has a subject, once it is
 	// pushed, under the subject's fallback tag.
 	ReferrerLister
@@ -84,6 +89,8 @@ type Options struct {
 	// StallTimeout is how long the registry may take no byte of a package, or
 	// leave a sent one unanswered; 0 is five minutes.
 	StallTimeout time.Duration
+	// Now is the local time; nil is [time.Now].
+	Now func() time.Time
 	// OnEvent is told of progress, from several goroutines at once; nil: nobody.
 	OnEvent func(Event)
 }
@@ -95,6 +102,8 @@ type Pusher struct {
 	shelf shelf
 	// attached has the tags of repositories that are copied from.
 	attached sync.Map // ociaddr.Repository -> *attachedTags
+	// removable says of repositories whether announcements can be removed.
+	removable sync.Map // ociaddr.Repository -> bool
 	// chunked has the registries that do not take a package in one request.
 	chunked sync.Map
 }
@@ -112,6 +121,9 @@ func New(o Options) *Pusher {
 	}
 	if o.Policy == nil {
 		o.Policy = func(provider.Address) trust.Policy { return trust.Policy{} }
+	}
+	if o.Now == nil {
+		o.Now = time.Now
 	}
 	if o.OnEvent == nil {
 		o.OnEvent = func(Event) {}

@@ -60,6 +60,11 @@ func (b *bench) leftTags() int {
 	return n
 }
 
+// announcements counts those that pushes have written since the registry was new.
+func (b *bench) announcements() int {
+	return b.registry.Count(recorder.Method(http.MethodPut), recorder.PathContains("/manifests/ocibridge-part."))
+}
+
 // TestStoredIsTheSame copies whole versions and parts of them: in the end the
 // index is the one that the source has.
 func TestStoredIsTheSame(t *testing.T) {
@@ -84,8 +89,8 @@ func TestStoredIsTheSame(t *testing.T) {
 	}
 
 	b.newRegistry()
-	if _, err := b.copy(from, "linux_amd64"); err != nil || b.taggedPlatforms() != "linux_amd64" || b.leftTags() == 0 {
-		t.Errorf("one platform: %s, %d tags left, %v", b.taggedPlatforms(), b.leftTags(), err)
+	if _, err := b.copy(from, "linux_amd64"); err != nil || b.taggedPlatforms() != "linux_amd64" || b.leftTags() != 0 || b.announcements() != 1 {
+		t.Errorf("one platform: %s, %d announcements, %d tags left, %v", b.taggedPlatforms(), b.announcements(), b.leftTags(), err)
 	}
 	if r, err = b.copy(from); err != nil || r.Status != pusher.Completed || r.Digest != pushed.Digest {
 		t.Errorf("the rest: %+v, %v", r, err)
@@ -102,8 +107,8 @@ func TestStoredInPart(t *testing.T) {
 	pushed := b.mustPush("linux_amd64", "darwin_arm64")
 	from, _ := b.source()
 	r, err := b.copy(from)
-	if err != nil || r.Digest != pushed.Digest || b.leftTags() == 0 {
-		t.Errorf("copied %+v, %d tags left, %v", r, b.leftTags(), err)
+	if err != nil || r.Digest != pushed.Digest || b.leftTags() != 0 || b.announcements() != 1 {
+		t.Errorf("copied %+v, %d announcements, %d tags left, %v", r, b.announcements(), b.leftTags(), err)
 	}
 }
 

@@ -41,10 +41,6 @@ type SyncStore interface {
 	Store
 	// Resolve returns the descriptor of the manifest that a tag names, by HEAD.
 	Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error)
-	// Untag removes a tag and leaves what it names.
-	Untag(ctx context.Context, tag string) error
-	// Delete removes a manifest.
-	Delete(ctx context.Context, target ocispec.Descriptor) error
 }
 
 // Manifests keeps manifests by digest from one sync to the next, so that a
@@ -93,6 +89,7 @@ func NewSyncer(o SyncOptions) *Syncer {
 	if o.Manifests != nil {
 		o.Push.Destination = keeping(o.Push.Destination, o.Manifests)
 	}
+	o.Push.Now = o.Now
 	p := New(o.Push)
 	o.Push = p.o // with defaults
 	return &Syncer{o, p}

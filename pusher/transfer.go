@@ -135,13 +135,10 @@ func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer 
 	return mounted, err
 }
 
-// remoteOf returns the repository that a store is or wraps; nil for none, where
-// packages can only be pushed whole.
+// remoteOf returns the repository that a store wraps; nil for none, where packages can
+// only be pushed whole.
 func remoteOf(s Store) *remote.Repository {
-	switch s := s.(type) {
-	case *remote.Repository:
-		return s
-	case interface{ Remote() *remote.Repository }:
+	if s, ok := s.(interface{ Remote() *remote.Repository }); ok {
 		return s.Remote()
 	}
 	return nil

@@ -192,9 +192,8 @@ func inspectVersion(ctx context.Context, back *backend, p *stored) (*inspected, 
 	for _, m := range found.Missing {
 		out.Missing = append(out.Missing, inspectedMissing{m.Platform, m.Manifest.String()})
 	}
-	evidenceTag, _ := ociaddr.PartialEvidenceTag(v) // "" for a version too long to be pushed by platform
 	for _, t := range p.tags {
-		if part, _, ok := t.Partial(); ok && part == v || t == evidenceTag {
+		if of, ok := t.PartOf(); ok && of == v {
 			out.Partial = append(out.Partial, t)
 		}
 	}

@@ -119,3 +119,9 @@ func (r *Repository) Tags(_ context.Context, last string, fn func(tags []string)
 	r.bundle.mu.Unlock()
 	return fn(slices.DeleteFunc(tags, func(t string) bool { return t <= last }))
 }
+
+// Untag returns errdef.ErrUnsupported: a bundle only grows.
+func (r *Repository) Untag(context.Context, string) error { return errdef.ErrUnsupported }
+
+// Delete returns errdef.ErrUnsupported.
+func (r *Repository) Delete(context.Context, ocispec.Descriptor) error { return errdef.ErrUnsupported }

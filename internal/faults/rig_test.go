@@ -32,6 +32,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/repository"
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 	"github.com/ocibridge/ocibridge/internal/testkit/memnet"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
@@ -192,8 +193,8 @@ func inRigAt(t *testing.T, now time.Time, f func(*rig)) {
 	})
 }
 
-func newRig(t *testing.T, repository string) *rig {
-	r := &rig{t: t, net: memnet.New(), log: &logBuffer{}, repo: ociaddr.Repository{Registry: registryHost, Name: repository}}
+func newRig(t *testing.T, name string) *rig {
+	r := &rig{t: t, net: memnet.New(), log: &logBuffer{}, repo: ociaddr.Repository{Registry: registryHost, Name: name}}
 	r.origin = r.listen(originHost+":443", shared.tls, testorigin.New(testorigin.Options{}, shared.release, shared.large))
 	r.registry = r.listen(registryHost+":443", shared.tls, quirks.New(shared.registry.Handler(), quirks.Settings{Access: access}))
 	// As those of the product are, but for where they lead.
@@ -207,7 +208,7 @@ func newRig(t *testing.T, repository string) *rig {
 	r.pusher = pusher.New(pusher.Options{
 		Destination: func(ctx context.Context, _ provider.Address) (pusher.Destination, error) {
 			repo, err := r.auth.Repository(ctx, r.repo)
-			return pusher.Destination{Repository: r.repo, Store: repo}, err
+			return pusher.Destination{Repository: r.repo, Store: repository.Repository{Repository: repo}}, err
 		},
 	})
 	return r
@@ -319,7 +320,7 @@ func (r *rig) direct() pusher.Store {
 		r.t.Fatal(err)
 	}
 	repo.Client = &http.Client{Transport: handlerTransport{shared.registry.Handler()}}
-	return repo
+	return repository.Repository{Repository: repo}
 }
 
 // handlerTransport calls a handler.

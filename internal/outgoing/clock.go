@@ -1,0 +1,54 @@
+package outgoing
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Clock is the clock of a server, by the Date header of its answers (RFC 9110, section
+// 6.6.1), and the local clock until the first answer.
+type Clock struct {
+	local func() time.Time
+
+	mu    sync.Mutex
+	ahead time.Duration // of the local clock
+}
+
+// NewClock returns a clock. Local is the local time; nil is [time.Now].
+func NewClock(local func() time.Time) *Clock {
+	if local == nil {
+		local = time.Now
+	}
+	return &Clock{local: local}
+}
+
+// Now returns the server's time.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.local().Add(c.ahead)
+}
+
+type clockKey struct{}
+
+// WithClock sets the clock by the answers to requests of the context.
+func WithClock(ctx context.Context, c *Clock) context.Context {
+	return context.WithValue(ctx, clockKey{}, c)
+}
+
+// ReadClock sets the clock of the request's context by an answer.
+func ReadClock(req *http.Request, resp *http.Response) {
+	c, ok := req.Context().Value(clockKey{}).(*Clock)
+	if !ok {
+		return
+	}
+	date, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead = date.Sub(c.local())
+}

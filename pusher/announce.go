@@ -1,0 +1,221 @@
+package pusher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// ownAnnouncement is that of a push.
+type ownAnnouncement struct {
+	id        string
+	tag       ociaddr.Tag
+	content   artifact.Version
+	at        time.Time            // by the local clock
+	manifests []ocispec.Descriptor // that the tag has named, the newest last
+}
+
+// left is what other pushes of the version have announced.
+type left struct {
+	all      []announced
+	packages []artifact.Package  // one a platform
+	evidence *ocispec.Descriptor // signed; nil for none
+	open     bool                // one of them may still write the version's index
+	own      bool                // the push's own announcement is there
+}
+
+// announcements returns what other pushes have announced.
+func (w *push) announcements(ctx context.Context) (left, error) {
+	var out left
+	tags, err := w.tags(ctx)
+	if err != nil {
+		return out, err
+	}
+	if w.own != nil {
+		out.own = slices.Contains(tags, w.own.tag)
+		tags = slices.DeleteFunc(tags, func(t ociaddr.Tag) bool { return t == w.own.tag })
+	}
+	if out.all, err = readAnnouncements(ctx, w.dest.Store, w.release.Provider(), w.release.Version(), tags); err != nil {
+		return out, w.registryError("read announcements in", err)
+	}
+	out.open = anyOpen(out.all, w.clock.Now())
+	for _, a := range out.all {
+		for _, p := range a.packages {
+			if find(out.packages, p.Platform) == nil {
+				out.packages = append(out.packages, p)
+			}
+		}
+		if a.evidence != nil && out.evidence == nil {
+			if out.evidence, err = w.signedEvidence(ctx, *a.evidence); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// signedEvidence returns the evidence given, nil if it is not signed.
+func (w *push) signedEvidence(ctx context.Context, desc ocispec.Descriptor) (*ocispec.Descriptor, error) {
+	switch g, err := w.grade(ctx, desc); {
+	case err != nil:
+		return nil, err
+	case g != gradeSigned:
+		return nil, nil
+	}
+	desc = artifact.DescribeEvidence(desc, trust.Signed)
+	return &desc, nil
+}
+
+// announces reports whether the push has to announce itself before it writes: it brings
+// some of the version's platforms, and others may be pushed at the same time. Where
+// announcements cannot be removed, only jobs that push by platform leave them.
+func (w *push) announces(ctx context.Context) (bool, error) {
+	if !w.release.Partial || !listsMore(w.release.Claims, w.offered()) && w.release.Claims.SHA256SUMS != nil {
+		return false, nil
+	}
+	if w.release.ByPlatform {
+		return true, nil
+	}
+	return w.canRemove(ctx)
+}
+
+// offered are the release's packages, as far as their platforms go.
+func (w *push) offered() (out []artifact.Package) {
+	for _, p := range w.release.Packages {
+		out = append(out, artifact.Package{Platform: p.Platform})
+	}
+	return out
+}
+
+// canRemove finds out whether this login can delete manifests, by one that means
+// nothing.
+func (w *push) canRemove(ctx context.Context) (bool, error) {
+	if known, ok := w.removable.Load(w.dest.Repository); ok {
+		return known.(bool), nil
+	}
+	probe, err := artifact.Placeholder("")
+	if err != nil {
+		return false, err
+	}
+	err = w.sendBlob(ctx, "push config to", artifact.Config())
+	if err == nil {
+		err = w.dest.Store.Push(ctx, probe.Descriptor, bytes.NewReader(probe.Data))
+	}
+	if err == nil {
+		err = w.dest.Store.Delete(ctx, probe.Descriptor)
+	}
+	can := err == nil || isNotFound(err) // another push has deleted it
+	if !can && !mayNotDelete(err) {
+		return false, w.registryError("find out whether manifests can be deleted in", err)
+	}
+	w.removable.Store(w.dest.Repository, can)
+	return can, nil
+}
+
+// announce tells other pushes what this one has stored.
+func (w *push) announce(ctx context.Context, packages []artifact.Package, evidence *ocispec.Descriptor) error {
+	own := &ownAnnouncement{id: ociaddr.NewAnnouncementID()}
+	var err error
+	if own.tag, err = ociaddr.AnnouncementTag(w.release.Version(), own.id); err != nil {
+		return err
+	}
+	own.content = artifact.Version{Provider: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: packages}
+	if w.sums.Verdict() == trust.Signed {
+		own.content.Evidence = evidence
+	}
+	w.own = own
+	return w.tagAnnouncement(ctx, false)
+}
+
+// tagAnnouncement writes the push's announcement, or writes it anew.
+func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
+	at := w.o.Now()
+	blob, err := artifact.EncodeAnnouncement(artifact.Announcement{Version: w.own.content, ID: w.own.id, At: w.clock.Now(), Done: done})
+	if err != nil {
+		return err
+	}
+	if err := w.sendTag(ctx, "tag "+string(w.own.tag)+" in", blob.Descriptor, blob.Data, string(w.own.tag)); err != nil {
+		return err
+	}
+	w.own.at = at
+	w.own.manifests = append(w.own.manifests, blob.Descriptor)
+	return nil
+}
+
+// mustRenew reports whether the push's announcement will soon count as a crash, or is
+// gone because it already has.
+func (w *push) mustRenew(others left) bool {
+	return w.own != nil && (!others.own || w.o.Now().Sub(w.own.at) > renewAge)
+}
+
+// finish removes the announcements that nobody needs any more. It comes after a round
+// that found in the index all that this push and the others announced. What it cannot
+// remove stays for the next push.
+func (w *push) finish(ctx context.Context, others left, index *artifact.Version, readAt time.Time) {
+	w.removeOf(ctx, others, readAt, func(a announced) bool {
+		return a.old(w.clock.Now()) && !a.in(index) // the union has refused it
+	})
+	if w.own == nil {
+		w.clean(ctx, others, index, readAt)
+		return
+	}
+	if len(others.all) == 0 {
+		w.withdraw(ctx)
+	} else if err := w.tagAnnouncement(ctx, true); err != nil && !errors.Is(err, ErrImmutable) {
+		return
+	}
+	readAt = w.o.Now()
+	others, err := w.announcements(ctx)
+	if err != nil || others.open || w.own == nil && len(others.all) == 0 {
+		return
+	}
+	if index, err = w.current(ctx); err != nil || index == nil {
+		return
+	}
+	w.clean(ctx, others, index, readAt)
+	if w.own != nil && w.isFresh(readAt) {
+		w.withdraw(ctx)
+	}
+}
+
+// clean removes the announcements of others that an index has, unless one is open. The
+// index was read after them.
+func (w *push) clean(ctx context.Context, others left, index *artifact.Version, readAt time.Time) {
+	if !others.open {
+		w.removeOf(ctx, others, readAt, func(a announced) bool { return a.in(index) })
+	}
+}
+
+func (w *push) removeOf(ctx context.Context, others left, readAt time.Time, which func(announced) bool) {
+	for _, a := range others.all {
+		if which(a) && w.isFresh(readAt) {
+			w.remove(ctx, a)
+		}
+	}
+}
+
+func (w *push) remove(ctx context.Context, a announced) {
+	if err := removeAnnouncement(ctx, w.dest.Store, a); err != nil && mayNotDelete(err) {
+		w.removable.Store(w.dest.Repository, false)
+	}
+}
+
+// withdraw removes the push's own announcement.
+func (w *push) withdraw(ctx context.Context) {
+	own := w.own
+	w.own = nil
+	for _, m := range slices.Backward(own.manifests) {
+		w.remove(ctx, announced{tag: own.tag, manifest: m})
+	}
+}
+
+// isFresh reports whether something may be written or deleted on what was read then.
+func (w *push) isFresh(readAt time.Time) bool { return w.o.Now().Sub(readAt) <= staleAge }
