@@ -1,12 +1,14 @@
 package artifact
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // TestCostOfManifests measures the most expensive indexes, manifests and records.
@@ -41,6 +43,47 @@ func TestCostOfManifests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cost.Check(t, len(tc.document), true, func() error { return tc.decode(tc.document) })
+		})
+	}
+}
+
+// TestCostOfStates measures the largest states.
+func TestCostOfStates(t *testing.T) {
+	owner := provider.MustParseAddress("registry.acme.example/acme/widget")
+	manifest := func(before, element, after string) (head, item, tail string) {
+		quote := func(s string) string { q := strconv.Quote(s); return q[1 : len(q)-1] }
+		head = `{"artifactType":"` + TypeState + `","annotations":{"` + annotationProvider + `":"` + owner.Path() + `","` + annotationState + `":"`
+		return head + quote(before), quote(element), quote(after) + `"}}`
+	}
+	filled := func(before, element, after string) []byte {
+		head, item, tail := manifest(before, element, after)
+		return cost.Filled(MaxManifestBytes, head, item, tail)
+	}
+	counted := func(n int, before, element, after string) []byte {
+		head, item, tail := manifest(before, element, after)
+		return cost.Counted(n, head, item, tail)
+	}
+	replaced := `{"mediaType":"` + ocispec.MediaTypeImageIndex + `","digest":"sha256:%064x","size":1,"version":"1.0.0"}`
+	for name, tc := range map[string]struct {
+		document []byte
+		refused  bool
+	}{
+		"versions":                             {filled(`{"seen":{`, `"1.0.%d":"first sync"`, `}}`), true},
+		"versions: as many as there may":       {counted(maxSeen, `{"seen":{`, `"1.0.%d":"2026-11-21T12:00:00Z"`, `}}`), false},
+		"versions: one more":                   {counted(maxSeen+1, `{"seen":{`, `"1.0.%d":"first sync"`, `}}`), true},
+		"names":                                {filled(`{`, `"%d":""`, `}`), true},
+		"replaced manifests, empty":            {filled(`{"replaced":[`, `{}`, `]}`), true},
+		"replaced manifests: as many as there": {counted(maxReplaced, `{"replaced":[`, replaced, `]}`), false},
+		"replaced manifests: one more":         {counted(maxReplaced+1, `{"replaced":[`, replaced, `]}`), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cost.Check(t, len(tc.document), tc.refused, func() error {
+				s, err := decodeState(tc.document, owner)
+				if err == nil {
+					_, err = EncodeState(*s)
+				}
+				return err
+			})
 		})
 	}
 }

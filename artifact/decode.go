@@ -54,8 +54,11 @@ func Brief(err error, also ...error) error {
 
 // Unmarshal decodes an index, a manifest or a record. Errors are [ErrTooLarge], if it
 // has more values than any provider needs, and [ErrNotProvider].
-func Unmarshal(data []byte, out any) error {
-	switch err := manifestLimits.Unmarshal(data, out); {
+func Unmarshal(data []byte, out any) error { return unmarshalWithin(manifestLimits, data, out) }
+
+// unmarshalWithin is [Unmarshal] with other limits.
+func unmarshalWithin(limits document.Limits, data []byte, out any) error {
+	switch err := limits.Unmarshal(data, out); {
 	case errors.Is(err, document.ErrTooLarge):
 		return fmt.Errorf("%w: %v", ErrTooLarge, err)
 	case err != nil:

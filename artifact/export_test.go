@@ -1,7 +1,10 @@
 package artifact
 
 import (
+	"time"
+
 	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -25,6 +28,15 @@ const (
 	MediaTypeRecord      = mediaTypeRecord
 )
 
+// Annotations of states and of what they replaced, and their bounds.
+const (
+	AnnotationSeen  = annotationSeen
+	AnnotationState = annotationState
+
+	MaxSeen     = maxSeen
+	MaxReplaced = maxReplaced
+)
+
 const (
 	MaxEvidenceBytes = maxEvidenceBytes
 	MaxRecordBytes   = maxRecordBytes
@@ -33,7 +45,20 @@ const (
 var (
 	DecodeRecord = decodeRecord
 	DecodeSeen   = decodeSeen
+	DecodeState  = decodeState
 )
+
+// EncodeSeen returns the manifest in which earlier releases kept the age of a version.
+func EncodeSeen(at time.Time) (Blob, error) {
+	return encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		Versioned:    specs.Versioned{SchemaVersion: 2},
+		MediaType:    ocispec.MediaTypeImageManifest,
+		ArtifactType: "application/vnd.ocibridge.seen.v1",
+		Config:       Config().Descriptor,
+		Layers:       []ocispec.Descriptor{Config().Descriptor},
+		Annotations:  map[string]string{annotationSeen: seenText(at)},
+	})
+}
 
 // DecodeIndex decodes an index that was fetched as data.
 func DecodeIndex(data []byte) (*Version, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -178,7 +179,43 @@ func FuzzSeen(f *testing.F) {
 			t.Fatal(err)
 		}
 		if again, err := artifact.DecodeSeen(b.Data); err != nil || again != s {
-			t.Errorf("%s is %s, then %s, %v", data, s.At, again.At, err)
+			t.Errorf("%s is %s, then %s, %v", data, s, again, err)
+		}
+	})
+}
+
+// FuzzState: a state that is read is within the bounds, and is read again as it was.
+func FuzzState(f *testing.F) {
+	addGolden(f, "evidence.json", "index.json")
+	for _, text := range []string{
+		"", "{}", "[]", `{"cooldown":true,"seen":{"1.0.0":"first sync","1.1.0":"2026-01-02T03:04:05Z"}}`,
+		`{"replaced":[{"mediaType":"application/vnd.oci.image.index.v1+json","digest":"sha256:4769443e4767eb95755535e7822bf659ee7fa489b8bcfd94dd8a0a7883a7f8d1","size":517,"version":"1.0.0"}]}`,
+		`{"replaced":[{"mediaType":"application/zip","digest":"sha256:00","size":-1,"version":"1"}]}`,
+		`{"seen":{"1.0":"yesterday"}}`,
+	} {
+		f.Add(fmt.Appendf(nil, `{"artifactType":%q,"annotations":{%q:%q,%q:%q}}`, artifact.TypeState, artifact.AnnotationProvider, widget.Path(), artifact.AnnotationState, text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := artifact.DecodeState(data, widget)
+		if err != nil {
+			return
+		}
+		if s.Provider != widget || len(s.Seen) > artifact.MaxSeen || len(s.Replaced) > artifact.MaxReplaced {
+			t.Errorf("%s, %d versions, %d replaced manifests", s.Provider, len(s.Seen), len(s.Replaced))
+		}
+		for _, r := range s.Replaced {
+			checkManifest(t, r.Manifest)
+		}
+		b, err := artifact.EncodeState(*s)
+		if errors.Is(err, artifact.ErrTooLarge) {
+			return // text with fewer escapes than ours
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := artifact.DecodeState(b.Data, widget)
+		if err != nil || !reflect.DeepEqual(again, s) {
+			t.Errorf("%s is %+v, then %+v, %v", data, s, again, err)
 		}
 	})
 }

@@ -439,6 +439,7 @@ func TestLintOfTags(t *testing.T) {
 		{"_1", "", "", ""},
 		{"ocibridge-part.1.2.3.linux_amd64", "", "", ""},
 		{"ocibridge-seen.1.2.3", "", "", ""},
+		{"ocibridge-state", "", "", ""},
 		{"sha256-0123", "", "", ""},
 		{"1.8.0-rc1_b", "", "", ""},
 	} {

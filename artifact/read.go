@@ -206,14 +206,23 @@ func whereOf(i int, entry ocispec.Descriptor) string {
 	return fmt.Sprintf("entry %d", i+1)
 }
 
+// parseOwner reads the annotation that names a provider.
+func parseOwner(s string) (provider.Address, error) {
+	host, rest, _ := strings.Cut(s, "/")
+	namespace, typ, _ := strings.Cut(rest, "/")
+	a, err := provider.AddressFromPath(host, namespace, typ)
+	if err != nil {
+		return a, fmt.Errorf("%w: annotation %s: %v", ErrNotProvider, annotationProvider, err)
+	}
+	return a, nil
+}
+
 // describe reads the annotations of an index that say what it is.
 func describe(v *Version, annotations map[string]string) error {
 	if s := annotations[annotationProvider]; s != "" {
-		host, rest, _ := strings.Cut(s, "/")
-		namespace, typ, _ := strings.Cut(rest, "/")
-		a, err := provider.AddressFromPath(host, namespace, typ)
+		a, err := parseOwner(s)
 		if err != nil {
-			return fmt.Errorf("%w: annotation %s: %v", ErrNotProvider, annotationProvider, err)
+			return err
 		}
 		v.Provider = a
 	}

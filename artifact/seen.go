@@ -5,64 +5,53 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// TypeSeen is the artifact type of what keeps since when a version is known.
-const TypeSeen = "application/vnd.ocibridge.seen.v1"
-
-// annotationSeen has the time, in RFC 3339 and UTC, or firstSync.
+// Earlier releases kept the age of each version in a manifest with its own tag
+// ([ociaddr.Tag.Seen]). The annotation has the time, in RFC 3339 and UTC, or firstSync.
 const (
-	annotationSeen = "io.github.ocibridge.seen"
+	annotationSeen = annotationPrefix + "seen"
 	firstSync      = "first sync"
 )
 
-// Seen is since when a version of a provider is known: origins publish no dates.
-type Seen struct {
-	// At is when a sync first saw the version; zero for one that was there at the
-	// provider's first sync, whose age nobody knows.
-	At time.Time
-}
-
-// EncodeSeen returns the manifest that keeps it. Its one blob is that of [Config].
-func EncodeSeen(s Seen) (Blob, error) {
-	text := firstSync
-	if !s.At.IsZero() {
-		text = s.At.UTC().Truncate(time.Second).Format(time.RFC3339)
-	}
-	empty := Config().Descriptor
-	return encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
-		Versioned:    specs.Versioned{SchemaVersion: 2},
-		MediaType:    ocispec.MediaTypeImageManifest,
-		ArtifactType: TypeSeen,
-		Config:       empty,
-		Layers:       []ocispec.Descriptor{empty}, // some registries take none without
-		Annotations:  map[string]string{annotationSeen: text},
-	})
-}
-
-// ReadSeen returns what a tag keeps. Errors are those of [Read].
-func ReadSeen(ctx context.Context, store ReferenceFetcher, tag string) (Seen, error) {
-	_, data, err := fetchTag(ctx, store, tag)
+// ReadSeen returns the time that a tag of an earlier release keeps, and the descriptor of
+// its manifest. The time is zero for a version that was there at the provider's first
+// sync. Errors are those of [Read].
+func ReadSeen(ctx context.Context, store ReferenceFetcher, tag string) (time.Time, ocispec.Descriptor, error) {
+	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {
-		return Seen{}, err
+		return time.Time{}, ocispec.Descriptor{}, err
 	}
-	return decodeSeen(data)
+	desc.MediaType = ocispec.MediaTypeImageManifest
+	at, err := decodeSeen(data)
+	return at, desc, err
 }
 
-func decodeSeen(data []byte) (Seen, error) {
+func decodeSeen(data []byte) (time.Time, error) {
 	var m ocispec.Manifest
 	if err := Unmarshal(data, &m); err != nil {
-		return Seen{}, err
+		return time.Time{}, err
 	}
-	text := m.Annotations[annotationSeen]
+	return parseSeen(m.Annotations[annotationSeen])
+}
+
+// seenText returns how the time at which a version was first seen is written.
+func seenText(at time.Time) string {
+	if at.IsZero() {
+		return firstSync
+	}
+	return at.UTC().Truncate(time.Second).Format(time.RFC3339)
+}
+
+// parseSeen reads what [seenText] writes.
+func parseSeen(text string) (time.Time, error) {
 	if text == firstSync {
-		return Seen{}, nil
+		return time.Time{}, nil
 	}
 	at, err := time.Parse(time.RFC3339, text)
-	if err != nil || at.IsZero() || at.UTC().Format(time.RFC3339) != text {
-		return Seen{}, fmt.Errorf("%w: it does not say since when the version is known", ErrNotProvider)
+	if err != nil || at.IsZero() || seenText(at) != text {
+		return time.Time{}, fmt.Errorf("%w: %.40q is no time at which a version was seen", ErrNotProvider, text)
 	}
-	return Seen{at}, nil
+	return at, nil
 }

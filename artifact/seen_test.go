@@ -28,25 +28,25 @@ func (o oneTag) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error
 
 func TestSeen(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 5, time.FixedZone("", 3600))
-	for _, want := range []artifact.Seen{{}, {At: at}} {
+	for _, want := range []time.Time{{}, at} {
 		blob, err := artifact.EncodeSeen(want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := artifact.ReadSeen(t.Context(), oneTag(blob.Data), "tag")
-		if err != nil || !got.At.Equal(want.At.Truncate(time.Second)) || got.At.IsZero() != want.At.IsZero() {
-			t.Errorf("%v reads back as %v, %v", want, got, err)
+		got, desc, err := artifact.ReadSeen(t.Context(), oneTag(blob.Data), "tag")
+		if err != nil || !got.Equal(want.Truncate(time.Second)) || got.IsZero() != want.IsZero() || desc.Digest != blob.Descriptor.Digest || desc.MediaType != ocispec.MediaTypeImageManifest {
+			t.Errorf("%v reads back as %v of %+v, %v", want, got, desc, err)
 		}
 		if again, err := artifact.EncodeSeen(got); err != nil || !bytes.Equal(again.Data, blob.Data) {
 			t.Errorf("encoded anew: %s, %v", again.Data, err)
 		}
 	}
 	for _, bad := range []string{"", "[]", "{}", `{"annotations":{"io.github.ocibridge.seen":"yesterday"}}`} {
-		if got, err := artifact.ReadSeen(t.Context(), oneTag(bad), "tag"); !errors.Is(err, artifact.ErrNotProvider) {
+		if got, _, err := artifact.ReadSeen(t.Context(), oneTag(bad), "tag"); !errors.Is(err, artifact.ErrNotProvider) {
 			t.Errorf("%q reads as %v, %v", bad, got, err)
 		}
 	}
-	if _, err := artifact.ReadSeen(t.Context(), oneTag(strings.Repeat(" ", artifact.MaxManifestBytes+1)), "tag"); !errors.Is(err, artifact.ErrTooLarge) {
+	if _, _, err := artifact.ReadSeen(t.Context(), oneTag(strings.Repeat(" ", artifact.MaxManifestBytes+1)), "tag"); !errors.Is(err, artifact.ErrTooLarge) {
 		t.Errorf("too large: %v", err)
 	}
 }

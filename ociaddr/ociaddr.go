@@ -279,14 +279,18 @@ func (t Tag) Subject() (digest.Digest, bool) {
 	return d, ok && d.Validate() == nil
 }
 
-// SeenAll is the tag that is there once every version of a provider's first sync
-// has its [SeenTag].
+// StateTag is the tag of what ocibridge remembers of a repository. No client reads it as
+// a version.
+const StateTag Tag = "ocibridge-state"
+
+// SeenAll is the tag with which earlier releases said that every version of a provider's
+// first sync has its [SeenTag].
 const SeenAll Tag = "ocibridge-seen"
 
-// seenPrefix starts the tags that keep since when a version is known.
+// seenPrefix starts the tags in which earlier releases kept the age of each version.
 const seenPrefix = string(SeenAll) + "."
 
-// SeenTag returns the tag that keeps since when sync knows a version. It fails
+// SeenTag returns the tag in which earlier releases kept a version's age. It fails
 // where that has more than 128 characters.
 func SeenTag(v provider.Version) (Tag, error) {
 	vt, err := VersionTag(v)

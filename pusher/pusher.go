@@ -106,6 +106,8 @@ type Pusher struct {
 	removable sync.Map // ociaddr.Repository -> bool
 	// chunked has the registries that do not take a package in one request.
 	chunked sync.Map
+	// turns has who writes the state of a repository.
+	turns sync.Map // ociaddr.Repository -> *semaphore.Weighted
 }
 
 // New returns a Pusher.

@@ -1,13 +1,12 @@
 package pusher
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -15,19 +14,23 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// waits returns which of the versions asked for are too young, and until when.
-// What the repository has waits no longer, and what the source had at the
-// provider's first sync never does. Versions that were not seen before are noted,
-// for [Syncer.Apply] to keep.
+// ErrNoAges: a repository has versions, and nothing in it says when a sync first saw them.
+var ErrNoAges = errors.New("the ages of its versions are not known")
+
+// waits returns the versions asked for that are too young, and the time at which each
+// wait ends. Versions in the repository do not wait, nor do those that the source had at
+// the provider's first sync with a cooldown. [Syncer.Apply] notes the versions that were
+// not seen before.
 func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[provider.Version]time.Time, error) {
 	if p.want.Cooldown == 0 {
 		return nil, nil
 	}
-	if err := p.checkFirstSync(ctx); err != nil {
+	seen, err := p.readAges(ctx)
+	if err != nil {
 		return nil, err
 	}
 	for _, v := range p.listing.Versions {
-		if !p.state.seen[v] {
+		if _, ok := seen[v]; !ok {
 			p.state.unseen = append(p.state.unseen, v)
 		}
 	}
@@ -37,107 +40,95 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 		if p.state.versions[v] || p.state.firstSync {
 			continue
 		}
-		since := artifact.Seen{At: now}
-		if p.state.seen[v] {
-			var err error
-			if since, err = p.readSeen(ctx, v); err != nil {
-				return nil, err
-			}
+		since, ok := seen[v]
+		if !ok {
+			since = now
 		}
-		if until := since.At.Add(p.want.Cooldown); !since.At.IsZero() && until.After(now) {
+		if until := since.Add(p.want.Cooldown); !since.IsZero() && until.After(now) {
 			out[v] = until
 		}
 	}
 	return out, nil
 }
 
-// checkFirstSync finds out whether no sync has kept ages before. A list of tags
-// alone does not say so: with one that is wrong for a moment, nothing would wait.
-func (p *planner) checkFirstSync(ctx context.Context) error {
-	if slices.Contains(p.state.tags, ociaddr.SeenAll) {
-		return nil
-	}
+// readAges returns when each version was first seen, by the repository's state and by the
+// tags of earlier releases.
+func (p *planner) readAges(ctx context.Context) (map[provider.Version]time.Time, error) {
 	repo := p.state.dest.Repository
-	_, err := artifact.Resolve(mayPush(ctx, repo), p.state.store, string(ociaddr.SeenAll))
+	ctx = mayPush(ctx, repo)
+	p.state.cooldown = true
+	known, desc, err := readState(ctx, keptStore{p.state.store, p.o.Manifests, nil}, repo, p.want.Provider)
+	if err != nil {
+		return nil, err
+	}
+	if desc != nil && !slices.Contains(p.state.tags, ociaddr.StateTag) {
+		return nil, p.incompleteList(ociaddr.StateTag)
+	}
+	if p.state.ages, err = p.readOldAges(ctx, p.state, known, p.warn); err != nil {
+		return nil, err
+	}
+	if !known.Cooldown && !p.state.ages.cooldown {
+		if err := p.checkFirstSync(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return p.state.ages.applied(known, nil).Seen, nil
+}
+
+// checkFirstSync decides whether a repository without ages may have its first sync with a
+// cooldown now. A list of tags alone is not enough: with a list that is wrong for a
+// moment, no version would wait.
+func (p *planner) checkFirstSync(ctx context.Context) error {
+	repo := p.state.dest.Repository
+	_, err := artifact.Resolve(ctx, p.state.store, string(ociaddr.SeenAll))
 	switch {
 	case err == nil:
-		return hint.New(fmt.Sprintf("list tags of %s: the list lacks the tag %s, which is there", repo, ociaddr.SeenAll),
-			"run sync again; if it stays so, the registry does not list all of its tags")
+		return p.incompleteList(ociaddr.SeenAll)
 	case !isNotFound(err):
 		return &RegistryError{"read " + string(ociaddr.SeenAll) + " in", repo, err}
 	}
-	p.state.firstSync = true
-	return nil
-}
-
-func (p *planner) readSeen(ctx context.Context, v provider.Version) (artifact.Seen, error) {
-	tag, err := ociaddr.SeenTag(v)
-	if err != nil {
-		return artifact.Seen{}, err
-	}
-	seen, err := artifact.ReadSeen(ctx, p.state.dest.Store, string(tag))
-	if isUnusable(err) {
-		return seen, hint.Wrap(fmt.Errorf("%s:%s: %w", p.state.dest.Repository, tag, err),
-			"delete that tag: the version's age counts from the next sync then")
-	}
-	if err != nil {
-		return seen, &RegistryError{"read " + string(tag) + " in", p.state.dest.Repository, err}
-	}
-	return seen, nil
-}
-
-// recordSeen keeps since when versions are known that no sync saw before.
-func (s *Syncer) recordSeen(ctx context.Context, state *repositoryState) error {
-	if len(state.unseen) == 0 && !state.firstSync {
+	if len(p.state.versions) == 0 || p.o.First {
+		p.state.firstSync = true
 		return nil
 	}
-	ctx = mayPush(ctx, state.dest.Repository)
-	w := &push{Pusher: s.pusher, dest: state.dest, tag: ociaddr.SeenAll}
-	if err := w.checkOwner(ctx, state.provider, state.tags); err != nil {
+	w := &push{Pusher: p.pusher, dest: p.state.dest, tag: ociaddr.StateTag}
+	if err := w.checkOwner(ctx, p.want.Provider, p.state.tags); err != nil {
 		return err
 	}
-	var seen artifact.Seen
+	return hint.Wrap(fmt.Errorf("%s in %s: %w: it has versions, and no sync with a cooldown has noted any", p.want.Provider, repo, ErrNoAges),
+		"if no sync with a cooldown has filled this repository, run ocibridge sync --first once: no version that its source has now waits. "+
+			"If a clean-up rule has removed the tag %s, restore the tag, and exempt tags that begin with ocibridge- from the rule; "+
+			"where that is not possible, keep young versions out by versions for the run with --first", ociaddr.StateTag)
+}
+
+// incompleteList is the error for a list of tags that lacks a tag.
+func (p *planner) incompleteList(tag ociaddr.Tag) error {
+	return hint.New(fmt.Sprintf("list tags of %s: the list lacks the tag %s, which is there", p.state.dest.Repository, tag),
+		"run sync again; if it stays so, the registry does not list all of its tags")
+}
+
+// recordSeen notes the versions that no sync saw before, and what the tags of earlier
+// releases say. Then it removes those tags. All of it is in one document, so that a first
+// sync that ends early has noted nothing.
+func (s *Syncer) recordSeen(ctx context.Context, state *repositoryState, out *Outcome) error {
+	if !state.cooldown {
+		return nil
+	}
+	change := stateChange{seen: maps.Clone(state.ages.seen), cooldown: state.ages.cooldown || state.firstSync}
+	if change.seen == nil {
+		change.seen = map[provider.Version]time.Time{}
+	}
+	var now time.Time // of a first sync: the versions were there
 	if !state.firstSync {
-		seen.At = s.o.Now()
+		now = s.o.Now()
 	}
-	manifest, err := artifact.EncodeSeen(seen)
-	if err != nil {
-		return err
-	}
-	if err := w.sendBlob(ctx, "push config to", artifact.Config()); err != nil {
-		return err
-	}
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(s.o.Push.Jobs)
 	for _, v := range state.unseen {
-		tag, err := ociaddr.SeenTag(v)
-		if err != nil {
-			return err
+		change.seen[v] = now
+	}
+	if len(change.seen) > 0 || change.cooldown {
+		if err := s.pusher.remember(ctx, state.provider, state.dest, change); err != nil {
+			return hint.Wrap(err, "a cooldown needs the tag %s, which keeps when a sync first saw each version; where the registry takes no such tag, leave cooldown out", ociaddr.StateTag)
 		}
-		g.Go(func() error { return s.tagSeen(gctx, state, manifest, tag) })
 	}
-	if err := g.Wait(); err != nil || !state.firstSync {
-		return err
-	}
-	// Last: a first sync that ended before it is begun anew, lest the rest of its
-	// versions wait.
-	return s.tagSeen(ctx, state, manifest, ociaddr.SeenAll)
-}
-
-// tagSeen sets a tag that keeps an age. One that is there, by another sync, says
-// since when the version is known: it stays.
-func (s *Syncer) tagSeen(ctx context.Context, state *repositoryState, manifest artifact.Blob, tag ociaddr.Tag) error {
-	there := func() bool {
-		_, err := artifact.Resolve(ctx, state.store, string(tag))
-		return err == nil
-	}
-	if there() {
-		return nil
-	}
-	err := state.store.PushReference(ctx, manifest.Descriptor, bytes.NewReader(manifest.Data), string(tag))
-	if err == nil || mayBeRule(err) && there() {
-		return nil
-	}
-	return hint.Wrap(&RegistryError{"tag " + string(tag) + " in", state.dest.Repository, err},
-		"cooldown keeps since when a version is known in a tag beside it; where the registry takes none, leave cooldown out")
+	return s.removeOldAges(ctx, state, out)
 }

@@ -10,24 +10,39 @@ import (
 	"testing"
 	"time"
 
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// ages are the tags that keep ages, sorted.
+// state is the state of the repository; nil for none.
+func (b *bench) state() *artifact.State {
+	b.t.Helper()
+	s, _, err := artifact.ReadState(b.t.Context(), b.repo, widget)
+	if err != nil && !errors.Is(err, errdef.ErrNotFound) {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+// ages are the versions whose age is known, with the hour at which they were seen.
 func (b *syncBench) ages() string {
 	b.t.Helper()
+	s := b.state()
+	if s == nil {
+		return ""
+	}
 	var out []string
-	if err := b.repo.Tags(b.t.Context(), "", func(page []string) error {
-		for _, t := range page {
-			if rest, ok := strings.CutPrefix(t, "ocibridge-seen"); ok {
-				out = append(out, rest)
-			}
+	for v, at := range s.Seen {
+		text := v.String()
+		if !at.IsZero() {
+			text += at.Format("@15")
 		}
-		return nil
-	}); err != nil {
-		b.t.Fatal(err)
+		out = append(out, text)
 	}
 	slices.Sort(out)
 	return strings.Join(out, " ")
@@ -43,11 +58,15 @@ func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 	gadget := *b
 	gadget.want.Provider, gadget.want.Cooldown = provider.MustParseAddress(host+"/acme/gadget"), time.Hour
 	_, out, err := gadget.sync()
-	if err != nil || !errors.Is(out.Err(), pusher.ErrOccupied) || b.ages() != "" {
-		t.Errorf("%v, %+v, ages of %q", err, out, b.ages())
+	if err != nil || !errors.Is(out.Err(), pusher.ErrOccupied) || b.state() != nil {
+		t.Errorf("%v, %+v, state %+v", err, out, b.state())
+	}
+	gadget.options.First = true
+	if _, out, err = gadget.sync(); err != nil || !errors.Is(out.Err(), pusher.ErrOccupied) || b.state() != nil {
+		t.Errorf("%v, %+v, state %+v", err, out, b.state())
 	}
 	b.offer("1.1.0")
-	b.want.Cooldown = time.Hour
+	b.want.Cooldown, b.options.First = time.Hour, true
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
@@ -76,8 +95,8 @@ func TestCooldownWithoutAList(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// Of two syncs at once the one that saw a version first has said so, and a
-// registry whose tags cannot be moved is no reason for the other to fail.
+// Of two syncs at once, the one that saw a version first counts. A registry that does
+// not move tags, but for the state's, is no reason for either to fail.
 func TestCooldownOfTwoSyncs(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.want.Cooldown = 2 * time.Hour
@@ -85,7 +104,7 @@ func TestCooldownOfTwoSyncs(t *testing.T) {
 	set := map[string]bool{}
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		_, ref, ok := strings.Cut(r.URL.Path, "/manifests/")
-		if r.Method != http.MethodPut || !ok || strings.HasPrefix(ref, "sha256:") {
+		if r.Method != http.MethodPut || !ok || strings.HasPrefix(ref, "sha256:") || ref == string(ociaddr.StateTag) {
 			return false
 		}
 		mu.Lock()
@@ -116,6 +135,9 @@ func TestCooldownOfTwoSyncs(t *testing.T) {
 	b.registry.Intercept(nil) // nor does a registry that moves any tag make it younger
 	b.offer("1.3.0")
 	twice()
+	if got := b.ages(); got != "1.0.0 1.1.0 1.2.0@13 1.3.0@14" {
+		t.Errorf("ages %q", got)
+	}
 	b.now = b.now.Add(time.Hour)
 	if got, _, _ := b.sync(); got != "+1.3.0 +1.2.0 =1.1.0 =1.0.0" {
 		t.Errorf("plan %q", got)

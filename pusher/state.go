@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
@@ -25,11 +26,14 @@ type repositoryState struct {
 	dest     Destination
 	store    SyncStore
 	versions map[provider.Version]bool
-	seen     map[provider.Version]bool // whose age is kept
-	tags     []ociaddr.Tag             // all
+	tags     []ociaddr.Tag // all
+	// oldAges are the tags in which earlier releases kept ages, [ociaddr.SeenAll] last.
+	oldAges []ociaddr.Tag
 
-	unseen    []provider.Version // whose age is to be kept from now on
-	firstSync bool               // no age was kept before
+	cooldown  bool               // the provider has a cooldown
+	ages      stateChange        // what the plan read from oldAges and the state lacks
+	unseen    []provider.Version // versions of the source that no sync has seen before
+	firstSync bool               // no sync with a cooldown has been there before
 
 	cold atomic.Bool // as that of keptStore
 }
@@ -45,7 +49,7 @@ func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repo
 	}
 	state := &repositoryState{
 		provider: a, dest: dest, store: store,
-		versions: map[provider.Version]bool{}, seen: map[provider.Version]bool{},
+		versions: map[provider.Version]bool{},
 	}
 	if state.tags, err = listTags(mayPush(ctx, dest.Repository), store); err != nil {
 		return nil, &RegistryError{"list tags of", dest.Repository, err}
@@ -54,9 +58,12 @@ func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repo
 		if v, ok := t.Version(); ok {
 			state.versions[v] = true
 		}
-		if v, ok := t.Seen(); ok {
-			state.seen[v] = true
+		if _, ok := t.Seen(); ok {
+			state.oldAges = append(state.oldAges, t)
 		}
+	}
+	if slices.Contains(state.tags, ociaddr.SeenAll) {
+		state.oldAges = append(state.oldAges, ociaddr.SeenAll)
 	}
 	return state, nil
 }

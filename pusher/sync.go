@@ -57,6 +57,9 @@ type SyncOptions struct {
 	Push Options
 	// Manifests may be nil.
 	Manifests Manifests
+	// First allows a first sync with a cooldown in repositories that have versions
+	// already. It changes nothing elsewhere.
+	First bool
 	// Prune removes versions that no [Want] asks for.
 	Prune bool
 	// PruneLimit is how many versions may be removed at most; 0 is
@@ -209,7 +212,7 @@ type Outcome struct {
 func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*Result)) (*Outcome, error) {
 	out := &Outcome{Failures: slices.Clone(plan.Failures)}
 	for _, state := range plan.states {
-		if err := s.recordSeen(ctx, state); err != nil {
+		if err := s.recordSeen(ctx, state, out); err != nil {
 			out.Failures = append(out.Failures, Failure{Provider: state.provider, Err: err})
 		}
 	}

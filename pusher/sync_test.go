@@ -101,13 +101,13 @@ func steps(p *pusher.Plan) string {
 	return strings.Join(out, " ")
 }
 
-// tags are the repository's tags, sorted, without those that keep ages.
+// tags are the repository's tags, sorted, without that of the state.
 func (b *syncBench) tags() string {
 	b.t.Helper()
 	var out []string
 	if err := b.repo.Tags(b.t.Context(), "", func(page []string) error {
 		for _, t := range page {
-			if _, seen := ociaddr.Tag(t).Seen(); !seen && ociaddr.Tag(t) != ociaddr.SeenAll {
+			if ociaddr.Tag(t) != ociaddr.StateTag {
 				out = append(out, t)
 			}
 		}
@@ -190,7 +190,8 @@ func TestSyncPlatforms(t *testing.T) {
 	}
 }
 
-// The registry is asked for its tags once, and with one HEAD for each version.
+// The registry is asked for its tags once, and with one HEAD for each version. A cooldown
+// takes one more HEAD, for the state.
 func TestSyncWithNothingToDo(t *testing.T) {
 	var versions []string
 	for i := range 40 {
@@ -207,9 +208,15 @@ func TestSyncWithNothingToDo(t *testing.T) {
 		t.Fatalf("%v, plan %q", err, got)
 	}
 	listings, heads, all := b.registry.Count(recorder.PathSuffix("/tags/list")), b.registry.Count(recorder.Method(http.MethodHead)), b.registry.Count()
-	if listings != 1 || heads != 40 || all != 41 {
+	if listings != 1 || heads != 41 || all != 42 {
 		t.Errorf("%d listings, %d HEAD, %d requests in all", listings, heads, all)
 	}
+	b.want.Cooldown = 0
+	b.registry.Reset()
+	if b.sync(); b.registry.Count(recorder.Method(http.MethodHead)) != 40 || b.registry.Count() != 41 {
+		t.Errorf("%d requests without a cooldown", b.registry.Count())
+	}
+	b.want.Cooldown = time.Hour
 
 	// With nothing kept, those that are under way at once learn it by themselves.
 	b.options.Manifests = manifestcache.Open(t.TempDir())
@@ -217,11 +224,11 @@ func TestSyncWithNothingToDo(t *testing.T) {
 	if got, _, err = b.sync(); err != nil || strings.Count(got, "=") != 40 {
 		t.Fatalf("%v, plan %q", err, got)
 	}
-	if all := b.registry.Count(); all > 1+40+4 {
+	if all := b.registry.Count(); all > 1+40+4+2 { // the state takes a HEAD and a GET
 		t.Errorf("%d requests with nothing kept", all)
 	}
 	b.registry.Reset()
-	if b.sync(); b.registry.Count() != 41 {
+	if b.sync(); b.registry.Count() != 42 {
 		t.Errorf("%d requests after that", b.registry.Count())
 	}
 }
@@ -253,24 +260,29 @@ func TestCooldown(t *testing.T) {
 	}
 }
 
-// A first sync that ends before all versions are noted is begun anew: the rest of
-// them does not wait either.
+// A first sync that ends before it has noted its versions begins anew, before each of the
+// requests that write the state: no version waits.
 func TestFirstSyncBrokenOff(t *testing.T) {
-	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0")
-	b.want.Cooldown, b.options.Push.Jobs = time.Hour, 1
-	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/manifests/ocibridge-seen.1.1.0") {
-			panic(http.ErrAbortHandler)
+	for n := 1; ; n++ {
+		b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0")
+		b.want.Cooldown, b.options.Push.Jobs = time.Hour, 1
+		s, plan := b.plan()
+		b.cutBefore(n)
+		out, err := s.Apply(t.Context(), plan, func(*pusher.Result) {})
+		b.registry.Intercept(nil)
+		if b.state() != nil {
+			if n < 5 {
+				t.Errorf("the state was written by request %d", n-1)
+			}
+			return
 		}
-		return false
-	})
-	if _, out, err := b.sync(); err != nil || len(out.Failures) == 0 || b.tags() != "" {
-		t.Fatalf("%v, %+v, tags %q", err, out, b.tags())
+		if err != nil || len(out.Failures) == 0 || len(out.Results) > 0 {
+			t.Fatalf("ended before request %d: %v, %+v", n, err, out)
+		}
+		b.mustSync("+1.2.0 +1.1.0 +1.0.0")
+		b.offer("1.3.0")
+		b.mustSync(".1.3.0 =1.2.0 =1.1.0 =1.0.0")
 	}
-	b.registry.Intercept(nil)
-	b.mustSync("+1.2.0 +1.1.0 +1.0.0")
-	b.offer("1.3.0")
-	b.mustSync(".1.3.0 =1.2.0 =1.1.0 =1.0.0")
 }
 
 func TestCooldownKeepsNothingInADryRun(t *testing.T) {

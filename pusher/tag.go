@@ -19,6 +19,11 @@ import (
 // sendTag stores a manifest under a tag. A registry whose tags cannot be moved
 // may refuse even to have a tag named what it names already: that is no failure.
 func (w *push) sendTag(ctx context.Context, op string, desc ocispec.Descriptor, data []byte, tag string) error {
+	return w.putTag(ctx, op, desc, data, tag, helpImmutable)
+}
+
+// putTag is [push.sendTag] with a hint for tags that cannot be moved.
+func (w *push) putTag(ctx context.Context, op string, desc ocispec.Descriptor, data []byte, tag, help string) error {
 	err := w.dest.Store.PushReference(ctx, desc, bytes.NewReader(data), tag)
 	if err == nil {
 		return nil
@@ -30,7 +35,7 @@ func (w *push) sendTag(ctx context.Context, op string, desc ocispec.Descriptor, 
 		case there.Digest == desc.Digest:
 			return nil
 		case saysRule(err):
-			err = hint.Wrap(fmt.Errorf("%w: it names %s: %w", ErrImmutable, there.Digest, err), "%s", helpImmutable)
+			err = hint.Wrap(fmt.Errorf("%w: it names %s: %w", ErrImmutable, there.Digest, err), "%s", help)
 		}
 	}
 	return w.registryError(op, err)

@@ -1,0 +1,237 @@
+package artifact
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// TypeState is the artifact type of the manifest that keeps a repository's [State].
+const TypeState = "application/vnd.ocibridge.state.v1"
+
+// annotationState has the state as JSON text. One request reads a manifest with its
+// annotations; a layer would take a second one.
+const annotationState = annotationPrefix + "state"
+
+// Bounds of a state. Sources list at most 10,000 versions.
+const (
+	maxSeen     = 20_000
+	maxReplaced = 10_000
+)
+
+// stateLimits bound the text of a state. A version has one value, a replaced manifest
+// has five at most.
+var stateLimits = document.Limits{Bytes: MaxManifestBytes, Values: maxSeen + 5*maxReplaced + 100, Elements: maxSeen}
+
+// State is what ocibridge remembers of a provider's repository. Writers merge what they
+// know into the state that is there.
+type State struct {
+	// Provider owns the repository.
+	Provider provider.Address
+	// Cooldown is set once a sync with a cooldown has noted all versions of its first run.
+	Cooldown bool
+	// Seen has the time at which a sync first saw each version. The zero time means that
+	// the version was there at the first sync with a cooldown.
+	Seen map[provider.Version]time.Time
+	// Replaced are manifests that lost their tag, until a prune deletes them. They are
+	// sorted, and each digest is there once.
+	Replaced []Replaced
+}
+
+// Replaced is a manifest that lost its tag to another one.
+type Replaced struct {
+	// Manifest has a media type, a digest and a size, and nothing else.
+	Manifest ocispec.Descriptor
+	// Version is the version whose tag named the manifest. It is zero for an older state.
+	Version provider.Version
+}
+
+// Merge adds what another state knows: the earliest time of each version, and the
+// manifests of both. It keeps the first maxReplaced manifests, older states last: the
+// others stay in the registry.
+func (s *State) Merge(other State) {
+	s.Cooldown = s.Cooldown || other.Cooldown
+	if s.Seen == nil {
+		s.Seen = map[provider.Version]time.Time{}
+	}
+	for v, at := range other.Seen {
+		if mine, ok := s.Seen[v]; !ok || at.Before(mine) {
+			s.Seen[v] = at
+		}
+	}
+	s.Replaced = joinReplaced(s.Replaced, other.Replaced)
+}
+
+// joinReplaced returns the manifests of both lists, sorted, each digest once.
+func joinReplaced(a, b []Replaced) []Replaced {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(a, b Replaced) int {
+		return cmp.Or(cmp.Compare(a.Manifest.Digest, b.Manifest.Digest), b.Version.Compare(a.Version))
+	})
+	all = slices.CompactFunc(all, func(a, b Replaced) bool { return a.Manifest.Digest == b.Manifest.Digest })
+	slices.SortStableFunc(all, func(a, b Replaced) int { return cmp.Compare(stateRank(a), stateRank(b)) })
+	return all[:min(len(all), maxReplaced)]
+}
+
+// stateRank sorts indexes of versions, which hold their platforms, before older states.
+func stateRank(r Replaced) int {
+	if r.Version.IsZero() {
+		return 1
+	}
+	return 0
+}
+
+// stateDocument is the text of a state. Times are those of annotationSeen.
+type stateDocument struct {
+	Cooldown bool              `json:"cooldown,omitempty"`
+	Seen     map[string]string `json:"seen,omitempty"`
+	Replaced []replacedEntry   `json:"replaced,omitempty"`
+}
+
+type replacedEntry struct {
+	MediaType string        `json:"mediaType"`
+	Digest    digest.Digest `json:"digest"`
+	Size      int64         `json:"size"`
+	Version   string        `json:"version,omitempty"`
+}
+
+// EncodeState returns the manifest of a state. Its one blob is that of [Config]. The same
+// state gives the same bytes. Times are cut to seconds. A state that would not read back
+// is an error: [ErrTooLarge] or [ErrNotProvider].
+func EncodeState(s State) (Blob, error) {
+	if s.Provider.IsZero() {
+		return Blob{}, fmt.Errorf("%w: a state without a provider", ErrNotProvider)
+	}
+	d := stateDocument{Cooldown: s.Cooldown, Seen: map[string]string{}}
+	for v, at := range s.Seen {
+		d.Seen[v.String()] = seenText(at)
+	}
+	for _, r := range joinReplaced(s.Replaced, nil) {
+		d.Replaced = append(d.Replaced, replacedEntry{r.Manifest.MediaType, r.Manifest.Digest, r.Manifest.Size, r.Version.String()})
+	}
+	if _, err := d.state(); err != nil {
+		return Blob{}, err
+	}
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(d); err != nil {
+		return Blob{}, err
+	}
+	empty := Config().Descriptor
+	return encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		Versioned:    specs.Versioned{SchemaVersion: 2},
+		MediaType:    ocispec.MediaTypeImageManifest,
+		ArtifactType: TypeState,
+		Config:       empty,
+		Layers:       []ocispec.Descriptor{empty}, // some registries take none without
+		Annotations: map[string]string{
+			annotationProvider: s.Provider.Path(),
+			annotationState:    string(bytes.TrimSpace(text.Bytes())),
+		},
+	})
+}
+
+// ReadState returns the state of a provider's repository, and the descriptor of its
+// manifest. Errors are those of [Read]: errdef.ErrNotFound if the repository has no
+// state, [ErrForeign] if the state is another provider's.
+func ReadState(ctx context.Context, store ReferenceFetcher, a provider.Address) (*State, ocispec.Descriptor, error) {
+	desc, data, err := fetchTag(ctx, store, string(ociaddr.StateTag))
+	if err != nil {
+		return nil, ocispec.Descriptor{}, err
+	}
+	desc.MediaType = ocispec.MediaTypeImageManifest
+	s, err := decodeState(data, a)
+	if err != nil {
+		return nil, ocispec.Descriptor{}, fmt.Errorf("tag %s: %w", ociaddr.StateTag, err)
+	}
+	return s, desc, nil
+}
+
+func decodeState(data []byte, a provider.Address) (*State, error) {
+	var m ocispec.Manifest
+	if err := Unmarshal(data, &m); err != nil {
+		return nil, err
+	}
+	if m.ArtifactType != TypeState {
+		return nil, fmt.Errorf("%w: its artifact type is %.80q, want %s", ErrNotProvider, m.ArtifactType, TypeState)
+	}
+	owner, err := parseOwner(m.Annotations[annotationProvider])
+	if err != nil {
+		return nil, err
+	}
+	if owner != a {
+		return nil, fmt.Errorf("%w: the state says that it is that of %s", ErrForeign, owner)
+	}
+	var d stateDocument
+	if err := unmarshalWithin(stateLimits, []byte(m.Annotations[annotationState]), &d); err != nil {
+		return nil, err
+	}
+	s, err := d.state()
+	if err != nil {
+		return nil, err
+	}
+	s.Provider = owner
+	return s, nil
+}
+
+// state returns what the text says, without the provider.
+func (d stateDocument) state() (*State, error) {
+	switch {
+	case len(d.Seen) > maxSeen:
+		return nil, fmt.Errorf("%w: a state of %d versions, more than %d", ErrTooLarge, len(d.Seen), maxSeen)
+	case len(d.Replaced) > maxReplaced:
+		return nil, fmt.Errorf("%w: a state of %d replaced manifests, more than %d", ErrTooLarge, len(d.Replaced), maxReplaced)
+	}
+	out := &State{Cooldown: d.Cooldown, Seen: make(map[provider.Version]time.Time, len(d.Seen))}
+	for name, text := range d.Seen {
+		v, err := provider.ParseVersion(name)
+		if err != nil {
+			return nil, fmt.Errorf("%w: the state names the version %.80q", ErrNotProvider, name)
+		}
+		if out.Seen[v], err = parseSeen(text); err != nil {
+			return nil, err
+		}
+	}
+	for _, e := range d.Replaced {
+		r, err := e.replaced()
+		if err != nil {
+			return nil, err
+		}
+		out.Replaced = append(out.Replaced, r)
+	}
+	out.Replaced = joinReplaced(out.Replaced, nil)
+	return out, nil
+}
+
+func (e replacedEntry) replaced() (Replaced, error) {
+	r := Replaced{Manifest: ocispec.Descriptor{MediaType: e.MediaType, Digest: e.Digest, Size: e.Size}}
+	// Registries delete manifests and blobs by different requests.
+	if !IsManifest(e.MediaType) {
+		return r, fmt.Errorf("%w: a replaced manifest has the media type %.80q", ErrNotProvider, e.MediaType)
+	}
+	if err := checkDescriptor(r.Manifest, MaxManifestBytes); err != nil {
+		return r, fmt.Errorf("replaced manifest: %w", err)
+	}
+	if e.Version == "" {
+		return r, nil
+	}
+	v, err := provider.ParseVersion(e.Version)
+	if err != nil {
+		return r, fmt.Errorf("%w: a replaced manifest has the version %.80q", ErrNotProvider, e.Version)
+	}
+	r.Version = v
+	return r, nil
+}

@@ -1,0 +1,118 @@
+package pusher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// moveOldAges moves the ages that earlier releases kept in tags into the repository's
+// state, and then removes the tags. [Syncer.Apply] has done so already for a provider with
+// a cooldown.
+func (s *Syncer) moveOldAges(ctx context.Context, state *repositoryState, out *Outcome) error {
+	if len(state.oldAges) == 0 {
+		return nil
+	}
+	ctx = mayPush(ctx, state.dest.Repository)
+	known, _, err := readState(ctx, state.store, state.dest.Repository, state.provider)
+	if err != nil {
+		return err
+	}
+	warn := func(format string, args ...any) { out.Warnings = append(out.Warnings, fmt.Sprintf(format, args...)) }
+	ages, err := s.readOldAges(ctx, state, known, warn)
+	if err != nil {
+		return err
+	}
+	if err := s.pusher.remember(ctx, state.provider, state.dest, ages); err != nil {
+		return err
+	}
+	return s.removeOldAges(ctx, state, out)
+}
+
+// readOldAges returns what the tags of earlier releases say and the state does not know. A
+// tag that does not read has no age: the version's age counts from now.
+func (s *Syncer) readOldAges(ctx context.Context, state *repositoryState, known *artifact.State, warn func(format string, args ...any)) (stateChange, error) {
+	out := stateChange{seen: map[provider.Version]time.Time{}}
+	var mu sync.Mutex
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(planRequests)
+	for _, tag := range state.oldAges {
+		v, ok := tag.Seen()
+		if !ok {
+			out.cooldown = !known.Cooldown // it is ociaddr.SeenAll
+			continue
+		}
+		if _, merged := known.Seen[v]; merged {
+			continue
+		}
+		g.Go(func() error {
+			at, _, err := artifact.ReadSeen(gctx, state.store, string(tag))
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				out.seen[v] = at
+			case isNotFound(err): // another sync has moved it
+			case isUnusable(err):
+				warn("%s:%s: %v: the age of version %s counts from now", state.dest.Repository, tag, err, v)
+			default:
+				return &RegistryError{"read " + string(tag) + " in", state.dest.Repository, err}
+			}
+			return nil
+		})
+	}
+	return out, g.Wait()
+}
+
+// removeOldAges removes the tags of earlier releases, whose ages the state has by now. A
+// tag that cannot be removed is no failure: it is not needed any more.
+func (s *Syncer) removeOldAges(ctx context.Context, state *repositoryState, out *Outcome) error {
+	tags := state.oldAges
+	state.oldAges = nil
+	byDigest, left := false, 0
+	var cause error
+	for i, tag := range tags {
+		err := error(nil)
+		if !byDigest {
+			err = state.store.Untag(ctx, string(tag))
+			byDigest = errors.Is(err, errdef.ErrUnsupported)
+		}
+		if byDigest {
+			err = removeOldAge(ctx, state.store, tag)
+		}
+		switch {
+		case err == nil, isNotFound(err):
+			continue
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		}
+		cause, left = err, left+1
+		if !isUnusable(err) { // the registry will refuse the others, too
+			left += len(tags) - i - 1
+			break
+		}
+	}
+	if left > 0 {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%s: %d tags that begin with %s are left; they are not needed any more: %v", state.dest.Repository, left, ociaddr.SeenAll, cause))
+	}
+	return nil
+}
+
+// removeOldAge deletes the manifest that a tag of an earlier release names, with all tags
+// that name it. It deletes nothing but the manifest of an age.
+func removeOldAge(ctx context.Context, store SyncStore, tag ociaddr.Tag) error {
+	_, desc, err := artifact.ReadSeen(ctx, store, string(tag))
+	if err != nil {
+		return err
+	}
+	return store.Delete(ctx, desc)
+}
