@@ -1,0 +1,33 @@
+package pusher
+
+import (
+	"context"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// StateChange is stateChange, for tests.
+type StateChange struct {
+	Seen     map[provider.Version]time.Time
+	Cooldown bool
+	Replaced []artifact.Replaced
+	Deleted  map[digest.Digest]bool
+}
+
+// Remember is remember, for tests.
+func (p *Pusher) Remember(ctx context.Context, a provider.Address, dest Destination, c StateChange) error {
+	return p.remember(ctx, a, dest, stateChange{c.Seen, c.Cooldown, c.Replaced, c.Deleted})
+}
+
+// MoveOldAges is moveOldAges, for tests.
+func (s *Syncer) MoveOldAges(ctx context.Context, a provider.Address, out *Outcome) error {
+	state, err := s.repositoryState(ctx, a)
+	if err != nil {
+		return err
+	}
+	return s.moveOldAges(ctx, state, out)
+}

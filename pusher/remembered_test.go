@@ -1,0 +1,416 @@
+package pusher_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// destination is the repository of the bench, behind a store.
+func destination(store pusher.Store) pusher.Destination {
+	return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: store}
+}
+
+// remember has a process of its own merge a change into the state.
+func (b *bench) remember(c pusher.StateChange) error {
+	return pusher.New(b.options).Remember(b.t.Context(), widget, destination(b.repo), c)
+}
+
+func (b *bench) mustRemember(c pusher.StateChange) {
+	b.t.Helper()
+	if err := b.remember(c); err != nil {
+		b.t.Fatalf("%v (%s)", err, hint.Of(err))
+	}
+}
+
+// sawAt is the change of a sync that saw a version.
+func sawAt(at time.Time, version string) pusher.StateChange {
+	return pusher.StateChange{Seen: map[provider.Version]time.Time{provider.MustParseVersion(version): at}}
+}
+
+// lost is an index that loses the tag of a version.
+func lost(text, version string) artifact.Replaced {
+	return artifact.Replaced{Manifest: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromString(text), Size: int64(len(text))}, Version: provider.MustParseVersion(version)}
+}
+
+// replaced lists the replaced manifests of the state, a few digits of each.
+func (b *bench) replaced() string {
+	b.t.Helper()
+	var out []string
+	for _, r := range b.state().Replaced {
+		out = append(out, r.Manifest.Digest.Encoded()[:6])
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// digits are what replaced shows of digests.
+func digits(ds ...digest.Digest) string {
+	var out []string
+	for _, d := range ds {
+		out = append(out, d.Encoded()[:6])
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// current is the digest that the tag of the state names.
+func (b *bench) current() digest.Digest {
+	b.t.Helper()
+	desc, err := b.repo.Resolve(b.t.Context(), string(ociaddr.StateTag))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return desc.Digest
+}
+
+func TestRemember(t *testing.T) {
+	b := newBench(t)
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	b.mustRemember(pusher.StateChange{})
+	if n := b.registry.Count(recorder.Writes()); n != 0 {
+		t.Fatalf("a change of nothing makes %d writes", n)
+	}
+	b.mustRemember(sawAt(noon, "1.0.0"))
+	first := b.current()
+	if got := b.replaced(); got != "" {
+		t.Errorf("the first state replaces %s", got)
+	}
+
+	// What the state knows is not written again: it takes one request to find out.
+	b.registry.Reset()
+	b.mustRemember(sawAt(noon.Add(time.Hour), "1.0.0"))
+	if n := b.registry.Count(); n != 1 || b.current() != first {
+		t.Errorf("%d requests for a later time", n)
+	}
+	b.mustRemember(sawAt(noon.Add(-time.Hour), "1.0.0"))
+	if at := b.state().Seen[provider.MustParseVersion("1.0.0")]; !at.Equal(noon.Add(-time.Hour)) || b.state().Cooldown {
+		t.Errorf("seen at %s, cooldown %t", at, b.state().Cooldown)
+	}
+
+	// The older state is noted, and what a push replaces.
+	if got := b.replaced(); got != digits(first) {
+		t.Errorf("replaced %s, want %s", got, digits(first))
+	}
+	second := b.current()
+	x, y := lost("x", "1.0.0"), lost("y", "1.1.0")
+	b.registry.Reset()
+	b.mustRemember(pusher.StateChange{Replaced: []artifact.Replaced{x, y}, Cooldown: true})
+	if n := b.registry.Count(); n != 3 {
+		t.Errorf("%d requests: it reads, writes, and reads again", n)
+	}
+	if got, want := b.replaced(), digits(first, second, x.Manifest.Digest, y.Manifest.Digest); got != want || !b.state().Cooldown {
+		t.Errorf("replaced %s, want %s", got, want)
+	}
+	for _, r := range b.state().Replaced {
+		if want := map[digest.Digest]string{x.Manifest.Digest: "1.0.0", y.Manifest.Digest: "1.1.0"}[r.Manifest.Digest]; r.Version.String() != want {
+			t.Errorf("%s was version %q, want %q", r.Manifest.Digest, r.Version, want)
+		}
+	}
+
+	// A prune takes out what it has deleted; the rest stays.
+	third := b.current()
+	b.mustRemember(pusher.StateChange{Deleted: map[digest.Digest]bool{x.Manifest.Digest: true, first: true}})
+	if got, want := b.replaced(), digits(second, third, y.Manifest.Digest); got != want || len(b.state().Seen) != 1 || !b.state().Cooldown {
+		t.Errorf("replaced %s, want %s; state %+v", got, want, b.state())
+	}
+	b.registry.Reset()
+	b.mustRemember(pusher.StateChange{Deleted: map[digest.Digest]bool{x.Manifest.Digest: true}})
+	if n := b.registry.Count(); n != 1 {
+		t.Errorf("%d requests for what is not there", n)
+	}
+}
+
+// pausing is a store that calls before with the number of each request.
+type pausing struct {
+	pusher.Store
+	n      int
+	before func(n int, op string)
+}
+
+func (p *pausing) pause(op string) {
+	p.n++
+	p.before(p.n, op)
+}
+
+func (p *pausing) FetchReference(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
+	p.pause("read " + reference)
+	return p.Store.FetchReference(ctx, reference)
+}
+
+func (p *pausing) Exists(ctx context.Context, d ocispec.Descriptor) (bool, error) {
+	p.pause("look")
+	return p.Store.Exists(ctx, d)
+}
+
+func (p *pausing) Push(ctx context.Context, d ocispec.Descriptor, content io.Reader) error {
+	p.pause("send")
+	return p.Store.Push(ctx, d, content)
+}
+
+func (p *pausing) PushReference(ctx context.Context, d ocispec.Descriptor, content io.Reader, reference string) error {
+	p.pause("write " + reference)
+	return p.Store.PushReference(ctx, d, content, reference)
+}
+
+func (p *pausing) Tags(ctx context.Context, last string, fn func([]string) error) error {
+	p.pause("list")
+	return p.Store.Tags(ctx, last, fn)
+}
+
+// TestRememberOfTwoWriters pauses a writer before each of its requests, and another one
+// that begins there before each of its own, until the first one has ended. Whoever ends
+// last finds its change in the state. A change can be lost only to a writer that was
+// paused between reading and writing, and the next call brings it back.
+func TestRememberOfTwoWriters(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	const write = "write " + string(ociaddr.StateTag)
+	mine, other := sawAt(noon, "1.0.0"), sawAt(noon, "1.1.0")
+	mine.Replaced = []artifact.Replaced{lost("mine", "1.0.0")}
+	other.Replaced = []artifact.Replaced{lost("other", "1.1.0")}
+	has := func(s *artifact.State, c pusher.StateChange) bool {
+		for v, at := range c.Seen {
+			if got, ok := s.Seen[v]; !ok || !got.Equal(at) {
+				return false
+			}
+		}
+		return slices.ContainsFunc(s.Replaced, func(r artifact.Replaced) bool { return r.Manifest.Digest == c.Replaced[0].Manifest.Digest })
+	}
+	for name, begin := range map[string]func(b *bench){
+		"no state": func(*bench) {},
+		"a state":  func(b *bench) { b.mustRemember(sawAt(noon, "0.9.0")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			runs, kept := 0, 0
+			for n, reached := 1, true; reached; n++ {
+				for m, began := 1, true; began; m++ {
+					b := newBench(t)
+					begin(b)
+					reached, began = false, false
+					covers := "" // a writer that was paused before it wrote
+					ended, started, held, done := make(chan struct{}), false, make(chan struct{}), make(chan error, 1)
+					second := &pausing{Store: b.repo, before: func(i int, op string) {
+						if i == m {
+							began = true
+							if op == write {
+								covers = "second"
+							}
+							close(held)
+							<-ended
+						}
+					}}
+					first := &pausing{Store: b.repo, before: func(i int, op string) {
+						if i != n {
+							return
+						}
+						reached, started = true, true
+						go func() { done <- pusher.New(b.options).Remember(t.Context(), widget, destination(second), other) }()
+						select {
+						case <-held:
+						case err := <-done:
+							done <- err
+						}
+						if op == write && !began {
+							covers = "first"
+						}
+					}}
+					if err := pusher.New(b.options).Remember(t.Context(), widget, destination(first), mine); err != nil {
+						t.Fatalf("paused before request %d and %d: %v", n, m, err)
+					}
+					close(ended)
+					if !started {
+						break
+					}
+					if err := <-done; err != nil {
+						t.Fatalf("paused before request %d and %d: %v", n, m, err)
+					}
+					runs++
+					s := b.state()
+					switch {
+					case has(s, mine) && has(s, other):
+						kept++
+					case has(s, other) && covers == "second", has(s, mine) && covers == "first":
+					default:
+						t.Errorf("paused before request %d and %d: %q covers, the state is %+v", n, m, covers, s)
+					}
+					b.mustRemember(mine)
+					b.mustRemember(other)
+					if s := b.state(); !has(s, mine) || !has(s, other) || name == "a state" && len(s.Seen) != 3 {
+						t.Errorf("paused before request %d and %d: in the end the state is %+v", n, m, s)
+					}
+				}
+			}
+			if runs < 12 || kept < runs/2 {
+				t.Errorf("%d runs, %d of them kept both changes", runs, kept)
+			}
+			t.Logf("%d runs, %d of them kept both changes at once", runs, kept)
+		})
+	}
+}
+
+// memoryStore is a store of manifests in memory, for package synctest.
+type memoryStore struct {
+	pusher.Store
+	mu   sync.Mutex
+	tags map[string][]byte
+}
+
+func (m *memoryStore) FetchReference(_ context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	data, ok := m.tags[reference]
+	if !ok {
+		return ocispec.Descriptor{}, nil, errdef.ErrNotFound
+	}
+	return ocispec.Descriptor{Size: int64(len(data))}, io.NopCloser(bytes.NewReader(data)), nil
+}
+
+func (m *memoryStore) Exists(context.Context, ocispec.Descriptor) (bool, error) { return true, nil }
+
+func (m *memoryStore) Tags(context.Context, string, func([]string) error) error { return nil }
+
+func (m *memoryStore) PushReference(_ context.Context, _ ocispec.Descriptor, content io.Reader, reference string) error {
+	data, err := io.ReadAll(content)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tags[reference] = data
+	return err
+}
+
+// TestRememberTakesTurns: within a process, no call reads what another one is about to
+// replace. A call that waits for its turn ends with its context.
+func TestRememberTakesTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memoryStore{tags: map[string][]byte{}}
+		p := pusher.New(pusher.Options{})
+		noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+		goOn, done := make(chan struct{}), make(chan error, 2)
+		paused := &pausing{Store: store, before: func(_ int, op string) {
+			if strings.HasPrefix(op, "write") {
+				<-goOn
+			}
+		}}
+		go func() { done <- p.Remember(t.Context(), widget, destination(paused), sawAt(noon, "1.0.0")) }()
+		synctest.Wait()
+		asked := 0
+		second := &pausing{Store: store, before: func(int, string) { asked++ }}
+		go func() { done <- p.Remember(t.Context(), widget, destination(second), sawAt(noon, "1.1.0")) }()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		third := make(chan error, 1)
+		go func() { third <- p.Remember(ctx, widget, destination(second), sawAt(noon, "1.2.0")) }()
+		synctest.Wait()
+		if asked > 0 {
+			t.Errorf("%d requests while another call was about to write", asked)
+		}
+		enough := errors.New("enough")
+		cancel(enough)
+		if err := <-third; !errors.Is(err, enough) {
+			t.Errorf("a call that waited: %v", err)
+		}
+		close(goOn)
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		s, _, err := artifact.ReadState(t.Context(), store, widget)
+		if err != nil || len(s.Seen) != 2 {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// TestRememberImmutable: the state has to move its tag. Where the registry does not let
+// it, the hint names the exemption.
+func TestRememberImmutable(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for name, refusal := range refusals {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.immutable(refusal.status, refusal.answer)
+			b.mustRemember(sawAt(noon, "1.0.0"))
+			err := b.remember(sawAt(noon, "1.1.0"))
+			var refused *pusher.RegistryError
+			if !errors.Is(err, pusher.ErrImmutable) || !errors.As(err, &refused) || !strings.Contains(err.Error(), refusal.words) {
+				t.Errorf("error %v", err)
+			}
+			for _, want := range []string{"all but ocibridge-state", "IMMUTABLE_WITH_EXCLUSION --image-tag-mutability-exclusion-filters filterType=WILDCARD,filter=ocibridge-*"} {
+				if !strings.Contains(hint.Of(err), want) {
+					t.Errorf("the hint lacks %q: %s", want, hint.Of(err))
+				}
+			}
+			b.mustRemember(sawAt(noon, "1.0.0")) // nothing has to be written
+		})
+	}
+}
+
+// TestRememberInAnotherProvidersRepository writes nothing, whether the state or a version
+// says whose the repository is. Nor does it replace what is no state.
+func TestRememberInAnotherProvidersRepository(t *testing.T) {
+	gadget := provider.MustParseAddress(host + "/acme/gadget")
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	b := newBench(t)
+	b.mustPush()
+	refused := func(a provider.Address, want error) {
+		t.Helper()
+		b.registry.Reset()
+		err := pusher.New(b.options).Remember(t.Context(), a, destination(b.repo), sawAt(noon, "1.0.0"))
+		if !errors.Is(err, want) || hint.Of(err) == "" {
+			t.Errorf("%v (%s)", err, hint.Of(err))
+		}
+		if n := b.registry.Count(recorder.Writes()); n > 0 {
+			t.Errorf("%d writes", n)
+		}
+	}
+	refused(gadget, pusher.ErrOccupied)
+	b.mustRemember(sawAt(noon, "1.0.0"))
+	refused(gadget, pusher.ErrOccupied)
+	b.pushManifest(ocispec.MediaTypeImageManifest, []byte(fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":"application/vnd.oci.empty.v1+json","digest":%q,"size":2},"layers":[]}`,
+		ocispec.MediaTypeImageManifest, ocispec.DescriptorEmptyJSON.Digest)), string(ociaddr.StateTag))
+	refused(widget, artifact.ErrNotProvider)
+}
+
+// TestRememberWithoutEnd: a state that another writer replaces after each write is an
+// error in the end.
+func TestRememberWithoutEnd(t *testing.T) {
+	b := newBench(t)
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	empty, err := artifact.EncodeState(artifact.State{Provider: widget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mustRemember(sawAt(noon, "0.9.0"))
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, string(ociaddr.StateTag)) {
+			return false
+		}
+		w.Header().Set("Content-Type", empty.Descriptor.MediaType)
+		w.Header().Set("Docker-Content-Digest", empty.Descriptor.Digest.String())
+		w.Write(empty.Data)
+		return true
+	})
+	b.registry.Reset()
+	if err := b.remember(sawAt(noon, "1.0.0")); err == nil || hint.Of(err) == "" || b.registry.Count() > 50 {
+		t.Errorf("%v after %d requests", err, b.registry.Count())
+	}
+}
