@@ -102,7 +102,7 @@ func (s *Syncer) removeOldAges(ctx context.Context, state *repositoryState, out 
 		}
 	}
 	if left > 0 {
-		out.Warnings = append(out.Warnings, fmt.Sprintf("%s: %d tags that begin with %s are left; they are not needed any more: %v", state.dest.Repository, left, ociaddr.SeenAll, cause))
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%s: tags that begin with %s are left (%d); they are not needed any more: %v", state.dest.Repository, ociaddr.SeenAll, left, cause))
 	}
 	return nil
 }

@@ -13,6 +13,8 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -68,6 +70,95 @@ func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 	b.offer("1.1.0")
 	b.want.Cooldown, b.options.First = time.Hour, true
 	b.mustSync("+1.1.0 =1.0.0")
+}
+
+// TestCooldownWithoutAges: in a repository that has versions and no ages, nobody can tell a
+// first sync from a state that is lost. --first says that it is the first one.
+func TestCooldownWithoutAges(t *testing.T) {
+	for name, begin := range map[string]func(b *syncBench){
+		"no state": func(*syncBench) {},
+		"a state without ages": func(b *syncBench) {
+			b.mustRemember(pusher.StateChange{Replaced: []artifact.Replaced{lost("x", "0.9.0")}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newSyncBench(t, "1.0.0")
+			b.mustSync("+1.0.0")
+			begin(b)
+			b.offer("1.1.0")
+			b.want.Cooldown = 2 * time.Hour
+			b.registry.Reset()
+			_, out, err := b.sync()
+			if err != nil || len(out.Failures) != 1 || len(out.Results) > 0 || !errors.Is(out.Err(), pusher.ErrNoAges) || out.Failures[0].Provider != widget || !strings.Contains(hint.Of(out.Err()), "ocibridge sync --first") {
+				t.Errorf("%v, %+v (%s)", err, out, hint.Of(out.Err()))
+			}
+			if n := b.registry.Count(recorder.Writes()); n > 0 || b.tags() != "1.0.0" {
+				t.Errorf("%d writes, tags %q", n, b.tags())
+			}
+			b.options.First = true
+			b.plan()
+			if n := b.registry.Count(recorder.Writes()); n > 0 {
+				t.Errorf("a plan made %d writes", n)
+			}
+			b.mustSync("+1.1.0 =1.0.0")
+			if got := b.ages(); got != "1.0.0 1.1.0" || !b.state().Cooldown {
+				t.Errorf("ages %q, state %+v", got, b.state())
+			}
+
+			// From then on, --first changes nothing.
+			b.offer("1.2.0")
+			b.mustSync(".1.2.0 =1.1.0 =1.0.0")
+			b.options.First = false
+			b.mustSync(".1.2.0 =1.1.0 =1.0.0")
+			b.now = b.now.Add(2 * time.Hour)
+			b.mustSync("+1.2.0 =1.1.0 =1.0.0")
+		})
+	}
+}
+
+// TestCooldownWithoutVersions needs no --first: a repository without versions cannot have
+// lost their ages.
+func TestCooldownWithoutVersions(t *testing.T) {
+	b := newSyncBench(t, "1.0.0")
+	b.mustRemember(pusher.StateChange{Replaced: []artifact.Replaced{lost("x", "0.9.0")}})
+	b.want.Cooldown = time.Hour
+	b.mustSync("+1.0.0")
+}
+
+// TestCooldownWithAnUnusableState: what is no state is neither believed nor replaced.
+func TestCooldownWithAnUnusableState(t *testing.T) {
+	b := newSyncBench(t, "1.0.0")
+	b.mustSync("+1.0.0")
+	desc, err := b.repo.Resolve(t.Context(), "1.0.0")
+	if err == nil {
+		err = b.repo.Tag(t.Context(), desc, string(ociaddr.StateTag))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.want.Cooldown, b.options.First = time.Hour, true
+	_, out, err := b.sync()
+	if err != nil || !errors.Is(out.Err(), artifact.ErrNotProvider) || hint.Of(out.Err()) == "" || b.current() != desc.Digest {
+		t.Errorf("%v, %+v (%s)", err, out, hint.Of(out.Err()))
+	}
+}
+
+// TestCopyLeavesTheState: a state is about one repository.
+func TestCopyLeavesTheState(t *testing.T) {
+	b := newSyncBench(t, "1.0.0")
+	b.want.Cooldown = time.Hour
+	b.mustSync("+1.0.0")
+	from := pusher.Stored{Provider: widget, Repository: destination(b.repo).Repository, Store: b.repo}
+	if b.state() == nil {
+		t.Fatal("there is no state to copy")
+	}
+	b.newRegistry()
+	if _, err := b.copyWith(from); err != nil {
+		t.Fatal(err)
+	}
+	if b.tagged() == nil || b.state() != nil {
+		t.Errorf("copied: %+v, with the state %+v", b.tagged(), b.state())
+	}
 }
 
 // A registry that for a moment says that there are no tags makes no first sync:

@@ -1,0 +1,263 @@
+package pusher_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// oldAge tags a version's age as earlier releases did; the version "" is ociaddr.SeenAll.
+func (b *bench) oldAge(version, text string) {
+	b.t.Helper()
+	config := ocispec.DescriptorEmptyJSON
+	if err := b.repo.Push(b.t.Context(), ocispec.Descriptor{MediaType: config.MediaType, Digest: config.Digest, Size: 2}, strings.NewReader("{}")); err != nil {
+		b.t.Fatal(err)
+	}
+	tag := string(ociaddr.SeenAll)
+	if version != "" {
+		tag += "." + version
+	}
+	layer := fmt.Sprintf(`{"mediaType":%q,"digest":%q,"size":2,"data":"e30="}`, config.MediaType, config.Digest)
+	b.pushManifest(ocispec.MediaTypeImageManifest, fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"artifactType":"application/vnd.ocibridge.seen.v1","config":%s,"layers":[%s],"annotations":{"io.github.ocibridge.seen":%q}}`,
+		ocispec.MediaTypeImageManifest, layer, layer, text), tag)
+}
+
+// newOldBench is a repository as earlier releases left it: 1.0.0 was there at the first
+// sync with a cooldown, 1.1.0 was seen an hour ago, and 1.2.0 by no sync yet.
+func newOldBench(t *testing.T) *syncBench {
+	b := newSyncBench(t, "1.0.0")
+	b.mustSync("+1.0.0")
+	b.oldAge("1.0.0", "first sync")
+	b.oldAge("1.1.0", "2026-11-21T11:00:00Z")
+	b.oldAge("0.9.0", "first sync")
+	b.oldAge("", "first sync")
+	b.offer("1.1.0", "1.2.0")
+	b.want.Cooldown = 2 * time.Hour
+	return b
+}
+
+const oldTags = "1.0.0 ocibridge-seen ocibridge-seen.0.9.0 ocibridge-seen.1.0.0 ocibridge-seen.1.1.0"
+
+// noTagDeletes has the registry delete by digest alone.
+func (b *bench) noTagDeletes() {
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		byTag := r.Method == http.MethodDelete && !strings.Contains(r.URL.Path, "sha256:")
+		if byTag {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		}
+		return byTag
+	})
+}
+
+// TestOldAges: a sync with a cooldown moves the ages into the state, and removes the tags
+// of earlier releases, whichever deletes the registry allows.
+func TestOldAges(t *testing.T) {
+	for name, begin := range map[string]func(b *syncBench){
+		"tags are deleted":      func(*syncBench) {},
+		"manifests are deleted": func(b *syncBench) { b.noTagDeletes() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newOldBench(t)
+			begin(b)
+			b.registry.Reset()
+			b.plan()
+			if n := b.registry.Count(recorder.Writes()); n > 0 {
+				t.Errorf("a plan made %d writes", n)
+			}
+			for _, tag := range []string{"0.9.0", "1.0.0", "1.1.0"} {
+				if n := b.registry.Count(recorder.PathSuffix("ocibridge-seen." + tag)); n != 1 {
+					t.Errorf("the age of %s is read %d times", tag, n)
+				}
+			}
+			if out := b.mustSync(".1.2.0 .1.1.0 =1.0.0"); len(out.Warnings) > 0 {
+				t.Errorf("warnings %q", out.Warnings)
+			}
+			if got := b.ages(); got != "0.9.0 1.0.0 1.1.0@11 1.2.0@12" || !b.state().Cooldown || b.tags() != "1.0.0" {
+				t.Errorf("ages %q, cooldown %t, tags %q", got, b.state().Cooldown, b.tags())
+			}
+			b.now = b.now.Add(time.Hour)
+			b.mustSync(".1.2.0 +1.1.0 =1.0.0")
+			b.registry.Reset()
+			b.mustSync(".1.2.0 =1.1.0 =1.0.0")
+			if n := b.registry.Count(); n != 4 {
+				t.Errorf("%d requests with nothing to do", n)
+			}
+		})
+	}
+}
+
+// TestOldAgesThatStay: a login that may not delete is told how many tags are left. The
+// ages are in the state, and are not read again.
+func TestOldAgesThatStay(t *testing.T) {
+	for _, status := range []int{http.StatusForbidden, http.StatusMethodNotAllowed} {
+		b := newOldBench(t)
+		b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodDelete {
+				w.WriteHeader(status)
+			}
+			return r.Method == http.MethodDelete
+		})
+		for range 2 {
+			out := b.mustSync(".1.2.0 .1.1.0 =1.0.0")
+			if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "tags that begin with ocibridge-seen are left (4)") || b.tags() != oldTags {
+				t.Errorf("%d: warnings %q, tags %q", status, out.Warnings, b.tags())
+			}
+			if n := b.registry.Count(recorder.Method(http.MethodDelete)); n > 2 {
+				t.Errorf("%d: %d deletes", status, n)
+			}
+			b.registry.Reset()
+		}
+		b.plan()
+		if n := b.registry.Count(recorder.PathContains("ocibridge-seen")); n > 0 {
+			t.Errorf("%d: %d requests for tags whose ages are in the state", status, n)
+		}
+	}
+}
+
+// TestOldAgesGoLast: nothing is deleted before the state has the ages and was read again.
+func TestOldAgesGoLast(t *testing.T) {
+	for n := 1; ; n++ {
+		b := newOldBench(t)
+		s, plan := b.plan()
+		reached := b.cutBefore(n)
+		s.Apply(t.Context(), plan, func(*pusher.Result) {})
+		b.registry.Intercept(nil)
+		for _, want := range []struct{ version, age string }{{"0.9.0", "0.9.0"}, {"1.0.0", "1.0.0"}, {"1.1.0", "1.1.0@11"}} {
+			kept := slices.Contains(strings.Fields(b.ages()), want.age)
+			if tagged := slices.Contains(strings.Fields(b.tags()), "ocibridge-seen."+want.version); !kept && !tagged {
+				t.Errorf("ended before request %d: the age of %s is lost", n, want.version)
+			}
+		}
+		b.mustSync(".1.2.0 .1.1.0 =1.0.0")
+		if b.tags() != "1.0.0" {
+			t.Errorf("ended before request %d: tags %q", n, b.tags())
+		}
+		if !reached() {
+			return
+		}
+	}
+}
+
+// TestOldAgesNeedTheState: with a state that cannot be written, no tag is removed.
+func TestOldAgesNeedTheState(t *testing.T) {
+	b := newOldBench(t)
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		refused := r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, string(ociaddr.StateTag))
+		if refused {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return refused
+	})
+	b.registry.Reset()
+	_, out, err := b.sync()
+	if err != nil || len(out.Failures) != 1 || !strings.Contains(hint.Of(out.Err()), "leave cooldown out") || b.tags() != oldTags {
+		t.Errorf("%v, %+v (%s), tags %q", err, out, hint.Of(out.Err()), b.tags())
+	}
+	if n := b.registry.Count(recorder.Method(http.MethodDelete)); n > 0 {
+		t.Errorf("%d deletes", n)
+	}
+}
+
+// TestOldAgesWithoutACooldown: a sync without a cooldown leaves the tags of earlier
+// releases alone. A prune moves the ages all the same.
+func TestOldAgesWithoutACooldown(t *testing.T) {
+	b := newOldBench(t)
+	b.want.Cooldown = 0
+	b.constraint("1.0.0")
+	b.registry.Reset()
+	b.mustSync("=1.0.0")
+	if n := b.registry.Count(); n != 2 || b.tags() != oldTags {
+		t.Errorf("%d requests, tags %q", n, b.tags())
+	}
+	out := &pusher.Outcome{}
+	if err := pusher.NewSyncer(b.options).MoveOldAges(t.Context(), widget, out); err != nil || len(out.Warnings) > 0 {
+		t.Errorf("%v, %+v", err, out)
+	}
+	if got := b.ages(); got != "0.9.0 1.0.0 1.1.0@11" || !b.state().Cooldown || b.tags() != "1.0.0" {
+		t.Errorf("ages %q, tags %q", got, b.tags())
+	}
+	b.registry.Reset()
+	if err := pusher.NewSyncer(b.options).MoveOldAges(t.Context(), widget, out); err != nil || b.registry.Count() != 1 {
+		t.Errorf("%v, %d requests where nothing is left to move", err, b.registry.Count())
+	}
+}
+
+// TestOldAgesThatAreNone: a tag of that form which names a version keeps what it names,
+// also where manifests alone are deleted. The age counts from now.
+func TestOldAgesThatAreNone(t *testing.T) {
+	b := newOldBench(t)
+	b.noTagDeletes()
+	desc, err := b.repo.Resolve(t.Context(), "1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.repo.Tag(t.Context(), desc, "ocibridge-seen.1.1.0"); err != nil {
+		t.Fatal(err)
+	}
+	_, plan := b.plan()
+	if len(plan.Warnings) != 1 || !strings.Contains(plan.Warnings[0], "counts from now") {
+		t.Errorf("warnings %q", plan.Warnings)
+	}
+	out := b.mustSync(".1.2.0 .1.1.0 =1.0.0")
+	if got := b.ages(); got != "0.9.0 1.0.0 1.1.0@12 1.2.0@12" || b.tags() != "1.0.0 ocibridge-seen.1.1.0" || b.missing("1.0.0") != "" {
+		t.Errorf("ages %q, tags %q, 1.0.0 lacks %q", got, b.tags(), b.missing("1.0.0"))
+	}
+	if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "left (1)") {
+		t.Errorf("warnings %q", out.Warnings)
+	}
+}
+
+// TestOldAgesWithoutAList: for a moment, the registry says that there are no tags.
+func TestOldAgesWithoutAList(t *testing.T) {
+	b := newOldBench(t)
+	b.options.First = true
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		gone := strings.HasSuffix(r.URL.Path, "/tags/list")
+		if gone {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		return gone
+	})
+	if _, out, err := b.sync(); err != nil || len(out.Failures) != 1 || len(out.Results) > 0 || b.state() != nil {
+		t.Errorf("%v, %+v", err, out)
+	}
+	b.registry.Intercept(nil)
+	b.mustSync(".1.2.0 .1.1.0 =1.0.0")
+}
+
+// TestOldAgesIncomplete: earlier releases set ociaddr.SeenAll last. Without it, their first
+// sync has not ended.
+func TestOldAgesIncomplete(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0")
+	b.oldAge("1.0.0", "first sync")
+	b.want.Cooldown = time.Hour
+	b.mustSync("+1.1.0 +1.0.0")
+	if got := b.ages(); got != "1.0.0 1.1.0" || b.tags() != "1.0.0 1.1.0" {
+		t.Errorf("ages %q, tags %q", got, b.tags())
+	}
+
+	b = newOldBench(t)
+	if err := (repository.Repository{Repository: b.repo}).Untag(t.Context(), "ocibridge-seen"); err != nil {
+		t.Fatal(err)
+	}
+	if _, out, err := b.sync(); err != nil || !errors.Is(out.Err(), pusher.ErrNoAges) {
+		t.Errorf("%v, %+v", err, out)
+	}
+	b.options.First = true
+	b.mustSync("+1.2.0 +1.1.0 =1.0.0")
+	if got := b.ages(); got != "0.9.0 1.0.0 1.1.0@11 1.2.0" || b.tags() != "1.0.0 1.1.0 1.2.0" {
+		t.Errorf("ages %q, tags %q", got, b.tags())
+	}
+}
