@@ -235,3 +235,20 @@ func (e replacedEntry) replaced() (Replaced, error) {
 	r.Version = v
 	return r, nil
 }
+
+// IsOwned reports whether a manifest says that it is an index or a state of a provider's,
+// which ocibridge wrote. Errors are those of [FetchManifest].
+func IsOwned(ctx context.Context, store Fetcher, desc ocispec.Descriptor, a provider.Address) (data []byte, owned bool, err error) {
+	data, err = FetchManifest(ctx, store, desc)
+	if err != nil {
+		return nil, false, err
+	}
+	var m struct {
+		ArtifactType string            `json:"artifactType"`
+		Annotations  map[string]string `json:"annotations"`
+	}
+	if err := Unmarshal(data, &m); err != nil {
+		return nil, false, err
+	}
+	return data, (m.ArtifactType == TypeProvider || m.ArtifactType == TypeState) && m.Annotations[annotationProvider] == a.Path(), nil
+}

@@ -70,6 +70,11 @@ func (a announced) in(index *artifact.Version) bool {
 		})
 }
 
+// adds reports whether a platform was announced that an index lacks.
+func (a announced) adds(index *artifact.Version) bool {
+	return slices.ContainsFunc(a.packages, func(p artifact.Package) bool { return find(index.Packages, p.Platform) == nil })
+}
+
 // saysSigned reports whether an index entry says that evidence is signed.
 func saysSigned(evidence ocispec.Descriptor) bool {
 	return maps.Equal(evidence.Annotations, artifact.DescribeEvidence(evidence, trust.Signed).Annotations)

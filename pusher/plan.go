@@ -49,6 +49,7 @@ func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
 	if err := p.steps(ctx, asked, waits); err != nil {
 		return nil, err
 	}
+	p.state.keep = w.Keep
 	p.plan.states = []*repositoryState{p.state}
 	slices.SortStableFunc(p.plan.Steps, func(a, b Step) int { return b.Version.Compare(a.Version) })
 	return p.plan, nil
@@ -177,7 +178,7 @@ func (p *planner) stepFor(ctx context.Context, v provider.Version) (*Step, error
 		if now, err = p.storedVersion(ctx, v); err != nil {
 			return nil, err
 		}
-		step.Action, step.Size, step.Platforms = ActionKeep, now.size(), now.platforms()
+		step.Action, step.Size, step.Platforms, step.index = ActionKeep, now.size(), now.platforms(), now.found.Index
 		if !slices.Contains(p.listing.Versions, v) {
 			return step, now.refused
 		}

@@ -91,10 +91,10 @@ func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
 				mine = append(mine, step)
 			}
 		}
-		if len(mine) == 0 {
+		if !s.o.Prune || state.keep || slices.ContainsFunc(out.Failures, func(f Failure) bool { return f.Provider == state.provider }) {
 			continue
 		}
-		p := &pruner{Syncer: s, state: state, out: out, bound: map[ociaddr.Tag]bool{}}
+		p := &pruner{Syncer: s, state: state, out: out, bound: map[ociaddr.Tag]bool{}, gone: map[provider.Version]bool{}}
 		if err := p.run(ctx, mine); err != nil {
 			if ctx.Err() != nil {
 				return err
@@ -115,6 +115,7 @@ type pruner struct {
 	out   *Outcome
 	// bound are tags that the registry removes only with what they name.
 	bound map[ociaddr.Tag]bool
+	gone  map[provider.Version]bool // whose tags were removed, or go with their index
 }
 
 func (p *pruner) run(ctx context.Context, steps []Step) error {
@@ -131,7 +132,7 @@ func (p *pruner) run(ctx context.Context, steps []Step) error {
 		}
 	}
 	if len(gone) == 0 {
-		return failure
+		return errors.Join(failure, p.deleteReplaced(ctx))
 	}
 	return errors.Join(failure, p.sweep(ctx, gone)) // nobody would come back for what has no tag
 }
@@ -157,31 +158,29 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 		return nil, hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", p.state.dest.Repository, step.Version), "run sync again")
 	}
 	u := &untagged{step: step, version: found}
-	for _, tag := range p.tagsOf(step.Version) {
-		if err := p.untag(ctx, tag); err != nil {
-			return nil, err
-		}
-		u.bound = u.bound || p.bound[tag]
+	// The version's own tag goes last: while it is there, the next sync still finds what
+	// there is to remove.
+	announcements, err := readAnnouncements(ctx, p.state.store, step.Provider, step.Version, p.state.tags)
+	if err != nil {
+		return nil, p.registryError("read announcements in", err)
 	}
-	if !u.bound {
+	for _, a := range announcements {
+		if err := removeAnnouncement(ctx, p.state.store, a); err != nil {
+			return nil, hint.Wrap(p.registryError("remove the tag "+string(a.tag)+" from", err), helpDelete)
+		}
+	}
+	tag, err := ociaddr.VersionTag(step.Version)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.untag(ctx, tag); err != nil {
+		return nil, err
+	}
+	p.gone[step.Version] = true
+	if u.bound = p.bound[tag]; !u.bound {
 		p.out.Pruned = append(p.out.Pruned, step)
 	}
 	return u, nil
-}
-
-// tagsOf returns the tags that a version has there, its own last: while it is
-// there, the next sync still finds what there is to remove.
-func (p *pruner) tagsOf(v provider.Version) []ociaddr.Tag {
-	var out []ociaddr.Tag
-	for _, t := range p.state.tags {
-		if own, ok := t.Version(); ok && own == v {
-			out = append(out, t)
-		}
-		if part, ok := t.PartOf(); ok && part == v {
-			out = slices.Insert(out, 0, t)
-		}
-	}
-	return out
 }
 
 func (p *pruner) untag(ctx context.Context, tag ociaddr.Tag) error {
@@ -234,6 +233,8 @@ func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
 		}
 		swept = append(swept, u.version)
 	}
+	// Replaced indexes hold the same manifests, and go before these.
+	err = errors.Join(err, p.deleteReplaced(ctx))
 	if len(swept) > 0 {
 		err = errors.Join(err, p.sweepChildren(ctx, swept))
 	}
@@ -244,13 +245,7 @@ func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
 // meanwhile may have found these manifests there: what a tag names by then is put
 // back.
 func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) error {
-	parts := map[ociaddr.Tag]bool{} // of the indexes that are gone; whatever else is tagged now is new
-	for t := range p.bound {
-		if _, ok := t.PartOf(); ok {
-			parts[t] = true
-		}
-	}
-	named, err := p.named(ctx, parts)
+	named, err := p.named(ctx, nil)
 	if err != nil {
 		p.leftover(err)
 		return nil
@@ -353,14 +348,18 @@ func (p *pruner) delete(ctx context.Context, desc ocispec.Descriptor) error {
 	return nil
 }
 
+func (p *pruner) warn(format string, args ...any) {
+	p.out.Warnings = append(p.out.Warnings, fmt.Sprintf(format, args...))
+}
+
 // leftover warns of what stays because nobody can tell what of it is needed.
 func (p *pruner) leftover(err error) {
-	p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s: manifests of the versions pruned are left, without a tag: %v", p.state.dest.Repository, err))
+	p.warn("%s: manifests of the versions pruned are left, without a tag: %v", p.state.dest.Repository, err)
 }
 
 // leave warns of a manifest that stays, without a tag.
 func (p *pruner) leave(desc ocispec.Descriptor, err error) {
-	p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s@%s is left, without a tag: %v", p.state.dest.Repository, desc.Digest, err))
+	p.warn("%s@%s is left, without a tag: %v", p.state.dest.Repository, desc.Digest, err)
 }
 
 func (p *pruner) registryError(op string, err error) error {

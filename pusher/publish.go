@@ -96,6 +96,7 @@ func (w *push) rounds(ctx context.Context, own []artifact.Package, evidence *oci
 			continue
 		}
 		// 3. The tag.
+		w.noteReplaced(ctx, now)
 		err = w.sendIndex(ctx, next)
 		if errors.Is(err, ErrImmutable) && nothingSent && now != nil && !w.refresh {
 			w.warnings = append(w.warnings, w.immovable(now, next))

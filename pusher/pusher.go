@@ -104,6 +104,8 @@ type Pusher struct {
 	attached sync.Map // ociaddr.Repository -> *attachedTags
 	// removable says of repositories whether announcements can be removed.
 	removable sync.Map // ociaddr.Repository -> bool
+	// noted has the replaced indexes that states have: ociaddr.Repository + "@" + digest.
+	noted sync.Map
 	// chunked has the registries that do not take a package in one request.
 	chunked sync.Map
 	// turns has who writes the state of a repository.

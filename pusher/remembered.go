@@ -66,6 +66,9 @@ func (p *Pusher) remember(ctx context.Context, a provider.Address, dest Destinat
 	}
 	defer turn.Release(1)
 
+	for _, r := range change.replaced {
+		p.noted.Store(noteKey(dest.Repository, r.Manifest.Digest), true) // once, also where it fails
+	}
 	ctx = mayPush(ctx, dest.Repository)
 	w := &push{Pusher: p, dest: dest, tag: ociaddr.StateTag}
 	var older []artifact.Replaced // states that this call found, and those that it wrote

@@ -107,14 +107,15 @@ func (p *planner) incompleteList(tag ociaddr.Tag) error {
 		"run sync again; if it stays so, the registry does not list all of its tags")
 }
 
-// recordSeen notes the versions that no sync saw before, and what the tags of earlier
-// releases say. Then it removes those tags. All of it is in one document, so that a first
-// sync that ends early has noted nothing.
-func (s *Syncer) recordSeen(ctx context.Context, state *repositoryState, out *Outcome) error {
+// record notes the versions that no sync saw before, what the tags of earlier releases
+// say, and the indexes that the sync will replace. Then it removes those tags. All of it
+// is in one document, so that a first sync that ends early has noted nothing.
+func (s *Syncer) record(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) error {
 	if !state.cooldown {
+		s.recordReplaced(ctx, state, replaced, out)
 		return nil
 	}
-	change := stateChange{seen: maps.Clone(state.ages.seen), cooldown: state.ages.cooldown || state.firstSync}
+	change := stateChange{seen: maps.Clone(state.ages.seen), cooldown: state.ages.cooldown || state.firstSync, replaced: replaced}
 	if change.seen == nil {
 		change.seen = map[provider.Version]time.Time{}
 	}
@@ -125,10 +126,20 @@ func (s *Syncer) recordSeen(ctx context.Context, state *repositoryState, out *Ou
 	for _, v := range state.unseen {
 		change.seen[v] = now
 	}
-	if len(change.seen) > 0 || change.cooldown {
+	if len(change.seen) > 0 || change.cooldown || len(replaced) > 0 {
 		if err := s.pusher.remember(ctx, state.provider, state.dest, change); err != nil {
 			return hint.Wrap(err, "a cooldown needs the tag %s, which keeps when a sync first saw each version; where the registry takes no such tag, leave cooldown out", ociaddr.StateTag)
 		}
 	}
 	return s.removeOldAges(ctx, state, out)
+}
+
+// recordReplaced notes the indexes that a sync will replace. The sync goes on without.
+func (s *Syncer) recordReplaced(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) {
+	if len(replaced) == 0 {
+		return
+	}
+	if err := s.pusher.remember(ctx, state.provider, state.dest, stateChange{replaced: replaced}); err != nil && ctx.Err() == nil {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%s: no prune will find the %d indexes that are replaced: %v", state.dest.Repository, len(replaced), err))
+	}
 }

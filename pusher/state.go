@@ -30,6 +30,7 @@ type repositoryState struct {
 	// oldAges are the tags in which earlier releases kept ages, [ociaddr.SeenAll] last.
 	oldAges []ociaddr.Tag
 
+	keep      bool               // others look after the repository, too
 	cooldown  bool               // the provider has a cooldown
 	ages      stateChange        // what the plan read from oldAges and the state lacks
 	unseen    []provider.Version // versions of the source that no sync has seen before
@@ -106,6 +107,9 @@ func (k keptStore) FetchReference(ctx context.Context, reference string) (ocispe
 		return k.SyncStore.FetchReference(ctx, reference)
 	}
 	body, err := k.Fetch(ctx, desc)
+	if isNotFound(err) { // the tag has moved, and what it named was pruned
+		return k.SyncStore.FetchReference(ctx, reference)
+	}
 	return desc, body, err
 }
 

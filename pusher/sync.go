@@ -128,7 +128,7 @@ type Step struct {
 
 	dest    Destination
 	release *origin.Release    // of a push, addition or repair
-	index   ocispec.Descriptor // of what is to be pruned
+	index   ocispec.Descriptor // that the version's tag names; none of a push
 }
 
 // Failure is a provider, or one version of it, that a sync could not look after.
@@ -207,17 +207,23 @@ type Outcome struct {
 	Failures []Failure
 }
 
-// Apply does what a plan says: first it notes which versions it saw, then it
-// pushes, and then it prunes, where nothing about the provider failed.
+// Apply does what a plan says: first it notes which versions it saw and which indexes
+// it will replace, then it pushes, then it removes announcements that nobody needs,
+// and then it prunes, where nothing about the provider failed.
 func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*Result)) (*Outcome, error) {
 	out := &Outcome{Failures: slices.Clone(plan.Failures)}
 	for _, state := range plan.states {
-		if err := s.recordSeen(ctx, state, out); err != nil {
+		if err := s.record(ctx, state, plan.replacements(state.provider), out); err != nil {
 			out.Failures = append(out.Failures, Failure{Provider: state.provider, Err: err})
 		}
 	}
 	if err := s.push(ctx, plan, out, done); err != nil {
 		return out, err
+	}
+	for _, state := range plan.states {
+		if err := s.cleanUp(ctx, state, out); err != nil {
+			return out, err
+		}
 	}
 	return out, s.prune(ctx, plan, out)
 }

@@ -1,0 +1,185 @@
+package pusher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// An index that loses its tag to another one stays in the registry, and some registries
+// refuse to delete what it names. Readers may hold its digest, so that a push deletes
+// nothing. It notes the digest in the repository's state before it moves the tag, and a
+// prune deletes what is noted there.
+
+// noteReplaced notes the index that the version's tag is about to lose. A push goes on
+// without, and says so.
+func (w *push) noteReplaced(ctx context.Context, now *artifact.Version) {
+	if now == nil || remoteOf(w.dest.Store) == nil { // nobody prunes a bundle
+		return
+	}
+	if _, noted := w.noted.Load(noteKey(w.dest.Repository, now.Index.Digest)); noted {
+		return
+	}
+	change := stateChange{replaced: []artifact.Replaced{{Manifest: plain(now.Index), Version: w.release.Version()}}}
+	if err := w.remember(ctx, w.release.Provider(), w.dest, change); err != nil && ctx.Err() == nil {
+		w.warnings = append(w.warnings, fmt.Sprintf("no prune will find the index that is replaced, %s: %v", now.Index.Digest, err))
+	}
+}
+
+func noteKey(r ociaddr.Repository, d digest.Digest) string { return r.String() + "@" + d.String() }
+
+// replacements returns the indexes that the steps of a plan replace, for a provider.
+func (p *Plan) replacements(a provider.Address) (out []artifact.Replaced) {
+	for _, step := range p.Steps {
+		if step.Provider == a && (step.Action == ActionAdd || step.Action == ActionRepair) && step.index.Digest != "" {
+			out = append(out, artifact.Replaced{Manifest: plain(step.index), Version: step.Version})
+		}
+	}
+	return out
+}
+
+// deleteReplaced deletes the noted manifests that no tag names any more and to which
+// nobody refers. What cannot be deleted stays noted, for the next prune. A state that
+// has nothing more to remember of a repository without versions goes, too.
+func (p *pruner) deleteReplaced(ctx context.Context) error {
+	if !slices.Contains(p.state.tags, ociaddr.StateTag) {
+		return nil
+	}
+	state, desc, err := readState(ctx, p.kept(), p.state.dest.Repository, p.state.provider)
+	if err != nil || desc == nil {
+		return err
+	}
+	tags, err := artifact.ListTags(ctx, p.state.store)
+	if err != nil {
+		return p.registryError("list tags of", err)
+	}
+	named, err := p.namedDirectly(ctx, tags, state.Replaced)
+	if err != nil {
+		return p.registryError("read tags of", err)
+	}
+	deleted := map[digest.Digest]bool{}
+	var failures []error
+	for _, r := range state.Replaced {
+		if named[r.Manifest.Digest] {
+			continue
+		}
+		gone, err := p.deleteOne(ctx, r)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			failures = append(failures, err)
+		}
+		if gone {
+			deleted[r.Manifest.Digest] = true
+		}
+	}
+	if len(failures) > 0 {
+		p.warn("%s: %d manifests that lost their tag are left, and the next prune tries again: %v", p.state.dest.Repository, len(failures), failures[0])
+	}
+	switch {
+	case !state.Cooldown && len(deleted) == len(state.Replaced) && !slices.ContainsFunc(tags, isVersion):
+		if err := deleteWithTag(ctx, p.state.store, *desc, ociaddr.StateTag); err != nil {
+			return hint.Wrap(p.registryError("remove the tag "+string(ociaddr.StateTag)+" from", err), helpDelete)
+		}
+		return nil
+	case len(deleted) == 0:
+		return nil
+	}
+	return p.pusher.remember(ctx, p.state.provider, p.state.dest, stateChange{deleted: deleted})
+}
+
+func isVersion(t ociaddr.Tag) bool {
+	_, ok := t.Version()
+	return ok
+}
+
+// namedDirectly returns the digests that tags name: the tags of the versions that lost
+// an index, and all tags that are no versions. An index names its version, so that no
+// other version's tag names it.
+func (p *pruner) namedDirectly(ctx context.Context, tags []ociaddr.Tag, replaced []artifact.Replaced) (map[digest.Digest]bool, error) {
+	out := map[digest.Digest]bool{}
+	if len(replaced) == 0 {
+		return out, nil
+	}
+	lost := map[provider.Version]bool{}
+	for _, r := range replaced {
+		lost[r.Version] = true
+	}
+	for _, t := range tags {
+		if v, ok := t.Version(); ok && !lost[v] {
+			continue
+		}
+		desc, err := p.state.store.Resolve(ctx, string(t))
+		switch {
+		case isNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("tag %s: %w", t, err)
+		default:
+			out[desc.Digest] = true
+		}
+	}
+	return out, nil
+}
+
+// deleteOne deletes a manifest that lost its tag, and reports whether it is gone. A push
+// may have given it the tag again in the meantime: then it is put back.
+func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (gone bool, err error) {
+	data, owned, err := artifact.IsOwned(ctx, p.state.store, r.Manifest, p.state.provider)
+	if isNotFound(err) {
+		return true, nil
+	}
+	if err != nil || !owned {
+		return false, err
+	}
+	referred, err := p.referred(ctx, r.Manifest)
+	if err != nil || referred {
+		return false, err
+	}
+	if err := p.state.store.Delete(ctx, r.Manifest); err != nil {
+		return isNotFound(err), err
+	}
+	return true, p.restoreTag(ctx, r, data)
+}
+
+// restoreTag stores a deleted index again if the tag of its version went with it.
+func (p *pruner) restoreTag(ctx context.Context, r artifact.Replaced, data []byte) error {
+	if !p.state.versions[r.Version] || p.gone[r.Version] {
+		return nil
+	}
+	tag, err := ociaddr.VersionTag(r.Version)
+	if err != nil {
+		return err
+	}
+	if _, err := p.state.store.Resolve(ctx, string(tag)); !isNotFound(err) {
+		return nil
+	}
+	return p.state.store.PushReference(ctx, r.Manifest, bytes.NewReader(data), string(tag))
+}
+
+// referred reports whether the registry lists a referrer of a manifest.
+func (p *pruner) referred(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
+	any := false
+	add := func(list []ocispec.Descriptor) error {
+		any = any || len(list) > 0
+		return nil
+	}
+	err := p.state.store.Referrers(ctx, desc, "", add)
+	if refusesList(err) {
+		err = listByTag(ctx, p.state.store, desc, err, add)
+	}
+	if isNotFound(err) || errors.Is(err, errListRefused) {
+		return any, nil
+	}
+	return any, err
+}
