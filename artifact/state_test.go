@@ -100,6 +100,13 @@ func TestStateRefused(t *testing.T) {
 	if _, err := artifact.EncodeState(artifact.State{Provider: widget, Seen: map[provider.Version]time.Time{{}: {}}}); err == nil {
 		t.Error("a state with a version that is none is encoded")
 	}
+	many := artifact.State{Provider: widget, Seen: map[provider.Version]time.Time{}}
+	for i := range artifact.MaxSeen + 1 {
+		many.Seen[provider.MustParseVersion(fmt.Sprintf("1.0.%d", i))] = time.Time{}
+	}
+	if _, err := artifact.EncodeState(many); !errors.Is(err, artifact.ErrTooLarge) {
+		t.Errorf("a state of too many versions is encoded: %v", err)
+	}
 }
 
 // TestStateMerge: the order in which states are merged makes no difference.

@@ -47,7 +47,7 @@ func TestKilled(t *testing.T) {
 		"sync": {
 			func(repo string) []string { return push(repo, "0.9.0", "linux_amd64") },
 			func(repo string) []string {
-				return []string{"sync", "--prune", "--prune-limit", "1", "--jobs", "1", "--template", k.template(repo), "--config", k.config}
+				return []string{"sync", "--first", "--prune", "--prune-limit", "1", "--jobs", "1", "--template", k.template(repo), "--config", k.config}
 			},
 			map[string]int{"0.9.0": 0, "1.0.0": 1, "1.1.0": 1}, 2,
 		},

@@ -106,10 +106,10 @@ func TestSync(t *testing.T) {
 	}
 }
 
-// makeOlder has the tag of a version's age say that it was seen so much earlier.
-func makeOlder(t *testing.T, repo *remote.Repository, tag string, by time.Duration) {
+// makeOlder has the state of a repository say that a version was seen so much earlier.
+func makeOlder(t *testing.T, repo *remote.Repository, version string, by time.Duration) {
 	t.Helper()
-	desc, body, err := repo.FetchReference(t.Context(), tag)
+	desc, body, err := repo.FetchReference(t.Context(), "ocibridge-state")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,16 +122,26 @@ func makeOlder(t *testing.T, repo *remote.Repository, tag string, by time.Durati
 	if err := json.Unmarshal(data, &m); err != nil {
 		t.Fatal(err)
 	}
-	const seen = "io.github.ocibridge.seen"
-	at, err := time.Parse(time.RFC3339, m.Annotations[seen])
+	const key = "io.github.ocibridge.state"
+	var state map[string]any
+	if err := json.Unmarshal([]byte(m.Annotations[key]), &state); err != nil {
+		t.Fatal(err)
+	}
+	seen := state["seen"].(map[string]any)
+	at, err := time.Parse(time.RFC3339, seen[version].(string))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Annotations[seen] = at.Add(-by).Format(time.RFC3339)
+	seen[version] = at.Add(-by).Format(time.RFC3339)
+	text, err := json.Marshal(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Annotations[key] = string(text)
 	if data, err = json.Marshal(m); err != nil {
 		t.Fatal(err)
 	}
-	if err := repo.PushReference(t.Context(), content.NewDescriptorFromBytes(m.MediaType, data), bytes.NewReader(data), tag); err != nil {
+	if err := repo.PushReference(t.Context(), content.NewDescriptorFromBytes(m.MediaType, data), bytes.NewReader(data), "ocibridge-state"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -152,7 +162,7 @@ func TestSyncCooldown(t *testing.T) {
 	}
 	s.offer("3.2.5")
 	out = s.ws.MustRun(t, s.bridge, "sync", "--config", file)
-	want := []string{nullVersion, "ocibridge-seen", "ocibridge-seen." + nullVersion, "ocibridge-seen.3.2.5"}
+	want := []string{nullVersion, "ocibridge-state"}
 	if got := tags(t, r, world.Null); !slices.Equal(got, want) || !strings.Contains(out, "  . 3.2.5  waits until ") {
 		t.Errorf("tags %v; output:\n%s", got, out)
 	}
@@ -161,7 +171,7 @@ func TestSyncCooldown(t *testing.T) {
 		t.Errorf("output:\n%s", out)
 	}
 
-	makeOlder(t, repository(t, r, world.Null), "ocibridge-seen.3.2.5", 169*time.Hour)
+	makeOlder(t, repository(t, r, world.Null), "3.2.5", 169*time.Hour)
 	out = s.ws.MustRun(t, s.bridge, "sync", "--config", file)
 	if !strings.Contains(out, "  + 3.2.5  ") {
 		t.Errorf("output:\n%s", out)

@@ -105,7 +105,7 @@ func (p *Pusher) remember(ctx context.Context, a provider.Address, dest Destinat
 }
 
 const helpImmutableState = "ocibridge keeps what it remembers of a repository in the tag " + string(ociaddr.StateTag) + ", and has to move it. Exempt it from the rule " +
-	"(Harbor: in the project's tag immutability rules, let tags match all but " + string(ociaddr.StateTag) + "; " +
+	"(Harbor: exclude ocibridge-* from the project's tag immutability rules; " +
 	"Amazon ECR: aws ecr put-image-tag-mutability --image-tag-mutability IMMUTABLE_WITH_EXCLUSION --image-tag-mutability-exclusion-filters filterType=WILDCARD,filter=ocibridge-*)"
 
 // changes reports whether a state lacks any of the change.

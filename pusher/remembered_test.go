@@ -98,7 +98,7 @@ func TestRemember(t *testing.T) {
 		t.Errorf("the first state replaces %s", got)
 	}
 
-	// What the state knows is not written again: it takes one request to find out.
+	// A change that the state has already takes one request, and writes nothing.
 	b.registry.Reset()
 	b.mustRemember(sawAt(noon.Add(time.Hour), "1.0.0"))
 	if n := b.registry.Count(); n != 1 || b.current() != first {
@@ -179,9 +179,9 @@ func (p *pausing) Tags(ctx context.Context, last string, fn func([]string) error
 	return p.Store.Tags(ctx, last, fn)
 }
 
-// TestRememberOfTwoWriters pauses a writer before each of its requests, and another one
-// that begins there before each of its own, until the first one has ended. Whoever ends
-// last finds its change in the state. A change can be lost only to a writer that was
+// TestRememberOfTwoWriters pauses a writer before each of its requests. Another writer
+// begins there, and is paused before each of its own until the first one has ended. The
+// writer that ends last finds its change in the state. A change can be lost only to a writer that was
 // paused between reading and writing, and the next call brings it back.
 func TestRememberOfTwoWriters(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -355,7 +355,7 @@ func TestRememberImmutable(t *testing.T) {
 			if !errors.Is(err, pusher.ErrImmutable) || !errors.As(err, &refused) || !strings.Contains(err.Error(), refusal.words) {
 				t.Errorf("error %v", err)
 			}
-			for _, want := range []string{"all but ocibridge-state", "IMMUTABLE_WITH_EXCLUSION --image-tag-mutability-exclusion-filters filterType=WILDCARD,filter=ocibridge-*"} {
+			for _, want := range []string{"the tag ocibridge-state", "exclude ocibridge-* from the project's tag immutability rules", "IMMUTABLE_WITH_EXCLUSION --image-tag-mutability-exclusion-filters filterType=WILDCARD,filter=ocibridge-*"} {
 				if !strings.Contains(hint.Of(err), want) {
 					t.Errorf("the hint lacks %q: %s", want, hint.Of(err))
 				}

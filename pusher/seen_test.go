@@ -73,8 +73,8 @@ func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// TestCooldownWithoutAges: in a repository that has versions and no ages, nobody can tell a
-// first sync from a state that is lost. --first says that it is the first one.
+// TestCooldownWithoutAges: in a repository that has versions and no ages, a first sync
+// looks like one whose state was lost. --first says that it is the first one.
 func TestCooldownWithoutAges(t *testing.T) {
 	for name, begin := range map[string]func(b *syncBench){
 		"no state": func(*syncBench) {},
@@ -187,8 +187,8 @@ func TestCooldownWithoutAList(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// Of two syncs at once, the one that saw a version first counts. A registry that does
-// not move tags, but for the state's, is no reason for either to fail.
+// Of two syncs at once, the one that saw a version first counts. Both succeed where the
+// registry moves no tag but that of the state.
 func TestCooldownOfTwoSyncs(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.want.Cooldown = 2 * time.Hour

@@ -39,6 +39,7 @@ type syncFlags struct {
 	log        logFlag
 	jobs       jobsFlag
 	dryRun     bool
+	first      bool
 	prune      bool
 	pruneLimit int
 }
@@ -60,7 +61,9 @@ A version is repaired if verify = "required" is configured and the gateway refus
 it: it is pushed again with the evidence of its origin, and its packages stay.
 
 A version's age counts from when a sync first saw it, because origins publish no
-dates. Those that were there at a provider's first sync do not wait.
+dates. Versions that were there at a provider's first sync with a cooldown do not
+wait. If the repository has versions by then, that sync needs --first: without it,
+sync fails, because the tag that keeps the ages may have been lost.
 
 With --prune, versions that no block asks for are removed, of providers that have
 a block: never because an origin failed or lists less than before, and never more
@@ -80,6 +83,7 @@ failed keeps sync from nothing else.`,
 	flags := cmd.Flags()
 	f.jobs.register(cmd, "how many packages are under way at once")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and do nothing")
+	flags.BoolVar(&f.first, "first", false, "let a first sync with a cooldown begin in repositories that have versions: no version that is there by then waits")
 	flags.BoolVar(&f.prune, "prune", false, "remove versions that no block asks for")
 	flags.IntVar(&f.pruneLimit, "prune-limit", 0, "remove up to so many versions, and a provider's last one, too (default: 10, and no last one)")
 	return cmd
@@ -146,7 +150,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writ
 			Jobs:    int(f.jobs),
 			OnEvent: progress.event,
 		},
-		Manifests: f.manifests(log), Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
+		Manifests: f.manifests(log), First: f.first, Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
 	})
 	made, err := syncer.Plan(ctx, wants)
 	if err != nil {
