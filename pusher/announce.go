@@ -20,6 +20,7 @@ type ownAnnouncement struct {
 	tag       ociaddr.Tag
 	content   artifact.Version
 	at        time.Time            // by the local clock
+	said      time.Time            // by the registry's clock, when it was last not done
 	manifests []ocispec.Descriptor // that the tag has named, the newest last
 }
 
@@ -138,7 +139,10 @@ func (w *push) announce(ctx context.Context, packages []artifact.Package, eviden
 // tagAnnouncement writes the push's announcement, or writes it anew.
 func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	at := w.o.Now()
-	blob, err := artifact.EncodeAnnouncement(artifact.Announcement{Version: w.own.content, ID: w.own.id, At: w.clock.Now(), Done: done})
+	if !done {
+		w.own.said = w.clock.Now() // who finds it done can tell what it was before
+	}
+	blob, err := artifact.EncodeAnnouncement(artifact.Announcement{Version: w.own.content, ID: w.own.id, At: w.own.said, Done: done})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -49,6 +50,9 @@ const (
 type announced struct {
 	tag      ociaddr.Tag
 	manifest ocispec.Descriptor
+	// before is what the tag named until the announcement was done; nil if it is not, or
+	// if an earlier release of ocibridge wrote it.
+	before   *ocispec.Descriptor
 	packages []artifact.Package
 	evidence *ocispec.Descriptor // said to be signed; nil for none
 	at       time.Time           // zero for one by an earlier release of ocibridge
@@ -131,7 +135,14 @@ func readAnnouncement(ctx context.Context, store artifact.ReferenceFetcher, a pr
 	if err != nil {
 		return nil, err
 	}
-	return &announced{tag: t, manifest: found.Index, packages: found.Packages, evidence: found.Evidence, at: found.At, done: found.Done}, nil
+	out := &announced{tag: t, manifest: found.Index, packages: found.Packages, evidence: found.Evidence, at: found.At, done: found.Done}
+	if found.Done {
+		found.Done = false
+		if blob, err := artifact.EncodeAnnouncement(*found); err == nil {
+			out.before = &blob.Descriptor
+		}
+	}
+	return out, nil
 }
 
 // removeAnnouncement removes an announcement. It is no error if it is gone.
@@ -140,7 +151,16 @@ func removeAnnouncement(ctx context.Context, store Store, a announced) error {
 		return removeOldTag(ctx, store, a.tag)
 	}
 	// Its manifest has its ID: the tag goes with it, unless it names a newer one by now.
-	return deleteWithTag(ctx, store, a.manifest, a.tag)
+	if err := deleteWithTag(ctx, store, a.manifest, a.tag); err != nil {
+		return err
+	}
+	if a.before == nil {
+		return nil
+	}
+	if err := store.Delete(ctx, *a.before); err != nil && !isNotFound(err) {
+		return err
+	}
+	return nil
 }
 
 // deleteWithTag deletes a manifest that is under one tag only. Some registries want the
@@ -183,5 +203,5 @@ func removeOldTag(ctx context.Context, store Store, tag ociaddr.Tag) error {
 // login or by anybody, rather than trouble.
 func mayNotDelete(err error) bool {
 	code := status(err)
-	return errors.Is(err, errdef.ErrUnsupported) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
+	return errors.Is(err, errdef.ErrUnsupported) || errors.Is(err, auth.ErrBasicCredentialNotFound) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
 }
