@@ -96,12 +96,63 @@ func (w *push) offered() (out []artifact.Package) {
 	return out
 }
 
-// canRemove finds out whether this login can delete manifests, by one that means
-// nothing.
+// canRemove finds out whether announcements can be removed: by one that a push left, or
+// else by a manifest that means nothing.
 func (w *push) canRemove(ctx context.Context) (bool, error) {
+	if isDockerHub(w.dest.Repository.Registry) {
+		return false, nil
+	}
 	if known, ok := w.removable.Load(w.dest.Repository); ok {
 		return known.(bool), nil
 	}
+	tried, can, err := w.removeLeft(ctx)
+	if err != nil {
+		return false, err
+	}
+	if !tried {
+		if can, err = w.removeProbe(ctx); err != nil {
+			return false, err
+		}
+	}
+	w.removable.Store(w.dest.Repository, can)
+	return can, nil
+}
+
+// isDockerHub reports whether a registry is Docker Hub. It deletes manifests by digest,
+// but neither tags nor manifests that have one: no announcement could be removed.
+func isDockerHub(r ociaddr.Registry) bool {
+	switch r {
+	case "docker.io", "index.docker.io", "registry-1.docker.io":
+		return true
+	}
+	return false
+}
+
+// removeLeft removes an announcement of any version that nobody needs any more. Where a
+// rule about tags holds it, no other could be removed, either: each push would leave one.
+func (w *push) removeLeft(ctx context.Context) (tried, can bool, err error) {
+	tags, err := w.tags(ctx)
+	if err != nil {
+		return false, false, err
+	}
+	c := &cleaner{w.release.Provider(), w.dest.Store, w.clock, w.o.Now}
+	for _, v := range announcing(tags) {
+		removed, err := c.clean(ctx, v, tags)
+		var refused *cannotRemove
+		switch {
+		case errors.As(err, &refused) && mayNotDelete(err):
+			return true, false, nil
+		case err != nil:
+			return false, false, w.registryError("remove announcements from", err)
+		case removed > 0:
+			return true, true, nil
+		}
+	}
+	return false, false, nil
+}
+
+// removeProbe finds out whether this login can delete a manifest that has no tag.
+func (w *push) removeProbe(ctx context.Context) (bool, error) {
 	probe, err := artifact.Placeholder("")
 	if err != nil {
 		return false, err
@@ -117,7 +168,6 @@ func (w *push) canRemove(ctx context.Context) (bool, error) {
 	if !can && !mayNotDelete(err) {
 		return false, w.registryError("find out whether manifests can be deleted in", err)
 	}
-	w.removable.Store(w.dest.Repository, can)
 	return can, nil
 }
 

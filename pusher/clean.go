@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"oras.land/oras-go/v2/errdef"
 
@@ -33,18 +34,25 @@ func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outco
 	if err != nil {
 		return warn(err)
 	}
-	announcing := map[provider.Version]bool{}
-	for _, t := range tags {
-		if v, ok := t.PartOf(); ok {
-			announcing[v] = true
-		}
-	}
-	for v := range announcing {
-		if err := s.cleanVersion(ctx, state, clock, v, tags); err != nil {
+	c := &cleaner{state.provider, state.store, clock, s.o.Now}
+	for _, v := range announcing(tags) {
+		if _, err := c.clean(ctx, v, tags); err != nil {
 			return warn(err)
 		}
 	}
 	return nil
+}
+
+// announcing returns the versions that have announcements, sorted.
+func announcing(tags []ociaddr.Tag) []provider.Version {
+	var out []provider.Version
+	for _, t := range tags {
+		if v, ok := t.PartOf(); ok && !slices.Contains(out, v) {
+			out = append(out, v)
+		}
+	}
+	provider.SortVersions(out)
+	return out
 }
 
 func isAnnouncement(t ociaddr.Tag) bool {
@@ -52,33 +60,48 @@ func isAnnouncement(t ociaddr.Tag) bool {
 	return ok
 }
 
-// cleanVersion removes the announcements of a version that its index has, unless one is
-// open. It also removes old ones that add nothing to it, as a push does.
-func (s *Syncer) cleanVersion(ctx context.Context, state *repositoryState, clock *outgoing.Clock, v provider.Version, tags []ociaddr.Tag) error {
-	readAt := s.o.Now()
-	all, err := readAnnouncements(ctx, state.store, state.provider, v, tags)
-	if err != nil || anyOpen(all, clock.Now()) {
-		return err
+// cleaner removes the announcements in a provider's repository that nobody needs.
+type cleaner struct {
+	provider provider.Address
+	store    Store
+	clock    *outgoing.Clock // the registry's
+	now      func() time.Time
+}
+
+// clean removes the announcements of a version that its index has, unless one is open. It
+// also removes old ones that add nothing to it, as a push does. It returns how many
+// announcements it removed.
+func (c *cleaner) clean(ctx context.Context, v provider.Version, tags []ociaddr.Tag) (removed int, err error) {
+	readAt := c.now()
+	all, err := readAnnouncements(ctx, c.store, c.provider, v, tags)
+	if err != nil || anyOpen(all, c.clock.Now()) {
+		return 0, err
 	}
-	index, err := artifact.Read(ctx, state.store, state.provider, v)
+	index, err := artifact.Read(ctx, c.store, c.provider, v)
 	if errors.Is(err, errdef.ErrNotFound) && !slices.ContainsFunc(tags, func(t ociaddr.Tag) bool { is, ok := t.Version(); return ok && is == v }) {
 		index, err = &artifact.Version{}, nil // its push ended before it wrote one
 	}
 	if isUnusable(err) || errors.Is(err, artifact.ErrForeign) {
-		return nil
+		return 0, nil
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, a := range all {
-		if s.o.Now().Sub(readAt) > staleAge {
-			return nil
+		if c.now().Sub(readAt) > staleAge {
+			return removed, nil
 		}
-		if a.in(index) || a.old(clock.Now()) && (len(index.Packages) == 0 || !a.adds(index)) {
-			if err := removeAnnouncement(ctx, state.store, a); err != nil {
-				return err
+		if a.in(index) || a.old(c.clock.Now()) && (len(index.Packages) == 0 || !a.adds(index)) {
+			if err := removeAnnouncement(ctx, c.store, a); err != nil {
+				return removed, &cannotRemove{err}
 			}
+			removed++
 		}
 	}
-	return nil
+	return removed, nil
 }
+
+// cannotRemove is the failure to remove an announcement.
+type cannotRemove struct{ error }
+
+func (e *cannotRemove) Unwrap() error { return e.error }

@@ -132,7 +132,7 @@ func (p *pruner) run(ctx context.Context, steps []Step) error {
 		}
 	}
 	if len(gone) == 0 {
-		return errors.Join(failure, p.deleteReplaced(ctx))
+		return errors.Join(failure, p.sweepNamed(ctx, nil))
 	}
 	return errors.Join(failure, p.sweep(ctx, gone)) // nobody would come back for what has no tag
 }
@@ -233,9 +233,14 @@ func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
 		}
 		swept = append(swept, u.version)
 	}
-	// Replaced indexes hold the same manifests, and go before these.
-	err = errors.Join(err, p.deleteReplaced(ctx))
-	if len(swept) > 0 {
+	return errors.Join(err, p.sweepNamed(ctx, swept))
+}
+
+// sweepNamed deletes what the indexes named that are gone. Replaced indexes name the same
+// manifests, and go before these.
+func (p *pruner) sweepNamed(ctx context.Context, swept []*artifact.Version) error {
+	replaced, err := p.deleteReplaced(ctx)
+	if swept = append(swept, replaced...); len(swept) > 0 {
 		err = errors.Join(err, p.sweepChildren(ctx, swept))
 	}
 	return errors.Join(err, ctx.Err())
@@ -255,6 +260,7 @@ func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) e
 		if named[child.Digest] || ctx.Err() != nil {
 			continue
 		}
+		named[child.Digest] = true // once
 		data, err := artifact.FetchManifest(ctx, p.kept(), child)
 		if err == nil {
 			err = p.delete(ctx, child)
@@ -262,7 +268,7 @@ func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) e
 		switch {
 		case err == nil:
 			deleted = append(deleted, artifact.Blob{Descriptor: child, Data: data})
-		case !errors.Is(err, errdef.ErrNotFound):
+		case !isGone(err): // some registries delete it with its index
 			p.leave(child, err)
 		}
 	}
@@ -288,7 +294,7 @@ func (p *pruner) children(ctx context.Context, versions []*artifact.Version) []o
 		switch {
 		case err == nil && len(e.SHA256SUMS) > 0:
 			out = append(out, *v.Evidence)
-		case err != nil && !errors.Is(err, errdef.ErrNotFound):
+		case err != nil && !isGone(err):
 			p.leave(*v.Evidence, err)
 		}
 	}

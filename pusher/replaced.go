@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -50,53 +51,80 @@ func (p *Plan) replacements(a provider.Address) (out []artifact.Replaced) {
 
 // deleteReplaced deletes the noted manifests that no tag names any more and to which
 // nobody refers. What cannot be deleted stays noted, for the next prune. A state that
-// has nothing more to remember of a repository without versions goes, too.
-func (p *pruner) deleteReplaced(ctx context.Context) error {
+// has nothing more to remember of a repository without versions goes, too. It returns
+// the versions whose indexes it deleted.
+func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error) {
 	if !slices.Contains(p.state.tags, ociaddr.StateTag) {
-		return nil
+		return nil, nil
 	}
 	state, desc, err := readState(ctx, p.kept(), p.state.dest.Repository, p.state.provider)
 	if err != nil || desc == nil {
-		return err
+		return nil, err
+	}
+	if onlyOlderState(state) && (state.Cooldown || p.versionsLeft()) {
+		return nil, nil
 	}
 	tags, err := artifact.ListTags(ctx, p.state.store)
 	if err != nil {
-		return p.registryError("list tags of", err)
+		return nil, p.registryError("list tags of", err)
 	}
+	goes := !state.Cooldown && !slices.ContainsFunc(tags, isVersion)
 	named, err := p.namedDirectly(ctx, tags, state.Replaced)
 	if err != nil {
-		return p.registryError("read tags of", err)
+		return nil, p.registryError("read tags of", err)
 	}
-	deleted := map[digest.Digest]bool{}
-	var failures []error
+	settled := map[digest.Digest]bool{}
+	var deleted []*artifact.Version
+	var left, failures []error
 	for _, r := range state.Replaced {
 		if named[r.Manifest.Digest] {
 			continue
 		}
-		gone, err := p.deleteOne(ctx, r)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
+		done, version, err := p.deleteOne(ctx, r)
+		switch {
+		case ctx.Err() != nil:
+			return deleted, context.Cause(ctx)
+		case err != nil && done:
 			failures = append(failures, err)
+		case err != nil:
+			left = append(left, err)
 		}
-		if gone {
-			deleted[r.Manifest.Digest] = true
+		if done {
+			settled[r.Manifest.Digest] = true
+		}
+		if version != nil {
+			deleted = append(deleted, version)
 		}
 	}
-	if len(failures) > 0 {
-		p.warn("%s: %d manifests that lost their tag are left, and the next prune tries again: %v", p.state.dest.Repository, len(failures), failures[0])
+	if len(left) > 0 {
+		p.warn("%s: manifests that lost their tag are left (%d), and the next prune tries again: %v", p.state.dest.Repository, len(left), left[0])
 	}
+	err = errors.Join(failures...)
 	switch {
-	case !state.Cooldown && len(deleted) == len(state.Replaced) && !slices.ContainsFunc(tags, isVersion):
-		if err := deleteWithTag(ctx, p.state.store, *desc, ociaddr.StateTag); err != nil {
-			return hint.Wrap(p.registryError("remove the tag "+string(ociaddr.StateTag)+" from", err), helpDelete)
+	case goes && len(settled) == len(state.Replaced):
+		if derr := deleteWithTag(ctx, p.state.store, *desc, ociaddr.StateTag); derr != nil {
+			err = errors.Join(err, hint.Wrap(p.registryError("remove the tag "+string(ociaddr.StateTag)+" from", derr), helpDelete))
 		}
-		return nil
-	case len(deleted) == 0:
-		return nil
+	case len(settled) > 0:
+		err = errors.Join(err, p.pusher.remember(ctx, p.state.provider, p.state.dest, stateChange{deleted: settled}))
 	}
-	return p.pusher.remember(ctx, p.state.provider, p.state.dest, stateChange{deleted: deleted})
+	return deleted, err
+}
+
+// versionsLeft reports whether the plan found a version that this prune has not removed.
+func (p *pruner) versionsLeft() bool {
+	for v := range p.state.versions {
+		if !p.gone[v] {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyOlderState reports whether a state has noted nothing but one older state. To
+// delete that would write a new state, and note another one.
+func onlyOlderState(s *artifact.State) bool {
+	return len(s.Replaced) == 0 || len(s.Replaced) == 1 && s.Replaced[0].Version.IsZero()
 }
 
 func isVersion(t ociaddr.Tag) bool {
@@ -132,24 +160,47 @@ func (p *pruner) namedDirectly(ctx context.Context, tags []ociaddr.Tag, replaced
 	return out, nil
 }
 
-// deleteOne deletes a manifest that lost its tag, and reports whether it is gone. A push
-// may have given it the tag again in the meantime: then it is put back.
-func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (gone bool, err error) {
+// deleteOne deletes a manifest that lost its tag. It reports whether the manifest needs no
+// further note: it is gone, or another provider's. It returns the version whose index it
+// deleted. A push may have given the index its tag again in the meantime: then it is put
+// back.
+func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool, version *artifact.Version, err error) {
 	data, owned, err := artifact.IsOwned(ctx, p.state.store, r.Manifest, p.state.provider)
-	if isNotFound(err) {
-		return true, nil
-	}
-	if err != nil || !owned {
-		return false, err
+	switch {
+	case isGone(err), err == nil && !owned:
+		return true, nil, nil
+	case err != nil:
+		return false, nil, err
 	}
 	referred, err := p.referred(ctx, r.Manifest)
 	if err != nil || referred {
-		return false, err
+		return false, nil, err
 	}
-	if err := p.state.store.Delete(ctx, r.Manifest); err != nil {
-		return isNotFound(err), err
+	if err := p.state.store.Delete(ctx, r.Manifest); err != nil && !isNotFound(err) {
+		return false, nil, err
 	}
-	return true, p.restoreTag(ctx, r, data)
+	if r.Version.IsZero() {
+		return true, nil, nil
+	}
+	index := artifact.Blob{Descriptor: r.Manifest, Data: data}
+	if version, err = artifact.Read(ctx, oneManifest{p.kept(), index}, p.state.provider, r.Version); err != nil {
+		version = nil // it names nothing that could be told
+	}
+	return true, version, p.restoreTag(ctx, r, data)
+}
+
+// isGone reports whether a manifest is gone.
+func isGone(err error) bool { return isNotFound(err) || errors.Is(err, artifact.ErrMissing) }
+
+// oneManifest is a store in which every tag names one manifest.
+type oneManifest struct {
+	artifact.Fetcher
+	manifest artifact.Blob
+}
+
+// FetchReference implements [artifact.ReferenceFetcher].
+func (o oneManifest) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
+	return o.manifest.Descriptor, io.NopCloser(bytes.NewReader(o.manifest.Data)), nil
 }
 
 // restoreTag stores a deleted index again if the tag of its version went with it.
@@ -164,7 +215,10 @@ func (p *pruner) restoreTag(ctx context.Context, r artifact.Replaced, data []byt
 	if _, err := p.state.store.Resolve(ctx, string(tag)); !isNotFound(err) {
 		return nil
 	}
-	return p.state.store.PushReference(ctx, r.Manifest, bytes.NewReader(data), string(tag))
+	if err := p.state.store.PushReference(ctx, r.Manifest, bytes.NewReader(data), string(tag)); err != nil {
+		return hint.Wrap(p.registryError("put back the tag "+string(tag)+" in", err), "a push gave the tag to an index while prune deleted it. Push %s again", r.Version)
+	}
+	return nil
 }
 
 // referred reports whether the registry lists a referrer of a manifest.

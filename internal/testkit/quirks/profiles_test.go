@@ -349,14 +349,12 @@ func (b *bench) checkPrune() {
 		err = out.Err()
 	}
 	want := []string{"1.0.0", "1.1.0", "1.10.0"}
-	// Prune takes manifests that went with their index for manifests that it left.
-	warns := b.profile.DeletesChildren
 	if b.profile.NoDelete || b.profile.NoDeleteTag != nil && b.profile.NoDeleteTagged != nil {
 		if err == nil || hint.Of(err) == "" {
 			b.t.Errorf("pruned %+v, %v (%s)", out.Pruned, err, hint.Of(err))
 		}
 		want = versions // nothing is half removed
-	} else if err != nil || len(out.Warnings) != 0 && !warns {
+	} else if err != nil || len(out.Warnings) != 0 {
 		b.t.Errorf("prune: %v (%s), %q", err, hint.Of(err), out.Warnings)
 	}
 	status, body := b.serve()(host + "/acme/widget/index.json")
