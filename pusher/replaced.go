@@ -10,6 +10,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -50,8 +51,9 @@ func (p *Plan) replacements(a provider.Address) (out []artifact.Replaced) {
 }
 
 // deleteReplaced deletes the noted manifests that no tag names any more and to which
-// nobody refers. What cannot be deleted stays noted, for the next prune. A state that
-// has nothing more to remember of a repository without versions goes, too. It returns
+// nobody refers. What cannot be deleted stays noted, for the next prune. The state
+// of a repository without versions goes, too, unless it has more to remember: it has the
+// ages of a provider with a cooldown. It returns
 // the versions whose indexes it deleted.
 func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error) {
 	if !slices.Contains(p.state.tags, ociaddr.StateTag) {
@@ -61,14 +63,14 @@ func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error
 	if err != nil || desc == nil {
 		return nil, err
 	}
-	if onlyOlderState(state) && (state.Cooldown || p.versionsLeft()) {
+	if onlyOlderState(state) && (p.state.cooldown || p.versionsLeft()) {
 		return nil, nil
 	}
 	tags, err := artifact.ListTags(ctx, p.state.store)
 	if err != nil {
 		return nil, p.registryError("list tags of", err)
 	}
-	goes := !state.Cooldown && !slices.ContainsFunc(tags, isVersion)
+	goes := !p.state.cooldown && !slices.ContainsFunc(tags, isVersion)
 	named, err := p.namedDirectly(ctx, tags, state.Replaced)
 	if err != nil {
 		return nil, p.registryError("read tags of", err)
@@ -229,7 +231,7 @@ func (p *pruner) referred(ctx context.Context, desc ocispec.Descriptor) (bool, e
 		return nil
 	}
 	err := p.state.store.Referrers(ctx, desc, "", add)
-	if refusesList(err) {
+	if refusesList(err) || errors.Is(err, errdef.ErrUnsupported) { // the registry lacks the API
 		err = listByTag(ctx, p.state.store, desc, err, add)
 	}
 	if isNotFound(err) || errors.Is(err, errListRefused) {

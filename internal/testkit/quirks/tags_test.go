@@ -1,0 +1,256 @@
+package quirks_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/contents"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// foreignTag is the tag of another tool.
+const foreignTag = "release-notes"
+
+// deletesTags reports whether a profile removes tags, by themselves or with what they
+// resolve to.
+func (b *bench) deletesTags() bool {
+	return !b.profile.NoDelete && (b.profile.NoDeleteTag == nil || b.profile.NoDeleteTagged == nil)
+}
+
+// contents are those of the provider's repository.
+func (b *bench) contents() *contents.Contents {
+	b.t.Helper()
+	addr, err := b.set.Repository(widget)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	c, err := b.registry.Contents(addr.Name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+// checkTags compares the tags with those given. One state may be there, too.
+func (b *bench) checkTags(when string, want ...string) {
+	b.t.Helper()
+	got := slices.DeleteFunc(b.contents().TagNames(), func(tag string) bool { return tag == "ocibridge-state" })
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		b.t.Errorf("%s: tags %q, want %q", when, got, want)
+	}
+}
+
+// index returns the digest that a version's tag resolves to.
+func (b *bench) index(version string) digest.Digest {
+	b.t.Helper()
+	d, ok := b.contents().Tags[version]
+	if !ok {
+		b.t.Fatalf("no tag %s", version)
+	}
+	return d
+}
+
+// mustPush pushes platforms of a version. byPlatform says that other jobs push the others.
+func (b *bench) mustPush(version string, byPlatform, force bool, platforms ...string) *pusher.Result {
+	b.t.Helper()
+	var want []provider.Platform
+	for _, p := range platforms {
+		want = append(want, provider.MustParsePlatform(p))
+	}
+	listing, err := b.origin.Versions(b.t.Context(), widget)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r, err := b.origin.Release(b.t.Context(), widget, listing, provider.MustParseVersion(version), want)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r.ByPlatform = byPlatform
+	o := b.pushOptions()
+	o.Force = force
+	result, err := pusher.New(o).Push(b.t.Context(), r)
+	if err != nil {
+		b.t.Fatalf("push %s %q: %v (%s)", version, platforms, err, hint.Of(err))
+	}
+	return result
+}
+
+// sync runs a sync with --prune.
+func (b *bench) sync(want pusher.Want, constraint string) *pusher.Outcome {
+	b.t.Helper()
+	var err error
+	if want.Versions, err = provider.ParseConstraint(constraint); err != nil {
+		b.t.Fatal(err)
+	}
+	want.Provider, want.Source = widget, b.origin
+	syncer := pusher.NewSyncer(pusher.SyncOptions{Push: b.pushOptions(), Prune: true, PruneLimit: 10, First: true})
+	plan, err := syncer.Plan(b.t.Context(), []pusher.Want{want})
+	if err != nil || len(plan.Failures) != 0 {
+		b.t.Fatalf("%v, %+v", err, plan)
+	}
+	out, err := syncer.Apply(b.t.Context(), plan, func(*pusher.Result) {})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return out
+}
+
+// attach stores what another tool makes: a manifest under a tag of its own, and one that
+// refers to a version's index.
+func (b *bench) attach(subject string) map[digest.Digest]bool {
+	b.t.Helper()
+	_, repo, err := b.repository(b.t.Context(), widget)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	desc, err := repo.Resolve(b.t.Context(), subject)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	out := map[digest.Digest]bool{}
+	empty := ocispec.DescriptorEmptyJSON
+	empty.Data = nil
+	for _, s := range []*ocispec.Descriptor{nil, &desc} {
+		m := ocispec.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
+			ArtifactType: "application/vnd.acme.notes", Config: empty, Layers: []ocispec.Descriptor{empty}, Subject: s}
+		data, err := json.Marshal(m)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		mine := content.NewDescriptorFromBytes(m.MediaType, data)
+		tag := foreignTag
+		if s != nil {
+			tag = "referrer"
+		}
+		if err := repo.PushReference(b.t.Context(), mine, bytes.NewReader(data), tag); err != nil {
+			b.t.Fatal(err)
+		}
+		out[mine.Digest] = true
+	}
+	return out
+}
+
+// ours returns the manifests that other tools did not make, sorted.
+func ours(c *contents.Contents, foreign map[digest.Digest]bool) []digest.Digest {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.Manifests)), func(d digest.Digest) bool { return foreign[d] })
+}
+
+// announcements counts the tags of announcements.
+func announcements(c *contents.Contents) int {
+	return len(slices.DeleteFunc(c.TagNames(), func(tag string) bool { return !strings.HasPrefix(tag, "ocibridge-part.") }))
+}
+
+// TestTagsInTheEnd: whatever was pushed, synced and pruned, the tags are those of the
+// versions, at most one state, and what other tools made. A prune of everything leaves
+// nothing of ours where the registry deletes it.
+func TestTagsInTheEnd(t *testing.T) {
+	forEach(t, func(t *testing.T, b *bench) {
+		takesState := b.profile.Allowed == nil
+		var others, said []string
+		foreign := map[digest.Digest]bool{}
+		tags := func(when string, versions ...string) {
+			t.Helper()
+			b.checkTags(when, slices.Concat(versions, others)...)
+		}
+		// 1. A sync of some platforms, and then a push of all.
+		out := b.sync(pusher.Want{Platforms: []provider.Platform{provider.MustParsePlatform("linux_amd64")}}, "1.0.0")
+		if err := out.Err(); err != nil {
+			t.Fatal(err)
+		}
+		tags("some platforms", "1.0.0")
+		replaced := b.index("1.0.0")
+		said = append(said, b.mustPush("1.0.0", false, false).Warnings...)
+		tags("completed", "1.0.0")
+		if takesState {
+			foreign = b.attach("1.0.0")
+			others = slices.DeleteFunc(b.contents().TagNames(), func(tag string) bool { return tag == "1.0.0" || tag == "ocibridge-state" })
+			for _, tag := range others {
+				foreign[b.contents().Tags[tag]] = true // also the fallback tag of a registry without the referrers API
+			}
+		}
+		// 2. A release folder, platform by platform.
+		said = append(said, b.mustPush("1.1.0", true, false, "linux_amd64").Warnings...)
+		said = append(said, b.mustPush("1.1.0", true, false, "darwin_amd64").Warnings...)
+		if b.deletesTags() {
+			tags("by platform", "1.0.0", "1.1.0")
+		} else if n := announcements(b.contents()); n != 2 {
+			t.Errorf("%d announcements of a release folder, want 2", n)
+		}
+		// 3. A cooldown, and a prune of what is older.
+		want := pusher.Want{Latest: 2}
+		if takesState {
+			want.Cooldown = time.Hour
+		}
+		out = b.sync(want, "~> 1.0")
+		said = append(said, out.Warnings...)
+		if err := out.Err(); (err == nil) != b.deletesTags() || err != nil && hint.Of(err) == "" {
+			t.Errorf("sync: %v (%s)", err, hint.Of(err))
+		}
+		if b.deletesTags() {
+			tags("cooldown", "1.1.0", "1.10.0")
+		}
+		_, there := b.contents().Manifests[replaced]
+		if kept := !takesState || b.profile.NoDelete; there != kept {
+			t.Errorf("the replaced index is there: %t, want %t", there, kept)
+		}
+		// 4. Everything. A cooldown needs the state.
+		if takesState && b.deletesTags() {
+			if err := b.sync(want, "< 0.0.0").Err(); err != nil {
+				t.Error(err)
+			}
+			tags("everything, with a cooldown")
+			if left := ours(b.contents(), foreign); b.contents().Tags["ocibridge-state"] == "" || len(left) > 2 {
+				t.Errorf("with a cooldown, %q are left, and the tags %q", left, b.contents().TagNames())
+			}
+		}
+		before := b.contents()
+		out = b.sync(pusher.Want{}, "< 0.0.0")
+		said = append(said, out.Warnings...)
+		after := b.contents()
+		for d := range foreign {
+			if _, ok := after.Manifests[d]; !ok {
+				t.Errorf("%s is another tool's, and is gone", d)
+			}
+		}
+		switch {
+		case b.profile.NoDelete: // GHCR
+			if out.Err() == nil || hint.Of(out.Err()) == "" || !slices.Equal(after.TagNames(), before.TagNames()) || len(after.Manifests) != len(before.Manifests) {
+				t.Errorf("%v (%s), tags %q, then %q", out.Err(), hint.Of(out.Err()), before.TagNames(), after.TagNames())
+			}
+			if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "The operation is unsupported") {
+				t.Errorf("warnings %q", out.Warnings)
+			}
+		case !b.deletesTags(): // Docker Hub
+			if out.Err() == nil || hint.Of(out.Err()) == "" || !slices.Equal(after.TagNames(), before.TagNames()) || len(out.Warnings) > 0 {
+				t.Errorf("%v (%s), tags %q, then %q, warnings %q", out.Err(), hint.Of(out.Err()), before.TagNames(), after.TagNames(), out.Warnings)
+			}
+		case out.Err() != nil:
+			t.Errorf("%v (%s)", out.Err(), hint.Of(out.Err()))
+		case takesState:
+			if left := ours(after, foreign); len(left) > 0 || len(out.Warnings) > 0 {
+				t.Errorf("%q are left, warnings %q", left, out.Warnings)
+			}
+			tags("everything")
+		default: // GitLab takes no state: warnings have named what no prune finds, and what that holds
+			for _, d := range ours(after, foreign) {
+				if !slices.ContainsFunc(said, func(w string) bool { return strings.Contains(w, d.String()) }) {
+					t.Errorf("%s is left, and no warning says so: %q", d, said)
+				}
+			}
+			tags("everything")
+		}
+	})
+}
