@@ -54,8 +54,9 @@ type bench struct {
 	set      templates.Set
 	origin   *origin.Registry
 	releases map[string]*release.Release
-	// publish has the origin offer another version.
+	// publish has the origin offer another version, or other bytes of the same one.
 	publish func(version string)
+	content string // of the packages that are published
 }
 
 func newBench(t *testing.T, p quirks.Profile) *bench {
@@ -99,7 +100,7 @@ func (b *bench) offer() {
 	b.publish = func(v string) {
 		spec := release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: v, Signer: signer}
 		for _, os := range []string{"linux", "darwin"} {
-			spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: "amd64", Files: map[string][]byte{"terraform-provider-widget_v" + v: []byte(os)}})
+			spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: "amd64", Files: map[string][]byte{"terraform-provider-widget_v" + v: []byte(b.content + os)}})
 		}
 		b.releases[v] = release.For(b.t, spec)
 		o.Add(b.releases[v])

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/contents"
+	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -251,6 +252,53 @@ func TestTagsInTheEnd(t *testing.T) {
 				}
 			}
 			tags("everything")
+		}
+	})
+}
+
+// TestPruneOfWhatWasReplaced: a prune deletes the indexes that pushes have replaced, and
+// the packages that only those name. A login that may not delete leaves them to the next
+// prune, and is told so.
+func TestPruneOfWhatWasReplaced(t *testing.T) {
+	forEach(t, func(t *testing.T, b *bench) {
+		if !slices.Contains([]string{"distribution", "distribution-2.8", "harbor"}, b.profile.Name) {
+			t.Skip("as one of the others")
+		}
+		b.mustPush("1.0.0", false, false, "linux_amd64") // completed: its index names what the next one names
+		b.mustPush("1.0.0", false, false)
+		b.mustPush("1.1.0", false, false) // replaced: its index alone names the packages
+		b.content = "other "
+		b.publish("1.1.0")
+		b.mustPush("1.1.0", false, true)
+		if n := len(b.contents().Unreachable()); n < 4 {
+			t.Fatalf("%d manifests lost their tags", n)
+		}
+		before := b.contents()
+		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = []string{"delete"}, b.profile.User == "" })
+		out := b.sync(pusher.Want{}, "~> 1.0, < 1.10")
+		if err := out.Err(); err != nil || len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "the next prune tries again") {
+			t.Errorf("without the right to delete, nothing to prune: %v, %q", err, out.Warnings)
+		}
+		if after := b.contents(); len(after.Manifests) != len(before.Manifests) {
+			t.Errorf("%d manifests, then %d", len(before.Manifests), len(after.Manifests))
+		}
+		out = b.sync(pusher.Want{}, "1.1.0")
+		if err := out.Err(); err == nil || !strings.Contains(hint.Of(err), "must have that right") || len(out.Pruned) > 0 {
+			t.Errorf("without the right to delete: %v (%s), pruned %d", err, hint.Of(err), len(out.Pruned))
+		}
+		b.checkTags("without the right to delete", "1.0.0", "1.1.0")
+
+		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = nil, false })
+		out = b.sync(pusher.Want{}, "1.1.0")
+		if err := out.Err(); err != nil || len(out.Warnings) > 0 || len(out.Pruned) != 1 {
+			t.Errorf("with the right: %v (%s), %q, pruned %d", err, hint.Of(err), out.Warnings, len(out.Pruned))
+		}
+		b.checkTags("in the end", "1.1.0")
+		if left := b.contents().Unreachable(); len(left) > 1 { // an older state
+			t.Errorf("%q are left without a tag", left)
+		}
+		if status, body := b.serve()(host + "/acme/widget/1.1.0.json"); status != 200 || !strings.Contains(body, "zh:"+b.releases["1.1.0"].Package("linux", "amd64").SHA256) {
+			t.Errorf("1.1.0.json: %d %s", status, body)
 		}
 	})
 }
