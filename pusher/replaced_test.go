@@ -1,0 +1,233 @@
+package pusher_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/image-spec/specs-go"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// newReplaced returns a repository with a version that was completed, and the index that
+// its tag has lost.
+func newReplaced(t *testing.T) (*syncBench, ocispec.Descriptor) {
+	b := newSyncBench(t, "1.0.0")
+	b.options.Prune = true
+	b.want.Platforms = []provider.Platform{provider.MustParsePlatform("linux_amd64")}
+	b.mustSync("+1.0.0")
+	lost := b.tagged().Index
+	b.want.Platforms = nil
+	b.options.Prune = false
+	b.mustSync("~1.0.0")
+	b.options.Prune = true
+	if !b.has(lost) {
+		t.Fatal("the replaced index is gone")
+	}
+	return b, lost
+}
+
+// has reports whether the repository has a manifest.
+func (b *syncBench) has(desc ocispec.Descriptor) bool {
+	b.t.Helper()
+	_, err := b.repo.Resolve(b.t.Context(), desc.Digest.String())
+	if err != nil && !errors.Is(err, errdef.ErrNotFound) {
+		b.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// TestPruneOfNothingButReplacedIndexes: a prune without a version to remove deletes what
+// pushes have replaced, and the next one has nothing to do.
+func TestPruneOfNothingButReplacedIndexes(t *testing.T) {
+	b, lost := newReplaced(t)
+	out := b.mustSync("=1.0.0")
+	if b.has(lost) || len(out.Warnings) > 0 || b.missing("1.0.0") != "" || b.taggedPlatforms() != allPlatforms {
+		t.Errorf("the replaced index is there: %t, warnings %q, 1.0.0 lacks %q", b.has(lost), out.Warnings, b.missing("1.0.0"))
+	}
+	b.mustSync("=1.0.0")
+	b.registry.Reset()
+	b.mustSync("=1.0.0")
+	if n := b.registry.Count(); n != 3 {
+		t.Errorf("%d requests, want a list of tags, the version and the state: %v", n, b.registry.Requests())
+	}
+}
+
+// TestPruneLeavesTaggedIndexes: a noted index stays while a tag resolves to it.
+func TestPruneLeavesTaggedIndexes(t *testing.T) {
+	b, lost := newReplaced(t)
+	b.tag(lost, "stable")
+	b.mustSync("=1.0.0")
+	if !b.has(lost) || b.tags() != "1.0.0 stable" {
+		t.Fatalf("an index that a tag resolves to is there: %t, tags %q", b.has(lost), b.tags())
+	}
+	if err := (repository.Repository{Repository: b.repo}).Untag(t.Context(), "stable"); err != nil {
+		t.Fatal(err)
+	}
+	if b.mustSync("=1.0.0"); b.has(lost) {
+		t.Error("the index has no tag any more, and is left")
+	}
+}
+
+// TestPruneLeavesReferredIndexes: a noted index stays while something refers to it.
+func TestPruneLeavesReferredIndexes(t *testing.T) {
+	b, lost := newReplaced(t)
+	empty := ocispec.DescriptorEmptyJSON
+	empty.Data = nil
+	data, err := json.Marshal(ocispec.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: "application/vnd.acme.notes",
+		Config: empty, Layers: []ocispec.Descriptor{empty}, Subject: &lost,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	referrer := b.pushManifest(ocispec.MediaTypeImageManifest, data, "notes")
+	if b.mustSync("=1.0.0"); !b.has(lost) {
+		t.Fatal("an index that a manifest refers to is gone")
+	}
+	if err := b.repo.Delete(t.Context(), referrer); err != nil {
+		t.Fatal(err)
+	}
+	if b.mustSync("=1.0.0"); b.has(lost) {
+		t.Error("nothing refers to the index any more, and it is left")
+	}
+}
+
+// TestPruneLeavesWhatIsNotOurs: whatever the state says, an index that names another
+// provider, or none, stays.
+func TestPruneLeavesWhatIsNotOurs(t *testing.T) {
+	for _, of := range []string{"registry.acme.example/acme/gadget", ""} {
+		b, lost := newReplaced(t)
+		index, err := artifact.FetchManifest(t.Context(), b.repo, lost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		foreign := b.pushManifest(lost.MediaType, bytes.ReplaceAll(index, []byte(`"`+widget.Path()+`"`), []byte(`"`+of+`"`)), "foreign")
+		if err := (repository.Repository{Repository: b.repo}).Untag(t.Context(), "foreign"); err != nil {
+			t.Fatal(err)
+		}
+		b.mustRemember(pusher.StateChange{Replaced: []artifact.Replaced{{Manifest: foreign, Version: provider.MustParseVersion("1.0.0")}}})
+		if out := b.mustSync("=1.0.0"); !b.has(foreign) || b.has(lost) || len(out.Warnings) > 0 {
+			t.Errorf("%q: an index of another provider is there: %t, warnings %q", of, b.has(foreign), out.Warnings)
+		}
+		if noted := b.state().Replaced; len(noted) != 1 || !noted[0].Version.IsZero() {
+			t.Errorf("%q: noted in the end: %+v", of, noted)
+		}
+	}
+}
+
+// TestPruneBesideATagThatMovesBack: a push may give the tag back to the index that is
+// about to be deleted. Some registries then delete the tag, too.
+func TestPruneBesideATagThatMovesBack(t *testing.T) {
+	b, lost := newReplaced(t)
+	b.beforeDelete(1, func() { b.tag(lost, "1.0.0") })
+	b.mustSync("=1.0.0")
+	if got := b.tagged(); got == nil || got.Index.Digest != lost.Digest || b.missing("1.0.0") != "" {
+		t.Errorf("the tag resolves to %+v", got)
+	}
+
+	// Where it cannot be put back, that is no success.
+	b, lost = newReplaced(t)
+	b.beforeDelete(1, func() {
+		b.tag(lost, "1.0.0")
+		b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPut {
+				w.WriteHeader(http.StatusForbidden)
+			}
+			return r.Method == http.MethodPut
+		})
+	})
+	_, out, err := b.sync()
+	if err != nil || len(out.Failures) != 1 || !strings.Contains(hint.Of(out.Failures[0].Err), "Push 1.0.0 again") {
+		t.Errorf("%v, %+v", err, out)
+	}
+}
+
+// TestPruneOfEverything removes the state, and what it has noted, too.
+func TestPruneOfEverything(t *testing.T) {
+	b, lost := newReplaced(t)
+	b.constraint("< 0.0.0")
+	b.options.PruneLimit = 1
+	first, _, err := artifact.ReadState(t.Context(), b.repo, widget)
+	if err != nil || len(first.Replaced) == 0 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	b.mustSync("-1.0.0")
+	var left []string
+	if err := b.repo.Tags(t.Context(), "", func(page []string) error { left = append(left, page...); return nil }); err != nil && !errors.Is(err, errdef.ErrNotFound) {
+		t.Fatal(err)
+	}
+	if b.has(lost) || len(left) > 0 {
+		t.Errorf("the replaced index is there: %t, tags %q", b.has(lost), left)
+	}
+	for _, r := range first.Replaced {
+		if b.has(r.Manifest) {
+			t.Errorf("%+v is left", r)
+		}
+	}
+}
+
+// TestLeftAnnouncementCannotBeRemoved: where a rule holds the tags of announcements, a
+// push that finds one left makes no other, unless it is of a release folder.
+func TestLeftAnnouncementCannotBeRemoved(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0")
+	held := func(w http.ResponseWriter, r *http.Request) bool {
+		refused := r.Method == http.MethodDelete && b.isAnnouncement(path.Base(r.URL.Path))
+		if refused {
+			w.WriteHeader(http.StatusPreconditionFailed)
+		}
+		return refused
+	}
+	b.registry.Intercept(held)
+	b.want.Platforms = []provider.Platform{provider.MustParsePlatform("linux_amd64")}
+	b.constraint("1.0.0")
+	b.mustSync("+1.0.0")
+	if n := b.leftTags(); n != 1 {
+		t.Fatalf("%d announcements are left: %q", n, b.tags())
+	}
+	b.now = b.now.Add(2 * time.Hour)
+	b.constraint("1.1.0")
+	b.mustSync("+1.1.0")
+	if n := b.leftTags(); n != 1 {
+		t.Errorf("another announcement was made: %q", b.tags())
+	}
+	// Once it can be removed, it goes, and pushes announce themselves again.
+	b.registry.Intercept(nil)
+	b.mustSync("=1.1.0")
+	if n := b.leftTags(); n != 0 {
+		t.Errorf("%d announcements are left: %q", n, b.tags())
+	}
+}
+
+// isAnnouncement reports whether a reference is that of an announcement.
+func (b *syncBench) isAnnouncement(reference string) bool {
+	if !strings.HasPrefix(reference, "sha256:") {
+		return strings.HasPrefix(reference, "ocibridge-part.")
+	}
+	tags, _ := artifact.ListTags(b.t.Context(), b.repo) // none: the repository is new
+	return slices.ContainsFunc(tags, func(tag ociaddr.Tag) bool {
+		desc, err := b.repo.Resolve(b.t.Context(), string(tag))
+		return err == nil && desc.Digest.String() == reference && strings.HasPrefix(string(tag), "ocibridge-part.")
+	})
+}
+
+func (b *syncBench) tag(desc ocispec.Descriptor, tag string) {
+	b.t.Helper()
+	if err := b.repo.Tag(b.t.Context(), desc, tag); err != nil {
+		b.t.Fatal(err)
+	}
+}
