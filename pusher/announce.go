@@ -24,6 +24,11 @@ type ownAnnouncement struct {
 	manifests []ocispec.Descriptor // that the tag has named, the newest last
 }
 
+// announced returns the announcement as other pushes read it.
+func (o *ownAnnouncement) announced() announced {
+	return announced{tag: o.tag, packages: o.content.Packages, evidence: o.content.Evidence}
+}
+
 // left is what other pushes of the version have announced.
 type left struct {
 	all      []announced
@@ -171,8 +176,12 @@ func (w *push) removeProbe(ctx context.Context) (bool, error) {
 	return can, nil
 }
 
-// announce tells other pushes what this one has stored.
+// announce tells other pushes what this one has stored. A push that has announced
+// itself does so again, under the same tag.
 func (w *push) announce(ctx context.Context, packages []artifact.Package, evidence *ocispec.Descriptor) error {
+	if w.own != nil {
+		return w.tagAnnouncement(ctx, false)
+	}
 	own := &ownAnnouncement{id: ociaddr.NewAnnouncementID()}
 	var err error
 	if own.tag, err = ociaddr.AnnouncementTag(w.release.Version(), own.id); err != nil {
@@ -235,7 +244,7 @@ func (w *push) finish(ctx context.Context, others left, index *artifact.Version,
 		return
 	}
 	w.clean(ctx, others, index, readAt)
-	if w.own != nil && w.isFresh(readAt) {
+	if w.own != nil && w.own.announced().in(index) && w.isFresh(readAt) {
 		w.withdraw(ctx)
 	}
 }

@@ -33,7 +33,8 @@ import (
 //
 // Whoever writes or deletes, does so on what it read within the last minute. A push
 // that takes long announces itself anew. A push without an announcement joins when it
-// finds an open one.
+// finds an open one. An announcement is removed by its digest, so that a newer one under
+// the same tag stays.
 const (
 	// crashAge is how old an announcement gets that is not done before its push counts as
 	// crashed.
@@ -169,6 +170,10 @@ func deleteWithTag(ctx context.Context, store Store, manifest ocispec.Descriptor
 	err := store.Delete(ctx, manifest)
 	if err == nil || isNotFound(err) {
 		return nil
+	}
+	named, rerr := artifact.Resolve(ctx, store, string(tag))
+	if rerr != nil || named.Digest != manifest.Digest { // removed by its tag, a newer one would go
+		return err
 	}
 	if store.Untag(ctx, string(tag)) != nil {
 		return err

@@ -177,11 +177,18 @@ func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*ar
 			return nil, err
 		}
 	}
-	for written := false; ; written = true {
+	written := false
+	for range maxRounds {
 		readAt := w.o.Now()
 		others, err := w.announcements(ctx)
 		if err != nil {
 			return nil, err
+		}
+		if others.open && w.own == nil || w.mustRenew(others) {
+			if err := w.announce(ctx, own, nil); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		now, err := w.current(ctx)
 		if err != nil {
@@ -207,10 +214,15 @@ func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*ar
 		} else if err != nil {
 			return nil, err
 		}
+		if !w.isFresh(readAt) {
+			continue
+		}
 		if err := w.moveTag(ctx, blob); err != nil {
 			return nil, err
 		}
+		written = true
 	}
+	return nil, nil
 }
 
 // unverified says what in the original's index was not verified; "" for nothing.

@@ -24,6 +24,14 @@ const maxRounds = 20
 // were there and those that other pushes left, and returns what it names in the
 // end.
 func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.Version, Status, error) {
+	after, status, err := w.publishSent(ctx, sent)
+	if err != nil && w.own != nil && !w.wrote && ctx.Err() == nil {
+		w.withdraw(ctx) // nobody has relied on this push
+	}
+	return after, status, err
+}
+
+func (w *push) publishSent(ctx context.Context, sent []artifact.Package) (*artifact.Version, Status, error) {
 	own := w.ownPackages(sent)
 	inPlace := w.before != nil && len(sent) == 0
 	if inPlace && !w.offersEvidence() {
@@ -46,11 +54,7 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 			return now, Unchanged, err
 		}
 	}
-	after, status, err := w.rounds(ctx, own, evidence, len(sent) == 0)
-	if err != nil && w.own != nil && !w.wrote && ctx.Err() == nil {
-		w.withdraw(ctx) // nobody has relied on this push
-	}
-	return after, status, err
+	return w.rounds(ctx, own, evidence, len(sent) == 0)
 }
 
 // rounds writes the union of what the push brings, what the index has and what others
