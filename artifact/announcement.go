@@ -97,3 +97,17 @@ func Placeholder(id string) (Blob, error) {
 		Annotations:  annotations,
 	})
 }
+
+// ReadPlaceholder reports whether a tag names a placeholder.
+func ReadPlaceholder(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.Descriptor, bool, error) {
+	desc, data, err := fetchTag(ctx, store, tag)
+	if err != nil {
+		return desc, false, err
+	}
+	var m ocispec.Manifest
+	if err := Unmarshal(data, &m); err != nil {
+		return desc, false, err
+	}
+	desc.MediaType = ocispec.MediaTypeImageManifest
+	return desc, m.ArtifactType == typePlaceholder, nil
+}

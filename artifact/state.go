@@ -238,8 +238,8 @@ func (e replacedEntry) replaced() (Replaced, error) {
 
 // IsOwned reports whether a manifest says that it is an index or a state of a provider's,
 // which ocibridge wrote. Errors are those of [FetchManifest].
-func IsOwned(ctx context.Context, store Fetcher, desc ocispec.Descriptor, a provider.Address) (data []byte, owned bool, err error) {
-	data, err = FetchManifest(ctx, store, desc)
+func IsOwned(ctx context.Context, store Fetcher, r Replaced, a provider.Address) (data []byte, owned bool, err error) {
+	data, err = FetchManifest(ctx, store, r.Manifest)
 	if err != nil {
 		return nil, false, err
 	}
@@ -250,5 +250,10 @@ func IsOwned(ctx context.Context, store Fetcher, desc ocispec.Descriptor, a prov
 	if err := Unmarshal(data, &m); err != nil {
 		return nil, false, err
 	}
-	return data, (m.ArtifactType == TypeProvider || m.ArtifactType == TypeState) && m.Annotations[annotationProvider] == a.Path(), nil
+	_, announcement := m.Annotations[annotationID]
+	want := TypeProvider
+	if r.Version.IsZero() {
+		want = TypeState
+	}
+	return data, m.ArtifactType == want && !announcement && m.Annotations[annotationProvider] == a.Path() && m.Annotations[annotationVersion] == r.Version.String(), nil
 }

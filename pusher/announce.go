@@ -46,19 +46,21 @@ func (w *push) announcements(ctx context.Context) (left, error) {
 		return out, err
 	}
 	if w.own != nil {
-		out.own = slices.Contains(tags, w.own.tag)
+		if out.own = slices.Contains(tags, w.own.tag); !out.own { // the list may be behind
+			_, err := artifact.Resolve(ctx, w.dest.Store, string(w.own.tag))
+			if out.own = err == nil; err != nil && !isNotFound(err) {
+				return out, w.registryError("read "+string(w.own.tag)+" in", err)
+			}
+		}
 		tags = slices.DeleteFunc(tags, func(t ociaddr.Tag) bool { return t == w.own.tag })
 	}
 	if out.all, err = readAnnouncements(ctx, w.dest.Store, w.release.Provider(), w.release.Version(), tags); err != nil {
 		return out, w.registryError("read announcements in", err)
 	}
 	out.open = anyOpen(out.all, w.clock.Now())
+	slices.SortStableFunc(out.all, func(a, b announced) int { return b.at.Compare(a.at) })
 	for _, a := range out.all {
-		for _, p := range a.packages {
-			if find(out.packages, p.Platform) == nil {
-				out.packages = append(out.packages, p)
-			}
-		}
+		out.packages = append(out.packages, a.packages...)
 		if a.evidence != nil && out.evidence == nil {
 			if out.evidence, err = w.signedEvidence(ctx, *a.evidence); err != nil {
 				return out, err
@@ -104,20 +106,18 @@ func (w *push) offered() (out []artifact.Package) {
 // canRemove finds out whether announcements can be removed: by one that a push left, or
 // else by a manifest that means nothing.
 func (w *push) canRemove(ctx context.Context) (bool, error) {
-	if isDockerHub(w.dest.Repository.Registry) {
+	if isDockerHub(w.dest.Repository.Registry) || remoteOf(w.dest.Store) == nil { // a bundle only grows
 		return false, nil
 	}
 	if known, ok := w.removable.Load(w.dest.Repository); ok {
 		return known.(bool), nil
 	}
 	tried, can, err := w.removeLeft(ctx)
-	if err != nil {
-		return false, err
+	if err == nil && !tried {
+		can, err = w.removeProbe(ctx)
 	}
-	if !tried {
-		if can, err = w.removeProbe(ctx); err != nil {
-			return false, err
-		}
+	if err != nil {
+		return false, ctx.Err() // trouble: no removal worked, and the next push tries again
 	}
 	w.removable.Store(w.dest.Repository, can)
 	return can, nil
@@ -133,7 +133,7 @@ func isDockerHub(r ociaddr.Registry) bool {
 	return false
 }
 
-// removeLeft removes an announcement of any version that nobody needs any more. Where a
+// removeLeft removes an announcement of another version that nobody needs any more. Where a
 // rule about tags holds it, no other could be removed, either: each push would leave one.
 func (w *push) removeLeft(ctx context.Context) (tried, can bool, err error) {
 	tags, err := w.tags(ctx)
@@ -142,6 +142,9 @@ func (w *push) removeLeft(ctx context.Context) (tried, can bool, err error) {
 	}
 	c := &cleaner{w.release.Provider(), w.dest.Store, w.clock, w.o.Now}
 	for _, v := range announcing(tags) {
+		if v == w.release.Version() {
+			continue // this push needs what is announced of it
+		}
 		removed, err := c.clean(ctx, v, tags)
 		var refused *cannotRemove
 		switch {
@@ -169,11 +172,13 @@ func (w *push) removeProbe(ctx context.Context) (bool, error) {
 	if err == nil {
 		err = w.dest.Store.Delete(ctx, probe.Descriptor)
 	}
-	can := err == nil || isNotFound(err) // another push has deleted it
-	if !can && !mayNotDelete(err) {
-		return false, w.registryError("find out whether manifests can be deleted in", err)
+	switch {
+	case err == nil, isNotFound(err): // another push has deleted it
+		return true, nil
+	case mayNotDelete(err):
+		return false, nil
 	}
-	return can, nil
+	return false, err
 }
 
 // announce tells other pushes what this one has stored. A push that has announced
@@ -230,10 +235,10 @@ func (w *push) finish(ctx context.Context, others left, index *artifact.Version,
 		w.clean(ctx, others, index, readAt)
 		return
 	}
-	if len(others.all) == 0 {
-		w.withdraw(ctx)
-	} else if err := w.tagAnnouncement(ctx, true); err != nil && !errors.Is(err, ErrImmutable) {
-		return
+	if len(others.all) > 0 || !w.withdraw(ctx) {
+		if err := w.tagAnnouncement(ctx, true); err != nil && !errors.Is(err, ErrImmutable) {
+			return
+		}
 	}
 	readAt = w.o.Now()
 	others, err := w.announcements(ctx)
@@ -265,19 +270,25 @@ func (w *push) removeOf(ctx context.Context, others left, readAt time.Time, whic
 	}
 }
 
-func (w *push) remove(ctx context.Context, a announced) {
-	if err := removeAnnouncement(ctx, w.dest.Store, a); err != nil && mayNotDelete(err) {
+func (w *push) remove(ctx context.Context, a announced) bool {
+	err := removeAnnouncement(ctx, w.dest.Store, a)
+	if err != nil && mayNotDelete(err) {
 		w.removable.Store(w.dest.Repository, false)
 	}
+	return err == nil
 }
 
-// withdraw removes the push's own announcement.
-func (w *push) withdraw(ctx context.Context) {
+// withdraw removes the push's own announcement, and reports whether its tag is gone.
+func (w *push) withdraw(ctx context.Context) bool {
 	own := w.own
-	w.own = nil
-	for _, m := range slices.Backward(own.manifests) {
-		w.remove(ctx, announced{tag: own.tag, manifest: m})
+	for i, m := range slices.Backward(own.manifests) {
+		removed := w.remove(ctx, announced{tag: own.tag, manifest: m})
+		if i == len(own.manifests)-1 && !removed {
+			return false
+		}
 	}
+	w.own = nil
+	return true
 }
 
 // isFresh reports whether something may be written or deleted on what was read then.

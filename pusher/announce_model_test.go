@@ -59,7 +59,7 @@ const (
 	absent     modelRole = iota
 	pushOfSome           // a push that has to announce itself
 	pushOfAll            // a push of all platforms of its SHA256SUMS
-	cleaner              // removes announcements under the rule for all
+	cleaning             // removes announcements under the rule for all
 	remover              // a prune: removes the version
 )
 
@@ -695,7 +695,7 @@ func (m *model) search() *search {
 		switch r {
 		case absent:
 			first.procs[i].step = stepEnded
-		case cleaner, remover:
+		case cleaning, remover:
 			m.look(&first.procs[i], finishPhase)
 		}
 	}
@@ -789,16 +789,16 @@ var modelCases = map[string]struct {
 	model
 	long bool // for make test-faults
 }{
-	"two pushes":                 {model{roles: with(two, cleaner), brings: bringTwo, kills: 1, hours: 1}, false},
-	"one push, and one of all":   {model{roles: [modelProcs]modelRole{pushOfSome, pushOfAll, absent, cleaner}, brings: bringAll, kills: 1, hours: 1}, false},
+	"two pushes":                 {model{roles: with(two, cleaning), brings: bringTwo, kills: 1, hours: 1}, false},
+	"one push, and one of all":   {model{roles: [modelProcs]modelRole{pushOfSome, pushOfAll, absent, cleaning}, brings: bringAll, kills: 1, hours: 1}, false},
 	"two pushes, and a prune":    {model{roles: with(two, remover), brings: bringTwo, kills: 1, hours: 1}, false},
-	"three pushes":               {model{roles: with(three, cleaner), brings: bringThree, kills: 1}, false},
+	"three pushes":               {model{roles: with(three, cleaning), brings: bringThree, kills: 1}, false},
 	"two pushes, and one of all": {model{roles: twoAndAll, brings: bringAll, kills: 1}, false},
 	"three pushes, and a prune":  {model{roles: with(three, remover), brings: bringThree}, false},
 
-	"two pushes, one of all, and a cleaner": {model{roles: with(twoAndAll, cleaner), brings: bringAll, kills: 1}, true},
-	"three pushes, a prune, and a kill":     {model{roles: with(three, remover), brings: bringThree, kills: 1}, true},
-	"three pushes, and an hour":             {model{roles: with(three, cleaner), brings: bringThree, hours: 1}, true},
+	"two pushes, one of all, and a cleaning": {model{roles: with(twoAndAll, cleaning), brings: bringAll, kills: 1}, true},
+	"three pushes, a prune, and a kill":      {model{roles: with(three, remover), brings: bringThree, kills: 1}, true},
+	"three pushes, and an hour":              {model{roles: with(three, cleaning), brings: bringThree, hours: 1}, true},
 }
 
 // modelRules are the rules, each with a case in which something goes wrong without it.

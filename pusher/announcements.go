@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -58,6 +59,7 @@ type announced struct {
 	evidence *ocispec.Descriptor // said to be signed; nil for none
 	at       time.Time           // zero for one by an earlier release of ocibridge
 	done     bool
+	moved    bool // the tag names a placeholder, which goes with it
 }
 
 // open reports whether the push that announced may still write the version's index.
@@ -118,6 +120,15 @@ func readAnnouncements(ctx context.Context, store artifact.ReferenceFetcher, a p
 // readAnnouncement reads one announcement, also in the form of earlier releases: a
 // tag for the manifest of each platform, and one for the evidence.
 func readAnnouncement(ctx context.Context, store artifact.ReferenceFetcher, a provider.Address, v provider.Version, t ociaddr.Tag) (*announced, error) {
+	if _, own := t.Announcement(); !own {
+		desc, moved, err := artifact.ReadPlaceholder(ctx, store, string(t))
+		if err != nil {
+			return nil, err
+		}
+		if moved {
+			return &announced{tag: t, manifest: desc, done: true, moved: true}, nil
+		}
+	}
 	if _, platform, ok := t.Partial(); ok {
 		p, err := artifact.ReadPackage(ctx, store, string(t), a, v, platform)
 		if err != nil {
@@ -136,6 +147,9 @@ func readAnnouncement(ctx context.Context, store artifact.ReferenceFetcher, a pr
 	if err != nil {
 		return nil, err
 	}
+	if !strings.HasSuffix(string(t), "."+found.ID) {
+		return nil, fmt.Errorf("%w: the announcement is that of another tag", artifact.ErrNotProvider)
+	}
 	out := &announced{tag: t, manifest: found.Index, packages: found.Packages, evidence: found.Evidence, at: found.At, done: found.Done}
 	if found.Done {
 		found.Done = false
@@ -148,7 +162,7 @@ func readAnnouncement(ctx context.Context, store artifact.ReferenceFetcher, a pr
 
 // removeAnnouncement removes an announcement. It is no error if it is gone.
 func removeAnnouncement(ctx context.Context, store Store, a announced) error {
-	if _, own := a.tag.Announcement(); !own {
+	if _, own := a.tag.Announcement(); !own && !a.moved {
 		return removeOldTag(ctx, store, a.tag)
 	}
 	// Its manifest has its ID: the tag goes with it, unless it names a newer one by now.

@@ -16,14 +16,14 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// oneManifest is a repository in which every tag names one manifest.
-type oneManifest artifact.Blob
+// onlyManifest is a repository in which every tag names one manifest.
+type onlyManifest artifact.Blob
 
-func (m oneManifest) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
+func (m onlyManifest) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(m.Data)), nil
 }
 
-func (m oneManifest) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
+func (m onlyManifest) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
 	return m.Descriptor, io.NopCloser(bytes.NewReader(m.Data)), nil
 }
 
@@ -55,11 +55,11 @@ func TestManifestBeforeDone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := readAnnouncement(t.Context(), oneManifest(done), a.Provider, a.Version.Version, tag)
+	got, err := readAnnouncement(t.Context(), onlyManifest(done), a.Provider, a.Version.Version, tag)
 	if err != nil || !got.done || got.before == nil || got.before.Digest != open.Descriptor.Digest {
 		t.Errorf("%+v, %v, want %s", got, err, open.Descriptor.Digest)
 	}
-	got, err = readAnnouncement(t.Context(), oneManifest(open), a.Provider, a.Version.Version, tag)
+	got, err = readAnnouncement(t.Context(), onlyManifest(open), a.Provider, a.Version.Version, tag)
 	if err != nil || got.done || got.before != nil {
 		t.Errorf("not done: %+v, %v", got, err)
 	}

@@ -24,8 +24,11 @@ func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outco
 	clock := outgoing.NewClock(s.o.Now)
 	ctx = outgoing.WithClock(mayPush(ctx, state.dest.Repository), clock)
 	warn := func(err error) error {
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case mayNotDelete(err) && !s.o.Prune: // a sync needs no right to delete
+			return nil
 		}
 		out.Warnings = append(out.Warnings, fmt.Sprintf("%s: tags that begin with ocibridge-part are left: %v", state.dest.Repository, err))
 		return nil

@@ -198,7 +198,7 @@ func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*ar
 			q := find(own, p.Platform)
 			return q == nil || q.Digest != p.Digest
 		})
-		if differs || now != nil && now.Index.Digest != o.found.Index.Digest {
+		if differs || others.open && w.own == nil || w.mustRenew(others) || now != nil && now.Index.Digest != o.found.Index.Digest {
 			return nil, nil
 		}
 		if written {

@@ -117,7 +117,7 @@ func (w *push) giveWay(ctx context.Context, others left) error {
 		if err != nil {
 			return err
 		}
-		if misfit == nil && !provider.Misnamed(p.Filename, w.release.Version(), p.Platform) {
+		if misfit == nil && find(back.Packages, p.Platform) == nil && !provider.Misnamed(p.Filename, w.release.Version(), p.Platform) {
 			back.Packages = append(back.Packages, p)
 		}
 	}

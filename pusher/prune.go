@@ -95,7 +95,11 @@ func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
 			continue
 		}
 		p := &pruner{Syncer: s, state: state, out: out, bound: map[ociaddr.Tag]bool{}, gone: map[provider.Version]bool{}}
-		if err := p.run(ctx, mine); err != nil {
+		err := s.moveOldAges(ctx, state, out)
+		if err == nil {
+			err = p.run(ctx, mine)
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
@@ -167,6 +171,15 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 	for _, a := range announcements {
 		if err := removeAnnouncement(ctx, p.state.store, a); err != nil {
 			return nil, hint.Wrap(p.registryError("remove the tag "+string(a.tag)+" from", err), helpDelete)
+		}
+	}
+	for _, t := range p.state.tags { // those that do not read, too
+		of, ok := t.PartOf()
+		if !ok || of != step.Version || slices.ContainsFunc(announcements, func(a announced) bool { return a.tag == t }) {
+			continue
+		}
+		if err := removeOldTag(ctx, p.state.store, t); err != nil {
+			return nil, hint.Wrap(p.registryError("remove the tag "+string(t)+" from", err), helpDelete)
 		}
 	}
 	tag, err := ociaddr.VersionTag(step.Version)

@@ -96,11 +96,11 @@ func (w *push) rounds(ctx context.Context, own []artifact.Package, evidence *oci
 			w.finish(ctx, others, now, readAt)
 			return now, w.status(now), nil
 		}
+		w.noteReplaced(ctx, now)
 		if !w.isFresh(readAt) {
 			continue
 		}
 		// 3. The tag.
-		w.noteReplaced(ctx, now)
 		err = w.sendIndex(ctx, next)
 		if errors.Is(err, ErrImmutable) && nothingSent && now != nil && !w.refresh {
 			w.warnings = append(w.warnings, w.immovable(now, next))

@@ -66,9 +66,6 @@ func (p *Pusher) remember(ctx context.Context, a provider.Address, dest Destinat
 	}
 	defer turn.Release(1)
 
-	for _, r := range change.replaced {
-		p.noted.Store(noteKey(dest.Repository, r.Manifest.Digest), true) // once, also where it fails
-	}
 	ctx = mayPush(ctx, dest.Repository)
 	w := &push{Pusher: p, dest: dest, tag: ociaddr.StateTag}
 	var older []artifact.Replaced // states that this call found, and those that it wrote
@@ -79,6 +76,9 @@ func (p *Pusher) remember(ctx context.Context, a provider.Address, dest Destinat
 			return err
 		}
 		if changes, err := change.changes(now); err != nil || !changes {
+			if err == nil {
+				p.markNoted(dest.Repository, change)
+			}
 			return err
 		}
 		switch {
@@ -147,4 +147,14 @@ func (w *push) prepareState(ctx context.Context, a provider.Address) error {
 		return err
 	}
 	return w.sendBlob(ctx, "push config to", artifact.Config())
+}
+
+// markNoted remembers which replaced indexes the state of a repository has.
+func (p *Pusher) markNoted(r ociaddr.Repository, change stateChange) {
+	for _, replaced := range change.replaced {
+		p.noted.Store(noteKey(r, replaced.Manifest.Digest), true)
+	}
+	for d := range change.deleted {
+		p.noted.Delete(noteKey(r, d))
+	}
 }

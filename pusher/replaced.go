@@ -167,7 +167,7 @@ func (p *pruner) namedDirectly(ctx context.Context, tags []ociaddr.Tag, replaced
 // deleted. A push may have given the index its tag again in the meantime: then it is put
 // back.
 func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool, version *artifact.Version, err error) {
-	data, owned, err := artifact.IsOwned(ctx, p.state.store, r.Manifest, p.state.provider)
+	data, owned, err := artifact.IsOwned(ctx, p.state.store, r, p.state.provider)
 	switch {
 	case isGone(err), err == nil && !owned:
 		return true, nil, nil
@@ -214,8 +214,12 @@ func (p *pruner) restoreTag(ctx context.Context, r artifact.Replaced, data []byt
 	if err != nil {
 		return err
 	}
-	if _, err := p.state.store.Resolve(ctx, string(tag)); !isNotFound(err) {
+	ctx = context.WithoutCancel(ctx) // whoever ends the prune wants the version no less
+	switch _, err := p.state.store.Resolve(ctx, string(tag)); {
+	case err == nil:
 		return nil
+	case !isNotFound(err):
+		return hint.Wrap(p.registryError("read "+string(tag)+" in", err), "prune deleted an index that the tag no longer named when it was asked before. Run ocibridge verify")
 	}
 	if err := p.state.store.PushReference(ctx, r.Manifest, bytes.NewReader(data), string(tag)); err != nil {
 		return hint.Wrap(p.registryError("put back the tag "+string(tag)+" in", err), "a push gave the tag to an index while prune deleted it. Push %s again", r.Version)

@@ -30,7 +30,7 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 		return nil, err
 	}
 	for _, v := range p.listing.Versions {
-		if _, ok := seen[v]; !ok {
+		if at, ok := seen[v]; !ok || at.After(p.o.Now()) { // by a clock that was ahead
 			p.state.unseen = append(p.state.unseen, v)
 		}
 	}

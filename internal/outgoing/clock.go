@@ -45,7 +45,7 @@ func ReadClock(req *http.Request, resp *http.Response) {
 		return
 	}
 	date, err := http.ParseTime(resp.Header.Get("Date"))
-	if err != nil {
+	if err != nil || resp.Header.Get("Age") != "" { // a cache's answer has the time of its origin's
 		return
 	}
 	c.mu.Lock()
