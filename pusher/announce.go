@@ -16,17 +16,17 @@ import (
 
 // ownAnnouncement is that of a push.
 type ownAnnouncement struct {
-	id        string
-	tag       ociaddr.Tag
-	content   artifact.Version
-	at        time.Time            // by the local clock
-	said      time.Time            // by the registry's clock, when it was last not done
-	manifests []ocispec.Descriptor // that the tag has named, the newest last
+	id       string
+	tag      ociaddr.Tag
+	content  artifact.Version
+	at       time.Time          // by the local clock
+	said     time.Time          // by the registry's clock, when it was last not done
+	manifest ocispec.Descriptor // that the tag names
 }
 
 // announced returns the announcement as other pushes read it.
 func (o *ownAnnouncement) announced() announced {
-	return announced{tag: o.tag, packages: o.content.Packages, evidence: o.content.Evidence}
+	return announced{tag: o.tag, manifest: o.manifest, packages: o.content.Packages, evidence: o.content.Evidence}
 }
 
 // left is what other pushes of the version have announced.
@@ -200,7 +200,8 @@ func (w *push) announce(ctx context.Context, packages []artifact.Package, eviden
 	return w.tagAnnouncement(ctx, false)
 }
 
-// tagAnnouncement writes the push's announcement, or writes it anew.
+// tagAnnouncement writes the push's announcement, or writes it anew and deletes the
+// manifest that its tag named before.
 func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	at := w.o.Now()
 	if !done {
@@ -213,8 +214,11 @@ func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	if err := w.sendTag(ctx, "tag "+string(w.own.tag)+" in", blob.Descriptor, blob.Data, string(w.own.tag)); err != nil {
 		return err
 	}
-	w.own.at = at
-	w.own.manifests = append(w.own.manifests, blob.Descriptor)
+	before := w.own.manifest
+	w.own.at, w.own.manifest = at, blob.Descriptor
+	if before.Digest != "" && before.Digest != blob.Descriptor.Digest {
+		w.noteDelete(w.dest.Store.Delete(ctx, before))
+	}
 	return nil
 }
 
@@ -270,22 +274,24 @@ func (w *push) removeOf(ctx context.Context, others left, readAt time.Time, whic
 	}
 }
 
+// remove reports whether an announcement is gone.
 func (w *push) remove(ctx context.Context, a announced) bool {
 	err := removeAnnouncement(ctx, w.dest.Store, a)
-	if err != nil && mayNotDelete(err) {
-		w.removable.Store(w.dest.Repository, false)
-	}
+	w.noteDelete(err)
 	return err == nil
 }
 
-// withdraw removes the push's own announcement, and reports whether its tag is gone.
+// noteDelete notes by the outcome of a delete that manifests cannot be deleted.
+func (w *push) noteDelete(err error) {
+	if err != nil && !isNotFound(err) && mayNotDelete(err) {
+		w.removable.Store(w.dest.Repository, false)
+	}
+}
+
+// withdraw removes the push's own announcement, and reports whether it is gone.
 func (w *push) withdraw(ctx context.Context) bool {
-	own := w.own
-	for i, m := range slices.Backward(own.manifests) {
-		removed := w.remove(ctx, announced{tag: own.tag, manifest: m})
-		if i == len(own.manifests)-1 && !removed {
-			return false
-		}
+	if !w.remove(ctx, w.own.announced()) {
+		return false
 	}
 	w.own = nil
 	return true

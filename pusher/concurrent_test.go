@@ -55,8 +55,8 @@ func TestPartialPushEndedBesideAnother(t *testing.T) {
 			cancel()
 			b.registry.Intercept(nil)
 			if !reached {
-				if err != nil {
-					t.Fatal(err)
+				if err != nil || b.leftTags() != 0 {
+					t.Fatalf("alone: %d announcements are left, %v", b.leftTags(), err)
 				}
 				return
 			}

@@ -293,6 +293,9 @@ func TestTwoPartialPushesAtOnce(t *testing.T) {
 			if reached && b.taggedPlatforms() != want {
 				t.Fatalf("paused before request %d while %v was pushed: the index has %s", pause, other, b.taggedPlatforms())
 			}
+			if n := b.leftTags(); n != 0 {
+				t.Fatalf("paused before request %d while %v was pushed: %d announcements are left", pause, other, n)
+			}
 		}
 	}
 }
