@@ -24,6 +24,14 @@ func (g *gateway) evidence(ctx context.Context, a provider.Address, v provider.V
 		return nil, nil, err
 	}
 	e, err := g.catalog.Evidence(ctx, item)
+	if errors.Is(err, artifact.ErrMissing) {
+		// The tag may have moved, and a prune has deleted what it named before.
+		newer, nerr := g.catalog.Newer(ctx, item)
+		if nerr == nil && newer != nil {
+			item = newer
+			e, err = g.catalog.Evidence(ctx, item)
+		}
+	}
 	switch {
 	case err != nil:
 		return nil, nil, err

@@ -234,6 +234,16 @@ func (c *Catalog) Version(ctx context.Context, a provider.Address, v provider.Ve
 	return c.get(ctx, c.entry(versionKey(a, v), func() *entry { return &entry{kind: version, address: a, version: v} }))
 }
 
+// Newer asks for the tag of a version again. It returns the version if the tag names
+// another index by now, and nil if it does not. Errors are those of [Catalog.Version].
+func (c *Catalog) Newer(ctx context.Context, of *Item) (*Item, error) {
+	item, _, err := c.wait(ctx, of.entry, nil)
+	if err != nil || item.Found.Index.Digest == of.Found.Index.Digest {
+		return nil, err
+	}
+	return item, nil
+}
+
 // Evidence returns the evidence of a version, which is not verified; nil if it has
 // none. Errors are those of [artifact.ReadEvidence].
 func (c *Catalog) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error) {
