@@ -136,9 +136,11 @@ func isDockerHub(r ociaddr.Registry) bool {
 // removeLeft removes an announcement of another version that nobody needs any more. Where a
 // rule about tags holds it, no other could be removed, either: each push would leave one.
 func (w *push) removeLeft(ctx context.Context) (tried, can bool, err error) {
-	tags, err := w.tags(ctx)
-	if err != nil {
-		return false, false, err
+	tags := w.begun
+	if tags == nil {
+		if tags, err = w.tags(ctx); err != nil {
+			return false, false, err
+		}
 	}
 	c := &cleaner{w.release.Provider(), w.dest.Store, w.clock, w.o.Now}
 	for _, v := range announcing(tags) {

@@ -38,6 +38,7 @@ type push struct {
 	warnings        []string
 	clock           *outgoing.Clock  // the registry's
 	own             *ownAnnouncement // nil: the push has not announced itself
+	begun           []ociaddr.Tag    // the repository's tags when the push began; nil: not listed
 	wrote           bool             // the tag was moved, or may have been
 	// fits is the checksum document that the version's evidence will hold, if it is
 	// not the release's own; nil if there is none.
@@ -156,6 +157,7 @@ func (w *push) inspect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		w.begun = tags
 		return w.checkOwner(ctx, w.release.Provider(), tags)
 	case errors.Is(err, artifact.ErrForeign):
 		return w.occupied(err, "let the template give each provider a repository of its own")
