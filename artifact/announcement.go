@@ -72,8 +72,9 @@ func decodeAnnouncement(desc ocispec.Descriptor, data []byte, a provider.Address
 	if err := Unmarshal(data, &index); err != nil {
 		return nil, err
 	}
-	at, err := time.Parse(time.RFC3339, index.Annotations[annotationAt])
-	if err != nil || index.Annotations[annotationID] == "" {
+	text := index.Annotations[annotationAt]
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || at.UTC().Format(time.RFC3339) != text || index.Annotations[annotationID] == "" {
 		return nil, fmt.Errorf("%w: the announcement has no ID or no time", ErrNotProvider)
 	}
 	return &Announcement{Version: *found, ID: index.Annotations[annotationID], At: at, Done: index.Annotations[annotationDone] == "true"}, nil

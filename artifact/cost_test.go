@@ -11,6 +11,11 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
+var (
+	cheapProvider = provider.MustParseAddress("a.example/b/c")
+	cheapVersion  = provider.MustParseVersion("1.0.0")
+)
+
 // TestCostOfManifests measures the most expensive indexes, manifests and records.
 func TestCostOfManifests(t *testing.T) {
 	index := func(data []byte) error {
@@ -26,8 +31,13 @@ func TestCostOfManifests(t *testing.T) {
 		}
 		return nil
 	}
+	announcement := func(data []byte) error {
+		_, err := decodeAnnouncement(ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}, data, cheapProvider, cheapVersion)
+		return err
+	}
 	manifest := func(data []byte) error { _, err := decodeManifest(data, TypeTarget); return err }
 	record := func(data []byte) error { _, err := decodeRecord(data); return err }
+	announced := `{"artifactType":"application/vnd.opentofu.provider","annotations":{"io.github.ocibridge.provider":"a.example/b/c","io.github.ocibridge.version":"1.0.0",`
 	targets := `{"artifactType":"application/vnd.opentofu.provider-target"}`
 	for name, tc := range map[string]struct {
 		document []byte
@@ -38,6 +48,9 @@ func TestCostOfManifests(t *testing.T) {
 		"index: as many as there may": {cost.Counted(manifestLimits.Elements, `{"manifests":[`, targets, `]}`), lint},
 		"index: annotations":          {cost.Filled(MaxManifestBytes, `{"annotations":{`, `"%d":""`, `}}`), index},
 		"index: URLs":                 {cost.Filled(MaxManifestBytes, `{"manifests":[{"urls":[`, `""`, `]}]}`), index},
+		"announcement: annotations":   {cost.Filled(MaxManifestBytes, announced, `"%d":""`, `}}`), announcement},
+		"announcement: as many":       {cost.Counted(manifestLimits.Elements-10, announced, `"%d":""`, `}}`), announcement},
+		"announcement: URLs":          {cost.Filled(MaxManifestBytes, announced+`"x":""},"manifests":[{"urls":[`, `""`, `]}]}`), announcement},
 		"manifest: layers":            {cost.Filled(MaxManifestBytes, `{"layers":[`, `{}`, `]}`), manifest},
 		"record: protocols":           {cost.Filled(maxEvidenceBytes, `{"protocols":[`, `""`, `]}`), record},
 	} {

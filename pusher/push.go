@@ -157,7 +157,7 @@ func (w *push) inspect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.begun = tags
+		w.begun = append([]ociaddr.Tag{}, tags...)
 		return w.checkOwner(ctx, w.release.Provider(), tags)
 	case errors.Is(err, artifact.ErrForeign):
 		return w.occupied(err, "let the template give each provider a repository of its own")
