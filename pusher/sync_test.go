@@ -216,6 +216,12 @@ func TestSyncWithNothingToDo(t *testing.T) {
 	if b.sync(); b.registry.Count(recorder.Method(http.MethodHead)) != 40 || b.registry.Count() != 41 {
 		t.Errorf("%d requests without a cooldown", b.registry.Count())
 	}
+	b.options.Prune = true
+	b.registry.Reset()
+	if b.sync(); b.registry.Count(recorder.Method(http.MethodHead)) != 41 || b.registry.Count() != 42 {
+		t.Errorf("%d requests with --prune", b.registry.Count())
+	}
+	b.options.Prune = false
 	b.want.Cooldown = time.Hour
 
 	// With nothing kept, those that are under way at once learn it by themselves.
