@@ -133,7 +133,7 @@ func isDockerHub(r ociaddr.Registry) bool {
 	return false
 }
 
-// removeLeft removes an announcement of another version that nobody needs any more. Where a
+// removeLeft removes an announcement of any version when no push needs it. Where a
 // rule about tags holds it, no other could be removed, either: each push would leave one.
 func (w *push) removeLeft(ctx context.Context) (tried, can bool, err error) {
 	tags := w.begun
@@ -144,8 +144,8 @@ func (w *push) removeLeft(ctx context.Context) (tried, can bool, err error) {
 	}
 	c := &cleaner{w.release.Provider(), w.dest.Store, w.clock, w.o.Now}
 	for _, v := range announcing(tags) {
-		if v == w.release.Version() {
-			continue // this push needs what is announced of it
+		if v == w.release.Version() && w.before == nil {
+			continue // this push needs what was announced before anything was tagged
 		}
 		removed, err := c.clean(ctx, v, tags)
 		var refused *cannotRemove

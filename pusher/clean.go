@@ -63,7 +63,7 @@ func isAnnouncement(t ociaddr.Tag) bool {
 	return ok
 }
 
-// cleaner removes the announcements in a provider's repository that nobody needs.
+// cleaner removes announcements from a provider's repository when no push needs them.
 type cleaner struct {
 	provider provider.Address
 	store    Store
