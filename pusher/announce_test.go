@@ -106,7 +106,7 @@ func (b *announceBench) note(r *http.Request) {
 	b.sent = append(b.sent, sentAnnouncement{tag, digest.FromBytes(data), data})
 }
 
-// handle has a handler asked about each request.
+// handle adds a handler, which may answer requests in the registry's place.
 func (b *announceBench) handle(h recorder.Intercept) { b.handlers = append(b.handlers, h) }
 
 // whole pushes all platforms, and returns the version. Then it removes the version's
@@ -227,7 +227,7 @@ func TestRequestsOfOnePush(t *testing.T) {
 	if b.has(ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: b.probe()}) {
 		t.Error("the probe is left")
 	}
-	// What is in place is not announced.
+	// A push whose platforms are in place announces nothing.
 	b.registry.Reset()
 	b.mustPush("linux_amd64")
 	if got := b.manifests(); got != "GET 1.0.0, GET tags" {
@@ -437,9 +437,8 @@ func TestOwnAnnouncementStaysUntilItIsInTheIndex(t *testing.T) {
 	b.wantNothingLeft()
 }
 
-// TestTagsOfEarlierReleases has the tags by which earlier releases left platforms and
-// evidence: a push takes them into the index and removes them, and nothing that they
-// name.
+// TestTagsOfEarlierReleases has tags by which earlier releases left a platform and
+// evidence. A push adds both to the index, and removes the tags but not the manifests.
 func TestTagsOfEarlierReleases(t *testing.T) {
 	for name, refuse := range map[string]int{"tags can be deleted": 0, "400": http.StatusBadRequest, "405": http.StatusMethodNotAllowed} {
 		t.Run(name, func(t *testing.T) {
@@ -470,7 +469,7 @@ func TestTagsOfEarlierReleases(t *testing.T) {
 	}
 }
 
-// refuseDelete answers deletes of what begins so.
+// refuseDelete refuses to delete tags and digests that begin with the prefix.
 func refuseDelete(status int, prefix string) recorder.Intercept {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodDelete || !strings.HasPrefix(path.Base(r.URL.Path), prefix) {
@@ -588,6 +587,26 @@ func TestForeignAnnouncements(t *testing.T) {
 	}
 }
 
+// TestRefusedAnnouncement has one of a package that the release contradicts: it does not
+// get into the index, and is removed once its push has ended for certain.
+func TestRefusedAnnouncement(t *testing.T) {
+	b := newAnnounceBench(t)
+	v := b.whole()
+	v.Packages[0].Digest = digest.FromString("other bytes")
+	b.announced(v, b.registryTime(), true, "darwin_arm64")
+	b.sent = nil
+	b.mustPush("linux_amd64")
+	if got := b.taggedPlatforms(); got != "linux_amd64" || b.leftTags() != 1 {
+		t.Errorf("the index has %s, and %d announcements are left", got, b.leftTags())
+	}
+	b.pass(time.Hour)
+	b.mustPush("linux_amd64")
+	if got := b.taggedPlatforms(); got != "linux_amd64" {
+		t.Errorf("the index has %s", got)
+	}
+	b.wantNothingLeft()
+}
+
 // TestManyAnnouncements has more tags than a push reads.
 func TestManyAnnouncements(t *testing.T) {
 	b := newAnnounceBench(t)
@@ -644,10 +663,12 @@ func TestNewerAnnouncementStays(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
 	old := b.announced(v, b.registryTime().Add(-2*time.Hour), false, "darwin_arm64")
+	renewed := false
 	b.handle(func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method != http.MethodDelete || path.Base(r.URL.Path) != old.Digest.String() {
+		if renewed || r.Method != http.MethodDelete || path.Base(r.URL.Path) != old.Digest.String() {
 			return false
 		}
+		renewed = true
 		b.registry.Intercept(nil)
 		b.announced(v, b.registryTime(), false, "darwin_arm64")
 		b.registry.Intercept(b.intercept)
