@@ -73,3 +73,17 @@ func TestClocksOfRequests(t *testing.T) {
 		t.Errorf("a clock that no request has: %s", got)
 	}
 }
+
+// TestClockAndCaches: the date of a kept answer is when its origin sent it.
+func TestClockAndCaches(t *testing.T) {
+	local := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	c := NewClock(func() time.Time { return local })
+	req, err := http.NewRequestWithContext(WithClock(t.Context(), c), http.MethodHead, "https://registry.example/v2/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ReadClock(req, &http.Response{Header: http.Header{"Date": {"Sat, 21 Nov 2026 10:00:00 GMT"}, "Age": {"7200"}}})
+	if got := c.Now(); !got.Equal(local) {
+		t.Errorf("%s", got)
+	}
+}

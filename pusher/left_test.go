@@ -1,0 +1,230 @@
+package pusher_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// leave tags an announcement of one of a version's packages.
+func (b *bench) leave(id string, at time.Time, done bool, v *artifact.Version, platform string, change func(*artifact.Package)) {
+	b.t.Helper()
+	p := *find(b.t, v, platform)
+	change(&p)
+	a := artifact.Announcement{ID: id, At: at, Done: done, Version: *v}
+	a.Provider, a.Packages = widget, []artifact.Package{p}
+	a.Version.Version = one
+	blob, err := artifact.EncodeAnnouncement(a)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	tag, err := ociaddr.AnnouncementTag(one, id)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.pushManifest(ocispec.MediaTypeImageIndex, blob.Data, string(tag))
+}
+
+func find(t *testing.T, v *artifact.Version, platform string) *artifact.Package {
+	t.Helper()
+	for i := range v.Packages {
+		if v.Packages[i].Platform.String() == platform {
+			return &v.Packages[i]
+		}
+	}
+	t.Fatalf("no package for %s", platform)
+	return nil
+}
+
+// TestAnnouncementHidesNoOther has an announcement of a package that no release lists
+// beside the one of a push that ended well.
+func TestAnnouncementHidesNoOther(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	all := b.tagged()
+	if err := b.repo.Delete(t.Context(), all.Index); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * time.Hour)
+	b.leave("bbbbbbbbbbbbbbbb", old, true, all, "darwin_arm64", func(*artifact.Package) {})
+	b.leave("aaaaaaaaaaaaaaaa", old, false, all, "darwin_arm64", func(p *artifact.Package) { p.Digest = digest.FromString("another") })
+	b.mustPush("linux_amd64")
+	if got := b.taggedPlatforms(); got != "darwin_arm64 linux_amd64" || b.leftTags() != 0 {
+		t.Errorf("the index has %s, %d tags are left", got, b.leftTags())
+	}
+}
+
+// TestNotesThatLie has a state that calls the index of a version that of another one, or a
+// state: a login that may push, and not delete, could have it deleted by a prune.
+func TestNotesThatLie(t *testing.T) {
+	for _, says := range []string{"", "1.0.0"} {
+		b := newSyncBench(t, "1.0.0", "1.1.0")
+		b.mustSync("+1.1.0 +1.0.0")
+		desc, err := b.repo.Resolve(t.Context(), "1.1.0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := artifact.Replaced{Manifest: ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}}
+		if says != "" {
+			r.Version = provider.MustParseVersion(says)
+		}
+		b.mustRemember(pusher.StateChange{Replaced: []artifact.Replaced{r}})
+		b.options.Prune = true
+		b.mustSync("=1.1.0 =1.0.0")
+		if b.tags() != "1.0.0 1.1.0" {
+			t.Errorf("the state says %q: tags %s", says, b.tags())
+		}
+	}
+}
+
+// lagging lists no announcement.
+type lagging struct{ repository.Repository }
+
+func (l lagging) Tags(ctx context.Context, last string, fn func([]string) error) error {
+	return l.Repository.Tags(ctx, last, func(page []string) error {
+		var out []string
+		for _, t := range page {
+			if !strings.HasPrefix(t, "ocibridge-part.") {
+				out = append(out, t)
+			}
+		}
+		return fn(out)
+	})
+}
+
+func TestListThatLagsBehindAnnouncements(t *testing.T) {
+	b := newBench(t)
+	b.options.Destination = func(context.Context, provider.Address) (pusher.Destination, error) {
+		return destination(lagging{repository.Repository{Repository: b.repo}}), nil
+	}
+	if _, err := b.push("linux_amd64"); err != nil || b.announcements() != 1 || b.leftTags() != 0 {
+		t.Errorf("%v, %d announcements, %d left", err, b.announcements(), b.leftTags())
+	}
+}
+
+// refuseDeletes answers deletes of paths that match with a status.
+func (b *bench) refuseDeletes(status int, match func(path string) bool) {
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodDelete || !match(r.URL.Path) {
+			return false
+		}
+		w.WriteHeader(status)
+		return true
+	})
+}
+
+func anyPath(string) bool { return true }
+
+// TestTroubleWithDeletes: a push needs no delete.
+func TestTroubleWithDeletes(t *testing.T) {
+	for _, status := range []int{http.StatusNotImplemented, http.StatusInternalServerError} {
+		b := newBench(t)
+		b.refuseDeletes(status, anyPath)
+		if r := b.mustPush("linux_amd64"); r.Status != pusher.Pushed || b.leftTags() != 0 {
+			t.Errorf("%d: %s, %d tags left", status, r.Status, b.leftTags())
+		}
+	}
+}
+
+// TestRepeatedPushesWithoutDeletes has one job push its platform again and again.
+func TestRepeatedPushesWithoutDeletes(t *testing.T) {
+	placeholder, err := artifact.Placeholder("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		match      func(string) bool
+		byPlatform bool
+	}{
+		"release folder":            {anyPath, true},
+		"only the probe is deleted": {func(path string) bool { return !strings.HasSuffix(path, placeholder.Descriptor.Digest.String()) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.refuseDeletes(http.StatusForbidden, tt.match)
+			for range 4 {
+				r, err := b.get("linux_amd64")
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.ByPlatform = tt.byPlatform
+				if _, err := pusher.New(b.options).Push(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := b.leftTags(); n != 1 {
+				t.Errorf("%d tags are left", n)
+			}
+		})
+	}
+}
+
+// TestOldTagsOnTheirWay has a tag of an earlier release moved to a placeholder that could
+// not be deleted: once deletes are allowed, it goes.
+func TestOldTagsOnTheirWay(t *testing.T) {
+	b := newSyncBench(t, "1.0.0")
+	b.mustSync("+1.0.0")
+	linux := find(t, b.tagged(), "linux_amd64")
+	data, err := artifact.FetchManifest(t.Context(), b.repo, linux.Manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.pushManifest(linux.Manifest.MediaType, data, "ocibridge-part.1.0.0.linux_amd64")
+	byTag := func(path string) bool { return !strings.Contains(path, "sha256:") }
+	b.refuseDeletes(http.StatusMethodNotAllowed, anyPath)
+	b.mustSync("=1.0.0")
+	if b.leftTags() != 1 {
+		t.Fatalf("%d tags are left", b.leftTags())
+	}
+	b.refuseDeletes(http.StatusMethodNotAllowed, byTag)
+	b.mustSync("=1.0.0")
+	if b.leftTags() != 0 || b.missing("1.0.0") != "" {
+		t.Errorf("%d tags are left, 1.0.0 lacks %q", b.leftTags(), b.missing("1.0.0"))
+	}
+}
+
+// TestPruneOfTagsThatDoNotRead: nobody else would remove them.
+func TestPruneOfTagsThatDoNotRead(t *testing.T) {
+	for _, tag := range []string{"ocibridge-part.1.0.0.linux_amd64", "ocibridge-part.1.0.0.abcdefghij234567"} {
+		b := newSyncBench(t, "1.0.0")
+		b.mustSync("+1.0.0")
+		blob, err := artifact.EncodeIndex(artifact.Version{Packages: b.tagged().Packages})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.pushManifest(ocispec.MediaTypeImageIndex, blob.Data, tag)
+		b.options.Prune, b.options.PruneLimit = true, 5
+		b.constraint("> 9")
+		b.mustSync("-1.0.0")
+		if b.tags() != "" {
+			t.Errorf("tags %s", b.tags())
+		}
+	}
+}
+
+// TestClockThatWasAhead has a sync with a wrong clock see a version first: it waits no
+// longer than from the next sync on.
+func TestClockThatWasAhead(t *testing.T) {
+	b := newSyncBench(t, "1.0.0")
+	b.want.Cooldown = time.Hour
+	b.mustSync("+1.0.0")
+	b.offer("1.1.0")
+	now := b.now
+	b.now = now.AddDate(73, 0, 0)
+	b.mustSync(".1.1.0 =1.0.0")
+	b.now = now
+	b.mustSync(".1.1.0 =1.0.0")
+	b.now = now.Add(time.Hour)
+	b.mustSync("+1.1.0 =1.0.0")
+}
