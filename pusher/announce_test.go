@@ -386,6 +386,37 @@ func TestOldReadings(t *testing.T) {
 	})
 }
 
+// TestCopyJoinsAnnouncements copies an index as it is, of all platforms, while another
+// push of the version is running. Both bring the same package: only the announcement
+// tells them of each other.
+func TestCopyJoinsAnnouncements(t *testing.T) {
+	b := newAnnounceBench(t)
+	b.mustPush()
+	b.reindex(func(i *ocispec.Index) { delete(i.Manifests[0].Annotations, annotationH1) })
+	v := b.tagged()
+	b.registry.Intercept(nil)
+	from, _ := b.source()
+	b.repo.Client = &http.Client{Transport: clockReader{http.DefaultTransport.(*http.Transport).Clone()}}
+	b.registry.Intercept(b.intercept)
+	b.sent = nil
+	b.handle(onNth(2, http.MethodGet, "/tags/list", func() {
+		b.registry.Intercept(nil)
+		other := *v
+		other.Evidence = nil
+		b.announced(&other, b.registryTime(), false, "linux_amd64")
+		b.registry.Intercept(b.intercept)
+	}))
+	if _, err := pusher.New(b.options).Copy(t.Context(), from, one, nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.sent) != 2 || !b.decode(b.sent[1]).Done || b.leftTags() != 2 {
+		t.Errorf("%d announcements were sent, and %d are left", len(b.sent), b.leftTags())
+	}
+	if got := b.tagged().Index.Digest; got != v.Index.Digest {
+		t.Errorf("the tag names %s, want %s", got, v.Index.Digest)
+	}
+}
+
 // TestAnnouncementIsRenewed has a push that takes half an hour, and one whose
 // announcement is removed.
 func TestAnnouncementIsRenewed(t *testing.T) {

@@ -88,8 +88,8 @@ func (m mutant) run() (verdict string, err error) {
 	switch {
 	case err == nil:
 		return alive, nil
-	case strings.Contains(out, "--- FAIL: "+name):
-		return killed, nil
+	case strings.Contains(out, "--- FAIL: "+name), strings.HasPrefix(out, "panic: "), strings.Contains(out, "\npanic: "):
+		return killed, nil // a panic in another goroutine ends the test without its name
 	}
 	return "", fmt.Errorf("neither passes nor fails:\n%s", out)
 }
