@@ -109,6 +109,11 @@ func (w *push) canRemove(ctx context.Context) (bool, error) {
 	if isDockerHub(w.dest.Repository.Registry) || remoteOf(w.dest.Store) == nil { // a bundle only grows
 		return false, nil
 	}
+	end, err := w.takeTurn(ctx, w.dest.Repository) // one push finds out for all
+	if err != nil {
+		return false, err
+	}
+	defer end()
 	if known, ok := w.removable.Load(w.dest.Repository); ok {
 		return known.(bool), nil
 	}

@@ -543,6 +543,51 @@ func TestPushesThatMayNotDelete(t *testing.T) {
 	}
 }
 
+// TestOneProbe pushes several versions at once: one of the pushes finds out whether
+// manifests can be deleted.
+func TestOneProbe(t *testing.T) {
+	const pushes = 8
+	b := newAnnounceBench(t)
+	var ready sync.WaitGroup // all pushes send their evidence
+	ready.Add(pushes)
+	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/sha256:") {
+			data, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			r.Body = io.NopCloser(bytes.NewReader(data))
+			if bytes.Contains(data, []byte(`"artifactType":"`+artifact.TypeEvidence+`","config"`)) {
+				ready.Done()
+				ready.Wait()
+			}
+		}
+		return false
+	})
+	p := pusher.New(b.options)
+	var wg sync.WaitGroup
+	for minor := range pushes {
+		b.release = b.build(fmt.Sprintf("1.%d.0", minor), "content")
+		b.origin.Add(b.release)
+		r, err := b.get("linux_amd64")
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			if _, err := p.Push(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := b.registry.Count(recorder.Method(http.MethodPut), recorder.PathSuffix(b.probe().String())); n != 1 {
+		t.Errorf("%d probes", n)
+	}
+	if n := b.leftTags(); n != 0 {
+		t.Errorf("%d announcements are left", n)
+	}
+}
+
 // TestWholeReleasesAreNotAnnounced has all platforms of a SHA256SUMS.
 func TestWholeReleasesAreNotAnnounced(t *testing.T) {
 	b := newAnnounceBench(t)

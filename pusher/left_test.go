@@ -228,3 +228,20 @@ func TestClockThatWasAhead(t *testing.T) {
 	b.now = now.Add(time.Hour)
 	b.mustSync("+1.1.0 =1.0.0")
 }
+
+// TestPruneBesideAnOpenAnnouncement leaves a version that is being pushed to the next prune.
+func TestPruneBesideAnOpenAnnouncement(t *testing.T) {
+	b := newSyncBench(t, "1.0.0")
+	b.mustSync("+1.0.0")
+	b.leave("aaaaaaaaaaaaaaaa", b.now, false, b.tagged(), "linux_amd64", func(*artifact.Package) {})
+	b.options.Prune, b.options.PruneLimit = true, 5
+	b.constraint("> 9")
+	out := b.mustSync("-1.0.0")
+	if len(out.Pruned) != 0 || len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "is being pushed") || b.tags() != "1.0.0 ocibridge-part.1.0.0.aaaaaaaaaaaaaaaa" {
+		t.Errorf("pruned %v, warnings %q, tags %s", out.Pruned, out.Warnings, b.tags())
+	}
+	b.now = b.now.Add(time.Hour)
+	if out := b.mustSync("-1.0.0"); len(out.Pruned) != 1 || b.tags() != "" {
+		t.Errorf("an hour later: pruned %v, warnings %q, tags %s", out.Pruned, out.Warnings, b.tags())
+	}
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -94,7 +95,9 @@ func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
 		if !s.o.Prune || state.keep || slices.ContainsFunc(out.Failures, func(f Failure) bool { return f.Provider == state.provider }) {
 			continue
 		}
-		p := &pruner{Syncer: s, state: state, out: out, bound: map[ociaddr.Tag]bool{}, gone: map[provider.Version]bool{}}
+		clock := outgoing.NewClock(s.o.Now)
+		ctx := outgoing.WithClock(ctx, clock)
+		p := &pruner{Syncer: s, state: state, out: out, clock: clock, bound: map[ociaddr.Tag]bool{}, gone: map[provider.Version]bool{}}
 		err := s.moveOldAges(ctx, state, out)
 		if err == nil {
 			err = p.run(ctx, mine)
@@ -119,12 +122,20 @@ type pruner struct {
 	out   *Outcome
 	// bound are tags that the registry removes only with what they name.
 	bound map[ociaddr.Tag]bool
+	clock *outgoing.Clock           // the registry's
+	tags  []ociaddr.Tag             // when the prune began
 	gone  map[provider.Version]bool // whose tags were removed, or go with their index
 }
 
 func (p *pruner) run(ctx context.Context, steps []Step) error {
 	var gone []untagged
 	var failure error
+	if len(steps) > 0 {
+		var err error
+		if p.tags, err = artifact.ListTags(ctx, p.state.store); err != nil && !isNotFound(err) { // anew: pushes may have begun
+			return p.registryError("list tags of", err)
+		}
+	}
 	for _, step := range steps {
 		u, err := p.untagVersion(ctx, step)
 		if err != nil {
@@ -164,16 +175,20 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 	u := &untagged{step: step, version: found}
 	// The version's own tag goes last: while it is there, the next sync still finds what
 	// there is to remove.
-	announcements, err := readAnnouncements(ctx, p.state.store, step.Provider, step.Version, p.state.tags)
+	announcements, err := readAnnouncements(ctx, p.state.store, step.Provider, step.Version, p.tags)
 	if err != nil {
 		return nil, p.registryError("read announcements in", err)
+	}
+	if anyOpen(announcements, p.clock.Now()) {
+		p.warn("%s:%s is being pushed, or a push of it was ended less than an hour ago: it is left, and the next prune removes it", p.state.dest.Repository, step.Version)
+		return nil, nil
 	}
 	for _, a := range announcements {
 		if err := removeAnnouncement(ctx, p.state.store, a); err != nil {
 			return nil, hint.Wrap(p.registryError("remove the tag "+string(a.tag)+" from", err), helpDelete)
 		}
 	}
-	for _, t := range p.state.tags { // those that do not read, too
+	for _, t := range p.tags { // those that do not read, too
 		of, ok := t.PartOf()
 		if !ok || of != step.Version || slices.ContainsFunc(announcements, func(a announced) bool { return a.tag == t }) {
 			continue

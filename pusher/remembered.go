@@ -59,12 +59,11 @@ func (c stateChange) applied(now *artifact.State, older []artifact.Replaced) art
 // registry does not move the tag, and the reasons of package artifact if the tag names no
 // state. They are *[RegistryError] where the registry failed.
 func (p *Pusher) remember(ctx context.Context, a provider.Address, dest Destination, change stateChange) error {
-	value, _ := p.turns.LoadOrStore(dest.Repository, semaphore.NewWeighted(1))
-	turn := value.(*semaphore.Weighted)
-	if err := turn.Acquire(ctx, 1); err != nil {
-		return context.Cause(ctx)
+	end, err := p.takeTurn(ctx, dest.Repository)
+	if err != nil {
+		return err
 	}
-	defer turn.Release(1)
+	defer end()
 
 	ctx = mayPush(ctx, dest.Repository)
 	w := &push{Pusher: p, dest: dest, tag: ociaddr.StateTag}
@@ -102,6 +101,16 @@ func (p *Pusher) remember(ctx context.Context, a provider.Address, dest Destinat
 		older = append(older, artifact.Replaced{Manifest: state.Descriptor})
 	}
 	return hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", dest.Repository, w.tag), "let fewer syncs and pushes of %s run at a time", a)
+}
+
+// takeTurn waits until no other call has the turn of a repository. The caller ends it.
+func (p *Pusher) takeTurn(ctx context.Context, r ociaddr.Repository) (end func(), err error) {
+	value, _ := p.turns.LoadOrStore(r, semaphore.NewWeighted(1))
+	turn := value.(*semaphore.Weighted)
+	if err := turn.Acquire(ctx, 1); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return func() { turn.Release(1) }, nil
 }
 
 const helpImmutableState = "ocibridge keeps what it remembers of a repository in the tag " + string(ociaddr.StateTag) + ", and has to move it. Exempt it from the rule " +
