@@ -32,7 +32,7 @@ func (o *ownAnnouncement) announced() announced {
 // left is what other pushes of the version have announced.
 type left struct {
 	all      []announced
-	packages []artifact.Package  // one a platform
+	packages []artifact.Package  // those of the newest announcement first
 	evidence *ocispec.Descriptor // signed; nil for none
 	open     bool                // one of them may still write the version's index
 	own      bool                // the push's own announcement is there
