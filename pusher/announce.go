@@ -141,24 +141,27 @@ func isDockerHub(r ociaddr.Registry) bool {
 // removeLeft removes an announcement of any version when no push needs it. Where a
 // rule about tags holds it, no other could be removed, either: each push would leave one.
 func (w *push) removeLeft(ctx context.Context) (tried, can bool, err error) {
-	tags := w.begun
-	if tags == nil {
+	tags, listedAt := w.begun, w.begunAt
+	if tags == nil || !w.isFresh(listedAt) {
+		listedAt = w.o.Now()
 		if tags, err = w.tags(ctx); err != nil {
 			return false, false, err
 		}
 	}
 	c := &cleaner{w.release.Provider(), w.dest.Store, w.clock, w.o.Now}
 	for _, v := range announcing(tags) {
-		if v == w.release.Version() && w.before == nil {
-			continue // this push needs what was announced before anything was tagged
+		if !slices.ContainsFunc(tags, isTagOf(v)) {
+			continue // a push may need what was announced before anything was tagged
 		}
-		removed, err := c.clean(ctx, v, tags)
+		removed, err := c.clean(ctx, v, tags, listedAt)
 		var refused *cannotRemove
 		switch {
 		case errors.As(err, &refused) && mayNotDelete(err):
 			return true, false, nil
+		case ctx.Err() != nil:
+			return false, false, context.Cause(ctx)
 		case err != nil:
-			return false, false, w.registryError("remove announcements from", err)
+			continue // the probe tells
 		case removed > 0:
 			return true, true, nil
 		}
@@ -175,6 +178,9 @@ func (w *push) removeProbe(ctx context.Context) (bool, error) {
 	err = w.sendBlob(ctx, "push config to", artifact.Config())
 	if err == nil {
 		err = w.dest.Store.Push(ctx, probe.Descriptor, bytes.NewReader(probe.Data))
+		if refuses(status(err)) {
+			return true, nil // GitLab takes no such manifest. The first announcement shows whether it goes
+		}
 	}
 	if err == nil {
 		err = w.dest.Store.Delete(ctx, probe.Descriptor)
@@ -191,7 +197,14 @@ func (w *push) removeProbe(ctx context.Context) (bool, error) {
 // announce tells other pushes what this one has stored. A push that has announced
 // itself does so again, under the same tag.
 func (w *push) announce(ctx context.Context, packages []artifact.Package, evidence *ocispec.Descriptor) error {
+	signed := evidence
+	if w.sums.Verdict() != trust.Signed {
+		signed = nil
+	}
 	if w.own != nil {
+		if signed != nil {
+			w.own.content.Evidence = signed
+		}
 		return w.tagAnnouncement(ctx, false)
 	}
 	own := &ownAnnouncement{id: ociaddr.NewAnnouncementID()}
@@ -199,10 +212,7 @@ func (w *push) announce(ctx context.Context, packages []artifact.Package, eviden
 	if own.tag, err = ociaddr.AnnouncementTag(w.release.Version(), own.id); err != nil {
 		return err
 	}
-	own.content = artifact.Version{Provider: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: packages}
-	if w.sums.Verdict() == trust.Signed {
-		own.content.Evidence = evidence
-	}
+	own.content = artifact.Version{Provider: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: packages, Evidence: signed}
 	w.own = own
 	return w.tagAnnouncement(ctx, false)
 }
@@ -218,7 +228,11 @@ func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	if err != nil {
 		return err
 	}
-	if err := w.sendTag(ctx, "tag "+string(w.own.tag)+" in", blob.Descriptor, blob.Data, string(w.own.tag)); err != nil {
+	err = w.sendTag(ctx, "tag "+string(w.own.tag)+" in", blob.Descriptor, blob.Data, string(w.own.tag))
+	if err != nil && w.own.manifest.Digest == "" {
+		w.own.manifest = blob.Descriptor // it may be there all the same
+	}
+	if err != nil {
 		return err
 	}
 	before := w.own.manifest

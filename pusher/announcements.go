@@ -77,9 +77,9 @@ func (a announced) in(index *artifact.Version) bool {
 		})
 }
 
-// adds reports whether a platform was announced that an index lacks.
+// adds reports whether a platform or signed evidence was announced that an index lacks.
 func (a announced) adds(index *artifact.Version) bool {
-	return slices.ContainsFunc(a.packages, func(p artifact.Package) bool { return find(index.Packages, p.Platform) == nil })
+	return !announced{evidence: a.evidence}.in(index) || slices.ContainsFunc(a.packages, func(p artifact.Package) bool { return find(index.Packages, p.Platform) == nil })
 }
 
 // saysSigned reports whether an index entry says that evidence is signed.

@@ -33,13 +33,20 @@ func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outco
 		out.Warnings = append(out.Warnings, fmt.Sprintf("%s: tags that begin with ocibridge-part are left: %v", state.dest.Repository, err))
 		return nil
 	}
+	c := &cleaner{state.provider, state.store, clock, s.o.Now}
+	listedAt := s.o.Now()
 	tags, err := listTags(ctx, state.store) // anew: the sync has pushed
 	if err != nil {
 		return warn(err)
 	}
-	c := &cleaner{state.provider, state.store, clock, s.o.Now}
 	for _, v := range announcing(tags) {
-		if _, err := c.clean(ctx, v, tags); err != nil {
+		if s.o.Now().Sub(listedAt) > staleAge {
+			listedAt = s.o.Now()
+			if tags, err = listTags(ctx, state.store); err != nil {
+				return warn(err)
+			}
+		}
+		if _, err := c.clean(ctx, v, tags, listedAt); err != nil {
 			return warn(err)
 		}
 	}
@@ -63,6 +70,14 @@ func isAnnouncement(t ociaddr.Tag) bool {
 	return ok
 }
 
+// isTagOf reports whether a tag is that of a version.
+func isTagOf(v provider.Version) func(ociaddr.Tag) bool {
+	return func(t ociaddr.Tag) bool {
+		is, ok := t.Version()
+		return ok && is == v
+	}
+}
+
 // cleaner removes announcements from a provider's repository when no push needs them.
 type cleaner struct {
 	provider provider.Address
@@ -74,14 +89,13 @@ type cleaner struct {
 // clean removes the announcements of a version that its index has, unless one is open. It
 // also removes old ones that add nothing to it, as a push does. It returns how many
 // announcements it removed.
-func (c *cleaner) clean(ctx context.Context, v provider.Version, tags []ociaddr.Tag) (removed int, err error) {
-	readAt := c.now()
+func (c *cleaner) clean(ctx context.Context, v provider.Version, tags []ociaddr.Tag, listedAt time.Time) (removed int, err error) {
 	all, err := readAnnouncements(ctx, c.store, c.provider, v, tags)
 	if err != nil || anyOpen(all, c.clock.Now()) {
 		return 0, err
 	}
 	index, err := artifact.Read(ctx, c.store, c.provider, v)
-	if errors.Is(err, errdef.ErrNotFound) && !slices.ContainsFunc(tags, func(t ociaddr.Tag) bool { is, ok := t.Version(); return ok && is == v }) {
+	if errors.Is(err, errdef.ErrNotFound) && !slices.ContainsFunc(tags, isTagOf(v)) {
 		index, err = &artifact.Version{}, nil // its push ended before it wrote one
 	}
 	if isUnusable(err) || errors.Is(err, artifact.ErrForeign) {
@@ -91,7 +105,7 @@ func (c *cleaner) clean(ctx context.Context, v provider.Version, tags []ociaddr.
 		return 0, err
 	}
 	for _, a := range all {
-		if c.now().Sub(readAt) > staleAge {
+		if c.now().Sub(listedAt) > staleAge {
 			return removed, nil
 		}
 		if a.in(index) || a.old(c.clock.Now()) && (len(index.Packages) == 0 || !a.adds(index)) {

@@ -137,7 +137,7 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 }
 
 // publishOriginal has the tag name the original's index, byte for byte, where that
-// says nothing but what was verified and no other push is under way. Otherwise it
+// says nothing but what was verified and other pushes bring nothing else. Otherwise it
 // returns nil.
 func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*artifact.Version, error) {
 	o := w.original
@@ -198,7 +198,7 @@ func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*ar
 			q := find(own, p.Platform)
 			return q == nil || q.Digest != p.Digest
 		})
-		if differs || others.open && w.own == nil || w.mustRenew(others) || now != nil && now.Index.Digest != o.found.Index.Digest {
+		if differs || now != nil && now.Index.Digest != o.found.Index.Digest {
 			return nil, nil
 		}
 		if written {

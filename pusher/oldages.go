@@ -35,6 +35,7 @@ func (s *Syncer) moveOldAges(ctx context.Context, state *repositoryState, out *O
 	if err := s.pusher.remember(ctx, state.provider, state.dest, ages); err != nil {
 		return err
 	}
+	state.tags = append(state.tags, ociaddr.StateTag)
 	return s.removeOldAges(ctx, state, out)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -122,20 +123,16 @@ type pruner struct {
 	out   *Outcome
 	// bound are tags that the registry removes only with what they name.
 	bound map[ociaddr.Tag]bool
-	clock *outgoing.Clock           // the registry's
-	tags  []ociaddr.Tag             // when the prune began
-	gone  map[provider.Version]bool // whose tags were removed, or go with their index
+	clock *outgoing.Clock // the registry's
+	// tags are those of the repository, and listedAt is when they were listed.
+	tags     []ociaddr.Tag
+	listedAt time.Time
+	gone     map[provider.Version]bool // whose tags were removed, or go with their index
 }
 
 func (p *pruner) run(ctx context.Context, steps []Step) error {
 	var gone []untagged
 	var failure error
-	if len(steps) > 0 {
-		var err error
-		if p.tags, err = artifact.ListTags(ctx, p.state.store); err != nil && !isNotFound(err) { // anew: pushes may have begun
-			return p.registryError("list tags of", err)
-		}
-	}
 	for _, step := range steps {
 		u, err := p.untagVersion(ctx, step)
 		if err != nil {
@@ -175,6 +172,12 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 	u := &untagged{step: step, version: found}
 	// The version's own tag goes last: while it is there, the next sync still finds what
 	// there is to remove.
+	if now := p.o.Now(); now.Sub(p.listedAt) > staleAge { // anew: pushes may have begun
+		p.listedAt = now
+		if p.tags, err = artifact.ListTags(ctx, p.state.store); err != nil && !isNotFound(err) {
+			return nil, p.registryError("list tags of", err)
+		}
+	}
 	announcements, err := readAnnouncements(ctx, p.state.store, step.Provider, step.Version, p.tags)
 	if err != nil {
 		return nil, p.registryError("read announcements in", err)

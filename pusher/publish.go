@@ -62,7 +62,7 @@ func (w *push) publishSent(ctx context.Context, sent []artifact.Package) (*artif
 func (w *push) rounds(ctx context.Context, own []artifact.Package, evidence *ocispec.Descriptor, nothingSent bool) (*artifact.Version, Status, error) {
 	if announces, err := w.announces(ctx); err != nil {
 		return nil, "", err
-	} else if announces && w.own == nil {
+	} else if announces && (w.own == nil || w.own.content.Evidence == nil && evidence != nil && w.sums.Verdict() == trust.Signed) { // a copy announces none
 		if err := w.announce(ctx, own, evidence); err != nil {
 			return nil, "", err
 		}
@@ -84,9 +84,16 @@ func (w *push) rounds(ctx context.Context, own []artifact.Package, evidence *oci
 		if err != nil {
 			return nil, "", err
 		}
+		if w.tagged != nil && (now == nil || now.Index.Digest != w.tagged.Digest) { // by another push
+			w.noteReplaced(ctx, *w.tagged)
+			w.tagged = nil
+		}
 		// 2. The union.
 		next, err := w.union(ctx, now, others, own, evidence)
 		if errors.Is(err, ErrConflict) && w.wrote {
+			if now != nil {
+				w.noteReplaced(ctx, now.Index)
+			}
 			err = errors.Join(err, w.giveWay(ctx, others))
 		}
 		if err != nil {
@@ -96,7 +103,9 @@ func (w *push) rounds(ctx context.Context, own []artifact.Package, evidence *oci
 			w.finish(ctx, others, now, readAt)
 			return now, w.status(now), nil
 		}
-		w.noteReplaced(ctx, now)
+		if now != nil {
+			w.noteReplaced(ctx, now.Index)
+		}
 		if !w.isFresh(readAt) {
 			continue
 		}
@@ -343,6 +352,9 @@ func (w *push) sendIndex(ctx context.Context, v *artifact.Version) error {
 func (w *push) moveTag(ctx context.Context, index artifact.Blob) error {
 	err := w.sendTag(ctx, "tag "+string(w.tag)+" in", index.Descriptor, index.Data, string(w.tag))
 	w.wrote = w.wrote || !errors.Is(err, ErrImmutable) // whatever else went wrong, the tag may have moved
+	if err == nil {
+		w.tagged = &index.Descriptor
+	}
 	return err
 }
 

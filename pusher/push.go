@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry"
@@ -38,8 +40,11 @@ type push struct {
 	warnings        []string
 	clock           *outgoing.Clock  // the registry's
 	own             *ownAnnouncement // nil: the push has not announced itself
-	begun           []ociaddr.Tag    // the repository's tags when the push began; nil: not listed
-	wrote           bool             // the tag was moved, or may have been
+	begunAt         time.Time
+	begun           []ociaddr.Tag          // the repository's tags when the push began; nil: not listed
+	unnoted         map[digest.Digest]bool // replaced indexes that the state does not take
+	tagged          *ocispec.Descriptor    // the index that the push tagged last; nil once it is noted as replaced
+	wrote           bool                   // the tag was moved, or may have been
 	// fits is the checksum document that the version's evidence will hold, if it is
 	// not the release's own; nil if there is none.
 	fits *trust.Checksums
@@ -114,7 +119,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag, clock: outgoing.NewClock(p.o.Now), uploaded: map[provider.Platform]bool{}, read: map[digest.Digest]*artifact.Evidence{}}, nil
+	return &push{Pusher: p, release: r, sums: sums, dest: dest, tag: tag, clock: outgoing.NewClock(p.o.Now), unnoted: map[digest.Digest]bool{}, uploaded: map[provider.Platform]bool{}, read: map[digest.Digest]*artifact.Evidence{}}, nil
 }
 
 // accept checks what a release claims, and that this covers its packages.
@@ -153,6 +158,7 @@ func (w *push) inspect(ctx context.Context) error {
 		w.before = v
 		return nil
 	case errors.Is(err, errdef.ErrNotFound):
+		w.begunAt = w.o.Now()
 		tags, err := w.tags(ctx)
 		if err != nil {
 			return err

@@ -23,18 +23,19 @@ import (
 // nothing. It notes the digest in the repository's state before it moves the tag, and a
 // prune deletes what is noted there.
 
-// noteReplaced notes the index that the version's tag is about to lose. A push goes on
+// noteReplaced notes an index that loses the version's tag, each once. A push goes on
 // without, and says so.
-func (w *push) noteReplaced(ctx context.Context, now *artifact.Version) {
-	if now == nil || remoteOf(w.dest.Store) == nil { // nobody prunes a bundle
+func (w *push) noteReplaced(ctx context.Context, index ocispec.Descriptor) {
+	if remoteOf(w.dest.Store) == nil { // nobody prunes a bundle
 		return
 	}
-	if _, noted := w.noted.Load(noteKey(w.dest.Repository, now.Index.Digest)); noted {
+	if _, noted := w.noted.Load(noteKey(w.dest.Repository, index.Digest)); noted || w.unnoted[index.Digest] {
 		return
 	}
-	change := stateChange{replaced: []artifact.Replaced{{Manifest: plain(now.Index), Version: w.release.Version()}}}
+	change := stateChange{replaced: []artifact.Replaced{{Manifest: plain(index), Version: w.release.Version()}}}
 	if err := w.remember(ctx, w.release.Provider(), w.dest, change); err != nil && ctx.Err() == nil {
-		w.warnings = append(w.warnings, fmt.Sprintf("no prune will find the index that is replaced, %s: %v", now.Index.Digest, err))
+		w.unnoted[index.Digest] = true
+		w.warnings = append(w.warnings, fmt.Sprintf("no prune will find the index %s once another one is tagged: %v", index.Digest, err))
 	}
 }
 
@@ -51,10 +52,9 @@ func (p *Plan) replacements(a provider.Address) (out []artifact.Replaced) {
 }
 
 // deleteReplaced deletes the noted manifests that no tag names any more and to which
-// nobody refers. What cannot be deleted stays noted, for the next prune. The state
-// of a repository without versions goes, too, unless it has more to remember: it has the
-// ages of a provider with a cooldown. It returns
-// the versions whose indexes it deleted.
+// nobody refers. What cannot be deleted stays noted, for the next prune. The state of a
+// repository without versions goes, too, unless its provider has a cooldown, whose ages
+// it has. It returns the versions whose indexes it deleted.
 func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error) {
 	if !slices.Contains(p.state.tags, ociaddr.StateTag) {
 		return nil, nil

@@ -61,8 +61,11 @@ func (p *planner) readAges(ctx context.Context) (map[provider.Version]time.Time,
 	if err != nil {
 		return nil, err
 	}
-	if desc != nil && !slices.Contains(p.state.tags, ociaddr.StateTag) {
+	switch listed := slices.Contains(p.state.tags, ociaddr.StateTag); {
+	case desc != nil && !listed:
 		return nil, p.incompleteList(ociaddr.StateTag)
+	case desc == nil && listed: // no version would wait
+		return nil, hint.New(fmt.Sprintf("%s: the tag %s is listed, and the registry does not find it", repo, ociaddr.StateTag), "run sync again")
 	}
 	if p.state.ages, err = p.readOldAges(ctx, p.state, known, p.warn); err != nil {
 		return nil, err
