@@ -1,7 +1,9 @@
 package pusher_test
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -243,5 +245,131 @@ func TestPruneBesideAnOpenAnnouncement(t *testing.T) {
 	b.now = b.now.Add(time.Hour)
 	if out := b.mustSync("-1.0.0"); len(out.Pruned) != 1 || b.tags() != "" {
 		t.Errorf("an hour later: pruned %v, warnings %q, tags %s", out.Pruned, out.Warnings, b.tags())
+	}
+}
+
+// TestOverwrittenIndexesAreNoted pauses a push before each of its requests, while another
+// one completes: every index that had the version's tag is tagged or noted in the end.
+func TestOverwrittenIndexesAreNoted(t *testing.T) {
+	for pause, reached := 1, true; reached; pause++ {
+		b := newBench(t)
+		reached = false
+		requests, tagged := 0, map[digest.Digest]bool{}
+		b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+			if requests++; requests == pause {
+				reached = true
+				b.mustPush("darwin_arm64")
+			}
+			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/1.0.0") {
+				data, err := io.ReadAll(r.Body)
+				if err != nil {
+					t.Error(err)
+				}
+				r.Body = io.NopCloser(bytes.NewReader(data))
+				tagged[digest.FromBytes(data)] = true
+			}
+			return false
+		})
+		b.options.Jobs = 1
+		b.mustPush("linux_amd64")
+		b.registry.Intercept(nil)
+		delete(tagged, b.tagged().Index.Digest)
+		if len(tagged) == 0 {
+			continue
+		}
+		state, _, err := artifact.ReadState(t.Context(), b.repo, widget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range state.Replaced {
+			delete(tagged, r.Manifest.Digest)
+		}
+		if len(tagged) > 0 {
+			t.Fatalf("paused before request %d: not noted: %v", pause, tagged)
+		}
+	}
+}
+
+// TestEvidenceThatTheIndexLacks has an announcement of signed evidence beside an index
+// without: a sync leaves it to the next push.
+func TestEvidenceThatTheIndexLacks(t *testing.T) {
+	b := newSyncBench(t, "1.0.0")
+	b.mustSync("+1.0.0")
+	b.leave("aaaaaaaaaaaaaaaa", b.now.Add(-2*time.Hour), true, b.tagged(), "linux_amd64", func(*artifact.Package) {})
+	b.reindex(func(i *ocispec.Index) { i.Manifests = i.Manifests[:3] })
+	if b.tagged().Evidence != nil {
+		t.Fatal("the index has evidence")
+	}
+	b.mustSync("=1.0.0")
+	if b.leftTags() != 1 {
+		t.Errorf("%d tags are left", b.leftTags())
+	}
+	b.mustPush("linux_amd64")
+	if b.tagged().Evidence == nil || b.leftTags() != 0 {
+		t.Errorf("evidence %v, %d tags are left", b.tagged().Evidence, b.leftTags())
+	}
+}
+
+// TestPruneOfEverythingByEarlierReleases leaves nothing of what they left.
+func TestPruneOfEverythingByEarlierReleases(t *testing.T) {
+	b := newOldBench(t)
+	b.want.Cooldown = 0
+	for _, p := range b.tagged().Packages {
+		data, err := artifact.FetchManifest(t.Context(), b.repo, p.Manifest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.pushManifest(p.Manifest.MediaType, data, "ocibridge-part.1.0.0."+p.Platform.String())
+	}
+	b.noTagDeletes()
+	b.options.Prune, b.options.PruneLimit = true, 5
+	b.constraint("> 9")
+	out := b.mustSync("-1.0.0")
+	if len(out.Warnings) > 0 || b.tags() != "" || b.state() != nil {
+		t.Errorf("warnings %q, tags %q, state %v", out.Warnings, b.tags(), b.state())
+	}
+}
+
+// TestStateThatIsNotFound: a state that is listed, and for a moment not found, is no
+// reason for a first sync, in which no version waits.
+func TestStateThatIsNotFound(t *testing.T) {
+	b := newSyncBench(t, "1.0.0")
+	b.want.Cooldown = time.Hour
+	b.constraint("> 1.0.0")
+	b.mustSync("")
+	b.offer("1.1.0")
+	b.mustSync(".1.1.0")
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/manifests/ocibridge-state") {
+			w.WriteHeader(http.StatusNotFound)
+			return true
+		}
+		return false
+	})
+	if _, out, err := b.sync(); err != nil || len(out.Failures) != 1 || !strings.Contains(out.Failures[0].Err.Error(), "does not find it") {
+		t.Errorf("%v, %+v", err, out)
+	}
+	b.registry.Intercept(nil)
+	b.mustSync(".1.1.0")
+}
+
+// TestRegistryThatTakesNoPlaceholder allows only the artifact types of OpenTofu, as GitLab
+// does: pushes of some platforms announce themselves all the same.
+func TestRegistryThatTakesNoPlaceholder(t *testing.T) {
+	placeholder, err := artifact.Placeholder("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t)
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, placeholder.Descriptor.Digest.String()) {
+			w.WriteHeader(http.StatusBadRequest)
+			return true
+		}
+		return false
+	})
+	b.mustPush("linux_amd64")
+	if b.announcements() != 1 || b.leftTags() != 0 {
+		t.Errorf("%d announcements, %d left", b.announcements(), b.leftTags())
 	}
 }
