@@ -1,11 +1,10 @@
 package pusher_test
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -248,45 +247,54 @@ func TestPruneBesideAnOpenAnnouncement(t *testing.T) {
 	}
 }
 
-// TestOverwrittenIndexesAreNoted pauses a push before each of its requests, while another
-// one completes: every index that had the version's tag is tagged or noted in the end.
+// TestOverwrittenIndexesAreNoted has two pushes read that nothing is tagged, and then tag
+// their indexes one after the other: the second one does not know what it overwrites.
 func TestOverwrittenIndexesAreNoted(t *testing.T) {
-	for pause, reached := 1, true; reached; pause++ {
-		b := newBench(t)
-		reached = false
-		requests, tagged := 0, map[digest.Digest]bool{}
-		b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
-			if requests++; requests == pause {
-				reached = true
-				b.mustPush("darwin_arm64")
-			}
-			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/1.0.0") {
-				data, err := io.ReadAll(r.Body)
-				if err != nil {
+	b := newBench(t)
+	other, err := b.get("darwin_arm64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	step := 0
+	waits, tags, tagged := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		putsTag := r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/1.0.0")
+		mu.Lock()
+		now := step
+		if now < 2 && putsTag || now >= 2 && now < 4 {
+			step++
+		}
+		mu.Unlock()
+		switch {
+		case now == 0 && putsTag: // the first push: the second one comes as far
+			wg.Go(func() {
+				if _, err := pusher.New(b.options).Push(t.Context(), other); err != nil {
 					t.Error(err)
 				}
-				r.Body = io.NopCloser(bytes.NewReader(data))
-				tagged[digest.FromBytes(data)] = true
-			}
-			return false
-		})
-		b.options.Jobs = 1
-		b.mustPush("linux_amd64")
-		b.registry.Intercept(nil)
-		delete(tagged, b.tagged().Index.Digest)
-		if len(tagged) == 0 {
-			continue
+			})
+			<-waits
+		case now == 1 && putsTag: // the second push, until the first one has tagged its index
+			close(waits)
+			<-tags
+		case now == 2: // the first push, until the second one has tagged its index
+			close(tags)
+			<-tagged
+		case now == 3:
+			close(tagged)
 		}
-		state, _, err := artifact.ReadState(t.Context(), b.repo, widget)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range state.Replaced {
-			delete(tagged, r.Manifest.Digest)
-		}
-		if len(tagged) > 0 {
-			t.Fatalf("paused before request %d: not noted: %v", pause, tagged)
-		}
+		return false
+	})
+	first := b.mustPush("linux_amd64")
+	wg.Wait()
+	b.registry.Intercept(nil)
+	state, _, err := artifact.ReadState(t.Context(), b.repo, widget)
+	if err != nil || len(state.Replaced) != 1 || b.taggedPlatforms() != "darwin_arm64 linux_amd64" || first.Digest != b.tagged().Index.Digest.String() {
+		t.Errorf("%+v, %v, the index has %s", state, err, b.taggedPlatforms())
+	}
+	if b.leftTags() != 0 {
+		t.Errorf("%d tags are left", b.leftTags())
 	}
 }
 
