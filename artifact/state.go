@@ -236,8 +236,9 @@ func (e replacedEntry) replaced() (Replaced, error) {
 	return r, nil
 }
 
-// IsOwned reports whether a manifest says that it is an index or a state of a provider's,
-// which ocibridge wrote. Errors are those of [FetchManifest].
+// IsOwned reports whether a replaced manifest says itself what the state says of it: that
+// it is the index of the version, or a state, and the provider's. Errors are those of
+// [FetchManifest].
 func IsOwned(ctx context.Context, store Fetcher, r Replaced, a provider.Address) (data []byte, owned bool, err error) {
 	data, err = FetchManifest(ctx, store, r.Manifest)
 	if err != nil {

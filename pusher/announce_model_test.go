@@ -17,9 +17,8 @@ import (
 // announcements in one order. It checks the minute rule in the same transition that
 // makes the request: in the code, the request may arrive up to 59 minutes after the check.
 //
-// The model's prune is stricter than a removal of tags: it leaves a version that has an
-// open announcement, and removes announcements by digest, on what it read within the
-// last minute.
+// As the code does, the model's prune leaves a version that has an open announcement, and
+// removes announcements by digest, on what it read within the last minute.
 
 const (
 	modelPushes = 3
@@ -796,9 +795,13 @@ var modelCases = map[string]struct {
 	"two pushes, and one of all": {model{roles: twoAndAll, brings: bringAll, kills: 1}, false},
 	"three pushes, and a prune":  {model{roles: with(three, remover), brings: bringThree}, false},
 
+	"three pushes, a kill, and an hour": {model{roles: with(three, absent), brings: bringThree, kills: 1, hours: 1}, false},
+
 	"two pushes, one of all, and a cleaning": {model{roles: with(twoAndAll, cleaning), brings: bringAll, kills: 1}, true},
 	"three pushes, a prune, and a kill":      {model{roles: with(three, remover), brings: bringThree, kills: 1}, true},
 	"three pushes, and an hour":              {model{roles: with(three, cleaning), brings: bringThree, hours: 1}, true},
+	"three pushes, a prune, and an hour":     {model{roles: with(three, remover), brings: bringThree, hours: 1}, true},
+	"three pushes, a prune, a kill, an hour": {model{roles: with(three, remover), brings: bringThree, kills: 1, hours: 1}, true},
 }
 
 // modelRules are the rules, each with a case in which something goes wrong without it.

@@ -30,7 +30,7 @@ import (
 //  3. It marks its announcement as done, and reads all of them once more. If no other is
 //     open, it deletes those that the index contains. Otherwise it leaves them to the
 //     push that is not done. A push that found no other announcement in its last round
-//     deletes its own before it looks for others.
+//     deletes its own before it looks for others. A push whose own stays marks it as done.
 //
 // Whoever writes or deletes, does so on what it read within the last minute. A push
 // that takes long announces itself anew. A push without an announcement joins when it

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -238,8 +239,12 @@ func (p *pruner) referred(ctx context.Context, desc ocispec.Descriptor) (bool, e
 	if refusesList(err) || errors.Is(err, errdef.ErrUnsupported) { // the registry lacks the API
 		err = listByTag(ctx, p.state.store, desc, err, add)
 	}
-	if isNotFound(err) || errors.Is(err, errListRefused) {
+	code := status(err)
+	switch {
+	case isNotFound(err):
 		return any, nil
+	case errors.Is(err, errListRefused) && code != http.StatusUnauthorized && code != http.StatusForbidden:
+		return any, nil // the registry has no list. To a login that may not see it, it says nothing
 	}
 	return any, err
 }
