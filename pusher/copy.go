@@ -270,5 +270,11 @@ func (s Stored) release(ctx context.Context, v provider.Version, want []provider
 		return nil, nil, err
 	}
 	r, err := s.releaseOf(ctx, found, v, want)
+	if isGone(err) { // the index may have been replaced and pruned since it was read
+		if again, findErr := s.find(ctx, v); findErr == nil && again.Index.Digest != found.Index.Digest {
+			found = again
+			r, err = s.releaseOf(ctx, found, v, want)
+		}
+	}
 	return r, found, err
 }

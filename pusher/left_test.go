@@ -1,7 +1,9 @@
 package pusher_test
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -379,5 +381,35 @@ func TestRegistryThatTakesNoPlaceholder(t *testing.T) {
 	b.mustPush("linux_amd64")
 	if b.announcements() != 1 || b.leftTags() != 0 {
 		t.Errorf("%d announcements, %d left", b.announcements(), b.leftTags())
+	}
+}
+
+// TestCopyOfWhatIsReplaced copies a version while its index is replaced and pruned: the
+// evidence that the index named is gone when it is read.
+func TestCopyOfWhatIsReplaced(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	old := b.tagged()
+	from, source := b.source()
+	source.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, old.Evidence.Digest.String()) {
+			return false
+		}
+		source.Intercept(nil)
+		index, err := artifact.EncodeIndex(artifact.Version{Provider: widget, Version: one, Packages: old.Packages})
+		if err == nil {
+			err = from.Store.(interface {
+				PushReference(context.Context, ocispec.Descriptor, io.Reader, string) error
+			}).PushReference(t.Context(), index.Descriptor, bytes.NewReader(index.Data), "1.0.0")
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		w.WriteHeader(http.StatusNotFound)
+		return true
+	})
+	b.options.Policy = allowUnsigned
+	if r, err := pusher.New(b.options).Copy(t.Context(), from, one, nil); err != nil || r.Verdict != artifact.NoEvidence || b.taggedPlatforms() != allPlatforms {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
