@@ -15,9 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// moveOldAges moves the ages that earlier releases kept in tags into the repository's
-// state, and then removes the tags. [Syncer.Apply] has done so already for a provider with
-// a cooldown.
+// moveOldAges moves the ages that earlier releases kept in tags into the state of a
+// repository whose provider has no cooldown now, and then removes the tags.
 func (s *Syncer) moveOldAges(ctx context.Context, state *repositoryState, out *Outcome) error {
 	if len(state.oldAges) == 0 {
 		return nil

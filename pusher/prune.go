@@ -99,11 +99,7 @@ func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
 		clock := outgoing.NewClock(s.o.Now)
 		ctx := outgoing.WithClock(ctx, clock)
 		p := &pruner{Syncer: s, state: state, out: out, clock: clock, bound: map[ociaddr.Tag]bool{}, gone: map[provider.Version]bool{}}
-		err := s.moveOldAges(ctx, state, out)
-		if err == nil {
-			err = p.run(ctx, mine)
-		}
-		if err != nil {
+		if err := p.run(ctx, mine); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}

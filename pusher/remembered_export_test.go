@@ -22,12 +22,3 @@ type StateChange struct {
 func (p *Pusher) Remember(ctx context.Context, a provider.Address, dest Destination, c StateChange) error {
 	return p.remember(ctx, a, dest, stateChange{c.Seen, c.Cooldown, c.Replaced, c.Deleted})
 }
-
-// MoveOldAges is moveOldAges, for tests.
-func (s *Syncer) MoveOldAges(ctx context.Context, a provider.Address, out *Outcome) error {
-	state, err := s.repositoryState(ctx, a)
-	if err != nil {
-		return err
-	}
-	return s.moveOldAges(ctx, state, out)
-}

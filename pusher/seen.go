@@ -116,6 +116,9 @@ func (p *planner) incompleteList(tag ociaddr.Tag) error {
 func (s *Syncer) record(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) error {
 	if !state.cooldown {
 		s.recordReplaced(ctx, state, replaced, out)
+		if err := s.moveOldAges(ctx, state, out); err != nil && ctx.Err() == nil {
+			out.Warnings = append(out.Warnings, fmt.Sprintf("%s: tags that begin with %s are left: %v", state.dest.Repository, ociaddr.SeenAll, err))
+		}
 		return nil
 	}
 	change := stateChange{seen: maps.Clone(state.ages.seen), cooldown: state.ages.cooldown || state.firstSync, replaced: replaced}

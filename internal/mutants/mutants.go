@@ -447,7 +447,7 @@ var mutants = []mutant{
 		"if len(p.state.versions) == 0 || p.o.First {", "if true {",
 		"pusher.TestCooldownWithoutAges"},
 	{"a list of tags that lacks the state", "pusher/seen.go",
-		"if desc != nil && !slices.Contains(p.state.tags, ociaddr.StateTag) {", "if desc != nil && !slices.Contains(p.state.tags, ociaddr.StateTag) && false {",
+		"case desc != nil && !listed:", "case false:",
 		"pusher.TestCooldownWithoutAList"},
 	{"a list of tags that lacks the ages of earlier releases", "pusher/seen.go",
 		"		return p.incompleteList(ociaddr.SeenAll)", "		break",
