@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/provider"
@@ -88,15 +87,7 @@ func Placeholder(id string) (Blob, error) {
 	if id != "" {
 		annotations = map[string]string{annotationID: id}
 	}
-	empty := Config().Descriptor
-	return encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
-		Versioned:    specs.Versioned{SchemaVersion: 2},
-		MediaType:    ocispec.MediaTypeImageManifest,
-		ArtifactType: typePlaceholder,
-		Config:       empty,
-		Layers:       []ocispec.Descriptor{empty}, // some registries take none without
-		Annotations:  annotations,
-	})
+	return encodeEmpty(typePlaceholder, annotations)
 }
 
 // ReadPlaceholder reports whether a tag names a placeholder.

@@ -150,6 +150,20 @@ func indexEntry(p Package) ocispec.Descriptor {
 	}
 }
 
+// encodeEmpty encodes an image manifest whose annotations say everything. Its one blob is
+// that of [Config].
+func encodeEmpty(artifactType string, annotations map[string]string) (Blob, error) {
+	empty := Config().Descriptor
+	return encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
+		Versioned:    specs.Versioned{SchemaVersion: 2},
+		MediaType:    ocispec.MediaTypeImageManifest,
+		ArtifactType: artifactType,
+		Config:       empty,
+		Layers:       []ocispec.Descriptor{empty}, // some registries take none without
+		Annotations:  annotations,
+	})
+}
+
 // encodeManifest encodes deterministically: encoding/json writes fields in the
 // order of the struct and map keys sorted.
 func encodeManifest(mediaType string, manifest any) (Blob, error) {

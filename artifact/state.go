@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/internal/document"
@@ -130,17 +129,9 @@ func EncodeState(s State) (Blob, error) {
 	if err := enc.Encode(d); err != nil {
 		return Blob{}, err
 	}
-	empty := Config().Descriptor
-	return encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
-		Versioned:    specs.Versioned{SchemaVersion: 2},
-		MediaType:    ocispec.MediaTypeImageManifest,
-		ArtifactType: TypeState,
-		Config:       empty,
-		Layers:       []ocispec.Descriptor{empty}, // some registries take none without
-		Annotations: map[string]string{
-			annotationProvider: s.Provider.Path(),
-			annotationState:    string(bytes.TrimSpace(text.Bytes())),
-		},
+	return encodeEmpty(TypeState, map[string]string{
+		annotationProvider: s.Provider.Path(),
+		annotationState:    string(bytes.TrimSpace(text.Bytes())),
 	})
 }
 

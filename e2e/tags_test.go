@@ -122,6 +122,7 @@ func (g *tagged) pull(version string) {
 	if resp.StatusCode != http.StatusOK || release.Sum(data) != pkg.SHA256 {
 		g.t.Fatalf("%s: status %d, %d bytes", pkg.Filename, resp.StatusCode, len(data))
 	}
+	// The gateway answers before it has stored the version, and nothing tells when it has.
 	deadline := time.Now().Add(clients.DefaultTimeout)
 	for done := false; !done; time.Sleep(20 * time.Millisecond) {
 		tags := g.contents().TagNames()

@@ -141,19 +141,16 @@ func isDockerHub(r ociaddr.Registry) bool {
 // removeLeft removes an announcement of any version when no push needs it. Where a
 // rule about tags holds it, no other could be removed, either: each push would leave one.
 func (w *push) removeLeft(ctx context.Context) (tried, can bool, err error) {
-	tags, listedAt := w.begun, w.begunAt
-	if tags == nil || !w.isFresh(listedAt) {
-		listedAt = w.o.Now()
-		if tags, err = w.tags(ctx); err != nil {
-			return false, false, err
-		}
+	c := &cleaner{w.release.Provider(), w.dest.Store, w.clock, w.o.Now, w.recent}
+	tags, err := c.recent.list(ctx, w.dest.Store, w.o.Now)
+	if err != nil {
+		return false, false, w.registryError("list tags of", err)
 	}
-	c := &cleaner{w.release.Provider(), w.dest.Store, w.clock, w.o.Now}
 	for _, v := range announcing(tags) {
 		if !slices.ContainsFunc(tags, isTagOf(v)) {
 			continue // a push may need what was announced before anything was tagged
 		}
-		removed, err := c.clean(ctx, v, tags, listedAt)
+		removed, err := c.clean(ctx, v)
 		var refused *cannotRemove
 		switch {
 		case errors.As(err, &refused) && mayNotDelete(err):

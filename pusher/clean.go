@@ -33,20 +33,13 @@ func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outco
 		out.Warnings = append(out.Warnings, fmt.Sprintf("%s: tags that begin with ocibridge-part are left: %v", state.dest.Repository, err))
 		return nil
 	}
-	c := &cleaner{state.provider, state.store, clock, s.o.Now}
-	listedAt := s.o.Now()
-	tags, err := listTags(ctx, state.store) // anew: the sync has pushed
+	c := &cleaner{state.provider, state.store, clock, s.o.Now, recentTags{}}
+	tags, err := c.recent.list(ctx, state.store, s.o.Now) // anew: the sync has pushed
 	if err != nil {
 		return warn(err)
 	}
 	for _, v := range announcing(tags) {
-		if s.o.Now().Sub(listedAt) > staleAge {
-			listedAt = s.o.Now()
-			if tags, err = listTags(ctx, state.store); err != nil {
-				return warn(err)
-			}
-		}
-		if _, err := c.clean(ctx, v, tags, listedAt); err != nil {
+		if _, err := c.clean(ctx, v); err != nil {
 			return warn(err)
 		}
 	}
@@ -84,12 +77,38 @@ type cleaner struct {
 	store    Store
 	clock    *outgoing.Clock // the registry's
 	now      func() time.Time
+	recent   recentTags
 }
+
+// recentTags are the tags of a repository, listed within the last minute.
+type recentTags struct {
+	tags []ociaddr.Tag
+	at   time.Time // before the request; zero: not listed yet
+}
+
+// list returns the tags, and lists them anew where they are too old.
+func (r *recentTags) list(ctx context.Context, store artifact.TagLister, now func() time.Time) ([]ociaddr.Tag, error) {
+	if r.isFresh(now()) {
+		return r.tags, nil
+	}
+	at := now()
+	tags, err := listTags(ctx, store)
+	if err == nil {
+		r.tags, r.at = tags, at
+	}
+	return tags, err
+}
+
+func (r *recentTags) isFresh(now time.Time) bool { return !r.at.IsZero() && now.Sub(r.at) <= staleAge }
 
 // clean removes the announcements of a version that its index has, unless one is open. It
 // also removes old ones that add nothing to it, as a push does. It returns how many
 // announcements it removed.
-func (c *cleaner) clean(ctx context.Context, v provider.Version, tags []ociaddr.Tag, listedAt time.Time) (removed int, err error) {
+func (c *cleaner) clean(ctx context.Context, v provider.Version) (removed int, err error) {
+	tags, err := c.recent.list(ctx, c.store, c.now)
+	if err != nil {
+		return 0, err
+	}
 	all, err := readAnnouncements(ctx, c.store, c.provider, v, tags)
 	if err != nil || anyOpen(all, c.clock.Now()) {
 		return 0, err
@@ -105,7 +124,7 @@ func (c *cleaner) clean(ctx context.Context, v provider.Version, tags []ociaddr.
 		return 0, err
 	}
 	for _, a := range all {
-		if c.now().Sub(listedAt) > staleAge {
+		if !c.recent.isFresh(c.now()) {
 			return removed, nil
 		}
 		if a.in(index) || a.old(c.clock.Now()) && (len(index.Packages) == 0 || !a.adds(index)) {

@@ -179,33 +179,25 @@ func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*ar
 	}
 	written := false
 	for range maxRounds {
-		readAt := w.o.Now()
-		others, err := w.announcements(ctx)
+		r, again, err := w.readRound(ctx, own, nil)
 		if err != nil {
 			return nil, err
 		}
-		if others.open && w.own == nil || w.mustRenew(others) {
-			if err := w.announce(ctx, own, nil); err != nil {
-				return nil, err
-			}
+		if again {
 			continue
 		}
-		now, err := w.current(ctx)
-		if err != nil {
-			return nil, err
-		}
-		differs := others.evidence != nil || slices.ContainsFunc(others.packages, func(p artifact.Package) bool {
+		differs := r.others.evidence != nil || slices.ContainsFunc(r.others.packages, func(p artifact.Package) bool {
 			q := find(own, p.Platform)
 			return q == nil || q.Digest != p.Digest
 		})
-		if differs || now != nil && now.Index.Digest != o.found.Index.Digest {
+		if differs || r.now != nil && r.now.Index.Digest != o.found.Index.Digest {
 			return nil, nil
 		}
 		if written {
-			if now != nil { // nil: somebody removed it
-				w.finish(ctx, others, now, readAt)
+			if r.now != nil { // nil: somebody removed it
+				w.finish(ctx, r.others, r.now, r.readAt)
 			}
-			return now, nil
+			return r.now, nil
 		}
 		blob := artifact.Blob{Descriptor: o.found.Index, Data: index}
 		if err := w.sendBlob(ctx, "push index to", blob); w.cannotCarry(err) {
@@ -214,7 +206,7 @@ func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*ar
 		} else if err != nil {
 			return nil, err
 		}
-		if !w.isFresh(readAt) {
+		if !w.isFresh(r.readAt) {
 			continue
 		}
 		if err := w.moveTag(ctx, blob); err != nil {

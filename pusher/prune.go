@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -118,12 +117,10 @@ type pruner struct {
 	state *repositoryState
 	out   *Outcome
 	// bound are tags that the registry removes only with what they name.
-	bound map[ociaddr.Tag]bool
-	clock *outgoing.Clock // the registry's
-	// tags are those of the repository, and listedAt is when they were listed.
-	tags     []ociaddr.Tag
-	listedAt time.Time
-	gone     map[provider.Version]bool // whose tags were removed, or go with their index
+	bound  map[ociaddr.Tag]bool
+	clock  *outgoing.Clock // the registry's
+	recent recentTags
+	gone   map[provider.Version]bool // whose tags were removed, or go with their index
 }
 
 func (p *pruner) run(ctx context.Context, steps []Step) error {
@@ -168,33 +165,8 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 	u := &untagged{step: step, version: found}
 	// The version's own tag goes last: while it is there, the next sync still finds what
 	// there is to remove.
-	if now := p.o.Now(); now.Sub(p.listedAt) > staleAge { // anew: pushes may have begun
-		p.listedAt = now
-		if p.tags, err = artifact.ListTags(ctx, p.state.store); err != nil && !isNotFound(err) {
-			return nil, p.registryError("list tags of", err)
-		}
-	}
-	announcements, err := readAnnouncements(ctx, p.state.store, step.Provider, step.Version, p.tags)
-	if err != nil {
-		return nil, p.registryError("read announcements in", err)
-	}
-	if anyOpen(announcements, p.clock.Now()) {
-		p.warn("%s:%s is being pushed, or a push of it was ended less than an hour ago: it is left, and the next prune removes it", p.state.dest.Repository, step.Version)
-		return nil, nil
-	}
-	for _, a := range announcements {
-		if err := removeAnnouncement(ctx, p.state.store, a); err != nil {
-			return nil, hint.Wrap(p.registryError("remove the tag "+string(a.tag)+" from", err), helpDelete)
-		}
-	}
-	for _, t := range p.tags { // those that do not read, too
-		of, ok := t.PartOf()
-		if !ok || of != step.Version || slices.ContainsFunc(announcements, func(a announced) bool { return a.tag == t }) {
-			continue
-		}
-		if err := removeOldTag(ctx, p.state.store, t); err != nil {
-			return nil, hint.Wrap(p.registryError("remove the tag "+string(t)+" from", err), helpDelete)
-		}
+	if open, err := p.removeAnnouncements(ctx, step.Version); err != nil || open {
+		return nil, err
 	}
 	tag, err := ociaddr.VersionTag(step.Version)
 	if err != nil {
@@ -208,6 +180,37 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 		p.out.Pruned = append(p.out.Pruned, step)
 	}
 	return u, nil
+}
+
+// removeAnnouncements removes the announcements of a version, unless one is open. It also
+// removes tags of that form that do not read.
+func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (open bool, err error) {
+	tags, err := p.recent.list(ctx, p.state.store, p.o.Now) // anew: pushes may have begun
+	if err != nil {
+		return false, p.registryError("list tags of", err)
+	}
+	all, err := readAnnouncements(ctx, p.state.store, p.state.provider, v, tags)
+	if err != nil {
+		return false, p.registryError("read announcements in", err)
+	}
+	if anyOpen(all, p.clock.Now()) {
+		p.warn("%s:%s is being pushed, or a push of it was ended less than an hour ago: it is left, and the next prune removes it", p.state.dest.Repository, v)
+		return true, nil
+	}
+	for _, t := range tags {
+		if of, ok := t.PartOf(); !ok || of != v {
+			continue
+		}
+		if i := slices.IndexFunc(all, func(a announced) bool { return a.tag == t }); i >= 0 {
+			err = removeAnnouncement(ctx, p.state.store, all[i])
+		} else {
+			err = removeOldTag(ctx, p.state.store, t)
+		}
+		if err != nil {
+			return false, hint.Wrap(p.registryError("remove the tag "+string(t)+" from", err), helpDelete)
+		}
+	}
+	return false, nil
 }
 
 func (p *pruner) untag(ctx context.Context, tag ociaddr.Tag) error {
@@ -385,7 +388,7 @@ func (p *pruner) warn(format string, args ...any) {
 	p.out.Warnings = append(p.out.Warnings, fmt.Sprintf(format, args...))
 }
 
-// leftover warns of what stays because nobody can tell what of it is needed.
+// leftover warns of manifests that stay: the tags that could not be read may name them.
 func (p *pruner) leftover(err error) {
 	p.warn("%s: manifests of the versions pruned are left, without a tag: %v", p.state.dest.Repository, err)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -68,61 +69,69 @@ func (w *push) rounds(ctx context.Context, own []artifact.Package, evidence *oci
 		}
 	}
 	for range maxRounds {
-		// 1. What others have announced, and then the index.
-		readAt := w.o.Now()
-		others, err := w.announcements(ctx)
+		r, again, err := w.readRound(ctx, own, evidence)
 		if err != nil {
 			return nil, "", err
 		}
-		if others.open && w.own == nil || w.mustRenew(others) {
-			if err := w.announce(ctx, own, evidence); err != nil {
-				return nil, "", err
-			}
+		if again {
 			continue
 		}
-		now, err := w.current(ctx)
-		if err != nil {
-			return nil, "", err
-		}
-		if w.tagged != nil && (now == nil || now.Index.Digest != w.tagged.Digest) { // by another push
-			w.noteReplaced(ctx, *w.tagged)
-			w.tagged = nil
-		}
-		// 2. The union.
-		next, err := w.union(ctx, now, others, own, evidence)
+		next, err := w.union(ctx, r.now, r.others, own, evidence)
 		if errors.Is(err, ErrConflict) && w.wrote {
-			if now != nil {
-				w.noteReplaced(ctx, now.Index)
-			}
-			err = errors.Join(err, w.giveWay(ctx, others))
+			w.noteReplaced(ctx, r.now)
+			err = errors.Join(err, w.giveWay(ctx, r.others))
 		}
 		if err != nil {
 			return nil, "", err
 		}
-		if now != nil && same(now, next) && !w.corrects(now, next) {
-			w.finish(ctx, others, now, readAt)
-			return now, w.status(now), nil
+		if r.now != nil && same(r.now, next) && !w.corrects(r.now, next) {
+			w.finish(ctx, r.others, r.now, r.readAt)
+			return r.now, w.status(r.now), nil
 		}
-		if now != nil {
-			w.noteReplaced(ctx, now.Index)
-		}
-		if !w.isFresh(readAt) {
+		w.noteReplaced(ctx, r.now)
+		if !w.isFresh(r.readAt) {
 			continue
 		}
-		// 3. The tag.
 		err = w.sendIndex(ctx, next)
-		if errors.Is(err, ErrImmutable) && nothingSent && now != nil && !w.refresh {
-			w.warnings = append(w.warnings, w.immovable(now, next))
+		if errors.Is(err, ErrImmutable) && nothingSent && r.now != nil && !w.refresh {
+			w.warnings = append(w.warnings, w.immovable(r.now, next))
 			if w.own != nil {
 				w.withdraw(ctx) // nobody can move the tag
 			}
-			return now, Unchanged, nil
+			return r.now, Unchanged, nil
 		}
 		if err != nil {
 			return nil, "", err
 		}
 	}
 	return nil, "", hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", w.dest.Repository, w.tag), "let one push of this version run at a time")
+}
+
+// round is what a push reads before it writes.
+type round struct {
+	readAt time.Time // when it began to read
+	others left
+	now    *artifact.Version // what the tag names; nil for nothing
+}
+
+// readRound reads what others announced, and then the index. If the push has to announce
+// itself first, the caller begins the round again.
+func (w *push) readRound(ctx context.Context, own []artifact.Package, evidence *ocispec.Descriptor) (r round, again bool, err error) {
+	r.readAt = w.o.Now()
+	if r.others, err = w.announcements(ctx); err != nil {
+		return r, false, err
+	}
+	if r.others.open && w.own == nil || w.mustRenew(r.others) {
+		return r, true, w.announce(ctx, own, evidence)
+	}
+	if r.now, err = w.current(ctx); err != nil {
+		return r, false, err
+	}
+	if w.tagged != nil && (r.now == nil || r.now.Index.Digest != w.tagged.Index.Digest) { // by another push
+		w.noteReplaced(ctx, w.tagged)
+		w.tagged = nil
+	}
+	return r, false, nil
 }
 
 // inPlace returns what the tag names if that has all that it should; nil if another push
@@ -353,7 +362,7 @@ func (w *push) moveTag(ctx context.Context, index artifact.Blob) error {
 	err := w.sendTag(ctx, "tag "+string(w.tag)+" in", index.Descriptor, index.Data, string(w.tag))
 	w.wrote = w.wrote || !errors.Is(err, ErrImmutable) // whatever else went wrong, the tag may have moved
 	if err == nil {
-		w.tagged = &index.Descriptor
+		w.tagged = &artifact.Version{Index: index.Descriptor}
 	}
 	return err
 }

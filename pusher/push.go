@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry"
@@ -38,12 +36,11 @@ type push struct {
 	// it is weaker; repair, if parts of the tagged evidence may be gone as well.
 	refresh, repair bool
 	warnings        []string
-	clock           *outgoing.Clock  // the registry's
-	own             *ownAnnouncement // nil: the push has not announced itself
-	begunAt         time.Time
-	begun           []ociaddr.Tag          // the repository's tags when the push began; nil: not listed
+	clock           *outgoing.Clock        // the registry's
+	own             *ownAnnouncement       // nil: the push has not announced itself
+	recent          recentTags             // the repository's tags, if the push has listed them when it began
 	unnoted         map[digest.Digest]bool // replaced indexes that the state does not take
-	tagged          *ocispec.Descriptor    // the index that the push tagged last; nil once it is noted as replaced
+	tagged          *artifact.Version      // what the push tagged last, by its index alone; nil once that is noted as replaced
 	wrote           bool                   // the tag was moved, or may have been
 	// fits is the checksum document that the version's evidence will hold, if it is
 	// not the release's own; nil if there is none.
@@ -158,12 +155,12 @@ func (w *push) inspect(ctx context.Context) error {
 		w.before = v
 		return nil
 	case errors.Is(err, errdef.ErrNotFound):
-		w.begunAt = w.o.Now()
+		w.recent.at = w.o.Now()
 		tags, err := w.tags(ctx)
 		if err != nil {
 			return err
 		}
-		w.begun = append([]ociaddr.Tag{}, tags...)
+		w.recent.tags = tags
 		return w.checkOwner(ctx, w.release.Provider(), tags)
 	case errors.Is(err, artifact.ErrForeign):
 		return w.occupied(err, "let the template give each provider a repository of its own")

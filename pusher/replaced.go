@@ -24,19 +24,19 @@ import (
 // nothing. It notes the digest in the repository's state before it moves the tag, and a
 // prune deletes what is noted there.
 
-// noteReplaced notes an index that loses the version's tag, each once. A push goes on
-// without, and says so.
-func (w *push) noteReplaced(ctx context.Context, index ocispec.Descriptor) {
-	if remoteOf(w.dest.Store) == nil { // nobody prunes a bundle
+// noteReplaced notes an index that loses the version's tag, each once; nil is none. A push
+// goes on without, and says so.
+func (w *push) noteReplaced(ctx context.Context, v *artifact.Version) {
+	if v == nil || remoteOf(w.dest.Store) == nil { // nobody prunes a bundle
 		return
 	}
-	if _, noted := w.noted.Load(noteKey(w.dest.Repository, index.Digest)); noted || w.unnoted[index.Digest] {
+	if _, noted := w.noted.Load(noteKey(w.dest.Repository, v.Index.Digest)); noted || w.unnoted[v.Index.Digest] {
 		return
 	}
-	change := stateChange{replaced: []artifact.Replaced{{Manifest: plain(index), Version: w.release.Version()}}}
+	change := stateChange{replaced: []artifact.Replaced{{Manifest: plain(v.Index), Version: w.release.Version()}}}
 	if err := w.remember(ctx, w.release.Provider(), w.dest, change); err != nil && ctx.Err() == nil {
-		w.unnoted[index.Digest] = true
-		w.warnings = append(w.warnings, fmt.Sprintf("no prune will find the index %s once another one is tagged: %v", index.Digest, err))
+		w.unnoted[v.Index.Digest] = true
+		w.warnings = append(w.warnings, fmt.Sprintf("no prune will find the index %s once another one is tagged: %v", v.Index.Digest, err))
 	}
 }
 
@@ -76,17 +76,34 @@ func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error
 	if err != nil {
 		return nil, p.registryError("read tags of", err)
 	}
-	settled := map[digest.Digest]bool{}
-	var deleted []*artifact.Version
+	settled, deleted, err := p.deleteNoted(ctx, state.Replaced, named)
+	if ctx.Err() != nil {
+		return deleted, err
+	}
+	switch {
+	case goes && len(settled) == len(state.Replaced):
+		if derr := deleteWithTag(ctx, p.state.store, *desc, ociaddr.StateTag); derr != nil {
+			err = errors.Join(err, hint.Wrap(p.registryError("remove the tag "+string(ociaddr.StateTag)+" from", derr), helpDelete))
+		}
+	case len(settled) > 0:
+		err = errors.Join(err, p.pusher.remember(ctx, p.state.provider, p.state.dest, stateChange{deleted: settled}))
+	}
+	return deleted, err
+}
+
+// deleteNoted deletes those of the manifests that no tag names. It returns the digests that
+// need no further note, and the versions whose indexes it deleted.
+func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, named map[digest.Digest]bool) (settled map[digest.Digest]bool, deleted []*artifact.Version, err error) {
+	settled = map[digest.Digest]bool{}
 	var left, failures []error
-	for _, r := range state.Replaced {
+	for _, r := range replaced {
 		if named[r.Manifest.Digest] {
 			continue
 		}
 		done, version, err := p.deleteOne(ctx, r)
 		switch {
 		case ctx.Err() != nil:
-			return deleted, context.Cause(ctx)
+			return settled, deleted, context.Cause(ctx)
 		case err != nil && done:
 			failures = append(failures, err)
 		case err != nil:
@@ -102,16 +119,7 @@ func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error
 	if len(left) > 0 {
 		p.warn("%s: manifests that lost their tag are left (%d), and the next prune tries again: %v", p.state.dest.Repository, len(left), left[0])
 	}
-	err = errors.Join(failures...)
-	switch {
-	case goes && len(settled) == len(state.Replaced):
-		if derr := deleteWithTag(ctx, p.state.store, *desc, ociaddr.StateTag); derr != nil {
-			err = errors.Join(err, hint.Wrap(p.registryError("remove the tag "+string(ociaddr.StateTag)+" from", derr), helpDelete))
-		}
-	case len(settled) > 0:
-		err = errors.Join(err, p.pusher.remember(ctx, p.state.provider, p.state.dest, stateChange{deleted: settled}))
-	}
-	return deleted, err
+	return settled, deleted, errors.Join(failures...)
 }
 
 // versionsLeft reports whether the plan found a version that this prune has not removed.

@@ -177,8 +177,11 @@ func (b *bench) serve() func(path string) (status int, body string) {
 }
 
 // forEach runs a test on every profile, on a repository that is there.
-func forEach(t *testing.T, f func(t *testing.T, b *bench)) {
+func forEach(t *testing.T, f func(t *testing.T, b *bench), names ...string) {
 	for _, p := range quirks.Profiles() {
+		if len(names) > 0 && !slices.Contains(names, p.Name) {
+			continue
+		}
 		t.Run(p.Name, func(t *testing.T) {
 			b := newBench(t, p)
 			if p.Create != "" {
