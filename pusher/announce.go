@@ -1,7 +1,6 @@
 package pusher
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -174,7 +173,7 @@ func (w *push) removeProbe(ctx context.Context) (bool, error) {
 	}
 	err = w.sendBlob(ctx, "push config to", artifact.Config())
 	if err == nil {
-		err = w.dest.Store.Push(ctx, probe.Descriptor, bytes.NewReader(probe.Data))
+		err = w.put(ctx, probe.Descriptor, probe.Data, "")
 		if refuses(status(err)) {
 			return true, nil // GitLab takes no such manifest. The first announcement shows whether it goes
 		}

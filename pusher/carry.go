@@ -1,7 +1,6 @@
 package pusher
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -294,7 +293,7 @@ func sameSubject(a, b *ocispec.Descriptor) bool {
 // push stores a manifest by its digest. A store without the referrers API lists it
 // under its subject's fallback tag, too.
 func (c *carrier) push(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
-	if err := c.to.dest.Store.Push(ctx, plain(desc), bytes.NewReader(data)); err != nil {
+	if err := c.to.put(ctx, plain(desc), data, ""); err != nil {
 		return c.to.registryError("push a referrer to", err)
 	}
 	return nil

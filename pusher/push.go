@@ -11,7 +11,6 @@ import (
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote/auth"
-	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -401,8 +400,7 @@ func (w *push) event(p provider.Platform, stage Stage, n int, total int64) {
 }
 
 func (w *push) registryError(op string, err error) error {
-	var answer *errcode.ErrorResponse
-	if errors.As(err, &answer) && slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == errcode.ErrorCodeManifestBlobUnknown }) {
+	if namesUnknownBlob(err) {
 		err = hint.Wrap(err, "parts of the version are gone, perhaps by a clean-up job: --force sends them again")
 	}
 	return &RegistryError{op, w.dest.Repository, err}

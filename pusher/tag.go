@@ -1,7 +1,6 @@
 package pusher
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +23,7 @@ func (w *push) sendTag(ctx context.Context, op string, desc ocispec.Descriptor, 
 
 // putTag is [push.sendTag] with a hint for tags that cannot be moved.
 func (w *push) putTag(ctx context.Context, op string, desc ocispec.Descriptor, data []byte, tag, help string) error {
-	err := w.dest.Store.PushReference(ctx, desc, bytes.NewReader(data), tag)
+	err := w.put(ctx, desc, data, tag)
 	if err == nil {
 		return nil
 	}

@@ -240,7 +240,7 @@ func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 		}
 		// A request that was repeated because its connection broke finds that the
 		// upload is over: the blob is there, or is sent once more.
-		if err = w.dest.Store.Push(ctx, b.Descriptor, bytes.NewReader(b.Data)); status(err) != http.StatusNotFound {
+		if err = w.put(ctx, b.Descriptor, b.Data, ""); status(err) != http.StatusNotFound {
 			break
 		}
 	}
@@ -248,6 +248,35 @@ func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 		return w.registryError(op, err)
 	}
 	return nil
+}
+
+// put stores a small blob or a manifest, under a tag if it is not "". Distribution 2
+// rewrites the file that says that a repository holds a blob whenever a push sends the
+// blob. Until the file is written, manifests that name the blob are refused.
+func (w *push) put(ctx context.Context, desc ocispec.Descriptor, data []byte, tag string) error {
+	pause := w.o.RetryPause
+	for attempt := 1; ; attempt++ {
+		var err error
+		if tag == "" {
+			err = w.dest.Store.Push(ctx, desc, bytes.NewReader(data))
+		} else {
+			err = w.dest.Store.PushReference(ctx, desc, bytes.NewReader(data), tag)
+		}
+		if attempt == sendAttempts || !namesUnknownBlob(err) {
+			return err
+		}
+		if sleep(ctx, pause) != nil {
+			return err
+		}
+		pause *= 2
+	}
+}
+
+// namesUnknownBlob reports whether a registry refuses a manifest because it does not find
+// what the manifest names.
+func namesUnknownBlob(err error) bool {
+	var answer *errcode.ErrorResponse
+	return errors.As(err, &answer) && slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == errcode.ErrorCodeManifestBlobUnknown })
 }
 
 // isNotFound reports whether a registry says that something is not there.

@@ -34,6 +34,9 @@ type Content struct {
 	// ImmutableHolds makes immutable tags as Harbor's: they also refuse what they name
 	// already, and the deletion of that.
 	ImmutableHolds bool
+	// HidesOnce refuses each manifest once, as distribution 2 does while another push
+	// stores one of the manifest's blobs.
+	HidesOnce bool
 	// RedirectBlobs lets blobs be had from other storage alone, which takes no
 	// registry's credential.
 	RedirectBlobs bool
@@ -68,6 +71,8 @@ func (q *Registry) manifests(w http.ResponseWriter, r request) bool {
 		refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "Invalid parameter at 'ImageManifest' failed to satisfy constraint: 'Invalid JSON syntax'")
 	case r.s.Allowed != nil && !slices.Contains(r.s.Allowed, m.ArtifactType):
 		refuse(w, http.StatusBadRequest, "MANIFEST_INVALID", fmt.Sprintf("unknown media type: %s", m.ArtifactType))
+	case r.s.HidesOnce && q.hide(r.name+"@"+digest.FromBytes(data).String()):
+		refuse(w, http.StatusBadRequest, "MANIFEST_BLOB_UNKNOWN", "blob unknown to registry")
 	case r.immutable(r.ref) && r.s.ImmutableHolds && q.digestOf(r, r.ref) != "":
 		_, name, _ := strings.Cut(r.name, "/") // without the project
 		refuse(w, r.s.Immutable, r.s.ImmutableCode, fmt.Sprintf("Failed to process request due to '%s:%s' configured as immutable.", name, r.ref))
@@ -76,6 +81,17 @@ func (q *Registry) manifests(w http.ResponseWriter, r request) bool {
 	default:
 		return false
 	}
+	return true
+}
+
+// hide reports whether a manifest is sent for the first time.
+func (q *Registry) hide(manifest string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.hidden[manifest] {
+		return false
+	}
+	q.hidden[manifest] = true
 	return true
 }
 

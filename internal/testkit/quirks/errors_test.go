@@ -129,3 +129,19 @@ func TestImmutableTags(t *testing.T) {
 		})
 	}
 }
+
+// TestHiddenBlobs pushes by platform to a registry that refuses each manifest once,
+// because another push stores one of its blobs.
+func TestHiddenBlobs(t *testing.T) {
+	b := newBench(t, profile(t, "distribution"))
+	b.registry.Set(func(s *quirks.Settings) { s.HidesOnce = true })
+	b.publish("1.0.0")
+	for _, p := range []provider.Platform{{OS: "linux", Arch: "amd64"}, {OS: "darwin", Arch: "amd64"}} {
+		if _, err := b.push("1.0.0", p); err != nil {
+			t.Fatalf("%s: %v", p, err)
+		}
+	}
+	if status, body := b.serve()("registry.acme.example/acme/widget/1.0.0.json"); status != http.StatusOK || !strings.Contains(body, "darwin_amd64") {
+		t.Errorf("status %d: %s", status, body)
+	}
+}

@@ -55,12 +55,13 @@ type Registry struct {
 	s        Settings
 	created  []string
 	tokens   map[string]string // scopes by token
+	hidden   map[string]bool   // manifests that were refused once
 	requests int
 }
 
 // New returns a registry in front of a real one.
 func New(real http.Handler, s Settings) *Registry {
-	return &Registry{real: real, s: s, tokens: map[string]string{}}
+	return &Registry{real: real, s: s, tokens: map[string]string{}, hidden: map[string]bool{}}
 }
 
 // For is [New] for a test, with an empty registry of its own.
