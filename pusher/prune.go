@@ -271,7 +271,7 @@ func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
 func (p *pruner) sweepNamed(ctx context.Context, swept []*artifact.Version) error {
 	replaced, err := p.deleteReplaced(ctx)
 	if swept = append(swept, replaced...); len(swept) > 0 {
-		err = errors.Join(err, p.sweepChildren(ctx, swept))
+		err = errors.Join(err, p.sweepChildren(ctx, swept), p.deleteProbe(ctx))
 	}
 	return errors.Join(err, ctx.Err())
 }
@@ -304,6 +304,19 @@ func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) e
 	}
 	if err := p.putBack(ctx, deleted); err != nil {
 		return hint.Wrap(p.registryError("put back what a push may need in", err), "ocibridge verify shows versions that lack manifests, and push --force sends them again")
+	}
+	return nil
+}
+
+// deleteProbe deletes the manifest that a push leaves behind when it finds out that its
+// login may not delete.
+func (p *pruner) deleteProbe(ctx context.Context) error {
+	probe, err := artifact.Placeholder("")
+	if err != nil {
+		return err
+	}
+	if err := p.delete(ctx, probe.Descriptor); err != nil {
+		p.leave(probe.Descriptor, err)
 	}
 	return nil
 }

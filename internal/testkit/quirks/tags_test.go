@@ -300,3 +300,21 @@ func TestPruneOfWhatWasReplaced(t *testing.T) {
 		}
 	}, "distribution", "distribution-2.8", "harbor")
 }
+
+// TestPruneOfWhatAPushOnlyLoginLeaves: a login that may not delete pushes by platform,
+// another one prunes.
+func TestPruneOfWhatAPushOnlyLoginLeaves(t *testing.T) {
+	forEach(t, func(t *testing.T, b *bench) {
+		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = []string{"delete"}, b.profile.User == "" })
+		b.mustPush("1.0.0", false, false, "linux_amd64")
+		b.mustPush("1.0.0", false, false)
+		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = nil, false })
+		out := b.sync(pusher.Want{}, "< 0.0.0")
+		if err := out.Err(); err != nil || len(out.Pruned) != 1 {
+			t.Errorf("%v (%s), %q, pruned %d", err, hint.Of(err), out.Warnings, len(out.Pruned))
+		}
+		for d := range b.contents().Manifests {
+			t.Errorf("%s is left", d)
+		}
+	}, "distribution", "distribution-2.8", "harbor")
+}
