@@ -1,7 +1,6 @@
 package quirks
 
 import (
-	"cmp"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
@@ -32,11 +31,13 @@ type Access struct {
 	// Lacks are actions that the login has no right to, of push and delete. Tokens come
 	// without them.
 	Lacks []string
-	// Harbor judges requests as Harbor does for a robot of a project. A request whose
-	// credential lacks the right gets Harbor's words and a Basic challenge. Passwords are
-	// taken as well as tokens. A token has no rights outside the project of its first
-	// scope. Mounts and lists of repositories are always refused.
+	// Harbor judges requests as Harbor does: a credential has its rights by project, and
+	// passwords are taken as well as tokens. The first login, User, is a [Robot].
 	Harbor bool
+	// Robots are more logins of Harbor, and Public are its projects that everybody may
+	// read. Reading needs a token there, too, which needs no login.
+	Robots []Robot
+	Public []string
 	// PingDenied answers /v2/ with 403, whatever the login.
 	PingDenied bool
 }
@@ -76,7 +77,12 @@ func (q *Registry) token(w http.ResponseWriter, r request) bool {
 	for _, s := range r.Form["scope"] {
 		scopes = append(scopes, strings.Fields(s)...)
 	}
-	first := ""
+	if r.s.Harbor {
+		user, password, _ := r.BasicAuth()
+		b, _ := r.s.robot(user, password)
+		q.give(w, r, q.grant(r.s, b, scopes))
+		return true
+	}
 	for i, scope := range scopes {
 		name, list, named := cutScope(scope)
 		if !named {
@@ -88,11 +94,6 @@ func (q *Registry) token(w http.ResponseWriter, r request) bool {
 			refuse(w, http.StatusForbidden, "DENIED", "permission_denied: The token provided does not match expected scopes.")
 			return true
 		}
-		project, _, _ := strings.Cut(name, "/")
-		first = cmp.Or(first, project)
-		if r.s.Harbor && (project != first || !q.exists(first)) {
-			given = nil
-		}
 		scopes[i] = "repository:" + name + ":" + strings.Join(given, ",")
 		of := r
 		of.name = name
@@ -101,6 +102,12 @@ func (q *Registry) token(w http.ResponseWriter, r request) bool {
 			return true
 		}
 	}
+	q.give(w, r, scopes)
+	return true
+}
+
+// give answers with a token for scopes.
+func (q *Registry) give(w http.ResponseWriter, r request, scopes []string) {
 	token := rand.Text()
 	q.mu.Lock()
 	q.tokens[token] = strings.Join(scopes, " ")
@@ -111,7 +118,6 @@ func (q *Registry) token(w http.ResponseWriter, r request) bool {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(w).Encode(answer)
-	return true
 }
 
 // lacks reports whether the login has no right to an action.
@@ -124,7 +130,11 @@ func (r request) knowsLogin() bool {
 	if r.s.RefreshOnly {
 		return r.Method == http.MethodPost && r.Form.Get("grant_type") == "refresh_token" && r.Form.Get("refresh_token") == r.s.Password
 	}
-	user, password, _ := r.BasicAuth()
+	user, password, basic := r.BasicAuth()
+	if r.s.Harbor {
+		_, known := r.s.robot(user, password)
+		return known || !basic
+	}
 	return user == r.s.User && password == r.s.Password
 }
 
@@ -147,7 +157,7 @@ func (q *Registry) authorize(w http.ResponseWriter, r request) bool {
 	if r.s.User == "" {
 		return false
 	}
-	if given := r.Header.Get("Authorization") != ""; r.s.Harbor && (given || r.URL.Path == "/v2/_catalog") {
+	if r.s.Harbor {
 		return q.authorizeHarbor(w, r)
 	}
 	if q.may(r) {
@@ -155,10 +165,7 @@ func (q *Registry) authorize(w http.ResponseWriter, r request) bool {
 	}
 	challenge := `Basic realm="registry"`
 	if r.s.Tokens {
-		challenge = fmt.Sprintf(`Bearer realm="https://%s/token",service=%q`, r.Host, r.Host)
-		if scope := r.scope(); scope != "" {
-			challenge += fmt.Sprintf(",scope=%q", scope)
-		}
+		challenge = r.bearer()
 	}
 	if r.lacks(r.action()) {
 		challenge += `,error="insufficient_scope"`
@@ -168,30 +175,13 @@ func (q *Registry) authorize(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// authorizeHarbor refuses requests with a credential that lacks the right, mounts, and
-// the catalog.
-func (q *Registry) authorizeHarbor(w http.ResponseWriter, r request) bool {
-	message := fmt.Sprintf("unauthorized to access repository: %s, action: %s", r.name, r.action())
-	from := r.URL.Query().Get("from")
-	project, _, _ := strings.Cut(r.name, "/")
-	switch {
-	case r.URL.Path == "/v2/_catalog":
-		message = "unauthorized to list catalog"
-	case r.name == "" && q.may(r):
-		return false
-	case r.name == "":
-		message = "unauthorized"
-	case r.s.MustExist && !q.exists(project):
-		return false // it says that the project is not there
-	case !q.may(r):
-	case r.kind == "uploads" && from != "":
-		message = fmt.Sprintf("unauthorized to access repository: %s, action: pull", from)
-	default:
-		return false
+// bearer returns the challenge that leads to the token server.
+func (r request) bearer() string {
+	challenge := fmt.Sprintf(`Bearer realm="https://%s/token",service=%q`, r.Host, r.Host)
+	if scope := r.scope(); scope != "" {
+		challenge += fmt.Sprintf(",scope=%q", scope)
 	}
-	w.Header().Set("Www-Authenticate", `Basic realm="harbor"`)
-	refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", message)
-	return true
+	return challenge
 }
 
 // action is what a request needs the right to.
@@ -219,12 +209,11 @@ func (r request) scope() string {
 }
 
 func (q *Registry) may(r request) bool {
-	if user, password, basic := r.BasicAuth(); !r.s.Tokens || r.s.Harbor && basic {
+	if !r.s.Tokens {
+		user, password, _ := r.BasicAuth()
 		return user == r.s.User && password == r.s.Password && !r.lacks(r.action())
 	}
-	q.mu.Lock()
-	given, ok := q.tokens[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
-	q.mu.Unlock()
+	given, ok := q.scopes(r)
 	name, wanted, named := cutScope(r.scope())
 	if !named {
 		return ok && (r.scope() == "" || slices.Contains(strings.Fields(given), r.scope()))
@@ -237,4 +226,12 @@ func (q *Registry) may(r request) bool {
 		}
 	}
 	return false
+}
+
+// scopes returns the scopes of the token that a request has.
+func (q *Registry) scopes(r request) (string, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	given, ok := q.tokens[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
+	return given, ok
 }

@@ -93,18 +93,24 @@ func TestHarborTwoScopes(t *testing.T) {
 	if w := r.ask(http.MethodPost, uploads, r.token(mine, other)); w.Code != 202 {
 		t.Errorf("first: %d %s", w.Code, w.Body)
 	}
-	for _, token := range []string{r.token(other, mine), r.token(absent, mine), r.token(absent + " " + mine)} {
+	if w := r.ask(http.MethodPost, uploads, r.token(absent, mine)); w.Code != 202 {
+		t.Errorf("after an absent project: %d %s", w.Code, w.Body)
+	}
+	for _, token := range []string{r.token(other, mine), r.token(other + " " + mine)} {
 		r.refused(r.ask(http.MethodPost, uploads, token), "action: push")
 	}
 	r.refused(r.ask(http.MethodGet, "/v2/other/x/tags/list", r.token(mine, other)), "unauthorized to access repository: other/x, action: pull")
 }
 
-// TestHarborMounts: a robot of a project mounts nothing, whatever its token says.
+// TestHarborMounts: a robot of a project mounts nothing from another project.
 func TestHarborMounts(t *testing.T) {
 	r := newRobot(t)
-	mount := uploads + "?mount=sha256:" + strings.Repeat("0", 64) + "&from=providers/y"
-	for _, token := range []string{r.token("repository:providers/x:pull,push", "repository:providers/y:pull"), ""} {
-		r.refused(r.ask(http.MethodPost, mount, token), "unauthorized to access repository: providers/y, action: pull")
+	mount := uploads + "?mount=sha256:" + strings.Repeat("0", 64) + "&from="
+	for _, token := range []string{r.token("repository:providers/x:pull,push", "repository:other/y:pull"), ""} {
+		r.refused(r.ask(http.MethodPost, mount+"other/y", token), "unauthorized to access repository: other/y, action: pull")
+		if w := r.ask(http.MethodPost, mount+"providers/y", token); w.Code != 202 {
+			t.Errorf("from its own project: %d %s", w.Code, w.Body)
+		}
 	}
 }
 
@@ -112,7 +118,10 @@ func TestHarborAbsentProject(t *testing.T) {
 	r := newRobot(t)
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		for _, token := range []string{r.token("repository:absent/x:pull,push"), ""} {
-			r.refused(r.ask(method, "/v2/absent/x/blobs/uploads/", token), "project absent not found")
+			w := r.ask(method, "/v2/absent/x/blobs/uploads/", token)
+			if w.Code != 401 || !strings.Contains(w.Body.String(), "project absent not found: project absent not found") || w.Header().Get("Www-Authenticate") != "" {
+				t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+			}
 		}
 	}
 }

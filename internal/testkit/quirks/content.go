@@ -19,8 +19,17 @@ type Content struct {
 	// MustExist refuses repositories that were not made by [Registry.Create].
 	MustExist bool
 	// Projects refuses them with 401 and the name of the project, the first part of the
-	// repository's name, also where the login is good.
+	// repository's name, also where the login is good. A name without a project gets 400.
 	Projects bool
+	// Proxies are the proxy-cache projects of Harbor: nobody pushes there, and HEAD of a
+	// blob is 404 until a GET has fetched it. What a test pushed there before is what their
+	// upstream has.
+	Proxies []string
+	// ReadOnlyMode refuses all writes, as Harbor does while it is in read-only mode.
+	ReadOnlyMode bool
+	// CosignPolicy refuses to show manifests, as a Harbor project does that wants
+	// signatures by cosign. It takes pushes.
+	CosignPolicy bool
 	// Allowed are the artifact types of the manifests that are taken; nil all.
 	Allowed []string
 	// MediaTypeRequired refuses manifests that do not say what they are.

@@ -56,12 +56,13 @@ type Registry struct {
 	created  []string
 	tokens   map[string]string // scopes by token
 	hidden   map[string]bool   // manifests that were refused once
+	cached   map[string]bool   // blobs of proxy-cache projects
 	requests int
 }
 
 // New returns a registry in front of a real one.
 func New(real http.Handler, s Settings) *Registry {
-	return &Registry{real: real, s: s, tokens: map[string]string{}, hidden: map[string]bool{}}
+	return &Registry{real: real, s: s, tokens: map[string]string{}, hidden: map[string]bool{}, cached: map[string]bool{}}
 }
 
 // For is [New] for a test, with an empty registry of its own.
@@ -127,7 +128,7 @@ func (q *Registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req := parse(r, s)
 	for _, answer := range []func(http.ResponseWriter, request) bool{
 		func(w http.ResponseWriter, r request) bool { return tooMany(w, r, n) },
-		q.storage, q.token, page, q.authorize, noAPI, q.repositories, q.tags, q.manifests, q.uploads, q.redirect,
+		q.storage, q.token, page, q.policies, q.authorize, noAPI, q.repositories, q.proxied, q.signed, q.tags, q.manifests, q.uploads, q.redirect,
 	} {
 		if answer(w, req) {
 			return
@@ -204,9 +205,8 @@ func (q *Registry) repositories(w http.ResponseWriter, r request) bool {
 		return true
 	}
 	if r.s.MustExist && !q.exists(r.name) && r.s.Projects {
-		project, _, _ := strings.Cut(r.name, "/")
-		w.Header().Set("Www-Authenticate", `Basic realm="harbor"`)
-		refuse(w, http.StatusUnauthorized, "UNAUTHORIZED", fmt.Sprintf("project %s not found: project %s not found", project, project))
+		w.Header().Set("Www-Authenticate", "")
+		refuseHarbor(w, http.StatusUnauthorized, "UNAUTHORIZED", "project "+projectOf(r.name)+" not found")
 		return true
 	}
 	if r.s.MustExist && !q.exists(r.name) {

@@ -1,0 +1,214 @@
+package quirks
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Robot is a login of Harbor. The name of a project robot is robot$PROJECT+NAME, and the
+// name of a system robot is robot$NAME.
+type Robot struct {
+	User, Password string
+	// Rights are the actions (pull, push, delete) that the robot may do, by project; "*" is
+	// every project.
+	Rights map[string][]string
+	// Catalog lets a system robot list repositories.
+	Catalog bool
+}
+
+// project returns the project of a project robot; "" for a system robot.
+func (b Robot) project() string {
+	name, _ := strings.CutPrefix(b.User, "robot$")
+	project, _, ok := strings.Cut(name, "+")
+	if !ok {
+		return ""
+	}
+	return project
+}
+
+// robot returns the robot of a name and password.
+func (a Access) robot(user, password string) (Robot, bool) {
+	for _, b := range a.robots() {
+		if b.User == user && b.Password == password {
+			return b, true
+		}
+	}
+	return Robot{}, false
+}
+
+// robots returns all logins. The first is [Access.User], which has all rights in the
+// project of its name but [Access.Lacks]; with another name it is an administrator.
+func (a Access) robots() []Robot {
+	first := Robot{User: a.User, Password: a.Password}
+	actions := []string{"pull", "push", "delete"}
+	if a.ReadOnly {
+		actions = actions[:1]
+	}
+	actions = slices.DeleteFunc(actions, func(action string) bool { return slices.Contains(a.Lacks, action) })
+	first.Rights = map[string][]string{cmp.Or(first.project(), "*"): actions}
+	first.Catalog = first.project() == ""
+	return append([]Robot{first}, a.Robots...)
+}
+
+// allows reports whether the robot may do an action in a project. Everybody may read a
+// public project.
+func (a Access) allows(b Robot, project, action string) bool {
+	return action == "pull" && slices.Contains(a.Public, project) || slices.Contains(b.Rights[project], action) || slices.Contains(b.Rights["*"], action)
+}
+
+// grant returns the scopes that a token gets, out of those that a robot asked for. The
+// first project that exists decides for a project robot: if that is another's, the token
+// has no rights in the robot's own project.
+func (q *Registry) grant(s Settings, b Robot, scopes []string) []string {
+	first := ""
+	var out []string
+	for _, scope := range scopes {
+		name, list, named := cutScope(scope)
+		project := projectOf(name)
+		if !named || !q.exists(project) {
+			continue
+		}
+		if first == "" {
+			first = project
+		}
+		if own := b.project(); own != "" && first != own {
+			b.Rights = nil
+		}
+		given := slices.DeleteFunc(strings.Split(list, ","), func(action string) bool { return !s.allows(b, project, action) })
+		out = append(out, "repository:"+name+":"+strings.Join(given, ","))
+	}
+	return out
+}
+
+// harborMay reports whether the credential of a request allows an action in a project. A
+// token for one repository is good for the whole project.
+func (q *Registry) harborMay(r request, project, action string) bool {
+	if user, password, basic := r.BasicAuth(); basic {
+		b, _ := r.s.robot(user, password)
+		return r.s.allows(b, project, action)
+	}
+	given, _ := q.scopes(r)
+	for scope := range strings.FieldsSeq(given) {
+		name, actions, _ := cutScope(scope)
+		if projectOf(name) == project && slices.Contains(strings.Split(actions, ","), action) {
+			return true
+		}
+	}
+	return false
+}
+
+// knownToHarbor reports whether the request has the credential of a robot.
+func (q *Registry) knownToHarbor(r request) bool {
+	if user, password, basic := r.BasicAuth(); basic {
+		_, ok := r.s.robot(user, password)
+		return ok
+	}
+	_, ok := q.scopes(r)
+	return ok
+}
+
+// authorizeHarbor refuses requests as Harbor does.
+func (q *Registry) authorizeHarbor(w http.ResponseWriter, r request) bool {
+	credential := r.Header.Get("Authorization") != ""
+	from := r.URL.Query().Get("from")
+	wants := func(name, action string) string {
+		return fmt.Sprintf("unauthorized to access repository: %s, action: %s", name, action)
+	}
+	var message string
+	switch project := projectOf(r.name); {
+	case r.URL.Path == "/v2/_catalog":
+		if user, password, _ := r.BasicAuth(); credential {
+			if b, _ := r.s.robot(user, password); b.Catalog {
+				return false
+			}
+		}
+		message, credential = "unauthorized to list catalog", true
+	case r.name == "":
+		if q.knownToHarbor(r) {
+			return false
+		}
+		message = "unauthorized"
+	case !credential && r.reads():
+		message = "authorize header needed to send HEAD to repository"
+	case !q.exists(project):
+		if !r.s.Projects {
+			return false
+		}
+		w.Header().Set("Www-Authenticate", "")
+		refuseHarbor(w, http.StatusUnauthorized, "UNAUTHORIZED", "project "+project+" not found")
+		return true
+	case !q.harborMay(r, project, r.action()):
+		message = wants(r.name, r.action())
+	case from != "" && r.Method == http.MethodPost && !q.harborMay(r, projectOf(from), "pull"):
+		message = wants(from, "pull")
+	default:
+		return false
+	}
+	challenge := `Basic realm="harbor"`
+	if !credential {
+		challenge = r.bearer()
+	}
+	w.Header().Set("Www-Authenticate", challenge)
+	refuseHarbor(w, http.StatusUnauthorized, "UNAUTHORIZED", message)
+	return true
+}
+
+// refuseHarbor refuses with a message that stands twice, as in most errors of Harbor.
+func refuseHarbor(w http.ResponseWriter, status int, code, message string) {
+	refuse(w, status, code, message+": "+message)
+}
+
+// policies refuses requests that Harbor's settings forbid.
+func (q *Registry) policies(w http.ResponseWriter, r request) bool {
+	switch {
+	case r.s.ReadOnlyMode && !r.reads() && strings.HasPrefix(r.URL.Path, "/v2/"):
+		refuse(w, http.StatusForbidden, "DENIED", "The system is in read only mode. Any modification is prohibited.")
+	case r.name != "" && r.s.Projects && !strings.Contains(r.name, "/"):
+		refuse(w, http.StatusBadRequest, "BAD_REQUEST", "bad request: invalid repository name: "+r.name)
+	default:
+		return false
+	}
+	return true
+}
+
+// signed refuses to show manifests that lack a signature by cosign.
+func (q *Registry) signed(w http.ResponseWriter, r request) bool {
+	if !r.s.CosignPolicy || r.kind != "manifests" || !r.reads() || q.digestOf(r, r.ref) == "" {
+		return false
+	}
+	refuse(w, http.StatusPreconditionFailed, "PROJECTPOLICYVIOLATION", "The image is not signed by cosign.")
+	return true
+}
+
+// proxied answers for proxy-cache projects.
+func (q *Registry) proxied(w http.ResponseWriter, r request) bool {
+	if project := projectOf(r.name); !slices.Contains(r.s.Proxies, project) {
+		return false
+	} else if r.Method == http.MethodPost || r.Method == http.MethodPut {
+		refuse(w, http.StatusForbidden, "DENIED", "denied: can not push artifact to a proxy project: "+project)
+		return true
+	}
+	if r.kind != "blobs" {
+		return false
+	}
+	blob := r.name + "@" + r.ref
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case r.Method == http.MethodGet:
+		q.cached[blob] = true
+	case r.Method == http.MethodHead && !q.cached[blob]:
+		w.WriteHeader(http.StatusNotFound)
+		return true
+	}
+	return false
+}
+
+// projectOf returns the first part of a repository's name.
+func projectOf(name string) string {
+	project, _, _ := strings.Cut(name, "/")
+	return project
+}
