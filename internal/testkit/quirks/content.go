@@ -88,6 +88,9 @@ func (q *Registry) manifests(w http.ResponseWriter, r request) bool {
 	case r.immutable(r.ref) && q.moves(r, digest.FromBytes(data)):
 		refuse(w, r.s.Immutable, r.s.ImmutableCode, fmt.Sprintf("the tag '%s' of '%s' already exists and cannot be overwritten because the tag is immutable", r.ref, r.name))
 	default:
+		q.mu.Lock()
+		q.pushed[r.name+":"+r.ref] = q.requests
+		q.mu.Unlock()
 		return false
 	}
 	return true

@@ -161,52 +161,6 @@ func refuseHarbor(w http.ResponseWriter, status int, code, message string) {
 	refuse(w, status, code, message+": "+message)
 }
 
-// policies refuses requests that Harbor's settings forbid.
-func (q *Registry) policies(w http.ResponseWriter, r request) bool {
-	switch {
-	case r.s.ReadOnlyMode && !r.reads() && strings.HasPrefix(r.URL.Path, "/v2/"):
-		refuse(w, http.StatusForbidden, "DENIED", "The system is in read only mode. Any modification is prohibited.")
-	case r.name != "" && r.s.Projects && !strings.Contains(r.name, "/"):
-		refuse(w, http.StatusBadRequest, "BAD_REQUEST", "bad request: invalid repository name: "+r.name)
-	default:
-		return false
-	}
-	return true
-}
-
-// signed refuses to show manifests that lack a signature by cosign.
-func (q *Registry) signed(w http.ResponseWriter, r request) bool {
-	if !r.s.CosignPolicy || r.kind != "manifests" || !r.reads() || q.digestOf(r, r.ref) == "" {
-		return false
-	}
-	refuse(w, http.StatusPreconditionFailed, "PROJECTPOLICYVIOLATION", "The image is not signed by cosign.")
-	return true
-}
-
-// proxied answers for proxy-cache projects.
-func (q *Registry) proxied(w http.ResponseWriter, r request) bool {
-	if project := projectOf(r.name); !slices.Contains(r.s.Proxies, project) {
-		return false
-	} else if r.Method == http.MethodPost || r.Method == http.MethodPut {
-		refuse(w, http.StatusForbidden, "DENIED", "denied: can not push artifact to a proxy project: "+project)
-		return true
-	}
-	if r.kind != "blobs" {
-		return false
-	}
-	blob := r.name + "@" + r.ref
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case r.Method == http.MethodGet:
-		q.cached[blob] = true
-	case r.Method == http.MethodHead && !q.cached[blob]:
-		w.WriteHeader(http.StatusNotFound)
-		return true
-	}
-	return false
-}
-
 // projectOf returns the first part of a repository's name.
 func projectOf(name string) string {
 	project, _, _ := strings.Cut(name, "/")

@@ -56,13 +56,15 @@ type Registry struct {
 	created  []string
 	tokens   map[string]string // scopes by token
 	hidden   map[string]bool   // manifests that were refused once
-	cached   map[string]bool   // blobs of proxy-cache projects
+	cached   map[string]bool   // what proxy-cache projects have fetched
+	used     map[string]int64  // bytes that count for a quota, by project and digest
+	pushed   map[string]int    // the number of the request that pushed a tag or manifest last
 	requests int
 }
 
 // New returns a registry in front of a real one.
 func New(real http.Handler, s Settings) *Registry {
-	return &Registry{real: real, s: s, tokens: map[string]string{}, hidden: map[string]bool{}, cached: map[string]bool{}}
+	return &Registry{real: real, s: s, tokens: map[string]string{}, hidden: map[string]bool{}, cached: map[string]bool{}, used: map[string]int64{}, pushed: map[string]int{}}
 }
 
 // For is [New] for a test, with an empty registry of its own.
@@ -128,7 +130,7 @@ func (q *Registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req := parse(r, s)
 	for _, answer := range []func(http.ResponseWriter, request) bool{
 		func(w http.ResponseWriter, r request) bool { return tooMany(w, r, n) },
-		q.storage, q.token, page, q.policies, q.authorize, noAPI, q.repositories, q.proxied, q.signed, q.tags, q.manifests, q.uploads, q.redirect,
+		q.storage, q.token, page, q.policies, q.authorize, noAPI, q.repositories, q.proxied, q.signed, q.quota, q.tags, q.manifests, q.uploads, q.redirect,
 	} {
 		if answer(w, req) {
 			return

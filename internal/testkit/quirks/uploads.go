@@ -18,6 +18,9 @@ type Uploads struct {
 	// Full is the status of every blob that is sent, as where a quota is reached; 0 lets
 	// them pass.
 	Full int
+	// Quota is how many bytes a project of Harbor may have, in blobs and manifests; 0 is no
+	// bound. Nothing lowers what counts, which only Harbor's garbage collection would.
+	Quota int64
 	// NoEmpty refuses blobs without a byte.
 	NoEmpty bool
 	// NoMount makes a mount an upload like any other.

@@ -1,0 +1,230 @@
+package quirks
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+)
+
+// policies refuses requests that Harbor refuses before it looks at the credential.
+func (q *Registry) policies(w http.ResponseWriter, r request) bool {
+	switch {
+	case r.name != "" && r.s.Projects && !strings.Contains(r.name, "/"):
+		refuse(w, http.StatusBadRequest, "BAD_REQUEST", "bad request: invalid repository name: "+r.name)
+	case r.s.ReadOnlyMode && !r.reads() && strings.HasPrefix(r.URL.Path, "/v2/"):
+		refuse(w, http.StatusForbidden, "DENIED", "The system is in read only mode. Any modification is prohibited.")
+	default:
+		return false
+	}
+	return true
+}
+
+// signed refuses to show manifests that lack a signature by cosign.
+func (q *Registry) signed(w http.ResponseWriter, r request) bool {
+	if !r.s.CosignPolicy || r.kind != "manifests" || !r.reads() || q.digestOf(r, r.ref) == "" {
+		return false
+	}
+	refuse(w, http.StatusPreconditionFailed, "PROJECTPOLICYVIOLATION", "The image is not signed by cosign.")
+	return true
+}
+
+// proxied answers for proxy-cache projects.
+func (q *Registry) proxied(w http.ResponseWriter, r request) bool {
+	project := projectOf(r.name)
+	if !slices.Contains(r.s.Proxies, project) {
+		return false
+	}
+	switch {
+	case r.Method == http.MethodPost || r.Method == http.MethodPut:
+		refuse(w, http.StatusForbidden, "DENIED", "denied: can not push artifact to a proxy project: "+project)
+	case r.kind == "blobs" && r.Method == http.MethodHead && !q.isCached(r):
+		w.WriteHeader(http.StatusNotFound)
+	case r.kind == "manifests" && r.Method == http.MethodDelete && !q.isCached(r):
+		refuse(w, http.StatusNotFound, "NOT_FOUND", fmt.Sprintf("artifact %s@%s not found", r.name, r.ref))
+	case r.Method == http.MethodGet && (r.kind == "blobs" || r.kind == "manifests") && !q.isCached(r):
+		return q.fetch(w, r)
+	default:
+		return false
+	}
+	return true
+}
+
+// isCached reports whether a proxy-cache project has fetched a blob or manifest.
+func (q *Registry) isCached(r request) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.cached[r.name+"@"+r.ref]
+}
+
+// fetch answers as a proxy-cache project does while it fetches: a blob comes whole and
+// without its size, and a manifest that was asked for by tag comes without its digest.
+func (q *Registry) fetch(w http.ResponseWriter, r request) bool {
+	answer := q.ask(r, http.MethodGet, r.URL.Path)
+	if answer.Code != http.StatusOK {
+		return false
+	}
+	d := answer.Header().Get("Docker-Content-Digest")
+	q.mu.Lock()
+	q.cached[r.name+"@"+d], q.cached[r.name+"@"+r.ref] = true, true
+	q.mu.Unlock()
+	w.Header().Set("Content-Type", answer.Header().Get("Content-Type"))
+	if r.kind == "blobs" {
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush() // or the server counts the bytes
+	} else {
+		if d != r.ref {
+			d = ""
+		}
+		w.Header().Set("Docker-Content-Digest", d)
+		w.Header().Set("Content-Length", strconv.Itoa(answer.Body.Len()))
+	}
+	w.Write(answer.Body.Bytes())
+	return true
+}
+
+// quota refuses blobs and manifests for which a project has no room.
+func (q *Registry) quota(w http.ResponseWriter, r request) bool {
+	if r.s.Quota == 0 || r.Method != http.MethodPut && !r.URL.Query().Has("mount") {
+		return false
+	}
+	sizes := map[digest.Digest]int64{}
+	switch {
+	case r.kind == "manifests":
+		data, err := io.ReadAll(io.LimitReader(r.Body, maxManifest))
+		if err != nil {
+			return false
+		}
+		r.Body = io.NopCloser(bytes.NewReader(data))
+		sizes[digest.FromBytes(data)] = int64(len(data))
+	case r.Method == http.MethodPost:
+		d := digest.Digest(r.URL.Query().Get("mount"))
+		answer := q.ask(r, http.MethodHead, "/v2/"+r.URL.Query().Get("from")+"/blobs/"+d.String())
+		sizes[d], _ = strconv.ParseInt(answer.Header().Get("Content-Length"), 10, 64)
+	default:
+		sizes[digest.Digest(r.URL.Query().Get("digest"))] = q.uploaded(r)
+	}
+	return q.add(w, r, sizes)
+}
+
+// uploaded returns the size of a blob whose upload a request ends.
+func (q *Registry) uploaded(r request) int64 {
+	if r.ContentLength > 0 {
+		return r.ContentLength
+	}
+	answer := q.ask(r, http.MethodGet, r.URL.RequestURI())
+	_, last, _ := strings.Cut(answer.Header().Get("Range"), "-")
+	n, err := strconv.ParseInt(last, 10, 64)
+	if err != nil || n == 0 {
+		return 0
+	}
+	return n + 1
+}
+
+// add counts blobs or manifests for the quota, and refuses them where that is reached.
+func (q *Registry) add(w http.ResponseWriter, r request, sizes map[digest.Digest]int64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	project := projectOf(r.name)
+	var used, more int64
+	for key, n := range q.used {
+		if strings.HasPrefix(key, project+"@") {
+			used += n
+		}
+	}
+	for d, n := range sizes {
+		if _, counted := q.used[project+"@"+d.String()]; !counted {
+			more += n
+		}
+	}
+	if used+more > r.s.Quota {
+		refuse(w, http.StatusForbidden, "DENIED", fmt.Sprintf("adding %s of storage resource, which when updated to current usage of %s will exceed the configured upper limit of %s.",
+			bytesText(more), bytesText(used), bytesText(r.s.Quota)))
+		return true
+	}
+	for d, n := range sizes {
+		q.used[project+"@"+d.String()] = n
+	}
+	return false
+}
+
+// bytesText writes a number of bytes as Harbor does.
+func bytesText(n int64) string {
+	switch {
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// Retention is a rule of Harbor's retention: it keeps the newest artifacts that have a
+// tag it matches.
+type Retention struct {
+	Tags func(tag string) bool // nil matches all
+	Keep int                   // 0 keeps all
+}
+
+// Retain runs a retention on a repository: it deletes every artifact that no rule keeps,
+// also those without a tag. The artifacts that an index names go with their index. It
+// keeps artifacts with immutable tags.
+func (q *Registry) Retain(repository string, rules ...Retention) error {
+	c, err := q.Contents(repository)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	s, pushed := q.s, map[digest.Digest]int{}
+	for tag, d := range c.Tags {
+		pushed[d] = max(pushed[d], q.pushed[repository+":"+tag])
+	}
+	q.mu.Unlock()
+	keep := map[digest.Digest]bool{}
+	for _, rule := range rules {
+		var matching []digest.Digest
+		for d := range pushed {
+			if rule.Tags == nil || slices.ContainsFunc(c.TagsOf(d), rule.Tags) {
+				matching = append(matching, d)
+			}
+		}
+		slices.SortFunc(matching, func(a, b digest.Digest) int { return cmp.Compare(pushed[b], pushed[a]) })
+		for i, d := range matching {
+			keep[d] = keep[d] || rule.Keep == 0 || i < rule.Keep
+		}
+	}
+	return q.deleteUnless(repository, s, keep)
+}
+
+// deleteUnless deletes the artifacts of a repository that are not to be kept.
+func (q *Registry) deleteUnless(repository string, s Settings, keep map[digest.Digest]bool) error {
+	c, err := q.Contents(repository)
+	if err != nil {
+		return err
+	}
+	manifests := slices.Sorted(maps.Keys(c.Manifests))
+	// Indexes come first: a manifest that an index names cannot be deleted.
+	slices.SortStableFunc(manifests, func(a, b digest.Digest) int { return cmp.Compare(len(c.Manifests[b]), len(c.Manifests[a])) })
+	for _, d := range manifests {
+		if keep[d] || len(c.TagsOf(d)) == 0 && len(c.Parents(d)) > 0 {
+			continue
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodDelete, "/v2/"+repository+"/manifests/"+d.String(), nil)
+		if !q.delete(w, parse(r, s)) {
+			q.real.ServeHTTP(w, r)
+		}
+		if w.Code >= http.StatusInternalServerError {
+			return fmt.Errorf("delete %s: %d %s", d, w.Code, w.Body)
+		}
+	}
+	return nil
+}
