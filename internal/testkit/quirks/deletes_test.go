@@ -75,7 +75,7 @@ func (s *shelf) has(want string) {
 }
 
 const (
-	noTagDelete = `400 {"errors":[{"code":"UNSUPPORTED","message":"unsupported digest"}]}`
+	noTagDelete = `400 {"errors":[{"code":"UNSUPPORTED","message":"unsupported digest: invalid checksum digest format"}]}`
 	isChild     = `412 {"errors":[{"code":"VIOLATE_FOREIGN_KEY_CONSTRAINT","message":"the deleting artifact is referenced by others"}]}`
 )
 

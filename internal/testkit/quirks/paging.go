@@ -48,6 +48,10 @@ func (q *Registry) tags(w http.ResponseWriter, r request) bool {
 		return false
 	}
 	all, ok := q.tagsOf(r)
+	if !ok && r.s.Projects && !r.s.UnknownIsEmpty {
+		refuse(w, http.StatusNotFound, "NOT_FOUND", fmt.Sprintf("repository %s not found", r.name))
+		return true
+	}
 	if !ok && !r.s.UnknownIsEmpty {
 		refuse(w, http.StatusNotFound, "NAME_UNKNOWN", "repository name not known to registry")
 		return true

@@ -37,7 +37,7 @@ func Profiles() []Profile {
 			Access:  Access{User: "robot$providers+ci", Password: "pass-w0rd", Tokens: true, Harbor: true},
 			Content: Content{MustExist: true, Projects: true, ImmutableHolds: true},
 			Deletes: Deletes{
-				NoDeleteTag:     &Refusal{http.StatusBadRequest, "UNSUPPORTED", "unsupported digest"},
+				NoDeleteTag:     &Refusal{http.StatusBadRequest, "UNSUPPORTED", "unsupported digest: invalid checksum digest format"},
 				NoDeleteChild:   &Refusal{http.StatusPreconditionFailed, "VIOLATE_FOREIGN_KEY_CONSTRAINT", "the deleting artifact is referenced by others"},
 				DeletesChildren: true,
 			},

@@ -28,12 +28,23 @@ func (q *Registry) policies(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// signed refuses to show manifests that lack a signature by cosign.
-func (q *Registry) signed(w http.ResponseWriter, r request) bool {
-	if !r.s.CosignPolicy || r.kind != "manifests" || !r.reads() || q.digestOf(r, r.ref) == "" {
+// shows refuses to show manifests that are not there, and those that lack a signature by
+// cosign.
+func (q *Registry) shows(w http.ResponseWriter, r request) bool {
+	switch {
+	case r.kind != "manifests" || !r.reads() || !r.s.CosignPolicy && !r.s.Projects:
+		return false
+	case q.digestOf(r, r.ref) == "":
+		colon := ":"
+		if strings.Contains(r.ref, ":") {
+			colon = "@"
+		}
+		refuse(w, http.StatusNotFound, "NOT_FOUND", fmt.Sprintf("artifact %s%s%s not found", r.name, colon, r.ref))
+	case r.s.CosignPolicy:
+		refuse(w, http.StatusPreconditionFailed, "PROJECTPOLICYVIOLATION", "The image is not signed by cosign.")
+	default:
 		return false
 	}
-	refuse(w, http.StatusPreconditionFailed, "PROJECTPOLICYVIOLATION", "The image is not signed by cosign.")
 	return true
 }
 

@@ -130,7 +130,7 @@ func (q *Registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req := parse(r, s)
 	for _, answer := range []func(http.ResponseWriter, request) bool{
 		func(w http.ResponseWriter, r request) bool { return tooMany(w, r, n) },
-		q.storage, q.token, page, q.policies, q.authorize, noAPI, q.repositories, q.proxied, q.signed, q.quota, q.tags, q.manifests, q.uploads, q.redirect,
+		q.storage, q.token, page, q.policies, q.authorize, noAPI, q.repositories, q.proxied, q.shows, q.quota, q.tags, q.manifests, q.uploads, q.redirect,
 	} {
 		if answer(w, req) {
 			return
