@@ -79,7 +79,8 @@ const (
 	isChild     = `412 {"errors":[{"code":"VIOLATE_FOREIGN_KEY_CONSTRAINT","message":"the deleting artifact is referenced by others"}]}`
 )
 
-func TestHarborDeletes(t *testing.T) {
+// harborDeletes is a row of [TestHarborMeasured], as are the two below.
+func harborDeletes(t *testing.T) {
 	s := newShelf(t, "harbor")
 	linux, darwin, shared := s.push("", "linux"), s.push("", "darwin"), s.push("", "shared")
 	tagged := s.push("tagged", "tagged")
@@ -102,8 +103,8 @@ func TestHarborDeletes(t *testing.T) {
 	s.has("")
 }
 
-// TestHarborTagMoves: the index that a tag left stays, and holds its children.
-func TestHarborTagMoves(t *testing.T) {
+// harborTagMoves: the index that a tag left stays, and holds its children.
+func harborTagMoves(t *testing.T) {
 	s := newShelf(t, "harbor")
 	linux, darwin := s.push("", "linux"), s.push("", "darwin")
 	first := s.push("1", "first", linux, darwin)
@@ -127,7 +128,7 @@ func TestHarborNestedIndexes(t *testing.T) {
 	s.has("keeper shared")
 }
 
-func TestHarborImmutable(t *testing.T) {
+func harborImmutable(t *testing.T) {
 	s := newShelf(t, "harbor")
 	child := s.push("", "child")
 	one := s.push("1", "one", child)

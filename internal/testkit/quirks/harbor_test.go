@@ -1,0 +1,364 @@
+package quirks_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
+)
+
+// index is the media type of all manifests of these tests.
+const index = "application/vnd.oci.image.index.v1+json"
+
+const uploads = "/v2/providers/x/blobs/uploads/"
+
+// TestHarborMeasured shows that the profile answers as a real Harbor (2.15.2) does. The
+// rows are the situations that were measured.
+func TestHarborMeasured(t *testing.T) {
+	for _, row := range []struct {
+		situation string
+		test      func(*testing.T)
+	}{
+		{"an absent project", harborAbsentProject},
+		{"a right that the robot lacks", harborRights},
+		{"a wrong password", harborWrongPassword},
+		{"a token for two repositories, asked by a project robot", harborTwoScopes},
+		{"mounts", harborMounts},
+		{"quota", harborQuota},
+		{"DELETE of a tag, DELETE of a manifest by digest", harborDeletes},
+		{"a tag that moves", harborTagMoves},
+		{"immutability", harborImmutable},
+		{"retention by count", harborRetention},
+		{"a policy that wants cosign signatures", harborCosign},
+		{"proxy-cache projects", harborProxy},
+		{"read-only mode", harborReadOnlyMode},
+		{"a name without a project", harborNoProject},
+		{"pages of tags", harborPages},
+		{"_catalog", harborCatalog},
+		{"reading a public project", harborPublic},
+		{"what is not there", harborAbsent},
+	} {
+		t.Run(row.situation, row.test)
+	}
+}
+
+func harborAbsentProject(t *testing.T) {
+	r := newHarbor(t)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		for _, token := range []string{r.token("repository:absent/x:pull,push"), ""} {
+			w := r.ask(method, "/v2/absent/x/blobs/uploads/", token, "")
+			r.answered(w, 401, "project absent not found: project absent not found")
+			if got := w.Header().Get("Www-Authenticate"); got != "" {
+				t.Errorf("challenge %q", got)
+			}
+		}
+	}
+}
+
+// harborRights: a robot that lacks a right gets a token, and is refused with it.
+func harborRights(t *testing.T) {
+	all := newHarbor(t)
+	w := ask(all.q, http.MethodPost, uploads, "")
+	if all.answered(w, 401, "action: push"); !strings.HasPrefix(w.Header().Get("Www-Authenticate"), "Bearer ") {
+		t.Errorf("without a credential: %v", w.Header())
+	}
+	r := all.as(readOnly)
+	for _, token := range []string{r.token("repository:providers/x:pull,push,delete"), ""} {
+		r.refused(r.ask(http.MethodPost, uploads, token, ""), "unauthorized to access repository: providers/x, action: push")
+		r.refused(r.ask(http.MethodDelete, "/v2/providers/x/manifests/1", token, ""), "unauthorized to access repository: providers/x, action: delete")
+		r.answered(r.ask(http.MethodGet, "/v2/providers/x/tags/list", token, ""), 404, "")
+	}
+	r = all.as(otherRobot)
+	for _, token := range []string{r.token("repository:providers/x:pull"), ""} {
+		r.refused(r.ask(http.MethodGet, "/v2/providers/x/tags/list", token, ""), "unauthorized to access repository: providers/x, action: pull")
+	}
+	for _, r := range []robot{all, all.as(systemRobot)} {
+		for _, token := range []string{r.token("repository:providers/x:pull,push"), ""} {
+			r.answered(r.ask(http.MethodPost, uploads, token, ""), 202, "")
+		}
+		// A token is good for the whole project.
+		r.answered(r.ask(http.MethodPost, uploads, r.token("repository:providers/y:pull,push"), ""), 202, "")
+		r.wants(http.MethodGet, "/v2/", "", 200, "")
+	}
+	// What the profile's own login lacks is a setting.
+	all.q.Set(func(s *quirks.Settings) { s.Lacks = []string{"push"} })
+	all.refused(all.ask(http.MethodPost, uploads, "", ""), "unauthorized to access repository: providers/x, action: push")
+}
+
+// harborWrongPassword: a token for a scope is given nevertheless, and has no rights.
+func harborWrongPassword(t *testing.T) {
+	r := newHarbor(t)
+	r.password = "wrong"
+	for _, token := range []string{r.token("repository:providers/x:pull,push"), ""} {
+		r.refused(r.ask(http.MethodPost, uploads, token, ""), "unauthorized to access repository: providers/x, action: push")
+	}
+	r.wants(http.MethodGet, "/token", "", 401, "")
+	r.refused(r.ask(http.MethodGet, "/v2/", "", ""), "unauthorized")
+}
+
+// harborTwoScopes: the first project that exists decides over a project robot's token.
+func harborTwoScopes(t *testing.T) {
+	r := newHarbor(t)
+	mine, other, absent, public := "repository:providers/x:pull,push", "repository:other/x:pull", "repository:absent/x:pull", "repository:public/x:pull"
+	const read = "/v2/other/x/tags/list"
+	for _, scopes := range [][]string{{mine, other}, {mine, public}, {absent, mine}} {
+		r.answered(r.ask(http.MethodPost, uploads, r.token(scopes...), ""), 202, "")
+	}
+	for _, scopes := range [][]string{{other, mine}, {other + " " + mine}, {public, mine}} {
+		r.refused(r.ask(http.MethodPost, uploads, r.token(scopes...), ""), "unauthorized to access repository: providers/x, action: push")
+	}
+	r.refused(r.ask(http.MethodGet, read, r.token(mine, other), ""), "unauthorized to access repository: other/x, action: pull")
+	r.answered(r.ask(http.MethodGet, "/v2/public/x/tags/list", r.token(public, mine), ""), 404, "")
+	r = r.as(systemRobot)
+	for _, scopes := range [][]string{{mine, other}, {other, mine}, {public, other, mine}} {
+		r.answered(r.ask(http.MethodPost, uploads, r.token(scopes...), ""), 202, "")
+		r.answered(r.ask(http.MethodGet, read, r.token(scopes...), ""), 404, "")
+	}
+}
+
+// harborMounts: a robot mounts from projects that it may read.
+func harborMounts(t *testing.T) {
+	r := newHarbor(t)
+	if w, _ := r.as(systemRobot).upload("other/y", "blob"); w.Code != 201 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	w, d := r.upload("providers/y", "blob")
+	r.answered(w, 201, "")
+	mount := uploads + "?mount=" + d.String() + "&from="
+	for _, token := range []string{r.token("repository:providers/x:pull,push", "repository:other/y:pull"), ""} {
+		r.refused(r.ask(http.MethodPost, mount+"other/y", token, ""), "unauthorized to access repository: other/y, action: pull")
+		r.answered(r.ask(http.MethodPost, mount+"providers/y", token, ""), 201, "")
+	}
+	r = r.as(systemRobot)
+	r.answered(r.ask(http.MethodPost, mount+"other/y", r.token("repository:providers/x:pull,push", "repository:other/y:pull"), ""), 201, "")
+	r.refused(r.ask(http.MethodPost, mount+"other/y", r.token("repository:providers/x:pull,push"), ""), "unauthorized to access repository: other/y, action: pull")
+}
+
+// harborQuota: what is sent first takes the room, and a blob or manifest counts once in a
+// project.
+func harborQuota(t *testing.T) {
+	r := newHarbor(t)
+	r.q.Set(func(s *quirks.Settings) { s.Quota = 3000 })
+	full := "storage resource, which when updated to current usage of 2.9 KiB will exceed the configured upper limit of 2.9 KiB."
+	for i, status := range []int{201, 201, 201, 403} {
+		w, _ := r.upload("providers/x", strings.Repeat(fmt.Sprint(i), 1000))
+		r.answered(w, status, "")
+		if status == 403 {
+			r.answered(w, 403, `{"code":"DENIED","message":"adding 1000 B of `+full)
+		}
+	}
+	w, _ := r.upload("providers/y", strings.Repeat("0", 1000))
+	r.answered(w, 201, "")
+	r.wants(http.MethodPut, "/v2/providers/x/manifests/1", emptyIndex, 403, fmt.Sprintf("adding %d B of %s", len(emptyIndex), full))
+	w, d := r.as(systemRobot).upload("other/x", strings.Repeat("m", 1000))
+	r.answered(w, 201, "")
+	r.as(systemRobot).wants(http.MethodPost, uploads+"?mount="+d.String()+"&from=other/x", "", 403, "adding 1000 B of "+full)
+
+	// An upload in parts counts at its end.
+	at := r.wants(http.MethodPost, uploads, "", 202, "").Header().Get("Location")
+	_, at, _ = strings.Cut(at, "registry.test")
+	at = r.wants(http.MethodPatch, at, strings.Repeat("p", 500), 202, "").Header().Get("Location")
+	_, at, _ = strings.Cut(at, "registry.test")
+	r.wants(http.MethodPut, at+"&digest="+digest.FromString(strings.Repeat("p", 500)).String(), "", 403, "adding 500 B of "+full)
+}
+
+// harborRetention: helper tags are artifacts like versions, and what no rule keeps goes.
+func harborRetention(t *testing.T) {
+	version := func(tag string) bool { return !strings.HasPrefix(tag, "ocibridge-") }
+	for name, tc := range map[string]struct {
+		rules []quirks.Retention
+		want  string
+	}{
+		"keep 2":             {[]quirks.Retention{{Keep: 2}}, "child helper:ocibridge-x one:1"},
+		"keep all helpers":   {[]quirks.Retention{{Tags: func(tag string) bool { return !version(tag) }}}, "helper:ocibridge-x"},
+		"versions, helpers":  {[]quirks.Retention{{Tags: version}, {Tags: func(tag string) bool { return !version(tag) }}}, "child helper:ocibridge-x one:1 three:3 two:2"},
+		"keep 1, one pinned": {[]quirks.Retention{{Keep: 1}, {Tags: func(tag string) bool { return tag == "3" }}}, "child one:1 three:3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShelf(t, "harbor")
+			child, left := s.push("", "child"), s.push("", "left")
+			s.push("1", "replaced", left)
+			s.push("2", "two")
+			s.push("3", "three")
+			s.push("ocibridge-x", "helper")
+			s.push("1", "one", child) // its tag is the newest
+			if err := s.q.Retain("acme/x", tc.rules...); err != nil {
+				t.Fatal(err)
+			}
+			s.has(tc.want)
+		})
+	}
+	s := newShelf(t, "harbor")
+	s.push("1", "one")
+	s.push("2", "two")
+	s.q.Set(func(set *quirks.Settings) {
+		set.Immutable, set.Mutable = 412, func(tag string) bool { return tag != "1" }
+	})
+	if err := s.q.Retain("acme/x", quirks.Retention{Keep: 1}); err != nil {
+		t.Fatal(err)
+	}
+	s.has("one:1 two:2")
+}
+
+// harborCosign: manifests are taken and deleted, and not shown.
+func harborCosign(t *testing.T) {
+	r := newHarbor(t)
+	r.q.Set(func(s *quirks.Settings) { s.CosignPolicy = true })
+	const manifests = "/v2/providers/x/manifests/"
+	for range 2 {
+		r.wants(http.MethodPut, manifests+"1", emptyIndex, 201, "")
+	}
+	for _, ref := range []string{"1", digest.FromString(emptyIndex).String()} {
+		r.wants(http.MethodGet, manifests+ref, "", 412, `{"code":"PROJECTPOLICYVIOLATION","message":"The image is not signed by cosign."}`)
+		r.wants(http.MethodHead, manifests+ref, "", 412, "")
+	}
+	r.wants(http.MethodGet, manifests+"2", "", 404, "artifact providers/x:2 not found")
+	r.wants(http.MethodGet, "/v2/providers/x/tags/list", "", 200, `"tags":["1"]`)
+	r.wants(http.MethodDelete, manifests+digest.FromString(emptyIndex).String(), "", 202, "")
+}
+
+// harborProxy: HEAD finds the blobs that GET fetched before.
+func harborProxy(t *testing.T) {
+	r := newHarbor(t)
+	w, d := r.upload("providers/x", "blob")
+	r.answered(w, 201, "")
+	const manifests = "/v2/providers/x/manifests/"
+	r.wants(http.MethodPut, manifests+"1", emptyIndex, 201, "")
+	r.q.Set(func(s *quirks.Settings) { s.Proxies = []string{"providers"} })
+	server := httptest.NewServer(r.q)
+	t.Cleanup(server.Close)
+	get := func(path string) *http.Response {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth(r.user, r.password)
+		req.Header.Set("Accept", index)
+		req.Header.Set("Range", "bytes=0-0")
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp
+	}
+
+	r.wants(http.MethodGet, "/v2/providers/x/tags/list", "", 200, `"tags":["1"]`)
+	r.wants(http.MethodHead, manifests+"1", "", 200, "")
+	r.wants(http.MethodDelete, manifests+digest.FromString(emptyIndex).String(), "", 404, "NOT_FOUND")
+	for i, want := range []string{"", digest.FromString(emptyIndex).String()} {
+		if resp := get(manifests + "1"); resp.StatusCode != 200 || resp.Header.Get("Docker-Content-Digest") != want {
+			t.Errorf("manifest, %d. time: %s, %v; want the digest %q", i+1, resp.Status, resp.Header, want)
+		}
+	}
+	blob := "/v2/providers/x/blobs/" + d.String()
+	r.wants(http.MethodHead, blob, "", 404, "")
+	for i, want := range []struct {
+		status int
+		length int64
+	}{{200, -1}, {206, 1}} {
+		if resp := get(blob); resp.StatusCode != want.status || resp.ContentLength != want.length {
+			t.Errorf("blob, %d. time: %s, %d bytes; want %+v", i+1, resp.Status, resp.ContentLength, want)
+		}
+		r.wants(http.MethodHead, blob, "", 200, "")
+	}
+	r.wants(http.MethodGet, "/v2/providers/x/blobs/"+digest.FromString("absent").String(), "", 404, "")
+	denied := `{"code":"DENIED","message":"denied: can not push artifact to a proxy project: providers"}`
+	r.wants(http.MethodPost, uploads, "", 403, denied)
+	r.wants(http.MethodPut, manifests+"2", emptyIndex, 403, denied)
+	r.as(readOnly).refused(r.as(readOnly).ask(http.MethodPost, uploads, "", ""), "unauthorized to access repository: providers/x, action: push")
+}
+
+// harborReadOnlyMode: nobody writes, whatever the login and the project.
+func harborReadOnlyMode(t *testing.T) {
+	r := newHarbor(t)
+	r.q.Set(func(s *quirks.Settings) { s.ReadOnlyMode = true })
+	refusal := `{"code":"DENIED","message":"The system is in read only mode. Any modification is prohibited."}`
+	for _, path := range []string{uploads, "/v2/absent/x/blobs/uploads/"} {
+		r.wants(http.MethodPost, path, "", 403, refusal)
+		r.as(readOnly).wants(http.MethodPost, path, "", 403, refusal)
+		r.answered(ask(r.q, http.MethodPost, path, ""), 403, refusal)
+	}
+	r.wants(http.MethodPut, "/v2/providers/x/manifests/1", emptyIndex, 403, refusal)
+	r.wants(http.MethodDelete, "/v2/providers/x/manifests/1", "", 403, refusal)
+	r.wants(http.MethodPost, "/v2/x/blobs/uploads/", "", 400, "")
+	r.wants(http.MethodGet, "/v2/providers/x/tags/list", "", 404, "")
+}
+
+func harborNoProject(t *testing.T) {
+	r := newHarbor(t)
+	words := `{"code":"BAD_REQUEST","message":"bad request: invalid repository name: x"}`
+	r.wants(http.MethodGet, "/v2/x/tags/list", "", 400, words)
+	r.wants(http.MethodGet, "/v2/x/manifests/1", "", 400, words)
+	r.wants(http.MethodPost, "/v2/x/blobs/uploads/", "", 400, words)
+	r.answered(ask(r.q, http.MethodGet, "/v2/x/tags/list", ""), 400, words)
+}
+
+func harborPages(t *testing.T) {
+	r := newHarbor(t)
+	var all []string
+	for i := range 120 {
+		all = append(all, fmt.Sprintf(`"%d"`, i))
+		r.wants(http.MethodPut, fmt.Sprintf("/v2/providers/x/manifests/%d", i), emptyIndex, 201, "")
+	}
+	slices.Sort(all)
+	const list = "/v2/providers/x/tags/list"
+	if w := r.wants(http.MethodGet, list, "", 200, `"tags":[`+strings.Join(all, ",")+"]"); w.Header().Get("Link") != "" {
+		t.Errorf("without n: %v", w.Header())
+	}
+	w := r.wants(http.MethodGet, list+"?n=2", "", 200, `"tags":["0","1"]`)
+	if got := w.Header().Get("Link"); got != `</v2/providers/x/tags/list?last=1&n=2>; rel="next"` {
+		t.Errorf("with n: %s", got)
+	}
+	if w := r.wants(http.MethodGet, list+"?n=100000&last=98", "", 200, `"tags":["99"]`); w.Header().Get("Link") != "" {
+		t.Errorf("the last page: %v", w.Header())
+	}
+}
+
+// harborCatalog: it takes the password of a system robot, and no token.
+func harborCatalog(t *testing.T) {
+	r := newHarbor(t)
+	r.wants(http.MethodPut, "/v2/providers/x/manifests/1", emptyIndex, 201, "")
+	r.as(systemRobot).wants(http.MethodGet, "/v2/_catalog", "", 200, `"providers/x"`)
+	r.refused(r.ask(http.MethodGet, "/v2/_catalog", "", ""), "unauthorized to list catalog")
+	r.refused(ask(r.q, http.MethodGet, "/v2/_catalog", ""), "unauthorized to list catalog")
+	r = r.as(systemRobot)
+	r.refused(r.ask(http.MethodGet, "/v2/_catalog", r.token("registry:catalog:*"), ""), "unauthorized to list catalog")
+}
+
+// harborPublic: a token without a login reads there, and nowhere else.
+func harborPublic(t *testing.T) {
+	r := newHarbor(t)
+	admin := quirks.Robot{User: "admin", Password: "admin", Rights: map[string][]string{"*": {"pull", "push"}}}
+	r.q.Set(func(s *quirks.Settings) { s.Robots = append(s.Robots, admin) })
+	r.as(admin).wants(http.MethodPut, "/v2/public/x/manifests/1", emptyIndex, 201, "")
+	r.wants(http.MethodGet, "/v2/public/x/tags/list", "", 200, "")
+
+	nobody := r.as(quirks.Robot{})
+	token := nobody.token("repository:public/x:pull,push", "repository:providers/x:pull")
+	nobody.answered(nobody.ask(http.MethodGet, "/v2/public/x/tags/list", token, ""), 200, "")
+	nobody.refused(nobody.ask(http.MethodGet, "/v2/providers/x/tags/list", token, ""), "unauthorized to access repository: providers/x, action: pull")
+	nobody.refused(nobody.ask(http.MethodPost, "/v2/public/x/blobs/uploads/", token, ""), "unauthorized to access repository: public/x, action: push")
+	for path, scope := range map[string]string{"/v2/public/x/tags/list": `,scope="repository:public/x:pull"`, "/v2/": ""} {
+		w := ask(r.q, http.MethodGet, path, "")
+		if got, want := w.Header().Get("Www-Authenticate"), `Bearer realm="https://registry.test/token",service="registry.test"`+scope; w.Code != 401 || got != want {
+			t.Errorf("without a token: %d %s, want %s", w.Code, got, want)
+		}
+	}
+}
+
+func harborAbsent(t *testing.T) {
+	r := newHarbor(t)
+	r.wants(http.MethodGet, "/v2/providers/x/tags/list", "", 404, `{"code":"NOT_FOUND","message":"repository providers/x not found"}`)
+	d := digest.FromString("absent").String()
+	r.wants(http.MethodGet, "/v2/providers/x/manifests/1", "", 404, `{"code":"NOT_FOUND","message":"artifact providers/x:1 not found"}`)
+	r.wants(http.MethodGet, "/v2/providers/x/manifests/"+d, "", 404, `{"code":"NOT_FOUND","message":"artifact providers/x@`+d+` not found"}`)
+	r.wants(http.MethodHead, "/v2/providers/x/blobs/"+d, "", 404, "")
+}
