@@ -66,13 +66,18 @@ func (s *scene) originOff() {
 	})
 }
 
-// TestCopyBetweenRegistries copies to another registry and other repositories:
-// what arrives is the same to the byte, and installs.
-func TestCopyBetweenRegistries(t *testing.T) {
-	t.Parallel()
+// TestCopyBetweenRegistries copies from each program to the other, and to other
+// repositories: what arrives is the same to the byte, and installs.
+func TestCopyBetweenRegistries(t *testing.T) { forEachProgram(t, testCopyBetweenRegistries) }
+
+func testCopyBetweenRegistries(t *testing.T, program registry.Program) {
 	s := newScene(t)
 	s.offer("3.2.5")
-	a, b := s.tlsRegistry(), s.tlsRegistry()
+	other := registry.Distribution3
+	if program == other {
+		other = registry.Distribution28
+	}
+	a, b := s.tlsRegistryOf(program), s.tlsRegistryOf(other)
 	pushed := s.digests("push", "--template", template(a), "--all", world.Null+"@~> 3.2")
 	s.originOff()
 	wantSame(t, "copied", s.copied("--from", template(a), "--to", remapped(b), world.Null), pushed)

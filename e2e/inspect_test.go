@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
@@ -72,10 +73,11 @@ func (s *scene) deleteManifest(repo, digest string) {
 }
 
 // TestListInspectVerify looks at what was pushed to a stand-alone registry.
-func TestListInspectVerify(t *testing.T) {
-	t.Parallel()
+func TestListInspectVerify(t *testing.T) { forEachProgram(t, testListInspectVerify) }
+
+func testListInspectVerify(t *testing.T, program registry.Program) {
 	s := newScene(t)
-	r := s.tlsRegistry()
+	r := s.tlsRegistryOf(program)
 	s.offer("3.3.0")
 	s.pushTo(r, world.Null+"@"+nullVersion)
 	s.pushTo(r, world.Null+"@3.3.0")

@@ -83,8 +83,25 @@ func (s *scene) pushTo(r *registry.Registry, args ...string) string {
 	return s.ws.MustRun(s.t, s.bridge, append([]string{"push", "--template", template(r)}, args...)...)
 }
 
-// tlsRegistry starts a stand-alone registry whose certificate the world's CA signed.
+// forEachProgram runs a scene once with each program of a stand-alone registry.
+func forEachProgram(t *testing.T, f func(t *testing.T, program registry.Program)) {
+	t.Parallel()
+	for _, program := range registry.Programs {
+		t.Run(string(program), func(t *testing.T) {
+			t.Parallel()
+			f(t, program)
+		})
+	}
+}
+
+// tlsRegistry starts distribution v3 with a certificate that the world's CA signed.
 func (s *scene) tlsRegistry() *registry.Registry {
+	s.t.Helper()
+	return s.tlsRegistryOf(registry.Distribution3)
+}
+
+// tlsRegistryOf is [scene.tlsRegistry] with a program.
+func (s *scene) tlsRegistryOf(program registry.Program) *registry.Registry {
 	s.t.Helper()
 	cert, err := s.CA.Issue("localhost")
 	if err != nil {
@@ -94,7 +111,7 @@ func (s *scene) tlsRegistry() *registry.Registry {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return registry.For(s.t, registry.Options{CertFile: certFile, KeyFile: keyFile})
+	return registry.For(s.t, registry.Options{Program: program, CertFile: certFile, KeyFile: keyFile})
 }
 
 // serve starts a gateway with a certificate that the world's CA signed. Without a

@@ -61,11 +61,12 @@ func tags(t *testing.T, r *registry.Registry, address string) []string {
 
 // TestSync keeps a provider in a real registry through the changes of a
 // configuration, and installs what is there with the real clients.
-func TestSync(t *testing.T) {
-	t.Parallel()
+func TestSync(t *testing.T) { forEachProgram(t, testSync) }
+
+func testSync(t *testing.T, program registry.Program) {
 	s := newScene(t)
 	s.offer("3.2.5")
-	r := registry.For(t, registry.Options{})
+	r := registry.For(t, registry.Options{Program: program})
 	file := s.configure(r, `provider "`+world.Null+`" {
   versions  = "~> 3.2"
   platforms = ["linux_amd64"]

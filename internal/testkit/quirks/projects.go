@@ -222,10 +222,10 @@ func (q *Registry) deleteUnless(repository string, s Settings, keep map[digest.D
 		return err
 	}
 	manifests := slices.Sorted(maps.Keys(c.Manifests))
-	// Indexes come first: a manifest that an index names cannot be deleted.
+	// Indexes come first: the registry keeps a manifest that an index names.
 	slices.SortStableFunc(manifests, func(a, b digest.Digest) int { return cmp.Compare(len(c.Manifests[b]), len(c.Manifests[a])) })
 	for _, d := range manifests {
-		if keep[d] || len(c.TagsOf(d)) == 0 && len(c.Parents(d)) > 0 {
+		if keep[d] {
 			continue
 		}
 		w := httptest.NewRecorder()

@@ -3,8 +3,9 @@
 // another registry would where [Settings] say so, and lets everything else
 // through.
 //
-// What the settings do is from the registries' documentation and their users'
-// reports. [Profiles] are the settings of registries by name.
+// Harbor's ways were measured of a real one. Those of the other registries are from
+// their documentation and their users' reports. [Profiles] are the settings of
+// registries by name.
 package quirks
 
 import (
