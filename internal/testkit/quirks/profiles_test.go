@@ -50,6 +50,7 @@ type bench struct {
 	profile  quirks.Profile
 	registry *quirks.Registry
 	requests *recorder.Recorder
+	server   *httptest.Server
 	client   *auth.Client
 	set      templates.Set
 	origin   *origin.Registry
@@ -67,7 +68,20 @@ func newBench(t *testing.T, p quirks.Profile) *bench {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	config := p.DockerConfig(p.Registry)
+	b.server = server
+	b.login(p.Access)
+	tmpl, err := templates.Parse(p.Template, provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(host + "/*/*")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.set = templates.Set{tmpl}
+	b.offer()
+	return b
+}
+
+// login has the user of the bench go on with the login of an access.
+func (b *bench) login(a quirks.Access) {
+	config := a.DockerConfig(b.profile.Registry)
 	b.client = auth.New(auth.Options{
 		Environment: auth.Environment{Home: "/home/u", GOOS: "linux", ReadFile: func(name string) ([]byte, error) {
 			if name == "/home/u/.docker/config.json" {
@@ -79,18 +93,11 @@ func newBench(t *testing.T, p quirks.Profile) *bench {
 		Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-				return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+				return (&net.Dialer{}).DialContext(ctx, network, b.server.Listener.Addr().String())
 			},
 		},
 		Retry: auth.Retry{BaseDelay: time.Millisecond},
 	})
-	tmpl, err := templates.Parse(p.Template, provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(host + "/*/*")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.set = templates.Set{tmpl}
-	b.offer()
-	return b
 }
 
 // offer starts an origin with all versions.
