@@ -34,8 +34,8 @@ type Access struct {
 	// Harbor judges requests as Harbor does: a credential has its rights by project, and
 	// passwords are taken as well as tokens. The first login, User, is a [Robot].
 	Harbor bool
-	// Robots are more logins of Harbor, and Public are its projects that everybody may
-	// read. Reading needs a token there, too, which needs no login.
+	// Robots are more logins of Harbor. Everybody may read the projects in Public, with a
+	// token that the token server gives without a login.
 	Robots []Robot
 	Public []string
 	// PingDenied answers /v2/ with 403, whatever the login.
@@ -132,7 +132,7 @@ func (r request) knowsLogin() bool {
 	}
 	user, password, _ := r.BasicAuth()
 	if r.s.Harbor {
-		// A wrong password gets a token, too, which has the rights of everybody.
+		// A request with a wrong password gets the token that anonymous requests get.
 		_, known := r.s.robot(user, password)
 		return known || r.Form.Has("scope")
 	}

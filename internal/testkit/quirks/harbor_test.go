@@ -86,7 +86,7 @@ func harborRights(t *testing.T) {
 		r.answered(r.ask(http.MethodPost, uploads, r.token("repository:providers/y:pull,push"), ""), 202, "")
 		r.wants(http.MethodGet, "/v2/", "", 200, "")
 	}
-	// What the profile's own login lacks is a setting.
+	// A setting takes rights from the login of the profile.
 	all.q.Set(func(s *quirks.Settings) { s.Lacks = []string{"push"} })
 	all.refused(all.ask(http.MethodPost, uploads, "", ""), "unauthorized to access repository: providers/x, action: push")
 }
@@ -140,7 +140,8 @@ func harborMounts(t *testing.T) {
 	r.refused(r.ask(http.MethodPost, mount+"other/y", r.token("repository:providers/x:pull,push"), ""), "unauthorized to access repository: other/y, action: pull")
 }
 
-// harborReadOnlyMode: nobody writes, whatever the login and the project.
+// harborReadOnlyMode: Harbor refuses all writes, before it looks at the login and the
+// project.
 func harborReadOnlyMode(t *testing.T) {
 	r := newHarbor(t)
 	r.q.Set(func(s *quirks.Settings) { s.ReadOnlyMode = true })

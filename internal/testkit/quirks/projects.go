@@ -102,7 +102,7 @@ func (q *Registry) fetch(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// quota refuses blobs and manifests for which a project has no room.
+// quota refuses blobs and manifests that would take a project beyond its quota.
 func (q *Registry) quota(w http.ResponseWriter, r request) bool {
 	if r.s.Quota == 0 || r.Method != http.MethodPut && !r.URL.Query().Has("mount") {
 		return false
@@ -140,7 +140,7 @@ func (q *Registry) uploaded(r request) int64 {
 	return n + 1
 }
 
-// add counts blobs or manifests for the quota, and refuses them where that is reached.
+// add counts blobs or manifests for the quota, and refuses those that exceed it.
 func (q *Registry) add(w http.ResponseWriter, r request, sizes map[digest.Digest]int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -215,7 +215,7 @@ func (q *Registry) Retain(repository string, rules ...Retention) error {
 	return q.deleteUnless(repository, s, keep)
 }
 
-// deleteUnless deletes the artifacts of a repository that are not to be kept.
+// deleteUnless deletes all artifacts of a repository but those in keep.
 func (q *Registry) deleteUnless(repository string, s Settings, keep map[digest.Digest]bool) error {
 	c, err := q.Contents(repository)
 	if err != nil {

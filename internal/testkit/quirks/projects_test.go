@@ -14,8 +14,7 @@ import (
 
 // The functions below are rows of [TestHarborMeasured].
 
-// harborQuota: what is sent first takes the room, and a blob or manifest counts once in a
-// project.
+// harborQuota: a blob or manifest counts once in a project.
 func harborQuota(t *testing.T) {
 	r := newHarbor(t)
 	r.q.Set(func(s *quirks.Settings) { s.Quota = 3000 })
@@ -50,7 +49,8 @@ func harborQuota(t *testing.T) {
 	r.wants(http.MethodPut, at+"&digest="+digest.FromString(strings.Repeat("p", 500)).String(), "", 403, "adding 500 B of storage resource")
 }
 
-// harborRetention: helper tags are artifacts like versions, and what no rule keeps goes.
+// harborRetention: a retention counts helper tags like versions, and deletes every
+// artifact that no rule keeps.
 func harborRetention(t *testing.T) {
 	version := func(tag string) bool { return !strings.HasPrefix(tag, "ocibridge-") }
 	for name, tc := range map[string]struct {
@@ -97,7 +97,7 @@ func harborRetention(t *testing.T) {
 	s.has("one:1 two:2")
 }
 
-// harborCosign: manifests are taken and deleted, and not shown.
+// harborCosign: Harbor takes and deletes unsigned manifests, and does not show them.
 func harborCosign(t *testing.T) {
 	r := newHarbor(t)
 	r.q.Set(func(s *quirks.Settings) { s.CosignPolicy = true })
@@ -114,7 +114,7 @@ func harborCosign(t *testing.T) {
 	r.wants(http.MethodDelete, manifests+digest.FromString(emptyIndex).String(), "", 202, "")
 }
 
-// harborProxy: HEAD finds the blobs that GET fetched before.
+// harborProxy: HEAD finds only the blobs that a GET has fetched before.
 func harborProxy(t *testing.T) {
 	r := newHarbor(t)
 	w, d := r.upload("providers/x", "blob")
