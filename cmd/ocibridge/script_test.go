@@ -40,7 +40,7 @@ import (
 // said where, and with which status it ends.
 
 func TestMain(m *testing.M) {
-	testscript.Main(leaks.M{M: m}, map[string]func(){"ocibridge": main})
+	testscript.Main(leaks.M{M: m}, map[string]func(){"ocibridge": main, "curl": curl, "docker": dockerLogin})
 }
 
 func TestScripts(t *testing.T) {
