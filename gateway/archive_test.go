@@ -21,6 +21,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/repository"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
@@ -198,6 +199,51 @@ func TestLayerThatIsGone(t *testing.T) {
 	}
 	if a := c.get(prefix + "1.0.0.json"); !strings.Contains(a.body, v.Packages[0].Digest.Encoded()) {
 		t.Errorf("version: %+v", a)
+	}
+}
+
+// TestHEADOfProxyCaches has a registry answer HEAD of a package 404, as proxy caches do
+// before the first GET. HEAD of both protocols' URLs says what GET would say.
+func TestHEADOfProxyCaches(t *testing.T) {
+	for name, tc := range map[string]struct {
+		get    int // status of the registry; 0: the truth
+		status int
+	}{
+		"not cached yet": {0, http.StatusOK},
+		"gone":           {http.StatusNotFound, http.StatusBadGateway},
+		"forbidden":      {http.StatusForbidden, http.StatusBadGateway},
+		"trouble":        {http.StatusServiceUnavailable, http.StatusServiceUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+			b.options.Repository = func(_ context.Context, a provider.Address) (gateway.Store, error) {
+				return repository.Source{Repository: b.repository(a)}, nil
+			}
+			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				status := tc.get
+				if r.Method == http.MethodHead {
+					status = http.StatusNotFound
+				}
+				if status == 0 || !strings.Contains(r.URL.Path, "/blobs/") {
+					return false
+				}
+				w.WriteHeader(status)
+				return true
+			})
+			c := b.serve()
+			for _, path := range []string{archivePath("1.0.0", linux), hostsPrefix + strings.TrimPrefix(archivePath("1.0.0", linux), prefix)} {
+				b.registry.Reset()
+				head := c.do(http.MethodHead, path)
+				if n := b.registry.Count(recorder.PathContains("/blobs/")); n != 2 {
+					t.Errorf("%s: %d requests for the blob, want HEAD and GET", path, n)
+				}
+				get := c.get(path)
+				if head.status != tc.status || get.status != tc.status || head.status == http.StatusOK && head.header.Get("Content-Length") != fmt.Sprint(len(get.body)) {
+					t.Errorf("%s: HEAD %d %v, GET %d, want %d", path, head.status, head.header, get.status, tc.status)
+				}
+			}
+		})
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/repository"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -249,6 +250,16 @@ func (b *backend) blobRedirect(ctx context.Context, a provider.Address, blob oci
 
 // store returns the repository of a provider as the catalog reads it.
 func (b *backend) store(ctx context.Context, a provider.Address) (catalog.Store, error) {
+	repo, err := b.conditional(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return repository.Source{Repository: repo}, nil
+}
+
+// conditional returns the repository of a provider, with a client that sends the
+// catalog's conditions.
+func (b *backend) conditional(ctx context.Context, a provider.Address) (*remote.Repository, error) {
 	_, repo, err := b.repository(ctx, a)
 	switch {
 	case notServed(err):

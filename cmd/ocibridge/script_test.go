@@ -65,6 +65,7 @@ func TestScripts(t *testing.T) {
 			"broken":   breakPath,
 			"damaged":  damagePackages,
 			"allowed":  allowEvidence,
+			"uncached": uncached,
 		},
 	})
 }
@@ -301,6 +302,23 @@ func breakPath(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		w.Header().Set("Content-Type", "application/vnd.oci.image.index.v1+json")
 		fmt.Fprint(w, "{}")
+		return true
+	})
+}
+
+// uncached lets the registry answer HEAD of blobs 404, as proxy caches do before the first
+// GET, and with "gone" GET, too:
+//
+//	uncached [gone]
+func uncached(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 1 || len(args) == 1 && args[0] != "gone" {
+		ts.Fatalf("usage: uncached [gone]")
+	}
+	sceneOf(ts).registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.Contains(r.URL.Path, "/blobs/") || r.Method != http.MethodHead && len(args) == 0 {
+			return false
+		}
+		w.WriteHeader(http.StatusNotFound)
 		return true
 	})
 }

@@ -103,13 +103,14 @@ func (f *serveFlags) pullFolder(back *backend, g config.Gateway) (string, error)
 	return "", nil
 }
 
-// pulled returns the repository of a provider with what its origin offers beside it.
+// pulled returns the repository of a provider with what its origin offers beside it. The
+// puller pushes to this repository. A blob that HEAD does not find there is not stored yet.
 func (b *backend) pulled(p *pullthrough.Puller) func(context.Context, provider.Address) (catalog.Store, error) {
 	return func(ctx context.Context, a provider.Address) (catalog.Store, error) {
-		store, err := b.store(ctx, a)
+		repo, err := b.conditional(ctx, a)
 		if err != nil {
 			return nil, err
 		}
-		return p.Store(a, store), nil
+		return p.Store(a, repo), nil
 	}
 }

@@ -201,7 +201,7 @@ func (h *Handler) exists(ctx context.Context, a Archive) error {
 	switch {
 	case err == nil && !found:
 		return fmt.Errorf("%w: %s", ErrGone, a.Package.Filename)
-	case errors.As(err, &answer) && isTrouble(answer.StatusCode), errors.As(err, &network), ctx.Err() != nil:
+	case errors.As(err, &answer) && (answer.Method == http.MethodGet || isTrouble(answer.StatusCode)), errors.As(err, &network), ctx.Err() != nil:
 		return fmt.Errorf("ask for %s: %w", a.Package.Filename, err)
 	}
 	// Some registries do not know HEAD, answer it without what clients want to see

@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/repository"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -243,7 +244,7 @@ func (x Repository) pull(ctx context.Context, r *Report, versions []provider.Ver
 	for _, p := range v.Packages {
 		platforms = append(platforms, p.Platform.String())
 		for _, part := range []ocispec.Descriptor{p.Manifest, p.Layer()} {
-			exists, err := x.Store.Exists(ctx, part)
+			exists, err := repository.Source{Repository: x.Store}.Exists(ctx, part)
 			if err == nil && !exists {
 				err = fmt.Errorf("version %s lacks %s, of the package for %s", versions[0], part.Digest, p.Platform)
 			}

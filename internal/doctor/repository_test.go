@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
@@ -269,6 +271,29 @@ func TestDeletedChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, b.examine(false), "pull", Fail, x.stored[0].Digest.String())
+}
+
+// TestProxyCache has a registry answer HEAD of a package 404, as proxy caches do before
+// the first GET.
+func TestProxyCache(t *testing.T) {
+	b := newBench(t, quirks.Settings{})
+	x := b.store("0.0.0-doctor")[0]
+	uncached := func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodHead || !strings.Contains(r.URL.Path, "/blobs/") {
+			return false
+		}
+		w.WriteHeader(http.StatusNotFound)
+		return true
+	}
+	b.rec.Intercept(uncached)
+	want(t, b.examine(false), "pull", OK, "version 0.0.0-doctor is complete for linux_amd64")
+	layer := artifact.Package{Digest: digest.FromString(x.tag)}.Layer()
+	b.rec.Intercept(nil)
+	if err := x.Store.Delete(t.Context(), layer); err != nil {
+		t.Fatal(err)
+	}
+	b.rec.Intercept(uncached)
+	want(t, b.examine(false), "pull", Fail, layer.Digest.String())
 }
 
 func TestNoRepositoryYet(t *testing.T) {

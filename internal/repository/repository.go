@@ -1,4 +1,5 @@
-// Package repository adds to an oras-go repository what it lacks.
+// Package repository adds to an oras-go repository what it lacks: a way to remove tags, and
+// a way to find blobs that the registry answers to GET, but not to HEAD.
 package repository
 
 import (
@@ -24,14 +25,8 @@ func (r Repository) Remote() *remote.Repository { return r.Repository }
 // Untag removes a tag, by the distribution specification's "deleting tags". It is
 // errdef.ErrUnsupported where the registry deletes by digest alone.
 func (r Repository) Untag(ctx context.Context, tag string) error {
-	scheme := "https"
-	if r.PlainHTTP {
-		scheme = "http"
-	}
-	ref := r.Reference
-	ctx = orasauth.AppendRepositoryScope(ctx, ref, orasauth.ActionDelete)
-	u := fmt.Sprintf("%s://%s/v2/%s/manifests/%s", scheme, ref.Host(), ref.Repository, tag)
-	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, u, nil)
+	ctx = orasauth.AppendRepositoryScope(ctx, r.Reference, orasauth.ActionDelete)
+	req, err := newRequest(ctx, r.Repository, http.MethodDelete, "manifests/"+tag)
 	if err != nil {
 		return err
 	}
@@ -48,15 +43,7 @@ func untagError(req *http.Request, resp *http.Response) error {
 	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
-	answer := &errcode.ErrorResponse{Method: req.Method, URL: req.URL, StatusCode: resp.StatusCode}
-	if data, err := io.ReadAll(io.LimitReader(resp.Body, 8<<10)); err == nil {
-		var body struct {
-			Errors errcode.Errors `json:"errors"`
-		}
-		if json.Unmarshal(data, &body) == nil {
-			answer.Errors = body.Errors
-		}
-	}
+	answer := refusal(req, resp)
 	has := func(codes ...string) bool {
 		return slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return slices.Contains(codes, e.Code) })
 	}
@@ -66,6 +53,31 @@ func untagError(req *http.Request, resp *http.Response) error {
 	case resp.StatusCode == http.StatusMethodNotAllowed,
 		resp.StatusCode == http.StatusBadRequest && has(errcode.ErrorCodeUnsupported, errcode.ErrorCodeDigestInvalid, errcode.ErrorCodeManifestInvalid):
 		return fmt.Errorf("%w: %w", errdef.ErrUnsupported, answer)
+	}
+	return answer
+}
+
+// newRequest returns a request without a body for a path of a repository, such as
+// manifests/TAG.
+func newRequest(ctx context.Context, repo *remote.Repository, method, path string) (*http.Request, error) {
+	scheme := "https"
+	if repo.PlainHTTP {
+		scheme = "http"
+	}
+	ref := repo.Reference
+	return http.NewRequestWithContext(ctx, method, fmt.Sprintf("%s://%s/v2/%s/%s", scheme, ref.Host(), ref.Repository, path), nil)
+}
+
+// refusal returns the error for an answer, of the type that oras-go returns.
+func refusal(req *http.Request, resp *http.Response) *errcode.ErrorResponse {
+	answer := &errcode.ErrorResponse{Method: req.Method, URL: req.URL, StatusCode: resp.StatusCode}
+	if data, err := io.ReadAll(io.LimitReader(resp.Body, 8<<10)); err == nil {
+		var body struct {
+			Errors errcode.Errors `json:"errors"`
+		}
+		if json.Unmarshal(data, &body) == nil {
+			answer.Errors = body.Errors
+		}
 	}
 	return answer
 }

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// TestGatewayReadsProxyCaches has a gateway find a blob that only GET finds. A push to the
+// same repository does not: what HEAD does not find, it sends.
+func TestGatewayReadsProxyCaches(t *testing.T) {
+	registry := quirks.For(t, quirks.Settings{})
+	requests := recorder.New(registry)
+	srv := httptest.NewServer(requests)
+	defer srv.Close()
+	at := strings.TrimPrefix(srv.URL, "http://")
+	back := pageBackend(t, at+"/proxied/${namespace}/${type}", ociaddr.Registry(at))
+	a := provider.MustParseAddress("registry.acme.example/acme/widget")
+	blob := artifact.Config()
+	_, repo, err := back.repository(t.Context(), a)
+	if err == nil {
+		err = repo.Push(t.Context(), blob.Descriptor, bytes.NewReader(blob.Data))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Set(func(s *quirks.Settings) { s.Proxies = []string{"proxied"} })
+
+	store, err := back.store(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type exister interface {
+		Exists(context.Context, ocispec.Descriptor) (bool, error)
+	}
+	destination := repository.Repository{Repository: repo}
+	if found, err := destination.Exists(t.Context(), blob.Descriptor); found || err != nil {
+		t.Errorf("a push finds it: %v, %v", found, err)
+	}
+	if found, err := store.(exister).Exists(t.Context(), blob.Descriptor); !found || err != nil {
+		t.Errorf("a gateway finds it: %v, %v", found, err)
+	}
+	if n := requests.Count(recorder.Method(http.MethodGet), recorder.PathContains("/blobs/")); n != 1 {
+		t.Errorf("%d GET", n)
+	}
+}

@@ -1,0 +1,194 @@
+package repository_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+)
+
+const content = "the content of a blob"
+
+var blob = ocispec.Descriptor{MediaType: "archive/zip", Digest: digest.FromString(content), Size: int64(len(content))}
+
+// open returns a repository of a registry that answers so.
+func open(t *testing.T, h http.HandlerFunc) (*recorder.Recorder, *remote.Repository) {
+	t.Helper()
+	rec := recorder.New(h)
+	srv := httptest.NewServer(rec)
+	t.Cleanup(srv.Close)
+	repo, err := remote.NewRepository(strings.TrimPrefix(srv.URL, "http://") + "/acme/widget")
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo.PlainHTTP, repo.Client = true, srv.Client() // the default one waits and tries again
+	return rec, repo
+}
+
+// status answers with a status alone.
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+// whole answers with the blob, and ignores Range.
+func whole(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+	fmt.Fprint(w, content)
+}
+
+// part answers with the first byte, and names the size of the whole so.
+func part(size string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Range", "bytes 0-0/"+size)
+		w.WriteHeader(http.StatusPartialContent)
+		fmt.Fprint(w, content[:1])
+	}
+}
+
+// broken ends the answer before its first byte.
+func broken(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+	w.WriteHeader(http.StatusOK)
+	http.NewResponseController(w).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+// TestSourceWhereHEADLies has registries that answer HEAD of a blob in their ways.
+func TestSourceWhereHEADLies(t *testing.T) {
+	isAnswer := func(code int) func(error) bool {
+		return func(err error) bool {
+			var answer *errcode.ErrorResponse
+			return errors.As(err, &answer) && answer.StatusCode == code && answer.Method == http.MethodGet && !errors.Is(err, errdef.ErrNotFound)
+		}
+	}
+	isNetwork := func(err error) bool {
+		var network net.Error
+		return errors.As(err, &network) && !errors.Is(err, errdef.ErrNotFound)
+	}
+	for name, tc := range map[string]struct {
+		head, get http.HandlerFunc
+		found     bool
+		size      int64
+		err       func(error) bool // nil: none
+		requests  int
+	}{
+		"HEAD finds it":                   {head: whole, found: true, size: blob.Size, requests: 1},
+		"GET answers with the first byte": {head: status(404), get: part(fmt.Sprint(len(content))), found: true, size: blob.Size, requests: 2},
+		"GET names no size":               {head: status(404), get: part("*"), found: true, requests: 2},
+		"GET names a size below zero":     {head: status(404), get: part("-5"), found: true, requests: 2},
+		"GET ignores Range":               {head: status(404), get: whole, found: true, size: blob.Size, requests: 2},
+		"gone":                            {head: status(404), get: status(404), requests: 2},
+		"GET fails":                       {head: status(404), get: status(502), err: isAnswer(502), requests: 2},
+		"GET is forbidden":                {head: status(404), get: status(403), err: isAnswer(403), requests: 2},
+		"GET breaks off":                  {head: status(404), get: broken, err: isNetwork, requests: 2},
+		"HEAD fails": {head: status(502), requests: 1, err: func(err error) bool {
+			var answer *errcode.ErrorResponse
+			return errors.As(err, &answer) && answer.StatusCode == 502
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec, repo := open(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodHead {
+					tc.head(w, r)
+				} else {
+					tc.get(w, r)
+				}
+			})
+			source := repository.Source{Repository: repo}
+			found, err := source.Exists(t.Context(), blob)
+			if found != tc.found || (err != nil) != (tc.err != nil) || err != nil && !tc.err(err) {
+				t.Errorf("it exists: %v, %v", found, err)
+			}
+			requests := rec.Requests()
+			if len(requests) != tc.requests || len(requests) == 2 && (requests[1].Method != http.MethodGet || requests[1].Range != "bytes=0-0") {
+				t.Errorf("%+v", requests)
+			}
+			desc, err := source.Blobs().Resolve(t.Context(), blob.Digest.String())
+			switch {
+			case tc.found:
+				if err != nil || desc.Digest != blob.Digest || desc.Size != tc.size {
+					t.Errorf("%+v, %v", desc, err)
+				}
+			case tc.err == nil:
+				if !errors.Is(err, errdef.ErrNotFound) {
+					t.Errorf("%+v, %v", desc, err)
+				}
+			case !tc.err(err):
+				t.Errorf("%+v, %v", desc, err)
+			}
+		})
+	}
+}
+
+// TestSourceReadsOneByte has a registry answer with a blob that does not end.
+func TestSourceReadsOneByte(t *testing.T) {
+	ended := make(chan struct{})
+	_, repo := open(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		defer close(ended)
+		for {
+			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+				return
+			}
+		}
+	})
+	if found, err := (repository.Source{Repository: repo}).Exists(t.Context(), blob); !found || err != nil {
+		t.Fatalf("%v, %v", found, err)
+	}
+	<-ended
+}
+
+// TestSourceEndsWithItsContext has a registry that leaves the GET there.
+func TestSourceEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, repo := open(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+		http.NewResponseController(w).Flush()
+		cancel()
+		<-r.Context().Done()
+	})
+	if found, err := (repository.Source{Repository: repo}).Exists(ctx, blob); found || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
+// TestSourceOfManifests asks for manifests by HEAD alone, which proxies answer.
+func TestSourceOfManifests(t *testing.T) {
+	for _, mediaType := range []string{ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex} {
+		rec, repo := open(t, status(http.StatusNotFound))
+		manifest := blob
+		manifest.MediaType = mediaType
+		if found, err := (repository.Source{Repository: repo}).Exists(t.Context(), manifest); found || err != nil {
+			t.Errorf("%s: %v, %v", mediaType, found, err)
+		}
+		paths := []string{}
+		for _, r := range rec.Requests() {
+			paths = append(paths, r.Method+" "+r.Path)
+		}
+		if want := []string{"HEAD /v2/acme/widget/manifests/" + blob.Digest.String()}; !slices.Equal(paths, want) {
+			t.Errorf("%s: %q, want %q", mediaType, paths, want)
+		}
+	}
+}
