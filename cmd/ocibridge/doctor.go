@@ -29,7 +29,7 @@ const doctorExamples = `  # why does a push to this repository not work?
   # what is wrong with a registry? (one repository of every template that names it)
   ocibridge doctor ghcr.io
 
-  # may it write? (a throw-away tag, which is removed again)
+  # may it write? (a test version, which is deleted where the login may delete)
   ocibridge doctor --write registry.opentofu.org/hashicorp/null
 
   # what does a client see of a gateway?
@@ -90,7 +90,7 @@ It exits with 1 if a step failed. It changes nothing, unless --write allows it.`
 	f.log.register(cmd, slog.LevelWarn)
 	given := &givenText{text: &f.url, help: "leave out --url to examine a registry", emptyVariable: true}
 	cmd.Flags().Var(given, "url", "examine the network mirror at this `URL`, as a client sees it, in place of a registry")
-	cmd.Flags().BoolVar(&f.write, "write", false, "push to a throw-away tag, and remove it again")
+	cmd.Flags().BoolVar(&f.write, "write", false, "push a test version, and delete it where the login may delete")
 	return cmd
 }
 

@@ -3,10 +3,9 @@ package doctor
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"strings"
+	"fmt"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -18,6 +17,13 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
+// writeTag is the tag that every trial writes. A trial writes the same manifests each time,
+// too: where a login may not delete, no more than one tag and its manifests stay for ever.
+const writeTag = "ocibridge-doctor.may-be-deleted"
+
+// purpose is the description of what a trial writes, for people who find it.
+const purpose = "ocibridge doctor --write wrote this to find out whether it may push. It is no provider, and may be deleted."
+
 // trial is a version that is pushed to see whether one can be, of the media types
 // and artifact types that a version has.
 type trial struct {
@@ -26,13 +32,13 @@ type trial struct {
 	stored []ocispec.Descriptor // manifests, in the order in which they were pushed
 }
 
-// push pushes a version under a throw-away tag, and removes it.
+// push pushes a version that is none, and deletes it where it may.
 func (x Repository) push(ctx context.Context, r *Report) {
 	if !x.Write {
-		r.skip("push", "--write pushes to a throw-away tag, and removes it again", "it was not tried")
+		r.skip("push", "--write pushes a test version, and deletes it where the login may delete", "it was not tried")
 		return
 	}
-	t := &trial{Repository: x, tag: "ocibridge-doctor." + strings.ToLower(rand.Text()[:10])}
+	t := &trial{Repository: x, tag: writeTag}
 	t.run(ctx, r)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clientTimeout)
 	defer cancel()
@@ -49,6 +55,7 @@ func (t *trial) run(ctx context.Context, r *Report) {
 	manifest, err := json.Marshal(ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifact.TypeTarget,
 		Config: artifact.Config().Descriptor, Layers: []ocispec.Descriptor{p.Layer()},
+		Annotations: map[string]string{ocispec.AnnotationDescription: purpose},
 	})
 	if err != nil {
 		r.fail("push", err, flaw)
@@ -74,11 +81,14 @@ func (t *trial) run(ctx context.Context, r *Report) {
 		r.ok("evidence", "manifests of the type %s are accepted", artifact.TypeEvidence)
 	}
 	index, err := artifact.EncodeIndex(v)
+	if err == nil {
+		index, err = described(index)
+	}
 	if err != nil {
 		r.fail("versions", err, flaw)
 		return
 	}
-	if err := t.manifest(ctx, index, t.tag); err != nil {
+	if err := t.index(ctx, index); err != nil {
 		r.fail("versions", t.Explain(err), allow(artifact.TypeProvider))
 		return
 	}
@@ -125,23 +135,65 @@ func (t *trial) manifest(ctx context.Context, b artifact.Blob, tag string) error
 	return err
 }
 
-// remove removes what was stored, what refers to others before these. Some
-// registries delete nothing that has a tag.
+// index stores the index under the tag. Where a rule makes tags immutable, the tag of an
+// earlier trial is in place, and the index is stored by its digest.
+func (t *trial) index(ctx context.Context, b artifact.Blob) error {
+	err := t.manifest(ctx, b, t.tag)
+	if err == nil {
+		return nil
+	}
+	there, rerr := t.Store.Resolve(ctx, t.tag)
+	if rerr != nil || there.Digest != b.Descriptor.Digest {
+		return err
+	}
+	return t.manifest(ctx, b, "")
+}
+
+// remove deletes the manifests, an index before the manifests that it names, and says what
+// stays. Some registries delete no manifest that has a tag. Others delete tags with their
+// manifest alone.
 func (t *trial) remove(ctx context.Context, r *Report) {
 	if len(t.stored) == 0 {
 		return
 	}
 	_ = repository.Repository{Repository: t.Store}.Untag(ctx, t.tag) // the deletion tells
-	var failed error
+	var refused error
+	left := 0
 	for i := range t.stored {
 		err := t.Store.Delete(ctx, t.stored[len(t.stored)-1-i])
-		if err != nil && !errors.Is(err, errdef.ErrNotFound) && failed == nil {
-			failed = err
+		if err == nil || errors.Is(err, errdef.ErrNotFound) {
+			continue
+		}
+		if left++; refused == nil {
+			refused = err
 		}
 	}
-	if failed != nil {
-		r.warn("removal", "delete the tag "+t.tag+" by hand; without deletes, the registry keeps every version", "what was pushed is still there: %v", failed)
+	if left == 0 {
+		r.ok("removal", "the test version is gone again: no tag and no manifest of it is left, and the registry's garbage collection removes its blobs")
 		return
 	}
-	r.ok("removal", "what was pushed is gone again")
+	const again = "the next run writes the same content again and adds nothing; "
+	stays := count(left, "manifest")
+	if _, err := t.Store.Resolve(ctx, t.tag); errors.Is(err, errdef.ErrNotFound) {
+		r.warn("removal", again+"a garbage collection that takes untagged manifests removes it", "the test version stays, as %s without a tag: %v", stays, refused)
+		return
+	}
+	r.warn("removal", again+"to remove it, run this again with a login that may delete, or delete the tag "+t.tag+" and the manifest that it names with the registry's own tools",
+		"the test version stays, as the tag %s and %s: %v", t.tag, stays, refused)
+}
+
+// described adds to an index what it is for.
+func described(b artifact.Blob) (artifact.Blob, error) {
+	var index ocispec.Index
+	if err := json.Unmarshal(b.Data, &index); err != nil {
+		return b, fmt.Errorf("index: %w", err)
+	}
+	index.Annotations[ocispec.AnnotationDescription] = purpose
+	data, err := json.Marshal(index)
+	if err != nil {
+		return b, fmt.Errorf("index: %w", err)
+	}
+	b.Data = data
+	b.Descriptor.Digest, b.Descriptor.Size = digest.FromBytes(data), int64(len(data))
+	return b, nil
 }

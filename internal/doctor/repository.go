@@ -40,7 +40,7 @@ type Repository struct {
 	Embedded   bool
 	// Explain adds hints to errors.
 	Explain func(error) error
-	// Write allows a push, of a tag that is removed again.
+	// Write allows the push of a test version, which is deleted where the login may delete.
 	Write bool
 	// Now is the time; nil is time.Now.
 	Now func() time.Time
