@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -39,7 +40,13 @@ func (x Repository) push(ctx context.Context, r *Report) {
 		return
 	}
 	t := &trial{Repository: x, tag: writeTag}
-	t.run(ctx, r)
+	tried := &Report{}
+	if t.run(ctx, tried); tried.Failed() && len(t.stored) > 0 {
+		// Another run may have deleted the manifests that the index names.
+		tried = &Report{}
+		t.run(ctx, tried)
+	}
+	r.Checks = append(r.Checks, tried.Checks...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), clientTimeout)
 	defer cancel()
 	t.remove(ctx, r)
@@ -129,7 +136,7 @@ func (t *trial) manifest(ctx context.Context, b artifact.Blob, tag string) error
 	} else {
 		err = t.Store.PushReference(ctx, b.Descriptor, bytes.NewReader(b.Data), tag)
 	}
-	if err == nil {
+	if err == nil && !slices.ContainsFunc(t.stored, func(d ocispec.Descriptor) bool { return d.Digest == b.Descriptor.Digest }) {
 		t.stored = append(t.stored, b.Descriptor)
 	}
 	return err

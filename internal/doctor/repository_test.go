@@ -381,6 +381,42 @@ func TestWriteWhereManifestsStay(t *testing.T) {
 	}
 }
 
+// TestWritesAtOnce has another run delete its manifests, which are those of this run, before
+// the index is stored.
+func TestWritesAtOnce(t *testing.T) {
+	b := newBench(t, quirks.Settings{})
+	other := false
+	b.rec.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if other || r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, writeTag) {
+			return false
+		}
+		other = true
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown to registry"}]}`)
+		return true
+	})
+	x := b.repository()
+	x.Write = true
+	r := x.Examine(t.Context())
+	got := checks(t, r)
+	want(t, got, "versions", OK, "")
+	want(t, got, "removal", OK, "gone")
+	if len(got) != len(r.Checks) {
+		t.Errorf("a check is there twice: %+v", r.Checks)
+	}
+	if c := b.contents(); !other || c != empty {
+		t.Errorf("the repository has %s, want %s", c, empty)
+	}
+	// Manifests that were stored twice are counted once.
+	other = false
+	b.registry.Set(func(s *quirks.Settings) { s.NoDelete = true })
+	want(t, b.examine(true), "removal", Warn, "and 3 manifests: ")
+	if c := b.contents(); !other || c != stays {
+		t.Errorf("the repository has %s, want %s", c, stays)
+	}
+}
+
 // TestWriteOnDistribution leaves nothing behind in real registries. The older one deletes
 // no tag by itself.
 func TestWriteOnDistribution(t *testing.T) {
