@@ -250,16 +250,6 @@ func (b *backend) blobRedirect(ctx context.Context, a provider.Address, blob oci
 
 // store returns the repository of a provider as the catalog reads it.
 func (b *backend) store(ctx context.Context, a provider.Address) (catalog.Store, error) {
-	repo, err := b.conditional(ctx, a)
-	if err != nil {
-		return nil, err
-	}
-	return repository.Source{Repository: repo}, nil
-}
-
-// conditional returns the repository of a provider, with a client that sends the
-// catalog's conditions.
-func (b *backend) conditional(ctx context.Context, a provider.Address) (*remote.Repository, error) {
 	_, repo, err := b.repository(ctx, a)
 	switch {
 	case notServed(err):
@@ -268,7 +258,7 @@ func (b *backend) conditional(ctx context.Context, a provider.Address) (*remote.
 		return nil, err
 	}
 	repo.Client = catalog.Conditional(repo.Client)
-	return repo, nil
+	return repository.Source{Repository: repo}, nil
 }
 
 // place names the repository of a provider.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
 	"github.com/ocibridge/ocibridge/internal/repository"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -38,7 +41,7 @@ func TestGatewayReadsProxyCaches(t *testing.T) {
 	}
 	registry.Set(func(s *quirks.Settings) { s.Proxies = []string{"proxied"} })
 
-	store, err := back.store(t.Context(), a)
+	puller, err := pullthrough.New(pullthrough.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,9 +52,16 @@ func TestGatewayReadsProxyCaches(t *testing.T) {
 	if found, err := destination.Exists(t.Context(), blob.Descriptor); found || err != nil {
 		t.Errorf("a push finds it: %v, %v", found, err)
 	}
-	if found, err := store.(exister).Exists(t.Context(), blob.Descriptor); !found || err != nil {
-		t.Errorf("a gateway finds it: %v, %v", found, err)
+	for i, open := range []func(context.Context, provider.Address) (catalog.Store, error){back.pulled(puller), back.store} {
+		store, err := open(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found, err := store.(exister).Exists(t.Context(), blob.Descriptor); !found || err != nil {
+			t.Errorf("gateway %d finds it: %v, %v", i, found, err)
+		}
 	}
+	// The first GET has the proxy fetch the blob, and HEAD finds it from then on.
 	if n := requests.Count(recorder.Method(http.MethodGet), recorder.PathContains("/blobs/")); n != 1 {
 		t.Errorf("%d GET", n)
 	}

@@ -103,14 +103,13 @@ func (f *serveFlags) pullFolder(back *backend, g config.Gateway) (string, error)
 	return "", nil
 }
 
-// pulled returns the repository of a provider with what its origin offers beside it. The
-// puller pushes to this repository. A blob that HEAD does not find there is not stored yet.
+// pulled returns the repository of a provider with what its origin offers beside it.
 func (b *backend) pulled(p *pullthrough.Puller) func(context.Context, provider.Address) (catalog.Store, error) {
 	return func(ctx context.Context, a provider.Address) (catalog.Store, error) {
-		repo, err := b.conditional(ctx, a)
+		store, err := b.store(ctx, a)
 		if err != nil {
 			return nil, err
 		}
-		return p.Store(a, repo), nil
+		return p.Store(a, store), nil
 	}
 }
