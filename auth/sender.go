@@ -2,7 +2,6 @@ package auth
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,9 +11,9 @@ import (
 
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
-	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/refusals"
 )
 
 // sender sends the requests of a binding: oras-go's client, which answers
@@ -59,6 +58,9 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 		return nil, errNoCredential
 	}
 	s.binding.lacksRight.Store(insufficientScope(resp))
+	if resp.StatusCode == http.StatusUnauthorized {
+		s.binding.identified.Store(sentIdentity(resp))
+	}
 	if err := askedToWait(resp); err != nil {
 		drain(resp)
 		return nil, err
@@ -70,9 +72,6 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// maxRefusal bounds what is read of a refusal, in bytes.
-const maxRefusal = 8 << 10
-
 // askedToWait returns an [outgoing.LaterError] if a registry does not answer a GET or HEAD
 // now, and says when it will. oras-go has no place for that time in its own error, which
 // the LaterError wraps. Uploads read the header themselves.
@@ -82,14 +81,7 @@ func askedToWait(resp *http.Response) error {
 		!outgoing.IsLater(resp.StatusCode) || outgoing.RetryAfter(resp.Header, time.Now()) == 0 {
 		return nil
 	}
-	answer := &errcode.ErrorResponse{Method: resp.Request.Method, URL: resp.Request.URL, StatusCode: resp.StatusCode}
-	var body struct {
-		Errors errcode.Errors `json:"errors"`
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxRefusal)).Decode(&body); err == nil {
-		answer.Errors = body.Errors
-	}
-	return outgoing.NewLaterError(resp.Header, answer)
+	return outgoing.NewLaterError(resp.Header, refusals.Read(resp))
 }
 
 // correctLink lets the next page of a list come from where this one came from.
@@ -159,6 +151,13 @@ func replay(req *http.Request) (*http.Request, bool) {
 // not for this (RFC 6750, section 3.1).
 func insufficientScope(resp *http.Response) bool {
 	return resp.StatusCode == http.StatusUnauthorized && strings.Contains(resp.Header.Get("Www-Authenticate"), `error="insufficient_scope"`)
+}
+
+// sentIdentity reports whether a refused request had a bearer token for a login that the
+// token server accepted. To a wrong password Harbor gives a token for nobody.
+func sentIdentity(resp *http.Response) bool {
+	token, ok := strings.CutPrefix(resp.Request.Header.Get("Authorization"), "Bearer ")
+	return ok && !isAnonymous(token)
 }
 
 // bufferManifest lets a manifest be sent again. oras-go does that itself for

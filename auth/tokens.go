@@ -3,6 +3,7 @@ package auth
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -254,6 +255,20 @@ func (c *tokenCache) forget() {
 	for _, t := range c.tokens {
 		t.until = time.Unix(0, 1)
 	}
+}
+
+// isAnonymous reports whether a token is for nobody: a JSON Web Token without a subject,
+// by the distribution project's token specification. An opaque token tells nothing.
+func isAnonymous(token string) bool {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 || len(token) > maxToken {
+		return false
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var claims struct {
+		Subject string `json:"sub"`
+	}
+	return err == nil && json.Unmarshal(payload, &claims) == nil && claims.Subject == ""
 }
 
 // tokenLife takes the end of a token from the answer that brings it. It travels

@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/internal/repository"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -168,14 +169,13 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 	}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		err := x.Explain(&errcode.ErrorResponse{Method: http.MethodGet, URL: resp.Request.URL, StatusCode: resp.StatusCode})
-		r.fail("authentication", err, "check the credential, and its rights in the repository")
+		r.fail("authentication", x.Explain(refusals.Read(resp)), "check the credential, and its rights in the repository")
 		return false
 	case http.StatusOK, http.StatusNotFound:
 		r.ok("authentication", "accepted")
 		return true
 	}
-	r.fail("authentication", fmt.Errorf("the registry answers %s", resp.Status), "try again later, or ask the people who run the registry")
+	r.fail("authentication", x.Explain(refusals.Read(resp)), "try again later, or ask the people who run the registry")
 	return false
 }
 

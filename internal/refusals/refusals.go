@@ -3,12 +3,31 @@
 package refusals
 
 import (
+	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"regexp"
+	"slices"
 
 	"oras.land/oras-go/v2/registry/remote/errcode"
 )
+
+// maxBody bounds what is read of a refusal, in bytes.
+const maxBody = 8 << 10
+
+// Read returns a registry's refusal with the registry's own words. It reads the body and
+// leaves it open. The words are missing where the body is longer than 8 KiB or is no JSON.
+func Read(resp *http.Response) *errcode.ErrorResponse {
+	out := &errcode.ErrorResponse{Method: resp.Request.Method, URL: resp.Request.URL, StatusCode: resp.StatusCode}
+	var body struct {
+		Errors errcode.Errors `json:"errors"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxBody)).Decode(&body); err == nil {
+		out.Errors = body.Errors
+	}
+	return out
+}
 
 // Full reports whether a registry refuses more content because a quota is reached.
 // Harbor 2.15 answers 403; other versions and registries answer 412 and more. A 507 means
@@ -26,6 +45,53 @@ var full = regexp.MustCompile(`(?i)\bquota\b|exceed the configured upper limit|s
 func NoProject(err error) bool { return says(err, noProject, 0) }
 
 var noProject = regexp.MustCompile(`(?i)\bproject \S+ not found`)
+
+// NameWithoutProject reports whether Harbor refuses a repository name because it has one
+// part. Harbor's names begin with the project.
+func NameWithoutProject(err error) bool { return says(err, nameWithoutProject, 0) }
+
+var nameWithoutProject = regexp.MustCompile(`(?i)invalid repository name: [^/\s]+$`)
+
+// MissingRight returns the right that Harbor finds missing: pull, push or delete; "" if
+// the error is no such refusal. Harbor has the same words for a wrong password.
+func MissingRight(err error) string {
+	var answer *errcode.ErrorResponse
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	for _, e := range answer.Errors {
+		if m := missingRight.FindStringSubmatch(e.Message); m != nil {
+			return m[1]
+		}
+	}
+	return ""
+}
+
+var missingRight = regexp.MustCompile(`^unauthorized to access repository: \S+, action: (pull|push|delete)\b`)
+
+// ProxyCache reports whether Harbor refuses a push because the project only caches
+// another registry.
+func ProxyCache(err error) bool { return says(err, proxyCache, 0) }
+
+var proxyCache = regexp.MustCompile(`(?i)push artifact to a proxy project`)
+
+// ReadOnly reports whether Harbor refuses a change because it is in read-only mode.
+func ReadOnly(err error) bool { return says(err, readOnly, 0) }
+
+var readOnly = regexp.MustCompile(`(?i)\bread[- ]only mode\b`)
+
+// Policy reports whether a policy of the project forbids reading an artifact, such as
+// Harbor's policies about signatures and vulnerabilities.
+func Policy(err error) bool {
+	var answer *errcode.ErrorResponse
+	return errors.As(err, &answer) && slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == "PROJECTPOLICYVIOLATION" })
+}
+
+// Immutable reports whether Harbor keeps a tag, or the artifact that it names, because a
+// rule makes the tag immutable.
+func Immutable(err error) bool { return says(err, immutable, 0) }
+
+var immutable = regexp.MustCompile(`(?i)configured as immutable`)
 
 // says reports whether words are in a registry's answer of any status but one.
 func says(err error, words *regexp.Regexp, but int) bool {

@@ -4,9 +4,7 @@ package repository
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 
@@ -14,6 +12,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 	orasauth "oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/internal/refusals"
 )
 
 // Repository is a repository whose tags can be removed by themselves.
@@ -35,15 +35,15 @@ func (r Repository) Untag(ctx context.Context, tag string) error {
 		return err
 	}
 	defer resp.Body.Close()
-	return untagError(req, resp)
+	return untagError(resp)
 }
 
 // untagError tells what an answer to the deletion of a tag means.
-func untagError(req *http.Request, resp *http.Response) error {
+func untagError(resp *http.Response) error {
 	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
-	answer := refusal(req, resp)
+	answer := refusals.Read(resp)
 	has := func(codes ...string) bool {
 		return slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return slices.Contains(codes, e.Code) })
 	}
@@ -66,18 +66,4 @@ func newRequest(ctx context.Context, repo *remote.Repository, method, path strin
 	}
 	ref := repo.Reference
 	return http.NewRequestWithContext(ctx, method, fmt.Sprintf("%s://%s/v2/%s/%s", scheme, ref.Host(), ref.Repository, path), nil)
-}
-
-// refusal returns the error for an answer, of the type that oras-go returns.
-func refusal(req *http.Request, resp *http.Response) *errcode.ErrorResponse {
-	answer := &errcode.ErrorResponse{Method: req.Method, URL: req.URL, StatusCode: resp.StatusCode}
-	if data, err := io.ReadAll(io.LimitReader(resp.Body, 8<<10)); err == nil {
-		var body struct {
-			Errors errcode.Errors `json:"errors"`
-		}
-		if json.Unmarshal(data, &body) == nil {
-			answer.Errors = body.Errors
-		}
-	}
-	return answer
 }

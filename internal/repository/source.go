@@ -16,6 +16,8 @@ import (
 	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote"
 	orasauth "oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/ocibridge/ocibridge/internal/refusals"
 )
 
 // Source is a repository that is read and not written. Where the registry answers HEAD of
@@ -95,7 +97,7 @@ func statByGet(ctx context.Context, repo *remote.Repository, d digest.Digest) (o
 	case http.StatusNotFound:
 		return ocispec.Descriptor{}, fmt.Errorf("%s: %w", d, errdef.ErrNotFound)
 	default:
-		return ocispec.Descriptor{}, refusal(req, resp)
+		return ocispec.Descriptor{}, refusals.Read(resp)
 	}
 	if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err != nil {
 		return ocispec.Descriptor{}, &url.Error{Op: "Get", URL: req.URL.String(), Err: err}
