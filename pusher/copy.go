@@ -209,7 +209,7 @@ func (w *push) publishOriginal(ctx context.Context, own []artifact.Package) (*ar
 		if !w.isFresh(r.readAt) {
 			continue
 		}
-		if err := w.moveTag(ctx, blob); err != nil {
+		if err := w.moveTag(ctx, blob, *o.found); err != nil {
 			return nil, err
 		}
 		written = true

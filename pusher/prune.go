@@ -5,15 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -128,6 +131,10 @@ func (p *pruner) run(ctx context.Context, steps []Step) error {
 	var failure error
 	for _, step := range steps {
 		u, err := p.untagVersion(ctx, step)
+		if isHeld(err) {
+			p.fail(step, err)
+			continue
+		}
 		if err != nil {
 			failure = err
 			break
@@ -207,7 +214,7 @@ func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (o
 			err = removeOldTag(ctx, p.state.store, t)
 		}
 		if err != nil {
-			return false, hint.Wrap(p.registryError("remove the tag "+string(t)+" from", err), helpDelete)
+			return false, p.deleteError("remove the tag "+string(t)+" from", err)
 		}
 	}
 	return false, nil
@@ -222,10 +229,45 @@ func (p *pruner) untag(ctx context.Context, tag ociaddr.Tag) error {
 		p.bound[tag] = true
 		return nil
 	}
-	return hint.Wrap(p.registryError("remove the tag "+string(tag)+" from", err), helpDelete)
+	return p.deleteError("remove the tag "+string(tag)+" from", err)
 }
 
-const helpDelete = "the registry must allow deletes, and the credential must have that right"
+// isHeld reports whether a registry keeps a tag or manifest for a reason that need not
+// hold for others: a rule about the tag, or another manifest that names this one.
+func isHeld(err error) bool {
+	switch status(err) {
+	case http.StatusConflict, http.StatusPreconditionFailed:
+		return true
+	case http.StatusMethodNotAllowed: // it deletes nothing
+		return false
+	}
+	var answer *errcode.ErrorResponse
+	return errors.As(err, &answer) && ruleWords.MatchString(answer.Errors.Error())
+}
+
+// fail notes that a version is left.
+func (p *pruner) fail(step Step, err error) {
+	delete(p.gone, step.Version)
+	p.out.Failures = append(p.out.Failures, Failure{step.Provider, step.Version, err})
+}
+
+// deleteError is a [RegistryError] about a deletion, with a hint unless package auth
+// knows a better one.
+func (p *pruner) deleteError(op string, err error) error {
+	out := p.registryError(op, err)
+	switch {
+	case refusals.MissingRight(err) != "", refusals.ReadOnly(err), refusals.Immutable(err):
+		return out
+	case isHeld(err):
+		return hint.Wrap(out, helpHeld)
+	}
+	return hint.Wrap(out, helpDelete)
+}
+
+const (
+	helpDelete = "the registry must allow deletes, and the credential must have that right"
+	helpHeld   = "a rule about the tag, or another manifest that names this one, keeps it in the registry: remove that reason and run sync again, or ask for the version in its provider block"
+)
 
 // sweep deletes the indexes of versions and what they name, but for what tags that
 // are left, and indexes under them, still name. If it cannot be told, it is left
@@ -244,15 +286,20 @@ func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
 		index := u.version.Index
 		switch {
 		case named[index.Digest] && u.bound:
-			err = hint.New(fmt.Sprintf("%s: the registry does not remove tags by themselves, and another tag names what %s names", p.state.dest.Repository, u.step.Version),
-				"delete the tags with the registry's own tools")
+			p.fail(u.step, hint.New(fmt.Sprintf("%s: the registry does not remove tags by themselves, and another tag names what %s names", p.state.dest.Repository, u.step.Version),
+				"delete the tags with the registry's own tools"))
 			continue
 		case named[index.Digest]:
 			continue
 		}
 		if derr := p.delete(ctx, index); derr != nil {
 			if u.bound {
-				err = hint.Wrap(p.registryError("delete "+index.Digest.String()+" from", derr), helpDelete)
+				derr = p.deleteError("prune "+u.step.Version.String()+" from", derr)
+				if isHeld(derr) {
+					p.fail(u.step, derr)
+					continue
+				}
+				err = derr
 				break
 			}
 			p.leave(index, derr) // its children must not go before it

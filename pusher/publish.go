@@ -14,6 +14,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -260,7 +261,7 @@ func (w *push) status(after *artifact.Version) Status {
 }
 
 // current reads what the tag names now; nil for nothing, or for what --force
-// replaces.
+// replaces. Where a policy forbids to read what this push has tagged, it is that.
 func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 	v, err := artifact.Read(ctx, w.dest.Store, w.release.Provider(), w.release.Version())
 	switch {
@@ -268,12 +269,23 @@ func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 		return v, nil
 	case errors.Is(err, errdef.ErrNotFound):
 		return nil, nil
+	case refusals.Policy(err) && w.tagged != nil:
+		w.warnUnreadable(err)
+		return w.tagged, nil
 	case errors.Is(err, artifact.ErrForeign):
 		return nil, w.occupied(err, "let the template give each provider a repository of its own")
 	case w.o.Force && (errors.Is(err, artifact.ErrNotProvider) || errors.Is(err, artifact.ErrAmbiguous) || errors.Is(err, artifact.ErrTooLarge)):
 		return nil, nil
 	}
 	return nil, w.registryError("read "+string(w.tag)+" in", err)
+}
+
+// warnUnreadable warns once that nobody can read what the push has stored.
+func (w *push) warnUnreadable(err error) {
+	text := fmt.Sprintf("%s:%s is stored, and nobody can read it yet: %v", w.dest.Repository, w.tag, err)
+	if !slices.Contains(w.warnings, text) {
+		w.warnings = append(w.warnings, text)
+	}
 }
 
 // union returns the version to be tagged: the release's own packages, those that
@@ -354,15 +366,16 @@ func (w *push) sendIndex(ctx context.Context, v *artifact.Version) error {
 	if err := w.sendBlob(ctx, "push index to", index); err != nil {
 		return err
 	}
-	return w.moveTag(ctx, index)
+	return w.moveTag(ctx, index, *v)
 }
 
-// moveTag has the version's tag name an index.
-func (w *push) moveTag(ctx context.Context, index artifact.Blob) error {
+// moveTag has the version's tag name the index of v.
+func (w *push) moveTag(ctx context.Context, index artifact.Blob, v artifact.Version) error {
 	err := w.sendTag(ctx, "tag "+string(w.tag)+" in", index.Descriptor, index.Data, string(w.tag))
 	w.wrote = w.wrote || !errors.Is(err, ErrImmutable) // whatever else went wrong, the tag may have moved
 	if err == nil {
-		w.tagged = &artifact.Version{Index: index.Descriptor}
+		v.Index = index.Descriptor
+		w.tagged = &v
 	}
 	return err
 }

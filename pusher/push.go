@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -39,7 +40,7 @@ type push struct {
 	own             *ownAnnouncement       // nil: the push has not announced itself
 	recent          recentTags             // the repository's tags, if the push has listed them when it began
 	unnoted         map[digest.Digest]bool // replaced indexes that the state does not take
-	tagged          *artifact.Version      // what the push tagged last, by its index alone; nil once that is noted as replaced
+	tagged          *artifact.Version      // what the push tagged last; nil once that is noted as replaced
 	wrote           bool                   // the tag was moved, or may have been
 	// fits is the checksum document that the version's evidence will hold, if it is
 	// not the release's own; nil if there is none.
@@ -180,7 +181,8 @@ func (w *push) occupied(err error, help string) error {
 const ownerProbes = 3
 
 // checkOwner refuses a repository whose newest versions say that they are another
-// provider's: a template such as ${namespace}-${type} makes a-b/c and a/b-c meet.
+// provider's: a template such as ${namespace}-${type} makes a-b/c and a/b-c meet. Versions
+// that a policy forbids to read tell nothing.
 func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociaddr.Tag) error {
 	var versions []provider.Version
 	for _, t := range tags {
@@ -190,6 +192,7 @@ func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociadd
 	}
 	provider.SortVersions(versions)
 	slices.Reverse(versions)
+	var forbidden error
 	for _, v := range versions[:min(len(versions), ownerProbes)] {
 		found, err := artifact.Read(ctx, w.dest.Store, a, v)
 		if errors.Is(err, artifact.ErrForeign) {
@@ -198,9 +201,14 @@ func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociadd
 		switch {
 		case err == nil && !found.Provider.IsZero():
 			return nil
+		case refusals.Policy(err):
+			forbidden = err
 		case err != nil && !isUnusable(err):
 			return w.registryError("read "+v.String()+" in", err)
 		}
+	}
+	if forbidden != nil {
+		w.warnings = append(w.warnings, fmt.Sprintf("%s: ocibridge could not check that the repository is this provider's: %v", w.dest.Repository, forbidden))
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error
 	switch {
 	case goes && len(settled) == len(state.Replaced):
 		if derr := deleteWithTag(ctx, p.state.store, *desc, ociaddr.StateTag); derr != nil {
-			err = errors.Join(err, hint.Wrap(p.registryError("remove the tag "+string(ociaddr.StateTag)+" from", derr), helpDelete))
+			err = errors.Join(err, p.deleteError("remove the tag "+string(ociaddr.StateTag)+" from", derr))
 		}
 	case len(settled) > 0:
 		err = errors.Join(err, p.pusher.remember(ctx, p.state.provider, p.state.dest, stateChange{deleted: settled}))

@@ -155,10 +155,15 @@ func (b *bench) push(version string, platforms ...provider.Platform) (*pusher.Re
 	}
 	result, err := pusher.New(b.pushOptions()).Push(b.t.Context(), r)
 	if err != nil {
-		addr, _ := b.set.Repository(widget)
-		return nil, b.client.Explain(err, addr)
+		return nil, b.explain(err)
 	}
 	return result, nil
+}
+
+// explain gives an error of the repository a hint, as the commands do.
+func (b *bench) explain(err error) error {
+	addr, _ := b.set.Repository(widget)
+	return b.client.Explain(err, addr)
 }
 
 // serve starts a gateway and returns what asks it.
