@@ -184,7 +184,6 @@ type binding struct {
 	sender   *sender
 
 	lacksRight atomic.Bool // whether the last answer was that the token does not reach so far
-	identified atomic.Bool // whether the last request that got 401 had a token for an accepted login
 
 	mu      sync.Mutex
 	asked   bool

@@ -257,7 +257,7 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 		return fmt.Sprintf("used %s: it has no user name and password, and %s takes no tokens", login, r.Registry)
 	case refused && answer.StatusCode == http.StatusUnauthorized && b.lacksRight.Load():
 		return fmt.Sprintf("used %s: it lacks the right to do this in %s%s", login, r.Name, rightsNote(r))
-	case refused && b.identified.Load() && refusals.MissingRight(err) != "":
+	case refused && b.sender.tokens.knowsLogin() && refusals.MissingRight(err) != "":
 		return harborRight(login, r, refusals.MissingRight(err))
 	case refused && answer.StatusCode == http.StatusForbidden:
 		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository (some registries answer so then)%s", login, r.Name, rightsNote(r))

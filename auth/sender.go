@@ -58,9 +58,6 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 		return nil, errNoCredential
 	}
 	s.binding.lacksRight.Store(insufficientScope(resp))
-	if resp.StatusCode == http.StatusUnauthorized {
-		s.binding.identified.Store(sentIdentity(resp))
-	}
 	if err := askedToWait(resp); err != nil {
 		drain(resp)
 		return nil, err
@@ -151,13 +148,6 @@ func replay(req *http.Request) (*http.Request, bool) {
 // not for this (RFC 6750, section 3.1).
 func insufficientScope(resp *http.Response) bool {
 	return resp.StatusCode == http.StatusUnauthorized && strings.Contains(resp.Header.Get("Www-Authenticate"), `error="insufficient_scope"`)
-}
-
-// sentIdentity reports whether a refused request had a bearer token for a login that the
-// token server accepted. To a wrong password Harbor gives a token for nobody.
-func sentIdentity(resp *http.Response) bool {
-	token, ok := strings.CutPrefix(resp.Request.Header.Get("Authorization"), "Bearer ")
-	return ok && !isAnonymous(token)
 }
 
 // bufferManifest lets a manifest be sent again. oras-go does that itself for

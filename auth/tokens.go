@@ -48,6 +48,9 @@ type tokenCache struct {
 	schemes map[string]auth.Scheme // by host
 	tokens  map[tokenKey]*token
 	bytes   int // what tokens take: see token.size
+	// identified is whether the last token of a token server is for a login that the server
+	// accepted. To a wrong password Harbor gives a token for nobody.
+	identified bool
 }
 
 type tokenKey struct {
@@ -166,6 +169,9 @@ func (c *tokenCache) renew(ctx context.Context, t *token, round int, fetch token
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if life.answered() {
+		c.identified = err == nil && !isAnonymous(value)
+	}
 	kept := c.remove(t)
 	t.value, t.err, t.until, t.fetch = value, err, life.until, fetch
 	t.round++
@@ -255,6 +261,13 @@ func (c *tokenCache) forget() {
 	for _, t := range c.tokens {
 		t.until = time.Unix(0, 1)
 	}
+}
+
+// knowsLogin reports whether the token server has accepted the login.
+func (c *tokenCache) knowsLogin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.identified
 }
 
 // isAnonymous reports whether a token is for nobody: a JSON Web Token without a subject,
