@@ -128,6 +128,31 @@ func pushBlob(t *testing.T, c *Client, f *fakeRegistry, once bool) error {
 	return mustOpen(t, c, f.repository(t, "a/x")).Blobs().Push(t.Context(), ocispec.Descriptor{Digest: digest.FromString("hello"), Size: 5}, content)
 }
 
+// TestAnonymousTokens: a token for nobody is a JSON Web Token without a subject.
+func TestAnonymousTokens(t *testing.T) {
+	jwt := func(claims string) string {
+		encode := base64.RawURLEncoding.EncodeToString
+		return encode([]byte(`{"typ":"JWT"}`)) + "." + encode([]byte(claims)) + ".c2lnbmF0dXJl"
+	}
+	for token, want := range map[string]bool{
+		jwt(`{"iss":"harbor-token-issuer","access":[]}`): true,
+		jwt(`{"sub":""}`):                   true,
+		jwt(`{"sub":"robot$providers+ci"}`): false,
+		jwt(`{"sub":1}`):                    false,
+		jwt(`[]`):                           false,
+		"opaque":                            false,
+		"a.b":                               false,
+		"v1.!.c":                            false,
+		"":                                  false,
+		jwt(`{}`) + ".d":                    false,
+		jwt(`{}`) + strings.Repeat("x", maxToken): false,
+	} {
+		if got := isAnonymous(token); got != want {
+			t.Errorf("%.60s: %t", token, got)
+		}
+	}
+}
+
 func TestRefusalInTheMiddleOfAnUpload(t *testing.T) {
 	const (
 		post  = "POST /v2/a/x/blobs/uploads/"

@@ -2,6 +2,7 @@ package pusher_test
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -50,6 +51,59 @@ func (b *syncBench) beforeDelete(n int, do func()) {
 		}
 		return false
 	})
+}
+
+// TestPruneHeldVersions: a version whose tag the registry keeps stops no pruning of the
+// others. A registry that deletes nothing is asked once.
+func TestPruneHeldVersions(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status         int
+		body           string
+		failed, pruned string
+		hint           string
+	}{
+		"a conflict":                 {http.StatusConflict, `{"errors":[{"code":"DENIED","message":"kept"}]}`, "1.1.0", "1.2.0 1.0.0", "remove that reason and run sync again"},
+		"a lock":                     {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"the tag is locked"}]}`, "1.1.0", "1.2.0 1.0.0", "remove that reason and run sync again"},
+		"no right":                   {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"requested access to the resource is denied"}]}`, "0.0.0", "1.2.0", "must have that right"},
+		"read-only mode, without it": {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"The system is in read only mode."}]}`, "0.0.0", "1.2.0", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0", "1.3.0")
+			b.mustSync("+1.3.0 +1.2.0 +1.1.0 +1.0.0")
+			b.constraint("1.3.0")
+			b.options.Prune = true
+			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodDelete || !strings.HasSuffix(r.URL.Path, "/manifests/1.1.0") {
+					return false
+				}
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(tc.status)
+				io.WriteString(w, tc.body)
+				return true
+			})
+			_, out, err := b.sync()
+			if err != nil || len(out.Failures) != 1 || len(out.Warnings) > 0 {
+				t.Fatalf("%v, %+v", err, out)
+			}
+			failed := "0.0.0"
+			if f := out.Failures[0]; !f.Version.IsZero() {
+				failed = f.Version.String()
+			}
+			var pruned []string
+			for _, step := range out.Pruned {
+				pruned = append(pruned, step.Version.String())
+			}
+			if got := strings.Join(pruned, " "); failed != tc.failed || got != tc.pruned {
+				t.Errorf("failed %s, pruned %s, want %s, %s", failed, got, tc.failed, tc.pruned)
+			}
+			if err := out.Failures[0].Err; !strings.Contains(err.Error(), "1.1.0") || !strings.Contains(hint.Of(err), tc.hint) || tc.hint == "" && hint.Of(err) != "" {
+				t.Errorf("%v (%s)", err, hint.Of(err))
+			}
+			if b.missing("1.1.0") != "" || b.missing("1.3.0") != "" {
+				t.Errorf("1.1.0 lacks %q, 1.3.0 lacks %q", b.missing("1.1.0"), b.missing("1.3.0"))
+			}
+		})
+	}
 }
 
 // A push of a version that is being pruned finds its manifests there, whichever

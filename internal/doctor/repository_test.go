@@ -153,6 +153,57 @@ func TestNoLogin(t *testing.T) {
 	}
 }
 
+// TestHarborsWords: doctor shows the registry's own message, and the advice for it.
+func TestHarborsWords(t *testing.T) {
+	const robot = "robot$acme+ci"
+	for name, tc := range map[string]struct {
+		change              func(*quirks.Settings)
+		password            string
+		check, detail, hint string
+	}{
+		"absent project":  {func(s *quirks.Settings) { s.User = "robot$ci" }, "MARK-p", "authentication", "401: unauthorized: project acme not found", `create the project "acme"`},
+		"no right":        {func(s *quirks.Settings) { s.Lacks = []string{"pull"} }, "MARK-p", "authentication", "401: unauthorized: unauthorized to access repository: acme/null, action: pull", "a robot needs the permission Repository: Pull"},
+		"no right, write": {func(s *quirks.Settings) { s.Lacks = []string{"push"} }, "MARK-p", "push", "action: push", "a robot needs the permission Repository: Push"},
+		"wrong password":  {nil, "MARK-wrong", "authentication", "action: pull", "which was not accepted"},
+		"proxy-cache":     {func(s *quirks.Settings) { s.Proxies = []string{"acme"} }, "MARK-p", "push", "can not push artifact to a proxy project: acme", "is a proxy cache"},
+		"read-only mode":  {func(s *quirks.Settings) { s.ReadOnlyMode = true }, "MARK-p", "push", "The system is in read only mode", "is in read-only mode"},
+		"cosign policy":   {func(s *quirks.Settings) { s.CosignPolicy = true }, "MARK-p", "pull", "The image is not signed by cosign.", "Deployment security"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, quirks.Settings{
+				Access:  quirks.Access{User: robot, Password: "MARK-p", Tokens: true, Harbor: true},
+				Content: quirks.Content{MustExist: true, Projects: true},
+			})
+			user := robot
+			if name != "absent project" {
+				b.registry.Create("acme")
+				b.login(robot, "MARK-p")
+				b.store("1.0.0")
+			} else {
+				user = "robot$ci"
+			}
+			if tc.change != nil {
+				b.registry.Set(tc.change)
+			}
+			b.login(user, tc.password)
+			got := b.examine(true)
+			want(t, got, tc.check, Fail, tc.detail)
+			if h := got[tc.check].Hint; !strings.Contains(h, tc.hint) || strings.Contains(h, "force") {
+				t.Errorf("hint %q, want %q", h, tc.hint)
+			}
+		})
+	}
+
+	b := newBench(t, quirks.Settings{Content: quirks.Content{Projects: true}})
+	x := b.repository()
+	x.Store.Reference.Repository = "null"
+	got := checks(t, x.Examine(t.Context()))
+	want(t, got, "authentication", Fail, "invalid repository name: null")
+	if h := got["authentication"].Hint; !strings.Contains(h, "a repository name begins with its project") {
+		t.Errorf("hint %q", h)
+	}
+}
+
 func TestUntrustedCertificate(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	b.opts.Registries = nil

@@ -109,6 +109,9 @@ func (q *Registry) token(w http.ResponseWriter, r request) bool {
 // give answers with a token for scopes.
 func (q *Registry) give(w http.ResponseWriter, r request, scopes []string) {
 	token := rand.Text()
+	if r.s.Harbor {
+		token = r.harborToken(token)
+	}
 	q.mu.Lock()
 	q.tokens[token] = strings.Join(scopes, " ")
 	q.mu.Unlock()

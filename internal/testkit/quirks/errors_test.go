@@ -8,6 +8,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
 )
 
 func profile(t *testing.T, name string) quirks.Profile {
@@ -41,7 +42,13 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{name: "no right to push", profile: "ghcr", change: func(s *quirks.Settings) { s.ReadOnly = true }, err: "denied", hint: "write:packages"},
 		{name: "no right to push", profile: "gitlab", change: func(s *quirks.Settings) { s.ReadOnly = true }, err: "", hint: "write_registry"},
 		{name: "no right to push", profile: "acr", change: func(s *quirks.Settings) { s.ReadOnly = true }, err: "", hint: "AcrPush"},
-		{name: "no right to push", profile: "harbor", create: true, change: func(s *quirks.Settings) { s.Lacks = []string{"push"} }, err: "unauthorized to access repository: providers/registry.acme.example/acme/widget, action: push", hint: "login"},
+		{name: "no right to push", profile: "harbor", create: true, change: func(s *quirks.Settings) { s.Lacks = []string{"push"} }, err: "unauthorized to access repository: providers/registry.acme.example/acme/widget, action: push",
+			hint: `was accepted, but lacks the right to push in the project "providers": in Harbor, a robot needs the permission Repository: Push, and a user the role Developer`},
+		{name: "no right to read", profile: "harbor", create: true, change: func(s *quirks.Settings) { s.Lacks = []string{"pull", "push"} }, err: "action: pull", hint: `lacks the right to pull in the project "providers"`},
+		{name: "wrong password", profile: "harbor", create: true, change: func(s *quirks.Settings) { s.Password = "another" }, err: "unauthorized to access repository: providers/registry.acme.example/acme/widget, action: pull", hint: "docker login harbor.example.com"},
+		{name: "name without a project", profile: "harbor", template: "harbor.example.com/${namespace}-${type}", err: "invalid repository name: acme-widget", hint: "a repository name begins with its project: correct the template, such as harbor.example.com/PROJECT/${namespace}/${type}"},
+		{name: "proxy-cache project", profile: "harbor", create: true, change: func(s *quirks.Settings) { s.Proxies = []string{"providers"} }, err: "can not push artifact to a proxy project: providers", hint: `the project "providers" on harbor.example.com is a proxy cache, which takes no pushes: name another project`},
+		{name: "read-only mode", profile: "harbor", create: true, change: func(s *quirks.Settings) { s.ReadOnlyMode = true }, err: "The system is in read only mode", hint: "harbor.example.com is in read-only mode, and takes no changes from any login"},
 		{name: "wrong password", profile: "quay", change: func(s *quirks.Settings) { s.Password = "another" }, err: "401", hint: "docker login quay.io"},
 		{name: "wrong password", profile: "dockerhub", change: func(s *quirks.Settings) { s.Password = "another"; s.EveryNth = 0 }, err: "401", hint: "docker login"},
 		{name: "requests limited", profile: "dockerhub", change: func(s *quirks.Settings) { s.EveryNth = 1 }, err: "429", hint: "limits requests"},
@@ -71,6 +78,109 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPolicyOnReads has a project whose policy forbids reading the versions that it has.
+func TestPolicyOnReads(t *testing.T) {
+	for _, name := range []string{"harbor", "distribution"} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, profile(t, name))
+			b.registry.Create(b.profile.Create)
+			policy := func(on bool) { b.registry.Set(func(s *quirks.Settings) { s.CosignPolicy = on }) }
+			b.mustPush("1.0.0", false, false)
+			policy(true)
+
+			// New versions are stored, whole and by platform.
+			for _, platforms := range [][]string{nil, {"linux_amd64"}} {
+				version := []string{"1.1.0", "1.2.0"}[len(platforms)]
+				b.publish(version)
+				r := b.mustPush(version, false, false, platforms...)
+				warnings := strings.Join(r.Warnings, "\n")
+				if r.Status != pusher.Pushed || !strings.Contains(warnings, "could not check that the repository is this provider's: GET") ||
+					!strings.Contains(warnings, ":"+version+" is stored, and nobody can read it yet: GET") || !strings.Contains(warnings, "The image is not signed by cosign.") || len(r.Warnings) != 2 {
+					t.Errorf("%s: %s, %q", version, r.Status, r.Warnings)
+				}
+			}
+
+			// What is there cannot be read to complete or replace it, and --force is no help.
+			for _, force := range []bool{false, true} {
+				err := b.pushError("1.0.0", force)
+				if err == nil || !strings.Contains(err.Error(), "The image is not signed by cosign.") ||
+					!strings.Contains(hint.Of(err), "Deployment security") || strings.Contains(hint.Of(err), "force") {
+					t.Errorf("force %t: %v (%s)", force, err, hint.Of(err))
+				}
+			}
+
+			// A sync pushes what is new, and names what it could not read.
+			b.publish("1.3.0")
+			_, out := b.plannedSync(pusher.Want{}, ">= 1.0, <= 1.3")
+			if len(out.Results) != 1 || out.Results[0].Version.String() != "1.3.0" || len(out.Failures) != 3 {
+				t.Errorf("sync: %+v", out)
+			}
+			for _, f := range out.Failures {
+				if h := hint.Of(f.Err); f.Version.IsZero() || !strings.Contains(h, "Deployment security") || strings.Contains(h, "force") {
+					t.Errorf("sync: %s: %v (%s)", f.Version, f.Err, h)
+				}
+			}
+
+			policy(false)
+			get := b.serve()
+			for _, version := range []string{"1.0.0", "1.1.0", "1.2.0", "1.3.0"} {
+				want := 2
+				if version == "1.2.0" {
+					want = 1
+				}
+				if status, body := get(host + "/acme/widget/" + version + ".json"); status != http.StatusOK || strings.Count(body, `"url"`) != want {
+					t.Errorf("%s: %d %s", version, status, body)
+				}
+			}
+		})
+	}
+}
+
+// TestPolicyAndAPushThatWasEnded: a policy also forbids to ask for manifests that an ended
+// push has left.
+func TestPolicyAndAPushThatWasEnded(t *testing.T) {
+	b := newBench(t, profile(t, "distribution"))
+	b.mustPush("1.0.0", false, false)
+	if w := ask(b.registry, http.MethodDelete, "/v2/providers/registry.acme.example/acme/widget/manifests/1.0.0", ""); w.Code != http.StatusAccepted {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	b.registry.Set(func(s *quirks.Settings) { s.CosignPolicy = true })
+	if r := b.mustPush("1.0.0", false, false); r.Status != pusher.Pushed {
+		t.Errorf("%s", r.Status)
+	}
+}
+
+// TestPruneLeavesImmutable: one version that a rule keeps stops no pruning of the others.
+func TestPruneLeavesImmutable(t *testing.T) {
+	b := newBench(t, profile(t, "harbor"))
+	b.registry.Create(b.profile.Create)
+	for _, version := range []string{"1.0.0", "1.1.0", "1.2.0", "1.3.0"} {
+		b.publish(version)
+		b.mustPush(version, false, false)
+	}
+	b.registry.Set(func(s *quirks.Settings) {
+		s.Immutable, s.ImmutableCode = http.StatusPreconditionFailed, "PRECONDITION"
+		s.Mutable = func(tag string) bool { return tag != "1.1.0" && tag != "1.2.0" }
+	})
+	out := b.sync(pusher.Want{}, "1.3.0")
+	if len(out.Pruned) != 1 || out.Pruned[0].Version.String() != "1.0.0" || len(out.Failures) != 2 || len(out.Warnings) > 0 {
+		t.Fatalf("%+v", out)
+	}
+	for i, version := range []string{"1.2.0", "1.1.0"} {
+		f := out.Failures[i]
+		if f.Version.String() != version || !strings.Contains(f.Err.Error(), "prune "+version+" from harbor.example.com/") ||
+			!strings.Contains(f.Err.Error(), "the tag "+version+" configured as immutable, cannot be deleted") || !strings.Contains(hint.Of(f.Err), "Tag Immutability") {
+			t.Errorf("%+v (%s)", f, hint.Of(f.Err))
+		}
+	}
+	b.checkTags("with the rule", "1.1.0", "1.2.0", "1.3.0")
+	b.registry.Set(func(s *quirks.Settings) { s.Immutable = 0 })
+	if out := b.sync(pusher.Want{}, "1.3.0"); out.Err() != nil || len(out.Pruned) != 2 {
+		t.Errorf("without the rule: %v, %+v", out.Err(), out)
+	}
+	b.checkTags("without the rule", "1.3.0")
 }
 
 // TestTroubleIsNotAbsence lets every registry be in trouble once something is

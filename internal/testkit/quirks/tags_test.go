@@ -67,6 +67,22 @@ func (b *bench) index(version string) digest.Digest {
 // mustPush pushes platforms of a version. byPlatform says that other jobs push the others.
 func (b *bench) mustPush(version string, byPlatform, force bool, platforms ...string) *pusher.Result {
 	b.t.Helper()
+	result, err := b.tryPush(version, byPlatform, force, platforms...)
+	if err != nil {
+		b.t.Fatalf("push %s %q: %v (%s)", version, platforms, err, hint.Of(err))
+	}
+	return result
+}
+
+// pushError pushes a version, and returns its error with what is said of it to the user.
+func (b *bench) pushError(version string, force bool) error {
+	b.t.Helper()
+	_, err := b.tryPush(version, false, force)
+	return b.explain(err)
+}
+
+func (b *bench) tryPush(version string, byPlatform, force bool, platforms ...string) (*pusher.Result, error) {
+	b.t.Helper()
 	var want []provider.Platform
 	for _, p := range platforms {
 		want = append(want, provider.MustParsePlatform(p))
@@ -82,15 +98,21 @@ func (b *bench) mustPush(version string, byPlatform, force bool, platforms ...st
 	r.ByPlatform = byPlatform
 	o := b.pushOptions()
 	o.Force = force
-	result, err := pusher.New(o).Push(b.t.Context(), r)
-	if err != nil {
-		b.t.Fatalf("push %s %q: %v (%s)", version, platforms, err, hint.Of(err))
-	}
-	return result
+	return pusher.New(o).Push(b.t.Context(), r)
 }
 
 // sync runs a sync with --prune.
 func (b *bench) sync(want pusher.Want, constraint string) *pusher.Outcome {
+	b.t.Helper()
+	plan, out := b.plannedSync(want, constraint)
+	if len(plan.Failures) != 0 {
+		b.t.Fatalf("%+v", plan)
+	}
+	return out
+}
+
+// plannedSync is sync for plans that may have failures.
+func (b *bench) plannedSync(want pusher.Want, constraint string) (*pusher.Plan, *pusher.Outcome) {
 	b.t.Helper()
 	var err error
 	if want.Versions, err = provider.ParseConstraint(constraint); err != nil {
@@ -99,8 +121,8 @@ func (b *bench) sync(want pusher.Want, constraint string) *pusher.Outcome {
 	want.Provider, want.Source = widget, b.origin
 	syncer := pusher.NewSyncer(pusher.SyncOptions{Push: b.pushOptions(), Prune: true, PruneLimit: 10, First: true})
 	plan, err := syncer.Plan(b.t.Context(), []pusher.Want{want})
-	if err != nil || len(plan.Failures) != 0 {
-		b.t.Fatalf("%v, %+v", err, plan)
+	if err != nil {
+		b.t.Fatal(err)
 	}
 	out, err := syncer.Apply(b.t.Context(), plan, func(*pusher.Result) {})
 	if err != nil {
@@ -109,7 +131,7 @@ func (b *bench) sync(want pusher.Want, constraint string) *pusher.Outcome {
 	for i, f := range out.Failures {
 		out.Failures[i].Err = b.explain(f.Err)
 	}
-	return out
+	return plan, out
 }
 
 // saysRightToDelete reports whether a hint names the right to delete: in words for all

@@ -1,0 +1,79 @@
+package refusals
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"oras.land/oras-go/v2/registry/remote/errcode"
+)
+
+// refusal is an answer with a message.
+func refusal(status int, code, message string) error {
+	return &errcode.ErrorResponse{Method: http.MethodPut, StatusCode: status, Errors: errcode.Errors{{Code: code, Message: message}}}
+}
+
+// TestHarborsWords has the answers of Harbor 2.15, and which function knows each.
+func TestHarborsWords(t *testing.T) {
+	known := map[string]func(error) bool{
+		"full": Full, "no project": NoProject, "name": NameWithoutProject, "proxy": ProxyCache, "read-only": ReadOnly, "policy": Policy, "immutable": Immutable,
+		"pull":   func(err error) bool { return MissingRight(err) == "pull" },
+		"push":   func(err error) bool { return MissingRight(err) == "push" },
+		"delete": func(err error) bool { return MissingRight(err) == "delete" },
+	}
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{refusal(401, "UNAUTHORIZED", "project absent not found: project absent not found"), "no project"},
+		{refusal(401, "UNAUTHORIZED", "unauthorized to access repository: a/b/c, action: pull: unauthorized to access repository: a/b/c, action: pull"), "pull"},
+		{refusal(401, "UNAUTHORIZED", "unauthorized to access repository: a/b/c, action: push: unauthorized to access repository: a/b/c, action: push"), "push"},
+		{refusal(401, "UNAUTHORIZED", "unauthorized to access repository: a/b/c, action: delete: unauthorized to access repository: a/b/c, action: delete"), "delete"},
+		{refusal(403, "DENIED", "adding 5.7 MiB of storage resource, which when updated to current usage of 7.0 MiB will exceed the configured upper limit of 12.0 MiB."), "full"},
+		{refusal(412, "PRECONDITION", "Failed to process request due to 'acme/widget:1.0.0' configured as immutable."), "immutable"},
+		{refusal(412, "PRECONDITION", "the tag 1.0.0 configured as immutable, cannot be deleted"), "immutable"},
+		{refusal(412, "PROJECTPOLICYVIOLATION", "The image is not signed by cosign."), "policy"},
+		{refusal(412, "PROJECTPOLICYVIOLATION", "current image without vulnerability scanning cannot be pulled due to configured policy"), "policy"},
+		{refusal(403, "DENIED", "denied: can not push artifact to a proxy project: adv-proxy"), "proxy"},
+		{refusal(403, "DENIED", "The system is in read only mode. Any modification is prohibited."), "read-only"},
+		{refusal(400, "BAD_REQUEST", "bad request: invalid repository name: widget"), "name"},
+		{refusal(412, "VIOLATE_FOREIGN_KEY_CONSTRAINT", "the deleting artifact is referenced by others"), ""},
+		{refusal(400, "NAME_INVALID", "invalid repository name: a/B"), ""},
+		{refusal(401, "UNAUTHORIZED", "authentication required"), ""},
+		{&errcode.ErrorResponse{StatusCode: 412}, ""},
+		{io.EOF, ""},
+	} {
+		for name, knows := range known {
+			if got := knows(tc.err); got != (name == tc.want) {
+				t.Errorf("%v: %s: %t", tc.err, name, got)
+			}
+		}
+	}
+}
+
+// TestRead shows that the words are those of the registry, or none.
+func TestRead(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"errors":[{"code":"DENIED","message":"no"}]}`: "no",
+		`<html>no</html>`: "",
+		``:                "",
+		`{"errors":[{"code":"DENIED","message":"` + strings.Repeat("x", maxBody) + `"}]}`:       "",
+		`{"errors":[{"code":"DENIED","message":"no"}]}` + strings.Repeat(" ", maxBody) + `more`: "no",
+	} {
+		w := httptest.NewRecorder()
+		w.WriteHeader(http.StatusForbidden)
+		io.WriteString(w, body)
+		resp := w.Result()
+		resp.Request = httptest.NewRequest(http.MethodGet, "https://registry.example.com/v2/a/tags/list", nil)
+		got := Read(resp)
+		message := ""
+		if len(got.Errors) > 0 {
+			message = got.Errors[0].Message
+		}
+		if message != want || got.StatusCode != http.StatusForbidden || got.Method != http.MethodGet || got.URL.Host != "registry.example.com" {
+			t.Errorf("%.60s: %+v", body, got)
+		}
+	}
+}
