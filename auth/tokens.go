@@ -49,7 +49,7 @@ type tokenCache struct {
 	tokens  map[tokenKey]*token
 	bytes   int // what tokens take: see token.size
 	// identified is whether the last token of a token server is for a login that the server
-	// accepted. To a wrong password Harbor gives a token for nobody.
+	// accepted. Harbor answers a wrong password with a token that has no subject.
 	identified bool
 }
 
@@ -270,8 +270,9 @@ func (c *tokenCache) knowsLogin() bool {
 	return c.identified
 }
 
-// isAnonymous reports whether a token is for nobody: a JSON Web Token without a subject,
-// by the distribution project's token specification. An opaque token tells nothing.
+// isAnonymous reports whether a token is a JSON Web Token without a subject. The
+// distribution project's token specification has such tokens for clients without a login.
+// An opaque token is taken for the login's.
 func isAnonymous(token string) bool {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(token) > maxToken {

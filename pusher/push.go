@@ -208,7 +208,7 @@ func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociadd
 		}
 	}
 	if forbidden != nil {
-		w.warnings = append(w.warnings, fmt.Sprintf("%s: ocibridge could not check that the repository is this provider's: %v", w.dest.Repository, forbidden))
+		w.warnings = append(w.warnings, fmt.Sprintf("%s: ocibridge could not check which provider this repository belongs to: %v", w.dest.Repository, forbidden))
 	}
 	return nil
 }

@@ -56,6 +56,7 @@ func TestScripts(t *testing.T) {
 			"mirror":   writeMirror,
 			"origin":   startOrigin,
 			"registry": startRegistry,
+			"refuse":   refuse,
 			"writes":   countWrites,
 			"cert":     writeCert,
 			"lockfile": writeLock,
@@ -278,6 +279,31 @@ func countWrites(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	ts.Fatalf("usage: [!] writes; requests: %+v", rec.Requests())
+}
+
+// refuse lets the registry refuse requests of a method whose paths end so from now on:
+//
+//	refuse METHOD SUFFIX STATUS CODE MESSAGE
+//	! refuse
+func refuse(ts *testscript.TestScript, neg bool, args []string) {
+	if neg && len(args) == 0 {
+		sceneOf(ts).registry.Intercept(nil)
+		return
+	}
+	if neg || len(args) != 5 {
+		ts.Fatalf("usage: refuse METHOD SUFFIX STATUS CODE MESSAGE")
+	}
+	status, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	sceneOf(ts).registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != args[0] || !strings.HasSuffix(r.URL.Path, args[1]) {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"errors":[{"code":%q,"message":%q}]}`, args[3], args[4])
+		return true
+	})
 }
 
 // noCatalog lets the registry refuse to list its repositories from now on.

@@ -96,13 +96,13 @@ func TestPolicyOnReads(t *testing.T) {
 				b.publish(version)
 				r := b.mustPush(version, false, false, platforms...)
 				warnings := strings.Join(r.Warnings, "\n")
-				if r.Status != pusher.Pushed || !strings.Contains(warnings, "could not check that the repository is this provider's: GET") ||
+				if r.Status != pusher.Pushed || !strings.Contains(warnings, "could not check which provider this repository belongs to: GET") ||
 					!strings.Contains(warnings, ":"+version+" is stored, and nobody can read it yet: GET") || !strings.Contains(warnings, "The image is not signed by cosign.") || len(r.Warnings) != 2 {
 					t.Errorf("%s: %s, %q", version, r.Status, r.Warnings)
 				}
 			}
 
-			// What is there cannot be read to complete or replace it, and --force is no help.
+			// A stored version is neither completed nor replaced, with --force or without.
 			for _, force := range []bool{false, true} {
 				err := b.pushError("1.0.0", force)
 				if err == nil || !strings.Contains(err.Error(), "The image is not signed by cosign.") ||
