@@ -10,6 +10,33 @@ import (
 	"oras.land/oras-go/v2/registry/remote/auth"
 )
 
+var repositoryPath = regexp.MustCompile(`^/v2/(.+)/(?:tags|manifests|blobs|referrers)/`)
+
+// ownScopes returns the request with the scopes of its own repository alone. oras-go asks
+// for one token with all scopes in the context, and a context passes on what a push asked
+// for its destination to the reads of another repository. Harbor gives the robot of a
+// project nothing in its project if the first scope is for another one.
+//
+// A mount needs a token for two repositories. A request whose path names no repository
+// keeps all scopes.
+func ownScopes(req *http.Request) *http.Request {
+	m := repositoryPath.FindStringSubmatch(req.URL.Path)
+	if m == nil {
+		return req
+	}
+	own := []string{"repository:" + m[1]}
+	if from := req.URL.Query().Get("from"); from != "" && req.Method == http.MethodPost {
+		own = append(own, "repository:"+from)
+	}
+	host := cmp.Or(req.Host, req.URL.Host)
+	scopes := auth.GetAllScopesForHost(req.Context(), host)
+	kept := slices.DeleteFunc(slices.Clone(scopes), func(scope string) bool { return !slices.Contains(own, resource(scope)) })
+	if len(kept) == len(scopes) {
+		return req
+	}
+	return req.WithContext(auth.WithScopesForHost(auth.WithScopes(req.Context()), host, kept...))
+}
+
 // scopeNarrower takes from challenges what a request does not need: some registries
 // always ask for the right to push, or for that to list all repositories, and
 // oras-go would ask the token server for all of it.

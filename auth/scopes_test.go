@@ -11,6 +11,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 )
@@ -92,5 +93,62 @@ func TestWideChallenges(t *testing.T) {
 	}
 	if want := []string{"repository:a/x:pull", "repository:a/x:pull,push"}; !slices.Equal(asked, want) {
 		t.Errorf("tokens for %q, want %q", asked, want)
+	}
+}
+
+// TestTokensAreForOneRepository reads a repository in a context that has the scope of
+// another one.
+func TestTokensAreForOneRepository(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	var host string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/token":
+			mu.Lock()
+			asked = append(asked, strings.Join(r.URL.Query()["scope"], " "))
+			mu.Unlock()
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"token": "t", "expires_in": 300}`)
+		case r.Header.Get("Authorization") != "Bearer t":
+			w.Header().Set("Www-Authenticate", fmt.Sprintf(`Bearer realm="http://%s/token",service="s"`, host))
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.Method == http.MethodPost:
+			w.WriteHeader(http.StatusCreated)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"name": "a/tags/x", "tags": ["1.0.0"]}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	host = strings.TrimPrefix(server.URL, "http://")
+	client := New(Options{Retry: Retry{Attempts: 1}})
+	source, err := client.Repository(t.Context(), mustRepository(t, host+"/a/tags/x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dest, err := client.Repository(t.Context(), mustRepository(t, host+"/b/x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := auth.AppendRepositoryScope(t.Context(), dest.Reference, auth.ActionPull, auth.ActionPush)
+	for _, tt := range []struct {
+		what string
+		ask  func() error
+		want string
+	}{
+		{"the source", func() error { return source.Tags(ctx, "", func([]string) error { return nil }) }, "repository:a/tags/x:pull"},
+		{"the destination", func() error { return dest.Tags(ctx, "", func([]string) error { return nil }) }, "repository:b/x:pull,push"},
+		{"a mount", func() error {
+			return dest.Mount(ctx, content.NewDescriptorFromBytes("application/zip", []byte("x")), "a/tags/x", nil)
+		}, "repository:a/tags/x:pull repository:b/x:pull,push"},
+	} {
+		if err := tt.ask(); err != nil {
+			t.Fatalf("%s: %v", tt.what, err)
+		}
+		if len(asked) != 1 || asked[0] != tt.want {
+			t.Errorf("%s: asked for %q, want %q", tt.what, asked, tt.want)
+		}
+		asked = nil
 	}
 }

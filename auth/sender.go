@@ -40,6 +40,7 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 	if err := bufferManifest(req); err != nil {
 		return nil, err
 	}
+	req = ownScopes(req)
 	resp, err := s.send(req)
 	if err != nil {
 		return nil, err
