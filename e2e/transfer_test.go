@@ -176,7 +176,10 @@ func TestMount(t *testing.T) {
 	s.ws.MustRun(t, s.bridge, "push", world.Null+"@"+nullVersion, "--template", f.template)
 	f.Reset()
 	to := strings.Replace(f.template, "/providers/", "/promoted/", 1)
-	s.ws.MustRun(t, s.bridge, "copy", "--from", f.template, "--to", to, world.Null+"@"+nullVersion)
+	out := s.ws.MustRun(t, s.bridge, "copy", "--from", f.template, "--to", to, world.Null+"@"+nullVersion)
+	if n := strings.Count(out, ": mounted, "); n != len(s.null.Packages) || strings.Contains(out, ": stored") {
+		t.Errorf("it prints\n%s", out)
+	}
 	mounts := 0
 	for _, r := range f.Requests(recorder.Method(http.MethodPost), recorder.Status(http.StatusCreated)) {
 		if strings.Contains(r.Query, "mount=sha256") {

@@ -97,7 +97,8 @@ func (w *push) run(ctx context.Context) (*artifact.Version, Status, error) {
 
 // mayPush lets even requests that read ask for a token to push with. To read
 // alone, GHCR gives none for what is not there yet, and a first push would end
-// before it began. It is one token for all requests of a push, too.
+// before it began. It is one token for all requests of a push, too. Package auth keeps
+// the scope from requests to other repositories.
 func mayPush(ctx context.Context, r ociaddr.Repository) context.Context {
 	ref := registry.Reference{Registry: string(r.Registry), Repository: r.Name}
 	return auth.AppendRepositoryScope(ctx, ref, auth.ActionPull, auth.ActionPush)
@@ -356,7 +357,8 @@ func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact
 			return nil, false, err
 		}
 	}
-	if sent, err = w.sendLayer(ctx, pkg.Platform, layer, s); err != nil {
+	stage, err := w.sendLayer(ctx, pkg.Platform, layer, s)
+	if err != nil {
 		return nil, false, err
 	}
 	p, manifest, err := artifact.EncodePackage(s.accepted())
@@ -372,8 +374,8 @@ func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact
 	if err := w.sendBlob(ctx, "push manifest of "+p.Platform.String()+" to", manifest); err != nil {
 		return nil, false, err
 	}
-	w.event(p.Platform, StageDone, 0, p.Size)
-	return &p, sent, nil
+	w.event(p.Platform, stage, 0, p.Size)
+	return &p, stage == StageDone, nil
 }
 
 // result describes a push that ended well.

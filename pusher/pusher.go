@@ -108,6 +108,8 @@ type Pusher struct {
 	noted sync.Map
 	// chunked has the registries that do not take a package in one request.
 	chunked sync.Map
+	// unmountable has the mounts that a registry has refused: see mountKey.
+	unmountable sync.Map
 	// turns has who writes the state of a repository.
 	turns sync.Map // ociaddr.Repository -> *semaphore.Weighted
 }
@@ -138,15 +140,16 @@ func New(o Options) *Pusher {
 // Stage is how far a package has come.
 type Stage string
 
-// The stages of a package, in order. A package that is in place already has
-// StagePresent alone. The first two overlap where the package is sent while it is
-// read. What of an upload was in vain is taken back by an event of fewer than 0
-// bytes.
+// The stages of a package, in order. StageFetch and StageSend overlap where the package is
+// sent while it is read. An event of fewer than 0 bytes takes back the bytes of an upload
+// that failed. Each package ends in one of the other stages.
 const (
 	StageFetch   Stage = "fetch"   // read from its origin and hashed
-	StageSend    Stage = "send"    // sent to the registry, or found there
-	StageDone    Stage = "done"    // stored, not yet tagged
-	StagePresent Stage = "present" // in place already
+	StageSend    Stage = "send"    // sent to the registry
+	StageDone    Stage = "done"    // sent and stored, not yet tagged
+	StageMounted Stage = "mounted" // mounted from another repository, and not sent
+	StageFound   Stage = "found"   // found in the repository, and not sent
+	StagePresent Stage = "present" // tagged already, and not even looked for
 )
 
 // Event is progress of one package. A stage starts with an event of 0 bytes.
@@ -216,7 +219,7 @@ type PackageResult struct {
 	Digest   string            `json:"digest"`
 	Size     int64             `json:"size"`
 	H1       provider.Hash     `json:"h1"`
-	Sent     bool              `json:"sent"` // whether its bytes were sent, and not found or mounted
+	Sent     bool              `json:"sent"` // whether its bytes were sent: StageDone, and no other
 	// H1Recorded is set if a forced push computed H1, which the index lacked or gave
 	// otherwise.
 	H1Recorded bool `json:"h1_recorded,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -345,12 +346,7 @@ func TestMount(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sent := 0
-			for _, p := range result.Packages {
-				if p.Sent {
-					sent++
-				}
-			}
+			sent := sent(result)
 			put := b.registry.Count(b.uploads())
 			if tc.mounted && (sent != 0 || put != 0) || !tc.mounted && (sent != 3 || put != 3) {
 				t.Errorf("%d packages sent, %d uploads", sent, put)
@@ -494,4 +490,77 @@ func TestOneBoundForAllPushes(t *testing.T) {
 	if most > 2 {
 		t.Errorf("%d packages were under way at once", most)
 	}
+}
+
+// TestStagesSayWhatWasSent compares the stages and results of packages with the uploads
+// that the registry gets.
+func TestStagesSayWhatWasSent(t *testing.T) {
+	b := newBench(t)
+	var mu sync.Mutex
+	ended, sending := map[pusher.Stage]int{}, 0
+	b.options.OnEvent = func(e pusher.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch e.Stage {
+		case pusher.StageFetch:
+		case pusher.StageSend:
+			sending += e.Bytes
+		default:
+			ended[e.Stage]++
+		}
+	}
+	// check compares what was said since the last check. A push that fails has no result.
+	check := func(what string, r *pusher.Result, want map[pusher.Stage]int) {
+		t.Helper()
+		if !maps.Equal(ended, want) {
+			t.Errorf("%s: %v, want %v", what, ended, want)
+		}
+		if n := b.registry.Count(b.uploads()); n != want[pusher.StageDone] || (sending > 0) != (n > 0) {
+			t.Errorf("%s: %d uploads, %d bytes are said to be sent", what, n, sending)
+		}
+		if r != nil {
+			if n := sent(r); n != want[pusher.StageDone] {
+				t.Errorf("%s: the result says that %d packages were sent", what, n)
+			}
+		}
+		ended, sending = map[pusher.Stage]int{}, 0
+		b.registry.Reset()
+	}
+
+	b.immutable(http.StatusPreconditionFailed, refusals["harbor"].answer)
+	check("a new version", b.mustPush("linux_amd64"), map[pusher.Stage]int{pusher.StageDone: 1})
+	if _, err := b.push("linux_amd64", "darwin_arm64"); !errors.Is(err, pusher.ErrImmutable) {
+		t.Fatal(err)
+	}
+	check("refused at the tag", nil, map[pusher.Stage]int{pusher.StagePresent: 1, pusher.StageDone: 1})
+	b.registry.Intercept(nil)
+	check("after the rule was lifted", b.mustPush(), map[pusher.Stage]int{pusher.StagePresent: 1, pusher.StageFound: 1, pusher.StageDone: 1})
+	check("again", b.mustPush(), map[pusher.Stage]int{pusher.StagePresent: 3})
+	b.options.Force = true
+	check("by force", b.mustPush(), map[pusher.Stage]int{pusher.StageFound: 3})
+
+	b.options.Force = false
+	other, _ := b.elsewhere()
+	destination := b.options.Destination
+	b.options.Destination = func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+		d, err := destination(ctx, a)
+		d.Sibling = "acme/widget"
+		return d, err
+	}
+	r, err := pusher.New(b.options).Push(t.Context(), other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("from another repository", r, map[pusher.Stage]int{pusher.StageMounted: 3})
+}
+
+// sent counts the packages that a result says were sent.
+func sent(r *pusher.Result) int {
+	n := 0
+	for _, p := range r.Packages {
+		if p.Sent {
+			n++
+		}
+	}
+	return n
 }

@@ -38,46 +38,49 @@ const (
 	cancelTimeout = 5 * time.Second
 )
 
-// sendLayer stores a package's bytes unless they are there, and reports whether
-// they were sent. They are read from the origin as they are sent, unless they
+// sendLayer stores a package's bytes, and returns how they got there: StageDone,
+// StageMounted or StageFound. They are read from the origin as they are sent, unless they
 // were before; from a failed upload, what was read is kept for the next.
-func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool) (sent bool, err error) {
+func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool) (Stage, error) {
 	op := "push " + platform.String() + " to"
 	exists, err := w.dest.Store.Exists(ctx, layer)
 	if err != nil {
-		return false, w.registryError(op, err)
+		return "", w.registryError(op, err)
 	}
+	stage := StageFound
 	if !exists {
-		if sent, err = w.upload(ctx, op, platform, layer, s); err != nil {
-			return false, err
+		if stage, err = w.upload(ctx, op, platform, layer, s); err != nil {
+			return "", err
 		}
 	}
-	if !sent {
+	if stage != StageDone {
 		// It is read all the same, for the hash of what is in it.
 		if err := s.drain(); err != nil {
-			return false, err
+			return "", err
 		}
-		w.event(platform, StageSend, 0, layer.Size)
-		w.event(platform, StageSend, int(layer.Size), layer.Size)
 	}
 	w.shelve(layer.Digest, w.dest.Repository)
-	return sent, nil
+	return stage, nil
 }
 
 // upload has the registry take a package from a repository that has it, or else
-// sends it, as often as it takes. A registry, or what stands before it, to which
-// it is too large for one request, gets it in chunks, and all later ones, too.
-func (w *push) upload(ctx context.Context, op string, platform provider.Platform, layer ocispec.Descriptor, s *spool) (sent bool, err error) {
+// sends it, as often as it takes. It returns StageMounted or StageDone. A registry, or what
+// stands before it, to which it is too large for one request, gets it in chunks, and all
+// later ones, too.
+func (w *push) upload(ctx context.Context, op string, platform provider.Platform, layer ocispec.Descriptor, s *spool) (Stage, error) {
 	from := w.sibling(layer.Digest)
 	pause := w.o.RetryPause
 	for attempt := 1; ; attempt++ {
 		_, chunked := w.chunked.Load(w.dest.Repository.Registry)
 		mounted, err := w.tryUpload(ctx, platform, layer, s, from, chunked)
-		if err == nil {
-			return !mounted, nil
+		switch {
+		case err == nil && mounted:
+			return StageMounted, nil
+		case err == nil:
+			return StageDone, nil
 		}
 		if serr := s.failure(); serr != nil {
-			return false, serr // the upload failed for want of bytes
+			return "", serr // the upload failed for want of bytes
 		}
 		if status(err) == http.StatusRequestEntityTooLarge && !chunked {
 			w.chunked.Store(w.dest.Repository.Registry, true)
@@ -90,10 +93,10 @@ func (w *push) upload(ctx context.Context, op string, platform provider.Platform
 			wait = max(wait, refused.RetryAfter)
 		}
 		if attempt == sendAttempts || !worthRetrying(err) || wait > maxRetryAfter {
-			return false, w.registryError(op, err)
+			return "", w.registryError(op, err)
 		}
 		if err := sleep(ctx, wait); err != nil {
-			return false, w.registryError(op, err)
+			return "", w.registryError(op, err)
 		}
 		from = ""
 		pause *= 2
@@ -145,7 +148,13 @@ func remoteOf(s Store) *remote.Repository {
 }
 
 func (w *push) uploadTo(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (mounted bool, err error) {
-	session, mounted, err := upload.Begin(ctx, repo, layer, from)
+	var session *upload.Session
+	if from != "" {
+		session, mounted, err = w.mount(ctx, repo, layer, from)
+	}
+	if from == "" || err != nil && ctx.Err() == nil {
+		session, err = upload.Begin(ctx, repo, layer)
+	}
 	if err != nil || mounted {
 		return mounted, err
 	}
@@ -164,6 +173,20 @@ func (w *push) uploadTo(ctx context.Context, repo *remote.Repository, layer ocis
 	return false, err
 }
 
+// mount has the registry take a package from another of its repositories. A refusal holds
+// for all packages of that repository: a login may lack the right to read it, and the
+// robot of a project in Harbor has no rights in other projects.
+func (w *push) mount(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, from string) (*upload.Session, bool, error) {
+	session, mounted, err := upload.Mount(ctx, repo, layer, from)
+	if refused := status(err); refused >= 400 && refused < 500 && refused != http.StatusTooManyRequests {
+		w.unmountable.Store(mountKey(w.dest.Repository, from), true)
+	}
+	return session, mounted, err
+}
+
+// mountKey is the key of a mount into a repository.
+func mountKey(into ociaddr.Repository, from string) string { return into.String() + " " + from }
+
 // shelf is which repositories are known to hold a package.
 type shelf struct {
 	mu    sync.Mutex
@@ -181,19 +204,27 @@ func (p *Pusher) shelve(d digest.Digest, r ociaddr.Repository) {
 
 // sibling returns the name of another repository of the same registry that holds
 // the package: one that this Pusher found it in or sent it to, or else the one
-// that the destination names; "" for none.
+// that the destination names; "" for none. It leaves out repositories that the registry
+// has refused to mount from.
 func (w *push) sibling(d digest.Digest) string {
 	w.shelf.mu.Lock()
 	defer w.shelf.mu.Unlock()
 	for _, r := range w.shelf.holds[d] {
-		if r.Registry == w.dest.Repository.Registry && r.Name != w.dest.Repository.Name {
+		if r.Registry == w.dest.Repository.Registry && w.mayMount(r.Name) {
 			return r.Name
 		}
 	}
-	if w.dest.Sibling == w.dest.Repository.Name {
-		return ""
+	if w.mayMount(w.dest.Sibling) {
+		return w.dest.Sibling
 	}
-	return w.dest.Sibling
+	return ""
+}
+
+// mayMount reports whether a repository of the registry is another one than the
+// destination, and the registry has not refused to mount from it.
+func (w *push) mayMount(from string) bool {
+	_, refused := w.unmountable.Load(mountKey(w.dest.Repository, from))
+	return from != w.dest.Repository.Name && !refused
 }
 
 // errStalled means that the registry took no byte for Options.StallTimeout.

@@ -64,6 +64,11 @@ func (p *progress) Close() {
 	p.bars.Wait()
 }
 
+// endings are the words for packages that have come to the end of their push.
+var endings = map[pusher.Stage]string{
+	pusher.StageDone: "stored", pusher.StageMounted: "mounted", pusher.StageFound: "there already", pusher.StagePresent: "in place",
+}
+
 // event follows one package.
 func (p *progress) event(e pusher.Event) {
 	if p.quiet {
@@ -72,16 +77,12 @@ func (p *progress) event(e pusher.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name := fmt.Sprintf("%s %s %s", e.Provider.Type(), e.Version, e.Platform)
-	switch e.Stage {
-	case pusher.StageDone:
+	if ending, ok := endings[e.Stage]; ok {
 		p.finish(e)
-		p.line("%s: stored, %s", name, size(e.Total))
-	case pusher.StagePresent:
-		p.finish(e)
-		p.line("%s: in place, %s", name, size(e.Total))
-	default:
-		p.advance(e, name)
+		p.line("%s: %s, %s", name, ending, size(e.Total))
+		return
 	}
+	p.advance(e, name)
 }
 
 // advance moves a package's bar. Its first event of the second stage ends the

@@ -58,21 +58,21 @@ type Session struct {
 	minChunk   int64
 }
 
-// Begin begins the upload of a blob. With the name of another repository of the
-// same registry in from, the registry is asked to take the blob from there: if it
-// does, the blob is in place and there is no session.
-func Begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor, from string) (s *Session, mounted bool, err error) {
+// Begin begins the upload of a blob.
+func Begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor) (*Session, error) {
 	ctx = auth.AppendRepositoryScope(ctx, repo.Reference, auth.ActionPull, auth.ActionPush)
-	if from != "" {
-		source := repo.Reference
-		source.Repository = from
-		s, mounted, err = begin(auth.AppendRepositoryScope(ctx, source, auth.ActionPull), repo, blob, url.Values{"mount": {blob.Digest.String()}, "from": {from}})
-		if err == nil || ctx.Err() != nil {
-			return s, mounted, err
-		}
-		// What the registry has against the other repository is none of our business.
-	}
-	return begin(ctx, repo, blob, nil)
+	s, _, err := begin(ctx, repo, blob, nil)
+	return s, err
+}
+
+// Mount asks the registry to take a blob from another of its repositories. A registry that
+// does not mount the blob begins an upload: then there is a session. The credential has to
+// open both repositories.
+func Mount(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor, from string) (s *Session, mounted bool, err error) {
+	source := repo.Reference
+	source.Repository = from
+	ctx = auth.AppendRepositoryScope(ctx, repo.Reference, auth.ActionPull, auth.ActionPush)
+	return begin(auth.AppendRepositoryScope(ctx, source, auth.ActionPull), repo, blob, url.Values{"mount": {blob.Digest.String()}, "from": {from}})
 }
 
 func begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor, query url.Values) (*Session, bool, error) {

@@ -62,9 +62,9 @@ func TestSend(t *testing.T) {
 				}
 				return false
 			})
-			s, mounted, err := upload.Begin(t.Context(), repo, blob, "")
-			if err != nil || mounted {
-				t.Fatal(mounted, err)
+			s, err := upload.Begin(t.Context(), repo, blob)
+			if err != nil {
+				t.Fatal(err)
 			}
 			if err := s.Send(t.Context(), bytes.NewReader(data), tc.chunk); err != nil {
 				t.Fatal(err)
@@ -100,7 +100,7 @@ func TestIncomplete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			repo, _ := start(t)
-			s, _, err := upload.Begin(t.Context(), repo, blob, "")
+			s, err := upload.Begin(t.Context(), repo, blob)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +121,7 @@ func (e errReader) Read([]byte) (int, error) { return 0, e.err }
 func TestCancel(t *testing.T) {
 	repo, rec := start(t)
 	blob := content.NewDescriptorFromBytes("archive/zip", []byte("content"))
-	s, _, err := upload.Begin(t.Context(), repo, blob, "")
+	s, err := upload.Begin(t.Context(), repo, blob)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestLocation(t *testing.T) {
 				w.WriteHeader(http.StatusAccepted)
 				return true
 			})
-			s, _, err := upload.Begin(t.Context(), repo, blob, "")
+			s, err := upload.Begin(t.Context(), repo, blob)
 			if (err == nil) != ok {
 				t.Fatalf("error %v", err)
 			}
@@ -181,14 +181,18 @@ func TestRefusal(t *testing.T) {
 		io.WriteString(w, `{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}`)
 		return true
 	})
-	_, _, err := upload.Begin(t.Context(), repo, content.NewDescriptorFromBytes("archive/zip", []byte("content")), "acme/other")
-	var refused *upload.RefusedError
-	var answer *errcode.ErrorResponse
-	if !errors.As(err, &refused) || refused.RetryAfter != 7*time.Second || !errors.As(err, &answer) || answer.StatusCode != http.StatusTooManyRequests ||
-		!strings.Contains(err.Error(), "slow down") {
-		t.Errorf("error %v", err)
+	blob := content.NewDescriptorFromBytes("archive/zip", []byte("content"))
+	_, _, mount := upload.Mount(t.Context(), repo, blob, "acme/other")
+	_, begin := upload.Begin(t.Context(), repo, blob)
+	for _, err := range []error{mount, begin} {
+		var refused *upload.RefusedError
+		var answer *errcode.ErrorResponse
+		if !errors.As(err, &refused) || refused.RetryAfter != 7*time.Second || !errors.As(err, &answer) || answer.StatusCode != http.StatusTooManyRequests ||
+			!strings.Contains(err.Error(), "slow down") {
+			t.Errorf("error %v", err)
+		}
 	}
-	// Once for the mount and once without; nothing was tried again.
+	// Nothing was tried again.
 	var queries []string
 	for _, r := range rec.Requests() {
 		queries = append(queries, r.Query)

@@ -1,0 +1,176 @@
+package quirks_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// TestCopyBetweenProjects copies between two projects of Harbor. Each has a robot of its
+// own, which has no rights in the other project.
+func TestCopyBetweenProjects(t *testing.T) {
+	for name, tc := range map[string]struct {
+		from, to string
+		mounts   bool
+	}{
+		"forth":              {from: "alpha", to: "beta"},
+		"back":               {from: "beta", to: "alpha"},
+		"forth, with mounts": {from: "alpha", to: "beta", mounts: true},
+		"back, with mounts":  {from: "beta", to: "alpha", mounts: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, twoProjects(t))
+			b.registry.Create("alpha")
+			b.registry.Create("beta")
+			b.client = b.withLogins(loginsByProject(b.profile))
+			source, dest := b.inProject(tc.from), b.inProject(tc.to)
+			b.pushTo(source)
+			b.requests.Reset()
+
+			into := pusher.Destination{Repository: dest.repository, Store: dest.store}
+			if tc.mounts {
+				into.Sibling = source.repository.Name
+			}
+			p := pusher.New(pusher.Options{
+				RetryPause: time.Millisecond, Jobs: 1,
+				Destination: func(context.Context, provider.Address) (pusher.Destination, error) { return into, nil },
+			})
+			for _, v := range versions {
+				from := pusher.Stored{Provider: widget, Repository: source.repository, Store: source.store}
+				r, err := p.Copy(t.Context(), from, provider.MustParseVersion(v), nil)
+				if err != nil {
+					t.Fatalf("%s: %v (%s)", v, b.client.Explain(err, dest.repository), hint.Of(err))
+				}
+				if r.Status != pusher.Pushed || len(r.Warnings) > 0 || !r.Packages[0].Sent || !r.Packages[1].Sent {
+					t.Errorf("%s: %+v", v, r)
+				}
+			}
+			b.checkTokens(source.repository.Name, tc.mounts)
+		})
+	}
+}
+
+// twoProjects is the profile of Harbor with a robot in each of two projects.
+func twoProjects(t *testing.T) quirks.Profile {
+	for _, p := range quirks.Profiles() {
+		if p.Name == "harbor" {
+			p.User, p.Template = "robot$alpha+ci", strings.Replace(p.Template, "/providers/", "/alpha/", 1)
+			p.Robots = []quirks.Robot{{User: "robot$beta+ci", Password: "0ther-pass", Rights: map[string][]string{"beta": {"pull", "push"}}}}
+			return p
+		}
+	}
+	t.Fatal("there is no profile of Harbor")
+	return quirks.Profile{}
+}
+
+// loginsByProject is a login file with a login for each of two projects.
+func loginsByProject(p quirks.Profile) string {
+	entry := func(project, user, password string) string {
+		return fmt.Sprintf(`"%s/%s": {"auth": %q}`, p.Registry, project, base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
+	}
+	beta := p.Robots[0]
+	return `{"auths": {` + entry("alpha", p.User, p.Password) + ", " + entry("beta", beta.User, beta.Password) + "}}"
+}
+
+// withLogins returns a client with the logins of a file as docker writes it.
+func (b *bench) withLogins(config string) *auth.Client {
+	server := httptest.NewTLSServer(b.requests)
+	b.t.Cleanup(server.Close)
+	return auth.New(auth.Options{
+		Environment: auth.Environment{Home: "/home/u", GOOS: "linux", ReadFile: func(name string) ([]byte, error) {
+			if name == "/home/u/.docker/config.json" {
+				return []byte(config), nil
+			}
+			return nil, fs.ErrNotExist
+		}},
+		// Every name leads to the one server.
+		Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+			},
+		},
+		Retry: auth.Retry{BaseDelay: time.Millisecond},
+	})
+}
+
+// inRegistry is a repository and its client.
+type inRegistry struct {
+	repository ociaddr.Repository
+	store      repository.Repository
+}
+
+// inProject returns the repository of the provider in a project.
+func (b *bench) inProject(project string) inRegistry {
+	b.t.Helper()
+	repo := ociaddr.Repository{Registry: ociaddr.Registry(b.profile.Registry), Name: project + "/" + widget.Path()}
+	client, err := b.client.RepositoryWithReferrers(b.t.Context(), repo)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return inRegistry{repo, repository.Repository{Repository: client}}
+}
+
+// pushTo pushes every version into a repository.
+func (b *bench) pushTo(at inRegistry) {
+	b.t.Helper()
+	p := pusher.New(pusher.Options{Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
+		return pusher.Destination{Repository: at.repository, Store: at.store}, nil
+	}})
+	for _, v := range versions {
+		listing, err := b.origin.Versions(b.t.Context(), widget)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		r, err := b.origin.Release(b.t.Context(), widget, listing, provider.MustParseVersion(v), nil)
+		if err == nil {
+			_, err = p.Push(b.t.Context(), r)
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// checkTokens checks that every token was asked for one repository, but one token for the
+// first mount, which was refused.
+func (b *bench) checkTokens(source string, mounts bool) {
+	b.t.Helper()
+	tokens, wide := 0, 0
+	for _, r := range b.requests.Requests(recorder.Path("/token")) {
+		query, err := url.ParseQuery(r.Query)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		tokens++
+		if scopes := strings.Fields(strings.Join(query["scope"], " ")); len(scopes) != 1 {
+			wide++
+		}
+	}
+	tried := b.requests.Count(recorder.Method(http.MethodPost), func(r recorder.Request) bool { return strings.Contains(r.Query, "from="+url.QueryEscape(source)) })
+	if !mounts && (wide != 0 || tried != 0) {
+		b.t.Errorf("%d of %d tokens are for two repositories; %d mounts", wide, tokens, tried)
+	}
+	// A mount is sent again for each challenge.
+	if mounts && (wide != 1 || tried == 0 || tried > 3) {
+		b.t.Errorf("%d of %d tokens are for two repositories; %d requests for mounts", wide, tokens, tried)
+	}
+}
