@@ -29,6 +29,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -624,6 +625,7 @@ func TestHTMLAnswers(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 		}, upload, false},
 		{"blob that is a page", func(w http.ResponseWriter, _ *http.Request) { page(w) }, blob, false},
+		{"page in place of a blob's first byte", func(w http.ResponseWriter, _ *http.Request) { page(w) }, firstByte, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -759,6 +761,20 @@ func blob(t *testing.T, repo *remote.Repository) error {
 	body, err := repo.Blobs().Fetch(t.Context(), ocispec.Descriptor{Digest: digest.FromString(blobText), Size: int64(len(blobText))})
 	if err == nil {
 		_ = body.Close()
+	}
+	return err
+}
+
+// firstByte asks by GET whether a blob is there.
+func firstByte(t *testing.T, repo *remote.Repository) error {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+repo.Reference.Host()+"/v2/a/x/blobs/"+digest.FromString(blobText).String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Range", outgoing.FirstByte)
+	resp, err := repo.Client.Do(req)
+	if err == nil {
+		_ = resp.Body.Close()
 	}
 	return err
 }

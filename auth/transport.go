@@ -125,15 +125,15 @@ func (e *HTMLError) Error() string {
 }
 
 // htmlDetector turns a successful answer in HTML to a request of the registry
-// API into an [HTMLError]: that of a blob may be HTML, and is checked by its
-// digest, but whether there is one may not be said by a page. The media type alone does not decide, as some
-// registries leave a framework's text/html on answers without a body.
+// API into an [HTMLError]. A blob may be HTML, and its digest is checked. But no page may
+// say that there is a blob, to HEAD or to GET of the first byte. The media type alone does
+// not decide, as some registries leave a framework's text/html on answers without a body.
 type htmlDetector struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
 func (t htmlDetector) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(req)
-	if err != nil || resp.StatusCode/100 != 2 || !wantsJSON(req) && req.Method != http.MethodHead {
+	if err != nil || resp.StatusCode/100 != 2 || !wantsJSON(req) && req.Method != http.MethodHead && req.Header.Get("Range") != outgoing.FirstByte {
 		return resp, err
 	}
 	if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mediaType != "text/html" {

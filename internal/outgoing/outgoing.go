@@ -5,6 +5,9 @@ package outgoing
 
 import "net/http"
 
+// FirstByte is the Range of a request that asks whether a blob is there.
+const FirstByte = "bytes=0-0"
+
 // maxHeader bounds the headers of one answer in bytes. net/http reads 10 MiB; the
 // longest headers of registries are URLs of redirects, which have less than 16 KiB.
 const maxHeader = 64 << 10

@@ -2,7 +2,6 @@ package repository
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,13 +9,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/errdef"
-	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote"
 	orasauth "oras.land/oras-go/v2/registry/remote/auth"
 
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/refusals"
 )
 
@@ -28,81 +25,48 @@ import (
 // A push must not use it: a push sends every blob that HEAD does not find.
 type Source struct{ *remote.Repository }
 
-// Blobs returns the blobs, whose Exists and Resolve find those that only GET finds.
-func (s Source) Blobs() registry.BlobStore { return sourceBlobs{s.Repository.Blobs(), s.Repository} }
-
 // Exists reports whether the repository has a manifest, by HEAD alone, or a blob.
 func (s Source) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
-	switch desc.MediaType {
-	case ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex:
-		return s.Repository.Exists(ctx, desc)
+	found, err := s.Repository.Exists(ctx, desc)
+	if found || err != nil || desc.MediaType == ocispec.MediaTypeImageManifest || desc.MediaType == ocispec.MediaTypeImageIndex {
+		return found, err
 	}
-	return s.Blobs().Exists(ctx, desc)
+	return existsByGet(ctx, s.Repository, desc)
 }
 
-// sourceBlobs are the blobs of a Source.
-type sourceBlobs struct {
-	registry.BlobStore
-	repo *remote.Repository
-}
-
-// Exists reports whether the repository has a blob.
-func (b sourceBlobs) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
-	_, err := b.Resolve(ctx, desc.Digest.String())
-	if errors.Is(err, errdef.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// Resolve returns the descriptor of a blob. Its size is 0 where only GET finds the blob,
-// and does not announce its size.
-func (b sourceBlobs) Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error) {
-	desc, err := b.BlobStore.Resolve(ctx, reference)
-	if !errors.Is(err, errdef.ErrNotFound) {
-		return desc, err
-	}
-	ref, err := b.repo.ParseReference(reference)
-	if err != nil {
-		return desc, err
-	}
-	d, err := ref.Digest()
-	if err != nil {
-		return desc, err
-	}
-	return statByGet(ctx, b.repo, d)
-}
-
-// statByGet gets the first byte of a blob, and returns the blob's descriptor. It reads one
+// existsByGet gets the first byte of a blob, and reports whether there is one. It reads one
 // byte of the answer, also where the registry ignores Range and answers 200 with the whole
-// blob.
-func statByGet(ctx context.Context, repo *remote.Repository, d digest.Digest) (ocispec.Descriptor, error) {
+// blob. A blob of another size is an error.
+func existsByGet(ctx context.Context, repo *remote.Repository, desc ocispec.Descriptor) (bool, error) {
 	ctx = orasauth.AppendRepositoryScope(ctx, repo.Reference, orasauth.ActionPull)
-	req, err := newRequest(ctx, repo, http.MethodGet, "blobs/"+d.String())
+	req, err := newRequest(ctx, repo, http.MethodGet, "blobs/"+desc.Digest.String())
 	if err != nil {
-		return ocispec.Descriptor{}, err
+		return false, err
 	}
-	req.Header.Set("Range", "bytes=0-0")
+	req.Header.Set("Range", outgoing.FirstByte)
 	resp, err := repo.Client.Do(req)
 	if err != nil {
-		return ocispec.Descriptor{}, err
+		return false, err
 	}
 	defer resp.Body.Close()
-	desc := ocispec.Descriptor{MediaType: "application/octet-stream", Digest: d}
+	var size int64 // 0: the answer does not tell
 	switch resp.StatusCode {
 	case http.StatusOK:
-		desc.Size = max(resp.ContentLength, 0)
+		size = resp.ContentLength
 	case http.StatusPartialContent:
-		desc.Size = wholeSize(resp.Header.Get("Content-Range"))
+		size = wholeSize(resp.Header.Get("Content-Range"))
 	case http.StatusNotFound:
-		return ocispec.Descriptor{}, fmt.Errorf("%s: %w", d, errdef.ErrNotFound)
+		return false, nil
 	default:
-		return ocispec.Descriptor{}, refusals.Read(resp)
+		return false, refusals.Read(resp)
 	}
-	if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err != nil {
-		return ocispec.Descriptor{}, &url.Error{Op: "Get", URL: req.URL.String(), Err: err}
+	if _, err = io.ReadFull(resp.Body, make([]byte, 1)); err == nil && size > 0 && size != desc.Size {
+		err = fmt.Errorf("the registry has %d bytes, the manifest names %d", size, desc.Size)
 	}
-	return desc, nil
+	if err != nil {
+		return false, &url.Error{Op: "Get", URL: req.URL.String(), Err: err}
+	}
+	return true, nil
 }
 
 // wholeSize returns the size of the whole that a Content-Range names; 0 if it names none.
