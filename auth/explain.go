@@ -127,24 +127,11 @@ func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 	if !errors.As(err, &answer) {
 		return ""
 	}
-	switch {
-	case refusals.Full(err):
+	if refusals.Full(err) {
 		return fmt.Sprintf("%s has no room for more in %s: have the quota raised (in Harbor, that of the project), or remove versions and have the registry's garbage collection run", r.Registry, r.Name)
-	case refusals.NoProject(err):
-		first, _, _ := strings.Cut(r.Name, "/")
-		return fmt.Sprintf("create the project %q on %s, or correct the template: a new login does not help", first, r.Registry)
-	case refusals.NameWithoutProject(err):
-		return fmt.Sprintf("in Harbor a repository name begins with its project: correct the template, such as %s/PROJECT/${namespace}/${type}", r.Registry)
-	case refusals.ProxyCache(err):
-		first, _, _ := strings.Cut(r.Name, "/")
-		return fmt.Sprintf("the project %q on %s is a proxy cache, which takes no pushes: name another project in the template, or push to the registry that it caches", first, r.Registry)
-	case refusals.ReadOnly(err):
-		return fmt.Sprintf("%s is in read-only mode, and takes no changes from any login: run it again when its administrator has ended that", r.Registry)
-	case refusals.Policy(err):
-		first, _, _ := strings.Cut(r.Name, "/")
-		return fmt.Sprintf("a policy of the project %q forbids everybody to read this artifact: switch the policy off (in Harbor: the project's Configuration, Deployment security), or meet it, such as by cosign sign --recursive", first)
-	case refusals.Immutable(err):
-		return fmt.Sprintf("a rule of %s makes this tag immutable: change the rule (in Harbor: the project's Policy, Tag Immutability), or leave the version as it is", r.Registry)
+	}
+	if help := explainHarbor(err, r); help != "" {
+		return help
 	}
 	switch answer.StatusCode {
 	case http.StatusBadRequest:
@@ -192,8 +179,7 @@ var amazonECR = regexp.MustCompile(`^\d+\.dkr\.ecr(-fips)?\.([a-z0-9-]+)\.amazon
 // howToCreate says how the repository is made, for registries that want it, or
 // what it is in, made before the first push.
 func howToCreate(r ociaddr.Repository) string {
-	first, _, _ := strings.Cut(r.Name, "/")
-	host := string(r.Registry)
+	first, host := project(r), string(r.Registry)
 	if m := amazonECR.FindStringSubmatch(host); m != nil {
 		return fmt.Sprintf("create the repository first: aws ecr create-repository --region %s --repository-name %s", m[2], r.Name)
 	}
@@ -257,7 +243,7 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 		return fmt.Sprintf("used %s: it has no user name and password, and %s takes no tokens", login, r.Registry)
 	case refused && answer.StatusCode == http.StatusUnauthorized && b.lacksRight.Load():
 		return fmt.Sprintf("used %s: it lacks the right to do this in %s%s", login, r.Name, rightsNote(r))
-	case refused && b.sender.tokens.knowsLogin() && refusals.MissingRight(err) != "":
+	case refused && b.sender.tokens.loginAccepted() && refusals.MissingRight(err) != "":
 		return harborRight(login, r, refusals.MissingRight(err))
 	case refused && answer.StatusCode == http.StatusForbidden:
 		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository (some registries answer so then)%s", login, r.Name, rightsNote(r))
@@ -265,20 +251,6 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 		return fmt.Sprintf("used %s, which was not accepted: it may have expired; put a new one there", login)
 	}
 	return fmt.Sprintf("used %s, which was not accepted: it may have expired; to log in again, run: %s", login, loginCommand(r.Registry))
-}
-
-// harborRight says which right a login lacks, and how Harbor calls it.
-func harborRight(login *login, r ociaddr.Repository, right string) string {
-	project, _, _ := strings.Cut(r.Name, "/")
-	permission, role := "Pull", "Guest"
-	switch right {
-	case "push":
-		permission, role = "Push", "Developer"
-	case "delete":
-		permission, role = "Delete", "Maintainer"
-	}
-	return fmt.Sprintf("%s was accepted, but lacks the right to %s in the project %q: in Harbor, a robot needs the permission Repository: %s, and a user the role %s or a higher one",
-		login, right, project, permission, role)
 }
 
 // loginCommand returns the command that leaves a login behind where this package

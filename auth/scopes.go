@@ -12,16 +12,16 @@ import (
 
 var repositoryPath = regexp.MustCompile(`^/v2/(.+)/(?:tags|manifests|blobs|referrers)/`)
 
-// ownScopes returns the request with the scopes of its own repository alone. oras-go asks
-// for one token with all scopes in the context, and a context passes on what a push asked
-// for its destination to the reads of another repository. Harbor gives the robot of a
-// project nothing in its project if the first scope is for another one.
+// ownScopes removes the scopes of other repositories from the context of a request. oras-go
+// asks for one token with all scopes of the context, and a copy reads its source in the
+// context that has the destination's scope. Harbor judges such a token by the project of its
+// first scope: a project robot gets no rights if that is another project.
 //
 // A mount needs a token for two repositories. A request whose path names no repository
 // keeps all scopes.
 func ownScopes(req *http.Request) *http.Request {
 	m := repositoryPath.FindStringSubmatch(req.URL.Path)
-	if m == nil {
+	if m == nil || isUpload(req) { // an upload may go on under another name
 		return req
 	}
 	own := []string{"repository:" + m[1]}

@@ -48,9 +48,9 @@ type tokenCache struct {
 	schemes map[string]auth.Scheme // by host
 	tokens  map[tokenKey]*token
 	bytes   int // what tokens take: see token.size
-	// identified is whether the last token of a token server is for a login that the server
-	// accepted. Harbor answers a wrong password with a token that has no subject.
-	identified bool
+	// accepted is whether the token server accepted the login when it gave the last token.
+	// Harbor answers a wrong password with a token that has no subject.
+	accepted bool
 }
 
 type tokenKey struct {
@@ -170,7 +170,7 @@ func (c *tokenCache) renew(ctx context.Context, t *token, round int, fetch token
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if life.answered() {
-		c.identified = err == nil && !isAnonymous(value)
+		c.accepted = err == nil && !isAnonymous(value)
 	}
 	kept := c.remove(t)
 	t.value, t.err, t.until, t.fetch = value, err, life.until, fetch
@@ -263,16 +263,16 @@ func (c *tokenCache) forget() {
 	}
 }
 
-// knowsLogin reports whether the token server has accepted the login.
-func (c *tokenCache) knowsLogin() bool {
+// loginAccepted reports whether the token server has accepted the login.
+func (c *tokenCache) loginAccepted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.identified
+	return c.accepted
 }
 
 // isAnonymous reports whether a token is a JSON Web Token without a subject. The
 // distribution project's token specification has such tokens for clients without a login.
-// An opaque token is taken for the login's.
+// An opaque token counts as the login's.
 func isAnonymous(token string) bool {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(token) > maxToken {

@@ -128,7 +128,7 @@ func pushBlob(t *testing.T, c *Client, f *fakeRegistry, once bool) error {
 	return mustOpen(t, c, f.repository(t, "a/x")).Blobs().Push(t.Context(), ocispec.Descriptor{Digest: digest.FromString("hello"), Size: 5}, content)
 }
 
-// TestAnonymousTokens: a JSON Web Token without a subject is for nobody's login.
+// TestAnonymousTokens: a JSON Web Token without a subject is anonymous.
 func TestAnonymousTokens(t *testing.T) {
 	jwt := func(claims string) string {
 		encode := base64.RawURLEncoding.EncodeToString

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
-	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -228,19 +226,6 @@ func (p *pruner) untag(ctx context.Context, tag ociaddr.Tag) error {
 		return nil
 	}
 	return p.deleteError("remove the tag "+string(tag)+" from", err)
-}
-
-// isHeld reports whether a registry keeps a tag or manifest for a reason that need not
-// hold for others: a rule about the tag, or another manifest that names this one.
-func isHeld(err error) bool {
-	switch status(err) {
-	case http.StatusConflict, http.StatusPreconditionFailed:
-		return true
-	case http.StatusMethodNotAllowed: // it deletes nothing
-		return false
-	}
-	var answer *errcode.ErrorResponse
-	return errors.As(err, &answer) && ruleWords.MatchString(answer.Errors.Error())
 }
 
 // fail notes that a version is left.

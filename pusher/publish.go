@@ -261,7 +261,8 @@ func (w *push) status(after *artifact.Version) Status {
 }
 
 // current reads what the tag names now; nil for nothing, or for what --force
-// replaces. Where a policy forbids to read what this push has tagged, it is that.
+// replaces. Where a policy forbids reading the version that this push has tagged, it returns that
+// version.
 func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 	v, err := artifact.Read(ctx, w.dest.Store, w.release.Provider(), w.release.Version())
 	switch {

@@ -182,8 +182,8 @@ func (w *push) occupied(err error, help string) error {
 const ownerProbes = 3
 
 // checkOwner refuses a repository whose newest versions say that they are another
-// provider's: a template such as ${namespace}-${type} makes a-b/c and a/b-c meet. Versions
-// that a policy forbids to read tell nothing.
+// provider's: a template such as ${namespace}-${type} makes a-b/c and a/b-c meet. It warns
+// if it knows no owner because a policy forbids reading these versions.
 func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociaddr.Tag) error {
 	var versions []provider.Version
 	for _, t := range tags {

@@ -108,7 +108,8 @@ type Pusher struct {
 	noted sync.Map
 	// chunked has the registries that do not take a package in one request.
 	chunked sync.Map
-	// unmountable has the mounts that a registry has refused: see mountKey.
+	// unmountable has pairs of repositories between which a registry has refused a mount: see
+	// mountKey.
 	unmountable sync.Map
 	// turns has who writes the state of a repository.
 	turns sync.Map // ociaddr.Repository -> *semaphore.Weighted
@@ -146,10 +147,10 @@ type Stage string
 const (
 	StageFetch   Stage = "fetch"   // read from its origin and hashed
 	StageSend    Stage = "send"    // sent to the registry
-	StageDone    Stage = "done"    // sent and stored, not yet tagged
-	StageMounted Stage = "mounted" // mounted from another repository, and not sent
-	StageFound   Stage = "found"   // found in the repository, and not sent
-	StagePresent Stage = "present" // tagged already, and not even looked for
+	StageDone    Stage = "done"    // stored by sending it; not yet tagged
+	StageMounted Stage = "mounted" // stored by a mount from another repository; not yet tagged
+	StageFound   Stage = "found"   // found in the repository; not yet tagged, or sent by force
+	StagePresent Stage = "present" // in place under the version's tag, or in the mirror folder
 )
 
 // Event is progress of one package. A stage starts with an event of 0 bytes.

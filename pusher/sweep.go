@@ -101,8 +101,8 @@ func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) e
 	return nil
 }
 
-// deleteProbe deletes the manifest that a push leaves behind when it finds out that its
-// login may not delete.
+// deleteProbe deletes the probe of [push.removeProbe], which a login that may not delete has
+// left.
 func (p *pruner) deleteProbe(ctx context.Context) error {
 	probe, err := artifact.Placeholder("")
 	if err != nil {

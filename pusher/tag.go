@@ -53,17 +53,23 @@ func mayBeRule(err error) bool {
 	return false
 }
 
-// saysRule reports whether an answer is plainly about a tag that cannot be moved:
-// by a status that registries give for nothing else here, or in their own words,
-// such as "configured as immutable" (Harbor), "cannot be overwritten because the
-// tag is immutable" (Amazon ECR) or "locked" (Azure).
+// saysRule reports whether an answer to the push of a tag is plainly about a tag that
+// cannot be moved.
 func saysRule(err error) bool {
-	if refusals.Full(err) {
-		return false
-	}
+	return !refusals.Full(err) && (status(err) == http.StatusMethodNotAllowed || isHeld(err))
+}
+
+// isHeld reports whether a registry refuses to change or delete one tag or manifest, for a
+// reason that need not hold for others: a rule about the tag, or another manifest that
+// names this one. It knows the refusal by a status that registries give for nothing else
+// here, or by the registry's words, such as "configured as immutable" (Harbor), "cannot be
+// overwritten because the tag is immutable" (Amazon ECR) or "locked" (Azure).
+func isHeld(err error) bool {
 	switch status(err) {
-	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusMethodNotAllowed:
+	case http.StatusConflict, http.StatusPreconditionFailed:
 		return true
+	case http.StatusMethodNotAllowed: // the registry deletes nothing
+		return false
 	}
 	var answer *errcode.ErrorResponse
 	return errors.As(err, &answer) && ruleWords.MatchString(answer.Errors.Error())

@@ -148,13 +148,7 @@ func remoteOf(s Store) *remote.Repository {
 }
 
 func (w *push) uploadTo(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (mounted bool, err error) {
-	var session *upload.Session
-	if from != "" {
-		session, mounted, err = w.mount(ctx, repo, layer, from)
-	}
-	if from == "" || err != nil && ctx.Err() == nil {
-		session, err = upload.Begin(ctx, repo, layer)
-	}
+	session, mounted, err := w.mountOrBegin(ctx, repo, layer, from)
 	if err != nil || mounted {
 		return mounted, err
 	}
@@ -173,12 +167,25 @@ func (w *push) uploadTo(ctx context.Context, repo *remote.Repository, layer ocis
 	return false, err
 }
 
+// mountOrBegin has the registry take a package from another of its repositories. It begins
+// an upload if from is "", or if the registry refuses the mount.
+func (w *push) mountOrBegin(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, from string) (*upload.Session, bool, error) {
+	if from != "" {
+		session, mounted, err := w.mount(ctx, repo, layer, from)
+		if err == nil || ctx.Err() != nil {
+			return session, mounted, err
+		}
+	}
+	session, err := upload.Begin(ctx, repo, layer)
+	return session, false, err
+}
+
 // mount has the registry take a package from another of its repositories. A refusal holds
 // for all packages of that repository: a login may lack the right to read it, and the
 // robot of a project in Harbor has no rights in other projects.
 func (w *push) mount(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, from string) (*upload.Session, bool, error) {
 	session, mounted, err := upload.Mount(ctx, repo, layer, from)
-	if refused := status(err); refused >= 400 && refused < 500 && refused != http.StatusTooManyRequests {
+	if refused := status(err); refused == http.StatusUnauthorized || refused == http.StatusForbidden {
 		w.unmountable.Store(mountKey(w.dest.Repository, from), true)
 	}
 	return session, mounted, err
@@ -268,7 +275,7 @@ func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 		var exists bool
 		exists, err = w.dest.Store.Exists(ctx, b.Descriptor)
 		if status(err) == http.StatusPreconditionFailed {
-			err = nil // a policy forbids to ask for the manifest: it is sent
+			err = nil // a policy forbids reading the manifest, and HEAD has no body that says so: it is sent
 		}
 		if err != nil || exists {
 			break

@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/repository"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -78,7 +78,7 @@ func (w wanted) has(v provider.Version) bool {
 type stored struct {
 	wanted
 	repository ociaddr.Repository
-	store      repository.Source
+	store      *remote.Repository
 	tags       []ociaddr.Tag
 	matches    []provider.Version // the versions wanted, the newest first
 	err        error              // for which there are no tags
@@ -116,11 +116,11 @@ func (f *storedFlags) find(ctx context.Context, s settings, back *backend, args 
 		}
 	}
 	for _, w := range all {
-		addr, repo, err := back.repository(ctx, w.provider)
+		addr, store, err := back.repository(ctx, w.provider)
 		if err != nil {
 			return nil, nil, err
 		}
-		found = append(found, &stored{wanted: w, repository: addr, store: repository.Source{Repository: repo}})
+		found = append(found, &stored{wanted: w, repository: addr, store: store})
 	}
 	slices.SortStableFunc(found, func(a, b *stored) int { return cmp.Compare(a.provider.String(), b.provider.String()) })
 	g, ctx := errgroup.WithContext(ctx)

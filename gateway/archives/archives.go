@@ -201,6 +201,7 @@ func (h *Handler) exists(ctx context.Context, a Archive) error {
 	switch {
 	case err == nil && !found:
 		return fmt.Errorf("%w: %s", ErrGone, a.Package.Filename)
+	// The store asks by GET where HEAD is 404: then the client's GET would fail, too.
 	case errors.As(err, &answer) && (answer.Method == http.MethodGet || isTrouble(answer.StatusCode)), errors.As(err, &network), ctx.Err() != nil:
 		return fmt.Errorf("ask for %s: %w", a.Package.Filename, err)
 	}

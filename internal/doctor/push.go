@@ -22,7 +22,7 @@ import (
 // too: where a login may not delete, no more than one tag and its manifests stay for ever.
 const writeTag = "ocibridge-doctor.may-be-deleted"
 
-// purpose is the description of what a trial writes, for people who find it.
+// purpose is the description that the manifests of a trial have, for people who find them.
 const purpose = "ocibridge doctor --write wrote this to find out whether it may push. It is no provider, and may be deleted."
 
 // trial is a version that is pushed to see whether one can be, of the media types
@@ -33,7 +33,7 @@ type trial struct {
 	stored []ocispec.Descriptor // manifests, in the order in which they were pushed
 }
 
-// push pushes a version that is none, and deletes it where it may.
+// push pushes a test version, and deletes it where the login may delete.
 func (x Repository) push(ctx context.Context, r *Report) {
 	if !x.Write {
 		r.skip("push", "--write pushes a test version, and deletes it where the login may delete", "it was not tried")
@@ -157,13 +157,13 @@ func (t *trial) index(ctx context.Context, b artifact.Blob) error {
 }
 
 // remove deletes the manifests, an index before the manifests that it names, and says what
-// stays. Some registries delete no manifest that has a tag. Others delete tags with their
-// manifest alone.
+// stays. Some registries delete no manifest that has a tag. Others delete a tag only with
+// its manifest.
 func (t *trial) remove(ctx context.Context, r *Report) {
 	if len(t.stored) == 0 {
 		return
 	}
-	_ = repository.Repository{Repository: t.Store}.Untag(ctx, t.tag) // the deletion tells
+	_ = repository.Repository{Repository: t.Store}.Untag(ctx, t.tag) // deleting the manifests shows whether it worked
 	var refused error
 	left := 0
 	for i := range t.stored {
@@ -189,7 +189,7 @@ func (t *trial) remove(ctx context.Context, r *Report) {
 		"the test version stays, as the tag %s and %s: %v", t.tag, stays, refused)
 }
 
-// described adds to an index what it is for.
+// described returns an index with the annotation that says its purpose.
 func described(b artifact.Blob) (artifact.Blob, error) {
 	var index ocispec.Index
 	if err := json.Unmarshal(b.Data, &index); err != nil {

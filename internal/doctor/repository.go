@@ -181,13 +181,8 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 
 // get sends a GET for a path of the repository, with its credential.
 func (x Repository) get(ctx context.Context, path string) (*http.Response, error) {
-	scheme := "https"
-	if x.Store.PlainHTTP {
-		scheme = "http"
-	}
-	ref := x.Store.Reference
-	ctx = orasauth.AppendRepositoryScope(ctx, ref, orasauth.ActionPull)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s://%s/v2/%s/%s", scheme, ref.Host(), ref.Repository, path), nil)
+	ctx = orasauth.AppendRepositoryScope(ctx, x.Store.Reference, orasauth.ActionPull)
+	req, err := repository.NewRequest(ctx, x.Store, http.MethodGet, path)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
-// Package refusals knows what registries mean by refusals whose status and code are not
-// enough, because registries differ in both.
+// Package refusals reads the refusals of registries. It knows what registries mean where the
+// status and the code are not enough, because registries differ in both.
 package refusals
 
 import (

@@ -53,7 +53,7 @@ func TestHarborsWords(t *testing.T) {
 	}
 }
 
-// TestRead shows that the words are those of the registry, or none.
+// TestRead shows that Read returns the registry's own words, or no words.
 func TestRead(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"errors":[{"code":"DENIED","message":"no"}]}`: "no",

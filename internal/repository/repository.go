@@ -1,5 +1,5 @@
-// Package repository adds to an oras-go repository what it lacks: a way to remove tags, and
-// a way to find blobs that the registry answers to GET, but not to HEAD.
+// Package repository adds to an oras-go repository a way to remove tags, and a way to find
+// blobs that only GET finds.
 package repository
 
 import (
@@ -26,7 +26,7 @@ func (r Repository) Remote() *remote.Repository { return r.Repository }
 // errdef.ErrUnsupported where the registry deletes by digest alone.
 func (r Repository) Untag(ctx context.Context, tag string) error {
 	ctx = orasauth.AppendRepositoryScope(ctx, r.Reference, orasauth.ActionDelete)
-	req, err := newRequest(ctx, r.Repository, http.MethodDelete, "manifests/"+tag)
+	req, err := NewRequest(ctx, r.Repository, http.MethodDelete, "manifests/"+tag)
 	if err != nil {
 		return err
 	}
@@ -57,9 +57,9 @@ func untagError(resp *http.Response) error {
 	return answer
 }
 
-// newRequest returns a request without a body for a path of a repository, such as
+// NewRequest returns a request without a body for a path of a repository, such as
 // manifests/TAG.
-func newRequest(ctx context.Context, repo *remote.Repository, method, path string) (*http.Request, error) {
+func NewRequest(ctx context.Context, repo *remote.Repository, method, path string) (*http.Request, error) {
 	scheme := "https"
 	if repo.PlainHTTP {
 		scheme = "http"

@@ -39,7 +39,7 @@ func (s Source) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, erro
 // blob. A blob of another size is an error.
 func existsByGet(ctx context.Context, repo *remote.Repository, desc ocispec.Descriptor) (bool, error) {
 	ctx = orasauth.AppendRepositoryScope(ctx, repo.Reference, orasauth.ActionPull)
-	req, err := newRequest(ctx, repo, http.MethodGet, "blobs/"+desc.Digest.String())
+	req, err := NewRequest(ctx, repo, http.MethodGet, "blobs/"+desc.Digest.String())
 	if err != nil {
 		return false, err
 	}
@@ -69,7 +69,7 @@ func existsByGet(ctx context.Context, repo *remote.Repository, desc ocispec.Desc
 	return true, nil
 }
 
-// wholeSize returns the size of the whole that a Content-Range names; 0 if it names none.
+// wholeSize returns the size of the whole blob that a Content-Range names; 0 if it names none.
 func wholeSize(contentRange string) int64 {
 	_, whole, _ := strings.Cut(contentRange, "/")
 	size, err := strconv.ParseInt(whole, 10, 64)

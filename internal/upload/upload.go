@@ -13,7 +13,6 @@ package upload
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,13 +25,10 @@ import (
 	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
-	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/refusals"
 )
-
-// maxErrorBytes bounds what is read of a refusal.
-const maxErrorBytes = 8 << 10
 
 // RefusedError is a registry's refusal. It wraps an *[errcode.ErrorResponse].
 type RefusedError struct {
@@ -205,17 +201,8 @@ func (s *Session) Cancel(ctx context.Context) error {
 
 // refused returns the error for an answer that is not the one wanted.
 func refused(resp *http.Response) error {
-	answer := &errcode.ErrorResponse{StatusCode: resp.StatusCode}
-	if resp.Request != nil {
-		// Without the query: there the registry keeps the state of the upload.
-		u := resp.Request.URL
-		answer.Method, answer.URL = resp.Request.Method, &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
-	}
-	var body struct {
-		Errors errcode.Errors `json:"errors"`
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxErrorBytes)).Decode(&body); err == nil {
-		answer.Errors = body.Errors
-	}
+	answer := refusals.Read(resp)
+	// Without the query: there the registry keeps the state of the upload.
+	answer.URL = &url.URL{Scheme: answer.URL.Scheme, Host: answer.URL.Host, Path: answer.URL.Path}
 	return &RefusedError{outgoing.RetryAfter(resp.Header, time.Now()), answer}
 }

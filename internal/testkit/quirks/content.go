@@ -22,8 +22,8 @@ type Content struct {
 	// repository's name, also where the login is good. A name without a project gets 400.
 	Projects bool
 	// Proxies are the proxy-cache projects of Harbor: nobody pushes there, and HEAD of a
-	// blob is 404 until a GET has fetched it. What a test pushed there before is what their
-	// upstream has.
+	// blob is 404 until a GET has fetched it. Their
+	// upstream has what a test pushed there before this setting.
 	Proxies []string
 	// ReadOnlyMode refuses all writes, as Harbor does while it is in read-only mode.
 	ReadOnlyMode bool

@@ -2,19 +2,14 @@ package quirks_test
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/base64"
 	"fmt"
-	"io/fs"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/repository"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
@@ -40,7 +35,7 @@ func TestCopyBetweenProjects(t *testing.T) {
 			b := newBench(t, twoProjects(t))
 			b.registry.Create("alpha")
 			b.registry.Create("beta")
-			b.client = b.withLogins(loginsByProject(b.profile))
+			b.useLogins(loginsByProject(b.profile))
 			source, dest := b.inProject(tc.from), b.inProject(tc.to)
 			b.pushTo(source)
 			b.requests.Reset()
@@ -70,15 +65,10 @@ func TestCopyBetweenProjects(t *testing.T) {
 
 // twoProjects is the profile of Harbor with a robot in each of two projects.
 func twoProjects(t *testing.T) quirks.Profile {
-	for _, p := range quirks.Profiles() {
-		if p.Name == "harbor" {
-			p.User, p.Template = "robot$alpha+ci", strings.Replace(p.Template, "/providers/", "/alpha/", 1)
-			p.Robots = []quirks.Robot{{User: "robot$beta+ci", Password: "0ther-pass", Rights: map[string][]string{"beta": {"pull", "push"}}}}
-			return p
-		}
-	}
-	t.Fatal("there is no profile of Harbor")
-	return quirks.Profile{}
+	p := profile(t, "harbor")
+	p.User, p.Template = "robot$alpha+ci", strings.Replace(p.Template, "/providers/", "/alpha/", 1)
+	p.Robots = []quirks.Robot{{User: "robot$beta+ci", Password: "0ther-pass", Rights: map[string][]string{"beta": {"pull", "push"}}}}
+	return p
 }
 
 // loginsByProject is a login file with a login for each of two projects.
@@ -88,28 +78,6 @@ func loginsByProject(p quirks.Profile) string {
 	}
 	beta := p.Robots[0]
 	return `{"auths": {` + entry("alpha", p.User, p.Password) + ", " + entry("beta", beta.User, beta.Password) + "}}"
-}
-
-// withLogins returns a client with the logins of a file as docker writes it.
-func (b *bench) withLogins(config string) *auth.Client {
-	server := httptest.NewTLSServer(b.requests)
-	b.t.Cleanup(server.Close)
-	return auth.New(auth.Options{
-		Environment: auth.Environment{Home: "/home/u", GOOS: "linux", ReadFile: func(name string) ([]byte, error) {
-			if name == "/home/u/.docker/config.json" {
-				return []byte(config), nil
-			}
-			return nil, fs.ErrNotExist
-		}},
-		// Every name leads to the one server.
-		Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-				return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
-			},
-		},
-		Retry: auth.Retry{BaseDelay: time.Millisecond},
-	})
 }
 
 // inRegistry is a repository and its client.

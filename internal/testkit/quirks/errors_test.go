@@ -138,7 +138,7 @@ func TestPolicyOnReads(t *testing.T) {
 	}
 }
 
-// TestPolicyAndAPushThatWasEnded: a policy also forbids to ask for manifests that an ended
+// TestPolicyAndAPushThatWasEnded: a policy also forbids reading manifests that an ended
 // push has left.
 func TestPolicyAndAPushThatWasEnded(t *testing.T) {
 	b := newBench(t, profile(t, "distribution"))

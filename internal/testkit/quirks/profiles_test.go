@@ -80,8 +80,10 @@ func newBench(t *testing.T, p quirks.Profile) *bench {
 }
 
 // login has the user of the bench go on with the login of an access.
-func (b *bench) login(a quirks.Access) {
-	config := a.DockerConfig(b.profile.Registry)
+func (b *bench) login(a quirks.Access) { b.useLogins(a.DockerConfig(b.profile.Registry)) }
+
+// useLogins has the user of the bench go on with a login file, as docker writes it.
+func (b *bench) useLogins(config string) {
 	b.client = auth.New(auth.Options{
 		Environment: auth.Environment{Home: "/home/u", GOOS: "linux", ReadFile: func(name string) ([]byte, error) {
 			if name == "/home/u/.docker/config.json" {

@@ -28,9 +28,9 @@ func (q *Registry) policies(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// shows refuses to show manifests that are not there, and those that lack a signature by
-// cosign.
-func (q *Registry) shows(w http.ResponseWriter, r request) bool {
+// hides refuses reads of manifests that are not there, and, with a cosign policy, of all
+// others.
+func (q *Registry) hides(w http.ResponseWriter, r request) bool {
 	switch {
 	case r.kind != "manifests" || !r.reads() || !r.s.CosignPolicy && !r.s.Projects:
 		return false

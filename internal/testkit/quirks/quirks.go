@@ -3,9 +3,9 @@
 // another registry would where [Settings] say so, and lets everything else
 // through.
 //
-// Harbor's ways were measured of a real one. Those of the other registries are from
-// their documentation and their users' reports. [Profiles] are the settings of
-// registries by name.
+// The behaviour of Harbor was measured on a real Harbor. The behaviour of the other
+// registries is from their documentation and their users' reports. [Profiles] are the
+// settings of registries by name.
 package quirks
 
 import (
@@ -131,7 +131,7 @@ func (q *Registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req := parse(r, s)
 	for _, answer := range []func(http.ResponseWriter, request) bool{
 		func(w http.ResponseWriter, r request) bool { return tooMany(w, r, n) },
-		q.storage, q.token, page, q.policies, q.authorize, noAPI, q.repositories, q.proxied, q.shows, q.quota, q.tags, q.manifests, q.uploads, q.redirect,
+		q.storage, q.token, page, q.policies, q.authorize, noAPI, q.repositories, q.proxied, q.hides, q.quota, q.tags, q.manifests, q.uploads, q.redirect,
 	} {
 		if answer(w, req) {
 			return

@@ -74,7 +74,7 @@ func (b *bench) mustPush(version string, byPlatform, force bool, platforms ...st
 	return result
 }
 
-// pushError pushes a version, and returns its error with what is said of it to the user.
+// pushError pushes a version, and returns its error with the hint that users see.
 func (b *bench) pushError(version string, force bool) error {
 	b.t.Helper()
 	_, err := b.tryPush(version, false, force)
