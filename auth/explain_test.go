@@ -68,7 +68,7 @@ func TestExplain(t *testing.T) {
 		{name: "404 of an upload", repository: "harbor.example.com/providers/null", err: upload, want: `create "providers" on harbor.example.com`},
 		{name: "404 of something else", repository: "harbor.example.com/providers/null", err: answerOf(404, "NOT_FOUND")},
 		{name: "401 of an absent project", repository: "harbor.example.com/providers/null", err: words(401, "UNAUTHORIZED", "project providers not found: project providers not found"),
-			want: `create the project "providers" on harbor.example.com, or correct the template: a new login does not help`},
+			want: `create the project "providers" on harbor.example.com, or correct the template, whose first part after the host names a project: a new login does not help`},
 		{name: "404 of an absent project", repository: "harbor.example.com/providers/null", err: words(404, "NOT_FOUND", "project providers not found"), want: `create the project "providers"`},
 		{name: "403 of a quota", files: login, err: words(403, "DENIED", "adding 5.7 MiB of storage resource, which when updated to current usage of 7.0 MiB will exceed the configured upper limit of 12.0 MiB."),
 			want: "ghcr.io has no room for more in acme/null: have the quota raised"},

@@ -12,7 +12,7 @@ import (
 func explainHarbor(err error, r ociaddr.Repository) string {
 	switch {
 	case refusals.NoProject(err):
-		return fmt.Sprintf("create the project %q on %s, or correct the template: a new login does not help", project(r), r.Registry)
+		return fmt.Sprintf("create the project %q on %s, or correct the template, whose first part after the host names a project: a new login does not help", project(r), r.Registry)
 	case refusals.NameWithoutProject(err):
 		return fmt.Sprintf("in Harbor a repository name begins with its project: correct the template, such as %s/PROJECT/${namespace}/${type}", r.Registry)
 	case refusals.ProxyCache(err):

@@ -152,3 +152,18 @@ func TestTokensAreForOneRepository(t *testing.T) {
 		asked = nil
 	}
 }
+
+// TestUploadsKeepTheirScopes: a registry may have an upload go on under another name.
+func TestUploadsKeepTheirScopes(t *testing.T) {
+	const scope = "repository:a/x:pull,push"
+	ctx := auth.AppendScopesForHost(t.Context(), "registry.test", scope)
+	for path, want := range map[string]int{"/v2/a-local/x/blobs/uploads/1": 1, "/v2/a-local/x/blobs/sha256:0": 0} {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, "https://registry.test"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := auth.GetAllScopesForHost(ownScopes(req).Context(), "registry.test"); len(got) != want {
+			t.Errorf("%s: scopes %q, want %d", path, got, want)
+		}
+	}
+}

@@ -178,8 +178,9 @@ func (w *push) occupied(err error, help string) error {
 	return hint.Wrap(fmt.Errorf("%s:%s: %w: %w", w.dest.Repository, w.tag, ErrOccupied, err), "%s", help)
 }
 
-// ownerProbes is how many of a repository's versions are asked whose they are.
-const ownerProbes = 3
+// ownerProbes is how many of a repository's versions are asked whose they are. More are
+// asked where a policy forbids reading some, up to maxOwnerProbes.
+const ownerProbes, maxOwnerProbes = 3, 20
 
 // checkOwner refuses a repository whose newest versions say that they are another
 // provider's: a template such as ${namespace}-${type} makes a-b/c and a/b-c meet. It warns
@@ -194,7 +195,11 @@ func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociadd
 	provider.SortVersions(versions)
 	slices.Reverse(versions)
 	var forbidden error
-	for _, v := range versions[:min(len(versions), ownerProbes)] {
+	told := 0
+	for _, v := range versions[:min(len(versions), maxOwnerProbes)] {
+		if told == ownerProbes {
+			return nil
+		}
 		found, err := artifact.Read(ctx, w.dest.Store, a, v)
 		if errors.Is(err, artifact.ErrForeign) {
 			return w.occupied(fmt.Errorf("its tag %s: %w", v, err), "let the template give each provider a repository of its own")
@@ -204,11 +209,13 @@ func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociadd
 			return nil
 		case refusals.Policy(err):
 			forbidden = err
+			continue
 		case err != nil && !isUnusable(err):
 			return w.registryError("read "+v.String()+" in", err)
 		}
+		told++
 	}
-	if forbidden != nil {
+	if forbidden != nil && told == 0 {
 		w.warnings = append(w.warnings, fmt.Sprintf("%s: ocibridge could not check which provider this repository belongs to: %v", w.dest.Repository, forbidden))
 	}
 	return nil

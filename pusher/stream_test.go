@@ -364,6 +364,35 @@ func TestMount(t *testing.T) {
 	}
 }
 
+// TestMountOfOneAbsentPackage: a repository that lacks one package may have the others.
+func TestMountOfOneAbsentPackage(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	r, _ := b.elsewhere()
+	destination := b.options.Destination
+	b.options.Jobs = 1
+	b.options.Destination = func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+		d, err := destination(ctx, a)
+		d.Sibling = "acme/widget"
+		return d, err
+	}
+	mounts := 0
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Query().Get("mount") == "" {
+			return false
+		}
+		if mounts++; mounts > 1 {
+			return false
+		}
+		w.WriteHeader(http.StatusNotFound)
+		return true
+	})
+	result, err := pusher.New(b.options).Push(t.Context(), r)
+	if err != nil || mounts != 3 || sent(result) != 1 {
+		t.Errorf("%v, %d mounts, %d packages sent", err, mounts, sent(result))
+	}
+}
+
 // TestTooLargeForOneRequest has a proxy before the registry that limits requests.
 func TestTooLargeForOneRequest(t *testing.T) {
 	b := newBench(t)

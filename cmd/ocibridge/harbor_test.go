@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -136,6 +137,7 @@ type harbor struct {
 	retention  *harborRetention
 	retained   []string // tags after the retention
 	replicated int
+	query      url.Values // of the request that is answered
 }
 
 func newHarbor(t *testing.T) *harbor {

@@ -87,6 +87,9 @@ func (h *harbor) routes(mux *http.ServeMux) {
 		return nil, r.everywhere()
 	})
 	harborRoute(h, mux, "GET /quotas", func(struct{}) (any, error) {
+		if h.query.Get("reference") != "project" || h.query.Get("reference_id") != strconv.Itoa(harborID) {
+			return nil, fmt.Errorf("Harbor would list the quotas of all projects to the query %v", h.query)
+		}
 		return []any{json.RawMessage(`{"hard":{"storage":53687091200},"id":7,"ref":{"id":8}}`)}, nil
 	})
 	harborRoute(h, mux, "PUT /quotas/7", func(q struct{ Hard struct{ Storage int64 } }) (any, error) {
@@ -122,6 +125,7 @@ func harborRoute[T any](h *harbor, mux *http.ServeMux, pattern string, answer fu
 			http.Error(w, `{"errors":[{"code":"UNAUTHORIZED"}]}`, http.StatusUnauthorized)
 			return
 		}
+		h.query = r.URL.Query()
 		var body T
 		if method != http.MethodGet {
 			d := json.NewDecoder(r.Body)

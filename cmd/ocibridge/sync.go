@@ -107,7 +107,7 @@ func (f *syncFlags) run(cmd *cobra.Command) error {
 	case n == 1:
 		return outcome.Failures[0].Err
 	case n > 1:
-		return hint.New(fmt.Sprintf("%d providers or versions failed; each is named above", n), "what did not fail is done; running it again does the rest")
+		return hint.New(fmt.Sprintf("%d providers or versions failed; each is named above", n), "what did not fail is done; correct what the hints name, and run it again")
 	}
 	return nil
 }

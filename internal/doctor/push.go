@@ -6,12 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/repository"
@@ -31,6 +33,7 @@ type trial struct {
 	Repository
 	tag    string
 	stored []ocispec.Descriptor // manifests, in the order in which they were pushed
+	lost   bool                 // the registry lacks a manifest that was pushed
 }
 
 // push pushes a test version, and deletes it where the login may delete.
@@ -41,8 +44,7 @@ func (x Repository) push(ctx context.Context, r *Report) {
 	}
 	t := &trial{Repository: x, tag: writeTag}
 	tried := &Report{}
-	if t.run(ctx, tried); tried.Failed() && len(t.stored) > 0 {
-		// Another run may have deleted the manifests that the index names.
+	if t.run(ctx, tried); t.lost { // another run has deleted the manifests that the index names
 		tried = &Report{}
 		t.run(ctx, tried)
 	}
@@ -96,6 +98,7 @@ func (t *trial) run(ctx context.Context, r *Report) {
 		return
 	}
 	if err := t.index(ctx, index); err != nil {
+		t.lost = lacks(err)
 		r.fail("versions", t.Explain(err), allow(artifact.TypeProvider))
 		return
 	}
@@ -136,10 +139,26 @@ func (t *trial) manifest(ctx context.Context, b artifact.Blob, tag string) error
 	} else {
 		err = t.Store.PushReference(ctx, b.Descriptor, bytes.NewReader(b.Data), tag)
 	}
-	if err == nil && !slices.ContainsFunc(t.stored, func(d ocispec.Descriptor) bool { return d.Digest == b.Descriptor.Digest }) {
+	if err == nil && !t.hasStored(b.Descriptor) {
 		t.stored = append(t.stored, b.Descriptor)
 	}
 	return err
+}
+
+func (t *trial) hasStored(desc ocispec.Descriptor) bool {
+	return slices.ContainsFunc(t.stored, func(d ocispec.Descriptor) bool { return d.Digest == desc.Digest })
+}
+
+// lacks reports whether a registry refuses an index because it lacks what the index names,
+// or because it is in trouble.
+func lacks(err error) bool {
+	var answer *errcode.ErrorResponse
+	if !errors.As(err, &answer) {
+		return true
+	}
+	return answer.StatusCode >= 500 || answer.StatusCode == http.StatusNotFound || slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool {
+		return e.Code == errcode.ErrorCodeManifestBlobUnknown || e.Code == errcode.ErrorCodeManifestUnknown
+	})
 }
 
 // index stores the index under the tag. Where a rule makes tags immutable, the tag of an
@@ -163,7 +182,9 @@ func (t *trial) remove(ctx context.Context, r *Report) {
 	if len(t.stored) == 0 {
 		return
 	}
-	_ = repository.Repository{Repository: t.Store}.Untag(ctx, t.tag) // deleting the manifests shows whether it worked
+	if there, err := t.Store.Resolve(ctx, t.tag); err == nil && t.hasStored(there) {
+		_ = repository.Repository{Repository: t.Store}.Untag(ctx, t.tag) // deleting the manifests shows whether it worked
+	}
 	var refused error
 	left := 0
 	for i := range t.stored {
@@ -185,7 +206,7 @@ func (t *trial) remove(ctx context.Context, r *Report) {
 		r.warn("removal", again+"a garbage collection that takes untagged manifests removes it", "the test version stays, as %s without a tag: %v", stays, refused)
 		return
 	}
-	r.warn("removal", again+"to remove it, run this again with a login that may delete, or delete the tag "+t.tag+" and the manifest that it names with the registry's own tools",
+	r.warn("removal", again+"to remove it, run this again with a login that may delete, or delete the tag "+t.tag+", its index and the manifests in that index with the registry's own tools",
 		"the test version stays, as the tag %s and %s: %v", t.tag, stays, refused)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -84,8 +85,11 @@ func TestWriteWhereTagsAreImmutable(t *testing.T) {
 			t.Errorf("the repository has %s, want %s", c, stays)
 		}
 	}
-	// A tag that names something else is not the test version.
-	b = harbor(t, "delete")
+}
+
+// TestWriteWhereTheTagIsAnothers tries a tag once that cannot be moved, and leaves it.
+func TestWriteWhereTheTagIsAnothers(t *testing.T) {
+	b := newBench(t, quirks.Settings{})
 	x := b.repository()
 	config := artifact.Config()
 	if err := x.Store.Push(t.Context(), config.Descriptor, bytes.NewReader(config.Data)); err != nil {
@@ -99,7 +103,14 @@ func TestWriteWhereTagsAreImmutable(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.registry.Set(func(s *quirks.Settings) { s.Immutable = http.StatusPreconditionFailed })
+	before := b.rec.Count(recorder.Method(http.MethodPut), recorder.PathSuffix(writeTag))
 	want(t, b.examine(true), "versions", Fail, "immutable")
+	if n := b.rec.Count(recorder.Method(http.MethodPut), recorder.PathSuffix(writeTag)); n != before+1 {
+		t.Errorf("the tag was tried %d times", n-before)
+	}
+	if c := b.contents(); c != "[ocibridge-doctor.may-be-deleted] 1" {
+		t.Errorf("the repository has %s", c)
+	}
 }
 
 // TestWriteWhereManifestsStay has registries that delete nothing, or tags alone.

@@ -227,7 +227,7 @@ func (x Repository) tags(ctx context.Context, r *Report) ([]provider.Version, bo
 // pull reads the newest version as the gateway does.
 func (x Repository) pull(ctx context.Context, r *Report, versions []provider.Version) {
 	if len(versions) == 0 {
-		r.warn("pull", "push a version", "there is no version to read")
+		r.warn("pull", "push a version; in a proxy-cache project, the template names the project of the registry that it caches, too", "there is no version to read")
 		return
 	}
 	v, err := artifact.Read(ctx, x.Store, x.Provider, versions[0])
