@@ -94,6 +94,14 @@ func RetryAfterOf(err error) int {
 	return max(1, int(math.Ceil(wait.Seconds())))
 }
 
+// hintOf returns what to do about an error, "" if nothing is known.
+func (g *gateway) hintOf(r *http.Request, err error) string {
+	if a, aerr := addressOf(r); aerr == nil && g.explain != nil {
+		err = g.explain(a, err)
+	}
+	return hint.Of(err)
+}
+
 // fail answers a request that cannot be answered otherwise. The reason is for the
 // log alone: it may name repositories and registries that are nobody's business.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -117,7 +125,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, verify.ErrRefused):
 		level = slog.LevelDebug // that was said when the index was first seen
 	}
-	g.log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", hint.Brief(err))
+	g.log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", hint.Brief(err), "hint", g.hintOf(r, err))
 	w.Header().Set("Retry-After", strconv.Itoa(RetryAfterOf(err)))
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, saidOf(err)+"; the gateway's log says why", status)

@@ -48,6 +48,9 @@ type Options struct {
 	// version's place, its error refuses the version; see package verify. Nil: all
 	// are served as they are. It is not looked at where there is a Catalog.
 	Check func(context.Context, Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
+	// Explain adds a hint to an error of a provider's repository, for the log; nil: errors
+	// have the hints that they come with.
+	Explain func(provider.Address, error) error
 	// H1 returns the h1: hash of a package, if it was computed from verified bytes.
 	// It is asked where a version has none; nil: there is none then.
 	H1 func(digest.Digest) (provider.Hash, bool)
@@ -127,6 +130,7 @@ type gateway struct {
 	access   *access.Control
 	public   *url.URL // nil: documents have relative URLs, or the request's Host
 	redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
+	explain  func(provider.Address, error) error // nil: errors have the hints that they come with
 	archives *archives.Handler
 	cache    *archives.Cache // nil: there is none
 	h1       func(digest.Digest) (provider.Hash, bool)
@@ -151,7 +155,7 @@ func newHandler(o Options, l limits) http.Handler {
 		o.Catalog = c
 	}
 	g := &gateway{
-		catalog: o.Catalog, access: o.Access, public: o.PublicURL, redirect: o.Redirect, cache: o.Cache, h1: o.H1, hooks: o.Hooks, log: o.Log, limits: l,
+		catalog: o.Catalog, access: o.Access, public: o.PublicURL, redirect: o.Redirect, explain: o.Explain, cache: o.Cache, h1: o.H1, hooks: o.Hooks, log: o.Log, limits: l,
 		archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: archives.Limits{
 			Start: l.start, RegistryStall: l.registryStall, ClientStall: l.clientStall, Resumes: l.resumes,
 		}}),

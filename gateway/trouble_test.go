@@ -18,6 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -293,5 +294,18 @@ func TestAnswerAfterClientIsGone(t *testing.T) {
 	}
 	if strings.Contains(b.log.String(), "level=ERROR") {
 		t.Errorf("that a client went away is logged as an error:\n%s", b.log)
+	}
+}
+
+// TestLogSaysWhatToDo has the log explain what the client is not told.
+func TestLogSaysWhatToDo(t *testing.T) {
+	b := newBench(t)
+	b.options.Explain = func(a provider.Address, err error) error {
+		return hint.Wrap(err, "log in where %s is kept", a)
+	}
+	b.lie("/v2/", respond(401, "application/json", `{"errors":[{"code":"UNAUTHORIZED"}]}`))
+	a := b.serve().do(http.MethodGet, prefix+"index.json")
+	if a.status != http.StatusBadGateway || strings.Contains(string(a.body), "log in") || !strings.Contains(b.log.String(), "log in where "+widget.String()+" is kept") {
+		t.Errorf("%d %s\n%s", a.status, a.body, b.log)
 	}
 }

@@ -287,6 +287,15 @@ func (b *backend) explain(err error, repo ociaddr.Repository) error {
 	return b.auth.Explain(err, repo)
 }
 
+// explainFor is explain for the repository of a provider.
+func (b *backend) explainFor(a provider.Address, err error) error {
+	repo, rerr := b.templates.Repository(a)
+	if rerr != nil {
+		return err
+	}
+	return b.explain(err, repo)
+}
+
 // authOptions are the logins and registries that are configured: ours before
 // those of the CLI configuration.
 func (s settings) authOptions() auth.Options {

@@ -165,7 +165,7 @@ func (s *site) look() {
 
 // gatewayOptions wires the gateway to a catalog and the rest of the site.
 func (s *site) gatewayOptions(metadata *catalog.Catalog) gateway.Options {
-	o := gateway.Options{Catalog: metadata, Access: s.control, Address: s.at.url, Cache: s.cache, Log: s.log}
+	o := gateway.Options{Catalog: metadata, Explain: s.back.explainFor, Access: s.control, Address: s.at.url, Cache: s.cache, Log: s.log}
 	g := s.settings.file.Gateway
 	if g.PublicURL != "" {
 		o.PublicURL = s.at.url
