@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	"oras.land/oras-go/v2/registry/remote/auth"
@@ -232,10 +233,7 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	}
 	b, berr := c.bind(r)
 	if berr != nil || b.current() == nil {
-		if all, err := c.survey(); err == nil && all.fault() != nil {
-			return fmt.Sprintf("no login for %s was found, and there is one place that could not be looked into: %v; %s", r.Registry, all.fault(), hint.Of(all.fault()))
-		}
-		return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, loginCommand(r.Registry))
+		return c.noLogin(r)
 	}
 	login := b.current()
 	switch {
@@ -251,6 +249,27 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 		return fmt.Sprintf("used %s, which was not accepted: it may have expired; put a new one there", login)
 	}
 	return fmt.Sprintf("used %s, which was not accepted: it may have expired; to log in again, run: %s", login, loginCommand(r.Registry))
+}
+
+// noLogin says that no login for a repository was found, and for which others of its
+// registry there is one.
+func (c *Client) noLogin(r ociaddr.Repository) string {
+	all, err := c.survey()
+	if err == nil && all.fault() != nil {
+		return fmt.Sprintf("no login for %s was found, and there is one place that could not be looked into: %v; %s", r.Registry, all.fault(), hint.Of(all.fault()))
+	}
+	var others []string
+	if err == nil {
+		for _, l := range all.logins {
+			if l.key.host == canonicalHost(string(r.Registry)) && !slices.Contains(others, l.key.String()) {
+				others = append(others, l.key.String())
+			}
+		}
+	}
+	if len(others) > 0 {
+		return fmt.Sprintf("no login for %s was found; those for %s are for other repositories; run: %s", r, strings.Join(others[:min(len(others), 3)], ", "), loginCommand(r.Registry))
+	}
+	return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, loginCommand(r.Registry))
 }
 
 // loginCommand returns the command that leaves a login behind where this package

@@ -57,6 +57,9 @@ func TestExplain(t *testing.T) {
 		err        error
 		want       string // in the hint; "" for no hint
 	}{
+		{name: "401 with logins for other projects", repository: "harbor.example.com/c/null", err: answerOf(401, "UNAUTHORIZED"),
+			files: map[string]string{"/home/u/.docker/config.json": loginJSON("harbor.example.com/a=u:p", "harbor.example.com/b=u:p")},
+			want:  "no login for harbor.example.com/c/null was found; those for harbor.example.com/a, harbor.example.com/b are for other repositories; run: docker login harbor.example.com"},
 		{name: "401 without a login", err: answerOf(401, "UNAUTHORIZED"), want: "no login for ghcr.io was found; run: docker login ghcr.io"},
 		{name: "401 with a login", files: login, err: answerOf(401), want: "used the login for ghcr.io in /home/u/.docker/config.json, which was not accepted"},
 		{name: "403 without a login", err: answerOf(403, "DENIED"), want: "no login for ghcr.io was found"},

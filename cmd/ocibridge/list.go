@@ -193,7 +193,7 @@ func (l *listing) failed() error {
 	if n == 0 {
 		return nil
 	}
-	return hint.New(count(n, "problem")+" in reading what is stored", "the list says which; ocibridge verify PROVIDER@VERSION says what to do")
+	return hint.New(count(n, "problem")+" in reading what is stored", "the list says which; where it does not say what to do, ocibridge verify PROVIDER@VERSION does")
 }
 
 func (l *listing) print(w io.Writer, asJSON bool) error {
