@@ -431,7 +431,7 @@ func TestLoginFilesAreReadOnceAndLate(t *testing.T) {
 
 func TestLoopbackRegistriesAreAskedForTLS(t *testing.T) {
 	plain, secure := newFakeRegistry(t, false), newFakeRegistry(t, true)
-	const closed = "127.0.0.1:1" // which is given to nobody who asks for any port
+	const closed = "127.0.0.1:1" // the system never chooses this port
 	for _, allPlain := range []bool{false, true} {
 		c := New(Options{PlainHTTP: allPlain, Retry: Retry{Attempts: 1}, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}})
 		dials := map[string]int{}

@@ -9,9 +9,9 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry/remote/auth"
-	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -55,14 +55,9 @@ func (c *Client) BlobRedirect(ctx context.Context, r ociaddr.Repository, desc oc
 	case resp.StatusCode == http.StatusOK:
 		return "", nil
 	case resp.Header.Get("Location") == "" || resp.StatusCode/100 != 3:
-		return "", refusal(resp)
+		return "", refusals.Read(resp)
 	}
 	return c.checkRedirect(resp)
-}
-
-// refusal is the error of an answer that is neither a blob nor a redirect.
-func refusal(resp *http.Response) error {
-	return &errcode.ErrorResponse{Method: resp.Request.Method, URL: resp.Request.URL, StatusCode: resp.StatusCode}
 }
 
 // checkRedirect returns the target of a redirect, if clients may have it. Its

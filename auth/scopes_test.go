@@ -24,7 +24,7 @@ func TestNarrow(t *testing.T) {
 		{"repository:a:*", "repository:a:delete", "repository:a:delete", "repository:a:*"},
 		{"repository:a:pull,push repository:b:pull" + catalog, "repository:a:pull,push repository:b:pull", "repository:a:pull,push repository:b:pull", "repository:a:pull,push repository:b:pull"},
 		{"repository:a:pull" + catalog, "registry:catalog:*", "registry:catalog:*", "registry:catalog:*"},
-		// What a registry wants beside is not known better.
+		// A challenge for other repositories is left as it is.
 		{"repository:library/a:pull", "repository:a:pull", "repository:library/a:pull", "repository:library/a:pull"},
 		{"repository:a:push", "repository:a:pull", "repository:a:push", "repository:a:push"},
 		{"repository:a:pull", "repository:a:pull repository:b:pull", "repository:a:pull", "repository:a:pull"},

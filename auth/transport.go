@@ -62,16 +62,14 @@ func (t clockReader) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// redirectRedactor keeps the query of a redirect's target, and of an upload's, out
-// of errors. Object storage puts into the one the signature that opens a blob to
-// whoever has it, registries into the other the state of the upload, and both
-// net/http and oras-go quote the address of a request that failed.
+// redirectRedactor keeps queries out of errors: net/http and oras-go quote the address of a
+// request that failed. The query of a redirect's target may hold the signature that opens a
+// blob to everybody. The query of an upload holds the state of the upload.
 type redirectRedactor struct{ next http.RoundTripper }
 
-// RoundTrip sends a copy and blanks the query of the original. That is not for a
-// transport to do with a request of its caller's; but that of a redirect was made
-// by http.Client, which needs it now for errors alone, and so does whoever sends a
-// part of an upload: the next goes to where the answer says.
+// RoundTrip sends a copy and blanks the query of the original. A transport should not change
+// its caller's request. But http.Client, which follows redirects, and the sender of an upload
+// need the original for errors alone: the next part goes where the answer says.
 func (t redirectRedactor) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.RawQuery == "" || req.Response == nil && !isUpload(req) {
 		return t.next.RoundTrip(req)

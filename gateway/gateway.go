@@ -81,9 +81,9 @@ type Options struct {
 	// Page answers people; nil: nobody does. It sees to access itself. Of paths that
 	// nothing is at it gets those that browsers ask for.
 	Page http.Handler
-	// Access says who may read what, and which of them are operators, who may have
-	// a provider's cached metadata dropped (POST /-/refresh?provider=ADDRESS); nil:
-	// everybody may read everything, and nobody is an operator.
+	// Access says who may read what, and who is an operator. Operators may drop a provider's
+	// cached metadata (POST /-/refresh?provider=ADDRESS). Nil: everybody may read everything,
+	// and nobody is an operator.
 	Access *access.Control
 	// Ready answers /readyz, for everybody; nil: nothing does.
 	Ready http.Handler

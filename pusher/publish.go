@@ -290,10 +290,9 @@ func (w *push) warnUnreadable(err error) {
 }
 
 // union returns the version to be tagged: the release's own packages, those that
-// the tag names now, and those that others have left. A package that the
-// release's checksum document contradicts, or that of the evidence to be kept, is a
-// conflict if it is tagged or the release's own, and is passed over if it was only
-// left.
+// the tag names now, and those that others have left. A package is a conflict if the
+// checksum document of the release, or of the evidence to be kept, contradicts it. A package
+// that was only left is passed over then.
 func (w *push) union(ctx context.Context, now *artifact.Version, others left, own []artifact.Package, evidence *ocispec.Descriptor) (*artifact.Version, error) {
 	next := &artifact.Version{
 		Provider: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols,

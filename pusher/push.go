@@ -417,7 +417,7 @@ func (w *push) event(p provider.Platform, stage Stage, n int, total int64) {
 }
 
 func (w *push) registryError(op string, err error) error {
-	if namesUnknownBlob(err) {
+	if refusals.UnknownBlob(err) {
 		err = hint.Wrap(err, "parts of the version are gone, perhaps by a clean-up job: --force sends them again")
 	}
 	return &RegistryError{op, w.dest.Repository, err}

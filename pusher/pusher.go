@@ -14,9 +14,9 @@
 //
 // OCI tags have no compare-and-swap, so two pushes that each add platforms could
 // overwrite each other's index. A push of only some of a release's platforms
-// therefore announces itself by a tag of its own ([artifact.Announcement]), and then
-// writes the union of what is announced until nothing is missing from the index that
-// the version's tag names. An announcement goes when nobody needs it any more.
+// therefore announces itself by a tag of its own ([artifact.Announcement]). It then writes
+// the union of all announcements, until the version's index lacks none of them. An
+// announcement is removed when no push needs it any more.
 package pusher
 
 import (
@@ -74,9 +74,9 @@ type Options struct {
 	// way at once; 0 is 4.
 	Jobs int
 	// Force replaces packages that are there with other bytes, and tags that
-	// name something else than a provider; and it looks into what seems to be in
-	// place, and sends again what of it was deleted. It computes the h1: hashes of all
-	// packages, and corrects index entries of packages and evidence.
+	// name something else than a provider. It sends again the parts of a version in place
+	// that were deleted. It computes the h1: hashes of all packages, and corrects index
+	// entries of packages and evidence.
 	Force bool
 	// RefreshEvidence replaces the evidence in place by that of the release, unless
 	// it is weaker.

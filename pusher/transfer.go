@@ -20,6 +20,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/internal/upload"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -304,7 +305,7 @@ func (w *push) put(ctx context.Context, desc ocispec.Descriptor, data []byte, ta
 		} else {
 			err = w.dest.Store.PushReference(ctx, desc, bytes.NewReader(data), tag)
 		}
-		if attempt == sendAttempts || !namesUnknownBlob(err) {
+		if attempt == sendAttempts || !refusals.UnknownBlob(err) {
 			return err
 		}
 		if sleep(ctx, pause) != nil {
@@ -312,13 +313,6 @@ func (w *push) put(ctx context.Context, desc ocispec.Descriptor, data []byte, ta
 		}
 		pause *= 2
 	}
-}
-
-// namesUnknownBlob reports whether a registry refuses a manifest because it does not find
-// what the manifest names.
-func namesUnknownBlob(err error) bool {
-	var answer *errcode.ErrorResponse
-	return errors.As(err, &answer) && slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == errcode.ErrorCodeManifestBlobUnknown })
 }
 
 // isNotFound reports whether a registry says that something is not there.

@@ -87,8 +87,8 @@ type Archive struct {
 	// Store has it. If it tells whether it has a blob, as oras-go's
 	// remote.Repository does, HEAD is answered by that.
 	Store artifact.Fetcher
-	// Source is what Store has it from, if not the registry: who asks for it from
-	// elsewhere does not wait for what comes from there.
+	// Source names the origin that Store fetches the package from; "" for the registry.
+	// Requests for the same package from another source do not wait for this one.
 	Source string
 	// Redirect returns where the registry sends those who ask for the blob, "" if
 	// it answers them itself; nil: clients are sent nowhere.

@@ -6,16 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
-	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/internal/repository"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -98,7 +97,7 @@ func (t *trial) run(ctx context.Context, r *Report) {
 		return
 	}
 	if err := t.index(ctx, index); err != nil {
-		t.lost = lacks(err)
+		t.lost = refusals.UnknownBlob(err)
 		r.fail("versions", t.Explain(err), allow(artifact.TypeProvider))
 		return
 	}
@@ -147,18 +146,6 @@ func (t *trial) manifest(ctx context.Context, b artifact.Blob, tag string) error
 
 func (t *trial) hasStored(desc ocispec.Descriptor) bool {
 	return slices.ContainsFunc(t.stored, func(d ocispec.Descriptor) bool { return d.Digest == desc.Digest })
-}
-
-// lacks reports whether a registry refuses an index because it lacks what the index names,
-// or because it is in trouble.
-func lacks(err error) bool {
-	var answer *errcode.ErrorResponse
-	if !errors.As(err, &answer) {
-		return true
-	}
-	return answer.StatusCode >= 500 || answer.StatusCode == http.StatusNotFound || slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool {
-		return e.Code == errcode.ErrorCodeManifestBlobUnknown || e.Code == errcode.ErrorCodeManifestUnknown
-	})
 }
 
 // index stores the index under the tag. Where a rule makes tags immutable, the tag of an

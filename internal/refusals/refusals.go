@@ -87,6 +87,13 @@ func Policy(err error) bool {
 	return errors.As(err, &answer) && slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == "PROJECTPOLICYVIOLATION" })
 }
 
+// UnknownBlob reports whether a registry refuses a manifest because it does not find what
+// the manifest names.
+func UnknownBlob(err error) bool {
+	var answer *errcode.ErrorResponse
+	return errors.As(err, &answer) && slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == errcode.ErrorCodeManifestBlobUnknown })
+}
+
 // Immutable reports whether Harbor keeps a tag, or the artifact that it names, because a
 // rule makes the tag immutable.
 func Immutable(err error) bool { return says(err, immutable, 0) }
