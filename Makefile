@@ -91,7 +91,7 @@ fuzz-corpus: ## take a handful of what make fuzz found to be new into testdata/f
 	@tools/fuzz-corpus.sh
 
 .PHONY: mutants
-mutants: ## take guards away, one at a time, and show that a test fails for each
+mutants: ## remove one guard at a time, and show that a test fails for each
 	go run ./internal/mutants
 
 .PHONY: release

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	josejson "github.com/go-jose/go-jose/v4/json"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
@@ -153,7 +152,7 @@ func (s *keySource) ask(ctx context.Context) (*jose.JSONWebKeySet, error) {
 		Issuer string `json:"issuer"`
 		Keys   string `json:"jwks_uri"`
 	}
-	if josejson.Unmarshal(body, &doc) != nil {
+	if unmarshalExact(body, &doc) != nil {
 		return nil, errors.New("its discovery document is malformed, or has a name twice")
 	}
 	if doc.Issuer != s.issuer {
@@ -216,7 +215,7 @@ func splitKeySet(body []byte) ([]json.RawMessage, error) {
 	var set struct {
 		Keys json.RawMessage `json:"keys"`
 	}
-	if josejson.Unmarshal(body, &set) != nil {
+	if unmarshalExact(body, &set) != nil {
 		return nil, notKeySet
 	}
 	list := json.NewDecoder(bytes.NewReader(set.Keys))
@@ -252,7 +251,7 @@ func parseKey(raw json.RawMessage) (jose.JSONWebKey, bool) {
 		Private *string `json:"d,omitempty"`
 	}
 	var k jose.JSONWebKey
-	if josejson.Unmarshal(raw, &key) != nil || key.Private != nil {
+	if unmarshalExact(raw, &key) != nil || key.Private != nil {
 		return k, false
 	}
 	text, err := json.Marshal(key)

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	// Unlike encoding/json, this package compares names exactly and refuses an
-	// object that has a name twice.
 	josejson "github.com/go-jose/go-jose/v4/json"
 	"github.com/go-jose/go-jose/v4/jwt"
 )
@@ -74,7 +72,7 @@ func parseToken(token string) (*unverifiedToken, error) {
 	var claims struct {
 		Issuer string `json:"iss"`
 	}
-	if josejson.Unmarshal(signed.UnsafePayloadWithoutVerification(), &claims) != nil {
+	if unmarshalExact(signed.UnsafePayloadWithoutVerification(), &claims) != nil {
 		return nil, errClaims
 	}
 	return &unverifiedToken{signed, claims.Issuer, signed.Signatures[0].Header.KeyID}, nil
@@ -89,7 +87,7 @@ func checkHeader(token string) error {
 		return errNotJWT
 	}
 	var header map[string]json.RawMessage
-	if josejson.Unmarshal(raw, &header) != nil {
+	if unmarshalExact(raw, &header) != nil {
 		return errNotJWT
 	}
 	if hasVariant(header, "alg", "kid", "typ", "crit", "b64", "jwk") {
@@ -118,6 +116,12 @@ func isTokenType(typ json.RawMessage) bool {
 		return false
 	}
 	return slices.Contains(tokenTypes, strings.TrimPrefix(strings.ToLower(s), "application/"))
+}
+
+// unmarshalExact decodes JSON. Unlike encoding/json, it compares names exactly and
+// refuses an object that has a name twice.
+func unmarshalExact(data []byte, dest any) error {
+	return josejson.Unmarshal(data, dest)
 }
 
 // hasVariant reports whether an object has a name that other programs may take for
@@ -156,7 +160,7 @@ func parseClaims(payload []byte) (*tokenClaims, error) {
 		Sources map[string]json.RawMessage `json:"_claim_sources"`
 	}
 	for _, dest := range []any{&c.all, &c.registered, &distributed} {
-		if josejson.Unmarshal(payload, dest) != nil {
+		if unmarshalExact(payload, dest) != nil {
 			return nil, errClaims
 		}
 	}

@@ -1,6 +1,6 @@
-// Command mutants takes guards away, one at a time, and shows that a test fails
-// for each: that the test named in docs/threat-model.md does hold the promise. It
-// changes no file: the compiler is given what a file would be.
+// Command mutants removes guards, one at a time, and runs the test that
+// docs/threat-model.md names for each guard: the test has to fail. The command
+// changes no file: it passes the changed source to the compiler as an overlay.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 const timeout = "5m"
 
 func main() {
-	only := flag.String("only", "", "run those alone whose file or test has this in it")
+	only := flag.String("only", "", "run only the mutants whose package, function or test contains this text")
 	table := flag.Bool("table", false, "print the table of docs/threat-model.md, and run nothing")
 	flag.Parse()
 	if *table {
@@ -26,7 +26,7 @@ func main() {
 	}
 	survived, n := 0, 0
 	for _, m := range mutants {
-		if !strings.Contains(m.file+" "+m.test, *only) {
+		if !strings.Contains(m.in+" "+m.test, *only) {
 			continue
 		}
 		n++
@@ -59,7 +59,7 @@ func (m mutant) run() (verdict string, err error) {
 		fmt.Fprintln(os.Stderr, out)
 		return unsteady, nil
 	}
-	src, err := m.mutated()
+	name, src, err := m.mutated()
 	if err != nil {
 		return "", err
 	}
@@ -68,7 +68,7 @@ func (m mutant) run() (verdict string, err error) {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	file, err := filepath.Abs(m.file)
+	file, err := filepath.Abs(name)
 	if err != nil {
 		return "", err
 	}
@@ -84,11 +84,11 @@ func (m mutant) run() (verdict string, err error) {
 		return "", err
 	}
 	out, err := m.runTest("-overlay", overlay)
-	_, name := m.testName()
+	_, test := m.testName()
 	switch {
 	case err == nil:
 		return alive, nil
-	case strings.Contains(out, "--- FAIL: "+name), strings.HasPrefix(out, "panic: "), strings.Contains(out, "\npanic: "):
+	case strings.Contains(out, "--- FAIL: "+test), strings.HasPrefix(out, "panic: "), strings.Contains(out, "\npanic: "):
 		return killed, nil // a panic in another goroutine ends the test without its name
 	}
 	return "", fmt.Errorf("neither passes nor fails:\n%s", out)
@@ -106,16 +106,18 @@ func (m mutant) runTest(args ...string) (string, error) {
 	return string(out), err
 }
 
-// mutated returns the file without the guard.
-func (m mutant) mutated() (string, error) {
-	src, err := os.ReadFile(m.file)
+// mutated returns the name of the file that has the guard, and its source without
+// the guard.
+func (m mutant) mutated() (file, src string, err error) {
+	file, src, from, to, err := find(m.in)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	if n := strings.Count(string(src), m.old); n != 1 {
-		return "", fmt.Errorf("%q stands in %s %d times", m.old, m.file, n)
+	decl := src[from:to]
+	if n := strings.Count(decl, m.old); n != 1 {
+		return "", "", fmt.Errorf("%q occurs %d times in %s", m.old, n, m.in)
 	}
-	return strings.Replace(string(src), m.old, m.new, 1), nil
+	return file, src[:from] + strings.Replace(decl, m.old, m.new, 1) + src[to:], nil
 }
 
 // tableOf returns the mutants as the document has them.
@@ -123,7 +125,7 @@ func tableOf(mutants []mutant) string {
 	var out strings.Builder
 	out.WriteString("| without looking at | in | fails |\n|---|---|---|\n")
 	for _, m := range mutants {
-		fmt.Fprintf(&out, "| %s | `%s` | `%s` |\n", m.guard, m.file, m.test)
+		fmt.Fprintf(&out, "| %s | `%s` | `%s` |\n", m.guard, m.in, m.test)
 	}
 	return out.String()
 }

@@ -1,24 +1,81 @@
 package main
 
 import (
+	"go/ast"
 	"go/format"
+	"go/parser"
+	"go/token"
 	"os"
 	"strings"
 	"testing"
 )
 
-// TestMutants: each takes something away that is there, and leaves a program. That
-// its test fails then, make mutants shows.
+// TestMutants shows that each mutant changes a declaration that exists, and that the
+// file still parses. Only make mutants shows that the mutant's test fails then.
 func TestMutants(t *testing.T) {
 	t.Chdir("../..")
 	for _, m := range mutants {
-		src, err := m.mutated()
+		_, src, err := m.mutated()
 		if err != nil {
 			t.Error(err)
 			continue
 		}
 		if _, err := format.Source([]byte(src)); err != nil {
 			t.Errorf("%s: %v", m.guard, err)
+		}
+	}
+}
+
+func TestDeclared(t *testing.T) {
+	const src = `package p
+
+const one, two = 1, 2
+
+var (
+	three = 3
+	four  = 4
+)
+
+type T[K any] struct{}
+
+func f()                 {}
+func (*T[K]) f()         {}
+func (t T[K]) g()        {}
+func (*Pair[K, V]) f()   {}
+`
+	file, err := parser.ParseFile(token.NewFileSet(), "p.go", src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := declared(file)
+	text := func(n ast.Node) string { return src[n.Pos()-file.FileStart : n.End()-file.FileStart] }
+	for name, want := range map[string]string{
+		"one": "one, two = 1, 2", "two": "one, two = 1, 2", "three": "three = 3", "four": "four  = 4",
+		"T": "T[K any] struct{}", "f": "func f()                 {}",
+		"(*T).f": "func (*T[K]) f()         {}", "T.g": "func (t T[K]) g()        {}", "(*Pair).f": "func (*Pair[K, V]) f()   {}",
+	} {
+		if found[name] == nil || text(found[name]) != want {
+			t.Errorf("%s: not found as %q", name, want)
+		}
+		delete(found, name)
+	}
+	if len(found) > 0 {
+		t.Errorf("more declarations: %v", found)
+	}
+}
+
+func TestMutantOfNothing(t *testing.T) {
+	t.Chdir("../..")
+	for name, m := range map[string]mutant{
+		"no such function":           {in: "internal/mutants.none", old: "a"},
+		"no name":                    {in: "internal/mutants", old: "a"},
+		"no such package":            {in: "internal/none.main", old: "a"},
+		"a function of tests":        {in: "internal/mutants.TestMutantOfNothing", old: "no such package"},
+		"a text of another function": {in: "internal/mutants.functionName", old: "func receiverName"},
+		"a text that occurs twice":   {in: "internal/mutants.functionName", old: "decl.Recv"},
+	} {
+		if _, _, err := m.mutated(); err == nil {
+			t.Errorf("%s: no error", name)
 		}
 	}
 }
