@@ -21,7 +21,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
@@ -218,7 +218,7 @@ func TestHEADOfProxyCaches(t *testing.T) {
 			b := newBench(t)
 			b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
 			b.options.Repository = func(_ context.Context, a provider.Address) (gateway.Store, error) {
-				return repository.Source{Repository: b.repository(a)}, nil
+				return registry.ReadOnly{Repository: b.repository(a)}, nil
 			}
 			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 				status := tc.get

@@ -21,7 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
@@ -119,7 +119,7 @@ func (p *publisher) push(a provider.Address, version string) *release.Release {
 func (p *publisher) pushFrom(from *realorigin.Registry, a provider.Address, version string, policy trust.Policy) {
 	p.t.Helper()
 	to := pusher.New(pusher.Options{Policy: func(provider.Address) trust.Policy { return policy }, Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
-		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: a.Path()}, Store: repository.Repository{Repository: p.repository(a)}}, nil
+		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: a.Path()}, Store: registry.Repository{Repository: p.repository(a)}}, nil
 	}})
 	if _, err := to.Push(p.t.Context(), fetch(p.t, from, a, version)); err != nil {
 		p.t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -123,7 +123,7 @@ func (b *announceBench) whole() *artifact.Version {
 
 func (b *announceBench) untag(tag string) {
 	b.t.Helper()
-	if err := (repository.Repository{Repository: b.repo}).Untag(b.t.Context(), tag); err != nil {
+	if err := (registry.Repository{Repository: b.repo}).Untag(b.t.Context(), tag); err != nil {
 		b.t.Fatal(err)
 	}
 }

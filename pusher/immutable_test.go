@@ -14,7 +14,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -134,7 +134,7 @@ func TestImmutableTagsAndAPushThatWasEnded(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	ended := &endedAt{Store: repository.Repository{Repository: b.repo}, tag: "1.0.0", cancel: cancel}
+	ended := &endedAt{Store: registry.Repository{Repository: b.repo}, tag: "1.0.0", cancel: cancel}
 	o := b.options
 	o.Destination = func(context.Context, provider.Address) (pusher.Destination, error) {
 		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: ended}, nil

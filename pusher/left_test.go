@@ -14,7 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -92,7 +92,7 @@ func TestNotesThatLie(t *testing.T) {
 }
 
 // lagging lists no announcement.
-type lagging struct{ repository.Repository }
+type lagging struct{ registry.Repository }
 
 func (l lagging) Tags(ctx context.Context, last string, fn func([]string) error) error {
 	return l.Repository.Tags(ctx, last, func(page []string) error {
@@ -109,7 +109,7 @@ func (l lagging) Tags(ctx context.Context, last string, fn func([]string) error)
 func TestListThatLagsBehindAnnouncements(t *testing.T) {
 	b := newBench(t)
 	b.options.Destination = func(context.Context, provider.Address) (pusher.Destination, error) {
-		return destination(lagging{repository.Repository{Repository: b.repo}}), nil
+		return destination(lagging{registry.Repository{Repository: b.repo}}), nil
 	}
 	if _, err := b.push("linux_amd64"); err != nil || b.announcements() != 1 || b.leftTags() != 0 {
 		t.Errorf("%v, %d announcements, %d left", err, b.announcements(), b.leftTags())

@@ -12,7 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -242,7 +242,7 @@ func TestOldAgesIncomplete(t *testing.T) {
 	}
 
 	b = newOldBench(t)
-	if err := (repository.Repository{Repository: b.repo}).Untag(t.Context(), "ocibridge-seen"); err != nil {
+	if err := (registry.Repository{Repository: b.repo}).Untag(t.Context(), "ocibridge-seen"); err != nil {
 		t.Fatal(err)
 	}
 	if _, out, err := b.sync(); err != nil || !errors.Is(out.Err(), pusher.ErrNoAges) {

@@ -24,9 +24,9 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -66,7 +66,7 @@ func newBench(t *testing.T) *bench {
 	b.client = realorigin.NewRegistry(realorigin.RegistryOptions{Services: services})
 	b.newRegistry()
 	b.options = pusher.Options{RetryPause: time.Millisecond, Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
-		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: repository.Repository{Repository: b.repo}}, nil
+		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: registry.Repository{Repository: b.repo}}, nil
 	}}
 	return b
 }

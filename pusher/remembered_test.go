@@ -20,7 +20,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -34,7 +34,7 @@ func destination(store pusher.Store) pusher.Destination {
 
 // remember has a process of its own merge a change into the state.
 func (b *bench) remember(c pusher.StateChange) error {
-	return pusher.New(b.options).Remember(b.t.Context(), widget, destination(repository.Repository{Repository: b.repo}), c)
+	return pusher.New(b.options).Remember(b.t.Context(), widget, destination(registry.Repository{Repository: b.repo}), c)
 }
 
 func (b *bench) mustRemember(c pusher.StateChange) {
@@ -210,7 +210,7 @@ func TestRememberOfTwoWriters(t *testing.T) {
 					reached, began = false, false
 					covers := "" // a writer that was paused before it wrote
 					ended, started, held, done := make(chan struct{}), false, make(chan struct{}), make(chan error, 1)
-					second := &pausing{Store: repository.Repository{Repository: b.repo}, before: func(i int, op string) {
+					second := &pausing{Store: registry.Repository{Repository: b.repo}, before: func(i int, op string) {
 						if i == m {
 							began = true
 							if op == write {
@@ -220,7 +220,7 @@ func TestRememberOfTwoWriters(t *testing.T) {
 							<-ended
 						}
 					}}
-					first := &pausing{Store: repository.Repository{Repository: b.repo}, before: func(i int, op string) {
+					first := &pausing{Store: registry.Repository{Repository: b.repo}, before: func(i int, op string) {
 						if i != n {
 							return
 						}
@@ -375,7 +375,7 @@ func TestRememberInAnotherProvidersRepository(t *testing.T) {
 	refused := func(a provider.Address, want error) {
 		t.Helper()
 		b.registry.Reset()
-		err := pusher.New(b.options).Remember(t.Context(), a, destination(repository.Repository{Repository: b.repo}), sawAt(noon, "1.0.0"))
+		err := pusher.New(b.options).Remember(t.Context(), a, destination(registry.Repository{Repository: b.repo}), sawAt(noon, "1.0.0"))
 		if !errors.Is(err, want) || hint.Of(err) == "" {
 			t.Errorf("%v (%s)", err, hint.Of(err))
 		}

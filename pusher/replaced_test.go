@@ -17,7 +17,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -75,7 +75,7 @@ func TestPruneLeavesTaggedIndexes(t *testing.T) {
 	if !b.has(lost) || b.tags() != "1.0.0 stable" {
 		t.Fatalf("an index that a tag resolves to is there: %t, tags %q", b.has(lost), b.tags())
 	}
-	if err := (repository.Repository{Repository: b.repo}).Untag(t.Context(), "stable"); err != nil {
+	if err := (registry.Repository{Repository: b.repo}).Untag(t.Context(), "stable"); err != nil {
 		t.Fatal(err)
 	}
 	if b.mustSync("=1.0.0"); b.has(lost) {
@@ -117,7 +117,7 @@ func TestPruneLeavesWhatIsNotOurs(t *testing.T) {
 			t.Fatal(err)
 		}
 		foreign := b.pushManifest(lost.MediaType, bytes.ReplaceAll(index, []byte(`"`+widget.Path()+`"`), []byte(`"`+of+`"`)), "foreign")
-		if err := (repository.Repository{Repository: b.repo}).Untag(t.Context(), "foreign"); err != nil {
+		if err := (registry.Repository{Repository: b.repo}).Untag(t.Context(), "foreign"); err != nil {
 			t.Fatal(err)
 		}
 		b.mustRemember(pusher.StateChange{Replaced: []artifact.Replaced{{Manifest: foreign, Version: provider.MustParseVersion("1.0.0")}}})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -149,7 +149,7 @@ func TestCopyLeavesTheState(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
 	b.mustSync("+1.0.0")
-	from := pusher.Stored{Provider: widget, Repository: destination(repository.Repository{Repository: b.repo}).Repository, Store: b.repo}
+	from := pusher.Stored{Provider: widget, Repository: destination(registry.Repository{Repository: b.repo}).Repository, Store: b.repo}
 	if b.state() == nil {
 		t.Fatal("there is no state to copy")
 	}

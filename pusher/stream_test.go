@@ -21,7 +21,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -290,7 +290,7 @@ func (b *bench) elsewhere() (*realorigin.Release, *remote.Repository) {
 		if a != address {
 			return destination(ctx, a)
 		}
-		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "other/widget"}, Store: repository.Repository{Repository: repo}}, nil
+		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "other/widget"}, Store: registry.Repository{Repository: repo}}, nil
 	}
 	return r, repo
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/manifestcache"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -41,7 +41,7 @@ func newSyncBench(t *testing.T, versions ...string) *syncBench {
 	b.want = pusher.Want{Provider: widget, Source: b.client}
 	push := b.bench.options
 	push.Destination = func(context.Context, provider.Address) (pusher.Destination, error) {
-		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: repository.Repository{Repository: b.repo}}, nil
+		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: registry.Repository{Repository: b.repo}}, nil
 	}
 	b.options = pusher.SyncOptions{Push: push, Manifests: manifestcache.Open(t.TempDir()), Now: func() time.Time { return b.now }}
 	return b
@@ -459,7 +459,7 @@ func TestPruneByDigest(t *testing.T) {
 		w.WriteHeader(http.StatusMethodNotAllowed)
 		return true
 	})
-	if err := (repository.Repository{Repository: b.repo}).Untag(t.Context(), "stable"); err != nil {
+	if err := (registry.Repository{Repository: b.repo}).Untag(t.Context(), "stable"); err != nil {
 		t.Fatal(err)
 	}
 	if got, out, err := b.sync(); err != nil || len(out.Failures) != 0 || b.tags() != "1.1.0" {

@@ -21,7 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/refusals"
-	"github.com/ocibridge/ocibridge/internal/upload"
+	"github.com/ocibridge/ocibridge/internal/registry/upload"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )

@@ -8,7 +8,7 @@ import (
 	"net/url"
 
 	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 )
 
 // whereabouts are where clients find a gateway, and what they need there.

@@ -23,10 +23,10 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
-	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -258,7 +258,7 @@ func (b *backend) store(ctx context.Context, a provider.Address) (catalog.Store,
 		return nil, err
 	}
 	repo.Client = catalog.Conditional(repo.Client)
-	return repository.Source{Repository: repo}, nil
+	return registry.ReadOnly{Repository: repo}, nil
 }
 
 // place names the repository of a provider.

@@ -14,7 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -24,8 +24,8 @@ import (
 // TestGatewayReadsProxyCaches has a gateway find a blob that only GET finds. A push to the
 // same repository does not: what HEAD does not find, it sends.
 func TestGatewayReadsProxyCaches(t *testing.T) {
-	registry := quirks.For(t, quirks.Settings{})
-	requests := recorder.New(registry)
+	quirky := quirks.For(t, quirks.Settings{})
+	requests := recorder.New(quirky)
 	srv := httptest.NewServer(requests)
 	defer srv.Close()
 	at := strings.TrimPrefix(srv.URL, "http://")
@@ -39,7 +39,7 @@ func TestGatewayReadsProxyCaches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry.Set(func(s *quirks.Settings) { s.Proxies = []string{"proxied"} })
+	quirky.Set(func(s *quirks.Settings) { s.Proxies = []string{"proxied"} })
 
 	puller, err := pullthrough.New(pullthrough.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -48,7 +48,7 @@ func TestGatewayReadsProxyCaches(t *testing.T) {
 	type exister interface {
 		Exists(context.Context, ocispec.Descriptor) (bool, error)
 	}
-	destination := repository.Repository{Repository: repo}
+	destination := registry.Repository{Repository: repo}
 	if found, err := destination.Exists(t.Context(), blob.Descriptor); found || err != nil {
 		t.Errorf("a push finds it: %v, %v", found, err)
 	}

@@ -9,8 +9,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )

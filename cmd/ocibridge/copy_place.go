@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -204,7 +204,7 @@ func (f *copyFlags) openTarget(ctx context.Context, s settings, p *copyPlan, all
 			// --delete-untagged". The gateway's referrers API needs none.
 			err = repo.SetReferrersCapability(false)
 		}
-		to := pusher.Destination{Repository: addr, Store: repository.Repository{Repository: repo}}
+		to := pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}
 		if from := siblings[a]; from.Registry == addr.Registry {
 			to.Sibling = from.Name // within a registry nothing is sent
 		}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -23,7 +23,7 @@ func (f *pushFlags) push(ctx context.Context, src source, policy func(provider.A
 	p := pusher.New(pusher.Options{
 		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 			addr, repo, err := back.repository(ctx, a)
-			return pusher.Destination{Repository: addr, Store: repository.Repository{Repository: repo}}, err
+			return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, err
 		},
 		Policy:          policy,
 		Jobs:            int(f.jobs),

@@ -18,10 +18,10 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
-	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/health"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/metrics"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/tracing"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )

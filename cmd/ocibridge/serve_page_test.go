@@ -6,7 +6,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway/page"
-	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"

@@ -10,7 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -67,7 +67,7 @@ func (s *site) newPuller(p *pulling, dir string) (*pullthrough.Puller, error) {
 	push := pusher.New(pusher.Options{
 		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 			addr, repo, err := back.repository(ctx, a)
-			return pusher.Destination{Repository: addr, Store: repository.Repository{Repository: repo}}, err
+			return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, err
 		},
 		Policy: policy,
 		Jobs:   settings.file.Jobs,

@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/manifestcache"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -144,7 +144,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writ
 		Push: pusher.Options{
 			Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 				addr, repo, err := back.repository(ctx, a)
-				return pusher.Destination{Repository: addr, Store: repository.Repository{Repository: repo}}, err
+				return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, err
 			},
 			Policy:  s.trustRules().For,
 			Jobs:    int(f.jobs),

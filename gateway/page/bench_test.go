@@ -23,8 +23,8 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/page"
-	"github.com/ocibridge/ocibridge/internal/embedded"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -123,7 +123,7 @@ func (b *bench) push(a provider.Address, version string, signed bool) *release.R
 	to := pusher.New(pusher.Options{
 		Policy: func(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} },
 		Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
-			return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: a.Path()}, Store: repository.Repository{Repository: b.repository(a)}}, nil
+			return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: a.Path()}, Store: registry.Repository{Repository: b.repository(a)}}, nil
 		},
 	})
 	if _, err := to.Push(b.t.Context(), offered); err != nil {

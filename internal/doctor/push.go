@@ -15,7 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/refusals"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -170,7 +170,7 @@ func (t *trial) remove(ctx context.Context, r *Report) {
 		return
 	}
 	if there, err := t.Store.Resolve(ctx, t.tag); err == nil && t.hasStored(there) {
-		_ = repository.Repository{Repository: t.Store}.Untag(ctx, t.tag) // deleting the manifests shows whether it worked
+		_ = registry.Repository{Repository: t.Store}.Untag(ctx, t.tag) // deleting the manifests shows whether it worked
 	}
 	var refused error
 	left := 0

@@ -21,7 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/refusals"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -182,7 +182,7 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 // get sends a GET for a path of the repository, with its credential.
 func (x Repository) get(ctx context.Context, path string) (*http.Response, error) {
 	ctx = orasauth.AppendRepositoryScope(ctx, x.Store.Reference, orasauth.ActionPull)
-	req, err := repository.NewRequest(ctx, x.Store, http.MethodGet, path)
+	req, err := registry.NewRequest(ctx, x.Store, http.MethodGet, path)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func (x Repository) pull(ctx context.Context, r *Report, versions []provider.Ver
 	for _, p := range v.Packages {
 		platforms = append(platforms, p.Platform.String())
 		for _, part := range []ocispec.Descriptor{p.Manifest, p.Layer()} {
-			exists, err := repository.Source{Repository: x.Store}.Exists(ctx, part)
+			exists, err := registry.ReadOnly{Repository: x.Store}.Exists(ctx, part)
 			if err == nil && !exists {
 				err = fmt.Errorf("version %s lacks %s, of the package for %s", versions[0], part.Digest, p.Platform)
 			}

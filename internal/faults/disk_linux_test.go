@@ -18,10 +18,10 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -203,7 +203,7 @@ func (o *own) push() error {
 	}
 	_, err = pusher.New(pusher.Options{RetryPause: time.Millisecond, Destination: func(_ context.Context, a provider.Address) (pusher.Destination, error) {
 		repo, err := o.registry.Repository(a.Path())
-		return pusher.Destination{Repository: ociaddr.Repository{Registry: embedded.Host, Name: a.Path()}, Store: repository.Repository{Repository: repo}}, err
+		return pusher.Destination{Repository: ociaddr.Repository{Registry: embedded.Host, Name: a.Path()}, Store: registry.Repository{Repository: repo}}, err
 	}}).Push(o.t.Context(), rel)
 	return o.registry.Explain(err)
 }

@@ -31,8 +31,8 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
-	"github.com/ocibridge/ocibridge/internal/embedded"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 	"github.com/ocibridge/ocibridge/internal/testkit/memnet"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
@@ -208,7 +208,7 @@ func newRig(t *testing.T, name string) *rig {
 	r.pusher = pusher.New(pusher.Options{
 		Destination: func(ctx context.Context, _ provider.Address) (pusher.Destination, error) {
 			repo, err := r.auth.Repository(ctx, r.repo)
-			return pusher.Destination{Repository: r.repo, Store: repository.Repository{Repository: repo}}, err
+			return pusher.Destination{Repository: r.repo, Store: registry.Repository{Repository: repo}}, err
 		},
 	})
 	return r
@@ -320,7 +320,7 @@ func (r *rig) direct() pusher.Store {
 		r.t.Fatal(err)
 	}
 	repo.Client = &http.Client{Transport: handlerTransport{shared.registry.Handler()}}
-	return repository.Repository{Repository: repo}
+	return registry.Repository{Repository: repo}
 }
 
 // handlerTransport calls a handler.

@@ -26,10 +26,10 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
-	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/observe"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -176,7 +176,7 @@ func (b *bench) serve(o siteOptions) *site {
 	push := pusher.New(pusher.Options{
 		RetryPause: time.Millisecond, Policy: policy,
 		Destination: func(_ context.Context, a provider.Address) (pusher.Destination, error) {
-			return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: a.Path()}, Store: repository.Repository{Repository: b.repositoryOf(a)}}, nil
+			return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: a.Path()}, Store: registry.Repository{Repository: b.repositoryOf(a)}}, nil
 		},
 	})
 	o.pull.Origin = realorigin.NewRegistry(realorigin.RegistryOptions{Services: b.services})

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -83,7 +83,7 @@ func loginsByProject(p quirks.Profile) string {
 // inRegistry is a repository and its client.
 type inRegistry struct {
 	repository ociaddr.Repository
-	store      repository.Repository
+	store      registry.Repository
 }
 
 // inProject returns the repository of the provider in a project.
@@ -94,7 +94,7 @@ func (b *bench) inProject(project string) inRegistry {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return inRegistry{repo, repository.Repository{Repository: client}}
+	return inRegistry{repo, registry.Repository{Repository: client}}
 }
 
 // pushTo pushes every version into a repository.

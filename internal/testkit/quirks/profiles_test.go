@@ -23,7 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
@@ -130,7 +130,7 @@ func (b *bench) repository(ctx context.Context, a provider.Address) (pusher.Dest
 		return pusher.Destination{}, nil, err
 	}
 	repo, err := b.client.Repository(ctx, addr)
-	return pusher.Destination{Repository: addr, Store: repository.Repository{Repository: repo}}, repo, err
+	return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, repo, err
 }
 
 // pushOptions are those of every push.

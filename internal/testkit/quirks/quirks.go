@@ -20,7 +20,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 

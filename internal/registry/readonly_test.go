@@ -1,4 +1,4 @@
-package repository_test
+package registry_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
-	"github.com/ocibridge/ocibridge/internal/repository"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 )
 
@@ -112,7 +112,7 @@ func TestSourceWhereHEADLies(t *testing.T) {
 					tc.get(w, r)
 				}
 			})
-			source := repository.Source{Repository: repo}
+			source := registry.ReadOnly{Repository: repo}
 			found, err := source.Exists(t.Context(), blob)
 			if found != tc.found || (err != nil) != (tc.err != nil) || err != nil && !tc.err(err) {
 				t.Errorf("it exists: %v, %v", found, err)
@@ -140,7 +140,7 @@ func TestSourceReadsOneByte(t *testing.T) {
 			}
 		}
 	})
-	if found, err := (repository.Source{Repository: repo}).Exists(t.Context(), blob); !found || err != nil {
+	if found, err := (registry.ReadOnly{Repository: repo}).Exists(t.Context(), blob); !found || err != nil {
 		t.Fatalf("%v, %v", found, err)
 	}
 	<-ended
@@ -160,7 +160,7 @@ func TestSourceEndsWithItsContext(t *testing.T) {
 		cancel()
 		<-r.Context().Done()
 	})
-	if found, err := (repository.Source{Repository: repo}).Exists(ctx, blob); found || !errors.Is(err, context.Canceled) {
+	if found, err := (registry.ReadOnly{Repository: repo}).Exists(ctx, blob); found || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, %v", found, err)
 	}
 }
@@ -171,7 +171,7 @@ func TestSourceOfManifests(t *testing.T) {
 		rec, repo := open(t, status(http.StatusNotFound))
 		manifest := blob
 		manifest.MediaType = mediaType
-		if found, err := (repository.Source{Repository: repo}).Exists(t.Context(), manifest); found || err != nil {
+		if found, err := (registry.ReadOnly{Repository: repo}).Exists(t.Context(), manifest); found || err != nil {
 			t.Errorf("%s: %v, %v", mediaType, found, err)
 		}
 		paths := []string{}

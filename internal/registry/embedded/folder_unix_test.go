@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 )
 
 // TestContentIsItsOwnersAlone opens the registry with a umask of 0, and then with a

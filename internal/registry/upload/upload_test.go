@@ -15,9 +15,9 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
-	"github.com/ocibridge/ocibridge/internal/embedded"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/registry/upload"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
-	"github.com/ocibridge/ocibridge/internal/upload"
 )
 
 // start runs a real registry behind a recorder.

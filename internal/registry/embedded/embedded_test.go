@@ -25,8 +25,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
-	"github.com/ocibridge/ocibridge/internal/embedded"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 )
 
 const name = "registry.example.com/acme/widget"
@@ -314,7 +314,7 @@ func ours() string {
 	buf := make([]byte, 1<<20)
 	var out []string
 	for _, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if strings.Contains(stack, "internal/embedded.") && !strings.Contains(stack, "testing.tRunner") || strings.Contains(stack, "net/http.(*conn)") || strings.Contains(stack, "net/http.(*persistConn)") {
+		if strings.Contains(stack, "internal/registry/embedded.") && !strings.Contains(stack, "testing.tRunner") || strings.Contains(stack, "net/http.(*conn)") || strings.Contains(stack, "net/http.(*persistConn)") {
 			out = append(out, stack)
 		}
 	}

@@ -1,4 +1,4 @@
-package repository
+package registry
 
 import (
 	"context"
@@ -17,16 +17,16 @@ import (
 	"github.com/ocibridge/ocibridge/internal/refusals"
 )
 
-// Source is a repository that is read and not written. Where the registry answers HEAD of
-// a blob with 404, Source asks GET for the blob's first byte, and that answer decides.
+// ReadOnly is a repository that is read and not written. Where the registry answers HEAD of
+// a blob with 404, ReadOnly asks GET for the blob's first byte, and that answer decides.
 // Harbor's proxy-cache projects answer HEAD so until the first GET fetches the blob from
 // their upstream.
 //
 // A push must not use it: a push sends every blob that HEAD does not find.
-type Source struct{ *remote.Repository }
+type ReadOnly struct{ *remote.Repository }
 
 // Exists reports whether the repository has a manifest, by HEAD alone, or a blob.
-func (s Source) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
+func (s ReadOnly) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
 	found, err := s.Repository.Exists(ctx, desc)
 	if found || err != nil || desc.MediaType == ocispec.MediaTypeImageManifest || desc.MediaType == ocispec.MediaTypeImageIndex {
 		return found, err

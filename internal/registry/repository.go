@@ -1,6 +1,6 @@
 // Package repository adds to an oras-go repository a way to remove tags, and a way to find
 // blobs that only GET finds.
-package repository
+package registry
 
 import (
 	"context"
