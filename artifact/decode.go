@@ -6,9 +6,6 @@ import (
 	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/document"
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/trust"
 )
 
 // manifestLimits bound an index, a manifest or a record. The index of a version has
@@ -41,15 +38,6 @@ func knownProtocols(all []string) []string {
 		return nil
 	}
 	return all
-}
-
-// Brief returns a refusal for callers who keep it for long: see [hint.Brief]. The
-// targets are the reasons of this package and of package trust, and those given.
-func Brief(err error, also ...error) error {
-	return hint.Brief(err, append([]error{
-		ErrNotProvider, ErrMissing, ErrAmbiguous, ErrTooLarge, ErrForeign, ErrDamaged, ErrNothingToCheck,
-		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip,
-	}, also...)...)
 }
 
 // Unmarshal decodes an index, a manifest or a record. Errors are [ErrTooLarge], if it

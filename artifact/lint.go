@@ -70,7 +70,7 @@ func Lint(ctx context.Context, store Prober, a provider.Address, v provider.Vers
 	}
 	l := &linter{store: store, provider: a, version: v, tag: string(tag)}
 	desc, data, err := fetchTag(ctx, store, l.tag)
-	if isContent(err) {
+	if IsContent(err) {
 		l.add(l.tag, err)
 		return &Linted{nil, l.findings}, nil
 	}
@@ -81,17 +81,6 @@ func Lint(ctx context.Context, store Prober, a provider.Address, v provider.Vers
 		return nil, err
 	}
 	return &Linted{l.found, l.findings}, nil
-}
-
-// isContent reports whether an error is about what is stored, and not about the
-// way to it.
-func isContent(err error) bool {
-	for _, reason := range []error{ErrNotProvider, ErrAmbiguous, ErrTooLarge, ErrForeign, ErrDamaged} {
-		if errors.Is(err, reason) {
-			return true
-		}
-	}
-	return false
 }
 
 // linter gathers the findings about one version.
@@ -208,7 +197,7 @@ func (l *linter) lintPackage(ctx context.Context, p *Package) error {
 	if err != nil && l.correctSize(ctx, where, &p.Manifest) {
 		layer, err = fetchLayer(ctx, l.store, p.Manifest)
 	}
-	if isContent(err) {
+	if IsContent(err) {
 		l.add(where, err)
 		return nil
 	}
@@ -336,7 +325,7 @@ func (l *linter) lintEvidence(ctx context.Context) error {
 	if err != nil && l.correctSize(ctx, "evidence", l.found.Evidence) {
 		e, err = ReadEvidence(ctx, l.store, *l.found.Evidence)
 	}
-	if isContent(err) {
+	if IsContent(err) {
 		l.add("evidence", err)
 		return nil
 	}

@@ -60,15 +60,8 @@ func vouchedFor(ctx context.Context, found *artifact.Version, e *artifact.Eviden
 	return out, nil
 }
 
-// isContent reports whether an error is about what the registry holds of one
-// version, and not about the way to it.
+// isContent reports whether an error is about the stored content of one version,
+// rather than about the connection to the registry.
 func isContent(err error) bool {
-	for _, reason := range []error{
-		artifact.ErrNotProvider, artifact.ErrAmbiguous, artifact.ErrTooLarge, artifact.ErrForeign, artifact.ErrDamaged, errLost,
-	} {
-		if errors.Is(err, reason) {
-			return true
-		}
-	}
-	return trust.Refused(err)
+	return artifact.IsContent(err) || trust.Refused(err) || errors.Is(err, errLost)
 }

@@ -107,7 +107,7 @@ func readAnnouncements(ctx context.Context, store artifact.ReferenceFetcher, a p
 	for _, t := range tags {
 		one, err := readAnnouncement(ctx, store, a, v, t)
 		switch {
-		case isUnusable(err), errors.Is(err, artifact.ErrForeign):
+		case isUnusable(err):
 		case err != nil:
 			return nil, fmt.Errorf("tag %s: %w", t, err)
 		default:

@@ -117,7 +117,7 @@ func (c *cleaner) clean(ctx context.Context, v provider.Version) (removed int, e
 	if errors.Is(err, errdef.ErrNotFound) && !slices.ContainsFunc(tags, isTagOf(v)) {
 		index, err = &artifact.Version{}, nil // its push ended before it wrote one
 	}
-	if isUnusable(err) || errors.Is(err, artifact.ErrForeign) {
+	if isUnusable(err) {
 		return 0, nil
 	}
 	if err != nil {

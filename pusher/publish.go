@@ -275,7 +275,7 @@ func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 		return w.tagged, nil
 	case errors.Is(err, artifact.ErrForeign):
 		return nil, w.occupied(err, "let the template give each provider a repository of its own")
-	case w.o.Force && (errors.Is(err, artifact.ErrNotProvider) || errors.Is(err, artifact.ErrAmbiguous) || errors.Is(err, artifact.ErrTooLarge)):
+	case w.o.Force && isReplaceable(err):
 		return nil, nil
 	}
 	return nil, w.registryError("read "+string(w.tag)+" in", err)
@@ -380,13 +380,14 @@ func (w *push) moveTag(ctx context.Context, index artifact.Blob, v artifact.Vers
 	return err
 }
 
-// isUnusable reports whether an error is about content, and not about the way to
-// it.
+// isReplaceable reports whether --force may replace the content that an error is about.
+// A tag with damaged content is kept: a later answer may have the right bytes.
+func isReplaceable(err error) bool {
+	return artifact.IsContent(err) && !errors.Is(err, artifact.ErrDamaged)
+}
+
+// isUnusable reports whether an error is about stored content, or says that there is
+// none, rather than about the connection to the registry.
 func isUnusable(err error) bool {
-	for _, reason := range []error{artifact.ErrNotProvider, artifact.ErrAmbiguous, artifact.ErrTooLarge, artifact.ErrDamaged, errdef.ErrNotFound} {
-		if errors.Is(err, reason) {
-			return true
-		}
-	}
-	return false
+	return artifact.IsContent(err) || errors.Is(err, errdef.ErrNotFound)
 }

@@ -165,7 +165,7 @@ func (w *push) inspect(ctx context.Context) error {
 		return w.checkOwner(ctx, w.release.Provider(), tags)
 	case errors.Is(err, artifact.ErrForeign):
 		return w.occupied(err, "let the template give each provider a repository of its own")
-	case errors.Is(err, artifact.ErrNotProvider), errors.Is(err, artifact.ErrAmbiguous), errors.Is(err, artifact.ErrTooLarge):
+	case isReplaceable(err):
 		if w.o.Force {
 			return nil
 		}

@@ -79,7 +79,7 @@ func (s Stored) find(ctx context.Context, v provider.Version) (*artifact.Version
 	switch {
 	case errors.Is(err, errdef.ErrNotFound):
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", s.Provider, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
-	case isUnusable(err), errors.Is(err, artifact.ErrForeign):
+	case isUnusable(err):
 		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, err), "nothing can be copied of it: push it again from its origin")
 	case err != nil:
 		return nil, s.failed(v, err)

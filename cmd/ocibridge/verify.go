@@ -182,7 +182,7 @@ func (f *verifyFlags) check(ctx context.Context, p *stored, ver provider.Version
 	for _, pkg := range known.Packages {
 		err := rehash(ctx, p, pkg)
 		switch {
-		case errors.Is(err, artifact.ErrDamaged), errors.Is(err, artifact.ErrNotProvider):
+		case artifact.IsContent(err):
 			out.report(artifact.SeverityError, pkg.Platform.String(), err.Error(), "do not install it: push it again from its origin with ocibridge push --force, and find out how it came to be so")
 		case err != nil:
 			return fmt.Errorf("%s: %w", pkg.Platform, err)

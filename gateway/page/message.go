@@ -146,7 +146,7 @@ func (m *messageView) describeAbsence(err error, pulls bool, a provider.Address)
 }
 
 func (m *messageView) describeTrouble(err error) {
-	if isContent(err) {
+	if isInvalid(err) {
 		m.Heading = "This version cannot be served"
 		m.Text = []string{"What the registry has under this version is not what may be served as such: it does not read, belongs to something else, or its evidence does not vouch for it. The gateway’s log says which."}
 		return
@@ -174,16 +174,8 @@ func (m *messageView) describeTrouble(err error) {
 	}
 }
 
-// isContent reports whether an error is about what the registry holds of a version,
-// and not about the way to it.
-func isContent(err error) bool {
-	if errors.Is(err, artifact.ErrMissing) {
-		return false // it may arrive
-	}
-	for _, reason := range []error{verify.ErrRefused, artifact.ErrNotProvider, artifact.ErrAmbiguous, artifact.ErrTooLarge, artifact.ErrForeign} {
-		if errors.Is(err, reason) {
-			return true
-		}
-	}
-	return false
+// isInvalid reports whether an error says that the stored version is invalid, or that
+// its evidence does not vouch for it.
+func isInvalid(err error) bool {
+	return artifact.IsInvalid(err) || errors.Is(err, verify.ErrRefused)
 }

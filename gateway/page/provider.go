@@ -172,7 +172,7 @@ func (p *page) row(ctx context.Context, list *catalog.Item, v provider.Version) 
 	case errors.Is(err, catalog.ErrDenied):
 		row.State = rowDenied
 		return row
-	case err != nil && (isContent(err) || trust.Refused(err)):
+	case err != nil && (isInvalid(err) || trust.Refused(err)):
 		row.State = rowRefused
 		return row
 	case err != nil:

@@ -136,7 +136,7 @@ func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Ve
 			return signatureView{State: "bad", Title: "Not signed by a pinned key", Text: "The evidence beside the packages has no valid signature by a key that this gateway’s configuration pins for the provider."}
 		}
 		return signatureView{State: "bad", Title: "The signature is not valid", Text: "The evidence beside the packages holds a signature that does not verify."}
-	case err != nil && (isContent(err) || errors.Is(err, trust.ErrChecksum)):
+	case err != nil && (isInvalid(err) || errors.Is(err, trust.ErrChecksum)):
 		return signatureView{State: "bad", Title: "The evidence does not read", Text: "What lies beside the packages as evidence is not what it should be."}
 	case err != nil:
 		return signatureView{State: "unknown", Title: "Signature not known now", Text: "The registry did not hand out the evidence. Ask again later."}

@@ -165,7 +165,7 @@ func (c *Checker) decide(ctx context.Context, store artifact.Fetcher, a provider
 	}
 	verified, err := artifact.Verify(ctx, store, a, v, found, policy)
 	switch {
-	case err != nil && !isVerdict(err):
+	case err != nil && !artifact.IsInvalid(err) && !trust.Refused(err):
 		return nil, err
 	case err != nil:
 		return refuse(err), nil
@@ -195,20 +195,6 @@ func (c *Checker) decide(ctx context.Context, store artifact.Fetcher, a provider
 
 func refuse(err error) *outcome {
 	return &outcome{err: artifact.Brief(fmt.Errorf("%w: %w", ErrRefused, err), ErrRefused)}
-}
-
-// isVerdict reports whether an error says something about the content that the
-// index names, rather than about the way to it or what was sent in its place.
-func isVerdict(err error) bool {
-	if errors.Is(err, artifact.ErrMissing) {
-		return false
-	}
-	for _, verdict := range []error{artifact.ErrNotProvider, artifact.ErrAmbiguous, artifact.ErrTooLarge} {
-		if errors.Is(err, verdict) {
-			return true
-		}
-	}
-	return trust.Refused(err)
 }
 
 // recall returns what was found of an index, nil if nothing is known.

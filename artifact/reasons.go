@@ -1,0 +1,38 @@
+package artifact
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// isAny reports whether an error wraps one of the given errors.
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+}
+
+// IsInvalid reports whether an error says that stored content is not what this package
+// accepts. Such content stays invalid: its digest determines it.
+func IsInvalid(err error) bool {
+	return isAny(err, ErrNotProvider, ErrAmbiguous, ErrTooLarge, ErrForeign) && !errors.Is(err, ErrMissing)
+}
+
+// IsContent reports whether an error is about stored content, rather than about the
+// connection to the registry, its authentication or its limits. The content is invalid,
+// or the registry lacks it or answers with other bytes, which may change.
+func IsContent(err error) bool {
+	return IsInvalid(err) || isAny(err, ErrMissing, ErrDamaged)
+}
+
+// Brief returns an error of bounded length for callers that store it: see [hint.Brief].
+// The result wraps the reasons of this package and of package trust, and the given
+// errors, as far as err wraps them.
+func Brief(err error, also ...error) error {
+	return hint.Brief(err, append([]error{
+		ErrNotProvider, ErrMissing, ErrAmbiguous, ErrTooLarge, ErrForeign, ErrDamaged, ErrNothingToCheck,
+		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip,
+	}, also...)...)
+}
