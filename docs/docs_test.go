@@ -51,7 +51,7 @@ func TestLinksOfTopics(t *testing.T) {
 		t.Errorf("%d links", links)
 	}
 	serving, _ := Find("serving")
-	if want := "fetch from its origin: `ocibridge help pull-through`.\n"; !strings.Contains(serving.Text(), want) {
+	if want := "origins, see `ocibridge help pull-through`.\n"; !strings.Contains(serving.Text(), want) {
 		t.Errorf("the topic serving lacks %q", want)
 	}
 	for name, want := range map[string]string{
@@ -64,7 +64,7 @@ func TestLinksOfTopics(t *testing.T) {
 		}
 	}
 	pull, _ := Find("pull-through")
-	if want := "let sync (`ocibridge help syncing`), whose ages"; !strings.Contains(pull.Text(), want) {
+	if want := "use sync (`ocibridge help syncing`) instead"; !strings.Contains(strings.Join(strings.Fields(pull.Text()), " "), want) {
 		t.Errorf("the topic pull-through lacks %q", want)
 	}
 }
