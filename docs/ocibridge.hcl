@@ -1,26 +1,26 @@
-# An example of ocibridge.hcl with every block there is
+# An example of ocibridge.hcl with every block
 #
-# "ocibridge help configuration" says what each argument means.
+# "ocibridge help configuration" explains each argument.
 #
-# ocibridge reads the first that is there of ./ocibridge.hcl,
+# ocibridge reads the first of these files that exists: ./ocibridge.hcl,
 # $XDG_CONFIG_HOME/ocibridge/ocibridge.hcl (~/.config by default) and
-# /etc/ocibridge/ocibridge.hcl; --config or OCIBRIDGE_CONFIG names another one.
-# "ocibridge config check" checks it, "ocibridge config show" prints what is in
-# force and from where.
+# /etc/ocibridge/ocibridge.hcl. --config or OCIBRIDGE_CONFIG names another one.
+# "ocibridge config check" finds mistakes in it, "ocibridge config show" prints
+# the effective settings and their sources.
 
-# The embedded registry, where no oci_mirror block names another one, and what
-# serve keeps. Relative paths are relative to the folder of this file.
+# The folder of the embedded registry (unless an oci_mirror block names another
+# one) and of other data of serve. Paths are relative to the folder of this file.
 data = "data"
 
-# How many packages a push has under way at once.
+# How many packages a push transfers at once.
 jobs = 8
 
-# The least level to log, and how serve writes it: text or json.
+# The lowest level to log, and the format of serve's log: text or json.
 log_level  = "info"
 log_format = "json"
 
-# Which repository holds which provider, in the words of OpenTofu's CLI
-# configuration. The first block that is for a provider counts.
+# The repository of each provider, with the syntax of OpenTofu's CLI
+# configuration. The first block that covers a provider applies.
 oci_mirror {
   repository_template = "harbor.internal:8443/acme/${namespace}/${type}"
   include             = ["registry.acme.example/*/*"]
@@ -30,7 +30,7 @@ oci_mirror {
   exclude             = ["registry.terraform.io/*/*"]
 }
 
-# Logins. What docker, podman and helm have stored needs none of these.
+# Logins. Logins that docker, podman and helm have stored need no block.
 oci_credentials "harbor.internal:8443/acme" {
   username = "robot$ocibridge"        # a $ needs no escape
   password = file("harbor-password")  # or env("HARBOR_PASSWORD")
@@ -42,7 +42,7 @@ oci_default_credentials {
   discover_ambient_credentials = true
 }
 
-# How a registry is spoken to.
+# How to connect to a registry.
 registry "harbor.internal:8443" {
   ca_file             = "harbor-ca.pem"
   timeout             = "30s"
@@ -53,7 +53,7 @@ registry "registry.internal:5000" {
   plain_http = true
 }
 
-# What "ocibridge serve" does.
+# The settings of "ocibridge serve".
 gateway {
   listen     = ":8443"
   public_url = "https://providers.acme.example/"
@@ -61,13 +61,13 @@ gateway {
   tls {
     cert_file = "tls.pem"
     key_file  = "tls.key"
-    # Or in their place, on a name that is public:
+    # Or instead, for a public name:
     # acme {
     #   accept_terms = true
     # }
   }
 
-  # Serve only what is signed by keys that trust blocks name.
+  # Serve only versions that are signed by keys in trust blocks.
   verify = "required"
 
   redirect       = false
@@ -79,7 +79,6 @@ gateway {
     directory = "/var/cache/ocibridge"
     max_size  = "20GiB"
   }
-
 
   capability_key_file = "capability.key"
   token "ci" {
@@ -99,7 +98,7 @@ gateway {
     }
   }
 
-  # People get a token by "terraform login providers.acme.example", or "tofu login".
+  # People get a token with "terraform login providers.acme.example", or "tofu login".
   oidc "people" {
     issuer   = "https://login.acme.example"
     audience = "https://providers.acme.example"
@@ -116,13 +115,13 @@ gateway {
   }
 }
 
-# What makes a package acceptable.
+# Which packages to accept.
 trust "registry.opentofu.org/hashicorp/*" {
   keys          = ["C874 011F 0AB4 0511 0D02 1055 3436 5D94 72D7 468F"]
   strict_expiry = true
 }
 
-# What "ocibridge sync" keeps in the registry.
+# A provider that "ocibridge sync" keeps in the registry.
 provider "registry.opentofu.org/hashicorp/null" {
   versions  = "~> 3.2"
   platforms = ["linux_amd64", "darwin_arm64"]
@@ -130,7 +129,7 @@ provider "registry.opentofu.org/hashicorp/null" {
   cooldown  = "168h"
 }
 
-# What the gateway fetches when it is first asked for it.
+# Providers that the gateway fetches at their first request.
 pull_through {
   include   = ["registry.opentofu.org/hashicorp/*"]
   platforms = ["linux_amd64"]

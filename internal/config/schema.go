@@ -4,71 +4,73 @@ import "github.com/hashicorp/hcl/v2"
 
 //go:generate go run ./reference schema.go ../../docs/configuration.md
 
-// The types of this file are the syntax of ocibridge.hcl, for gohcl, and the
-// source of docs/configuration.md: the comment of a field is what the page says
-// of the argument or block. All values are as written; [Config] has what they
-// mean. Beside hcl, the tags are
+// The types of this file are the syntax of ocibridge.hcl for gohcl, and the
+// source of docs/configuration.md: the comment of a field becomes the page's
+// description of the argument or block. They hold the values as written;
+// [Config] holds what they mean. In addition to hcl, the tags are
 //
-//	value     what is written there, as the page names it; secret, template,
-//	          sha256, file, folder and files are treated as such
-//	required  the argument cannot be left out
-//	default   the value in force where nothing is written
-//	flag      the flag that overrides the argument, with its variable; one that
-//	          begins with no- is for the opposite
-//	group     of flags: one of them overrides every argument of the group
+//	value     the kind of value, as the page names it; secret, template, sha256,
+//	          file, folder and files also select how it is treated
+//	required  the argument must be given
+//	default   the value without the argument
+//	flag      the flag that overrides the argument, with its variable; a flag
+//	          that begins with no- sets the opposite
+//	group     a group of flags, each of which overrides every argument of the group
 
 // fileBlock is the whole file.
 type fileBlock struct {
-	// The folder of the embedded registry, and of what `serve` keeps. Without it, it is the system's place for a user's
-	// data: `$XDG_DATA_HOME/ocibridge` or `~/.local/share/ocibridge`, on macOS `~/Library/Application Support/ocibridge`, on
+	// The folder of the embedded registry, and of other data that `serve` stores. Without it:
+	// `$XDG_DATA_HOME/ocibridge` or `~/.local/share/ocibridge`, on macOS `~/Library/Application Support/ocibridge`, on
 	// Windows `%LocalAppData%\ocibridge`.
 	Data *string `hcl:"data,optional" value:"folder" flag:"data"`
-	// How many packages are under way at once, of all versions together, from 1 to 256.
+	// The maximum number of packages in progress at once, over all versions together, from 1 to 256.
 	Jobs *int `hcl:"jobs,optional" value:"number" default:"4" flag:"jobs"`
-	// The least level to log: `debug`, `info`, `warn` or `error`. Without it, `serve` logs from `info` on, other commands from
-	// `warn` on.
+	// The lowest level to log: `debug`, `info`, `warn` or `error`. Without it, `serve` logs from `info`, and other
+	// commands log from `warn`.
 	LogLevel *string `hcl:"log_level,optional" value:"level" flag:"log-level"`
-	// How `serve` writes its log: `text`, or `json`, an object a line, for what collects logs. Without it, `text`.
+	// The format of the log of `serve`: `text`, or `json` with one object per line, for log collectors. Without it,
+	// `text`.
 	LogFormat *string `hcl:"log_format,optional" value:"text or json" flag:"log-format"`
 
-	// Which repository holds which provider, as in OpenTofu's CLI configuration. May be repeated: the first block that is
-	// for a provider counts. `--template` takes the place of all; with none, those of the CLI configuration count, and if
-	// there are none either, the embedded registry is used.
+	// The repository of each provider, as in OpenTofu's CLI configuration. May be repeated: the first block that
+	// covers a provider applies. `--template` replaces all blocks. Without any block, ocibridge uses the blocks of the
+	// CLI configuration, or else the embedded registry.
 	Mirrors []mirrorBlock `hcl:"oci_mirror,block"`
-	// Where clients install from. `oci_mirror` blocks may stand in here as they do in a CLI configuration; the other
-	// installation methods are for clients and mean nothing here.
+	// Where clients install from. It may contain `oci_mirror` blocks, as in a CLI configuration; the other
+	// installation methods concern only clients and have no effect here.
 	Installations []installationBlock `hcl:"provider_installation,block"`
 
-	// A login for a registry, or for the repositories of a registry whose names begin with a path. The most specific block
-	// counts; those of the CLI configuration count, too, after those of this file. One of `username` with `password`,
-	// `access_token`, and `docker_credentials_helper` must be given.
+	// A login for a registry, or for the repositories of a registry whose names begin with a path. The most specific
+	// block applies; the blocks of the CLI configuration apply after the blocks of this file. Set one of `username`
+	// with `password`, `access_token`, and `docker_credentials_helper`.
 	Credentials []credentialsBlock `hcl:"oci_credentials,block"`
-	// Where logins come from that no `oci_credentials` block is for. It takes the place of the block in the CLI configuration.
+	// Where to find logins that no `oci_credentials` block covers. It replaces the block in the CLI configuration.
 	Defaults *defaultsBlock `hcl:"oci_default_credentials,block"`
-	// How one registry is spoken to.
+	// How to connect to one registry.
 	Registries []registryBlock `hcl:"registry,block"`
 
-	// What makes a package of the providers that a pattern matches acceptable. Of several patterns the most specific counts.
+	// Which packages to accept of the providers that a pattern matches. If several patterns match, the most specific
+	// one applies.
 	Trust []trustBlock `hcl:"trust,block"`
 	// A provider that `sync` keeps in the registry.
 	Providers []providerBlock `hcl:"provider,block"`
-	// Providers that the gateway fetches, verifies and stores when they are first asked for; `ocibridge help pull-through` has more.
-	// Without the block nothing is fetched, unless `serve` has neither a configuration file nor a template: then all are, as
-	// long as it listens on a loopback address.
+	// Providers that the gateway fetches, verifies and stores at their first request; see `ocibridge help
+	// pull-through`. Without the block, the gateway fetches nothing. The exception is a `serve` with neither a
+	// configuration file nor a template: it fetches all providers as long as it listens on a loopback address.
 	PullThrough *pullThroughBlock `hcl:"pull_through,block"`
-	// What `serve` does.
+	// The settings of `serve`.
 	Gateway *gatewayBlock `hcl:"gateway,block"`
 
 	Body hcl.Body `hcl:",body"`
 }
 
 type mirrorBlock struct {
-	// The repository of a provider. It sees `hostname`, `namespace` and `type`, and no function, as in OpenTofu: the text is
-	// taken as it is written, in one pair of quotes.
+	// The repository of a provider. It can use `hostname`, `namespace` and `type`, but no function, as in OpenTofu:
+	// the text is taken literally, in one pair of quotes.
 	Template hcl.Expression `hcl:"repository_template,optional" value:"template" required:"true" flag:"template"`
-	// The providers that the block is for; without it, all.
+	// The providers that the block covers; without it, all.
 	Include []string `hcl:"include,optional" value:"patterns" flag:"include"`
-	// The providers that it is not for, of those included.
+	// Exceptions from `include`.
 	Exclude []string `hcl:"exclude,optional" value:"patterns" flag:"exclude"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -78,18 +80,18 @@ type mirrorBlock struct {
 type installationBlock struct {
 	// As at top level.
 	Mirrors []mirrorBlock `hcl:"oci_mirror,block"`
-	// For clients: passed over with a warning.
+	// Only for clients: ignored with a warning.
 	Direct []clientBlock `hcl:"direct,block"`
-	// For clients: passed over with a warning.
+	// Only for clients: ignored with a warning.
 	Network []clientBlock `hcl:"network_mirror,block"`
-	// For clients: passed over with a warning.
+	// Only for clients: ignored with a warning.
 	Filesystem []clientBlock `hcl:"filesystem_mirror,block"`
 
 	Range hcl.Range `hcl:",def_range"`
 	Body  hcl.Body  `hcl:",body"`
 }
 
-// clientBlock is an installation method of clients, whatever stands in it.
+// clientBlock is an installation method of clients, with any content.
 type clientBlock struct {
 	Range  hcl.Range `hcl:",def_range"`
 	Body   hcl.Body  `hcl:",body"`
@@ -101,13 +103,13 @@ type credentialsBlock struct {
 
 	// The user name. A `$` in it, as in the names of Harbor's robots, needs no escape.
 	Username hcl.Expression `hcl:"username,optional" value:"secret"`
-	// The password, or the token that takes its place.
+	// The password, or a token that replaces it.
 	Password hcl.Expression `hcl:"password,optional" value:"secret"`
-	// A token that is sent to the registry as it is.
+	// A token that ocibridge sends to the registry unchanged.
 	AccessToken hcl.Expression `hcl:"access_token,optional" value:"secret"`
-	// What takes the place of `access_token` when the registry refuses it.
+	// A token to renew `access_token` with when the registry refuses it.
 	RefreshToken hcl.Expression `hcl:"refresh_token,optional" value:"secret"`
-	// The rest of the name of a program `docker-credential-...` on PATH. It goes with a host without a path.
+	// The credential helper: NAME for a program `docker-credential-NAME` on PATH. It requires a host without a path.
 	Helper *string `hcl:"docker_credentials_helper,optional" value:"name"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -115,11 +117,11 @@ type credentialsBlock struct {
 }
 
 type defaultsBlock struct {
-	// Whether logins are looked for in the login files of docker, podman and their kin.
+	// Whether to look for logins in the login files of docker, podman and similar tools.
 	Discover *bool `hcl:"discover_ambient_credentials,optional" value:"bool" default:"true"`
-	// The login files to read in place of the usual ones. An empty list means none.
+	// The login files to read instead of the standard ones. An empty list means none.
 	Files []string `hcl:"docker_style_config_files,optional" value:"files"`
-	// The credential helper for registries that nothing more specific is for.
+	// The credential helper for registries that no more specific login covers.
 	Helper *string `hcl:"docker_credentials_helper,optional" value:"name"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -129,26 +131,26 @@ type defaultsBlock struct {
 type registryBlock struct {
 	Host string `hcl:"HOST[:PORT],label"`
 
-	// Speak plain HTTP to it, credentials included. Registries on a loopback address need no leave.
+	// Use plain HTTP, even for credentials. Registries on a loopback address do not need this.
 	PlainHTTP *bool `hcl:"plain_http,optional" value:"bool" default:"false"`
-	// A PEM file with certificate authorities to trust beside the system's.
+	// A PEM file with certificate authorities to trust in addition to the system's.
 	CAFile *string `hcl:"ca_file,optional" value:"file"`
-	// A PEM file with the certificate to show to a registry that asks for one. It goes with `client_key_file`.
+	// A PEM file with the client certificate for registries that require one. It requires `client_key_file`.
 	ClientCertFile *string `hcl:"client_cert_file,optional" value:"file"`
 	// The PEM file with the key of that certificate, without a passphrase.
 	ClientKeyFile *string `hcl:"client_key_file,optional" value:"file"`
-	// Accept any certificate: whoever is in between can then read and change everything.
+	// Accept any certificate. Anyone on the network path can then read and change everything.
 	InsecureSkipVerify *bool `hcl:"insecure_skip_verify,optional" value:"bool" default:"false"`
-	// The registry answers blobs with a redirect to object storage, so that the gateway may pass that on.
+	// The registry redirects downloads of blobs to object storage, and the gateway may pass these redirects on.
 	MirrorsBlobsByRedirect *bool `hcl:"mirrors_blobs_by_redirect,optional" value:"bool" default:"false"`
-	// The registry answers "denied" for repositories that are absent, as GHCR does, so that the gateway takes it for that,
-	// as long as the registry still answers about a repository that the gateway has seen to exist.
+	// The registry answers "denied" for absent repositories, as GHCR does. The gateway then treats "denied" as absent,
+	// as long as the registry still answers about another repository that the gateway has seen before.
 	DeniedMeansAbsent *bool `hcl:"denied_means_absent,optional" value:"bool" default:"false"`
-	// How often the registry is asked at most. Without it there is no bound.
+	// The maximum rate of requests to the registry. Without it, there is no limit.
 	RequestsPerSecond *float64 `hcl:"requests_per_second,optional" value:"number"`
-	// How many requests are under way at once at most. Without it there is no bound.
+	// The maximum number of requests at once. Without it, there is no limit.
 	MaxConcurrent *int `hcl:"max_concurrent,optional" value:"number"`
-	// How long to wait until an answer begins.
+	// How long to wait for the beginning of an answer.
 	Timeout *string `hcl:"timeout,optional" value:"duration" default:"60s"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -158,15 +160,16 @@ type registryBlock struct {
 type trustBlock struct {
 	Pattern string `hcl:"PATTERN,label"`
 
-	// The full fingerprints of the primary keys that may sign; without it and `key_files`, the keys that the origin offers, as
-	// clients have it.
+	// The full fingerprints of the primary keys that may sign. Without it and `key_files`, the keys that the origin
+	// offers may sign, as with clients.
 	Keys []string `hcl:"keys,optional" value:"fingerprints"`
-	// Files with public keys in ASCII armour, whose primary keys may sign, too. `ocibridge fingerprint` prints what they hold.
+	// Files with public keys in ASCII armour, whose primary keys may also sign. `ocibridge fingerprint` prints their
+	// fingerprints.
 	KeyFiles []string `hcl:"key_files,optional" value:"files"`
-	// Accept packages by their checksum alone where nothing is signed. It is recorded, and shown in every listing. It does
-	// not go with `keys` and `key_files`.
+	// Accept unsigned packages by their checksum. This is recorded, and every listing shows it. It cannot be combined
+	// with `keys` and `key_files`.
 	AllowUnsigned *bool `hcl:"allow_unsigned,optional" value:"bool" default:"false"`
-	// Refuse signatures by expired keys, rather than warn about them.
+	// Refuse signatures by expired keys, instead of warning about them.
 	StrictExpiry *bool `hcl:"strict_expiry,optional" value:"bool" default:"false"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -176,17 +179,17 @@ type trustBlock struct {
 type providerBlock struct {
 	Address string `hcl:"ADDRESS,label"`
 
-	// Which versions, as in `required_providers`. It or `latest` must be given.
+	// The versions, as in `required_providers`. You must set this or `latest`.
 	Versions *string `hcl:"versions,optional" value:"version constraint"`
-	// Which platforms; without it, all that there are.
+	// The platforms; without it, all.
 	Platforms []string `hcl:"platforms,optional" value:"platforms"`
-	// Of those versions, only so many of the newest.
+	// The number of versions to keep, counted from the newest one that matches.
 	Latest *int `hcl:"latest,optional" value:"number"`
-	// Take prereleases into account that the constraint does not name.
+	// Include prereleases that the constraint does not name.
 	Prereleases *bool `hcl:"prereleases,optional" value:"bool" default:"false"`
-	// How old a version must be, counted from when a sync first saw it.
+	// The minimum age of a version, counted from when a sync first saw it.
 	Cooldown *string `hcl:"cooldown,optional" value:"duration" default:"0s"`
-	// Where it comes from: `origin`, the `https:` URL of another network mirror, or a folder that `providers mirror` wrote,
+	// The source: `origin`, the `https:` URL of another network mirror, or a folder that `providers mirror` wrote,
 	// beginning with `./`, `../` or `/`.
 	From *string `hcl:"from,optional" value:"source" default:"origin"`
 
@@ -195,30 +198,30 @@ type providerBlock struct {
 }
 
 type pullThroughBlock struct {
-	// Whether to fetch at all. `--no-pull-through` stands for `false`.
+	// Whether to fetch at all. `--no-pull-through` sets it to `false`.
 	Enabled *bool `hcl:"enabled,optional" value:"bool" default:"true" flag:"no-pull-through"`
-	// The providers that may be fetched; without it, all. It must be given where the gateway listens beyond loopback without
-	// access control. A host that a pattern names may be at a private address, on port 443 or the port in the pattern. Other
-	// hosts may not.
+	// The providers that may be fetched; without it, all. Required if the gateway listens on other addresses than
+	// loopback without access control. A host that a pattern names may be at a private address, on port 443 or the
+	// port in the pattern. Other hosts may not.
 	Include []string `hcl:"include,optional" value:"patterns"`
-	// The providers that may not be fetched, of those included.
+	// Exceptions from `include`.
 	Exclude []string `hcl:"exclude,optional" value:"patterns"`
-	// The platforms that are stored before a version is tagged, and the rest as it is asked for; without it, all that there
-	// are.
+	// The platforms to store before a version is tagged; others are stored when a client requests them. Without it,
+	// all platforms are stored first.
 	Platforms []string `hcl:"platforms,optional" value:"platforms"`
-	// Which versions may be fetched; without it, all.
+	// The versions that may be fetched; without it, all.
 	Versions *string `hcl:"versions,optional" value:"version constraint"`
-	// How old a version must be, counted from when this gateway first saw it, which it keeps in the cache's folder; versions
-	// that are there when a provider is first asked for do not wait.
+	// The minimum age of a version, counted from when this gateway first saw it. The gateway stores that time in the
+	// cache's folder. Versions that exist when a client first requests a provider do not wait.
 	Cooldown *string `hcl:"cooldown,optional" value:"duration" default:"0s"`
-	// The largest package that is fetched. Without it there is no bound.
+	// The maximum size of a package. Without it, there is no limit.
 	MaxSize *string `hcl:"max_size,optional" value:"size"`
-	// How many packages are fetched at once at most.
+	// The maximum number of packages that are fetched at once.
 	MaxConcurrent *int `hcl:"max_concurrent,optional" value:"number" default:"8"`
-	// How many bytes of packages are fetched in a day at most, which begins at midnight UTC. Each gateway counts its own,
-	// from when it was started. Without it there is no bound.
+	// The maximum number of bytes of packages to fetch per day, which begins at midnight UTC. Each gateway counts on
+	// its own, from its start. Without it, there is no limit.
 	MaxPerDay *string `hcl:"max_per_day,optional" value:"size"`
-	// How much disk packages may take while they are under way.
+	// The maximum disk space for packages that are being fetched.
 	MaxSpool *string `hcl:"max_spool,optional" value:"size" default:"8GiB"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -226,56 +229,58 @@ type pullThroughBlock struct {
 }
 
 type gatewayBlock struct {
-	// The address to listen on; without a host, every interface.
+	// The address to listen on; without a host, on every interface.
 	Listen *string `hcl:"listen,optional" value:"HOST:PORT" default:"localhost:8443" flag:"listen"`
-	// The URL by which clients reach the gateway, `https:`. `config client` writes it into
-	// client configuration, and its host name is that of the providers that the gateway is itself the origin of.
-	// Absolute URLs in the provider registry protocol begin with it: set it wherever a proxy speaks TLS to clients.
+	// The `https:` URL that clients use to reach the gateway. `config client` writes it into client configuration. The
+	// gateway is itself the origin of providers with its host name. Absolute URLs in the provider registry protocol
+	// begin with it: set it if a proxy speaks TLS to clients.
 	PublicURL *string `hcl:"public_url,optional" value:"URL"`
-	// Whether the stored evidence is checked before a version is served: `off`, or `required`, which serves only what is
-	// signed by keys that `trust` blocks name.
+	// Whether the gateway checks the stored evidence before it serves a version: `off`, or `required` to serve only
+	// versions that are signed by keys in `trust` blocks.
 	Verify *string `hcl:"verify,optional" value:"off or required" default:"off"`
-	// Whether clients are redirected to object storage, for registries with `mirrors_blobs_by_redirect`. Their packages are
-	// neither cached nor seen by the gateway then.
+	// Whether to redirect clients to object storage, for registries with `mirrors_blobs_by_redirect`. The gateway then
+	// neither caches nor checks these packages.
 	Redirect *bool `hcl:"redirect,optional" value:"bool" default:"false"`
-	// Another address, on which plain HTTP answers `/metrics`, `/healthz` and `/readyz`, and nothing else, without access
-	// control. Without it, the gateway answers them where it answers all else, and `/metrics` where access is controlled
-	// for an operator's token alone.
+	// Another address, which answers only `/metrics`, `/healthz` and `/readyz`, over plain HTTP and without access
+	// control. Without it, the gateway answers them on its main address, and with access control it answers `/metrics`
+	// only to an operator's token.
 	MetricsListen *string `hcl:"metrics_listen,optional" value:"HOST:PORT" flag:"metrics-listen"`
-	// How long a tag listing, and what a tag names, is taken for current; after that it is asked about again. The
-	// embedded registry is asked each time where nothing is written.
+	// How long to cache a tag listing, and the manifest that a tag names, before asking the registry again. Without
+	// this setting, the embedded registry is asked each time.
 	TagTTL *string `hcl:"tag_ttl,optional" value:"duration" default:"30s"`
-	// How long the last good answer is served while the registry is in trouble, counted from when the registry last confirmed
-	// it. With a `cache` block it outlives a restart.
+	// How long to serve stale answers while the registry cannot answer, counted from when the registry last confirmed
+	// them. With a `cache` block, stale answers survive a restart.
 	StaleIfError *string `hcl:"stale_if_error,optional" value:"duration" default:"24h"`
-	// What is never served: provider patterns, each with `@` and a version or version constraint where not all are meant. A
-	// constraint is for prereleases only where it names them.
+	// Versions that the gateway never serves: provider patterns, each optionally with `@` and a version or version
+	// constraint. A constraint covers prereleases only if it names them.
 	Deny []string `hcl:"deny,optional" value:"PATTERN[@VERSIONS] list"`
-	// The file with the keys that sign the capabilities in URLs of archives, checksums and signatures: one a line, as
-	// `openssl rand -hex 32` prints them, the first of which signs while all verify. Gateways side by side share it. Without
-	// it, each process has a key of its own.
+	// The file with the keys that sign the capabilities in URLs of archives, checksums and signatures. It has one key
+	// per line, as `openssl rand -hex 32` prints them; the first one signs, and all of them verify. Parallel gateways
+	// share it. Without it, each process has its own key.
 	CapabilityKeyFile *string `hcl:"capability_key_file,optional" value:"file"`
 
-	// Speak plain HTTP, behind a proxy that speaks TLS to clients, which accept nothing else.
+	// Speak plain HTTP, behind a proxy that speaks TLS to clients. Clients themselves require TLS.
 	HTTP *bool `hcl:"http,optional" value:"bool" default:"false" flag:"http" group:"tls"`
 
-	// How long requests are still answered after the gateway was asked to end, so that load balancers notice that it is not
-	// ready any more. In Kubernetes, `terminationGracePeriodSeconds` must exceed it and `shutdown_timeout` together.
+	// How long to continue answering after the gateway was asked to stop, so that load balancers notice that it is not
+	// ready any more. In Kubernetes, `terminationGracePeriodSeconds` must be longer than this and `shutdown_timeout`
+	// together.
 	ShutdownDelay *string `hcl:"shutdown_delay,optional" value:"duration" default:"0s"`
-	// How long downloads under way may then take to finish, before they are broken off.
+	// How long running downloads may then take to finish, before the gateway aborts them.
 	ShutdownTimeout *string `hcl:"shutdown_timeout,optional" value:"duration" default:"5m"`
 
-	// The gateway's certificate. Without it, one is made on a loopback address.
+	// The gateway's certificate. Without it, the gateway creates one if it listens on a loopback address.
 	TLS *tlsBlock `hcl:"tls,block"`
-	// The cache on disk: packages, and what the registry said of versions. Without it, every download is streamed from the
-	// registry, and what it said is forgotten at the end.
+	// The cache on disk, for packages and the registry's answers about versions. Without it, the gateway streams every
+	// download from the registry, and forgets the answers when it stops.
 	Cache *cacheBlock `hcl:"cache,block"`
-	// A bearer token that clients may show. With a `token` or `oidc` block, clients that show none are refused.
+	// A bearer token that clients may send. With a `token` or `oidc` block, the gateway refuses clients without a
+	// token.
 	Tokens []tokenBlock `hcl:"token,block"`
-	// An issuer of OpenID Connect tokens that clients may show, such as a CI's.
+	// An issuer of OpenID Connect tokens that clients may send, such as a CI service.
 	OIDC []oidcBlock `hcl:"oidc,block"`
-	// Where `terraform login` and `tofu login` send people to get such a token: the login protocol (`login.v1`) for the
-	// gateway's host name.
+	// Where `terraform login` and `tofu login` get such a token for their user: the login protocol (`login.v1`) for
+	// the gateway's host name.
 	Login *loginBlock `hcl:"login,block"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -283,17 +288,18 @@ type gatewayBlock struct {
 }
 
 type tlsBlock struct {
-	// A PEM file with the certificate and its chain. It goes with `key_file`.
+	// A PEM file with the certificate and its chain. It requires `key_file`.
 	CertFile *string `hcl:"cert_file,optional" value:"file" flag:"tls-cert" group:"tls"`
 	// The PEM file with the certificate's key, without a passphrase.
 	KeyFile *string `hcl:"key_file,optional" value:"file" flag:"tls-key" group:"tls"`
-	// Have a CA in the data folder sign the certificate, and print how clients trust that CA.
+	// Sign the certificate with a CA in the data folder, and print how clients trust that CA.
 	SelfSigned *bool `hcl:"self_signed,optional" value:"bool" default:"false" flag:"tls-self-signed" group:"tls"`
-	// A PEM file with the authorities by one of which a client's certificate must be signed. Without it, clients are asked for
-	// none. Terraform and OpenTofu have none to show: it is for proxies.
+	// A PEM file with the authorities for client certificates. With it, the gateway requires a certificate that one of
+	// them has signed. Terraform and OpenTofu cannot present one: use this for proxies.
 	ClientCAFile *string `hcl:"client_ca_file,optional" value:"file"`
-	// Have certificates issued, and renewed, by an authority that speaks ACME, such as Let's Encrypt, for a gateway that the
-	// authority can reach by its name. It takes the place of the files, and `--tls-cert` and `--tls-self-signed` that of it.
+	// Obtain and renew certificates from an authority that speaks ACME, such as Let's Encrypt. The authority must be
+	// able to reach the gateway by its name. It replaces the certificate files; `--tls-cert` and `--tls-self-signed`
+	// override it.
 	ACME *acmeBlock `hcl:"acme,block"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -301,18 +307,19 @@ type tlsBlock struct {
 }
 
 type acmeBlock struct {
-	// Whether the authority's terms of service are agreed to. It must be `true`.
+	// Whether you accept the authority's terms of service. It must be `true`.
 	AcceptTerms *bool `hcl:"accept_terms,optional" value:"bool" required:"true"`
-	// The names to have certificates for. Without it, the host of `public_url`. No others are ever asked for.
+	// The names to obtain certificates for; the gateway never requests any others. Without it, the host of
+	// `public_url`.
 	Domains []string `hcl:"domains,optional" value:"list of names"`
-	// Where the authority writes to when something is wrong with the certificates.
+	// The address that the authority notifies about problems with the certificates.
 	Email *string `hcl:"email,optional" value:"address"`
 	// The authority's directory.
 	DirectoryURL *string `hcl:"directory_url,optional" value:"URL" default:"https://acme-v02.api.letsencrypt.org/directory"`
-	// A PEM file with certificate authorities to trust beside the system's when speaking to it.
+	// A PEM file with certificate authorities to trust in addition to the system's, for connections to the authority.
 	CAFile *string `hcl:"ca_file,optional" value:"file"`
-	// Where certificates, their keys and that of the account are kept, for nobody else to look into. Without it, the folder
-	// `acme` in that of `data`. Gateways side by side share it.
+	// The folder for certificates, their keys and the account's key. Other users must not have access to it. Without
+	// it, the folder `acme` in the folder that `data` names. Parallel gateways share it.
 	Directory *string `hcl:"directory,optional" value:"folder"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -320,9 +327,9 @@ type acmeBlock struct {
 }
 
 type cacheBlock struct {
-	// Where packages are kept. It is made if it is not there, and nobody else should be able to write to it.
+	// The folder for packages. The gateway creates it if necessary. Other users should not be able to write to it.
 	Directory *string `hcl:"directory,optional" value:"folder" required:"true"`
-	// How much is kept, what is being fetched included; what was not used for longest goes first.
+	// The maximum size, including packages that are being fetched. The least recently used packages are evicted first.
 	MaxSize *string `hcl:"max_size,optional" value:"size" default:"20GiB"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -332,15 +339,16 @@ type cacheBlock struct {
 type tokenBlock struct {
 	Name string `hcl:"NAME,label"`
 
-	// The SHA-256 sum of the token, in hexadecimal: `printf %s "$TOKEN" | sha256sum`. The token itself is in no file.
+	// The SHA-256 sum of the token, in hexadecimal: `printf %s "$TOKEN" | sha256sum`. No file contains the token
+	// itself.
 	SHA256 *string `hcl:"sha256,optional" value:"sha256" required:"true"`
-	// The providers that its bearer may read; without it, all.
+	// The providers that the token may read; without it, all.
 	Include []string `hcl:"include,optional" value:"patterns"`
-	// The providers that its bearer may not read, of those included.
+	// Exceptions from `include`.
 	Exclude []string `hcl:"exclude,optional" value:"patterns"`
-	// When it ends: a date (the start of that day in UTC), or a time as in RFC 3339.
+	// When the token expires: a date (at the start of that day in UTC), or a time as in RFC 3339.
 	Expires *string `hcl:"expires,optional" value:"time"`
-	// Whether it is an operator's, who may also drop what the gateway has cached.
+	// Whether the token belongs to an operator, who may also read metrics and drop cached answers.
 	Operator *bool `hcl:"operator,optional" value:"bool" default:"false"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -350,13 +358,13 @@ type tokenBlock struct {
 type oidcBlock struct {
 	Name string `hcl:"NAME,label"`
 
-	// The issuer's URL, where its discovery document is.
+	// The issuer's URL, below which its discovery document is.
 	Issuer *string `hcl:"issuer,optional" value:"URL" required:"true"`
-	// The audience that a token must be for.
+	// The audience that a token must have.
 	Audience *string `hcl:"audience,optional" value:"text" required:"true"`
 
-	// What the bearer of a token may read, by its claims. At least one must be given; what any of those that apply allows
-	// is allowed.
+	// What a token may read, by its claims. You must write at least one rule; the token may read everything that any
+	// matching rule includes.
 	Rules []ruleBlock `hcl:"rule,block"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -364,17 +372,16 @@ type oidcBlock struct {
 }
 
 type loginBlock struct {
-	// The identifier that the issuer knows the clients by. They are public clients, without a secret, that prove themselves
-	// by PKCE.
+	// The clients' ID at the issuer. They are public clients, without a secret, and use PKCE.
 	Client *string `hcl:"client,optional" value:"text" required:"true"`
 	// The issuer's authorization endpoint.
 	Authz *string `hcl:"authz,optional" value:"URL" required:"true"`
-	// The issuer's token endpoint. What clients file, and then show to the gateway, is the access token that it answers.
+	// The issuer's token endpoint. Clients save the access token that it returns, and send it to the gateway.
 	Token *string `hcl:"token,optional" value:"URL" required:"true"`
-	// The range of ports on `localhost` that clients may be called back at, the second of which they never take. The issuer
-	// must allow `http://localhost:PORT/login` for each. Without it, clients take any from 1024 on.
+	// The range of ports on `localhost` for the clients' redirect URIs. Clients never use the last one. The issuer
+	// must allow `http://localhost:PORT/login` for each. Without it, clients use any port from 1024.
 	Ports []int `hcl:"ports,optional" value:"list of two numbers"`
-	// The scopes to ask for.
+	// The scopes to request.
 	Scopes []string `hcl:"scopes,optional" value:"list of text"`
 
 	Range hcl.Range `hcl:",def_range"`
@@ -384,9 +391,9 @@ type loginBlock struct {
 type ruleBlock struct {
 	// The claims that the token must have, each with exactly that value.
 	Claims map[string]string `hcl:"claims,optional" value:"map of text" required:"true"`
-	// The providers that may then be read; without it, all.
+	// The providers that the token may then read; without it, all.
 	Include []string `hcl:"include,optional" value:"patterns"`
-	// The providers that may not, of those included.
+	// Exceptions from `include`.
 	Exclude []string `hcl:"exclude,optional" value:"patterns"`
 
 	Range hcl.Range `hcl:",def_range"`
