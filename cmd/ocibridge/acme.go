@@ -159,7 +159,7 @@ func (i *issued) keep(domain string) {
 		case i.ended.Err() != nil:
 			return
 		case err != nil:
-			i.log.Error("no certificate for a domain", "domain", domain, "err", oneLine(err.Error()), "hint", acmeHint(err, domain), "again_in", pause)
+			i.log.Error("no certificate for a domain", "domain", domain, "err", hint.OneLine(err.Error()), "hint", acmeHint(err, domain), "again_in", pause)
 			wait, pause = pause, min(2*pause, acmeRetryMax)
 		default:
 			pause = acmeRetry

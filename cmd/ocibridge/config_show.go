@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 const configShowExamples = `  ocibridge config show
@@ -57,6 +58,6 @@ func showConfig(w io.Writer, file string, inForce *config.InForce, asJSON bool) 
 	if file == "" {
 		file = "no configuration file"
 	}
-	_, err := fmt.Fprintf(w, "# %s\n%s", oneLine(file), inForce.HCL())
+	_, err := fmt.Fprintf(w, "# %s\n%s", hint.OneLine(file), inForce.HCL())
 	return err
 }

@@ -269,9 +269,9 @@ func printReports(w io.Writer, reports []*doctor.Report, asJSON bool) error {
 			if isTerminal(w) && os.Getenv("NO_COLOR") == "" {
 				mark = m.colour + mark + "\x1b[0m"
 			}
-			fmt.Fprintf(&out, "  %s %-15s %s\n", mark, c.Name, oneLine(c.Detail))
+			fmt.Fprintf(&out, "  %s %-15s %s\n", mark, c.Name, hint.OneLine(c.Detail))
 			if c.Hint != "" {
-				fmt.Fprintf(&out, "  %-8s %-15s hint: %s\n", "", "", oneLine(c.Hint))
+				fmt.Fprintf(&out, "  %-8s %-15s hint: %s\n", "", "", hint.OneLine(c.Hint))
 			}
 		}
 	}

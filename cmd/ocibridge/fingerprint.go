@@ -91,7 +91,7 @@ func printKeys(w io.Writer, keys []keyInFile, asJSON bool) error {
 	}
 	var out strings.Builder
 	for _, k := range keys {
-		fmt.Fprintf(&out, "%s  %s%s\n", k.Fingerprint, oneLine(strings.Join(k.UserIDs, ", ")), keyState(k.Key))
+		fmt.Fprintf(&out, "%s  %s%s\n", k.Fingerprint, hint.OneLine(strings.Join(k.UserIDs, ", ")), keyState(k.Key))
 	}
 	_, err := io.WriteString(w, out.String())
 	return err

@@ -215,7 +215,7 @@ func inspectVersion(ctx context.Context, back *backend, p *stored) (*inspected, 
 func (v *inspected) text() string {
 	var out strings.Builder
 	line := func(indent, name, format string, args ...any) {
-		fmt.Fprintf(&out, "%s%-*s %s\n", indent, 13-len(indent), name, oneLine(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(&out, "%s%-*s %s\n", indent, 13-len(indent), name, hint.OneLine(fmt.Sprintf(format, args...)))
 	}
 	const i, ii = "  ", "    "
 	fmt.Fprintf(&out, "%s %s\n", v.Provider, v.Version)

@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -42,21 +41,14 @@ func run() int {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = hint.New("interrupted", "what was tagged before is as it was; running it again completes what is missing")
 	}
-	fmt.Fprintf(os.Stderr, "error: %s\n", oneLine(err.Error()))
+	fmt.Fprintf(os.Stderr, "error: %s\n", hint.OneLine(err.Error()))
 	if h := hint.Of(err); h != "" {
-		fmt.Fprintf(os.Stderr, "hint: %s\n", oneLine(h))
+		fmt.Fprintf(os.Stderr, "hint: %s\n", hint.OneLine(h))
 	}
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
 	return exitFailed
-}
-
-// oneLine makes one line of a message, and takes from it what a terminal would
-// obey: parts of it may be a server's words.
-func oneLine(s string) string {
-	s = strings.ToValidUTF8(s, "\ufffd")
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
 }
 
 // usageError is a mistake in how the command was called.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/page"
+	"github.com/ocibridge/ocibridge/internal/clientsetup"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -50,10 +51,10 @@ type pageSetup struct {
 
 // snippets returns what config client prints, for people who see the page.
 func (p pageSetup) snippets(at string, private bool) []page.Snippet {
-	setup := &clientSetup{url: at, tokens: p.tokens}
+	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens}
 	readable := *setup
 	if private {
-		setup.mirrors, readable.mirrors = p.mirrors(at)
+		setup.Mirrors, readable.Mirrors = p.mirrors(at)
 	}
 	var out []page.Snippet
 	add := func(text func() (string, error), s page.Snippet) {
@@ -62,22 +63,22 @@ func (p pageSetup) snippets(at string, private bool) []page.Snippet {
 			out = append(out, s)
 		}
 	}
-	add(setup.terraform, page.Snippet{
+	add(setup.Terraform, page.Snippet{
 		ID: "terraform", Title: "Terraform", Where: "~/.terraformrc, or the file that TF_CLI_CONFIG_FILE names",
 		About: "Every provider then comes from this gateway, by the network mirror protocol.",
 		Notes: []string{"To let other sources have what is not here, add direct {} below network_mirror."},
 	})
-	add(setup.tofu, page.Snippet{
+	add(setup.OpenTofu, page.Snippet{
 		ID: "opentofu", Title: "OpenTofu", Where: "~/.tofurc, or the file that TF_CLI_CONFIG_FILE names",
 		About: "The same for OpenTofu. From 1.12 on, trust_all_hashes lets one init lock the hashes of every platform.",
 	})
-	if p.back.embedded != nil || len(readable.mirrors) > 0 {
-		add(readable.oci, page.Snippet{
+	if p.back.embedded != nil || len(readable.Mirrors) > 0 {
+		add(readable.OCI, page.Snippet{
 			ID: "oci-mirror", Title: "OpenTofu oci_mirror", Where: "~/.tofurc",
 			About: "OpenTofu 1.10 and later can read the OCI registry itself. That does not retry, and is not checked by this gateway.",
 		})
 	}
-	add(setup.hosts, page.Snippet{
+	add(setup.Hosts, page.Snippet{
 		ID: "host", Title: "In place of the origins", Where: "~/.terraformrc or ~/.tofurc",
 		About: "With host blocks this gateway answers for the registries themselves: clients check the publisher’s signature end to end, lock every platform, and providers lock and providers mirror work behind an air gap. There is what is signed, and nothing else.",
 	})
@@ -87,7 +88,7 @@ func (p pageSetup) snippets(at string, private bool) []page.Snippet {
 		Notes: []string{"Its provider cache server (--provider-cache) reads that file, too. It takes network_mirror and host blocks, and not oci_mirror; older versions of it look for ~/.terraformrc alone, or the file that TF_CLI_CONFIG_FILE names."},
 	})
 	if p.tokens {
-		add(setup.credentials, page.Snippet{
+		add(setup.Credentials, page.Snippet{
 			ID: "token", Title: "Tokens", Where: "~/.terraformrc or ~/.tofurc, beside what is above", About: aboutTokens, Notes: tokenNotes(setup),
 		})
 	}
@@ -96,9 +97,9 @@ func (p pageSetup) snippets(at string, private bool) []page.Snippet {
 
 const aboutTokens = "This gateway asks for a token, which whoever runs it gives out. Put yours in the place of TOKEN."
 
-func tokenNotes(setup *clientSetup) []string {
+func tokenNotes(setup *clientsetup.Setup) []string {
 	var out []string
-	if v, err := setup.tokenVariable(); err == nil {
+	if v, err := setup.TokenVariable(); err == nil {
 		out = append(out, "In place of the block, a variable: env '"+v+"=TOKEN' tofu init")
 	}
 	return append(out, "With host blocks, clients send the token that they have for the origin’s name.",

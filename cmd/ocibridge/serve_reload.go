@@ -77,7 +77,7 @@ func (r *reloader) reload(reason string) {
 	status := "serving"
 	if err != nil {
 		status = "serving by earlier settings: the new ones cannot be used"
-		r.log.Error("settings cannot be used; those from before stay in force", "reason", reason, "err", oneLine(err.Error()), "hint", oneLine(hint.Of(err)))
+		r.log.Error("settings cannot be used; those from before stay in force", "reason", reason, "err", hint.OneLine(err.Error()), "hint", hint.OneLine(hint.Of(err)))
 	}
 	r.notify("READY=1", "STATUS="+status)
 }
@@ -210,7 +210,7 @@ type warnings struct{ log *slog.Logger }
 
 // Write implements [io.Writer].
 func (w warnings) Write(p []byte) (int, error) {
-	w.log.Warn(oneLine(strings.TrimPrefix(string(p), "warning: ")))
+	w.log.Warn(hint.OneLine(strings.TrimPrefix(string(p), "warning: ")))
 	return len(p), nil
 }
 

@@ -186,7 +186,7 @@ func problemOf(err error) *problem {
 	if err == nil {
 		return nil
 	}
-	return &problem{oneLine(err.Error()), oneLine(hint.Of(err))}
+	return &problem{hint.OneLine(err.Error()), hint.OneLine(hint.Of(err))}
 }
 
 // line is the problem on one line.

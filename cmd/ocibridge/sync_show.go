@@ -109,9 +109,9 @@ func (p *progress) failures(failures []pusher.Failure) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, f := range failures {
-		fmt.Fprintf(p.err, "failed: %s\n", oneLine(f.Err.Error()))
+		fmt.Fprintf(p.err, "failed: %s\n", hint.OneLine(f.Err.Error()))
 		if h := hint.Of(f.Err); h != "" {
-			fmt.Fprintf(p.err, "  hint: %s\n", oneLine(h))
+			fmt.Fprintf(p.err, "  hint: %s\n", hint.OneLine(h))
 		}
 	}
 }

@@ -384,9 +384,9 @@ func printFindings(out io.Writer, findings []artifact.Finding, p *problem, colou
 		if colours {
 			mark = map[artifact.Severity]string{artifact.SeverityError: "\x1b[31m", artifact.SeverityWarning: "\x1b[33m"}[f.Severity] + mark + "\x1b[0m"
 		}
-		fmt.Fprintf(out, "  %s %s: %s\n", mark, oneLine(f.Where), oneLine(f.What))
+		fmt.Fprintf(out, "  %s %s: %s\n", mark, hint.OneLine(f.Where), hint.OneLine(f.What))
 		if f.Hint != "" {
-			fmt.Fprintf(out, "  %-8s hint: %s\n", "", oneLine(f.Hint))
+			fmt.Fprintf(out, "  %-8s hint: %s\n", "", hint.OneLine(f.Hint))
 		}
 	}
 }

@@ -1,0 +1,248 @@
+// Package clientsetup writes the configuration that clients need to install providers from
+// a gateway or an OCI registry: blocks for the CLI configuration of Terraform and OpenTofu,
+// commands, and the environment of CI jobs. "ocibridge config client" and the gateway's page
+// print the same texts.
+//
+// It opens no file and no connection, and knows no token: users replace the word TOKEN.
+package clientsetup
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+)
+
+// Setup describes the gateway and the repositories that clients use.
+type Setup struct {
+	URL       string              // the gateway's URL, which ends in a slash
+	NoURL     error               // says why URL is unknown; nil if URL is set
+	Mirrors   []config.MirrorText // the oci_mirror blocks; empty for the embedded registry
+	Tokens    bool                // the gateway asks for a token
+	CLIConfig string              // the file that holds the CLI configuration of a CI job
+	CAFile    string              // the CA file of a CI job; "" to leave it out
+}
+
+// GatewayURL returns the URL of a gateway that has no public URL and listens on an address.
+// It fails where the address does not contain a host name or a port.
+func GatewayURL(listen string) (string, error) {
+	host, port, err := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); err != nil || host == "" || port == "0" || ip != nil && ip.IsUnspecified() {
+		return "", hint.New(fmt.Sprintf("nothing says by which name clients reach the gateway: it listens on %s", listen),
+			"give --url, or set public_url in the gateway block")
+	}
+	return "https://" + net.JoinHostPort(host, port) + "/", nil
+}
+
+// piece is one text, with a heading that says which client it serves.
+type piece struct {
+	name, heading string
+	text          func(*Setup) (string, error)
+}
+
+func pieces() []piece {
+	return []piece{
+		{"terraform", "Terraform, in ~/.terraformrc or the file that TF_CLI_CONFIG_FILE names:", (*Setup).Terraform},
+		{"tofu", "OpenTofu, in ~/.tofurc. From 1.12 on, trust_all_hashes lets one init lock every platform:", (*Setup).OpenTofu},
+		{"host", "Either of them, in place of the mirror or beside it: what is signed comes as from its origin, and providers lock and providers mirror work without that:", (*Setup).Hosts},
+		{"oci", "OpenTofu 1.10 and later, straight from the OCI registry:", (*Setup).OCI},
+		{"lock", "Lock files by OpenTofu 1.13 and later, straight from the OCI registry; add -platform=OS_ARCH for each platform:", (*Setup).lock},
+		{"credentials", "Beside either, where the gateway asks for a token:", (*Setup).Credentials},
+		{"ci", "The environment of a CI job that has one of these in a file:", (*Setup).ci},
+	}
+}
+
+// Names returns the names of all texts, in the order in which [Setup.Guide] prints them.
+func Names() []string {
+	var out []string
+	for _, p := range pieces() {
+		out = append(out, p.name)
+	}
+	return out
+}
+
+// Texts returns all texts by name, or only the named one. missing is the reason why the
+// first of the others cannot be written.
+func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
+	texts = map[string]string{}
+	for _, p := range pieces() {
+		if only != "" && only != p.name {
+			continue
+		}
+		text, err := p.text(s)
+		switch {
+		case errors.Is(err, errNoURITemplate) && only == "": // clients need it for no other text
+		case err != nil:
+			missing = cmp.Or(missing, err)
+		default:
+			texts[p.name] = text
+		}
+	}
+	return texts, missing
+}
+
+// Guide returns the texts that [Setup.Texts] returned under their headings, with notes for
+// readers.
+func (s *Setup) Guide(texts map[string]string, missing error) string {
+	var out strings.Builder
+	for _, p := range pieces() {
+		if texts[p.name] != "" {
+			fmt.Fprintf(&out, "%s\n\n%s\n", p.heading, indent(texts[p.name]))
+		}
+	}
+	if v, err := s.TokenVariable(); err == nil && strings.Contains(v, ":") {
+		fmt.Fprintf(&out, "No shell can set a variable with a colon in its name; env can: env '%s=TOKEN' tofu init\n", v)
+	}
+	if s.CAFile == "" && s.NoURL == nil {
+		out.WriteString("If a CA of your own or ocibridge serve's local CA signed the gateway's certificate, name the CA's file in SSL_CERT_FILE, on Unix other than macOS.\n")
+	}
+	if missing != nil {
+		fmt.Fprintf(&out, "That is not all: %v. To have the rest, %s.\n", missing, hint.Of(missing))
+	}
+	return out.String()
+}
+
+func indent(s string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n  ") + "\n"
+}
+
+func (s *Setup) mirrorURL() string { return strings.TrimSuffix(s.URL, "/") + gateway.MirrorPath }
+
+// Terraform returns the block that makes the gateway Terraform's network mirror.
+func (s *Setup) Terraform() (string, error) {
+	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url = %q\n  }\n}\n", s.mirrorURL()), s.NoURL
+}
+
+// OpenTofu returns the block that makes the gateway OpenTofu's network mirror.
+func (s *Setup) OpenTofu() (string, error) {
+	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url              = %q\n    trust_all_hashes = true\n  }\n}\n", s.mirrorURL()), s.NoURL
+}
+
+// Hosts returns a host block for each registry that is mirrored, which sends the client's
+// requests to the gateway instead. Clients then look for the gateway's token under the
+// registry's name, so a credentials block follows where the gateway asks for one.
+func (s *Setup) Hosts() (string, error) {
+	if s.NoURL != nil {
+		return "", s.NoURL
+	}
+	var out strings.Builder
+	for _, host := range s.mirroredHosts() {
+		name := host.ForDisplay()
+		fmt.Fprintf(&out, "host %q {\n  services = {\n", name)
+		if slices.Contains(publicHosts, name) {
+			// A host block replaces the host's whole discovery document.
+			modules := fmt.Sprintf("\"modules.v1\"   = \"https://%s/v1/modules/\"", name)
+			if s.Tokens {
+				modules = "# " + modules + " # would get the token, too"
+			}
+			fmt.Fprintf(&out, "    %s\n", modules)
+		}
+		fmt.Fprintf(&out, "    %-14s = %q\n  }\n}\n", `"providers.v1"`, gateway.RegistryURL(s.URL, string(host)))
+		if s.Tokens {
+			out.WriteString(credentials(host))
+		}
+	}
+	return out.String(), nil
+}
+
+// publicHosts are the registries that publish most providers. They publish modules, too.
+var publicHosts = []string{"registry.opentofu.org", "registry.terraform.io"}
+
+// mirroredHosts returns the hosts that oci_mirror blocks include by name. A block that
+// includes any host adds the public ones.
+func (s *Setup) mirroredHosts() []svchost.Hostname {
+	var names []string
+	for _, m := range s.Mirrors {
+		for _, pattern := range m.Include {
+			if name, _, _ := strings.Cut(pattern, "/"); name == "*" {
+				names = append(names, publicHosts...)
+			} else {
+				names = append(names, name)
+			}
+		}
+		if len(m.Include) == 0 {
+			names = append(names, publicHosts...)
+		}
+	}
+	if len(s.Mirrors) == 0 {
+		names = publicHosts
+	}
+	var out []svchost.Hostname
+	for _, name := range names {
+		if host, err := svchost.ForComparison(svchost.ForDisplay(name)); err == nil && !slices.Contains(out, host) {
+			out = append(out, host)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// host returns the name under which clients look for the gateway's token: its host, with
+// the port unless that is 443.
+func (s *Setup) host() (svchost.Hostname, error) {
+	if s.NoURL != nil {
+		return "", s.NoURL
+	}
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return "", err
+	}
+	host, err := svchost.ForComparison(svchost.ForDisplay(u.Host))
+	if err != nil {
+		return "", hint.New(fmt.Sprintf("clients can file no token for %s", u.Host), "give the gateway a host name")
+	}
+	return host, nil
+}
+
+// Credentials returns the block with the gateway's token.
+func (s *Setup) Credentials() (string, error) {
+	host, err := s.host()
+	return credentials(host), err
+}
+
+func credentials(host svchost.Hostname) string {
+	return fmt.Sprintf("credentials %q {\n  token = \"TOKEN\"\n}\n", host.ForDisplay())
+}
+
+func (s *Setup) ci() (string, error) {
+	variable, err := s.TokenVariable()
+	out := fmt.Sprintf("TF_CLI_CONFIG_FILE=%s\n%s=TOKEN\n", s.CLIConfig, variable)
+	if s.CAFile != "" {
+		out += fmt.Sprintf("SSL_CERT_FILE=%s\n", s.CAFile)
+	}
+	return out, err
+}
+
+// TokenVariable returns the variable in which clients look for the gateway's token. Its
+// name has two underscores for each dash of the host, and one for each dot.
+func (s *Setup) TokenVariable() (string, error) {
+	host, err := s.host()
+	return "TF_TOKEN_" + strings.NewReplacer("-", "__", ".", "_").Replace(string(host)), err
+}
+
+// embeddedMirror returns the oci_mirror block for the embedded registry, which the gateway
+// serves at the root of its host.
+func (s *Setup) embeddedMirror() (config.MirrorText, error) {
+	if s.NoURL != nil {
+		return config.MirrorText{}, s.NoURL
+	}
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return config.MirrorText{}, err
+	}
+	if u.Path != "/" {
+		return config.MirrorText{}, hint.New(fmt.Sprintf("the embedded registry cannot be read below a path, as in %s", s.URL),
+			"no oci_mirror block is configured: add one, or have clients use the gateway as network mirror")
+	}
+	return config.MirrorText{Template: u.Host + "/" + embedded.Template}, nil
+}

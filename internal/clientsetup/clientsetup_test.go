@@ -1,0 +1,101 @@
+package clientsetup_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/clientsetup"
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+func TestGatewayURL(t *testing.T) {
+	for listen, want := range map[string]string{
+		"localhost:8443": "https://localhost:8443/",
+		"[::1]:8443":     "https://[::1]:8443/",
+		":8443":          "", "0.0.0.0:8443": "", "[::]:8443": "", "localhost:0": "", "localhost": "",
+	} {
+		got, err := clientsetup.GatewayURL(listen)
+		if got != want || (err == nil) != (want != "") || err != nil && hint.Of(err) == "" {
+			t.Errorf("%s: %q, %v, want %q", listen, got, err, want)
+		}
+	}
+}
+
+// TestTexts checks the parts of each text that depend on the setup.
+// cmd/ocibridge.TestScripts/config-client compares whole texts.
+func TestTexts(t *testing.T) {
+	const at = "https://gateway.example/"
+	mirror := func(template string, include ...string) config.MirrorText {
+		return config.MirrorText{Template: template, Include: include}
+	}
+	for name, tc := range map[string]struct {
+		setup clientsetup.Setup
+		piece string
+		has   []string
+		lacks []string
+		err   string
+	}{
+		"the mirror's URL has one slash":        {setup: clientsetup.Setup{URL: at}, piece: "terraform", has: []string{`"https://gateway.example/providers/"`}},
+		"OpenTofu trusts all hashes":            {setup: clientsetup.Setup{URL: at}, piece: "tofu", has: []string{"trust_all_hashes = true"}},
+		"the public hosts by default":           {setup: clientsetup.Setup{URL: at}, piece: "host", has: []string{`host "registry.opentofu.org"`, `host "registry.terraform.io"`, `"modules.v1"   =`}, lacks: []string{"credentials", "# "}},
+		"modules get no token":                  {setup: clientsetup.Setup{URL: at, Tokens: true}, piece: "host", has: []string{`# "modules.v1"`, `credentials "registry.terraform.io"`}},
+		"only the hosts that mirrors include":   {setup: clientsetup.Setup{URL: at, Mirrors: []config.MirrorText{mirror("ghcr.io/a/${type}", "registry.acme.example/*/*")}}, piece: "host", has: []string{`host "registry.acme.example"`}, lacks: []string{"registry.opentofu.org", "modules"}},
+		"any host includes the public ones":     {setup: clientsetup.Setup{URL: at, Mirrors: []config.MirrorText{mirror("ghcr.io/a/${type}", "*/*/*")}}, piece: "host", has: []string{`host "registry.opentofu.org"`}},
+		"the embedded registry":                 {setup: clientsetup.Setup{URL: at}, piece: "oci", has: []string{`"gateway.example/${hostname}/`}, lacks: []string{"oci_credentials"}},
+		"the embedded registry asks for tokens": {setup: clientsetup.Setup{URL: at, Tokens: true}, piece: "oci", has: []string{`oci_credentials "gateway.example"`, `"TOKEN"`}},
+		"a registry has its own logins":         {setup: clientsetup.Setup{URL: at, Tokens: true, Mirrors: []config.MirrorText{mirror("ghcr.io/a/${type}")}}, piece: "oci", has: []string{`# oci_credentials "ghcr.io"`, `"ghcr.io/a/${type}"`}, lacks: []string{"TOKEN"}},
+		"the embedded registry below a path":    {setup: clientsetup.Setup{URL: at + "x/"}, piece: "oci", err: "below a path"},
+		"a pattern that OpenTofu refuses":       {setup: clientsetup.Setup{URL: at, Mirrors: []config.MirrorText{mirror("ghcr.io/a/${type}", "acme.example/a_b/*", "acme.example/good/*")}}, piece: "oci", has: []string{`["acme.example/good/*"]`}},
+		"only patterns that OpenTofu refuses":   {setup: clientsetup.Setup{URL: at, Mirrors: []config.MirrorText{mirror("ghcr.io/a/${type}", "acme.example/a_b/*")}}, piece: "oci", err: "only providers that OpenTofu refuses"},
+		"one lock command for each mirror":      {setup: clientsetup.Setup{URL: at, Mirrors: []config.MirrorText{mirror("ghcr.io/a/${type}", "acme.example/*/*"), mirror("ghcr.io/b/${type}")}}, piece: "lock", has: []string{"# for acme.example/*/*:\n", "-oci-mirror='ghcr.io/a/{type}'", "-oci-mirror='ghcr.io/b/{type}'"}},
+		"no URI template":                       {setup: clientsetup.Setup{URL: at, Mirrors: []config.MirrorText{mirror(`ghcr.io/${type == "a" ? "b" : type}`)}}, piece: "lock", err: "no URI template means the same"},
+		"a token's port":                        {setup: clientsetup.Setup{URL: "https://gateway.example:8443/"}, piece: "credentials", has: []string{`credentials "gateway.example:8443"`}},
+		"a job's variables":                     {setup: clientsetup.Setup{URL: "https://my-gateway.example/", CLIConfig: "ci.tfrc", CAFile: "ca.pem"}, piece: "ci", has: []string{"TF_CLI_CONFIG_FILE=ci.tfrc\n", "TF_TOKEN_my__gateway_example=TOKEN\n", "SSL_CERT_FILE=ca.pem\n"}},
+		"an unknown URL":                        {setup: clientsetup.Setup{NoURL: hint.New("no URL", "give one")}, piece: "tofu", err: "no URL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			texts, err := tc.setup.Texts(tc.piece)
+			if tc.err != "" {
+				if len(texts) > 0 || err == nil || !strings.Contains(err.Error(), tc.err) || hint.Of(err) == "" {
+					t.Errorf("%v, %v, want the error %q with a hint", texts, err, tc.err)
+				}
+				return
+			}
+			if err != nil || len(texts) != 1 {
+				t.Fatalf("%v, %v", texts, err)
+			}
+			for _, part := range tc.has {
+				if !strings.Contains(texts[tc.piece], part) {
+					t.Errorf("it lacks %q:\n%s", part, texts[tc.piece])
+				}
+			}
+			for _, part := range tc.lacks {
+				if strings.Contains(texts[tc.piece], part) {
+					t.Errorf("it has %q:\n%s", part, texts[tc.piece])
+				}
+			}
+		})
+	}
+}
+
+// TestGuide checks that a guide prints all texts that can be written, and says how to get
+// the others.
+func TestGuide(t *testing.T) {
+	s := &clientsetup.Setup{URL: "https://localhost:8443/"}
+	texts, missing := s.Texts("")
+	if len(texts) != len(clientsetup.Names()) || missing != nil {
+		t.Fatalf("%v, %v", texts, missing)
+	}
+	if got := s.Guide(texts, missing); !strings.Contains(got, "env 'TF_TOKEN_localhost:8443=TOKEN' tofu init\n") || !strings.Contains(got, "SSL_CERT_FILE") || strings.Contains(got, "not all") {
+		t.Errorf("a complete guide:\n%s", got)
+	}
+	s = &clientsetup.Setup{NoURL: hint.New("no URL", "give one"), Mirrors: []config.MirrorText{{Template: `ghcr.io/${type == "a" ? "b" : type}`}}}
+	texts, missing = s.Texts("")
+	if len(texts) != 1 || texts["oci"] == "" {
+		t.Fatalf("%v, %v", texts, missing)
+	}
+	if got := s.Guide(texts, missing); !strings.HasSuffix(got, "That is not all: no URL. To have the rest, give one.\n") || strings.Contains(got, "URI template") {
+		t.Errorf("an incomplete guide:\n%s", got)
+	}
+}

@@ -1,0 +1,14 @@
+package hint
+
+import (
+	"strings"
+	"unicode"
+)
+
+// OneLine returns a message as one line that is safe to print. It replaces runs of
+// blanks, line breaks and control characters by one blank, because a message can contain
+// a server's words, and a terminal obeys control characters.
+func OneLine(s string) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
+}
