@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -492,8 +491,13 @@ func TestRehash(t *testing.T) {
 			b.push(e)
 			p := e.version.Packages[0]
 			tc.change(&p, b)
-			if err := artifact.Rehash(t.Context(), b.repo, p, scratch(t)); !errors.Is(err, tc.err) || (err == nil) != (tc.err == nil) {
+			given := p.H1
+			h1, err := artifact.Rehash(t.Context(), b.repo, p)
+			if !errors.Is(err, tc.err) || (err == nil) != (tc.err == nil) {
 				t.Errorf("%v, want %v", err, tc.err)
+			}
+			if err == nil && (h1.IsZero() || !given.IsZero() && h1 != given) {
+				t.Errorf("h1 %q, want %q", h1, given)
 			}
 		})
 	}
@@ -504,7 +508,7 @@ func TestRehash(t *testing.T) {
 		if err := b.repo.Push(t.Context(), p.Layer(), bytes.NewReader(data)); err != nil {
 			t.Fatal(err)
 		}
-		if err := artifact.Rehash(t.Context(), b.repo, p, scratch(t)); !errors.Is(err, artifact.ErrNotProvider) {
+		if _, err := artifact.Rehash(t.Context(), b.repo, p); !errors.Is(err, artifact.ErrNotProvider) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -517,14 +521,4 @@ func unannounced(mediaType string, data []byte) http.HandlerFunc {
 		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
 		w.Write(data)
 	}
-}
-
-func scratch(t *testing.T) *os.File {
-	t.Helper()
-	f, err := os.Create(t.TempDir() + "/scratch")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
 }

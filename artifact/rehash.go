@@ -5,23 +5,49 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"oras.land/oras-go/v2/errdef"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Scratch is an empty file that a package is written to, to be read again.
-type Scratch interface {
-	io.Writer
-	io.ReaderAt
+// Rehash downloads a package to a temporary file, and compares its size, its SHA-256 and
+// its h1: hash with the index entry. It returns the h1: hash, or the zero hash if clients
+// compute different ones for this zip; an entry without h1: is compared with nothing.
+//
+// ErrDamaged and ErrNotProvider blame the package. Other errors blame the registry, the
+// connection or the temporary file.
+func Rehash(ctx context.Context, store Fetcher, p Package) (provider.Hash, error) {
+	none := provider.Hash{}
+	scratch, err := os.CreateTemp("", "ocibridge-*.zip")
+	if err != nil {
+		return none, hint.Wrap(fmt.Errorf("temporary file: %w", err), "TMPDIR names another folder for temporary files")
+	}
+	defer os.Remove(scratch.Name())
+	defer scratch.Close()
+	if err := download(ctx, store, p, scratch); err != nil {
+		return none, err
+	}
+	h1, err := provider.H1(ctx, scratch, p.Size)
+	switch {
+	case errors.Is(err, provider.ErrNotZip):
+		return none, fmt.Errorf("%w: the package: %v", ErrNotProvider, err)
+	case errors.Is(err, provider.ErrNoH1) && p.H1.IsZero():
+		return none, nil
+	case errors.Is(err, provider.ErrNoH1):
+		return none, fmt.Errorf("%w: the index gives %s: %v", ErrDamaged, p.H1, err)
+	case err != nil:
+		return none, err
+	case !p.H1.IsZero() && h1 != p.H1:
+		return none, fmt.Errorf("%w: the package has %s, the index gives %s", ErrDamaged, h1, p.H1)
+	}
+	return h1, nil
 }
 
-// Rehash downloads a package into scratch and compares its size, its SHA-256 and,
-// where the index gives one, its h1: hash with what the index says. ErrDamaged and
-// ErrNotProvider are about the package; other errors about the way to it, or
-// about scratch.
-func Rehash(ctx context.Context, store Fetcher, p Package, scratch Scratch) error {
+// download writes a package to w, and checks its size and digest.
+func download(ctx context.Context, store Fetcher, p Package, w io.Writer) error {
 	body, err := store.Fetch(ctx, p.Layer())
 	if errors.Is(err, errdef.ErrNotFound) {
 		return fmt.Errorf("%w: %w: %v", ErrNotProvider, ErrMissing, err)
@@ -31,7 +57,7 @@ func Rehash(ctx context.Context, store Fetcher, p Package, scratch Scratch) erro
 	}
 	defer body.Close()
 	hash := p.Digest.Algorithm().Digester()
-	n, err := io.Copy(io.MultiWriter(scratch, hash.Hash()), io.LimitReader(body, p.Size+1))
+	n, err := io.Copy(io.MultiWriter(w, hash.Hash()), io.LimitReader(body, p.Size+1))
 	switch {
 	case err != nil:
 		return fmt.Errorf("download the package: %w", err)
@@ -41,19 +67,6 @@ func Rehash(ctx context.Context, store Fetcher, p Package, scratch Scratch) erro
 		return fmt.Errorf("%w: the package has %d bytes, not %d", ErrDamaged, n, p.Size)
 	case hash.Digest() != p.Digest:
 		return fmt.Errorf("%w: the package has the digest %s, not %s", ErrDamaged, hash.Digest(), p.Digest)
-	}
-	h1, err := provider.H1(ctx, scratch, n)
-	switch {
-	case errors.Is(err, provider.ErrNotZip):
-		return fmt.Errorf("%w: the package: %v", ErrNotProvider, err)
-	case errors.Is(err, provider.ErrNoH1) && p.H1.IsZero():
-		return nil
-	case errors.Is(err, provider.ErrNoH1):
-		return fmt.Errorf("%w: the index gives %s: %v", ErrDamaged, p.H1, err)
-	case err != nil:
-		return err
-	case !p.H1.IsZero() && h1 != p.H1:
-		return fmt.Errorf("%w: the package has %s, the index gives %s", ErrDamaged, h1, p.H1)
 	}
 	return nil
 }

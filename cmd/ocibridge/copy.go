@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -103,7 +103,7 @@ anything is copied. A folder that holds a bundle is added to.`,
 // copyPlan is what the command line asks for, checked before anything is opened.
 type copyPlan struct {
 	from, to  place
-	requests  []request // without version or versions: all
+	requests  []query.Query // without version or versions: all
 	platforms []provider.Platform
 	policy    func(provider.Address) trust.Policy
 }
@@ -127,11 +127,11 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*copyPlan, error) {
 	}
 	constraints := false
 	for _, s := range args {
-		r, err := parseStored(s)
+		r, err := query.ParseProvider(s)
 		if err != nil {
 			return nil, err
 		}
-		constraints = constraints || !r.versions.IsZero()
+		constraints = constraints || !r.Versions.IsZero()
 		p.requests = append(p.requests, r)
 	}
 	if f.all && !constraints {
@@ -139,15 +139,6 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*copyPlan, error) {
 	}
 	p.platforms, err = parsePlatforms(f.platforms)
 	return p, err
-}
-
-// parseStored reads PROVIDER or PROVIDER@VERSION.
-func parseStored(s string) (request, error) {
-	if strings.Contains(s, "@") {
-		return parseRequest(s)
-	}
-	a, err := provider.ParseAddress(s)
-	return request{provider: a}, err
 }
 
 // run copies. For a program it prints one JSON document however that ends, unless
@@ -172,7 +163,7 @@ func (f *copyFlags) copy(ctx context.Context, s settings, p *copyPlan, stdout, s
 	defer progress.Close()
 	var named []provider.Address
 	for _, r := range p.requests {
-		named = append(named, r.provider)
+		named = append(named, r.Provider)
 	}
 	if len(p.requests) == 0 && p.from.isRegistry() {
 		for _, block := range s.file.Providers {
@@ -219,17 +210,17 @@ func (f *copyFlags) choose(ctx context.Context, src copySource, p *copyPlan, nam
 			}
 		}
 		for _, a := range named {
-			requests = append(requests, request{provider: a})
+			requests = append(requests, query.Query{Provider: a})
 		}
 	}
 	var out []chosen
 	for _, r := range requests {
-		stored, err := src.stored(ctx, r.provider)
+		stored, err := src.stored(ctx, r.Provider)
 		if err != nil {
 			return nil, err
 		}
-		if !r.version.IsZero() {
-			out = append(out, chosen{stored, []provider.Version{r.version}})
+		if !r.Version.IsZero() {
+			out = append(out, chosen{stored, []provider.Version{r.Version}})
 			continue
 		}
 		have, err := stored.Versions(ctx)
@@ -237,8 +228,8 @@ func (f *copyFlags) choose(ctx context.Context, src copySource, p *copyPlan, nam
 			return nil, src.explain(err, stored.Repository)
 		}
 		versions := have
-		if !r.versions.IsZero() {
-			versions = r.versions.Matches(have)
+		if !r.Versions.IsZero() {
+			versions = r.Versions.Matches(have)
 			if !f.all && len(versions) > 0 {
 				versions = versions[len(versions)-1:]
 			}
@@ -247,11 +238,11 @@ func (f *copyFlags) choose(ctx context.Context, src copySource, p *copyPlan, nam
 		case len(versions) > 0:
 			out = append(out, chosen{stored, versions})
 		case implied:
-			warn(fmt.Sprintf("%s has no version of %s", stored.Repository, r.provider))
+			warn(fmt.Sprintf("%s has no version of %s", stored.Repository, r.Provider))
 		case len(have) == 0:
-			return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", r.provider, origin.ErrProviderNotFound, stored.Repository), "is it spelled as its publisher has it, and --from the place that it is in?")
+			return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", r.Provider, origin.ErrProviderNotFound, stored.Repository), "is it spelled as its publisher has it, and --from the place that it is in?")
 		default:
-			return nil, (&origin.Listing{Versions: have}).NoMatch(r.provider, r.versions)
+			return nil, (&origin.Listing{Versions: have}).NoMatch(r.Provider, r.Versions)
 		}
 	}
 	if len(out) == 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/inventory"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -111,9 +112,9 @@ type registrySide struct {
 }
 
 func (r registrySide) providers(ctx context.Context) ([]provider.Address, error) {
-	found, skipped, err := r.backend.providers(ctx)
-	if err == nil && len(found) == 0 {
-		err = nothingFound(nil, skipped)
+	found, skipped, err := r.backend.inventory(nil, 1).Providers(ctx)
+	if err == nil && len(found) == 0 && len(skipped) > 0 {
+		err = inventory.NothingFound(skipped)
 	}
 	if err == nil {
 		warnUnlisted(r.stderr, skipped)

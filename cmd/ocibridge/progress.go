@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/inventory"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -136,7 +137,7 @@ func (p *progress) done(r *pusher.Result) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	grounds := signature{r.Verdict, r.Fingerprint}.text(false)
+	grounds := inventory.Signature{Verdict: r.Verdict, Fingerprint: r.Fingerprint}.Text(false)
 	switch {
 	case r.EvidenceKept && r.Verdict == artifact.NoEvidence:
 		grounds = "evidence refused"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -104,40 +105,10 @@ nothing says that it is what its users have reviewed.`,
 	return cmd
 }
 
-// request is a provider and the versions asked for.
+// request is a query, and the lock files that must know every package.
 type request struct {
-	provider provider.Address
-	version  provider.Version    // one version, or
-	versions provider.VersionSet // those that match
-	known    []trust.Known       // lock files that must know every package
-}
-
-// parseRequest reads PROVIDER@VERSION.
-func parseRequest(s string) (request, error) {
-	name, versions, ok := strings.Cut(s, "@")
-	a, err := provider.ParseAddress(name)
-	if err != nil {
-		return request{}, err
-	}
-	if !ok || strings.TrimSpace(versions) == "" {
-		return request{}, hint.New(fmt.Sprintf("%s: no version given", a), "write %s@VERSION, or %[1]s@'>= 0' for the newest", a)
-	}
-	if versions == "latest" {
-		return request{}, hint.New(fmt.Sprintf("%s: there is no version called latest", a), "write %s@'>= 0' for the newest", a)
-	}
-	r := request{provider: a}
-	if r.version, err = provider.ParseVersion(versions); err == nil {
-		return r, nil
-	}
-	// What looks like one version is judged as one; the rest as a constraint.
-	var cerr error
-	if r.versions, cerr = provider.ParseConstraint(versions); cerr == nil {
-		return r, nil
-	}
-	if !strings.ContainsAny(versions, "=<>~!, ") {
-		cerr = err
-	}
-	return request{}, fmt.Errorf("%s: %w", a, cerr)
+	query.Query
+	known []trust.Known
 }
 
 // plan is what the command line asks for, checked before anything is contacted.
@@ -161,16 +132,17 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*plan, error) {
 		names = []string{f.as}
 	}
 	for _, s := range names {
-		r, err := parseRequest(s)
+		q, err := query.ParseRelease(s)
 		if err != nil {
 			return nil, err
 		}
-		if f.releaseDir != "" && r.version.IsZero() {
-			return nil, hint.New(fmt.Sprintf("--as %s: %q is no single version", f.as, r.versions), "write the version of the release, such as %s@1.4.0", r.provider)
+		r := request{Query: q}
+		if f.releaseDir != "" && r.Version.IsZero() {
+			return nil, hint.New(fmt.Sprintf("--as %s: %q is no single version", f.as, r.Versions), "write the version of the release, such as %s@1.4.0", r.Provider)
 		}
-		if f.releaseDir != "" && f.publicKey == "" && !p.policy(r.provider).AllowUnsigned {
+		if f.releaseDir != "" && f.publicKey == "" && !p.policy(r.Provider).AllowUnsigned {
 			err := errors.New("no key to check the release's signature with")
-			if p.policy(r.provider).Pins() {
+			if p.policy(r.Provider).Pins() {
 				return nil, hint.Wrap(err, "add --public-key FILE with the key that the trust block pins, as gpg --armor --export KEYID writes it")
 			}
 			return nil, hint.Wrap(err, "add --public-key FILE, as gpg --armor --export KEYID writes it, or accept its checksums alone with --allow-unsigned, or with allow_unsigned = true in a trust block")
@@ -310,7 +282,7 @@ func (f *pushFlags) source(ctx context.Context, p *plan, cli *cliconfig.Config) 
 		if err != nil {
 			return nil, err
 		}
-		r, err := dir.Release(ctx, p.requests[0].provider, p.requests[0].version, p.publicKey, p.platforms)
+		r, err := dir.Release(ctx, p.requests[0].Provider, p.requests[0].Version, p.publicKey, p.platforms)
 		if err != nil {
 			dir.Close()
 			return nil, err
@@ -355,26 +327,26 @@ func (s *registries) Close() error { return nil }
 func (s *registries) providers() []provider.Address {
 	var out []provider.Address
 	for _, r := range s.plan.requests {
-		out = append(out, r.provider)
+		out = append(out, r.Provider)
 	}
 	return out
 }
 
 func (s *registries) each(ctx context.Context, warn func(string), fn func(*origin.Release) error) error {
 	for _, r := range s.plan.requests {
-		listing, err := s.origin.Versions(ctx, r.provider)
+		listing, err := s.origin.Versions(ctx, r.Provider)
 		if err != nil {
 			return r.where(err)
 		}
 		for _, w := range listing.Warnings {
-			warn(fmt.Sprintf("%s: %s", r.provider, w))
+			warn(fmt.Sprintf("%s: %s", r.Provider, w))
 		}
 		versions, err := s.choose(r, listing)
 		if err != nil {
 			return err
 		}
 		for _, v := range versions {
-			release, err := s.origin.Release(ctx, r.provider, listing, v, s.plan.platforms)
+			release, err := s.origin.Release(ctx, r.Provider, listing, v, s.plan.platforms)
 			if err != nil {
 				return r.where(err)
 			}
@@ -389,13 +361,13 @@ func (s *registries) each(ctx context.Context, warn func(string), fn func(*origi
 
 // choose returns the versions that a request means, oldest first.
 func (s *registries) choose(r request, l *origin.Listing) ([]provider.Version, error) {
-	if !r.version.IsZero() {
-		return []provider.Version{r.version}, nil
+	if !r.Version.IsZero() {
+		return []provider.Version{r.Version}, nil
 	}
-	matches := r.versions.Matches(l.Versions)
+	matches := r.Versions.Matches(l.Versions)
 	switch {
 	case len(matches) == 0:
-		return nil, l.NoMatch(r.provider, r.versions)
+		return nil, l.NoMatch(r.Provider, r.Versions)
 	case s.all:
 		return matches, nil
 	}

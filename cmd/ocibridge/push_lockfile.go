@@ -7,6 +7,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -28,7 +29,7 @@ func lockedRequests(paths []string, stderr io.Writer) ([]request, error) {
 					"have them written by tofu providers lock or terraform providers lock")
 			}
 			out = addLocked(out, request{
-				provider: p.Address, version: p.Version,
+				Query: query.Query{Provider: p.Address, Version: p.Version},
 				known: []trust.Known{{Where: file.Where(p.Line), Hashes: p.Known()}},
 			})
 		}
@@ -43,7 +44,7 @@ func lockedRequests(paths []string, stderr io.Writer) ([]request, error) {
 // the same version.
 func addLocked(requests []request, r request) []request {
 	for i := range requests {
-		if q := &requests[i]; q.provider == r.provider && q.version == r.version {
+		if q := &requests[i]; q.Provider == r.Provider && q.Version == r.Version {
 			q.known = append(q.known, r.known...)
 			return requests
 		}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/internal/inventory"
+	"github.com/ocibridge/ocibridge/internal/query"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// commonFlags are the flags of the commands that process many versions in a registry.
+type commonFlags struct {
+	registryFlags
+	output outputFlag
+	log    logFlag
+	jobs   jobsFlag
+}
+
+// register adds the flags to a command; jobs describes --jobs.
+func (f *commonFlags) register(cmd *cobra.Command, jobs string) {
+	f.registryFlags.register(cmd)
+	f.output.register(cmd)
+	f.log.register(cmd, slog.LevelWarn)
+	f.jobs.register(cmd, jobs)
+}
+
+// inventoryFlags are the flags of the commands that read what is stored.
+type inventoryFlags struct{ commonFlags }
+
+func (f *inventoryFlags) register(cmd *cobra.Command) {
+	f.commonFlags.register(cmd, "how many versions are looked at at once")
+	cmd.ValidArgsFunction = f.complete
+}
+
+// report is what a command found in the registry. Programs get it as JSON.
+type report interface {
+	// Failed returns an error if the report contains one.
+	Failed() error
+}
+
+// show finds the providers that queries select, prints a report about them, and fails if the
+// report did. text formats the report for people who read it on w.
+func show[R report](f *inventoryFlags, cmd *cobra.Command, queries []query.Query, read func(context.Context, *inventory.Selection, settings) (R, error), text func(r R, w io.Writer) string) error {
+	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	s, err := f.settings(cmd)
+	if err != nil {
+		return err
+	}
+	back, err := f.open(s, query.Addresses(queries), f.log.open(stderr))
+	if err != nil {
+		return err
+	}
+	defer back.Close()
+	found, err := back.inventory(s.configured(), int(f.jobs)).Find(cmd.Context(), queries)
+	if err != nil {
+		return err
+	}
+	warnUnlisted(stderr, found.Unlisted)
+	r, err := read(cmd.Context(), found, s)
+	if err != nil {
+		return err
+	}
+	if f.output.json() {
+		err = printJSON(stdout, r)
+	} else {
+		_, err = io.WriteString(stdout, text(r, stdout))
+	}
+	if err != nil {
+		return err
+	}
+	return r.Failed()
+}
+
+// configured returns the providers of provider blocks.
+func (s settings) configured() []provider.Address {
+	var out []provider.Address
+	for _, p := range s.file.Providers {
+		out = append(out, p.Address)
+	}
+	return out
+}
+
+// parseQueries reads the arguments of a command. Only some commands accept versions.
+func parseQueries(args []string, versions bool) ([]query.Query, error) {
+	var out []query.Query
+	for _, s := range args {
+		q, err := query.Parse(s, versions)
+		if err != nil {
+			return nil, usage(err)
+		}
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+// warnUnlisted warns that a search may have missed providers.
+func warnUnlisted(stderr io.Writer, list []inventory.Unlisted) {
+	for _, u := range list {
+		fmt.Fprintf(stderr, "warning: %s cannot be listed, so only providers of provider blocks are looked for there: %s\n", u.Where, u.Problem.Message)
+	}
+}
+
+// printJSON prints a document for a program.
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

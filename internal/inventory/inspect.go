@@ -1,0 +1,140 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Inspection shows one version in full.
+type Inspection struct {
+	Provider   provider.Address    `json:"provider"`
+	Version    provider.Version    `json:"version"`
+	Repository ociaddr.Repository  `json:"repository"`
+	Tag        ociaddr.Tag         `json:"tag"`
+	Digest     string              `json:"digest"`             // of the index
+	Declared   *Declared           `json:"declared,omitempty"` // nil for the indexes of other tools
+	Protocols  []string            `json:"protocols,omitempty"`
+	Evidence   *InspectedEvidence  `json:"evidence,omitempty"`
+	Partial    []ociaddr.Tag       `json:"partial_tags,omitempty"`
+	Packages   []InspectedPackage  `json:"packages"`
+	Missing    []InspectedManifest `json:"missing,omitempty"`
+}
+
+// Declared is the version that the index's annotations name.
+type Declared struct {
+	Provider provider.Address `json:"provider"`
+	Version  provider.Version `json:"version"`
+}
+
+// InspectedManifest is a platform whose manifest the registry lacks.
+type InspectedManifest struct {
+	Platform provider.Platform `json:"platform"`
+	Manifest string            `json:"manifest"` // its digest
+}
+
+// InspectedPackage is the package for one platform.
+type InspectedPackage struct {
+	Platform provider.Platform `json:"platform"`
+	Filename string            `json:"filename"`
+	Size     int64             `json:"size"`     // in bytes
+	Digest   string            `json:"digest"`   // of the layer
+	Manifest string            `json:"manifest"` // its digest
+	Hashes   []provider.Hash   `json:"hashes"`   // zh:, and h1: if it is known
+}
+
+// InspectedEvidence is the recorded evidence, which nothing here verifies.
+type InspectedEvidence struct {
+	Digest      string        `json:"digest"` // of its manifest
+	Origin      string        `json:"origin"`
+	Verdict     trust.Verdict `json:"verdict"`
+	Fingerprint string        `json:"fingerprint,omitempty"`
+	Protocols   []string      `json:"protocols,omitempty"`
+	// SHA256SUMS, Signature and SigningKeys are the sizes of the documents in bytes.
+	SHA256SUMS  int `json:"sha256sums_size"`
+	Signature   int `json:"signature_size"`
+	SigningKeys int `json:"signing_keys_size"`
+}
+
+// Inspect reads the newest version of the first provider.
+func (s *Selection) Inspect(ctx context.Context) (*Inspection, error) {
+	p := s.Providers[0]
+	if p.Err != nil {
+		return nil, p.Err
+	}
+	if len(p.Matches) == 0 {
+		return nil, p.missing()
+	}
+	v := p.Matches[0]
+	found, err := artifact.ReadAvailable(ctx, p.store, p.Provider, v)
+	if errors.Is(err, errdef.ErrNotFound) {
+		return nil, p.missing()
+	}
+	if err != nil {
+		return nil, p.unreadable(v, err)
+	}
+	out := &Inspection{
+		Provider: p.Provider, Version: v, Repository: p.Repository, Digest: found.Index.Digest.String(), Protocols: found.Protocols,
+		Packages: []InspectedPackage{},
+	}
+	out.Tag, _ = ociaddr.VersionTag(v) // cannot fail: v was read from a tag
+	if !found.Provider.IsZero() && !found.Version.IsZero() {
+		out.Declared = &Declared{found.Provider, found.Version}
+	}
+	for _, pkg := range found.Packages {
+		hashes := []provider.Hash{pkg.ZipHash()}
+		if !pkg.H1.IsZero() {
+			hashes = append(hashes, pkg.H1)
+		}
+		out.Packages = append(out.Packages, InspectedPackage{pkg.Platform, pkg.Filename, pkg.Size, pkg.Digest.String(), pkg.Manifest.Digest.String(), hashes})
+	}
+	for _, m := range found.Missing {
+		out.Missing = append(out.Missing, InspectedManifest{m.Platform, m.Manifest.String()})
+	}
+	for _, t := range p.tags {
+		if whole, ok := t.PartOf(); ok && whole == v {
+			out.Partial = append(out.Partial, t)
+		}
+	}
+	if found.Evidence != nil {
+		out.Evidence, err = p.inspectEvidence(ctx, v, found)
+	}
+	return out, err
+}
+
+func (p *Provider) inspectEvidence(ctx context.Context, v provider.Version, found *artifact.Version) (*InspectedEvidence, error) {
+	e, err := artifact.ReadEvidence(ctx, p.store, *found.Evidence)
+	if err != nil {
+		return nil, p.unreadable(v, err)
+	}
+	return &InspectedEvidence{
+		Digest: found.Evidence.Digest.String(), Origin: e.Record.Origin, Verdict: found.RecordedStanding(e.Record.Verdict, p.Provider, v), Fingerprint: e.Record.Fingerprint,
+		Protocols: e.Record.Protocols, SHA256SUMS: len(e.SHA256SUMS), Signature: len(e.Signature), SigningKeys: len(e.SigningKeys),
+	}, nil
+}
+
+func (p *Provider) unreadable(v provider.Version, err error) error {
+	return hint.Wrap(p.explain(fmt.Errorf("%s %s: %w", p.Provider, v, err)), "ocibridge verify %s@%s lists all that is wrong with it", p.Provider, v)
+}
+
+// Failed returns an error if the registry lacks the manifest of a platform.
+func (i *Inspection) Failed() error {
+	if len(i.Missing) == 0 {
+		return nil
+	}
+	var platforms []string
+	for _, m := range i.Missing {
+		platforms = append(platforms, m.Platform.String())
+	}
+	return hint.New(fmt.Sprintf("%s %s: the registry lacks the manifest of %s", i.Provider, i.Version, strings.Join(platforms, ", ")),
+		"ocibridge verify %s@%s says what to do", i.Provider, i.Version)
+}

@@ -1,0 +1,225 @@
+// Package inventory reads and checks the providers that registries hold. It finds them by
+// name, by provider blocks and in the registries' catalogs, lists their versions, shows one
+// version in full, and verifies versions by their evidence. It writes nothing, and asks no
+// origin.
+//
+// One unreadable provider or version hides no other: its error is part of the result.
+package inventory
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/query"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Registry opens the repositories of providers.
+type Registry interface {
+	// Repository returns the repository of a provider, and a client for it.
+	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
+	// Catalog returns a client that lists the repositories of a registry.
+	Catalog(context.Context, ociaddr.Registry) (*remote.Registry, error)
+	// Explain adds to a registry's refusal what to do about it.
+	Explain(error, ociaddr.Repository) error
+}
+
+// Inventory is the content of the registries that templates name.
+type Inventory struct {
+	Registry   Registry
+	Templates  templates.Set
+	Configured []provider.Address // the providers of provider blocks, which no catalog needs to list
+	Jobs       int                // the number of concurrent requests; at least 1
+}
+
+// Provider is a provider with the versions that a query selected.
+type Provider struct {
+	query.Query
+	Repository ociaddr.Repository
+	Matches    []provider.Version // the selected versions, newest first
+	Err        error              // the reason why the tags could not be listed
+
+	inventory *Inventory
+	store     *remote.Repository
+	tags      []ociaddr.Tag
+}
+
+// Selection is the providers that queries selected, sorted by address.
+type Selection struct {
+	Providers []*Provider
+	Unlisted  []Unlisted // the places where other providers may be
+
+	named []provider.Address // the providers that queries named
+	jobs  int
+}
+
+// Find returns the providers that queries select, with their tags. For patterns, and
+// without queries, it searches the configured providers and the registries' catalogs. It
+// fails if it finds no provider and could not list everything.
+func (i *Inventory) Find(ctx context.Context, queries []query.Query) (*Selection, error) {
+	all, skipped, err := i.resolve(ctx, queries)
+	if err != nil {
+		return nil, err
+	}
+	out := &Selection{Unlisted: skipped, named: query.Addresses(queries), jobs: i.Jobs}
+	for _, q := range all {
+		repo, store, err := i.Registry.Repository(ctx, q.Provider)
+		if err != nil {
+			return nil, err
+		}
+		out.Providers = append(out.Providers, &Provider{Query: q, Repository: repo, inventory: i, store: store})
+	}
+	slices.SortStableFunc(out.Providers, func(a, b *Provider) int { return cmp.Compare(a.Provider.String(), b.Provider.String()) })
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(i.Jobs)
+	for _, p := range out.Providers {
+		g.Go(func() error {
+			p.list(ctx)
+			return context.Cause(ctx)
+		})
+	}
+	return out, g.Wait()
+}
+
+// resolve replaces patterns by the providers that match them, and no queries by all
+// providers.
+func (i *Inventory) resolve(ctx context.Context, queries []query.Query) (all []query.Query, skipped []Unlisted, err error) {
+	var patterns []provider.Pattern
+	for _, q := range queries {
+		if q.Pattern != nil {
+			patterns = append(patterns, *q.Pattern)
+		} else {
+			all = append(all, q)
+		}
+	}
+	if len(patterns) > 0 || len(queries) == 0 {
+		var listed []provider.Address
+		if listed, skipped, err = i.Providers(ctx); err != nil {
+			return nil, nil, err
+		}
+		sel := provider.Selector{Include: patterns}
+		for _, a := range slices.Concat(i.Configured, listed) {
+			if sel.Selects(a) && !slices.Contains(query.Addresses(all), a) {
+				all = append(all, query.Query{Provider: a})
+			}
+		}
+	}
+	if len(all) == 0 && len(skipped) > 0 {
+		return nil, nil, NothingFound(skipped)
+	}
+	return all, skipped, nil
+}
+
+// list reads the tags. A missing repository has none.
+func (p *Provider) list(ctx context.Context) {
+	var err error
+	if p.tags, err = artifact.ListTags(ctx, p.store); err != nil && !isAbsent(err) {
+		p.Err = p.explain(fmt.Errorf("list tags of %s: %w", p.Repository, err))
+		return
+	}
+	for _, t := range p.tags {
+		if v, ok := t.Version(); ok && p.Has(v) {
+			p.Matches = append(p.Matches, v)
+		}
+	}
+	provider.SortVersions(p.Matches)
+	slices.Reverse(p.Matches)
+}
+
+// isAbsent reports whether a registry says that a repository does not exist.
+func isAbsent(err error) bool {
+	var answer *errcode.ErrorResponse
+	return !errors.Is(err, artifact.ErrTagsBrokeOff) &&
+		(errors.Is(err, errdef.ErrNotFound) || errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound)
+}
+
+func (p *Provider) explain(err error) error {
+	return p.inventory.Registry.Explain(err, p.Repository)
+}
+
+// missing returns the error for a query that selects no stored version.
+func (p *Provider) missing() error {
+	asked := "version"
+	if !p.Version.IsZero() {
+		asked = "version " + p.Version.String()
+	} else if c := p.Versions.String(); c != "" {
+		asked = fmt.Sprintf("version that matches %q", c)
+	}
+	return hint.New(fmt.Sprintf("%s: no %s is stored in %s", p.Provider, asked, p.Repository),
+		"ocibridge list %s shows what is, and ocibridge push stores more", p.Provider)
+}
+
+// read calls fn for every version of the selection, and returns the results in the same
+// order. It stops when ctx is done.
+func read[T any](ctx context.Context, s *Selection, fn func(context.Context, *Provider, provider.Version) T) ([][]T, error) {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(s.jobs)
+	out := make([][]T, len(s.Providers))
+	for n, p := range s.Providers {
+		out[n] = make([]T, len(p.Matches))
+		for m, v := range p.Matches {
+			g.Go(func() error {
+				if ctx.Err() == nil {
+					out[n][m] = fn(ctx, p, v)
+				}
+				return context.Cause(ctx)
+			})
+		}
+	}
+	return out, g.Wait()
+}
+
+// Problem is an error in the output for programs.
+type Problem struct {
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// problem returns nil for nil.
+func problem(err error) *Problem {
+	if err == nil {
+		return nil
+	}
+	return &Problem{hint.OneLine(err.Error()), hint.OneLine(hint.Of(err))}
+}
+
+// String returns the problem as one line.
+func (p *Problem) String() string {
+	if p.Hint == "" {
+		return p.Message
+	}
+	return p.Message + " (" + p.Hint + ")"
+}
+
+// Signature says who signed a version.
+type Signature struct {
+	Verdict     trust.Verdict `json:"verdict"` // can be artifact.NoEvidence or artifact.SignedOtherName
+	Fingerprint string        `json:"fingerprint,omitempty"`
+}
+
+// Text returns the signature as words. If short is set, it has the last 16 digits of the
+// fingerprint only.
+func (s Signature) Text(short bool) string {
+	by := s.Fingerprint
+	if short && len(by) > 16 {
+		by = by[len(by)-16:]
+	}
+	if by == "" {
+		return string(s.Verdict)
+	}
+	return fmt.Sprintf("%s by %s", s.Verdict, by)
+}

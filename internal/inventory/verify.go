@@ -1,0 +1,261 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Verification is the result of a check of versions.
+type Verification struct {
+	Providers []*VerifiedProvider `json:"providers"`
+	Unlisted  []Unlisted          `json:"unlisted,omitempty"`
+}
+
+// VerifiedProvider is one provider of a verification.
+type VerifiedProvider struct {
+	Provider   provider.Address   `json:"provider"`
+	Repository ociaddr.Repository `json:"repository"`
+	Problem    *Problem           `json:"error,omitempty"`
+	// Findings are about tags that name no version.
+	Findings []artifact.Finding `json:"findings"`
+	Versions []*VerifiedVersion `json:"versions"`
+}
+
+// VerifiedVersion is one version of a verification.
+type VerifiedVersion struct {
+	Version   provider.Version    `json:"version"`
+	Digest    string              `json:"digest,omitempty"` // of the index
+	Platforms []provider.Platform `json:"platforms,omitempty"`
+	// Signature is the verified signature, not the recorded one.
+	Signature *Signature `json:"signature,omitempty"`
+	// Pinned is set if a trust block pins the key.
+	Pinned   bool               `json:"pinned"`
+	Findings []artifact.Finding `json:"findings"`
+	Problem  *Problem           `json:"error,omitempty"` // the reason why the check could not be finished
+	// Refused is set if there is a signature that the policy or the key refuses.
+	Refused bool `json:"-"`
+}
+
+// Verifier checks versions by their evidence.
+type Verifier struct {
+	Policy   func(provider.Address) trust.Policy
+	Packages bool // download and hash every package, too
+}
+
+// Verify checks every version of the selection. A provider that a query named must have a
+// version.
+func (s *Selection) Verify(ctx context.Context, v Verifier) (*Verification, error) {
+	versions, err := read(ctx, s, v.verify)
+	out := &Verification{Providers: []*VerifiedProvider{}, Unlisted: s.Unlisted}
+	for n, p := range s.Providers {
+		verified := &VerifiedProvider{
+			Provider: p.Provider, Repository: p.Repository, Problem: problem(p.Err),
+			Findings: []artifact.Finding{}, Versions: versions[n],
+		}
+		if p.Err == nil && len(p.Matches) == 0 && slices.Contains(s.named, p.Provider) {
+			verified.Problem = problem(p.missing())
+		}
+		if p.All() {
+			verified.Findings = append(verified.Findings, artifact.LintTags(p.tags)...)
+		}
+		out.Providers = append(out.Providers, verified)
+	}
+	return out, err
+}
+
+// verify checks one version.
+func (v Verifier) verify(ctx context.Context, p *Provider, version provider.Version) *VerifiedVersion {
+	c := &check{
+		VerifiedVersion: &VerifiedVersion{Version: version, Findings: []artifact.Finding{}},
+		provider:        p, policy: v.Policy(p.Provider),
+	}
+	err := c.run(ctx, v.Packages)
+	c.Problem = problem(p.explain(err))
+	return c.VerifiedVersion
+}
+
+// check is the check of one version.
+type check struct {
+	*VerifiedVersion
+	provider *Provider
+	policy   trust.Policy
+}
+
+// run lints the version, checks its evidence, and then its packages if that is asked for.
+func (c *check) run(ctx context.Context, packages bool) error {
+	linted, err := artifact.Lint(ctx, c.provider.store, c.provider.Provider, c.Version)
+	if errors.Is(err, errdef.ErrNotFound) {
+		return hint.New("the registry lists the tag, and does not have it", "if it was not deleted just now, ask whoever runs the registry")
+	}
+	if err != nil {
+		return err
+	}
+	c.Findings = append(c.Findings, linted.Findings...)
+	if linted.Version == nil {
+		return nil
+	}
+	found := *linted.Version
+	c.Digest = found.Index.Digest.String()
+	for _, p := range found.Packages {
+		c.Platforms = append(c.Platforms, p.Platform)
+	}
+	found.Packages = slices.DeleteFunc(slices.Clone(found.Packages), func(p artifact.Package) bool { return p.Digest == "" })
+	if err := c.checkEvidence(ctx, &found); err != nil || !packages {
+		return err
+	}
+	return c.checkPackages(ctx, found.Packages)
+}
+
+func (c *check) report(s artifact.Severity, where, what, help string) {
+	c.Findings = append(c.Findings, artifact.Finding{Severity: s, Where: where, What: what, Hint: help})
+}
+
+// checkPackages downloads every package and compares it with its hashes.
+func (c *check) checkPackages(ctx context.Context, packages []artifact.Package) error {
+	for _, pkg := range packages {
+		_, err := artifact.Rehash(ctx, c.provider.store, pkg)
+		switch {
+		case artifact.IsContent(err):
+			c.report(artifact.SeverityError, pkg.Platform.String(), err.Error(), "do not install it: push it again from its origin with ocibridge push --force, and find out how it came to be so")
+		case err != nil:
+			return fmt.Errorf("%s: %w", pkg.Platform, err)
+		}
+	}
+	return nil
+}
+
+const doNotTrust = "do not trust this version: push it again from its origin with ocibridge push --force"
+
+// checkEvidence verifies the signature. Lint has already reported missing and unreadable
+// evidence.
+func (c *check) checkEvidence(ctx context.Context, found *artifact.Version) error {
+	unreadable := func(f artifact.Finding) bool {
+		return f.Where == "evidence" && f.Severity == artifact.SeverityError
+	}
+	if slices.ContainsFunc(c.Findings, unreadable) {
+		return nil
+	}
+	// Clients install unsigned packages, so their checksums are compared whether or not
+	// the policy allows them.
+	lenient := c.policy
+	lenient.AllowUnsigned = true
+	verified, err := artifact.Verify(ctx, c.provider.store, c.provider.Provider, c.Version, found, lenient)
+	switch {
+	case err == nil:
+		c.reportVerified(verified)
+		return nil
+	case errors.Is(err, artifact.ErrNothingToCheck) && !c.policy.Pins():
+		c.Signature = &Signature{Verdict: artifact.NoEvidence}
+		if found.Evidence != nil && !c.policy.AllowUnsigned {
+			c.report(artifact.SeverityWarning, "evidence", err.Error(), hint.Of(err))
+		}
+		return nil
+	case trust.Refused(err):
+		c.Signature = &Signature{Verdict: artifact.NoEvidence}
+		c.Refused = errors.Is(err, trust.ErrSignature)
+		c.report(artifact.SeverityError, "evidence", err.Error(), hintOr(err, doNotTrust))
+		return nil
+	}
+	return err
+}
+
+// reportVerified reports the result of a verification that did not fail: it compares it with
+// the recorded verdict and the policy.
+func (c *check) reportVerified(verified *artifact.Verified) {
+	c.Signature = &Signature{verified.Standing(), verified.Signer.Fingerprint}
+	c.Pinned = verified.Pinned
+	switch {
+	case verified.Verdict == trust.Signed:
+	case verified.Evidence.Record.Verdict == trust.Signed:
+		c.report(artifact.SeverityError, "evidence", "its record says that it is signed, and it is not", doNotTrust)
+	case !c.policy.AllowUnsigned:
+		c.report(artifact.SeverityWarning, "evidence", "nobody signed it: its packages match its checksums, which anybody could have written",
+			"push it with --refresh-evidence from an origin that has it signed, or allow it with allow_unsigned = true in a trust block")
+	}
+	if verified.Signer.Expired {
+		c.report(artifact.SeverityWarning, "evidence", "the key or the signature has expired", "clients accept it with a warning; strict_expiry in a trust block refuses it")
+	}
+	c.reportOtherNames(verified)
+	for _, r := range verified.Refused {
+		if !r.OtherName() {
+			c.report(artifact.SeverityError, r.Package.Platform.String(), r.Err.Error(), hintOr(r.Err, "the publisher has not signed this package: push it again from its origin with ocibridge push --force"))
+		}
+	}
+}
+
+// reportOtherNames reports once for all platforms that a version is signed under another
+// name. It is an error where keys are pinned: the signature does not cover the version and
+// platform of these packages.
+func (c *check) reportOtherNames(verified *artifact.Verified) {
+	if verified.Standing() != artifact.SignedOtherName {
+		return
+	}
+	var texts []string
+	for _, r := range verified.Refused {
+		if r.OtherName() {
+			texts = append(texts, r.Err.Error())
+			linted, _ := artifact.OtherFilename(c.provider.Provider, c.Version, r.Package)
+			c.Findings = slices.DeleteFunc(c.Findings, func(f artifact.Finding) bool { return f == linted })
+		}
+	}
+	what := texts[0]
+	if len(texts) > 1 {
+		what += fmt.Sprintf("; so are %d more", len(texts)-1)
+	}
+	severity := artifact.SeverityWarning
+	if c.policy.Pins() {
+		severity = artifact.SeverityError
+	}
+	c.report(severity, "evidence", what, artifact.OtherNameHint)
+}
+
+// hintOr returns an error's hint, or the given one if it has none.
+func hintOr(err error, otherwise string) string {
+	if h := hint.Of(err); h != "" {
+		return h
+	}
+	return otherwise
+}
+
+// Count returns the number of errors and warnings among findings.
+func Count(findings []artifact.Finding) (errs, warnings int) {
+	for _, f := range findings {
+		if f.Severity == artifact.SeverityError {
+			errs++
+		} else {
+			warnings++
+		}
+	}
+	return errs, warnings
+}
+
+// Failed returns an error if a check found an error or could not be finished.
+func (r *Verification) Failed() error {
+	bad, all := 0, 0
+	for _, p := range r.Providers {
+		if n, _ := Count(p.Findings); n > 0 || p.Problem != nil {
+			bad++
+			all++
+		}
+		for _, v := range p.Versions {
+			all++
+			if n, _ := Count(v.Findings); n > 0 || v.Problem != nil {
+				bad++
+			}
+		}
+	}
+	if bad == 0 {
+		return nil
+	}
+	return hint.New(fmt.Sprintf("%d of %d checks failed", bad, all), "each error above says what to do")
+}

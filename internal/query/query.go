@@ -1,0 +1,91 @@
+// Package query reads the arguments by which users select providers and versions:
+// PROVIDER, PROVIDER@VERSION, PROVIDER@CONSTRAINT, and a PATTERN of providers. It does not
+// know which of them exist.
+package query
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Query selects versions of a provider, or all providers that match a pattern.
+type Query struct {
+	Provider provider.Address
+	Version  provider.Version    // selects one version
+	Versions provider.VersionSet // selects the versions that match a constraint
+	Pattern  *provider.Pattern   // replaces Provider; nil for a query about one provider
+}
+
+// ParseRelease reads PROVIDER@VERSION or PROVIDER@CONSTRAINT.
+func ParseRelease(s string) (Query, error) {
+	name, versions, ok := strings.Cut(s, "@")
+	a, err := provider.ParseAddress(name)
+	if err != nil {
+		return Query{}, err
+	}
+	if !ok || strings.TrimSpace(versions) == "" {
+		return Query{}, hint.New(fmt.Sprintf("%s: no version given", a), "write %s@VERSION, or %[1]s@'>= 0' for the newest", a)
+	}
+	if versions == "latest" {
+		return Query{}, hint.New(fmt.Sprintf("%s: there is no version called latest", a), "write %s@'>= 0' for the newest", a)
+	}
+	q := Query{Provider: a}
+	if q.Version, err = provider.ParseVersion(versions); err == nil {
+		return q, nil
+	}
+	// The error for a text that looks like one version is the version's.
+	var cerr error
+	if q.Versions, cerr = provider.ParseConstraint(versions); cerr == nil {
+		return q, nil
+	}
+	if !strings.ContainsAny(versions, "=<>~!, ") {
+		cerr = err
+	}
+	return Query{}, fmt.Errorf("%s: %w", a, cerr)
+}
+
+// ParseProvider reads PROVIDER, or what [ParseRelease] reads.
+func ParseProvider(s string) (Query, error) {
+	if strings.Contains(s, "@") {
+		return ParseRelease(s)
+	}
+	a, err := provider.ParseAddress(s)
+	return Query{Provider: a}, err
+}
+
+// Parse reads PATTERN or PROVIDER, and where versions is set also what [ParseRelease] reads.
+func Parse(s string, versions bool) (Query, error) {
+	name, _, versioned := strings.Cut(s, "@")
+	switch {
+	case versioned && !versions:
+		return Query{}, hint.New(fmt.Sprintf("%s: a version makes no sense here", s), "write %s; ocibridge inspect %s shows one version", name, s)
+	case versioned && strings.Contains(name, "*"):
+		return Query{}, hint.New(fmt.Sprintf("%s: a pattern has no version", s), "name the provider, or leave the version out")
+	case strings.Contains(name, "*"):
+		p, err := provider.ParsePattern(name)
+		return Query{Pattern: &p}, err
+	}
+	return ParseProvider(s)
+}
+
+// All reports whether the query selects every version of its provider.
+func (q Query) All() bool { return q.Version.IsZero() && q.Versions.IsZero() }
+
+// Has reports whether the query selects a version of its provider.
+func (q Query) Has(v provider.Version) bool {
+	return q.All() || q.Version == v || q.Versions.Has(v)
+}
+
+// Addresses returns the providers that queries name, without those of patterns.
+func Addresses(queries []Query) []provider.Address {
+	var out []provider.Address
+	for _, q := range queries {
+		if q.Pattern == nil {
+			out = append(out, q.Provider)
+		}
+	}
+	return out
+}
