@@ -4,16 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 
-	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/internal/lock"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -35,26 +31,16 @@ const lockExamples = `  # the configuration in this folder, for every platform t
 
 // lockFlags are the flags of lock.
 type lockFlags struct {
-	registryFlags
-	output        outputFlag
-	log           logFlag
+	commonFlags
 	platforms     []string
 	h1            string
 	allowUnsigned bool
 	skipMissing   bool
 	dryRun        bool
-	jobs          jobsFlag
 }
 
-// Where h1: hashes come from.
-const (
-	h1Auto      = "auto"
-	h1Annotated = "annotated"
-	h1Computed  = "computed"
-	h1None      = "none"
-)
-
-var h1Modes = []string{h1Auto, h1Annotated, h1Computed, h1None}
+// h1Modes are the values of --h1.
+var h1Modes = []string{string(lock.Auto), string(lock.Annotated), string(lock.Computed), string(lock.None)}
 
 func newLockCommand() *cobra.Command {
 	f := &lockFlags{}
@@ -94,71 +80,62 @@ are known, or with no hash in common. If anything is wrong, no file is changed.`
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		},
 	}
-	f.registryFlags.register(cmd)
-	f.output.register(cmd)
-	f.log.register(cmd, slog.LevelWarn)
+	f.commonFlags.register(cmd, "how many versions are looked at at once")
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to add, such as linux_amd64 (repeatable; default: all that the registry has)")
-	flags.StringVar(&f.h1, "h1", h1Auto, "`where` h1: hashes come from: auto, annotated, computed or none")
+	flags.StringVar(&f.h1, "h1", string(lock.Auto), "`where` h1: hashes come from: auto, annotated, computed or none")
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept versions by what the registry has, where nothing is signed")
 	flags.BoolVar(&f.skipMissing, "skip-missing", false, "leave entries as they are whose version is not in the registry")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print what would change, and change nothing")
-	f.jobs.register(cmd, "how many versions are looked at at once")
 	completePlatforms(cmd)
 	cmd.RegisterFlagCompletionFunc("h1", cobra.FixedCompletions(h1Modes, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// lockPlan is what the command line asks for.
-type lockPlan struct {
-	platforms []provider.Platform // none: all
-	policy    func(provider.Address) trust.Policy
-}
-
-func (f *lockFlags) plan(args []string, rules trust.Rules) (*lockPlan, error) {
+// options checks the command line.
+func (f *lockFlags) options(args []string, rules trust.Rules) (lock.Options, error) {
 	if len(args) == 0 {
-		return nil, hint.New("no configuration is named", "name its folder: ocibridge lock . for this one")
+		return lock.Options{}, hint.New("no configuration is named", "name its folder: ocibridge lock . for this one")
 	}
 	if !slices.Contains(h1Modes, f.h1) {
-		return nil, hint.New(fmt.Sprintf("--h1 %s is not known", f.h1), "it is auto, annotated, computed or none")
+		return lock.Options{}, hint.New(fmt.Sprintf("--h1 %s is not known", f.h1), "it is auto, annotated, computed or none")
 	}
 	platforms, err := parsePlatforms(f.platforms)
-	return &lockPlan{platforms: platforms, policy: policyBy(rules, f.allowUnsigned)}, err
+	return lock.Options{
+		Policy: policyBy(rules, f.allowUnsigned), Platforms: platforms, H1: lock.H1(f.h1), SkipMissing: f.skipMissing, Jobs: int(f.jobs),
+	}, err
 }
 
-// run adds the hashes. For a program it prints one JSON document however that
-// ends, unless lock was called wrongly.
+// run adds the hashes. Unless the command line is wrong, programs get one JSON document
+// whether or not that fails.
 func (f *lockFlags) run(cmd *cobra.Command, args []string) error {
-	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	stdout := cmd.OutOrStdout()
 	s, settingsErr := f.settings(cmd)
-	p, err := f.plan(args, s.trustRules())
+	o, err := f.options(args, s.trustRules())
 	if err != nil {
 		return usage(err)
 	}
-	var results []*lockResult
+	var changes []*lock.Change
 	if err = settingsErr; err == nil {
-		results, err = f.lock(cmd.Context(), s, p, args, stderr)
+		changes, err = f.lock(cmd.Context(), s, o, args, cmd.ErrOrStderr())
 	}
 	if !f.output.json() {
-		for _, r := range results {
-			r.print(stdout, f.dryRun)
+		for _, c := range changes {
+			f.print(stdout, c)
 		}
 	}
-	return f.output.finish(func() error { return writeResults(stdout, results, err) }, err)
+	return f.output.finish(func() error { return writeResults(stdout, changes, err) }, err)
 }
 
-// lock works in three steps: everything is read, everything is decided, and only
-// then is anything written.
-func (f *lockFlags) lock(ctx context.Context, s settings, p *lockPlan, dirs []string, stderr io.Writer) ([]*lockResult, error) {
-	files, err := readLockFiles(dirs)
+// lock reads the files, plans their changes, and makes them.
+func (f *lockFlags) lock(ctx context.Context, s settings, o lock.Options, dirs []string, stderr io.Writer) ([]*lock.Change, error) {
+	files, err := lock.Read(dirs)
 	if err != nil {
 		return nil, err
 	}
 	var addresses []provider.Address
 	for _, file := range files {
-		for _, w := range file.Warnings {
-			fmt.Fprintf(stderr, "warning: %s\n", w)
-		}
+		warnAll(stderr, file.Warnings)
 		for _, e := range file.Providers {
 			addresses = append(addresses, e.Address)
 		}
@@ -168,181 +145,36 @@ func (f *lockFlags) lock(ctx context.Context, s settings, p *lockPlan, dirs []st
 		return nil, err
 	}
 	defer back.Close()
-	reader := &lockReader{back: back, plan: p, h1: f.h1, jobs: int(f.jobs), skipMissing: f.skipMissing}
-	found, err := reader.read(ctx, files)
-	for _, w := range reader.warnings {
-		fmt.Fprintf(stderr, "warning: %s\n", w)
-	}
+	o.Registry = repositories{back}
+	changes, warnings, err := lock.Plan(ctx, o, files)
+	warnAll(stderr, warnings)
 	if err != nil {
 		return nil, err
 	}
-	var results []*lockResult
-	for _, file := range files {
-		r, err := decide(file, found, p.platforms)
-		if err != nil {
-			return nil, err
-		}
-		results = append(results, r)
+	if !f.dryRun {
+		return lock.Write(changes)
 	}
+	for _, c := range changes {
+		c.Compare()
+	}
+	return changes, nil
+}
+
+func warnAll(stderr io.Writer, warnings []string) {
+	for _, w := range warnings {
+		fmt.Fprintf(stderr, "warning: %s\n", w)
+	}
+}
+
+// print shows the change of a file: as a diff in a dry run, and else a line for each entry.
+func (f *lockFlags) print(w io.Writer, c *lock.Change) {
 	if f.dryRun {
-		for _, r := range results {
-			r.Diff = string(diff.Diff(r.File, r.old.Bytes(), r.File, r.new.Bytes()))
-		}
-		return results, nil
-	}
-	if err := writeLockFiles(results); err != nil {
-		return slices.DeleteFunc(results, func(r *lockResult) bool { return r.Status == lockIncomplete }), err
-	}
-	return results, nil
-}
-
-// readLockFiles reads the lock file of every folder, each once.
-func readLockFiles(dirs []string) ([]*lockfile.File, error) {
-	var out []*lockfile.File
-	seen := map[string]bool{}
-	for _, dir := range dirs {
-		if filepath.Base(dir) == lockfile.Name {
-			if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-				dir = filepath.Dir(dir) // a shell completes to the file
-			}
-		}
-		path := filepath.Join(dir, lockfile.Name)
-		file, err := lockfile.Read(path)
-		if err != nil {
-			return nil, err
-		}
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			path = real
-		}
-		if abs, err := filepath.Abs(path); err == nil {
-			path = abs
-		}
-		if !seen[path] {
-			seen[path] = true
-			out = append(out, file)
-		}
-	}
-	return out, nil
-}
-
-// lockResult is what is done to one lock file.
-type lockResult struct {
-	File string `json:"file"`
-	// Status is updated, or unchanged if nothing is missing; in a dry run,
-	// incomplete in place of updated.
-	Status  string       `json:"status"`
-	Entries []*lockEntry `json:"providers"`
-	// Diff is what would change, in a dry run.
-	Diff string `json:"diff,omitempty"`
-
-	old, new *lockfile.File
-}
-
-const (
-	lockUpdated    = "updated"
-	lockUnchanged  = "unchanged"
-	lockIncomplete = "incomplete"
-)
-
-// lockEntry is what is done to one entry.
-type lockEntry struct {
-	Provider provider.Address `json:"provider"`
-	Version  provider.Version `json:"version"`
-	// Missing is set if the version is not in the registry. There is no more to
-	// say then.
-	Missing bool `json:"missing,omitempty"`
-	// Verdict and Fingerprint are on what grounds the hashes are right, and Pinned
-	// is set if a trust block names that key.
-	Verdict     trust.Verdict       `json:"verdict,omitempty"`
-	Fingerprint string              `json:"fingerprint,omitempty"`
-	Pinned      bool                `json:"pinned,omitempty"`
-	Platforms   []provider.Platform `json:"platforms"` // that the file knows now
-	Added       []string            `json:"added"`     // hashes
-}
-
-// decide checks a lock file against what was found and adds what it lacks.
-func decide(file *lockfile.File, found map[lockedVersion]*lockedRelease, platforms []provider.Platform) (*lockResult, error) {
-	r := &lockResult{File: file.Name, Status: lockUnchanged, Entries: []*lockEntry{}, old: file}
-	add := map[provider.Address][]provider.Hash{}
-	for _, p := range file.Providers {
-		release := found[lockedVersion{p.Address, p.Version}]
-		entry := &lockEntry{Provider: p.Address, Version: p.Version, Platforms: []provider.Platform{}, Added: []string{}}
-		r.Entries = append(r.Entries, entry)
-		if release == nil {
-			entry.Missing = true
-			continue
-		}
-		if err := file.Check(p.Address, release.Release); err != nil {
-			return nil, err
-		}
-		entry.Verdict, entry.Fingerprint, entry.Pinned = release.verdict, release.fingerprint, release.pinned
-		for _, pkg := range release.Packages {
-			if len(platforms) > 0 && !slices.Contains(platforms, pkg.Platform) {
-				continue
-			}
-			entry.Platforms = append(entry.Platforms, pkg.Platform)
-			hashes := []provider.Hash{pkg.Zip}
-			if release.writeH1 && !pkg.H1.IsZero() {
-				hashes = append(hashes, pkg.H1)
-			}
-			for _, h := range hashes {
-				if !slices.Contains(p.Hashes, h.String()) {
-					entry.Added = append(entry.Added, h.String())
-					add[p.Address] = append(add[p.Address], h)
-				}
-			}
-		}
-		slices.Sort(entry.Added)
-	}
-	var err error
-	if r.new, err = file.With(add); err != nil {
-		return nil, err
-	}
-	if r.new != r.old {
-		r.Status = lockIncomplete
-	}
-	return r, nil
-}
-
-// writeLockFiles writes the files that change: all of them beside the old ones
-// first, so that what fails does so before any is replaced.
-func writeLockFiles(results []*lockResult) error {
-	var ready []*lockfile.Replacement
-	defer func() {
-		for _, r := range ready {
-			r.Discard()
-		}
-	}()
-	var changed []*lockResult
-	for _, r := range results {
-		if r.new == r.old {
-			continue
-		}
-		replacement, err := r.old.Prepare(r.new.Bytes())
-		if err != nil {
-			return err
-		}
-		ready = append(ready, replacement)
-		changed = append(changed, r)
-	}
-	for i, r := range changed {
-		if err := ready[i].Commit(); err != nil {
-			return err
-		}
-		r.Status = lockUpdated
-	}
-	return nil
-}
-
-// print shows what was done to a file; in a dry run, the difference.
-func (r *lockResult) print(w io.Writer, dryRun bool) {
-	if dryRun {
-		io.WriteString(w, r.Diff)
+		io.WriteString(w, c.Diff)
 		return
 	}
-	for _, e := range r.Entries {
+	for _, e := range c.Entries {
 		if e.Missing {
-			fmt.Fprintf(w, "%s: %s %s: not in the registry, left as it is\n", r.File, e.Provider, e.Version)
+			fmt.Fprintf(w, "%s: %s %s: not in the registry, left as it is\n", c.File, e.Provider, e.Version)
 			continue
 		}
 		grounds := string(e.Verdict)
@@ -358,7 +190,7 @@ func (r *lockResult) print(w io.Writer, dryRun bool) {
 		} else if n > 1 {
 			added = fmt.Sprintf("%d hashes added", n)
 		}
-		fmt.Fprintf(w, "%s: %s %s: %s, %s, %s\n", r.File, e.Provider, e.Version, added, count(len(e.Platforms), "platform"), grounds)
+		fmt.Fprintf(w, "%s: %s %s: %s, %s, %s\n", c.File, e.Provider, e.Version, added, count(len(e.Platforms), "platform"), grounds)
 	}
-	fmt.Fprintf(w, "%s: %s\n", r.File, r.Status)
+	fmt.Fprintf(w, "%s: %s\n", c.File, c.Status)
 }

@@ -1,0 +1,183 @@
+// Package lock adds the hashes of stored versions to dependency lock files: it reads the
+// versions that the files name from the registry, verifies them by their evidence, compares
+// the files with them, and decides which hashes each file lacks.
+//
+// A run has three steps, so that an error leaves every file unchanged: read all files, plan
+// all changes, write all files. A plan never contains hashes of a version that contradicts
+// the file or that the policy refuses.
+package lock
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Read reads the lock file of every folder, or the lock files that the paths name. It reads
+// each file once.
+func Read(paths []string) ([]*lockfile.File, error) {
+	var out []*lockfile.File
+	seen := map[string]bool{}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if filepath.Base(path) != lockfile.Name || err != nil || info.IsDir() {
+			path = filepath.Join(path, lockfile.Name)
+		}
+		path = filepath.Clean(path)
+		file, err := lockfile.Read(path)
+		if err != nil {
+			return nil, err
+		}
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		if abs, err := filepath.Abs(path); err == nil {
+			path = abs
+		}
+		if !seen[path] {
+			seen[path] = true
+			out = append(out, file)
+		}
+	}
+	return out, nil
+}
+
+// Status says whether a lock file has all hashes.
+type Status string
+
+const (
+	// Updated: hashes were added.
+	Updated Status = "updated"
+	// Unchanged: no hash is missing.
+	Unchanged Status = "unchanged"
+	// Incomplete: hashes are missing, and were not added.
+	Incomplete Status = "incomplete"
+)
+
+// Change is the planned change of one lock file.
+type Change struct {
+	File    string   `json:"file"`
+	Status  Status   `json:"status"`
+	Entries []*Entry `json:"providers"`
+	// Diff is the change as a text; only [Change.Compare] sets it.
+	Diff string `json:"diff,omitempty"`
+
+	old, new *lockfile.File
+}
+
+// Entry is the planned change of one entry.
+type Entry struct {
+	Provider provider.Address `json:"provider"`
+	Version  provider.Version `json:"version"`
+	// Missing is set if the registry lacks the version. The other fields are then empty.
+	Missing bool `json:"missing,omitempty"`
+	// Verdict and Fingerprint say what the hashes were verified by. Pinned is set if a
+	// trust block pins that key.
+	Verdict     trust.Verdict       `json:"verdict,omitempty"`
+	Fingerprint string              `json:"fingerprint,omitempty"`
+	Pinned      bool                `json:"pinned,omitempty"`
+	Platforms   []provider.Platform `json:"platforms"` // the platforms whose hashes the file has after the change
+	Added       []string            `json:"added"`     // hashes
+}
+
+// Plan reads the versions that the files name, and decides which hashes to add. If the
+// registry lacks any of them, the error names all that are missing.
+func Plan(ctx context.Context, o Options, files []*lockfile.File) (changes []*Change, warnings []string, err error) {
+	found, warnings, err := o.read(ctx, files)
+	if err != nil {
+		return nil, warnings, err
+	}
+	for _, file := range files {
+		c, err := plan(file, found, o.Platforms)
+		if err != nil {
+			return nil, warnings, err
+		}
+		changes = append(changes, c)
+	}
+	return changes, warnings, nil
+}
+
+// plan compares a lock file with the versions in the registry.
+func plan(file *lockfile.File, found map[target]*release, platforms []provider.Platform) (*Change, error) {
+	c := &Change{File: file.Name, Status: Unchanged, Entries: []*Entry{}, old: file}
+	add := map[provider.Address][]provider.Hash{}
+	for _, p := range file.Providers {
+		r := found[target{p.Address, p.Version}]
+		entry := &Entry{Provider: p.Address, Version: p.Version, Platforms: []provider.Platform{}, Added: []string{}}
+		c.Entries = append(c.Entries, entry)
+		if r == nil {
+			entry.Missing = true
+			continue
+		}
+		if err := file.Check(p.Address, r.Release); err != nil {
+			return nil, err
+		}
+		entry.Verdict, entry.Fingerprint, entry.Pinned = r.verdict, r.fingerprint, r.pinned
+		for _, pkg := range r.Packages {
+			if len(platforms) > 0 && !slices.Contains(platforms, pkg.Platform) {
+				continue
+			}
+			entry.Platforms = append(entry.Platforms, pkg.Platform)
+			for _, h := range r.hashes(pkg) {
+				if !slices.Contains(p.Hashes, h.String()) {
+					entry.Added = append(entry.Added, h.String())
+					add[p.Address] = append(add[p.Address], h)
+				}
+			}
+		}
+		slices.Sort(entry.Added)
+	}
+	var err error
+	if c.new, err = file.With(add); err != nil {
+		return nil, err
+	}
+	if c.new != c.old {
+		c.Status = Incomplete
+	}
+	return c, nil
+}
+
+// Compare sets the change's Diff.
+func (c *Change) Compare() {
+	c.Diff = string(diff.Diff(c.File, c.old.Bytes(), c.File, c.new.Bytes()))
+}
+
+// Write makes the changes, and returns those that it made and those that needed nothing. It
+// writes all new files beside the old ones before it replaces the first, so that a full disk
+// changes none.
+func Write(changes []*Change) (done []*Change, err error) {
+	replacements := make([]*lockfile.Replacement, len(changes))
+	defer func() {
+		for _, r := range replacements {
+			if r != nil {
+				r.Discard()
+			}
+		}
+	}()
+	incomplete := func(c *Change) bool { return c.Status == Incomplete }
+	for i, c := range changes {
+		if !incomplete(c) {
+			continue
+		}
+		if replacements[i], err = c.old.Prepare(c.new.Bytes()); err != nil {
+			return slices.DeleteFunc(changes, incomplete), err
+		}
+	}
+	for i, r := range replacements {
+		if r == nil {
+			continue
+		}
+		if err := r.Commit(); err != nil {
+			return slices.DeleteFunc(changes, incomplete), err
+		}
+		changes[i].Status = Updated
+	}
+	return changes, nil
+}

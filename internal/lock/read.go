@@ -1,0 +1,264 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// maxHashed bounds a package that is downloaded to be hashed, in bytes. The largest public
+// packages have some 200 MiB.
+const maxHashed = 4 << 30
+
+// Registry opens the repositories of providers.
+type Registry interface {
+	// Repository returns the repository of a provider, and a client for it.
+	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
+	// Explain adds to a registry's refusal what to do about it.
+	Explain(error, ociaddr.Repository) error
+}
+
+// Options say which hashes to add.
+type Options struct {
+	Registry    Registry
+	Policy      func(provider.Address) trust.Policy
+	Platforms   []provider.Platform // empty: all platforms in the registry
+	H1          H1
+	SkipMissing bool // leave entries unchanged whose version the registry lacks
+	Jobs        int  // the number of versions to read at once; at least 1
+}
+
+// H1 is a source of h1: hashes.
+type H1 string
+
+const (
+	// Auto is Annotated, or None where a trust block pins keys.
+	Auto H1 = "auto"
+	// Annotated takes h1: hashes from the registry's annotations, which nobody signed.
+	Annotated H1 = "annotated"
+	// Computed computes h1: hashes from verified packages.
+	Computed H1 = "computed"
+	// None adds no h1: hashes.
+	None H1 = "none"
+)
+
+// writes reports whether h1: hashes are added under a policy.
+func (h H1) writes(policy trust.Policy) bool {
+	return h == Annotated || h == Computed || h == Auto && !policy.Pins()
+}
+
+// target is the version of a provider that an entry locks.
+type target struct {
+	provider provider.Address
+	version  provider.Version
+}
+
+func (v target) String() string { return v.provider.String() + " " + v.version.String() }
+
+// release is a verified version in the registry.
+type release struct {
+	lockfile.Release
+	verdict     trust.Verdict
+	fingerprint string
+	pinned      bool
+	writesH1    bool
+}
+
+// hashes returns the hashes of a package that may go into lock files.
+func (r *release) hashes(p lockfile.Package) []provider.Hash {
+	if r.writesH1 && !p.H1.IsZero() {
+		return []provider.Hash{p.Zip, p.H1}
+	}
+	return []provider.Hash{p.Zip}
+}
+
+// reading is one version that is being read.
+type reading struct {
+	Options
+	target
+	store    *remote.Repository
+	policy   trust.Policy
+	release  *release
+	missing  []string // what the registry lacks
+	warnings []string
+}
+
+// read returns the versions in the registry that the files name.
+func (o Options) read(ctx context.Context, files []*lockfile.File) (found map[target]*release, warnings []string, err error) {
+	var all []*reading
+	seen := map[target]bool{}
+	for _, file := range files {
+		for _, p := range file.Providers {
+			if v := (target{p.Address, p.Version}); !seen[v] {
+				seen[v] = true
+				all = append(all, &reading{Options: o, target: v, policy: o.Policy(p.Address)})
+			}
+		}
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(o.Jobs)
+	for _, r := range all {
+		g.Go(func() error {
+			if gctx.Err() != nil {
+				return context.Cause(gctx)
+			}
+			return r.read(gctx)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
+	}
+	found = map[target]*release{}
+	var missing []string
+	for _, r := range all {
+		warnings, missing = append(warnings, r.warnings...), append(missing, r.missing...)
+		if r.release != nil {
+			found[r.target] = r.release
+		}
+	}
+	if len(missing) > 0 {
+		return nil, warnings, hint.New("not in the registry: "+strings.Join(missing, ", "),
+			"push them, for which ocibridge push has --lock-file; --skip-missing leaves entries as they are whose version is not there")
+	}
+	return found, warnings, nil
+}
+
+// read opens the version's repository, and adds to errors what to do about them.
+func (r *reading) read(ctx context.Context) error {
+	repo, store, err := r.Registry.Repository(ctx, r.provider)
+	if errors.Is(err, templates.ErrNotSelected) || errors.Is(err, templates.ErrNoRepository) {
+		r.miss()
+		return nil
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", r.target, err)
+	} else {
+		r.store = store
+		err = r.readStored(ctx)
+	}
+	if err != nil {
+		return hint.Wrap(r.Registry.Explain(err, repo), "ocibridge doctor %s examines its repository", r.provider)
+	}
+	return nil
+}
+
+func (r *reading) miss() {
+	if !r.SkipMissing {
+		r.missing = append(r.missing, r.String())
+	}
+}
+
+// readStored reads and verifies the version.
+func (r *reading) readStored(ctx context.Context) error {
+	index, err := artifact.Read(ctx, r.store, r.provider, r.version)
+	switch {
+	case errors.Is(err, errdef.ErrNotFound):
+		r.miss()
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: %w", r.target, err)
+	}
+	checked, err := r.verify(ctx, index)
+	if err != nil {
+		return err
+	}
+	r.release = &release{
+		Release: r.known(checked),
+		verdict: checked.Verdict, fingerprint: checked.Signer.Fingerprint, pinned: checked.Pinned,
+		writesH1: r.H1.writes(r.policy),
+	}
+	for _, want := range r.Platforms {
+		if !slices.ContainsFunc(r.release.Packages, func(p lockfile.Package) bool { return p.Platform == want }) {
+			r.missing = append(r.missing, fmt.Sprintf("%s for %s", r.target, want))
+		}
+	}
+	switch {
+	case len(r.missing) > 0:
+	case r.H1 == Computed:
+		return r.compute(ctx, checked.Packages)
+	case !r.release.writesH1 && r.H1 == Auto:
+		r.warnings = append(r.warnings, fmt.Sprintf("%s: no h1: hashes are added, because a trust block pins its keys and nobody signed the registry's h1: hashes; --h1 says otherwise", r.target))
+	}
+	return nil
+}
+
+// verify checks the version against its evidence. Without evidence it accepts the index as
+// it is, where the policy allows unsigned versions.
+func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifact.Verified, error) {
+	checked, err := artifact.Verify(ctx, r.store, r.provider, r.version, index, r.policy)
+	nothing := errors.Is(err, artifact.ErrNothingToCheck)
+	switch {
+	case err != nil && (!nothing || r.policy.Pins()):
+		return nil, err
+	case nothing && r.policy.AllowUnsigned:
+		return &artifact.Verified{Verdict: trust.ChecksumOnly, Packages: index.Packages}, nil
+	case nothing:
+		return nil, hint.Replace(err, "push it from its origin, where it is signed, or accept what the registry has with --allow-unsigned, or with allow_unsigned = true in a trust block for it")
+	}
+	for _, refused := range checked.Refused {
+		if errors.Is(refused.Err, trust.ErrChecksum) {
+			return nil, hint.Wrap(fmt.Errorf("%s: %w", r.target, refused.Err), "what the registry has is not what its publisher released: push it again from its origin, with --force")
+		}
+		r.warnings = append(r.warnings, fmt.Sprintf("%s: %s is left out: %v", r.target, refused.Package.Platform, refused.Err))
+	}
+	return checked, nil
+}
+
+// known returns the packages and the checksum document of a verified version in the form
+// that lock files are compared with.
+func (r *reading) known(checked *artifact.Verified) lockfile.Release {
+	var out lockfile.Release
+	for _, p := range checked.Packages {
+		out.Packages = append(out.Packages, lockfile.Package{Platform: p.Platform, Zip: p.ZipHash(), H1: p.H1})
+	}
+	if checked.Checksums == nil {
+		return out
+	}
+	for _, name := range checked.Checksums.Files() {
+		sum, _ := checked.Checksums.Sum(name)
+		out.Listed = append(out.Listed, provider.ZipHash(sum))
+		rest, ok := strings.CutPrefix(strings.TrimSuffix(name, ".zip"), fmt.Sprintf("terraform-provider-%s_%s_", r.provider.Type(), r.version))
+		if p, err := provider.ParsePlatform(rest); ok && err == nil && name == provider.PackageFilename(r.provider, r.version, p) {
+			out.Platforms = append(out.Platforms, p)
+		}
+	}
+	return out
+}
+
+// compute downloads the packages, and replaces the annotated h1: hashes by computed ones.
+func (r *reading) compute(ctx context.Context, packages []artifact.Package) error {
+	for i, p := range packages {
+		if len(r.Platforms) > 0 && !slices.Contains(r.Platforms, p.Platform) {
+			continue
+		}
+		if p.Size > maxHashed {
+			return fmt.Errorf("%s for %s: it has %d bytes, more than any package", r.target, p.Platform, p.Size)
+		}
+		annotated := p.H1
+		p.H1 = provider.Hash{} // the hint below is better than Rehash's error
+		h1, err := artifact.Rehash(ctx, r.store, p)
+		if err != nil {
+			return fmt.Errorf("%s for %s: %w", r.target, p.Platform, err)
+		}
+		if !annotated.IsZero() && annotated != h1 {
+			return hint.New(fmt.Sprintf("%s for %s: the registry says %s of its package, but computed is %q", r.target, p.Platform, annotated, h1),
+				"somebody has changed the annotations of the version in the registry: find out who can write there, and push it again with --force")
+		}
+		r.release.Packages[i].H1 = h1
+	}
+	return nil
+}
