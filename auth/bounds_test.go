@@ -33,8 +33,8 @@ func answer(status int, header http.Header, body string) *http.Response {
 	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body))}
 }
 
-// protected returns a registry that wants a token from its token server, after a
-// challenge that ends with the given text.
+// protected returns a registry that requires a token from its token server. Its challenge
+// ends with the given text.
 func protected(challenge string, tokenAnswer func() *http.Response) roundTripper {
 	return func(req *http.Request) *http.Response {
 		switch {
@@ -53,13 +53,13 @@ func tokenOf(n int) func() *http.Response {
 	}
 }
 
-// padded returns a challenge of n bytes; format says where the filling goes.
+// padded returns a challenge of n bytes; format says where the padding goes.
 func padded(n int, format string) string {
 	return fmt.Sprintf(format, strings.Repeat("x", n-len(format)+len("%s")))
 }
 
-// TestChallengesAreBounded sends long challenges. Some of them would become short if
-// aliases and narrowed scopes came before the bound.
+// TestChallengesAreBounded sends long challenges. Some of them would become short if the
+// bound were checked only after aliases and narrowed scopes are applied.
 func TestChallengesAreBounded(t *testing.T) {
 	const scope = "repository:a/x:pull"
 	for name, format := range map[string]string{
@@ -93,8 +93,8 @@ func TestChallengesAreBounded(t *testing.T) {
 	}
 }
 
-// TestTokensAreBounded has token servers that give tokens of many lengths. A token that
-// the user configured is the user's own matter.
+// TestTokensAreBounded has token servers that issue tokens of many lengths. Tokens that
+// the user configured have no bound.
 func TestTokensAreBounded(t *testing.T) {
 	r := mustRepository(t, "registry.test/a/x")
 	for n, ok := range map[int]bool{1 << 10: true, 8 << 10: true, maxToken: true, maxToken + 1: false, 100 << 10: false} {
@@ -111,7 +111,7 @@ func TestTokensAreBounded(t *testing.T) {
 	}
 }
 
-// tokensOf returns the cache of a repository's tokens.
+// tokensOf returns the token cache of a repository.
 func tokensOf(t *testing.T, c *Client, r ociaddr.Repository) *tokenCache {
 	t.Helper()
 	b, err := c.bind(r)
@@ -194,8 +194,8 @@ func TestTokenCacheBoundsBytes(t *testing.T) {
 	})
 }
 
-// TestFailuresOfTokenServersAreNotKept has a token server whose refusals take much
-// memory: 8 KiB of JSON become some hundred KiB.
+// TestFailuresOfTokenServersAreNotKept has a token server whose refusals need much
+// memory: 8 KiB of JSON become several hundred KiB.
 func TestFailuresOfTokenServersAreNotKept(t *testing.T) {
 	refusal := `{"errors":[{"code":"DENIED","message":"no","detail":[` + strings.Repeat("{},", 2000) + `{}]}]}`
 	deny := true
@@ -221,8 +221,8 @@ func TestFailuresOfTokenServersAreNotKept(t *testing.T) {
 	}
 }
 
-// TestAliasesAreBounded has a registry that names another realm in each challenge, and
-// one that always names the same.
+// TestAliasesAreBounded has a registry that names a different realm in each challenge,
+// and one that always names the same.
 func TestAliasesAreBounded(t *testing.T) {
 	aliases := newRealmAliases(nil)
 	at := func(host string) *url.URL { return &url.URL{Scheme: "https", Host: host, Path: "/v2/a/x/tags/list"} }
@@ -267,7 +267,7 @@ func TestAliasesAreBounded(t *testing.T) {
 	}
 }
 
-// TestSecretsOfManyCredentials has a helper that answers with another password each time.
+// TestSecretsOfManyCredentials has a helper that returns a different password each time.
 func TestSecretsOfManyCredentials(t *testing.T) {
 	sent := &sentSecrets{}
 	sent.add(auth.Credential{AccessToken: "always-used"})
@@ -282,7 +282,7 @@ func TestSecretsOfManyCredentials(t *testing.T) {
 	if got := string(sent.scrub([]byte(last+" always-used"), "")); got != redacted+" "+redacted {
 		t.Errorf("the last secrets are shown: %s", got)
 	}
-	// Whatever came last, the longest is taken out first.
+	// The longest secret is removed first, whichever was added last.
 	sent.add(auth.Credential{AccessToken: last + "-and-more"})
 	sent.add(auth.Credential{AccessToken: last})
 	if got := string(sent.scrub([]byte(last+"-and-more"), "")); got != redacted {
@@ -290,8 +290,8 @@ func TestSecretsOfManyCredentials(t *testing.T) {
 	}
 }
 
-// TestRetriesAreLoggedWithoutTheTarget: storage may have put into a path what opens a
-// blob, and it chooses the length of it.
+// TestRetriesAreLoggedWithoutTheTarget has a redirect to storage. The path may contain a
+// signature that opens a blob, and may have any length.
 func TestRetriesAreLoggedWithoutTheTarget(t *testing.T) {
 	var log bytes.Buffer
 	transport := newRetrier(roundTripper(func(*http.Request) *http.Response { return answer(503, nil, "") }), Retry{}, slog.New(slog.NewTextHandler(&log, nil)))
@@ -304,7 +304,7 @@ func TestRetriesAreLoggedWithoutTheTarget(t *testing.T) {
 	}
 }
 
-// TestReachableQuotesNoStatusLine: a server chooses the text after the status code.
+// TestReachableQuotesNoStatusLine: the server chooses the text after the status code.
 func TestReachableQuotesNoStatusLine(t *testing.T) {
 	c := New(Options{Transport: roundTripper(func(*http.Request) *http.Response {
 		resp := answer(502, nil, "")

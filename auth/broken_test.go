@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// behindFaults returns a client of a repository with the tag 1.0.0 and no blob,
-// over HTTP/2, and the proxy before it.
+// behindFaults returns a client of a repository that has the tag 1.0.0 and no blobs, and
+// the fault proxy that the client uses. They speak HTTP/2.
 func behindFaults(t *testing.T) (*remote.Repository, *faultproxy.Server) {
 	t.Helper()
 	ca := tlsca.For(t)
@@ -49,8 +49,8 @@ func behindFaults(t *testing.T) (*remote.Repository, *faultproxy.Server) {
 	return repo, proxy
 }
 
-// TestBrokenAnswersAreRepeated breaks the first answers to a question in every way
-// in which an answer breaks.
+// TestBrokenAnswersAreRepeated breaks the first answers to a request in every way that
+// the fault proxy offers.
 func TestBrokenAnswersAreRepeated(t *testing.T) {
 	for name, fault := range map[string]faultproxy.Fault{
 		"connection reset before the answer": faultproxy.Cut(),
@@ -73,7 +73,7 @@ func TestBrokenAnswersAreRepeated(t *testing.T) {
 	}
 }
 
-// TestPageIsNoBlob must not say that a blob is there.
+// TestPageIsNoBlob shows that an HTML page does not confirm that a blob exists.
 func TestPageIsNoBlob(t *testing.T) {
 	repo, proxy := behindFaults(t)
 	blob := ocispec.Descriptor{Digest: digest.FromString("x"), Size: 1}
@@ -87,7 +87,7 @@ func TestPageIsNoBlob(t *testing.T) {
 	}
 }
 
-// TestStateOfUploadsIsInNoError looks at errors of both kinds.
+// TestStateOfUploadsIsInNoError checks both kinds of errors for the state of an upload.
 func TestStateOfUploadsIsInNoError(t *testing.T) {
 	for name, fault := range map[string]faultproxy.Fault{"no answer": faultproxy.Cut(), "refusal": faultproxy.Status(500, "")} {
 		repo, proxy := behindFaults(t)

@@ -9,10 +9,10 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Registry returns the client of a registry as a whole, for its catalog: the list
-// of repositories that some registries give. The login is the one for the whole
-// registry, and the token that it is asked for is for the catalog alone. It fails
-// as [Client.Repository] does.
+// Registry returns the client of a whole registry, for its catalog: the list of
+// repositories that some registries offer. It uses the login for the whole registry,
+// and requests a token for the catalog only. It returns the same errors as
+// [Client.Repository].
 func (c *Client) Registry(ctx context.Context, r ociaddr.Registry) (*remote.Registry, error) {
 	if err := c.invalid(); err != nil {
 		return nil, err
@@ -25,15 +25,9 @@ func (c *Client) Registry(ctx context.Context, r ociaddr.Registry) (*remote.Regi
 	if err != nil {
 		return nil, err
 	}
-	if registry.PlainHTTP, err = c.plainHTTP(ctx, r); err != nil {
+	if registry.PlainHTTP, err = c.PlainHTTP(ctx, r); err != nil {
 		return nil, err
 	}
 	registry.Client = b.sender
 	return registry, nil
-}
-
-// PlainHTTP reports whether a registry is spoken to without TLS, as clients never
-// do. A loopback registry is asked, once.
-func (c *Client) PlainHTTP(ctx context.Context, r ociaddr.Registry) (bool, error) {
-	return c.plainHTTP(ctx, r)
 }

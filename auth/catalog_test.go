@@ -12,8 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// TestLinkWithoutAQuery: such a link to another place would be a page that no bound
-// is on.
+// TestLinkWithoutAQuery has a link to another place without a query. Following such links
+// would make the list endless.
 func TestLinkWithoutAQuery(t *testing.T) {
 	asked := 0
 	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,8 +29,8 @@ func TestLinkWithoutAQuery(t *testing.T) {
 	}
 }
 
-// TestLinksThatLeadElsewhere has pages of two tags or repositories, whose links
-// are not where the next page is; what is there would end the list early.
+// TestLinksThatLeadElsewhere has pages of two tags or repositories whose links lead to a
+// wrong place. Following them would end the list early.
 func TestLinksThatLeadElsewhere(t *testing.T) {
 	all := []string{"a", "b", "c", "d", "e"}
 	for name, link := range map[string]func(r *http.Request, query string) string{
@@ -82,8 +82,8 @@ func TestLinksThatLeadElsewhere(t *testing.T) {
 	}
 }
 
-// TestLinkToAnotherHostIsNotFollowed where nothing of it says where the next page
-// begins: the list breaks off, which is not its end.
+// TestLinkToAnotherHostIsNotFollowed has a link to another host that does not say where
+// the next page begins. The list must fail instead of ending there.
 func TestLinkToAnotherHostIsNotFollowed(t *testing.T) {
 	asked := 0
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

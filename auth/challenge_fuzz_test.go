@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// FuzzChallenge has a registry, out on the internet or in a private network, that
-// asks for whatever it likes. A token server that its clients may be sent to is on
-// its own host by the look of it, or what oras-go then judges itself; an alias
-// leads to an address that is private, and only for a registry that is, too.
+// FuzzChallenge has a registry, on the internet or in a private network, that sends any
+// challenge. The rewritten realm is on the registry's own host, or unchanged, so that
+// oras-go judges it. An alias leads to a private address, and exists only for a registry
+// that is at a private address too.
 func FuzzChallenge(f *testing.F) {
 	for _, s := range []string{
 		`Bearer realm="https://10.0.0.6/token",service="s",scope="repository:a/x:pull,push registry:catalog:*"`, `Bearer realm="https://169.254.169.254/token"`, `Bearer realm="https://[fd00::6]/t?a=b"`,
@@ -49,8 +49,8 @@ func FuzzChallenge(f *testing.F) {
 	})
 }
 
-// FuzzLink has a registry that links to whatever it likes: what is asked next is
-// the same list, at the same place, or nothing.
+// FuzzLink has a registry that sends any link. The next request is for the same list at
+// the same place, or there is none.
 func FuzzLink(f *testing.F) {
 	for _, s := range []string{
 		`</v2/a/x/tags/list?n=2&last=b>; rel="next"`, `<https://other.example/v2/a/x/tags/list?last=b>; rel="next"`, `<?last=b>`, `</x?last=b>`, `<http://[>`, `<//other.example?x>`, `</v2/p>`, `https://other.example/?x`, `<>`, `<https://u:p@registry.test/v2/a/x/tags/list?x>`,
@@ -66,7 +66,7 @@ func FuzzLink(f *testing.F) {
 		target, _, ok := strings.Cut(strings.TrimPrefix(resp.Header.Get("Link"), "<"), ">")
 		next, err := at.Parse(target)
 		if !ok || err != nil {
-			return // oras-go refuses it
+			return // oras-go refuses the link
 		}
 		if next.Scheme != at.Scheme || next.Host != at.Host || next.Path != at.Path {
 			t.Errorf("%q leads to %s", link, next)
@@ -74,8 +74,8 @@ func FuzzLink(f *testing.F) {
 	})
 }
 
-// FuzzHelperAnswer: what a credential helper prints is a credential or an error
-// that quotes nothing of it.
+// FuzzHelperAnswer shows that the output of a credential helper becomes a credential, or
+// an error that does not quote the output.
 func FuzzHelperAnswer(f *testing.F) {
 	for _, s := range []string{`{"Username":"u","Secret":"marked-secret"}`, `{"Username":"<token>","Secret":"marked-secret"}`, `{"ServerURL":1,"Username":2}`, `marked-secret`, ``, `null`, `[]`} {
 		f.Add([]byte(s))

@@ -34,23 +34,22 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// fakeRegistry is a registry with a token server. It knows tag listings,
-// manifest uploads and blobs, refuses what is not authorized, and keeps a line
-// for each request.
+// fakeRegistry is a registry with a token server. It serves tag listings, manifest
+// uploads and blobs, refuses unauthorized requests, and logs one line for each request.
 type fakeRegistry struct {
 	*httptest.Server
-	basic  map[string]string // repository -> USER:PASSWORD; Bearer where nil
-	realm  string            // the token server's URL; its own where empty
-	expire atomic.Bool       // refuse tokens handed out so far
-	life   map[string]any    // what token answers say beside the token
-	insist bool              // say that a token is good, but not for this
+	basic  map[string]string // repository -> USER:PASSWORD; nil means Bearer
+	realm  string            // the token server's URL; "" means its own
+	expire atomic.Bool       // refuse all tokens issued so far
+	life   map[string]any    // more fields of the token server's answers
+	insist bool              // answer that the token's scope is insufficient
 	never  string            // a method that is always refused
 
-	expireBefore string              // a method before which all tokens are refused, once
-	before       func(*http.Request) // sees each request first
-	refuseTokens atomic.Bool         // give no tokens
-	refusal      string              // what refusals say
-	redirect     string              // where blobs are; none where empty
+	expireBefore string              // before the first request of this method, all tokens expire
+	before       func(*http.Request) // called before each request is handled
+	refuseTokens atomic.Bool         // issue no tokens
+	refusal      string              // the message of refusals
+	redirect     string              // where blob requests are redirected to; "" serves them
 
 	mu    sync.Mutex
 	log   []string
@@ -58,7 +57,7 @@ type fakeRegistry struct {
 	valid map[string]bool
 }
 
-// agents returns the user agents so far.
+// agents returns the user agents that were seen so far.
 func (f *fakeRegistry) agents() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,7 +80,7 @@ func newFakeRegistry(t *testing.T, secure bool) *fakeRegistry {
 	return f
 }
 
-// repository names a repository of the registry by the address it listens at.
+// repository returns a repository of the registry, under the address that it listens at.
 func (f *fakeRegistry) repository(t *testing.T, name string) ociaddr.Repository {
 	return mustRepository(t, f.Listener.Addr().String()+"/"+name)
 }
@@ -190,8 +189,8 @@ func (f *fakeRegistry) challenge(r *http.Request, name string) string {
 	return challenge
 }
 
-// dialTo makes a transport that reaches one server by whatever name, so that a
-// registry that is not a loopback one by its name can be tried on this machine.
+// dialTo returns a transport that connects every host name to one server. A test can then
+// use a registry whose name is not a loopback name.
 func dialTo(srv *httptest.Server) *http.Transport {
 	return &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
@@ -263,7 +262,8 @@ func TestBearerTokensPerRepositoryAndAction(t *testing.T) {
 		"GET /v2/b/x/tags/list", "GET token repository:b/x:pull robot$apw", "GET /v2/b/x/tags/list",
 		"GET /v2/a/x/tags/list",
 	)
-	// A manifest with a subject, for which oras-go would ask for referrers.
+	// Without the capability that we set, oras-go would query the referrers of a manifest
+	// with a subject.
 	for range 2 {
 		if err := pushManifest(t, c, a); err != nil {
 			t.Fatal(err)
@@ -273,7 +273,7 @@ func TestBearerTokensPerRepositoryAndAction(t *testing.T) {
 		"PUT /v2/a/x/manifests/DIGEST", "GET token repository:a/x:pull,push robot$apw", "PUT /v2/a/x/manifests/DIGEST",
 		"PUT /v2/a/x/manifests/DIGEST",
 	)
-	// A token that has expired is asked for again, once.
+	// An expired token is requested again, once.
 	f.expire.Store(true)
 	if err := listTags(t, c, a); err != nil {
 		t.Fatal(err)
@@ -431,7 +431,7 @@ func TestLoginFilesAreReadOnceAndLate(t *testing.T) {
 
 func TestLoopbackRegistriesAreAskedForTLS(t *testing.T) {
 	plain, secure := newFakeRegistry(t, false), newFakeRegistry(t, true)
-	const closed = "127.0.0.1:1" // the system never chooses this port
+	const closed = "127.0.0.1:1" // the system never assigns this port
 	for _, allPlain := range []bool{false, true} {
 		c := New(Options{PlainHTTP: allPlain, Retry: Retry{Attempts: 1}, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}})
 		dials := map[string]int{}
@@ -509,8 +509,8 @@ func TestPlainHTTPOfOtherHosts(t *testing.T) {
 	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
 }
 
-// A registry on this machine may be plain; a token server elsewhere that it
-// names may not.
+// A registry on this machine may use plain HTTP. A token server that it names on another
+// machine may not.
 func TestCredentialDoesNotLeaveTheMachineInPlainHTTP(t *testing.T) {
 	f := newFakeRegistry(t, false)
 	f.realm = "http://93.184.216.34/token"
@@ -650,7 +650,7 @@ func TestPagesOfTooManyNames(t *testing.T) {
 	tags, repositories := cost.Filled(4<<20-100, `{"name":"a/x","tags":[`, `""`, `]}`), cost.Filled(4<<20, `{"repositories":[`, `""`, `]}`)
 	for name, tc := range map[string]struct {
 		page      []byte
-		elsewhere bool // the page is where the list redirects to
+		elsewhere bool // the list redirects to the page
 		accepted  bool
 	}{
 		"tags":                {page: tags},
@@ -765,7 +765,7 @@ func blob(t *testing.T, repo *remote.Repository) error {
 	return err
 }
 
-// firstByte asks by GET whether a blob is there.
+// firstByte sends a GET for the first byte of a blob, to find out whether it exists.
 func firstByte(t *testing.T, repo *remote.Repository) error {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+repo.Reference.Host()+"/v2/a/x/blobs/"+digest.FromString(blobText).String(), nil)
 	if err != nil {
@@ -831,7 +831,7 @@ func TestUserAgent(t *testing.T) {
 	}
 }
 
-// sharedAliases returns that part of the transport of registries without settings.
+// sharedAliases returns the realmAliases of registries without settings.
 func sharedAliases(c *Client) *realmAliases {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 
 const dockerConfig = "/home/u/.docker/config.json"
 
-// users returns the user names of a client's logins for a repository, the best
-// first; a helper shows as its name in brackets.
+// users returns the user names of a client's logins for a repository, best first. A
+// helper appears as its name in brackets.
 func users(t *testing.T, c *Client, repository string) string {
 	t.Helper()
 	b, err := c.bind(mustRepository(t, repository))
@@ -33,9 +33,9 @@ func users(t *testing.T, c *Client, repository string) string {
 	return strings.Join(out, " ")
 }
 
-// TestPrecedence has logins in blocks, variables and files: the most specific
-// prefix first; of equals blocks, then variables, then what is found; and of
-// these the earlier first.
+// TestPrecedence has logins in blocks, variables and files. The most specific prefix wins.
+// Among equal prefixes, blocks come before variables, variables before discovered files,
+// and earlier logins before later ones.
 func TestPrecedence(t *testing.T) {
 	variables := func(prefix string) map[string]string {
 		return map[string]string{"OCIBRIDGE_REGISTRY": prefix, "OCIBRIDGE_REGISTRY_USERNAME": "variable", "OCIBRIDGE_REGISTRY_PASSWORD": "p"}
@@ -45,7 +45,7 @@ func TestPrecedence(t *testing.T) {
 		name     string
 		blocks   []Login
 		vars     map[string]string
-		file     string // docker's
+		file     string // docker's login file
 		defaults *Defaults
 		want     string
 	}{
@@ -121,7 +121,7 @@ func TestDefaultsChooseFiles(t *testing.T) {
 	})
 }
 
-// TestContentInVariable has a login in DOCKER_AUTH_CONFIG, as CI systems have it.
+// TestContentInVariable has a login in DOCKER_AUTH_CONFIG, as CI systems set it.
 func TestContentInVariable(t *testing.T) {
 	client := func(content string, vars map[string]string, d *Defaults) *Client {
 		all := map[string]string{"DOCKER_AUTH_CONFIG": content, "XDG_RUNTIME_DIR": "/run"}
@@ -158,8 +158,8 @@ func TestContentInVariable(t *testing.T) {
 	}
 }
 
-// TestDollarsInNames has the name of a Harbor robot in every place that a login
-// may come from.
+// TestDollarsInNames puts the name of a Harbor robot, which contains a dollar sign, into
+// every source of logins.
 func TestDollarsInNames(t *testing.T) {
 	const name, password = "robot$acme+push", "$HOME${x}$$"
 	want := auth.Credential{Username: name, Password: password}

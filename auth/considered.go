@@ -7,22 +7,22 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Candidate is a source of logins that was looked at for a repository.
+// Candidate is a source of logins that was examined for a repository.
 type Candidate struct {
-	Source string // in words, with file and key, block and line, or variables
-	Chosen bool   // whether it gives the credential, or fails in its place
-	Reason string // why it was chosen, or was not
-	Err    error  // what is wrong with it, with a hint; nil for nothing
-	// Login tells that it has a login for the repository. Missed says why OpenTofu does
-	// not find that login, "" where it does.
+	Source string // a description, with file and key, block and line, or variables
+	Chosen bool   // the source provides the credential, or fails to provide it
+	Reason string // why the source was chosen or rejected
+	Err    error  // what is wrong with the source, with a hint; nil if nothing is
+	// Login reports whether the source has a login for the repository. Missed says why
+	// OpenTofu does not find that login; "" means that it does.
 	Login  bool
 	Missed string
 }
 
-// LoginError is a login that a registry asked for and that cannot be had: a
+// LoginError reports that a login failed when a registry asked for its credential: a
 // helper fails, or an entry of a login file is damaged.
 type LoginError struct {
-	Source string // in words, as in [Candidate]
+	Source string // a description, as in [Candidate]
 	Err    error
 }
 
@@ -31,8 +31,8 @@ func (e *LoginError) Error() string { return e.Source + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *LoginError) Unwrap() error { return e.Err }
 
-// choose asks the binding's logins in turn and returns the one that has a
-// credential, or that fails; nil if none does.
+// choose tries the binding's logins in order. It returns the first that has a
+// credential or fails, or nil if no login has a credential.
 func (c *Client) choose(ctx context.Context, b *binding) (*login, credential, error) {
 	for _, l := range b.logins {
 		cred, err := l.get(ctx, c.helpers, b.registry)
@@ -43,10 +43,11 @@ func (c *Client) choose(ctx context.Context, b *binding) (*login, credential, er
 	return nil, credential{}, nil
 }
 
-// Considered tells every source that was looked at for the repository: first
-// those with a login for it, the best first; then those that have none, or one
-// for others. At most one is chosen. Helpers are asked until one answers, as
-// when a registry wants a credential. No secret is in the result.
+// Considered returns every source that was examined for the repository. The sources
+// with a login for it come first, best first. The others follow: they have no login,
+// or logins for other repositories. At most one source is chosen. Helpers run in order
+// until one answers, as they do when a registry asks for a credential. The result
+// contains no secret.
 func (c *Client) Considered(ctx context.Context, r ociaddr.Repository) []Candidate {
 	all, err := c.survey()
 	var b *binding
@@ -58,7 +59,7 @@ func (c *Client) Considered(ctx context.Context, r ociaddr.Repository) []Candida
 	}
 	chosen, _, err := c.choose(ctx, b)
 	var out []Candidate
-	passed := false // whether the chosen one is among those seen
+	passed := false // whether the loop has passed the chosen login
 	for _, l := range b.logins {
 		considered := Candidate{Source: l.String(), Chosen: l == chosen, Reason: reason(l, chosen, passed, err, r), Login: true, Missed: l.openTofuMiss(r)}
 		if l == chosen {
@@ -70,8 +71,8 @@ func (c *Client) Considered(ctx context.Context, r ociaddr.Repository) []Candida
 	return append(out, all.others(r)...)
 }
 
-// reason says why l, which is for the repository, is chosen or not; err is how
-// the chosen one fails, if it does.
+// reason says why l, which matches the repository, was chosen or not. If the chosen
+// login fails, err is its error.
 func reason(l, chosen *login, passed bool, err error, r ociaddr.Repository) string {
 	what := "it is for " + l.key.String()
 	if l.specificity(r) == hostByURL {

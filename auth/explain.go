@@ -23,10 +23,9 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Explain gives an error that came of using the repository a hint: which login
-// was used, what to run or to set. The error keeps its text and what it wraps.
-// One that has a hint, or that says that the caller gave up, is returned as it
-// is; so is nil.
+// Explain adds a hint to an error from using the repository: which login was used, and
+// what to run or to configure. The error keeps its text and its chain. Explain returns
+// nil, an error that already has a hint, and a cancellation by the caller unchanged.
 func (c *Client) Explain(err error, r ociaddr.Repository) error {
 	if err == nil || errors.Is(err, context.Canceled) || hint.Of(err) != "" {
 		return err
@@ -41,10 +40,11 @@ func (c *Client) Explain(err error, r ociaddr.Repository) error {
 	return err
 }
 
-// explainProxy knows proxies that are not reached. One that answers has its hint already.
+// explainProxy recognises a proxy that cannot be reached. If a proxy answers with an
+// error, that error already has a hint.
 func explainProxy(err error, _ ociaddr.Repository) string { return outgoing.ProxyHint(err) }
 
-// explainProtocol knows servers that speak something else than was expected.
+// explainProtocol recognises servers that speak a different protocol.
 func (c *Client) explainProtocol(err error, r ociaddr.Repository) string {
 	var html *HTMLError
 	var foreign *ForeignError
@@ -68,7 +68,7 @@ func (c *Client) explainProtocol(err error, r ociaddr.Repository) string {
 	return ""
 }
 
-// explainTLS knows why a certificate is not trusted.
+// explainTLS recognises certificates that are not trusted.
 func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
 	var authority x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -97,11 +97,11 @@ func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
 	return ""
 }
 
-// certificateRefused knows what servers complain of that miss a certificate, or
-// do not like it. crypto/tls has no exported type for that.
+// certificateRefused matches the alerts that a server sends if it does not accept the
+// client certificate, or requires one. crypto/tls exports no type for these alerts.
 var certificateRefused = regexp.MustCompile(`remote error: tls: (certificate required|bad certificate|unknown certificate|unknown certificate authority|expired certificate|handshake failure)$`)
 
-// explainNetwork knows why a registry is not reached.
+// explainNetwork recognises why a registry cannot be reached.
 func (c *Client) explainNetwork(err error, r ociaddr.Repository) string {
 	var dns *net.DNSError
 	var network net.Error
@@ -122,7 +122,7 @@ func (c *Client) explainNetwork(err error, r ociaddr.Repository) string {
 	return ""
 }
 
-// explainAnswer knows the refusals that are not about credentials.
+// explainAnswer recognises refusals that are not about credentials.
 func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -167,18 +167,13 @@ func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 }
 
 func hasCode(answer *errcode.ErrorResponse, code string) bool {
-	for _, e := range answer.Errors {
-		if e.Code == code {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == code })
 }
 
 var amazonECR = regexp.MustCompile(`^\d+\.dkr\.ecr(-fips)?\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?$`)
 
-// howToCreate says how the repository is made, for registries that want it, or
-// what it is in, made before the first push.
+// howToCreate says how to create the repository, or the project that contains it, on a
+// registry that requires it before the first push.
 func howToCreate(r ociaddr.Repository) string {
 	first, host := project(r), string(r.Registry)
 	if m := amazonECR.FindStringSubmatch(host); m != nil {
@@ -197,8 +192,8 @@ func howToCreate(r ociaddr.Repository) string {
 	return fmt.Sprintf("many registries want what the name begins with to be made first: create %q on %s, such as a Harbor project or an Artifactory repository of type Docker, or correct the template", first, host)
 }
 
-// rightsNote says what a registry calls the right that is mostly missing; "" where
-// nothing is known of it.
+// rightsNote says what a registry calls the permissions that are most often missing;
+// it returns "" for unknown registries.
 func rightsNote(r ociaddr.Repository) string {
 	switch host := string(r.Registry); {
 	case canonicalHost(host) == hub && strings.Count(r.Name, "/") > 1:
@@ -217,13 +212,13 @@ func rightsNote(r ociaddr.Repository) string {
 	return ""
 }
 
-// explainCredential knows refusals for want of the right credential, and names
-// the login that was used.
+// explainCredential recognises refusals that are about the credential, and names the
+// login that was used.
 func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	var answer *errcode.ErrorResponse
 	refused := errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
-	// oras-go has errors of its own neither for a token server that it refuses
-	// nor for a token where a password is wanted.
+	// oras-go has no error types for these two cases: it rejects the token server, or
+	// the registry wants a password and the login has only a token.
 	noPassword := strings.Contains(err.Error(), "missing username or password for basic auth")
 	if strings.Contains(err.Error(), "bearer realm") {
 		return fmt.Sprintf("the token server that %s names is not safe to send a credential to: check the registry's configuration", r.Registry)
@@ -251,8 +246,8 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	return fmt.Sprintf("used %s, which was not accepted: it may have expired; to log in again, run: %s", login, loginCommand(r.Registry))
 }
 
-// noLogin says that no login for a repository was found, and for which others of its
-// registry there is one.
+// noLogin says that there is no login for a repository, and names the logins for other
+// repositories of its registry.
 func (c *Client) noLogin(r ociaddr.Repository) string {
 	all, err := c.survey()
 	if err == nil && all.fault() != nil {
@@ -272,8 +267,7 @@ func (c *Client) noLogin(r ociaddr.Repository) string {
 	return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, loginCommand(r.Registry))
 }
 
-// loginCommand returns the command that leaves a login behind where this package
-// finds it.
+// loginCommand returns the command that creates a login where this package finds it.
 func loginCommand(r ociaddr.Registry) string {
 	if canonicalHost(string(r)) == hub {
 		return "docker login"

@@ -33,7 +33,7 @@ func answerOf(status int, codes ...string) error {
 	return fmt.Errorf("push: %w", e)
 }
 
-// words is an answer with a message.
+// words returns a refusal with a message.
 func words(status int, code, message string) error {
 	return &errcode.ErrorResponse{Method: "PUT", URL: &url.URL{Scheme: "https", Host: "ghcr.io", Path: "/v2/"}, StatusCode: status, Errors: errcode.Errors{{Code: code, Message: message}}}
 }
@@ -55,7 +55,7 @@ func TestExplain(t *testing.T) {
 		goos       string
 		plain      bool
 		err        error
-		want       string // in the hint; "" for no hint
+		want       string // a part of the hint; "" for no hint
 	}{
 		{name: "401 with logins for other projects", repository: "harbor.example.com/c/null", err: answerOf(401, "UNAUTHORIZED"),
 			files: map[string]string{"/home/u/.docker/config.json": loginJSON("harbor.example.com/a=u:p", "harbor.example.com/b=u:p")},
@@ -166,7 +166,7 @@ func TestExplainRealFailures(t *testing.T) {
 	defer proxy.Close()
 	wantsLogin := proxy.Listener.Addr().String()
 	for _, variable := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
-		t.Setenv(variable, "") // for the name in the hint
+		t.Setenv(variable, "") // the hint names the variable that is set
 	}
 	around := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, r.URL.Path, http.StatusMovedPermanently)
@@ -188,7 +188,7 @@ func TestExplainRealFailures(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.opts.Environment.GOOS = "linux"
 			c := New(tt.opts)
-			r := mustRepository(t, "example.com/a/x") // which the test server's certificate is for
+			r := mustRepository(t, "example.com/a/x") // the certificate of the test server is for example.com
 			if err := c.Explain(listTags(t, c, r), r); !strings.Contains(hint.Of(err), tt.want) {
 				t.Errorf("%v, hint %q, want %q", err, hint.Of(err), tt.want)
 			}

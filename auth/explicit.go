@@ -11,51 +11,51 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Login is a login that the user configured for this program or for OpenTofu: an
-// oci_credentials block. It has a user name and a password, or an access token
-// with or without a refresh token, or the name of a helper.
+// Login is a login that the user configured in an oci_credentials block, for this
+// program or for OpenTofu. It has either a user name and a password, or an access
+// token with an optional refresh token, or the name of a helper.
 type Login struct {
-	// Prefix is HOST or HOST/PATH, as written: the login is for the repositories
-	// whose names begin with the parts of that path.
+	// Prefix is HOST or HOST/PATH, as written. The login applies to the repositories
+	// under that path.
 	Prefix string
 
 	Username, Password Secret
 
-	// AccessToken is sent as it is. RefreshToken takes its place when a registry
-	// refuses it.
+	// AccessToken is sent as a bearer token. If the registry refuses it, RefreshToken
+	// is used instead.
 	AccessToken, RefreshToken Secret
 
-	// Helper is the rest of the name docker-credential-... of a program on PATH.
-	// It goes with a Prefix without a path, since helpers know hosts only.
+	// Helper is the part of a program's name after docker-credential-. The program is
+	// found on PATH. Prefix must then have no path, since helpers know hosts only.
 	Helper string
 
 	Origin string // "FILE:LINE", for messages
-	// InCLIConfig tells that the block is in the CLI configuration, where OpenTofu
-	// reads it, too.
+	// InCLIConfig reports whether the block is in the CLI configuration, where OpenTofu
+	// reads it too.
 	InCLIConfig bool
 }
 
-// Defaults say where logins come from that no [Login] is for: an
+// Defaults configures the logins for registries without an explicit [Login]. It is an
 // oci_default_credentials block.
 type Defaults struct {
-	// Discover lets logins be taken from the login files of docker and its kin.
-	// A block that does not mention it means true.
+	// Discover allows logins from the login files of docker and compatible tools. The
+	// configuration's default is true.
 	Discover bool
-	// Files are the login files to read in place of the usual ones, each of which
-	// must be there. nil means the usual ones; none at all, no file.
+	// Files lists login files that replace the usual ones; each must exist. nil means
+	// the usual files, and an empty list means no files.
 	Files []string
-	// Helper is asked for registries that nothing more specific is for.
+	// Helper is the helper for registries without a more specific login.
 	Helper string
 
 	Origin string // "FILE:LINE", for messages
-	// InCLIConfig tells that the block is in the CLI configuration, where OpenTofu
-	// reads it, too.
+	// InCLIConfig reports whether the block is in the CLI configuration, where OpenTofu
+	// reads it too.
 	InCLIConfig bool
 }
 
-// Validate checks the login by OpenTofu's rules for oci_credentials, but that an
-// access token needs no refresh token beside it. The error names the block and
-// never holds a secret.
+// Validate checks the login by OpenTofu's rules for oci_credentials, with one
+// exception: an access token does not need a refresh token. The error names the block
+// and never contains a secret.
 func (l Login) Validate() error {
 	problem, help := l.problem()
 	if problem == "" {
@@ -64,16 +64,9 @@ func (l Login) Validate() error {
 	return hint.New(fmt.Sprintf("the oci_credentials block %q%s %s", l.Prefix, at(l.Origin), problem), "%s", help)
 }
 
-// problem says what is wrong with the login, and what to do.
+// problem says what is wrong with the login, and how to correct it.
 func (l Login) problem() (problem, help string) {
-	host, path, hasPath := strings.Cut(l.Prefix, "/")
-	var err error
-	if hasPath {
-		_, err = ociaddr.ParseRepository(l.Prefix)
-	} else {
-		_, err = ociaddr.ParseRegistry(host)
-	}
-	if err != nil {
+	if err := checkPrefix(l.Prefix); err != nil {
 		return fmt.Sprintf("has a label that is no registry or repository prefix: %v", err),
 			"label the block HOST or HOST/PATH, such as ghcr.io or ghcr.io/acme, without https:// and without a slash at the end"
 	}
@@ -95,10 +88,20 @@ func (l Login) problem() (problem, help string) {
 			"set both; a refresh token alone can be given in " + variableIdentityToken
 	case l.Helper != "" && !validHelper(l.Helper):
 		return fmt.Sprintf("names the helper %q, which holds a path", l.Helper), helperHelp
-	case l.Helper != "" && path != "":
+	case l.Helper != "" && strings.Contains(l.Prefix, "/"):
 		return "has a path and docker_credentials_helper", "leave the path out: a helper knows whole registries only"
 	}
 	return "", ""
+}
+
+// checkPrefix returns an error if prefix is neither HOST nor HOST/PATH.
+func checkPrefix(prefix string) error {
+	if strings.Contains(prefix, "/") {
+		_, err := ociaddr.ParseRepository(prefix)
+		return err
+	}
+	_, err := ociaddr.ParseRegistry(prefix)
+	return err
 }
 
 func count(conditions ...bool) (n int) {
@@ -125,8 +128,8 @@ func (d *Defaults) Validate() error {
 	return nil
 }
 
-// CheckLogins validates the logins of one configuration: each by itself, and
-// that no two have the same prefix.
+// CheckLogins validates each login of a configuration, and checks that no two logins
+// have the same prefix.
 func CheckLogins(logins []Login) error {
 	first := map[string]Login{}
 	for _, l := range logins {
@@ -144,7 +147,7 @@ func CheckLogins(logins []Login) error {
 
 const helperHelp = "put the program on PATH, and give what follows " + helperPrefix + " in its name"
 
-// validHelper reports whether a helper's name is no way to a program elsewhere.
+// validHelper reports whether a helper's name is a plain name, without a path.
 func validHelper(name string) bool { return name != "" && !strings.ContainsAny(name, `/\`) }
 
 func at(origin string) string {
@@ -154,23 +157,23 @@ func at(origin string) string {
 	return " at " + origin
 }
 
-// login makes a source of a valid login.
+// login converts a valid Login into a source of credentials.
 func (l Login) login() *login {
 	k, _ := parseKey(l.Prefix)
 	block := fmt.Sprintf("oci_credentials %q%s", l.Prefix, at(l.Origin))
 	if l.Helper != "" {
 		out := helperLogin(k, l.Helper, block, inBlock)
-		out.miss = l.openTofuMiss()
+		out.miss = blockMiss(l.InCLIConfig)
 		return out
 	}
-	return &login{key: k, label: l.Prefix, source: "the block " + block, place: inBlock, miss: l.openTofuMiss(), cred: newCredential(auth.Credential{
+	return &login{key: k, label: l.Prefix, source: "the block " + block, place: inBlock, miss: blockMiss(l.InCLIConfig), cred: newCredential(auth.Credential{
 		Username: l.Username.Reveal(), Password: l.Password.Reveal(),
 		AccessToken: l.AccessToken.Reveal(), RefreshToken: l.RefreshToken.Reveal(),
 	})}
 }
 
-// The variables that hold a login for one registry, or the repositories of it
-// that begin with a path, where a file is too much to ask: in CI.
+// These variables hold a login for one registry, or for its repositories under a
+// path. They are meant for CI, where creating a login file is inconvenient.
 const (
 	variableRegistry      = "OCIBRIDGE_REGISTRY" // HOST or HOST/PATH
 	variableUsername      = "OCIBRIDGE_REGISTRY_USERNAME"
@@ -184,9 +187,9 @@ func Variables() []string {
 	return []string{variableRegistry, variableUsername, variablePassword, variableToken, variableIdentityToken}
 }
 
-// VariableLogin returns the login in the environment, or nil where none of the
-// variables is set. An empty one counts as not set, as CI systems leave a secret
-// that a job may not see.
+// VariableLogin returns the login in the environment, or nil if none of the variables
+// is set. An empty variable counts as unset, because CI systems set a secret to the
+// empty string in jobs that may not read it.
 func (env Environment) VariableLogin() (*Login, error) {
 	l := Login{
 		Prefix:   env.getenv(variableRegistry),
@@ -204,12 +207,13 @@ func (env Environment) VariableLogin() (*Login, error) {
 	return &l, nil
 }
 
-// usedVariables returns the variables with a part of a credential that are set.
+// usedVariables returns the credential variables that are set.
 func (env Environment) usedVariables() []string {
 	return slices.DeleteFunc(Variables()[1:], func(name string) bool { return env.getenv(name) == "" })
 }
 
-// variableLogin makes a source of the login in the environment, nil for none.
+// variableLogin converts the login in the environment into a source of credentials. It
+// returns nil if there is none.
 func (env Environment) variableLogin() (*login, error) {
 	l, err := env.VariableLogin()
 	if err != nil || l == nil {
@@ -221,8 +225,8 @@ func (env Environment) variableLogin() (*login, error) {
 	return out, nil
 }
 
-// checkVariables refuses a login in the environment that is incomplete, or that
-// says two things at once. used are the variables with a part of a credential.
+// checkVariables returns an error if the login in the environment is incomplete or
+// contradictory. used lists the credential variables that are set.
 func checkVariables(prefix string, used []string) error {
 	has := func(name string) bool { return slices.Contains(used, name) }
 	basic, tokens := has(variableUsername) || has(variablePassword), has(variableToken) || has(variableIdentityToken)
@@ -243,13 +247,7 @@ func checkVariables(prefix string, used []string) error {
 		}
 		return hint.New(fmt.Sprintf("%s is set and %s is not", used[0], missing), "set both; an empty one counts as not set")
 	}
-	var err error
-	if strings.Contains(prefix, "/") {
-		_, err = ociaddr.ParseRepository(prefix)
-	} else {
-		_, err = ociaddr.ParseRegistry(prefix)
-	}
-	if err != nil {
+	if err := checkPrefix(prefix); err != nil {
 		return hint.Wrap(fmt.Errorf("%s: %w", variableRegistry, err), "give HOST or HOST/PATH, such as ghcr.io or ghcr.io/acme")
 	}
 	return nil

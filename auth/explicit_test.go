@@ -10,8 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// block makes a login of PREFIX and a credential: USER:PASSWORD, or with the
-// words helper, access or refresh in the place of the user.
+// block returns a login for PREFIX. The credential is USER:PASSWORD, or has the word
+// helper, access or refresh instead of the user.
 func block(prefix, credential string) Login {
 	l := Login{Prefix: prefix, Origin: "/etc/x.hcl:7"}
 	for part := range strings.FieldsSeq(credential) {
@@ -33,7 +33,7 @@ func block(prefix, credential string) Login {
 func TestLoginValidation(t *testing.T) {
 	tests := []struct {
 		name, prefix, credential string
-		want                     string // in the error; "" for a valid one
+		want                     string // a part of the error; "" for a valid login
 	}{
 		{"password", "ghcr.io", "u:s3cr3t", ""},
 		{"password with colons and a dollar", "ghcr.io/acme", "robot$acme+push:s3:cr3t", ""},
@@ -134,7 +134,7 @@ func TestDefaultsValidation(t *testing.T) {
 func TestVariables(t *testing.T) {
 	tests := []struct {
 		name string
-		vars string // without the common prefix; REGISTRY stands for the variable without anything more
+		vars string // without the common prefix; REGISTRY is the variable that is only the prefix
 		want auth.Credential
 		err  string
 	}{
@@ -204,7 +204,7 @@ func FuzzLogin(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What a prefix means, said once more and without cleverness.
+		// The expected meaning of a prefix, computed in the simplest way.
 		host, path, _ := strings.Cut(prefix, "/")
 		sameHost := canonicalHost(host) == canonicalHost(string(r.Registry))
 		under := path == "" || strings.HasPrefix(r.Name+"/", path+"/")

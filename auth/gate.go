@@ -4,35 +4,39 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"sync"
-	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// gate keeps the requests to one registry within its bounds.
+// gate limits the concurrency and the rate of the requests to one registry.
 type gate struct {
-	next   http.RoundTripper
-	slots  chan struct{} // nil for any number at once
-	bucket *bucket       // nil for any rate
+	next  http.RoundTripper
+	host  string
+	slots chan struct{} // nil: no limit
+	rate  *rate.Limiter // nil: no limit
 }
 
-// newGate returns next with the bounds before it, or next alone.
+// newGate wraps next with the limits. Without limits it returns next itself.
 func newGate(next http.RoundTripper, host string, s Registry) http.RoundTripper {
 	if s.MaxConcurrent <= 0 && s.RequestsPerSecond <= 0 {
 		return next
 	}
-	g := &gate{next: next}
+	g := &gate{next: next, host: host}
 	if s.MaxConcurrent > 0 {
 		g.slots = make(chan struct{}, s.MaxConcurrent)
 	}
 	if s.RequestsPerSecond > 0 {
-		g.bucket = newBucket(host, s.RequestsPerSecond)
+		burst := int(min(max(1, s.RequestsPerSecond), math.MaxInt32)) // one second's worth
+		g.rate = rate.NewLimiter(rate.Limit(s.RequestsPerSecond), burst)
 	}
 	return g
 }
 
-// RoundTrip implements [http.RoundTripper]. A slot is held until the answer's
-// body is closed.
+// RoundTrip implements [http.RoundTripper]. It holds a slot until the body of the
+// answer is closed.
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	release, err := g.enter(req.Context())
 	if err != nil {
@@ -50,7 +54,7 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// enter waits for a slot and then for the time to send.
+// enter waits for a free slot, and then for the rate limit.
 func (g *gate) enter(ctx context.Context) (release func(), err error) {
 	release = func() {}
 	if g.slots != nil {
@@ -61,8 +65,8 @@ func (g *gate) enter(ctx context.Context) (release func(), err error) {
 			return nil, ctx.Err()
 		}
 	}
-	if g.bucket != nil {
-		if err := g.bucket.wait(ctx); err != nil {
+	if g.rate != nil {
+		if err := g.waitForRate(ctx); err != nil {
 			release()
 			return nil, err
 		}
@@ -70,6 +74,17 @@ func (g *gate) enter(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
+// waitForRate waits until the rate allows another request. If that is after the deadline
+// of ctx, it fails immediately.
+func (g *gate) waitForRate(ctx context.Context) error {
+	err := g.rate.Wait(ctx)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("requests to %s would go beyond %v a second (requests_per_second): %w", g.host, float64(g.rate.Limit()), context.DeadlineExceeded)
+	}
+	return err
+}
+
+// releasingBody frees a slot when it is closed.
 type releasingBody struct {
 	io.ReadCloser
 	release func()
@@ -78,61 +93,4 @@ type releasingBody struct {
 func (b *releasingBody) Close() error {
 	defer b.release()
 	return b.ReadCloser.Close()
-}
-
-// maxWait keeps the wait for a very low rate within what a Duration holds.
-const maxWait = 24 * 365 * time.Hour
-
-// bucket is a token bucket that holds one second's worth, at least one.
-type bucket struct {
-	host  string
-	rate  float64 // a second
-	now   func() time.Time
-	sleep func(context.Context, time.Duration) error
-
-	mu    sync.Mutex
-	left  float64 // below zero by those who wait
-	since time.Time
-}
-
-func newBucket(host string, rate float64) *bucket {
-	return &bucket{host: host, rate: rate, now: time.Now, sleep: sleep, left: max(1, rate)}
-}
-
-// wait returns when a request may be sent. It fails at once where that is beyond
-// the deadline of ctx.
-func (b *bucket) wait(ctx context.Context) error {
-	d := b.take()
-	if d <= 0 {
-		return ctx.Err()
-	}
-	var err error
-	if deadline, ok := ctx.Deadline(); ok && !b.now().Add(d).Before(deadline) {
-		err = fmt.Errorf("requests to %s would go beyond %v a second (requests_per_second): %w", b.host, b.rate, context.DeadlineExceeded)
-	} else {
-		err = b.sleep(ctx, d)
-	}
-	if err != nil {
-		b.giveBack()
-	}
-	return err
-}
-
-// take takes a token and returns how long it is until it is there.
-func (b *bucket) take() time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.now()
-	if !b.since.IsZero() {
-		b.left = min(max(1, b.rate), b.left+now.Sub(b.since).Seconds()*b.rate)
-	}
-	b.since = now
-	b.left--
-	return time.Duration(min(-b.left/b.rate, maxWait.Seconds()) * float64(time.Second))
-}
-
-func (b *bucket) giveBack() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.left++
 }

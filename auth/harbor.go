@@ -8,7 +8,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// explainHarbor knows the refusals of Harbor that are not about credentials.
+// explainHarbor recognises Harbor's refusals that are not about credentials.
 func explainHarbor(err error, r ociaddr.Repository) string {
 	switch {
 	case refusals.NoProject(err):
@@ -27,7 +27,7 @@ func explainHarbor(err error, r ociaddr.Repository) string {
 	return ""
 }
 
-// harborRight says which right a login lacks, and what Harbor calls it.
+// harborRight names the permission that a login lacks, in Harbor's terms.
 func harborRight(login *login, r ociaddr.Repository, right string) string {
 	permission, role := "Pull", "Guest"
 	switch right {
@@ -40,7 +40,8 @@ func harborRight(login *login, r ociaddr.Repository, right string) string {
 		login, right, project(r), permission, role)
 }
 
-// project returns the first part of a repository's name, which Harbor calls its project.
+// project returns the first part of a repository's name. In Harbor, it is the name of
+// the project.
 func project(r ociaddr.Repository) string {
 	first, _, _ := strings.Cut(r.Name, "/")
 	return first

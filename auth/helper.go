@@ -19,33 +19,33 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// helperPrefix begins the name of every credential helper.
+// helperPrefix is the prefix of every credential helper's program name.
 const helperPrefix = "docker-credential-"
 
 const (
-	// maxHelperOutput bounds a helper's answer; one is a JSON object of three
-	// strings.
+	// maxHelperOutput bounds a helper's answer in bytes. An answer is a JSON object of
+	// three strings.
 	maxHelperOutput = 64 << 10
-	// maxHelperStderr bounds what of a helper's complaint is shown.
+	// maxHelperStderr bounds how many bytes of a helper's standard error are shown.
 	maxHelperStderr = 1 << 10
-	// helperKeep is how long an answer is used again. Tokens are asked for by
-	// repository and action, so that one push needs the same answer many times;
-	// the password in it lasts minutes to hours.
+	// helperKeep is how long an answer is cached. Each token is for one repository and
+	// action, so one push needs the same answer many times. The password in an answer
+	// is valid for minutes to hours.
 	helperKeep = time.Minute
-	// helperFailureKeep is how long a failure is: as long as those who wait for
-	// one that hangs would else each wait for their own.
+	// helperFailureKeep is how long a failure is cached. Without that, the callers that
+	// wait for a hanging helper would each wait for a run of their own.
 	helperFailureKeep = 10 * time.Second
 )
 
-// helperRunner runs credential helpers by docker's protocol: "get" as argument,
-// the server on standard input, JSON or a complaint on standard output.
+// helperRunner runs credential helpers by docker's protocol: "get" as the argument,
+// the server on standard input, JSON or an error message on standard output.
 //
-// oras-go has this too, but it passes standard error through to the program's
-// own, puts the output of a failed helper into errors, and waits for ever for
-// the output of what a helper leaves running.
+// oras-go has a runner too. But it passes the helper's standard error through to the
+// program's own, puts the output of a failed helper into errors, and waits forever if
+// the helper leaves a child process that holds its output open.
 type helperRunner struct {
 	limit time.Duration // for one run
-	grace time.Duration // for its output, when it has ended or was killed
+	grace time.Duration // for reading the output after the helper exits or is killed
 	now   func() time.Time
 
 	mu      sync.Mutex
@@ -58,18 +58,18 @@ type helperQuestion struct {
 }
 
 type helperAnswer struct {
-	slot  // held while the helper runs or the fields are read
+	slot  // held while the helper runs, and while the fields are read
 	cred  credential
 	err   error
-	until time.Time // when it is not to be used any more
+	until time.Time // when the answer expires
 }
 
 func newHelperRunner(limit time.Duration) *helperRunner {
 	return &helperRunner{limit: limit, grace: min(limit, time.Second), now: time.Now, answers: map[helperQuestion]*helperAnswer{}}
 }
 
-// get returns what the helper has for the registry, the zero credential where it
-// has nothing. Of several callers at once one runs the helper.
+// get returns the helper's credential for the registry, or the zero credential if the
+// helper has none. Concurrent callers share one run of the helper.
 func (h *helperRunner) get(ctx context.Context, helper string, registry ociaddr.Registry) (credential, error) {
 	question := helperQuestion{helper, registry}
 	h.mu.Lock()
@@ -89,7 +89,7 @@ func (h *helperRunner) get(ctx context.Context, helper string, registry ociaddr.
 	}
 	cred, err := h.ask(ctx, helper, registry)
 	if err != nil && ctx.Err() != nil {
-		return credential{}, err // the caller's own end is none of those who wait
+		return credential{}, err // other callers must not get this caller's cancellation
 	}
 	keep := helperKeep
 	if err != nil {
@@ -99,8 +99,8 @@ func (h *helperRunner) get(ctx context.Context, helper string, registry ociaddr.
 	return cred, err
 }
 
-// ask tries each name that helpers know the registry by. A name that makes the
-// helper fail does no harm if another one does not: scripts often know only one.
+// ask tries each server name that helpers use for the registry. The helper may fail for
+// one name and answer for another: scripts often recognise only one of them.
 func (h *helperRunner) ask(ctx context.Context, helper string, registry ociaddr.Registry) (credential, error) {
 	var first error
 	for _, server := range serverNames(registry) {
@@ -116,8 +116,8 @@ func (h *helperRunner) ask(ctx context.Context, helper string, registry ociaddr.
 	return credential{}, first
 }
 
-// serverNames returns what to ask a helper for: the URL, then the host that
-// docker files a login under; for Docker Hub one key of old.
+// serverNames returns the server names to ask a helper for: first the URL, then the
+// host that docker stores a login under. Docker Hub has a single, historical name.
 func serverNames(registry ociaddr.Registry) []string {
 	if canonicalHost(string(registry)) == hub {
 		return []string{hubKey}
@@ -125,7 +125,7 @@ func serverNames(registry ociaddr.Registry) []string {
 	return []string{"https://" + string(registry), string(registry)}
 }
 
-// run runs the helper once. Its error never holds what the helper put out.
+// run runs the helper once. The error never contains the helper's standard output.
 func (h *helperRunner) run(ctx context.Context, helper, server string) (credential, error) {
 	limited, cancel := context.WithTimeout(ctx, h.limit)
 	defer cancel()
@@ -133,12 +133,12 @@ func (h *helperRunner) run(ctx context.Context, helper, server string) (credenti
 	cmd := exec.CommandContext(limited, helperPrefix+helper, "get")
 	cmd.Stdin = strings.NewReader(server)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// A helper may leave a child behind that holds its output open.
+	// A helper may leave a child process that holds its output open.
 	cmd.WaitDelay = h.grace
 
 	err := cmd.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // it ended well, and left a child behind
+		err = nil // the helper succeeded, and left a child process behind
 	}
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
@@ -162,17 +162,17 @@ func byHand(helper, server string) string {
 	return fmt.Sprintf("echo %s | %s%s get", server, helperPrefix, helper)
 }
 
-// saysNotFound knows the sentence by which helpers say that they have no login
-// ("credentials not found in native keychain"). The protocol has it on standard
-// output, and the exit status is the same as for a failure.
+// saysNotFound recognises the message by which a helper says that it has no login
+// ("credentials not found in native keychain"). The protocol puts the message on
+// standard output, and the exit status is the same as for a failure.
 func saysNotFound(outputs ...[]byte) bool {
 	return slices.ContainsFunc(outputs, func(b []byte) bool {
 		return bytes.Contains(bytes.ToLower(b), []byte("credentials not found"))
 	})
 }
 
-// complaint makes an error of how the helper ended and what it wrote to standard
-// error, on one line.
+// complaint returns an error with the helper's exit status and its standard error,
+// on one line.
 func complaint(err error, stderr []byte) error {
 	text := strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -201,8 +201,8 @@ func parseHelperAnswer(b cappedBuffer) (credential, error) {
 	return newCredential(auth.Credential{Username: answer.Username, Password: answer.Secret}), nil
 }
 
-// cappedBuffer keeps the first max bytes that are written to it, and takes the
-// rest so that the writer ends as it would have.
+// cappedBuffer keeps the first max bytes that are written to it. It discards the rest,
+// so that the writer never blocks or fails.
 type cappedBuffer struct {
 	kept []byte
 	max  int
@@ -218,7 +218,7 @@ func (b *cappedBuffer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// slot is a mutex whose wait a context ends.
+// slot is a mutex. The wait for it ends when a context is cancelled.
 type slot chan struct{}
 
 func newSlot() slot { return make(slot, 1) }

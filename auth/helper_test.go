@@ -18,9 +18,9 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// installHelper puts the program docker-credential-NAME on PATH, a shell script
-// that has the server asked for in $server and writes each to a file first. It
-// returns a function that gives the servers asked for so far.
+// installHelper puts the program docker-credential-NAME on PATH. It is a shell script that
+// has the requested server in $server, and first appends it to a file. The returned
+// function returns the servers that were requested so far.
 func installHelper(t *testing.T, name, script string) func() string {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -162,14 +162,14 @@ func TestHelperAnswersAreKeptForAWhile(t *testing.T) {
 	}
 }
 
-// TestHelperFailuresAreKeptForAWhile has several wait for one that hangs.
+// TestHelperFailuresAreKeptForAWhile has several callers that wait for a hanging helper.
 func TestHelperFailuresAreKeptForAWhile(t *testing.T) {
 	installHelper(t, "fake", "exec sleep 5")
 	h := newHelperRunner(50 * time.Millisecond)
 	now := time.Now()
 	h.now = func() time.Time { return now }
-	// Each run has an error of its own. How far the helper came until it was killed,
-	// nobody knows.
+	// Each run has a distinct error. Nobody knows how far the helper came before it was
+	// killed.
 	get := func() error {
 		_, err := h.get(t.Context(), "fake", "ghcr.io")
 		if !errors.Is(err, context.DeadlineExceeded) {

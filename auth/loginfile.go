@@ -19,25 +19,26 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// login is one source of a credential: an entry of a login file, a block of a
-// configuration, variables, or a helper that one of these names.
+// login is a source of one credential: an entry of a login file, a block of a
+// configuration, environment variables, or a helper that one of these names.
 type login struct {
 	key    key
 	label  string // the key as written, or the setting that names the helper
-	source string // in words, for [login.String]
+	source string // a description, for [login.String]
 	place  place
-	helper string // the rest of docker-credential-...; "" where the credential is at hand
+	helper string // the name after docker-credential-; "" if cred is the credential
 	cred   credential
-	err    error // what is wrong with the entry; it matters only when chosen
-	// except are registries that it is not for, though the key says so.
+	err    error // what is wrong with the entry; reported only if the entry is chosen
+	// except lists registries that are excluded although key matches them.
 	except []key
-	// written is the key of its entry in a login file; "" for credsStore.
+	// written is the key as written in the login file; "" for credsStore.
 	written string
-	// miss says why OpenTofu does not find it, whatever the repository; "" where it does.
+	// miss says why OpenTofu never finds this login; "" if it may.
 	miss string
 }
 
-// specificity is that of its key, but for what it is not for.
+// specificity is the specificity of the login's key, or noMatch if the login excludes
+// the repository.
 func (l *login) specificity(r ociaddr.Repository) int {
 	if slices.ContainsFunc(l.except, func(k key) bool { return k.specificity(r) != noMatch }) {
 		return noMatch
@@ -45,8 +46,8 @@ func (l *login) specificity(r ociaddr.Repository) int {
 	return l.key.specificity(r)
 }
 
-// place is the kind of place that a login stands in. What to do about one that
-// is refused depends on it.
+// place is the kind of source that a login comes from. The hint for a refused login
+// depends on it.
 type place int
 
 const (
@@ -55,7 +56,8 @@ const (
 	inVariables
 )
 
-// helperLogin makes a source of a helper; setting says in words what names it.
+// helperLogin returns the login that a helper provides. setting describes the setting
+// that names the helper.
 func helperLogin(k key, helper, setting string, in place) *login {
 	return &login{
 		key: k, label: setting, place: in, helper: helper,
@@ -63,10 +65,10 @@ func helperLogin(k key, helper, setting string, in place) *login {
 	}
 }
 
-// String says in words where the credential comes from.
+// String describes where the credential comes from.
 func (l *login) String() string { return l.source }
 
-// get returns the credential, the zero one where a helper has none.
+// get returns the credential, or the zero credential if a helper has none.
 func (l *login) get(ctx context.Context, helpers *helperRunner, registry ociaddr.Registry) (credential, error) {
 	if l.helper != "" && l.err == nil {
 		return helpers.get(ctx, l.helper, registry)
@@ -74,21 +76,23 @@ func (l *login) get(ctx context.Context, helpers *helperRunner, registry ociaddr
 	return l.cred, l.err
 }
 
-// loginFile is a place where a login file may be.
+// loginFile is a location where a login file may exist.
 type loginFile struct {
 	name string
-	// text is the content of a variable of that name, in the place of a file.
+	// text is the content, if name is an environment variable that holds it.
 	text string
-	// legacy is ~/.dockercfg, which holds the entries without "auths" around them.
+	// legacy is true for ~/.dockercfg, which has the entries at its top level, without
+	// "auths".
 	legacy bool
-	// named is a file that the user asked for by a variable.
+	// named is true if the user named the file in an environment variable.
 	named bool
-	// required is a file that a block names: without it, nothing is right.
+	// required is true if a block names the file. Then every problem with the file is an
+	// error.
 	required bool
-	ours     bool // that block stands in our configuration file
+	ours     bool // that block is in our own configuration file
 }
 
-// String says in words what it is.
+// String describes the location.
 func (f loginFile) String() string {
 	if f.text != "" {
 		return "the variable " + f.name
@@ -96,9 +100,9 @@ func (f loginFile) String() string {
 	return "the login file " + f.name
 }
 
-// loginFiles returns where login files are looked for, in order: the user's own
-// choice, then those of podman and its kin by containers-auth.json(5), then
-// docker's, of which a variable with the content comes first.
+// loginFiles returns the locations of login files in search order: the user's choice,
+// then the files of containers-auth.json(5), as podman uses them, then docker's. The
+// variable that holds the content comes before docker's files.
 func (env Environment) loginFiles() []loginFile {
 	var out []loginFile
 	add := func(f loginFile) {
@@ -126,9 +130,8 @@ func (env Environment) loginFiles() []loginFile {
 	return out
 }
 
-// containersFiles returns the places of containers' auth.json: first the one that
-// lasts as long as the session, where the system has such a place, then the one
-// in the user's configuration.
+// containersFiles returns the locations of auth.json: first the one that lasts for the
+// login session, if the system has one, then the one in the user's configuration.
 func (env Environment) containersFiles() []string {
 	var out []string
 	inHome := ""
@@ -153,7 +156,7 @@ func (env Environment) containersFiles() []string {
 	return out
 }
 
-// withoutPath drops the path that a PathError repeats.
+// withoutPath removes the path from an error, if it is a PathError.
 func withoutPath(err error) error {
 	var perr *fs.PathError
 	if errors.As(err, &perr) {
@@ -162,13 +165,13 @@ func withoutPath(err error) error {
 	return err
 }
 
-// wireFile is a login file as docker and podman write it. Both keep more in
-// theirs, which is not ours to judge.
+// wireFile is a login file as docker and podman write it. The fields that they use for
+// other purposes are ignored.
 type wireFile struct {
 	Auths       map[string]wireAuth `json:"auths"`
 	CredHelpers map[string]string   `json:"credHelpers"`
 	CredsStore  string              `json:"credsStore"`
-	bare        bool                // the entries stood without "auths" around them
+	bare        bool                // the entries were at the top level, without "auths"
 }
 
 type wireAuth struct {
@@ -179,11 +182,12 @@ type wireAuth struct {
 	RegistryToken string `json:"registrytoken"` // a bearer token
 }
 
-// parse adds the logins of a file. For one registry a helper of its own
-// (credHelpers) comes before an entry (auths), other than in OpenTofu: logging in
-// with a helper leaves the entry of an earlier login behind. The helper for all
-// (credsStore) comes last, as in OpenTofu and other than in docker. An empty name in
-// credHelpers keeps a registry from the helper for all, as in docker.
+// parse adds the logins of a file. The order within a file differs from other tools. A
+// registry's own helper (credHelpers) comes before its entry (auths), unlike in
+// OpenTofu, because logging in with a helper leaves the entry of an earlier login
+// behind. The helper for all registries (credsStore) comes last, as in OpenTofu and
+// unlike in docker. An empty name in credHelpers excludes a registry from credsStore,
+// as in docker.
 func (s *survey) parse(f loginFile, src []byte) error {
 	wire, err := decodeLoginFile(f, src)
 	if err != nil {
@@ -234,7 +238,7 @@ func (s *survey) parse(f loginFile, src []byte) error {
 	return nil
 }
 
-// addHelper adds a helper that a login file names.
+// addHelper adds the login of a helper that a login file names.
 func (s *survey) addHelper(k key, name, setting string) *login {
 	l := helperLogin(k, name, setting, inFile)
 	if !validHelper(name) {
@@ -244,8 +248,8 @@ func (s *survey) addHelper(k key, name, setting string) *login {
 	return l
 }
 
-// sortedKeys orders keys that may name one registry: docker's own key for Docker
-// Hub, then hosts, then URLs, which docker reads only where there is no host.
+// sortedKeys sorts keys that may mean the same registry: first docker's own key for
+// Docker Hub, then hosts, then URLs. Docker uses a URL only if there is no host.
 func sortedKeys[V any](m map[string]V) []string {
 	order := func(name string) int {
 		_, isURL := cutScheme(name)
@@ -262,8 +266,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	})
 }
 
-// CheckLoginFile checks the content of a login file, as far as it is checked before
-// an entry is used. It quotes nothing of it.
+// CheckLoginFile checks that the content of a login file can be parsed. Entries are
+// checked only when they are used. The error quotes none of the content.
 func CheckLoginFile(src []byte) error {
 	_, err := decodeLoginFile(loginFile{}, src)
 	return err
@@ -271,7 +275,7 @@ func CheckLoginFile(src []byte) error {
 
 func decodeLoginFile(f loginFile, src []byte) (wireFile, error) {
 	var wire wireFile
-	// Editors and shells on Windows put a byte order mark first.
+	// Editors and shells on Windows write a byte order mark at the start.
 	src = bytes.TrimSpace(bytes.TrimPrefix(src, []byte("\xef\xbb\xbf")))
 	if len(src) == 0 {
 		return wire, nil
@@ -287,8 +291,8 @@ func decodeLoginFile(f loginFile, src []byte) (wireFile, error) {
 	return wire, nil
 }
 
-// invalidLoginFile says where a file is wrong. The decoder's words are left out:
-// they quote numbers, and a password may be one.
+// invalidLoginFile says where a file is invalid. It omits the decoder's error, which
+// quotes numbers: a password may be a number.
 func invalidLoginFile(src []byte, err error) error {
 	offset := int64(len(src))
 	problem := "it ends too early"
@@ -305,8 +309,8 @@ func invalidLoginFile(src []byte, err error) error {
 		"correct the file, or move it away and log in again, such as with: docker login REGISTRY")
 }
 
-// credential returns what the entry holds; the zero credential for one that is
-// empty, as logging in with a helper leaves it behind.
+// credential returns the entry's credential. It returns the zero credential for an
+// empty entry, which a login with a helper leaves behind.
 func (w wireAuth) credential() (credential, error) {
 	c := auth.Credential{
 		Username:     w.Username,
@@ -326,7 +330,7 @@ func (w wireAuth) credential() (credential, error) {
 	return newCredential(c), nil
 }
 
-// decodeAuth reads USER:PASSWORD in base64. Only the password may hold colons.
+// decodeAuth decodes USER:PASSWORD from base64. Only the password may contain colons.
 func decodeAuth(s string) (user, password string, ok bool) {
 	b, err := base64.StdEncoding.DecodeString(s)
 	if err != nil {

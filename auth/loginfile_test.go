@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// environment is a machine in memory: variables and files. Its home is /home/u.
+// environment returns an in-memory machine with variables and files. Its home is /home/u.
 func environment(goos string, vars, files map[string]string) Environment {
 	home := "/home/u"
 	if goos == "windows" {
@@ -38,7 +38,7 @@ func environment(goos string, vars, files map[string]string) Environment {
 	}
 }
 
-// loginJSON is a login file with an entry for each host, made of HOST=USER:PASSWORD.
+// loginJSON returns a login file with one entry for each HOST=USER:PASSWORD.
 func loginJSON(entries ...string) string {
 	auths := map[string]any{}
 	for _, e := range entries {
@@ -49,7 +49,7 @@ func loginJSON(entries ...string) string {
 	return string(b)
 }
 
-// parseLoginFile returns the logins of a file.
+// parseLoginFile returns the logins in a file.
 func parseLoginFile(f loginFile, src []byte) ([]*login, error) {
 	s := &survey{}
 	err := s.parse(f, src)
@@ -213,7 +213,7 @@ func TestHelpersInFiles(t *testing.T) {
 			`the helper docker-credential-hub (credHelpers "https://index.docker.io/v1/" in /f)`, "the helper docker-credential-all (credsStore in /f)",
 		},
 		"another.io/acme/null": {"the helper docker-credential-all (credsStore in /f)"},
-		"other.io/acme/null":   nil, // an empty name
+		"other.io/acme/null":   nil, // the name of the helper is empty
 	} {
 		var got []string
 		for _, l := range rank(logins, mustRepository(t, repository)) {
@@ -254,8 +254,8 @@ func TestLoginFileErrors(t *testing.T) {
 					t.Errorf("the file is quoted: %s", text)
 				}
 			}
-			// A usual file is passed over, with a warning, and named where a login
-			// is missed.
+			// A usual file is skipped with a warning, and is named in the hint for a missing
+			// login.
 			c := New(opts)
 			if _, err := c.Repository(t.Context(), r); err != nil {
 				t.Fatal(err)
@@ -265,7 +265,7 @@ func TestLoginFileErrors(t *testing.T) {
 			}
 			shown(log.String())
 			shown(c.explainCredential(auth.ErrBasicCredentialNotFound, r))
-			// One that a block names is needed.
+			// A file that a block names is required.
 			opts.Defaults = &Defaults{Discover: true, Files: []string{file}}
 			_, err := New(opts).Repository(t.Context(), r)
 			if hint.Of(err) == "" {

@@ -8,15 +8,15 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// key is what a login is filed under: a registry, or the repositories of it
-// that begin with a path.
+// key is the scope of a login: a whole registry, or the repositories of a registry
+// under a path.
 type key struct {
 	host string // canonical; "" for every registry
-	path string // without slashes at its ends; "" for the whole registry
-	url  bool   // it was written with a scheme
+	path string // without leading and trailing slashes; "" for the whole registry
+	url  bool   // the key was written with a scheme
 }
 
-// String says in words what the key is for.
+// String describes the scope of the key.
 func (k key) String() string {
 	switch {
 	case k.host == "":
@@ -27,14 +27,14 @@ func (k key) String() string {
 	return k.host + "/" + k.path
 }
 
-// hub is Docker Hub, and hubKey the key that docker files its login under.
+// hub is the host of Docker Hub. hubKey is the key that docker stores its login under.
 const (
 	hub    = "docker.io"
 	hubKey = "https://index.docker.io/v1/"
 )
 
-// canonicalHost returns the one name under which a registry is compared: lower
-// case, and docker.io for every name of Docker Hub.
+// canonicalHost returns the form of a host name that is used for comparison: lower
+// case, and docker.io for each name of Docker Hub.
 func canonicalHost(host string) string {
 	host = strings.ToLower(host)
 	switch host {
@@ -44,9 +44,9 @@ func canonicalHost(host string) string {
 	return host
 }
 
-// parseKey reads a key of "auths" or "credHelpers": HOST, HOST/PREFIX as
-// containers-auth.json(5) has it, or a URL as docker wrote it, whose /v1/ or /v2/
-// is the registry's API and no prefix. A key without a host is none.
+// parseKey parses a key of "auths" or "credHelpers". A key is HOST, HOST/PREFIX as in
+// containers-auth.json(5), or a URL as docker writes it. The /v1/ or /v2/ of a URL is
+// the path of the registry's API, not a prefix. A key without a host is invalid.
 func parseKey(s string) (key, bool) {
 	rest, isURL := cutScheme(strings.TrimSpace(s))
 	host, path, _ := strings.Cut(rest, "/")
@@ -66,16 +66,16 @@ func cutScheme(s string) (rest string, ok bool) {
 	return s, false
 }
 
-// specificity of a key for a repository.
+// The specificity of a key for a repository, in ascending order.
 const (
 	noMatch      = iota
 	everyHost    // a helper for all registries
-	hostByURL    // a URL with another path, which docker reads as its host
+	hostByURL    // a URL with another path: docker uses only its host
 	wholeHost    // the registry
-	firstSegment // one segment of the name; each further one counts one more
+	firstSegment // the first segment of the name; each further segment adds one
 )
 
-// specificity says how closely the key names the repository, 0 for not at all.
+// specificity returns how specific the key is for the repository; 0 means no match.
 func (k key) specificity(r ociaddr.Repository) int {
 	switch {
 	case k.host == "":
@@ -92,8 +92,8 @@ func (k key) specificity(r ociaddr.Repository) int {
 	return noMatch
 }
 
-// rank returns the logins that match the repository, the most specific first.
-// Equals keep the order of all, which is that of the files.
+// rank returns the logins that match the repository, most specific first. Equally
+// specific logins keep their order.
 func rank(all []*login, r ociaddr.Repository) []*login {
 	var out []*login
 	for _, l := range all {

@@ -109,7 +109,8 @@ func FuzzSpecificity(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// The repository's own name is a key for it alone, and the best there is.
+		// The repository's own name is a key that matches only that repository, with the
+		// highest specificity.
 		own, ok := parseKey(r.String())
 		if !ok || own.specificity(r) != firstSegment+strings.Count(r.Name, "/") {
 			t.Errorf("%s for itself: %+v, specificity %d", r, own, own.specificity(r))

@@ -14,20 +14,20 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Sent is a request that was sent to a registry, or to a token server or storage that
-// it sends its clients to: each attempt by itself.
+// Sent describes one request that was sent to a registry, or to a token server or
+// storage that the registry refers to. Each attempt counts as a request.
 type Sent struct {
 	Host       string        // with its port, if any
-	Authorized bool          // it had a credential
-	Status     int           // 0 where there was no answer
-	Err        error         // why not
-	Took       time.Duration // until the answer began
+	Authorized bool          // the request had a credential
+	Status     int           // 0 if there was no answer
+	Err        error         // why there was no answer
+	Took       time.Duration // the time until the answer began
 }
 
-// observed tells of each request that passes it.
+// observed traces and reports each request.
 type observed struct {
-	next http.RoundTripper
-	tell func(Sent)
+	next   http.RoundTripper
+	report func(Sent)
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -42,15 +42,15 @@ func (t observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	if resp != nil {
 		sent.Status = resp.StatusCode
 	}
-	if t.tell != nil {
-		t.tell(sent)
+	if t.report != nil {
+		t.report(sent)
 	}
 	end(err, slog.Int("http.response.status_code", sent.Status))
 	return resp, err
 }
 
-// tracedPath returns what traces and logs may say of a request's path: where a redirect
-// leads to, storage may have put there what opens a blob.
+// tracedPath returns the path of a request for traces and logs. The path of a redirect's
+// target is omitted, because storage may put a signature into it.
 func tracedPath(req *http.Request) string {
 	if req.Response != nil {
 		return "redirected"
@@ -58,27 +58,30 @@ func tracedPath(req *http.Request) string {
 	return req.URL.Path
 }
 
-// HostOf returns the host, with its port if it has one, that requests to a registry
-// go to: Docker Hub has another one for them.
+// HostOf returns the host, with its port if any, that serves a registry. Docker Hub is
+// served by a different host.
 func HostOf(r ociaddr.Registry) string { return registry.Reference{Registry: string(r)}.Host() }
 
-// maxProbed is how much of an answer is read that nobody wants.
+// apiURL returns the root of a registry's API, with a trailing slash.
+func apiURL(host string, plainHTTP bool) string {
+	if plainHTTP {
+		return "http://" + host + "/v2/"
+	}
+	return "https://" + host + "/v2/"
+}
+
+// maxProbed is how many bytes of an unused answer are read.
 const maxProbed = 4 << 10
 
-// Reachable asks a registry for the root of its API, once and without a credential.
-// It fails where nothing answers there, or what answers is in trouble; that the
-// registry wants a credential is none.
+// Reachable sends one request without a credential to the root of a registry's API. It
+// returns an error if nothing answers, or if the answer is a server error. It accepts
+// an answer that asks for a credential.
 func (c *Client) Reachable(ctx context.Context, r ociaddr.Registry) error {
-	plain, err := c.plainHTTP(ctx, r)
+	plain, err := c.PlainHTTP(ctx, r)
 	if err != nil {
 		return err
 	}
-	scheme := "https"
-	if plain {
-		scheme = "http"
-	}
-	host := HostOf(r)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+host+"/v2/", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, apiURL(HostOf(r), plain), nil)
 	if err != nil {
 		return err
 	}
@@ -88,7 +91,7 @@ func (c *Client) Reachable(ctx context.Context, r ociaddr.Registry) error {
 		return fmt.Errorf("ask %s: %w", r, err)
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, maxProbed) // for the connection to be used again
+	_, _ = io.CopyN(io.Discard, resp.Body, maxProbed) // so that the connection can be reused
 	if resp.StatusCode >= 500 {
 		return fmt.Errorf("ask %s: it answers %d %s", r, resp.StatusCode, http.StatusText(resp.StatusCode))
 	}

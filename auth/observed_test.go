@@ -14,19 +14,19 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// told keeps what is told of requests.
-type told struct {
+// sentLog records the requests that a client reports.
+type sentLog struct {
 	mu  sync.Mutex
 	all []Sent
 }
 
-func (s *told) tell(one Sent) {
+func (s *sentLog) record(one Sent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = append(s.all, one)
 }
 
-// TestSent has each attempt told by itself.
+// TestSent shows that a client reports each attempt separately.
 func TestSent(t *testing.T) {
 	ca := tlsca.For(t)
 	var asked atomic.Int32
@@ -42,13 +42,13 @@ func TestSent(t *testing.T) {
 		"shared ones":         nil,
 	} {
 		asked.Store(0)
-		var seen told
+		var seen sentLog
 		transport := dialAll(map[string]*httptest.Server{"registry.test:443": srv})
 		if registries == nil {
 			transport.TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig
 			transport.TLSClientConfig.InsecureSkipVerify = true
 		}
-		c := New(Options{Transport: transport, Registries: registries, Sent: seen.tell, Retry: Retry{BaseDelay: time.Millisecond}})
+		c := New(Options{Transport: transport, Registries: registries, Sent: seen.record, Retry: Retry{BaseDelay: time.Millisecond}})
 		repo, err := c.Repository(t.Context(), ociaddr.Repository{Registry: "registry.test", Name: "a/b"})
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(seen.all) != 2 || seen.all[0].Status != 503 || seen.all[1].Status != 200 || seen.all[1].Host != "registry.test" || seen.all[1].Took <= 0 || seen.all[1].Authorized {
-			t.Errorf("%s: told of %+v", name, seen.all)
+			t.Errorf("%s: reported %+v", name, seen.all)
 		}
 		transport.CloseIdleConnections()
 	}
@@ -71,14 +71,14 @@ func TestReachable(t *testing.T) {
 		asked.Store(r)
 		if status.Load() == 0 {
 			<-r.Context().Done()
-			panic(http.ErrAbortHandler) // the client, which says goodbye before it hangs up, would hear a 200
+			panic(http.ErrAbortHandler) // otherwise the client, which announces its end first, would get a 200
 		}
 		w.Header().Set("WWW-Authenticate", `Bearer realm="https://elsewhere.test/token"`)
 		w.WriteHeader(int(status.Load()))
 	}, nil, "registry.test")
-	var seen told
+	var seen sentLog
 	c := New(Options{
-		Transport: dialAll(map[string]*httptest.Server{"registry.test:443": srv}), Sent: seen.tell,
+		Transport: dialAll(map[string]*httptest.Server{"registry.test:443": srv}), Sent: seen.record,
 		Registries: map[ociaddr.Registry]Registry{"registry.test": {CAs: ca.CertPEM()}},
 		Explicit:   []Login{{Prefix: "registry.test", Username: NewSecret("u"), Password: NewSecret("p")}},
 	})

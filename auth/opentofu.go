@@ -8,9 +8,9 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// openTofuMiss says why OpenTofu does not find the login for a repository; "" where it
-// does. OpenTofu has fewer places for logins, and reads their entries more strictly.
-// This follows its package internal/command/cliconfig/ociauthconfig.
+// openTofuMiss says why OpenTofu does not find the login for a repository; "" means
+// that it does. OpenTofu reads fewer sources, and parses their entries more strictly.
+// The rules are those of its package internal/command/cliconfig/ociauthconfig.
 func (l *login) openTofuMiss(r ociaddr.Repository) string {
 	switch {
 	case l.miss != "":
@@ -21,14 +21,14 @@ func (l *login) openTofuMiss(r ociaddr.Repository) string {
 	return ""
 }
 
-// matchesAsWritten reports whether a key of a login file is for the repository where
-// neither case, scheme nor the names of Docker Hub are made equal.
+// matchesAsWritten reports whether a key of a login file matches the repository without
+// normalisation of letter case, scheme and Docker Hub's names.
 func matchesAsWritten(written string, r ociaddr.Repository) bool {
 	host, path, _ := strings.Cut(written, "/")
 	return host == string(r.Registry) && (path == "" || r.Name == path || strings.HasPrefix(r.Name, path+"/"))
 }
 
-// openTofuMiss says why OpenTofu does not read a login file; "" where it does.
+// openTofuMiss says why OpenTofu does not read a login file; "" means that it does.
 func (f loginFile) openTofuMiss(env Environment) string {
 	switch {
 	case f.text != "":
@@ -41,11 +41,7 @@ func (f loginFile) openTofuMiss(env Environment) string {
 	return "OpenTofu does not look at " + f.name
 }
 
-// openTofuMiss says why OpenTofu does not read a block; "" where it does.
-func (l Login) openTofuMiss() string { return blockMiss(l.InCLIConfig) }
-
-func (d *Defaults) openTofuMiss() string { return blockMiss(d.InCLIConfig) }
-
+// blockMiss says why OpenTofu does not read a block; "" means that it does.
 func blockMiss(inCLIConfig bool) string {
 	if inCLIConfig {
 		return ""
@@ -53,8 +49,8 @@ func blockMiss(inCLIConfig bool) string {
 	return "OpenTofu does not read ocibridge.hcl"
 }
 
-// openTofuParses reports whether OpenTofu can parse a login file. If it cannot parse one
-// of the usual places, it reads none of them.
+// openTofuParses reports whether OpenTofu can parse a login file. If one of the usual
+// files does not parse, OpenTofu ignores them all.
 func openTofuParses(src []byte) bool {
 	var f struct {
 		Auths map[string]*struct {
@@ -66,9 +62,9 @@ func openTofuParses(src []byte) bool {
 	return json.Unmarshal(src, &f) == nil
 }
 
-// openTofuFiles returns where OpenTofu looks for login files. It knows neither
-// REGISTRY_AUTH_FILE nor DOCKER_CONFIG, nor the place of podman without
-// XDG_RUNTIME_DIR.
+// openTofuFiles returns the locations where OpenTofu looks for login files. It ignores
+// REGISTRY_AUTH_FILE and DOCKER_CONFIG, and does not use podman's location for systems
+// without XDG_RUNTIME_DIR.
 func (env Environment) openTofuFiles() []string {
 	var out []string
 	switch dir := env.getenv("XDG_RUNTIME_DIR"); {
@@ -85,8 +81,8 @@ func (env Environment) openTofuFiles() []string {
 	return append(out, env.join(env.Home, ".docker", "config.json"), env.join(env.Home, ".dockercfg"))
 }
 
-// openTofuMiss says why OpenTofu takes no login from an entry; "" where it does. It
-// reads "auth" alone.
+// openTofuMiss says why OpenTofu takes no login from an entry; "" means that it does.
+// OpenTofu reads only the field "auth".
 func (w wireAuth) openTofuMiss() string {
 	if w.Auth == "" {
 		return `OpenTofu reads no entry without "auth"`

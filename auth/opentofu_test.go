@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestLoginsThatOpenTofuMisses compares each way to log in with what OpenTofu's package
-// ociauthconfig finds.
+// TestLoginsThatOpenTofuMisses compares each way to log in with the result of OpenTofu's
+// package ociauthconfig.
 func TestLoginsThatOpenTofuMisses(t *testing.T) {
 	const repository = "ghcr.io/acme/null"
 	ours := Login{Prefix: "ghcr.io", Username: NewSecret("u"), Password: NewSecret("p")}
@@ -15,7 +15,7 @@ func TestLoginsThatOpenTofuMisses(t *testing.T) {
 	login := loginJSON("ghcr.io=u:p")
 	tests := []struct {
 		name     string
-		goos     string // linux without one
+		goos     string // "" means linux
 		vars     map[string]string
 		files    map[string]string
 		blocks   []Login

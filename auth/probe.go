@@ -11,10 +11,10 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// probeTimeout bounds finding out whether a loopback registry speaks TLS.
+// probeTimeout bounds the probe that finds out whether a loopback registry speaks TLS.
 const probeTimeout = 5 * time.Second
 
-// schemes remembers which loopback registries speak plain HTTP.
+// schemes caches which loopback registries speak plain HTTP.
 type schemes struct {
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
@@ -23,7 +23,7 @@ type schemes struct {
 }
 
 type scheme struct {
-	slot  // held during the probe and while the fields are read
+	slot  // held during the probe, and while the fields are read
 	known bool
 	plain bool
 }
@@ -32,9 +32,9 @@ func newSchemes() *schemes {
 	return &schemes{dial: (&net.Dialer{}).DialContext, known: map[ociaddr.Registry]*scheme{}}
 }
 
-// plain reports whether the registry speaks plain HTTP. What cannot be found
-// out, since nothing listens yet for example, counts as TLS, so that the request
-// that follows fails and says why; it is asked again the next time.
+// plain reports whether the registry speaks plain HTTP. If the probe is inconclusive, for
+// example because nothing listens yet, plain returns false, so that the next request
+// fails with a useful error. The next call probes again.
 func (s *schemes) plain(ctx context.Context, r ociaddr.Registry) (bool, error) {
 	s.mu.Lock()
 	sch, ok := s.known[r]
@@ -57,8 +57,8 @@ func (s *schemes) plain(ctx context.Context, r ociaddr.Registry) (bool, error) {
 	return sch.plain, nil
 }
 
-// probe begins TLS with the registry; ok is whether that settles the question.
-// The certificate is not looked at, as nothing is sent.
+// probe starts a TLS handshake with the registry; ok reports whether the result is
+// conclusive. It does not verify the certificate, since it sends nothing.
 func (s *schemes) probe(ctx context.Context, r ociaddr.Registry) (plain, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -13,34 +13,35 @@ import (
 	"sync"
 )
 
-// realmAliases lets a registry in a private network name a token server in a
-// private network under another host name, as GitLab does on one's own machines:
-// registry.gitlab.example.com sends its clients to gitlab.example.com.
+// realmAliases allows a registry in a private network to name a token server in a
+// private network under another host name. Self-hosted GitLab does that:
+// registry.gitlab.example.com refers its clients to gitlab.example.com.
 //
-// oras-go refuses every token server at a private address, unless it has the
-// registry's own host name: a registry out on the internet must not send
-// credentials to what it cannot reach itself. Of a registry that is inside
-// already, that rule keeps nothing. So its challenge is handed on with a realm on
-// the registry's host, and the request for that goes to the real one.
+// oras-go refuses every token server at a private address, unless it has the registry's
+// own host name. That rule stops a registry on the internet from sending credentials to
+// a server that only the client can reach. It protects nothing if the registry itself
+// is in the private network. Therefore realmAliases replaces the realm in the
+// registry's challenge by an alias on the registry's host, and sends the request for
+// the alias to the real token server.
 //
-// Addresses that no network routes (loopback, link-local, with the metadata
-// services of clouds, and unspecified ones) and shared ones (RFC 6598) are left
-// to oras-go to refuse.
+// It leaves the other special addresses to oras-go, which refuses them: loopback,
+// link-local (with the metadata services of clouds), unspecified and shared ones
+// (RFC 6598).
 type realmAliases struct {
 	next   http.RoundTripper
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 
 	mu      sync.Mutex
-	aliases []realmAlias // the one that was handed on last is the last
-	made    int          // how many there were ever
+	aliases []realmAlias // the most recently used last
+	made    int          // the number of aliases ever made
 }
 
-// maxAliases bounds how many aliases are kept. A registry has one or two realms. When a
-// token is renewed by an alias that is not kept any more, the registry answers 404, and
-// its next challenge gets a new alias.
+// maxAliases bounds the number of aliases. A registry has one or two realms. If a token
+// is renewed through an evicted alias, the registry answers 404, and its next challenge
+// gets a new alias.
 const maxAliases = 64
 
-// realmAlias is a URL that stands for a realm.
+// realmAlias is a URL that represents a realm.
 type realmAlias struct {
 	url, realm *url.URL
 }
@@ -66,7 +67,7 @@ func (t *realmAliases) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// requestToken sends a request for an alias to the token server.
+// requestToken sends a request for an alias to the real token server.
 func (t *realmAliases) requestToken(req *http.Request, real *url.URL) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	query := req.URL.RawQuery
@@ -77,15 +78,15 @@ func (t *realmAliases) requestToken(req *http.Request, real *url.URL) (*http.Res
 		return nil, fmt.Errorf("token server %s: %w", real.Host, err)
 	}
 	if loc, err := resp.Location(); err == nil {
-		resp.Header.Set("Location", loc.String()) // absolute, as the caller's base is the alias
+		resp.Header.Set("Location", loc.String()) // absolute, because the caller would resolve it against the alias
 	}
 	return resp, nil
 }
 
 var bearerRealm = regexp.MustCompile(`(?i)^(\s*bearer\s.*?\brealm=")([^"]+)(".*)$`)
 
-// rewriteChallenge puts an alias in the place of a realm that oras-go would
-// refuse and that is fit for this registry.
+// rewriteChallenge replaces the realm in a challenge by an alias, if oras-go would
+// refuse the realm and the registry may use it.
 func (t *realmAliases) rewriteChallenge(req *http.Request, resp *http.Response) {
 	m := bearerRealm.FindStringSubmatch(resp.Header.Get("Www-Authenticate"))
 	if m == nil {
@@ -103,8 +104,8 @@ func (t *realmAliases) rewriteChallenge(req *http.Request, resp *http.Response) 
 	resp.Header.Set("Www-Authenticate", m[1]+t.aliasFor(req.URL, realm)+m[3])
 }
 
-// private reports whether the host has a private address, and none but private
-// and public ones.
+// private reports whether the host has a private address, and only private and public
+// addresses.
 func (t *realmAliases) private(ctx context.Context, host string) bool {
 	addrs := []netip.Addr{}
 	if addr, err := netip.ParseAddr(host); err == nil {
@@ -123,11 +124,11 @@ func (t *realmAliases) private(ctx context.Context, host string) bool {
 	return private
 }
 
-// sharedSpace is the address space of RFC 6598, where a cloud keeps its metadata
-// service.
+// sharedSpace is the shared address space of RFC 6598. A cloud has its metadata service
+// there.
 var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
 
-// aliasFor returns a URL on the registry's host that stands for the realm.
+// aliasFor returns a URL on the registry's host as an alias of the realm.
 func (t *realmAliases) aliasFor(registry, realm *url.URL) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -139,9 +140,9 @@ func (t *realmAliases) aliasFor(registry, realm *url.URL) string {
 		a = t.aliases[i]
 		t.aliases = slices.Delete(t.aliases, i, i+1)
 	} else {
-		t.made++ // and never goes back, so that no alias ever means another realm
+		t.made++ // never reused, so that no alias ever means another realm
 		path := fmt.Sprintf("/.token-server/%d", t.made)
-		// The caller adds to the query.
+		// The caller appends to the query.
 		a = realmAlias{url: &url.URL{Scheme: registry.Scheme, Host: registry.Host, Path: path, RawQuery: realm.RawQuery}, realm: realm}
 		if len(t.aliases) == maxAliases {
 			t.aliases = slices.Delete(t.aliases, 0, 1)
@@ -151,7 +152,7 @@ func (t *realmAliases) aliasFor(registry, realm *url.URL) string {
 	return a.url.String()
 }
 
-// realOf returns a copy of the realm that u stands for, or nil.
+// realOf returns a copy of the realm that the alias u represents, or nil.
 func (t *realmAliases) realOf(u *url.URL) *url.URL {
 	if !strings.HasPrefix(u.Path, "/.token-server/") {
 		return nil

@@ -15,13 +15,13 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// BlobRedirect returns where the registry sends those who ask for a blob, without
-// going there: an address that opens it to whoever has it, for some time. It is ""
-// where the registry answers the bytes itself, or sends its clients to its own
-// API, which they could not read without a credential.
+// BlobRedirect returns the URL that the registry redirects to for a blob. It does not
+// follow the redirect. For some time, anyone with the URL can read the blob. The result
+// is "" if the registry serves the blob itself, or redirects to its own API, which
+// clients cannot read without a credential.
 //
-// An address is an error that is not https (or http on this machine), or that
-// holds a credential of the registry.
+// BlobRedirect returns an error if the URL is neither https nor http on loopback, or if
+// it contains a credential of the registry.
 func (c *Client) BlobRedirect(ctx context.Context, r ociaddr.Repository, desc ocispec.Descriptor) (string, error) {
 	repo, err := c.Repository(ctx, r)
 	if err != nil {
@@ -32,19 +32,15 @@ func (c *Client) BlobRedirect(ctx context.Context, r ociaddr.Repository, desc oc
 	if err := ref.ValidateReferenceAsDigest(); err != nil {
 		return "", err
 	}
-	scheme := "https"
-	if repo.PlainHTTP {
-		scheme = "http"
-	}
 	ctx = context.WithValue(auth.AppendRepositoryScope(ctx, ref, auth.ActionPull), keepRedirect{}, true)
-	address := fmt.Sprintf("%s://%s/v2/%s/blobs/%s", scheme, ref.Host(), ref.Repository, desc.Digest)
+	address := fmt.Sprintf("%s%s/blobs/%s", apiURL(ref.Host(), repo.PlainHTTP), ref.Repository, desc.Digest)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return "", err
 	}
 	resp, err := repo.Client.Do(req)
 	if err != nil && strings.Contains(err.Error(), "Location header") {
-		// net/http quotes the address, with what may open the blob.
+		// net/http quotes the URL, and its query may open the blob.
 		return "", fmt.Errorf("%s redirects to an address that is none", ref.Host())
 	}
 	if err != nil {
@@ -60,8 +56,8 @@ func (c *Client) BlobRedirect(ctx context.Context, r ociaddr.Repository, desc oc
 	return c.checkRedirect(resp)
 }
 
-// checkRedirect returns the target of a redirect, if clients may have it. Its
-// errors show nothing of it but the host: the rest may open the blob.
+// checkRedirect returns the target of a redirect if clients may have it. Its errors show
+// only the host, because the rest of the URL may open the blob.
 func (c *Client) checkRedirect(resp *http.Response) (string, error) {
 	to, err := resp.Location()
 	if err != nil {
@@ -70,7 +66,7 @@ func (c *Client) checkRedirect(resp *http.Response) (string, error) {
 	from := resp.Request.URL
 	bearer, _ := strings.CutPrefix(resp.Request.Header.Get("Authorization"), "Bearer ")
 	text := to.String()
-	// In a path or a query a secret may be spelt in more ways than one.
+	// A secret in a path or a query may be percent-encoded in several ways.
 	plain, _ := url.PathUnescape(text)
 	for _, spelling := range []string{text, plain} {
 		if string(c.sent.scrub([]byte(spelling), bearer)) != spelling {
@@ -89,14 +85,14 @@ func (c *Client) checkRedirect(resp *http.Response) (string, error) {
 	return text, nil
 }
 
-// keepRedirect marks requests for a blob whose redirect is wanted itself.
+// keepRedirect marks requests that want a blob's redirect, not the blob.
 type keepRedirect struct{}
 
-// maxRedirects is how many net/http follows.
+// maxRedirects is the number of redirects that net/http follows by default.
 const maxRedirects = 10
 
-// followRedirect is the CheckRedirect of all clients: it follows redirects as
-// net/http does, but for requests that want them.
+// followRedirect is the CheckRedirect function of all clients. It follows redirects as
+// net/http does, except for requests with keepRedirect.
 func followRedirect(req *http.Request, via []*http.Request) error {
 	if last := via[len(via)-1]; last.Context().Value(keepRedirect{}) != nil && blobPath.MatchString(last.URL.Path) {
 		return http.ErrUseLastResponse

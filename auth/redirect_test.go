@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// TestBlobRedirect asks with a credential, and hands out where the registry sends
-// it, without having been there; never with a credential in it.
+// TestBlobRedirect sends a request with a credential. It returns the target of the
+// redirect without following it, and never a target that contains a credential.
 func TestBlobRedirect(t *testing.T) {
 	const password = "s3cret+pass/word"
 	desc := ocispec.Descriptor{Digest: digest.FromString("the blob"), Size: 8}
@@ -62,7 +62,7 @@ func TestBlobRedirect(t *testing.T) {
 	}
 }
 
-// TestBlobRedirectRefused is no redirect and no blob.
+// TestBlobRedirectRefused has an answer that is neither a redirect nor a blob.
 func TestBlobRedirectRefused(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v2/" {
@@ -79,7 +79,7 @@ func TestBlobRedirectRefused(t *testing.T) {
 	}
 }
 
-// TestOtherRedirectsAreFollowed as before.
+// TestOtherRedirectsAreFollowed shows that BlobRedirect does not affect other requests.
 func TestOtherRedirectsAreFollowed(t *testing.T) {
 	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {

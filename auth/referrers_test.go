@@ -32,8 +32,8 @@ func listReferrers(t *testing.T, answer http.HandlerFunc) (found int, err error)
 	return found, err
 }
 
-// TestReferrersWithoutTheAPI asks a registry that knows no referrers API, in no
-// registry's words: the fallback tag counts.
+// TestReferrersWithoutTheAPI has a registry without the referrers API, whose 404 has no
+// registry error. oras-go then reads the fallback tag.
 func TestReferrersWithoutTheAPI(t *testing.T) {
 	index := `{"schemaVersion":2,"mediaType":"` + ocispec.MediaTypeImageIndex + `","manifests":[{"mediaType":"` + ocispec.MediaTypeImageManifest + `","digest":"` + digest.FromString("y").String() + `","size":1}]}`
 	n, err := listReferrers(t, func(w http.ResponseWriter, r *http.Request) {
@@ -48,15 +48,15 @@ func TestReferrersWithoutTheAPI(t *testing.T) {
 	if err != nil || n != 1 {
 		t.Errorf("%d referrers, %v", n, err)
 	}
-	// What stands before a registry that is down has no fallback tag either, in no
-	// registry's words.
+	// A proxy in front of a registry that is down answers 404 without a registry error to
+	// the fallback tag too.
 	if n, err := listReferrers(t, http.NotFound); err == nil || !strings.Contains(err.Error(), "not as an OCI registry does") {
 		t.Errorf("%d referrers, %v", n, err)
 	}
 }
 
 // TestReferrersOfTooManyValues: a list of short entries takes many times its size in
-// memory, from the API and under a fallback tag.
+// memory. It comes from the API or from a fallback tag.
 func TestReferrersOfTooManyValues(t *testing.T) {
 	list := cost.Filled(4<<20-100, `{"manifests":[`, `{}`, `]}`)
 	for name, api := range map[string]bool{"API": true, "fallback tag": false} {
@@ -77,7 +77,7 @@ func TestReferrersOfTooManyValues(t *testing.T) {
 	}
 }
 
-// TestPagesOfReferrersEnd follows pages that list nothing and link to each other.
+// TestPagesOfReferrersEnd follows empty pages that link to each other.
 func TestPagesOfReferrersEnd(t *testing.T) {
 	pages := 0
 	_, err := listReferrers(t, func(w http.ResponseWriter, r *http.Request) {

@@ -19,41 +19,41 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Registry is how one registry is spoken to: a registry block. Its zero value
+// Registry holds the settings of one registry, from a registry block. Its zero value
 // changes nothing.
 //
-// PlainHTTP, InsecureSkipVerify, ClientCert, Timeout and the bounds concern the
-// registry's own host and port. CAs count as well for the token servers and the
-// storage that it sends its clients to, unless these have settings of their own.
+// PlainHTTP, InsecureSkipVerify, ClientCert, Timeout and the limits apply to the
+// registry's own host and port. CAs also apply to the token servers and the storage
+// that the registry refers to, unless these have settings of their own.
 type Registry struct {
-	// PlainHTTP speaks plain HTTP, credentials included.
+	// PlainHTTP uses plain HTTP, also for credentials.
 	PlainHTTP bool
-	// InsecureSkipVerify accepts any certificate, with a warning.
+	// InsecureSkipVerify accepts any certificate, and logs a warning.
 	InsecureSkipVerify bool
-	// CAs are certificate authorities, PEM, that are trusted beside the system's.
+	// CAs is a PEM bundle of certificate authorities to trust in addition to the system's.
 	CAs []byte
-	// ClientCert is shown to a registry that asks for a certificate.
+	// ClientCert is presented if the registry requests a client certificate.
 	ClientCert *tls.Certificate
 
-	// RequestsPerSecond bounds how often the registry is asked, attempts counted
-	// singly; up to one second's worth may come at once. 0 is no bound.
+	// RequestsPerSecond limits the rate of requests, retries included. Up to one second's
+	// worth may be sent at once. 0 means no limit.
 	RequestsPerSecond float64
-	// MaxConcurrent bounds how many requests are under way, each until its
-	// answer is read. 0 is no bound.
+	// MaxConcurrent limits the number of concurrent requests. A request counts until its
+	// answer has been read. 0 means no limit.
 	MaxConcurrent int
-	// Timeout bounds the wait until an answer begins, and connecting; 0 means
-	// 60 s, and 10 s for connecting.
+	// Timeout bounds connecting, and the wait until an answer begins. 0 means 10 s for
+	// connecting, and 60 s until an answer begins.
 	Timeout time.Duration
 
-	// DeniedMeansAbsent is kept for others: see [Client.DeniedMeansAbsent].
+	// DeniedMeansAbsent is not used by this package: see [Client.DeniedMeansAbsent].
 	DeniedMeansAbsent bool
-	// RedirectsBlobs is kept for others: see [Client.RedirectsBlobs].
+	// RedirectsBlobs is not used by this package: see [Client.RedirectsBlobs].
 	RedirectsBlobs bool
 
 	Origin string // "FILE:LINE", for messages
 }
 
-// Validate checks settings for the registry r.
+// Validate checks the settings for the registry r.
 func (s Registry) Validate(r ociaddr.Registry) error {
 	block := fmt.Sprintf("the registry block %q%s", r, at(s.Origin))
 	switch _, err := ociaddr.ParseRegistry(string(r)); {
@@ -69,22 +69,22 @@ func (s Registry) Validate(r ociaddr.Registry) error {
 	return nil
 }
 
-// changesTransport reports whether the settings need a transport of their own.
+// changesTransport reports whether the settings require a separate transport.
 func (s Registry) changesTransport() bool {
 	return s.InsecureSkipVerify || s.CAs != nil || s.ClientCert != nil || s.Timeout > 0
 }
 
-// connections are the transports to all hosts: one for each registry with
-// settings, one that all others share.
+// connections holds the transports for all hosts: one for each registry with settings,
+// and one that all other hosts share.
 type connections struct {
 	opts   Options
 	byHost map[string]Registry // the settings
-	base   http.RoundTripper   // shared, once it is observed
+	base   http.RoundTripper   // the shared transport, without observation
 	shared http.RoundTripper
 
 	mu   sync.Mutex
-	own  map[string]http.RoundTripper // by host with settings
-	with map[string]http.RoundTripper // by host of the registry on whose behalf: its CAs and no more
+	own  map[string]http.RoundTripper // by host that has settings
+	with map[string]http.RoundTripper // by registry that refers to other hosts: with its CAs only
 }
 
 func newConnections(opts Options) *connections {
@@ -121,23 +121,23 @@ func (c *connections) validate() error {
 	return nil
 }
 
-// settingsHost is the name under which settings are looked up.
+// settingsHost returns the key of a host in the map of settings.
 func settingsHost(host string) string { return strings.TrimSuffix(canonicalHost(host), ":443") }
 
-// settings returns the settings for a host, with or without a port.
+// settings returns the settings of a host, with or without a port.
 func (c *connections) settings(host string) (Registry, bool) {
 	s, ok := c.byHost[settingsHost(host)]
 	return s, ok
 }
 
-// plainHTTP reports whether plain HTTP to the host is allowed by the user.
+// plainHTTP reports whether the user allows plain HTTP to the host.
 func (c *connections) plainHTTP(host string) bool {
 	s, _ := c.settings(host)
 	return c.opts.PlainHTTP || s.PlainHTTP
 }
 
-// transport returns what a request to host goes through when the registry
-// behalf sends its client there, itself or elsewhere.
+// transport returns the transport for a request to host, on behalf of a registry. The
+// registry is the host itself, or refers its clients to the host.
 func (c *connections) transport(host, behalf string) http.RoundTripper {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,11 +164,11 @@ func (c *connections) transport(host, behalf string) http.RoundTripper {
 	return c.shared
 }
 
-// seen puts a transport under observation.
+// seen wraps a transport so that its requests are traced and reported.
 func (c *connections) seen(t http.RoundTripper) http.RoundTripper { return observed{t, c.opts.Sent} }
 
-// derive returns the shared transport changed as the settings say. Proxies stay
-// those of the shared one.
+// derive returns a copy of the base transport with the settings applied. It keeps the
+// proxies of the base transport.
 func (c *connections) derive(s Registry) http.RoundTripper {
 	base, ok := c.base.(*http.Transport)
 	if !ok || !s.changesTransport() {
@@ -195,14 +195,15 @@ func (c *connections) derive(s Registry) http.RoundTripper {
 	return t
 }
 
-// withCAs returns pool, or the system's if it is nil, with more authorities.
+// withCAs returns a pool with additional authorities. If pool is nil, it adds them to the
+// system's authorities.
 func withCAs(pool *x509.CertPool, pem []byte) *x509.CertPool {
 	if pool != nil {
 		pool = pool.Clone()
 	} else if system, err := x509.SystemCertPool(); err == nil {
 		pool = system
 	} else {
-		pool = x509.NewCertPool() // a system without a trust store
+		pool = x509.NewCertPool() // the system has no trust store
 	}
 	pool.AppendCertsFromPEM(pem)
 	return pool
@@ -211,7 +212,7 @@ func withCAs(pool *x509.CertPool, pem []byte) *x509.CertPool {
 // router sends each request over the transport for its host.
 type router struct {
 	conns  *connections
-	behalf string // the registry that all requests come of; "" where that makes no difference
+	behalf string // the registry on whose behalf the requests are sent; "" if it does not matter
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -219,16 +220,16 @@ func (r router) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.conns.transport(req.URL.Host, r.behalf).RoundTrip(req)
 }
 
-// DeniedMeansAbsent reports whether the repository's registry is known to answer
-// "denied" where a repository is absent. It is for whoever must tell the two
-// apart; nothing of this package depends on it.
+// DeniedMeansAbsent reports whether the repository's registry is configured as one that
+// answers "denied" for an absent repository. Callers that must tell the two apart use
+// it; this package does not.
 func (c *Client) DeniedMeansAbsent(r ociaddr.Repository) bool {
 	s, _ := c.conns.settings(string(r.Registry))
 	return s.DeniedMeansAbsent
 }
 
-// RedirectsBlobs reports whether the repository's registry is known to answer
-// blobs with a redirect that clients may have: see [Client.BlobRedirect].
+// RedirectsBlobs reports whether the repository's registry is configured as one whose
+// redirects for blobs may be passed on to clients: see [Client.BlobRedirect].
 func (c *Client) RedirectsBlobs(r ociaddr.Repository) bool {
 	s, _ := c.conns.settings(string(r.Registry))
 	return s.RedirectsBlobs

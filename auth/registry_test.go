@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -30,8 +31,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// tlsServer is a server with a certificate of ca for localhost and the names
-// given.
+// tlsServer returns a server that has a certificate of ca for localhost and the given
+// names.
 func tlsServer(t *testing.T, ca *tlsca.CA, handler http.HandlerFunc, change func(*tls.Config), names ...string) *httptest.Server {
 	t.Helper()
 	config, err := ca.ServerConfig(names...)
@@ -51,7 +52,7 @@ func tlsServer(t *testing.T, ca *tlsca.CA, handler http.HandlerFunc, change func
 
 func noTags(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"tags": []}`) }
 
-// dialAll makes a transport that reaches servers by names: HOST:PORT to server.
+// dialAll returns a transport that connects each HOST:PORT to its server.
 func dialAll(servers map[string]*httptest.Server) *http.Transport {
 	return &http.Transport{
 		ForceAttemptHTTP2: true,
@@ -96,8 +97,8 @@ func TestRegistryCAs(t *testing.T) {
 	}
 }
 
-// TestSystemCAsStayTrusted has the system's trust in one file and the registry's
-// CA in its settings. The system's are read once a process.
+// TestSystemCAsStayTrusted has the system's CA in one file, and the registry's CA in the
+// settings. A process reads the system's CAs once.
 func TestSystemCAsStayTrusted(t *testing.T) {
 	system, own := tlsca.For(t), tlsca.For(t)
 	a, b := tlsServer(t, system, noTags, nil), tlsServer(t, own, noTags, nil)
@@ -185,8 +186,8 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
-// TestSettingsReachNoOtherHost has a registry that sends its clients to a token
-// server and to storage, which get its CAs and nothing else of its settings.
+// TestSettingsReachNoOtherHost has a registry that refers its clients to a token server
+// and to storage. Of the registry's settings, only its CAs apply to these hosts.
 func TestSettingsReachNoOtherHost(t *testing.T) {
 	ca := tlsca.For(t)
 	issued, err := ca.IssueClient("ocibridge")
@@ -197,7 +198,7 @@ func TestSettingsReachNoOtherHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[string]bool{} // by host: whether it was shown a certificate
+	seen := map[string]bool{} // by host: whether it was shown a client certificate
 	askForCertificate := func(config *tls.Config) { config.ClientAuth = tls.RequestClientCert }
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		seen[r.Host] = len(r.TLS.PeerCertificates) > 0
@@ -256,7 +257,7 @@ func TestPlainHTTPOfOneRegistry(t *testing.T) {
 	if repo := mustOpen(t, c, mustRepository(t, "other.test:5000/a/x")); repo.PlainHTTP {
 		t.Error("another registry is spoken to in plain HTTP")
 	}
-	// Leave for the registry is none for the token server that it names.
+	// Plain HTTP for the registry does not allow it for the token server that it names.
 	f.basic, f.realm = nil, "http://other.test:5000/token"
 	r := mustRepository(t, "plain.test:5000/b/x")
 	err := c.Explain(listTags(t, c, r), r)
@@ -267,7 +268,7 @@ func TestPlainHTTPOfOneRegistry(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	defer srv.Close() // which waits for that, if the request came so far
+	defer srv.Close() // waits for a request that is in progress
 	host := ociaddr.Registry(srv.Listener.Addr().String())
 	c := New(Options{Registries: map[ociaddr.Registry]Registry{host: {Timeout: 20 * time.Millisecond}}})
 	r := mustRepository(t, string(host)+"/a/x")
@@ -301,8 +302,8 @@ func TestDerivedTransport(t *testing.T) {
 	}
 }
 
-// TestProxyOfTheEnvironment runs this test again as a process of its own, since
-// net/http reads the variables once. The registry is known to the proxy alone.
+// TestProxyOfTheEnvironment runs this test again in a process of its own, because net/http
+// reads the proxy variables once. Only the proxy can resolve the registry's name.
 func TestProxyOfTheEnvironment(t *testing.T) {
 	if os.Getenv("OCIBRIDGE_TEST_PROXY") != "" {
 		c := New(Options{Registries: map[ociaddr.Registry]Registry{"registry.invalid:5000": {PlainHTTP: true, Timeout: 10 * time.Second, MaxConcurrent: 2}}})
@@ -314,7 +315,7 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	var asked []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.Method+" "+r.URL.String())
-		w.Header().Set("Connection", "close") // or the process would leave it open
+		w.Header().Set("Connection", "close") // the process would leave the connection open
 		noTags(w, r)
 	}))
 	defer proxy.Close()
@@ -397,7 +398,7 @@ func TestMaxConcurrent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.Copy(io.Discard, resp.Body) // to its end, and still open
+		_, _ = io.Copy(io.Discard, resp.Body) // the body is read to its end, but not closed
 		open = append(open, resp)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -409,7 +410,7 @@ func TestMaxConcurrent(t *testing.T) {
 	})
 	cancel()
 	wg.Wait()
-	for range 2 { // closing twice frees one slot
+	for range 2 { // closing a body twice frees one slot
 		_ = open[0].Body.Close()
 	}
 	resp, err := get(t.Context())
@@ -432,69 +433,67 @@ func TestMaxConcurrent(t *testing.T) {
 	}
 }
 
+// TestRequestsPerSecond sends requests at once, and compares how long each waits.
 func TestRequestsPerSecond(t *testing.T) {
 	for _, tt := range []struct {
 		rate float64
-		want []time.Duration // waits of requests at once
+		want []time.Duration // when each request is sent
 	}{
 		{4, []time.Duration{0, 0, 0, 0, 250 * time.Millisecond, 500 * time.Millisecond}},
 		{1, []time.Duration{0, time.Second, 2 * time.Second}},
 		{0.5, []time.Duration{0, 2 * time.Second, 4 * time.Second}},
-		{1e-300, []time.Duration{0, maxWait}},
 	} {
-		b := newBucket("h", tt.rate)
-		at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-		var slept []time.Duration
-		b.now = func() time.Time { return at }
-		b.sleep = func(_ context.Context, d time.Duration) error {
-			slept = append(slept, d)
-			return nil
-		}
-		for i, want := range tt.want {
-			slept = nil
-			if err := b.wait(t.Context()); err != nil {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate(nil, "h", Registry{RequestsPerSecond: tt.rate}).(*gate)
+			for range 2 { // a long rest saves up no more than one second's worth
+				start := time.Now()
+				for i, want := range tt.want {
+					if err := g.waitForRate(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if got := time.Since(start); got.Round(time.Millisecond) != want {
+						t.Errorf("%v a second, request %d: sent after %s, want %s", tt.rate, i, got, want)
+					}
+				}
+				<-time.After(24 * time.Hour)
+			}
+		})
+	}
+}
+
+// TestRateWaitWatchesItsContext cancels a wait, and has a wait that would exceed its
+// deadline.
+func TestRateWaitWatchesItsContext(t *testing.T) {
+	for _, rate := range []float64{1, 1e-300} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate(nil, "registry.test", Registry{RequestsPerSecond: rate}).(*gate)
+			if err := g.waitForRate(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if got := slices.Concat(slept, []time.Duration{0})[0]; got != want {
-				t.Errorf("%v a second, request %d: waited %s, want %s", tt.rate, i, got, want)
+			start := time.Now()
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(500*time.Millisecond, cancel)
+			if err := g.waitForRate(ctx); !errors.Is(err, context.Canceled) || time.Since(start) != 500*time.Millisecond {
+				t.Errorf("%v after %s", err, time.Since(start))
 			}
-		}
-		// After a long rest no more than one second's worth has gathered.
-		at = at.Add(maxWait)
-		if b.take(); b.left > max(1, tt.rate)-1 {
-			t.Errorf("%v a second: %v left", tt.rate, b.left)
-		}
+			ctx, cancel = context.WithTimeout(t.Context(), 400*time.Millisecond)
+			defer cancel()
+			err := g.waitForRate(ctx)
+			if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 500*time.Millisecond || !strings.Contains(err.Error(), fmt.Sprintf("registry.test would go beyond %v a second", rate)) {
+				t.Errorf("%v after %s", err, time.Since(start))
+			}
+			if rate < 1 {
+				return
+			}
+			// The cancelled waits do not delay the next request.
+			if err := g.waitForRate(t.Context()); err != nil || time.Since(start).Round(time.Millisecond) != time.Second {
+				t.Errorf("%v, sent after %s", err, time.Since(start))
+			}
+		})
 	}
 }
 
-func TestRateWaitWatchesItsContext(t *testing.T) {
-	b := newBucket("registry.test", 1)
-	at := time.Now() // however long the test takes
-	b.now = func() time.Time { return at }
-	slept := 0
-	b.sleep = func(ctx context.Context, _ time.Duration) error {
-		slept++
-		return context.Canceled
-	}
-	if err := b.wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.wait(t.Context()); !errors.Is(err, context.Canceled) || slept != 1 {
-		t.Errorf("%v", err)
-	}
-	ctx, cancel := context.WithDeadline(t.Context(), at)
-	defer cancel()
-	err := b.wait(ctx)
-	if !errors.Is(err, context.DeadlineExceeded) || slept != 1 || !strings.Contains(err.Error(), "registry.test would go beyond 1 a second") {
-		t.Errorf("%v after %d waits", err, slept)
-	}
-	// Who gave up took nothing from the others.
-	if d := b.take(); d > time.Second {
-		t.Errorf("the next waits %s", d)
-	}
-}
-
-// TestBoundsInAClient has the bounds in force where requests are made.
+// TestBoundsInAClient shows that a client keeps the limits of a registry.
 func TestBoundsInAClient(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(noTags))
 	defer srv.Close()
@@ -503,18 +502,16 @@ func TestBoundsInAClient(t *testing.T) {
 	r := mustRepository(t, host+"/a/x")
 	repo := mustOpen(t, c, r)
 	g, ok := c.conns.transport(host, "").(*gate)
-	if !ok || g.bucket == nil || cap(g.slots) != 1 {
+	if !ok || g.rate == nil || cap(g.slots) != 1 {
 		t.Fatalf("%+v", g)
 	}
-	waits, at := 0, time.Now()
-	g.bucket.now = func() time.Time { return at }
-	g.bucket.sleep = func(context.Context, time.Duration) error { waits++; return nil }
-	for range 3 {
-		if err := repo.Tags(t.Context(), "", func([]string) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	var err error
+	for range 2 {
+		err = repo.Tags(ctx, "", func([]string) error { return nil })
 	}
-	if waits < 1 {
-		t.Error("nothing waited")
+	if err == nil || !strings.Contains(err.Error(), "would go beyond 1 a second") {
+		t.Errorf("%v", err)
 	}
 }

@@ -14,22 +14,22 @@ import (
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
-// Retry says how often and how soon a request is sent again when a registry
-// answers 429, 502, 503 or 504 (or 500 to a GET or HEAD), or when the connection
-// is refused, reset or closed before an answer, or before the end of a small one
-// that is no blob.
+// Retry configures retries. A request is repeated if a registry answers 429, 502, 503
+// or 504, or 500 to a GET or HEAD. It is also repeated if the connection is refused,
+// or breaks before the answer, or breaks in the middle of a small answer that is not a
+// blob.
 //
-// Requests are repeated only where that does no harm: GET, HEAD, PUT, DELETE,
-// the POST that opens an upload, and the POST that asks for a token; with a body
-// only where it can be had again. Waits double from BaseDelay, each of random
-// length up to that ("full jitter"), and are at least what Retry-After says.
-// Where a wait would pass the deadline of the request's context, the last answer
-// is returned instead.
+// Only requests that are safe to repeat are repeated: GET, HEAD, PUT, DELETE, the POST
+// that opens an upload, and the POST that requests a token. A request with a body is
+// repeated only if the body can be read again. The maximum wait doubles from
+// BaseDelay, and each wait is random between zero and that maximum ("full jitter"). No
+// wait is shorter than Retry-After. If a wait would exceed the deadline of the
+// request's context, the last answer is returned instead.
 type Retry struct {
-	Attempts      int           // requests in all; 0 means 4, 1 none again
-	BaseDelay     time.Duration // longest wait after the first request; 0 means 500 ms
-	MaxDelay      time.Duration // bound of the doubling; 0 means 10 s
-	MaxRetryAfter time.Duration // a longer Retry-After is not waited for: the answer is returned; 0 means 60 s
+	Attempts      int           // the total number of requests; 0 means 4, 1 means no retry
+	BaseDelay     time.Duration // the maximum of the first wait; 0 means 500 ms
+	MaxDelay      time.Duration // the limit of the doubling; 0 means 10 s
+	MaxRetryAfter time.Duration // if Retry-After is longer, the answer is returned; 0 means 60 s
 }
 
 func (r Retry) withDefaults() Retry {
@@ -41,9 +41,10 @@ func (r Retry) withDefaults() Retry {
 	}
 }
 
-// retrier is the transport that keeps [Retry]'s promises. oras-go's own
-// (registry/remote/retry) repeats any method, heeds Retry-After only for 429 and
-// only in seconds, and waits into the deadline instead of returning the answer.
+// retrier is the transport that implements [Retry]. The one in oras-go
+// (registry/remote/retry) repeats requests of any method, supports Retry-After only
+// for 429 and only in seconds, and waits until the deadline instead of returning the
+// answer.
 type retrier struct {
 	next  http.RoundTripper
 	retry Retry
@@ -99,9 +100,9 @@ func (t *retrier) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// repeatable reports whether sending the request twice is no more than sending
-// it once. A second upload session is left to expire by the registry, and a
-// token is asked for with what stays valid.
+// repeatable reports whether sending the request twice has the same effect as sending
+// it once. The registry lets an unused upload session expire, and the credential in a
+// token request can be used again.
 func repeatable(req *http.Request) bool {
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return false
@@ -115,14 +116,14 @@ func repeatable(req *http.Request) bool {
 	return false
 }
 
-// isTokenRequest knows the POST by which a refresh token or password becomes an
+// isTokenRequest recognises the POST that exchanges a refresh token or password for an
 // access token.
 func isTokenRequest(req *http.Request) bool {
 	return req.Method == http.MethodPost && req.Header.Get("Content-Type") == "application/x-www-form-urlencoded"
 }
 
-// passing reports whether what came of the request may be otherwise the next
-// time.
+// passing reports whether a failure is transient, so that the request may succeed the
+// next time.
 func passing(req *http.Request, resp *http.Response, err error) bool {
 	if err != nil {
 		return req.Context().Err() == nil && neterr.Lost(err)
@@ -136,33 +137,27 @@ func passing(req *http.Request, resp *http.Response, err error) bool {
 	return false
 }
 
-// wait returns how long to wait after the given attempt, and false where that is
-// longer than anybody wants to.
+// wait returns how long to wait after the given attempt. It returns false if the wait
+// would exceed MaxRetryAfter or the deadline of ctx.
 func (t *retrier) wait(ctx context.Context, attempt int, resp *http.Response) (time.Duration, bool) {
 	limit := t.retry.MaxDelay
 	if doubled := t.retry.BaseDelay << (attempt - 1); doubled > 0 && doubled < limit {
 		limit = doubled
 	}
 	d := t.jitter(limit)
-	if after := t.retryAfter(resp); after > t.retry.MaxRetryAfter {
-		return 0, false
-	} else if after > d {
-		d = after
+	if resp != nil {
+		after := outgoing.RetryAfter(resp.Header, t.now())
+		if after > t.retry.MaxRetryAfter {
+			return 0, false
+		}
+		d = max(d, after)
 	}
 	deadline, ok := ctx.Deadline()
 	return d, !ok || t.now().Add(d).Before(deadline)
 }
 
-// retryAfter returns how long an answer asks to wait; 0 if it does not say.
-func (t *retrier) retryAfter(resp *http.Response) time.Duration {
-	if resp == nil {
-		return 0
-	}
-	return outgoing.RetryAfter(resp.Header, t.now())
-}
-
-// again returns the request to send another time, with its body from the start.
-// The request that the caller holds stays as it is.
+// again returns a copy of the request with its body from the start. The caller's
+// request stays unchanged.
 func again(req *http.Request) (*http.Request, bool) {
 	next := req.Clone(req.Context())
 	if req.Body == nil || req.Body == http.NoBody {
@@ -176,8 +171,8 @@ func again(req *http.Request) (*http.Request, bool) {
 	return next, true
 }
 
-// maxDrain is how much of a refused answer is read so that its connection can be
-// used again.
+// maxDrain is how many bytes of a discarded answer are read, so that its connection
+// can be reused.
 const maxDrain = 64 << 10
 
 func drain(resp *http.Response) {

@@ -19,18 +19,18 @@ import (
 	"time"
 )
 
-// step is what a scripted server does with one request.
+// step is how a scripted server answers one request.
 type step struct {
 	status     int
 	err        error
 	retryAfter string
 }
 
-// script is a transport that answers by its steps, the last one for ever.
+// script is a transport that answers with its steps in order, and then repeats the last.
 type script struct {
 	steps  []step
 	bodies []string
-	open   int // bodies of answers that nobody closed
+	open   int // the number of answers whose body is not closed
 }
 
 func (s *script) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -63,8 +63,8 @@ func (b *countedBody) Close() error {
 	return nil
 }
 
-// testClock replaces the retrier's clock: sleeping moves it and nothing waits.
-// Jitter is always the whole of what is allowed.
+// testClock replaces the retrier's clock: sleeping advances it, and no test waits. Jitter is
+// always the maximum.
 type testClock struct {
 	at    time.Time
 	slept []time.Duration
@@ -83,7 +83,7 @@ func (c *testClock) install(t *retrier) {
 
 var discard = slog.New(slog.DiscardHandler)
 
-// onceReader hides what net/http could make a body repeatable by.
+// onceReader hides the type by which net/http would make a body repeatable.
 type onceReader struct{ io.Reader }
 
 func TestRetry(t *testing.T) {
@@ -195,7 +195,7 @@ func TestRetryNeverWaitsBeyondTheDeadline(t *testing.T) {
 	transport := newRetrier(server, Retry{Attempts: 10}, discard)
 	var clock testClock
 	clock.install(transport)
-	// The clock that sleeping moves starts now, for the sake of the context.
+	// The clock starts at the real time, because the deadline of the context is a real time.
 	clock.at = time.Now()
 	ctx, cancel := context.WithDeadline(t.Context(), clock.at.Add(10*time.Second))
 	defer cancel()
@@ -221,7 +221,7 @@ func TestRetryEndsWithItsContext(t *testing.T) {
 	if _, err := transport.RoundTrip(req); !errors.Is(err, context.Canceled) || len(server.bodies) != 1 || server.open != 0 {
 		t.Errorf("%v after %d requests, %d answers open", err, len(server.bodies), server.open)
 	}
-	// A reset that comes of the caller's giving up is none of the registry's.
+	// The caller's cancellation shows up as a reset. It is not an error of the registry.
 	server = &script{steps: []step{{err: syscall.ECONNRESET}}}
 	transport.next = server
 	if _, err := transport.RoundTrip(req); !errors.Is(err, syscall.ECONNRESET) || len(server.bodies) != 1 {
@@ -244,11 +244,11 @@ func TestRetryOnRealConnections(t *testing.T) {
 	var requests atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch requests.Add(1) {
-		case 1: // reset
+		case 1: // reset the connection
 			conn, _, _ := w.(http.Hijacker).Hijack()
 			_ = conn.(*net.TCPConn).SetLinger(0)
 			_ = conn.Close()
-		case 2: // closed without an answer
+		case 2: // close the connection without an answer
 			conn, _, _ := w.(http.Hijacker).Hijack()
 			_ = conn.Close()
 		case 3:

@@ -12,16 +12,17 @@ import (
 
 var repositoryPath = regexp.MustCompile(`^/v2/(.+)/(?:tags|manifests|blobs|referrers)/`)
 
-// ownScopes removes the scopes of other repositories from the context of a request. oras-go
-// asks for one token with all scopes of the context, and a copy reads its source in the
-// context that has the destination's scope. Harbor judges such a token by the project of its
-// first scope: a project robot gets no rights if that is another project.
+// ownScopes removes the scopes of other repositories from the context of a request.
+// oras-go requests one token with all scopes of the context, and a copy reads its
+// source in a context that also has the destination's scope. Harbor judges such a
+// token by the project of its first scope: a robot account gets no permissions if that
+// is another project.
 //
-// A mount needs a token for two repositories. A request whose path names no repository
-// keeps all scopes.
+// A mount needs a token for two repositories. If the path of a request contains no
+// repository, the request keeps all scopes.
 func ownScopes(req *http.Request) *http.Request {
 	m := repositoryPath.FindStringSubmatch(req.URL.Path)
-	if m == nil || isUpload(req) { // an upload may go on under another name
+	if m == nil || isUpload(req) { // an upload may continue under another name
 		return req
 	}
 	own := []string{"repository:" + m[1]}
@@ -37,33 +38,30 @@ func ownScopes(req *http.Request) *http.Request {
 	return req.WithContext(auth.WithScopesForHost(auth.WithScopes(req.Context()), host, kept...))
 }
 
-// scopeNarrower takes from challenges what a request does not need: some registries
-// always ask for the right to push, or for that to list all repositories, and
-// oras-go would ask the token server for all of it.
-//
-// A challenge to a request that came with a token stays as it is: that token was
-// not enough.
-type scopeNarrower struct{ next http.RoundTripper }
-
 var bearerScope = regexp.MustCompile(`(?i)^(\s*bearer\s(?:.*,)?\s*scope=")([^"]+)(".*)$`)
 
-// RoundTrip implements [http.RoundTripper].
-func (t scopeNarrower) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := t.next.RoundTrip(req)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized || req.Header.Get("Authorization") != "" {
-		return resp, err
+// narrowScopes removes scopes from challenges that a request does not need. Some
+// registries always ask for push access, or for access to the catalog, and oras-go
+// would request all of it from the token server.
+//
+// If the request already had a token, its challenge stays unchanged: that token was
+// not sufficient.
+func narrowScopes(req *http.Request, resp *http.Response) error {
+	if resp.StatusCode != http.StatusUnauthorized || req.Header.Get("Authorization") != "" {
+		return nil
 	}
 	needed := auth.GetAllScopesForHost(req.Context(), cmp.Or(req.Host, req.URL.Host))
 	if m := bearerScope.FindStringSubmatch(resp.Header.Get("Www-Authenticate")); m != nil && len(needed) > 0 {
 		reads := req.Method == http.MethodGet || req.Method == http.MethodHead
 		resp.Header.Set("Www-Authenticate", m[1]+strings.Join(narrow(strings.Fields(m[2]), needed, reads), " ")+m[3])
 	}
-	return resp, nil
+	return nil
 }
 
-// narrow returns what is asked for of what a request needs: no other resources, and
-// to read no other actions. What registries want for a write differs too much to
-// know better. Where one asks for something else altogether, that is it.
+// narrow returns the subset of the asked scopes that a request needs. It drops other
+// resources and, for a read, other actions. For a write it keeps all actions on the
+// needed resources, because registries differ in the actions that they require. If the
+// asked scopes do not cover the needed ones, they are returned unchanged.
 func narrow(asked, needed []string, reads bool) []string {
 	resources := map[string]bool{}
 	for _, scope := range needed {
@@ -86,5 +84,5 @@ func narrow(asked, needed []string, reads bool) []string {
 	return kept
 }
 
-// resource returns TYPE:NAME of TYPE:NAME:ACTIONS.
+// resource returns the TYPE:NAME of a scope TYPE:NAME:ACTIONS.
 func resource(scope string) string { return scope[:max(0, strings.LastIndexByte(scope, ':'))] }

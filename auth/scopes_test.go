@@ -24,7 +24,7 @@ func TestNarrow(t *testing.T) {
 		{"repository:a:*", "repository:a:delete", "repository:a:delete", "repository:a:*"},
 		{"repository:a:pull,push repository:b:pull" + catalog, "repository:a:pull,push repository:b:pull", "repository:a:pull,push repository:b:pull", "repository:a:pull,push repository:b:pull"},
 		{"repository:a:pull" + catalog, "registry:catalog:*", "registry:catalog:*", "registry:catalog:*"},
-		// A challenge for other repositories is left as it is.
+		// A challenge for other repositories is left unchanged.
 		{"repository:library/a:pull", "repository:a:pull", "repository:library/a:pull", "repository:library/a:pull"},
 		{"repository:a:push", "repository:a:pull", "repository:a:push", "repository:a:push"},
 		{"repository:a:pull", "repository:a:pull repository:b:pull", "repository:a:pull", "repository:a:pull"},
@@ -38,7 +38,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestWideChallenges has a registry that asks for everything every time.
+// TestWideChallenges has a registry whose challenges always ask for every scope.
 func TestWideChallenges(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -83,7 +83,7 @@ func TestWideChallenges(t *testing.T) {
 	if want := []string{"repository:a/x:pull"}; !slices.Equal(asked, want) {
 		t.Errorf("tokens for %q, want %q", asked, want)
 	}
-	// One without a token, one with, one more with it.
+	// One request without a token, one with it, and one more with it.
 	if n := rec.Count(recorder.PathSuffix("/tags/list")); n != 3 {
 		t.Errorf("%d requests for two lists", n)
 	}
@@ -96,7 +96,7 @@ func TestWideChallenges(t *testing.T) {
 	}
 }
 
-// TestTokensAreForOneRepository reads a repository in a context that has the scope of
+// TestTokensAreForOneRepository reads a repository in a context that also has the scope of
 // another one.
 func TestTokensAreForOneRepository(t *testing.T) {
 	var mu sync.Mutex
@@ -153,7 +153,7 @@ func TestTokensAreForOneRepository(t *testing.T) {
 	}
 }
 
-// TestUploadsKeepTheirScopes: a registry may have an upload go on under another name.
+// TestUploadsKeepTheirScopes: an upload may continue under another name.
 func TestUploadsKeepTheirScopes(t *testing.T) {
 	const scope = "repository:a/x:pull,push"
 	ctx := auth.AppendScopesForHost(t.Context(), "registry.test", scope)

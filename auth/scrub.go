@@ -15,21 +15,21 @@ import (
 	"oras.land/oras-go/v2/registry/remote/auth"
 )
 
-// sentSecrets are the secrets that registries and token servers were given.
+// sentSecrets holds the secrets that were sent to registries and token servers.
 type sentSecrets struct {
 	mu    sync.Mutex
-	texts []string // the one that was sent last is the last
+	texts []string // the most recently sent last
 }
 
-// maxSecretTexts bounds how many texts are kept. A helper may answer with another
-// password every minute, and a credential has some ten spellings.
+// maxSecretTexts bounds the number of texts. A helper may return a new password every
+// minute, and one credential has about ten spellings.
 const maxSecretTexts = 1024
 
-// minSecret is the length below which a text is not taken for a secret, as it
-// would be found everywhere.
+// minSecret is the minimum length of a text that is removed. Shorter texts occur
+// everywhere.
 const minSecret = 3
 
-// add keeps the secrets of a credential, in the forms in which they are sent.
+// add records the secrets of a credential, in every form in which they are sent.
 func (s *sentSecrets) add(c auth.Credential) {
 	for _, secret := range []string{c.Password, c.RefreshToken, c.AccessToken} {
 		if secret != "" {
@@ -56,8 +56,8 @@ func (s *sentSecrets) addText(secret string) {
 	s.texts = slices.Delete(s.texts, 0, max(0, len(s.texts)-maxSecretTexts))
 }
 
-// spellings returns how a text may look in JSON and in URLs. Encoders of JSON do
-// not agree on what has to be escaped.
+// spellings returns the forms that a text may have in JSON and in URLs. JSON encoders
+// differ in what they escape.
 func spellings(text string) []string {
 	var plain bytes.Buffer
 	enc := json.NewEncoder(&plain)
@@ -72,12 +72,12 @@ func spellings(text string) []string {
 	return out
 }
 
-// scrub replaces the secrets in b, and a bearer token.
+// scrub replaces a bearer token and all recorded secrets in b.
 func (s *sentSecrets) scrub(b []byte, bearer string) []byte {
 	s.mu.Lock()
 	texts := slices.Clone(s.texts)
 	s.mu.Unlock()
-	// The longest first: another may be a part of it.
+	// The longest first, because a shorter secret may be part of it.
 	slices.SortFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	for _, text := range append([]string{bearer}, texts...) {
 		if len(text) >= minSecret {
@@ -87,27 +87,20 @@ func (s *sentSecrets) scrub(b []byte, bearer string) []byte {
 	return b
 }
 
-// secretScrubber takes what was sent as a secret out of refusals. Some servers
-// repeat it there, and a refusal's words end in errors and logs.
-type secretScrubber struct {
-	next http.RoundTripper
-	sent *sentSecrets
-}
-
-// RoundTrip implements [http.RoundTripper].
-func (t secretScrubber) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := t.next.RoundTrip(req)
-	if err != nil || resp.StatusCode < http.StatusBadRequest || req.Method == http.MethodHead {
-		return resp, err
+// scrubRefusal removes secrets from a refusal. Some servers repeat the secret that was
+// sent, and the text of a refusal ends up in errors and logs. It cuts the body at
+// maxErrorBody, because no reader of a refusal reads further.
+func (s *sentSecrets) scrubRefusal(req *http.Request, resp *http.Response) error {
+	if resp.StatusCode < http.StatusBadRequest || req.Method == http.MethodHead {
+		return nil
 	}
-	// Nobody would read what is cut off here.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 	_ = resp.Body.Close()
 	if err != nil && len(body) == 0 {
-		return nil, err
+		return err
 	}
 	bearer, _ := strings.CutPrefix(req.Header.Get("Authorization"), "Bearer ")
-	body = t.sent.scrub(body, bearer)
+	body = s.scrub(body, bearer)
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	return resp, nil
+	return nil
 }

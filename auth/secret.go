@@ -10,21 +10,42 @@ import (
 
 const redacted = "[redacted]"
 
-// Secret is a password or token that a configuration holds. It shows nothing:
-// every formatting verb, logger and encoder sees the word redacted. The pointer
-// keeps it from reflection, with which fmt prints unexported fields. The zero
-// Secret is none.
-type Secret struct{ value *string }
+// sealed is embedded in types that must not show their value: every formatting verb,
+// logger and encoder prints [redacted].
+type sealed struct{}
 
-// NewSecret keeps s; an empty one is none.
+// String implements [fmt.Stringer].
+func (sealed) String() string { return redacted }
+
+// GoString implements [fmt.GoStringer].
+func (sealed) GoString() string { return redacted }
+
+// Format implements [fmt.Formatter] for every verb.
+func (sealed) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
+
+// LogValue implements [slog.LogValuer].
+func (sealed) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalText implements [encoding.TextMarshaler].
+func (sealed) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// Secret is a password or token from a configuration. It never shows its value. The value
+// is behind a pointer because fmt prints unexported fields by reflection. The zero Secret
+// is empty.
+type Secret struct {
+	sealed
+	value *string
+}
+
+// NewSecret returns a secret with the value s. If s is empty, the secret is empty.
 func NewSecret(s string) Secret {
 	if s == "" {
 		return Secret{}
 	}
-	return Secret{&s}
+	return Secret{value: &s}
 }
 
-// Reveal returns what is kept, for whoever it is meant for.
+// Reveal returns the value, for the code that sends it.
 func (s Secret) Reveal() string {
 	if s.value == nil {
 		return ""
@@ -32,53 +53,30 @@ func (s Secret) Reveal() string {
 	return *s.value
 }
 
-// IsZero reports whether there is no secret.
+// IsZero reports whether the secret is empty.
 func (s Secret) IsZero() bool { return s.value == nil }
 
-// String returns a word that stands for any secret, as do the other methods by
-// which a value shows itself.
-func (Secret) String() string { return redacted }
+// credential proves a user's identity to a registry. Like [Secret], it never shows its
+// value. The value is behind a function, which reflection cannot call.
+type credential struct {
+	sealed
+	value func() auth.Credential
+}
 
-// GoString implements [fmt.GoStringer].
-func (Secret) GoString() string { return redacted }
-
-// Format implements [fmt.Formatter] for every verb.
-func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
-
-// LogValue implements [slog.LogValuer].
-func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
-
-// MarshalText implements [encoding.TextMarshaler].
-func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
-
-// MarshalJSON implements [json.Marshaler].
-func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
-
-// credential is what proves a user to a registry. It shows nothing, as
-// [Secret]. The function keeps it from reflection.
-type credential struct{ value func() auth.Credential }
-
-// newCredential keeps c; one without content becomes the zero credential, which
-// is none.
+// newCredential wraps c. If c is empty, the result is the zero credential.
 func newCredential(c auth.Credential) credential {
 	if c == auth.EmptyCredential {
 		return credential{}
 	}
-	return credential{func() auth.Credential { return c }}
+	return credential{value: func() auth.Credential { return c }}
 }
 
 func (c credential) empty() bool { return c.value == nil }
 
-// reveal returns the credential for oras-go. Nothing else may call it.
+// reveal returns the credential for oras-go. No other code may call it.
 func (c credential) reveal() auth.Credential {
 	if c.value == nil {
 		return auth.EmptyCredential
 	}
 	return c.value()
 }
-
-func (credential) String() string               { return redacted }
-func (credential) GoString() string             { return redacted }
-func (credential) Format(f fmt.State, _ rune)   { _, _ = io.WriteString(f, redacted) }
-func (credential) LogValue() slog.Value         { return slog.StringValue(redacted) }
-func (credential) MarshalText() ([]byte, error) { return []byte(redacted), nil }

@@ -16,10 +16,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/refusals"
 )
 
-// sender sends the requests of a binding: oras-go's client, which answers
-// challenges, and what that leaves undone. oras-go finishes an upload with the
-// credential that began it, and has no use for a refresh token beside an access
-// token. A request is sent again only where its body can be had again.
+// sender sends the requests of a binding. It wraps oras-go's client, which answers
+// challenges, and adds two things that it lacks: it renews the token in the middle of
+// an upload, and it falls back from an access token to a refresh token. A request is
+// repeated only if its body can be read again.
 type sender struct {
 	client  *auth.Client
 	tokens  *tokenCache
@@ -28,11 +28,11 @@ type sender struct {
 
 var _ remote.Client = (*sender)(nil)
 
-// maxManifest is the size up to which a manifest is kept in memory until it is
-// accepted; artifacts keep theirs below.
+// maxManifest is the maximum size of a manifest that is kept in memory for a retry. The
+// manifests of artifacts are smaller.
 const maxManifest = 4 << 20
 
-// errNoCredential: see [Anew].
+// errNoCredential is the error of a request that needed no credential. See [Anew].
 var errNoCredential = errors.New("the registry answers without a credential, which tells nothing of one")
 
 // Do implements [remote.Client].
@@ -70,9 +70,9 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// askedToWait returns an [outgoing.LaterError] if a registry does not answer a GET or HEAD
-// now, and says when it will. oras-go has no place for that time in its own error, which
-// the LaterError wraps. Uploads read the header themselves.
+// askedToWait returns an [outgoing.LaterError] if a registry refuses a GET or HEAD for
+// now and says when to retry. That error wraps oras-go's, which has no field for the
+// time. Uploads read the header themselves.
 func askedToWait(resp *http.Response) error {
 	asked := firstOf(resp.Request)
 	if asked.Method != http.MethodGet && asked.Method != http.MethodHead ||
@@ -82,11 +82,10 @@ func askedToWait(resp *http.Response) error {
 	return outgoing.NewLaterError(resp.Header, refusals.Read(resp))
 }
 
-// correctLink lets the next page of a list come from where this one came from.
-// Artifactory links to another host or path when it is behind a proxy; what
-// answers there may be another repository's list, or an empty one. What counts of
-// the link is its query, which says where the page begins. A link to another place
-// without a query is an error.
+// correctLink makes the next page of a list come from the same place as this page.
+// Behind a proxy, Artifactory links to another host or path, which may serve another
+// repository's list or an empty one. Only the query of the link matters, since it says
+// where the next page begins. A link to another place without a query is an error.
 func correctLink(resp *http.Response) error {
 	link := resp.Header.Get("Link")
 	at := firstOf(resp.Request).URL
@@ -107,8 +106,8 @@ func correctLink(resp *http.Response) error {
 	return nil
 }
 
-// send sends a request. One that comes with a credential of its own has it
-// renewed where that has ended, or once when the registry refuses it.
+// send sends a request. If the request brings its own credential, send renews an
+// expired credential, and renews it once more if the registry refuses it.
 func (s *sender) send(req *http.Request) (*http.Response, error) {
 	given := req.Header.Get("Authorization")
 	if given == "" {
@@ -119,7 +118,7 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 		req.Header.Del("Authorization")
 		return s.client.Do(req)
 	}
-	// A clone, since oras-go adds its headers to what it is given.
+	// oras-go adds headers to the request that it is given.
 	resp, err := s.client.Do(req.Clone(req.Context()))
 	if err != nil || resp.StatusCode != http.StatusUnauthorized {
 		return resp, err
@@ -132,8 +131,8 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 	return s.client.Do(next)
 }
 
-// replay returns the request to send again, without a credential, if its body
-// can be had again.
+// replay returns a copy of the request without a credential, or false if its body
+// cannot be read again.
 func replay(req *http.Request) (*http.Request, bool) {
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return nil, false
@@ -145,14 +144,14 @@ func replay(req *http.Request) (*http.Request, bool) {
 	return next, ok
 }
 
-// insufficientScope reports whether a registry says that a token was good, but
-// not for this (RFC 6750, section 3.1).
+// insufficientScope reports whether a registry accepts a token but finds its scope
+// insufficient (RFC 6750, section 3.1).
 func insufficientScope(resp *http.Response) bool {
 	return resp.StatusCode == http.StatusUnauthorized && strings.Contains(resp.Header.Get("Www-Authenticate"), `error="insufficient_scope"`)
 }
 
-// bufferManifest lets a manifest be sent again. oras-go does that itself for
-// requests that go to its own client directly.
+// bufferManifest makes the body of a manifest repeatable. oras-go does that itself,
+// but only for requests that are sent directly to its own client.
 func bufferManifest(req *http.Request) error {
 	if req.Method != http.MethodPut || req.GetBody != nil || req.Body == nil || !strings.Contains(req.URL.Path, "/manifests/") ||
 		req.ContentLength < 0 || req.ContentLength > maxManifest {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// stallTimeout is how long a registry may leave an answer without a byte.
+// stallTimeout is the longest pause between two bytes of an answer.
 const stallTimeout = 60 * time.Second
 
-// errStalled means that it left it for longer.
+// errStalled means that a registry exceeded stallTimeout.
 var errStalled = errors.New("the registry stopped in the middle of its answer")
 
-// stallGuard ends answers that stall. Until an answer begins, the transport's own
-// time limit counts.
+// stallGuard aborts answers that stall. The transport's own timeout applies until an
+// answer begins.
 type stallGuard struct {
 	next  http.RoundTripper
 	limit time.Duration
@@ -33,7 +33,7 @@ func (t stallGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// guardedBody is read against the clock. The time between reads is its reader's.
+// guardedBody limits how long a read may take. The time between reads does not count.
 type guardedBody struct {
 	io.ReadCloser
 	limit  time.Duration

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestAnswerThatStalls has a server that begins an answer and says no more.
+// TestAnswerThatStalls has a server that begins an answer and then sends nothing.
 func TestAnswerThatStalls(t *testing.T) {
 	done := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

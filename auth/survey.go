@@ -10,29 +10,27 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// survey is every source of logins that was looked at.
+// survey holds every source of logins that was examined.
 type survey struct {
 	env    Environment
-	logins []*login // the ones to be preferred first, of equally specific ones
+	logins []*login // in order of precedence among equally specific logins
 	empty  []empty
 }
 
-// empty is a source that was looked at and has no login.
+// empty is a source that was examined and has no login.
 type empty struct {
 	source string
 	reason string
-	key    *key  // what it would be for; nil for anything
-	err    error // why it could not be looked into, with a hint; nil where it could
+	key    *key  // the scope of the source; nil means any registry
+	err    error // why the source could not be read, with a hint; nil if it could
 }
 
-// newSurvey looks for logins where the options say, in order of precedence:
-// blocks, then variables, then the helper for all registries, then login files.
+// newSurvey collects the logins of all sources, in order of precedence: blocks, then
+// variables, then the helper for all registries, then login files. The options must be
+// valid.
 func newSurvey(opts Options) (*survey, error) {
 	s := &survey{env: opts.Environment}
 	for _, l := range opts.Explicit {
-		if err := l.Validate(); err != nil {
-			return nil, err
-		}
 		s.logins = append(s.logins, l.login())
 	}
 	variables, err := opts.Environment.variableLogin()
@@ -47,12 +45,9 @@ func newSurvey(opts Options) (*survey, error) {
 	}
 	files := opts.Environment.loginFiles()
 	if d := opts.Defaults; d != nil {
-		if err := d.Validate(); err != nil {
-			return nil, err
-		}
 		if d.Helper != "" {
 			l := helperLogin(key{}, d.Helper, "oci_default_credentials"+at(d.Origin), inBlock)
-			l.miss = d.openTofuMiss()
+			l.miss = blockMiss(d.InCLIConfig)
 			s.logins = append(s.logins, l)
 		}
 		if !d.Discover || d.Files != nil && len(d.Files) == 0 {
@@ -66,7 +61,7 @@ func newSurvey(opts Options) (*survey, error) {
 	return s, nil
 }
 
-// files returns the login files to read where usual are the usual ones.
+// files returns the login files to read, given the usual ones.
 func (d *Defaults) files(usual []loginFile) []loginFile {
 	switch {
 	case !d.Discover:
@@ -81,17 +76,16 @@ func (d *Defaults) files(usual []loginFile) []loginFile {
 	return out
 }
 
-// read reads the login files. One that is not there is passed over, with a
-// warning if a variable names it. Of the usual ones, one that cannot be read or
-// does not parse is passed over with a warning, too, as in OpenTofu: the login
-// that counts may be elsewhere. Whatever is wrong with one that a block names is
-// an error.
+// read reads the login files. Every problem with a file that a block names is an
+// error. Other files that do not exist are skipped, with a warning if a variable names
+// the file. If another file cannot be read or parsed, it is skipped with a warning, as
+// in OpenTofu, because the right login may be in a different file.
 func (s *survey) read(files []loginFile, opts Options) error {
 	env := opts.Environment
 	if env.ReadFile == nil {
 		return nil
 	}
-	spoiled := "" // a file with which OpenTofu gives up all login files
+	spoiled := "" // a file that makes OpenTofu ignore all login files
 	for _, f := range files {
 		src, err := []byte(f.text), error(nil)
 		if f.text == "" {
@@ -131,8 +125,7 @@ func (s *survey) read(files []loginFile, opts Options) error {
 	return nil
 }
 
-// fault returns what is wrong with the first source that could not be looked
-// into, nil for nothing.
+// fault returns the error of the first source that could not be read, or nil.
 func (s *survey) fault() error {
 	for _, e := range s.empty {
 		if e.err != nil {

@@ -1,12 +1,10 @@
 package auth
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -20,36 +18,36 @@ import (
 )
 
 const (
-	// defaultTokenLife is how long a token lasts whose server does not say, by
-	// the distribution project's token specification.
+	// defaultTokenLife is the lifetime of a token if the server does not state one, as
+	// in the distribution project's token specification.
 	defaultTokenLife = 60 * time.Second
-	// tokenMargin is how long before its end a token is not used any more, so
-	// that it does not end on the way. Short-lived ones get a quarter of their
-	// life.
+	// tokenMargin is how long before its expiry a token is renewed, so that it does not
+	// expire in transit. For a short-lived token it is a quarter of the lifetime.
 	tokenMargin = 10 * time.Second
-	// maxTokens bounds how many tokens a binding keeps, and maxTokenBytes what they and
-	// their scopes take. With each token oras-go keeps up to maxChallenge.
+	// maxTokens and maxTokenBytes bound the tokens of a binding: their number, and the
+	// size of their values and scopes. oras-go stores up to maxChallenge with each token.
 	maxTokens     = 4096
 	maxTokenBytes = 16 << 20
-	// maxToken bounds a token of a token server. Tokens of Azure and GitLab have up to
-	// 8 KiB, and few servers take a header of more than 16 KiB.
+	// maxToken bounds the tokens of token servers. The tokens of Azure and GitLab have
+	// up to 8 KiB, and few servers accept a header longer than 16 KiB.
 	maxToken = 16 << 10
-	// maxTokenAnswer is what oras-go reads of a token server's answer.
+	// maxTokenAnswer is how much of a token server's answer oras-go reads.
 	maxTokenAnswer = 128 << 10
 )
 
-// tokenCache keeps the scheme and the tokens of one binding, for oras-go. Unlike
-// oras-go's own it knows when a token ends, and gets a new one before it is used:
-// a registry that refuses a token in the middle of an upload costs the upload.
+// tokenCache caches the authentication scheme and the tokens of one binding for
+// oras-go. Unlike oras-go's own cache, it knows when a token expires and renews it
+// before use: if a registry refuses a token in the middle of an upload, the upload is
+// lost.
 type tokenCache struct {
 	now func() time.Time
 
 	mu      sync.Mutex
 	schemes map[string]auth.Scheme // by host
 	tokens  map[tokenKey]*token
-	bytes   int // what tokens take: see token.size
-	// accepted is whether the token server accepted the login when it gave the last token.
-	// Harbor answers a wrong password with a token that has no subject.
+	bytes   int // the sum of token.size over all tokens
+	// accepted reports whether the token server accepted the login when it issued the
+	// last token. Harbor answers a wrong password with a token that has no subject.
 	accepted bool
 }
 
@@ -59,19 +57,20 @@ type tokenKey struct {
 	scopes string // "" for Basic
 }
 
-// token is what is known for one key. All but the slot is kept by the cache's
-// mutex.
+// token is the cache entry for one key. The cache's mutex guards all fields except the
+// slot.
 type token struct {
 	slot  // held while the token is fetched
 	key   tokenKey
 	value string
-	until time.Time // when it is not to be used any more; zero for never
+	until time.Time // when the token must be renewed; zero means never
 	fetch tokenFetch
-	err   error // how the last fetch ended
-	round int   // counts fetches
+	err   error // the error of the last fetch
+	round int   // the number of fetches
 }
 
-// size returns how many bytes of text a token keeps. Its other fields have a bounded size.
+// size returns the number of bytes of text in a token. Its other fields have a bounded
+// size.
 func (t *token) size() int { return len(t.key.host) + len(t.key.scopes) + len(t.value) }
 
 type tokenFetch = func(context.Context) (string, error)
@@ -92,7 +91,7 @@ func (c *tokenCache) GetScheme(_ context.Context, host string) (auth.Scheme, err
 	return auth.SchemeUnknown, errdef.ErrNotFound
 }
 
-// GetToken implements [auth.Cache]. A token that has ended is renewed.
+// GetToken implements [auth.Cache]. It renews an expired token.
 func (c *tokenCache) GetToken(ctx context.Context, host string, scheme auth.Scheme, scopes string) (string, error) {
 	c.mu.Lock()
 	t, ok := c.tokens[tokenKey{host, scheme, scopes}]
@@ -108,8 +107,8 @@ func (c *tokenCache) GetToken(ctx context.Context, host string, scheme auth.Sche
 	}
 	value, err := c.renew(ctx, t, round, fetch)
 	if err != nil {
-		// The request is sent without a token, and the registry's challenge
-		// leads to an error in the words of whoever refuses.
+		// The request is then sent without a token, and the refusal of the registry or of
+		// its token server becomes the error.
 		return "", fmt.Errorf("%w: %w", errdef.ErrNotFound, err)
 	}
 	return value, nil
@@ -117,8 +116,8 @@ func (c *tokenCache) GetToken(ctx context.Context, host string, scheme auth.Sche
 
 func (t *token) ended(now time.Time) bool { return !t.until.IsZero() && !now.Before(t.until) }
 
-// Set implements [auth.Cache]: it fetches a token and keeps it. Of several
-// callers at once one fetches.
+// Set implements [auth.Cache]: it fetches a token and caches it. Concurrent callers
+// share one fetch.
 func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, scopes string, fetch func(context.Context) (string, error)) (string, error) {
 	k := tokenKey{host, scheme, scopes}
 	c.mu.Lock()
@@ -137,16 +136,16 @@ func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, s
 
 type anewKey struct{}
 
-// Anew returns a context whose requests show what a login may read at this moment:
-// a bearer token is fetched for them, however long an older one lasts, and an
-// answer for which the registry asked for no credential is an error. A login that
-// was revoked may still have tokens that were issued before.
+// Anew returns a context whose requests show what a login may read at this moment. They
+// fetch a fresh bearer token even if a cached one is still valid, because a revoked
+// login may have valid tokens from before. They fail if the registry answers without
+// asking for a credential.
 func Anew(ctx context.Context) context.Context { return context.WithValue(ctx, anewKey{}, true) }
 
 func isAnew(ctx context.Context) bool { return ctx.Value(anewKey{}) != nil }
 
-// renew fetches a token, unless somebody else has since the given round and that
-// is new enough.
+// renew fetches a token. If another caller has fetched one since the given round, renew
+// returns that token, unless ctx comes from [Anew].
 func (c *tokenCache) renew(ctx context.Context, t *token, round int, fetch tokenFetch) (string, error) {
 	if err := t.lock(ctx); err != nil {
 		return "", err
@@ -158,10 +157,10 @@ func (c *tokenCache) renew(ctx context.Context, t *token, round int, fetch token
 	if done {
 		return value, err
 	}
-	life := &tokenLife{now: c.now}
+	life := &tokenLife{asked: c.now()}
 	value, err = fetch(context.WithValue(ctx, tokenLifeKey{}, life))
 	if err != nil && ctx.Err() != nil {
-		return "", err // the caller's own end is none of those who wait
+		return "", err // other callers must not get this caller's cancellation
 	}
 	if err == nil && life.answered() && len(value) > maxToken {
 		value, err = "", hint.New(fmt.Sprintf("the token server's token has %d bytes, and at most %d are accepted", len(value), maxToken),
@@ -175,8 +174,8 @@ func (c *tokenCache) renew(ctx context.Context, t *token, round int, fetch token
 	kept := c.remove(t)
 	t.value, t.err, t.until, t.fetch = value, err, life.until, fetch
 	t.round++
-	// A failure is for the callers who wait now: they have the token, and the cache
-	// keeps no words of a token server.
+	// A failure is not cached. The callers that wait at this moment share it through t,
+	// and the cache keeps no text of a token server.
 	if kept && err == nil {
 		c.tokens[t.key] = t
 		c.bytes += t.size()
@@ -185,7 +184,7 @@ func (c *tokenCache) renew(ctx context.Context, t *token, round int, fetch token
 	return value, err
 }
 
-// remove takes a token out of the cache, and reports whether it was there.
+// remove removes a token from the cache, and reports whether it was there.
 func (c *tokenCache) remove(t *token) bool {
 	if c.tokens[t.key] != t {
 		return false
@@ -195,8 +194,8 @@ func (c *tokenCache) remove(t *token) bool {
 	return true
 }
 
-// makeRoom removes tokens until the cache is within its bounds. Tokens that have ended
-// go first. It never removes the token keep.
+// makeRoom evicts tokens until the cache is within its bounds, expired tokens first. It
+// never evicts the token keep.
 func (c *tokenCache) makeRoom(keep *token) {
 	now := c.now()
 	for len(c.tokens) > 1 && (len(c.tokens) > maxTokens || c.bytes > maxTokenBytes) {
@@ -214,8 +213,8 @@ func (c *tokenCache) makeRoom(keep *token) {
 	}
 }
 
-// refuse ends the token of an Authorization header, as a registry has refused
-// it. It reports whether there is such a token.
+// refuse expires the token in an Authorization header, because a registry has refused
+// it. It reports whether the cache has such a token.
 func (c *tokenCache) refuse(authorization string) bool {
 	t := c.find(authorization)
 	if t != nil {
@@ -226,8 +225,8 @@ func (c *tokenCache) refuse(authorization string) bool {
 	return t != nil
 }
 
-// usable reports whether an Authorization header may be sent: whether it holds
-// no token that has ended.
+// usable reports whether an Authorization header may be sent. It may not if its token is
+// in the cache and has expired.
 func (c *tokenCache) usable(authorization string) bool {
 	t := c.find(authorization)
 	if t == nil {
@@ -238,7 +237,7 @@ func (c *tokenCache) usable(authorization string) bool {
 	return !t.ended(c.now())
 }
 
-// find returns the bearer token that an Authorization header holds, or nil.
+// find returns the cached token of an Authorization header, or nil.
 func (c *tokenCache) find(authorization string) *token {
 	value, ok := strings.CutPrefix(authorization, "Bearer ")
 	if !ok || value == "" {
@@ -254,7 +253,7 @@ func (c *tokenCache) find(authorization string) *token {
 	return nil
 }
 
-// forget ends all tokens.
+// forget expires all tokens.
 func (c *tokenCache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,8 +270,8 @@ func (c *tokenCache) loginAccepted() bool {
 }
 
 // isAnonymous reports whether a token is a JSON Web Token without a subject. The
-// distribution project's token specification has such tokens for clients without a login.
-// An opaque token counts as the login's.
+// distribution project's token specification defines such tokens for clients without a
+// login. Opaque tokens count as tokens of the login.
 func isAnonymous(token string) bool {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(token) > maxToken {
@@ -285,52 +284,40 @@ func isAnonymous(token string) bool {
 	return err == nil && json.Unmarshal(payload, &claims) == nil && claims.Subject == ""
 }
 
-// tokenLife takes the end of a token from the answer that brings it. It travels
-// in the context of the request, whose answer oras-go reads only the token from.
+// tokenLife computes the expiry of a token from the answer that contains it. It travels
+// in the context of the request, because oras-go reads only the token from the answer.
 type tokenLife struct {
-	now   func() time.Time
-	until time.Time // zero where no answer was read
+	asked time.Time // before the request
+	until time.Time // zero until an answer is read
 }
 
-// answered reports whether the token came from a token server. The user's own tokens do
-// not.
+// answered reports whether the token came from a token server. Tokens that the user
+// configured do not.
 func (l *tokenLife) answered() bool { return !l.until.IsZero() }
 
 type tokenLifeKey struct{}
 
-// tokenLifeReader reads the life of a token on the way to oras-go.
-type tokenLifeReader struct{ next http.RoundTripper }
-
-// RoundTrip implements [http.RoundTripper].
-func (t tokenLifeReader) RoundTrip(req *http.Request) (*http.Response, error) {
+// readTokenLife reads the lifetime of a token before the answer reaches oras-go.
+func readTokenLife(req *http.Request, resp *http.Response) error {
 	life, ok := req.Context().Value(tokenLifeKey{}).(*tokenLife)
-	if !ok {
-		return t.next.RoundTrip(req)
+	if !ok || resp.StatusCode != http.StatusOK {
+		return nil
 	}
-	asked := life.now()
-	resp, err := t.next.RoundTrip(req)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		return resp, err
+	body, err := peek(resp, maxTokenAnswer)
+	if err == nil {
+		life.read(resp.Header, body)
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxTokenAnswer))
-	_ = resp.Body.Close()
-	if err != nil {
-		return nil, err
-	}
-	resp.Body = io.NopCloser(bytes.NewReader(body))
-	life.read(asked, resp.Header, body)
-	return resp, nil
+	return err
 }
 
-// read takes the life from an answer to a request of the time asked. How old the
-// token was is reckoned by the server's own clock, so that it does not matter
-// whether ours agrees.
-func (l *tokenLife) read(asked time.Time, h http.Header, body []byte) {
+// read computes the expiry from the answer. It measures the age of the token by the server's own clock, so that a wrong local
+// clock does no harm.
+func (l *tokenLife) read(h http.Header, body []byte) {
 	var answer struct {
 		ExpiresIn json.RawMessage `json:"expires_in"`
 		IssuedAt  json.RawMessage `json:"issued_at"`
 	}
-	// What does not parse oras-go refuses too.
+	// oras-go rejects an answer that does not parse.
 	_ = json.Unmarshal(body, &answer)
 	life := defaultTokenLife
 	if seconds, err := strconv.ParseFloat(strings.Trim(string(answer.ExpiresIn), `"`), 64); err == nil && seconds >= 1 {
@@ -345,5 +332,5 @@ func (l *tokenLife) read(asked time.Time, h http.Header, body []byte) {
 			life -= min(life, max(0, date.Sub(at)))
 		}
 	}
-	l.until = asked.Add(life - margin)
+	l.until = l.asked.Add(life - margin)
 }

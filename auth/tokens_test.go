@@ -22,11 +22,11 @@ import (
 
 func TestTokenLife(t *testing.T) {
 	asked := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	// The server's clock is a day behind.
+	// The server's clock is a day slow.
 	const date = "Tue, 01 Jan 2030 03:04:05 GMT"
 	tests := []struct {
 		name, answer, date string
-		want               time.Duration // from asked until it is not used any more
+		want               time.Duration // from asked until the token must be renewed
 	}{
 		{"neither", `{"token": "x"}`, date, 50 * time.Second},
 		{"expires_in", `{"token": "x", "expires_in": 300}`, date, 290 * time.Second},
@@ -54,8 +54,8 @@ func TestTokenLife(t *testing.T) {
 			if tt.date != "" {
 				h.Set("Date", tt.date)
 			}
-			var l tokenLife
-			l.read(asked, h, []byte(tt.answer))
+			l := tokenLife{asked: asked}
+			l.read(h, []byte(tt.answer))
 			if got := l.until.Sub(asked); got.Round(time.Millisecond) != tt.want {
 				t.Errorf("usable for %s, want %s", got, tt.want)
 			}
@@ -63,13 +63,13 @@ func TestTokenLife(t *testing.T) {
 	}
 }
 
-// aClient returns a client with a login for the registry, and a function that
-// moves the clock by which tokens end.
+// aClient returns a client with a login for the registry, and a function that advances
+// the clock of the client's tokens.
 func aClient(f *fakeRegistry) (*Client, func(time.Duration)) {
 	c := New(Options{Environment: environment("linux", nil, map[string]string{
 		dockerConfig: loginJSON(f.Listener.Addr().String() + "=u:p"),
 	})})
-	start := time.Now() // and it stands still but for that
+	start := time.Now() // the clock stands still between calls of the function
 	var moved atomic.Int64
 	c.now = func() time.Time { return start.Add(time.Duration(moved.Load())) }
 	return c, func(d time.Duration) { moved.Add(int64(d)) }
@@ -118,7 +118,7 @@ func TestTokenThatCannotBeRenewed(t *testing.T) {
 	}
 }
 
-// pushBlob pushes a blob, from a reader that can be read once if once is set.
+// pushBlob pushes a blob. If once is set, its body can be read only once.
 func pushBlob(t *testing.T, c *Client, f *fakeRegistry, once bool) error {
 	t.Helper()
 	var content io.Reader = strings.NewReader("hello")
@@ -237,7 +237,7 @@ func TestRefreshTokenTakesThePlaceOfARefusedAccessToken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list", // without, and with the access token
+	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list", // without the access token, and with it
 		"POST token repository:a/x:pull  r", "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
 
 	c = New(Options{Explicit: []Login{block(f.Listener.Addr().String(), "access:ended")}})
@@ -269,7 +269,7 @@ func TestTokenCacheFetchesOnceForAll(t *testing.T) {
 		if _, err := c.Set(t.Context(), "h", auth.SchemeBearer, "s", fetch); !errors.Is(err, failure) {
 			t.Fatal(err)
 		}
-		// Who began to wait before that fetch was done takes what it brought.
+		// The callers that waited during the fetch share its result.
 		again := func(context.Context) (string, error) {
 			t.Error("fetched again")
 			return "", nil
@@ -284,7 +284,7 @@ func TestTokenCacheFetchesOnceForAll(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		// A failure is none for those who come later.
+		// Later callers do not share a failure.
 		if _, err := c.GetToken(t.Context(), "h", auth.SchemeBearer, "s"); (err == nil) != (failure == nil) {
 			t.Errorf("after %v: %v", failure, err)
 		}
@@ -349,7 +349,7 @@ func TestSpellingsOfSecrets(t *testing.T) {
 	}
 }
 
-// Some servers repeat a secret in the refusal of it.
+// Some servers repeat a secret when they refuse it.
 func TestSecretsInRefusals(t *testing.T) {
 	const password, bearer = `s3cr3t"pw`, "b34r3r"
 	f := newFakeRegistry(t, false)
@@ -384,7 +384,7 @@ func TestSecretsInRefusals(t *testing.T) {
 	}
 }
 
-// TestAnew has a token fetched that is newer than the question.
+// TestAnew shows that each request fetches a fresh token.
 func TestAnew(t *testing.T) {
 	f := newFakeRegistry(t, false)
 	f.life = map[string]any{"expires_in": 300}

@@ -1,0 +1,151 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// binding connects a registry with one ranking of logins. Each binding has its own
+// token cache, because two repositories of one registry may have different logins,
+// and oras-go caches Basic credentials by registry.
+type binding struct {
+	registry ociaddr.Registry
+	logins   []*login // best first
+	sender   *sender
+
+	lacksRight atomic.Bool // the last answer said that the scope of the token is insufficient
+
+	mu      sync.Mutex
+	asked   bool
+	used    *login // the login that gave the last credential; nil if none did
+	refused bool   // the registry refused the access token of that login
+}
+
+// bind returns the binding of a repository's registry and the logins that match the
+// repository.
+func (c *Client) bind(r ociaddr.Repository) (*binding, error) {
+	all, err := c.survey()
+	if err != nil {
+		return nil, err
+	}
+	matching := rank(all.logins, r)
+	id := string(r.Registry)
+	for _, l := range matching {
+		id += fmt.Sprintf(" %p", l)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, ok := c.bound[id]
+	if !ok {
+		b = c.newBinding(r.Registry, matching)
+		c.bound[id] = b
+	}
+	return b, nil
+}
+
+// newBinding creates a binding. The caller holds c.mu.
+func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding {
+	b := &binding{registry: registry, logins: logins}
+	tokens := newTokenCache(func() time.Time { return c.now() })
+	client := &auth.Client{
+		Client:   c.httpClient(registry),
+		Cache:    tokens,
+		ClientID: "ocibridge",
+		Credential: func(ctx context.Context, hostport string) (auth.Credential, error) {
+			if canonicalHost(hostport) != canonicalHost(string(registry)) {
+				return auth.EmptyCredential, nil
+			}
+			return c.credential(ctx, b)
+		},
+	}
+	client.SetUserAgent(c.opts.UserAgent)
+	b.sender = &sender{client: client, tokens: tokens, binding: b}
+	return b
+}
+
+// httpClient returns the HTTP client for a registry. All registries share one, except
+// those with settings that also apply to the hosts that they refer to. The caller
+// holds c.mu.
+func (c *Client) httpClient(registry ociaddr.Registry) *http.Client {
+	behalf := ""
+	if s, ok := c.conns.settings(string(registry)); ok && s.CAs != nil {
+		behalf = settingsHost(string(registry))
+	}
+	if _, ok := c.http[behalf]; !ok {
+		c.http[behalf] = &http.Client{Transport: newTransport(router{c.conns, behalf}, c.sent), CheckRedirect: followRedirect}
+	}
+	return c.http[behalf]
+}
+
+// credential returns the credential of the first login in the binding that has one.
+// If a helper does not know the registry, the next login is tried.
+func (c *Client) credential(ctx context.Context, b *binding) (auth.Credential, error) {
+	l, cred, err := c.choose(ctx, b)
+	b.setUsed(l)
+	switch {
+	case err != nil:
+		return auth.EmptyCredential, &LoginError{l.String(), err}
+	case l == nil:
+		c.opts.Log.LogAttrs(ctx, slog.LevelDebug, "registry asks for a credential; there is none",
+			slog.String("registry", string(b.registry)))
+		return auth.EmptyCredential, nil
+	}
+	c.opts.Log.LogAttrs(ctx, slog.LevelDebug, "registry asks for a credential",
+		slog.String("registry", string(b.registry)), slog.String("source", l.String()))
+	revealed := cred.reveal()
+	c.sent.add(revealed)
+	if b.accessTokenRefused() {
+		revealed.AccessToken = ""
+	}
+	return revealed, nil
+}
+
+func (b *binding) setUsed(l *login) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked, b.used = true, l
+}
+
+// refuseAccessToken records that the registry refused the access token of a login. It
+// reports whether the login also has a refresh token to try instead.
+func (b *binding) refuseAccessToken(resp *http.Response) bool {
+	if resp.Request == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used == nil || b.used.helper != "" {
+		return false
+	}
+	cred := b.used.cred.reveal()
+	if cred.AccessToken == "" || cred.RefreshToken == "" || resp.Request.Header.Get("Authorization") != "Bearer "+cred.AccessToken {
+		return false
+	}
+	b.refused = true
+	return true
+}
+
+func (b *binding) accessTokenRefused() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.refused
+}
+
+// current returns the login in use, or the first to be tried.
+func (b *binding) current() *login {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.asked && len(b.logins) > 0 {
+		return b.logins[0]
+	}
+	return b.used
+}
