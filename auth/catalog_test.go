@@ -24,7 +24,7 @@ func TestLinkWithoutAQuery(t *testing.T) {
 	defer f.Close()
 	repo := mustOpen(t, New(Options{}), ociaddr.Repository{Registry: ociaddr.Registry(f.Listener.Addr().String()), Name: "acme/x"})
 	err := repo.Tags(t.Context(), "", func([]string) error { return nil })
-	if err == nil || !strings.Contains(err.Error(), `links to "/v2/p", which is no page of it`) || asked != 1 {
+	if err == nil || !strings.Contains(err.Error(), `links to "/v2/p", which is not a page of the same list`) || asked != 1 {
 		t.Errorf("%v, asked %d times", err, asked)
 	}
 }

@@ -230,8 +230,8 @@ func TestConsidered(t *testing.T) {
 			vars: map[string]string{"OCIBRIDGE_REGISTRY": "ghcr.io", "OCIBRIDGE_REGISTRY_TOKEN": "t"},
 			want: []considered{
 				{`the block oci_credentials "ghcr.io" at /etc/x.hcl:7`, true, "it is for ghcr.io"},
-				{"the variables OCIBRIDGE_REGISTRY=ghcr.io, OCIBRIDGE_REGISTRY_TOKEN", false, "it is for ghcr.io, as is one that comes before it"},
-				{"login files of docker and its kin", false, "not looked for, as the oci_default_credentials block at /f:1 says"},
+				{"the variables OCIBRIDGE_REGISTRY=ghcr.io, OCIBRIDGE_REGISTRY_TOKEN", false, "it is for ghcr.io, but an earlier login is equally specific"},
+				{"login files of docker and compatible tools", false, "not looked for, as the oci_default_credentials block at /f:1 says"},
 			},
 		},
 		{

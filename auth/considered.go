@@ -88,7 +88,7 @@ func reason(l, chosen *login, passed bool, err error, r ociaddr.Repository) stri
 	case l.specificity(r) < chosen.specificity(r):
 		return what + ", which is less specific"
 	}
-	return what + ", as is one that comes before it"
+	return what + ", but an earlier login is equally specific"
 }
 
 // others returns the sources without a login for the repository.

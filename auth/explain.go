@@ -61,7 +61,7 @@ func (c *Client) explainProtocol(err error, r ociaddr.Repository) string {
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
 		return fmt.Sprintf("%s speaks plain HTTP: set TLS up there, or allow plain HTTP with --plain-http, or plain_http in its registry block", r.Registry)
 	case strings.Contains(err.Error(), "invalid response; digest mismatch"):
-		return fmt.Sprintf("%s, or a proxy before it, answers with another digest than it was asked for: run it again, and tell whoever runs it", r.Registry)
+		return fmt.Sprintf("%s, or a proxy in front of it, returned a different digest than requested: run the command again, and report it to the operator", r.Registry)
 	case errors.As(err, &syntax) && strings.Contains(syntax.Error(), "'<'"):
 		return fmt.Sprintf("that is HTML, where an OCI registry answers in JSON: check that %s is the host name of the registry itself", r.Registry)
 	}
@@ -90,7 +90,7 @@ func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
 		return fmt.Sprintf("if the certificate of %s is from a CA of your own, name the CA's PEM file as ca_file in a registry block, %s", r.Registry, own)
 	case certificateRefused.MatchString(err.Error()):
 		if s, _ := c.conns.settings(string(r.Registry)); s.ClientCert != nil {
-			return fmt.Sprintf("%s does not accept the certificate that client_cert_file names%s: which authority does it want one from?", r.Registry, at(s.Origin))
+			return fmt.Sprintf("%s does not accept the certificate that client_cert_file names%s: find out which authority it accepts", r.Registry, at(s.Origin))
 		}
 		return fmt.Sprintf("%s probably wants a client certificate: name one, and its key, as client_cert_file and client_key_file in a registry block", r.Registry)
 	}
@@ -137,7 +137,7 @@ func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 	switch answer.StatusCode {
 	case http.StatusBadRequest:
 		if hasCode(answer, errcode.ErrorCodeNameInvalid) {
-			return fmt.Sprintf("%s takes no repository of this name: correct the template%s", r.Registry, rightsNote(r))
+			return fmt.Sprintf("%s does not accept this repository name: correct the template%s", r.Registry, rightsNote(r))
 		}
 		if answer.URL != nil && answer.URL.Scheme == "http" && len(answer.Errors) == 0 {
 			return fmt.Sprintf("%s may speak TLS: leave out --plain-http, and plain_http in its registry block", r.Registry)
@@ -154,14 +154,14 @@ func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 			return outgoing.ProxyLoginHint(answer.URL)
 		}
 	case http.StatusRequestEntityTooLarge:
-		return fmt.Sprintf("something before %s limits the size of uploads (nginx calls the limit client_max_body_size)", r.Registry)
+		return fmt.Sprintf("a proxy in front of %s limits the size of uploads (nginx calls the limit client_max_body_size)", r.Registry)
 	case http.StatusTooManyRequests:
 		if c.Source(r) == "" {
 			return fmt.Sprintf("%s limits requests: try again later, or log in, which often raises the limit: %s", r.Registry, loginCommand(r.Registry))
 		}
 		return fmt.Sprintf("%s limits requests: try again later", r.Registry)
 	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return fmt.Sprintf("%s is in trouble: try again later", r.Registry)
+		return fmt.Sprintf("%s reports a server error: try again later", r.Registry)
 	}
 	return ""
 }
@@ -189,7 +189,7 @@ func howToCreate(r ociaddr.Repository) string {
 		}
 		return "a repository there is " + host + "/PROJECT/REPOSITORY/...: put both before the provider in the template"
 	}
-	return fmt.Sprintf("many registries want what the name begins with to be made first: create %q on %s, such as a Harbor project or an Artifactory repository of type Docker, or correct the template", first, host)
+	return fmt.Sprintf("on many registries the first part of the name must exist: create %q on %s, such as a Harbor project or an Artifactory repository of type Docker, or correct the template", first, host)
 }
 
 // rightsNote says what a registry calls the permissions that are most often missing;
@@ -251,7 +251,7 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 func (c *Client) noLogin(r ociaddr.Repository) string {
 	all, err := c.survey()
 	if err == nil && all.fault() != nil {
-		return fmt.Sprintf("no login for %s was found, and there is one place that could not be looked into: %v; %s", r.Registry, all.fault(), hint.Of(all.fault()))
+		return fmt.Sprintf("no login for %s was found, and one source of logins could not be read: %v; %s", r.Registry, all.fault(), hint.Of(all.fault()))
 	}
 	var others []string
 	if err == nil {

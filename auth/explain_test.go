@@ -100,7 +100,7 @@ func TestExplain(t *testing.T) {
 		{name: "413", err: answerOf(413), want: "limits the size of uploads"},
 		{name: "429 without a login", err: answerOf(429, "TOOMANYREQUESTS"), want: "docker login ghcr.io"},
 		{name: "429 with a login", files: login, err: answerOf(429), want: "ghcr.io limits requests: try again later"},
-		{name: "503", err: answerOf(503), want: "ghcr.io is in trouble"},
+		{name: "503", err: answerOf(503), want: "ghcr.io reports a server error"},
 		{name: "400", err: answerOf(400, "MANIFEST_INVALID")},
 		{name: "TLS server asked in plain HTTP", plain: true, err: overHTTP, want: "leave out --plain-http"},
 		{name: "TLS server that hangs up", plain: true, err: dial(io.EOF), want: "leave out --plain-http"},

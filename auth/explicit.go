@@ -67,7 +67,7 @@ func (l Login) Validate() error {
 // problem says what is wrong with the login, and how to correct it.
 func (l Login) problem() (problem, help string) {
 	if err := checkPrefix(l.Prefix); err != nil {
-		return fmt.Sprintf("has a label that is no registry or repository prefix: %v", err),
+		return fmt.Sprintf("has a label that is neither a registry nor a repository prefix: %v", err),
 			"label the block HOST or HOST/PATH, such as ghcr.io or ghcr.io/acme, without https:// and without a slash at the end"
 	}
 	basic := !l.Username.IsZero() || !l.Password.IsZero()
@@ -238,7 +238,7 @@ func checkVariables(prefix string, used []string) error {
 		return hint.New(fmt.Sprintf("%s is %s and there is no credential for it", variableRegistry, prefix),
 			"set %s and %s, or %s, or %s", variableUsername, variablePassword, variableToken, variableIdentityToken)
 	case basic && tokens:
-		return hint.New(fmt.Sprintf("%s say two things at once", strings.Join(used, ", ")),
+		return hint.New(fmt.Sprintf("%s contradict each other", strings.Join(used, ", ")),
 			"set either %s and %s, or %s and %s", variableUsername, variablePassword, variableToken, variableIdentityToken)
 	case basic && len(used) == 1:
 		missing := variablePassword

@@ -55,15 +55,15 @@ func TestLoginValidation(t *testing.T) {
 		{"helper with a path in its name, Windows", "ghcr.io", `helper:x\y`, "which holds a path"},
 		{"helper for a path", "ghcr.io/acme", "helper:x", "has a path and docker_credentials_helper"},
 
-		{"no label", "", "u:s3cr3t", "no registry or repository prefix"},
-		{"URL", "https://ghcr.io", "u:s3cr3t", "no registry or repository prefix"},
-		{"slash at the end", "ghcr.io/", "u:s3cr3t", "no registry or repository prefix"},
-		{"slash at the end of a path", "ghcr.io/acme/", "u:s3cr3t", "no registry or repository prefix"},
-		{"upper case path", "ghcr.io/Acme", "u:s3cr3t", "no registry or repository prefix"},
-		{"tag", "ghcr.io/acme:1", "u:s3cr3t", "no registry or repository prefix"},
-		{"digest", "ghcr.io/acme@sha256:0", "u:s3cr3t", "no registry or repository prefix"},
-		{"port that is none", "ghcr.io:x", "u:s3cr3t", "no registry or repository prefix"},
-		{"asterisk", "*.ghcr.io", "u:s3cr3t", "no registry or repository prefix"},
+		{"no label", "", "u:s3cr3t", "neither a registry nor a repository prefix"},
+		{"URL", "https://ghcr.io", "u:s3cr3t", "neither a registry nor a repository prefix"},
+		{"slash at the end", "ghcr.io/", "u:s3cr3t", "neither a registry nor a repository prefix"},
+		{"slash at the end of a path", "ghcr.io/acme/", "u:s3cr3t", "neither a registry nor a repository prefix"},
+		{"upper case path", "ghcr.io/Acme", "u:s3cr3t", "neither a registry nor a repository prefix"},
+		{"tag", "ghcr.io/acme:1", "u:s3cr3t", "neither a registry nor a repository prefix"},
+		{"digest", "ghcr.io/acme@sha256:0", "u:s3cr3t", "neither a registry nor a repository prefix"},
+		{"port that is none", "ghcr.io:x", "u:s3cr3t", "neither a registry nor a repository prefix"},
+		{"asterisk", "*.ghcr.io", "u:s3cr3t", "neither a registry nor a repository prefix"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -149,8 +149,8 @@ func TestVariables(t *testing.T) {
 		{"token without a registry", "TOKEN=s3cr3t", auth.EmptyCredential, "OCIBRIDGE_REGISTRY_TOKEN is set and OCIBRIDGE_REGISTRY is not"},
 		{"user alone", "REGISTRY=ghcr.io USERNAME=u", auth.EmptyCredential, "OCIBRIDGE_REGISTRY_USERNAME is set and OCIBRIDGE_REGISTRY_PASSWORD is not"},
 		{"password alone", "REGISTRY=ghcr.io PASSWORD=s3cr3t", auth.EmptyCredential, "OCIBRIDGE_REGISTRY_PASSWORD is set and OCIBRIDGE_REGISTRY_USERNAME is not"},
-		{"password and token", "REGISTRY=ghcr.io USERNAME=u PASSWORD=s3cr3t TOKEN=s3cr3t", auth.EmptyCredential, "two things at once"},
-		{"user and identity token", "REGISTRY=ghcr.io USERNAME=u IDENTITY_TOKEN=s3cr3t", auth.EmptyCredential, "two things at once"},
+		{"password and token", "REGISTRY=ghcr.io USERNAME=u PASSWORD=s3cr3t TOKEN=s3cr3t", auth.EmptyCredential, "contradict each other"},
+		{"user and identity token", "REGISTRY=ghcr.io USERNAME=u IDENTITY_TOKEN=s3cr3t", auth.EmptyCredential, "contradict each other"},
 		{"URL", "REGISTRY=https://ghcr.io TOKEN=s3cr3t", auth.EmptyCredential, "OCIBRIDGE_REGISTRY: invalid"},
 		{"tag", "REGISTRY=ghcr.io/acme:1 TOKEN=s3cr3t", auth.EmptyCredential, "OCIBRIDGE_REGISTRY: invalid"},
 	}

@@ -155,7 +155,7 @@ func (h *helperRunner) run(ctx context.Context, helper, server string) (credenti
 		return credential{}, hint.Wrap(complaint(err, stderr.kept), "run it by hand: %s", byHand(helper, server))
 	}
 	cred, err := parseHelperAnswer(stdout)
-	return cred, hint.Wrap(err, "that is no credential helper, or a damaged one: see what it says to %s", byHand(helper, server))
+	return cred, hint.Wrap(err, "the program is not a credential helper, or is damaged: check the output of %s", byHand(helper, server))
 }
 
 func byHand(helper, server string) string {

@@ -206,7 +206,7 @@ func (s *survey) parse(f loginFile, src []byte) error {
 		case !ok:
 		case wire.CredHelpers[name] == "":
 			except = append(except, k)
-			s.empty = append(s.empty, empty{source: setting, reason: "it is empty, which keeps credsStore from it", key: &k})
+			s.empty = append(s.empty, empty{source: setting, reason: "it is empty, which excludes the registry from credsStore", key: &k})
 		default:
 			l := s.addHelper(k, wire.CredHelpers[name], setting)
 			l.written, l.miss = name, fileMiss

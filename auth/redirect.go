@@ -41,7 +41,7 @@ func (c *Client) BlobRedirect(ctx context.Context, r ociaddr.Repository, desc oc
 	resp, err := repo.Client.Do(req)
 	if err != nil && strings.Contains(err.Error(), "Location header") {
 		// net/http quotes the URL, and its query may open the blob.
-		return "", fmt.Errorf("%s redirects to an address that is none", ref.Host())
+		return "", fmt.Errorf("%s redirects to an invalid address", ref.Host())
 	}
 	if err != nil {
 		return "", err
@@ -61,7 +61,7 @@ func (c *Client) BlobRedirect(ctx context.Context, r ociaddr.Repository, desc oc
 func (c *Client) checkRedirect(resp *http.Response) (string, error) {
 	to, err := resp.Location()
 	if err != nil {
-		return "", fmt.Errorf("%s redirects to an address that is none", resp.Request.URL.Host)
+		return "", fmt.Errorf("%s redirects to an invalid address", resp.Request.URL.Host)
 	}
 	from := resp.Request.URL
 	bearer, _ := strings.CutPrefix(resp.Request.Header.Get("Authorization"), "Bearer ")

@@ -34,7 +34,7 @@ func TestBlobRedirect(t *testing.T) {
 		"the password in a path":      {"https://storage.example/" + url.PathEscape(password), "", "credential"},
 		"the password, oddly escaped": {"https://storage.example/?p=%73" + url.QueryEscape(password[1:]), "", "credential"},
 		"the token":                   {"https://storage.example/b?t=" + url.QueryEscape(token), "", "credential"},
-		"no address":                  {"https://%zz/", "", "an address that is none"},
+		"no address":                  {"https://%zz/", "", "an invalid address"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFakeRegistry(t, false)

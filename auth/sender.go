@@ -33,7 +33,7 @@ var _ remote.Client = (*sender)(nil)
 const maxManifest = 4 << 20
 
 // errNoCredential is the error of a request that needed no credential. See [Anew].
-var errNoCredential = errors.New("the registry answers without a credential, which tells nothing of one")
+var errNoCredential = errors.New("the registry did not ask for a credential, so the credential is not checked")
 
 // Do implements [remote.Client].
 func (s *sender) Do(req *http.Request) (*http.Response, error) {
@@ -98,7 +98,7 @@ func correctLink(resp *http.Response) error {
 		return nil
 	}
 	if next.RawQuery == "" {
-		return fmt.Errorf("%s links to %.200q, which is no page of it", at.Redacted(), target)
+		return fmt.Errorf("%s links to %.200q, which is not a page of the same list", at.Redacted(), target)
 	}
 	own := *at
 	own.RawQuery = next.RawQuery
@@ -163,7 +163,7 @@ func bufferManifest(req *http.Request) error {
 		return fmt.Errorf("read manifest: %w", err)
 	}
 	if int64(len(body)) != req.ContentLength {
-		return fmt.Errorf("read manifest: it has not %d bytes", req.ContentLength)
+		return fmt.Errorf("read manifest: it does not have %d bytes", req.ContentLength)
 	}
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	req.Body, err = req.GetBody()

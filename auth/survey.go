@@ -51,7 +51,7 @@ func newSurvey(opts Options) (*survey, error) {
 			s.logins = append(s.logins, l)
 		}
 		if !d.Discover || d.Files != nil && len(d.Files) == 0 {
-			s.empty = append(s.empty, empty{source: "login files of docker and its kin", reason: "not looked for, as the oci_default_credentials block" + at(d.Origin) + " says"})
+			s.empty = append(s.empty, empty{source: "login files of docker and compatible tools", reason: "not looked for, as the oci_default_credentials block" + at(d.Origin) + " says"})
 		}
 		files = d.files(files)
 	}
