@@ -161,7 +161,7 @@ func TestClientCertificate(t *testing.T) {
 		}{
 			{"right", Registry{CAs: ca.CertPEM(), ClientCert: good}, true, ""},
 			{"none", Registry{CAs: ca.CertPEM()}, false, "wants a client certificate"},
-			{"of another authority", Registry{CAs: ca.CertPEM(), ClientCert: clientCert(tlsca.For(t)), Origin: "/f:1"}, false, "find out which authority one from"},
+			{"of another authority", Registry{CAs: ca.CertPEM(), ClientCert: clientCert(tlsca.For(t)), Origin: "/f:1"}, false, "find out which authority it accepts"},
 		} {
 			t.Run(tls.VersionName(version)+" "+tt.name, func(t *testing.T) {
 				srv := tlsServer(t, ca, func(w http.ResponseWriter, r *http.Request) {
