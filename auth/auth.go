@@ -58,6 +58,7 @@ import (
 
 	"oras.land/oras-go/v2/registry/remote"
 
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -106,8 +107,8 @@ type Options struct {
 	// HelperTimeout bounds one run of a credential helper; 0 means 30 s.
 	HelperTimeout time.Duration
 
-	// Sent is called after each request, possibly concurrently; it may be nil.
-	Sent func(Sent)
+	// Sent is called after each attempt of a request, concurrently; it may be nil.
+	Sent func(telemetry.RegistryRequest)
 
 	// Log receives retries and the source of each credential; nil means no log.
 	Log *slog.Logger

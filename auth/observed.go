@@ -10,35 +10,25 @@ import (
 
 	"oras.land/oras-go/v2/registry"
 
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
-
-// Sent describes one request that was sent to a registry, or to a token server or
-// storage that the registry refers to. Each attempt counts as a request.
-type Sent struct {
-	Host       string        // with its port, if any
-	Authorized bool          // the request had a credential
-	Status     int           // 0 if there was no answer
-	Err        error         // why there was no answer
-	Took       time.Duration // the time until the answer began
-}
 
 // observed traces and reports each request.
 type observed struct {
 	next   http.RoundTripper
-	report func(Sent)
+	report func(telemetry.RegistryRequest)
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (t observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	start := time.Now()
-	ctx, end := observe.Start(req.Context(), "registry request", slog.String("http.request.method", req.Method), slog.String("server.address", req.URL.Host), slog.String("url.path", tracedPath(req)))
+	ctx, end := telemetry.Start(req.Context(), "registry request", slog.String("http.request.method", req.Method), slog.String("server.address", req.URL.Host), slog.String("url.path", tracedPath(req)))
 	if ctx != req.Context() {
 		req = req.WithContext(ctx)
 	}
 	resp, err := t.next.RoundTrip(req)
-	sent := Sent{Host: req.URL.Host, Authorized: req.Header.Get("Authorization") != "", Err: err, Took: time.Since(start)}
+	sent := telemetry.RegistryRequest{Host: req.URL.Host, Authorized: req.Header.Get("Authorization") != "", Err: err, Took: time.Since(start)}
 	if resp != nil {
 		sent.Status = resp.StatusCode
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -17,10 +18,10 @@ import (
 // sentLog records the requests that a client reports.
 type sentLog struct {
 	mu  sync.Mutex
-	all []Sent
+	all []telemetry.RegistryRequest
 }
 
-func (s *sentLog) record(one Sent) {
+func (s *sentLog) record(one telemetry.RegistryRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = append(s.all, one)

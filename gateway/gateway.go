@@ -28,6 +28,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -93,7 +94,7 @@ type Options struct {
 	// Hooks are told of requests, and Archives counts those for packages; nil: nobody
 	// counts.
 	Hooks    Hooks
-	Archives *archives.Counters
+	Archives *telemetry.ArchiveCounters
 	// Log gets a line a request, and the reasons of errors; nil: nobody does.
 	Log *slog.Logger
 }

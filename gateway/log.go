@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 // logged observes requests: it gives each its id, a line of the log, its span, and
@@ -67,7 +67,7 @@ func clip(s string) string {
 func (g *gateway) ended(r *http.Request, line *requestLine, status int, bytes int64) {
 	line.status, line.bytes, line.took = status, bytes, time.Since(line.start)
 	if g.hooks.Ended != nil {
-		g.hooks.Ended(Answered{line.route, line.method, status, line.took})
+		g.hooks.Ended(line.route.String(), line.method, status, line.took)
 	}
 	level := slog.LevelInfo
 	if line.route.forMachines() {
@@ -127,7 +127,7 @@ func (l *requestLine) AppendAttrs(to []slog.Attr) []slog.Attr {
 	to = append(to,
 		slog.String("method", l.method), slog.String("path", l.path), slog.Int("status", l.status), slog.Int64("bytes", l.bytes),
 		slog.Duration("duration", l.took.Round(time.Millisecond)), slog.String("client", l.client), slog.String("agent", l.agent),
-		slog.String(observe.LogKey, l.id[0]),
+		slog.String(telemetry.LogKey, l.id[0]),
 	)
 	return append(to, l.access...)
 }

@@ -12,32 +12,18 @@ import (
 
 	"github.com/gorilla/mux"
 
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// Hooks are told what happens, by many requests at once: they must be quick, and
-// must not wait. Each may be nil.
+// Hooks are called during requests, concurrently. They must not block. Each may be nil.
 type Hooks struct {
-	// Began and Ended are told of a request when it comes and when it is answered.
+	// Began is called when a request arrives.
 	Began func()
-	Ended func(Answered)
-	// Tracer records traces. Documents take the way through the router then.
-	Tracer Tracer
-}
-
-// Tracer is an [observe.Tracer] that knows where the traces of requests begin.
-type Tracer interface {
-	observe.Tracer
-	// Join returns ctx for the trace that a request with such headers is part of.
-	Join(ctx context.Context, h http.Header) context.Context
-}
-
-// Answered is a request that was answered.
-type Answered struct {
-	Route  Route
-	Method string // whatever the client wrote
-	Status int    // 0 for an answer that was broken off
-	Took   time.Duration
+	// Ended is called when its answer ends. The method is what the client wrote. The
+	// status is 0 if the answer was broken off.
+	Ended func(route, method string, status int, took time.Duration)
+	// Tracer records traces. With a tracer, documents do not bypass the router.
+	Tracer telemetry.Tracer
 }
 
 // Route is a kind of request.
@@ -65,13 +51,8 @@ var routeNames = [routes]string{"other", "index", "version", "archive", "version
 // String returns the name of a route in metrics and traces.
 func (r Route) String() string { return routeNames[min(r, routes-1)] }
 
-// Routes returns all that there are.
-func Routes() (out []Route) {
-	for r := range routes {
-		out = append(out, r)
-	}
-	return out
-}
+// RouteNames returns the names of all routes.
+func RouteNames() []string { return routeNames[:] }
 
 // forMachines reports whether probes ask for it.
 func (r Route) forMachines() bool { return r == RouteHealth }
@@ -123,14 +104,12 @@ func classify(next http.Handler) http.Handler {
 }
 
 // trace begins the span of a request, and has ctx carry its id.
-func (g *gateway) trace(ctx context.Context, r *http.Request, id string) (context.Context, observe.End) {
-	t := g.hooks.Tracer
-	if t == nil {
-		ctx = observe.With(ctx, id, nil)
-	} else {
-		ctx = observe.With(t.Join(ctx, r.Header), id, t)
+func (g *gateway) trace(ctx context.Context, r *http.Request, id string) (context.Context, telemetry.End) {
+	if t := g.hooks.Tracer; t != nil {
+		ctx = t.Join(ctx, r.Header)
 	}
-	return observe.Start(ctx, "request", slog.String("http.request.method", r.Method), slog.String("url.path", r.URL.Path), slog.String(observe.LogKey, id))
+	ctx = telemetry.WithRequest(ctx, id, g.hooks.Tracer)
+	return telemetry.Start(ctx, "request", slog.String("http.request.method", r.Method), slog.String("url.path", r.URL.Path), slog.String(telemetry.LogKey, id))
 }
 
 const (

@@ -12,10 +12,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/gateway/archives"
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -29,7 +29,7 @@ func (c *client) withID(id string) *client {
 func TestRequestIDs(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
-	b.options.Log = slog.New(observe.Handler(slog.NewTextHandler(b.log, nil)))
+	b.options.Log = slog.New(telemetry.Handler(slog.NewTextHandler(b.log, nil)))
 	s := httptest.NewServer(gateway.New(b.options))
 	t.Cleanup(s.Close)
 	c := &client{t, s, s.Client()}
@@ -83,7 +83,7 @@ func TestLongRequests(t *testing.T) {
 func TestRequestIDOfErrors(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
-	b.options.Log = slog.New(observe.Handler(slog.NewTextHandler(b.log, nil)))
+	b.options.Log = slog.New(telemetry.Handler(slog.NewTextHandler(b.log, nil)))
 	var sent atomic.Int32 // ids that the registry was sent
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("X-Request-Id") != "" {
@@ -118,10 +118,10 @@ type hooked struct {
 func (h *hooked) hooks() gateway.Hooks {
 	return gateway.Hooks{
 		Began: func() { h.mu.Lock(); defer h.mu.Unlock(); h.began++ },
-		Ended: func(a gateway.Answered) {
+		Ended: func(route, method string, status int, _ time.Duration) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			h.answered = append(h.answered, a.Route.String()+" "+a.Method+" "+http.StatusText(a.Status))
+			h.answered = append(h.answered, route+" "+method+" "+http.StatusText(status))
 		},
 	}
 }
@@ -130,7 +130,7 @@ func TestHooks(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
 	var seen hooked
-	b.options.Hooks, b.options.Archives = seen.hooks(), &archives.Counters{}
+	b.options.Hooks, b.options.Archives = seen.hooks(), &telemetry.ArchiveCounters{}
 	b.options.Ready = http.HandlerFunc(gateway.Healthz)
 	b.options.PublicURL = parseURL(t, "https://providers.acme.example/")
 	b.options.Registry = b.truth
@@ -171,7 +171,7 @@ func TestBrokenOff(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(1 << 20)})
 	var seen hooked
-	b.options.Hooks, b.options.Archives = seen.hooks(), &archives.Counters{}
+	b.options.Hooks, b.options.Archives = seen.hooks(), &telemetry.ArchiveCounters{}
 	b.limits.Resumes = 1
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, "/blobs/") {

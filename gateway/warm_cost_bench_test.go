@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/internal/metrics"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -18,7 +18,8 @@ func BenchmarkWarmCost(b *testing.B) {
 	w := newBench(b)
 	w.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(b, linux)})
 	w.options.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	w.options.Hooks = metrics.New("").Hooks()
+	m := telemetry.NewMetrics("")
+	w.options.Hooks = gateway.Hooks{Began: m.RequestBegan, Ended: m.RequestEnded}
 	g := gateway.New(w.options)
 	r := httptest.NewRequest(http.MethodGet, prefix+"index.json", nil)
 	g.ServeHTTP(httptest.NewRecorder(), r)

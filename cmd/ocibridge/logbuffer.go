@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 // logBuffer gathers lines of the log, of which a busy gateway writes one a request:
@@ -113,7 +113,7 @@ type buffered struct {
 // Handle implements [slog.Handler].
 func (h buffered) Handle(ctx context.Context, r slog.Record) error {
 	r = r.Clone()
-	observe.Tag(ctx, &r)
+	telemetry.Tag(ctx, &r)
 	err := h.buffer.add(waitingLine{handler: h.Handler, record: &r})
 	if r.Level > slog.LevelInfo {
 		err = errors.Join(err, h.buffer.Flush())

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 // lockedBuffer may be read while it is written to.
@@ -83,7 +83,7 @@ func TestLogFormats(t *testing.T) {
 		var out bytes.Buffer
 		f := logFlag{level: slog.LevelInfo, format: format}
 		log, flush := f.openBuffered(&out)
-		log.InfoContext(observe.With(t.Context(), "id-1", nil), "waited", "for", 1500*time.Millisecond, "n", 2)
+		log.InfoContext(telemetry.WithRequest(t.Context(), "id-1", nil), "waited", "for", 1500*time.Millisecond, "n", 2)
 		log.Info("nobody asked")
 		if err := flush(); err != nil {
 			t.Fatal(err)
@@ -143,7 +143,7 @@ func BenchmarkLateLine(b *testing.B) {
 	var line gateway.LateAttrs = pairs{
 		slog.String("method", "GET"), slog.String("path", "/providers/registry.example/acme/widget/index.json"), slog.Int("status", 200),
 		slog.Int64("bytes", 400), slog.Duration("duration", 0), slog.String("client", "127.0.0.1:43210"), slog.String("agent", "Go-http-client/2.0"),
-		slog.String(observe.LogKey, "ABCDEFGHIJ-123456"),
+		slog.String(telemetry.LogKey, "ABCDEFGHIJ-123456"),
 	}
 	now := time.Now()
 	b.ReportAllocs()
@@ -161,7 +161,7 @@ func TestNothingForgesALogLine(t *testing.T) {
 		f := logFlag{level: slog.LevelInfo, format: format}
 		log, flush := f.openBuffered(&out)
 		log.Info("request", "path", forged, "agent", forged, "err", errors.New(forged))
-		log.WarnContext(observe.With(t.Context(), "id-1", nil), forged)
+		log.WarnContext(telemetry.WithRequest(t.Context(), "id-1", nil), forged)
 		if err := flush(); err != nil {
 			t.Fatal(err)
 		}

@@ -17,8 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ocibridge/ocibridge/internal/metrics"
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 // The tests of this file hold docs/operations.md and the dashboard against the
@@ -39,7 +38,7 @@ func readFile(t *testing.T, name string) string {
 func metricNames(t *testing.T) map[string]bool {
 	t.Helper()
 	described := make(chan *prometheus.Desc, 1000)
-	metrics.New("").Gatherer().(prometheus.Collector).Describe(described)
+	telemetry.NewMetrics("").Gatherer().(prometheus.Collector).Describe(described)
 	close(described)
 	name := regexp.MustCompile(`fqName: "([^"]+)"`)
 	out := map[string]bool{}
@@ -120,7 +119,7 @@ func TestDashboard(t *testing.T) {
 // fields (and of attributes of spans), and the messages of warnings and errors.
 func TestEveryLogLineIsDocumented(t *testing.T) {
 	page := readFile(t, "docs/operations.md")
-	l := &logged{fields: map[string]string{observe.LogKey: "internal/observe"}, messages: map[string]string{}, fset: token.NewFileSet()}
+	l := &logged{fields: map[string]string{telemetry.LogKey: "internal/telemetry"}, messages: map[string]string{}, fset: token.NewFileSet()}
 	for _, dir := range []string{"artifact", "auth", "cmd", "gateway", "internal", "ociaddr", "origin", "provider", "pusher", "templates", "trust"} {
 		l.readAll(t, dir)
 	}

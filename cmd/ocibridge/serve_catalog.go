@@ -9,6 +9,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -19,7 +20,7 @@ const embeddedTTL = -1
 // newCatalog makes the catalog of the backend's repositories as the gateway block
 // says. offers says of which providers there is more than they have; nil: of none. The
 // caller closes it.
-func newCatalog(back *backend, repository func(context.Context, provider.Address) (catalog.Store, error), offers func(provider.Address) bool, c config.Gateway, check checkVersion, n *catalog.Counters, log *slog.Logger) (*catalog.Catalog, error) {
+func newCatalog(back *backend, repository func(context.Context, provider.Address) (catalog.Store, error), offers func(provider.Address) bool, c config.Gateway, check checkVersion, n *telemetry.CatalogCounters, log *slog.Logger) (*catalog.Catalog, error) {
 	o := catalog.Options{
 		Repository: repository, Account: back.account, Place: back.place, Anew: auth.Anew, Check: check, Offers: offers,
 		TagTTL: orNone(c.TagTTL), StaleIfError: orNone(c.StaleIfError), Counters: n, Log: log,

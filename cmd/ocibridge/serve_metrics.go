@@ -14,24 +14,20 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/gateway/verify"
-	"github.com/ocibridge/ocibridge/internal/health"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/metrics"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
-	"github.com/ocibridge/ocibridge/internal/tracing"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
 // operations is what those see of a process who run it: there is one, however often
 // what it serves is made anew of other settings. A nil one observes nothing.
 type operations struct {
-	metrics *metrics.Metrics
-	health  *health.Health
-	tracer  gateway.Tracer // nil: nobody wants traces
+	metrics *telemetry.Metrics
+	ready   *telemetry.Readiness
+	tracer  telemetry.Tracer // nil: nobody wants traces
 	close   func() error
 	log     *slog.Logger
 	address string // of the metrics' own, "" for none
@@ -49,15 +45,16 @@ type watchedSite struct {
 // newOperations begins to observe, with traces where the environment wants them. The
 // caller closes it.
 func newOperations(ctx context.Context, address string, log *slog.Logger) (*operations, error) {
-	o := &operations{metrics: metrics.New(version), log: log, address: address, close: func() error { return nil }}
-	if tracing.Wanted(os.Getenv) {
-		t, err := tracing.New(ctx, version, log)
+	o := &operations{metrics: telemetry.NewMetrics(version, gateway.RouteNames()...), log: log, address: address, close: func() error { return nil }}
+	if telemetry.WantsTraces(os.Getenv) {
+		t, err := telemetry.NewTracer(ctx, version, log)
 		if err != nil {
 			return nil, err
 		}
 		o.tracer, o.close = t, t.Shutdown
 	}
-	o.health = health.New(health.Options{Checks: o.checks, Changed: o.metrics.Ready, Log: log})
+	o.ready = telemetry.NewReadiness(o.metrics, log,
+		telemetry.Check{Name: "configuration", Run: o.checkConfiguration}, telemetry.Check{Name: "registry", Run: o.checkRegistry})
 	o.metrics.Reloaded(nil)
 	return o, nil
 }
@@ -75,9 +72,17 @@ func (o *operations) use(back *backend, metadata *catalog.Catalog, cache *archiv
 		return
 	}
 	o.watched.Store(&watchedSite{back, metadata})
-	o.metrics.Watch(metadata, cache)
+	o.metrics.Watch(func() (s telemetry.Sizes) {
+		c := metadata.Size()
+		s.CatalogEntries, s.CatalogBytes = c.Entries, c.Bytes
+		if cache != nil {
+			a := cache.Size()
+			s.CacheBytes, s.CacheLimit, s.CacheFetches = a.Bytes, a.Limit, a.Fetches
+		}
+		return s
+	})
 	for _, r := range back.registries() {
-		o.metrics.Registries(auth.HostOf(r))
+		o.metrics.AddRegistries(auth.HostOf(r))
 	}
 }
 
@@ -94,7 +99,7 @@ func (o *operations) Reloaded(err error) {
 // Drain has /readyz say that the process is about to end.
 func (o *operations) Drain() {
 	if o != nil {
-		o.health.Drain()
+		o.ready.Drain()
 	}
 }
 
@@ -104,8 +109,8 @@ func (o *operations) observe(to *gateway.Options) {
 	if o == nil {
 		return
 	}
-	to.Hooks, to.Archives, to.Ready = o.metrics.Hooks(), o.metrics.Archives, o.health
-	to.Hooks.Tracer = o.tracer
+	to.Hooks = gateway.Hooks{Began: o.metrics.RequestBegan, Ended: o.metrics.RequestEnded, Tracer: o.tracer}
+	to.Archives, to.Ready = &o.metrics.Archives, o.ready
 	if o.address == "" {
 		to.Metrics = o.scraped()
 	}
@@ -116,53 +121,53 @@ func (o *operations) observe(to *gateway.Options) {
 func (o *operations) scraped() http.Handler {
 	metrics := o.metrics.Handler(o.log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		o.health.Look(r.Context())
+		o.ready.Refresh(r.Context())
 		metrics.ServeHTTP(w, r)
 	})
 }
 
 // What the parts of a gateway count in.
 
-func (o *operations) sent() func(auth.Sent) {
+func (o *operations) sent() func(telemetry.RegistryRequest) {
 	if o == nil {
 		return nil
 	}
-	return o.metrics.Sent
+	return o.metrics.RegistryRequest
 }
 
-func (o *operations) catalogCounters() *catalog.Counters {
+func (o *operations) catalogCounters() *telemetry.CatalogCounters {
 	if o == nil {
 		return nil
 	}
-	return o.metrics.Catalog
+	return &o.metrics.Catalog
 }
 
-func (o *operations) archiveCounters() *archives.Counters {
+func (o *operations) archiveCounters() *telemetry.ArchiveCounters {
 	if o == nil {
 		return nil
 	}
-	return o.metrics.Archives
+	return &o.metrics.Archives
 }
 
-func (o *operations) verifyCounters() *verify.Counters {
+func (o *operations) verifyCounters() *telemetry.VerifyCounters {
 	if o == nil {
 		return nil
 	}
-	return o.metrics.Verify
+	return &o.metrics.Verify
 }
 
-func (o *operations) accessCounters() *access.Counters {
+func (o *operations) accessCounters() *telemetry.AccessCounters {
 	if o == nil {
 		return nil
 	}
-	return o.metrics.Access
+	return &o.metrics.Access
 }
 
 // handler answers on the metrics' own address.
 func (o *operations) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", o.scraped())
-	mux.Handle("GET /readyz", o.health)
+	mux.Handle("GET /readyz", o.ready)
 	mux.HandleFunc("GET /healthz", gateway.Healthz)
 	return mux
 }
@@ -187,37 +192,32 @@ func (o *operations) listen() (stop func() error, err error) {
 	return server.Close, nil
 }
 
-// checks are what must hold for the gateway to be ready.
-func (o *operations) checks() []health.Check {
-	return []health.Check{{Name: "configuration", Look: o.checkConfiguration}, {Name: "registry", Look: o.checkRegistry}}
-}
-
 // checkConfiguration finds that a configuration is in force: without one that is
 // valid there is no gateway.
-func (o *operations) checkConfiguration(context.Context) health.Finding {
+func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 	if err := o.reloaded.Load(); err != nil && *err != nil {
-		return health.Finding{OK: true, Says: "what it is now cannot be used: what it was stays in force", Err: *err}
+		return telemetry.Finding{OK: true, Message: "what it is now cannot be used: what it was stays in force", Err: *err}
 	}
-	return health.Finding{OK: o.watched.Load() != nil}
+	return telemetry.Finding{OK: o.watched.Load() != nil}
 }
 
 // checkRegistry finds whether any registry answers, or what it said before may stand
 // in for that.
-func (o *operations) checkRegistry(ctx context.Context) health.Finding {
+func (o *operations) checkRegistry(ctx context.Context) telemetry.Finding {
 	site := o.watched.Load()
 	if site == nil {
-		return health.Finding{Says: "nothing is served yet"}
+		return telemetry.Finding{Message: "nothing is served yet"}
 	}
 	reachable, asked, err := site.back.reachable(ctx)
 	switch {
 	case err == nil:
-		return health.Finding{OK: true}
+		return telemetry.Finding{OK: true}
 	case reachable > 0:
-		return health.Finding{OK: true, Says: fmt.Sprintf("%d of %d registries cannot be reached", asked-reachable, asked), Err: err}
+		return telemetry.Finding{OK: true, Message: fmt.Sprintf("%d of %d registries cannot be reached", asked-reachable, asked), Err: err}
 	case site.catalog.CanStandIn():
-		return health.Finding{OK: true, Says: "it cannot be reached: its last good answers stand in", Err: err}
+		return telemetry.Finding{OK: true, Message: "it cannot be reached: its last good answers stand in", Err: err}
 	}
-	return health.Finding{Says: "it cannot be reached, and nothing can stand in for it", Err: err}
+	return telemetry.Finding{Message: "it cannot be reached, and nothing can stand in for it", Err: err}
 }
 
 // registries returns those that templates name.

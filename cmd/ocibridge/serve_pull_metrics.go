@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/ocibridge/ocibridge/internal/metrics"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
@@ -16,9 +16,9 @@ func (o *operations) watchPulls(b *pullthrough.Budget) {
 	if o == nil {
 		return
 	}
-	o.metrics.WatchPull(func() metrics.PullUsage {
+	o.metrics.WatchPull(func() telemetry.PullUsage {
 		u := b.Usage()
-		return metrics.PullUsage{
+		return telemetry.PullUsage{
 			Fetching: u.Fetching, MaxFetching: u.Limits.MaxConcurrent,
 			Today: u.Today, MaxPerDay: u.Limits.MaxPerDay,
 			Spool: u.Spool, MaxSpool: u.Limits.MaxSpool,
@@ -39,7 +39,7 @@ func (o *operations) pulled(e pullthrough.Event) {
 		if e.From == pullthrough.FromRegistry {
 			bytes = 0
 		}
-		o.metrics.PullEnded(fetchOutcome(e), bytes, e.Took)
+		o.metrics.PullFetched(fetchOutcome(e), bytes, e.Took)
 		if limit := limitOf(e.Err); limit != "" {
 			o.metrics.PullLimited(limit)
 		}
@@ -51,11 +51,11 @@ func (o *operations) pulled(e pullthrough.Event) {
 func verifyOutcome(err error) string {
 	switch {
 	case err == nil:
-		return metrics.PullVerified
+		return telemetry.PullVerified
 	case trust.Refused(err):
-		return metrics.PullRefused
+		return telemetry.PullRefused
 	}
-	return metrics.PullFailed
+	return telemetry.PullFailed
 }
 
 func fetchOutcome(e pullthrough.Event) string {
@@ -63,19 +63,19 @@ func fetchOutcome(e pullthrough.Event) string {
 	var busy *pullthrough.BusyError
 	switch err := e.Err; {
 	case err == nil && e.From == pullthrough.FromRegistry:
-		return metrics.PullPresent
+		return telemetry.PullPresent
 	case err == nil:
-		return metrics.PullFetched
+		return telemetry.PullFetched
 	case errors.As(err, &busy):
-		return metrics.PullBusy
+		return telemetry.PullBusy
 	case errors.As(err, &size), trust.Refused(err):
-		return metrics.PullRefused
+		return telemetry.PullRefused
 	case errors.Is(err, context.Canceled):
-		return metrics.PullAbandoned
+		return telemetry.PullAbandoned
 	case errors.Is(err, pullthrough.ErrNotOffered), errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
-		return metrics.PullAbsent
+		return telemetry.PullAbsent
 	}
-	return metrics.PullFailed
+	return telemetry.PullFailed
 }
 
 // limitOf returns the limit that is reached; "" if it is none.
@@ -94,9 +94,9 @@ func limitOf(err error) string {
 func storeOutcome(err error) string {
 	switch {
 	case err == nil:
-		return metrics.StoreStored
+		return telemetry.StoreStored
 	case errors.Is(err, pusher.ErrConflict), errors.Is(err, pusher.ErrOccupied), errors.Is(err, pusher.ErrImmutable):
-		return metrics.StoreConflict
+		return telemetry.StoreConflict
 	}
-	return metrics.StoreFailed
+	return telemetry.StoreFailed
 }

@@ -31,6 +31,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -49,16 +50,7 @@ type Options struct {
 	// Log gets what is wrong with issuers; nil: nobody does.
 	Log *slog.Logger
 	// Counters counts those who were turned away; nil: nobody counts.
-	Counters *Counters
-}
-
-// Counters counts requests that were refused, by why. It may outlive a [Control],
-// and count for the next one, too.
-type Counters struct {
-	Unknown     atomic.Uint64 // no token, or none that is known
-	Forbidden   atomic.Uint64 // known, and not allowed
-	Capability  atomic.Uint64 // by a link that has expired, was altered or is for something else
-	Unavailable atomic.Uint64 // the issuer of the token could not be asked
+	Counters *telemetry.AccessCounters
 }
 
 // Token is a bearer token.
@@ -80,14 +72,14 @@ type Control struct {
 	log     *slog.Logger
 	// equal compares secrets: subtle.ConstantTimeCompare, which tests count.
 	equal func(a, b []byte) int
-	n     *Counters
+	n     *telemetry.AccessCounters
 }
 
 // New returns a control for what the options name.
 func New(o Options) *Control {
 	c := &Control{keys: o.Keys, log: o.Log, n: o.Counters, equal: subtle.ConstantTimeCompare}
 	if c.n == nil {
-		c.n = &Counters{}
+		c.n = &telemetry.AccessCounters{}
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)

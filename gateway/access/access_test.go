@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -99,7 +100,7 @@ func TestWhoMayRead(t *testing.T) {
 	later.Expires = time.Now().Add(time.Hour)
 	barred := token("barred", "barred-token")
 	barred.Selector.Exclude = selector("registry.acme.example/acme/*").Include
-	n := &access.Counters{}
+	n := &telemetry.AccessCounters{}
 	refused := map[int]uint64{}
 	d := newDoor(t, access.Options{Counters: n, Tokens: []access.Token{
 		token("all", "all-token"), expired, token("acme", "acme-token", "registry.acme.example/acme/*"),
@@ -160,7 +161,7 @@ func TestTokenExpiresWhileServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		short := token("short", "short-token")
 		short.Expires = time.Now().Add(5 * time.Minute)
-		n := &access.Counters{}
+		n := &telemetry.AccessCounters{}
 		d := newDoor(t, access.Options{Tokens: []access.Token{short}, Counters: n})
 		link := d.link("short-token")
 		time.Sleep(5*time.Minute - time.Second)

@@ -31,7 +31,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 var (
@@ -59,7 +59,7 @@ type Options struct {
 	Cache    *Cache       // nil: every archive is streamed from the registry
 	Log      *slog.Logger // nil: nobody reads it
 	Limits   Limits
-	Counters *Counters // nil: nobody counts
+	Counters *telemetry.ArchiveCounters // nil: nobody counts
 }
 
 // Handler answers requests for archives.
@@ -67,7 +67,7 @@ type Handler struct {
 	cache    *Cache
 	log      *slog.Logger
 	limits   Limits
-	counters *Counters
+	counters *telemetry.ArchiveCounters
 }
 
 // New returns a handler.
@@ -76,7 +76,7 @@ func New(o Options) *Handler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Counters == nil {
-		o.Counters = &Counters{}
+		o.Counters = &telemetry.ArchiveCounters{}
 	}
 	return &Handler{o.Cache, o.Log, o.Limits, o.Counters}
 }
@@ -115,7 +115,7 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, a Archive) error
 		w.Header().Set("Location", to)
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusTemporaryRedirect)
-		h.counters.Redirected.add(a.Package.Size)
+		h.counters.Redirected.Add(a.Package.Size)
 		return nil
 	}
 	return h.send(w, r, a)
@@ -123,7 +123,7 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, a Archive) error
 
 // send answers with an archive's bytes.
 func (h *Handler) send(w http.ResponseWriter, r *http.Request, a Archive) (err error) {
-	ctx, end := observe.Start(r.Context(), "archive", slog.String("file", a.Package.Filename), slog.Int64("size", a.Package.Size))
+	ctx, end := telemetry.Start(r.Context(), "archive", slog.String("file", a.Package.Filename), slog.Int64("size", a.Package.Size))
 	defer func() { end(err) }()
 	content, from, err := h.open(ctx, a)
 	if err != nil {
@@ -131,7 +131,7 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, a Archive) (err e
 	}
 	defer content.Close()
 	sent, err := h.serve(w, r.WithContext(ctx), a, content)
-	from.add(sent)
+	from.Add(sent)
 	if err != nil {
 		if r.Context().Err() == nil {
 			h.counters.BrokenOff.Add(1)
@@ -232,7 +232,7 @@ func (h *Handler) redirect(ctx context.Context, a Archive) string {
 
 // open opens an archive in the cache or, past it, in the registry, and says what
 // counts the answers from there.
-func (h *Handler) open(ctx context.Context, a Archive) (content, *Served, error) {
+func (h *Handler) open(ctx context.Context, a Archive) (content, *telemetry.Served, error) {
 	if h.cache != nil {
 		c, err := h.cache.open(ctx, a, h.limits)
 		if err == nil {

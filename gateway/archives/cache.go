@@ -18,6 +18,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 // Cache keeps archives on disk, by their digest, below DIR/archives:
@@ -49,7 +50,7 @@ type Cache struct {
 	max int64
 	log *slog.Logger
 	h1  bool
-	n   *Counters
+	n   *telemetry.ArchiveCounters
 	id  string // begins the names of this process's temporary files
 
 	write func(*os.File, []byte) (int, error)
@@ -110,7 +111,7 @@ type CacheOptions struct {
 	// Log takes what is wrong with the folder; nil: nobody reads it.
 	Log *slog.Logger
 	// Counters counts what it is asked for; nil: nobody counts.
-	Counters *Counters
+	Counters *telemetry.ArchiveCounters
 }
 
 // OpenCache opens the cache in a folder, which is made if it is not there, of at
@@ -122,7 +123,7 @@ func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 		known: map[string]known{}, shared: map[blob]*shared{}, write: (*os.File).Write,
 	}
 	if c.n == nil {
-		c.n = &Counters{}
+		c.n = &telemetry.ArchiveCounters{}
 	}
 	err := privatefolder.Make(c.dir, c.log)
 	if err == nil {

@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 func TestCounters(t *testing.T) {
 	const size = 100_000
-	n := &archives.Counters{}
+	n := &telemetry.ArchiveCounters{}
 	s := newScene(t)
 	s.options.Counters, s.max = n, 2*size
 	s.restart()
@@ -61,7 +62,7 @@ func TestCounters(t *testing.T) {
 // TestJoinsAreCounted has many clients wait for one fetch.
 func TestJoinsAreCounted(t *testing.T) {
 	const clients = 10
-	n := &archives.Counters{}
+	n := &telemetry.ArchiveCounters{}
 	s := newScene(t)
 	s.options.Counters = n
 	s.restart()

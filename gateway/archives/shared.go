@@ -13,7 +13,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 // shared is an archive in use: by the answers that read it, and by the fetch that
@@ -86,7 +86,7 @@ func (c *Cache) acquire(request context.Context, a Archive, l Limits) (s *shared
 		return nil, false, errBypass
 	}
 	// The fetch is everybody's: it outlives the request that began it.
-	ctx, cancel := context.WithCancel(observe.Follow(context.Background(), request))
+	ctx, cancel := context.WithCancel(telemetry.Follow(context.Background(), request))
 	s = &shared{blob: b, cancel: cancel, users: 2, changed: make(chan struct{})}
 	c.shared[b] = s
 	c.running.Go(func() {
@@ -210,7 +210,7 @@ func (c *Cache) bypass(ctx context.Context, err error) error {
 // and gives it its place once it is verified. f is closed with s, or by fetch
 // where s never came to have it.
 func (c *Cache) fetch(ctx context.Context, s *shared, f *os.File, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (err error) {
-	ctx, end := observe.Start(ctx, "archive fetch", slog.String("digest", desc.Digest.String()), slog.Int64("size", desc.Size))
+	ctx, end := telemetry.Start(ctx, "archive fetch", slog.String("digest", desc.Digest.String()), slog.Int64("size", desc.Size))
 	defer func() { end(err) }()
 	stay := int64(0)
 	defer func() {

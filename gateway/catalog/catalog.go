@@ -32,6 +32,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -117,7 +118,7 @@ type Options struct {
 	// within a tenth more. What was not used for longest goes first.
 	DirectorySize int64
 	// Counters counts answers; nil: nobody does.
-	Counters *Counters
+	Counters *telemetry.CatalogCounters
 	// Log gets what is worth knowing when the registry is in trouble; nil: nobody.
 	Log *slog.Logger
 }
@@ -164,7 +165,7 @@ func New(o Options) (*Catalog, error) {
 	o.Memory = cmp.Or(o.Memory, 12<<20)
 	o.DirectorySize = cmp.Or(o.DirectorySize, 512<<20)
 	if o.Counters == nil {
-		o.Counters = &Counters{}
+		o.Counters = &telemetry.CatalogCounters{}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

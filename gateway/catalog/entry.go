@@ -13,7 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -238,7 +238,7 @@ func (c *Catalog) ask(request context.Context, e *entry) *flight {
 	}
 	e.flight = f
 	e.busy.Store(true)
-	if !c.task(func(ctx context.Context) { c.fly(observe.Follow(ctx, request), e, f) }) {
+	if !c.task(func(ctx context.Context) { c.fly(telemetry.Follow(ctx, request), e, f) }) {
 		e.flight, f.err, f.lost = nil, errClosed, true
 		e.busy.Store(false)
 		<-c.flights

@@ -9,21 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
-
-// Counters counts the questions that a [Catalog] was asked, by how it answered. It
-// may outlive the catalog, and count for the next one, too.
-type Counters struct {
-	Hits      atomic.Uint64 // answered by what was current
-	Misses    atomic.Uint64 // the registry was waited for
-	Stale     atomic.Uint64 // the last good answer stood in
-	Failures  atomic.Uint64 // not answered: trouble, and nothing to stand in
-	Refreshes atomic.Uint64 // asked of the registry although nobody waited
-}
 
 // Size is what a [Catalog] has in memory.
 type Size struct {
@@ -61,11 +50,8 @@ func (c *Catalog) CanStandIn() bool {
 func (i *Item) IsListing() bool { return i.Found == nil && i.Version.IsZero() }
 
 // span begins the span of a question to the registry.
-func (e *entry) span(ctx context.Context) (context.Context, observe.End) {
-	if !observe.Traced(ctx) {
-		return observe.Start(ctx, "")
-	}
-	return observe.Start(ctx, "catalog fetch", slog.String("kind", kindNames[e.kind]), slog.String("provider", e.address.String()), slog.String("version", e.version.String()))
+func (e *entry) span(ctx context.Context) (context.Context, telemetry.End) {
+	return telemetry.Start(ctx, "catalog fetch", slog.String("kind", kindNames[e.kind]), slog.String("provider", e.address.String()), slog.String("version", e.version.String()))
 }
 
 var kindNames = [...]string{listing: "versions", version: "version", evidence: "evidence", content: "content"}

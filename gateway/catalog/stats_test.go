@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 func TestCounters(t *testing.T) {
-	n := &catalog.Counters{}
+	n := &telemetry.CatalogCounters{}
 	inTime(t, func(o *catalog.Options) { o.Counters = n }, func(b *bench) {
 		want := func(when string, hits, misses, stale, failures, refreshes uint64) {
 			t.Helper()

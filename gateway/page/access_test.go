@@ -13,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/page"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -54,7 +55,7 @@ func token(name, text, pattern string) access.Token {
 func TestAccess(t *testing.T) {
 	b := newBench(t)
 	b.index(widget, "1.0.0", artifact.Version{})
-	n := &access.Counters{}
+	n := &telemetry.AccessCounters{}
 	b.options.Configured = []provider.Address{widget, provider.MustParseAddress(host + "/others/secret")}
 	b.options.Snippets = func(_ string, private bool) []page.Snippet {
 		return []page.Snippet{{ID: "token", Title: "Tokens", Text: fmt.Sprintf("private=%v", private)}}

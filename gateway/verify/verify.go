@@ -24,13 +24,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -46,7 +45,7 @@ type Options struct {
 	// Log is told once of what is refused, and why; nil: nobody is.
 	Log *slog.Logger
 	// Counters counts what was found; nil: the checker has its own.
-	Counters *Counters
+	Counters *telemetry.VerifyCounters
 }
 
 // Checker checks versions, and remembers what it found by the digest of their
@@ -55,7 +54,7 @@ type Checker struct {
 	policy func(provider.Address) trust.Policy
 	log    *slog.Logger
 
-	n *Counters
+	n *telemetry.VerifyCounters
 
 	mu          sync.Mutex
 	young, aged map[subject]*outcome
@@ -88,15 +87,9 @@ func New(o Options) *Checker {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Counters == nil {
-		o.Counters = &Counters{}
+		o.Counters = &telemetry.VerifyCounters{}
 	}
 	return &Checker{policy: o.Policy, log: o.Log, n: o.Counters, young: map[subject]*outcome{}}
-}
-
-// Counters counts what checkers find. It may outlive one, and count for the next, too.
-type Counters struct {
-	Verified, Refused, Withheld atomic.Uint64 // as in [Counts]
-	Undecided                   atomic.Uint64 // checks that the registry's trouble kept from an end
 }
 
 // Counts are how many indexes were found so since the start.
@@ -121,7 +114,7 @@ func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.
 	o := c.recall(s)
 	if o == nil {
 		var err error
-		ctx, end := observe.Start(ctx, "verify")
+		ctx, end := telemetry.Start(ctx, "verify")
 		if o, err = c.decide(ctx, store, a, v, found); err != nil {
 			c.n.Undecided.Add(1)
 			end(err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/provider"
@@ -155,7 +156,7 @@ func TestWhatIsServedAndRemembered(t *testing.T) {
 func TestMissingEvidenceIsNoVerdict(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	whole, found := signed(t, acme)
-	n := &verify.Counters{}
+	n := &telemetry.VerifyCounters{}
 	c := verify.New(verify.Options{Counters: n, Policy: func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{acme.Fingerprint()}} }})
 	_, err := c.Check(t.Context(), &memory{}, widget, v100, found)
 	if err == nil || errors.Is(err, verify.ErrRefused) || errors.Is(err, errdef.ErrNotFound) {

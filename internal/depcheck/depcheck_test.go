@@ -36,20 +36,17 @@ var may = map[string][]string{
 	"gateway/page":     {"provider", "artifact", "trust", "gateway", "gateway/access", "gateway/catalog", "gateway/verify"},
 	"gateway/verify":   {"provider", "artifact", "trust"},
 	"cmd/ocibridge": {"docs", "provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
-		"internal/bundle", "internal/cliconfig", "internal/clientsetup", "internal/config", "internal/doctor", "internal/registry/embedded", "internal/health", "internal/inventory", "internal/localca", "internal/lockfile", "internal/manifestcache", "internal/metrics", "internal/pullthrough", "internal/query", "internal/registry",
-		"internal/tracing"},
-	"internal/metrics":     {"auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/verify"},
-	"internal/tracing":     {},
+		"internal/bundle", "internal/cliconfig", "internal/clientsetup", "internal/config", "internal/doctor", "internal/registry/embedded", "internal/inventory", "internal/localca", "internal/lock", "internal/lockfile", "internal/manifestcache", "internal/pullthrough", "internal/query", "internal/registry"},
 	"internal/query":       {"provider"},
 	"internal/inventory":   {"provider", "ociaddr", "templates", "artifact", "trust", "internal/query"},
+	"internal/lock":        {"provider", "ociaddr", "templates", "artifact", "trust", "internal/lockfile"},
 	"internal/clientsetup": {"provider", "ociaddr", "templates", "gateway", "internal/config", "internal/registry/embedded"},
-	"internal/health":      {},
 	"gateway/catalog":      {"provider", "ociaddr", "artifact"},
 	"internal/pullthrough": {"provider", "ociaddr", "artifact", "trust", "origin", "pusher", "gateway/catalog"},
 }
 
 // leaves import nothing of ours but each other.
-var leaves = []string{"internal/document", "internal/hint", "internal/neterr", "internal/observe", "internal/outgoing", "internal/privatefolder", "internal/refusals"}
+var leaves = []string{"internal/document", "internal/hint", "internal/neterr", "internal/outgoing", "internal/privatefolder", "internal/refusals", "internal/telemetry"}
 
 type listed struct {
 	ImportPath   string
@@ -120,14 +117,12 @@ func TestArrows(t *testing.T) {
 	}
 }
 
-// TestObserversAreAlone keeps what measures and traces behind one package each.
+// TestObserversAreAlone keeps the libraries of metrics and traces in one package.
 func TestObserversAreAlone(t *testing.T) {
 	for name, p := range importGraph(t) {
 		for _, imported := range p.Imports {
-			for library, only := range map[string]string{"github.com/prometheus/": "internal/metrics", "go.opentelemetry.io/": "internal/tracing"} {
-				if strings.HasPrefix(imported, library) && name != only {
-					t.Errorf("%s imports %s, which is for %s", name, imported, only)
-				}
+			if (strings.HasPrefix(imported, "github.com/prometheus/") || strings.HasPrefix(imported, "go.opentelemetry.io/")) && name != "internal/telemetry" {
+				t.Errorf("%s imports %s, which is for internal/telemetry", name, imported)
 			}
 		}
 	}

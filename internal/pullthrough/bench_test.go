@@ -26,10 +26,10 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
-	"github.com/ocibridge/ocibridge/internal/observe"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -151,7 +151,7 @@ type siteOptions struct {
 	cache    string // its folder; "": there is none
 	required bool
 	tagTTL   time.Duration // 0: asked each time
-	tracer   gateway.Tracer
+	tracer   telemetry.Tracer
 }
 
 // site is a gateway that pulls through.
@@ -171,7 +171,7 @@ type site struct {
 func (b *bench) serve(o siteOptions) *site {
 	b.tb.Helper()
 	s := &site{bench: b, log: &buffer{}, changed: make(chan struct{})}
-	log := slog.New(observe.Handler(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	log := slog.New(telemetry.Handler(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	policy := func(provider.Address) trust.Policy { return o.policy }
 	push := pusher.New(pusher.Options{
 		RetryPause: time.Millisecond, Policy: policy,

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -113,7 +113,7 @@ func (p *Puller) join(request context.Context, s *store, w wanted, at *origin.Pa
 	p.downloads[w.key()] = d
 	p.enter(d, client)
 	d.users++ // the download itself
-	ctx, cancel := context.WithCancelCause(observe.Follow(p.ctx, request))
+	ctx, cancel := context.WithCancelCause(telemetry.Follow(p.ctx, request))
 	d.cancel = cancel
 	p.tasks.Go(func() { d.run(ctx) })
 	if client {
@@ -194,7 +194,7 @@ func (d *download) drop() {
 // run downloads, and tells what came of it.
 func (d *download) run(ctx context.Context) {
 	p := d.p
-	spanned, end := observe.Start(ctx, "origin package", slog.String("file", d.want.filename))
+	spanned, end := telemetry.Start(ctx, "origin package", slog.String("file", d.want.filename))
 	from, err := d.fetch(spanned)
 	if cause := context.Cause(ctx); err != nil && cause == errYielded {
 		err = cause

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -310,9 +310,9 @@ func (p *Puller) ask(request context.Context, a provider.Address, e *listEntry) 
 	c := &call[*list]{done: make(chan struct{})}
 	before := e.list
 	fly := func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(observe.Follow(ctx, request), metadataTimeout)
+		ctx, cancel := context.WithTimeout(telemetry.Follow(ctx, request), metadataTimeout)
 		defer cancel()
-		spanned, end := observe.Start(ctx, "origin versions", slog.String("provider", a.String()))
+		spanned, end := telemetry.Start(ctx, "origin versions", slog.String("provider", a.String()))
 		l, err := p.fetchList(spanned, a, before)
 		err = brief(err)
 		end(err)

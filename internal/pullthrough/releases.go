@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -147,7 +147,7 @@ func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 	if c == nil {
 		c = &call[*release]{done: make(chan struct{})}
 		request := ctx
-		if p.task(func(ctx context.Context) { p.learn(observe.Follow(ctx, request), s, e, c) }) {
+		if p.task(func(ctx context.Context) { p.learn(telemetry.Follow(ctx, request), s, e, c) }) {
 			e.call = c
 		} else {
 			c.err = trouble(errClosed)
@@ -167,7 +167,7 @@ func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[*release]) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
-	spanned, end := observe.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
+	spanned, end := telemetry.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
 	r, warnings, err := p.resolve(spanned, s)
 	err = brief(err)
 	end(err)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/ocibridge/ocibridge/internal/observe"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 // Recorder keeps what it is told of spans. It is safe for concurrent use, and its zero
@@ -23,8 +23,8 @@ type Recorder struct {
 
 type spanKey struct{}
 
-// Start implements [observe.Tracer].
-func (r *Recorder) Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, observe.End) {
+// Start implements [telemetry.Tracer].
+func (r *Recorder) Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, telemetry.End) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if within, ok := ctx.Value(spanKey{}).(string); ok {
@@ -39,13 +39,13 @@ func (r *Recorder) Start(ctx context.Context, name string, attrs ...slog.Attr) (
 	}
 }
 
-// Follow implements [observe.Tracer].
+// Follow implements [telemetry.Tracer].
 func (r *Recorder) Follow(ctx, from context.Context) context.Context {
 	return context.WithValue(ctx, spanKey{}, from.Value(spanKey{}))
 }
 
-// Join does what the gateway wants of a tracer beside that. The Traceparent header, as it is, is the span that a
-// request is within.
+// Join implements [telemetry.Tracer]. The value of the Traceparent header is the name of
+// the request's parent span.
 func (r *Recorder) Join(ctx context.Context, h http.Header) context.Context {
 	if from := h.Get("Traceparent"); from != "" {
 		return context.WithValue(ctx, spanKey{}, from)

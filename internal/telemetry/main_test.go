@@ -1,4 +1,4 @@
-package health_test
+package telemetry_test
 
 import (
 	"testing"

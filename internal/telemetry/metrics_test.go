@@ -1,4 +1,4 @@
-package metrics_test
+package telemetry_test
 
 import (
 	"context"
@@ -15,14 +15,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"github.com/ocibridge/ocibridge/auth"
-	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/metrics"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 // scrape returns what Prometheus reads.
-func scrape(t *testing.T, m *metrics.Metrics) string {
+func scrape(t *testing.T, m *telemetry.Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	m.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -32,7 +29,7 @@ func scrape(t *testing.T, m *metrics.Metrics) string {
 	return w.Body.String()
 }
 
-func want(t *testing.T, m *metrics.Metrics, lines ...string) {
+func want(t *testing.T, m *telemetry.Metrics, lines ...string) {
 	t.Helper()
 	got := scrape(t, m)
 	for _, line := range lines {
@@ -43,20 +40,19 @@ func want(t *testing.T, m *metrics.Metrics, lines ...string) {
 }
 
 // filled are metrics of which each has a value.
-func filled() *metrics.Metrics {
-	m := metrics.New("1.2.3")
-	h := m.Hooks()
-	h.Began()
-	h.Ended(gateway.Answered{Route: gateway.RouteIndex, Method: http.MethodGet, Status: 200, Took: time.Millisecond})
-	m.Sent(auth.Sent{Host: "harbor.example.com", Status: 200, Took: time.Millisecond})
-	m.WatchPull(func() metrics.PullUsage {
-		return metrics.PullUsage{Fetching: 2, MaxFetching: 8, Today: 30, Spool: 20, MaxSpool: 100}
+func filled() *telemetry.Metrics {
+	m := telemetry.NewMetrics("1.2.3")
+	m.RequestBegan()
+	m.RequestEnded("index", http.MethodGet, 200, time.Millisecond)
+	m.RegistryRequest(telemetry.RegistryRequest{Host: "harbor.example.com", Status: 200, Took: time.Millisecond})
+	m.WatchPull(func() telemetry.PullUsage {
+		return telemetry.PullUsage{Fetching: 2, MaxFetching: 8, Today: 30, Spool: 20, MaxSpool: 100}
 	})
 	m.PullLimited("max_per_day")
-	m.PullEnded(metrics.PullFetched, 1<<20, time.Second)
-	m.PullStored(metrics.StoreStored)
+	m.PullFetched(telemetry.PullFetched, 1<<20, time.Second)
+	m.PullStored(telemetry.StoreStored)
 	m.Reloaded(nil)
-	m.Ready(true)
+	telemetry.NewReadiness(m, slog.New(slog.DiscardHandler)).Refresh(context.Background())
 	return m
 }
 
@@ -81,12 +77,10 @@ func TestValues(t *testing.T) {
 	m.Verify.Refused.Add(1)
 	m.Access.Capability.Add(2)
 	m.Reloaded(errors.New("no"))
-	c, err := catalog.New(catalog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	m.Watch(c, nil)
+	want(t, m, `ocibridge_catalog_entries 0`)
+	m.Watch(func() telemetry.Sizes {
+		return telemetry.Sizes{CatalogEntries: 7, CatalogBytes: 7000, CacheBytes: 50, CacheLimit: 60, CacheFetches: 3}
+	})
 	want(t, m,
 		`ocibridge_http_requests_total{method="GET",route="index",status="200"} 1`,
 		`ocibridge_http_requests_in_flight 0`,
@@ -94,9 +88,12 @@ func TestValues(t *testing.T) {
 		`ocibridge_http_request_duration_seconds_bucket{route="index",le="0.0005"} 0`,
 		`ocibridge_registry_requests_total{outcome="ok",registry="harbor.example.com"} 1`,
 		`ocibridge_catalog_answers_total{result="stale"} 3`,
-		`ocibridge_catalog_entries 0`,
+		`ocibridge_catalog_entries 7`,
+		`ocibridge_catalog_memory_bytes 7000`,
+		`ocibridge_archive_cache_bytes 50`,
+		`ocibridge_archive_cache_fetches_in_flight 3`,
 		`ocibridge_archive_bytes_total{from="cache"} 1000`,
-		`ocibridge_archive_cache_limit_bytes 0`,
+		`ocibridge_archive_cache_limit_bytes 60`,
 		`ocibridge_verify_versions_total{verdict="refused"} 1`,
 		`ocibridge_access_refusals_total{reason="capability"} 2`,
 		`ocibridge_config_reloads_total{result="success"} 1`,
@@ -123,24 +120,24 @@ func TestValues(t *testing.T) {
 }
 
 func TestRequests(t *testing.T) {
-	m := metrics.New("")
-	h := m.Hooks()
+	m := telemetry.NewMetrics("", "page")
 	var asking sync.WaitGroup
 	for range 8 {
 		asking.Go(func() {
 			for status := range 100 {
-				h.Began()
-				h.Ended(gateway.Answered{Route: gateway.RouteArchive, Method: http.MethodGet, Status: 200 + status})
+				m.RequestBegan()
+				m.RequestEnded("archive", http.MethodGet, 200+status, 0)
 			}
 		})
 	}
 	asking.Wait()
-	h.Began() // and is under way
-	for _, a := range []gateway.Answered{
-		{Route: gateway.RouteArchive, Method: "HEAD"}, {Route: gateway.RouteOther, Method: "BREW", Status: 405}, {Route: gateway.RouteOther, Method: "PROPFIND", Status: 405},
-	} {
-		h.Began()
-		h.Ended(a)
+	m.RequestBegan() // and is under way
+	for _, end := range []struct {
+		route, method string
+		status        int
+	}{{"archive", "HEAD", 0}, {"other", "BREW", 405}, {"other", "PROPFIND", 405}} {
+		m.RequestBegan()
+		m.RequestEnded(end.route, end.method, end.status, 0)
 	}
 	want(t, m,
 		`ocibridge_http_requests_total{method="GET",route="archive",status="200"} 8`,
@@ -148,6 +145,7 @@ func TestRequests(t *testing.T) {
 		`ocibridge_http_requests_total{method="HEAD",route="archive",status="aborted"} 1`,
 		`ocibridge_http_requests_total{method="other",route="other",status="405"} 2`,
 		`ocibridge_http_request_duration_seconds_count{route="archive"} 801`,
+		`ocibridge_http_request_duration_seconds_count{route="page"} 0`,
 		`ocibridge_http_requests_in_flight 1`,
 	)
 }
@@ -161,17 +159,17 @@ func (timeout) Timeout() bool   { return true }
 func (timeout) Temporary() bool { return true }
 
 func TestOutcomes(t *testing.T) {
-	m := metrics.New("")
-	for want, s := range map[string]auth.Sent{
+	m := telemetry.NewMetrics("")
+	for want, s := range map[string]telemetry.RegistryRequest{
 		"ok": {Status: 307}, "challenge": {Status: 401}, "denied": {Status: 401, Authorized: true}, "not_found": {Status: 404},
 		"too_many": {Status: 429}, "server_error": {Status: 503}, "client_error": {Status: 400},
 		"network": {Err: errors.New("refused")}, "timeout": {Err: fmt.Errorf("read: %w", timeout{})}, "canceled": {Err: context.Canceled},
 	} {
 		s.Host = want
-		m.Sent(s)
+		m.RegistryRequest(s)
 	}
-	m.Sent(auth.Sent{Host: "denied", Status: 403})
-	m.Sent(auth.Sent{Host: "timeout", Err: context.DeadlineExceeded})
+	m.RegistryRequest(telemetry.RegistryRequest{Host: "denied", Status: 403})
+	m.RegistryRequest(telemetry.RegistryRequest{Host: "timeout", Err: context.DeadlineExceeded})
 	for _, outcome := range []string{"ok", "challenge", "not_found", "too_many", "server_error", "client_error", "network", "canceled"} {
 		want(t, m, fmt.Sprintf(`ocibridge_registry_requests_total{outcome=%q,registry=%q} 1`, outcome, outcome))
 	}
@@ -183,12 +181,12 @@ func TestOutcomes(t *testing.T) {
 // TestHostsAreBounded has a registry send its clients to more hosts than there may be
 // labels.
 func TestHostsAreBounded(t *testing.T) {
-	m := metrics.New("")
-	m.Registries("harbor.example.com")
+	m := telemetry.NewMetrics("")
+	m.AddRegistries("harbor.example.com")
 	for i := range 1000 {
-		m.Sent(auth.Sent{Host: fmt.Sprintf("bucket-%d.storage.example", i), Status: 200})
+		m.RegistryRequest(telemetry.RegistryRequest{Host: fmt.Sprintf("bucket-%d.storage.example", i), Status: 200})
 	}
-	m.Sent(auth.Sent{Host: "harbor.example.com", Status: 200})
+	m.RegistryRequest(telemetry.RegistryRequest{Host: "harbor.example.com", Status: 200})
 	got := scrape(t, m)
 	if n := strings.Count(got, "\nocibridge_registry_requests_total{"); n != 33 {
 		t.Errorf("%d hosts have a label", n)

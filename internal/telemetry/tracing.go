@@ -1,6 +1,4 @@
-// Package tracing records traces by OpenTelemetry, as the OTEL_* variables say. Others
-// know it as an [observe.Tracer].
-package tracing
+package telemetry
 
 import (
 	"cmp"
@@ -23,24 +21,23 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/observe"
 )
 
-// scope names what makes the spans.
+// scope is the name of our instrumentation.
 const scope = "github.com/ocibridge/ocibridge"
 
-// Tracer records traces.
-type Tracer struct {
+// OpenTelemetry is a [Tracer] that exports traces as the OTEL_* variables say.
+type OpenTelemetry struct {
 	tracer   trace.Tracer
 	join     propagation.TextMapPropagator
 	provider *sdk.TracerProvider
 }
 
-var _ observe.Tracer = (*Tracer)(nil)
+var _ Tracer = (*OpenTelemetry)(nil)
 
-// Wanted reports whether the environment asks for traces: it names an exporter, or
-// where to send them, and does not say none.
-func Wanted(getenv func(string) string) bool {
+// WantsTraces reports whether the environment asks for traces: it names an exporter
+// other than none, or the address of a collector.
+func WantsTraces(getenv func(string) string) bool {
 	if getenv("OTEL_SDK_DISABLED") == "true" {
 		return false
 	}
@@ -49,10 +46,9 @@ func Wanted(getenv func(string) string) bool {
 	return exporter != "none" && (exporter != "" || to != "")
 }
 
-// New returns what records traces as the environment of the process says, in which
-// they are [Wanted]. The caller shuts it down. What is wrong on the way to a collector
-// is for the log.
-func New(ctx context.Context, version string, log *slog.Logger) (*Tracer, error) {
+// NewTracer returns a tracer that the environment configures. The caller shuts it down.
+// Errors of the exporter go to the log.
+func NewTracer(ctx context.Context, version string, log *slog.Logger) (*OpenTelemetry, error) {
 	exporter, err := autoexport.NewSpanExporter(ctx)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("traces: %w", err), "correct OTEL_TRACES_EXPORTER (otlp, console or none) or OTEL_EXPORTER_OTLP_PROTOCOL (http/protobuf or grpc), or unset it")
@@ -60,45 +56,41 @@ func New(ctx context.Context, version string, log *slog.Logger) (*Tracer, error)
 	about, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),
 		resource.WithAttributes(attribute.String("service.name", "ocibridge"), attribute.String("service.version", version)),
-		resource.WithFromEnv(), // last: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES count
+		resource.WithFromEnv(), // last: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence
 	)
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are lost", "err", err) }))
-	return newTracer(sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about))), nil
+	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(about))
+	return &OpenTelemetry{p.Tracer(scope), propagation.TraceContext{}, p}, nil
 }
 
-func newTracer(p *sdk.TracerProvider) *Tracer {
-	return &Tracer{p.Tracer(scope), propagation.TraceContext{}, p}
-}
-
-// shutdownTime bounds how long is waited for a collector in the end.
+// shutdownTime bounds how long [OpenTelemetry.Shutdown] waits for the collector.
 const shutdownTime = 5 * time.Second
 
-// Shutdown sends what was recorded.
-func (t *Tracer) Shutdown() error {
+// Shutdown exports the remaining spans.
+func (t *OpenTelemetry) Shutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
 	defer cancel()
 	return t.provider.Shutdown(ctx)
 }
 
-// Join returns ctx for the trace that a request with such headers is part of, by W3C
-// Trace Context.
-func (t *Tracer) Join(ctx context.Context, h http.Header) context.Context {
+// Join implements [Tracer] by W3C Trace Context.
+func (t *OpenTelemetry) Join(ctx context.Context, h http.Header) context.Context {
 	return t.join.Extract(ctx, propagation.HeaderCarrier(h))
 }
 
-// Follow implements [observe.Tracer].
-func (t *Tracer) Follow(ctx, from context.Context) context.Context {
+// Follow implements [Tracer].
+func (t *OpenTelemetry) Follow(ctx, from context.Context) context.Context {
 	return trace.ContextWithSpan(ctx, trace.SpanFromContext(from))
 }
 
-// kinds are those of spans that others than ours are the other end of.
+// kinds are the kinds of spans whose other end is another program.
 var kinds = map[string]trace.SpanKind{"request": trace.SpanKindServer, "registry request": trace.SpanKindClient}
 
-// Start implements [observe.Tracer].
-func (t *Tracer) Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, observe.End) {
+// Start implements [Tracer].
+func (t *OpenTelemetry) Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, End) {
 	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(kinds[name]), trace.WithAttributes(attributes(attrs)...))
 	return ctx, func(err error, attrs ...slog.Attr) {
 		span.SetAttributes(attributes(attrs)...)
@@ -114,12 +106,12 @@ func (t *Tracer) Start(ctx context.Context, name string, attrs ...slog.Attr) (co
 	}
 }
 
-// maxText bounds what a span says in one place. Paths and errors may be as long as
-// others like.
+// maxText bounds an attribute and an error of a span: clients and registries choose the
+// length of paths and errors.
 const maxText = 1000
 
-// bounded returns what of a text can be sent: a collector refuses all of a message
-// with bytes in it that are no text.
+// bounded returns the beginning of a text as valid UTF-8. A collector refuses a whole
+// message with invalid UTF-8 in it.
 func bounded(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "\ufffd") }
 
 func attributes(attrs []slog.Attr) []attribute.KeyValue {

@@ -1,4 +1,4 @@
-package health_test
+package telemetry_test
 
 import (
 	"bytes"
@@ -15,37 +15,33 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/health"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 // patient is a health with one check, which takes its time.
 type patient struct {
-	*health.Health
+	*telemetry.Readiness
+	metrics *telemetry.Metrics
 	t       *testing.T
-	finding atomic.Pointer[health.Finding]
+	finding atomic.Pointer[telemetry.Finding]
 	takes   atomic.Int64 // nanoseconds
 	looks   atomic.Int32
 	log     bytes.Buffer
-	told    []bool
 }
 
 func newPatient(t *testing.T) *patient {
-	p := &patient{t: t}
-	p.finding.Store(&health.Finding{OK: true})
-	look := func(ctx context.Context) health.Finding {
+	p := &patient{t: t, metrics: telemetry.NewMetrics("")}
+	p.finding.Store(&telemetry.Finding{OK: true})
+	look := func(ctx context.Context) telemetry.Finding {
 		p.looks.Add(1)
 		select {
 		case <-time.After(time.Duration(p.takes.Load())):
 		case <-ctx.Done():
-			return health.Finding{Says: "it takes too long", Err: ctx.Err()}
+			return telemetry.Finding{Message: "it takes too long", Err: ctx.Err()}
 		}
 		return *p.finding.Load()
 	}
-	p.Health = health.New(health.Options{
-		Checks:  func() []health.Check { return []health.Check{{Name: "registry", Look: look}} },
-		Changed: func(ready bool) { p.told = append(p.told, ready) },
-		Log:     slog.New(slog.NewTextHandler(&p.log, nil)),
-	})
+	p.Readiness = telemetry.NewReadiness(p.metrics, slog.New(slog.NewTextHandler(&p.log, nil)), telemetry.Check{Name: "registry", Run: look})
 	return p
 }
 
@@ -58,6 +54,7 @@ func (p *patient) want(status int, body string) time.Duration {
 	if got := strings.TrimSpace(w.Body.String()); w.Code != status || got != body || !json.Valid(w.Body.Bytes()) {
 		p.t.Errorf("%d %s, want %d %s", w.Code, got, status, body)
 	}
+	want(p.t, p.metrics, map[int]string{200: "ocibridge_ready 1", 503: "ocibridge_ready 0"}[status])
 	if w.Header().Get("Cache-Control") != "no-store" {
 		p.t.Errorf("headers %v", w.Header())
 	}
@@ -70,7 +67,7 @@ func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(t)
 		p.want(200, fine)
-		p.finding.Store(&health.Finding{Says: "unreachable", Err: errors.New("dial secret.example: refused")})
+		p.finding.Store(&telemetry.Finding{Message: "unreachable", Err: errors.New("dial secret.example: refused")})
 		p.want(200, fine) // it is remembered
 		if n := p.looks.Load(); n != 1 {
 			t.Errorf("%d looks", n)
@@ -81,24 +78,21 @@ func TestReady(t *testing.T) {
 			t.Errorf("log:\n%s", log)
 		}
 		time.Sleep(6 * time.Second)
-		p.finding.Store(&health.Finding{OK: true, Says: "stale answers stand in", Err: errors.New("refused")})
+		p.finding.Store(&telemetry.Finding{OK: true, Message: "stale answers stand in", Err: errors.New("refused")})
 		p.want(200, `{"ready":true,"checks":{"registry":{"ok":true,"says":"stale answers stand in"}}}`)
 		time.Sleep(6 * time.Second)
-		p.finding.Store(&health.Finding{OK: true})
+		p.finding.Store(&telemetry.Finding{OK: true})
 		p.want(200, fine)
 		p.Drain()
 		p.want(503, `{"ready":false,"says":"shutting down"}`)
 		if log := p.log.String(); strings.Count(log, "\n") != 3 || !strings.Contains(log, `level=WARN msg="ready, but not as it should be"`) || !strings.Contains(log, `level=INFO msg="ready again" check=registry`) {
 			t.Errorf("log:\n%s", log)
 		}
-		if got := p.told; len(got) != 5 || !got[0] || got[1] || !got[2] || !got[3] || got[4] {
-			t.Errorf("told %v", got)
-		}
 	})
 }
 
-// TestOneLookAtATime has many ask at once, with a check that takes a second.
-func TestOneLookAtATime(t *testing.T) {
+// TestOneCheckAtATime has many ask at once, with a check that takes a second.
+func TestOneCheckAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(t)
 		p.takes.Store(int64(time.Second))
@@ -112,7 +106,7 @@ func TestOneLookAtATime(t *testing.T) {
 		}
 		// With findings from before, nobody waits for long.
 		time.Sleep(10 * time.Second)
-		p.finding.Store(&health.Finding{})
+		p.finding.Store(&telemetry.Finding{})
 		if took := p.want(200, fine); took != 500*time.Millisecond {
 			t.Errorf("it took %v", took)
 		}

@@ -1,4 +1,4 @@
-package tracing_test
+package telemetry_test
 
 import (
 	"context"
@@ -14,8 +14,7 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	proto "google.golang.org/protobuf/proto"
 
-	"github.com/ocibridge/ocibridge/internal/observe"
-	"github.com/ocibridge/ocibridge/internal/tracing"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 // receiver takes traces by OTLP over HTTP.
@@ -95,17 +94,19 @@ func TestSpans(t *testing.T) {
 	r := newReceiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", r.URL)
 	t.Setenv("OTEL_SERVICE_NAME", "mirror")
-	tracer, err := tracing.New(t.Context(), "1.2.3", slog.New(slog.DiscardHandler))
+	tracer, err := telemetry.NewTracer(t.Context(), "1.2.3", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := http.Header{"Traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
-	ctx := observe.With(tracer.Join(t.Context(), h), "id-1", tracer)
-	ctx, end := observe.Start(ctx, "request", slog.String("url.path", "/\xff"+strings.Repeat("x", 5000)), slog.Int("http.response.status_code", 200))
-	aside := observe.Follow(context.Background(), ctx)
-	inner, endInner := observe.Start(aside, "catalog fetch", slog.String("provider", "a/b/c"), slog.String("version", ""))
-	if observe.ID(inner) != "id-1" || !observe.Traced(inner) {
-		t.Error("what follows a request has lost it")
+	ctx := telemetry.WithRequest(tracer.Join(t.Context(), h), "id-1", tracer)
+	ctx, end := telemetry.Start(ctx, "request", slog.String("url.path", "/\xff"+strings.Repeat("x", 5000)), slog.Int("http.response.status_code", 200))
+	aside := telemetry.Follow(context.Background(), ctx)
+	inner, endInner := telemetry.Start(aside, "catalog fetch", slog.String("provider", "a/b/c"), slog.String("version", ""))
+	var log strings.Builder
+	slog.New(telemetry.Handler(slog.NewTextHandler(&log, nil))).InfoContext(inner, "fetched")
+	if !strings.Contains(log.String(), "request_id=id-1") {
+		t.Errorf("an operation that follows a request logs %s", log.String())
 	}
 	endInner(errors.New("the registry is down"))
 	end(nil, slog.Int("http.response.status_code", 502))
@@ -127,7 +128,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-func TestWanted(t *testing.T) {
+func TestWantsTraces(t *testing.T) {
 	for env, want := range map[string]bool{
 		"": false, "OTEL_TRACES_EXPORTER=none": false, "OTEL_TRACES_EXPORTER=otlp": true, "OTEL_TRACES_EXPORTER=console": true,
 		"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318": true, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://c:4318/v1/traces": true,
@@ -135,7 +136,7 @@ func TestWanted(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318 OTEL_SDK_DISABLED=true":    false,
 		"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=http://c:4318":                   false,
 	} {
-		got := tracing.Wanted(func(name string) string {
+		got := telemetry.WantsTraces(func(name string) string {
 			for part := range strings.FieldsSeq(env) {
 				if v, ok := strings.CutPrefix(part, name+"="); ok {
 					return v
@@ -154,7 +155,7 @@ func TestBadSettings(t *testing.T) {
 	for name, value := range map[string]string{"OTEL_TRACES_EXPORTER": "jaeger", "OTEL_EXPORTER_OTLP_PROTOCOL": "carrier-pigeon"} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, value)
-			if _, err := tracing.New(t.Context(), "", slog.New(slog.DiscardHandler)); err == nil {
+			if _, err := telemetry.NewTracer(t.Context(), "", slog.New(slog.DiscardHandler)); err == nil {
 				t.Errorf("%s=%s was taken", name, value)
 			}
 		})

@@ -1,0 +1,225 @@
+package telemetry
+
+import (
+	"log/slog"
+	"net/http"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// namespace is the prefix of our metrics' names.
+const namespace = "ocibridge"
+
+// seconds are the buckets of histograms: documents from memory take less than a
+// millisecond, clients wait 10 seconds for others, and archives take minutes.
+var seconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+
+// Metrics are the metrics of a process. They outlive reloads of its configuration.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	Catalog  CatalogCounters
+	Archives ArchiveCounters
+	Verify   VerifyCounters
+	Access   AccessCounters
+
+	sizes      sampled[Sizes]
+	requests   *prometheus.CounterVec
+	took       *prometheus.HistogramVec
+	inFlight   prometheus.Gauge
+	registries registries
+	pull       pull
+	ready      prometheus.Gauge
+	reloads    *prometheus.CounterVec
+	reloaded   prometheus.Gauge
+	reloadTime prometheus.Gauge
+}
+
+// Sizes are the sizes of a gateway's caches. Without a cache of archives, its sizes
+// are 0.
+type Sizes struct {
+	CatalogEntries         int
+	CatalogBytes           int64 // approximate
+	CacheBytes, CacheLimit int64
+	CacheFetches           int // archives that are being fetched
+}
+
+// NewMetrics returns the metrics of a version of ocibridge. The routes of requests have
+// metrics from the start.
+func NewMetrics(version string, routes ...string) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.gauge("build_info", "Always 1, with the version of ocibridge and of Go that it was built with.",
+		prometheus.Labels{"version": version, "goversion": runtime.Version()}).Set(1)
+	m.ready = m.gauge("ready", "Whether the gateway was ready (1) or not (0) when it was last checked.", nil)
+	m.registerRequests(routes)
+	m.registries.register(m)
+	m.pull.register(m)
+	m.registerCatalog()
+	m.registerArchives()
+	m.registerRefusals()
+	m.registerReloads()
+	return m
+}
+
+// Handler serves the metrics in the format that the client asks for.
+func (m *Metrics) Handler(log *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
+		MaxRequestsInFlight: 4, Timeout: 10 * time.Second,
+	})
+}
+
+// Gatherer returns the metrics for tests and exporters.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+// Watch sets the function that returns the sizes of the gateway in force.
+func (m *Metrics) Watch(sizes func() Sizes) { m.sizes.read.Store(&sizes) }
+
+// RequestBegan counts a request of a client that begins.
+func (m *Metrics) RequestBegan() { m.inFlight.Inc() }
+
+// RequestEnded counts a request of a client that ends. A status of 0 means that the
+// answer was broken off.
+func (m *Metrics) RequestEnded(route, method string, status int, took time.Duration) {
+	m.inFlight.Dec()
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost:
+	default:
+		method = "other" // clients may make methods up
+	}
+	code := "aborted"
+	if status != 0 {
+		code = strconv.Itoa(status)
+	}
+	m.requests.WithLabelValues(route, method, code).Inc()
+	m.took.WithLabelValues(route).Observe(took.Seconds())
+}
+
+// Reloaded counts a reload of the configuration, which failed with err if it is not
+// nil. The start counts as a reload that succeeded.
+func (m *Metrics) Reloaded(err error) {
+	m.reloaded.Set(oneIf(err == nil))
+	if err != nil {
+		m.reloads.WithLabelValues("failure").Inc()
+		return
+	}
+	m.reloads.WithLabelValues("success").Inc()
+	m.reloadTime.SetToCurrentTime()
+}
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (m *Metrics) registerRequests(routes []string) {
+	m.requests = m.counters("http_requests_total", "Requests of clients that were answered, by route, method and status; the status is aborted where the answer was broken off.", nil, "route", "method", "status")
+	m.took = m.histograms("http_request_duration_seconds", "How long requests took until the end of the answer, by route.", "route")
+	for _, route := range routes {
+		m.took.WithLabelValues(route)
+	}
+	m.inFlight = m.gauge("http_requests_in_flight", "Requests of clients that are being answered.", nil)
+}
+
+func (m *Metrics) registerReloads() {
+	m.reloads = m.counters("config_reloads_total", "Times that the configuration was read, by result; the start is one.", []string{"success", "failure"}, "result")
+	m.reloaded = m.gauge("config_last_reload_successful", "Whether the configuration could be used when it was last read (1) or not (0).", nil)
+	m.reloadTime = m.gauge("config_last_reload_success_timestamp_seconds", "When the configuration in force was read, in Unix time.", nil)
+}
+
+func (m *Metrics) registerCatalog() {
+	c := &m.Catalog
+	m.countBy("result", "catalog_answers_total", "Questions about versions, by the source of the answer: a current cache entry (hit), the registry (miss), an expired cache entry (stale), or none (failure).",
+		map[string]*atomic.Uint64{"hit": &c.Hits, "miss": &c.Misses, "stale": &c.Stale, "failure": &c.Failures})
+	m.count("catalog_refreshes_total", "Cache entries that were requested from the registry before they expired.", nil, &c.Refreshes)
+	m.sizes.gauge(m, "catalog_memory_bytes", "The approximate size of the catalog in memory.", func(s Sizes) float64 { return float64(s.CatalogBytes) })
+	m.sizes.gauge(m, "catalog_entries", "Entries of the catalog in memory.", func(s Sizes) float64 { return float64(s.CatalogEntries) })
+}
+
+func (m *Metrics) registerArchives() {
+	a := &m.Archives
+	answers, bytes := map[string]*atomic.Uint64{}, map[string]*atomic.Uint64{}
+	for from, n := range map[string]*Served{"cache": &a.Cached, "fetch": &a.Fetched, "registry": &a.Streamed, "redirect": &a.Redirected} {
+		answers[from], bytes[from] = &n.Answers, &n.Bytes
+	}
+	m.countBy("from", "archives_total", "Archives that clients were sent, by source: the cache, a fetch into the cache, the registry past the cache, or a redirect.", answers)
+	m.countBy("from", "archive_bytes_total", "Bytes of archives that clients were sent, or redirected to, by source.", bytes)
+	m.count("archives_broken_off_total", "Archives whose answer was broken off because of the registry or the cache.", nil, &a.BrokenOff)
+	m.countBy("result", "archive_cache_requests_total", "Lookups in the cache of archives, by result: the cache has the archive (hit), is fetching it (join), has to fetch it (miss), or cannot store it (bypass).",
+		map[string]*atomic.Uint64{"hit": &a.Hits, "join": &a.Joins, "miss": &a.Misses, "bypass": &a.Bypasses})
+	m.count("archive_cache_evictions_total", "Archives that were removed from the cache to make room.", nil, &a.Evicted)
+	m.count("archive_cache_evicted_bytes_total", "Bytes of archives that were removed from the cache to make room.", nil, &a.EvictedBytes)
+	m.count("archive_cache_damaged_total", "Archives that were removed from the cache because they differed from their digest.", nil, &a.Damaged)
+	m.sizes.gauge(m, "archive_cache_bytes", "Bytes of archives in the cache; 0 without one.", func(s Sizes) float64 { return float64(s.CacheBytes) })
+	m.sizes.gauge(m, "archive_cache_limit_bytes", "The limit of bytes in the cache; 0 without one.", func(s Sizes) float64 { return float64(s.CacheLimit) })
+	m.sizes.gauge(m, "archive_cache_fetches_in_flight", "Archives that the cache is fetching.", func(s Sizes) float64 { return float64(s.CacheFetches) })
+}
+
+func (m *Metrics) registerRefusals() {
+	v, a := &m.Verify, &m.Access
+	m.countBy("verdict", "verify_versions_total", "Versions whose evidence was checked, by verdict: verified, refused, or undecided because the registry failed.",
+		map[string]*atomic.Uint64{"verified": &v.Verified, "refused": &v.Refused, "undecided": &v.Undecided})
+	m.count("verify_packages_withheld_total", "Packages of verified versions that the signed document does not list.", nil, &v.Withheld)
+	m.countBy("reason", "access_refusals_total", "Requests that were refused, by reason: no known token (unknown), no permission (forbidden), an invalid or expired link (capability), or an issuer that did not answer (unavailable).",
+		map[string]*atomic.Uint64{"unknown": &a.Unknown, "forbidden": &a.Forbidden, "capability": &a.Capability, "unavailable": &a.Unavailable})
+}
+
+// countBy registers counters that other packages increment, by the values of a label.
+func (m *Metrics) countBy(label, name, help string, counters map[string]*atomic.Uint64) {
+	for value, n := range counters {
+		m.count(name, help, prometheus.Labels{label: value}, n)
+	}
+}
+
+// count registers a counter that other packages increment.
+func (m *Metrics) count(name, help string, labels prometheus.Labels, n *atomic.Uint64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help, ConstLabels: labels},
+		func() float64 { return float64(n.Load()) }))
+}
+
+func (m *Metrics) gauge(name, help string, labels prometheus.Labels) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help, ConstLabels: labels})
+	m.registry.MustRegister(g)
+	return g
+}
+
+// counters registers counters. Those of the given values of the first label are 0 from
+// the start.
+func (m *Metrics) counters(name, help string, values []string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+	m.registry.MustRegister(v)
+	for _, value := range values {
+		v.WithLabelValues(value)
+	}
+	return v
+}
+
+func (m *Metrics) histograms(name, help string, labels ...string) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: seconds}, labels)
+	m.registry.MustRegister(v)
+	return v
+}
+
+// sampled are values that each scrape reads anew. They are zero until there is a
+// function that reads them.
+type sampled[T any] struct{ read atomic.Pointer[func() T] }
+
+// gauge registers a gauge of one of the values.
+func (s *sampled[T]) gauge(m *Metrics, name, help string, of func(T) float64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, func() float64 {
+		var value T
+		if read := s.read.Load(); read != nil {
+			value = (*read)()
+		}
+		return of(value)
+	}))
+}

@@ -1,0 +1,180 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// Check is one condition of readiness.
+type Check struct {
+	Name string
+	// Run reports whether the condition holds. It must return when its context ends. No
+	// two calls overlap.
+	Run func(context.Context) Finding
+}
+
+// Finding is the result of a [Check].
+type Finding struct {
+	OK bool
+	// Message is public: it contains no host name and no secret.
+	Message string
+	// Err is the reason, for the log.
+	Err error
+}
+
+const (
+	// currentFor is how long findings are current: clients cannot make the checks send
+	// more requests to the registry.
+	currentFor = 5 * time.Second
+	// staleFor is how old findings may be while new checks run.
+	staleFor = time.Minute
+	// checkTimeout bounds the checks.
+	checkTimeout = 3 * time.Second
+	// patience bounds how long an answer waits for new findings if there are stale ones:
+	// many probes wait for only a second.
+	patience = 500 * time.Millisecond
+)
+
+// Readiness reports whether a gateway is ready for requests. It is safe for concurrent
+// use.
+type Readiness struct {
+	metrics *Metrics
+	log     *slog.Logger
+	checks  []Check
+	running singleflight.Group
+
+	mu       sync.Mutex
+	last     *report // nil before the first checks
+	draining bool
+}
+
+// report is the JSON document about all findings.
+type report struct {
+	Ready  bool               `json:"ready"`
+	Says   string             `json:"says,omitempty"`
+	Checks map[string]checked `json:"checks,omitempty"`
+
+	at time.Time
+}
+
+type checked struct {
+	OK   bool   `json:"ok"`
+	Says string `json:"says,omitempty"`
+}
+
+// NewReadiness returns a gateway's readiness, which is unknown until the first request.
+// It sets the metric "ready", and logs each change of a finding.
+func NewReadiness(m *Metrics, log *slog.Logger, checks ...Check) *Readiness {
+	return &Readiness{metrics: m, log: log, checks: checks}
+}
+
+// Drain makes the gateway not ready for the rest of the process's life.
+func (h *Readiness) Drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.draining = true
+	h.metrics.ready.Set(0)
+}
+
+// Refresh runs the checks, and sets the metric, unless the findings are current.
+func (h *Readiness) Refresh(ctx context.Context) { h.report(ctx) }
+
+// ServeHTTP answers with the findings in JSON: with 200 if the gateway is ready, and
+// with 503 otherwise.
+func (h *Readiness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	found := h.report(r.Context())
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if !found.Ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	json.NewEncoder(w).Encode(found)
+}
+
+// report returns current findings, or stale ones if the checks take too long.
+func (h *Readiness) report(ctx context.Context) *report {
+	if r := h.newerThan(currentFor); r != nil {
+		return r
+	}
+	done := h.running.DoChan("", func() (any, error) {
+		if h.newerThan(currentFor) == nil { // else the previous flight has just ended
+			h.check()
+		}
+		return nil, nil
+	})
+	wait := checkTimeout + patience
+	if h.newerThan(staleFor) != nil {
+		wait = patience
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+	if r := h.newerThan(staleFor); r != nil {
+		return r
+	}
+	return &report{Says: "the checks do not end"}
+}
+
+// newerThan returns the last report if it is recent enough, or nil.
+func (h *Readiness) newerThan(age time.Duration) *report {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.draining:
+		return &report{Says: "shutting down"}
+	case h.last != nil && time.Since(h.last.at) < age:
+		return h.last
+	}
+	return nil
+}
+
+// check runs all checks at once.
+func (h *Readiness) check() {
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+	defer cancel()
+	findings := make([]Finding, len(h.checks))
+	var running sync.WaitGroup
+	for i, c := range h.checks {
+		running.Go(func() { findings[i] = c.Run(ctx) })
+	}
+	running.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found := &report{Ready: true, Checks: map[string]checked{}, at: time.Now()}
+	for i, c := range h.checks {
+		f := findings[i]
+		found.Checks[c.Name] = checked{f.OK, f.Message}
+		found.Ready = found.Ready && f.OK
+		h.logChange(c.Name, f)
+	}
+	if !h.draining {
+		h.metrics.ready.Set(oneIf(found.Ready))
+	}
+	h.last = found
+}
+
+// logChange logs a finding that differs from the previous one.
+func (h *Readiness) logChange(name string, f Finding) {
+	was := checked{OK: true}
+	if h.last != nil {
+		was = h.last.Checks[name]
+	}
+	switch {
+	case f.OK == was.OK && f.Message == was.Says:
+	case !f.OK:
+		h.log.Error("not ready", "check", name, "says", f.Message, "err", f.Err)
+	case f.Err != nil:
+		h.log.Warn("ready, but not as it should be", "check", name, "says", f.Message, "err", f.Err)
+	default:
+		h.log.Info("ready again", "check", name)
+	}
+}

@@ -1,0 +1,104 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// RegistryRequest is one attempt of a request to a registry, its token server or its
+// storage.
+type RegistryRequest struct {
+	Host       string        // with its port, if any
+	Authorized bool          // the request had a credential
+	Status     int           // 0 without an answer
+	Err        error         // the reason for no answer
+	Took       time.Duration // until the answer began
+}
+
+// registries are the metrics of requests to registries.
+type registries struct {
+	total *prometheus.CounterVec
+	took  *prometheus.HistogramVec
+
+	mu    sync.Mutex
+	hosts map[string]bool // the hosts with a label of their own
+}
+
+const (
+	// maxHosts bounds the hosts with a label of their own: a registry may redirect its
+	// clients to any number of token servers and storage hosts.
+	maxHosts = 32
+	// otherHosts is the label of all other hosts.
+	otherHosts = "other"
+)
+
+func (r *registries) register(m *Metrics) {
+	r.hosts = map[string]bool{}
+	r.total = m.counters("registry_requests_total", "Requests that were sent to a registry, its token server or its storage, each attempt by itself, by host and outcome.", nil, "registry", "outcome")
+	r.took = m.histograms("registry_request_duration_seconds", "How long it took until the answer to such a request began, or failed.", "registry")
+}
+
+// AddRegistries gives hosts a label of their own beyond the limit. No host loses its
+// label.
+func (m *Metrics) AddRegistries(hosts ...string) {
+	m.registries.mu.Lock()
+	defer m.registries.mu.Unlock()
+	for _, h := range hosts {
+		m.registries.hosts[h] = true
+	}
+}
+
+// RegistryRequest counts a request to a registry.
+func (m *Metrics) RegistryRequest(r RegistryRequest) {
+	host := m.registries.label(r.Host)
+	m.registries.total.WithLabelValues(host, r.outcome()).Inc()
+	m.registries.took.WithLabelValues(host).Observe(r.Took.Seconds())
+}
+
+// label returns the label of a host.
+func (r *registries) label(host string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.hosts[host] {
+		if len(r.hosts) >= maxHosts {
+			return otherHosts
+		}
+		r.hosts[host] = true
+	}
+	return host
+}
+
+// outcome returns the label of the request's outcome.
+func (r RegistryRequest) outcome() string {
+	var network net.Error
+	switch {
+	case r.Err == nil:
+	case errors.Is(r.Err, context.DeadlineExceeded), errors.As(r.Err, &network) && network.Timeout():
+		return "timeout"
+	case errors.Is(r.Err, context.Canceled):
+		return "canceled"
+	default:
+		return "network"
+	}
+	switch {
+	case r.Status == http.StatusUnauthorized && !r.Authorized:
+		return "challenge" // it says where to get a token
+	case r.Status == http.StatusUnauthorized, r.Status == http.StatusForbidden:
+		return "denied"
+	case r.Status == http.StatusNotFound:
+		return "not_found"
+	case r.Status == http.StatusTooManyRequests:
+		return "too_many"
+	case r.Status >= 500:
+		return "server_error"
+	case r.Status >= 400:
+		return "client_error"
+	}
+	return "ok"
+}

@@ -1,0 +1,102 @@
+// Package telemetry reports what a gateway does, to those who operate it: metrics for
+// Prometheus, traces by OpenTelemetry, the ids of requests in the log, and readiness.
+// No other package imports Prometheus' client or OpenTelemetry. docs/operations.md
+// describes every metric, and a test compares the two.
+//
+// Contexts carry the id and the trace of a request. Other packages start spans with
+// [Start], and count in the types of this package, such as [CatalogCounters].
+//
+// No label of a metric contains the name of a provider: their number is not bounded.
+// The number of registries in labels is.
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+)
+
+// Tracer records traces. [NewTracer] returns the one of OpenTelemetry.
+type Tracer interface {
+	// Start begins a span within the span of ctx. The caller ends it.
+	Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, End)
+	// Follow returns ctx with the span of another context.
+	Follow(ctx, from context.Context) context.Context
+	// Join returns ctx with the span that the headers of a request name.
+	Join(ctx context.Context, h http.Header) context.Context
+}
+
+// End ends a span with the error of its operation, if any, and adds attributes. No
+// attribute may contain a secret.
+type End func(err error, attrs ...slog.Attr)
+
+type requestKey struct{}
+
+// request is the value that a context carries.
+type request struct {
+	id     string
+	tracer Tracer // nil without tracing
+}
+
+func requestOf(ctx context.Context) request {
+	r, _ := ctx.Value(requestKey{}).(request)
+	return r
+}
+
+// WithRequest returns ctx with the id of a request. A nil tracer records nothing.
+func WithRequest(ctx context.Context, id string, t Tracer) context.Context {
+	return context.WithValue(ctx, requestKey{}, request{id, t})
+}
+
+// Follow returns ctx with the request of another context. An operation that outlives
+// the request, because other requests wait for it as well, has a context of its own.
+func Follow(ctx, from context.Context) context.Context {
+	r := requestOf(from)
+	if r == (request{}) {
+		return ctx
+	}
+	ctx = context.WithValue(ctx, requestKey{}, r)
+	if r.tracer != nil {
+		ctx = r.tracer.Follow(ctx, from)
+	}
+	return ctx
+}
+
+// Start begins a span in the trace of the request that ctx carries. The caller ends
+// the span. Without tracing, Start does nothing.
+func Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, End) {
+	if t := requestOf(ctx).tracer; t != nil {
+		return t.Start(ctx, name, attrs...)
+	}
+	return ctx, func(error, ...slog.Attr) {}
+}
+
+// LogKey is the log's key of a request's id.
+const LogKey = "request_id"
+
+// Tag adds the id of the request that ctx carries to a log record.
+func Tag(ctx context.Context, r *slog.Record) {
+	if id := requestOf(ctx).id; id != "" {
+		r.AddAttrs(slog.String(LogKey, id))
+	}
+}
+
+// Handler returns a log handler that adds the ids of requests to its records.
+func Handler(h slog.Handler) slog.Handler { return tagging{h} }
+
+type tagging struct{ slog.Handler }
+
+// Handle implements [slog.Handler].
+func (t tagging) Handle(ctx context.Context, r slog.Record) error {
+	r = r.Clone()
+	Tag(ctx, &r)
+	return t.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements [slog.Handler].
+func (t tagging) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return tagging{t.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements [slog.Handler].
+func (t tagging) WithGroup(name string) slog.Handler { return tagging{t.Handler.WithGroup(name)} }
