@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/trust"
@@ -35,7 +36,7 @@ type content interface {
 type spool struct {
 	src      io.Reader
 	file     content // the origin's own, or a temporary one that is gone when it is closed
-	temp     *tempFile
+	temp     *fill.Temp
 	closers  []io.Closer
 	verifier *trust.Verifier
 	accept   func() (trust.Package, error) // verifies the bytes read so far
@@ -262,30 +263,13 @@ func (r *spoolReader) end() int64 {
 	return r.off
 }
 
-// tempFile is a file that is gone once it is closed.
-type tempFile struct {
-	*os.File
-	name string // "" for a file that never had one
-}
-
 const helpTemp = "TMPDIR names another folder for temporary files"
 
-func newTempFile() (*tempFile, error) {
-	if f := namelessFile(os.TempDir()); f != nil {
-		return &tempFile{File: f}, nil
-	}
-	f, err := os.CreateTemp("", "ocibridge-*.zip")
+// newTempFile makes a file that is gone once it is closed.
+func newTempFile() (*fill.Temp, error) {
+	f, err := fill.NewTemp("", "ocibridge-*.zip")
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)
 	}
-	os.Remove(f.Name()) // at once, where the system lets an open file be removed
-	return &tempFile{f, f.Name()}, nil
-}
-
-func (t *tempFile) Close() error {
-	err := t.File.Close()
-	if t.name != "" {
-		os.Remove(t.name)
-	}
-	return err
+	return f, nil
 }

@@ -8,24 +8,22 @@ import (
 	"time"
 )
 
-// CopyBuffer is how much of an archive is held in memory for an answer or a
-// fetch.
+// CopyBuffer is how many bytes of an archive an answer or a fetch holds in memory.
 const CopyBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([CopyBuffer]byte) }}
 
-// answer is the way of an archive's bytes to a client. It lets the last of them
-// pass once the whole is verified, and gives the client so long to take each
-// piece.
+// answer sends an archive's bytes to a client. It withholds the last bytes until the
+// whole archive is verified, and bounds the time that the client may take for each piece.
 type answer struct {
 	http.ResponseWriter
 	content content
 	client  *http.ResponseController
 	stall   time.Duration
-	ranges  bool  // whether ranges are honoured
-	left    int64 // bytes that the answer still lacks
+	ranges  bool  // whether the client may ask for ranges
+	left    int64 // bytes that are still to be sent
 	sent    int64
-	err     error // why it ends early
+	err     error // why the answer ends early
 }
 
 func newAnswer(w http.ResponseWriter, c content, stall time.Duration) *answer {
@@ -51,32 +49,32 @@ func (a *answer) Write(p []byte) (int, error) {
 	if a.err != nil {
 		return 0, a.err
 	}
-	// Not every ResponseWriter has deadlines; those of a server do.
+	// A ResponseWriter need not support deadlines; those of net/http's server do.
 	_ = a.client.SetWriteDeadline(time.Now().Add(a.stall))
 	n, err := a.ResponseWriter.Write(p)
 	a.sent += int64(n)
 	if a.left -= int64(n); a.left > 0 {
-		// HTTP/2 would enforce it while we wait for the registry, too.
+		// HTTP/2 would enforce the deadline during the wait for the registry, too.
 		_ = a.client.SetWriteDeadline(time.Time{})
 	}
 	a.err = err
 	return n, err
 }
 
-// ReadFrom implements [io.ReaderFrom], for io.Copy to need no buffer of its own.
+// ReadFrom implements [io.ReaderFrom], so that io.Copy allocates no buffer.
 func (a *answer) ReadFrom(r io.Reader) (int64, error) {
 	buf := buffers.Get().(*[CopyBuffer]byte)
 	defer buffers.Put(buf)
 	var sent int64
 	for {
-		n, err := a.fill(r, buf[:], sent == 0)
+		n, err := a.read(r, buf[:], sent == 0)
 		if n > 0 {
 			m, err := a.Write(buf[:n])
 			if sent += int64(m); err != nil {
 				return sent, err
 			}
 			if n < len(buf) && a.left > 0 {
-				_ = a.client.Flush() // not every ResponseWriter can
+				_ = a.client.Flush() // a ResponseWriter need not support it
 			}
 		}
 		switch {
@@ -89,16 +87,16 @@ func (a *answer) ReadFrom(r io.Reader) (int64, error) {
 	}
 }
 
-// fill reads a piece. The first one goes out as soon as anything is there: where it
-// comes from afar, the client sees that its archive has begun.
-func (a *answer) fill(r io.Reader, buf []byte, first bool) (int, error) {
+// read reads a full buffer, but returns the first piece as soon as it has a byte: the
+// client of a slow registry then sees that its archive has begun.
+func (a *answer) read(r io.Reader, buf []byte, first bool) (int, error) {
 	if first {
 		return io.ReadAtLeast(r, buf, 1)
 	}
 	return io.ReadFull(r, buf)
 }
 
-// end returns why the answer is not complete, nil if it is.
+// end returns why the answer is incomplete; nil if it is complete.
 func (a *answer) end() error {
 	if a.err == nil && a.left > 0 {
 		return io.ErrUnexpectedEOF
@@ -106,5 +104,5 @@ func (a *answer) end() error {
 	return a.err
 }
 
-// Unwrap gives http.ResponseController the writer below.
+// Unwrap returns the wrapped writer, for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -1,18 +1,18 @@
-// Package archives answers requests for the bytes of packages: out of a cache on
-// disk, streamed from the registry, or by the registry's own redirect to where it
-// keeps them.
+// Package archives answers requests for the bytes of packages: from a cache on disk,
+// streamed from the registry, or with the registry's own redirect to its storage.
 //
 // Invariants:
 //
-//   - No answer is complete before the digest of the whole archive is known to be
-//     right: the last bytes of every answer, of a range too, wait for that, and
-//     the answer is broken off where it is wrong.
-//   - The cache hands out only what was hashed since the process began, and was not
-//     touched on disk since; see [Cache].
+//   - No answer is complete before the digest of the whole archive is verified. The last
+//     bytes of every answer, and of every range, wait for that. If the digest is wrong, the
+//     answer breaks off.
+//   - The cache serves only archives that this process has hashed, and that have not
+//     changed on disk since; see [Cache].
 //   - However many clients wait for an archive, the cache fetches it once.
-//   - Trouble with the cache is for the log. Clients are then answered past it.
-//   - Memory does not depend on the size of archives: [CopyBuffer] an answer, and as
-//     much a fetch.
+//   - A failure of the cache goes to the log. Clients then get the archive from the
+//     registry.
+//   - Memory does not depend on the size of archives: each answer and each fetch holds
+//     [CopyBuffer] bytes.
 package archives
 
 import (
@@ -35,31 +35,31 @@ import (
 )
 
 var (
-	// ErrDigest means that a blob is not what its descriptor says.
+	// ErrDigest means that a blob does not match its descriptor.
 	ErrDigest = errors.New("the registry sent other bytes than the digest says")
-	// ErrStalled means that the registry accepted a request and left it there.
+	// ErrStalled means that the registry accepted a request and then sent nothing.
 	ErrStalled = errors.New("the registry sends nothing")
 	// ErrGone means that the registry does not have the blob that its manifest names.
 	ErrGone = errors.New("the registry does not have the package that its manifest names")
 )
 
-// Limits are how long others may keep an answer waiting.
+// Limits bound how long the registry and the client may delay an answer.
 type Limits struct {
-	// Start is how long the registry may take until an archive begins.
+	// Start is how long the registry may take to begin an archive.
 	Start time.Duration
-	// RegistryStall and ClientStall are how long the one or the other may leave a
-	// transfer without a byte.
+	// RegistryStall is how long the registry may send no byte, and ClientStall how long the
+	// client may take none.
 	RegistryStall, ClientStall time.Duration
-	// Resumes is how often one transfer that broke is taken up again.
+	// Resumes is how often a broken transfer is resumed.
 	Resumes int
 }
 
 // Options configure a [Handler].
 type Options struct {
 	Cache    *Cache       // nil: every archive is streamed from the registry
-	Log      *slog.Logger // nil: nobody reads it
+	Log      *slog.Logger // nil: no log
 	Limits   Limits
-	Counters *telemetry.ArchiveCounters // nil: nobody counts
+	Counters *telemetry.ArchiveCounters // nil: no counting
 }
 
 // Handler answers requests for archives.
@@ -81,31 +81,31 @@ func New(o Options) *Handler {
 	return &Handler{o.Cache, o.Log, o.Limits, o.Counters}
 }
 
-// Archive is what is asked for.
+// Archive is a requested archive.
 type Archive struct {
 	Package artifact.Package
-	// Store has it. If it tells whether it has a blob, as oras-go's
-	// remote.Repository does, HEAD is answered by that.
+	// Store has the package. If it has a method Exists, as oras-go's remote.Repository, that
+	// answers HEAD.
 	Store artifact.Fetcher
-	// Source names the origin that Store fetches the package from; "" for the registry.
+	// Source is the origin of the packages in Store; "": the registry.
 	// Requests for the same package from another source do not wait for this one.
 	Source string
-	// Redirect returns where the registry sends those who ask for the blob, "" if
-	// it answers them itself; nil: clients are sent nowhere.
+	// Redirect returns the target of the registry's redirect for the blob; "" if the
+	// registry sends the blob itself. nil: clients are not redirected.
 	Redirect func(context.Context, ocispec.Descriptor) (string, error)
 }
 
-// Serve answers GET and HEAD for an archive. An error means that nothing was
-// answered, and that the registry is why. An answer that must not be taken for
-// complete ends in a panic with [http.ErrAbortHandler], its reason in the log.
+// Serve answers GET and HEAD for an archive. If it returns an error, the registry has
+// failed, and no answer was sent. An incomplete answer ends in a panic with
+// [http.ErrAbortHandler], and its reason is logged.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, a Archive) error {
 	r = h.withoutRange(r)
-	if status := h.outcome(r, a); status != http.StatusOK && status != http.StatusPartialContent {
-		h.serve(w, r, a, sized(a.Package.Size)) // what the client has is told apart without the archive
+	if status := h.status(r, a); status != http.StatusOK && status != http.StatusPartialContent {
+		h.serve(w, r, a, sized(a.Package.Size)) // the answer has no content
 		return nil
 	}
 	if r.Method == http.MethodHead {
-		if err := h.exists(r.Context(), a); err != nil {
+		if err := h.check(r.Context(), a); err != nil {
 			return err
 		}
 		h.serve(w, r, a, sized(a.Package.Size))
@@ -137,16 +137,16 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, a Archive) (err e
 			h.counters.BrokenOff.Add(1)
 			h.log.ErrorContext(ctx, "archive broken off", "path", r.URL.Path, "err", err)
 		}
-		// Whatever was sent is incomplete, and the client must see that it is.
+		// The client must see that its answer is incomplete.
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
 
-// withoutRange takes away a Range that is not honoured, as RFC 9110 (section
-// 14.2) allows: for HEAD it means nothing; several at once would be read out of
-// order, and all of a whole that is not there twice; and without a cache a part
-// could not be verified without fetching the whole.
+// withoutRange removes a Range header that the gateway ignores, as RFC 9110 (section 14.2)
+// allows. HEAD has no ranges. A request for several ranges would read an archive out of
+// order, and could read it more than once. Without a cache, a range could only be verified
+// by fetching the whole archive.
 func (h *Handler) withoutRange(r *http.Request) *http.Request {
 	ranges := r.Header.Get("Range")
 	if ranges == "" || h.cache != nil && r.Method == http.MethodGet && !strings.Contains(ranges, ",") {
@@ -157,9 +157,9 @@ func (h *Handler) withoutRange(r *http.Request) *http.Request {
 	return r
 }
 
-// outcome returns the status of the answer by what the client says that it has
-// and wants.
-func (h *Handler) outcome(r *http.Request, a Archive) int {
+// status returns the status of the answer, which depends on the request's conditions and
+// range.
+func (h *Handler) status(r *http.Request, a Archive) int {
 	head := *r
 	head.Method = http.MethodHead
 	probe := &statusOnly{header: http.Header{}}
@@ -167,8 +167,8 @@ func (h *Handler) outcome(r *http.Request, a Archive) int {
 	return probe.status
 }
 
-// serve answers a request out of content. It returns how much was sent, and why the
-// answer is not complete.
+// serve answers a request with content. It returns how many bytes were sent, and why the
+// answer is incomplete.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, content content) (sent int64, err error) {
 	w.Header().Set("Content-Type", "application/zip")
 	w.Header().Set("ETag", strconv.Quote(a.Package.Digest.String()))
@@ -181,9 +181,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, conte
 	return out.sent, out.end()
 }
 
-// exists reports as an error why a GET would not be answered with the archive, as
-// far as that is cheap to know.
-func (h *Handler) exists(ctx context.Context, a Archive) error {
+// check returns an error if it is cheap to find out that a GET would fail.
+func (h *Handler) check(ctx context.Context, a Archive) error {
 	if h.cache != nil && h.cache.has(a.blob()) {
 		return nil
 	}
@@ -201,22 +200,22 @@ func (h *Handler) exists(ctx context.Context, a Archive) error {
 	switch {
 	case err == nil && !found:
 		return fmt.Errorf("%w: %s", ErrGone, a.Package.Filename)
-	// The store asks by GET where HEAD is 404: then the client's GET would fail, too.
-	case errors.As(err, &answer) && (answer.Method == http.MethodGet || isTrouble(answer.StatusCode)), errors.As(err, &network), ctx.Err() != nil:
+	// The store sends a GET after a 404 to its HEAD. If that fails, so would the client's GET.
+	case errors.As(err, &answer) && (answer.Method == http.MethodGet || isOutage(answer.StatusCode)), errors.As(err, &network), ctx.Err() != nil:
 		return fmt.Errorf("ask for %s: %w", a.Package.Filename, err)
 	}
-	// Some registries do not know HEAD, answer it without what clients want to see
-	// there, or send it on to storage that allows GET alone.
+	// Some registries do not support HEAD, leave out headers that clients need, or redirect
+	// HEAD to storage that only allows GET.
 	return nil
 }
 
-// isTrouble reports whether a registry that answers a HEAD so is in trouble.
-func isTrouble(status int) bool {
+// isOutage reports whether a registry that answers HEAD with this status is unavailable.
+func isOutage(status int) bool {
 	return status == http.StatusTooManyRequests || status >= 500 && status != http.StatusNotImplemented
 }
 
-// redirect returns where the client is to be sent. Where the registry cannot say,
-// the archive is answered here, and so is the trouble.
+// redirect returns the client's redirect target; "" if the gateway sends the archive. It
+// also sends the archive if the registry fails, and then reports that failure.
 func (h *Handler) redirect(ctx context.Context, a Archive) string {
 	if a.Redirect == nil {
 		return ""
@@ -230,13 +229,13 @@ func (h *Handler) redirect(ctx context.Context, a Archive) string {
 	return to
 }
 
-// open opens an archive in the cache or, past it, in the registry, and says what
-// counts the answers from there.
+// open opens an archive in the cache or, if the cache cannot have it, in the registry. It
+// also returns the counter of answers from there.
 func (h *Handler) open(ctx context.Context, a Archive) (content, *telemetry.Served, error) {
 	if h.cache != nil {
 		c, err := h.cache.open(ctx, a, h.limits)
 		if err == nil {
-			if c.kept {
+			if c.hit {
 				return c, &h.counters.Cached, nil
 			}
 			return c, &h.counters.Fetched, nil
@@ -252,15 +251,15 @@ func (h *Handler) open(ctx context.Context, a Archive) (content, *telemetry.Serv
 	return c, &h.counters.Streamed, nil
 }
 
-// content is an archive as one answer reads it.
+// content is the archive that one answer reads.
 type content interface {
 	io.ReadSeekCloser
-	// verify waits until the whole archive is known to be what its digest says, and
-	// fails if it is not.
+	// verify waits for the verification of the whole archive, and fails if its digest is
+	// wrong.
 	verify() error
 }
 
-// sized stands for the content of an answer that has none.
+// sized is the content of an answer without a body. It only has a size.
 type sized int64
 
 func (s sized) Seek(offset int64, whence int) (int64, error) {
@@ -274,7 +273,7 @@ func (sized) Read([]byte) (int, error) { return 0, io.EOF }
 func (sized) Close() error             { return nil }
 func (sized) verify() error            { return nil }
 
-// statusOnly keeps the status of an answer that nobody gets.
+// statusOnly records the status of an answer that is not sent.
 type statusOnly struct {
 	header http.Header
 	status int

@@ -16,73 +16,74 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// Cache keeps archives on disk, by their digest, below DIR/archives:
+// Cache keeps archives on disk by their digest, below DIR/archives:
 //
 //	sha256/ab/abcd...       the archive
-//	sha256/ab/abcd....meta  its h1 hash; when it was modified is when the archive was last used
-//	tmp/...                 what is being fetched
+//	sha256/ab/abcd....meta  its h1 hash; the mtime is the archive's last use
+//	tmp/...                 fetches under way
 //
-// An archive is fetched into tmp and renamed once its digest is right. It is
-// hashed again before it is first used in a process, after a day of use, and
-// whenever its file is another one or has another size or modification time than
-// when it was hashed; one that is not what its name says is removed and fetched
-// anew. So whatever a crash, a failing disk or a hand leaves in the folder is not
-// served. What changes on disk within that day and leaves size and time alone is
-// not seen here, but by clients, which check the hash of what they download.
+// An archive is fetched into tmp, and renamed once its digest is verified. It is hashed
+// again before its first use in a process, after a day of use, and whenever its file was
+// replaced, or has changed its size or mtime. An archive that does not match its digest is
+// removed and fetched again. So a file that a crash, a failing disk or a person has damaged
+// is never served. The cache misses a change within that day that keeps size and mtime;
+// clients detect it, because they check the hash of each download.
 //
-// The bound holds for what is being fetched, too: room is made before a fetch
-// begins, by removing what was not used for longest. What is in use stays. An
-// archive for which there is no room is not kept.
+// The size limit includes fetches under way: the cache makes room before a fetch, by
+// removing the least recently used archives. It never removes an archive that is in use.
+// If there is no room for an archive, it is not cached.
 //
-// Several processes may use one folder. Each sees what the others did when it
-// counts the folder, at least once a minute while it fetches; until then it may
-// exceed the bound by what they fetched.
+// Several processes may share a folder. Each of them sees the changes of the others when
+// it counts the folder, which it does at least once a minute while it fetches. Until then
+// the others may exceed the limit.
 //
-// Whoever can write to the folder is trusted with the h1 hashes in it, which are
-// guarded against damage alone.
+// Everyone who can write to the folder is trusted with its h1 hashes. They are only
+// guarded against damage.
 type Cache struct {
 	dir string
 	max int64
 	log *slog.Logger
 	h1  bool
 	n   *telemetry.ArchiveCounters
-	id  string // begins the names of this process's temporary files
+	id  string // prefix of the names of this process's temporary files
 
-	write func(*os.File, []byte) (int, error)
+	storage func(*os.File) fill.Storage // tests replace it
 
-	room     sync.Mutex // guards the following, and removing
-	total    int64      // bytes in the folder when last counted, and since
+	room     sync.Mutex // guards the following, and removals
+	total    int64      // bytes in the folder at the last count, and changes since
 	reserved int64      // bytes of fetches under way
 	counted  time.Time
 
-	mu      sync.Mutex // guards the following; room is never locked within
+	mu      sync.Mutex // guards the following; room is never locked while it is held
 	known   map[string]known
 	shared  map[blob]*shared
 	fetches int
-	trouble time.Time // when the folder could not be written to
+	failed  time.Time // when the folder could not be written
 	absent  absence   // of h1 hashes
 	closed  bool
 
 	running sync.WaitGroup // fetches
-	hashing sync.Mutex     // one archive's h1 at a time
+	hashing sync.Mutex     // computes one h1 at a time
 }
 
-// known is what the process knows of an archive in the folder.
+// known is what the process knows about an archive in the folder.
 type known struct {
 	file     fs.FileInfo // when it was hashed; nil: it was not
 	verified time.Time
 	used     time.Time
-	touched  time.Time // when the folder was last told of its use
-	h1       string    // "" not known
+	touched  time.Time // when the mtime on disk was updated
+	h1       string    // "": unknown
 }
 
-// blob is what a fetch is for. The size is part of it: of two manifests that name
-// one digest, one may lie. So is the source: of two, one may hang.
+// blob identifies an archive in use. It includes the size, because one of two manifests
+// that name the same digest may lie about it, and the source, because one of two sources
+// may hang.
 type blob struct {
 	hex    string
 	size   int64
@@ -92,66 +93,73 @@ type blob struct {
 func (a Archive) blob() blob { return blob{a.Package.Digest.Encoded(), a.Package.Size, a.Source} }
 
 const (
-	reverify    = 24 * time.Hour // after which an archive is hashed again
-	recount     = time.Minute    // after which the folder is counted again
-	touchEvery  = time.Minute    // how often the folder is told of a use
-	troubleFor  = time.Minute    // how long nothing is kept after the folder could not be written to
-	abandonTime = 5 * time.Minute
-	maxFetches  = 64
+	// rehashAfter is when an archive is hashed again.
+	rehashAfter = 24 * time.Hour
+	// recountAfter is when the folder is counted again.
+	recountAfter = time.Minute
+	// touchAfter is when the mtime on disk is updated.
+	touchAfter = time.Minute
+	// pauseAfterFailure is how long nothing is written to a folder that has failed.
+	pauseAfterFailure = time.Minute
+	// abandonAfter is how long a fetch goes on without clients.
+	abandonAfter = 5 * time.Minute
+	// maxFetches bounds the fetches at once. Further archives are not cached.
+	maxFetches = 64
 )
 
-// errBypass means that the cache cannot answer, and the registry is to be asked
-// past it.
+// errBypass means that the cache cannot answer: the archive is streamed from the registry.
 var errBypass = errors.New("past the cache")
 
 // CacheOptions configure a [Cache].
 type CacheOptions struct {
-	// H1 computes the h1: hash of each archive that is kept, for [Cache.H1].
+	// H1 computes the h1: hash of each cached archive, for [Cache.H1].
 	H1 bool
-	// Log takes what is wrong with the folder; nil: nobody reads it.
+	// Log gets problems of the folder; nil: no log.
 	Log *slog.Logger
-	// Counters counts what it is asked for; nil: nobody counts.
+	// Counters counts requests to the cache; nil: no counting.
 	Counters *telemetry.ArchiveCounters
 }
 
-// OpenCache opens the cache in a folder, which is made if it is not there, of at
-// most maxSize bytes. What a process that ended left half fetched is removed.
-// The caller closes it.
+// OpenCache opens the cache in a folder, which it creates if needed, of at most maxSize
+// bytes. It removes unfinished fetches of processes that have ended. The caller closes
+// the cache.
 func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	c := &Cache{
-		dir: filepath.Join(dir, "archives"), max: maxSize, h1: o.H1, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), n: o.Counters,
-		known: map[string]known{}, shared: map[blob]*shared{}, write: (*os.File).Write,
+		dir: filepath.Join(dir, "archives"), max: maxSize, h1: o.H1, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), n: cmp.Or(o.Counters, &telemetry.ArchiveCounters{}),
+		known: map[string]known{}, shared: map[blob]*shared{}, storage: func(f *os.File) fill.Storage { return f },
 	}
-	if c.n == nil {
-		c.n = &telemetry.ArchiveCounters{}
-	}
-	err := privatefolder.Make(c.dir, c.log)
-	if err == nil {
-		err = os.MkdirAll(c.temporary(), 0o700)
-	}
-	if err == nil {
-		var probe *os.File
-		if probe, err = os.CreateTemp(c.temporary(), "open-*"); err == nil {
-			c.id = filepath.Base(probe.Name()) + "."
-			err = errors.Join(probe.Close(), os.Remove(probe.Name()))
-		}
-	}
-	if err != nil {
+	if err := c.makeFolders(); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("the cache in %s cannot be used: %w", dir, err),
 			"name a folder that the user who runs this may write to, as directory in the cache block")
 	}
 	c.room.Lock()
 	defer c.room.Unlock()
-	kept, err := c.count()
+	archives, err := c.count()
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("the cache in %s cannot be read: %w", dir, err), "is all below it owned by the user who runs this?")
 	}
-	c.evict(kept, c.max)
+	c.evict(archives, c.max)
 	return c, nil
 }
 
-// Close ends fetches under way, waits for that, and tells the folder when what is
-// in it was last used.
+// makeFolders makes the folders, and checks that it can write to them.
+func (c *Cache) makeFolders() error {
+	if err := privatefolder.Make(c.dir, c.log); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.temporary(), 0o700); err != nil {
+		return err
+	}
+	probe, err := os.CreateTemp(c.temporary(), "open-*")
+	if err != nil {
+		return err
+	}
+	c.id = filepath.Base(probe.Name()) + "."
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}
+
+// Close cancels the fetches under way, waits for their end, and writes the archives' last
+// uses to disk.
 func (c *Cache) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -174,8 +182,8 @@ func (c *Cache) temporary() string { return filepath.Join(c.dir, "tmp") }
 
 func (c *Cache) path(hex string) string { return filepath.Join(c.dir, "sha256", hex[:2], hex) }
 
-// SizeOf returns the size of the archive with a digest, if it is in the folder: what
-// its bytes are, nobody has looked at yet. A nil cache has none.
+// SizeOf returns the size of the archive with a digest if it is in the folder. Its bytes
+// may not be verified yet. A nil cache has no archives.
 func (c *Cache) SizeOf(d digest.Digest) (int64, bool) {
 	if c == nil || d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return 0, false
@@ -187,8 +195,8 @@ func (c *Cache) SizeOf(d digest.Digest) (int64, bool) {
 	return info.Size(), true
 }
 
-// load opens an archive in the folder and makes sure of what it is; nil if it is
-// not there, or not right.
+// load opens and verifies an archive in the folder. It returns nil if the archive is
+// absent or damaged.
 func (c *Cache) load(ctx context.Context, b blob) *os.File {
 	f, err := os.Open(c.path(b.hex))
 	if err != nil {
@@ -216,73 +224,67 @@ func (c *Cache) load(ctx context.Context, b blob) *os.File {
 	return nil
 }
 
-// isVerified reports whether a file is the one that was hashed.
+// isVerified reports whether a file is the one that was verified, unchanged.
 func (c *Cache) isVerified(hex string, info fs.FileInfo) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.known[hex]
 	return k.file != nil && os.SameFile(k.file, info) && k.file.Size() == info.Size() && k.file.ModTime().Equal(info.ModTime()) &&
-		time.Since(k.verified) < reverify
+		time.Since(k.verified) < rehashAfter
 }
 
-// rehash hashes a file, and remembers it if it is what its name says.
+// rehash hashes a file, and notes that it is verified if it matches its name.
 func (c *Cache) rehash(ctx context.Context, f *os.File, info fs.FileInfo, hex string) error {
 	h := sha256.New()
-	buf := buffers.Get().(*[CopyBuffer]byte)
-	defer buffers.Put(buf)
-	// Wrapped, since a file would bring a buffer of its own.
-	if _, err := io.CopyBuffer(h, struct{ io.Reader }{contextReader{ctx, f}}, buf[:]); err != nil {
+	if _, err := io.Copy(h, contextReader{ctx, f}); err != nil {
 		return err
 	}
 	if got := fmt.Sprintf("%x", h.Sum(nil)); got != hex {
 		return fmt.Errorf("%w: %s", ErrDigest, got)
 	}
-	c.learn(hex, info)
+	c.setVerified(hex, info)
 	return nil
 }
 
-// learn remembers a file as verified.
-func (c *Cache) learn(hex string, info fs.FileInfo) {
+// update changes what the process knows about an archive.
+func (c *Cache) update(hex string, change func(*known)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.known[hex]
-	k.file, k.verified = info, time.Now()
+	change(&k)
 	c.known[hex] = k
 }
 
-// forget has an archive hashed again before it is used.
+func (c *Cache) setVerified(hex string, info fs.FileInfo) {
+	c.update(hex, func(k *known) { k.file, k.verified = info, time.Now() })
+}
+
+// forget has an archive hashed again before its next use.
 func (c *Cache) forget(hex string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k := c.known[hex]
-	k.file = nil
-	c.known[hex] = k
+	c.update(hex, func(k *known) { k.file = nil })
 }
 
-// use notes that an archive is used now. The folder is told seldom, for it is to
-// survive this process and no more.
+// use notes that an archive is used now. The mtime on disk is updated rarely: it only has
+// to survive a restart.
 func (c *Cache) use(hex string) {
 	now := time.Now()
-	c.mu.Lock()
-	k := c.known[hex]
-	k.used = now
-	touch := now.Sub(k.touched) >= touchEvery
-	if touch {
-		k.touched = now
-	}
-	c.known[hex] = k
-	c.mu.Unlock()
+	touch := false
+	c.update(hex, func(k *known) {
+		k.used = now
+		if touch = now.Sub(k.touched) >= touchAfter; touch {
+			k.touched = now
+		}
+	})
 	if touch && errors.Is(os.Chtimes(c.meta(hex), now, now), fs.ErrNotExist) {
-		// Without it all that is lost is the age of what is there. One with an h1 may
-		// just be coming: it is not to be replaced.
+		// Without the file only the age of the archive is lost. It must not replace a file
+		// with an h1 hash that appears at the same time.
 		if f, err := os.OpenFile(c.meta(hex), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
 			f.Close()
 		}
 	}
 }
 
-// discard removes an archive that is not what its name says, unless another
-// process has replaced it by now.
+// discard removes a damaged archive, unless another process has replaced it.
 func (c *Cache) discard(hex string, info fs.FileInfo) {
 	c.room.Lock()
 	defer c.room.Unlock()
@@ -293,13 +295,15 @@ func (c *Cache) discard(hex string, info fs.FileInfo) {
 	}
 }
 
-// has reports whether an archive is there or on its way, without reading it.
+// has reports whether an archive is in the folder or on its way, without reading it.
 func (c *Cache) has(b blob) bool {
 	c.mu.Lock()
 	s := c.shared[b]
 	c.mu.Unlock()
-	if s != nil && s.usable() {
-		return true
+	if s != nil {
+		if state := s.State(); state.Begun && state.Err == nil {
+			return true
+		}
 	}
 	info, err := os.Stat(c.path(b.hex))
 	return err == nil && info.Mode().IsRegular() && info.Size() == b.size

@@ -1,13 +1,13 @@
 package archives
 
-// Size is what a [Cache] has.
+// Size is the size of a [Cache].
 type Size struct {
-	Bytes   int64 // in the folder, by all that is known
+	Bytes   int64 // in the folder, as far as known
 	Limit   int64
 	Fetches int // under way
 }
 
-// Size returns that of now.
+// Size returns the current size of the cache.
 func (c *Cache) Size() Size {
 	c.room.Lock()
 	bytes := c.total

@@ -4,16 +4,25 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/ocibridge/ocibridge/internal/fill"
 )
 
 // FillUp has the disk of a cache full after so many more bytes.
 func (c *Cache) FillUp(after int) {
-	c.write = func(f *os.File, p []byte) (int, error) {
-		if after -= len(p); after < 0 {
-			return 0, syscall.ENOSPC
-		}
-		return f.Write(p)
+	c.storage = func(f *os.File) fill.Storage { return &fullDisk{f, after} }
+}
+
+type fullDisk struct {
+	*os.File
+	left int
+}
+
+func (f *fullDisk) Write(p []byte) (int, error) {
+	if f.left -= len(p); f.left < 0 {
+		return 0, syscall.ENOSPC
 	}
+	return f.File.Write(p)
 }
 
 // Users returns how many answers and fetches use an archive.
@@ -22,7 +31,7 @@ func (c *Cache) Users() int {
 	defer c.mu.Unlock()
 	n := 0
 	for _, s := range c.shared {
-		n += s.users
+		n += s.State().Users
 	}
 	return n
 }

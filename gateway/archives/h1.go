@@ -16,22 +16,22 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// metaSuffix ends the name of the file beside an archive. It has one line: the h1:
-// hash or [noH1], a blank, and a SHA-256 over the archive's digest and that; it is
-// empty while no h1 was computed.
+// metaSuffix ends the name of an archive's meta file. The file has one line: the h1: hash
+// or [noH1], a blank, and a SHA-256 over the archive's digest and the hash. It is empty
+// before the h1 is computed.
 const metaSuffix = ".meta"
 
-// noH1 stands for archives that clients would not agree on a hash for.
+// noH1 marks archives without an h1 hash: clients could compute different ones.
 const noH1 = "none"
 
-// maxMeta bounds what is read of such a file.
+// maxMeta bounds how many bytes of a meta file are read.
 const maxMeta = 1 << 10
 
 func (c *Cache) meta(hex string) string { return c.path(hex) + metaSuffix }
 
-// H1 returns the h1: hash of the archive with a digest, if this cache computed it
-// from verified bytes, and keeps the archive. It is false as well for archives
-// that have none: see [provider.H1]. A nil cache has none.
+// H1 returns the h1: hash of the archive with a digest, which the cache has computed from
+// verified bytes. It returns false if the archive is not cached, or has no h1 hash (see
+// [provider.H1]). A nil cache has no archives.
 func (c *Cache) H1(d digest.Digest) (provider.Hash, bool) {
 	if c == nil || d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return provider.Hash{}, false
@@ -40,7 +40,7 @@ func (c *Cache) H1(d digest.Digest) (provider.Hash, bool) {
 	return hash, err == nil
 }
 
-// knownH1 returns what is known of an archive's h1: "" for nothing.
+// knownH1 returns an archive's h1 hash or [noH1]; "" if it is unknown.
 func (c *Cache) knownH1(hex string) string {
 	now := time.Now()
 	c.mu.Lock()
@@ -61,9 +61,9 @@ func (c *Cache) knownH1(hex string) string {
 	return ""
 }
 
-// absence remembers for a moment which h1 hashes are not in the folder: each request
-// for a version asks for those of all its platforms, of which most were never
-// fetched. Another process that has the folder may bring them.
+// absence remembers for a moment which h1 hashes are not in the folder. Each request for a
+// version needs the hashes of all its platforms, and most of those were never fetched. It
+// expires because another process that shares the folder may add hashes.
 type absence struct {
 	since time.Time
 	of    map[string]bool
@@ -86,15 +86,14 @@ func (a *absence) add(hex string, now time.Time) {
 }
 
 func (c *Cache) setH1(hex, h1 string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k := c.known[hex]
-	k.h1 = h1
-	c.known[hex] = k
-	delete(c.absent.of, hex)
+	c.update(hex, func(k *known) {
+		k.h1 = h1
+		delete(c.absent.of, hex)
+	})
 }
 
-// readMeta returns the h1 beside an archive, "" if there is none or it is damaged.
+// readMeta returns the h1 hash in an archive's meta file; "" if it has none, or is
+// damaged.
 func (c *Cache) readMeta(hex string) string {
 	f, err := os.Open(c.meta(hex))
 	if err != nil {
@@ -116,7 +115,7 @@ func metaLine(hex, h1 string) string {
 	return fmt.Sprintf("%s %x\n", h1, sha256.Sum256([]byte(hex+" "+h1)))
 }
 
-// writeMeta writes the file beside an archive.
+// writeMeta writes an archive's meta file.
 func (c *Cache) writeMeta(hex, h1 string) error {
 	f, err := c.create()
 	if err != nil {
@@ -134,8 +133,8 @@ func (c *Cache) writeMeta(hex, h1 string) error {
 	return err
 }
 
-// hashContent computes the h1 of an archive whose bytes are verified, if that is
-// wanted and was not done.
+// hashContent computes the h1 hash of a verified archive, if [CacheOptions.H1] is set and
+// the hash is unknown.
 func (c *Cache) hashContent(ctx context.Context, f *os.File, b blob) {
 	if !c.h1 || c.knownH1(b.hex) != "" {
 		return
@@ -147,7 +146,7 @@ func (c *Cache) hashContent(ctx context.Context, f *os.File, b blob) {
 	switch {
 	case err == nil:
 		h1 = hash.String()
-	case !errors.Is(err, provider.ErrNoH1): // that says nothing about the archive
+	case !errors.Is(err, provider.ErrNoH1): // the archive could not be read
 		return
 	}
 	c.setH1(b.hex, h1)

@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// newFile makes a file that is not there yet.
+// newFile creates a file, which must not exist.
 func newFile(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// lock marks a file as in use for as long as it is open.
+// lock marks a file as in use until it is closed.
 func lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// isAbandoned reports whether no process has a file marked as in use.
+// isAbandoned reports whether no process has marked a file as in use.
 func isAbandoned(name string) bool {
 	f, err := os.Open(name)
 	if err != nil {

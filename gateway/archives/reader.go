@@ -7,90 +7,70 @@ import (
 	"fmt"
 	"io"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/fill"
 )
 
-// reader reads a shared archive for one answer, as far as it has come and then
-// with it. Where the cache cannot be written to any more, it reads on from the
-// registry.
+// reader reads an archive in use for one answer. If the folder fails in the middle of a
+// fetch, it continues from the registry.
 type reader struct {
-	ctx    context.Context // of the request that is answered
-	cache  *Cache
-	s      *shared
-	offset int64
-	kept   bool // it was in the folder
-	past   func(*shared) (*stream, error)
-	tail   *stream // what is read past the cache; nil: nothing
-}
-
-// Seek implements [io.Seeker].
-func (r *reader) Seek(offset int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekCurrent:
-		offset += r.offset
-	case io.SeekEnd:
-		offset += r.s.blob.size
-	}
-	if offset < 0 {
-		return 0, errors.New("seek before the start")
-	}
-	r.offset = offset
-	return offset, nil
+	*fill.Reader
+	ctx     context.Context // of the request that is answered
+	cache   *Cache
+	s       *shared
+	hit     bool // the archive was in the folder
+	archive Archive
+	limits  Limits
+	tail    *stream // the rest, from the registry; nil: not needed
 }
 
 // Read implements [io.Reader].
 func (r *reader) Read(p []byte) (int, error) {
-	if r.offset >= r.s.blob.size {
-		return 0, io.EOF
+	if r.tail != nil {
+		return r.tail.Read(p)
 	}
-	n, err := r.readShared(p)
-	if errors.Is(err, errBypass) {
-		if err = r.goPast(); err == nil {
-			n, err = r.tail.Read(p)
+	n, err := r.Reader.Read(p)
+	var storage *fill.StorageError
+	switch {
+	case errors.As(err, &storage):
+		r.cache.forget(r.s.blob.hex)
+		r.s.Retire()
+		return n, fmt.Errorf("read the cached archive: %w", err)
+	case errors.Is(err, errBypass):
+		if err := r.fallBack(); err != nil {
+			return 0, err
 		}
+		return r.tail.Read(p)
 	}
-	r.offset += int64(n)
 	return n, err
 }
 
-func (r *reader) readShared(p []byte) (int, error) {
-	have := int64(0)
-	err := r.s.wait(r.ctx, func() bool { have = r.s.have; return have > r.offset })
+// fallBack opens the rest of the archive in the registry, after the bytes in the file.
+func (r *reader) fallBack() error {
+	offset, err := r.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	n, err := r.s.file.ReadAt(p[:min(int64(len(p)), have-r.offset)], r.offset)
-	if n == 0 && err != nil {
-		r.cache.forget(r.s.blob.hex)
-		r.cache.drop(r.s)
-		return 0, fmt.Errorf("read the cached archive: %w", err)
+	head := r.s.Content()
+	head = io.NewSectionReader(head, 0, min(head.Size(), offset))
+	tail := &stream{r.ctx, &transfer{store: r.archive.Store, desc: r.archive.Package.Layer(), limits: r.limits, offset: head.Size()}, sha256.New()}
+	if _, err := io.Copy(tail.hash, contextReader{r.ctx, head}); err != nil {
+		return err
 	}
-	return n, nil
-}
-
-// goPast brings the tail to where the answer is.
-func (r *reader) goPast() error {
-	if r.tail == nil {
-		tail, err := r.past(r.s)
-		if err != nil {
-			return err
-		}
-		r.tail = tail
-	}
-	_, err := io.CopyN(io.Discard, r.tail, r.offset-r.tail.t.offset)
+	r.tail = tail // which Close closes
+	_, err = io.CopyN(io.Discard, tail, offset-head.Size())
 	return err
 }
 
 // verify implements [content].
 func (r *reader) verify() error {
-	err := r.s.wait(r.ctx, func() bool { return r.s.done })
-	if !errors.Is(err, errBypass) {
-		return err
-	}
-	if err := r.goPast(); err != nil {
-		return err
+	if r.tail == nil {
+		err := r.s.Verified(r.ctx)
+		if !errors.Is(err, errBypass) {
+			return err
+		}
+		if err := r.fallBack(); err != nil {
+			return err
+		}
 	}
 	return r.tail.verify()
 }
@@ -100,19 +80,8 @@ func (r *reader) Close() error {
 	if r.tail != nil {
 		r.tail.Close()
 	}
-	if r.s.isDone() {
+	if r.s.State().Verified {
 		r.cache.use(r.s.blob.hex)
 	}
-	r.cache.release(r.s)
-	return nil
-}
-
-// openTail returns the rest of an archive whose fetch could not be kept, as a
-// stream that has read what was kept.
-func openTail(ctx context.Context, s *shared, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (*stream, error) {
-	tail := &stream{ctx, &transfer{store: store, desc: desc, limits: l, offset: s.have}, sha256.New()}
-	if _, err := io.Copy(tail.hash, contextReader{ctx, io.NewSectionReader(s.file, 0, s.have)}); err != nil {
-		return nil, err
-	}
-	return tail, nil
+	return r.Reader.Close()
 }

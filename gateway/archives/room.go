@@ -12,22 +12,21 @@ import (
 	"time"
 )
 
-// kept is an archive in the folder.
-type kept struct {
+// entry is an archive in the folder.
+type entry struct {
 	hex  string
 	size int64
 	used time.Time
 }
 
-// reserve makes room for a fetch of so many bytes, which release or commit gives
-// back.
+// reserve makes room for a fetch. unreserve gives the room back.
 func (c *Cache) reserve(size int64) error {
 	c.room.Lock()
 	defer c.room.Unlock()
 	if size > c.max {
 		return fmt.Errorf("%w: it is larger than all that is kept", errBypass)
 	}
-	if c.total+c.reserved+size > c.max || time.Since(c.counted) > recount {
+	if c.total+c.reserved+size > c.max || time.Since(c.counted) > recountAfter {
 		archives, err := c.count()
 		if err != nil {
 			return err
@@ -41,22 +40,21 @@ func (c *Cache) reserve(size int64) error {
 	return nil
 }
 
-// unreserve gives back the room of a fetch, of which so many bytes have come to
-// stay.
-func (c *Cache) unreserve(size, stay int64) {
+// unreserve gives back the room of a fetch, which has stored so many bytes.
+func (c *Cache) unreserve(size, stored int64) {
 	c.room.Lock()
 	defer c.room.Unlock()
 	c.reserved -= size
-	c.total += stay
+	c.total += stored
 }
 
-// evict removes archives, those first that were not used for longest, until at
-// most so many bytes are left. What is in use stays.
-func (c *Cache) evict(archives []kept, limit int64) {
+// evict removes the least recently used archives until at most limit bytes are left. It
+// never removes an archive that is in use. It is called with room held.
+func (c *Cache) evict(archives []entry, limit int64) {
 	if c.total <= limit {
 		return
 	}
-	slices.SortFunc(archives, func(a, b kept) int { return a.used.Compare(b.used) })
+	slices.SortFunc(archives, func(a, b entry) int { return a.used.Compare(b.used) })
 	inUse := c.inUse()
 	for _, a := range archives {
 		if c.total <= limit {
@@ -65,9 +63,9 @@ func (c *Cache) evict(archives []kept, limit int64) {
 		if inUse[a.hex] {
 			continue
 		}
-		// Elsewhere than on Unix, what another process reads cannot be removed.
+		// Windows refuses to remove a file that another process reads.
 		if err := os.Remove(c.path(a.hex)); err == nil || errors.Is(err, fs.ErrNotExist) {
-			_ = os.Remove(c.meta(a.hex)) // if it stays, the next count removes it
+			_ = os.Remove(c.meta(a.hex)) // if that fails, the next count removes it
 			c.total -= a.size
 			c.n.Evicted.Add(1)
 			c.n.EvictedBytes.Add(uint64(a.size))
@@ -85,14 +83,14 @@ func (c *Cache) inUse() map[string]bool {
 	return out
 }
 
-// count reads the folder: it returns the archives in it, sets total, removes what
-// ended processes left, and forgets what is gone. It is called with room held.
-func (c *Cache) count() ([]kept, error) {
+// count reads the folder and returns its archives. It sets total, removes files of ended
+// processes, and forgets archives that are gone. It is called with room held.
+func (c *Cache) count() ([]entry, error) {
 	total, err := c.sweep()
 	if err != nil {
 		return nil, err
 	}
-	var archives []kept
+	var archives []entry
 	dirs, err := os.ReadDir(filepath.Join(c.dir, "sha256"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -104,46 +102,45 @@ func (c *Cache) count() ([]kept, error) {
 		}
 		archives = append(archives, in...)
 	}
-	there := map[string]bool{}
+	present := map[string]bool{}
 	for i, a := range archives {
 		total += a.size
-		there[a.hex] = true
+		present[a.hex] = true
 		archives[i].used = c.lastUse(a)
 	}
-	c.forgetMissing(there)
+	c.forgetMissing(present)
 	c.total, c.counted = total, time.Now()
 	return archives, nil
 }
 
-// countIn returns the archives in one of the folder's parts, with their last use
-// as far as the folder knows it.
-func (c *Cache) countIn(part string) ([]kept, error) {
+// countIn returns the archives in one of the folder's parts, with their last uses on disk.
+func (c *Cache) countIn(part string) ([]entry, error) {
 	entries, err := os.ReadDir(filepath.Join(c.dir, "sha256", part))
 	if err != nil {
 		return nil, err
 	}
-	var out []kept
+	var out []entry
 	for _, e := range entries {
 		hex, isMeta := strings.CutSuffix(e.Name(), metaSuffix)
 		if len(hex) != 64 || hex[:2] != part {
-			continue // nothing of ours
+			continue // not a file of the cache
 		}
 		info, err := e.Info()
 		switch {
-		case err != nil || !info.Mode().IsRegular(): // removed by another process, or none of ours
+		case err != nil || !info.Mode().IsRegular(): // removed by another process, or not a file of the cache
 		case !isMeta:
-			out = append(out, kept{hex, info.Size(), info.ModTime()})
+			out = append(out, entry{hex, info.Size(), info.ModTime()})
 		case len(out) > 0 && out[len(out)-1].hex == hex: // names are sorted
 			out[len(out)-1].used = info.ModTime()
-		case time.Since(info.ModTime()) > recount: // else it may be just coming
+		case time.Since(info.ModTime()) > recountAfter: // a newer one may precede its archive
 			_ = os.Remove(c.meta(hex))
 		}
 	}
 	return out, nil
 }
 
-// lastUse returns when an archive was last used by anybody.
-func (c *Cache) lastUse(a kept) time.Time {
+// lastUse returns when this process or another one last used an archive.
+func (c *Cache) lastUse(a entry) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if used := c.known[a.hex].used; used.After(a.used) {
@@ -152,28 +149,28 @@ func (c *Cache) lastUse(a kept) time.Time {
 	return a.used
 }
 
-// forgetMissing drops what is known of archives that are not there.
-func (c *Cache) forgetMissing(there map[string]bool) {
+// forgetMissing forgets all archives that are not in the folder.
+func (c *Cache) forgetMissing(present map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for hex := range c.known {
-		if !there[hex] {
+		if !present[hex] {
 			delete(c.known, hex)
 		}
 	}
 }
 
-// sweep removes temporary files of processes that ended, and returns the size of
-// those of other processes that live.
+// sweep removes the temporary files of processes that have ended. It returns the bytes of
+// temporary files that other processes still use.
 func (c *Cache) sweep() (int64, error) {
 	entries, err := os.ReadDir(c.temporary())
 	if err != nil {
 		return 0, err
 	}
-	var living int64
+	var inUse int64
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), c.id) {
-			continue // ours, and reserved
+			continue // of this process: reserved already
 		}
 		name := filepath.Join(c.temporary(), e.Name())
 		if isAbandoned(name) {
@@ -182,13 +179,13 @@ func (c *Cache) sweep() (int64, error) {
 			}
 		}
 		if info, err := e.Info(); err == nil {
-			living += info.Size()
+			inUse += info.Size()
 		}
 	}
-	return living, nil
+	return inUse, nil
 }
 
-// create makes a temporary file that other processes know to be in use.
+// create makes a temporary file, and marks it as in use for other processes.
 func (c *Cache) create() (*os.File, error) {
 	for range 3 {
 		f, err := newFile(filepath.Join(c.temporary(), c.id+rand.Text()))
@@ -196,9 +193,9 @@ func (c *Cache) create() (*os.File, error) {
 			return nil, err
 		}
 		err = lock(f)
-		// Before it was locked another process may have taken it for left over.
-		if there, statErr := os.Stat(f.Name()); err == nil && statErr == nil {
-			if info, err := f.Stat(); err == nil && os.SameFile(info, there) {
+		// Another process may have removed it before it was locked.
+		if named, statErr := os.Stat(f.Name()); err == nil && statErr == nil {
+			if info, err := f.Stat(); err == nil && os.SameFile(info, named) {
 				return f, nil
 			}
 		}
@@ -208,9 +205,8 @@ func (c *Cache) create() (*os.File, error) {
 	return nil, errors.New("other processes remove its temporary files")
 }
 
-// commit gives a fetched file its name. A crash may lose it, and leave one that
-// is not whole only where the file system does: then it is found out when it is
-// hashed.
+// commit gives a fetched file its name. A crash may lose the file, and some file systems
+// then leave a part of it: the cache notices when it hashes the file.
 func (c *Cache) commit(f *os.File, hex string) error {
 	if err := f.Sync(); err != nil {
 		return err
@@ -221,11 +217,7 @@ func (c *Cache) commit(f *os.File, hex string) error {
 	if err := os.Rename(f.Name(), c.path(hex)); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	k := c.known[hex]
-	k.touched = time.Time{} // what readers noted before had no place
-	c.known[hex] = k
-	c.mu.Unlock()
+	c.update(hex, func(k *known) { k.touched = time.Time{} }) // there was no file to touch before
 	c.use(hex)
 	return nil
 }

@@ -16,12 +16,11 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 )
 
-// stream is an archive that one answer reads from the registry, from its start to
-// its end.
+// stream is an archive that is read from the registry, in order and once.
 type stream struct {
-	ctx  context.Context // of the request that is answered
+	ctx  context.Context // of the request or the fetch that reads it
 	t    *transfer
-	hash hash.Hash // of what was read
+	hash hash.Hash // of the bytes that were read
 }
 
 func openStream(ctx context.Context, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (*stream, error) {
@@ -39,8 +38,8 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Seek implements [io.Seeker] as far as http.ServeContent needs it for the whole:
-// to the end, for the size, and back.
+// Seek implements [io.Seeker] as far as http.ServeContent needs it for a whole file: to
+// the end, which gives the size, and back.
 func (s *stream) Seek(offset int64, whence int) (int64, error) {
 	switch {
 	case whence == io.SeekEnd && offset == 0:
@@ -51,19 +50,20 @@ func (s *stream) Seek(offset int64, whence int) (int64, error) {
 	return 0, errors.New("a stream is read in order")
 }
 
-// verify implements [content]. It reads what is left.
+// verify implements [content]. It reads the rest of the archive.
 func (s *stream) verify() error {
-	buf := buffers.Get().(*[CopyBuffer]byte)
-	defer buffers.Put(buf)
-	for {
-		_, err := s.Read(buf[:])
-		if err == io.EOF {
-			return checkSum(s.hash, s.t.desc)
-		}
-		if err != nil {
-			return err
-		}
+	if _, err := io.Copy(io.Discard, s); err != nil {
+		return err
 	}
+	return s.check()
+}
+
+// check compares the digest of the bytes that were read with the archive's.
+func (s *stream) check() error {
+	if sum := s.hash.Sum(nil); hex.EncodeToString(sum) != s.t.desc.Digest.Encoded() {
+		return fmt.Errorf("%w: sha256:%x instead of %s", ErrDigest, sum, s.t.desc.Digest)
+	}
+	return nil
 }
 
 // Close implements [io.Closer].
@@ -72,17 +72,8 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// checkSum compares what was hashed with a descriptor.
-func checkSum(h hash.Hash, desc ocispec.Descriptor) error {
-	if sum := h.Sum(nil); hex.EncodeToString(sum) != desc.Digest.Encoded() {
-		return fmt.Errorf("%w: sha256:%x instead of %s", ErrDigest, sum, desc.Digest)
-	}
-	return nil
-}
-
-// transfer reads a blob of exactly the size announced. Where the connection to
-// the registry breaks or stalls it goes on from there, unseen by whoever reads:
-// clients do not try again.
+// transfer reads a blob of exactly the announced size. If the connection to the registry
+// breaks or stalls, it resumes there, unseen by its reader: clients do not retry.
 type transfer struct {
 	store   artifact.Fetcher
 	desc    ocispec.Descriptor
@@ -92,7 +83,7 @@ type transfer struct {
 	conn    *connection // nil: none is open
 }
 
-// read reads on as an [io.Reader] does.
+// read reads on, as an [io.Reader] does.
 func (t *transfer) read(ctx context.Context, p []byte) (int, error) {
 	for {
 		if t.offset == t.desc.Size {
@@ -105,7 +96,7 @@ func (t *transfer) read(ctx context.Context, p []byte) (int, error) {
 		case err == nil:
 			continue
 		case err == io.EOF:
-			// The registry ended it in good order: it has no more.
+			// The connection is intact: the registry has no more bytes.
 			return 0, fmt.Errorf("%w: %d bytes instead of %d", ErrDigest, t.offset, t.desc.Size)
 		}
 		t.close()
@@ -115,22 +106,19 @@ func (t *transfer) read(ctx context.Context, p []byte) (int, error) {
 	}
 }
 
-// readOnce reads on, opening the blob at the current offset if it is not open.
+// readOnce reads on. It opens the blob at the current offset if no connection is open.
 func (t *transfer) readOnce(ctx context.Context, p []byte) (int, error) {
 	if t.conn == nil {
 		if err := t.open(ctx, t.limits.RegistryStall); err != nil {
 			return 0, err
 		}
 	}
-	if left := t.desc.Size - t.offset; int64(len(p)) > left {
-		p = p[:left]
-	}
-	n, err := t.conn.Read(p)
+	n, err := t.conn.Read(p[:min(int64(len(p)), t.desc.Size-t.offset)])
 	t.offset += int64(n)
 	return n, err
 }
 
-// end reports the end of the blob, or that there is more of it than announced.
+// end returns [io.EOF], or an error if the registry sends more bytes than announced.
 func (t *transfer) end() error {
 	var one [1]byte
 	if n, _ := t.conn.Read(one[:]); n > 0 {
@@ -139,7 +127,7 @@ func (t *transfer) end() error {
 	return io.EOF
 }
 
-// open asks the registry for the blob from the current offset on.
+// open requests the blob from the current offset on.
 func (t *transfer) open(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &connection{cancel: cancel, limit: t.limits.RegistryStall}
@@ -159,7 +147,7 @@ func (t *transfer) open(ctx context.Context, within time.Duration) error {
 	return nil
 }
 
-// close ends what is open.
+// close closes the open connection.
 func (t *transfer) close() {
 	if t.conn != nil {
 		t.conn.close()
@@ -167,11 +155,11 @@ func (t *transfer) close() {
 	}
 }
 
-// connection is one answer of the registry with a blob. It is cancelled when it
-// stalls, which it can only while something is read from it: a client that takes
-// its time is no fault of the registry.
+// connection is one response of the registry with a blob. It is cancelled if it stalls
+// during a read. Time between reads does not count: a slow client is not the registry's
+// fault.
 type connection struct {
-	body    io.ReadCloser // nil: it never came
+	body    io.ReadCloser // nil: no response came
 	limit   time.Duration
 	timer   *time.Timer
 	cancel  context.CancelFunc
@@ -186,8 +174,8 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, c.explain(err)
 }
 
-// skip goes to an offset: by a request for a range if the registry takes them,
-// else by reading what comes before it.
+// skip moves to an offset: by a range request if the registry supports them, else by
+// reading the bytes before it.
 func (c *connection) skip(offset int64) error {
 	if offset == 0 {
 		return nil
@@ -199,13 +187,13 @@ func (c *connection) skip(offset int64) error {
 		if err == nil {
 			return nil
 		}
-		// Some announce ranges and refuse them. The body is still at its start.
+		// Some registries announce ranges and refuse them. The body is still at its start.
 	}
 	_, err := io.CopyN(io.Discard, c, offset)
 	return err
 }
 
-// explain names the stall where that is why a request was cancelled.
+// explain names the stall if it is the reason why a request was cancelled.
 func (c *connection) explain(err error) error {
 	if err != nil && err != io.EOF && c.stalled.Load() {
 		return fmt.Errorf("%w: %v", ErrStalled, err)

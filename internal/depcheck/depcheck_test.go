@@ -28,11 +28,11 @@ var may = map[string][]string{
 	"trust":            {"provider"},
 	"artifact":         {"provider", "ociaddr", "trust"},
 	"origin":           {"provider", "trust"},
-	"pusher":           {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "internal/registry/upload"},
+	"pusher":           {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "internal/fill", "internal/registry/upload"},
 	"auth":             {"ociaddr"},
 	"gateway":          {"provider", "ociaddr", "templates", "artifact", "trust", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/verify"},
 	"gateway/access":   {"provider"},
-	"gateway/archives": {"provider", "artifact"},
+	"gateway/archives": {"provider", "artifact", "internal/fill"},
 	"gateway/page":     {"provider", "artifact", "trust", "gateway", "gateway/access", "gateway/catalog", "gateway/verify"},
 	"gateway/verify":   {"provider", "artifact", "trust"},
 	"cmd/ocibridge": {"docs", "provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
@@ -42,7 +42,8 @@ var may = map[string][]string{
 	"internal/lock":        {"provider", "ociaddr", "templates", "artifact", "trust", "internal/lockfile"},
 	"internal/clientsetup": {"provider", "ociaddr", "templates", "gateway", "internal/config", "internal/registry/embedded"},
 	"gateway/catalog":      {"provider", "ociaddr", "artifact"},
-	"internal/pullthrough": {"provider", "ociaddr", "artifact", "trust", "origin", "pusher", "gateway/catalog"},
+	"internal/pullthrough": {"provider", "ociaddr", "artifact", "trust", "origin", "pusher", "gateway/catalog", "internal/fill"},
+	"internal/fill":        {},
 }
 
 // leaves import nothing of ours but each other.

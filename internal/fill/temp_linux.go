@@ -1,4 +1,4 @@
-package pusher
+package fill
 
 import (
 	"os"
@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namelessFile opens a file in dir that has no name, so that nothing is left of it
-// even if the process is killed. Nil where the file system has none such.
+// namelessFile opens a file in dir that never has a name: nothing is left of it even if
+// the process is killed. It returns nil if the file system has no such files.
 func namelessFile(dir string) *os.File {
 	fd, err := unix.Open(dir, unix.O_RDWR|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
 	if err != nil {

@@ -1,8 +1,8 @@
 //go:build !linux
 
-package pusher
+package fill
 
 import "os"
 
-// namelessFile is for systems that have files without a name.
+// namelessFile returns nil: only Linux creates files without a name.
 func namelessFile(string) *os.File { return nil }

@@ -1,0 +1,222 @@
+package archives
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/fill"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
+)
+
+// shared is an archive in use. All answers read the same open file, while a fetch may
+// still fill it.
+type shared struct {
+	*fill.File
+	blob    blob
+	cancel  context.CancelFunc // ends the fetch
+	fetched atomic.Bool        // the archive comes from the registry, and not from the folder
+	file    *os.File           // set before File begins
+}
+
+// open returns a reader of an archive as soon as the first bytes are available, from the
+// folder or from the registry. If the error wraps errBypass, the caller reads the archive
+// from the registry instead.
+func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err error) {
+	defer func() {
+		if errors.Is(err, errBypass) {
+			c.n.Bypasses.Add(1)
+		}
+	}()
+	s, file, joined := c.acquire(ctx, a, l)
+	if s == nil {
+		return nil, errBypass
+	}
+	// An archive that this request begins may be verified below, and is a miss still.
+	hit := joined && s.State().Verified
+	if err := s.Begun(ctx); err != nil {
+		file.Close()
+		return nil, err
+	}
+	hit = hit || !s.fetched.Load()
+	switch {
+	case hit:
+		c.n.Hits.Add(1)
+	case joined:
+		c.n.Joins.Add(1)
+	default:
+		c.n.Misses.Add(1)
+	}
+	return &reader{Reader: file, ctx: ctx, cache: c, s: s, hit: hit, archive: a, limits: l}, nil
+}
+
+// acquire opens the archive in use, and reports true, or begins to use it. It replaces
+// an archive whose file has changed since it was verified. It returns nil if the cache is
+// closed.
+func (c *Cache) acquire(request context.Context, a Archive, l Limits) (*shared, *fill.Reader, bool) {
+	for {
+		s, file, joined := c.joinOrBegin(request, a, l)
+		if !joined || !s.State().Verified || c.isUnchanged(s) {
+			return s, file, joined
+		}
+		s.Retire()
+		file.Close()
+	}
+}
+
+func (c *Cache) joinOrBegin(request context.Context, a Archive, l Limits) (_ *shared, _ *fill.Reader, joined bool) {
+	b := a.blob()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.shared[b]; s != nil {
+		if file, ok := s.Open(request); ok {
+			return s, file, true
+		}
+	}
+	if c.closed {
+		return nil, nil, false
+	}
+	// The fetch serves all clients, and outlives the request that begins it.
+	ctx, cancel := context.WithCancel(telemetry.Follow(context.Background(), request))
+	s := &shared{blob: b, cancel: cancel}
+	s.File = fill.New(fill.Options{Cancel: cancel, Abandon: abandonAfter, Closed: func() { c.remove(s) }})
+	c.shared[b] = s
+	file, _ := s.Open(request)
+	c.running.Go(func() {
+		defer cancel()
+		defer s.Close()
+		c.fill(ctx, s, a.Store, a.Package.Layer(), l)
+	})
+	return s, file, false
+}
+
+// remove forgets an archive that is no longer in use.
+func (c *Cache) remove(s *shared) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.shared[s.blob] == s {
+		delete(c.shared, s.blob)
+	}
+}
+
+// isUnchanged reports whether the file of an archive is still the one that was verified.
+func (c *Cache) isUnchanged(s *shared) bool {
+	info, err := s.file.Stat()
+	return err == nil && c.isVerified(s.blob.hex, info)
+}
+
+// fill brings an archive from the folder or from the registry.
+func (c *Cache) fill(ctx context.Context, s *shared, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) {
+	if s.file = c.load(ctx, s.blob); s.file != nil {
+		s.Load(s.file, s.blob.size)
+	} else if err := c.fetch(ctx, s, store, desc, l); err != nil {
+		s.Finish(err)
+		return
+	}
+	c.hashContent(ctx, s.file, s.blob)
+}
+
+// fetch brings an archive from the registry, for clients to read on the way, and stores
+// it in the folder once it is verified.
+func (c *Cache) fetch(ctx context.Context, s *shared, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (err error) {
+	if err := c.prepare(ctx, s); err != nil {
+		return err
+	}
+	ctx, end := telemetry.Start(ctx, "archive fetch", slog.String("digest", desc.Digest.String()), slog.Int64("size", desc.Size))
+	defer func() { end(err) }()
+	stored := int64(0)
+	defer func() {
+		if stored == 0 {
+			_ = os.Remove(s.file.Name())
+		}
+		c.unreserve(s.blob.size, stored)
+		c.countFetch(-1)
+	}()
+	in, err := openStream(ctx, store, desc, l)
+	if err != nil {
+		s.file.Close()
+		return err
+	}
+	defer in.Close()
+	s.fetched.Store(true)
+	s.Begin(c.storage(s.file), s.blob.size)
+	if err := c.copy(ctx, s, in); err != nil {
+		return err
+	}
+	if info, err := s.file.Stat(); err == nil {
+		c.setVerified(s.blob.hex, info)
+	}
+	s.Finish(nil)
+	if err := c.commit(s.file, s.blob.hex); err != nil {
+		_ = c.bypass(ctx, err) // its readers can go on all the same
+		s.Retire()
+		return nil
+	}
+	stored = s.blob.size
+	return nil
+}
+
+// copy copies and verifies a stream.
+func (c *Cache) copy(ctx context.Context, s *shared, in *stream) error {
+	err := s.Fill(in)
+	var storage *fill.StorageError
+	switch {
+	case errors.As(err, &storage):
+		return c.bypass(ctx, storage.Err)
+	case err != nil:
+		return err
+	}
+	return in.check()
+}
+
+// prepare makes room for a fetch, and creates its file. Its error wraps errBypass.
+func (c *Cache) prepare(ctx context.Context, s *shared) error {
+	if err := c.countFetch(1); err != nil {
+		return err
+	}
+	err := c.reserve(s.blob.size)
+	if err == nil {
+		if s.file, err = c.create(); err == nil {
+			return nil
+		}
+		c.unreserve(s.blob.size, 0)
+	}
+	c.countFetch(-1)
+	return c.bypass(ctx, err)
+}
+
+// countFetch counts a fetch that begins (1) or ends (-1). It refuses one that must not
+// begin.
+func (c *Cache) countFetch(n int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case n > 0 && c.fetches >= maxFetches:
+		return fmt.Errorf("%w: %d fetches are under way", errBypass, maxFetches)
+	case n > 0 && time.Since(c.failed) < pauseAfterFailure:
+		return errBypass
+	}
+	c.fetches += n
+	return nil
+}
+
+// bypass logs why an archive is not cached, and returns an error that wraps errBypass.
+// If the folder is the reason, nothing is written to it for a while.
+func (c *Cache) bypass(ctx context.Context, err error) error {
+	if errors.Is(err, errBypass) {
+		c.log.InfoContext(ctx, "an archive is not kept", "err", err)
+		return err
+	}
+	c.log.ErrorContext(ctx, "the cache cannot be written: archives are streamed past it", "for", pauseAfterFailure, "err", err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed = time.Now()
+	return fmt.Errorf("%w: %v", errBypass, err)
+}

@@ -1,0 +1,371 @@
+package fill
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+)
+
+// memory is a storage that counts how often it is closed, and is full after limit bytes.
+type memory struct {
+	mu     sync.Mutex
+	data   []byte
+	limit  int // 0: none
+	closed int
+}
+
+func (m *memory) Write(p []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.limit > 0 && len(m.data)+len(p) > m.limit {
+		return 0, syscall.ENOSPC
+	}
+	m.data = append(m.data, p...)
+	return len(p), nil
+}
+
+func (m *memory) ReadAt(p []byte, off int64) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed > 0 {
+		return 0, os.ErrClosed
+	}
+	return bytes.NewReader(m.data).ReadAt(p, off)
+}
+
+func (m *memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed++
+	return nil
+}
+
+// closings returns how often it was closed.
+func (m *memory) closings() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.closed
+}
+
+// random returns size bytes, the same ones for the same size.
+func random(size int) []byte {
+	data := make([]byte, size)
+	rand.NewChaCha8([32]byte{byte(size)}).Read(data)
+	return data
+}
+
+func open(t *testing.T, f *File) *Reader {
+	t.Helper()
+	r, ok := f.Open(t.Context())
+	if !ok {
+		t.Fatal("the file takes no readers")
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func write(t *testing.T, f *File, p []byte) {
+	t.Helper()
+	if n, err := f.Write(p); n != len(p) || err != nil {
+		t.Fatalf("wrote %d of %d bytes: %v", n, len(p), err)
+	}
+}
+
+// TestManyReaders has readers come and go while the writer writes. Each of them gets the
+// bytes in order, and none gets the last one before the content is verified.
+func TestManyReaders(t *testing.T) {
+	data := random(1<<20 + 3)
+	temp, err := NewTemp(t.TempDir(), "*.zip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var verified atomic.Bool
+	closed := make(chan struct{})
+	f := New(Options{Closed: func() { close(closed) }})
+	var all sync.WaitGroup
+	for i := range 40 {
+		r := open(t, f)
+		all.Go(func() {
+			defer r.Close()
+			if i%4 == 3 { // leaves in the middle
+				io.CopyN(io.Discard, r, int64(i)*10_000)
+				return
+			}
+			got := make([]byte, len(data)-1)
+			if _, err := io.ReadFull(r, got); err != nil || !bytes.Equal(got, data[:len(data)-1]) {
+				t.Errorf("reader %d: %v", i, err)
+			}
+			n, err := r.Read(make([]byte, 10))
+			if n != 1 || err != nil || !verified.Load() {
+				t.Errorf("reader %d: the last %d bytes, %v; verified is %v", i, n, err, verified.Load())
+			}
+			if n, err := r.Read(make([]byte, 10)); n != 0 || err != io.EOF {
+				t.Errorf("reader %d: %d bytes after the end, %v", i, n, err)
+			}
+		})
+	}
+	f.Begin(temp, int64(len(data)))
+	if err := f.Fill(iotest.HalfReader(bytes.NewReader(data))); err != nil {
+		t.Fatal(err)
+	}
+	verified.Store(true)
+	f.Finish(nil)
+	f.Close()
+	all.Wait()
+	<-closed
+	if _, err := temp.Write(nil); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the storage is open: %v", err)
+	}
+}
+
+// TestLastByteWaits reads what may be read at each moment, whether the size is announced
+// or not.
+func TestLastByteWaits(t *testing.T) {
+	for name, size := range map[string]int64{"announced": 10, "not announced": -1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := New(Options{})
+				defer f.Close()
+				r, ok := f.Open(t.Context())
+				if !ok {
+					t.Fatal("no reader")
+				}
+				defer r.Close()
+				var got, at atomic.Int64
+				go func() {
+					for {
+						n, err := r.Read(make([]byte, 100))
+						if got.Add(int64(n)); err != nil {
+							return
+						}
+					}
+				}()
+				go func() {
+					n, _ := r.ReadAt(make([]byte, 10), 0)
+					at.Store(int64(n))
+				}()
+				want := func(n, all int64) {
+					t.Helper()
+					synctest.Wait()
+					if got.Load() != n || at.Load() != all {
+						t.Errorf("%d and %d bytes are read, want %d and %d", got.Load(), at.Load(), n, all)
+					}
+				}
+				want(0, 0)
+				f.Begin(&memory{}, size)
+				want(0, 0)
+				write(t, f, random(1))
+				want(0, 0)
+				write(t, f, random(4))
+				want(4, 0)
+				write(t, f, random(5))
+				want(9, 0)
+				f.Finish(nil)
+				want(10, 10)
+			})
+		})
+	}
+}
+
+// TestWaits ends with what each of them waits for, with the writer's failure, or with
+// the reader's context.
+func TestWaits(t *testing.T) {
+	failure := errors.New("the source is gone")
+	for name, tc := range map[string]struct {
+		wait  func(*Reader) error
+		ready func(*File) // lets it succeed
+	}{
+		"begun":    {func(r *Reader) error { return r.file.Begun(r.ctx) }, func(f *File) { f.Begin(&memory{}, -1) }},
+		"size":     {func(r *Reader) error { _, err := r.Seek(0, io.SeekEnd); return err }, func(f *File) { f.Begin(&memory{}, 5) }},
+		"read":     {func(r *Reader) error { _, err := r.Read(make([]byte, 5)); return err }, func(f *File) { f.Begin(&memory{}, 5); f.Write(make([]byte, 2)) }},
+		"read at":  {func(r *Reader) error { _, err := r.ReadAt(make([]byte, 2), 1); return err }, func(f *File) { f.Begin(&memory{}, 5); f.Write(make([]byte, 4)) }},
+		"verified": {func(r *Reader) error { return r.file.Verified(r.ctx) }, func(f *File) { f.Load(&memory{}, 5) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				check := func(what string, then func(f *File, leave func()), want error) {
+					t.Helper()
+					ctx, leave := context.WithCancel(t.Context())
+					defer leave()
+					f := New(Options{})
+					defer f.Close()
+					r, _ := f.Open(ctx)
+					defer r.Close()
+					result := make(chan error, 1)
+					go func() { result <- tc.wait(r) }()
+					synctest.Wait()
+					select {
+					case err := <-result:
+						t.Fatalf("%s: it did not wait: %v", what, err)
+					default:
+					}
+					then(f, leave)
+					if err := <-result; !errors.Is(err, want) {
+						t.Errorf("%s: %v, want %v", what, err, want)
+					}
+				}
+				check("success", func(f *File, _ func()) { tc.ready(f) }, nil)
+				check("failure", func(f *File, _ func()) { f.Finish(failure) }, failure)
+				check("no result", func(f *File, _ func()) { f.Finish(nil) }, errUnfinished)
+				check("cancelled", func(_ *File, leave func()) { leave() }, context.Canceled)
+			})
+		})
+	}
+}
+
+// TestFailedFile fails for readers that have all of the bytes to come, too.
+func TestFailedFile(t *testing.T) {
+	storage, failure := &memory{}, errors.New("another digest")
+	f := New(Options{Linger: time.Hour})
+	r := open(t, f)
+	f.Begin(storage, 10)
+	write(t, f, random(10))
+	f.Finish(failure)
+	f.Finish(nil)
+	if n, err := r.Read(make([]byte, 10)); n != 0 || err != failure {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if _, ok := f.Open(t.Context()); ok {
+		t.Error("it takes a reader")
+	}
+	if n := f.Content().Size(); n != 10 {
+		t.Errorf("the content has %d bytes", n)
+	}
+	f.Close()
+	if storage.closed != 0 {
+		t.Error("the storage was closed while a reader was there")
+	}
+	r.Close()
+	r.Close()
+	if storage.closed != 1 {
+		t.Errorf("the storage was closed %d times, though a failed file does not linger", storage.closed)
+	}
+}
+
+// TestSizes writes more and less than announced, and more than the limit.
+func TestSizes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		size   int64
+		limit  int64
+		source int
+		want   error
+	}{
+		"as announced":            {10, 0, 10, nil},
+		"nothing, as announced":   {0, 0, 0, nil},
+		"one byte more":           {10, 0, 11, ErrTooLong},
+		"one byte less":           {10, 0, 9, io.ErrUnexpectedEOF},
+		"nothing instead":         {10, 0, 0, io.ErrUnexpectedEOF},
+		"something, not nothing":  {0, 0, 1, ErrTooLong},
+		"announced, above limit":  {10, 5, 10, nil},
+		"not announced":           {-1, 0, 10, nil},
+		"not announced, at limit": {-1, 10, 10, nil},
+		"not announced, above":    {-1, 10, 11, ErrTooLong},
+		"not announced, endless":  {-1, 10, 1 << 20, ErrTooLong},
+		"not announced, nothing":  {-1, 10, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			storage := &memory{}
+			f := New(Options{Limit: tc.limit})
+			r := open(t, f)
+			f.Begin(storage, tc.size)
+			err := f.Fill(bytes.NewReader(random(tc.source)))
+			if err != tc.want {
+				t.Fatalf("error %v", err)
+			}
+			if most := max(tc.size, tc.limit); most > 0 && int64(len(storage.data)) > most {
+				t.Errorf("%d bytes were written", len(storage.data))
+			}
+			f.Finish(err)
+			f.Close()
+			if data, err := io.ReadAll(r); err != tc.want || err == nil && !bytes.Equal(data, random(tc.source)) {
+				t.Errorf("read %d bytes, %v", len(data), err)
+			}
+			if size, err := f.Size(t.Context()); err == nil && size != int64(tc.source) {
+				t.Errorf("%d bytes long", size)
+			}
+		})
+	}
+}
+
+// TestStorageErrors are told from errors of the source.
+func TestStorageErrors(t *testing.T) {
+	var storage *StorageError
+	full := New(Options{})
+	defer full.Close()
+	full.Begin(&memory{limit: 5}, 10)
+	if err := full.Fill(bytes.NewReader(random(10))); !errors.As(err, &storage) || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a full disk: %v", err)
+	}
+	broken := New(Options{})
+	defer broken.Close()
+	broken.Begin(&memory{}, 10)
+	if err := broken.Fill(iotest.ErrReader(syscall.EIO)); errors.As(err, &storage) || err != syscall.EIO {
+		t.Errorf("a source that breaks: %v", err)
+	}
+	gone := New(Options{})
+	defer gone.Close()
+	gone.Load(&memory{closed: 1}, 10)
+	if n, err := open(t, gone).Read(make([]byte, 5)); n != 0 || !errors.As(err, &storage) {
+		t.Errorf("a file that cannot be read: %v", err)
+	}
+}
+
+// TestSeek reads from offsets as net/http does for ranges.
+func TestSeek(t *testing.T) {
+	f := New(Options{})
+	defer f.Close()
+	f.Load(&memory{data: random(10)}, 10)
+	r := open(t, f)
+	for _, tc := range []struct {
+		offset int64
+		whence int
+		want   int64 // -1: an error
+	}{{0, io.SeekEnd, 10}, {3, io.SeekStart, 3}, {2, io.SeekCurrent, 5}, {-6, io.SeekCurrent, -1}, {0, io.SeekCurrent, 5}, {-1, io.SeekEnd, 9}, {-1, io.SeekStart, -1}} {
+		if at, err := r.Seek(tc.offset, tc.whence); (err != nil) != (tc.want < 0) || err == nil && at != tc.want {
+			t.Errorf("%+v: %d, %v", tc, at, err)
+		}
+	}
+	if data, err := io.ReadAll(r); err != nil || !bytes.Equal(data, random(10)[9:]) {
+		t.Errorf("read %d bytes, %v", len(data), err)
+	}
+	if n, err := r.ReadAt(make([]byte, 5), 8); n != 2 || err != io.EOF {
+		t.Errorf("read %d bytes at the end, %v", n, err)
+	}
+}
+
+// TestTemp leaves nothing behind, also where the system keeps a file's name.
+func TestTemp(t *testing.T) {
+	dir := t.TempDir()
+	temp, err := NewTemp(dir, "some-*.zip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, err := os.CreateTemp(dir, "some-*.zip")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []*Temp{temp, {named, named.Name()}} {
+		if _, err := f.Write(random(5)); err != nil {
+			t.Error(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+	if _, err := NewTemp(dir+"/nowhere", "*"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+}

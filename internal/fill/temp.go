@@ -1,0 +1,37 @@
+package fill
+
+import "os"
+
+// Temp is a temporary file that is removed once it is closed.
+type Temp struct {
+	*os.File
+	name string // "": it has none
+}
+
+// NewTemp creates a temporary file in dir; "" is the system's folder. pattern is as for
+// [os.CreateTemp]; the file has a name only where the system requires one.
+func NewTemp(dir, pattern string) (*Temp, error) {
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	if f := namelessFile(dir); f != nil {
+		return &Temp{File: f}, nil
+	}
+	f, err := os.CreateTemp(dir, pattern)
+	if err != nil {
+		return nil, err
+	}
+	if os.Remove(f.Name()) == nil { // Windows keeps it until it is closed
+		return &Temp{File: f}, nil
+	}
+	return &Temp{f, f.Name()}, nil
+}
+
+// Close closes the file and removes it.
+func (t *Temp) Close() error {
+	err := t.File.Close()
+	if t.name != "" {
+		_ = os.Remove(t.name)
+	}
+	return err
+}
