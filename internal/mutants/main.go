@@ -123,7 +123,7 @@ func (m mutant) mutated() (file, src string, err error) {
 // tableOf returns the mutants as the document has them.
 func tableOf(mutants []mutant) string {
 	var out strings.Builder
-	out.WriteString("| without looking at | in | fails |\n|---|---|---|\n")
+	out.WriteString("| removed guard | in | failing test |\n|---|---|---|\n")
 	for _, m := range mutants {
 		fmt.Fprintf(&out, "| %s | `%s` | `%s` |\n", m.guard, m.in, m.test)
 	}
