@@ -1,0 +1,283 @@
+package lock_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/lock"
+	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
+	"github.com/ocibridge/ocibridge/internal/testkit/stored"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+func TestMain(m *testing.M) { leaks.Main(m) }
+
+// write makes a folder with a lock file for a version of acme/null.
+func write(t *testing.T, version string, hashes ...string) (dir string) {
+	t.Helper()
+	list := ""
+	slices.Sort(hashes)
+	for _, h := range hashes {
+		list += fmt.Sprintf("    %q,\n", h)
+	}
+	if list != "" {
+		list = "  hashes = [\n" + list + "  ]\n"
+	}
+	dir = t.TempDir()
+	text := fmt.Sprintf("provider \"%s/acme/null\" {\n  version = %q\n%s}\n", stored.Host, version, list)
+	if err := os.WriteFile(filepath.Join(dir, lockfile.Name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func read(t *testing.T, dirs ...string) []*lockfile.File {
+	t.Helper()
+	files, err := lock.Read(dirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// added lists the schemes of the added hashes.
+func added(c *lock.Change) string {
+	var out []string
+	for _, e := range c.Entries {
+		for _, h := range e.Added {
+			scheme, _, _ := strings.Cut(h, ":")
+			out = append(out, scheme)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+func TestPlan(t *testing.T) {
+	unsigned := func(r *stored.Registry) {
+		rel := r.Build("acme/null", "1.0.0")
+		if err := rel.Seal(nil); err != nil {
+			t.Fatal(err)
+		}
+		r.Push(rel)
+	}
+	reindexed := func(change func(*ocispec.Index)) func(*stored.Registry) {
+		return func(r *stored.Registry) { r.Reindex(r.Store("acme/null", "1.0.0"), "1.0.0", change) }
+	}
+	wrongH1 := reindexed(func(i *ocispec.Index) {
+		for _, m := range i.Manifests {
+			if m.Platform != nil && m.Platform.OS == "darwin" {
+				m.Annotations["io.github.ocibridge.h1"] = "h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
+			}
+		}
+	})
+	linux := []provider.Platform{provider.MustParsePlatform("linux_amd64")}
+	other := "zh:" + strings.Repeat("a", 64)
+	for name, tc := range map[string]struct {
+		registry func(*stored.Registry) // default: one signed version
+		version  string                 // default: 1.0.0
+		hashes   []string
+		pins     bool
+		options  lock.Options
+		added    string // expected, as schemes
+		warning  string
+		err      string
+	}{
+		"annotated h1 hashes are added":            {added: "h1 h1 zh zh"},
+		"one platform":                             {options: lock.Options{Platforms: linux}, added: "h1 zh"},
+		"no h1":                                    {options: lock.Options{H1: lock.None}, added: "zh zh"},
+		"pinned keys do not sign annotations":      {pins: true, added: "zh zh", warning: "no h1: hashes are added"},
+		"annotations are wanted in spite of pins":  {pins: true, options: lock.Options{H1: lock.Annotated}, added: "h1 h1 zh zh"},
+		"computed h1 under pins":                   {pins: true, options: lock.Options{H1: lock.Computed}, added: "h1 h1 zh zh"},
+		"a wrong annotation is found by computing": {registry: wrongH1, options: lock.Options{H1: lock.Computed}, err: "but computed is"},
+		"other platforms are not computed":         {registry: wrongH1, options: lock.Options{H1: lock.Computed, Platforms: linux}, added: "h1 zh"},
+		"an absent version":                        {version: "2.0.0", err: "not in the registry: " + stored.Host + "/acme/null 2.0.0"},
+		"an absent version is skipped":             {version: "2.0.0", options: lock.Options{SkipMissing: true}},
+		"an absent platform":                       {options: lock.Options{SkipMissing: true, Platforms: []provider.Platform{provider.MustParsePlatform("plan9_arm")}}, err: "1.0.0 for plan9_arm"},
+		"a hash of no package":                     {hashes: []string{other}, err: "contradicts"},
+		"swapped packages":                         {registry: reindexed(stored.Swap), err: "checksum"},
+		"unsigned":                                 {registry: unsigned, err: "signature"},
+		"no evidence":                              {registry: reindexed(stored.WithoutEvidence), err: "evidence"},
+		"no evidence, keys pinned":                 {registry: reindexed(stored.WithoutEvidence), pins: true, err: "evidence"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := stored.For(t, "${namespace}/${type}")
+			if tc.registry == nil {
+				tc.registry = func(r *stored.Registry) { r.Store("acme/null", "1.0.0") }
+			}
+			tc.registry(r)
+			if tc.version == "" {
+				tc.version = "1.0.0"
+			}
+			o := tc.options
+			o.Registry, o.Jobs = r, 2
+			if o.H1 == "" {
+				o.H1 = lock.Auto
+			}
+			o.Policy = func(provider.Address) trust.Policy {
+				if tc.pins {
+					return trust.Policy{Keys: []string{r.Signer.Fingerprint()}}
+				}
+				return trust.Policy{}
+			}
+			changes, warnings, err := lock.Plan(t.Context(), o, read(t, write(t, tc.version, tc.hashes...)))
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) || hint.Of(err) == "" {
+					t.Errorf("%v, want %q and a hint", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := added(changes[0]); got != tc.added {
+				t.Errorf("added %q, want %q", got, tc.added)
+			}
+			if entry := changes[0].Entries[0]; entry.Missing != (tc.added == "") || entry.Pinned != tc.pins {
+				t.Errorf("%+v", entry)
+			}
+			if got := strings.Join(warnings, "\n"); (got == "") != (tc.warning == "") || !strings.Contains(got, tc.warning) {
+				t.Errorf("warnings %q, want %q", got, tc.warning)
+			}
+		})
+	}
+}
+
+// TestAllowUnsigned checks the grounds of versions that nobody signed.
+func TestAllowUnsigned(t *testing.T) {
+	r := stored.For(t, "${namespace}/${type}")
+	r.Reindex(r.Store("acme/null", "1.0.0"), "1.0.0", stored.WithoutEvidence)
+	o := lock.Options{Registry: r, Jobs: 1, H1: lock.Auto, Policy: func(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} }}
+	changes, _, err := lock.Plan(t.Context(), o, read(t, write(t, "1.0.0")))
+	if err != nil || changes[0].Entries[0].Verdict != trust.ChecksumOnly || added(changes[0]) != "h1 h1 zh zh" {
+		t.Errorf("%+v, %v", changes, err)
+	}
+}
+
+// TestProviderWithoutRepository checks that a provider that the templates exclude counts as
+// missing.
+func TestProviderWithoutRepository(t *testing.T) {
+	r := stored.For(t, "${namespace}/${type}")
+	dir := write(t, "1.0.0")
+	path := filepath.Join(dir, lockfile.Name)
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, []byte(strings.Replace(string(text), stored.Host, "registry.other.example", 1)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := lock.Options{Registry: r, Jobs: 1, H1: lock.Auto, Policy: func(provider.Address) trust.Policy { return trust.Policy{} }}
+	if _, _, err := lock.Plan(t.Context(), o, read(t, dir)); err == nil || !strings.Contains(err.Error(), "not in the registry: registry.other.example/acme/null 1.0.0") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestRead checks that a lock file that two paths lead to is read once.
+func TestRead(t *testing.T) {
+	dir := write(t, "1.0.0")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if files := read(t, dir, filepath.Join(dir, lockfile.Name), link, dir+"/."); len(files) != 1 || files[0].Name != filepath.Join(dir, lockfile.Name) {
+		t.Errorf("%d files, %s", len(files), files[0].Name)
+	}
+	if _, err := lock.Read([]string{t.TempDir()}); err == nil || hint.Of(err) == "" {
+		t.Errorf("a folder without a lock file: %v", err)
+	}
+}
+
+// plans plans the changes of two incomplete files and a complete one.
+func plans(t *testing.T) (dirs []string, changes []*lock.Change) {
+	t.Helper()
+	r := stored.For(t, "${namespace}/${type}")
+	a := r.Store("acme/null", "1.0.0")
+	_, repo, err := r.Repository(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := artifact.Read(t.Context(), repo, a, provider.MustParseVersion("1.0.0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, p := range v.Packages {
+		all = append(all, p.ZipHash().String(), p.H1.String())
+	}
+	dirs = []string{write(t, "1.0.0"), write(t, "1.0.0", all...), write(t, "1.0.0")}
+	o := lock.Options{Registry: r, Jobs: 1, H1: lock.Auto, Policy: func(provider.Address) trust.Policy { return trust.Policy{} }}
+	if changes, _, err = lock.Plan(t.Context(), o, read(t, dirs...)); err != nil {
+		t.Fatal(err)
+	}
+	return dirs, changes
+}
+
+func statuses(changes []*lock.Change) string {
+	var out []string
+	for _, c := range changes {
+		out = append(out, string(c.Status))
+	}
+	return strings.Join(out, " ")
+}
+
+func TestWrite(t *testing.T) {
+	dirs, changes := plans(t)
+	if got := statuses(changes); got != "incomplete unchanged incomplete" {
+		t.Errorf("planned: %s", got)
+	}
+	changes[0].Compare()
+	if !strings.Contains(changes[0].Diff, "\n+    \"h1:") {
+		t.Errorf("diff:\n%s", changes[0].Diff)
+	}
+	done, err := lock.Write(changes)
+	if got := statuses(done); err != nil || got != "updated unchanged updated" {
+		t.Errorf("written: %s, %v", got, err)
+	}
+	for _, f := range read(t, dirs...) {
+		if len(f.Providers[0].Hashes) != 4 {
+			t.Errorf("%s has %v", f.Name, f.Providers[0].Hashes)
+		}
+	}
+}
+
+// TestWriteFails checks that a file that cannot be written leaves all others unchanged, and
+// that one that changed meanwhile stays as it is.
+func TestWriteFails(t *testing.T) {
+	t.Run("gone", func(t *testing.T) {
+		dirs, changes := plans(t)
+		if err := os.RemoveAll(dirs[2]); err != nil {
+			t.Fatal(err)
+		}
+		done, err := lock.Write(changes)
+		if got := statuses(done); err == nil || got != "unchanged" {
+			t.Errorf("%s, %v", got, err)
+		}
+		if hashes := read(t, dirs[0])[0].Providers[0].Hashes; len(hashes) != 0 {
+			t.Errorf("the first file has %v", hashes)
+		}
+		if left, err := filepath.Glob(filepath.Join(dirs[0], "*.tmp")); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	})
+	t.Run("changed", func(t *testing.T) {
+		dirs, changes := plans(t)
+		if err := os.WriteFile(filepath.Join(dirs[2], lockfile.Name), []byte("# other\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		done, err := lock.Write(changes)
+		if got := statuses(done); err == nil || got != "updated unchanged" {
+			t.Errorf("%s, %v", got, err)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+// Package stored is an OCI registry in this process, and a publisher whose signed releases
+// are pushed into it.
+package stored
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/disco"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/templates"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Host is the host name of the publisher's providers.
+const Host = "registry.acme.example"
+
+// Platforms are the platforms of every release.
+var Platforms = []string{"linux_amd64", "darwin_arm64"}
+
+// Registry is the registry and the publisher.
+type Registry struct {
+	Signer    *pgp.Signer
+	Templates templates.Set
+	Embedded  *embedded.Registry
+	// Broken is the error of every repository whose name contains the key, and of the catalog
+	// under the key "catalog".
+	Broken map[string]error
+
+	tb     testkit.TB
+	origin *origin.Origin
+	client *realorigin.Registry
+}
+
+// For makes an empty registry with repositories at a template below the registry's host,
+// such as ${namespace}/${type}.
+func For(tb testkit.TB, template string) *Registry {
+	tb.Helper()
+	r := &Registry{Signer: pgp.For(tb, "Acme"), Broken: map[string]error{}, tb: tb, origin: origin.New(origin.Options{})}
+	t, err := templates.Parse(string(embedded.Host)+"/"+template, provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(Host + "/*/*")}})
+	r.check(err)
+	r.Templates = templates.Set{t}
+	r.Embedded, err = embedded.Open(tb.TempDir(), slog.New(slog.DiscardHandler))
+	r.check(err)
+	tb.Cleanup(func() { r.Embedded.Close() })
+	server := httptest.NewServer(r.origin)
+	tb.Cleanup(server.Close)
+	services := disco.New()
+	services.ForceHostServices(svchost.Hostname(Host), map[string]any{"providers.v1": server.URL + origin.ServicePath})
+	r.client = realorigin.NewRegistry(realorigin.RegistryOptions{Services: services})
+	return r
+}
+
+func (r *Registry) check(err error) {
+	r.tb.Helper()
+	if err != nil {
+		r.tb.Fatalf("%v", err)
+	}
+}
+
+// Repository returns the repository of a provider, and a client for it.
+func (r *Registry) Repository(_ context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
+	addr, err := r.Templates.Repository(a)
+	if err != nil {
+		return addr, nil, err
+	}
+	for name, err := range r.Broken {
+		if strings.Contains(addr.Name, name) {
+			return addr, nil, err
+		}
+	}
+	repo, err := r.Embedded.Repository(addr.Name)
+	return addr, repo, err
+}
+
+// Catalog returns a client that lists the repositories.
+func (r *Registry) Catalog(context.Context, ociaddr.Registry) (*remote.Registry, error) {
+	if err := r.Broken["catalog"]; err != nil {
+		return nil, err
+	}
+	return r.Embedded.Catalog()
+}
+
+// Explain returns the error as it is.
+func (r *Registry) Explain(err error, _ ociaddr.Repository) error { return err }
+
+// Destination returns the repository of a provider as pushes write it.
+func (r *Registry) Destination(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+	addr, repo, err := r.Repository(ctx, a)
+	return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, err
+}
+
+// Build makes a release of NAMESPACE/TYPE and signs it.
+func (r *Registry) Build(name, version string) *release.Release {
+	r.tb.Helper()
+	namespace, typ, _ := strings.Cut(name, "/")
+	spec := release.Spec{Host: Host, Namespace: namespace, Type: typ, Version: version, Protocols: []string{"5.0"}, Signer: r.Signer}
+	for _, p := range Platforms {
+		os, arch, _ := strings.Cut(p, "_")
+		spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: arch, Files: map[string][]byte{"terraform-provider-" + typ + "_v" + version: []byte(version + " for " + p)}})
+	}
+	return release.For(r.tb, spec)
+}
+
+// Push publishes a release at the origin, pushes it from there, and returns its provider.
+func (r *Registry) Push(rel *release.Release) provider.Address {
+	r.tb.Helper()
+	r.origin.Add(rel)
+	ctx, a := context.Background(), provider.MustParseAddress(Host+"/"+rel.Namespace+"/"+rel.Type)
+	listing, err := r.client.Versions(ctx, a)
+	r.check(err)
+	found, err := r.client.Release(ctx, a, listing, provider.MustParseVersion(rel.Version), nil)
+	r.check(err)
+	_, err = pusher.New(pusher.Options{
+		Destination: r.Destination, Policy: func(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} },
+	}).Push(ctx, found)
+	r.check(err)
+	return a
+}
+
+// Store builds, publishes and pushes a release of NAMESPACE/TYPE.
+func (r *Registry) Store(name, version string) provider.Address {
+	r.tb.Helper()
+	return r.Push(r.Build(name, version))
+}
+
+// Reindex replaces the index that a version's tag names, without changing anything that is
+// signed.
+func (r *Registry) Reindex(a provider.Address, version string, change func(*ocispec.Index)) {
+	r.tb.Helper()
+	ctx := context.Background()
+	_, repo, err := r.Repository(ctx, a)
+	r.check(err)
+	desc, body, err := repo.FetchReference(ctx, version)
+	r.check(err)
+	defer body.Close()
+	data, err := content.ReadAll(body, desc)
+	r.check(err)
+	var index ocispec.Index
+	r.check(json.Unmarshal(data, &index))
+	change(&index)
+	data, err = json.Marshal(index)
+	r.check(err)
+	r.check(repo.PushReference(ctx, content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, data), bytes.NewReader(data), version))
+}
+
+// Swap exchanges the packages of two platforms in an index.
+func Swap(index *ocispec.Index) {
+	var packages []*ocispec.Descriptor
+	for i := range index.Manifests {
+		if index.Manifests[i].Platform != nil {
+			packages = append(packages, &index.Manifests[i])
+		}
+	}
+	packages[0].Platform, packages[1].Platform = packages[1].Platform, packages[0].Platform
+}
+
+// WithoutEvidence removes the evidence from an index.
+func WithoutEvidence(index *ocispec.Index) {
+	var kept []ocispec.Descriptor
+	for _, m := range index.Manifests {
+		if m.ArtifactType != artifact.TypeEvidence {
+			kept = append(kept, m)
+		}
+	}
+	index.Manifests = kept
+}
