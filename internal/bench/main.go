@@ -28,7 +28,7 @@ import (
 )
 
 // timeLimit bounds all of it.
-const timeLimit = 10 * time.Minute
+const timeLimit = 30 * time.Minute
 
 // runs is how often each comparison is made.
 const runs = 5
@@ -41,7 +41,7 @@ func main() {
 		exit(serveOrigin(os.Args[2:]))
 	}
 	packageMB := flag.Int("package", 10, "`megabytes` of each of the 12 packages that are pushed")
-	only := flag.String("only", "documents,archives,memory,push,pull", "what to measure")
+	only := flag.String("only", "init,documents,archives,memory,push,pull", "what to measure")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -109,6 +109,7 @@ func run(ctx context.Context, packageMB int, parts []string) error {
 			"memory":    b.memory,
 			"push":      func() error { return b.push(packageMB) },
 			"pull":      b.pull,
+			"init":      b.inits,
 		}[part]
 		if !ok {
 			return fmt.Errorf("there is no %q to measure", part)

@@ -86,8 +86,21 @@ func (b *bench) startBare(root, certFile, keyFile string) (*server, error) {
 	return b.startSelf("net/http", bareCommand, root, certFile, keyFile)
 }
 
-// startGateway starts the gateway, its log in a file.
+// startGateway starts the gateway with a cache, and its log in a file.
 func (b *bench) startGateway(certFile, keyFile, template string) (*server, *world.Gateway, error) {
+	return b.startGatewayWith(certFile, keyFile, template, func(dir string) string {
+		return fmt.Sprintf("gateway {\n  cache {\n    directory = %q\n  }\n}\n", filepath.Join(dir, "cache"))
+	})
+}
+
+// startStreaming starts the gateway without a cache.
+func (b *bench) startStreaming(certFile, keyFile, template string) (*server, *world.Gateway, error) {
+	return b.startGatewayWith(certFile, keyFile, template, func(string) string { return "" })
+}
+
+// startGatewayWith starts the gateway with more settings, which may name files in its
+// own folder.
+func (b *bench) startGatewayWith(certFile, keyFile, template string, settings func(dir string) string) (*server, *world.Gateway, error) {
 	dir, err := os.MkdirTemp(b.Dir, "gateway-")
 	if err != nil {
 		return nil, nil, err
@@ -97,7 +110,7 @@ func (b *bench) startGateway(certFile, keyFile, template string) (*server, *worl
 		return nil, nil, err
 	}
 	config := filepath.Join(dir, "ocibridge.hcl")
-	text := fmt.Sprintf("oci_mirror {\n  repository_template = \"%s\"\n}\ngateway {\n  cache {\n    directory = %q\n  }\n}\n", template, filepath.Join(dir, "cache"))
+	text := fmt.Sprintf("oci_mirror {\n  repository_template = \"%s\"\n}\n", template) + settings(dir)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, nil, err
 	}
