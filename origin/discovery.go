@@ -21,19 +21,20 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// serviceID is the provider registry protocol's name in service discovery.
+// serviceID is the ID of the provider registry protocol in service discovery.
 const serviceID = "providers.v1"
 
-// NewDiscovery returns service discovery over the same rules for redirects and
-// retries as everything else that an origin is asked.
+// NewDiscovery returns a service discovery client. It follows redirects and retries
+// requests by the same rules as every other request to an origin.
 func NewDiscovery(transport http.RoundTripper, options ...disco.DiscoOption) *disco.Disco {
 	client := newHTTPClient(smallAnswers{transport})
 	client.Transport = refusals{client.Transport}
 	return disco.New(append(options, disco.WithHTTPClient(client))...)
 }
 
-// refusals turns the answers that refuse a request into *statusError, which discovery
-// has as text alone. A 404 stays: it says that the host has no services.
+// refusals turns the status of a refused request into a *statusError, because the errors
+// of package disco contain the status only as text. A 404 is left alone: it means that
+// the host has no services.
 type refusals struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -51,18 +52,18 @@ func (r refusals) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 const (
-	// maxBase bounds the URL of a service in bytes.
+	// maxBase bounds the length of a service's URL in bytes.
 	maxBase = 2 << 10
-	// maxContentType bounds the media type that an error about discovery quotes.
+	// maxContentType bounds the media type that a discovery error quotes, in bytes.
 	maxContentType = 256
 )
 
-// discoveryLimits are for discovery documents, which have less than 1 KiB.
+// discoveryLimits bound discovery documents. Real ones have less than 1 KiB.
 var discoveryLimits = document.Limits{Bytes: 64 << 10, Values: 1_000, Elements: 1_000}
 
-// smallAnswers reads answers before it hands them out, so that one that breaks off is
-// repeated as one is that does not begin. It hands out what discovery needs of them,
-// because discovery keeps and quotes all that it gets.
+// smallAnswers reads whole answers before it returns them, so that a request is retried
+// if its answer breaks off. It reduces an answer to the parts that discovery needs,
+// because package disco keeps and quotes everything in it.
 type smallAnswers struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -77,7 +78,7 @@ func (s smallAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	mediaType, _, _ := mime.ParseMediaType(contentType)
 	switch {
 	case mediaType != "application/json":
-		data = nil // discovery refuses the media type, and says so
+		data = nil // package disco reports the wrong media type
 	case err == nil && resp.StatusCode == http.StatusOK:
 		data, err = onlyProviders(data)
 	}
@@ -90,8 +91,8 @@ func (s smallAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// onlyProviders returns a discovery document without services other than registries of
-// providers. It returns what is no JSON object as it is.
+// onlyProviders removes all services except provider registries from a discovery
+// document. It returns data unchanged if it is not a JSON object.
 func onlyProviders(data []byte) ([]byte, error) {
 	var services map[string]json.RawMessage
 	if err := discoveryLimits.Unmarshal(data, &services); errors.Is(err, document.ErrTooLarge) {
@@ -103,9 +104,9 @@ func onlyProviders(data []byte) ([]byte, error) {
 	return json.Marshal(services)
 }
 
-// endpoint finds the base URL of a provider's registry, and what to add to each
-// request to it: the credentials filed for the provider's own host, also where
-// the base URL is elsewhere.
+// endpoint returns the base URL of a provider's registry, and a function that adds the
+// credentials to each request. The credentials are those for the provider's own host,
+// even if the base URL is on a different host.
 func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, func(*http.Request), error) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -139,7 +140,7 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	}, nil
 }
 
-// explainDiscovery says why a host has no discovery document for us.
+// explainDiscovery says why a host provides no discovery document.
 func explainDiscovery(err error, a provider.Address) error {
 	var refused *statusError
 	if errors.As(err, &refused) {
@@ -155,7 +156,7 @@ func explainDiscovery(err error, a provider.Address) error {
 	return hint.Wrap(err, "is it the host of a provider registry?")
 }
 
-// explain says what a status means where notFound is what a 404 means.
+// explain says what a status means. notFound is the meaning of a 404.
 func (r *Registry) explain(err error, a provider.Address, notFound error) error {
 	var status *statusError
 	if !errors.As(err, &status) {
@@ -173,7 +174,7 @@ func (r *Registry) explain(err error, a provider.Address, notFound error) error 
 	return hint.Wrap(err, "%s has trouble of its own: run it again later", a.Hostname())
 }
 
-// tokenVariable encodes a host as the name of a TF_TOKEN_ variable does.
+// tokenVariable encodes a host name as in the name of a TF_TOKEN_ variable.
 func tokenVariable(host string) string {
 	return strings.NewReplacer("-", "__", ".", "_").Replace(host)
 }

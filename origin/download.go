@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// maxResumes is how often in a row a download is resumed without having come
-	// minProgress bytes further.
+	// maxResumes is how often in a row a download is resumed without making progress by
+	// minProgress bytes.
 	maxResumes  = 5
 	minProgress = 1 << 20
-	// resumePause is the wait before a download is resumed, the first time; each
-	// further one in a row is twice as long.
+	// resumePause is the wait before a download is resumed for the first time. It doubles
+	// with each further attempt in a row.
 	resumePause = 250 * time.Millisecond
 )
 
-// download starts reading a file of any size and returns its size, -1 if it is
-// not announced. A download that breaks off is resumed where it was, unseen by
-// the reader. It fails where the origin is too slow: see [pace].
+// download opens a file of any size and returns its size, or -1 if the origin does not
+// announce it. If the download breaks off, it resumes at the same position; the reader
+// does not notice. It fails if the origin is too slow: see [pace].
 func (c *client) download(ctx context.Context, u *url.URL) (io.ReadCloser, int64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	d := &download{cancel: cancel, pace: newPace(cancel), client: c, url: u, body: http.NoBody}
@@ -45,27 +45,27 @@ func (c *client) download(ctx context.Context, u *url.URL) (io.ReadCloser, int64
 	return d, d.size, nil
 }
 
-// download is a file on its way.
+// download is a file that is being downloaded.
 type download struct {
-	ctx    context.Context // as long as the file is read, and resumed
+	ctx    context.Context // for all requests of the download
 	cancel context.CancelCauseFunc
 	pace   *pace
 	client *client
 	url    *url.URL
-	etag   string // a strong one, or ""
+	etag   string // a strong ETag, or ""
 	size   int64  // -1 if not announced
 	body   io.ReadCloser
 
-	have    int64 // bytes so far
-	resumed int   // in a row without progress
-	since   int64 // where that row began
+	have    int64 // bytes read so far
+	resumed int   // attempts in a row without progress
+	since   int64 // the position where that row began
 }
 
-// ask sends the request for the file, or for a range of it, and takes the answer's
-// body.
+// ask requests the file, or a range of it, and makes the answer's body the body of the
+// download.
 func (d *download) ask(byteRange string) (*http.Response, error) {
 	resp, err := d.client.ask(d.ctx, d.client.downloads, http.MethodGet, d.url, func(req *http.Request) {
-		// Compressed on the way, its offsets would be others.
+		// If the file were compressed in transit, its offsets would differ.
 		req.Header.Set("Accept-Encoding", "identity")
 		if byteRange != "" {
 			req.Header.Set("Range", byteRange)
@@ -91,7 +91,7 @@ func (d *download) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// explain returns why the origin is too slow in place of the error that this led to.
+// explain replaces an error by the reason why the origin is too slow, if it is.
 func (d *download) explain(err error) error {
 	if context.Cause(d.ctx) == errTooSlow {
 		return d.pace.explain()
@@ -99,14 +99,14 @@ func (d *download) explain(err error) error {
 	return err
 }
 
-// read reads on, and resumes the download where it breaks off.
+// read reads the next bytes. If the download breaks off, it resumes it.
 func (d *download) read(p []byte) (int, error) {
 	for {
 		n, err := d.body.Read(p)
 		d.have += int64(n)
 		whole := err == io.EOF && (d.size < 0 || d.have >= d.size)
 		if n > 0 && !whole {
-			// What broke shows again with the next read.
+			// The next read returns the error again.
 			return n, nil
 		}
 		if err == nil || whole {
@@ -125,8 +125,8 @@ func (d *download) Close() error {
 	return d.body.Close()
 }
 
-// resume opens the file again at the place where it broke off because of cause,
-// or returns an error that says so.
+// resume reopens the file at the position where it broke off. If that fails, it returns
+// an error that wraps cause.
 func (d *download) resume(cause error) error {
 	if cause == io.EOF {
 		cause = io.ErrUnexpectedEOF
@@ -157,9 +157,9 @@ func (d *download) resume(cause error) error {
 	return nil
 }
 
-// position makes the body of an answer go on at what was read: it does so by
-// itself if the origin knows ranges, else what was read is read again and
-// dropped. What follows is checked as a whole against the checksum anyway.
+// position makes the body of an answer continue at the current position. If the origin
+// supports ranges, it already does. Otherwise position discards the bytes that were read
+// before. The checksum of the whole file is verified later in any case.
 func (d *download) position(resp *http.Response) error {
 	if resp.StatusCode == http.StatusPartialContent {
 		want := fmt.Sprintf("bytes %d-%d/%d", d.have, d.size-1, d.size)

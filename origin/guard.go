@@ -17,39 +17,40 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// ErrPrivate means that an origin, or where it sends its clients, is at an address
-// that is not for everybody on the internet.
+// ErrPrivate means that an origin, or a host that it refers to, does not have a public
+// address.
 var ErrPrivate = errors.New("its address is not a public one")
 
-// errDowngrade means that an origin redirects from https to something else.
+// errDowngrade means that an origin redirects from https to http.
 var errDowngrade = errors.New("the redirect leaves https")
 
-// Guard keeps requests whose hosts others choose, such as a user of a gateway or
-// an origin's answers, on public addresses: what a name resolves to is looked at
-// when it is connected to, so that neither redirects nor names that change what
-// they resolve to lead elsewhere. Redirects from https to http are refused.
+// Guard restricts requests to public addresses if others choose their hosts, such as
+// the users of a gateway or an origin's answers. It checks the resolved address when a
+// connection is opened. Neither a redirect nor a DNS name that changes its address can
+// therefore lead to a private address. The guard also refuses redirects from https to
+// http.
 //
-// Where a proxy is in between, which resolves names itself, hosts are looked at as
-// they are written, and the proxy must look after the rest.
+// A proxy resolves names itself. Behind a proxy, the guard checks host names only as
+// text, and the proxy must restrict the rest.
 type Guard struct {
 	named    func(host, port string) bool
 	lenient  bool     // see [NewLenientGuard]
-	asked    sync.Map // hosts whose providers a lenient guard's user asked for
-	proxies  sync.Map // "host:port" of those that the environment names
-	services sync.Map // "host:port" of named hosts' services, by that of their discovery documents
+	asked    sync.Map // the hosts whose providers the user of a lenient guard asked for
+	proxies  sync.Map // the "host:port" of proxies in the environment
+	services sync.Map // the "host:port" of a named host's services, by the "host:port" of its discovery document
 }
 
-// NewGuard returns a guard. A named host may have any address at the named port, and
-// at the port that its own discovery document names. The host is written as in a URL,
-// without brackets.
+// NewGuard returns a guard. A host for which named returns true may have any address, at
+// the port in question and at the port that its own discovery document names. The host
+// is written as in a URL, without brackets.
 func NewGuard(named func(host, port string) bool) *Guard { return &Guard{named: named} }
 
-// Transport returns a copy of a transport that keeps to the guard.
+// Transport returns a copy of base that is restricted by the guard.
 func (g *Guard) Transport(base *http.Transport) *http.Transport {
 	t := base.Clone()
 	proxy := t.Proxy
-	// It is asked once for each request, redirects included, before anything else is
-	// done about it.
+	// net/http calls Proxy once for each request, redirects included, before anything
+	// else.
 	t.Proxy = func(req *http.Request) (*url.URL, error) {
 		if g.lenient {
 			return g.throughProxy(proxy, req)
@@ -69,7 +70,7 @@ func (g *Guard) Transport(base *http.Transport) *http.Transport {
 			return through, g.checkName(req.URL)
 		}
 		if _, ok := g.proxies.Load(hostPort(req.URL)); ok {
-			return nil, g.checkName(req.URL) // it would be connected to as the proxy
+			return nil, g.checkName(req.URL) // the dialer would take it for the proxy
 		}
 		return nil, nil
 	}
@@ -90,7 +91,7 @@ func (g *Guard) Transport(base *http.Transport) *http.Transport {
 	return t
 }
 
-// checkName refuses a host that is not public by the look of it.
+// checkName refuses a host whose name, as text, is not that of a public host.
 func (g *Guard) checkName(u *url.URL) error {
 	host := u.Hostname()
 	if g.isNamed(host, portOf(u)) {
@@ -116,7 +117,7 @@ func (g *Guard) checkName(u *url.URL) error {
 	return nil
 }
 
-// checkAddress refuses an address that is about to be connected to.
+// checkAddress refuses to open a connection to an address that is not allowed.
 func (g *Guard) checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -139,8 +140,8 @@ func private(host, port, why string) error {
 	return hint.Wrap(err, "if port %[1]s of the host is meant, name both in an include pattern of the pull_through block, such as \"registry.acme.internal:%[1]s/*/*\", or in the providers.v1 URL of a host block of the CLI configuration", port)
 }
 
-// addService opens the port that a named host's own discovery document names for its
-// services. Each document opens one port: the next document replaces it.
+// addService allows the port of a named host's services, as its own discovery document
+// names it. Each document allows one port, and replaces the port of the document before.
 func (g *Guard) addService(host, base *url.URL) {
 	if !g.named(host.Hostname(), portOf(host)) {
 		return
@@ -152,7 +153,7 @@ func (g *Guard) addService(host, base *url.URL) {
 	g.services.Store(canonical(host.Host), net.JoinHostPort(canonical(base.Hostname()), portOf(base)))
 }
 
-// hasServices reports whether a named host has its services at a port.
+// hasServices reports whether a port is allowed because of a discovery document.
 func (g *Guard) hasServices(host, port string) (found bool) {
 	at := net.JoinHostPort(canonical(host), port)
 	g.services.Range(func(_, service any) bool {
@@ -162,9 +163,9 @@ func (g *Guard) hasServices(host, port string) (found bool) {
 	return found
 }
 
-// special are the ranges that are not for everybody, beside those that package
-// netip knows: IANA's registries of special-purpose addresses, and one that only looks
-// as others do.
+// special lists address ranges that are not public, in addition to those that package
+// netip knows: IANA's registries of special-purpose addresses, and one address that only
+// looks public.
 var special = []struct {
 	prefix netip.Prefix
 	what   string
@@ -187,10 +188,10 @@ var special = []struct {
 	{netip.MustParsePrefix("fec0::/10"), "private"},
 }
 
-// unicast is all of IPv6 that is given to anybody on the internet.
+// unicast contains all IPv6 addresses that are assigned for use on the internet.
 var unicast = netip.MustParsePrefix("2000::/3")
 
-// Addresses that hold one of IPv4, with where it begins.
+// embedding lists the IPv6 ranges that embed an IPv4 address, and its offset in bytes.
 var embedding = []struct {
 	prefix netip.Prefix
 	at     int
@@ -200,7 +201,7 @@ var embedding = []struct {
 	{netip.MustParsePrefix("2002::/16"), 2},     // 6to4
 }
 
-// notPublic says why an address is not for everybody; "" if it is.
+// notPublic says why an address is not public; "" if it is.
 func notPublic(ip netip.Addr) string {
 	ip = ip.WithZone("").Unmap()
 	switch {
@@ -232,7 +233,7 @@ func notPublic(ip netip.Addr) string {
 	return ""
 }
 
-// embedded returns the address of IPv4 that one of IPv6 holds.
+// embedded returns the IPv4 address that an IPv6 address embeds.
 func embedded(ip netip.Addr) (v4 netip.Addr, ok bool) {
 	for _, e := range embedding {
 		if e.prefix.Contains(ip) {

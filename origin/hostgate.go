@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// hostGate bounds how many answers of one host are awaited or read at once. A
-// place is held until the answer's body is closed.
+// hostGate limits how many answers from one host are pending or being read at once. A
+// request holds its slot until the answer's body is closed.
 type hostGate struct {
 	next  http.RoundTripper
 	hosts *hostSlots
@@ -18,11 +18,11 @@ func newHostGate(next http.RoundTripper, limit int) *hostGate {
 	return &hostGate{next, &hostSlots{limit: limit, hosts: map[string]*slots{}}}
 }
 
-// over returns a gate with the same bound, of both together.
+// over returns a gate for another transport. Both gates share one limit per host.
 func (g *hostGate) over(next http.RoundTripper) *hostGate { return &hostGate{next, g.hosts} }
 
-// hostSlots are those of the hosts that are asked now: others may make up as many
-// names of hosts as they like.
+// hostSlots holds the slots of the hosts with active requests only, because others can
+// choose any number of host names.
 type hostSlots struct {
 	limit int
 
@@ -31,17 +31,17 @@ type hostSlots struct {
 }
 
 type slots struct {
-	places chan struct{}
-	users  int // that have a place, or wait for one; guarded by hostSlots.mu
+	used  chan struct{} // one element for each slot in use
+	users int           // requests that hold a slot or wait for one; guarded by hostSlots.mu
 }
 
-// enter returns the slots of a host; leave ends their use.
+// enter returns the slots of a host. The caller calls leave when it no longer uses them.
 func (h *hostSlots) enter(host string) *slots {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.hosts[host]
 	if s == nil {
-		s = &slots{places: make(chan struct{}, h.limit)}
+		s = &slots{used: make(chan struct{}, h.limit)}
 		h.hosts[host] = s
 	}
 	s.users++
@@ -56,10 +56,11 @@ func (h *hostSlots) leave(host string, s *slots) {
 	}
 }
 
-// wait takes a place. The origin's clock stands still meanwhile: the bound is ours.
+// wait takes a slot. The origin's clock is stopped while it waits, because the limit is
+// ours.
 func (s *slots) wait(ctx context.Context) error {
 	select {
-	case s.places <- struct{}{}:
+	case s.used <- struct{}{}:
 		return nil
 	default:
 	}
@@ -67,7 +68,7 @@ func (s *slots) wait(ctx context.Context) error {
 	origin.stop()
 	defer origin.start()
 	select {
-	case s.places <- struct{}{}:
+	case s.used <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -80,10 +81,10 @@ func (g *hostGate) RoundTrip(req *http.Request) (*http.Response, error) {
 	s := g.hosts.enter(host)
 	if err := s.wait(req.Context()); err != nil {
 		g.hosts.leave(host, s)
-		return nil, err // no request to an origin has a body to close
+		return nil, err // requests to origins have no body that must be closed
 	}
 	release := sync.OnceFunc(func() {
-		<-s.places
+		<-s.used
 		g.hosts.leave(host, s)
 	})
 	resp, err := g.next.RoundTrip(req)

@@ -8,41 +8,40 @@ import (
 	"net/url"
 )
 
-// AskedHost is a host that a request asks.
+// AskedHost is a host that a request contacts.
 type AskedHost struct {
 	Name string
-	// Address is an IPv4 address, or the network of 64 bits that an IPv6 address is in:
-	// one machine may have all addresses of such a network. It is zero when the request
-	// begins.
+	// Address is an IPv4 address, or the /64 network of an IPv6 address, because one machine
+	// may have all addresses of such a network. It is zero when the request begins.
 	Address netip.Prefix
-	// Connected says that the request uses a connection to the address. Otherwise, the
-	// request tries to connect.
+	// Connected reports whether the request uses a connection to the address. If not, the
+	// request is trying to connect.
 	Connected bool
 }
 
-// WatchHosts returns a context in which the download of a package reports the hosts
-// that it asks. Each request, redirects and resumptions included, calls asks when it
-// begins, for each address that it tries, and when it has a connection. A request that
-// has a connection may still report addresses that it has tried.
+// WatchHosts returns a context in which the download of a package reports the hosts that
+// it contacts. Each request calls asks when it begins, for each address that it tries,
+// and when it has a connection. Redirects and resumptions are requests too. A request
+// that has a connection may still report addresses that it tried before.
 //
 // Behind a proxy, which resolves names itself, no address is reported.
 //
-// asks may be called by several goroutines at once, and after the download has ended.
-// The request waits for it.
+// The function asks may be called concurrently, and after the download has ended. The
+// request waits until it returns.
 func WatchHosts(ctx context.Context, asks func(AskedHost)) context.Context {
 	return context.WithValue(ctx, watchKey{}, asks)
 }
 
-// watchKey is the key of the context value that holds the function of [WatchHosts].
+// watchKey is the key of the context value that holds the function given to [WatchHosts].
 type watchKey struct{}
 
-// hostWatcher reports what [WatchHosts] wants to know.
+// hostWatcher reports the hosts of requests to the function given to [WatchHosts].
 type hostWatcher struct {
 	next  http.RoundTripper
-	proxy func(*http.Request) (*url.URL, error) // nil: there is none
+	proxy func(*http.Request) (*url.URL, error) // nil: no proxy
 }
 
-// watchHosts returns a transport that reports the hosts of its requests.
+// watchHosts wraps a transport with a hostWatcher.
 func watchHosts(next http.RoundTripper) http.RoundTripper {
 	t, ok := next.(*http.Transport)
 	if !ok {
@@ -79,10 +78,10 @@ func (w hostWatcher) proxied(req *http.Request) bool {
 		return false
 	}
 	through, err := w.proxy(req)
-	return through != nil || err != nil // with an error, nothing is connected to
+	return through != nil || err != nil // with an error, no connection is opened
 }
 
-// networkOf returns the [AskedHost.Address] of an address.
+// networkOf returns the value of [AskedHost.Address] for an address.
 func networkOf(ip netip.Addr) netip.Prefix {
 	ip = ip.WithZone("").Unmap()
 	if v4, ok := embedded(ip); ok {

@@ -26,16 +26,16 @@ import (
 const (
 	// maxDocumentBytes bounds SHA256SUMS and its signature.
 	maxDocumentBytes = 1 << 20
-	// metadataTimeout is how long an answer in JSON or a small document may take.
+	// metadataTimeout bounds the time for an answer in JSON or a small document.
 	metadataTimeout = 60 * time.Second
-	// maxRedirects is how many redirects are followed for one request.
+	// maxRedirects is how many redirects one request may follow.
 	maxRedirects = 10
-	// maxTextLen bounds what of an origin's own words is shown, in characters.
+	// maxTextLen bounds how much of an origin's text is shown, in characters.
 	maxTextLen = 500
 )
 
-// client sends the requests of a [Registry]. It is apart from it because packages keep
-// their client for long, and a registry keeps discovery documents.
+// client sends the requests of a [Registry]. It is a separate type because packages keep
+// their client for a long time, and a registry keeps discovery documents.
 type client struct {
 	http      *http.Client
 	downloads *http.Client
@@ -43,8 +43,8 @@ type client struct {
 	via       string
 }
 
-// newHTTPClient returns a client for what an origin is asked. It drops credentials
-// on a redirect to any other host, where net/http would keep them for subdomains.
+// newHTTPClient returns a client for requests to origins. It drops credentials on a
+// redirect to any other host; net/http would keep them for subdomains.
 func newHTTPClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{
 		Transport: &retry.Transport{Base: transport, Policy: func() retry.Policy { return patience{} }},
@@ -71,7 +71,7 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 
 const redirectHelp = "check the address, and ask whoever runs the server. Behind a proxy that ends TLS, a server may redirect to https for ever, until the proxy sends it X-Forwarded-Proto"
 
-// statusError is an answer that is not the one asked for.
+// statusError means that an origin answered with an unexpected status.
 type statusError struct {
 	url    string
 	status int
@@ -81,8 +81,9 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s answered %d %s", e.url, e.status, http.StatusText(e.status))
 }
 
-// forDownloads returns a transport that has a connection of its own for each
-// package, with large buffers: over HTTP/2 they would share one, and its window.
+// forDownloads returns a transport that opens a separate connection for each package,
+// with large buffers. Over HTTP/2, all packages would share one connection and its flow
+// control window.
 func forDownloads(transport http.RoundTripper) http.RoundTripper {
 	t, ok := transport.(*http.Transport)
 	if !ok {
@@ -92,15 +93,15 @@ func forDownloads(transport http.RoundTripper) http.RoundTripper {
 	t.Protocols = &http.Protocols{}
 	t.Protocols.SetHTTP1(true)
 	if t.TLSClientConfig != nil {
-		t.TLSClientConfig.NextProtos = nil // which a transport that was used before offers
+		t.TLSClientConfig.NextProtos = nil // a transport that was used before offers h2 here
 	}
 	t.TLSNextProto = nil
 	t.ReadBufferSize = 64 << 10
 	return t
 }
 
-// size asks how many bytes a file has; -1 if the origin does not say. A download of
-// it then finds a connection.
+// size requests the size of a file in bytes; -1 if the origin does not announce it. The
+// connection can then be reused for the download.
 func (c *client) size(ctx context.Context, u *url.URL) int64 {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -112,9 +113,9 @@ func (c *client) size(ctx context.Context, u *url.URL) int64 {
 	return resp.ContentLength
 }
 
-// ask sends a request and returns the answer if it is a 200, or the 206 that was asked
-// for; else a *statusError, within an [outgoing.LaterError] for 429 and 503. The caller
-// closes the body.
+// ask sends a request and returns its answer, if the status is 200, or 206 for a range.
+// Otherwise it returns a *statusError, within an [outgoing.LaterError] for 429 and 503.
+// The caller closes the body.
 func (c *client) ask(ctx context.Context, over *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
@@ -147,20 +148,20 @@ func (c *client) ask(ctx context.Context, over *http.Client, method string, u *u
 	return resp, nil
 }
 
-// answered describes the answer that a document came in.
+// answered describes the answer that contained a document.
 type answered struct {
 	url         *url.URL // after redirects; relative URLs in the document refer to it
-	contentType string   // as the header has it
+	contentType string   // the value of the header
 }
 
-// mediaType returns the media type without its parameters; "" if there is none.
+// mediaType returns the media type without parameters; "" if it is missing.
 func (a answered) mediaType() string {
 	mediaType, _, _ := mime.ParseMediaType(a.contentType)
 	return mediaType
 }
 
-// getJSON decodes an answer into out, and calls use with a description of the answer.
-// What use does not keep is free afterwards.
+// getJSON decodes an answer into out, and calls use with a description of the answer. The
+// budget of the document is released when use returns.
 func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Request), limits document.Limits, out any, use func(answered) error) error {
 	var doc *document.Document
 	by := answered{url: u}
@@ -187,7 +188,7 @@ func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Req
 		"the registry does not keep to the provider registry protocol, or a proxy has changed its answer")
 }
 
-// explainDocument says what to do about a document that breaks its limits.
+// explainDocument adds a hint to an error about a document that exceeds its limits.
 func explainDocument(err error) error {
 	switch {
 	case errors.Is(err, document.ErrTooLarge):
@@ -198,8 +199,8 @@ func explainDocument(err error) error {
 	return err
 }
 
-// getDocument returns a small file. It is published beside packages, so that asking
-// for those next finds a connection.
+// getDocument returns a small file. It uses the client for downloads, because the file is
+// published next to the packages, whose download can then reuse the connection.
 func (c *client) getDocument(ctx context.Context, u *url.URL) (data []byte, err error) {
 	err = c.read(ctx, c.downloads, u, nil, func(resp *http.Response) (err error) {
 		data, err = readAll(resp.Body, maxDocumentBytes)
@@ -208,8 +209,8 @@ func (c *client) getDocument(ctx context.Context, u *url.URL) (data []byte, err 
 	return data, err
 }
 
-// read sends a request and has take read the answer's body. An answer that breaks off
-// is requested again, as is one that does not begin.
+// read sends a request and passes the answer to take, which reads its body. If an answer
+// breaks off, the request is sent again, as if the answer had never begun.
 func (c *client) read(ctx context.Context, over *http.Client, u *url.URL, prepare func(*http.Request), take func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -237,7 +238,7 @@ func (c *client) read(ctx context.Context, over *http.Client, u *url.URL, prepar
 
 const brokeOff = "the connection broke off: run it again; if that does not help, is there a proxy in between?"
 
-// readAll fails where there is more than limit bytes.
+// readAll returns an error if there are more than limit bytes.
 func readAll(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
@@ -249,9 +250,8 @@ func readAll(r io.Reader, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// shown is a URL as messages have it: without user, password and query, which
-// may be secrets, as in the presigned URLs of object storage. The end of a long one is
-// left out.
+// shown returns a URL for messages. It omits user, password and query, which may be
+// secrets, as in the presigned URLs of object storage. It truncates long URLs.
 func shown(u *url.URL) string {
 	s := (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
 	if len(s) > maxTextLen {
@@ -260,10 +260,10 @@ func shown(u *url.URL) string {
 	return s
 }
 
-// oneLine makes an origin's own words fit to be shown: one line without control
-// characters, of at most maxTextLen characters.
+// oneLine makes an origin's text safe to show: one line without control characters, of at
+// most maxTextLen characters.
 func oneLine(s string) string {
-	s = s[:min(len(s), 8*maxTextLen)] // what is cut off here would be cut off below
+	s = s[:min(len(s), 8*maxTextLen)] // the rest would be cut off below anyway
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
@@ -274,11 +274,11 @@ func oneLine(s string) string {
 	if r := []rune(s); len(r) > maxTextLen {
 		s = string(r[:maxTextLen]) + "..."
 	}
-	return strings.Clone(s) // callers keep it, and must not keep the document
+	return strings.Clone(s) // so that callers do not keep the whole document in memory
 }
 
-// explainTransport says which request got no answer, and what to do about it. A refusal
-// that discovery wrapped is returned alone: it names its request itself.
+// explainTransport says which request got no answer, and adds a hint. If discovery has
+// wrapped a refusal, it returns only the refusal, which names its own request.
 func explainTransport(err error) error {
 	var refused *statusError
 	var later *outgoing.LaterError
@@ -317,7 +317,7 @@ func explainTransport(err error) error {
 	return err
 }
 
-// certificateHelp says what to do about a certificate that was not believed.
+// certificateHelp says what to do about a certificate that is not trusted.
 func certificateHelp(err error) string {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError

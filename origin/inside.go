@@ -12,11 +12,11 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// errInside means that an origin out there sends its clients to this machine or to
-// the link that it is on, where clouds have their metadata.
+// errInside means that an origin on another machine refers its clients to this machine,
+// or to its local link, where clouds have their metadata services.
 var errInside = errors.New("an origin elsewhere leads there")
 
-// metadata are where clouds have it, beside the link-local addresses.
+// metadata lists the addresses of cloud metadata services that are not link-local.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:ec2::254"),   // Amazon
 	netip.MustParseAddr("fd20:ce::254"),    // Google
@@ -25,20 +25,21 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),   // Azure: a public address by its look
 }
 
-// NewLenientGuard returns a guard for what a user asks for, who may ask anything
-// that is reached from here: it refuses this machine and what is on its link, where
-// clouds have their metadata, to which origins elsewhere lead by addresses,
-// redirects or what their names resolve to. Origins may be there themselves, as
-// may what is named; those in private networks are asked like any other.
+// NewLenientGuard returns a guard for requests on behalf of a local user, who may contact
+// every host. The guard prevents origins elsewhere from leading the client to this
+// machine or to its local link, where clouds have their metadata services, whether by
+// addresses, redirects or DNS names. Origins themselves, and hosts for which named
+// returns true, may be there. Private networks are allowed.
 //
-// Behind a proxy, which resolves names itself, hosts are looked at as they are
-// written.
+// A proxy resolves names itself. Behind a proxy, the guard checks host names only as
+// text.
 func NewLenientGuard(named func(host, port string) bool) *Guard {
 	return &Guard{named: named, lenient: true}
 }
 
-// isNamed reports whether a host may have any address. What looks inside was judged
-// by who leads there, since an origin that is there may do so.
+// isNamed reports whether a host may have any address. Addresses on this machine are
+// allowed here, because leadsInside has checked the URL before: an origin that is on this
+// machine may refer to it.
 func (g *Guard) isNamed(host, port string) bool {
 	if g.named(host, port) || g.hasServices(host, port) {
 		return true
@@ -50,15 +51,15 @@ func (g *Guard) isNamed(host, port string) bool {
 	return asked || isInside(host)
 }
 
-// asks is told of a host that a user asks for providers, or of a mirror.
+// asks records a host whose providers the user asks for, or the host of a mirror.
 func (g *Guard) asks(host string) {
 	if g != nil && g.lenient {
 		g.asked.Store(canonical(host), true)
 	}
 }
 
-// leads judges where a host has its services, which the user may have named, and
-// opens their port.
+// leads checks the URL of a host's services, which the user may have named, and allows
+// its port.
 func (g *Guard) leads(from, to *url.URL) error {
 	if g == nil {
 		return nil
@@ -70,8 +71,8 @@ func (g *Guard) leads(from, to *url.URL) error {
 	return leadsInside(from, to)
 }
 
-// throughProxy returns the proxy for a request, and knows it from then on: it may be
-// anywhere.
+// throughProxy returns the proxy for a request and records it, because a proxy may have
+// any address.
 func (g *Guard) throughProxy(proxy func(*http.Request) (*url.URL, error), req *http.Request) (*url.URL, error) {
 	if proxy == nil {
 		return nil, nil
@@ -83,7 +84,7 @@ func (g *Guard) throughProxy(proxy func(*http.Request) (*url.URL, error), req *h
 	return through, err
 }
 
-// checkInside refuses an address that is about to be connected to.
+// checkInside refuses to open a connection to an address of this machine or its link.
 func checkInside(ip netip.Addr) error {
 	if !insideAddress(ip) {
 		return nil
@@ -92,9 +93,9 @@ func checkInside(ip netip.Addr) error {
 		"that is this machine, or what is next to it: ask whoever runs the origin; if it is meant, a host block of the CLI configuration whose providers.v1 URL has that host says so")
 }
 
-// leadsInside refuses a URL that an origin gives, or redirects to, whose host is
-// this machine or on its link by the look of it, unless the origin's own is. What
-// names resolve to, a [Guard] looks at.
+// leadsInside refuses a URL from an origin, in a document or a redirect, if the text of
+// its host shows that it is this machine or its link. An origin that is there itself may
+// use such URLs. A [Guard] checks what names resolve to.
 func leadsInside(from, to *url.URL) error {
 	if !isInside(to.Hostname()) || isInside(from.Hostname()) {
 		return nil
@@ -108,7 +109,7 @@ func isInside(host string) bool {
 		return insideAddress(addr)
 	}
 	last := host[strings.LastIndexByte(host, '.')+1:]
-	// A number at the end is an address in a form that not all read alike.
+	// A number in the last part is an address in a form that programs read differently.
 	return last == "localhost" || last != "" && strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x")
 }
 
@@ -124,5 +125,5 @@ func insideAddress(ip netip.Addr) bool {
 	return ok && insideAddress(v4)
 }
 
-// canonical is a host as others may write it.
+// canonical returns the normal form of a host name.
 func canonical(host string) string { return strings.TrimSuffix(strings.ToLower(host), ".") }

@@ -8,27 +8,29 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// member is a member of a JSON object. A member that is null is there, and empty.
+// member is a member of a JSON object. It distinguishes a missing member from null.
 type member[T any] struct {
 	value T
 	given bool
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. A member that is missing has no call.
+// UnmarshalJSON implements [json.Unmarshaler]. encoding/json does not call it for a
+// missing member.
 func (m *member[T]) UnmarshalJSON(data []byte) error {
 	m.given = true
 	return json.Unmarshal(data, &m.value)
 }
 
-// noVersionList is the error for a document without a list of versions. Such a document
-// says nothing about versions. To take it for an empty list would send clients elsewhere.
+// noVersionList returns the error for a document without a list of versions. Such a
+// document says nothing about versions. If it counted as an empty list, clients would
+// fall back to another origin.
 func noVersionList(help string) error {
 	return hint.New(`the document has no list of versions: "versions" is missing`, "%s, or a proxy has changed its answer", help)
 }
 
-// Only returns a listing of the given versions, which l lists, oldest first. It shares
-// no memory with the document that l comes from, so that callers can keep it. Versions
-// that follow each other and have the same platforms share a slice of them.
+// Only returns a copy of the listing with the given versions, which l must contain,
+// oldest first. The copy shares no memory with the decoded document, so callers can keep
+// it. Consecutive versions with the same platforms share one slice.
 func (l *Listing) Only(versions []provider.Version) *Listing {
 	out := &Listing{
 		Versions: slices.Clone(versions), Warnings: l.Warnings, OriginWarnings: l.OriginWarnings, contents: l.contents,
@@ -49,10 +51,10 @@ func (l *Listing) Only(versions []provider.Version) *Listing {
 	return out
 }
 
-// Bytes returns about how many bytes a listing takes in memory that [Listing.Only] has
-// made, apart from the contents of a mirror folder.
+// Bytes estimates the memory in bytes of a listing that [Listing.Only] returned, without
+// the contents of a mirror folder.
 func (l *Listing) Bytes() int64 {
-	n := 1<<10 + 16*len(l.OriginWarnings) // they share their texts with Warnings
+	n := 1<<10 + 16*len(l.OriginWarnings) // their texts are shared with Warnings
 	for _, w := range l.Warnings {
 		n += 32 + len(w)
 	}
@@ -60,7 +62,7 @@ func (l *Listing) Bytes() int64 {
 	for _, v := range l.Versions {
 		n += 80
 		if platforms, ok := l.platforms[v]; ok {
-			n += 200 // in the map
+			n += 200 // the map entry
 			if !slices.Equal(platforms, last) {
 				for _, p := range platforms {
 					n += 48 + len(p.OS) + len(p.Arch)
@@ -69,7 +71,7 @@ func (l *Listing) Bytes() int64 {
 			last = platforms
 		}
 		if protocols, ok := l.protocols[v]; ok {
-			n += 200 + 16*len(protocols) // their strings are short
+			n += 200 + 16*len(protocols) // the strings are short
 		}
 	}
 	return int64(n)

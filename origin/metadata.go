@@ -16,11 +16,11 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// metadataRequests is how many requests for package metadata one release makes
-// at once.
+// metadataRequests is how many requests for package metadata run concurrently for one
+// release.
 const metadataRequests = 4
 
-// packageMeta is the protocol's answer about one package.
+// packageMeta is the protocol's document about one package.
 type packageMeta struct {
 	Protocols           []string        `json:"protocols"`
 	OS                  string          `json:"os"`
@@ -32,21 +32,20 @@ type packageMeta struct {
 	SHASumsSignatureURL string          `json:"shasums_signature_url"`
 	SigningKeys         json.RawMessage `json:"signing_keys"`
 	Packages            packagesJSON    `json:"packages"`
-	// The protocol does not have these, so that a wrong type is no error.
+	// These are not part of the protocol, so a wrong type is not an error.
 	Source      json.RawMessage `json:"source"`
 	PublishedAt json.RawMessage `json:"published_at"`
 
 	reported                     map[provider.Platform]trust.Report
 	sum                          [sha256.Size]byte
-	download, shasums, signature *url.URL // resolved; no signature: nil
+	download, shasums, signature *url.URL // absolute; signature is nil if there is none
 }
 
-// ofRelease matches the paths of files in the releases of GitHub, Gitea and Forgejo.
+// ofRelease matches the paths of release files on GitHub, Gitea and Forgejo.
 var ofRelease = regexp.MustCompile(`^(/[^/]+/[^/]+)/releases/download/[^/]+/[^/]+$`)
 
-// about returns the source and the time that an answer gives. Where it gives no
-// source, and the package is a file in a release of a repository, that repository is
-// the source.
+// about returns the source and the publication time in a document. If there is no source,
+// and the package is a file of a repository's release, that repository is the source.
 func (m *packageMeta) about() provider.About {
 	out := provider.About{Source: textOf(m.Source), PublishedAt: textOf(m.PublishedAt)}.Normal()
 	if path := ofRelease.FindStringSubmatch(m.download.EscapedPath()); out.Source == "" && path != nil {
@@ -55,7 +54,7 @@ func (m *packageMeta) about() provider.About {
 	return out
 }
 
-// textOf returns the text in a JSON value; "" for a value of another type.
+// textOf returns the string in a JSON value; "" for a value of another type.
 func textOf(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) != nil {
@@ -64,7 +63,7 @@ func textOf(raw json.RawMessage) string {
 	return s
 }
 
-// metadata asks for the packages of all platforms, in their order.
+// metadata requests the documents about the packages of all platforms, in their order.
 func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.Version, platforms []provider.Platform) ([]*packageMeta, error) {
 	base, prepare, err := r.endpoint(ctx, a)
 	if err != nil {
@@ -84,7 +83,7 @@ func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.
 				return fmt.Errorf("package of %s %s for %s: %w", a, v, p, r.explain(err, a, ErrPlatformNotFound))
 			}
 			if i > 0 {
-				m.SigningKeys = nil // those of the first answer count
+				m.SigningKeys = nil // only those of the first document are used
 			}
 			metas[i] = m
 			return nil
@@ -93,7 +92,7 @@ func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.
 	return metas, g.Wait()
 }
 
-// check completes an answer that came from at.
+// check validates a document and completes it. at is the URL of the document.
 func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 	if m.OS != p.OS || m.Arch != p.Arch {
 		return fmt.Errorf("the answer is about %.80q", m.OS+"_"+m.Arch)
@@ -112,7 +111,7 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 	if m.reported, err = m.Packages.reports(p); err != nil {
 		return err
 	}
-	m.Packages = nil // the reports have all of it
+	m.Packages = nil // the reports contain the same information
 	for _, ref := range []struct {
 		name, raw string
 		into      **url.URL
@@ -122,7 +121,7 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 		{"shasums_signature_url", m.SHASumsSignatureURL, &m.signature},
 	} {
 		if ref.raw == "" && ref.into == &m.signature {
-			continue // not signed; whether that will do is not decided here
+			continue // not signed; package trust decides whether that is acceptable
 		}
 		if *ref.into, err = reference(at, ref.raw); err != nil {
 			return fmt.Errorf("the answer gives the %s %w", ref.name, err)

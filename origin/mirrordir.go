@@ -19,15 +19,15 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// MirrorDir is a folder that "tofu providers mirror" or "terraform providers
-// mirror" wrote, in the packed layout:
+// MirrorDir is a folder that "tofu providers mirror" or "terraform providers mirror" has
+// written, in the packed layout:
 //
 //	HOSTNAME/NAMESPACE/TYPE/index.json
 //	HOSTNAME/NAMESPACE/TYPE/VERSION.json
 //	HOSTNAME/NAMESPACE/TYPE/terraform-provider-TYPE_VERSION_OS_ARCH.zip
 //
-// It has hashes of its packages and no signature. Nothing outside the folder is
-// read, wherever its links and URLs point.
+// It has hashes of its packages, but no signature. Nothing outside the folder is read,
+// wherever its links and URLs point.
 type MirrorDir struct {
 	root *os.Root
 }
@@ -50,12 +50,12 @@ const (
 	helpRewrite   = "the folder is incomplete or damaged: run providers mirror again"
 )
 
-// mirrorIndex is what index.json says.
+// mirrorIndex is the content of index.json.
 type mirrorIndex struct {
 	Versions member[map[string]json.RawMessage] `json:"versions"`
 }
 
-// check refuses a document without a list, or with more versions than a provider has.
+// check returns an error for a document without a list, or with too many versions.
 func (i *mirrorIndex) check() error {
 	if !i.Versions.given {
 		return noVersionList("the mirror does not keep to the provider network mirror protocol")
@@ -63,12 +63,12 @@ func (i *mirrorIndex) check() error {
 	return checkCount("versions", len(i.Versions.value), maxVersions)
 }
 
-// mirrorVersion is what VERSION.json says.
+// mirrorVersion is the content of VERSION.json.
 type mirrorVersion struct {
 	Archives map[string]mirrorArchive `json:"archives"`
 }
 
-// check refuses a document with more of anything than a version has.
+// check returns an error for a document with too many packages or hashes.
 func (c *mirrorVersion) check() error {
 	if err := checkCount("packages of one version", len(c.Archives), maxPlatforms); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (c *mirrorVersion) check() error {
 	return nil
 }
 
-// platforms returns the platforms that there are packages for, sorted.
+// platforms returns the platforms of the packages, sorted.
 func (c *mirrorVersion) platforms() ([]provider.Platform, error) {
 	var out []provider.Platform
 	for s := range c.Archives {
@@ -95,8 +95,8 @@ func (c *mirrorVersion) platforms() ([]provider.Platform, error) {
 	return out, nil
 }
 
-// knownPlatforms returns the platforms that there are packages for, sorted, and the keys
-// that are no platforms. A client looks up its own platform, and sees no other key.
+// knownPlatforms returns the platforms of the packages, sorted, and the keys that are not
+// platforms. A client looks up only its own platform, so it ignores such keys.
 func (c *mirrorVersion) knownPlatforms() (out []provider.Platform, passed names) {
 	for _, s := range slices.Sorted(maps.Keys(c.Archives)) {
 		p, err := provider.ParsePlatform(s)
@@ -115,9 +115,9 @@ type mirrorArchive struct {
 	Hashes []string `json:"hashes"`
 }
 
-// Releases returns every version of every provider in the folder, with the
-// platforms given, or with all that are there if none is given. A version that
-// lacks one of the platforms given is an error, as is a folder without versions.
+// Releases returns every version of every provider in the folder, with the given
+// platforms, or with all platforms if none is given. It returns an error if a version
+// lacks one of the given platforms, or if the folder has no versions.
 func (m *MirrorDir) Releases(platforms []provider.Platform) ([]*Release, error) {
 	indexes, err := fs.Glob(m.root.FS(), "*/*/*/index.json")
 	if err != nil {
@@ -141,7 +141,7 @@ func (m *MirrorDir) Releases(platforms []provider.Platform) ([]*Release, error) 
 	return out, nil
 }
 
-// provider returns the releases in one provider's folder, oldest first.
+// provider returns the releases in a provider's folder, oldest first.
 func (m *MirrorDir) provider(dir string, platforms []provider.Platform) ([]*Release, error) {
 	a, err := provider.ParseAddress(dir)
 	if err != nil {
@@ -197,7 +197,7 @@ func (m *MirrorDir) Release(_ context.Context, a provider.Address, l *Listing, v
 	return r, nil
 }
 
-// versions reads what a provider's folder lists, oldest first.
+// versions reads the versions in a provider's folder, oldest first.
 func (m *MirrorDir) versions(dir string) ([]provider.Version, *mirrorContents, error) {
 	var index mirrorIndex
 	if err := m.readJSON(path.Join(dir, "index.json"), indexLimits, &index); err != nil {
@@ -250,8 +250,8 @@ func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, 
 	if err != nil {
 		return nil, err
 	}
-	// A mirror folder may itself hold only some of a release's platforms, so a
-	// push from one is always partial.
+	// The folder may have only some platforms of the release, so a push from a folder is
+	// always partial.
 	if len(have) == 0 {
 		return nil, hint.New("it lists no package", helpRewrite)
 	}
@@ -282,8 +282,8 @@ func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, 
 	return r, nil
 }
 
-// check returns the package's hashes. The URL must be that of the file with the
-// name given, beside the JSON.
+// check returns the package's hashes. The URL must be the given file name, relative to
+// the JSON document.
 func (a mirrorArchive) check(filename string) ([]provider.Hash, error) {
 	if a.URL != filename || !provider.ValidFilename(filename) {
 		return nil, hint.New(fmt.Sprintf("the package is at %.200q, not at %s", a.URL, filename),
@@ -293,9 +293,9 @@ func (a mirrorArchive) check(filename string) ([]provider.Hash, error) {
 	return out, hint.Wrap(err, helpRewrite)
 }
 
-// knownHashes returns the hashes of known schemes; none if the document gives no hash at
-// all. Clients install such a package unchecked. Like clients, knownHashes ignores
-// unknown schemes if there is a known one, and fails if there is not.
+// knownHashes returns the hashes of known schemes. It returns none if the document gives
+// no hash at all; clients install such a package unchecked. Like clients, knownHashes
+// ignores unknown schemes if there is a known one, and fails if there is not.
 func (a mirrorArchive) knownHashes() ([]provider.Hash, error) {
 	var out []provider.Hash
 	for _, s := range a.Hashes {
@@ -316,8 +316,8 @@ func (a mirrorArchive) knownHashes() ([]provider.Hash, error) {
 	return out, nil
 }
 
-// checkSchemes refuses a hash that has no scheme, as clients of network mirrors do,
-// whatever other hashes there are.
+// checkSchemes returns an error if any hash has no scheme. Clients of network mirrors
+// refuse the package then, even if it has other hashes.
 func (a mirrorArchive) checkSchemes() error {
 	for _, s := range a.Hashes {
 		if scheme, _, found := strings.Cut(s, ":"); !found || scheme == "" {
@@ -327,14 +327,14 @@ func (a mirrorArchive) checkSchemes() error {
 	return nil
 }
 
-// mirrorContents are what a mirror folder says of a provider.
+// mirrorContents is the content of a mirror folder's documents about a provider.
 type mirrorContents struct {
 	versions map[provider.Version]*mirrorVersion
 	owners   hashOwners
 }
 
-// hashOwners has, for each hash of a platform's packages, the first versions that
-// give it, two at most.
+// hashOwners maps each hash of a platform's package to the first two versions that have
+// it.
 type hashOwners map[platformHash][]provider.Version
 
 type platformHash struct{ platform, hash string }
@@ -354,8 +354,8 @@ func newHashOwners(contents map[provider.Version]*mirrorVersion) hashOwners {
 	return out
 }
 
-// another returns another version that gives one of the same hashes for a platform,
-// as the flaw of OpenTofu's providers mirror leaves it.
+// another returns a different version with one of the same hashes for a platform. A bug
+// in OpenTofu's providers mirror produces such folders.
 func (o hashOwners) another(v provider.Version, platform string, hashes []string) (provider.Version, bool) {
 	for _, h := range hashes {
 		for _, owner := range o[platformHash{platform, h}] {
@@ -367,7 +367,7 @@ func (o hashOwners) another(v provider.Version, platform string, hashes []string
 	return provider.Version{}, false
 }
 
-// newPackage returns the package in a file, which must be there.
+// newPackage returns the package in a file, which must exist.
 func (m *MirrorDir) newPackage(p provider.Platform, name string) (Package, error) {
 	if err := checkFile(m.root, name); err != nil {
 		return Package{}, hint.Wrap(err, helpRewrite)
@@ -388,7 +388,7 @@ func (m *MirrorDir) newPackage(p provider.Platform, name string) (Package, error
 	}, nil
 }
 
-// checkFile fails unless there is a regular file of that name.
+// checkFile returns an error unless name is a regular file.
 func checkFile(root *os.Root, name string) error {
 	info, err := root.Stat(name)
 	if err != nil {
@@ -400,7 +400,7 @@ func checkFile(root *os.Root, name string) error {
 	return nil
 }
 
-// fileError names a file as users do, and not the system call that failed.
+// fileError returns err with the file name that users know, and without the system call.
 func fileError(name string, err error) error {
 	var perr *fs.PathError
 	if errors.As(err, &perr) {
@@ -411,7 +411,7 @@ func fileError(name string, err error) error {
 
 // openFile opens a regular file for reading.
 func openFile(root *os.Root, name string) (io.ReadCloser, int64, error) {
-	// Before it is opened: to open a pipe would wait for whoever writes to it.
+	// This comes first, because opening a pipe would block until something writes to it.
 	if err := checkFile(root, name); err != nil {
 		return nil, 0, err
 	}

@@ -16,38 +16,38 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// NetrcEnvironment is what of the machine the place of the .netrc file depends
-// on. Getenv and ReadFile have the meaning of their namesakes in package os,
-// errors included; each may be nil.
+// NetrcEnvironment is the part of the machine that determines the location of the .netrc
+// file. Getenv and ReadFile behave like their namesakes in package os, errors included;
+// each may be nil.
 type NetrcEnvironment struct {
 	Getenv   func(string) string
 	ReadFile func(string) ([]byte, error)
-	Home     string // the user's folder; none when empty
+	Home     string // the home directory; empty if there is none
 	GOOS     string // as runtime.GOOS
-	// NoDefault leaves the entry "default" out, where others than the user choose what
-	// is asked, and therefore who.
+	// NoDefault ignores the entry "default". It is for programs whose hosts are chosen by
+	// others than the owner of the file.
 	NoDefault bool
 }
 
-// Netrc gives the logins of the user's .netrc file (on Windows, _netrc), or of
-// the file that the variable NETRC names, for downloads of packages.
+// Netrc provides the logins in the user's .netrc file (on Windows, _netrc), or in the file
+// that the variable NETRC names. They are used for downloads of packages.
 //
-// Its rules are those of "providers mirror" of OpenTofu and Terraform, the one
-// command of theirs that uses the file for providers: a machine is a URL's host,
-// with the port where the URL has one; the entry "default" stands for all others;
-// a URL that has a user of its own keeps it. The login goes with the first
-// request, and follows no redirect but a relative one, which stays on the host.
-// Other than there it goes over TLS only, or to this machine.
+// The rules are those of "providers mirror" of OpenTofu and Terraform, the only command
+// of theirs that uses the file for providers. A machine is a URL's host, including the
+// port if the URL has one. The entry "default" matches all other hosts. A URL with a user
+// of its own keeps it. The login is sent with the first request. A redirect drops it,
+// unless the redirect is relative and thus stays on the host. Unlike those commands, Netrc
+// sends a login only over TLS or to this machine.
 //
 // The file is read once, before the first download.
 type Netrc struct{ machines func() ([]machine, error) }
 
-// NewNetrc returns the logins of the user's file. It reads nothing yet.
+// NewNetrc returns the logins of the user's file. It does not read the file yet.
 func NewNetrc(env NetrcEnvironment) *Netrc {
 	return &Netrc{sync.OnceValues(env.machines)}
 }
 
-// authorize returns the URL of a package with the login for it, or as it is. A
+// authorize returns the URL of a package with its login, or unchanged if it has none. A
 // nil Netrc has no logins.
 func (n *Netrc) authorize(u *url.URL) (*url.URL, error) {
 	if n == nil || u.User != nil && u.User.Username() != "" || u.Scheme != "https" && !isLoopback(u.Hostname()) {
@@ -57,7 +57,7 @@ func (n *Netrc) authorize(u *url.URL) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range machines { // default is the last
+	for _, m := range machines { // default is last
 		if m.name == u.Host || m.name == "" {
 			if m.login == "" && m.password == "" {
 				return u, nil
@@ -75,7 +75,7 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// machines reads the file. That there is none is no error.
+// machines reads the file. It is not an error if the file does not exist.
 func (env NetrcEnvironment) machines() ([]machine, error) {
 	name := env.place()
 	if name == "" || env.ReadFile == nil {
@@ -98,7 +98,7 @@ func (env NetrcEnvironment) machines() ([]machine, error) {
 	return machines, nil
 }
 
-// place returns the name of the file, or "".
+// place returns the path of the file, or "".
 func (env NetrcEnvironment) place() string {
 	if env.Getenv != nil {
 		if name := env.Getenv("NETRC"); name != "" {
@@ -114,7 +114,7 @@ func (env NetrcEnvironment) place() string {
 	return strings.TrimRight(env.Home, "/") + "/.netrc"
 }
 
-// machine is an entry of a .netrc file. It shows nothing of itself.
+// machine is an entry of a .netrc file. Its value is never printed.
 type machine struct {
 	name                     string // "" for default
 	login, password, account string
@@ -123,7 +123,7 @@ type machine struct {
 // Format implements [fmt.Formatter] for every verb.
 func (machine) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[redacted]") }
 
-// field returns what a keyword sets.
+// field returns the field that a keyword sets.
 func (m *machine) field(keyword string) *string {
 	switch keyword {
 	case "login":
@@ -134,7 +134,7 @@ func (m *machine) field(keyword string) *string {
 	return &m.account
 }
 
-// parseNetrc reads a .netrc file. Its errors quote nothing of it.
+// parseNetrc parses a .netrc file. Its errors quote nothing from the file.
 func parseNetrc(src []byte) ([]machine, error) {
 	src = bytes.ReplaceAll(bytes.TrimPrefix(src, []byte("\xef\xbb\xbf")), []byte("\r\n"), []byte("\n"))
 	s := &netrcScanner{rest: src, line: 1}
@@ -150,7 +150,7 @@ func parseNetrc(src []byte) ([]machine, error) {
 	}
 }
 
-// entry reads what follows a keyword.
+// entry parses the words after a keyword.
 func (s *netrcScanner) entry(machines *[]machine, keyword string) error {
 	n := len(*machines)
 	switch keyword {
@@ -191,8 +191,8 @@ type netrcScanner struct {
 
 const netrcSpace = " \t\n\r\v\f"
 
-// next returns the next word, "" at the end. Where a keyword may stand, what
-// begins with # is a comment up to the end of its line.
+// next returns the next word, or "" at the end. If a keyword is expected, a # begins a
+// comment up to the end of the line.
 func (s *netrcScanner) next(keyword bool) string {
 	for {
 		s.skip(len(s.rest) - len(bytes.TrimLeft(s.rest, netrcSpace)))
@@ -210,7 +210,7 @@ func (s *netrcScanner) next(keyword bool) string {
 	return word
 }
 
-// skipTo skips up to a text, or to the end where there is none.
+// skipTo skips to a text, or to the end if the text is not found.
 func (s *netrcScanner) skipTo(text string) {
 	end := bytes.Index(s.rest, []byte(text))
 	if end < 0 {

@@ -17,15 +17,15 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// NetworkMirror is a client of the provider network mirror protocol, of one
-// mirror. A mirror gives hashes of packages and no signature.
+// NetworkMirror is a client of one mirror, by the provider network mirror protocol. A
+// mirror provides hashes of packages, but no signature.
 type NetworkMirror struct {
 	registry *Registry
 	base     *url.URL
 }
 
-// NetworkMirror returns a client of the mirror at base, an https: URL that ends in
-// a slash. Tokens for its host go with requests for JSON, and with nothing else.
+// NetworkMirror returns a client of the mirror at base, an https: URL that ends in a
+// slash. Tokens for its host are sent only with requests for JSON.
 func (r *Registry) NetworkMirror(base *url.URL) *NetworkMirror {
 	r.guard.asks(base.Hostname())
 	return &NetworkMirror{r, base}
@@ -82,7 +82,8 @@ func (m *NetworkMirror) Release(ctx context.Context, a provider.Address, _ *List
 	return release, nil
 }
 
-// refusedByClients returns a warning if clients refuse an answer for its media type.
+// refusedByClients returns a warning if clients refuse an answer because of its media
+// type.
 func (m *NetworkMirror) refusedByClients(name string, by answered) []string {
 	if by.mediaType() == "application/json" {
 		return nil
@@ -90,7 +91,7 @@ func (m *NetworkMirror) refusedByClients(name string, by answered) []string {
 	return []string{fmt.Sprintf("%s sends %s with the Content-Type %.80q: clients refuse it, and want application/json", m.base.Host, name, by.contentType)}
 }
 
-// unchecked ends a warning about a package without a hash.
+// unchecked is the end of a warning about a package without a hash.
 const unchecked = "nothing shows that it is what its publisher released"
 
 const helpMirror = "the mirror does not keep to the provider network mirror protocol; nothing was stored"
@@ -104,7 +105,7 @@ func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents
 	if err != nil {
 		return nil, err
 	}
-	// Whether the mirror has all platforms of the release nobody can tell.
+	// It is unknown whether the mirror has all platforms of the release.
 	r := &Release{Origin: m.base.Hostname(), Partial: true, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}
 	if passed.count > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s lists names that are no platforms; clients ignore them: %s", m.base.Host, passed))
@@ -115,7 +116,7 @@ func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents
 		if err != nil {
 			return nil, fmt.Errorf("%s: the URL of the package for %s is %w", shown(at), p, err)
 		}
-		// The protocol gives no file name; mirrors are free in their URLs.
+		// The protocol has no file names, and a mirror may choose any URL.
 		name := provider.PackageFilename(a, v, p)
 		if err := archive.checkSchemes(); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", shown(at), p, err)
@@ -146,7 +147,7 @@ func (m *NetworkMirror) newPackage(p provider.Platform, name string, u *url.URL)
 	}
 }
 
-// version asks for a version.
+// version requests the document about a version.
 func (m *NetworkMirror) version(ctx context.Context, a provider.Address, v provider.Version) (*mirrorVersion, answered, error) {
 	contents := &mirrorVersion{}
 	var by answered
@@ -160,8 +161,8 @@ func (m *NetworkMirror) version(ctx context.Context, a provider.Address, v provi
 	return contents, by, nil
 }
 
-// get decodes one of a provider's documents as [Registry.getJSON] does, with the
-// credentials filed for the mirror's host. notFound is what a 404 means.
+// get decodes one of a provider's documents like [Registry.getJSON], with the credentials
+// for the mirror's host. notFound is the meaning of a 404.
 func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string, limits document.Limits, out any, notFound error, use func(answered) error) error {
 	host, err := svchost.ForComparison(m.base.Host)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package origin knows where provider packages come from: origin registries (by
-// service discovery and the provider registry protocol), mirror folders and
-// release folders.
+// Package origin reads provider releases from where they are published: origin
+// registries (by service discovery and the provider registry protocol), network mirrors,
+// mirror folders and release folders.
 //
-// Each of them yields a [Release]: what the origin claims of one version, and
-// how to open its packages. Nothing of it is verified here; package trust does
-// that. Every answer is bounded, and a credential goes to the origin's own JSON
-// endpoints and nowhere else, and never unencrypted.
+// Each of them yields a [Release]: the origin's claims about one version, and functions
+// that open its packages. This package verifies none of the claims; package trust does.
+// Every answer is bounded. A credential is sent only to the origin's own JSON endpoints,
+// and never unencrypted.
 package origin
 
 import (
@@ -23,62 +23,62 @@ import (
 
 // Release is one version of a provider as an origin offers it.
 type Release struct {
-	// Claims are what trust decides on.
+	// Claims is the input of package trust.
 	Claims trust.Claims
-	// Origin names the origin in the evidence: a registry's host name, or the
-	// kind of folder. It never depends on the machine.
+	// Origin names the origin in the evidence: the host name of a registry, or the kind of
+	// folder. It never depends on the machine.
 	Origin string
-	// Protocols are the plugin protocols, such as 5.0; nil if not known.
+	// Protocols lists the plugin protocols, such as 5.0; nil if unknown.
 	Protocols []string
-	// About has the source and the time that a registry gives.
+	// About has the source and the publication time from a registry.
 	About provider.About
-	// Packages are the ones asked for, sorted by platform.
+	// Packages lists the requested packages, sorted by platform.
 	Packages []Package
-	// Partial is set if there may be packages of this version beside these: the
-	// origin has some that were not asked for, or is a folder.
+	// Partial reports whether the version may have more packages: the origin has some that
+	// were not requested, or the origin is a folder or a mirror.
 	Partial bool
-	// ByPlatform is set if jobs that build one platform each are likely to push the
-	// version at the same time: the origin is a release folder.
+	// ByPlatform reports whether several jobs, each building one platform, are likely to
+	// push the version concurrently. It is true for release folders.
 	ByPlatform bool
-	// Warnings are what the origin wants its users to read.
+	// Warnings lists the origin's messages to its users.
 	Warnings []string
 }
 
-// Provider returns the provider that the release is of.
+// Provider returns the address of the provider.
 func (r *Release) Provider() provider.Address { return r.Claims.Provider }
 
-// Version returns its version.
+// Version returns the version of the release.
 func (r *Release) Version() provider.Version { return r.Claims.Version }
 
 // Package is one platform's package of a release.
 type Package struct {
 	Platform provider.Platform
 	Filename string
-	// Host is the name of the host in the package's URL; "" for a file.
+	// Host is the host name in the package's URL; "" for a file.
 	Host string
-	// Open starts reading the package and returns its size, -1 if the origin
-	// does not announce it. A download fails where the origin sends less than 16 KiB/s
-	// for a minute, or on the whole. [WatchHosts] reports the hosts that it asks.
+	// Open opens the package and returns its size, or -1 if the origin does not announce
+	// it. A download fails if the origin sends less than 16 KiB/s for a minute, or on
+	// average over the whole file. [WatchHosts] reports the hosts that it contacts.
 	Open func(ctx context.Context) (body io.ReadCloser, size int64, err error)
-	// Size asks for the package's size in bytes without reading it; -1 if the
-	// origin does not say. It is for people: nothing is decided by it. Only
-	// packages of a [Source] have it.
+	// Size returns the package's size in bytes without downloading it, or -1 if the origin
+	// does not announce it. It is only for display. Only the packages of a [Source] have
+	// this function.
 	Size func(ctx context.Context) int64
-	// MismatchHint says what a checksum mismatch most likely comes from, if the
-	// origin gives reason to think so.
+	// MismatchHint names the most likely cause of a checksum mismatch, if the origin gives
+	// reason to suspect one.
 	MismatchHint string
 }
 
-// Source is an origin that says what it offers of a provider.
+// Source is an origin that can list what it offers for a provider.
 type Source interface {
-	// Versions lists the versions of a provider. Errors wrap
-	// [ErrProviderNotFound] or [ErrUnauthorized] where that is the reason.
+	// Versions lists the versions of a provider. Its errors wrap [ErrProviderNotFound] or
+	// [ErrUnauthorized] if that is the reason.
 	Versions(ctx context.Context, a provider.Address) (*Listing, error)
-	// Platforms returns the platforms of a version that l lists; nil if the
-	// origin does not say.
+	// Platforms returns the platforms of a version in l, or nil if the origin does not list
+	// them.
 	Platforms(ctx context.Context, a provider.Address, l *Listing, v provider.Version) ([]provider.Platform, error)
-	// Release returns a version that l lists, with the platforms given, or with
-	// all of them if none is given.
+	// Release returns a version in l with the given platforms, or with all platforms if
+	// none is given.
 	Release(ctx context.Context, a provider.Address, l *Listing, v provider.Version, want []provider.Platform) (*Release, error)
 }
 
@@ -88,7 +88,7 @@ var (
 	_ Source = (*MirrorDir)(nil)
 )
 
-// Reasons for which an origin has no release.
+// The reasons why an origin does not provide a release.
 var (
 	ErrProviderNotFound = errors.New("provider not found")
 	ErrVersionNotFound  = errors.New("version not found")
@@ -99,8 +99,8 @@ var (
 // maxListed is how many names an error message lists.
 const maxListed = 8
 
-// selectPlatforms returns the wanted platforms, or all that are there if none
-// is named, and whether some that are there were left out.
+// selectPlatforms returns the wanted platforms, or all available ones if none is named.
+// partial reports whether available platforms were left out.
 func selectPlatforms(a provider.Address, v provider.Version, have, want []provider.Platform) (selected []provider.Platform, partial bool, err error) {
 	there := map[provider.Platform]bool{}
 	for _, p := range have {
@@ -129,7 +129,7 @@ func selectPlatforms(a provider.Address, v provider.Version, have, want []provid
 	return selected, len(wanted) < len(there), nil
 }
 
-// list joins names for a message, the first few of many.
+// list joins names for a message. It abbreviates long lists.
 func list[T fmt.Stringer](all []T) string {
 	var out names
 	for _, n := range all {
@@ -138,7 +138,7 @@ func list[T fmt.Stringer](all []T) string {
 	return out.String()
 }
 
-// names are what a message lists. It keeps the first few, and counts the others.
+// names collects names for a message. It keeps the first few and counts the rest.
 type names struct {
 	first []string
 	count int
@@ -160,15 +160,15 @@ func (n names) String() string {
 	return strings.Join(n.first, ", ")
 }
 
-// text is something to be listed as it is, and quote makes one of what may be
-// long or not fit to be shown.
+// text is a string that a message lists unchanged. quote returns a quoted, shortened text
+// for strings that may be long or contain control characters.
 type text string
 
 func (t text) String() string { return string(t) }
 
 func quote(s string) text { return text(fmt.Sprintf("%.80q", s)) }
 
-// quoteAll joins texts that may be long or not fit to be shown.
+// quoteAll joins strings that may be long or contain control characters.
 func quoteAll(all []string) string {
 	var out names
 	for _, s := range all {

@@ -12,39 +12,39 @@ import (
 )
 
 const (
-	// leastRate is the least average at which an origin may send a package, in bytes
+	// leastRate is the lowest average rate at which an origin may send a package, in bytes
 	// per second.
 	leastRate = 16 << 10
-	// paceWindow is the time over which the average is taken.
+	// paceWindow is the period over which the average is computed.
 	paceWindow = 60 * time.Second
-	// leastBytes is how many bytes must come in each paceWindow.
+	// leastBytes is how many bytes must arrive in each paceWindow.
 	leastBytes = leastRate * int64(paceWindow/time.Second)
 )
 
-// errTooSlow is why the context of a download ends whose origin breaks the rules of
-// its pace. Readers get the error of [pace.explain].
+// errTooSlow is the cause with which a download's context is cancelled if the origin is
+// too slow. Readers get the error of [pace.explain].
 var errTooSlow = errors.New("the origin is too slow")
 
 // pace ends a download whose origin is too slow. It has two rules:
 //
-//   - Each leastBytes come within paceWindow.
-//   - The whole file comes within the time that its size takes at leastRate, and one
-//     paceWindow more. Bytes that are read again after a break do not add to the size.
+//   - Each leastBytes must arrive within paceWindow.
+//   - The whole file must arrive within the time that its size takes at leastRate, plus
+//     one paceWindow. Bytes that are read again after a break do not add to the size.
 //
-// A clock that the reader starts and stops measures both. It runs while the reader
-// waits for the origin, and stands still while the reader is busy with something
-// else. Only the reader calls the methods.
+// Both are measured by a clock that the reader starts and stops. The clock runs while the
+// reader waits for the origin, and stands still while the reader is busy with something
+// else. The methods are not safe for concurrent use.
 type pace struct {
-	timer   *time.Timer   // ends the download; runs while the clock does
+	timer   *time.Timer   // ends the download; runs while the clock runs
 	since   time.Time     // when the clock was started
-	window  time.Duration // the time left for this window's bytes
+	window  time.Duration // the time left for the bytes of this window
 	whole   time.Duration // the time left for the whole file
 	silent  time.Duration // the time since the last byte
-	brought int64         // bytes in this window
-	size    int64         // bytes of the whole file
+	brought int64         // the bytes received in this window
+	size    int64         // the size of the whole file in bytes
 }
 
-// newPace returns a pace whose clock stands still. The size of the file is not known.
+// newPace returns a pace whose clock is stopped. The size of the file is unknown.
 func newPace(cancel context.CancelCauseFunc) *pace {
 	p := &pace{window: paceWindow, whole: math.MaxInt64}
 	p.timer = time.AfterFunc(paceWindow, func() { cancel(errTooSlow) })
@@ -52,20 +52,20 @@ func newPace(cancel context.CancelCauseFunc) *pace {
 	return p
 }
 
-// expect sets the deadline of a file whose size in bytes is known now; -1 sets none.
+// expect sets the deadline of a file from its size in bytes; -1 sets none.
 func (p *pace) expect(size int64) {
 	if size >= 0 {
 		p.size, p.whole = size, wholeTime(size)-(paceWindow-p.window)
 	}
 }
 
-// wholeTime is how long a file of a size may take.
+// wholeTime returns how long a file of the given size may take.
 func wholeTime(size int64) time.Duration {
-	const most = math.MaxInt64 / int64(2*time.Second) // what a Duration has room for
+	const most = math.MaxInt64 / int64(2*time.Second) // so that the result fits into a Duration
 	return paceWindow + time.Duration(min(size/leastRate, most))*time.Second
 }
 
-// start starts the clock. A nil pace has none.
+// start starts the clock. It does nothing on a nil pace.
 func (p *pace) start() {
 	if p != nil {
 		p.since = time.Now()
@@ -73,7 +73,7 @@ func (p *pace) start() {
 	}
 }
 
-// stop stops the clock.
+// stop stops the clock. It does nothing on a nil pace.
 func (p *pace) stop() {
 	if p != nil {
 		p.timer.Stop()
@@ -84,8 +84,8 @@ func (p *pace) stop() {
 	}
 }
 
-// count counts bytes that came while the clock ran, and begins a window when the last
-// one has its bytes.
+// count counts bytes that arrived while the clock ran. If the window has enough bytes, it
+// begins the next window.
 func (p *pace) count(n int) {
 	if n == 0 {
 		return
@@ -98,7 +98,7 @@ func (p *pace) count(n int) {
 	p.start()
 }
 
-// explain says which rule the origin broke. The clock stands still.
+// explain says which rule the origin broke. The clock must be stopped.
 func (p *pace) explain() error {
 	found := fmt.Sprintf("the origin sent %d bytes in %s: at least %d KiB/s are needed", p.brought, paceWindow, leastRate>>10)
 	switch {
@@ -110,7 +110,7 @@ func (p *pace) explain() error {
 	return hint.New(found, "try again later; if it stays slow, look at the network and at proxies on the way to the origin")
 }
 
-// pacedBody is an answer's body whose bytes count for a pace.
+// pacedBody is the body of an answer whose bytes are counted by a pace.
 type pacedBody struct {
 	io.ReadCloser
 	pace *pace

@@ -11,24 +11,23 @@ import (
 )
 
 const (
-	// maxPerHost is how many answers of one host are awaited or read at once,
+	// maxPerHost is how many answers from one host may be pending or being read at once,
 	// downloads included.
 	maxPerHost = 16
-	// maxRetryAfter is the longest wait that an origin may ask for; one that asks
-	// for more is not asked again.
+	// maxRetryAfter is the longest Retry-After that is honoured. If an origin asks for a
+	// longer wait, the request is not repeated.
 	maxRetryAfter = 30 * time.Second
-	// losses is how often an origin is asked again that refuses connections or loses
-	// them.
+	// losses is how often a request is repeated if its connection is refused or lost.
 	losses = 2
 )
 
-// patience says when an origin is asked again: as oras-go's policy does, but
-// after no less time than it asks for.
+// patience is the retry policy for origins. It is oras-go's default policy, but waits at
+// least as long as Retry-After says.
 type patience struct{}
 
-// Retry implements [retry.Policy]. An origin that refuses connections, or loses one
-// before it has answered, may be about to begin anew: it is asked again, soon or not at
-// all. Nothing is asked of origins that does any harm when it is asked twice.
+// Retry implements [retry.Policy]. If an origin refuses or loses a connection before it
+// answers, it may be restarting: the request is repeated soon, or not at all. All requests
+// to origins are safe to repeat.
 func (patience) Retry(attempt int, resp *http.Response, err error) (time.Duration, error) {
 	if err != nil && neterr.Lost(err) && attempt < losses {
 		return retry.DefaultBackoff(attempt, resp), nil
@@ -43,7 +42,7 @@ func (patience) Retry(attempt int, resp *http.Response, err error) (time.Duratio
 	}
 	wait = max(wait, after)
 	if resp.Request != nil {
-		// The answer says more than that time ran out.
+		// The last answer is more informative than an exceeded deadline.
 		if deadline, ok := resp.Request.Context().Deadline(); ok && time.Now().Add(wait).After(deadline) {
 			return -1, nil
 		}

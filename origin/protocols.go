@@ -11,8 +11,8 @@ import (
 
 var protocol = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,4}){0,2}$`)
 
-// knownProtocols returns the protocol versions in the first list that has any. Origins
-// may leave them out of one answer or the other.
+// knownProtocols returns the valid protocol versions in the first list that has any. An
+// origin may omit them from the list of versions or from the document about a package.
 func knownProtocols(lists ...[]string) []string {
 	for _, list := range lists {
 		var out []string
@@ -28,14 +28,14 @@ func knownProtocols(lists ...[]string) []string {
 	return nil
 }
 
-// protocolsOf returns the protocols that a version is stored with: those of its first
-// platform, or else those that the list of versions gives.
+// protocolsOf returns the protocols to store with a version: those of its first platform,
+// or else those in the list of versions.
 func protocolsOf(metas []*packageMeta, listed []string) []string {
 	return knownProtocols(metas[0].Protocols, listed)
 }
 
-// warnProtocols returns a warning if the platforms of a version have different protocols,
-// or none, and "" otherwise. A version has one list of protocols for all platforms, by
+// warnProtocols returns a warning if the platforms of a version have different protocols
+// or none, and "" otherwise. A version has one list of protocols for all platforms, from
 // which clients decide whether they can run the provider.
 func warnProtocols(host string, platforms []provider.Platform, metas []*packageMeta, listed []string) string {
 	first := protocolsOf(metas, listed)

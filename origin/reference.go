@@ -5,8 +5,8 @@ import (
 	"net/url"
 )
 
-// reference returns the URL that a document which came from at refers to. Its error
-// begins with the URL.
+// reference resolves a URL in the document at the URL at. Its error begins with the
+// quoted URL.
 func reference(at *url.URL, raw string) (*url.URL, error) {
 	if len(raw) > maxURL {
 		return nil, fmt.Errorf("%.200q, which has more than %d bytes", raw, maxURL)

@@ -19,27 +19,27 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// RegistryOptions configure a [Registry]. The zero value asks the origins
+// RegistryOptions configures a [Registry]. With the zero value, it contacts the origins
 // themselves, without credentials.
 type RegistryOptions struct {
-	// Transport sends every request; nil is [outgoing.Transport].
+	// Transport sends every request; nil means [outgoing.Transport].
 	Transport http.RoundTripper
-	// Services finds the services of a host, with credentials and overrides as
-	// the CLI configuration has them; nil is plain service discovery.
+	// Services finds the services of a host, with the credentials and overrides of the CLI
+	// configuration; nil means plain service discovery.
 	Services *disco.Disco
 	// UserAgent is sent with every request.
 	UserAgent string
-	// Via is sent with every request as the header of that name, which tells those
-	// that serve them that somebody asks on behalf of others; "" is none.
+	// Via is sent with every request as the Via header. It shows servers that the request
+	// is on behalf of others; "" sends no header.
 	Via string
-	// Guard is that of Transport and Services; nil is none.
+	// Guard is the guard of Transport and Services; nil means none.
 	Guard *Guard
-	// Netrc has logins for downloads of packages; nil is none.
+	// Netrc has logins for downloads of packages; nil means none.
 	Netrc *Netrc
 }
 
-// Registry is a client of the provider registry protocol, of whatever host a
-// provider's address names.
+// Registry is a client of the provider registry protocol, for all hosts in provider
+// addresses.
 type Registry struct {
 	*client
 	services *disco.Disco
@@ -66,14 +66,14 @@ func NewRegistry(o RegistryOptions) *Registry {
 	return r
 }
 
-// Listing is what an origin offers of a provider.
+// Listing is what an origin offers for a provider.
 type Listing struct {
 	Versions []provider.Version // oldest first
-	// Warnings are what the origin wants its users to read, and what of its
-	// answer was passed over.
+	// Warnings lists the origin's messages to its users, and the parts of its answer that
+	// were ignored.
 	Warnings []string
-	// OriginWarnings is the part of Warnings that the origin wrote, such as that a
-	// provider is deprecated.
+	// OriginWarnings is the part of Warnings that the origin wrote, such as the deprecation
+	// of a provider.
 	OriginWarnings []string
 
 	platforms map[provider.Version][]provider.Platform
@@ -81,8 +81,8 @@ type Listing struct {
 	protocols map[provider.Version][]string
 }
 
-// Versions lists the versions of a provider. Errors wrap ErrProviderNotFound or
-// ErrUnauthorized where that is the reason.
+// Versions lists the versions of a provider. Its errors wrap ErrProviderNotFound or
+// ErrUnauthorized if that is the reason.
 func (r *Registry) Versions(ctx context.Context, a provider.Address) (*Listing, error) {
 	base, prepare, err := r.endpoint(ctx, a)
 	if err != nil {
@@ -100,13 +100,13 @@ func (r *Registry) Versions(ctx context.Context, a provider.Address) (*Listing, 
 	return l, nil
 }
 
-// versionsJSON is the protocol's answer about a provider.
+// versionsJSON is the protocol's document about a provider.
 type versionsJSON struct {
 	Versions member[[]versionJSON] `json:"versions"`
 	Warnings []string              `json:"warnings"`
 }
 
-// versionJSON is one version in the protocol's answer about a provider.
+// versionJSON is one version in the protocol's document about a provider.
 type versionJSON struct {
 	Version   string   `json:"version"`
 	Protocols []string `json:"protocols"`
@@ -116,7 +116,7 @@ type versionJSON struct {
 	} `json:"platforms"`
 }
 
-// check refuses an answer without a list, or with more of anything than a provider has.
+// check returns an error for a document without a list, or with too many elements.
 func (b *versionsJSON) check() error {
 	err := errors.Join(checkCount("versions", len(b.Versions.value), maxVersions), checkCount("warnings", len(b.Warnings), maxWarnings))
 	for _, v := range b.Versions.value {
@@ -131,8 +131,8 @@ func (b *versionsJSON) check() error {
 	return err
 }
 
-// listing takes what it can from the answer. One bad entry must not keep users
-// from all the others, so it is passed over with a warning.
+// listing converts the document. An invalid entry must not hide the valid ones, so it is
+// ignored with a warning.
 func (b *versionsJSON) listing(host string) (*Listing, error) {
 	if err := b.check(); err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 	var last []provider.Platform
 	for _, v := range l.Versions {
 		if platforms := l.platforms[v]; slices.Equal(platforms, last) {
-			l.platforms[v] = last // most versions have the same: some keep lists for long
+			l.platforms[v] = last // most versions have the same list, and callers may keep it for long
 		} else {
 			last = platforms
 		}
@@ -192,19 +192,19 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 	return l, nil
 }
 
-// Platforms returns the platforms of a version that l lists; nil if the origin
-// does not say.
+// Platforms returns the platforms of a version in l, or nil if the origin does not list
+// them.
 func (r *Registry) Platforms(_ context.Context, _ provider.Address, l *Listing, v provider.Version) ([]provider.Platform, error) {
 	return l.platforms[v], nil
 }
 
-// Protocols returns the plugin protocols of a version that l lists; nil if the
-// origin does not say.
+// Protocols returns the plugin protocols of a version in l, or nil if the origin does not
+// list them.
 func (l *Listing) Protocols(v provider.Version) []string { return l.protocols[v] }
 
-// Package returns the package of a version for a platform, and the SHA-256 that the
-// origin announces for it, with one request and nothing to check that by: it is for
-// those who know what is signed already.
+// Package returns the package of a version for a platform, and the SHA-256 that the origin
+// announces for it. It sends one request and fetches nothing to verify the SHA-256 with,
+// so it is only for callers that already know what is signed.
 func (r *Registry) Package(ctx context.Context, a provider.Address, v provider.Version, p provider.Platform) (Package, [sha256.Size]byte, error) {
 	metas, err := r.metadata(ctx, a, v, []provider.Platform{p})
 	if err != nil {
@@ -213,8 +213,8 @@ func (r *Registry) Package(ctx context.Context, a provider.Address, v provider.V
 	return r.newPackage(p, metas[0]), metas[0].sum, nil
 }
 
-// Release returns a version that l lists, with the platforms given, or with all
-// of them if none is given.
+// Release returns a version in l with the given platforms, or with all platforms if none
+// is given.
 func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, v provider.Version, want []provider.Platform) (*Release, error) {
 	have, listed := l.platforms[v]
 	if !listed {
@@ -227,7 +227,7 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 		return nil, hint.New(fmt.Sprintf("%s %s: %s does not say for which platforms it is", a, v, a.Hostname()), "name them with --platform")
 	}
 	if len(have) == 0 {
-		// The protocol lets an origin leave its platforms out.
+		// The protocol allows an origin to omit the platforms.
 		platforms, _, err = selectPlatforms(a, v, want, want)
 		partial = true
 	} else {
@@ -261,13 +261,13 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 	return out, nil
 }
 
-// NoMatch is the error for a constraint that no listed version meets.
+// NoMatch returns the error for a constraint that no listed version meets.
 func (l *Listing) NoMatch(a provider.Address, s provider.VersionSet) error {
 	return hint.Wrap(fmt.Errorf("%s %s: %w: nothing that it offers matches", a, s, ErrVersionNotFound),
 		"%s offers %s; a prerelease must be named exactly", a.Hostname(), list(newest(l.Versions)))
 }
 
-// newest returns versions newest first.
+// newest returns the versions in reverse order, newest first.
 func newest(vs []provider.Version) []provider.Version {
 	out := make([]provider.Version, len(vs))
 	for i, v := range vs {
@@ -276,12 +276,12 @@ func newest(vs []provider.Version) []provider.Version {
 	return out
 }
 
-// claims fetches the checksum document and its signature, which all platforms of
-// a version share: trust refuses a document that does not list what each of them
-// announces.
+// claims fetches the checksum document and its signature, which all platforms of a version
+// share. Package trust refuses a checksum document that does not list the announced
+// checksum of each package.
 func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Version, m *packageMeta) (trust.Claims, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // where the one document fails, the other is of no use
+	defer cancel() // if one document fails, the other is useless
 	c := trust.Claims{Provider: a, Version: v}
 	var err error
 	if c.Keys, err = trust.ParseSigningKeys(m.SigningKeys); err != nil {
@@ -295,7 +295,7 @@ func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Ve
 		return c, hint.Wrap(fmt.Errorf("SHA256SUMS: %w", err), "without its checksum document no package can be checked; nothing was stored")
 	}
 	if len(c.Keys) == 0 {
-		return c, nil // nothing could check the signature, if there is one
+		return c, nil // there is no key to verify a signature with
 	}
 	const help = "it announces signing keys, so a package without a signature is refused; nothing was stored"
 	if m.signature == nil {
@@ -311,9 +311,10 @@ func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Ve
 	return c, nil
 }
 
-// beginSignature has the signature fetched beside what it signs, if there is one that
-// could be checked, and returns what waits for it. That leaves two connections: one
-// for the size of a package, and one for the package.
+// beginSignature starts to fetch the signature concurrently with the document that it
+// signs, if there is a signature and a key to verify it with. It returns a function that
+// waits for the signature. Afterwards two connections are open, which the request for a
+// package's size and its download can reuse.
 func (r *Registry) beginSignature(ctx context.Context, m *packageMeta, keys []string) func() ([]byte, error) {
 	if len(keys) == 0 || m.signature == nil {
 		return nil
@@ -333,10 +334,11 @@ func (r *Registry) beginSignature(ctx context.Context, m *packageMeta, keys []st
 	}
 }
 
-// newPackage returns the package that an answer describes. Archives are fetched
-// without credentials but those of the .netrc file, as clients do.
+// newPackage returns the package that a document describes. Like clients, it downloads
+// archives without credentials, except those in the .netrc file.
 func (r *Registry) newPackage(p provider.Platform, m *packageMeta) Package {
-	// Some keep packages for long: they keep nothing else of the answer and the registry.
+	// Callers may keep packages for a long time. A package must not keep the whole document
+	// and registry in memory.
 	c, netrc, name, from := r.client, r.netrc, m.Filename, m.download
 	return Package{
 		Platform: p, Filename: name, Host: canonical(from.Hostname()),
@@ -361,8 +363,8 @@ func (r *Registry) newPackage(p provider.Platform, m *packageMeta) Package {
 	}
 }
 
-// resolve returns the URL of an endpoint as clients form it: relative to the base
-// URL, which loses its last part if it does not end in a slash.
+// resolve returns the URL of an endpoint. Like clients, it resolves the path relative to
+// the base URL, which loses its last part if it does not end in a slash.
 func resolve(base *url.URL, parts ...string) *url.URL {
 	return base.ResolveReference(&url.URL{Path: path.Join(parts...)})
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// ReleaseDir is a folder with one release of a provider as GoReleaser writes it:
+// ReleaseDir is a folder with one release of a provider, as GoReleaser writes it:
 //
 //	terraform-provider-TYPE_VERSION_OS_ARCH.zip ...
 //	terraform-provider-TYPE_VERSION_SHA256SUMS
 //	terraform-provider-TYPE_VERSION_SHA256SUMS.sig
 //	terraform-provider-TYPE_VERSION_manifest.json (optional)
 //
-// The folder does not say whose provider it is; who opens it does.
+// The folder does not contain the provider's address; the caller provides it.
 type ReleaseDir struct {
 	root *os.Root
 }
@@ -45,9 +45,9 @@ const helpReleaseDir = "a release folder holds the zips and the SHA256SUMS file 
 // Close releases the folder.
 func (d *ReleaseDir) Close() error { return d.root.Close() }
 
-// Release returns what is in the folder as version v of a, with the platforms
-// given, or with all that its SHA256SUMS lists if none is given. publicKey has
-// the ASCII-armoured keys of which one signed it, "" for none.
+// Release returns the content of the folder as version v of a, with the given platforms,
+// or with all that its SHA256SUMS lists if none is given. publicKey contains the
+// ASCII-armoured keys, one of which signed the release; "" means that it is not signed.
 func (d *ReleaseDir) Release(ctx context.Context, a provider.Address, v provider.Version, publicKey string, want []provider.Platform) (*Release, error) {
 	r, err := d.release(ctx, a, v, publicKey, want)
 	if err != nil {
@@ -65,7 +65,7 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 	if err != nil {
 		return nil, err
 	}
-	// Other folders, of other build jobs, may hold other platforms of this version.
+	// The folders of other build jobs may have other platforms of this version.
 	platforms, _, err := selectPlatforms(a, v, have, want)
 	if err != nil {
 		return nil, err
@@ -122,14 +122,14 @@ func (d *ReleaseDir) claims(ctx context.Context, a provider.Address, v provider.
 	return c, err
 }
 
-// splitKeys returns the armoured blocks of a file with public keys, one key ring
-// each, as registries offer them. A private key is refused: keys are stored with
-// the release, for everybody to read.
+// splitKeys splits a file with public keys into its armoured blocks, one key ring each, as
+// registries provide them. It refuses private keys, because everyone can read the keys
+// that are stored with the release.
 func splitKeys(armoured string) ([]string, error) {
 	const begin = "-----BEGIN PGP "
 	blocks := strings.Split(armoured, begin)
 	if len(blocks) == 1 {
-		return []string{armoured}, nil // no armour; what reads it says so
+		return []string{armoured}, nil // not armoured; the parser reports it
 	}
 	var out []string
 	for _, block := range blocks[1:] {
@@ -158,7 +158,7 @@ func (d *ReleaseDir) signature(name string) ([]byte, error) {
 		"sign it with gpg --detach-sign, or leave out --public-key and accept it with --allow-unsigned")
 }
 
-// whatIsThere helps someone who named the wrong version or type.
+// whatIsThere returns a hint for a wrong version or type.
 func (d *ReleaseDir) whatIsThere(a provider.Address) string {
 	found, err := fs.Glob(d.root.FS(), "*_SHA256SUMS")
 	if err != nil || len(found) == 0 {
@@ -180,8 +180,8 @@ func (d *ReleaseDir) read(name string) ([]byte, error) {
 	return data, nil
 }
 
-// platforms returns those that have a package in SHA256SUMS or in the folder: a
-// zip that nobody lists is a release gone wrong, and trust says so.
+// platforms returns the platforms with a package in SHA256SUMS or in the folder. If a zip
+// is not listed, the release is broken, and package trust reports it.
 func (d *ReleaseDir) platforms(a provider.Address, v provider.Version, sums []byte) ([]provider.Platform, error) {
 	name := regexp.MustCompile(`terraform-provider-` + regexp.QuoteMeta(a.Type()+"_"+v.String()) + `_([a-z0-9]+_[a-z0-9]+)\.zip`)
 	zips, err := fs.Glob(d.root.FS(), "*.zip")
@@ -208,9 +208,9 @@ func (d *ReleaseDir) platforms(a provider.Address, v provider.Version, sums []by
 	return out, nil
 }
 
-// protocols reads the registry manifest, under the name of a release or that of
-// the source tree; nil if there is none. A manifest that SHA256SUMS lists is
-// held against it.
+// protocols reads the registry manifest, under its name in a release or in the source
+// tree. It returns nil if there is none. If SHA256SUMS lists the manifest, its checksum is
+// verified.
 func (d *ReleaseDir) protocols(c *trust.Claims) ([]string, error) {
 	released := fmt.Sprintf("terraform-provider-%s_%s_manifest.json", c.Provider.Type(), c.Version)
 	for _, name := range []string{released, "terraform-registry-manifest.json"} {

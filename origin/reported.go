@@ -10,16 +10,16 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// packagesJSON is what newer origins say of all packages of a version in the answer
-// about each of them, by platform.
+// packagesJSON is what newer origins report about all packages of a version, in the
+// document about each package. The keys are platforms.
 type packagesJSON map[string]struct {
 	Hashes []string `json:"hashes"`
 	Size   int64    `json:"package_size"`
 }
 
-// reports reads what an answer says of packages. Like clients, it wants the
-// platform that was asked for among them, if there are any, and positive sizes;
-// unlike them, it passes over platforms and schemes of hashes that it does not know.
+// reports parses the reports about packages. Like clients, it returns an error if there
+// are reports but none for the requested platform, or if a size is not positive. Unlike
+// clients, it ignores unknown platforms and hash schemes.
 func (ps packagesJSON) reports(asked provider.Platform) (map[provider.Platform]trust.Report, error) {
 	if len(ps) == 0 {
 		return nil, nil
@@ -60,8 +60,8 @@ func (ps packagesJSON) reports(asked provider.Platform) (map[provider.Platform]t
 	return out, nil
 }
 
-// joinReports makes of the answers about all platforms one report a file. Answers
-// that contradict each other are refused.
+// joinReports merges the reports in the documents about all platforms into one report per
+// file. It returns an error if documents contradict each other.
 func joinReports(a provider.Address, v provider.Version, platforms []provider.Platform, metas []*packageMeta) (map[string]trust.Report, error) {
 	names := map[provider.Platform]string{}
 	for i, m := range metas {
