@@ -34,8 +34,8 @@ var (
 	v1     = provider.MustParseVersion("1.0.0")
 )
 
-// network is one of names that lead to real servers on the loopback interface,
-// and nowhere else.
+// network maps host names to real servers on the loopback interface. No other host can be
+// reached.
 type network struct {
 	t     *testing.T
 	ca    *tlsca.CA
@@ -46,12 +46,12 @@ func newNetwork(t *testing.T) *network {
 	return &network{t: t, ca: tlsca.For(t)}
 }
 
-// serve answers for a host name by HTTPS.
+// serve serves a host name over HTTPS.
 func (n *network) serve(name string, h http.Handler) *recorder.Recorder {
 	n.t.Helper()
 	rec := recorder.New(h)
 	server := httptest.NewUnstartedServer(rec)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // broken handshakes are what some tests want
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // some tests break handshakes on purpose
 	var err error
 	if server.TLS, err = n.ca.ServerConfig(name); err != nil {
 		n.t.Fatal(err)
@@ -62,7 +62,7 @@ func (n *network) serve(name string, h http.Handler) *recorder.Recorder {
 	return rec
 }
 
-// servePlain answers for a host name by plain HTTP.
+// servePlain serves a host name over plain HTTP.
 func (n *network) servePlain(name string, h http.Handler) *recorder.Recorder {
 	n.t.Helper()
 	rec := recorder.New(h)
@@ -72,13 +72,13 @@ func (n *network) servePlain(name string, h http.Handler) *recorder.Recorder {
 	return rec
 }
 
-// addr is where "HOST:PORT" is served on this machine.
+// addr returns the address on this machine that serves "HOST:PORT".
 func (n *network) addr(at string) string {
 	addr, _ := n.addrs.Load(at)
 	return addr.(string)
 }
 
-// port is the port of addr.
+// port returns the port of addr.
 func (n *network) port(at string) string {
 	n.t.Helper()
 	_, port, err := net.SplitHostPort(n.addr(at))
@@ -88,7 +88,7 @@ func (n *network) port(at string) string {
 	return port
 }
 
-// transport dials the servers of the network alone.
+// transport returns a transport that dials only the servers of the network.
 func (n *network) transport() http.RoundTripper {
 	transport := n.ca.HTTPClient().Transport.(*http.Transport)
 	transport.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -102,7 +102,7 @@ func (n *network) transport() http.RoundTripper {
 	return transport
 }
 
-// client returns a client of the network with a token for host, "" for none.
+// client returns a client of the network that has a token for the origin; "" means none.
 func (n *network) client(token string) (*origin.Registry, *disco.Disco) {
 	transport := n.transport()
 	var options []disco.DiscoOption
@@ -115,13 +115,13 @@ func (n *network) client(token string) (*origin.Registry, *disco.Disco) {
 	return origin.NewRegistry(origin.RegistryOptions{Transport: transport, Services: services, UserAgent: "ocibridge/test", Via: "1.1 test"}), services
 }
 
-// bench is a network with an origin that has one signed release of widget.
+// bench is a network with one origin, which has one signed release of widget.
 type bench struct {
 	*network
 	signer  *pgp.Signer
 	release *release.Release
 	origin  *testorigin.Origin
-	asked   *recorder.Recorder // what was asked of the origin
+	asked   *recorder.Recorder // the requests to the origin
 	client  *origin.Registry
 }
 
@@ -135,7 +135,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// build makes a release of widget for three platforms.
+// build builds a release of widget for three platforms.
 func build(t *testing.T, signer *pgp.Signer, version string) *release.Release {
 	t.Helper()
 	spec := release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: version, Protocols: []string{"5.0", "6.0"}, Signer: signer}
@@ -146,7 +146,7 @@ func build(t *testing.T, signer *pgp.Signer, version string) *release.Release {
 	return release.For(t, spec)
 }
 
-// get asks for version 1.0.0.
+// get reads version 1.0.0.
 func (b *bench) get(want ...string) (*origin.Release, error) {
 	l, err := b.client.Versions(b.t.Context(), widget)
 	if err != nil {
@@ -155,7 +155,7 @@ func (b *bench) get(want ...string) (*origin.Release, error) {
 	return b.client.Release(b.t.Context(), widget, l, v1, platforms(want...))
 }
 
-// mustGet is get for what should succeed.
+// mustGet is get for a release that must be readable.
 func (b *bench) mustGet(want ...string) *origin.Release {
 	b.t.Helper()
 	r, err := b.get(want...)
@@ -165,7 +165,7 @@ func (b *bench) mustGet(want ...string) *origin.Release {
 	return r
 }
 
-// answer answers the paths that end so with a handler.
+// answer replaces the handler for paths with the suffix.
 func (b *bench) answer(suffix string, h http.HandlerFunc) {
 	b.asked.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, suffix) {
@@ -176,10 +176,10 @@ func (b *bench) answer(suffix string, h http.HandlerFunc) {
 	})
 }
 
-// alter changes the origin's answers about packages on their way out.
+// alter changes the origin's documents about packages before they are sent.
 func (b *bench) alter(change func(map[string]any)) { b.alterWith("", change) }
 
-// alterWith is alter, with another list of versions unless that is "".
+// alterWith is alter, and also replaces the list of versions unless list is "".
 func (b *bench) alterWith(list string, change func(map[string]any)) {
 	honest := testorigin.New(testorigin.Options{}, b.release)
 	b.asked.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -207,7 +207,7 @@ func sendJSON(w http.ResponseWriter, body any) {
 	json.NewEncoder(w).Encode(body)
 }
 
-// text answers with a body of some type.
+// text returns a handler that answers with a body of the media type.
 func text(mediaType, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", mediaType)
@@ -226,7 +226,7 @@ func platforms(names ...string) (out []provider.Platform) {
 	return out
 }
 
-// names lists the platforms of a release's packages.
+// names returns the platforms of a release's packages.
 func names(r *origin.Release) string {
 	var out []string
 	for _, p := range r.Packages {
@@ -237,7 +237,7 @@ func names(r *origin.Release) string {
 
 const allPlatforms = "darwin_arm64 linux_amd64 windows_amd64"
 
-// read opens a package and reads it to its end.
+// read reads a package to its end.
 func read(t *testing.T, p origin.Package) (string, int64) {
 	t.Helper()
 	body, size, err := p.Open(t.Context())
@@ -252,8 +252,8 @@ func read(t *testing.T, p origin.Package) (string, int64) {
 	return string(data), size
 }
 
-// checkError checks what every error must be, and that it and its hint say what
-// is expected.
+// checkError checks the properties of every error, and the texts of the error and its
+// hint.
 func checkError(t *testing.T, err error, says, hintSays string) {
 	t.Helper()
 	if err == nil {

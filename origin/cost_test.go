@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// expensive is an origin and a mirror whose discovery is in order, and whose every
-// other answer is the document.
+// expensive is an origin and a mirror with valid discovery. Every other answer is the
+// document.
 type expensive struct{ document []byte }
 
 func (e expensive) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -28,7 +28,7 @@ func (e expensive) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: -1, Request: r}, nil
 }
 
-// answer begins the answer about a package.
+// answer is the start of a document about a package.
 var answer = `{"os":"linux","arch":"amd64","filename":"widget.zip","shasum":"` + strings.Repeat("00", 32) +
 	`","download_url":"widget.zip","shasums_url":"SHA256SUMS",`
 
@@ -63,8 +63,8 @@ func TestKeptOfDocuments(t *testing.T) {
 	}
 }
 
-// TestCostOfDocuments measures what the most expensive documents of each kind
-// allocate in all, whether they are refused or not.
+// TestCostOfDocuments measures how much the most expensive documents of each kind
+// allocate in total, whether they are accepted or refused.
 func TestCostOfDocuments(t *testing.T) {
 	a, v := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0")
 	list, version := int(listLimits.Bytes), int(versionLimits.Bytes)
@@ -78,7 +78,7 @@ func TestCostOfDocuments(t *testing.T) {
 	}
 	index := func(r *Registry) error { _, err := mirror(r).Versions(t.Context(), a); return err }
 	contents := func(r *Registry) error { _, _, err := mirror(r).version(t.Context(), a, v); return err }
-	// 1,030 versions with so many platforms have almost as many values as the limits allow.
+	// 1,030 versions with so many platforms have almost the allowed number of values.
 	platforms := string(cost.Counted(maxPlatforms, "", `{"os":"x","arch":"y%d"}`, ""))
 	for name, tc := range map[string]struct {
 		document []byte
@@ -112,7 +112,7 @@ func TestCostOfDocuments(t *testing.T) {
 	}
 }
 
-// TestKeptOfDiscovery: discovery keeps the documents of many hosts.
+// TestKeptOfDiscovery: the discovery client caches the documents of many hosts.
 func TestKeptOfDiscovery(t *testing.T) {
 	document := []byte(`{"providers.v1":"/v1/","x":"` + strings.Repeat("x", 60_000) + `","y":[` + strings.Repeat(`{"":0},`, 400) + `0]}`)
 	r := NewRegistry(RegistryOptions{Transport: answers(func(r *http.Request) (int, http.Header, []byte) {
@@ -131,8 +131,8 @@ func TestKeptOfDiscovery(t *testing.T) {
 	})
 }
 
-// TestPackageKeepsNoRegistry: pull-through keeps packages longer than the registry that
-// they come from, and with it the discovery documents of its hosts.
+// TestPackageKeepsNoRegistry: pull-through keeps packages longer than their registry, which
+// has the discovery documents of its hosts.
 func TestPackageKeepsNoRegistry(t *testing.T) {
 	a, v, p := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0"), provider.Platform{OS: "linux", Arch: "amd64"}
 	dropped := make(chan struct{})
@@ -155,7 +155,7 @@ func TestPackageKeepsNoRegistry(t *testing.T) {
 	runtime.KeepAlive(pkg)
 }
 
-// TestErrorsAreShort, whatever an origin says in them: some keep errors, and all log them.
+// TestErrorsAreShort has long texts from an origin in errors, which are logged and cached.
 func TestErrorsAreShort(t *testing.T) {
 	a, v, p := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0"), provider.Platform{OS: "linux", Arch: "amd64"}
 	const most = 4 << 10
@@ -164,7 +164,7 @@ func TestErrorsAreShort(t *testing.T) {
 		return http.Header{name: {value}}
 	}
 	for name, tc := range map[string]struct {
-		path   string // the end of the path of which the answer is
+		path   string // the suffix of the path whose answer is replaced
 		status int
 		header http.Header
 		body   string
@@ -207,7 +207,7 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 }
 
-// answers is a transport that answers with a status, a header and a body.
+// answers is a transport that always answers with the same status, header and body.
 type answers func(*http.Request) (int, http.Header, []byte)
 
 func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// said is a transport that has one answer for everything.
+// said is a transport that always gives the same answer.
 type said struct {
 	body   []byte
 	header http.Header
@@ -28,8 +29,8 @@ func (s *said) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: s.header, Body: io.NopCloser(strings.NewReader(string(s.body))), ContentLength: int64(len(s.body)), Request: r}, nil
 }
 
-// FuzzDiscovery holds the base URL that a host's discovery document gives against
-// what may be asked.
+// FuzzDiscovery shows that every base URL that is accepted from a discovery document may
+// be requested.
 func FuzzDiscovery(f *testing.F) {
 	for _, s := range []string{`{"providers.v1":"/v1/providers/"}`, `{"providers.v1":"https://api.example.com/p"}`, `{"providers.v1":"http://api.example.com/"}`, `{"providers.v1":"file:///etc/"}`,
 		`{"providers.v1":"https://u:p@h/"}`, `{"providers.v1":"//h"}`, `{"providers.v1":{"a":1}}`, `{"providers.v2":"/"}`, `{"providers.v1":"https:///x"}`, `[]`} {
@@ -48,8 +49,8 @@ func FuzzDiscovery(f *testing.F) {
 	})
 }
 
-// FuzzNetworkMirror holds what is taken of a mirror's answers against what is done
-// with it: URLs are fetched, names become names in a registry.
+// FuzzNetworkMirror shows that everything accepted from a mirror's answers is safe to use:
+// URLs are fetched, and names become names in a registry.
 func FuzzNetworkMirror(f *testing.F) {
 	for _, s := range []string{
 		`{"versions":{"1.0.0":{},"v1":{},"1.0.0+b":{}}}`, `{"versions":{"../1.0.0":null}}`,
@@ -98,18 +99,18 @@ func FuzzNetworkMirror(f *testing.F) {
 	})
 }
 
-// FuzzRetryAfter: no origin has anybody wait backwards, nor for ever.
+// FuzzRetryAfter shows that no origin can cause a negative or an endless wait.
 func FuzzRetryAfter(f *testing.F) {
 	for _, s := range []string{"0", "5", "-1", "99999999999999999999", "Fri, 31 Dec 1999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "soon", " 1 "} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		h := http.Header{"Retry-After": {s}}
-		if after := retryAfter(h); after < 0 {
+		if after := outgoing.RetryAfter(h, time.Now()); after < 0 {
 			t.Errorf("%q is %s", s, after)
 		}
 		resp := &http.Response{StatusCode: http.StatusTooManyRequests, Header: h}
-		if wait, err := (patience{}).Retry(0, resp, nil); err == nil && wait > max(maxRetryAfter, time.Minute) {
+		if wait, err := (retryPolicy{}).Retry(0, resp, nil); err == nil && wait > max(maxRetryAfter, time.Minute) {
 			t.Errorf("%q is waited for %s", s, wait)
 		}
 	})

@@ -16,9 +16,9 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 )
 
-// breaking is a transport over which the answers for packages break off after as
-// many bytes as each of its cuts says, and then no more. A negative one is of an
-// end that looks like the end of the file.
+// breaking is a transport on which the answers for packages break off. Each element of
+// cuts is the number of bytes before one break. A negative number means that the break
+// looks like the end of the file.
 type breaking struct {
 	inProcess
 	cuts *[]int
@@ -54,15 +54,15 @@ func (b *brokenBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestDownloadIsResumed breaks a download off at several places.
+// TestDownloadIsResumed breaks a download off at several positions.
 func TestDownloadIsResumed(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	pkg := rel.Package("linux", "amd64")
 	for name, tc := range map[string]struct {
 		cuts      []int
-		header    func(http.Header, int) // of the answer to the n-th request for the package
+		header    func(http.Header, int) // changes the answer to the n-th request for the package
 		noRanges  bool
-		ranges    []string // asked for
+		ranges    []string // the requested ranges
 		says      string
 		wantsHint string
 	}{
@@ -134,7 +134,7 @@ func download(t *testing.T, client *origin.Registry) ([]byte, error) {
 	return io.ReadAll(body)
 }
 
-// TestBoundOfOneHost opens more downloads than one host is asked for at once.
+// TestBoundOfOneHost opens more concurrent downloads than one host may serve.
 func TestBoundOfOneHost(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	synctest.Test(t, func(t *testing.T) {
@@ -176,8 +176,8 @@ func TestBoundOfOneHost(t *testing.T) {
 	})
 }
 
-// TestDownloadFindsConnection shows that a package comes over a connection that was
-// opened for the documents beside it.
+// TestDownloadFindsConnection shows that a package is downloaded over a connection that
+// was opened for the documents next to it.
 func TestDownloadFindsConnection(t *testing.T) {
 	b := newBench(t)
 	p := b.mustGet("linux_amd64").Packages[0]

@@ -9,8 +9,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// seed adds the same texts to every fuzz test: what one of the formats is made of
-// is what another one must refuse.
+// seed adds the same texts to every fuzz test, because a valid text of one format is often
+// an invalid text of another.
 func seed(f *testing.F) {
 	for _, s := range []string{
 		"", "null", "[]", "{}", `{"versions":null}`,
@@ -26,8 +26,8 @@ func seed(f *testing.F) {
 	}
 }
 
-// FuzzVersions holds what is taken of a list of versions against what everything
-// after it relies on.
+// FuzzVersions checks the properties of a list of versions that the rest of the program
+// relies on.
 func FuzzVersions(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -67,8 +67,8 @@ func FuzzVersions(f *testing.F) {
 	})
 }
 
-// FuzzPackageAnswer holds what passes for an answer about a package against what
-// is done with it: a file name becomes a name in a registry, URLs are fetched.
+// FuzzPackageAnswer shows that everything accepted from a document about a package is safe
+// to use: the file name becomes a name in a registry, and URLs are fetched.
 func FuzzPackageAnswer(f *testing.F) {
 	seed(f)
 	at, err := url.Parse("https://registry.example.com/v1/providers/acme/widget/1.0.0/download/linux/amd64")
@@ -101,8 +101,8 @@ func FuzzPackageAnswer(f *testing.F) {
 	})
 }
 
-// FuzzMirrorVersion holds what passes of a VERSION.json against what is done with
-// it: URLs become names of files.
+// FuzzMirrorVersion shows that everything accepted from a VERSION.json is safe to use: URLs
+// become file names.
 func FuzzMirrorVersion(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// guarded is a client behind a guard for which some "HOST:PORT" are named.
+// guarded returns a client with a guard for which the given "HOST:PORT" are named.
 func guarded(t *testing.T, proxy string, named ...string) *http.Client {
 	t.Helper()
 	base := http.DefaultTransport.(*http.Transport).Clone()
@@ -40,12 +40,12 @@ func guarded(t *testing.T, proxy string, named ...string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// refused are hosts that nobody may be led to, as URLs have them.
+// refused lists hosts, as in URLs, that a guard must refuse.
 var refused = []string{
 	"127.0.0.1", "127.9.8.7", "[::1]", "0.0.0.0", "0.1.2.3", "[::]",
 	"10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "[fc00::1]", "[fd00:ec2::254]", "[fec0::1]",
 	"169.254.169.254", "169.254.0.1", "[fe80::1]",
-	"100.64.0.1", "100.127.255.254", "100.100.100.200", "168.63.129.16", // carriers, and clouds' metadata
+	"100.64.0.1", "100.127.255.254", "100.100.100.200", "168.63.129.16", // carriers' and clouds' metadata
 	"192.0.0.192", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1",
 	"224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "[ff02::1]",
 	"[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]", "[::7f00:1]", // IPv4 in IPv6
@@ -64,8 +64,8 @@ func TestGuardRefusesAddresses(t *testing.T) {
 	}
 }
 
-// TestGuardLooksAtWhatNamesMean: a name is looked at when it is connected to,
-// whatever it meant before.
+// TestGuardLooksAtWhatNamesMean: the address of a name is checked when a connection is
+// opened, whatever it was before.
 func TestGuardLooksAtWhatNamesMean(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -122,8 +122,8 @@ func TestGuardFollowsNoRedirectElsewhere(t *testing.T) {
 	}
 }
 
-// TestGuardBehindAProxy: the proxy itself may be anywhere, and hosts are looked at
-// as they are written, since it is the proxy that resolves them.
+// TestGuardBehindAProxy: the proxy may have any address, and host names are checked as
+// text, because the proxy resolves them.
 func TestGuardBehindAProxy(t *testing.T) {
 	var asked []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked = append(asked, r.URL.Hostname()) }))
@@ -151,8 +151,8 @@ func TestGuardBehindAProxy(t *testing.T) {
 	}
 }
 
-// TestGuardKeepsToTheProxysName: where some hosts are reached without the proxy, the
-// proxy is none of them.
+// TestGuardKeepsToTheProxysName: if some hosts are reached without the proxy, the proxy
+// itself must not be one of them.
 func TestGuardKeepsToTheProxysName(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer proxy.Close()
@@ -177,16 +177,16 @@ func TestGuardKeepsToTheProxysName(t *testing.T) {
 	}
 }
 
-// TestGuardOpensPorts has a named host on this machine, whose documents lead to other
-// ports of it. It reaches the port that the user names, and the one that its discovery
-// document names.
+// TestGuardOpensPorts has a named host on this machine whose documents refer to other ports
+// of it. The client reaches the port that the user names, and the port that the host's
+// discovery document names.
 func TestGuardOpensPorts(t *testing.T) {
 	for name, tc := range map[string]struct {
-		// lead has the origin, which is named by its port alone, lead to another port.
+		// lead makes the origin, of which only the port is named, refer to another port.
 		lead    func(b *bench, at, other string)
-		unnamed bool // the user names nothing, and discovery was answered from a public address
-		also    bool // the user names the other port, too
-		reached bool // the other port
+		unnamed bool // the user names no host, and discovery was answered from a public address
+		also    bool // the user names the other port too
+		reached bool // the other port is reached
 	}{
 		"services": {lead: func(b *bench, _, other string) {
 			b.answer("/.well-known/terraform.json", doc(`{"providers.v1":"https://`+other+testorigin.ServicePath+`"}`))
@@ -255,8 +255,8 @@ func TestGuardOpensPorts(t *testing.T) {
 	}
 }
 
-// TestGuardForgetsPorts: a host's port is closed once its discovery document names
-// another one, or another host.
+// TestGuardForgetsPorts: a host's port is no longer allowed when its discovery document
+// names a different port or host.
 func TestGuardForgetsPorts(t *testing.T) {
 	n := newResolved(t)
 	rel := build(t, pgp.For(t, "Acme"), "1.0.0")
@@ -267,7 +267,7 @@ func TestGuardForgetsPorts(t *testing.T) {
 	b.asked = asked
 	guard := origin.NewGuard(func(host, port string) bool { return net.JoinHostPort(host, port) == at })
 	transport := guard.Transport(n.ca.HTTPClient().Transport.(*http.Transport))
-	transport.DisableKeepAlives = true // a connection that is open stays of use
+	transport.DisableKeepAlives = true // an open connection would remain usable
 	for _, services := range []string{first, second, "files.acme.example"} {
 		b.answer("/.well-known/terraform.json", doc(`{"providers.v1":"https://`+services+testorigin.ServicePath+`"}`))
 		client := origin.NewRegistry(origin.RegistryOptions{Transport: transport, Guard: guard, Services: origin.NewDiscovery(transport)})

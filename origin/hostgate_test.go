@@ -14,8 +14,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestHostsThatAreNotAskedTakeNothing: a place is given back however a request ends,
-// and what counts them with the last one.
+// TestHostsThatAreNotAskedTakeNothing: a slot is released however a request ends, and a
+// host's counter is removed with its last request.
 func TestHostsThatAreNotAskedTakeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
@@ -38,7 +38,7 @@ func TestHostsThatAreNotAskedTakeNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			resp.Body.Close()
-			resp.Body.Close() // twice is once
+			resp.Body.Close() // closing twice releases one slot
 			if _, err := ask(t.Context(), fmt.Sprintf("broken%d.example", i)); !errors.Is(err, broken) {
 				t.Fatal(err)
 			}

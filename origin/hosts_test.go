@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/memnet"
 )
 
-// TestWatchHosts: each request reports its host's name, and the address that it is
-// connected to unless a proxy is in between.
+// TestWatchHosts: each request reports its host's name. It also reports the address that
+// it connects to, except through a proxy.
 func TestWatchHosts(t *testing.T) {
 	addresses := map[string]string{
 		"a.example:80": "198.51.100.1:80", "b.example:80": "[2001:db8:1:2:3::4]:80", "c.example:80": "198.51.100.1:80", "d.example:80": "198.51.100.1:80", "proxy.example:80": "198.51.100.9:80",
@@ -54,7 +54,7 @@ func TestWatchHosts(t *testing.T) {
 					go s.Serve(l)
 				}
 				transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-					if address == "d.example:80" { // it has an address, too, that refuses to connect
+					if address == "d.example:80" { // its first address refuses connections
 						httptrace.ContextClientTrace(ctx).ConnectStart(network, "198.51.100.7:80")
 					}
 					if at, ok := addresses[address]; ok {
@@ -107,8 +107,8 @@ func TestWatchHosts(t *testing.T) {
 	}
 }
 
-// TestNetworks: an address counts for itself, in whatever form it is written, and one
-// of IPv6 for the network that its machine may have.
+// TestNetworks: an IPv4 address stands for itself in every notation. An IPv6 address stands
+// for the network that its machine may have.
 func TestNetworks(t *testing.T) {
 	for address, want := range map[string]string{
 		"198.51.100.1":          "198.51.100.1/32",

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net"
 	"net/http"
@@ -47,7 +46,7 @@ type client struct {
 // redirect to any other host; net/http would keep them for subdomains.
 func newHTTPClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{
-		Transport: &retry.Transport{Base: transport, Policy: func() retry.Policy { return patience{} }},
+		Transport: &retry.Transport{Base: transport, Policy: func() retry.Policy { return retryPolicy{} }},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			if len(via) >= maxRedirects {
 				return hint.New(fmt.Sprintf("more than %d redirects", maxRedirects), "%s redirects in a circle: %s", via[0].URL.Host, redirectHelp)
@@ -203,8 +202,8 @@ func explainDocument(err error) error {
 // published next to the packages, whose download can then reuse the connection.
 func (c *client) getDocument(ctx context.Context, u *url.URL) (data []byte, err error) {
 	err = c.read(ctx, c.downloads, u, nil, func(resp *http.Response) (err error) {
-		data, err = readAll(resp.Body, maxDocumentBytes)
-		return err
+		data, err = document.ReadAll(resp.Body, maxDocumentBytes)
+		return explainDocument(err)
 	})
 	return data, err
 }
@@ -237,18 +236,6 @@ func (c *client) read(ctx context.Context, over *http.Client, u *url.URL, prepar
 }
 
 const brokeOff = "the connection broke off: run it again; if that does not help, is there a proxy in between?"
-
-// readAll returns an error if there are more than limit bytes.
-func readAll(r io.Reader, limit int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(data)) > limit {
-		return nil, hint.New(fmt.Sprintf("there are more than %d bytes", limit), "nothing of this kind is so large: is it what it should be?")
-	}
-	return data, nil
-}
 
 // shown returns a URL for messages. It omits user, password and query, which may be
 // secrets, as in the presigned URLs of object storage. It truncates long URLs.

@@ -18,11 +18,11 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// resolved is a network whose names the system looks up, and finds on this machine;
-// servers are at ports of their own.
+// resolved is a network whose names are resolved to addresses of this machine. Each server
+// has its own port.
 type resolved struct {
 	*network
-	named sync.Map // "host:port" of those that the user has named
+	named sync.Map // the "host:port" of hosts that the user has named
 }
 
 func newResolved(t *testing.T) *resolved {
@@ -31,14 +31,14 @@ func newResolved(t *testing.T) *resolved {
 	return &resolved{network: newNetwork(t)}
 }
 
-// serve answers for a host name, and returns "NAME:PORT".
+// serve serves a host name, and returns "NAME:PORT".
 func (n *resolved) serve(name string, h http.Handler) (string, *recorder.Recorder) {
 	n.t.Helper()
 	asked := n.network.serve(name, h)
 	return net.JoinHostPort(name, n.port(name+":443")), asked
 }
 
-// client returns a client as that of push is.
+// client returns a client like the one of a push.
 func (n *resolved) client() (*origin.Registry, *disco.Disco) {
 	n.t.Helper()
 	guard := origin.NewLenientGuard(func(host, port string) bool {
@@ -53,14 +53,14 @@ func (n *resolved) client() (*origin.Registry, *disco.Disco) {
 	return origin.NewRegistry(origin.RegistryOptions{Transport: transport, Guard: guard, Services: services}), services
 }
 
-// TestOriginsLeadNowhereInside: what the names resolve to that an origin leads to is
-// looked at, and its own host may be anywhere.
+// TestOriginsLeadNowhereInside: the names that an origin refers to are checked when they
+// are resolved. The origin's own host may be anywhere.
 func TestOriginsLeadNowhereInside(t *testing.T) {
 	const refused = "an origin elsewhere leads there"
 	for name, tc := range map[string]struct {
-		// lead has the origin, which is at, lead to what is at inside.
+		// lead makes the origin, which is at, refer to the host inside.
 		lead func(b *bench, at, inside string)
-		name bool // inside is named by the user
+		name bool // the user names inside
 		says string
 	}{
 		"package": {func(b *bench, _, inside string) {
@@ -134,7 +134,8 @@ func install(t *testing.T, source origin.Source, a provider.Address) error {
 	return err
 }
 
-// TestServicesThatTheUserNames may be anywhere: by a host block, or as a mirror.
+// TestServicesThatTheUserNames shows that services and mirrors that the user names may be
+// anywhere.
 func TestServicesThatTheUserNames(t *testing.T) {
 	n := newResolved(t)
 	rel := build(t, pgp.For(t, "Acme"), "1.0.0")
@@ -169,8 +170,8 @@ func TestServicesThatTheUserNames(t *testing.T) {
 	}
 }
 
-// TestOriginsBehindAProxyOnThisMachine: proxies may be anywhere, too, and names are
-// the proxy's to look up.
+// TestOriginsBehindAProxyOnThisMachine: proxies may be anywhere too, and the proxy resolves
+// names.
 func TestOriginsBehindAProxyOnThisMachine(t *testing.T) {
 	n := newResolved(t)
 	proxy := recorder.New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

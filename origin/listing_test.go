@@ -38,14 +38,15 @@ func TestListingOnly(t *testing.T) {
 	if _, err := r.Release(t.Context(), a, only, l.Versions[1], nil); err == nil {
 		t.Error("a version that was left out is there")
 	}
-	// A mirror's listing has nothing but versions.
+	// The listing of a network mirror has only versions.
 	mirror := (&Listing{Versions: versions}).Only(versions[:1])
 	if len(mirror.Versions) != 1 || len(mirror.platforms) != 0 || len(mirror.protocols) != 0 {
 		t.Errorf("%+v", mirror)
 	}
 }
 
-// TestListingOnlyIsCounted, and has nothing of its document.
+// TestListingOnlyIsCounted shows that the size is counted, and that the listing keeps
+// nothing of its document in memory.
 func TestListingOnlyIsCounted(t *testing.T) {
 	a := provider.MustParseAddress("registry.example.com/acme/widget")
 	platforms := string(cost.Counted(maxPlatforms, "", `{"os":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxx","arch":"y%d"}`, ""))

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// mirror is a mirror folder, written as the clients' providers mirror does.
+// mirror is a mirror folder as written by the clients' providers mirror.
 type mirror struct {
 	t   *testing.T
 	dir string
@@ -28,7 +28,7 @@ func newMirror(t *testing.T) mirror {
 
 const widgetDir = host + "/acme/widget"
 
-// Ways to give hashes: Terraform writes h1 alone, OpenTofu both.
+// The hashes that clients write: Terraform writes only h1, and OpenTofu both.
 var (
 	h1Only = func(t *testing.T, p release.Package) []string { return []string{h1(t, p)} }
 	h1AndZ = func(t *testing.T, p release.Package) []string { return []string{h1(t, p), "zh:" + p.SHA256} }
@@ -43,7 +43,7 @@ func h1(t *testing.T, p release.Package) string {
 	return h.String()
 }
 
-// add writes a release into the folder, beside those that are there.
+// add adds a release to the folder.
 func (m mirror) add(dir string, r *release.Release, hashes func(*testing.T, release.Package) []string) {
 	m.t.Helper()
 	var archives []string
@@ -85,7 +85,7 @@ func (m mirror) write(name, content string) {
 	}
 }
 
-// releases reads the folder, which stays open for the length of the test.
+// releases reads the folder, which stays open until the test ends.
 func (m mirror) releases(want ...string) ([]*origin.Release, error) {
 	m.t.Helper()
 	d, err := origin.OpenMirrorDir(m.dir)
@@ -105,7 +105,7 @@ func (m mirror) mustReleases(want ...string) []*origin.Release {
 	return r
 }
 
-// verify reads a package and checks it as a push does.
+// verify reads a package and verifies it like a push.
 func verify(t *testing.T, r *origin.Release, p origin.Package, policy trust.Policy) error {
 	t.Helper()
 	sums, err := policy.Accept(t.Context(), r.Claims)
@@ -153,8 +153,8 @@ func TestMirrorDir(t *testing.T) {
 	}
 }
 
-// TestMirrorDirOfMany shows the order of providers and versions, and hosts as
-// clients name their folders: in Unicode, and with a port.
+// TestMirrorDirOfMany shows the order of providers and versions, and hosts as clients name
+// their folders: in Unicode, and with a port.
 func TestMirrorDirOfMany(t *testing.T) {
 	m := newMirror(t)
 	m.add(widgetDir, build(t, nil, "1.10.0"), h1Only)
@@ -177,8 +177,8 @@ func TestMirrorDirOfMany(t *testing.T) {
 	}
 }
 
-// TestMirrorDirMixedUp shows that a folder with the flaw of several versions says
-// so, for the version that has another one's hashes.
+// TestMirrorDirMixedUp has a folder in which a version has the hashes of another one. The
+// error for that version names the bug.
 func TestMirrorDirMixedUp(t *testing.T) {
 	m := newMirror(t)
 	old, current := build(t, nil, "1.0.0"), build(t, nil, "2.0.0")
@@ -228,7 +228,7 @@ func TestMirrorDirDamaged(t *testing.T) {
 }
 
 func TestMirrorDirRefused(t *testing.T) {
-	// archive is a VERSION.json with one package for linux_amd64.
+	// archive returns a VERSION.json with one package for linux_amd64.
 	archive := func(url string, hashes ...string) string {
 		return fmt.Sprintf(`{"archives":{"linux_amd64":{"url":%q,"hashes":["%s"]}}}`, url, strings.Join(hashes, `","`))
 	}
@@ -335,7 +335,7 @@ func TestMirrorDirRefused(t *testing.T) {
 	}
 }
 
-// TestMirrorDirLinks shows that links within the folder are as good as files.
+// TestMirrorDirLinks shows that links within the folder are followed.
 func TestMirrorDirLinks(t *testing.T) {
 	m := newMirror(t)
 	r := build(t, nil, "1.0.0")
@@ -359,7 +359,7 @@ func TestMirrorDirPlatforms(t *testing.T) {
 	if got := m.mustReleases("windows_amd64", "linux_amd64", "linux_amd64")[0]; names(got) != "linux_amd64 windows_amd64" || len(got.Claims.Hashes) != 2 {
 		t.Errorf("platforms %s", names(got))
 	}
-	// What is not asked for is not looked at.
+	// Platforms that are not requested are not checked.
 	if err := os.Remove(m.path(widgetDir + "/terraform-provider-widget_1.0.0_windows_amd64.zip")); err != nil {
 		t.Fatal(err)
 	}
@@ -371,8 +371,8 @@ func TestMirrorDirPlatforms(t *testing.T) {
 	}
 }
 
-// TestMirrorDirChangedLater shows that a package that is replaced by a link out of
-// the folder after it was found is not read.
+// TestMirrorDirChangedLater replaces a package, after it was found, with a link out of the
+// folder. The link is not followed.
 func TestMirrorDirChangedLater(t *testing.T) {
 	m := newMirror(t)
 	r := build(t, nil, "1.0.0")

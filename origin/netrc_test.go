@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 )
 
-// netrc is the file of a user's home, as it is read.
+// netrc returns the logins in a file with the given content.
 func netrc(content string) *origin.Netrc {
 	return origin.NewNetrc(origin.NetrcEnvironment{
 		GOOS: "linux", Home: "/home/u",
@@ -26,7 +26,7 @@ func netrc(content string) *origin.Netrc {
 	})
 }
 
-// logins keeps who was said to ask for what: "HOST/NAME USER:PASSWORD".
+// logins records the login of each request: "HOST/NAME USER:PASSWORD".
 type logins []string
 
 func (l *logins) watch(name string, next http.Handler) http.Handler {
@@ -40,13 +40,13 @@ func (l *logins) watch(name string, next http.Handler) http.Handler {
 	})
 }
 
-// TestNetrc shows which requests carry a login of the .netrc file.
+// TestNetrc shows which requests carry a login from the .netrc file.
 func TestNetrc(t *testing.T) {
 	const login = " login robot$x password p:w#1\n"
 	zip := "terraform-provider-widget_1.0.0_linux_amd64.zip"
 	tests := []struct {
 		name, file string
-		url        string // of the package; the origin's own where empty
+		url        string // of the package; "" means the origin's own URL
 		want       []string
 	}{
 		{"no file", "", "", nil},
@@ -98,7 +98,7 @@ func TestNetrc(t *testing.T) {
 	}
 }
 
-// TestNetrcWithoutDefault: where others choose the hosts, none gets what is for all.
+// TestNetrcWithoutDefault: if others choose the hosts, the entry "default" is not used.
 func TestNetrcWithoutDefault(t *testing.T) {
 	for file, want := range map[string]string{
 		"default login me password secret\n":                                           "",

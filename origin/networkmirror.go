@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"path"
@@ -127,24 +126,9 @@ func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents
 		if len(r.Claims.Hashes[name]) == 0 {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("%s gives no hash of the package for %s: %s", m.base.Host, p, unchecked))
 		}
-		r.Packages = append(r.Packages, m.newPackage(p, name, u))
+		r.Packages = append(r.Packages, m.registry.newPackage(p, name, u, nil))
 	}
 	return r, nil
-}
-
-func (m *NetworkMirror) newPackage(p provider.Platform, name string, u *url.URL) Package {
-	c := m.registry.client
-	return Package{
-		Platform: p, Filename: name, Host: canonical(u.Hostname()),
-		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
-			body, size, err := c.download(ctx, u)
-			if err != nil {
-				return nil, 0, hint.Wrap(fmt.Errorf("download %s: %w", name, err), "nothing was stored; run it again")
-			}
-			return body, size, nil
-		},
-		Size: func(ctx context.Context) int64 { return c.size(ctx, u) },
-	}
 }
 
 // version requests the document about a version.

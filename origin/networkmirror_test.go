@@ -25,7 +25,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// mirrorServer serves a mirror folder, and demands a token for its JSON.
+// mirrorServer serves a mirror folder, and requires a token for its JSON.
 func mirrorServer(t *testing.T, m mirror) (*recorder.Recorder, *origin.NetworkMirror) {
 	t.Helper()
 	files := http.StripPrefix("/mirror/", http.FileServer(http.Dir(m.dir)))
@@ -153,7 +153,7 @@ func TestNetworkMirrorRefused(t *testing.T) {
 	}
 }
 
-// answerJSON has the mirror answer the path that ends so with a document.
+// answerJSON replaces the mirror's answer for paths with the suffix.
 func answerJSON(rec *recorder.Recorder, suffix, contentType, body string) {
 	rec.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, suffix) {
@@ -165,7 +165,7 @@ func answerJSON(rec *recorder.Recorder, suffix, contentType, body string) {
 	})
 }
 
-// TestNetworkMirrorWithoutList: a document without a list does not say that there are no
+// TestNetworkMirrorWithoutList: a document without a list does not mean that there are no
 // versions. An empty list does.
 func TestNetworkMirrorWithoutList(t *testing.T) {
 	for body, says := range map[string]string{
@@ -194,7 +194,7 @@ func TestNetworkMirrorWithoutList(t *testing.T) {
 	}
 }
 
-// TestNetworkMirrorAsClientsRead reads documents of which clients ignore a part.
+// TestNetworkMirrorAsClientsRead has documents of which clients ignore a part.
 func TestNetworkMirrorAsClientsRead(t *testing.T) {
 	m := newMirror(t)
 	r := build(t, nil, "1.0.0")
@@ -206,7 +206,7 @@ func TestNetworkMirrorAsClientsRead(t *testing.T) {
 	zh := "zh:" + linux.SHA256
 	for name, tc := range map[string]struct {
 		archives string
-		want     []string // platforms to push; none: all
+		want     []string // platforms to push; empty means all
 		warning  string
 		err      string
 	}{
@@ -251,7 +251,8 @@ func TestNetworkMirrorAsClientsRead(t *testing.T) {
 	}
 }
 
-// TestNetworkMirrorMediaTypes warns about answers that clients refuse for their type.
+// TestNetworkMirrorMediaTypes shows the warning about answers whose media type clients
+// refuse.
 func TestNetworkMirrorMediaTypes(t *testing.T) {
 	m := newMirror(t)
 	r := build(t, nil, "1.0.0")
@@ -263,7 +264,7 @@ func TestNetworkMirrorMediaTypes(t *testing.T) {
 		t.Run(contentType, func(t *testing.T) {
 			rec, source := mirrorServer(t, m)
 			rec.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-				w.Header()["Content-Type"] = []string{contentType} // net/http keeps it
+				w.Header()["Content-Type"] = []string{contentType} // so that net/http does not set it
 				return false
 			})
 			l, err := source.Versions(t.Context(), widget)

@@ -102,38 +102,30 @@ const maxListed = 8
 // selectPlatforms returns the wanted platforms, or all available ones if none is named.
 // partial reports whether available platforms were left out.
 func selectPlatforms(a provider.Address, v provider.Version, have, want []provider.Platform) (selected []provider.Platform, partial bool, err error) {
-	there := map[provider.Platform]bool{}
-	for _, p := range have {
-		there[p] = true
-	}
+	have, want = distinct(have), distinct(want)
 	if len(want) == 0 {
-		for p := range there {
-			selected = append(selected, p)
-		}
-		provider.SortPlatforms(selected)
-		return selected, false, nil
+		return have, false, nil
 	}
-	wanted := map[provider.Platform]bool{}
 	for _, p := range want {
-		if !there[p] {
-			have = slices.Clone(have)
-			provider.SortPlatforms(have)
+		if !slices.Contains(have, p) {
 			return nil, false, hint.Wrap(fmt.Errorf("%s %s for %s: %w", a, v, p, ErrPlatformNotFound), "it is there for %s", list(have))
 		}
-		if !wanted[p] {
-			wanted[p] = true
-			selected = append(selected, p)
-		}
 	}
-	provider.SortPlatforms(selected)
-	return selected, len(wanted) < len(there), nil
+	return want, len(want) < len(have), nil
+}
+
+// distinct returns the platforms sorted and without duplicates.
+func distinct(platforms []provider.Platform) []provider.Platform {
+	platforms = slices.Clone(platforms)
+	provider.SortPlatforms(platforms)
+	return slices.Compact(platforms)
 }
 
 // list joins names for a message. It abbreviates long lists.
 func list[T fmt.Stringer](all []T) string {
 	var out names
 	for _, n := range all {
-		out.add(n)
+		out.add(n.String())
 	}
 	return out.String()
 }
@@ -144,9 +136,9 @@ type names struct {
 	count int
 }
 
-func (n *names) add(name fmt.Stringer) {
+func (n *names) add(name string) {
 	if n.count++; n.count <= maxListed {
-		n.first = append(n.first, name.String())
+		n.first = append(n.first, name)
 	}
 }
 
@@ -160,13 +152,9 @@ func (n names) String() string {
 	return strings.Join(n.first, ", ")
 }
 
-// text is a string that a message lists unchanged. quote returns a quoted, shortened text
-// for strings that may be long or contain control characters.
-type text string
-
-func (t text) String() string { return string(t) }
-
-func quote(s string) text { return text(fmt.Sprintf("%.80q", s)) }
+// quote returns a quoted, shortened text for strings that may be long or contain control
+// characters.
+func quote(s string) string { return fmt.Sprintf("%.80q", s) }
 
 // quoteAll joins strings that may be long or contain control characters.
 func quoteAll(all []string) string {

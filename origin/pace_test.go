@@ -12,16 +12,16 @@ import (
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 )
 
-// dripping is a transport to an origin whose package is as large as size, and comes
-// in pieces with a pause before each.
+// dripping is a transport to an origin with a package of the given size. It sends the
+// package in pieces, with a pause before each piece.
 type dripping struct {
 	inProcess
 	size   int64
-	hidden bool // it does not announce the size
+	hidden bool // the size is not announced
 	piece  int
 	pause  time.Duration
-	until  int64 // after so many bytes of an answer, no more come; 0: all come
-	cut    int64 // after so many bytes of an answer, it breaks off; 0: never
+	until  int64 // each answer stalls after so many bytes; 0 means never
+	cut    int64 // each answer breaks off after so many bytes; 0 means never
 	ranges bool
 
 	asked int
@@ -74,15 +74,14 @@ func (b *drips) Read(p []byte) (int, error) {
 
 func (b *drips) Close() error { return nil }
 
-// TestDrippingDownload shows when a slow download ends, and that a faster one comes
-// whole.
+// TestDrippingDownload shows when a slow download fails, and that a faster one succeeds.
 func TestDrippingDownload(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
-	const tenth = 100 * time.Millisecond // of a second: 1,638.4 bytes at the least rate
+	const tenth = 100 * time.Millisecond // 1,638.4 bytes at the lowest rate
 	for name, tc := range map[string]struct {
 		dripping
 		takes time.Duration
-		says  string // "": it comes whole
+		says  string // the error; "" means success
 	}{
 		"a byte in five seconds":        {dripping{size: 1 << 20, piece: 1, pause: 5 * time.Second}, time.Minute, "the origin sent 12 bytes in 1m0s: at least 16 KiB/s"},
 		"not announced":                 {dripping{size: 1 << 20, hidden: true, piece: 1, pause: 5 * time.Second}, time.Minute, "at least 16 KiB/s"},
@@ -91,7 +90,7 @@ func TestDrippingDownload(t *testing.T) {
 		"just fast enough, and no size": {dripping{size: 1650 * 2000, hidden: true, piece: 1650, pause: tenth}, 200 * time.Second, ""},
 		"silence after a megabyte":      {dripping{size: 3 << 20, piece: 1 << 20, until: 1 << 20}, time.Minute, "sent nothing for 1m0s"},
 		"too small for the average":     {dripping{size: 1000, piece: 10, pause: time.Second}, time.Minute, "at least 16 KiB/s"},
-		// A third of a MiB by each answer, which is progress enough to be resumed for ever.
+		// Each answer brings a third of a MiB, which is enough progress to be resumed forever.
 		"resumed, and too slow":        {dripping{size: 3 << 20, piece: 1500, pause: tenth, cut: 1500 * 220, ranges: true}, time.Minute, "at least 16 KiB/s"},
 		"resumed, and slow, and moves": {dripping{size: 3 << 20, piece: 1700, pause: tenth, cut: 1700 * 220, ranges: true}, 187 * time.Second, ""},
 		// Each answer begins with the first byte again, and is just fast enough.
@@ -115,8 +114,8 @@ func TestDrippingDownload(t *testing.T) {
 	}
 }
 
-// TestOurOwnBoundIsNoDrip: a download that waits because the bound of one host is
-// reached does not wait for its origin.
+// TestOurOwnBoundIsNoDrip: while a download waits because of the limit per host, it does not
+// wait for its origin.
 func TestOurOwnBoundIsNoDrip(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	synctest.Test(t, func(t *testing.T) {

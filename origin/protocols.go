@@ -42,7 +42,7 @@ func warnProtocols(host string, platforms []provider.Platform, metas []*packageM
 	var others names
 	for i, m := range metas {
 		if own := knownProtocols(m.Protocols, listed); !sameProtocols(own, first) {
-			others.add(text(fmt.Sprintf("%s has %s", platforms[i], joinProtocols(own))))
+			others.add(fmt.Sprintf("%s has %s", platforms[i], joinProtocols(own)))
 		}
 	}
 	switch {

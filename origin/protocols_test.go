@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-// TestProtocolsOfPlatforms warns where a version has no protocols that hold for all of
-// its platforms.
+// TestProtocolsOfPlatforms shows the warning about a version whose platforms have different
+// protocols or none.
 func TestProtocolsOfPlatforms(t *testing.T) {
 	five, both, turned := []any{"5.0"}, []any{"5.0", "6.0"}, []any{"6.0", "5.0"}
 	for name, tc := range map[string]struct {
-		listed string // in the list of versions
+		listed string // the protocols in the list of versions
 		linux  []any  // the first platform is darwin_arm64
 		others []any
-		want   string // the protocols that are kept
-		warns  string // "": not at all
+		want   string // the protocols that are stored
+		warns  string // the warning; "" means none
 	}{
 		"same":                        {`["5.0"]`, five, five, "[5.0]", ""},
 		"same in another order":       {`[]`, turned, both, "[5.0 6.0]", ""},

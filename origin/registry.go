@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/opentofu/svchost/disco"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
@@ -153,14 +154,14 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 		}
 		platforms, known := l.platforms[v]
 		if known {
-			twice.add(text(v.String()))
+			twice.add(v.String())
 		} else {
 			l.Versions = append(l.Versions, v)
 		}
 		for _, p := range listed.Platforms {
 			platform, err := provider.NewPlatform(p.OS, p.Arch)
 			if err != nil {
-				noPlatforms.add(text(v.String()) + " for " + quote(p.OS+"_"+p.Arch))
+				noPlatforms.add(v.String() + " for " + quote(p.OS+"_"+p.Arch))
 			} else if !slices.Contains(platforms, platform) {
 				platforms = append(platforms, platform)
 			}
@@ -210,7 +211,7 @@ func (r *Registry) Package(ctx context.Context, a provider.Address, v provider.V
 	if err != nil {
 		return Package{}, [sha256.Size]byte{}, err
 	}
-	return r.newPackage(p, metas[0]), metas[0].sum, nil
+	return r.newPackage(p, metas[0].Filename, metas[0].download, r.netrc), metas[0].sum, nil
 }
 
 // Release returns a version in l with the given platforms, or with all platforms if none
@@ -256,7 +257,7 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 			return nil, hint.New(fmt.Sprintf("%s %s: %s announces two SHA-256 sums for %s", a, v, a.Hostname(), m.Filename), "the origin contradicts itself; nothing was stored")
 		}
 		out.Claims.Announced[m.Filename] = m.sum
-		out.Packages = append(out.Packages, r.newPackage(platforms[i], m))
+		out.Packages = append(out.Packages, r.newPackage(platforms[i], m.Filename, m.download, r.netrc))
 	}
 	return out, nil
 }
@@ -278,10 +279,9 @@ func newest(vs []provider.Version) []provider.Version {
 
 // claims fetches the checksum document and its signature, which all platforms of a version
 // share. Package trust refuses a checksum document that does not list the announced
-// checksum of each package.
+// checksum of each package. The two requests run concurrently, and leave two connections,
+// which the request for a package's size and its download can reuse.
 func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Version, m *packageMeta) (trust.Claims, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // if one document fails, the other is useless
 	c := trust.Claims{Provider: a, Version: v}
 	var err error
 	if c.Keys, err = trust.ParseSigningKeys(m.SigningKeys); err != nil {
@@ -290,56 +290,44 @@ func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Ve
 	if string(m.SigningKeys) != "null" {
 		c.SigningKeys = m.SigningKeys
 	}
-	signature := r.beginSignature(ctx, m, c.Keys)
-	if c.SHA256SUMS, err = r.getDocument(ctx, m.shasums); err != nil {
-		return c, hint.Wrap(fmt.Errorf("SHA256SUMS: %w", err), "without its checksum document no package can be checked; nothing was stored")
-	}
-	if len(c.Keys) == 0 {
-		return c, nil // there is no key to verify a signature with
-	}
-	const help = "it announces signing keys, so a package without a signature is refused; nothing was stored"
-	if m.signature == nil {
-		return c, hint.Wrap(fmt.Errorf("signature of SHA256SUMS: %w: the answer gives no shasums_signature_url", trust.ErrUnsigned), help)
-	}
-	if c.Signature, err = signature(); err != nil {
-		var status *statusError
-		if errors.As(err, &status) && status.status == http.StatusNotFound {
-			err = fmt.Errorf("%w: %w", trust.ErrUnsigned, err)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		if c.SHA256SUMS, err = r.getDocument(ctx, m.shasums); err != nil {
+			return hint.Wrap(fmt.Errorf("SHA256SUMS: %w", err), "without its checksum document no package can be checked; nothing was stored")
 		}
-		return c, hint.Wrap(fmt.Errorf("signature of SHA256SUMS: %w", err), help)
+		return nil
+	})
+	if len(c.Keys) > 0 { // without a key, no signature can be verified
+		g.Go(func() (err error) {
+			if c.Signature, err = r.signature(ctx, m); err != nil {
+				return hint.Wrap(fmt.Errorf("signature of SHA256SUMS: %w", err), "it announces signing keys, so a package without a signature is refused; nothing was stored")
+			}
+			return nil
+		})
 	}
-	return c, nil
+	err = g.Wait()
+	return c, err
 }
 
-// beginSignature starts to fetch the signature concurrently with the document that it
-// signs, if there is a signature and a key to verify it with. It returns a function that
-// waits for the signature. Afterwards two connections are open, which the request for a
-// package's size and its download can reuse.
-func (r *Registry) beginSignature(ctx context.Context, m *packageMeta, keys []string) func() ([]byte, error) {
-	if len(keys) == 0 || m.signature == nil {
-		return nil
+// signature fetches the signature of the checksum document. Its error wraps
+// [trust.ErrUnsigned] if there is no signature.
+func (r *Registry) signature(ctx context.Context, m *packageMeta) ([]byte, error) {
+	if m.signature == nil {
+		return nil, fmt.Errorf("%w: the answer gives no shasums_signature_url", trust.ErrUnsigned)
 	}
-	type answer struct {
-		data []byte
-		err  error
+	data, err := r.getDocument(ctx, m.signature)
+	var status *statusError
+	if errors.As(err, &status) && status.status == http.StatusNotFound {
+		err = fmt.Errorf("%w: %w", trust.ErrUnsigned, err)
 	}
-	got := make(chan answer, 1)
-	go func() {
-		data, err := r.getDocument(ctx, m.signature)
-		got <- answer{data, err}
-	}()
-	return func() ([]byte, error) {
-		a := <-got
-		return a.data, a.err
-	}
+	return data, err
 }
 
 // newPackage returns the package that a document describes. Like clients, it downloads
-// archives without credentials, except those in the .netrc file.
-func (r *Registry) newPackage(p provider.Platform, m *packageMeta) Package {
-	// Callers may keep packages for a long time. A package must not keep the whole document
-	// and registry in memory.
-	c, netrc, name, from := r.client, r.netrc, m.Filename, m.download
+// archives without credentials, except those in the .netrc file; a nil netrc has none.
+// Callers may keep packages for a long time, so a package keeps neither the document nor
+// the registry in memory.
+func (c *client) newPackage(p provider.Platform, name string, from *url.URL, netrc *Netrc) Package {
 	return Package{
 		Platform: p, Filename: name, Host: canonical(from.Hostname()),
 		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {

@@ -59,7 +59,7 @@ func TestRelease(t *testing.T) {
 
 func TestPlatformsWanted(t *testing.T) {
 	for name, tc := range map[string]struct {
-		listed bool // whether the origin lists platforms
+		listed bool // the origin lists platforms
 		want   []string
 		get    string
 		part   bool
@@ -85,12 +85,12 @@ func TestPlatformsWanted(t *testing.T) {
 	}
 }
 
-// TestDiscovery shows for each way to say where the protocol begins which path
-// is asked for then. The order of what serves is that of the network.
+// TestDiscovery shows the path that is requested for each form of a base URL. The handlers
+// are in the order of the requests.
 func TestDiscovery(t *testing.T) {
 	for name, tc := range map[string]struct {
 		document http.HandlerFunc
-		host     string // whom the versions are asked from
+		host     string // the host that lists the versions
 		path     string
 	}{
 		"absolute path":          {doc(`{"providers.v1":"/v1/providers/"}`), host, "/v1/providers/acme/widget/versions"},
@@ -166,12 +166,12 @@ func TestDiscoveryRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedDiscovery: a host that refuses to answer may well be a provider registry.
+// TestRefusedDiscovery: a host that refuses discovery may still be a provider registry.
 func TestRefusedDiscovery(t *testing.T) {
 	const free = "registry.acme.example refuses its discovery document, which is usually public: a firewall may answer so. If the host wants a token, set TF_TOKEN_registry_acme_example"
 	later := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", "3600") // too long to be asked again
+			w.Header().Set("Retry-After", "3600") // too long to be honoured
 			w.WriteHeader(status)
 		}
 	}
@@ -210,7 +210,7 @@ func TestRefusedDiscovery(t *testing.T) {
 	}
 }
 
-// TestProxyInTheWay: the host is not blamed for its proxy.
+// TestProxyInTheWay: the error does not blame the host for its proxy.
 func TestProxyInTheWay(t *testing.T) {
 	login := httptest.NewServer(status(http.StatusProxyAuthRequired))
 	defer login.Close()
@@ -222,7 +222,7 @@ func TestProxyInTheWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, variable := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
-				t.Setenv(variable, "") // for the name in the hint
+				t.Setenv(variable, "") // the hint names the variable that is set
 			}
 			transport := outgoing.Transport()
 			transport.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: tc.proxy})
@@ -235,15 +235,15 @@ func TestProxyInTheWay(t *testing.T) {
 			_, err = registry.NetworkMirror(base).Versions(t.Context(), widget)
 			checkError(t, err, tc.says, tc.hint)
 			if base.Scheme == "https" {
-				_, err = registry.Versions(t.Context(), widget) // by discovery
+				_, err = registry.Versions(t.Context(), widget) // begins with discovery
 				checkError(t, err, tc.says, "which HTTPS_PROXY names,")
 			}
 		})
 	}
 }
 
-// TestLargeAnswersInPlaceOfDiscovery: a login page is often larger than any discovery
-// document. Neither is taken for a connection that broke off.
+// TestLargeAnswersInPlaceOfDiscovery has a login page that is larger than any discovery
+// document. The error must not say that the connection broke off.
 func TestLargeAnswersInPlaceOfDiscovery(t *testing.T) {
 	long := strings.Repeat("[x],", 64<<10)
 	for name, tc := range map[string]struct {
@@ -263,7 +263,7 @@ func TestLargeAnswersInPlaceOfDiscovery(t *testing.T) {
 	}
 }
 
-// TestNoConnection shows that a failed connection is explained by what failed.
+// TestNoConnection shows that the hint for a failed connection names what failed.
 func TestNoConnection(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare func(*network)
@@ -272,7 +272,7 @@ func TestNoConnection(t *testing.T) {
 		"unknown host":    {func(*network) {}, "check its name"},
 		"nothing listens": {func(n *network) { n.addrs.Store(host+":443", "127.0.0.1:1") }, "nothing answers there"},
 		"authority unknown": {func(n *network) {
-			n.ca = tlsca.For(n.t) // the server has its certificate from another one
+			n.ca = tlsca.For(n.t) // the client trusts another CA than the server's
 			n.serve(host, http.NotFoundHandler())
 			n.ca = tlsca.For(n.t)
 		}, "SSL_CERT_FILE"},
@@ -298,7 +298,7 @@ func TestNoConnection(t *testing.T) {
 	}
 }
 
-// TestHostOverride shows that a host block takes the place of discovery.
+// TestHostOverride shows that a host block replaces discovery.
 func TestHostOverride(t *testing.T) {
 	b := newBench(t)
 	gateway := b.serve("gateway.example.com", b.origin)
@@ -314,7 +314,7 @@ func TestHostOverride(t *testing.T) {
 	if n := b.asked.Count(); n != 0 {
 		t.Errorf("%d requests to the host itself", n)
 	}
-	// As clients do, it gets the token that is filed for the provider's host.
+	// Like clients, it sends the token of the provider's host.
 	if json, tokens := gateway.Count(recorder.PathContains("/v1/providers/")), gateway.Count(recorder.Authorized()); json != 4 || tokens != json {
 		t.Errorf("%d requests for JSON, %d requests with a token", json, tokens)
 	}
@@ -353,7 +353,7 @@ func TestTokenGoesToJSONAlone(t *testing.T) {
 	}
 }
 
-// TestTokenAndRedirects shows where a token follows a redirect to.
+// TestTokenAndRedirects shows to which hosts a token follows a redirect.
 func TestTokenAndRedirects(t *testing.T) {
 	for _, from := range []string{"/.well-known/terraform.json", "/v1/providers/acme/widget/versions"} {
 		for name, tc := range map[string]struct {
@@ -411,8 +411,8 @@ func TestTokenAndRedirects(t *testing.T) {
 	}
 }
 
-// TestTokenNeverGoesUnencrypted shows that a base URL of plain HTTP is not asked
-// at all where that would send a token.
+// TestTokenNeverGoesUnencrypted shows that a base URL with plain HTTP is not requested if
+// the request would carry a token.
 func TestTokenNeverGoesUnencrypted(t *testing.T) {
 	n := newNetwork(t)
 	n.serve(host, doc(`{"providers.v1":"http://registry.acme.example/v1/providers/"}`))
@@ -433,7 +433,7 @@ func TestVersions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		answer   string
 		versions string
-		warnings []string // parts of them
+		warnings []string // substrings of the warnings
 	}{
 		"sorted": {`{"versions":[{"version":"1.10.0"},{"version":"1.2.0"},{"version":"1.10.0-rc1"},{"version":"1.2.0+b"}]}`,
 			"1.2.0 1.2.0+b 1.10.0-rc1 1.10.0", nil},
@@ -476,7 +476,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestOriginWarnings are what the origin wrote, and not what this package noticed.
+// TestOriginWarnings shows that these are the origin's messages, without our own warnings.
 func TestOriginWarnings(t *testing.T) {
 	b := newBench(t)
 	b.answer("/versions", doc(`{"versions":[{"version":"1.0.0"},{"version":"x"}],"warnings":["moved\n\u001b[2J to \u202eacme/void"," "]}`))
@@ -486,7 +486,7 @@ func TestOriginWarnings(t *testing.T) {
 	}
 }
 
-// TestVersionListedTwice shows that it has the platforms of both entries.
+// TestVersionListedTwice shows that a version has the platforms of both entries.
 func TestVersionListedTwice(t *testing.T) {
 	b := newBench(t)
 	b.answer("/versions", doc(`{"versions":[
@@ -497,7 +497,7 @@ func TestVersionListedTwice(t *testing.T) {
 	}
 }
 
-// repeated returns n elements of an array.
+// repeated returns n elements of a JSON array.
 func repeated(n int, element string) string {
 	return strings.TrimSuffix(strings.Repeat(element+",", n), ",")
 }
@@ -628,10 +628,8 @@ func TestNotThere(t *testing.T) {
 	checkError(t, err, "version not found", "offers nothing")
 }
 
-// TestPackageAnswerRefused shows for each way in which what the origin says of a
-// package can be wrong that it is refused.
-// manyPackages is what an answer says of the packages for all platforms and n more,
-// with m hashes each.
+// manyPackages returns the reports about the packages of all platforms and of n more, with m
+// hashes each.
 func manyPackages(n, m int) map[string]any {
 	out := map[string]any{}
 	names := []string{"windows_amd64", "linux_amd64", "darwin_arm64"}
@@ -644,6 +642,7 @@ func manyPackages(n, m int) map[string]any {
 	return out
 }
 
+// TestPackageAnswerRefused has documents about a package with one error each.
 func TestPackageAnswerRefused(t *testing.T) {
 	set := func(key string, value any) func(map[string]any) {
 		return func(m map[string]any) {
@@ -710,7 +709,7 @@ func TestPackageAnswerRefused(t *testing.T) {
 	}
 }
 
-// TestPackageURLs shows how URLs in the answer are read.
+// TestPackageURLs shows how URLs in the document about a package are resolved.
 func TestPackageURLs(t *testing.T) {
 	b := newBench(t)
 	files := "/files/acme/widget/1.0.0/"
@@ -733,7 +732,7 @@ func TestPackageURLs(t *testing.T) {
 	}
 }
 
-// TestAbout shows what is taken from the answer about a version's source and time.
+// TestAbout shows the source and the time that are taken from the document about a package.
 func TestAbout(t *testing.T) {
 	const repository = "https://github.com/acme/terraform-provider-widget"
 	for name, tc := range map[string]struct {
@@ -773,8 +772,8 @@ func TestAbout(t *testing.T) {
 	}
 }
 
-// TestUnsigned shows what becomes of a release without signature or keys: whether
-// that will do is trust's decision.
+// TestUnsigned shows the claims of a release without a signature or without keys. Package
+// trust decides whether they are acceptable.
 func TestUnsigned(t *testing.T) {
 	for name, change := range map[string]func(map[string]any){
 		"no keys":                      func(m map[string]any) { m["signing_keys"] = map[string]any{"gpg_public_keys": []any{}} },
@@ -852,7 +851,7 @@ func TestDownload(t *testing.T) {
 	}
 
 	cdn := b.serve("cdn.example", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.NewResponseController(w).Flush() // so that no length is announced
+		http.NewResponseController(w).Flush() // so that the length is not announced
 		w.Write(want.Data)
 	}))
 	if data, size := read(t, p); data != string(want.Data) || size != -1 {
@@ -867,8 +866,8 @@ func TestDownload(t *testing.T) {
 	checkError(t, err, "download "+want.Filename+": https://"+host+"/files/acme/widget/1.0.0/"+want.Filename+" answered 404 Not Found", "nothing was stored")
 }
 
-// TestUserAgent shows that everything that this package asks for itself says who
-// asks, and for whom.
+// TestUserAgent shows that every request has the headers that name the program and the party
+// that it acts for.
 func TestUserAgent(t *testing.T) {
 	b := newBench(t)
 	b.asked.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
@@ -883,7 +882,7 @@ func TestUserAgent(t *testing.T) {
 	read(t, b.mustGet("linux_amd64").Packages[0])
 }
 
-// TestSharedPackage shows that one package may be that of several platforms.
+// TestSharedPackage shows that one package may serve several platforms.
 func TestSharedPackage(t *testing.T) {
 	b := newBench(t)
 	linux := b.release.Package("linux", "amd64")
@@ -894,8 +893,8 @@ func TestSharedPackage(t *testing.T) {
 	}
 }
 
-// TestBuildMetadata shows that a version with a plus sign is asked for as
-// clients ask for it.
+// TestBuildMetadata shows that the URL for a version with a plus sign is the one that clients
+// use.
 func TestBuildMetadata(t *testing.T) {
 	b := newBench(t)
 	b.origin.Add(release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0+b.1", Signer: b.signer,

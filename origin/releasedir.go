@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -173,7 +174,7 @@ func (d *ReleaseDir) read(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := readAll(f, maxDocumentBytes)
+	data, err := document.ReadAll(f, maxDocumentBytes)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -55,7 +55,7 @@ func (d *dist) remove(names ...string) {
 	}
 }
 
-// resign changes SHA256SUMS and signs it anew.
+// resign replaces SHA256SUMS and signs it.
 func (d *dist) resign(sums string) {
 	d.t.Helper()
 	sig, err := d.signer.Sign([]byte(sums))
@@ -66,8 +66,7 @@ func (d *dist) resign(sums string) {
 	d.write(d.release.SignatureName(), string(sig))
 }
 
-// read returns the release as widget 1.0.0; the folder stays open for the length
-// of the test.
+// read returns the release as widget 1.0.0. The folder stays open until the test ends.
 func (d *dist) read(want ...string) (*origin.Release, error) {
 	d.t.Helper()
 	return d.readAs(widget, v1, want...)
@@ -125,7 +124,7 @@ func TestReleaseDir(t *testing.T) {
 	}
 }
 
-// TestReleaseDirAccepted shows which folders will do, and what is made of them.
+// TestReleaseDirAccepted shows which folders are accepted, and the resulting release.
 func TestReleaseDirAccepted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change    func(*dist)
@@ -194,7 +193,7 @@ func without(doc []byte, s string) string {
 	return strings.Join(slices.DeleteFunc(strings.SplitAfter(string(doc), "\n"), func(line string) bool { return strings.Contains(line, s) }), "")
 }
 
-// privateKey is a throw-away secret key in ASCII armour.
+// privateKey returns a throw-away private key in ASCII armour.
 func privateKey(t *testing.T) string {
 	t.Helper()
 	e, err := openpgp.NewEntity("Acme", "", "acme@example.com", nil)
@@ -270,8 +269,8 @@ func zips(d *dist) (out []string) {
 	return out
 }
 
-// TestReleaseDirOfAnother shows that the hint for a wrong name or version says
-// what is there, and that a platform that is not there is one error.
+// TestReleaseDirOfAnother shows that the hint for a wrong name or version lists the releases
+// in the folder, and that a missing platform is a single error.
 func TestReleaseDirOfAnother(t *testing.T) {
 	d := newDist(t)
 	for name, as := range map[string]struct {
@@ -293,8 +292,7 @@ func TestReleaseDirOfAnother(t *testing.T) {
 	}
 }
 
-// TestReleaseDirNotTrusted shows what a folder that reads well is refused for by
-// trust.
+// TestReleaseDirNotTrusted has readable folders that package trust refuses.
 func TestReleaseDirNotTrusted(t *testing.T) {
 	const linux = "terraform-provider-widget_1.0.0_linux_amd64.zip"
 	for name, tc := range map[string]struct {

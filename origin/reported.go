@@ -43,15 +43,8 @@ func (ps packagesJSON) reports(asked provider.Platform) (map[provider.Platform]t
 		if err := checkCount("hashes of one package", len(p.Hashes), maxHashes); err != nil {
 			return nil, err
 		}
-		for _, s := range p.Hashes {
-			if !strings.HasPrefix(s, "zh:") && !strings.HasPrefix(s, "h1:") {
-				continue
-			}
-			h, err := provider.ParseHash(s)
-			if err != nil {
-				return nil, fmt.Errorf("the answer gives for %s the hash %.80q", platform, s)
-			}
-			r.Hashes = append(r.Hashes, h)
+		if r.Hashes, err = parseHashes(p.Hashes); err != nil {
+			return nil, fmt.Errorf("the answer gives a hash for %s: %w", platform, err)
 		}
 		slices.SortFunc(r.Hashes, func(a, b provider.Hash) int { return strings.Compare(a.String(), b.String()) })
 		r.Hashes = slices.Compact(r.Hashes)

@@ -16,13 +16,13 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// packages is what a newer origin says of the bench's release: by platform the
-// hashes and the size.
+// packages returns what a newer origin reports about the bench's release: hashes and size by
+// platform.
 func (b *bench) packages() map[string]any {
 	b.t.Helper()
 	out := map[string]any{}
 	for _, p := range b.release.Packages {
-		// The last answers may be for requests that ended with the test.
+		// Requests that were cancelled when the test ended may still be answered.
 		h1, err := provider.H1(context.Background(), bytes.NewReader(p.Data), p.Size)
 		if err != nil {
 			b.t.Fatal(err)
@@ -32,7 +32,7 @@ func (b *bench) packages() map[string]any {
 	return out
 }
 
-// report makes the origin's answers hold packages, changed.
+// report adds packages to the origin's documents, after change has changed them.
 func (b *bench) report(change func(asked string, packages map[string]any)) {
 	b.alter(func(m map[string]any) {
 		packages := b.packages()
@@ -78,8 +78,8 @@ func TestReportedPackages(t *testing.T) {
 	zeros := strings.Repeat("0", 64)
 	for name, tc := range map[string]struct {
 		change func(asked string, packages map[string]any)
-		get    string // nothing: accepted
-		accept string // the error when it is verified
+		get    string // the error of reading the release; "" means none
+		accept string // the error of verifying the release
 	}{
 		"right":                  {change: func(string, map[string]any) {}},
 		"none":                   {change: func(_ string, p map[string]any) { clear(p) }},
@@ -92,7 +92,7 @@ func TestReportedPackages(t *testing.T) {
 		"size of nothing":           {change: func(_ string, p map[string]any) { entry(p, linux)["package_size"] = 0 }, get: "package_size 0 for linux_amd64"},
 		"size below nothing":        {change: func(_ string, p map[string]any) { entry(p, linux)["package_size"] = -1 }, get: "package_size -1"},
 		"no size":                   {change: func(_ string, p map[string]any) { delete(entry(p, linux), "package_size") }, get: "package_size 0"},
-		"hash that is none":         {change: func(_ string, p map[string]any) { entry(p, linux)["hashes"] = []any{"zh:abc"} }, get: `the hash "zh:abc"`},
+		"hash that is none":         {change: func(_ string, p map[string]any) { entry(p, linux)["hashes"] = []any{"zh:abc"} }, get: `hash "zh:abc"`},
 		"answers that differ in size": {change: func(asked string, p map[string]any) {
 			if asked == linux {
 				entry(p, darwin)["package_size"] = 5
@@ -140,11 +140,11 @@ func TestReportedPackages(t *testing.T) {
 	}
 }
 
-// TestProtocols shows from which of an origin's answers they come.
+// TestProtocols shows which of an origin's documents the protocols come from.
 func TestProtocols(t *testing.T) {
 	b := newBench(t)
 	b.alter(func(m map[string]any) { delete(m, "protocols") })
-	if r := b.mustGet(); !slices.Equal(r.Protocols, []string{"5.0", "6.0"}) { // as the list of versions has them
+	if r := b.mustGet(); !slices.Equal(r.Protocols, []string{"5.0", "6.0"}) { // from the list of versions
 		t.Errorf("protocols %q", r.Protocols)
 	}
 	b.alter(func(m map[string]any) {

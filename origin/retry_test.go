@@ -21,8 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 )
 
-// inProcess is a transport that calls a handler, so that time can be that of
-// package synctest: pauses cost nothing and are measured exactly.
+// inProcess is a transport that calls a handler, for use in a bubble of package synctest:
+// pauses cost nothing and are measured exactly.
 type inProcess struct{ http.Handler }
 
 func (h inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -34,7 +34,7 @@ func (h inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// body ends with its request's context, as that of a real transport does.
+// body ends with its request's context, like the body of a real transport.
 type body struct {
 	io.ReadCloser
 	ctx context.Context
@@ -51,17 +51,17 @@ func registryOver(transport http.RoundTripper) *origin.Registry {
 	return origin.NewRegistry(origin.RegistryOptions{Transport: transport, Services: origin.NewDiscovery(transport)})
 }
 
-// TestRetries shows that an origin in trouble is asked again, a bounded number of
-// times and for a bounded time, and one that has answered is not.
+// TestRetries shows that requests to a failing origin are repeated, a bounded number of times
+// and for a bounded time, and that other answers are not repeated.
 func TestRetries(t *testing.T) {
 	const bound = 15 * time.Second
 	for name, tc := range map[string]struct {
 		status   int
 		header   string // Retry-After
-		failures int    // before it works again
-		asked    int    // for the versions
+		failures int    // the number of failures before success
+		asked    int    // the number of requests for the versions
 		waits    time.Duration
-		says     string // "" for success
+		says     string // the error; "" means success
 	}{
 		"503 once":                      {status: 503, failures: 1, asked: 2},
 		"503 some times":                {status: 503, failures: 4, asked: 5},
@@ -108,7 +108,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestEveryRequestIsRetried shows it for each kind of request.
+// TestEveryRequestIsRetried shows that every kind of request is repeated.
 func TestEveryRequestIsRetried(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	for _, part := range []string{"/terraform.json", "/versions", "/download/", "_SHA256SUMS", ".zip"} {
@@ -142,10 +142,10 @@ func TestEveryRequestIsRetried(t *testing.T) {
 	}
 }
 
-// silent is a transport to an origin that, from some request on, says nothing.
+// silent is a transport to an origin that stops answering after some request.
 type silent struct {
 	inProcess
-	headers, body string // suffixes of the paths for which it does not begin, or not end
+	headers, body string // suffixes of the paths whose answers do not begin, or do not end
 }
 
 func (s silent) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -170,7 +170,7 @@ func (b *silentBody) Read(p []byte) (int, error) {
 	return 0, b.ctx.Err()
 }
 
-// TestSilence shows that nothing waits for ever for an origin that says nothing.
+// TestSilence shows that no request waits forever for a silent origin.
 func TestSilence(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	for name, tc := range map[string]struct {
@@ -199,7 +199,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// readWidget does all that a push does.
+// readWidget reads everything that a push reads.
 func readWidget(t *testing.T, client *origin.Registry) error {
 	l, err := client.Versions(t.Context(), widget)
 	if err != nil {
@@ -218,7 +218,7 @@ func readWidget(t *testing.T, client *origin.Registry) error {
 	return err
 }
 
-// TestSlowReader shows that only the origin is held to time, not who reads.
+// TestSlowReader shows that the time limits apply to the origin, not to the reader.
 func TestSlowReader(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	synctest.Test(t, func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestSlowReader(t *testing.T) {
 			var m int
 			m, err = body.Read(buf)
 			n += int64(m)
-			time.Sleep(time.Hour) // of the bubble's own time
+			time.Sleep(time.Hour) // virtual time
 		}
 		if err != io.EOF || n != size {
 			t.Errorf("read %d of %d bytes, %v", n, size, err)
@@ -249,7 +249,7 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// TestCanceled shows that a push that is given up ends at once, wherever it is.
+// TestCanceled shows that a cancelled push ends immediately, at every stage.
 func TestCanceled(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	for _, part := range []string{"/terraform.json", "/versions", "/download/linux/amd64", "_SHA256SUMS", ".zip"} {
@@ -260,7 +260,7 @@ func TestCanceled(t *testing.T) {
 				server.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 					if strings.HasSuffix(r.URL.Path, part) {
 						cancel()
-						w.WriteHeader(http.StatusServiceUnavailable) // to be asked again
+						w.WriteHeader(http.StatusServiceUnavailable) // so that the request is repeated
 						return true
 					}
 					return false
@@ -282,7 +282,7 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// losing loses the connection of as many requests as it counts, before an answer.
+// losing loses the connection of the next requests, as many as it counts, before an answer.
 type losing struct {
 	http.RoundTripper
 	with error
@@ -296,7 +296,8 @@ func (l *losing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return l.RoundTripper.RoundTrip(req)
 }
 
-// TestLostConnections: an origin that loses connections is asked again, not for ever.
+// TestLostConnections shows that requests are repeated after lost connections, but not
+// forever.
 func TestLostConnections(t *testing.T) {
 	for name, err := range map[string]error{
 		"refused":            &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
@@ -324,11 +325,11 @@ func TestLostConnections(t *testing.T) {
 	}
 }
 
-// cutting cuts off the bodies of as many answers as it counts, of those to one kind
-// of request. SHA256SUMS and its signature are asked for at once.
+// cutting cuts off the bodies of the next answers, as many as it counts, to one kind of
+// request. SHA256SUMS and its signature are requested concurrently.
 type cutting struct {
 	inProcess
-	part string // of the paths
+	part string // a part of the paths
 	left int
 
 	mu    sync.Mutex
@@ -348,7 +349,7 @@ func (b *cutting) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// TestBrokenAnswers: documents that break off are asked for again, not for ever.
+// TestBrokenAnswers shows that documents that break off are requested again, but not forever.
 func TestBrokenAnswers(t *testing.T) {
 	for _, part := range []string{"/terraform.json", "/versions", "/download/linux/amd64", "_SHA256SUMS", ".sig"} {
 		for broken, fine := range map[int]bool{2: true, 100: false} {

@@ -119,6 +119,18 @@ func (l Limits) Unmarshal(data []byte, out any) error {
 	return unmarshal(data, out)
 }
 
+// ReadAll reads r to its end. It returns [ErrTooLarge] if there are more than limit bytes.
+func ReadAll(r io.Reader, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, tooLarge("it has more than %d bytes", limit)
+	}
+	return data, nil
+}
+
 const (
 	// readBudget bounds the bytes of all documents that are being read, beside the
 	// first freeBytes of each. An origin that sends slowly holds its part of it, so a

@@ -21,14 +21,14 @@ const (
 	losses = 2
 )
 
-// patience is the retry policy for origins. It is oras-go's default policy, but waits at
+// retryPolicy is the retry policy for origins. It is oras-go's default policy, but waits at
 // least as long as Retry-After says.
-type patience struct{}
+type retryPolicy struct{}
 
 // Retry implements [retry.Policy]. If an origin refuses or loses a connection before it
 // answers, it may be restarting: the request is repeated soon, or not at all. All requests
 // to origins are safe to repeat.
-func (patience) Retry(attempt int, resp *http.Response, err error) (time.Duration, error) {
+func (retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Duration, error) {
 	if err != nil && neterr.Lost(err) && attempt < losses {
 		return retry.DefaultBackoff(attempt, resp), nil
 	}
@@ -36,7 +36,7 @@ func (patience) Retry(attempt int, resp *http.Response, err error) (time.Duratio
 	if err != nil || wait < 0 || resp == nil {
 		return wait, err
 	}
-	after := retryAfter(resp.Header)
+	after := outgoing.RetryAfter(resp.Header, time.Now())
 	if after > maxRetryAfter {
 		return -1, nil
 	}
@@ -49,6 +49,3 @@ func (patience) Retry(attempt int, resp *http.Response, err error) (time.Duratio
 	}
 	return wait, nil
 }
-
-// retryAfter returns how long an answer's headers ask to wait; 0 if they do not say.
-func retryAfter(h http.Header) time.Duration { return outgoing.RetryAfter(h, time.Now()) }
