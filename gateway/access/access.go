@@ -1,22 +1,22 @@
 // Package access decides who may read which providers of a gateway.
 //
-// Somebody is known by a bearer token whose SHA-256 sum is configured, or by one
-// that a configured OpenID Connect issuer signed. Clients show it for documents
-// alone, and not for the archives, checksums and signatures that these name: the
-// URLs of those hold a capability, see [Control.Link].
+// A client authenticates with a bearer token: either one whose SHA-256 sum is configured, or one that a
+// configured OpenID Connect issuer signed. Clients send the token only for documents, and not for the archives,
+// checksums and signatures that the documents name: the URLs of these contain a capability instead, see
+// [Control.Link].
 //
 // Invariants:
 //
-//   - Who is not known gets 401, and who is known and may not read a provider gets
-//     403, whether or not there is such a provider.
-//   - A token is compared with all that are configured, in constant time. One that
-//     is known and has expired is not told from one that is unknown.
-//   - No token and no capability is in a log, an error or the path that handlers
-//     see.
-//   - An issuer that cannot be reached concerns the bearers of its tokens alone:
-//     they get 503, never 401.
+//   - A client without a valid token gets 401. A client whose token does not cover
+//     a provider gets 403, whether or not the provider exists.
+//   - A token is compared with all configured tokens in constant time. An expired
+//     token gets the same answer as an unknown one.
+//   - No token and no capability appears in a log, an error or the path that
+//     handlers see.
+//   - An issuer that cannot be reached affects only clients with its tokens: they
+//     get 503, never 401.
 //
-// A nil [*Control] lets everybody read everything.
+// A nil [*Control] lets everyone read everything.
 package access
 
 import (
@@ -35,21 +35,20 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Options say who there is, and what they may read.
+// Options configure a [Control].
 type Options struct {
 	Tokens  []Token
 	Issuers []Issuer
-	// Keys returns the keys of capabilities, and is asked at every use. Nil: a
-	// random key, which no other process has.
+	// Keys returns the keys of capabilities, and is called at every use. Nil means a random key, which no other
+	// process has.
 	Keys func() *Keys
-	// Before is a control that this one takes the place of: what it knows of
-	// issuers' keys need not be asked again. Nil: there is none.
+	// Before is the control that this one replaces. Its cached issuer keys are taken over. It may be nil.
 	Before *Control
-	// Client asks issuers; nil: one that trusts the system's authorities.
+	// Client makes the requests to issuers; nil means a client that trusts the system's authorities.
 	Client *http.Client
-	// Log gets what is wrong with issuers; nil: nobody does.
+	// Log receives problems with issuers; nil means no log.
 	Log *slog.Logger
-	// Counters counts those who were turned away; nil: nobody counts.
+	// Counters counts refused requests; nil means that nothing is counted.
 	Counters *telemetry.AccessCounters
 }
 
@@ -57,25 +56,25 @@ type Options struct {
 type Token struct {
 	Name     string
 	SHA256   [sha256.Size]byte // of the token
-	Selector provider.Selector // what its bearer may read
+	Selector provider.Selector // the providers that it may read
 	Expires  time.Time         // zero: never
 	Operator bool
 }
 
-// Control knows who may read what. It is safe for concurrent use.
+// Control decides who may read what. It is safe for concurrent use.
 type Control struct {
-	tokens  []*grant // in the order of the options, as grants is
+	tokens  []*grant // in the order of the options, as in grants
 	issuers []*issuer
-	grants  []*grant // all that there are
+	grants  []*grant // of tokens and rules
 	keys    func() *Keys
 	ring    atomic.Pointer[ring]
 	log     *slog.Logger
-	// equal compares secrets: subtle.ConstantTimeCompare, which tests count.
+	// equal compares secrets; tests replace subtle.ConstantTimeCompare to count comparisons.
 	equal func(a, b []byte) int
 	n     *telemetry.AccessCounters
 }
 
-// New returns a control for what the options name.
+// New returns a control for the given tokens and issuers.
 func New(o Options) *Control {
 	c := &Control{keys: o.Keys, log: o.Log, n: o.Counters, equal: subtle.ConstantTimeCompare}
 	if c.n == nil {
@@ -104,12 +103,11 @@ func New(o Options) *Control {
 	return c
 }
 
-// grant is one reason why somebody may read something: a token, or a rule of an
-// issuer.
+// grant gives read access to some providers: a token, or a rule of an issuer.
 type grant struct {
 	kind, name string
-	// binding changes with what the grant is given for, so that a capability of a
-	// token does not outlive its replacement.
+	// binding identifies the secret or the claims behind the grant, so that a capability of a token does not
+	// outlive the token's replacement.
 	binding  [sha256.Size]byte
 	selector provider.Selector
 	expires  time.Time
@@ -118,17 +116,17 @@ type grant struct {
 
 func (g *grant) expired(now time.Time) bool { return !g.expires.IsZero() && !now.Before(g.expires) }
 
-// everything reports whether no provider is left out.
+// everything reports whether the grant covers all providers.
 func (g *grant) everything() bool {
 	return len(g.selector.Exclude) == 0 &&
 		(len(g.selector.Include) == 0 || slices.Contains(g.selector.Include, provider.MustParsePattern("*/*/*")))
 }
 
-// Subject is somebody who is known.
+// Subject is an authenticated client.
 type Subject struct {
 	name    string
 	grants  []*grant
-	expires time.Time // of what was shown; zero: never
+	expires time.Time // of the token; zero: never
 }
 
 // MayRead reports whether the subject may read a provider.
@@ -145,19 +143,19 @@ func (s *Subject) grantFor(a provider.Address) *grant {
 	return nil
 }
 
-// Reasons why somebody is not known.
+// Reasons why authentication fails.
 var (
-	// ErrUnknown means that no token is shown that is known and valid.
+	// ErrUnknown means that the request has no valid token.
 	ErrUnknown = errors.New("no token that is known here")
-	// ErrUnavailable means that nobody can say whose token it is now.
+	// ErrUnavailable means that the token's issuer cannot be reached.
 	ErrUnavailable = errors.New("the issuer of the token cannot be asked")
 )
 
-// maxToken bounds what is taken for a token.
+// maxToken bounds the length of a token.
 const maxToken = 16 << 10
 
-// authenticate returns who asks, by a bearer token, or, where basic says so, by
-// one in the place of a password. It fails with ErrUnknown or ErrUnavailable.
+// authenticate returns the subject of a request's bearer token or, if basic is true, of a token sent as
+// password. It fails with ErrUnknown or ErrUnavailable.
 func (c *Control) authenticate(r *http.Request, basic bool) (*Subject, error) {
 	token, ok := shown(r, basic)
 	if !ok || token == "" || len(token) > maxToken {
@@ -169,7 +167,7 @@ func (c *Control) authenticate(r *http.Request, basic bool) (*Subject, error) {
 	return c.byIssuer(r.Context(), token)
 }
 
-// shown returns the token that a request shows.
+// shown returns the token of a request.
 func shown(r *http.Request, basic bool) (string, bool) {
 	if len(r.Header.Values("Authorization")) != 1 {
 		return "", false
@@ -183,8 +181,8 @@ func shown(r *http.Request, basic bool) (string, bool) {
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// byToken returns the bearer of a configured token; nil if there is none that is
-// valid. The work does not depend on which it is.
+// byToken returns the subject of a configured token, or nil if the token is not valid. The amount of work does
+// not depend on the token.
 func (c *Control) byToken(token string, now time.Time) *Subject {
 	sum, found := sha256.Sum256([]byte(token)), -1
 	for i, g := range c.tokens {
@@ -201,12 +199,12 @@ func (c *Control) byToken(token string, now time.Time) *Subject {
 	return &Subject{name: "token " + g.name, grants: []*grant{g}, expires: g.expires}
 }
 
-// state is what is known of a request, from [Control.Handler] on.
+// state is what the package knows about a request, from [Control.Handler] on.
 type state struct {
-	capability string // as it stood in the path
+	capability string // as it was in the path
 	digest     [sha256.Size]byte
 	subject    *Subject
-	name       string // of who asks, for the log
+	name       string // of the client, for the log
 }
 
 type stateKey struct{}
@@ -222,7 +220,7 @@ func stateOf(ctx context.Context) *state {
 	return &state{}
 }
 
-// LogAttrs returns what a log may say of who made a request, once it is answered.
+// LogAttrs returns the attributes of an answered request that identify the client in the log.
 func LogAttrs(ctx context.Context) []slog.Attr {
 	s := stateOf(ctx)
 	var out []slog.Attr

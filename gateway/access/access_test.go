@@ -33,14 +33,13 @@ func token(name, text string, patterns ...string) access.Token {
 	return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: selector(patterns...)}
 }
 
-// door is a handler behind a control: documents at HOST/NAMESPACE/TYPE/doc, and
-// files below them.
+// door is a handler behind a control: it serves documents at HOST/NAMESPACE/TYPE/doc, and files below them.
 type door struct {
 	t       *testing.T
 	control *access.Control
 	content digest.Digest // of every file
 	through int           // requests that reached a document or file
-	seen    []string      // paths that those behind the control saw
+	seen    []string      // paths that the handler behind the control saw
 	attrs   []slog.Attr
 }
 
@@ -73,7 +72,7 @@ func (d *door) handler() http.Handler {
 	}))
 }
 
-// get asks with the values of Authorization given.
+// get sends a request with the given values of Authorization.
 func (d *door) get(path string, authorization ...string) *httptest.ResponseRecorder {
 	d.t.Helper()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -83,7 +82,7 @@ func (d *door) get(path string, authorization ...string) *httptest.ResponseRecor
 	return w
 }
 
-// link returns the path of the archive of widget, as who has a token is given it.
+// link returns the link to the archive of widget that a client with the token gets.
 func (d *door) link(text string) string {
 	d.t.Helper()
 	w := d.get("/registry.acme.example/acme/widget/doc", "Bearer "+text)
@@ -150,7 +149,7 @@ func TestWhoMayRead(t *testing.T) {
 	if n.Unknown.Load() != refused[401] || n.Forbidden.Load() != refused[403] || n.Capability.Load() != 0 || refused[401] == 0 {
 		t.Errorf("counted %d unknown, %d forbidden, %d by capability; were %v", n.Unknown.Load(), n.Forbidden.Load(), n.Capability.Load(), refused)
 	}
-	// One that has expired is not told from one that never was.
+	// An expired token gets the same answer as an unknown one.
 	old, unknown := d.get(doc, "Bearer old-token"), d.get(doc, "Bearer nonsense")
 	if fmt.Sprint(old.Code, old.Header(), old.Body) != fmt.Sprint(unknown.Code, unknown.Header(), unknown.Body) {
 		t.Errorf("%v %v; %v %v", old.Header(), old.Body, unknown.Header(), unknown.Body)
@@ -206,7 +205,7 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// TestSecretsStayInside searches everything that those behind the control see.
+// TestSecretsStayInside searches everything that the handler behind the control sees.
 func TestSecretsStayInside(t *testing.T) {
 	var log bytes.Buffer
 	d := newDoor(t, access.Options{

@@ -18,13 +18,12 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// A capability is a segment of a path, before the name of a file: mark, and in
-// base64 of URLs
+// A capability is a segment of a path, before the name of a file. It consists of mark and, in URL-safe base64,
 //
-//	8 bytes   when it ends, in seconds since 1970
-//	16 bytes  who may read the file, as an HMAC of the grant
-//	32 bytes  what is read: the SHA-256 sum of the digest, as text
-//	32 bytes  the HMAC-SHA256 of all that, and of the path without the segment
+//   8 bytes   the expiry, in seconds since 1970
+//   16 bytes  the grant, as an HMAC
+//   32 bytes  the SHA-256 sum of the file's digest, as text
+//   32 bytes  the HMAC-SHA256 of all of this, and of the path without the segment
 const (
 	mark     = "cap1."
 	timeSize = 8
@@ -33,29 +32,27 @@ const (
 	size     = signed + sha256.Size
 )
 
-// Lifetime is how long a capability lasts, less up to a minute: it ends with one, so
-// that who asks again within a minute is given the same.
+// Lifetime is the maximum lifetime of a capability. It expires at a full minute, at most one minute earlier, so
+// that requests within a minute get the same capability.
 const Lifetime = 15 * time.Minute
 
-// encoding has one text for what it encodes: others are altered ones.
+// encoding is strict: it accepts exactly one text for each capability.
 var encoding = base64.RawURLEncoding.Strict()
 
-// Link returns a reference to a file for who made a request, with a capability
-// where access is controlled. The reference is a path, either absolute or
-// relative to that of the request; d is the digest of what it leads to. The
-// handler of that path must be behind [Control.Guard] and hold what it is about
-// to send against [Covers].
+// Link returns a reference to a file for the client of a request, with a capability if access is controlled.
+// The reference is a path, either absolute or relative to the request's path; d is the digest of the file. The
+// handler of that path must be behind [Control.Guard], and must check [Covers] before it sends the file.
 func (c *Control) Link(r *http.Request, a provider.Address, ref string, d digest.Digest) string {
 	if c == nil {
 		return ref
 	}
 	s := stateOf(r.Context()).subject
 	if s == nil {
-		return ref // whoever reads a document by a capability has a token, too
+		return ref // a client that reads documents by a capability also has a token
 	}
 	g := s.grantFor(a)
 	if g == nil {
-		return ref // not behind Guard: the link leads nowhere
+		return ref // the handler is not behind Guard: the link leads nowhere
 	}
 	file, err := url.PathUnescape(ref)
 	if err != nil {
@@ -84,9 +81,8 @@ func capabilityMAC(key, claims []byte, file string) []byte {
 	return mac(key, []byte("capability\x00"), claims, []byte(file))
 }
 
-// verify returns the grant by which a capability opens a file of a provider, and
-// the sum of the digest that it names; nil if it opens nothing. The work does not
-// depend on what is wrong with it.
+// verify returns the grant by which a capability opens a file of a provider, and the sum of the digest that it
+// names. The grant is nil if the capability is not valid. The amount of work does not depend on the reason.
 func (c *Control) verify(capability, file string, a provider.Address, now time.Time) (*grant, [sha256.Size]byte) {
 	var raw [size]byte
 	text := strings.TrimPrefix(capability, mark)
@@ -115,16 +111,16 @@ func (c *Control) verify(capability, file string, a provider.Address, now time.T
 	return c.grants[found], [sha256.Size]byte(raw[timeSize+idSize : signed])
 }
 
-// Covers reports whether a request may read what has the digest: any, unless it
-// came with a capability, which is for one.
+// Covers reports whether a request may read content with the digest. A request with a capability may read only
+// one digest.
 func Covers(ctx context.Context, d digest.Digest) bool {
 	s := stateOf(ctx)
 	sum := sha256.Sum256([]byte(d))
 	return s.capability == "" || subtle.ConstantTimeCompare(s.digest[:], sum[:]) == 1
 }
 
-// split takes a capability out of a path; it is "" if there is none. What stands
-// elsewhere in a path and may be one is made unreadable.
+// split removes a capability from a path and returns both; capability is "" if there is none. It redacts
+// everything else in the path that may be a capability.
 func split(p string) (without, capability string) {
 	if !strings.Contains(p, mark) {
 		return p, ""
@@ -142,5 +138,5 @@ func split(p string) (without, capability string) {
 	return strings.Join(parts, "/"), capability
 }
 
-// redacted stands where a capability was.
+// redacted replaces a capability.
 const redacted = "REDACTED"

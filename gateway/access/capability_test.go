@@ -52,8 +52,8 @@ func TestCapabilityLasts(t *testing.T) {
 	})
 }
 
-// TestCapabilityRepeats within a minute, so that who has a document is told that it
-// is the same still, and lasts no longer for that.
+// TestCapabilityRepeats shows that a client gets the same capability within a minute, so that its document
+// stays current, and that this does not extend the lifetime.
 func TestCapabilityRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoor(t, ci(t, firstKey))
@@ -79,8 +79,7 @@ func TestCapabilityRepeats(t *testing.T) {
 	})
 }
 
-// TestForgedCapabilities has every one refused with the same words, and before
-// anything else is looked at.
+// TestForgedCapabilities shows that all of them get the same answer, before any other check.
 func TestForgedCapabilities(t *testing.T) {
 	d := newDoor(t, ci(t, firstKey))
 	link := d.link("ci-token")
@@ -116,7 +115,7 @@ func TestForgedCapabilities(t *testing.T) {
 		altered[i] ^= 1
 		forged[fmt.Sprintf("byte %d altered", i)] = with("cap1." + base64.RawURLEncoding.EncodeToString(altered))
 	}
-	// The last letter has bits that stand for nothing.
+	// The last letter has unused bits.
 	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" {
 		if other := capability[:len(capability)-1] + string(c); other != capability {
 			forged["last letter "+string(c)] = with(other)
@@ -125,7 +124,7 @@ func TestForgedCapabilities(t *testing.T) {
 	reached := d.through
 	want := ""
 	for name, path := range forged {
-		w := d.get(path, "Bearer ci-token") // which does not help
+		w := d.get(path, "Bearer ci-token") // the token does not help
 		if w.Code != http.StatusForbidden {
 			t.Errorf("%s: %d %s", name, w.Code, w.Body)
 		}

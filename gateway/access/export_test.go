@@ -2,8 +2,7 @@ package access
 
 import "crypto/subtle"
 
-// CountComparisons has a control add up the bytes of secrets that it compares, each
-// in constant time.
+// CountComparisons makes a control count the bytes of secrets that it compares in constant time.
 func CountComparisons(c *Control) *int {
 	n := new(int)
 	c.equal = func(a, b []byte) int {

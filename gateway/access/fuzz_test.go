@@ -12,9 +12,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// FuzzCapability tries paths without a token, in which CAP stands for a capability
-// that was given: none but the one that it was given for, in whatever encoding, is
-// let through, and no capability is seen behind the control.
+// FuzzCapability tries paths without a token, in which CAP is replaced by a valid capability. Only the path
+// that the capability belongs to passes, in any encoding, and the handler behind the control never sees a
+// capability.
 func FuzzCapability(f *testing.F) {
 	d := newDoor(nil, access.Options{Tokens: []access.Token{token("ci", "ci-token", "registry.acme.example/acme/*")}, Keys: mustKeys(firstKey)})
 	w := httptest.NewRecorder()
@@ -69,8 +69,8 @@ func mustKeys(file string) func() *access.Keys {
 	return func() *access.Keys { return k }
 }
 
-// FuzzAuthorization tries headers: none but the token's, however written, is let
-// through, and every other one is answered alike.
+// FuzzAuthorization tries headers: only the right token passes, in any spelling of the header, and all others
+// get the same answer.
 func FuzzAuthorization(f *testing.F) {
 	const right = "ci-token"
 	d := newDoor(nil, access.Options{
@@ -118,7 +118,7 @@ func FuzzParseKeys(f *testing.F) {
 			}
 			return
 		}
-		// What signs with them is believed by them.
+		// The control accepts what these keys sign.
 		d := newDoor(t, access.Options{Tokens: []access.Token{token("ci", "ci-token")}, Keys: func() *access.Keys { return k }})
 		if w := d.get(d.link("ci-token")); w.Code != http.StatusOK {
 			t.Errorf("%d", w.Code)

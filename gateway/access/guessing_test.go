@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// guesses yields n tokens: random ones, and such as come near a right one.
+// guesses yields n tokens: random ones, and ones that resemble the right one.
 func guesses(n int, right string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for i := range n {
@@ -41,7 +41,7 @@ func guesses(n int, right string) func(yield func(string) bool) {
 	}
 }
 
-// said is an answer, taken note of with little work.
+// said is a summary of an answer, which is cheap to record.
 type said struct {
 	status int
 	header http.Header
@@ -60,9 +60,8 @@ func (s *said) same(other *said) bool {
 	return s.status == other.status && bytes.Equal(s.body, other.body) && maps.EqualFunc(s.header, other.header, slices.Equal)
 }
 
-// TestGuessing tries a million tokens: all of them, and one that has expired, get
-// the same answer to the letter, nothing is kept of them, and the right one is
-// right afterwards.
+// TestGuessing tries a million tokens. All of them, and one that has expired, get identical answers; nothing is
+// kept of them; and the right token still works afterwards.
 func TestGuessing(t *testing.T) {
 	const right = "b1946ac92492d2347c6235b4d2611184"
 	expired := token("old", "expired-token")
@@ -107,9 +106,8 @@ func TestGuessing(t *testing.T) {
 	}
 }
 
-// TestGuessesTakeTheSameWork counts it, since time tells nothing here: every token,
-// the right one included, and every capability is compared with as much, wherever
-// it differs.
+// TestGuessesTakeTheSameWork counts compared bytes, because time would prove nothing here: every token,
+// including the right one, and every capability causes the same comparisons.
 func TestGuessesTakeTheSameWork(t *testing.T) {
 	const right = "b1946ac92492d2347c6235b4d2611184"
 	tokens := []access.Token{token("ci", right)}
@@ -145,8 +143,8 @@ func TestGuessesTakeTheSameWork(t *testing.T) {
 	}
 }
 
-// TestMadeUpTokensOfAnIssuer name a key that it has, and are refused in the same words
-// without its being asked for each.
+// TestMadeUpTokensOfAnIssuer shows that tokens that name an existing key are refused with the same answer,
+// without a request to the issuer for each.
 func TestMadeUpTokensOfAnIssuer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)

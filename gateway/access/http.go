@@ -13,14 +13,14 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// retryAfter is how many seconds who cannot be told from others should wait.
+// retryAfter is the Retry-After, in seconds, for clients whose issuer cannot be reached.
 const retryAfter = 5
 
-// private is what is said of every answer that depends on who asks.
+// private is the Cache-Control of every answer that depends on the client.
 const private = "private, no-store"
 
-// Handler stands before everything else, the log of requests included: it takes
-// the capability out of a path, so that none that follows sees it.
+// Handler wraps all other handlers, including the log of requests. It removes the capability from a path, so
+// that no later handler sees it.
 func (c *Control) Handler(next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -34,8 +34,8 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 			if plain, s.capability = split(r.URL.Path); plain != r.URL.Path {
 				u := &url.URL{}
 				*u = *r.URL
-				// The encoding of the path may be another one than ours: the one that is
-				// left says the same, encoded slashes apart, which no path of ours has.
+				// The path may have used another encoding than ours. The remaining path means the same, except
+				// for encoded slashes, which none of our paths has.
 				u.Path, u.RawPath = plain, ""
 				r.URL, r.RequestURI = u, u.RequestURI()
 			}
@@ -44,8 +44,8 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Guard lets those requests through that may read the provider that they are for,
-// be it by a token or a capability. What is for no provider is not found.
+// Guard passes on requests whose token or capability may read the requested provider. A path without a provider
+// is 404.
 func (c *Control) Guard(address func(*http.Request) (provider.Address, error), next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -82,7 +82,7 @@ func (c *Control) Guard(address func(*http.Request) (provider.Address, error), n
 	})
 }
 
-// GuardOperator lets those requests through that show an operator's token.
+// GuardOperator passes on requests with an operator's token.
 func (c *Control) GuardOperator(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w = keepPrivate(w)
@@ -102,8 +102,7 @@ func (c *Control) GuardOperator(next http.Handler) http.Handler {
 	})
 }
 
-// privateWriter says of every answer that it is private: net/http takes that away
-// from some errors.
+// privateWriter marks every answer as private, because net/http removes the header from some errors.
 type privateWriter struct{ http.ResponseWriter }
 
 func keepPrivate(w http.ResponseWriter) http.ResponseWriter {
@@ -119,24 +118,22 @@ func (w privateWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap gives http.ResponseController the writer below.
+// Unwrap gives http.ResponseController the wrapped writer.
 func (w privateWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// ForbidCapability answers who comes with a capability that does not open what is
-// asked for; see [Covers].
+// ForbidCapability rejects a capability that does not cover the requested file; see [Covers].
 func (c *Control) ForbidCapability(w http.ResponseWriter) {
 	c.n.Capability.Add(1)
 	forbid(w)
 }
 
-// forbid answers who is known and may not read what is asked for, and every
-// capability that is not valid.
+// forbid rejects a client whose token does not cover the request, and every invalid capability.
 func forbid(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", private)
 	http.Error(w, "not allowed here: the token is not for this provider, or the link has expired", http.StatusForbidden)
 }
 
-// count counts who is not known.
+// count counts a failed authentication.
 func (c *Control) count(err error) {
 	if errors.Is(err, ErrUnavailable) {
 		c.n.Unavailable.Add(1)
@@ -145,7 +142,7 @@ func (c *Control) count(err error) {
 	}
 }
 
-// refuse answers who is not known.
+// refuse answers a failed authentication.
 func (c *Control) refuse(w http.ResponseWriter, err error) {
 	c.count(err)
 	if errors.Is(err, ErrUnavailable) {
@@ -157,11 +154,11 @@ func (c *Control) refuse(w http.ResponseWriter, err error) {
 	http.Error(w, "this gateway asks for a token that it knows", http.StatusUnauthorized)
 }
 
-// registryPath begins the paths of the embedded registry.
+// registryPath is the prefix of the embedded registry's paths.
 const registryPath = "/v2/"
 
-// GuardRegistry is [Control.Guard] for the registry at /v2/, whose repositories
-// address names. A token may also be shown as the password of any user.
+// GuardRegistry is [Control.Guard] for the registry at /v2/; address returns the provider of a repository. A
+// client may also send its token as the password of any user.
 func (c *Control) GuardRegistry(address func(repository string) (provider.Address, error), next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -227,7 +224,7 @@ func repositoryOf(p string) (string, bool) {
 	return "", false
 }
 
-// registryError answers as the distribution specification has it.
+// registryError answers with an error of the distribution specification.
 func registryError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

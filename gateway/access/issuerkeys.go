@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	// fresh is how old keys may be before the issuer is asked again in the
-	// background. A token that names another one has it asked at once.
+	// fresh is the age at which keys are refreshed in the background. A token that names an unknown key causes
+	// an immediate refresh.
 	fresh = time.Hour
-	// stale is how long they are good for while the issuer cannot be asked.
+	// stale is how long keys stay valid while the issuer cannot be reached.
 	stale = 24 * time.Hour
-	// pause is the least time between two times that an issuer is asked: anybody
-	// can make up a token that names a key.
+	// pause is the minimum time between two requests to an issuer, because anyone can make up a token that
+	// names a key.
 	pause = 5 * time.Second
-	// maxWait is how long somebody is kept waiting for an issuer, as clients wait for
-	// 10 seconds, and fetchTimeout bounds the asking itself.
+	// maxWait is how long a client waits for an issuer; clients themselves wait for 10 seconds. fetchTimeout
+	// bounds the request to the issuer.
 	maxWait      = 5 * time.Second
 	fetchTimeout = 10 * time.Second
 	// maxDocument bounds each document of an issuer in bytes, and maxIssuerKeys the
@@ -46,19 +46,19 @@ const (
 	maxReason = 500
 )
 
-// keySource has the keys of an issuer. It asks the issuer when somebody first
-// needs it, once however many do.
+// keySource caches the keys of an issuer. It fetches them when they are first needed, once for all concurrent
+// requests.
 type keySource struct {
 	issuer string
 	client *http.Client
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	set     *jose.JSONWebKeySet // nil: never seen
-	fetched time.Time           // when that was
+	set     *jose.JSONWebKeySet // nil: never fetched
+	fetched time.Time           // when set was fetched
 	asked   time.Time           // when the issuer was last asked
-	failed  bool                // and whether that failed
-	pending chan struct{}       // closed when the one under way is done
+	failed  bool                // whether that failed
+	pending chan struct{}       // closed when the running fetch is done
 }
 
 func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySource {
@@ -80,9 +80,9 @@ func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySour
 	return &keySource{issuer: issuer, client: &bounded, log: log}
 }
 
-// find returns the keys that may have signed a token whose header names a key. It
-// fails with ErrUnavailable if only the issuer could tell, and with ErrUnknown if
-// the issuer has no such key. Keys that are there are never waited for.
+// find returns the keys that may have signed a token whose header names a key. It fails with ErrUnavailable if
+// the issuer cannot be reached, and with ErrUnknown if the issuer has no such key. It never waits if it has the
+// key.
 func (s *keySource) find(ctx context.Context, keyID string) ([]crypto.PublicKey, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
@@ -116,7 +116,7 @@ func (s *keySource) find(ctx context.Context, keyID string) ([]crypto.PublicKey,
 	return nil, ErrUnknown
 }
 
-// lookup returns the keys that are there and good. It is called with the lock.
+// lookup returns the cached keys that are still valid. The caller holds the lock.
 func (s *keySource) lookup(keyID string) []crypto.PublicKey {
 	if s.set == nil || time.Since(s.fetched) >= stale {
 		return nil
@@ -124,7 +124,7 @@ func (s *keySource) lookup(keyID string) []crypto.PublicKey {
 	return public(s.set, keyID)
 }
 
-// fetch asks the issuer, for everybody who waits.
+// fetch asks the issuer for all waiting requests.
 func (s *keySource) fetch() {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
@@ -265,7 +265,7 @@ func parseKey(raw json.RawMessage) (jose.JSONWebKey, bool) {
 	return k, true
 }
 
-// boundedBodies fails on what is larger than a document of an issuer can be.
+// boundedBodies fails on bodies that are larger than a document of an issuer may be.
 type boundedBodies struct{ http.RoundTripper }
 
 func (b boundedBodies) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -19,8 +19,8 @@ import (
 
 func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// mersenne returns 2^n-1, which is a prime for some n: a large RSA key takes no time
-// to make, and long to validate.
+// mersenne returns 2^n-1, which is prime for some n: such an RSA key takes no time to create, but long to
+// validate.
 func mersenne(n uint) *big.Int {
 	one := big.NewInt(1)
 	return one.Sub(one.Lsh(one, n), big.NewInt(1))
@@ -62,7 +62,7 @@ func TestKeySets(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		body string
-		keys int // 0: it is an error
+		keys int // 0: an error
 	}{
 		"one":                           {set(good), 1},
 		"as many as there may be":       {set(many(100)...), 100},
@@ -91,8 +91,7 @@ func TestKeySets(t *testing.T) {
 	}
 }
 
-// TestKeysAreCountedWhileTheyAreRead shows that a document of many keys is not
-// decoded whole.
+// TestKeysAreCountedWhileTheyAreRead shows that a document with many keys is not decoded completely.
 func TestKeysAreCountedWhileTheyAreRead(t *testing.T) {
 	body := append(append([]byte(`{"keys":[`), bytes.Repeat([]byte("{},"), 300_000)...), "{}]}"...)
 	allocations := testing.AllocsPerRun(1, func() {

@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 )
 
-// payload returns the claims of a token as JSON, with more members at its end. A
-// reader that ignores case, or takes the last of two members, reads those.
+// payload returns the claims of a token as JSON, with additional members at the end. A reader that ignores
+// case, or uses the last of two members, reads those.
 func payload(t *testing.T, changes map[string]any, more ...string) string {
 	t.Helper()
 	b, err := json.Marshal(claims(changes))
@@ -31,7 +31,7 @@ func payload(t *testing.T, changes map[string]any, more ...string) string {
 	return strings.TrimSuffix(string(b), "}") + "," + strings.Join(append(more, `"last":0}`), ",")
 }
 
-// header returns the header of a token as JSON, with more members.
+// header returns the header of a token as JSON, with additional members.
 func (i *issuer) header(more ...string) string {
 	return "{" + strings.Join(append(more, `"alg":"ES256"`, fmt.Sprintf(`"kid":%q`, i.id)), ",") + "}"
 }
@@ -57,7 +57,7 @@ type tokenCase struct {
 	status int
 }
 
-// wantStatus shows tokens to a gateway that trusts the issuer.
+// wantStatus sends tokens to a gateway that trusts the issuer.
 func (i *issuer) wantStatus(t *testing.T, cases map[string]tokenCase) {
 	t.Helper()
 	d := newDoor(t, i.trusting(rule("registry.acme.example/acme/*", "repository_owner", "acme")))
@@ -185,7 +185,7 @@ func TestTokenHeaders(t *testing.T) {
 			`"typ":"JWT","TYP":"logout+jwt"`: 401,
 			`"typ":"logout+jwt","typ":"JWT"`: 401,
 			`"ALG":"none"`:                   401,
-			`"alg":"none"`:                   401, // and again, ES256
+			`"alg":"none"`:                   401, // in addition to ES256
 			`"Kid":"other"`:                  401,
 			`"\u212aid":"other"`:             401, // the Kelvin sign
 			`"crit":["exp"],"exp":1`:         401,
@@ -210,7 +210,7 @@ func TestTokenHeaders(t *testing.T) {
 	})
 }
 
-// TestLogSaysWhyATokenIsRefused without quoting the token.
+// TestLogSaysWhyATokenIsRefused shows that the log gives the reason without quoting the token.
 func TestLogSaysWhyATokenIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
@@ -254,8 +254,8 @@ func TestCompactSerializationOnly(t *testing.T) {
 	})
 }
 
-// TestKeyInATokenIsNotValidated shows that the key is refused before go-jose reads
-// it, which takes seconds and ends with another error.
+// TestKeyInATokenIsNotValidated shows that such a key is refused before go-jose reads it, which would take
+// seconds and end with another error.
 func TestKeyInATokenIsNotValidated(t *testing.T) {
 	token := base64url([]byte(`{"alg":"RS256","jwk":`+privateKey(t, 9689, 9941)+`}`)) + ".e30.AAAA"
 	if len(token) > 16<<10 {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// keySize is the least size of a key, in bytes.
+	// keySize is the minimum size of a key, in bytes.
 	keySize = 32
 	maxKeys = 16
 )
@@ -20,9 +20,8 @@ const (
 // Keys sign capabilities. The first one signs, and all of them verify.
 type Keys struct{ keys [][]byte }
 
-// ParseKeys reads a key file: one key a line in hexadecimal, of 32 bytes or more,
-// the first being the one that signs. Empty lines and those that begin with # do
-// not count. Its errors quote nothing of the file.
+// ParseKeys reads a key file: one key per line in hexadecimal, of at least 32 bytes. The first key signs. Empty
+// lines and lines that begin with # are ignored. Its errors do not quote the file.
 func ParseKeys(file []byte) (*Keys, error) {
 	const help = "make one with: openssl rand -hex 32"
 	k := &Keys{}
@@ -46,7 +45,7 @@ func ParseKeys(file []byte) (*Keys, error) {
 	return k, nil
 }
 
-// RandomKeys returns a key that nobody else has.
+// RandomKeys returns a new random key.
 func RandomKeys() *Keys {
 	key := make([]byte, keySize)
 	rand.Read(key) // never fails
@@ -59,7 +58,7 @@ func (k *Keys) String() string { return redacted }
 // GoString keeps keys out of logs.
 func (k *Keys) GoString() string { return k.String() }
 
-// mac returns the HMAC of parts that together can be read in one way only.
+// mac returns the HMAC of the parts, each with its length, so that different parts have different HMACs.
 func mac(key []byte, parts ...[]byte) []byte {
 	h := hmac.New(sha256.New, key)
 	for _, p := range parts {
@@ -68,18 +67,18 @@ func mac(key []byte, parts ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
-// ring has the keys with what each makes of the grants.
+// ring caches the grants' IDs for each key.
 type ring struct {
 	*Keys
 	ids [][][]byte // by key and grant
 }
 
-// grantID names a grant in a capability, and says nothing to who lacks the key.
+// grantID names a grant in a capability, and reveals nothing without the key.
 func grantID(key []byte, g *grant) []byte {
 	return mac(key, []byte("grant\x00"), []byte(g.kind), []byte{0}, []byte(g.name), []byte{0}, g.binding[:])[:idSize]
 }
 
-// current returns the keys that there are now.
+// current returns the ring of the current keys.
 func (c *Control) current() *ring {
 	k := c.keys()
 	if r := c.ring.Load(); r != nil && r.Keys == k {

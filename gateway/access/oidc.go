@@ -19,23 +19,23 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Issuer is an OpenID Connect issuer of tokens, such as a CI's.
+// Issuer is an OpenID Connect issuer of tokens, such as a CI service.
 type Issuer struct {
 	Name     string
-	URL      string // https; as it stands in tokens
-	Audience string // that a token must be for
+	URL      string // https, exactly as in tokens
+	Audience string // the audience that a token must have
 	Rules    []Rule
 }
 
-// Rule is what the bearers of tokens with certain claims may read.
+// Rule gives tokens with certain claims access to some providers.
 type Rule struct {
-	// Claims are those that a token must have, each with exactly that value. A list
-	// has it if one of its elements is it; a bool or number, as JSON writes it.
+	// Claims are the claims that a token must have, each with exactly that value. A list matches if one of its
+	// elements does; a bool or number matches its JSON text.
 	Claims   map[string]string
 	Selector provider.Selector
 }
 
-// issuer is an Issuer with its keys, which issuers of one URL share.
+// issuer is an Issuer with its keys, which all issuers with the same URL share.
 type issuer struct {
 	name, url, audience string
 	rules               []rule
@@ -71,7 +71,7 @@ func newIssuers(in []Issuer, before *Control, client *http.Client, log *slog.Log
 	return out
 }
 
-// ruleSum is a sum of what a token must have for a rule to apply.
+// ruleSum is a hash of the conditions of a rule.
 func ruleSum(i Issuer, r Rule) [sha256.Size]byte {
 	text := []string{i.URL, i.Audience}
 	for _, name := range slices.Sorted(maps.Keys(r.Claims)) {
@@ -81,8 +81,8 @@ func ruleSum(i Issuer, r Rule) [sha256.Size]byte {
 	return sha256.Sum256(b)
 }
 
-// byIssuer returns the bearer of a token that an issuer signed. It fails with
-// ErrUnknown, or with ErrUnavailable if only the issuer could tell.
+// byIssuer returns the subject of a token that an issuer signed. It fails with ErrUnknown, or with
+// ErrUnavailable if the issuer cannot be reached.
 func (c *Control) byIssuer(ctx context.Context, token string) (*Subject, error) {
 	if len(c.issuers) == 0 {
 		return nil, ErrUnknown
@@ -114,11 +114,11 @@ func (c *Control) byIssuer(ctx context.Context, token string) (*Subject, error) 
 	return found, nil
 }
 
-// maxSubject bounds what a log says of who a token is for.
+// maxSubject bounds the length of a token's subject in the log.
 const maxSubject = 200
 
-// subject verifies a token and returns its bearer. If no rule applies, the bearer
-// is known and may read nothing.
+// subject verifies a token and returns its subject. If no rule applies, the subject is known but may read
+// nothing.
 func (i *issuer) subject(ctx context.Context, t *unverifiedToken) (*Subject, error) {
 	keys, err := i.keys.find(ctx, t.keyID)
 	if err != nil {
@@ -168,14 +168,13 @@ func is(value json.RawMessage, want string) bool {
 	case '"':
 		var s string
 		return json.Unmarshal(value, &s) == nil && s == want
-	case '{', '[', 'n': // no text that somebody would write for it
+	case '{', '[', 'n': // not a value that a rule can name
 		return false
 	}
 	return string(value) == want
 }
 
-// public returns the keys of a set that may have signed a token whose header
-// names a key; "" is for any.
+// public returns the keys of a set that may have signed a token whose header names a key; keyID "" matches any.
 func public(set *jose.JSONWebKeySet, keyID string) []crypto.PublicKey {
 	var out []crypto.PublicKey
 	for _, k := range set.Keys {

@@ -25,7 +25,7 @@ import (
 
 const issuerURL = "https://issuer.example/ci"
 
-// issuer is an OpenID Connect issuer, and the transport by which it is reached.
+// issuer is an OpenID Connect issuer, and the transport that reaches it.
 type issuer struct {
 	t         *testing.T
 	key       *ecdsa.PrivateKey
@@ -33,12 +33,12 @@ type issuer struct {
 	name      string // in its discovery document
 	keysAt    string
 	down      bool          // and resets connections
-	silent    chan struct{} // it does not answer until this is closed
-	discovery string        // its discovery document, where it is written by hand
-	keySet    string        // its key set, likewise
+	silent    chan struct{} // does not answer until this is closed
+	discovery string        // its discovery document, if written by hand
+	keySet    string        // its key set, if written by hand
 	oversized bool
-	plain     bool         // it was asked by plain HTTP
-	asked     atomic.Int32 // for its discovery document
+	plain     bool         // whether it received plain HTTP
+	asked     atomic.Int32 // requests for its discovery document
 }
 
 func newIssuer(t *testing.T) *issuer {
@@ -47,7 +47,7 @@ func newIssuer(t *testing.T) *issuer {
 	return i
 }
 
-// rotate has it sign by another key.
+// rotate makes the issuer sign with another key.
 func (i *issuer) rotate(id string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -85,7 +85,7 @@ func (i *issuer) RoundTrip(r *http.Request) (*http.Response, error) {
 			io.WriteString(w, i.keySet)
 			break
 		}
-		// Beside the one that signs, kinds that cannot have, and one of no known kind.
+		// The key set also has keys that cannot have signed, and one of an unknown type.
 		public := jose.JSONWebKey{Key: i.key.Public(), KeyID: i.id, Use: "sig"}
 		encrypts := jose.JSONWebKey{Key: i.key.Public(), KeyID: "encrypts", Use: "enc"}
 		shared := jose.JSONWebKey{Key: []byte("marked-shared-secret-of-32-bytes"), KeyID: "shared"}
@@ -101,8 +101,7 @@ func (i *issuer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// claims are those of a token that is good for five minutes, but for what changes
-// them.
+// claims returns valid claims that expire in five minutes, with the given changes.
 func claims(changes map[string]any) map[string]any {
 	now := time.Now()
 	out := map[string]any{
@@ -142,7 +141,7 @@ func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, id string, claims 
 	return out
 }
 
-// trusting is a gateway for the issuer's tokens, by the claims given.
+// trusting is a gateway that trusts the issuer's tokens, with the given rules.
 func (i *issuer) trusting(rules ...access.Rule) access.Options {
 	return access.Options{
 		Issuers: []access.Issuer{{Name: "ci", URL: issuerURL, Audience: "gateway", Rules: rules}},
@@ -233,7 +232,7 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// TestIssuersCapability ends with the token and with the rule.
+// TestIssuersCapability shows that a capability ends with the token and with the rule.
 func TestIssuersCapability(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
@@ -272,7 +271,7 @@ func TestIssuersCapability(t *testing.T) {
 	})
 }
 
-// discovery has an issuer answer with a discovery document that is written by hand.
+// discovery makes an issuer answer with a handwritten discovery document.
 func discovery(format string, a ...any) func(*issuer) (mend func()) {
 	return func(i *issuer) func() {
 		i.discovery = fmt.Sprintf(format, a...)
@@ -280,7 +279,7 @@ func discovery(format string, a ...any) func(*issuer) (mend func()) {
 	}
 }
 
-// TestIssuerInTrouble is about its own tokens alone.
+// TestIssuerInTrouble shows that an unreachable issuer affects only its own tokens.
 func TestIssuerInTrouble(t *testing.T) {
 	for name, trouble := range map[string]func(*issuer) (mend func()){
 		"down": func(i *issuer) func() { i.down = true; return func() { i.down = false } },
@@ -359,8 +358,7 @@ func TestIssuerInTrouble(t *testing.T) {
 	}
 }
 
-// TestIssuersKeysArePassedOn has a control take the place of another one while the
-// issuer is down.
+// TestIssuersKeysArePassedOn replaces one control by another while the issuer is down.
 func TestIssuersKeysArePassedOn(t *testing.T) {
 	i := newIssuer(t)
 	o := i.trusting(rule("*/*/*", "repository_owner", "acme"))
@@ -384,7 +382,7 @@ func TestIssuersKeysArePassedOn(t *testing.T) {
 	}
 }
 
-// TestIssuerIsAskedSeldom whatever anybody sends.
+// TestIssuerIsAskedSeldom shows that the requests to an issuer are bounded, whatever clients send.
 func TestIssuerIsAskedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
@@ -405,7 +403,7 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 			t.Errorf("asked %d times in %s", asked, time.Since(start))
 		}
 
-		// A new key counts at once; the old one no longer.
+		// A new key is valid at once; the old one is no longer valid.
 		time.Sleep(time.Minute)
 		i.rotate("second")
 		if w := d.get(doc, "Bearer "+i.token(nil)); w.Code != http.StatusOK {
@@ -415,7 +413,7 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 			t.Errorf("the old key: %d", w.Code)
 		}
 
-		// Keys outlast an outage, but not for ever.
+		// Keys survive an outage, but not forever.
 		good = "Bearer " + i.token(map[string]any{"exp": time.Now().Add(100 * time.Hour).Unix()})
 		i.down = true
 		time.Sleep(23 * time.Hour)
@@ -430,7 +428,7 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 	})
 }
 
-// TestManyWaitForOneAnswer of the issuer.
+// TestManyWaitForOneAnswer shows that concurrent requests share one request to the issuer.
 func TestManyWaitForOneAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)

@@ -5,20 +5,20 @@ import (
 	"net/http"
 )
 
-// Challenge is the WWW-Authenticate header by which a browser asks for a token: as
-// the password of any user.
+// Challenge is the WWW-Authenticate header that makes a browser prompt for a token, as the password of any
+// user.
 const Challenge = `Basic realm="ocibridge", charset="UTF-8"`
 
-// Private is what is said of every answer that depends on who asks.
+// Private is the Cache-Control of every answer that depends on the client.
 const Private = private
 
-// everybody is who asks where there is no access control.
+// everybody is the subject if there is no access control.
 var everybody = &Subject{grants: []*grant{{}}}
 
-// Person returns who asks for a page: by a bearer token or, since that is what
-// browsers have, by one as the password of any user. Without a control it is
-// everybody. It fails with [ErrUnknown], to be answered with a [Challenge], or with
-// [ErrUnavailable]; whoever turns somebody away for that says so by [Control.Refused].
+// Person returns the subject of a request for a page: by a bearer token or, because browsers support that, by a
+// token as the password of any user. Without a control, it returns a subject that may read everything. It fails
+// with [ErrUnknown], to be answered with a [Challenge], or with [ErrUnavailable]; callers count the refusal
+// with [Control.Refused].
 func (c *Control) Person(r *http.Request) (*Subject, error) {
 	if c == nil {
 		return everybody, nil
@@ -32,8 +32,8 @@ func (c *Control) Person(r *http.Request) (*Subject, error) {
 	return s, nil
 }
 
-// Refused counts a request that is refused: for an error of [Control.Person], or, if
-// err is nil, because the subject may not have what it asks for.
+// Refused counts a refused request: for an error of [Control.Person] or, if err is nil, because the subject has
+// no access.
 func (c *Control) Refused(err error) {
 	if err == nil {
 		c.n.Forbidden.Add(1)
@@ -42,9 +42,8 @@ func (c *Control) Refused(err error) {
 	c.count(err)
 }
 
-// Name says who it is, such as "token ci"; "" for everybody.
+// Name returns the subject's name, such as "token ci"; it is "" without access control.
 func (s *Subject) Name() string { return s.name }
 
-// NameOf is the name of who was found to make a request; "" for nobody yet, and for
-// everybody.
+// NameOf returns the name of a request's subject; it is "" before authentication, and without access control.
 func NameOf(ctx context.Context) string { return stateOf(ctx).name }

@@ -12,8 +12,8 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// FuzzRepositoryOf holds the repository that access is decided for against the one
-// that the embedded registry's own router reads out of the same path.
+// FuzzRepositoryOf compares the repository that access is decided for with the one that the embedded registry's
+// own router reads from the same path.
 func FuzzRepositoryOf(f *testing.F) {
 	for _, s := range []string{
 		"/v2/registry.acme.example/acme/widget/tags/list", "/v2/registry.acme.example/acme/widget/manifests/1.0.0", "/v2/a/b/c/blobs/sha256:00", "/v2/a/manifests/b/manifests/c",
@@ -25,7 +25,7 @@ func FuzzRepositoryOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path string) {
 		u, err := url.ParseRequestURI(path)
 		if err != nil || u.RawPath != "" || !strings.HasPrefix(u.Path, registryPath) {
-			return // which are refused before
+			return // the gateway refuses these earlier
 		}
 		name, ok := repositoryOf(u.Path)
 		if !ok {
@@ -33,7 +33,7 @@ func FuzzRepositoryOf(f *testing.F) {
 		}
 		var match mux.RouteMatch
 		if !router.Match(&http.Request{Method: http.MethodGet, URL: u}, &match) || match.Route == nil || match.Route.GetName() == "" {
-			return // it is no path of the registry's
+			return // not a path of the registry
 		}
 		if got := match.Vars["name"]; got != name {
 			t.Errorf("%q: access is decided for %q, and the registry reads %q", path, name, got)
@@ -41,7 +41,7 @@ func FuzzRepositoryOf(f *testing.F) {
 	})
 }
 
-// FuzzParseKeySet holds the keys of an issuer against what they are used for.
+// FuzzParseKeySet shows that every parsed key of an issuer can verify signatures.
 func FuzzParseKeySet(f *testing.F) {
 	for _, s := range []string{
 		`{"keys":[{"kty":"EC","crv":"P-256","kid":"a","use":"sig","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`,
