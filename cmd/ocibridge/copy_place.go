@@ -112,12 +112,9 @@ type registrySide struct {
 }
 
 func (r registrySide) providers(ctx context.Context) ([]provider.Address, error) {
-	found, skipped, err := r.backend.inventory(nil, 1).Providers(ctx)
-	if err == nil && len(found) == 0 && len(skipped) > 0 {
-		err = inventory.NothingFound(skipped)
-	}
-	if err == nil {
-		warnUnlisted(r.stderr, skipped)
+	found, skipped, err := (&inventory.Inventory{Registry: repositories{r.backend}, Jobs: 1}).Providers(ctx)
+	for _, u := range skipped {
+		fmt.Fprintf(r.stderr, "warning: %s\n", u.Warning())
 	}
 	return found, err
 }

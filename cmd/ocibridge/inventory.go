@@ -57,11 +57,13 @@ func show[R report](f *inventoryFlags, cmd *cobra.Command, queries []query.Query
 		return err
 	}
 	defer back.Close()
-	found, err := back.inventory(s.configured(), int(f.jobs)).Find(cmd.Context(), queries)
+	found, err := (&inventory.Inventory{Registry: repositories{back}, Configured: s.configured(), Jobs: int(f.jobs)}).Find(cmd.Context(), queries)
 	if err != nil {
 		return err
 	}
-	warnUnlisted(stderr, found.Unlisted)
+	for _, u := range found.Unlisted {
+		fmt.Fprintf(stderr, "warning: %s\n", u.Warning())
+	}
 	r, err := read(cmd.Context(), found, s)
 	if err != nil {
 		return err
@@ -97,13 +99,6 @@ func parseQueries(args []string, versions bool) ([]query.Query, error) {
 		out = append(out, q)
 	}
 	return out, nil
-}
-
-// warnUnlisted warns that a search may have missed providers.
-func warnUnlisted(stderr io.Writer, list []inventory.Unlisted) {
-	for _, u := range list {
-		fmt.Fprintf(stderr, "warning: %s cannot be listed, so only providers of provider blocks are looked for there: %s\n", u.Where, u.Problem.Message)
-	}
 }
 
 // printJSON prints a document for a program.

@@ -27,9 +27,9 @@ func (s *site) page(o gateway.Options) http.Handler {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(running, cancel)()
-			found, skipped, err := s.back.inventory(nil, 1).Providers(ctx)
+			found, skipped, err := s.back.providers(ctx)
 			for _, where := range skipped {
-				s.log.Debug("the page cannot list", "what", where.Where, "err", where.Problem.Message)
+				s.log.Debug("the page cannot list", "what", where.Where, "err", where.Err)
 			}
 			return found, err == nil && len(skipped) == 0
 		},

@@ -38,7 +38,7 @@ var may = map[string][]string{
 	"cmd/ocibridge": {"docs", "provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
 		"internal/bundle", "internal/cliconfig", "internal/clientsetup", "internal/config", "internal/doctor", "internal/registry/embedded", "internal/inventory", "internal/localca", "internal/lock", "internal/lockfile", "internal/manifestcache", "internal/pullthrough", "internal/query", "internal/registry"},
 	"internal/query":       {"provider"},
-	"internal/inventory":   {"provider", "ociaddr", "templates", "artifact", "trust", "internal/query"},
+	"internal/inventory":   {"provider", "ociaddr", "artifact", "trust", "internal/query", "internal/registry"},
 	"internal/lock":        {"provider", "ociaddr", "templates", "artifact", "trust", "internal/lockfile"},
 	"internal/clientsetup": {"provider", "ociaddr", "templates", "gateway", "internal/config", "internal/registry/embedded"},
 	"gateway/catalog":      {"provider", "ociaddr", "artifact"},

@@ -22,9 +22,9 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/query"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/templates"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -32,8 +32,8 @@ import (
 type Registry interface {
 	// Repository returns the repository of a provider, and a client for it.
 	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
-	// Catalog returns a client that lists the repositories of a registry.
-	Catalog(context.Context, ociaddr.Registry) (*remote.Registry, error)
+	// Providers returns the providers in the registries' catalogs, and what it could not list.
+	Providers(context.Context) ([]provider.Address, []registry.Unlisted, error)
 	// Explain adds to a registry's refusal what to do about it.
 	Explain(error, ociaddr.Repository) error
 }
@@ -41,7 +41,6 @@ type Registry interface {
 // Inventory is the content of the registries that templates name.
 type Inventory struct {
 	Registry   Registry
-	Templates  templates.Set
 	Configured []provider.Address // the providers of provider blocks, which no catalog needs to list
 	Jobs       int                // the number of concurrent requests; at least 1
 }
@@ -56,6 +55,13 @@ type Provider struct {
 	inventory *Inventory
 	store     *remote.Repository
 	tags      []ociaddr.Tag
+}
+
+// Providers returns all providers, and what it could not list. It fails if it finds no
+// provider and could not list everything.
+func (i *Inventory) Providers(ctx context.Context) (all []provider.Address, skipped []Unlisted, err error) {
+	queries, skipped, err := i.resolve(ctx, nil)
+	return query.Addresses(queries), skipped, err
 }
 
 // Selection is the providers that queries selected, sorted by address.
@@ -107,9 +113,12 @@ func (i *Inventory) resolve(ctx context.Context, queries []query.Query) (all []q
 		}
 	}
 	if len(patterns) > 0 || len(queries) == 0 {
-		var listed []provider.Address
-		if listed, skipped, err = i.Providers(ctx); err != nil {
+		listed, failed, err := i.Registry.Providers(ctx)
+		if err != nil {
 			return nil, nil, err
+		}
+		for _, u := range failed {
+			skipped = append(skipped, Unlisted{u.Where, problem(u.Err)})
 		}
 		sel := provider.Selector{Include: patterns}
 		for _, a := range slices.Concat(i.Configured, listed) {
@@ -119,9 +128,26 @@ func (i *Inventory) resolve(ctx context.Context, queries []query.Query) (all []q
 		}
 	}
 	if len(all) == 0 && len(skipped) > 0 {
-		return nil, nil, NothingFound(skipped)
+		return nil, nil, skipped[0].nothingFound()
 	}
 	return all, skipped, nil
+}
+
+// Unlisted is a registry, template or repository whose providers could not be listed.
+type Unlisted struct {
+	Where   string   `json:"where"`
+	Problem *Problem `json:"error"`
+}
+
+// nothingFound is the error for a search that found no provider where it could list.
+func (u Unlisted) nothingFound() error {
+	return hint.New(fmt.Sprintf("%s cannot be listed: %s", u.Where, u.Problem.Message),
+		"name the providers, such as registry.opentofu.org/hashicorp/null, or write provider blocks into ocibridge.hcl")
+}
+
+// Warning says what a search may have missed.
+func (u Unlisted) Warning() string {
+	return fmt.Sprintf("%s cannot be listed, so only providers of provider blocks are looked for there: %s", u.Where, u.Problem.Message)
 }
 
 // list reads the tags. A missing repository has none.

@@ -17,7 +17,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/stored"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/templates"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -26,7 +25,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 const apart = "${namespace}/${type}"
 
 func of(r *stored.Registry) *inventory.Inventory {
-	return &inventory.Inventory{Registry: r, Templates: r.Templates, Jobs: 4}
+	return &inventory.Inventory{Registry: r, Jobs: 4}
 }
 
 func queries(t *testing.T, args ...string) (out []query.Query) {
@@ -104,31 +103,6 @@ func TestFindWithoutCatalog(t *testing.T) {
 	}
 	if l, err := found.List(t.Context()); err != nil || len(l.Unlisted) != 1 {
 		t.Errorf("%+v, %v", l, err)
-	}
-}
-
-// TestSharedRepositories searches repositories that the template gives to two providers.
-func TestSharedRepositories(t *testing.T) {
-	r := stored.For(t, "${namespace}-${type}")
-	a := r.Store("a-b/c", "1.0.0")
-	if found := find(t, of(r)); len(found.Providers) != 1 || found.Providers[0].Provider != a || len(found.Unlisted) > 0 {
-		t.Errorf("%s, %+v", text(found), found.Unlisted)
-	}
-	r.Reindex(a, "1.0.0", func(i *ocispec.Index) { i.Annotations = nil })
-	if _, err := of(r).Find(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "it may belong to") {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestTemplatesOfManyRegistries(t *testing.T) {
-	r := stored.For(t, apart)
-	many, err := templates.Parse("${hostname}/${namespace}/${type}", provider.Selector{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Templates = templates.Set{many}
-	if _, skipped, err := of(r).Providers(t.Context()); err != nil || len(skipped) != 1 || skipped[0].Where != many.Source() {
-		t.Errorf("%+v, %v", skipped, err)
 	}
 }
 

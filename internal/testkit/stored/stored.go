@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -49,6 +50,7 @@ type Registry struct {
 	tb     testkit.TB
 	origin *origin.Origin
 	client *realorigin.Registry
+	pushed []provider.Address
 }
 
 // For makes an empty registry with repositories at a template below the registry's host,
@@ -92,12 +94,12 @@ func (r *Registry) Repository(_ context.Context, a provider.Address) (ociaddr.Re
 	return addr, repo, err
 }
 
-// Catalog returns a client that lists the repositories.
-func (r *Registry) Catalog(context.Context, ociaddr.Registry) (*remote.Registry, error) {
+// Providers returns the providers that were pushed.
+func (r *Registry) Providers(context.Context) ([]provider.Address, []registry.Unlisted, error) {
 	if err := r.Broken["catalog"]; err != nil {
-		return nil, err
+		return nil, []registry.Unlisted{{Where: string(embedded.Host), Err: err}}, nil
 	}
-	return r.Embedded.Catalog()
+	return r.pushed, nil, nil
 }
 
 // Explain returns the error as it is.
@@ -134,6 +136,9 @@ func (r *Registry) Push(rel *release.Release) provider.Address {
 		Destination: r.Destination, Policy: func(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} },
 	}).Push(ctx, found)
 	r.check(err)
+	if !slices.Contains(r.pushed, a) {
+		r.pushed = append(r.pushed, a)
+	}
 	return a
 }
 
