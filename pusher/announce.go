@@ -105,7 +105,7 @@ func (w *push) offered() (out []artifact.Package) {
 // canRemove finds out whether announcements can be removed: by one that a push left, or
 // else by a manifest that means nothing.
 func (w *push) canRemove(ctx context.Context) (bool, error) {
-	if isDockerHub(w.dest.Repository.Registry) || remoteOf(w.dest.Store) == nil { // a bundle only grows
+	if isDockerHub(w.dest.Repository.Registry) || w.dest.Store.Remote() == nil { // a bundle only grows
 		return false, nil
 	}
 	end, err := w.takeTurn(ctx, w.dest.Repository) // one push finds out for all

@@ -33,8 +33,8 @@ func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outco
 		out.Warnings = append(out.Warnings, fmt.Sprintf("%s: tags that begin with ocibridge-part are left: %v", state.dest.Repository, err))
 		return nil
 	}
-	c := &cleaner{state.provider, state.store, clock, s.o.Now, recentTags{}}
-	tags, err := c.recent.list(ctx, state.store, s.o.Now) // anew: the sync has pushed
+	c := &cleaner{state.provider, state.dest.Store, clock, s.o.Now, recentTags{}}
+	tags, err := c.recent.list(ctx, state.dest.Store, s.o.Now) // anew: the sync has pushed
 	if err != nil {
 		return warn(err)
 	}

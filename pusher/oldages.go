@@ -22,7 +22,7 @@ func (s *Syncer) moveOldAges(ctx context.Context, state *repositoryState, out *O
 		return nil
 	}
 	ctx = mayPush(ctx, state.dest.Repository)
-	known, _, err := readState(ctx, state.store, state.dest.Repository, state.provider)
+	known, _, err := readState(ctx, state.dest.Store, state.dest.Repository, state.provider)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *Syncer) readOldAges(ctx context.Context, state *repositoryState, known 
 			continue
 		}
 		g.Go(func() error {
-			at, _, err := artifact.ReadSeen(gctx, state.store, string(tag))
+			at, _, err := artifact.ReadSeen(gctx, state.dest.Store, string(tag))
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -83,11 +83,11 @@ func (s *Syncer) removeOldAges(ctx context.Context, state *repositoryState, out 
 	for i, tag := range tags {
 		err := error(nil)
 		if !byDigest {
-			err = state.store.Untag(ctx, string(tag))
+			err = state.dest.Store.Untag(ctx, string(tag))
 			byDigest = errors.Is(err, errdef.ErrUnsupported)
 		}
 		if byDigest {
-			err = removeOldAge(ctx, state.store, tag)
+			err = removeOldAge(ctx, state.dest.Store, tag)
 		}
 		switch {
 		case err == nil, isNotFound(err):
@@ -109,7 +109,7 @@ func (s *Syncer) removeOldAges(ctx context.Context, state *repositoryState, out 
 
 // removeOldAge deletes the manifest that a tag of an earlier release names, with all tags
 // that name it. It deletes nothing but the manifest of an age.
-func removeOldAge(ctx context.Context, store SyncStore, tag ociaddr.Tag) error {
+func removeOldAge(ctx context.Context, store Store, tag ociaddr.Tag) error {
 	_, desc, err := artifact.ReadSeen(ctx, store, string(tag))
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ var ErrPruneLimit = errors.New("too much to prune")
 
 // pruneStep returns the step for a version that nothing asks for.
 func (p *planner) pruneStep(ctx context.Context, v provider.Version) (*Step, error) {
-	found, err := p.read(ctx, p.state.dest, v)
+	found, err := p.read(ctx, v)
 	if err != nil {
 		return nil, err // what is there is not ours to judge
 	}
@@ -155,7 +155,7 @@ type untagged struct {
 
 // untagVersion removes a version's tags; nil if it is gone already.
 func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error) {
-	found, err := artifact.Read(ctx, p.kept(), step.Provider, step.Version)
+	found, err := artifact.Read(ctx, p.cached(p.state), step.Provider, step.Version)
 	if errors.Is(err, errdef.ErrNotFound) {
 		return nil, nil // another sync has pruned it
 	}
@@ -188,11 +188,11 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 // removeAnnouncements removes the announcements of a version, unless one is open. It also
 // removes tags of that form that do not read.
 func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (open bool, err error) {
-	tags, err := p.recent.list(ctx, p.state.store, p.o.Now) // anew: pushes may have begun
+	tags, err := p.recent.list(ctx, p.state.dest.Store, p.o.Now) // anew: pushes may have begun
 	if err != nil {
 		return false, p.registryError("list tags of", err)
 	}
-	all, err := readAnnouncements(ctx, p.state.store, p.state.provider, v, tags)
+	all, err := readAnnouncements(ctx, p.state.dest.Store, p.state.provider, v, tags)
 	if err != nil {
 		return false, p.registryError("read announcements in", err)
 	}
@@ -205,9 +205,9 @@ func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (o
 			continue
 		}
 		if i := slices.IndexFunc(all, func(a announced) bool { return a.tag == t }); i >= 0 {
-			err = removeAnnouncement(ctx, p.state.store, all[i])
+			err = removeAnnouncement(ctx, p.state.dest.Store, all[i])
 		} else {
-			err = removeOldTag(ctx, p.state.store, t)
+			err = removeOldTag(ctx, p.state.dest.Store, t)
 		}
 		if err != nil {
 			return false, p.deleteError("remove the tag "+string(t)+" from", err)
@@ -217,7 +217,7 @@ func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (o
 }
 
 func (p *pruner) untag(ctx context.Context, tag ociaddr.Tag) error {
-	err := p.state.store.Untag(ctx, string(tag))
+	err := p.state.dest.Store.Untag(ctx, string(tag))
 	switch {
 	case err == nil, errors.Is(err, errdef.ErrNotFound):
 		return nil
@@ -252,11 +252,9 @@ const (
 	helpHeld   = "a rule about the tag, or another manifest that names this one, keeps it in the registry: remove that reason and run sync again, or ask for the version in its provider block"
 )
 
-func (p *pruner) kept() keptStore { return keptStore{p.state.store, p.o.Manifests, nil} }
-
 // delete removes a manifest, if it is there.
 func (p *pruner) delete(ctx context.Context, desc ocispec.Descriptor) error {
-	if err := p.state.store.Delete(ctx, desc); !errors.Is(err, errdef.ErrNotFound) {
+	if err := p.state.dest.Store.Delete(ctx, desc); !errors.Is(err, errdef.ErrNotFound) {
 		return err
 	}
 	return nil

@@ -274,7 +274,7 @@ func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 		w.warnUnreadable(err)
 		return w.tagged, nil
 	case errors.Is(err, artifact.ErrForeign):
-		return nil, w.occupied(err, "let the template give each provider a repository of its own")
+		return nil, w.occupied(err, helpForeign)
 	case w.o.Force && isReplaceable(err):
 		return nil, nil
 	}

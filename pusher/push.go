@@ -164,7 +164,7 @@ func (w *push) inspect(ctx context.Context) error {
 		w.recent.tags = tags
 		return w.checkOwner(ctx, w.release.Provider(), tags)
 	case errors.Is(err, artifact.ErrForeign):
-		return w.occupied(err, "let the template give each provider a repository of its own")
+		return w.occupied(err, helpForeign)
 	case isReplaceable(err):
 		if w.o.Force {
 			return nil
@@ -202,7 +202,7 @@ func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociadd
 		}
 		found, err := artifact.Read(ctx, w.dest.Store, a, v)
 		if errors.Is(err, artifact.ErrForeign) {
-			return w.occupied(fmt.Errorf("its tag %s: %w", v, err), "let the template give each provider a repository of its own")
+			return w.occupied(fmt.Errorf("its tag %s: %w", v, err), helpForeign)
 		}
 		switch {
 		case err == nil && !found.Provider.IsZero():

@@ -29,6 +29,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -43,6 +44,11 @@ type Store interface {
 	Push(ctx context.Context, expected ocispec.Descriptor, content io.Reader) error
 	PushReference(ctx context.Context, expected ocispec.Descriptor, content io.Reader, reference string) error
 	artifact.TagLister
+	// Resolve returns the descriptor of the manifest that a tag names. It sends a HEAD.
+	Resolve(ctx context.Context, tag string) (ocispec.Descriptor, error)
+	// Remote returns the repository of a registry, for uploads and mounts. It is nil for a
+	// store that only grows, such as a bundle: packages are then pushed whole.
+	Remote() *remote.Repository
 	// Untag removes a tag, and leaves what it names. It is errdef.ErrUnsupported where
 	// manifests are deleted by digest alone.
 	Untag(ctx context.Context, tag string) error
@@ -231,6 +237,9 @@ type PackageResult struct {
 	// the package's index entry.
 	Repaired bool `json:"repaired,omitempty"`
 }
+
+// helpForeign is the hint for a repository of another provider.
+const helpForeign = "let the template give each provider a repository of its own"
 
 // Reasons for which a push is refused before anything is tagged.
 var (

@@ -137,7 +137,7 @@ func readState(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.R
 	case isNotFound(err):
 		return &artifact.State{Provider: a}, nil, nil
 	case errors.Is(err, artifact.ErrForeign):
-		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w: %w", r, ErrOccupied, err), "let the template give each provider a repository of its own")
+		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w: %w", r, ErrOccupied, err), helpForeign)
 	case isUnusable(err):
 		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w", r, err),
 			"restore the tag %s. Or delete it, and run ocibridge sync --first if the provider has a cooldown: no version that is there by then waits", ociaddr.StateTag)

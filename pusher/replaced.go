@@ -27,7 +27,7 @@ import (
 // noteReplaced notes an index that loses the version's tag, each once; nil is none. A push
 // goes on without, and says so.
 func (w *push) noteReplaced(ctx context.Context, v *artifact.Version) {
-	if v == nil || remoteOf(w.dest.Store) == nil { // nobody prunes a bundle
+	if v == nil || w.dest.Store.Remote() == nil { // nobody prunes a bundle
 		return
 	}
 	if _, noted := w.noted.Load(noteKey(w.dest.Repository, v.Index.Digest)); noted || w.unnoted[v.Index.Digest] {
@@ -60,14 +60,14 @@ func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error
 	if !slices.Contains(p.state.tags, ociaddr.StateTag) {
 		return nil, nil
 	}
-	state, desc, err := readState(ctx, p.kept(), p.state.dest.Repository, p.state.provider)
+	state, desc, err := readState(ctx, p.cached(p.state), p.state.dest.Repository, p.state.provider)
 	if err != nil || desc == nil {
 		return nil, err
 	}
 	if onlyOlderState(state) && (p.state.cooldown || p.versionsLeft()) {
 		return nil, nil
 	}
-	tags, err := artifact.ListTags(ctx, p.state.store)
+	tags, err := artifact.ListTags(ctx, p.state.dest.Store)
 	if err != nil {
 		return nil, p.registryError("list tags of", err)
 	}
@@ -82,7 +82,7 @@ func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error
 	}
 	switch {
 	case goes && len(settled) == len(state.Replaced):
-		if derr := deleteWithTag(ctx, p.state.store, *desc, ociaddr.StateTag); derr != nil {
+		if derr := deleteWithTag(ctx, p.state.dest.Store, *desc, ociaddr.StateTag); derr != nil {
 			err = errors.Join(err, p.deleteError("remove the tag "+string(ociaddr.StateTag)+" from", derr))
 		}
 	case len(settled) > 0:
@@ -159,7 +159,7 @@ func (p *pruner) namedDirectly(ctx context.Context, tags []ociaddr.Tag, replaced
 		if v, ok := t.Version(); ok && !lost[v] {
 			continue
 		}
-		desc, err := p.state.store.Resolve(ctx, string(t))
+		desc, err := p.state.dest.Store.Resolve(ctx, string(t))
 		switch {
 		case isNotFound(err):
 		case err != nil:
@@ -176,7 +176,7 @@ func (p *pruner) namedDirectly(ctx context.Context, tags []ociaddr.Tag, replaced
 // deleted. A push may have given the index its tag again in the meantime: then it is put
 // back.
 func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool, version *artifact.Version, err error) {
-	data, owned, err := artifact.IsOwned(ctx, p.state.store, r, p.state.provider)
+	data, owned, err := artifact.IsOwned(ctx, p.state.dest.Store, r, p.state.provider)
 	switch {
 	case isGone(err), err == nil && !owned:
 		return true, nil, nil
@@ -187,14 +187,14 @@ func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool,
 	if err != nil || referred {
 		return false, nil, err
 	}
-	if err := p.state.store.Delete(ctx, r.Manifest); err != nil && !isNotFound(err) {
+	if err := p.state.dest.Store.Delete(ctx, r.Manifest); err != nil && !isNotFound(err) {
 		return false, nil, err
 	}
 	if r.Version.IsZero() {
 		return true, nil, nil
 	}
 	index := artifact.Blob{Descriptor: r.Manifest, Data: data}
-	if version, err = artifact.Read(ctx, oneManifest{p.kept(), index}, p.state.provider, r.Version); err != nil {
+	if version, err = artifact.Read(ctx, oneManifest{p.cached(p.state), index}, p.state.provider, r.Version); err != nil {
 		version = nil // it names nothing that could be told
 	}
 	return true, version, p.restoreTag(ctx, r, data)
@@ -224,13 +224,13 @@ func (p *pruner) restoreTag(ctx context.Context, r artifact.Replaced, data []byt
 		return err
 	}
 	ctx = context.WithoutCancel(ctx) // whoever ends the prune wants the version no less
-	switch _, err := p.state.store.Resolve(ctx, string(tag)); {
+	switch _, err := p.state.dest.Store.Resolve(ctx, string(tag)); {
 	case err == nil:
 		return nil
 	case !isNotFound(err):
 		return hint.Wrap(p.registryError("read "+string(tag)+" in", err), "prune deleted an index that the tag no longer named when it was asked before. Run ocibridge verify")
 	}
-	if err := p.state.store.PushReference(ctx, r.Manifest, bytes.NewReader(data), string(tag)); err != nil {
+	if err := p.state.dest.Store.PushReference(ctx, r.Manifest, bytes.NewReader(data), string(tag)); err != nil {
 		return hint.Wrap(p.registryError("put back the tag "+string(tag)+" in", err), "a push gave the tag to an index while prune deleted it. Push %s again", r.Version)
 	}
 	return nil
@@ -243,9 +243,9 @@ func (p *pruner) referred(ctx context.Context, desc ocispec.Descriptor) (bool, e
 		any = any || len(list) > 0
 		return nil
 	}
-	err := p.state.store.Referrers(ctx, desc, "", add)
+	err := p.state.dest.Store.Referrers(ctx, desc, "", add)
 	if refusesList(err) || errors.Is(err, errdef.ErrUnsupported) { // the registry lacks the API
-		err = listByTag(ctx, p.state.store, desc, err, add)
+		err = listByTag(ctx, p.state.dest.Store, desc, err, add)
 	}
 	code := status(err)
 	switch {

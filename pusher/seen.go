@@ -57,7 +57,7 @@ func (p *planner) readAges(ctx context.Context) (map[provider.Version]time.Time,
 	repo := p.state.dest.Repository
 	ctx = mayPush(ctx, repo)
 	p.state.cooldown = true
-	known, desc, err := readState(ctx, keptStore{p.state.store, p.o.Manifests, nil}, repo, p.want.Provider)
+	known, desc, err := readState(ctx, p.cached(p.state), repo, p.want.Provider)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (p *planner) readAges(ctx context.Context) (map[provider.Version]time.Time,
 // moment, no version would wait.
 func (p *planner) checkFirstSync(ctx context.Context) error {
 	repo := p.state.dest.Repository
-	_, err := artifact.Resolve(ctx, p.state.store, string(ociaddr.SeenAll))
+	_, err := artifact.Resolve(ctx, p.state.dest.Store, string(ociaddr.SeenAll))
 	switch {
 	case err == nil:
 		return p.incompleteList(ociaddr.SeenAll)

@@ -25,7 +25,7 @@ type storedVersion struct {
 
 // storedVersion reads a version and asks what a gateway serves of it.
 func (p *planner) storedVersion(ctx context.Context, v provider.Version) (storedVersion, error) {
-	found, err := p.read(ctx, p.state.dest, v)
+	found, err := p.read(ctx, v)
 	if err != nil {
 		return storedVersion{}, err
 	}

@@ -84,7 +84,7 @@ func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) e
 			continue
 		}
 		named[child.Digest] = true // once
-		data, err := artifact.FetchManifest(ctx, p.kept(), child)
+		data, err := artifact.FetchManifest(ctx, p.cached(p.state), child)
 		if err == nil {
 			err = p.delete(ctx, child)
 		}
@@ -126,7 +126,7 @@ func (p *pruner) children(ctx context.Context, versions []*artifact.Version) []o
 		if v.Evidence == nil {
 			continue
 		}
-		e, err := artifact.ReadEvidence(ctx, p.kept(), *v.Evidence)
+		e, err := artifact.ReadEvidence(ctx, p.cached(p.state), *v.Evidence)
 		switch {
 		case err == nil && len(e.SHA256SUMS) > 0:
 			out = append(out, *v.Evidence)
@@ -145,7 +145,7 @@ func (p *pruner) putBack(ctx context.Context, deleted []artifact.Blob) error {
 	named, err := p.named(ctx, nil)
 	for _, m := range deleted {
 		if named[m.Descriptor.Digest] {
-			err = errors.Join(err, p.state.store.Push(ctx, m.Descriptor, bytes.NewReader(m.Data)))
+			err = errors.Join(err, p.state.dest.Store.Push(ctx, m.Descriptor, bytes.NewReader(m.Data)))
 		}
 	}
 	return err
@@ -156,7 +156,7 @@ func (p *pruner) putBack(ctx context.Context, deleted []artifact.Blob) error {
 func (p *pruner) named(ctx context.Context, without map[ociaddr.Tag]bool) (map[digest.Digest]bool, error) {
 	// Anew: somebody may have added some. No list is no answer here: that a
 	// repository which was pruned has none may as well be a registry's mistake.
-	tags, err := artifact.ListTags(ctx, p.state.store)
+	tags, err := artifact.ListTags(ctx, p.state.dest.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (p *pruner) named(ctx context.Context, without map[ociaddr.Tag]bool) (map[d
 		if _, ok := t.Seen(); ok || without[t] {
 			continue
 		}
-		children, d, err := artifact.Children(ctx, p.kept(), string(t))
+		children, d, err := artifact.Children(ctx, p.cached(p.state), string(t))
 		if errors.Is(err, errdef.ErrNotFound) {
 			continue
 		}

@@ -3,7 +3,6 @@ package pusher
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"time"
 
@@ -36,27 +35,13 @@ type Want struct {
 	Keep bool
 }
 
-// SyncStore is what a sync needs of a repository beside what a push does.
-type SyncStore interface {
-	Store
-	// Resolve returns the descriptor of the manifest that a tag names, by HEAD.
-	Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error)
-}
-
-// Manifests keeps manifests by digest from one sync to the next, so that a
-// version in place costs one HEAD. What it returns is checked.
-type Manifests interface {
-	Get(desc ocispec.Descriptor) (io.ReadCloser, bool)
-	Put(desc ocispec.Descriptor, data []byte)
-}
-
 // SyncOptions configure a [Syncer].
 type SyncOptions struct {
-	// Push are the options of its pushes. Stores of destinations must be
-	// [SyncStore] as well.
+	// Push are the options of its pushes. Push.Now is ignored.
 	Push Options
-	// Manifests may be nil.
-	Manifests Manifests
+	// ManifestCache is a folder that caches manifests from one sync to the next, so that a
+	// version in place costs one HEAD; "": no cache.
+	ManifestCache string
 	// First allows a first sync with a cooldown in repositories that have versions
 	// already. It changes nothing elsewhere.
 	First bool
@@ -82,6 +67,7 @@ const DefaultPruneLimit = 10
 type Syncer struct {
 	o      SyncOptions
 	pusher *Pusher
+	cache  *manifestCache // nil for none
 }
 
 // NewSyncer returns a Syncer.
@@ -89,13 +75,14 @@ func NewSyncer(o SyncOptions) *Syncer {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Manifests != nil {
-		o.Push.Destination = keeping(o.Push.Destination, o.Manifests)
+	cache := openManifestCache(o.ManifestCache)
+	if cache != nil {
+		o.Push.Destination = fillCache(o.Push.Destination, cache)
 	}
 	o.Push.Now = o.Now
 	p := New(o.Push)
 	o.Push = p.o // with defaults
-	return &Syncer{o, p}
+	return &Syncer{o, p, cache}
 }
 
 // Action is what a sync does about a version.

@@ -16,7 +16,6 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/manifestcache"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -43,7 +42,7 @@ func newSyncBench(t *testing.T, versions ...string) *syncBench {
 	push.Destination = func(context.Context, provider.Address) (pusher.Destination, error) {
 		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: registry.Repository{Repository: b.repo}}, nil
 	}
-	b.options = pusher.SyncOptions{Push: push, Manifests: manifestcache.Open(t.TempDir()), Now: func() time.Time { return b.now }}
+	b.options = pusher.SyncOptions{Push: push, ManifestCache: t.TempDir(), Now: func() time.Time { return b.now }}
 	return b
 }
 
@@ -225,7 +224,7 @@ func TestSyncWithNothingToDo(t *testing.T) {
 	b.want.Cooldown = time.Hour
 
 	// With nothing kept, those that are under way at once learn it by themselves.
-	b.options.Manifests = manifestcache.Open(t.TempDir())
+	b.options.ManifestCache = t.TempDir()
 	b.registry.Reset()
 	if got, _, err = b.sync(); err != nil || strings.Count(got, "=") != 40 {
 		t.Fatalf("%v, plan %q", err, got)

@@ -123,7 +123,7 @@ func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer 
 		},
 	}
 	begin := func() { w.event(platform, StageSend, 0, layer.Size) }
-	repo := remoteOf(w.dest.Store)
+	repo := w.dest.Store.Remote()
 	if repo == nil {
 		begin()
 		err = w.dest.Store.Push(sending, layer, body)
@@ -137,15 +137,6 @@ func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer 
 		w.event(platform, StageSend, -int(n), layer.Size)
 	}
 	return mounted, err
-}
-
-// remoteOf returns the repository that a store wraps; nil for none, where packages can
-// only be pushed whole.
-func remoteOf(s Store) *remote.Repository {
-	if s, ok := s.(interface{ Remote() *remote.Repository }); ok {
-		return s.Remote()
-	}
-	return nil
 }
 
 func (w *push) uploadTo(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (mounted bool, err error) {

@@ -16,7 +16,6 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/manifestcache"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -150,7 +149,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writ
 			Jobs:    int(f.jobs),
 			OnEvent: progress.event,
 		},
-		Manifests: f.manifests(log), First: f.first, Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
+		ManifestCache: f.manifestCache(log), First: f.first, Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
 	})
 	made, err := syncer.Plan(ctx, wants)
 	if err != nil {
@@ -269,15 +268,15 @@ func syncSource(from config.Source, registry *origin.Registry, folders map[strin
 	return folders[from.Folder], nil
 }
 
-// manifests is the cache of manifests in the user's cache folder; none without
-// one. In the container image, that folder lies in the data folder.
-func (f *syncFlags) manifests(log *slog.Logger) pusher.Manifests {
+// manifestCache returns the folder for cached manifests, in the user's cache folder. It
+// returns "" if the user has none. In the container image, the data folder contains it.
+func (f *syncFlags) manifestCache(log *slog.Logger) string {
 	dir, err := os.UserCacheDir()
 	if err == nil {
 		err = f.keepPrivate(dir, log)
 	}
 	if err != nil {
-		return nil
+		return ""
 	}
-	return manifestcache.Open(filepath.Join(dir, "ocibridge", "manifests"))
+	return filepath.Join(dir, "ocibridge", "manifests")
 }

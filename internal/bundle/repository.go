@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/provider"
@@ -70,14 +71,23 @@ func (r *Repository) Fetch(ctx context.Context, target ocispec.Descriptor) (io.R
 
 // FetchReference reads the manifest that a tag names.
 func (r *Repository) FetchReference(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
+	desc, err := r.Resolve(ctx, reference)
+	if err != nil {
+		return desc, nil, err
+	}
+	body, err := r.Fetch(ctx, desc)
+	return desc, body, err
+}
+
+// Resolve returns the descriptor of the manifest that a tag names.
+func (r *Repository) Resolve(_ context.Context, reference string) (ocispec.Descriptor, error) {
 	r.bundle.mu.Lock()
 	desc, ok := r.bundle.tags[r.provider][reference]
 	r.bundle.mu.Unlock()
 	if !ok {
-		return desc, nil, fmt.Errorf("%s:%s in %s: %w", r.provider.Path(), reference, r.bundle.name, errdef.ErrNotFound)
+		return desc, fmt.Errorf("%s:%s in %s: %w", r.provider.Path(), reference, r.bundle.name, errdef.ErrNotFound)
 	}
-	body, err := r.Fetch(ctx, desc)
-	return desc, body, err
+	return desc, nil
 }
 
 // Exists reports whether a blob is there.
@@ -119,6 +129,9 @@ func (r *Repository) Tags(_ context.Context, last string, fn func(tags []string)
 	r.bundle.mu.Unlock()
 	return fn(slices.DeleteFunc(tags, func(t string) bool { return t <= last }))
 }
+
+// Remote returns nil: a bundle is no repository of a registry.
+func (r *Repository) Remote() *remote.Repository { return nil }
 
 // Untag returns errdef.ErrUnsupported: a bundle only grows.
 func (r *Repository) Untag(context.Context, string) error { return errdef.ErrUnsupported }

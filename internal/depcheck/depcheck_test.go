@@ -36,7 +36,7 @@ var may = map[string][]string{
 	"gateway/page":     {"provider", "artifact", "trust", "gateway", "gateway/access", "gateway/catalog", "gateway/verify"},
 	"gateway/verify":   {"provider", "artifact", "trust"},
 	"cmd/ocibridge": {"docs", "provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
-		"internal/bundle", "internal/cliconfig", "internal/clientsetup", "internal/config", "internal/doctor", "internal/registry/embedded", "internal/inventory", "internal/localca", "internal/lock", "internal/lockfile", "internal/manifestcache", "internal/pullthrough", "internal/query", "internal/registry"},
+		"internal/bundle", "internal/cliconfig", "internal/clientsetup", "internal/config", "internal/doctor", "internal/registry/embedded", "internal/inventory", "internal/localca", "internal/lock", "internal/lockfile", "internal/pullthrough", "internal/query", "internal/registry"},
 	"internal/query":       {"provider"},
 	"internal/inventory":   {"provider", "ociaddr", "artifact", "trust", "internal/query", "internal/registry"},
 	"internal/lock":        {"provider", "ociaddr", "templates", "artifact", "trust", "internal/lockfile"},

@@ -1,0 +1,210 @@
+package pusher
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+const (
+	// maxCachedFiles bounds the number of cached manifests. A manifest has about 5 KiB.
+	maxCachedFiles = 20_000
+	// maxCachedBytes bounds one cached manifest. Together with maxCachedFiles, it bounds
+	// the folder to 1.3 GB.
+	maxCachedBytes = 64 << 10
+	// touchAfter is the age at which a cached file gets a new mtime when it is used.
+	touchAfter = 24 * time.Hour
+)
+
+// manifestCache is a folder of manifests, named by digest, that several syncs and
+// processes share. It ignores errors of the file system: a manifest that cannot be
+// written is not cached, and a file that does not match its digest is a cache miss.
+type manifestCache struct{ folder string }
+
+// openManifestCache opens a folder. The first manifest creates the folder. If the folder
+// has too many files, openManifestCache removes the least recently used ones. It returns
+// nil for "".
+func openManifestCache(folder string) *manifestCache {
+	if folder == "" {
+		return nil
+	}
+	c := &manifestCache{folder}
+	c.evict(maxCachedFiles)
+	return c
+}
+
+// get returns a cached manifest.
+func (c *manifestCache) get(desc ocispec.Descriptor) ([]byte, bool) {
+	name, ok := c.filename(desc)
+	if !ok || desc.Size > maxCachedBytes {
+		return nil, false
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxCachedBytes+1))
+	if err != nil || int64(len(data)) != desc.Size || digest.FromBytes(data) != desc.Digest {
+		return nil, false
+	}
+	if info, err := f.Stat(); err == nil && time.Since(info.ModTime()) > touchAfter {
+		now := time.Now()
+		_ = os.Chtimes(name, now, now) // without it, the file is evicted earlier
+	}
+	return data, true
+}
+
+// put caches a manifest. It ignores a manifest that is larger than maxCachedBytes.
+func (c *manifestCache) put(desc ocispec.Descriptor, data []byte) {
+	name, ok := c.filename(desc)
+	if !ok || len(data) > maxCachedBytes || os.MkdirAll(c.folder, 0o700) != nil {
+		return
+	}
+	f, err := os.CreateTemp(c.folder, ".new-*")
+	if err != nil {
+		return
+	}
+	_, err = f.Write(data)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil || os.Rename(f.Name(), name) != nil {
+		os.Remove(f.Name())
+	}
+}
+
+func (c *manifestCache) filename(desc ocispec.Descriptor) (string, bool) {
+	if desc.Digest.Validate() != nil || desc.Digest.Algorithm() != digest.SHA256 {
+		return "", false
+	}
+	return filepath.Join(c.folder, desc.Digest.Encoded()), true
+}
+
+// evict removes the least recently used files if there are more than limit. It leaves
+// three quarters of the limit.
+func (c *manifestCache) evict(limit int) {
+	entries, err := os.ReadDir(c.folder)
+	if err != nil || len(entries) <= limit {
+		return
+	}
+	used := map[string]time.Time{}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil {
+			used[e.Name()] = info.ModTime()
+		}
+	}
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return used[a.Name()].Compare(used[b.Name()]) })
+	for _, e := range entries[:len(entries)-limit*3/4] {
+		os.Remove(filepath.Join(c.folder, e.Name()))
+	}
+}
+
+// cachedStore reads manifests through the cache. It resolves a tag by HEAD, and fetches
+// the manifest only on a cache miss. Without a cache it is the plain store.
+type cachedStore struct {
+	Store
+	cache *manifestCache // nil for none
+	// missed is set by the first cache miss. More misses are then likely, so that
+	// cachedStore skips the HEAD from then on. Nil: it always sends the HEAD.
+	missed *atomic.Bool
+}
+
+// FetchReference implements [artifact.ReferenceFetcher].
+func (c cachedStore) FetchReference(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
+	if c.cache == nil {
+		return c.Store.FetchReference(ctx, reference)
+	}
+	if c.missed != nil && c.missed.Load() {
+		return c.fetchAndCache(ctx, reference)
+	}
+	desc, err := c.Resolve(ctx, reference)
+	if err != nil || desc.Size <= 0 || desc.Size > artifact.MaxManifestBytes {
+		// Some registries leave necessary headers out of their answer to HEAD. GET
+		// repeats a true 404.
+		return c.Store.FetchReference(ctx, reference)
+	}
+	body, err := c.Fetch(ctx, desc)
+	if isNotFound(err) { // the tag has moved since, and a prune has deleted the manifest
+		return c.Store.FetchReference(ctx, reference)
+	}
+	return desc, body, err
+}
+
+// fetchAndCache fetches a manifest by its tag. It caches the manifest if size and digest
+// are right.
+func (c cachedStore) fetchAndCache(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
+	desc, body, err := c.Store.FetchReference(ctx, reference)
+	if err != nil {
+		return desc, nil, err
+	}
+	defer body.Close()
+	data, err := io.ReadAll(io.LimitReader(body, artifact.MaxManifestBytes+1))
+	if err != nil {
+		return desc, nil, err
+	}
+	if int64(len(data)) == desc.Size && digest.FromBytes(data) == desc.Digest {
+		c.cache.put(desc, data)
+	}
+	return desc, io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// Fetch implements [artifact.Fetcher].
+func (c cachedStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	if c.cache == nil || desc.Size > artifact.MaxManifestBytes || !artifact.IsManifest(desc.MediaType) {
+		return c.Store.Fetch(ctx, desc)
+	}
+	data, ok := c.cache.get(desc)
+	if !ok {
+		if c.missed != nil {
+			c.missed.Store(true)
+		}
+		var err error
+		if data, err = artifact.FetchManifest(ctx, c.Store, desc); err != nil {
+			return nil, err
+		}
+		c.cache.put(desc, data)
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// fillCache returns destinations that cache every manifest that is pushed under a tag,
+// because the next sync reads it.
+func fillCache(destination func(context.Context, provider.Address) (Destination, error), cache *manifestCache) func(context.Context, provider.Address) (Destination, error) {
+	return func(ctx context.Context, a provider.Address) (Destination, error) {
+		dest, err := destination(ctx, a)
+		if err == nil {
+			dest.Store = cacheFiller{dest.Store, cache}
+		}
+		return dest, err
+	}
+}
+
+type cacheFiller struct {
+	Store
+	cache *manifestCache
+}
+
+// PushReference implements [Store].
+func (c cacheFiller) PushReference(ctx context.Context, desc ocispec.Descriptor, content io.Reader, reference string) error {
+	data, err := io.ReadAll(content)
+	if err != nil {
+		return err
+	}
+	if err := c.Store.PushReference(ctx, desc, bytes.NewReader(data), reference); err != nil {
+		return err
+	}
+	c.cache.put(desc, data)
+	return nil
+}

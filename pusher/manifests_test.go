@@ -1,0 +1,104 @@
+package pusher
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+func describe(data string) ocispec.Descriptor {
+	return ocispec.Descriptor{Digest: digest.FromString(data), Size: int64(len(data))}
+}
+
+// filesIn counts the files in a folder.
+func filesIn(t *testing.T, folder string) int {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// TestManifestCache stores a manifest in a new folder, which another process reads.
+func TestManifestCache(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "not", "there", "yet")
+	c := openManifestCache(folder)
+	desc := describe("{}")
+	if _, ok := c.get(desc); ok {
+		t.Fatal("an empty cache has a manifest")
+	}
+	c.put(desc, []byte("{}"))
+	if got, ok := openManifestCache(folder).get(desc); !ok || string(got) != "{}" {
+		t.Fatalf("got %q, %t", got, ok)
+	}
+	if n := filesIn(t, folder); n != 1 {
+		t.Errorf("%d files", n)
+	}
+}
+
+// TestAlteredManifestIsACacheMiss changes the file of a cached manifest.
+func TestAlteredManifestIsACacheMiss(t *testing.T) {
+	c := openManifestCache(t.TempDir())
+	desc := describe("{}")
+	c.put(desc, []byte("{}"))
+	name, _ := c.filename(desc)
+	for _, data := range []string{"[]", "{", "{}}", ""} {
+		if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := c.get(desc); ok {
+			t.Errorf("the cache returns %q for the digest %s", got, desc.Digest)
+		}
+	}
+	for _, bad := range []digest.Digest{"", "sha256:../../etc/passwd", "md5:00"} {
+		if _, ok := c.get(ocispec.Descriptor{Digest: bad, Size: 2}); ok {
+			t.Errorf("the cache returns something for the digest %q", bad)
+		}
+	}
+}
+
+// TestLargeManifestsAreNotCached: a limit on the number of files bounds the folder only
+// if each file is bounded.
+func TestLargeManifestsAreNotCached(t *testing.T) {
+	folder := t.TempDir()
+	c := openManifestCache(folder)
+	for n, cached := range map[int]bool{maxCachedBytes: true, maxCachedBytes + 1: false} {
+		data := strings.Repeat("x", n)
+		c.put(describe(data), []byte(data))
+		if _, ok := c.get(describe(data)); ok != cached {
+			t.Errorf("a manifest of %d bytes is cached: %t", n, ok)
+		}
+	}
+	if n := filesIn(t, folder); n != 1 {
+		t.Errorf("%d files", n)
+	}
+}
+
+// TestManifestCacheEvicts: the least recently used manifests are evicted.
+func TestManifestCacheEvicts(t *testing.T) {
+	c := openManifestCache(t.TempDir())
+	for i := range 10 {
+		data := fmt.Sprintf(`{"n":%d}`, i)
+		c.put(describe(data), []byte(data))
+		name, _ := c.filename(describe(data))
+		at := time.Now().Add(-time.Duration(10-i) * time.Hour)
+		if err := os.Chtimes(name, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.evict(10)
+	c.evict(8)
+	for i := range 10 {
+		data := fmt.Sprintf(`{"n":%d}`, i)
+		if _, ok := c.get(describe(data)); ok != (i >= 4) {
+			t.Errorf("manifest %d of 10, the oldest first: cached = %t", i, ok)
+		}
+	}
+}
