@@ -20,10 +20,10 @@ import (
 
 // A capability is a segment of a path, before the name of a file. It consists of mark and, in URL-safe base64,
 //
-//   8 bytes   the expiry, in seconds since 1970
-//   16 bytes  the grant, as an HMAC
-//   32 bytes  the SHA-256 sum of the file's digest, as text
-//   32 bytes  the HMAC-SHA256 of all of this, and of the path without the segment
+//	8 bytes   the expiry, in seconds since 1970
+//	16 bytes  the grant, as an HMAC
+//	32 bytes  the SHA-256 sum of the file's digest, as text
+//	32 bytes  the HMAC-SHA256 of all of this, and of the path without the segment
 const (
 	mark     = "cap1."
 	timeSize = 8

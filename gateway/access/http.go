@@ -195,8 +195,8 @@ func (s *Subject) mayAsk(r *http.Request, address func(string) (provider.Address
 	if s.mayReadAll() || r.URL.Path == registryPath {
 		return true
 	}
-	// What is left is a path that can be read in one way only, since the registry
-	// decides for itself which repository it means.
+	// Otherwise the path must have exactly one meaning, because the registry itself
+	// decides which repository it names.
 	name, ok := repositoryOf(r.URL.Path)
 	if !ok || r.URL.RawPath != "" {
 		return false

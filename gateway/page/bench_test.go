@@ -44,7 +44,7 @@ var (
 	darwin = provider.MustParsePlatform("darwin_arm64")
 )
 
-// bench is a page in front of a real registry, which may be told to lie.
+// bench is a page in front of a real registry, which a test can make lie.
 type bench struct {
 	t        *testing.T
 	registry *recorder.Recorder
@@ -55,7 +55,7 @@ type bench struct {
 	log      *syncBuffer
 	catalog  catalog.Options
 	options  page.Options
-	zips     string // what packages are called before _OS_ARCH.zip, if not the usual
+	zips     string // the file names of packages before _OS_ARCH.zip, if not the standard ones
 }
 
 func newBench(t *testing.T) *bench {
@@ -88,11 +88,11 @@ func (b *bench) repository(a provider.Address) *remote.Repository {
 		return nil
 	}
 	repo.PlainHTTP = true
-	repo.Client = b.upstream.Client() // the default one waits and tries again
+	repo.Client = b.upstream.Client() // the default client waits and retries
 	return repo
 }
 
-// push pushes a release of an address, signed if that is said.
+// push pushes a release of an address, optionally signed.
 func (b *bench) push(a provider.Address, version string, signed bool) *release.Release {
 	b.t.Helper()
 	spec := release.Spec{Host: a.Hostname(), Namespace: a.Namespace(), Type: a.Type(), Version: version, Protocols: []string{"5.0", "6.1"}}
@@ -132,8 +132,7 @@ func (b *bench) push(a provider.Address, version string, signed bool) *release.R
 	return r
 }
 
-// index pushes a version for one platform, without evidence, whose index says of
-// itself what v does.
+// index pushes a version for one platform, without evidence. Its index has the claims of v.
 func (b *bench) index(a provider.Address, version string, v artifact.Version) {
 	b.t.Helper()
 	v.Provider, v.Version = a, provider.MustParseVersion(version)
@@ -165,7 +164,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// lie answers the registry's requests whose path contains part by h.
+// lie answers the registry's requests whose path contains part with h.
 func (b *bench) lie(part string, h http.HandlerFunc) {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, part) {
@@ -188,7 +187,7 @@ func (b *bench) serve(control *access.Control) *client {
 	return &client{b.t, gateway.New(gateway.Options{Catalog: c, Access: control, Page: page.New(b.options)}), ""}
 }
 
-// client asks the gateway, with an Authorization header if it has one.
+// client sends requests to the gateway, with an Authorization header if it has one.
 type client struct {
 	t             *testing.T
 	gateway       http.Handler
@@ -221,8 +220,7 @@ func (c *client) get(path string) answer {
 	return c.do(httptest.NewRequest(http.MethodGet, "https://gateway.example"+path, nil))
 }
 
-// text is what an answer says, without its markup, with single spaces, and with
-// addresses in one piece.
+// text returns an answer without its markup, with single spaces, and with unbroken addresses.
 func (a answer) text() string {
 	var out strings.Builder
 	inTag := false

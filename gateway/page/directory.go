@@ -14,19 +14,19 @@ import (
 const (
 	// listTimeout is how long a registry may take to list its repositories.
 	listTimeout = time.Minute
-	// listPatience is how long somebody waits for the first list, and agedPatience
-	// where there is an older one; then they see what there is.
+	// listPatience is how long a request waits for the first list, and agedPatience how long it waits if there
+	// is an older one. Then the page shows what is known.
 	listPatience = 2 * time.Second
 	agedPatience = 250 * time.Millisecond
-	// listRest is how many times as long as its last list took a registry is left alone:
-	// one that has much, or where each repository is to be asked whose it is.
+	// listRest is the pause between two lists, as a multiple of the time that the last one took. It spares
+	// registries with many repositories, and those that are asked about each repository.
 	listRest = 20
-	// maxListed bounds how many providers of a list are remembered.
+	// maxListed bounds how many providers of a list are kept.
 	maxListed = 20_000
 )
 
-// directory knows the names of providers: those that the configuration names, those
-// that clients asked for, and those that the registry lists, if it does.
+// directory knows the names of providers: those that the configuration names, those that clients requested, and
+// those in the registry's catalog, if it has one.
 type directory struct {
 	configured []provider.Address
 	catalog    *catalog.Catalog
@@ -35,30 +35,30 @@ type directory struct {
 
 	mu     sync.Mutex
 	last   listed
-	asking chan struct{} // closed when the registry has answered; nil: nobody asks
+	asking chan struct{} // closed when the registry has answered; nil: no request is running
 }
 
-// listed is what the registry last listed.
+// listed is the registry's last list.
 type listed struct {
 	providers []provider.Address
 	complete  bool
-	at        time.Time // when it last answered, be it that it cannot; zero: not yet
+	at        time.Time // when it last answered, even with an error; zero: never
 	took      time.Duration
 }
 
-// known is what is known of the names of providers.
+// known is the list of known providers.
 type known struct {
-	providers []provider.Address // in no order, each once
-	complete  bool               // there are no others in the registry
-	pending   bool               // its list has not come yet
+	providers []provider.Address // unsorted, without duplicates
+	complete  bool               // the registry has no others
+	pending   bool               // the registry's list has not arrived yet
 }
 
 func newDirectory(o Options) *directory {
 	return &directory{configured: o.Configured, catalog: o.Catalog, list: o.List, ttl: cmp.Or(o.ListTTL, 30*time.Second)}
 }
 
-// known returns the names that are known. The registry is asked for its list once at
-// a time, goes on answering when nobody waits any more, and is waited for briefly.
+// known returns the known names. It asks the registry for its list, one request at a time. The request
+// continues if no client waits for it any more; callers wait only briefly.
 func (d *directory) known(ctx context.Context) known {
 	last, pending := d.listed(ctx)
 	out := known{complete: last.complete, pending: pending}
@@ -102,7 +102,7 @@ func (d *directory) listed(ctx context.Context) (last listed, pending bool) {
 	return d.last, d.last.at.IsZero()
 }
 
-// ask asks the registry. What it listed before outlives a failure.
+// ask asks the registry for its list. A failure keeps the previous list.
 func (d *directory) ask(ctx context.Context, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -112,7 +112,7 @@ func (d *directory) ask(ctx context.Context, done chan struct{}) {
 	if len(found) > maxListed {
 		found, complete = found[:maxListed], false
 	}
-	found = slices.SortedFunc(slices.Values(found), byName) // to sort them again with others takes little
+	found = slices.SortedFunc(slices.Values(found), byName) // sorted lists are fast to sort again together with others
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(found) > 0 || complete {

@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestDirectory has a registry that lists slowly, and then not at all.
+// TestDirectory uses a registry that lists slowly, and then not at all.
 func TestDirectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := catalog.New(catalog.Options{})
@@ -59,8 +59,8 @@ func TestDirectory(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		see(known{providers: two, complete: true}, 1)
 
-		// It is asked anew after its time, the longer the more work it has with that, and
-		// what it said stands in until it answers.
+		// The list is refreshed after its time, which grows with the time that the registry takes. Until then,
+		// the old list is shown.
 		time.Sleep(31 * time.Second)
 		see(known{providers: two, complete: true}, 1)
 		time.Sleep(70 * time.Second)

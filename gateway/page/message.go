@@ -17,23 +17,23 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// retryAfter is how many seconds somebody should wait before they ask again.
+// retryAfter is the Retry-After of temporary errors, in seconds.
 const retryAfter = 5
 
-// messageView is a page that has nothing to show but why.
+// messageView is a page with nothing but a message.
 type messageView struct {
 	Status  int
 	Heading string
 	Text    []string
-	// Address and Version are what was asked for; "" for nothing of the kind.
+	// Address and Version are the requested provider and version; they may be "".
 	Address, Version string
-	ToProvider       bool // its page leads on
+	ToProvider       bool // links to the provider's page
 	SignIn           bool
 	RequestID        string
-	Again            int // seconds after which it may help to ask again
+	Again            int // seconds until a retry may succeed
 }
 
-// notFound answers requests for what is no page.
+// notFound answers requests for unknown paths.
 func (p *page) notFound(w http.ResponseWriter, r *http.Request) {
 	p.say(w, r, messageView{
 		Status: http.StatusNotFound, Heading: "There is no such page",
@@ -41,7 +41,7 @@ func (p *page) notFound(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// noAddress answers requests for what can be no provider.
+// noAddress answers requests with an invalid provider address.
 func (p *page) noAddress(w http.ResponseWriter, r *http.Request) {
 	p.say(w, r, messageView{
 		Status: http.StatusNotFound, Heading: "That is no provider address",
@@ -55,7 +55,7 @@ func (p *page) say(w http.ResponseWriter, r *http.Request, m messageView) {
 	p.render(w, r, m.Status, "message", layout{Title: m.Heading, View: m})
 }
 
-// refuse answers who is not known.
+// refuse answers clients without a valid token.
 func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p.Access.Refused(err)
 	if errors.Is(err, access.ErrUnavailable) {
@@ -76,8 +76,7 @@ func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	})
 }
 
-// forbid answers who is known, and may not read a provider, whether or not there is
-// such a one.
+// forbid answers a client that may not read a provider, whether or not the provider exists.
 func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subject, a provider.Address) {
 	p.Access.Refused(nil)
 	p.say(w, r, messageView{
@@ -89,8 +88,8 @@ func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subjec
 	})
 }
 
-// fail answers for what cannot be shown of a provider, or of a version of it where
-// that is not "". The reason is for the log alone, as it is for the protocols.
+// fail answers if a provider, or a version of it if version is not "", cannot be shown. Only the log gets the
+// reason, as in the protocols.
 func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, version string, err error) {
 	m := messageView{Status: gateway.StatusOf(err), Address: a.String(), Version: version, ToProvider: version != ""}
 	switch m.Status {
@@ -108,15 +107,14 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, 
 		}
 		level := slog.LevelError
 		if r.Context().Err() != nil || errors.Is(err, verify.ErrRefused) {
-			level = slog.LevelDebug // the reader is gone; or that was said before
+			level = slog.LevelDebug // the client has left, or the reason was logged before
 		}
 		p.Log.Log(r.Context(), level, "cannot show", "path", r.URL.Path, "status", m.Status, "err", hint.Brief(err))
 	}
 	p.say(w, r, m)
 }
 
-// describeAbsence says what it means that something is not there. pulls is set if its
-// origin was asked, too.
+// describeAbsence explains why something does not exist. pulls is set if its origin was asked, too.
 func (m *messageView) describeAbsence(err error, pulls bool, a provider.Address) {
 	switch {
 	case errors.Is(err, catalog.ErrNotServed):
@@ -174,8 +172,8 @@ func (m *messageView) describeTrouble(err error) {
 	}
 }
 
-// isInvalid reports whether an error says that the stored version is invalid, or that
-// its evidence does not vouch for it.
+// isInvalid reports whether an error means that the stored version is invalid, or that its evidence does not
+// prove its origin.
 func isInvalid(err error) bool {
 	return artifact.IsInvalid(err) || errors.Is(err, verify.ErrRefused)
 }

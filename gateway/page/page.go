@@ -1,18 +1,17 @@
-// Package page answers people who look at a gateway with a browser: how clients are
-// pointed at it, which providers there are, and what is in each of their versions.
+// Package page serves the gateway's web page for browsers: how to configure clients, which providers exist, and
+// the content of each version.
 //
-// It reads what the protocols read, through the same catalog, and judges errors as
-// they do: that something is not there is said only where the registry says so.
+// It uses the same catalog as the protocols, and treats errors as they do: it reports something as absent only
+// if the registry says so.
 //
 // Invariants:
 //
-//   - Pages are whole without scripts, and load nothing from elsewhere; the policy
-//     that goes with each forbids anything that is not this package's.
-//   - What a request or a registry says gets into a page through html/template
-//     alone.
-//   - Nothing about a provider is shown to who may not read it, and no answer that
-//     depends on who asks is stored by anybody.
-//   - Links are relative, so that they are right behind any proxy.
+//   - Pages are complete without scripts, and load nothing from other hosts; their
+//     content security policy allows only this package's assets.
+//   - Text from requests and registries enters a page only through html/template.
+//   - Clients see only providers that they may read, and no cache stores an answer
+//     that depends on the client.
+//   - Links are relative, so that they work behind any proxy.
 package page
 
 import (
@@ -35,12 +34,12 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Snippet is a piece of configuration that people copy.
+// Snippet is a piece of configuration to copy.
 type Snippet struct {
 	ID    string // names the section in links
 	Title string
 	About string
-	Where string // the file that it goes into
+	Where string // the file that it belongs into
 	Text  string
 	Notes []string // below it
 }
@@ -48,40 +47,37 @@ type Snippet struct {
 // Options configure a page.
 type Options struct {
 	Catalog *catalog.Catalog
-	// Access says who may read what; nil: everybody may read everything.
+	// Access decides who may read what; nil: everyone may read everything.
 	Access *access.Control
-	// Snippets returns how clients are set up for the gateway at a URL, which ends in
-	// a slash. private is set for who may read a provider: what says where the
-	// providers are kept is for those.
+	// Snippets returns the client configuration for the gateway at a URL that ends in a slash. private is set
+	// if the client may read a provider: only then do snippets say where the providers are stored.
 	Snippets func(gateway string, private bool) []Snippet
-	// Reference returns where clients find a version in an OCI registry, without a
-	// scheme, of the gateway at a URL; "" if they cannot. Nil: they cannot.
+	// Reference returns the OCI reference of a version, without a scheme, for the gateway at a URL; it is "" if
+	// clients cannot read it. Nil: no version has one.
 	Reference func(gateway string, a provider.Address, v provider.Version) string
-	// Policy returns which keys a provider's signatures are to be by; nil pins none.
+	// Policy returns the trust policy of a provider; nil pins no keys.
 	Policy func(provider.Address) trust.Policy
-	// H1 returns the h1: hash of a package, if it was computed from verified bytes;
-	// nil: there is none.
+	// H1 returns the h1: hash of a package, if it was computed from verified bytes; it may be nil.
 	H1 func(digest.Digest) (provider.Hash, bool)
-	// Pulls reports whether what the registry lacks of a provider is fetched from its
-	// origin when a client asks for it; nil: nothing is.
+	// Pulls reports whether the gateway fetches missing versions of a provider from its origin; nil: it does
+	// not.
 	Pulls func(provider.Address) bool
-	// Configured are providers that are named by the configuration.
+	// Configured are the providers that the configuration names.
 	Configured []provider.Address
-	// List returns the providers that the registry's own list of repositories names,
-	// and whether that is all. Nil: there is no such list.
+	// List returns the providers in the registry's catalog, and whether the list is complete. Nil: there is no
+	// catalog.
 	List func(context.Context) (found []provider.Address, complete bool)
-	// ListTTL is how long such a list is current, if it does not take long; 0 means 30 s.
+	// ListTTL is how long such a list is current, unless the registry is slow; 0 means 30 s.
 	ListTTL time.Duration
-	// PublicURL is how clients reach the gateway; nil: at the host that a request is
-	// for, if that is one.
+	// PublicURL is the gateway's URL for clients; nil: the host of the request, if that is valid.
 	PublicURL *url.URL
-	// Address is how clients reach it where neither says so.
+	// Address is the gateway's URL if neither PublicURL nor the request has one.
 	Address *url.URL
-	// Log gets the reasons of errors; nil: nobody does.
+	// Log receives the reasons of errors; nil: no log.
 	Log *slog.Logger
 }
 
-// Limits of what goes into one page.
+// Limits of one page's content.
 const (
 	metadataTimeout    = 8 * time.Second // for the registry to answer, as for clients
 	versionsPerPage    = 20
@@ -95,12 +91,12 @@ const (
 type page struct {
 	Options
 	directory *directory
-	pulls     bool // some providers are fetched from their origin
+	pulls     bool // some providers are fetched from their origins
 	routes    *mux.Router
 }
 
-// New returns the page's handler. It is for the paths /, /search, /sign-in and what
-// is below /p/ and /assets/; any other is not found.
+// New returns the page's handler, for the paths /, /search, /sign-in and everything below /p/ and /assets/;
+// other paths are 404.
 func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -129,8 +125,7 @@ func New(o Options) http.Handler {
 	return p
 }
 
-// policy lets a page load what comes from here, and nothing stands in it that would
-// be run.
+// policy is the content security policy: a page may load only assets of the same host, and runs nothing inline.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // ServeHTTP implements [http.Handler].
@@ -149,7 +144,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.routes.ServeHTTP(w, r)
 }
 
-// known returns who asks, or answers who is not known.
+// known returns the subject of a request, or answers a request without a valid token.
 func (p *page) known(w http.ResponseWriter, r *http.Request) *access.Subject {
 	who, err := p.Access.Person(r)
 	if err != nil {
@@ -159,7 +154,7 @@ func (p *page) known(w http.ResponseWriter, r *http.Request) *access.Subject {
 	return who
 }
 
-// signIn has a browser ask for a token, and show it to all pages from then on.
+// signIn makes a browser ask for a token, which it then sends to all pages.
 func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
 	if p.known(w, r) != nil {
 		w.Header().Set("Location", "./")
@@ -167,8 +162,8 @@ func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// withoutSlash leads to the page of a provider that is asked for with a slash at its
-// end, from which links would lead astray.
+// withoutSlash redirects a provider's page with a slash at its end, because relative links on it would be
+// wrong.
 func withoutSlash(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.EscapedPath(), "/")
 	w.Header().Set("Location", "../"+path[strings.LastIndexByte(path, '/')+1:])
@@ -177,7 +172,7 @@ func withoutSlash(w http.ResponseWriter, r *http.Request) {
 
 // addressOf reads the provider address of a request's path.
 func addressOf(r *http.Request) (provider.Address, bool) {
-	// The router sees an encoded slash as one that parts names.
+	// The router treats an encoded slash as a separator.
 	if strings.Count(r.URL.EscapedPath(), "/") != strings.Count(r.URL.Path, "/") {
 		return provider.Address{}, false
 	}
@@ -186,13 +181,13 @@ func addressOf(r *http.Request) (provider.Address, bool) {
 	return a, err == nil
 }
 
-// gatewayURL is how clients reach the gateway, with a slash at the end.
+// gatewayURL returns the gateway's URL for clients, with a slash at the end.
 func (p *page) gatewayURL(r *http.Request) string {
 	if p.PublicURL != nil {
 		return p.PublicURL.String()
 	}
 	if gateway.ValidHost(r.Host) {
-		// Clients speak TLS only: where this was asked without, a proxy does.
+		// Clients require TLS: if this request came without it, a proxy provides it.
 		return "https://" + strings.ToLower(r.Host) + "/"
 	}
 	if p.Address != nil {
@@ -201,8 +196,7 @@ func (p *page) gatewayURL(r *http.Request) string {
 	return "https://gateway.example/"
 }
 
-// h1 returns the h1: hash of a package, which is known from its index where that is
-// believed.
+// h1 returns the h1: hash of a package: the one in its index if that is trusted, or else a computed one.
 func (p *page) h1(known provider.Hash, d digest.Digest) provider.Hash {
 	if known.IsZero() && p.H1 != nil {
 		known, _ = p.H1(d)
@@ -210,15 +204,14 @@ func (p *page) h1(known provider.Hash, d digest.Digest) provider.Hash {
 	return known
 }
 
-// readable returns the addresses that somebody may read, sorted.
+// readable returns the addresses that the subject may read, sorted.
 func readable(who *access.Subject, all []provider.Address) []provider.Address {
 	out := slices.DeleteFunc(slices.Clone(all), func(a provider.Address) bool { return !who.MayRead(a) })
 	slices.SortFunc(out, byName)
 	return out
 }
 
-// byName orders addresses by their parts. There may be many, and to write each for
-// people takes long.
+// byName orders addresses by their parts. Formatting each of many addresses would be slow.
 func byName(a, b provider.Address) int {
 	return cmp.Or(strings.Compare(a.Hostname(), b.Hostname()), strings.Compare(a.Namespace(), b.Namespace()), strings.Compare(a.Type(), b.Type()))
 }

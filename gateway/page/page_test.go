@@ -62,7 +62,7 @@ func TestSignatureStates(t *testing.T) {
 	b.serve(nil).want(widgetPage+"/1.0.0", 200, "Signature not known now", "zh:"+r.Packages[0].SHA256)
 }
 
-// TestSignedUnderAnotherName shows a signed version whose zips are called otherwise.
+// TestSignedUnderAnotherName shows a signed version with unusual file names.
 func TestSignedUnderAnotherName(t *testing.T) {
 	b := newBench(t)
 	b.zips = "Widget"
@@ -120,8 +120,8 @@ func TestVersionsAreListedNewestFirst(t *testing.T) {
 	b.serve(nil).want(widgetPage, 200, "Every version is denied here")
 }
 
-// TestNeverAWrongNotFound shows that the page judges as the protocols do: absence is
-// the registry's own word.
+// TestNeverAWrongNotFound shows that the page follows the rule of the protocols: only the registry itself can
+// say that something is absent.
 func TestNeverAWrongNotFound(t *testing.T) {
 	b := newBench(t)
 	b.index(widget, "1.0.0", artifact.Version{})
@@ -194,8 +194,7 @@ func TestRequestIDIsShown(t *testing.T) {
 	c.want(widgetPage, 502, "Request abc123")
 }
 
-// TestNothingIsReflected has both callers and the registry say what would do harm in
-// a page.
+// TestNothingIsReflected shows that neither clients nor the registry can inject markup into a page.
 func TestNothingIsReflected(t *testing.T) {
 	b := newBench(t)
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(1)>'`
@@ -222,8 +221,8 @@ var (
 	inline    = regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script(>|[^>]*>[^<])`)
 )
 
-// TestPagesAreSelfContained shows that pages load nothing from elsewhere, that links
-// on them lead somewhere below any path of a proxy, and that they are safe to show.
+// TestPagesAreSelfContained shows that pages load nothing from other hosts, that their links work below any
+// path of a proxy, and that they have safe headers.
 func TestPagesAreSelfContained(t *testing.T) {
 	b := newBench(t)
 	for i := range 21 {
@@ -267,7 +266,7 @@ func TestPagesAreSelfContained(t *testing.T) {
 	}
 }
 
-// TestMissingManifest says which platform of a version cannot be installed.
+// TestMissingManifest shows that the page names the platform that cannot be installed.
 func TestMissingManifest(t *testing.T) {
 	b := newBench(t)
 	b.push(widget, "1.0.0", true)
@@ -300,7 +299,7 @@ func TestMissingManifest(t *testing.T) {
 	}
 }
 
-// TestHeadIsAsGet but for the body.
+// TestHeadIsAsGet shows that HEAD differs from GET only in the body.
 func TestHeadIsAsGet(t *testing.T) {
 	b := newBench(t)
 	b.index(widget, "1.0.0", artifact.Version{})
@@ -331,7 +330,7 @@ func TestHeadIsAsGet(t *testing.T) {
 	}
 }
 
-// TestUnknownPaths are pages for browsers, and plain for clients of the protocols.
+// TestUnknownPaths shows that browsers get a page, and clients of the protocols plain text.
 func TestUnknownPaths(t *testing.T) {
 	c := newBench(t).serve(nil)
 	for _, p := range []string{"/nothing", "/providers/x", "/assets/nothing.css"} {
@@ -348,7 +347,8 @@ func TestUnknownPaths(t *testing.T) {
 	}
 }
 
-// TestMirrorPathOpenedByPeople leads browsers to the page, and answers clients as ever.
+// TestMirrorPathOpenedByPeople shows that browsers are redirected to the page, and that clients get the usual
+// answer.
 func TestMirrorPathOpenedByPeople(t *testing.T) {
 	c := newBench(t).serve(nil)
 	for accept, want := range map[string]int{"": 404, "application/json": 404, "*/*": 404, "text/html,application/xhtml+xml,*/*;q=0.8": http.StatusSeeOther} {
@@ -363,7 +363,7 @@ func TestMirrorPathOpenedByPeople(t *testing.T) {
 	}
 }
 
-// TestHostnameInUnicode shows that a page is found by its hostname in both forms.
+// TestHostnameInUnicode shows that both forms of a hostname lead to a page.
 func TestHostnameInUnicode(t *testing.T) {
 	b := newBench(t)
 	shelf := provider.MustParseAddress("bücher.example/acme/shelf")
@@ -375,8 +375,8 @@ func TestHostnameInUnicode(t *testing.T) {
 	}
 }
 
-// TestAssetsOfAnotherVersion are asked for by its pages while replicas are replaced, and
-// stand in for those only then.
+// TestAssetsOfAnotherVersion shows that pages of another version of the program get assets while replicas are
+// replaced.
 func TestAssetsOfAnotherVersion(t *testing.T) {
 	c := newBench(t).serve(nil)
 	for path, control := range map[string]string{
@@ -396,7 +396,7 @@ func TestAssetsOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// assetIn returns where a page has its style.
+// assetIn returns the path of a page's style sheet.
 func assetIn(t *testing.T, page string) string {
 	t.Helper()
 	m := regexp.MustCompile(`href="\./(assets/page\.[^"]+\.css)"`).FindStringSubmatch(page)
@@ -466,8 +466,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestManyProviders shows that a page costs little however many are known: what is
-// not on it is not written for people.
+// TestManyProviders shows that the cost of a page does not grow with the number of known providers.
 func TestManyProviders(t *testing.T) {
 	b := newBench(t)
 	var all []provider.Address

@@ -20,17 +20,17 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// providerView is a provider's page: one version, and the list of all.
+// providerView is a provider's page: one version, and the list of all versions.
 type providerView struct {
 	Address   provider.Address
-	Shown     *versionView // nil: none can be shown
-	Newest    bool         // it is the one that clients take by themselves
-	Unshown   string       // why none is, where one was chosen
+	Shown     *versionView // nil: no version can be shown
+	Newest    bool         // it is the version that clients choose by default
+	Unshown   string       // why the chosen version cannot be shown
 	Versions  []rowView
 	Total     int
-	Confirmed time.Time // when the registry last said which there are
+	Confirmed time.Time // when the registry last confirmed the list
 	Pages     pager
-	Pulls     bool // what the registry lacks is fetched from the origin
+	Pulls     bool // missing versions are fetched from the origin
 }
 
 // rowView is a version in the list.
@@ -39,7 +39,7 @@ type rowView struct {
 	Path      string
 	Platforms []string
 	State     string // one of the states of a row
-	Current   bool   // it is the one that is shown
+	Current   bool   // it is the shown version
 }
 
 // States of a version in a list.
@@ -54,7 +54,7 @@ const (
 	rowUnknown  = "not known now"
 )
 
-// Class is how a state looks.
+// Class returns the CSS class of a state.
 func (r rowView) Class() string {
 	switch r.State {
 	case rowSigned:
@@ -67,7 +67,7 @@ func (r rowView) Class() string {
 	return "unknown"
 }
 
-// provider shows a provider by the version that a path names, or by its newest.
+// provider shows a provider with the version in the path, or with its newest one.
 func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	who := p.known(w, r)
 	if who == nil {
@@ -107,7 +107,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 		case err != nil && named:
 			p.fail(w, r, a, chosen.String(), fmt.Errorf("describe %s %s: %w", a, chosen, err))
 			return
-		case err != nil: // the others can be chosen
+		case err != nil: // users can choose another version
 			p.Log.WarnContext(r.Context(), "cannot show", "path", r.URL.Path, "version", chosen.String(), "err", hint.Brief(err))
 			m := messageView{Status: gateway.StatusOf(err), Version: chosen.String()}
 			m.describeTrouble(err)
@@ -117,7 +117,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	}
 	part := r.URL.Query().Get("page")
 	if at := slices.Index(all, chosen); part == "" && named && at >= 0 {
-		part = strconv.Itoa(at/versionsPerPage + 1) // that it is on
+		part = strconv.Itoa(at/versionsPerPage + 1) // the page of the list with this version
 	}
 	var from, to int
 	v.Pages, from, to = newPager(v.Total, versionsPerPage, part)
@@ -130,8 +130,8 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	p.render(w, r, http.StatusOK, "provider", layout{Title: title, View: v})
 }
 
-// newestOf returns the version that clients take by themselves: the newest, and a
-// prerelease only where there is nothing else. It is zero if there is none.
+// newestOf returns the version that clients choose by default: the newest, and a prerelease only if there is
+// nothing else. It is zero if there is none.
 func newestOf(versions []provider.Version) (out provider.Version) {
 	for _, v := range versions { // oldest first
 		if !v.IsPrerelease() || out.IsZero() || out.IsPrerelease() {
@@ -141,7 +141,7 @@ func newestOf(versions []provider.Version) (out provider.Version) {
 	return out
 }
 
-// rows describes versions as far as that is known in time.
+// rows describes versions as far as they can be read in time.
 func (p *page) rows(ctx context.Context, list *catalog.Item, versions []provider.Version, chosen provider.Version) []rowView {
 	ctx, cancel := context.WithTimeout(ctx, listVersionsWithin)
 	defer cancel()
@@ -163,7 +163,7 @@ func (p *page) row(ctx context.Context, list *catalog.Item, v provider.Version) 
 	a := list.Address
 	row := rowView{Version: v, Path: providerPath(a, v), State: rowUnknown}
 	if offer, ok := list.Offer(v); ok && !p.Catalog.Denied(a, v) {
-		// Its origin is not asked about what nobody chose.
+		// The origin is not asked about versions that nobody has chosen.
 		row.State, row.Platforms = rowOffered, names(offer.Platforms)
 		return row
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// offer has the origin offer a release.
+// offer makes the origin offer a release.
 func (b *bench) offer(a provider.Address, version string, signer *pgp.Signer) *release.Release {
 	b.t.Helper()
 	r := release.For(b.t, release.Spec{
@@ -31,7 +31,7 @@ func (b *bench) offer(a provider.Address, version string, signer *pgp.Signer) *r
 	return r
 }
 
-// pulls has the gateway fetch what the registry lacks of the providers in acme.
+// pulls makes the gateway fetch missing versions of acme's providers.
 func (b *bench) pulls() {
 	services := disco.New()
 	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": b.source.URL + origin.ServicePath})
@@ -53,8 +53,7 @@ func (b *bench) pulls() {
 	b.options.Pulls = scope.Selector.Selects
 }
 
-// TestPulledThrough shows what is stored, what can be fetched, and from where, as
-// what they are.
+// TestPulledThrough shows that the page says which versions are stored, which can be fetched, and from where.
 func TestPulledThrough(t *testing.T) {
 	b := newBench(t)
 	b.pulls()
@@ -93,7 +92,7 @@ func TestPulledThrough(t *testing.T) {
 	if n := b.origin.Count(recorder.PathSuffix(".zip"), recorder.Method(http.MethodGet)); n != 0 {
 		t.Errorf("%d packages are fetched for who only looks", n)
 	}
-	// Once somebody has asked, a search finds it.
+	// After the first request, a search finds it.
 	if found := c.get("/search?q=unsigned"); found.has("acme/unsigned") || !found.has("More can be fetched from their origins") {
 		t.Errorf("before it was asked for:\n%s", found.text())
 	}

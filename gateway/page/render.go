@@ -26,7 +26,7 @@ var templateFiles embed.FS
 //go:embed assets/*
 var assetFiles embed.FS
 
-// assets are what pages load, by a name that changes with the content, and by one that
+// assets are the files that pages load, each under a name that changes with its content, and under one that
 // does not.
 var assets = loadAssets()
 
@@ -66,8 +66,7 @@ func assetName(name string) (string, error) {
 	return versioned(name, data), err
 }
 
-// unversioned returns the name of an asset that is served as name, as by this version
-// of the program or another.
+// unversioned returns the original name of an asset, from its name in this or another version of the program.
 func unversioned(name string) string {
 	ext := path.Ext(name)
 	stem := strings.TrimSuffix(name, ext)
@@ -80,7 +79,7 @@ func (p *page) asset(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	if plain := unversioned(name); !ok || name == plain {
-		// While replicas are replaced, a page of one asks another for what it looks like.
+		// While replicas are replaced, one replica's page requests its assets from another one.
 		a, ok = assets[plain]
 		h.Set("Cache-Control", "no-store")
 	}
@@ -106,7 +105,7 @@ func loadViews(names ...string) map[string]*template.Template {
 	return out
 }
 
-// codeView is something to copy.
+// codeView is a text to copy.
 type codeView struct{ Label, Text string }
 
 func newCode(label, text string) codeView { return codeView{label, text} }
@@ -117,21 +116,21 @@ type listView struct {
 	Found []provider.Address
 }
 
-// displayHost writes a host name, as addresses have it, as people read it.
+// displayHost formats a host name for people, in Unicode.
 func displayHost(name string) string { return svchost.Hostname(name).ForDisplay() }
 
-// layout is what each page has.
+// layout has the fields of every page.
 type layout struct {
-	Base       string // leads to the root, with a slash at the end
+	Base       string // the relative URL of the root, with a slash at the end
 	Title      string
 	Query      string // in the search box
-	Who        string // somebody who is signed in
-	Controlled bool   // one can be
+	Who        string // the name of the signed-in user
+	Controlled bool   // signing in is possible
 	Front      bool   // it is the page at the root
 	View       any
 }
 
-// base leads from a request's path to the root.
+// base returns the relative URL from a request's path to the root.
 func base(r *http.Request) string {
 	if n := strings.Count(r.URL.Path, "/") - 1; n > 0 {
 		return strings.Repeat("../", n)
@@ -139,8 +138,7 @@ func base(r *http.Request) string {
 	return "./"
 }
 
-// render answers with a page. It is made in full first, so that there is none by
-// halves.
+// render answers with a page. It renders the page completely first, so that an error never leaves half of one.
 func (p *page) render(w http.ResponseWriter, r *http.Request, status int, view string, l layout) {
 	l.Base, l.Controlled, l.Who = base(r), p.Access != nil, access.NameOf(r.Context())
 	var body bytes.Buffer
@@ -158,7 +156,7 @@ func (p *page) render(w http.ResponseWriter, r *http.Request, status int, view s
 	}
 }
 
-// humanBytes writes a size as people read it.
+// humanBytes formats a size for people.
 func humanBytes(n int64) string {
 	const units = "kMGTPE"
 	if n < 1000 {

@@ -16,21 +16,20 @@ import (
 type frontView struct {
 	Host      string // of the gateway
 	Snippets  []Snippet
-	Providers listView // some of those that are known
-	More      bool     // there are others
+	Providers listView // some of the known providers
+	More      bool     // there are other providers
 	Pending   bool
-	Locked    bool // providers are shown to those alone who sign in
-	Pulls     bool // what the registry lacks is fetched from origins
+	Locked    bool // providers are visible only after signing in
+	Pulls     bool // missing versions are fetched from origins
 }
 
-// front shows how clients are set up, to everybody, and some providers to who may
-// read them.
+// front shows the client configuration to everyone, and some providers to those who may read them.
 func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	at := p.gatewayURL(r)
 	v := frontView{Host: hostOf(at), Pulls: p.pulls}
 	who, err := p.Access.Person(r)
 	if err != nil && r.Header.Get("Authorization") != "" {
-		p.Access.Refused(err) // who shows nothing is not turned away
+		p.Access.Refused(err) // a request without a token is not a refusal
 	}
 	if v.Locked = err != nil; !v.Locked {
 		k := p.directory.known(r.Context())
@@ -51,21 +50,21 @@ func hostOf(gateway string) string {
 	return gateway
 }
 
-// searchView is what a search found.
+// searchView is the result of a search.
 type searchView struct {
 	Query    string
 	Found    listView
 	Total    int
-	Maybe    listView // what the query stands for where it lacks a host name
-	Bad      bool     // it can be no part of an address
+	Maybe    listView // suggestions if the query lacks a host name
+	Bad      bool     // the query cannot be part of an address
 	Complete bool     // the registry has no others
 	Pending  bool
-	Pulls    bool // what the registry lacks is fetched from origins
+	Pulls    bool // missing versions are fetched from origins
 	Pages    pager
 }
 
-// search leads to the provider of an address, or shows those whose address has all
-// the words of a query in it.
+// search redirects from an address to its provider, or lists the providers whose address contains all words of
+// the query.
 func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	who := p.known(w, r)
 	if who == nil {
@@ -96,8 +95,7 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 // sourceLine is a line of a configuration that names a provider.
 var sourceLine = regexp.MustCompile(`^(?:source\s*=\s*)?"?([^"]*)"?$`)
 
-// cleanQuery returns what somebody looks for, as it may be pasted from a
-// configuration.
+// cleanQuery returns the address in a query that may be pasted from a configuration.
 func cleanQuery(q string) string {
 	if len(q) > maxQuery {
 		q = q[:maxQuery]
@@ -109,11 +107,10 @@ func cleanQuery(q string) string {
 	return strings.Trim(strings.TrimPrefix(q, "https://"), "/")
 }
 
-// registryPage is the address of a provider's page at a public registry.
+// registryPage matches the URL of a provider's page at a public registry.
 var registryPage = regexp.MustCompile(`^(registry\.terraform\.io|search\.opentofu\.org)/providers?/([^/]+/[^/?#]+)(?:/v?([0-9][^/?#]*))?`)
 
-// fromRegistryPage returns what a query stands for that is the address of such a page,
-// which people have at hand; else the query.
+// fromRegistryPage returns the address that such a URL stands for, or else the query itself.
 func fromRegistryPage(query string) string {
 	m := registryPage.FindStringSubmatch(query)
 	if m == nil {
@@ -140,8 +137,8 @@ func exact(query string) (provider.Address, provider.Version, bool) {
 	return a, v, err == nil
 }
 
-// matches reports whether all words, in lower case, are in an address, as it is in
-// paths or as it is shown.
+// matches reports whether an address, in its path form or as displayed, contains all words, which are in lower
+// case.
 func matches(a provider.Address, words []string) bool {
 	path, shown := a.Path(), ""
 	for _, word := range words {
@@ -149,7 +146,7 @@ func matches(a provider.Address, words []string) bool {
 			continue
 		}
 		if !strings.Contains(a.Hostname(), "xn--") {
-			return false // it is shown as it is in paths
+			return false // the displayed form is the same
 		}
 		if shown == "" {
 			shown = strings.ToLower(a.String())
@@ -161,7 +158,7 @@ func matches(a provider.Address, words []string) bool {
 	return true
 }
 
-// withHost returns what NAMESPACE/TYPE alone may stand for.
+// withHost returns the addresses that NAMESPACE/TYPE may stand for.
 func withHost(query string) (out []provider.Address) {
 	if strings.Count(query, "/") != 1 {
 		return nil
@@ -174,7 +171,7 @@ func withHost(query string) (out []provider.Address) {
 	return out
 }
 
-// plausible reports whether a query can be part of an address at all.
+// plausible reports whether a query can be part of an address.
 func plausible(query string) bool {
 	return strings.Count(query, "/") <= 2 && utf8.RuneCountInString(query) <= 253 && !strings.ContainsAny(query, `\<>"'{}|^%$#!?&=+;,`+"`")
 }
@@ -188,17 +185,16 @@ func providerPath(a provider.Address, v provider.Version) string {
 	return path
 }
 
-// pager is where a page of a list is in it. Its pages are counted from 1.
+// pager is the position of a page in a list. Pages are counted from 1.
 type pager struct {
 	Page, Pages    int
-	Before, Beyond int // the pages next to it; 0 for none
+	Before, Beyond int // the neighbouring pages; 0 if there is none
 
-	Query          string // goes on with its links
-	What, Back, On string // what it is called, and its links
+	Query          string // is added to the links
+	What, Back, On string // the label, and the texts of its links
 }
 
-// newPager returns the page that is asked for, or the nearest that there is, and
-// what of the list is on it.
+// newPager returns the requested page, or the nearest existing one, and its range in the list.
 func newPager(total, size int, asked string) (p pager, from, to int) {
 	p.Pages = max(1, (total+size-1)/size)
 	n, _ := strconv.Atoi(asked)

@@ -21,9 +21,9 @@ type versionView struct {
 	Signature  signatureView
 	Packages   []packageView
 	Require    string // required_providers, to copy
-	Reference  string // where it is in an OCI registry, if clients can read that
-	Stored     bool   // in the registry, be it in part
-	Index      string // digest; "" if it is not stored
+	Reference  string // the OCI reference, if clients can read it
+	Stored     bool   // at least partly, in the registry
+	Index      string // the digest; "" if it is not stored
 	Prerelease bool
 }
 
@@ -31,17 +31,17 @@ type versionView struct {
 type packageView struct {
 	Platform, OS, Arch string
 	Filename           string
-	Size               int64  // 0 if it is not known
-	ZH, H1             string // H1 is "" if nobody computed it
-	Elsewhere          bool   // it is not in the registry, and fetched when it is asked for
-	Missing            string // the digest of the manifest that the registry lacks; "" if it has it
-	Unvouched          string // why the evidence does not vouch for it; "" if it does
+	Size               int64  // 0 if unknown
+	ZH, H1             string // H1 is "" if it was not computed
+	Elsewhere          bool   // it is not in the registry, and is fetched at the first request
+	Missing            string // the digest of a manifest that the registry lacks, or ""
+	Unvouched          string // why the evidence does not cover it; "" if it does
 }
 
 // titleOtherName is the page's title for [artifact.SignedOtherName].
 const titleOtherName = "Signed under another name"
 
-// UnvouchedState is the state of a package for which the evidence does not vouch.
+// UnvouchedState returns the state of a package that the evidence does not cover.
 func (p packageView) UnvouchedState() string {
 	if p.Unvouched == titleOtherName {
 		return "weak"
@@ -49,17 +49,17 @@ func (p packageView) UnvouchedState() string {
 	return "bad"
 }
 
-// signatureView says who vouches for a version.
+// signatureView says who signed a version.
 type signatureView struct {
 	State       string // good, fair, weak, bad or unknown
 	Title       string
 	Text        string
 	Fingerprint string
-	// Source is where a version comes from, as was recorded at its push.
+	// Source is the origin that was recorded at the push.
 	Source string
 }
 
-// describe describes a version. Errors are those of the catalog.
+// describe describes a version. Its errors are those of the catalog.
 func (p *page) describe(ctx context.Context, r *http.Request, a provider.Address, v provider.Version) (*versionView, error) {
 	item, err := p.Catalog.Version(ctx, a, v)
 	if err != nil {
@@ -100,7 +100,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, a provider.Address
 	return out, nil
 }
 
-// unvouched says why evidence does not vouch for a platform's package, "" if it does.
+// unvouched says why the evidence does not cover a platform's package; it is "" if it does.
 func unvouched(v *artifact.Verified, platform provider.Platform) string {
 	if v == nil {
 		return ""
@@ -115,15 +115,15 @@ func unvouched(v *artifact.Verified, platform provider.Platform) string {
 	return "The evidence does not vouch for this package"
 }
 
-// lenient is the policy for a provider, but that what nobody signed can be told from
-// what has a wrong signature.
+// lenient is the policy of a provider, but accepts unsigned packages, so that the page can distinguish them
+// from wrong signatures.
 func (p *page) lenient(a provider.Address) trust.Policy {
 	policy := p.Policy(a)
 	policy.AllowUnsigned = true
 	return policy
 }
 
-// judge puts what a check of the evidence found into words.
+// judge describes the result of checking the evidence.
 func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Verified, err error) signatureView {
 	pins := p.Policy(a).Pins()
 	switch {
@@ -164,7 +164,7 @@ func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Ve
 	return out
 }
 
-// requirement is the block by which a configuration asks for a version.
+// requirement returns the required_providers block for a version.
 func requirement(a provider.Address, v provider.Version) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "terraform {\n  required_providers {\n    %s = {\n", a.Type())

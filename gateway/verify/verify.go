@@ -1,19 +1,14 @@
-// Package verify decides which stored versions a gateway may serve where the
-// configuration says verify = "required".
+// Package verify decides which stored versions a gateway may serve with verify = "required".
 //
-// The registry is taken for an enemy here: it may hand out any index, manifest or
-// package that it likes. What it cannot make is a signature by a key that the
-// configuration pins. So a version is served only if the evidence in its index is
-// signed by such a key, and of it only the packages whose digest the signed
-// document lists under exactly the name of that provider's type, that version and
-// that platform. What else the index says is not believed: not the h1: hash, of
-// which clients would take one for as good as the signed one, and not the file
-// name. What is left to the registry is to withhold a version or a platform, or to
-// hand out one that the same key signed for a provider of the same type under
-// another address.
+// The package assumes a hostile registry, which may answer with any index, manifest or package. What the
+// registry cannot do is sign with a key that the configuration pins. So a version is served only if such a key
+// has signed the evidence in its index. Of that version, only those packages are served whose digest the signed
+// document lists under exactly the name of the provider's type, the version and the platform. Everything else
+// in the index is ignored: the file name, and the h1: hash, which clients would trust as much as the signed
+// hash. The registry can still withhold a version or a platform, or serve one that the same key signed for a
+// provider of the same type under another address.
 //
-// A provider whose keys nobody pins is refused: a registry that forges a package
-// forges the evidence, too.
+// A provider without pinned keys is refused: a registry that forges a package can forge its evidence, too.
 package verify
 
 import (
@@ -34,22 +29,21 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// ErrRefused means that a version is in the registry, and must not be served.
+// ErrRefused means that a stored version must not be served.
 var ErrRefused = errors.New("refused: its evidence does not vouch for it")
 
 // Options configure a [Checker].
 type Options struct {
-	// Policy says which keys may have signed a provider's versions. Where it pins
-	// none, all of them are refused. Nil pins none.
+	// Policy returns the keys that may sign a provider's versions. If it pins none, all versions are refused.
+	// Nil pins none.
 	Policy func(provider.Address) trust.Policy
-	// Log is told once of what is refused, and why; nil: nobody is.
+	// Log receives each refusal once, with its reason; nil: no log.
 	Log *slog.Logger
-	// Counters counts what was found; nil: the checker has its own.
+	// Counters counts results; nil: the checker has its own counters.
 	Counters *telemetry.VerifyCounters
 }
 
-// Checker checks versions, and remembers what it found by the digest of their
-// index. It is safe for concurrent use.
+// Checker checks versions, and caches results by the digest of their index. It is safe for concurrent use.
 type Checker struct {
 	policy func(provider.Address) trust.Policy
 	log    *slog.Logger
@@ -60,22 +54,22 @@ type Checker struct {
 	young, aged map[subject]*outcome
 }
 
-// remembered is how many outcomes are kept at least; at most, twice as many. One
-// takes some 300 bytes, and 16 KiB at most.
+// remembered is the minimum number of cached results; the maximum is twice as many. A result takes some 300
+// bytes, and 16 KiB at most.
 const remembered = 16 << 10
 
-// subject is what an outcome is about: one index under two names is two things.
+// subject is what a result applies to: one index under two names has two results.
 type subject struct {
 	provider provider.Address
 	version  provider.Version
 	index    digest.Digest
-	missing  string // the platforms that could not be looked at
+	missing  string // the platforms with missing manifests
 }
 
-// outcome is what was found of an index.
+// outcome is the result of checking an index.
 type outcome struct {
 	platforms []provider.Platform // vouched for
-	err       error               // wraps ErrRefused; nil: to be served
+	err       error               // wraps ErrRefused; nil: the version may be served
 }
 
 // New returns a checker.
@@ -92,23 +86,22 @@ func New(o Options) *Checker {
 	return &Checker{policy: o.Policy, log: o.Log, n: o.Counters, young: map[subject]*outcome{}}
 }
 
-// Counts are how many indexes were found so since the start.
+// Counts are the numbers of indexes by result since the start.
 type Counts struct {
-	Verified uint64 // to be served
+	Verified uint64 // versions that may be served
 	Refused  uint64
-	Withheld uint64 // packages, of versions that are served without them
+	Withheld uint64 // packages of verified versions that are not served
 }
 
-// Counts returns them.
+// Counts returns the current counts.
 func (c *Checker) Counts() Counts {
 	return Counts{c.n.Verified.Load(), c.n.Refused.Load(), c.n.Withheld.Load()}
 }
 
-// Check returns what of a version may be served, without the hashes that the index
-// claims and with packages under their proper names; found itself is not changed.
-// It asks store only for what it sees first, five times at most. Errors wrap
-// [ErrRefused], which is final for that index, or are the store's, after which it
-// may be asked again.
+// Check returns the part of a version that may be served, without the hashes that the index claims, and with
+// packages under their standard names; it does not change found. It reads from store only for an index that it
+// has not seen, five times at most. Errors either wrap [ErrRefused], which is final for that index, or come
+// from the store and may be temporary.
 func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 	s := subject{a, v, found.Index.Digest, missingPlatforms(found)}
 	o := c.recall(s)
@@ -139,8 +132,7 @@ func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.
 	return &out, nil
 }
 
-// missingPlatforms returns the names of the missing packages' platforms, with commas
-// between them.
+// missingPlatforms returns the names of the missing packages' platforms, separated by commas.
 func missingPlatforms(found *artifact.Version) string {
 	var names []string
 	for _, m := range found.Missing {
@@ -149,7 +141,7 @@ func missingPlatforms(found *artifact.Version) string {
 	return strings.Join(names, ",")
 }
 
-// decide checks a version. An error means that nothing was decided.
+// decide checks a version. An error means that the check could not be completed.
 func (c *Checker) decide(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*outcome, error) {
 	policy := c.policy(a)
 	if !policy.Pins() {
@@ -162,12 +154,12 @@ func (c *Checker) decide(ctx context.Context, store artifact.Fetcher, a provider
 		return nil, err
 	case err != nil:
 		return refuse(err), nil
-	case !verified.Pinned: // never: a policy that pins keys accepts nothing else
+	case !verified.Pinned: // cannot happen: a policy with pinned keys accepts nothing else
 		return refuse(fmt.Errorf("%s %s: %w by a pinned key", a, v, trust.ErrUnsigned)), nil
 	}
-	// A platform that was added unsigned is left out. One that has another package
-	// than was signed is an attack, or damage: said aloud, for who finds it missing
-	// may look elsewhere.
+	// A platform that was added unsigned is left out. A platform with another package than was signed means an
+	// attack or damage. It refuses the whole version, because clients that miss the platform may look
+	// elsewhere.
 	for _, r := range verified.Refused {
 		if !errors.Is(r.Err, trust.ErrNotListed) {
 			return refuse(fmt.Errorf("%s %s: %w", a, v, r.Err)), nil
@@ -190,7 +182,7 @@ func refuse(err error) *outcome {
 	return &outcome{err: artifact.Brief(fmt.Errorf("%w: %w", ErrRefused, err), ErrRefused)}
 }
 
-// recall returns what was found of an index, nil if nothing is known.
+// recall returns the cached result of an index, or nil.
 func (c *Checker) recall(s subject) *outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,13 +191,13 @@ func (c *Checker) recall(s subject) *outcome {
 	}
 	o := c.aged[s]
 	if o != nil {
-		c.add(s, o) // it is in use
+		c.add(s, o) // it was just used
 	}
 	return o
 }
 
-// remember keeps an outcome, and reports whether it is the first for this index:
-// it may have been checked twice at once.
+// remember caches a result, and reports whether it is the first for this index: two requests may check an index
+// at once.
 func (c *Checker) remember(s subject, o *outcome) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,7 +206,7 @@ func (c *Checker) remember(s subject, o *outcome) bool {
 	return first
 }
 
-// add keeps an outcome. What was not used for longest goes first, many at once.
+// add caches a result. It evicts the least recently used results, many at once.
 func (c *Checker) add(s subject, o *outcome) {
 	if len(c.young) >= remembered {
 		c.young, c.aged = map[subject]*outcome{}, c.young
@@ -222,7 +214,7 @@ func (c *Checker) add(s subject, o *outcome) {
 	c.young[s] = o
 }
 
-// report counts a new outcome and tells of it.
+// report counts and logs a new result.
 func (c *Checker) report(ctx context.Context, s subject, o *outcome, found *artifact.Version) {
 	about := []any{"provider", s.provider.String(), "version", s.version.String(), "index", s.index.String()}
 	if o.err != nil {

@@ -34,7 +34,7 @@ var (
 	linux  = provider.MustParsePlatform("linux_amd64")
 )
 
-// memory is a repository that counts what it is asked.
+// memory is a repository that counts fetches.
 type memory struct {
 	mu      sync.Mutex
 	blobs   map[digest.Digest][]byte
@@ -58,7 +58,7 @@ func (m *memory) Fetch(_ context.Context, target ocispec.Descriptor) (io.ReadClo
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// count returns how many fetches there were since it was last called.
+// count returns the number of fetches since the last call.
 func (m *memory) count() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,7 +67,7 @@ func (m *memory) count() int {
 	return n
 }
 
-// signed is widget 1.0.0 with evidence by the signer, and where it is.
+// signed returns widget 1.0.0 with evidence by the signer, and its repository.
 func signed(t *testing.T, by *pgp.Signer) (*memory, *artifact.Version) {
 	t.Helper()
 	return signedWith(t, by, by.ArmoredPublicKey())
@@ -139,7 +139,7 @@ func TestWhatIsServedAndRemembered(t *testing.T) {
 	if !reflect.DeepEqual(*found, before) {
 		t.Errorf("what was read is changed: %+v", found)
 	}
-	// The same index as that of another version or provider is another thing.
+	// The same index under another version or provider is a different subject.
 	for _, s := range []struct {
 		a provider.Address
 		v provider.Version
@@ -170,8 +170,7 @@ func TestMissingEvidenceIsNoVerdict(t *testing.T) {
 	}
 }
 
-// TestMissingManifestArrives checks an index again once the registry has a manifest
-// that it lacked.
+// TestMissingManifestArrives checks an index again after a missing manifest was added to the registry.
 func TestMissingManifestArrives(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
@@ -188,7 +187,7 @@ func TestMissingManifestArrives(t *testing.T) {
 	}
 }
 
-// TestKeysTooLargeInEvidence has evidence whose keys would take hours to verify.
+// TestKeysTooLargeInEvidence uses evidence with keys that would take hours to verify.
 func TestKeysTooLargeInEvidence(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	keys := []string{acme.ArmoredPublicKey()}
@@ -212,14 +211,14 @@ func TestKeysTooLargeInEvidence(t *testing.T) {
 	}
 }
 
-// wordy is a repository whose refusals are long.
+// wordy is a repository with long refusals.
 type wordy struct{}
 
 func (wordy) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("%w: %s", artifact.ErrTooLarge, strings.Repeat("x", 4_000_000))
 }
 
-// TestLongRefusalsAreNotKept has a version refused for a reason of 4 MB.
+// TestLongRefusalsAreNotKept refuses a version with a reason of 4 MB.
 func TestLongRefusalsAreNotKept(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	_, found := signed(t, acme)
@@ -249,8 +248,8 @@ func TestEndOfTheContextIsNoVerdict(t *testing.T) {
 	}
 }
 
-// TestManyVersions checks more than are remembered: what is in use stays, and the
-// rest is asked again in time.
+// TestManyVersions checks more versions than fit into the cache: versions in use stay, and others are checked
+// again.
 func TestManyVersions(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
@@ -282,7 +281,7 @@ func TestManyVersions(t *testing.T) {
 	}
 }
 
-// TestAtOnce counts an index once however many ask for it.
+// TestAtOnce counts an index once, however many clients ask for it at the same time.
 func TestAtOnce(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
