@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// controlled lets a bench's gateway ask for tokens: "acme-token" for the providers
-// of acme, "other-token" for others, "ops-token" for an operator.
+// controlled makes the gateway require tokens: "acme-token" for the providers of acme, "other-token" for
+// others, "ops-token" for an operator.
 func (b *bench) controlled() {
 	token := func(name, text, pattern string) access.Token {
 		return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(pattern)}}}
@@ -30,14 +30,14 @@ func (b *bench) controlled() {
 	}})
 }
 
-// as returns a client that shows a token.
+// as returns a client that sends a token.
 func (c *client) as(token string) *client {
 	shows := *c.http
 	shows.Transport = withHeader{"Authorization", "Bearer " + token, c.http.Transport}
 	return &client{c.t, c.s, &shows}
 }
 
-// archiveURL returns where a client is told to find a platform's archive.
+// archiveURL returns the URL of a platform's archive in the version's document.
 func (c *client) archiveURL(version string, p provider.Platform) string {
 	c.t.Helper()
 	a := c.get(prefix + version + ".json")
@@ -78,7 +78,7 @@ func TestAccessToDocumentsAndArchives(t *testing.T) {
 		}
 	}
 
-	// The archive, by whoever has its URL, and nothing else by that.
+	// The archive's URL opens the archive for anyone, and nothing else.
 	url := acme.archiveURL("1.0.0", linux)
 	if url == plain || !strings.HasSuffix(url, "/terraform-provider-widget_1.0.0_linux_amd64.zip") || strings.Contains(url, "?") {
 		t.Errorf("the archive is at %s", url)
@@ -113,8 +113,7 @@ func TestAccessToDocumentsAndArchives(t *testing.T) {
 	}
 }
 
-// TestCapabilityIsForOneDigest has a tag moved after a client was told of an
-// archive.
+// TestCapabilityIsForOneDigest moves a tag after a client has got the URL of an archive.
 func TestCapabilityIsForOneDigest(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -123,7 +122,7 @@ func TestCapabilityIsForOneDigest(t *testing.T) {
 	url := anybody.as("acme-token").archiveURL("1.0.0", linux)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, darwin)})
 	b.options.Log = nil
-	anybody = b.serve() // knows nothing of what was there before
+	anybody = b.serve() // with empty caches
 	if a := anybody.get(url); a.status != http.StatusForbidden {
 		t.Errorf("%+v", a)
 	}
@@ -132,8 +131,8 @@ func TestCapabilityIsForOneDigest(t *testing.T) {
 	}
 }
 
-// TestCapabilityIsForOneSignature has two replicas, with one key, of which one sees
-// another signature of the same document.
+// TestCapabilityIsForOneSignature has two replicas with one key. One of them sees another signature of the same
+// document.
 func TestCapabilityIsForOneSignature(t *testing.T) {
 	one, two := newPublisher(newBench(t)), newPublisher(newBench(t))
 	for _, p := range []*publisher{one, two} {
@@ -159,7 +158,8 @@ func TestCapabilityIsForOneSignature(t *testing.T) {
 	}
 }
 
-// TestEveryAnswerIsPrivate where access is controlled: to ranges that are none, too.
+// TestEveryAnswerIsPrivate shows that every answer is private if access is controlled, even the answer to an
+// invalid range.
 func TestEveryAnswerIsPrivate(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -189,8 +189,8 @@ func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.RoundTripper.RoundTrip(r)
 }
 
-// TestEveryRouteAsksForAToken but those that are named here. A route that is new
-// is one of a provider's, and guarded, until it is.
+// TestEveryRouteAsksForAToken allows only the exceptions listed here. A new route must be guarded, or be
+// listed.
 func TestEveryRouteAsksForAToken(t *testing.T) {
 	b := newBench(t)
 	b.controlled()
@@ -221,8 +221,7 @@ func TestEveryRouteAsksForAToken(t *testing.T) {
 	}
 }
 
-// TestAccessToWhatIsRemembered has documents in memory, which those may not read
-// from there who may not read them from the registry.
+// TestAccessToWhatIsRemembered shows that cached documents are guarded like documents from the registry.
 func TestAccessToWhatIsRemembered(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})

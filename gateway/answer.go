@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// answer is a document as it goes to clients, encoded once. Its header values are
-// slices so that they are handed to net/http as they are; nobody changes them.
+// answer is an encoded document. Its header values are slices, so that net/http can use them directly; they are
+// never modified.
 type answer struct {
 	body         []byte
 	etag, length []string
@@ -22,7 +22,7 @@ type answer struct {
 
 var contentTypeJSON = []string{"application/json"}
 
-// answerOverhead is about what an answer takes beside its body.
+// answerOverhead is the approximate memory of an answer in addition to its body.
 const answerOverhead = 256
 
 func newAnswer(document any) (*answer, error) {
@@ -38,8 +38,8 @@ func newAnswer(document any) (*answer, error) {
 	}, nil
 }
 
-// write answers GET and HEAD, or 304 to who has the document already. It returns
-// what the log says of it.
+// write answers GET and HEAD, or answers 304 if the client has the current document. It returns the status and
+// size for the log.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) (status int, bytes int64) {
 	h := w.Header()
 	h["Etag"] = a.etag
@@ -52,12 +52,12 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) (status int, byte
 	if r.Method == http.MethodHead {
 		return http.StatusOK, 0
 	}
-	n, _ := w.Write(a.body) // who does not take it is gone
+	n, _ := w.Write(a.body) // an error means that the client has left
 	return http.StatusOK, int64(n)
 }
 
-// matches reports whether an If-None-Match header names a tag (RFC 9110, section
-// 13.1.2; our tags have no comma in them).
+// matches reports whether an If-None-Match header matches a tag (RFC 9110, section 13.1.2; our tags contain no
+// comma).
 func matches(header []string, etag string) bool {
 	for _, line := range header {
 		for known := range strings.SplitSeq(line, ",") {
@@ -70,24 +70,22 @@ func matches(header []string, etag string) bool {
 	return false
 }
 
-// ServeHTTP implements [http.Handler]. Documents that are current in memory are
-// found by their path alone: the router would cost a quarter of the requests.
+// ServeHTTP implements [http.Handler]. The hottest documents are looked up in memory by their path: the router
+// would cost a quarter of the throughput.
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !g.serveWarm(w, r) {
 		g.routes.ServeHTTP(w, r)
 	}
 }
 
-// serveWarm answers if that takes neither the registry nor the router.
+// serveWarm answers from memory, without the registry or the router, if it can.
 func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
-	// Where access is controlled, who asks is to be known first; and traces are worth
-	// their time.
+	// With access control, the client must be authenticated first, and traces need the router.
 	if g.access != nil || g.hooks.Tracer != nil {
 		return false
 	}
 	path, ok := strings.CutPrefix(r.URL.Path, MirrorPath)
-	// A path that was sent in another form than its usual one has a RawPath: an
-	// encoded slash is not one that parts names.
+	// A path with an unusual encoding has a RawPath: an encoded slash does not separate names.
 	if !ok || r.URL.RawPath != "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}
@@ -110,8 +108,8 @@ func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// answer answers with a document about an item, which document makes if it is not
-// kept with the item. Only what is the same for everybody is kept.
+// answer answers with the item's cached document; it builds and caches the document if needed. It caches only
+// documents that are the same for every client.
 func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.Item, forAll bool, document func() any) {
 	var a *answer
 	if forAll {
@@ -130,7 +128,7 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.I
 	a.write(w, r)
 }
 
-// serveRefresh drops what is cached about a provider. It is for operators.
+// serveRefresh drops the cached answers about a provider. It is for operators.
 func (g *gateway) serveRefresh(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", "POST")

@@ -28,7 +28,7 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
 	}
 	a := archives.Archive{Package: *p, Store: store}
 	if a.Package.Size == 0 {
-		// A place among the packages that are being fetched may have to be waited for.
+		// The request may have to wait for a slot among the packages that are being fetched.
 		ctx, cancel := context.WithTimeout(r.Context(), 2*g.limits.start)
 		a.Package.Size, err = g.sizeOf(ctx, store, *p, r.Method != http.MethodHead)
 		cancel()

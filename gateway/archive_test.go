@@ -27,7 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// protocols runs a test over both versions of HTTP that clients use.
+// protocols runs a test with both versions of HTTP that clients use.
 func protocols(t *testing.T, f func(t *testing.T, http2 bool)) {
 	t.Helper()
 	t.Run("HTTP/1.1", func(t *testing.T) { f(t, false) })
@@ -39,7 +39,7 @@ func (b *bench) serveOver(http2 bool) *client {
 	return b.start(httptest.NewUnstartedServer(gateway.NewWithin(b.options, b.limits)), http2)
 }
 
-// download gets an archive as far as it comes; err is what the client sees.
+// download gets an archive as far as it arrives; err is the client's error.
 func (c *client) download(path string) (status int, data []byte, err error) {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.s.URL+path, nil)
@@ -87,8 +87,8 @@ func chunked(data []byte) http.HandlerFunc {
 	}
 }
 
-// TestBlobThatIsNotItsDigest shows that no client can take such a blob for
-// complete: whether it is small enough to be held back whole or not.
+// TestBlobThatIsNotItsDigest shows that no client can take such a blob for complete, whether or not it is small
+// enough to be held back completely.
 func TestBlobThatIsNotItsDigest(t *testing.T) {
 	flip := func(at func(data []byte) int) func([]byte) []byte {
 		return func(data []byte) []byte {
@@ -136,8 +136,7 @@ func TestBlobThatIsNotItsDigest(t *testing.T) {
 	}
 }
 
-// TestBlobOfOtherLength is announced as such, so that the answer can still be an
-// error.
+// TestBlobOfOtherLength shows that a wrong announced length still leads to an error status.
 func TestBlobOfOtherLength(t *testing.T) {
 	for name, data := range map[string][]byte{"shorter": random(99), "longer": random(101), "empty": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -149,8 +148,7 @@ func TestBlobOfOtherLength(t *testing.T) {
 	}
 }
 
-// TestBlobTrouble shows that it is no absence either: the index says that the
-// package exists.
+// TestBlobTrouble shows that a failing blob is not reported as absent: the index says that the package exists.
 func TestBlobTrouble(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -185,7 +183,7 @@ func TestBlobTrouble(t *testing.T) {
 	}
 }
 
-// TestLayerThatIsGone deletes it from the real registry under its manifest.
+// TestLayerThatIsGone deletes a layer from the real registry, but not its manifest.
 func TestLayerThatIsGone(t *testing.T) {
 	b := newBench(t)
 	v := b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(100)})
@@ -202,11 +200,11 @@ func TestLayerThatIsGone(t *testing.T) {
 	}
 }
 
-// TestHEADOfProxyCaches has a registry answer HEAD of a package 404, as proxy caches do
-// before the first GET. HEAD of both protocols' URLs says what GET would say.
+// TestHEADOfProxyCaches uses a registry that answers HEAD of a package with 404, as proxy caches do before the
+// first GET. HEAD of both protocols' URLs gives the same answer as GET.
 func TestHEADOfProxyCaches(t *testing.T) {
 	for name, tc := range map[string]struct {
-		get    int // status of the registry; 0: the truth
+		get    int // status of the registry; 0: its real answer
 		status int
 	}{
 		"not cached yet": {0, http.StatusOK},
@@ -247,16 +245,16 @@ func TestHEADOfProxyCaches(t *testing.T) {
 	}
 }
 
-// breaker says how a registry's answers with blobs break off.
+// breaker describes how a registry breaks off its answers with blobs.
 type breaker struct {
-	after   int                                               // bytes sent of each answer before
-	breaks  int                                               // how many answers
-	how     http.HandlerFunc                                  // what happens then
-	headers func(h http.Header)                               // changes what is announced
+	after   int                                               // bytes of each answer before it breaks
+	breaks  int                                               // how many answers break
+	how     http.HandlerFunc                                  // what then happens
+	headers func(h http.Header)                               // changes the announced headers
 	ranges  func(w http.ResponseWriter, r *http.Request) bool // may answer requests for a range
 }
 
-// breakOff makes the registry answer blobs so, and otherwise with the truth.
+// breakOff makes the registry break off blobs, and then answer correctly.
 func (b *bench) breakOff(br breaker) {
 	var served atomic.Int32
 	b.lie("/blobs/", func(w http.ResponseWriter, r *http.Request) {
@@ -285,8 +283,7 @@ func (b *bench) breakOff(br breaker) {
 
 func noRanges(h http.Header) { h.Del("Accept-Ranges") }
 
-// TestBrokenTransferIsResumed shows that clients, which do not try again, see
-// nothing of it.
+// TestBrokenTransferIsResumed shows that clients, which do not retry, do not notice a broken transfer.
 func TestBrokenTransferIsResumed(t *testing.T) {
 	const size = 1 << 20
 	refuseRange := func(status int) func(w http.ResponseWriter, r *http.Request) bool {
@@ -301,7 +298,7 @@ func TestBrokenTransferIsResumed(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		breaker breaker
-		ranged  bool // whether the rest comes by Range
+		ranged  bool // whether the rest is fetched with Range
 	}{
 		"cut in the middle":               {breaker{after: size / 2, breaks: 1, how: cut}, true},
 		"cut after the headers":           {breaker{after: 0, breaks: 1, how: cut}, false},
@@ -320,7 +317,7 @@ func TestBrokenTransferIsResumed(t *testing.T) {
 				want := random(size)
 				b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: want})
 				b.breakOff(tc.breaker)
-				if strings.HasPrefix(name, "stalled") { // so may a slow machine, more often
+				if strings.HasPrefix(name, "stalled") { // a slow machine may stall more often
 					b.limits = gateway.Limits{RegistryStall: 100 * time.Millisecond, Resumes: 1000}
 				}
 				a := b.serveOver(http2).get(archivePath("1.0.0", linux))
@@ -341,7 +338,7 @@ func TestBrokenTransferIsResumed(t *testing.T) {
 	}
 }
 
-// TestTransferThatBreaksForEver ends, and in a way that the client sees.
+// TestTransferThatBreaksForEver shows that such a transfer ends, and that the client notices.
 func TestTransferThatBreaksForEver(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		b := newBench(t)
@@ -357,7 +354,7 @@ func TestTransferThatBreaksForEver(t *testing.T) {
 	})
 }
 
-// TestResumedWithOtherBytes is a registry that answers a range with another one.
+// TestResumedWithOtherBytes uses a registry that answers a range request with another range.
 func TestResumedWithOtherBytes(t *testing.T) {
 	b := newBench(t)
 	const size = 1 << 20
@@ -372,8 +369,7 @@ func TestResumedWithOtherBytes(t *testing.T) {
 	}
 }
 
-// TestClientThatGoesAway stops the transfer from the registry, and leaves nothing
-// running.
+// TestClientThatGoesAway shows that the transfer from the registry stops, and that nothing keeps running.
 func TestClientThatGoesAway(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		b := newBench(t)
@@ -414,12 +410,12 @@ func TestClientThatGoesAway(t *testing.T) {
 	})
 }
 
-// TestClientThatStops keeps its connection and reads no more: it may not hold the
-// registry's for ever.
+// TestClientThatStops shows that a client that keeps its connection without reading does not hold the
+// registry's connection forever.
 func TestClientThatStops(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		b := newBench(t)
-		const size = 32 << 20 // more than the buffers of a connection hold
+		const size = 32 << 20 // more than a connection buffers
 		b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(size)})
 		stopped := make(chan struct{})
 		b.lie("/blobs/", func(w http.ResponseWriter, r *http.Request) {
@@ -427,7 +423,7 @@ func TestClientThatStops(t *testing.T) {
 			<-r.Context().Done()
 			close(stopped)
 		})
-		b.limits.ClientStall = time.Second // in which it takes the first piece
+		b.limits.ClientStall = time.Second // the client reads the first piece within this time
 		c := b.serveOver(http2)
 		resp, err := c.http.Get(c.s.URL + archivePath("1.0.0", linux))
 		if err != nil {
@@ -441,8 +437,7 @@ func TestClientThatStops(t *testing.T) {
 	})
 }
 
-// deadlineWriter watches over the deadline for writing, which HTTP/2 enforces
-// whether something is written or not.
+// deadlineWriter records the write deadline, which HTTP/2 enforces even when nothing is written.
 type deadlineWriter struct {
 	http.ResponseWriter
 	armed, written, unguarded atomic.Int32
@@ -464,7 +459,7 @@ func (w *deadlineWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// watchedStore calls read before each Read of what it fetches.
+// watchedStore calls read before each Read of a fetched blob.
 type watchedStore struct {
 	gateway.Store
 	read func()
@@ -485,8 +480,8 @@ func (b watchedBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// TestClientIsNotBlamedForTheRegistry has no deadline for the client run while
-// the registry is waited for.
+// TestClientIsNotBlamedForTheRegistry shows that no deadline for the client runs while the gateway waits for
+// the registry.
 func TestClientIsNotBlamedForTheRegistry(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(10*gateway.CopyBuffer + 1)})
@@ -505,7 +500,7 @@ func TestClientIsNotBlamedForTheRegistry(t *testing.T) {
 	}
 }
 
-// TestStreamingMemory compares what is allocated for a large and a small package.
+// TestStreamingMemory compares the allocations for a large and a small package.
 func TestStreamingMemory(t *testing.T) {
 	const small, large = 1 << 20, 64 << 20
 	b := newBench(t)
@@ -548,7 +543,7 @@ func TestStreamingMemory(t *testing.T) {
 	}
 }
 
-// tagSynthetic tags a version whose layer is nowhere but in the index.
+// tagSynthetic tags a version whose layer exists only in the index.
 func (b *bench) tagSynthetic(version string, d digest.Digest, size int64) {
 	b.t.Helper()
 	v := b.publish(widget, version, map[provider.Platform][]byte{linux: release.AsZip([]byte(version))})
@@ -560,7 +555,7 @@ func (b *bench) tagSynthetic(version string, d digest.Digest, size int64) {
 	b.tag(b.repo, index, version)
 }
 
-// TestAbortedAnswerIsLoggedAsSuch keeps it apart from a complete one.
+// TestAbortedAnswerIsLoggedAsSuch shows that the log distinguishes aborted answers from complete ones.
 func TestAbortedAnswerIsLoggedAsSuch(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(100)})

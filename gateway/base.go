@@ -12,16 +12,14 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// errNoHost means that a document needs the gateway's URL, and that the request's
-// Host header names no host.
+// errNoHost means that a document needs the gateway's URL, but the request's Host header is not a valid host.
 var errNoHost = errors.New("the Host header names no host")
 
-// base returns the URL at which clients reach the gateway. It is the public URL, or
-// else https and the request's Host where the gateway speaks TLS itself. It is nil
-// where a proxy speaks TLS to clients, since the Host may then be the proxy's name
-// for this gateway.
+// base returns the gateway's URL for clients: the public URL, or else https and the request's Host if the
+// gateway itself speaks TLS. It is nil if a proxy speaks TLS to clients, because the Host may then be the
+// proxy's name for this gateway.
 //
-// Anybody can write any Host, so the answer has Vary: Host, and the gateway keeps no copy.
+// Anyone can send any Host, so the answer has Vary: Host, and the gateway does not cache it.
 func (g *gateway) base(w http.ResponseWriter, r *http.Request) (*url.URL, error) {
 	switch {
 	case g.public != nil:
@@ -36,9 +34,8 @@ func (g *gateway) base(w http.ResponseWriter, r *http.Request) (*url.URL, error)
 	return &url.URL{Scheme: "https", Host: strings.ToLower(r.Host), Path: "/"}, nil
 }
 
-// references returns the function that makes absolute what a document refers to. Its
-// argument is relative to the document's path, and stays as it is where the
-// gateway's URL is not known.
+// references returns the function that makes a document's references absolute. Its argument is relative to the
+// document's path, and is returned unchanged if the gateway's URL is unknown.
 func (g *gateway) references(w http.ResponseWriter, r *http.Request) (func(ref string) string, error) {
 	base, err := g.base(w, r)
 	if err != nil {
@@ -53,16 +50,15 @@ func (g *gateway) references(w http.ResponseWriter, r *http.Request) (func(ref s
 	}, nil
 }
 
-// inPlatform matches the paths of files in a folder that is named after a platform: no
-// operating system has an underscore in its name.
+// inPlatform matches the paths of files in a folder with a platform's name; operating systems have no
+// underscore in their names.
 func inPlatform(r *http.Request, _ *mux.RouteMatch) bool {
 	return strings.Contains(path.Base(path.Dir(r.URL.Path)), "_")
 }
 
-// joined answers requests for VERSION/download/DIR/FILE with the file at
-// VERSION/DIR/FILE. Terragrunt's provider cache server asks for the former, because
-// it joins a relative URL onto the document's path as if that were a folder. The
-// path changes before access is checked: a capability is for the right path.
+// joined answers VERSION/download/DIR/FILE with the file at VERSION/DIR/FILE. Terragrunt's provider cache
+// server requests the former, because it joins a relative URL to the document's path as if that were a folder.
+// The path changes before access is checked, because a capability is for the right path.
 func joined(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if hasEncodedSlash(r) {

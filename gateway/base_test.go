@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 )
 
-// described are the URLs in the description of a package.
+// described has the URLs in the description of a package.
 type described struct {
 	Archive   string `json:"download_url"`
 	Sums      string `json:"shasums_url"`
@@ -31,7 +31,7 @@ func (d described) all() []string { return []string{d.Archive, d.Sums, d.Signatu
 // documentPath is the path of the description of widget 1.0.0 for linux_amd64.
 const documentPath = hostsPrefix + "1.0.0/download/linux/amd64"
 
-// asks sends a request straight to a handler, by TLS or without it.
+// asks sends a request directly to a handler, with or without TLS.
 func asks(h http.Handler, path, host string, byTLS bool, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	r.Host, r.TLS = host, nil
@@ -56,12 +56,12 @@ func describes(t *testing.T, w *httptest.ResponseRecorder) described {
 	return d
 }
 
-// filesOf are where the files of a release are, below a version.
+// filesOf returns the paths of a release's files, below its version.
 func filesOf(r *release.Release) []string {
 	return []string{"linux_amd64/" + r.Package("linux", "amd64").Filename, "checksums/" + r.SHA256SUMSName(), "checksums/" + r.SHA256SUMSName() + ".sig"}
 }
 
-// TestURLsOfDocuments shows what the URLs in a description begin with.
+// TestURLsOfDocuments shows the base of the URLs in a description.
 func TestURLsOfDocuments(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -104,8 +104,8 @@ func TestURLsOfDocuments(t *testing.T) {
 	}
 }
 
-// TestHostOfAnother has somebody write another Host. Nobody else gets a document with
-// it, out of a shared cache or by its ETag.
+// TestHostOfAnother shows that a client with another Host cannot affect other clients, neither through a shared
+// cache nor with an ETag.
 func TestHostOfAnother(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -148,7 +148,7 @@ func TestHostThatIsNone(t *testing.T) {
 	}
 }
 
-// TestMadeUpHostsTakeNoMemory asks for a document under many names.
+// TestMadeUpHostsTakeNoMemory requests a document under many host names.
 func TestMadeUpHostsTakeNoMemory(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -164,18 +164,17 @@ func TestMadeUpHostsTakeNoMemory(t *testing.T) {
 	}
 }
 
-// outside is a gateway as clients outside reach it.
+// outside is a gateway as external clients reach it.
 type outside struct {
 	*client
-	url string // without a slash at the end
+	url string // without a slash at its end
 
 	mu    sync.Mutex
 	asked []string // paths below url, without capabilities
 }
 
-// reach serves a gateway over TLS or plain HTTP or, where public is not "", behind a
-// proxy. The proxy speaks TLS to clients, writes a Host of its own, and takes the
-// path of the public URL away.
+// reach serves a gateway over TLS or plain HTTP or, if public is not "", behind a proxy. The proxy speaks TLS
+// to clients, sends its own Host, and removes the path of the public URL.
 func (b *bench) reach(public string, byTLS bool) *outside {
 	b.t.Helper()
 	options, at := b.options, ""
@@ -197,7 +196,7 @@ func (b *bench) reach(public string, byTLS bool) *outside {
 	})
 	o.client = b.start(httptest.NewUnstartedServer(h), byTLS || public != "")
 	if o.url = o.s.URL; public != "" {
-		// The server's certificate is for this name, too.
+		// The server's certificate is also valid for this name.
 		o.url = "https://example.com" + at
 		transport := o.http.Transport.(*http.Transport).Clone()
 		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -223,8 +222,7 @@ func (o *outside) fetch(c *client, u string) answer {
 	return answer{resp.StatusCode, resp.Header, string(body)}
 }
 
-// capabilityOf returns the capability in a path, with the slash that follows; "" for
-// none.
+// capabilityOf returns the capability in a path, with the slash that follows, or "".
 func capabilityOf(path string) string {
 	_, found, ok := strings.Cut(path, "/cap1.")
 	if !ok {
@@ -234,9 +232,8 @@ func capabilityOf(path string) string {
 	return "cap1." + found + "/"
 }
 
-// TestTerragrunt asks as its provider cache server does through a host block. It joins
-// what does not begin with a scheme onto the URL of the document, as if that were a
-// folder.
+// TestTerragrunt sends the requests of Terragrunt's provider cache server with a host block. It joins URLs
+// without a scheme to the document's URL as if that were a folder.
 func TestTerragrunt(t *testing.T) {
 	right := []string{"versions", "1.0.0/download/linux/amd64", "1.0.0/linux_amd64/ZIP", "1.0.0/checksums/SUMS", "1.0.0/checksums/SUMS.sig"}
 	for name, tc := range map[string]struct {
@@ -287,7 +284,7 @@ func TestTerragrunt(t *testing.T) {
 	}
 }
 
-// sees compares what was asked with paths below a prefix.
+// sees compares the requested paths with the wanted ones below a prefix.
 func (o *outside) sees(r *release.Release, prefix string, want []string) {
 	o.t.Helper()
 	names := strings.NewReplacer("ZIP", r.Package("linux", "amd64").Filename, "MAC", r.Package("darwin", "arm64").Filename, "SUMS", r.SHA256SUMSName())
@@ -302,8 +299,7 @@ func (o *outside) sees(r *release.Release, prefix string, want []string) {
 	}
 }
 
-// TestJoinedPaths shows that a joined path opens what the right one does, and nothing
-// else.
+// TestJoinedPaths shows that a joined path opens exactly what the right one opens.
 func TestJoinedPaths(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -339,9 +335,8 @@ func TestJoinedPaths(t *testing.T) {
 	}
 }
 
-// TestRenovate asks as its datasource and its lock file code do, which are given
-// /hosts/HOST below the gateway as a registry's URL. They concatenate, and take what
-// begins with a scheme as it is.
+// TestRenovate sends the requests of Renovate's datasource and of its lock file code, with /hosts/HOST below
+// the gateway as the registry's URL. Renovate concatenates URLs, except for those with a scheme.
 func TestRenovate(t *testing.T) {
 	join := func(base, ref string) string {
 		if strings.HasPrefix(ref, "https://") {
@@ -398,7 +393,7 @@ func TestRenovate(t *testing.T) {
 	}
 }
 
-// TestDiscoveryOfHosts reads the document of a mirrored host.
+// TestDiscoveryOfHosts reads the discovery document of a mirrored host.
 func TestDiscoveryOfHosts(t *testing.T) {
 	b := newBench(t)
 	for name, tc := range map[string]struct {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// boundWrites gives a client so long to take each piece of an answer: one that
-// stops reading would hold its connection, and a shutdown, for ever.
+// boundWrites limits the time that a client may take for each piece of an answer: a client that stops reading
+// would hold its connection, and a shutdown, forever.
 func boundWrites(next http.Handler, limit time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(&boundWriter{w, http.NewResponseController(w), limit}, r)
@@ -20,11 +20,11 @@ type boundWriter struct {
 }
 
 func (b *boundWriter) Write(p []byte) (int, error) {
-	// Not every ResponseWriter has deadlines; those of a server do.
+	// Not every ResponseWriter supports deadlines; a server's does.
 	_ = b.client.SetWriteDeadline(time.Now().Add(b.limit))
 	defer b.client.SetWriteDeadline(time.Time{})
 	return b.ResponseWriter.Write(p)
 }
 
-// Unwrap gives http.ResponseController the writer below.
+// Unwrap gives http.ResponseController the wrapped writer.
 func (b *boundWriter) Unwrap() http.ResponseWriter { return b.ResponseWriter }

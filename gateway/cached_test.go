@@ -12,7 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// cache has the gateway keep archives.
+// cache gives the gateway an archive cache.
 func (b *bench) cache() *archives.Cache {
 	b.t.Helper()
 	c, err := archives.OpenCache(b.t.TempDir(), 1<<30, archives.CacheOptions{Log: b.options.Log})
@@ -24,8 +24,8 @@ func (b *bench) cache() *archives.Cache {
 	return c
 }
 
-// TestCachedArchive is fetched once from a real registry, whose connection breaks on
-// the way, and then served without it. HEAD and GET agree, also on what is gone.
+// TestCachedArchive fetches an archive once from a real registry, whose connection breaks during the download,
+// and then serves it from the cache. HEAD and GET agree, even on a deleted archive.
 func TestCachedArchive(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		b := newBench(t)
@@ -58,7 +58,7 @@ func TestCachedArchive(t *testing.T) {
 		if n := b.registry.Count(recorder.PathContains("/blobs/")); n != 0 {
 			t.Errorf("%d requests for the blob", n)
 		}
-		b.cache() // an empty one
+		b.cache() // an empty cache
 		c = b.serveOver(http2)
 		for _, method := range []string{http.MethodHead, http.MethodGet} {
 			if a := c.do(method, path); a.status != http.StatusBadGateway || a.header.Get("Retry-After") == "" {
@@ -68,7 +68,7 @@ func TestCachedArchive(t *testing.T) {
 	})
 }
 
-// TestHeadWhereTheRegistryHasNone believes the manifest.
+// TestHeadWhereTheRegistryHasNone takes the size from the manifest.
 func TestHeadWhereTheRegistryHasNone(t *testing.T) {
 	for status, want := range map[int]int{405: 200, 501: 200, 403: 200, 404: 502, 500: 502, 429: 503, 503: 503} {
 		b := newBench(t)

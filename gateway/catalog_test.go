@@ -31,7 +31,7 @@ func (b *bench) catalog(o catalog.Options) *catalog.Catalog {
 	return c
 }
 
-// requests returns what the registry was asked since the last time.
+// requests returns the requests to the registry since the last call.
 func (b *bench) requests() string {
 	var out []string
 	for _, r := range b.registry.Requests() {
@@ -41,15 +41,14 @@ func (b *bench) requests() string {
 	return strings.Join(out, ", ")
 }
 
-// TestRequestsOfColdAndWarm counts what the registry is asked for one of our
-// artifacts.
+// TestRequestsOfColdAndWarm counts the requests to the registry for one of our own artifacts.
 func TestRequestsOfColdAndWarm(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux), darwin: zip(t, darwin)})
 	b.catalog(catalog.Options{})
 	c := b.serve()
 	for _, tc := range []struct{ path, cold string }{
-		{prefix + "1.0.0.json", "GET manifests/1.0.0"}, // what the tag names, and the manifest, in one
+		{prefix + "1.0.0.json", "GET manifests/1.0.0"}, // one request for the tag and the manifest
 		{prefix + "index.json", "GET tags/list"},
 		{prefix + "9.9.9.json", "GET manifests/9.9.9"}, // the list confirms it
 	} {
@@ -73,7 +72,7 @@ func TestRequestsOfColdAndWarm(t *testing.T) {
 	}
 }
 
-// TestRevalidatedByRealRegistry asks again each time.
+// TestRevalidatedByRealRegistry revalidates at each request.
 func TestRevalidatedByRealRegistry(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -93,7 +92,7 @@ func TestRevalidatedByRealRegistry(t *testing.T) {
 	if a := c.get(prefix + "1.0.0.json"); !strings.Contains(a.body, "darwin") || a.header.Get("ETag") == first.header.Get("ETag") {
 		t.Errorf("%+v", a)
 	}
-	// Some answer HEAD in ways of their own: what GET says counts.
+	// Some registries answer HEAD unusually: the answer to GET counts.
 	for name, head := range map[string]http.HandlerFunc{
 		"405": respond(405, "", ""), "404": respond(404, "", ""), "500": respond(500, "", ""), "without a digest": respond(200, "application/json", ""),
 	} {
@@ -109,7 +108,7 @@ func TestRevalidatedByRealRegistry(t *testing.T) {
 	}
 }
 
-// TestTagListIsRevalidated where the registry gives an ETag for it.
+// TestTagListIsRevalidated uses a registry with ETags for tag lists.
 func TestTagListIsRevalidated(t *testing.T) {
 	b := newBench(t)
 	etag, tags, pages := `"one"`, `["1.0.0"]`, 1
@@ -146,13 +145,13 @@ func TestTagListIsRevalidated(t *testing.T) {
 	etag, tags = `"two"`, `["1.0.0","1.1.0"]`
 	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, `"one"`)
 	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, `"two"`)
-	// Of several pages, one that has not changed says nothing of the others.
+	// An unchanged page of a list says nothing about the other pages.
 	etag, pages = `"three"`, 2
 	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, `"two"`, "")
 	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, "", "")
 }
 
-// conditionally makes clients of repositories as the program does.
+// conditionally makes the clients of repositories revalidate, as in the program.
 func conditionally(next func(context.Context, provider.Address) (gateway.Store, error)) func(context.Context, provider.Address) (gateway.Store, error) {
 	return func(ctx context.Context, a provider.Address) (gateway.Store, error) {
 		store, err := next(ctx, a)
@@ -199,7 +198,7 @@ func TestETags(t *testing.T) {
 	}
 }
 
-// TestOneUpstreamRequest however many ask at once.
+// TestOneUpstreamRequest shows that concurrent requests cause one request to the registry.
 func TestOneUpstreamRequest(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -228,7 +227,8 @@ func TestOneUpstreamRequest(t *testing.T) {
 	}
 }
 
-// TestRegistryStopped answers all that was asked before, also after a restart.
+// TestRegistryStopped shows that the gateway still answers everything that it answered before, even after a
+// restart.
 func TestRegistryStopped(t *testing.T) {
 	b := newBench(t)
 	dir := t.TempDir()
@@ -251,7 +251,7 @@ func TestRegistryStopped(t *testing.T) {
 				}
 			}
 		}
-		// What was not asked is not known, and not absent.
+		// Other versions are unknown, but not absent.
 		for _, path := range []string{prefix + "9.9.9.json", "/providers/" + host + "/acme/gadget/index.json"} {
 			b.checkTrouble(c.get(path), path, http.StatusBadGateway)
 		}
@@ -265,8 +265,7 @@ func TestRegistryStopped(t *testing.T) {
 	}
 }
 
-// TestErrorPolicy is the table of answers, row by row, with a registry that has
-// answered before and one that has not.
+// TestErrorPolicy tests the table of answers, with a registry that has answered before and one that has not.
 func TestErrorPolicy(t *testing.T) {
 	denies := respond(403, "application/json", `{"errors":[{"code":"DENIED"}]}`)
 	const gadget, good = "/providers/" + host + "/acme/gadget/", "200 good"
@@ -274,9 +273,9 @@ func TestErrorPolicy(t *testing.T) {
 	trouble := func(status string) answers { return answers{status, status, status} }
 	for name, tc := range map[string]struct {
 		means  bool             // denied_means_absent
-		lie    http.HandlerFunc // of the repository asked about; nil: none
+		lie    http.HandlerFunc // the answer of the repository; nil: its real answer
 		asked  string
-		before bool // it was asked before
+		before bool // it was requested before
 		want   answers
 	}{
 		"absent repository":                  {asked: gadget, want: answers{"404", "200 none", "404"}},
@@ -317,7 +316,7 @@ func TestErrorPolicy(t *testing.T) {
 			c := b.serve()
 			archive := tc.asked + "1.0.0/linux_amd64/" + provider.PackageFilename(widget, provider.MustParseVersion("1.0.0"), linux)
 			paths := []string{tc.asked + "index.json", tc.asked + "1.0.0.json", archive}
-			c.get("/providers/" + host + "/acme/other/index.json") // known to exist
+			c.get("/providers/" + host + "/acme/other/index.json") // so that the gateway has seen another repository
 			if tc.before {
 				for _, path := range paths {
 					c.get(path)
@@ -337,7 +336,7 @@ func TestErrorPolicy(t *testing.T) {
 	}
 }
 
-// checkPolicy checks a row's answer: a status, and for 200 what is in it.
+// checkPolicy checks a row's answer: its status, and for 200 its content.
 func checkPolicy(t *testing.T, method, path string, a answer, want string) {
 	t.Helper()
 	status, what, _ := strings.Cut(want, " ")
@@ -363,7 +362,7 @@ func checkPolicy(t *testing.T, method, path string, a answer, want string) {
 	}
 }
 
-// publishAs puts an index of one provider into the repository of another.
+// publishAs stores an index of one provider in the repository of another.
 func (b *bench) publishAs(a, says provider.Address) {
 	b.t.Helper()
 	v := b.publish(a, "1.0.0", map[provider.Platform][]byte{linux: zip(b.t, linux)})
@@ -407,8 +406,8 @@ func TestRefreshIsForOperators(t *testing.T) {
 	}
 }
 
-// TestEveryDocumentHasAnETag by which who has it is told so, also where access is
-// controlled and links are for who asks.
+// TestEveryDocumentHasAnETag shows that clients can revalidate every document, even if access is controlled and
+// links depend on the client.
 func TestEveryDocumentHasAnETag(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -439,7 +438,7 @@ func TestEveryDocumentHasAnETag(t *testing.T) {
 	check(p.serve().as("acme-token"))
 }
 
-// TestWarmAnswersAreLogged as others are.
+// TestWarmAnswersAreLogged shows that answers from memory are logged like others.
 func TestWarmAnswersAreLogged(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -454,8 +453,8 @@ func TestWarmAnswersAreLogged(t *testing.T) {
 	}
 }
 
-// TestRegistryProtocolIsCachedToo asks the registry once for what a version's
-// evidence is, however it is asked for, and answers without it.
+// TestRegistryProtocolIsCachedToo shows that the gateway reads a version's evidence once, whatever document
+// needs it, and then answers without the registry.
 func TestRegistryProtocolIsCachedToo(t *testing.T) {
 	b := newBench(t)
 	p := newPublisher(b)

@@ -12,9 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// withoutDenied keeps from those who read the embedded registry the tags of
-// versions that are denied: they are in no list and name no manifest. What has a
-// digest is there still, for who has it from elsewhere.
+// withoutDenied hides the tags of denied versions from readers of the embedded registry: lists omit them, and
+// they name no manifest. Content that is requested by digest remains readable.
 func (g *gateway) withoutDenied(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/v2/"), "/")
@@ -41,7 +40,7 @@ func (g *gateway) withoutDenied(next http.Handler) http.Handler {
 	})
 }
 
-// deniedTag reports whether a tag is that of a denied version, or of a part of it.
+// deniedTag reports whether a tag belongs to a denied version, or to a part of one.
 func (g *gateway) deniedTag(a provider.Address, tag string) bool {
 	v, ok := ociaddr.Tag(tag).Version()
 	if !ok {
@@ -50,7 +49,7 @@ func (g *gateway) deniedTag(a provider.Address, tag string) bool {
 	return ok && g.catalog.Denied(a, v)
 }
 
-// tagList holds a page of tags back until it is whole.
+// tagList buffers a page of tags.
 type tagList struct {
 	http.ResponseWriter
 	status int
@@ -63,7 +62,7 @@ func (l *tagList) WriteHeader(status int) { l.status = status }
 // Write implements [io.Writer].
 func (l *tagList) Write(p []byte) (int, error) { return l.body.Write(p) }
 
-// end passes the page on without the tags that are denied.
+// end sends the page without the denied tags.
 func (l *tagList) end(denied func(tag string) bool) {
 	var page struct {
 		Name string   `json:"name"`

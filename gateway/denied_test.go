@@ -9,8 +9,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestDeniedInTheEmbeddedRegistry has no denied version by any tag, in however the
-// path is written.
+// TestDeniedInTheEmbeddedRegistry shows that no tag leads to a denied version, whatever the encoding of the
+// path.
 func TestDeniedInTheEmbeddedRegistry(t *testing.T) {
 	b := newBench(t)
 	gadget := provider.MustParseAddress(host + "/acme/gadget")
@@ -36,7 +36,7 @@ func TestDeniedInTheEmbeddedRegistry(t *testing.T) {
 	b.catalog(catalog.Options{Deny: deny})
 	b.options.Registry = b.truth
 	c := b.serve()
-	c.http.CheckRedirect = nil // followed, as clients do
+	c.http.CheckRedirect = nil // follow redirects, as clients do
 	const v2 = "/v2/" + host + "/acme/"
 	for path, status := range map[string]int{
 		"widget/manifests/1.0.0":                            200,
@@ -64,7 +64,7 @@ func TestDeniedInTheEmbeddedRegistry(t *testing.T) {
 	if a := c.get(v2 + "widget/tags/list"); a.body != `{"name":"`+host+`/acme/widget","tags":["1.0.0"]}` {
 		t.Errorf("%+v", a)
 	}
-	// Pages are as they were, but for what is denied.
+	// Pages are unchanged except for denied tags.
 	if a := c.get(v2 + "widget/tags/list?n=2"); !strings.Contains(a.body, `"tags":["1.0.0"]`) || a.header.Get("Link") == "" {
 		t.Errorf("%+v", a)
 	}

@@ -12,34 +12,32 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// RegistryPath is where the provider registry protocol begins, for providers
-// whose address has the gateway's own host name.
+// RegistryPath is the root of the provider registry protocol for providers whose address has the gateway's own
+// host name.
 const RegistryPath = "/v1/providers/"
 
-// HostsPath is where the same begins for the providers of other hosts: their host
-// name follows, and then RegistryPath.
+// HostsPath is the root of the protocol for providers of other hosts: it is followed by the host name and
+// RegistryPath.
 const HostsPath = "/hosts/"
 
-// discoveryPath is where service discovery is, below a host.
+// discoveryPath is the path of service discovery on a host.
 const discoveryPath = "/.well-known/terraform.json"
 
-// RegistryURL returns the base URL of the provider registry protocol for a
-// mirrored host, given as clients write it into paths: what a host block sends
-// the host's providers.v1 to. The gateway's own URL ends in a slash.
+// RegistryURL returns the base URL of the provider registry protocol for a mirrored host, as it belongs in a
+// host block. The host name is in the form that clients write into paths, and the gateway's URL ends in a
+// slash.
 func RegistryURL(public, hostname string) string {
 	return strings.TrimSuffix(public, "/") + HostsPath + hostname + RegistryPath
 }
 
-// announced returns the URL whose host and path service discovery announces; nil for
-// none.
+// announced returns the URL whose host and path service discovery announces, or nil.
 func (o *Options) announced() *url.URL { return cmp.Or(o.PublicURL, o.Address) }
 
-// ownHost returns the host name in the addresses of the gateway's own providers:
-// that of the URL that clients reach it by, without its port. It is "" if there is
-// none, or no address can have it.
+// ownHost returns the host name of the gateway's own providers: the host of its public URL without the port. It
+// is "" if there is none, or if no address can contain it.
 //
-// The Host header has no say in it: whoever asks could choose by it which
-// provider is taken for which, and proxies write their own backend's name there.
+// The Host header does not matter: otherwise a client could choose which provider it gets, and proxies put
+// their backend's name there.
 func ownHost(public *url.URL) string {
 	if public == nil {
 		return ""
@@ -54,17 +52,16 @@ func ownHost(public *url.URL) string {
 	return string(host)
 }
 
-// Login is the service login.v1, by which terraform login and tofu login get a token
-// of an OAuth 2.0 issuer.
+// Login is the service login.v1, with which terraform login and tofu login get a token of an OAuth 2.0 issuer.
 type Login struct {
 	Client       string // identifier
 	Authz, Token string // URLs of the endpoints
-	Ports        [2]int // on the client's localhost, first and last; zero: any
+	Ports        [2]int // the range on the client's localhost; zero: any port
 	Scopes       []string
 }
 
-// document is what service discovery says of it. The one grant type is that which
-// clients use for any host.
+// document returns the service's entry in the discovery document. Its only grant type is the one that clients
+// use.
 func (l *Login) document() map[string]any {
 	out := map[string]any{"client": l.Client, "authz": l.Authz, "token": l.Token, "grant_types": []string{"authz_code"}}
 	if l.Ports != [2]int{} {
@@ -76,9 +73,8 @@ func (l *Login) document() map[string]any {
 	return out
 }
 
-// serveHostDiscovery announces the providers of a mirrored host to clients that are
-// given the URL of [HostsPath] and the host as a registry's. Renovate appends a
-// relative URL to that one, so this document's is absolute where it can be.
+// serveHostDiscovery answers the discovery of a mirrored host for clients whose registry URL is [HostsPath] and
+// the host. Renovate appends a relative URL to that one, so the document has an absolute URL if possible.
 func (g *gateway) serveHostDiscovery(w http.ResponseWriter, r *http.Request) {
 	_, err := provider.AddressFromURL(mux.Vars(r)["hostname"], "namespace", "type")
 	if err != nil || hasEncodedSlash(r) {
@@ -93,13 +89,12 @@ func (g *gateway) serveHostDiscovery(w http.ResponseWriter, r *http.Request) {
 	g.writeJSON(w, r, map[string]string{"providers.v1": absolute(".." + RegistryPath)})
 }
 
-// routeDiscovery adds service discovery, where there is a service.
+// routeDiscovery adds the routes of service discovery, if there is a service to announce.
 func (g *gateway) routeDiscovery(r *mux.Router, o Options) {
 	r.HandleFunc(HostsPath+"{hostname}"+discoveryPath, g.serveHostDiscovery)
 	services := map[string]any{}
 	if at := o.announced(); ownHost(at) != "" {
-		// Relative to the host that was asked, so that it is right behind a proxy, and on
-		// any port.
+		// The URL is relative to the requested host, so that it works behind a proxy and on any port.
 		services["providers.v1"] = strings.TrimSuffix(at.EscapedPath(), "/") + RegistryPath
 	}
 	if o.Login != nil {
@@ -110,13 +105,13 @@ func (g *gateway) routeDiscovery(r *mux.Router, o Options) {
 	}
 	found, err := newAnswer(services)
 	if err != nil {
-		panic(err) // text and numbers alone
+		panic(err) // cannot happen: only strings and numbers
 	}
 	r.HandleFunc(discoveryPath, func(w http.ResponseWriter, r *http.Request) { found.write(w, r) })
 }
 
-// routeRegistry adds the routes of the provider registry protocol. Own providers
-// have none where public names no host.
+// routeRegistry adds the routes of the provider registry protocol. Without a host name in public, own providers
+// have no routes.
 func (g *gateway) routeRegistry(r *mux.Router, public *url.URL) {
 	g.routeHost(r, HostsPath+"{hostname}"+RegistryPath, func(next http.HandlerFunc) http.HandlerFunc { return next })
 	host := ownHost(public)
@@ -125,14 +120,14 @@ func (g *gateway) routeRegistry(r *mux.Router, public *url.URL) {
 	}
 	g.routeHost(r, RegistryPath, func(next http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			mux.Vars(r)["hostname"] = host // as if the path had it
+			mux.Vars(r)["hostname"] = host // as if the path contained it
 			next(w, r)
 		}
 	})
 }
 
-// routeHost adds the routes for one host's providers below a path. They are no
-// subrouter, in which mux answers 404 to other methods.
+// routeHost adds the routes of one host's providers below a path. They are not a subrouter, because mux would
+// answer 404 to other methods.
 func (g *gateway) routeHost(r *mux.Router, path string, wrap func(http.HandlerFunc) http.HandlerFunc) {
 	path += "{namespace}/{type}/"
 	r.HandleFunc(path+"versions", wrap(g.guarded(g.serveVersions)))

@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestOwnHostByDiscovery finds the gateway's own providers as clients do: by the
-// host name in their address alone, on the port that it implies.
+// TestOwnHostByDiscovery finds the gateway's own providers as clients do: only by the host name in their
+// address, on port 443.
 func TestOwnHostByDiscovery(t *testing.T) {
 	for name, public := range map[string]string{"plain": "https://example.com/", "other port": "https://Example.com:8443/", "below a path": "https://example.com/tf/"} {
 		t.Run(name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestOwnHostByDiscovery(t *testing.T) {
 			b.options.PublicURL = parseURL(t, public)
 			path := strings.TrimSuffix(b.options.PublicURL.Path, "/")
 			h := gateway.New(b.options)
-			// What stands before the gateway takes the path away, but for discovery.
+			// A proxy in front of the gateway removes the path, except for discovery.
 			proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/.well-known/terraform.json" {
 					h.ServeHTTP(w, r)
@@ -61,7 +61,7 @@ func TestOwnHostByDiscovery(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			// Files are at the public URL, in whose port only the documents' URLs are.
+			// Files are at the public URL; only the documents' URLs have its port.
 			files := net.JoinHostPort(b.options.PublicURL.Host, "443")
 			if b.options.PublicURL.Port() != "" {
 				files = b.options.PublicURL.Host
@@ -105,13 +105,13 @@ func TestDiscoveryDocument(t *testing.T) {
 	}
 }
 
-// TestLoginIsAnnounced reads the document as clients do.
+// TestLoginIsAnnounced reads the discovery document as clients do.
 func TestLoginIsAnnounced(t *testing.T) {
 	for name, login := range map[string]gateway.Login{
 		"all":  {Client: "cli", Authz: "https://id.example/authorize?audience=x", Token: "https://id.example/token", Ports: [2]int{10000, 10010}, Scopes: []string{"openid", "groups"}},
 		"less": {Client: "cli", Authz: "https://id.example/authorize", Token: "https://id.example/token"},
 	} {
-		for _, public := range []string{"https://example.com/tf/", "https://[::1]:8443/"} { // the latter has no own providers
+		for _, public := range []string{"https://example.com/tf/", "https://[::1]:8443/"} { // the last one has no own providers
 			b := newBench(t)
 			b.options.PublicURL, b.options.Login = parseURL(t, public), &login
 			h := gateway.New(b.options)
@@ -131,7 +131,7 @@ func TestLoginIsAnnounced(t *testing.T) {
 			}
 			want := [2]int{int(got.MinPort), int(got.MaxPort)}
 			if login.Ports == [2]int{} {
-				want = [2]int{} // any that the client likes
+				want = [2]int{} // any port
 			}
 			if got.ID != login.Client || got.AuthorizationURL.String() != login.Authz || got.TokenURL.String() != login.Token ||
 				want != login.Ports || !slices.Equal(got.Scopes, login.Scopes) || !got.SupportedGrantTypes.Has(disco.OAuthAuthzCodeGrant) {
@@ -144,8 +144,8 @@ func TestLoginIsAnnounced(t *testing.T) {
 	}
 }
 
-// TestHostHeaderNamesNoProvider asks in the name of other hosts, as an attacker
-// may, and as a proxy does that writes its backend's.
+// TestHostHeaderNamesNoProvider sends other Host headers, as an attacker may, and as a proxy does that sends
+// its backend's name.
 func TestHostHeaderNamesNoProvider(t *testing.T) {
 	b := newBench(t)
 	p := newPublisher(b)
@@ -165,7 +165,7 @@ func TestHostHeaderNamesNoProvider(t *testing.T) {
 	}
 }
 
-// TestMirroredHostsAsClientsWriteThem has hosts with a port and in Punycode.
+// TestMirroredHostsAsClientsWriteThem uses hosts with a port and in Punycode.
 func TestMirroredHostsAsClientsWriteThem(t *testing.T) {
 	for _, want := range []string{"localhost:9443/acme/widget", "испытание.com/acme/widget", "gateway.example/acme/widget"} {
 		b := newBench(t)

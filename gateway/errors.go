@@ -21,24 +21,22 @@ import (
 )
 
 var (
-	// ErrNotServed means that a provider has no repository here: no template is
-	// for it, or none could name one.
+	// ErrNotServed means that a provider has no repository here: no template covers it, or none can name a
+	// repository for it.
 	ErrNotServed = catalog.ErrNotServed
 
-	// errAbsent means that the registry itself says that there is no such
-	// repository or tag.
+	// errAbsent means that the registry itself says that a repository or tag does not exist.
 	errAbsent = catalog.ErrAbsent
 
-	// errLost means that the registry lists a tag, and does not have what it names.
+	// errLost means that the registry lists a tag, but lacks the manifest that it names.
 	errLost = catalog.ErrLost
 )
 
-// StatusOf returns the status that a page about what an error is of has, as the
-// protocols' answers have it: 404, 451, 502, 503 or 504.
+// StatusOf returns the status of a page about an error, which is the same as in the protocols: 404, 451, 502,
+// 503 or 504.
 func StatusOf(err error) int { return statusOf(err) }
 
-// statusOf is the one place where an error becomes a status. What the registry
-// did not answer is never taken for absence.
+// statusOf maps errors to statuses, in one place. A failure of the registry never becomes an absence.
 func statusOf(err error) int {
 	var answer *errcode.ErrorResponse
 	var network net.Error
@@ -63,24 +61,22 @@ func statusOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// busyError is an error that says when the same may succeed: a limit on what is
-// fetched from origins is reached.
+// busyError is an error that says when a retry may succeed, because a limit on fetches from origins is reached.
 type busyError interface {
 	error
 	Busy() time.Duration
 }
 
 const (
-	// retryAfter is how many seconds a client should wait before it asks again.
+	// retryAfter is the default Retry-After, in seconds.
 	retryAfter = 5
-	// maxRetryAfter bounds the wait that a registry or an origin asks for and the gateway
-	// passes on. Terraform sleeps for as long as it is told.
+	// maxRetryAfter bounds the Retry-After of a registry or an origin that the gateway passes on, because
+	// Terraform sleeps for whatever time it gets.
 	maxRetryAfter = 5 * time.Minute
 )
 
-// RetryAfterOf returns the seconds for the Retry-After header of an answer about an error:
-// the time that the registry or the origin asked for, or that a limit lasts, or else a
-// default.
+// RetryAfterOf returns the seconds of the Retry-After header for an error: the time that the registry or the
+// origin requested, or that a limit lasts, or else a default.
 func RetryAfterOf(err error) int {
 	wait := retryAfter * time.Second
 	var busy busyError
@@ -94,7 +90,7 @@ func RetryAfterOf(err error) int {
 	return max(1, int(math.Ceil(wait.Seconds())))
 }
 
-// hintOf returns what to do about an error, "" if nothing is known.
+// hintOf returns the hint of an error, or "".
 func (g *gateway) hintOf(r *http.Request, err error) string {
 	if a, aerr := addressOf(r); aerr == nil && g.explain != nil {
 		err = g.explain(a, err)
@@ -102,8 +98,8 @@ func (g *gateway) hintOf(r *http.Request, err error) string {
 	return hint.Of(err)
 }
 
-// fail answers a request that cannot be answered otherwise. The reason is for the
-// log alone: it may name repositories and registries that are nobody's business.
+// fail answers a request with an error. Only the log gets the reason, because it may name repositories and
+// registries that clients must not see.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
 	switch status {
@@ -121,9 +117,9 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	level := slog.LevelError
 	switch {
 	case r.Context().Err() != nil:
-		level = slog.LevelDebug // the client is gone: that is the reason
+		level = slog.LevelDebug // the client has left, which causes the error
 	case errors.Is(err, verify.ErrRefused):
-		level = slog.LevelDebug // that was said when the index was first seen
+		level = slog.LevelDebug // this was logged when the index was first read
 	}
 	g.log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", hint.Brief(err), "hint", g.hintOf(r, err))
 	w.Header().Set("Retry-After", strconv.Itoa(RetryAfterOf(err)))
@@ -131,7 +127,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, saidOf(err)+"; the gateway's log says why", status)
 }
 
-// saidOf is what clients are told of an error: what is in trouble, and no more.
+// saidOf returns the text of an error for clients: what failed, and no more.
 func saidOf(err error) string {
 	var busy busyError
 	switch {

@@ -11,15 +11,14 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 )
 
-// Limits are those that a test sets; what is zero stays as it is.
+// Limits are the limits that a test sets; zero keeps the default.
 type Limits struct {
 	Metadata, Start, RegistryStall, ClientStall time.Duration
 	Resumes                                     int
 }
 
-// NewWithin is [New] with other limits, and without a catalog of the test's with one
-// for which nothing is current: the registry is asked each time, and nothing stands
-// in for its answer.
+// NewWithin is [New] with other limits. Without a catalog, it uses one that caches nothing: the registry is
+// asked each time, and there are no stale answers.
 func NewWithin(o Options, l Limits) http.Handler {
 	d := defaultLimits()
 	within := limits{

@@ -1,14 +1,11 @@
-// Package gateway answers Terraform's and OpenTofu's provider network mirror and
-// provider registry protocols out of OCI repositories: tag listings become
-// versions, layer digests become zh: hashes, and what a publisher signed is
-// replayed byte for byte.
+// Package gateway serves Terraform's and OpenTofu's provider network mirror and provider registry protocols
+// from OCI repositories: it turns tag listings into versions, turns layer digests into zh: hashes, and replays
+// publishers' signatures byte for byte.
 //
-// It keeps no state that it could not do without, and one rule above all others:
-// it says that something is not there only if the registry says so, in its answer
-// to a listing of tags. Package catalog asks it, and remembers what it said.
-// Trouble of any kind is 502, 503 or 504, because clients take a 404 for leave
-// to look elsewhere. Every byte of an archive that it sends is checked
-// against its digest before the last of them is sent.
+// The gateway keeps no state except caches. Its most important rule: it reports something as absent only if the
+// registry says so in its answer to a listing of tags. Package catalog asks the registry, and caches its
+// answers. All failures are 502, 503 or 504, because on a 404 clients look elsewhere. The gateway verifies an
+// archive's digest before it sends the last byte.
 package gateway
 
 import (
@@ -32,89 +29,73 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Store is what the gateway needs of a repository. oras-go's remote.Repository is
-// one.
+// Store is the gateway's interface to a repository. oras-go's remote.Repository implements it.
 type Store = catalog.Store
 
 // Options configure a gateway.
 type Options struct {
-	// Catalog says which versions there are; whoever made it closes it. Nil stands
-	// for one of Repository, in memory and with the times that it has by default.
+	// Catalog finds versions; the caller of New closes it. Nil means a catalog of Repository, in memory and
+	// with default times.
 	Catalog *catalog.Catalog
-	// Repository returns the repository of a provider. An error that wraps
-	// [ErrNotServed] says that the provider has none here. Nil: no provider is
-	// served. It is not looked at where there is a Catalog.
+	// Repository returns the repository of a provider. An error that wraps [ErrNotServed] means that the
+	// provider has none. Nil: no provider is served. It is ignored if there is a Catalog.
 	Repository func(context.Context, provider.Address) (Store, error)
-	// Check decides about a version that was read: what it returns takes the
-	// version's place, its error refuses the version; see package verify. Nil: all
-	// are served as they are. It is not looked at where there is a Catalog.
+	// Check verifies a version that was read: its result replaces the version, and its error refuses the
+	// version; see package verify. Nil: all versions are served unchanged. It is ignored if there is a Catalog.
 	Check func(context.Context, Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
-	// Explain adds a hint to an error of a provider's repository, for the log; nil: errors
-	// have the hints that they come with.
+	// Explain adds a hint for the log to an error of a provider's repository; nil: errors keep their own hints.
 	Explain func(provider.Address, error) error
-	// H1 returns the h1: hash of a package, if it was computed from verified bytes.
-	// It is asked where a version has none; nil: there is none then.
+	// H1 returns the h1: hash of a package, if it was computed from verified bytes. It is called for versions
+	// without one; it may be nil.
 	H1 func(digest.Digest) (provider.Hash, bool)
-	// PublicURL is the URL at which clients reach the gateway, with which absolute URLs
-	// in documents begin. Nil: they begin with https and the request's Host where the
-	// request came by TLS, and are relative elsewhere.
+	// PublicURL is the gateway's URL for clients, and the base of absolute URLs in documents. Nil: URLs begin
+	// with https and the request's Host if the request came over TLS, and are relative otherwise.
 	PublicURL *url.URL
-	// Address is the URL at which clients reach the gateway where PublicURL is nil, as
-	// far as the gateway itself knows. Documents of packages never have it.
+	// Address is the gateway's URL as far as the gateway itself knows, if PublicURL is nil. It never appears in
+	// documents of packages.
 	//
-	// The host name in PublicURL or Address, without a port, is that of the providers
-	// under [RegistryPath]; the path in it leads there in service discovery. Where
-	// both are nil, or the host is one that no provider address can have, there are
-	// no such providers, and nothing is announced.
+	// The host name in PublicURL or Address, without a port, belongs to the providers under [RegistryPath];
+	// service discovery announces the URL's path. If both are nil, or if no provider address can contain the
+	// host, there are no such providers, and nothing is announced.
 	Address *url.URL
-	// Login says where clients get a token for the gateway; nil: nothing is announced
-	// of it.
+	// Login says where clients get a token for the gateway; nil: it is not announced.
 	Login *Login
-	// Redirect returns where the registry sends those who ask for the blob of a
-	// provider's package, "" if it answers them itself; nil: clients are sent
-	// nowhere.
+	// Redirect returns the registry's redirect for the blob of a provider's package, or "" if the registry
+	// answers itself; nil: clients are not redirected.
 	Redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
-	// Cache keeps packages; nil: every one is streamed from the registry.
+	// Cache caches packages; nil: every package is streamed from the registry.
 	Cache *archives.Cache
-	// Registry answers /v2/, apart from the tags of versions that the Catalog denies;
-	// nil: nothing does.
+	// Registry answers /v2/, except for the tags of versions that the Catalog denies; it may be nil.
 	Registry http.Handler
-	// Page answers people; nil: nobody does. It sees to access itself. Of paths that
-	// nothing is at it gets those that browsers ask for.
+	// Page is the web page; it may be nil. It does its own access checks, and also receives unknown paths that
+	// browsers request.
 	Page http.Handler
-	// Access says who may read what, and who is an operator. Operators may drop a provider's
-	// cached metadata (POST /-/refresh?provider=ADDRESS). Nil: everybody may read everything,
-	// and nobody is an operator.
+	// Access decides who may read what, and who is an operator. Operators may drop a provider's cached metadata
+	// (POST /-/refresh?provider=ADDRESS). Nil: everyone may read everything, and there are no operators.
 	Access *access.Control
-	// Ready answers /readyz, for everybody; nil: nothing does.
+	// Ready answers /readyz for everyone; it may be nil.
 	Ready http.Handler
-	// Metrics answers /metrics, for operators where access is controlled; nil: nothing
-	// does.
+	// Metrics answers /metrics, only for operators if access is controlled; it may be nil.
 	Metrics http.Handler
-	// Hooks are told of requests, and Archives counts those for packages; nil: nobody
-	// counts.
+	// Hooks observe requests, and Archives counts requests for packages; they may be nil.
 	Hooks    Hooks
 	Archives *telemetry.ArchiveCounters
-	// Log gets a line a request, and the reasons of errors; nil: nobody does.
+	// Log receives a line per request, and the reasons of errors; nil: no log.
 	Log *slog.Logger
 }
 
-// MirrorPath is where the network mirror begins. Clients are given it with its
-// slash.
+// MirrorPath is the root of the network mirror, as clients configure it, with its slash.
 const MirrorPath = "/providers/"
 
-// limits are how long others may keep the gateway waiting.
+// limits bound how long the gateway waits for others.
 type limits struct {
-	// metadata is how long the registry may take to answer for JSON: clients wait
-	// 10 seconds.
+	// metadata is the time for the registry to answer requests for JSON: clients wait 10 seconds.
 	metadata time.Duration
-	// start is how long it may take, twice at most, until an archive begins, for
-	// which clients wait much longer.
+	// start is the time for the registry until an archive begins, at most twice; clients wait much longer.
 	start time.Duration
-	// registryStall and clientStall are how long the one or the other may leave a
-	// transfer without a byte.
+	// registryStall and clientStall are the maximum times without a byte during a transfer.
 	registryStall, clientStall time.Duration
-	// resumes is how often one transfer that broke is taken up again.
+	// resumes is how often the gateway resumes one broken transfer.
 	resumes int
 }
 
@@ -131,9 +112,9 @@ type gateway struct {
 	access   *access.Control
 	public   *url.URL // nil: documents have relative URLs, or the request's Host
 	redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
-	explain  func(provider.Address, error) error // nil: errors have the hints that they come with
+	explain  func(provider.Address, error) error // nil: errors keep their own hints
 	archives *archives.Handler
-	cache    *archives.Cache // nil: there is none
+	cache    *archives.Cache // nil: no cache
 	h1       func(digest.Digest) (provider.Hash, bool)
 	hooks    Hooks
 	log      *slog.Logger
@@ -151,7 +132,7 @@ func newHandler(o Options, l limits) http.Handler {
 	if o.Catalog == nil {
 		c, err := catalog.New(catalog.Options{Repository: o.Repository, Check: o.Check, Timeout: l.metadata, Log: o.Log})
 		if err != nil {
-			panic(err) // only the disk has errors, and there is none
+			panic(err) // cannot happen: only a catalog on disk fails
 		}
 		o.Catalog = c
 	}
@@ -165,12 +146,10 @@ func newHandler(o Options, l limits) http.Handler {
 	return g
 }
 
-// router returns the routes. What of them is asked for most is found without it;
-// see [gateway.ServeHTTP].
+// router returns the routes. The hottest routes bypass it; see [gateway.ServeHTTP].
 func (g *gateway) router(o Options) *mux.Router {
-	// SkipClean: mux would answer //, .. and their encodings with a redirect to
-	// some other resource. What reaches a handler is checked by the parsers of
-	// package provider, since the router lets nearly anything through.
+	// SkipClean: mux would redirect //, .. and their encodings to another resource. The parsers of package
+	// provider check all paths, because the router accepts nearly anything.
 	r := mux.NewRouter().SkipClean(true)
 	r.MethodNotAllowedHandler = http.HandlerFunc(methodNotAllowed)
 	r.NotFoundHandler = http.HandlerFunc(notFound)
@@ -193,13 +172,13 @@ func (g *gateway) router(o Options) *mux.Router {
 	return r
 }
 
-// guarded lets those alone through to a handler who may read the provider that a
-// request is for. Every route of a provider goes through it.
+// guarded passes on requests from clients that may read the requested provider. Every route of a provider goes
+// through it.
 func (g *gateway) guarded(h http.HandlerFunc) http.HandlerFunc {
 	return g.access.Guard(addressOf, h).ServeHTTP
 }
 
-// routePage adds the routes of the page for people.
+// routePage adds the routes of the web page.
 func routePage(r, reads *mux.Router, page http.Handler) {
 	if page == nil {
 		return
@@ -210,11 +189,11 @@ func routePage(r, reads *mux.Router, page http.Handler) {
 	for _, path := range []string{"/p/", "/assets/"} {
 		reads.PathPrefix(path).Handler(page)
 	}
-	// People open the URL of the network mirror, which stands in their configuration.
+	// People open the URL of the network mirror from their configuration.
 	reads.Path(MirrorPath).MatcherFunc(func(r *http.Request, _ *mux.RouteMatch) bool { return asksForHTML(r) }).HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			h := w.Header()
-			h.Set("Location", "../") // right behind any proxy
+			h.Set("Location", "../") // works behind any proxy
 			h.Set("Vary", "Accept")
 			w.WriteHeader(http.StatusSeeOther)
 		})
@@ -227,13 +206,12 @@ func routePage(r, reads *mux.Router, page http.Handler) {
 	})
 }
 
-// asksForHTML reports whether a request comes from a browser. Clients of the protocols ask
-// for no HTML.
+// asksForHTML reports whether a request comes from a browser. Clients of the protocols do not accept HTML.
 func asksForHTML(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// routeHealth adds the routes for those who watch the gateway.
+// routeHealth adds the routes for monitoring.
 func (g *gateway) routeHealth(r *mux.Router, o Options) {
 	r.HandleFunc("/healthz", Healthz)
 	if o.Ready != nil {
@@ -272,14 +250,14 @@ func addressOf(r *http.Request) (provider.Address, error) {
 	return provider.AddressFromURL(v["hostname"], v["namespace"], v["type"])
 }
 
-// hasEncodedSlash reports whether a path has a slash that the router takes for a
-// separator, and that the client wrote as a part of a name.
+// hasEncodedSlash reports whether a path has a slash that the router treats as a separator although the client
+// wrote it as part of a name.
 func hasEncodedSlash(r *http.Request) bool {
 	return strings.Count(r.URL.EscapedPath(), "/") != strings.Count(r.URL.Path, "/")
 }
 
-// addressOfRepository returns the provider of a repository in the embedded
-// registry, whose template has its parts as they are.
+// addressOfRepository returns the provider of a repository in the embedded registry, whose template has the
+// address's parts unchanged.
 func addressOfRepository(name string) (provider.Address, error) {
 	parts := strings.Split(name, "/")
 	if len(parts) != 3 {

@@ -40,8 +40,7 @@ var (
 	darwin = provider.MustParsePlatform("darwin_arm64")
 )
 
-// bench is a gateway in front of a real registry, which keeps a record of what it
-// is asked and may be told to lie.
+// bench is a gateway in front of a real registry, which records its requests, and which a test can make lie.
 type bench struct {
 	t        testing.TB
 	truth    http.Handler       // the registry itself
@@ -75,7 +74,7 @@ func newBench(t testing.TB) *bench {
 	return b
 }
 
-// stopRegistry has connections to the registry refused from now on.
+// stopRegistry makes the registry refuse connections.
 func (b *bench) stopRegistry() {
 	b.t.Helper()
 	b.upstream.Close()
@@ -92,12 +91,11 @@ func (b *bench) repository(a provider.Address) *remote.Repository {
 		return nil
 	}
 	repo.PlainHTTP = true
-	repo.Client = b.upstream.Client() // the default one waits and tries again
+	repo.Client = b.upstream.Client() // the default client waits and retries
 	return repo
 }
 
-// random returns a package of size bytes that do not compress, the same ones each
-// time.
+// random returns a package of size bytes that do not compress, always the same ones.
 func random(size int) []byte {
 	data := make([]byte, size-release.ZipEndSize)
 	rand.NewChaCha8([32]byte{byte(size)}).Read(data)
@@ -114,7 +112,7 @@ func zip(t testing.TB, p provider.Platform) []byte {
 	return data
 }
 
-// withoutH1 returns a small package that has none, since it has a folder's entry.
+// withoutH1 returns a small package without an h1 hash, because it has a directory entry.
 func withoutH1(t testing.TB) []byte {
 	t.Helper()
 	data, err := release.Zip(map[string][]byte{"docs/": nil, "terraform-provider-widget_v1.0.0": []byte("with a folder")})
@@ -197,7 +195,7 @@ func archivePath(version string, p provider.Platform) string {
 	return prefix + version + "/" + p.String() + "/" + provider.PackageFilename(widget, provider.MustParseVersion(version), p)
 }
 
-// lie answers the registry's requests whose path contains part by h.
+// lie answers the registry's requests whose path contains part with h.
 func (b *bench) lie(part string, h http.HandlerFunc) {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, part) {
@@ -217,7 +215,7 @@ func (b *bench) serve() *client {
 // start starts a server of the gateway, over HTTP/2 or HTTP/1.1.
 func (b *bench) start(s *httptest.Server, http2 bool) *client {
 	b.t.Helper()
-	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // connections cut on purpose
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo) // the tests cut connections on purpose
 	if s.EnableHTTP2 = http2; http2 {
 		s.StartTLS()
 	} else {
@@ -229,14 +227,14 @@ func (b *bench) start(s *httptest.Server, http2 bool) *client {
 	return c
 }
 
-// client asks a gateway.
+// client sends requests to a gateway.
 type client struct {
 	t    testing.TB
 	s    *httptest.Server
 	http *http.Client
 }
 
-// answer is a gateway's whole answer.
+// answer is a complete answer of a gateway.
 type answer struct {
 	status int
 	header http.Header
@@ -266,7 +264,7 @@ func (c *client) get(path string) answer {
 	return c.do(http.MethodGet, path)
 }
 
-// logBuffer is a log that is written to by several goroutines.
+// logBuffer is a log for several goroutines.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -310,7 +308,7 @@ func TestRegistryIsServedBesides(t *testing.T) {
 	v := b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
 	b.options.Registry = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
-			w.WriteHeader(http.StatusTeapot) // whoever answers /v2/ answers all methods
+			w.WriteHeader(http.StatusTeapot) // the registry's handler answers all methods
 			return
 		}
 		b.truth.ServeHTTP(w, r)

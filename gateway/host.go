@@ -8,16 +8,15 @@ import (
 	"strings"
 )
 
-// hostName is a name as DNS and certificates have it. Names of containers and of nginx's
-// upstreams have underscores, too; the final dot is that of a fully qualified name.
+// hostName matches a name in DNS and certificates. Names of containers and of nginx's upstreams may have
+// underscores; a final dot marks a fully qualified name.
 var hostName = regexp.MustCompile(`^[a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?(\.[a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?)*\.?$`)
 
-// maxHost bounds a host with its port.
+// maxHost bounds the length of a host with its port.
 const maxHost = 253 + len(":65535")
 
-// ValidHost reports whether a Host header is a name or an IP address, with or without
-// a port. Only such a header may stand in a document or in configuration that
-// people copy.
+// ValidHost reports whether a Host header is a name or an IP address, with or without a port. Only a valid one
+// may appear in a document or in configuration to copy.
 func ValidHost(s string) bool {
 	if len(s) > maxHost {
 		return false

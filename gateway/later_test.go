@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// viaAuth has the gateway ask the registry through package auth, as serve does.
+// viaAuth makes the gateway use package auth for requests to the registry, as serve does.
 func (b *bench) viaAuth() {
 	client := auth.New(auth.Options{Transport: b.upstream.Client().Transport, Defaults: &auth.Defaults{}, Retry: auth.Retry{BaseDelay: time.Millisecond}})
 	b.options.Repository = func(ctx context.Context, a provider.Address) (gateway.Store, error) {
@@ -33,8 +33,8 @@ func (b *bench) viaAuth() {
 	}
 }
 
-// TestRetryAfterIsPassedOn has the registry say when it will answer. Waits of hours make
-// every client wait for minutes.
+// TestRetryAfterIsPassedOn uses a registry that sends Retry-After. Delays of hours make clients wait for
+// minutes at most.
 func TestRetryAfterIsPassedOn(t *testing.T) {
 	date := func(after time.Duration) string { return time.Now().Add(after).UTC().Format(http.TimeFormat) }
 	for name, tc := range map[string]struct {
@@ -47,7 +47,7 @@ func TestRetryAfterIsPassedOn(t *testing.T) {
 		"date":         {429, date(200 * time.Second), 100, 200},
 		"hours":        {429, "86400", 300, 300},
 		"a date later": {503, date(24 * time.Hour), 300, 300},
-		"2^31 seconds": {429, "2147483648", 5, 5}, // not a wait that anybody means
+		"2^31 seconds": {429, "2147483648", 5, 5}, // not a plausible delay
 		"2^31-1":       {429, "2147483647", 300, 300},
 		"date passed":  {429, date(-time.Hour), 5, 5},
 		"nonsense":     {503, "soon", 5, 5},
@@ -78,7 +78,7 @@ func TestRetryAfterIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestLaterWithoutATime is what an origin that answers 429 or 503 without a time ends in.
+// TestLaterWithoutATime uses an origin that answers 429 or 503 without Retry-After.
 func TestLaterWithoutATime(t *testing.T) {
 	b := newBench(t)
 	busy := fmt.Errorf("%w: %w", catalog.ErrSource, &outgoing.LaterError{Err: errors.New("answered 429")})

@@ -28,8 +28,8 @@ type archiveJSON struct {
 	Hashes []provider.Hash `json:"hashes,omitempty"`
 }
 
-// serveIndex answers index.json: 404 if the registry has no version of the
-// provider, so that clients look elsewhere.
+// serveIndex answers index.json: 404 if the registry has no version of the provider, so that clients look
+// elsewhere.
 func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request) {
 	a, err := addressOf(r)
 	if err != nil {
@@ -52,9 +52,8 @@ func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// serveVersion answers VERSION.json. A version that is not here has no archives,
-// rather than a 404: clients ask every mirror for the version that they chose,
-// and a 404 would end the whole installation.
+// serveVersion answers VERSION.json. For an absent version, it answers an empty list of archives instead of
+// 404: clients ask every mirror for the version that they chose, and a 404 would end the whole installation.
 func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
 	a, err := addressOf(r)
 	if err != nil {
@@ -73,7 +72,7 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
 		g.fail(w, r, fmt.Errorf("read %s %s: %w", a, v, err))
 		return
 	}
-	// Links are for who asks where access is controlled, and an h1: may be known later.
+	// With access control, links depend on the client, and an h1: hash may become known later.
 	keep := g.access == nil && (err != nil || g.hashesAreKnown(item.Found))
 	g.answer(w, r, item, keep, func() any {
 		out := versionJSON{Archives: map[string]archiveJSON{}}
@@ -83,7 +82,7 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
 				archive.URL = g.access.Link(r, a, archive.URL, p.Digest)
 				out.Archives[p.Platform.String()] = archive
 			}
-			// A platform that is not listed would have clients look elsewhere.
+			// If a platform were not listed, clients would look elsewhere.
 			for _, m := range item.Found.Missing {
 				url := fileURL(v.String()+"/", missingFile(a, v, m))
 				out.Archives[m.Platform.String()] = archiveJSON{URL: g.access.Link(r, a, url, m.Manifest)}
@@ -93,14 +92,13 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// archiveOf describes a package. Its URL is relative to that of the document.
+// archiveOf describes a package. Its URL is relative to the document's.
 func (g *gateway) archiveOf(v provider.Version, p artifact.Package) archiveJSON {
 	return archiveJSON{fileURL(v.String()+"/", packageFile(p)), g.hashes(p)}
 }
 
-// hashes returns what clients may record of a package: they take each of these for
-// as good as the others. An h1: that the index claims is gone where evidence is
-// required; see package verify.
+// hashes returns the hashes that clients may record for a package; clients trust each of them equally. If
+// evidence is required, the index's own h1: hash has been removed; see package verify.
 func (g *gateway) hashes(p artifact.Package) []provider.Hash {
 	out := []provider.Hash{p.ZipHash()}
 	h1 := p.H1
@@ -113,14 +111,12 @@ func (g *gateway) hashes(p artifact.Package) []provider.Hash {
 	return out
 }
 
-// hashesAreKnown reports whether the hashes of a version's packages are all that
-// there will be.
+// hashesAreKnown reports whether no more hashes of a version's packages can become known.
 func (g *gateway) hashesAreKnown(v *artifact.Version) bool {
 	return g.h1 == nil || !slices.ContainsFunc(v.Packages, func(p artifact.Package) bool { return len(g.hashes(p)) < 2 })
 }
 
-// version returns a version with the repository it is in; errAbsent if it is in
-// none.
+// version returns a version with its repository, or errAbsent.
 func (g *gateway) version(ctx context.Context, a provider.Address, v provider.Version) (*artifact.Version, Store, error) {
 	item, err := g.catalog.Version(ctx, a, v)
 	if err != nil {
@@ -129,7 +125,7 @@ func (g *gateway) version(ctx context.Context, a provider.Address, v provider.Ve
 	return item.Found, g.catalog.Store(ctx, a), nil
 }
 
-// writeJSON answers with a document that is made for each request.
+// writeJSON answers with a document that is built for each request.
 func (g *gateway) writeJSON(w http.ResponseWriter, r *http.Request, document any) {
 	a, err := newAnswer(document)
 	if err != nil {

@@ -47,7 +47,7 @@ func TestIndexOfManyPages(t *testing.T) {
 	b := newBench(t)
 	b.lie("/tags/list", func(w http.ResponseWriter, r *http.Request) {
 		page := len(r.URL.Query().Get("page"))
-		w.Header().Set("Content-Type", "text/plain") // as some send it
+		w.Header().Set("Content-Type", "text/plain") // some clients send this
 		if page < 4 {
 			w.Header().Set("Link", fmt.Sprintf(`<%s?page=%s>; rel="next"`, r.URL.Path, strings.Repeat("x", page+1)))
 		}
@@ -91,7 +91,7 @@ func decode(t *testing.T, body string) (v any) {
 	return v
 }
 
-// pushByRecipe tags an index as other tools make it, without annotations.
+// pushByRecipe tags an index without annotations, as other tools make it.
 func (b *bench) pushByRecipe(version string) artifact.Version {
 	b.t.Helper()
 	v := b.publish(widget, version, map[provider.Platform][]byte{linux: zip(b.t, linux), darwin: zip(b.t, darwin)})
@@ -134,8 +134,7 @@ func TestVersionThatOtherToolsPushed(t *testing.T) {
 	}
 }
 
-// TestURLsLeadToArchives follows them as clients do: against the URL of the
-// document.
+// TestURLsLeadToArchives resolves them as clients do, relative to the document's URL.
 func TestURLsLeadToArchives(t *testing.T) {
 	unicode := provider.MustParseAddress("испытание.com/acme/widget")
 	for _, a := range []provider.Address{widget, unicode} {
@@ -168,7 +167,7 @@ func TestURLsLeadToArchives(t *testing.T) {
 
 const noArchives = `{"archives":{}}`
 
-// TestAbsence shows what is said of what the registry says is not there.
+// TestAbsence shows the answers if the registry says that something does not exist.
 func TestAbsence(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -222,7 +221,7 @@ func TestAbsence(t *testing.T) {
 	}
 }
 
-// retag gives what one tag names another tag instead.
+// retag lets another tag name the manifest of a tag.
 func (b *bench) retag(a provider.Address, from, to string) error {
 	repo := b.repository(a)
 	desc, err := repo.Resolve(b.t.Context(), from)
@@ -240,7 +239,7 @@ func (b *bench) retag(a provider.Address, from, to string) error {
 	return nil
 }
 
-// TestUnknownRepositoryIsListedEmpty is how some registries answer.
+// TestUnknownRepositoryIsListedEmpty uses a registry that answers an unknown repository with an empty list.
 func TestUnknownRepositoryIsListedEmpty(t *testing.T) {
 	b := newBench(t)
 	b.lie("/tags/list", func(w http.ResponseWriter, _ *http.Request) {
@@ -256,9 +255,8 @@ func TestUnknownRepositoryIsListedEmpty(t *testing.T) {
 	}
 }
 
-// TestUnusableArtifacts shows that what is tagged as a version and is none that
-// can be served stays listed, so that nothing is downgraded silently, and that
-// asking for it fails for the time being, with the reason in the log alone.
+// TestUnusableArtifacts shows that an invalid artifact with a version's tag stays listed, so that clients do
+// not silently downgrade. Requests for it fail temporarily, and only the log gets the reason.
 func TestUnusableArtifacts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(b *bench, v artifact.Version)
@@ -356,7 +354,7 @@ func (b *bench) tagVersionIn(repo *remote.Repository, v artifact.Version) {
 	b.tag(repo, index, "1.0.0")
 }
 
-// checkSilence checks that an answer names nothing of what is behind the gateway.
+// checkSilence checks that an answer names nothing behind the gateway.
 func (b *bench) checkSilence(a answer) {
 	b.t.Helper()
 	for _, secret := range []string{strings.TrimPrefix(b.upstream.URL, "http://"), "sha256", "acme", "manifests"} {

@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// lose deletes a manifest, and returns what puts it back.
+// lose deletes a manifest, and returns a function that restores it.
 func (b *bench) lose(manifest ocispec.Descriptor) (putBack func()) {
 	b.t.Helper()
 	body, err := artifact.FetchManifest(b.t.Context(), b.repo, manifest)
@@ -37,9 +37,9 @@ func (b *bench) lose(manifest ocispec.Descriptor) (putBack func()) {
 	}
 }
 
-// TestMissingManifest has an index by another tool of which the registry lacks one
-// platform's manifest. The other platform installs; clients find the broken one
-// listed and get an error for it, so that they do not look elsewhere.
+// TestMissingManifest uses an index by another tool, with one platform whose manifest is missing in the
+// registry. The other platform installs. Clients find the broken platform listed and get an error for it, so
+// that they do not look elsewhere.
 func TestMissingManifest(t *testing.T) {
 	b := newBench(t)
 	v := b.pushByRecipe("1.0.0")
@@ -47,7 +47,7 @@ func TestMissingManifest(t *testing.T) {
 	b.options.Catalog = b.catalog(catalog.Options{TagTTL: -1})
 	c := b.serve()
 
-	for range 2 { // the second answer is one that was kept
+	for range 2 { // the second answer comes from the cache
 		archives := c.stated("1.0.0")
 		if got := archives[darwin.String()]; len(got.Hashes) == 0 {
 			t.Errorf("%s: %+v", darwin, got)
@@ -86,7 +86,7 @@ func TestMissingManifest(t *testing.T) {
 	}
 }
 
-// TestMissingManifestBehindAccess gives clients with a token links to the same error.
+// TestMissingManifestBehindAccess shows that links with capabilities lead to the same error.
 func TestMissingManifestBehindAccess(t *testing.T) {
 	b := newBench(t)
 	v := b.pushByRecipe("1.0.0")
@@ -105,8 +105,7 @@ func TestMissingManifestBehindAccess(t *testing.T) {
 	}
 }
 
-// TestMissingManifestInTrouble tells a registry that lacks a manifest from one that
-// does not answer.
+// TestMissingManifestInTrouble distinguishes a missing manifest from a registry that does not answer.
 func TestMissingManifestInTrouble(t *testing.T) {
 	b := newBench(t)
 	v := b.pushByRecipe("1.0.0")
@@ -119,8 +118,8 @@ func TestMissingManifestInTrouble(t *testing.T) {
 	}
 }
 
-// TestMissingManifestInRegistryProtocol has a signed version whose index another tool
-// has written again, without annotations.
+// TestMissingManifestInRegistryProtocol uses a signed version whose index another tool has rewritten without
+// annotations.
 func TestMissingManifestInRegistryProtocol(t *testing.T) {
 	for name, required := range map[string]bool{"verify off": false, "verify required": true} {
 		t.Run(name, func(t *testing.T) {
@@ -208,8 +207,7 @@ func (c *client) packages(platform provider.Platform) map[string]archiveOf {
 	return doc.Packages
 }
 
-// withoutAnnotations tags an index of the same packages and evidence that does not
-// say what is in their manifests.
+// withoutAnnotations tags an index of the same packages and evidence, without annotations.
 func (b *bench) withoutAnnotations(version string) *artifact.Version {
 	b.t.Helper()
 	v, err := artifact.Read(b.t.Context(), b.repo, widget, provider.MustParseVersion(version))

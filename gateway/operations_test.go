@@ -10,7 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 )
 
-// TestEveryEndpointIsDocumented holds docs/operations.md against the router.
+// TestEveryEndpointIsDocumented compares docs/operations.md with the router.
 func TestEveryEndpointIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
@@ -34,7 +34,7 @@ func TestEveryEndpointIsDocumented(t *testing.T) {
 	}
 }
 
-// TestWhoMayReadMetrics: operators, where access is controlled; else everybody.
+// TestWhoMayReadMetrics shows that only operators may, if access is controlled, and everyone otherwise.
 func TestWhoMayReadMetrics(t *testing.T) {
 	b := newBench(t)
 	b.options.Metrics, b.options.Ready = http.HandlerFunc(gateway.Healthz), http.HandlerFunc(gateway.Healthz)

@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// getRaw sends a path as it is, without what a client would do to it.
+// getRaw sends a path unchanged, without a client's normalisation.
 func (c *client) getRaw(path string) *http.Response {
 	c.t.Helper()
 	conn, err := net.Dial("tcp", c.s.Listener.Addr().String())
@@ -39,8 +39,8 @@ func (c *client) getRaw(path string) *http.Response {
 	return resp
 }
 
-// TestMalformedPaths shows that they lead nowhere: to no other resource by a
-// redirect, and not to the registry.
+// TestMalformedPaths shows that malformed paths lead nowhere: neither to another resource by a redirect, nor to
+// the registry.
 func TestMalformedPaths(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -127,8 +127,8 @@ func TestMalformedPaths(t *testing.T) {
 	}
 }
 
-// TestUnicodeHost shows that a hostname leads to its provider in Punycode, as clients
-// write it into a path, and in Unicode, as people do.
+// TestUnicodeHost shows that a hostname in a path works in Punycode, as clients write it, and in Unicode, as
+// people do.
 func TestUnicodeHost(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(provider.MustParseAddress("испытание.com/acme/widget"), "1.0.0")
@@ -150,7 +150,7 @@ func TestUnicodeHost(t *testing.T) {
 	}
 }
 
-// TestNamespaceWithUnderscore is served by both protocols: Terraform 1.16 asks for it.
+// TestNamespaceWithUnderscore shows that both protocols serve such namespaces, which Terraform 1.16 accepts.
 func TestNamespaceWithUnderscore(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(provider.MustParseAddress(host+"/acme_corp/widget"), "1.0.0")
@@ -162,7 +162,7 @@ func TestNamespaceWithUnderscore(t *testing.T) {
 	}
 }
 
-// TestNeedlessEscapesAreRead lets a proxy write a path in another way.
+// TestNeedlessEscapesAreRead uses paths as proxies may rewrite them.
 func TestNeedlessEscapesAreRead(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0+build.5", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -174,7 +174,7 @@ func TestNeedlessEscapesAreRead(t *testing.T) {
 	}
 }
 
-// emptyStore is a repository without anything, which remembers that it was asked.
+// emptyStore is an empty repository, which records requests for tags.
 type emptyStore struct{ tags []string }
 
 func (s *emptyStore) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
@@ -188,8 +188,8 @@ func (s *emptyStore) FetchReference(_ context.Context, ref string) (ocispec.Desc
 
 func (s *emptyStore) Tags(context.Context, string, func([]string) error) error { return nil }
 
-// FuzzPaths shows that a path either leads nowhere or is a path of what a repository is
-// asked for: the only one, apart from a hostname in Unicode.
+// FuzzPaths shows that every path either leads nowhere or is the only path of a resource, apart from a hostname
+// in Unicode.
 func FuzzPaths(f *testing.F) {
 	for _, path := range []string{
 		prefix + "index.json", prefix + "1.0.0.json", prefix + "1.0.0-rc.1+b.json", archivePath("1.0.0", linux), "/healthz", "/v2/", "/", "*",
@@ -243,8 +243,8 @@ func FuzzPaths(f *testing.F) {
 	})
 }
 
-// below returns what of a path is below the one of a provider, in the network
-// mirror or in the provider registry protocol.
+// below returns the part of a path below a provider's path, in the network mirror or in the provider registry
+// protocol.
 func below(path string, a provider.Address) (rest string, mirror, ok bool) {
 	service := "/v1/providers/" + a.Namespace() + "/" + a.Type() + "/"
 	shown, _, _ := strings.Cut(a.String(), "/")
@@ -260,7 +260,7 @@ func below(path string, a provider.Address) (rest string, mirror, ok bool) {
 	return rest, false, ok && a.Hostname() == "own.example"
 }
 
-// ofVersion reports whether the rest of a path is one for a version.
+// ofVersion reports whether the rest of a path belongs to a version.
 func ofVersion(rest string, v provider.Version, mirror bool) bool {
 	if mirror && rest == v.String()+".json" {
 		return true

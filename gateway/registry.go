@@ -27,11 +27,10 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// versionReads is how many versions one listing reads at once.
+// versionReads is how many versions one listing reads concurrently.
 const versionReads = 16
 
-// checksumsDir is the part of a path below which a version's checksum document and
-// signature are. No platform has such a name.
+// checksumsDir is the path segment of a version's checksum document and signature. No platform has this name.
 const checksumsDir = "checksums"
 
 // versionsJSON is the answer of "List Available Versions" in the provider registry
@@ -42,8 +41,7 @@ type versionsJSON struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// listedJSON is a version in it. Protocols and platforms may be left out, and are
-// where they are not known.
+// listedJSON is a version in versionsJSON. Unknown protocols and platforms are omitted.
 type listedJSON struct {
 	Version   string         `json:"version"`
 	Protocols []string       `json:"protocols,omitempty"`
@@ -67,17 +65,16 @@ type downloadJSON struct {
 	SHASumsSignatureURL string                 `json:"shasums_signature_url"`
 	SigningKeys         json.RawMessage        `json:"signing_keys"`
 	Packages            map[string]packageJSON `json:"packages"`
-	provider.About                             // for gateways and pushes that have this one as their origin
+	provider.About                             // for gateways and pushes that use this gateway as an origin
 }
 
-// packageJSON is what OpenTofu reads of all platforms.
+// packageJSON describes a package of any platform for OpenTofu.
 type packageJSON struct {
 	Hashes []provider.Hash `json:"hashes"`
-	Size   int64           `json:"package_size,omitempty"` // 0: not known
+	Size   int64           `json:"package_size,omitempty"` // 0: unknown
 }
 
-// serveVersions lists the signed versions; 404 if there is none, so that clients
-// know the provider for absent.
+// serveVersions lists the signed versions; 404 if there is none, so that clients treat the provider as absent.
 func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request) {
 	a, err := addressOf(r)
 	if err != nil {
@@ -103,14 +100,12 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request) {
 	g.writeJSON(w, r, out)
 }
 
-// listSigned describes the signed versions of those given, oldest first. A version
-// whose content is not as it should be is listed without a description: left out,
-// it would have clients take an older one, and nobody would notice.
+// listSigned describes the signed versions among the given ones, oldest first. A version with invalid content
+// is listed without a description: if it were omitted, clients would silently take an older one.
 //
-// Trouble on the way to any version is an error, since the list is then not known.
-// But where the versions are remembered, rather than what the registry says just
-// now, it may be gone for long: then that version is listed so, too, for the
-// others to be installed, unless there is trouble with all.
+// If a version cannot be read, the list is unknown, which is an error. But if the list itself is a stale
+// answer, such a version may be unreadable for a long time: then it is listed without a description, so that
+// clients can install the others. If no version can be read, that is an error again.
 func (g *gateway) listSigned(ctx context.Context, item *catalog.Item, remembered bool) ([]*listedJSON, error) {
 	a, versions := item.Address, item.Versions
 	out := make([]*listedJSON, len(versions))
@@ -120,10 +115,10 @@ func (g *gateway) listSigned(ctx context.Context, item *catalog.Item, remembered
 	for i, v := range versions {
 		group.Go(func() error {
 			if ctx.Err() != nil && !remembered {
-				return ctx.Err() // another one has failed
+				return ctx.Err() // another read has failed
 			}
 			if offer, ok := item.Offer(v); ok && offer.Signed {
-				// Its origin is not asked about each version for the sake of a list.
+				// A list does not ask the origin about each version.
 				out[i] = listed(v, offer.Protocols, offer.Platforms)
 				return nil
 			}
@@ -137,7 +132,7 @@ func (g *gateway) listSigned(ctx context.Context, item *catalog.Item, remembered
 				trouble[i] = nil
 				level := slog.LevelWarn
 				if errors.Is(err, verify.ErrRefused) {
-					level = slog.LevelDebug // that was said when the index was first seen
+					level = slog.LevelDebug // this was logged when the index was first read
 				}
 				g.log.Log(ctx, level, "cannot describe", "provider", a.String(), "version", v.String(), "err", hint.Brief(err))
 			case !remembered:
@@ -158,8 +153,8 @@ func (g *gateway) listSigned(ctx context.Context, item *catalog.Item, remembered
 	return slices.DeleteFunc(out, func(l *listedJSON) bool { return l == nil }), nil
 }
 
-// listVersion describes a version by what its index says, and by its evidence's
-// manifest if that does not say whether it is signed; nil if it is not.
+// listVersion describes a version from its index, or from its evidence's manifest if the index has no verdict.
+// It returns nil if the version is not signed.
 func (g *gateway) listVersion(ctx context.Context, a provider.Address, v provider.Version) (*listedJSON, error) {
 	found, _, err := g.version(ctx, a, v)
 	if err != nil {
@@ -184,8 +179,8 @@ func listed(v provider.Version, known []string, platforms []provider.Platform) *
 
 var protocolVersion = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){0,2}$`)
 
-// protocols returns those that are plugin protocol versions: clients refuse a
-// whole answer for one that is none.
+// protocols returns the valid plugin protocol versions: clients refuse the whole answer because of an invalid
+// one.
 func protocols(all []string) []string {
 	out := []string{}
 	for _, p := range all {
@@ -196,15 +191,14 @@ func protocols(all []string) []string {
 	return out
 }
 
-// aboutJSON is the answer about a version. The protocol does not describe it;
-// registry.terraform.io gives it. Dependabot fails if the member source is missing, and
-// takes null.
+// aboutJSON is the answer about a version. The protocol does not specify it; registry.terraform.io provides it.
+// Dependabot fails if the member source is missing, but accepts null.
 type aboutJSON struct {
-	Source      *string `json:"source"` // null: not known
+	Source      *string `json:"source"` // null: unknown
 	PublishedAt string  `json:"published_at,omitempty"`
 }
 
-// serveAbout says where a signed version comes from.
+// serveAbout answers the source of a signed version.
 func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
 	s, err := g.signedVersion(r)
 	if err != nil {
@@ -219,8 +213,7 @@ func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
 	g.writeJSON(w, r, out)
 }
 
-// serveDownload describes the package for one platform, with what its publisher
-// signed.
+// serveDownload describes the package for one platform, with the publisher's signed documents.
 func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request) {
 	vars := mux.Vars(r)
 	platform, err := provider.NewPlatform(vars["os"], vars["arch"])
@@ -249,7 +242,7 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request) {
 	g.writeJSON(w, r, out)
 }
 
-// signedVersion is what a request about a version is answered from.
+// signedVersion is the data for requests about one version.
 type signedVersion struct {
 	address  provider.Address
 	version  provider.Version
@@ -257,7 +250,7 @@ type signedVersion struct {
 	evidence *artifact.Evidence
 }
 
-// signedVersion reads the version that a request names.
+// signedVersion reads the version in a request's path.
 func (g *gateway) signedVersion(r *http.Request) (*signedVersion, error) {
 	a, err := addressOf(r)
 	if err != nil {
@@ -276,15 +269,13 @@ func (g *gateway) signedVersion(r *http.Request) (*signedVersion, error) {
 	return s, nil
 }
 
-// sumsName is the file name of the checksum document; that of its signature has
-// the suffix .sig.
+// sumsName is the file name of the checksum document; the name of its signature has the suffix .sig.
 func (s *signedVersion) sumsName() string {
 	return "terraform-provider-" + s.address.Type() + "_" + s.version.String() + "_SHA256SUMS"
 }
 
-// download describes the package for a platform, and the hashes of the others that are
-// not missing. Errors are errAbsent if there is no such platform, and
-// [artifact.ErrMissing].
+// download describes the package for a platform, and the hashes of the others that are not missing. It fails
+// with errAbsent if there is no such platform, and with [artifact.ErrMissing].
 func (s *signedVersion) download(ctx context.Context, platform provider.Platform, link func(base string, f file) string, hashes func(artifact.Package) []provider.Hash) (*downloadJSON, error) {
 	if m, ok := s.found.MissingFor(platform); ok {
 		return nil, m.Err()
@@ -317,7 +308,7 @@ func (s *signedVersion) download(ctx context.Context, platform provider.Platform
 		out.Protocols = protocols(s.evidence.Record.Protocols)
 	}
 	if p.Size == 0 {
-		return out, nil // OpenTofu refuses the package if they are there without its size
+		return out, nil // OpenTofu refuses hashes without the package's size
 	}
 	for _, p := range vouched {
 		out.Packages[p.Platform.String()] = packageJSON{hashes(p), p.Size}
@@ -325,8 +316,7 @@ func (s *signedVersion) download(ctx context.Context, platform provider.Platform
 	return out, nil
 }
 
-// askSize completes the size of the package for a platform, where the registry does
-// not have it yet and somebody knows.
+// askSize fills in the size of the package for a platform that the registry does not have yet, if it is known.
 func (g *gateway) askSize(r *http.Request, s *signedVersion, platform provider.Platform) {
 	i := slices.IndexFunc(s.found.Packages, func(p artifact.Package) bool { return p.Platform == platform && p.Size == 0 })
 	if i < 0 {
@@ -379,10 +369,9 @@ func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 }
 
-// file is something that clients fetch by a URL in a document of ours, and without
-// their credentials.
+// file is a file that clients fetch by a URL in one of our documents, and without their credentials.
 type file struct {
-	dir, name string        // where it is below the version
+	dir, name string        // relative to the version
 	digest    digest.Digest // of its bytes
 }
 
@@ -390,8 +379,7 @@ func packageFile(p artifact.Package) file {
 	return file{p.Platform.String(), p.Filename, p.Digest}
 }
 
-// missingFile is the file of a missing package, under the name that packages are
-// published under. Requests for it fail.
+// missingFile is the file of a missing package, under its standard name. Requests for it fail.
 func missingFile(a provider.Address, v provider.Version, m artifact.MissingPackage) file {
 	return file{m.Platform.String(), provider.PackageFilename(a, v, m.Platform), m.Manifest}
 }
@@ -400,8 +388,7 @@ func documentFile(name string, data []byte) file {
 	return file{checksumsDir, name, digest.FromBytes(data)}
 }
 
-// fileURL is the one place where the URL of a file is made: relative to the
-// document that it stands in. base leads from there to the version. The documents of
-// the mirror have relative URLs; [gateway.references] makes those of the registry
-// protocol absolute.
+// fileURL builds the URL of a file, relative to the document that contains it; no other code does. base leads
+// from the document to the version. The documents of the mirror have relative URLs; [gateway.references] makes
+// the registry protocol's URLs absolute.
 func fileURL(base string, f file) string { return base + f.dir + "/" + f.name }

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestRegistryMethods answers HEAD as GET, ranges of documents, and nothing else.
+// TestRegistryMethods shows that HEAD is answered like GET, and that documents have no ranges and no other
+// methods.
 func TestRegistryMethods(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -46,7 +47,7 @@ func TestRegistryMethods(t *testing.T) {
 	}
 }
 
-// TestRegistryPathsThatLeadNowhere shows that malformed paths reach no registry.
+// TestRegistryPathsThatLeadNowhere shows that malformed paths cause no request to the registry.
 func TestRegistryPathsThatLeadNowhere(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")

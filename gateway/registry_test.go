@@ -32,11 +32,10 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// hostsPrefix begins the paths of widget in the provider registry protocol.
+// hostsPrefix is the path prefix of widget in the provider registry protocol.
 const hostsPrefix = "/hosts/" + host + "/v1/providers/acme/widget/"
 
-// publisher signs releases of widget, which an origin registry offers, and pushes
-// them into the bench's registry.
+// publisher signs releases of widget for an origin registry, and pushes them into the bench's registry.
 type publisher struct {
 	*bench
 	signer *pgp.Signer
@@ -51,15 +50,14 @@ func newPublisher(b *bench) *publisher {
 	return p
 }
 
-// registryClient is our own client of the protocol, to whom widget's host has this
-// base URL.
+// registryClient is our own client of the protocol, for a host with this base URL.
 func registryClient(base string, transport http.RoundTripper) *realorigin.Registry {
 	services := disco.New()
 	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": base})
 	return realorigin.NewRegistry(realorigin.RegistryOptions{Services: services, Transport: transport})
 }
 
-// warned is a store whose source has no versions of its own, and a warning.
+// warned is a store whose source has a warning, but no versions.
 type warned struct{ gateway.Store }
 
 func (warned) Offers(context.Context) ([]catalog.Offer, []string, error) {
@@ -72,7 +70,7 @@ func (warned) Complete(_ context.Context, _ provider.Version, stored *artifact.V
 
 func (warned) Forget() {}
 
-// TestWarnings are in the list of versions, for clients to show.
+// TestWarnings shows that the list of versions carries warnings, which clients show.
 func TestWarnings(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -102,7 +100,7 @@ func (p *publisher) spec(version string) release.Spec {
 	return s
 }
 
-// push has the origin offer a signed release, and pushes it as provider a.
+// push makes the origin offer a signed release, and pushes it as provider a.
 func (p *publisher) push(a provider.Address, version string) *release.Release {
 	p.t.Helper()
 	spec := p.spec(version)
@@ -127,7 +125,7 @@ func (p *publisher) pushFrom(from *realorigin.Registry, a provider.Address, vers
 	p.registry.Reset()
 }
 
-// pushUnsigned pushes a release that nobody signed.
+// pushUnsigned pushes an unsigned release.
 func (p *publisher) pushUnsigned(version string) {
 	p.t.Helper()
 	spec := p.spec(version)
@@ -149,7 +147,7 @@ func fetch(t testing.TB, from *realorigin.Registry, a provider.Address, version 
 	return r
 }
 
-// sameRelease compares all that a client can learn of a release.
+// sameRelease compares everything that a client can learn about a release.
 func sameRelease(t *testing.T, got, want *realorigin.Release) {
 	t.Helper()
 	if !jsonEqual(t, got.Claims.SigningKeys, want.Claims.SigningKeys) {
@@ -160,7 +158,7 @@ func sameRelease(t *testing.T, got, want *realorigin.Release) {
 	if len(g.Reported) < len(g.Announced) {
 		t.Errorf("hashes and sizes of %d files, want all", len(g.Reported))
 	}
-	g.Reported, w.Reported = nil, nil // which not every origin has
+	g.Reported, w.Reported = nil, nil // not every origin has these
 	if !reflect.DeepEqual(g, w) || !slices.Equal(got.Protocols, want.Protocols) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}
@@ -194,8 +192,7 @@ func jsonEqual(t *testing.T, a, b []byte) bool {
 	return reflect.DeepEqual(decode(t, string(a)), decode(t, string(b)))
 }
 
-// TestRegistryRoundTrip reads a mirrored host's release as it is read from its
-// origin.
+// TestRegistryRoundTrip reads the same release from a mirrored host and from its origin.
 func TestRegistryRoundTrip(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		p := newPublisher(newBench(t))
@@ -284,7 +281,7 @@ type servedArchive struct {
 	hashes             any
 }
 
-// archives returns what the network mirror says of a version.
+// archives returns the archives in a version's document of the network mirror.
 func (c *client) archives(t *testing.T, version string) []servedArchive {
 	t.Helper()
 	var doc struct {
@@ -301,8 +298,8 @@ func (c *client) archives(t *testing.T, version string) []servedArchive {
 	return out
 }
 
-// TestUnsignedVersionsAreAbsent has a version that was accepted by its checksums,
-// and one that another tool pushed.
+// TestUnsignedVersionsAreAbsent uses a version that was accepted by its checksums, and one that another tool
+// pushed.
 func TestUnsignedVersionsAreAbsent(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.pushUnsigned("1.0.0")
@@ -342,7 +339,7 @@ func TestProviderIsAbsent(t *testing.T) {
 	}
 }
 
-// TestProtocolsThatAreNone would have clients refuse the whole answer.
+// TestProtocolsThatAreNone shows that invalid protocols are left out; clients would refuse the whole answer.
 func TestProtocolsThatAreNone(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -360,8 +357,8 @@ func TestProtocolsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestAboutAVersion asks where a version comes from. The package's description has it,
-// too, so that it passes through a second gateway.
+// TestAboutAVersion reads the source of a version. The package's description has it, too, so that a second
+// gateway can pass it on.
 func TestAboutAVersion(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -391,7 +388,7 @@ func TestAboutAVersion(t *testing.T) {
 	}
 }
 
-// TestOriginClientSeesAbsence has our own client tell what is not there.
+// TestOriginClientSeesAbsence shows that our own client recognises absence.
 func TestOriginClientSeesAbsence(t *testing.T) {
 	b := newBench(t)
 	c := b.serve()

@@ -39,8 +39,7 @@ func evidenceEntry(index *ocispec.Index) *ocispec.Descriptor {
 	return &index.Manifests[slices.IndexFunc(index.Manifests, func(d ocispec.Descriptor) bool { return d.ArtifactType == artifact.TypeEvidence })]
 }
 
-// TestAnnotationsDecideNothing has indexes that lie about their evidence, or say
-// nothing of it.
+// TestAnnotationsDecideNothing uses indexes that lie about their evidence, or omit it.
 func TestAnnotationsDecideNothing(t *testing.T) {
 	const verdict = "io.github.ocibridge.verdict"
 	p := newPublisher(newBench(t))
@@ -56,7 +55,7 @@ func TestAnnotationsDecideNothing(t *testing.T) {
 	for _, v := range []string{"1.0.0", "2.0.0"} {
 		p.reindex(v, func(i *ocispec.Index) { evidenceEntry(i).Annotations = nil })
 	}
-	c = p.serve() // one that knows nothing yet
+	c = p.serve() // with empty caches
 	p.registry.Reset()
 	if a := c.get(hostsPrefix + "versions"); !strings.Contains(a.body, `"2.0.0"`) || strings.Contains(a.body, `"1.0.0"`) {
 		t.Errorf("indexes that do not say: %+v", a)
@@ -66,8 +65,8 @@ func TestAnnotationsDecideNothing(t *testing.T) {
 	}
 }
 
-// TestDamagedVersionStaysListed hides no version because of another, and has
-// nobody take an older one because of it.
+// TestDamagedVersionStaysListed shows that a damaged version neither hides others nor makes clients take an
+// older one.
 func TestDamagedVersionStaysListed(t *testing.T) {
 	for name, damage := range map[string]func(*publisher){
 		"no provider": func(p *publisher) {
@@ -108,7 +107,7 @@ func TestDamagedVersionStaysListed(t *testing.T) {
 	}
 }
 
-// TestDamagedEvidence is never absence, nor served.
+// TestDamagedEvidence shows that such a version is neither absent nor served.
 func TestDamagedEvidence(t *testing.T) {
 	for name, lie := range map[string]http.HandlerFunc{
 		"lost":   respond(404, "application/json", `{"errors":[{"code":"BLOB_UNKNOWN"}]}`),
@@ -128,9 +127,8 @@ func TestDamagedEvidence(t *testing.T) {
 	}
 }
 
-// TestPackageThatNobodySigned has an index with a package that the signed document
-// does not list, or lists with another digest: it is not served, and its hashes
-// are shown to nobody, since OpenTofu may lock them.
+// TestPackageThatNobodySigned uses an index with a package that the signed document does not list, or lists
+// with another digest. It is not served, and its hashes are not shown, because OpenTofu may lock them.
 func TestPackageThatNobodySigned(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -160,9 +158,8 @@ func TestPackageThatNobodySigned(t *testing.T) {
 	}
 }
 
-// TestSignedPackageInAnothersPlace has an index that offers what its publisher
-// signed, but as another platform's package, or as that of another version. Clients
-// would take it.
+// TestSignedPackageInAnothersPlace uses an index that offers a signed package as another platform's, or as
+// another version's. Clients would accept it.
 func TestSignedPackageInAnothersPlace(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -185,7 +182,7 @@ func TestSignedPackageInAnothersPlace(t *testing.T) {
 	}
 }
 
-// TestRegistryTroubleIsNotAbsence is the network mirror's first rule, here.
+// TestRegistryTroubleIsNotAbsence shows that the network mirror's first rule also applies here.
 func TestRegistryTroubleIsNotAbsence(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -220,8 +217,8 @@ func TestRegistryTroubleIsNotAbsence(t *testing.T) {
 	}
 }
 
-// TestTroubleWithOneVersionIsTroubleWithTheList does not leave out, nor list as
-// signed, what cannot be read now.
+// TestTroubleWithOneVersionIsTroubleWithTheList shows that a version that cannot be read now is neither omitted
+// nor listed as signed.
 func TestTroubleWithOneVersionIsTroubleWithTheList(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -237,8 +234,8 @@ func TestTroubleWithOneVersionIsTroubleWithTheList(t *testing.T) {
 	}
 }
 
-// TestListOfWhatIsRemembered lists what can be installed while the registry is gone,
-// though it holds a version that was never asked for.
+// TestListOfWhatIsRemembered shows that a stale list names the versions that can be installed, although the
+// registry is down and one version was never read.
 func TestListOfWhatIsRemembered(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"asked each time": -1, "current": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -267,7 +264,7 @@ func TestListOfWhatIsRemembered(t *testing.T) {
 	}
 }
 
-// TestListOfNothingThatIsRemembered is trouble: no version is known to be signed.
+// TestListOfNothingThatIsRemembered shows that a list without any readable version is an error.
 func TestListOfNothingThatIsRemembered(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -281,7 +278,7 @@ func TestListOfNothingThatIsRemembered(t *testing.T) {
 	p.checkTrouble(c.get(hostsPrefix+"versions"), "versions", http.StatusBadGateway)
 }
 
-// TestListingIsBounded counts the requests that one listing has under way.
+// TestListingIsBounded counts one listing's concurrent requests.
 func TestListingIsBounded(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -307,7 +304,7 @@ func TestListingIsBounded(t *testing.T) {
 				close(full)
 			}
 		}
-		<-full // nobody goes on before as many as may be are there
+		<-full // each one waits until the maximum is reached
 		respond(404, "application/json", `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`)(w, r)
 		return true
 	})
@@ -319,7 +316,7 @@ func TestListingIsBounded(t *testing.T) {
 	}
 }
 
-// TestStalledEvidence ends within what clients wait.
+// TestStalledEvidence shows that the answer comes within the time that clients wait.
 func TestStalledEvidence(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")

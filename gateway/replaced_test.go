@@ -13,9 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestReplacedIndexIsPruned: the gateway keeps the index of a version, and a prune deletes
-// that index with its evidence, because a push has replaced both. The gateway then asks
-// for the tag again, and does not wait until the index has to be revalidated.
+// TestReplacedIndexIsPruned prunes a version's index and evidence, which a push has replaced, while the gateway
+// has them in its cache. The gateway then revalidates the tag at once, although its answer has not expired.
 func TestReplacedIndexIsPruned(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.catalog(catalog.Options{TagTTL: time.Hour})
@@ -34,7 +33,7 @@ func TestReplacedIndexIsPruned(t *testing.T) {
 	if err := p.repo.Delete(t.Context(), *before.Evidence); err != nil {
 		t.Fatal(err)
 	}
-	p.signer = pgp.For(t, "Acme, with another key") // the evidence is another one
+	p.signer = pgp.For(t, "Acme, with another key") // so that the evidence differs
 	p.push(widget, "1.0.0")
 	a := c.get(hostsPrefix + "1.0.0/download/linux/amd64")
 	if a.status != http.StatusOK || !strings.Contains(a.body, p.signer.KeyID()) {
@@ -44,7 +43,7 @@ func TestReplacedIndexIsPruned(t *testing.T) {
 		t.Errorf("the tag is asked for %d times, want HEAD and GET", n)
 	}
 
-	// What the index names and the registry lacks is no newer index.
+	// An index with manifests that the registry lacks is not a newer one.
 	after, err := artifact.Read(t.Context(), p.repo, widget, provider.MustParseVersion("1.0.0"))
 	if err != nil {
 		t.Fatal(err)

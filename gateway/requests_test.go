@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// withID returns a client that gives its requests an id.
+// withID returns a client that sends a request ID.
 func (c *client) withID(id string) *client {
 	shows := *c.http
 	shows.Transport = withHeader{"X-Request-Id", id, c.http.Transport}
@@ -36,7 +36,7 @@ func TestRequestIDs(t *testing.T) {
 
 	own := regexp.MustCompile(`^[A-Z2-7]{10}-[0-9]+$`)
 	seen := map[string]bool{}
-	for range 3 { // out of the registry, out of the catalog, and out of memory
+	for range 3 { // from the registry, from the catalog, and from memory
 		id := c.get(prefix + "index.json").header.Get("X-Request-Id")
 		if !own.MatchString(id) || seen[id] {
 			t.Errorf("id %q after %v", id, seen)
@@ -61,7 +61,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// TestLongRequests have lines that are no longer than those of others.
+// TestLongRequests shows that the lines of long requests are bounded.
 func TestLongRequests(t *testing.T) {
 	b := newBench(t)
 	b.options.Log = slog.New(slog.NewTextHandler(b.log, nil))
@@ -78,13 +78,13 @@ func TestLongRequests(t *testing.T) {
 	}
 }
 
-// TestRequestIDOfErrors has each line that a request causes carry its id, those about
-// the registry, too.
+// TestRequestIDOfErrors shows that each line that a request causes has its ID, including lines about the
+// registry.
 func TestRequestIDOfErrors(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
 	b.options.Log = slog.New(telemetry.Handler(slog.NewTextHandler(b.log, nil)))
-	var sent atomic.Int32 // ids that the registry was sent
+	var sent atomic.Int32 // IDs that the registry received
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("X-Request-Id") != "" {
 			sent.Add(1)
@@ -108,7 +108,7 @@ func TestRequestIDOfErrors(t *testing.T) {
 	}
 }
 
-// hooked keeps what hooks are told.
+// hooked records the calls of hooks.
 type hooked struct {
 	mu       sync.Mutex
 	began    int
@@ -140,7 +140,7 @@ func TestHooks(t *testing.T) {
 	var want []string
 	for _, q := range []struct{ method, path, want string }{
 		{"GET", prefix + "index.json", "index GET OK"},
-		{"GET", prefix + "index.json", "index GET OK"}, // out of memory
+		{"GET", prefix + "index.json", "index GET OK"}, // from memory
 		{"HEAD", prefix + "1.0.0.json", "version HEAD OK"},
 		{"GET", prefix + "1.0.0.json", "version GET OK"},
 		{"GET", archivePath("1.0.0", linux), "archive GET OK"},
@@ -157,7 +157,7 @@ func TestHooks(t *testing.T) {
 		c.do(q.method, q.path)
 		want = append(want, q.want)
 	}
-	s.Close() // waits for the last to end
+	s.Close() // waits for running requests
 	if !slices.Equal(seen.answered, want) || seen.began != len(want) {
 		t.Errorf("%d began; told of\n%s\nwant\n%s", seen.began, strings.Join(seen.answered, "\n"), strings.Join(want, "\n"))
 	}
@@ -166,7 +166,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestBrokenOff has an answer that ends early counted as that.
+// TestBrokenOff shows that an answer that ends early is counted as aborted.
 func TestBrokenOff(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(1 << 20)})
@@ -184,7 +184,7 @@ func TestBrokenOff(t *testing.T) {
 	})
 	c := b.serve()
 	resp, err := c.http.Get(c.s.URL + archivePath("1.0.0", linux))
-	if err == nil { // the first piece came, and the client stays for the rest
+	if err == nil { // the first piece arrived, and the client waits for the rest
 		_, err = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 	}
@@ -197,8 +197,8 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-// FuzzRequestID: whatever a client calls its request, what is answered and logged is
-// one word that nobody has to escape, and the client's own if it is that.
+// FuzzRequestID shows that the ID in answers and logs is always one word without special characters, and that a
+// valid ID of the client is kept.
 func FuzzRequestID(f *testing.F) {
 	for _, id := range []string{"", "4bf92f35-77b3.4da6_a3ce", "Root=1-67891233-abcdef012345678912345678", strings.Repeat("x", 65), "a b", "a\nlevel=ERROR", "ü", "a\x1b[2K", `"`} {
 		f.Add(id)

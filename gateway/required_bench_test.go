@@ -23,7 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// required is a bench whose gateway serves only what a pinned key signed.
+// required is a bench whose gateway serves only packages that a pinned key signed.
 type required struct {
 	*bench
 	acme    *pgp.Signer
@@ -40,10 +40,10 @@ func newRequired(t *testing.T) *required {
 	return r
 }
 
-// stored is a version as a registry holds it, made to be forged.
+// stored is a version in a registry, which tests can forge.
 type stored struct {
 	packages map[provider.Platform][]byte
-	// signed is what the evidence is about, and by whom it is signed.
+	// signed is the content of the evidence, and its signer.
 	signed struct {
 		provider provider.Address
 		version  string
@@ -53,7 +53,7 @@ type stored struct {
 	index    func(*artifact.Version)                 // changes it before it is encoded
 	manifest func(provider.Platform, map[string]any) // changes a platform's manifest
 	evidence func(*artifact.Evidence)                // changes it before it is encoded
-	raw      func(index *ocispec.Index)              // changes the index as it is encoded
+	raw      func(index *ocispec.Index)              // changes the encoded index
 }
 
 // honest is widget 1.0.0, signed.
@@ -63,7 +63,7 @@ func (r *required) honest() *stored {
 	return s
 }
 
-// evil is a package of other content.
+// evil is a package with other content.
 func evil(t testing.TB) []byte {
 	t.Helper()
 	data, err := release.Zip(map[string][]byte{"terraform-provider-widget_v1.0.0": []byte("evil")})
@@ -73,7 +73,7 @@ func evil(t testing.TB) []byte {
 	return data
 }
 
-// put stores a version of widget under a tag, whatever it is.
+// put stores a version of widget under a tag, valid or not.
 func (r *required) put(s *stored, tag string) *artifact.Version {
 	r.t.Helper()
 	v := provider.MustParseVersion("1.0.0")
@@ -154,7 +154,7 @@ func (r *required) evidenceOf(s *stored) artifact.Evidence {
 	return e
 }
 
-// hashesOf returns the hashes that VERSION.json gives for each platform.
+// hashesOf returns the hashes of each platform in VERSION.json.
 func (r *required) hashesOf(a answer) map[string][]string {
 	r.t.Helper()
 	var doc struct {

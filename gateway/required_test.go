@@ -27,7 +27,7 @@ func TestRequiredServesWhatIsSigned(t *testing.T) {
 	c := r.serve()
 	a := c.get(prefix + "1.0.0.json")
 	for p, content := range s.packages {
-		// The index claims an h1:, and nobody signed it.
+		// The index claims an unsigned h1: hash.
 		if got := r.hashesOf(a)[p.String()]; !slices.Equal(got, []string{zipHash(content)}) {
 			t.Errorf("%s: %v", p, got)
 		}
@@ -49,7 +49,7 @@ func TestRequiredServesWhatIsSigned(t *testing.T) {
 	}
 }
 
-// TestRequiredH1 serves an h1: once it is known from elsewhere than the registry.
+// TestRequiredH1 shows that an h1: hash is served once it is known from another source than the registry.
 func TestRequiredH1(t *testing.T) {
 	r := newRequired(t)
 	s := r.honest()
@@ -79,7 +79,7 @@ func TestRequiredH1(t *testing.T) {
 	}
 }
 
-// TestRequiredRequests counts what the registry is asked.
+// TestRequiredRequests counts the requests to the registry.
 func TestRequiredRequests(t *testing.T) {
 	r := newRequired(t)
 	r.put(r.honest(), "1.0.0")
@@ -92,7 +92,7 @@ func TestRequiredRequests(t *testing.T) {
 	for _, path := range []string{prefix + "1.0.0.json", archivePath("1.0.0", linux), prefix + "1.0.0.json"} {
 		c.get(path)
 	}
-	// The evidence is read once for each index.
+	// The gateway reads the evidence once for each index.
 	if n := r.registry.Count(recorder.PathContains("/manifests/sha256:")); n != 0 {
 		t.Errorf("%d more manifests", n)
 	}
@@ -101,8 +101,8 @@ func TestRequiredRequests(t *testing.T) {
 	}
 }
 
-// TestRequiredWarmRequests asks the registry nothing for what is current, once its
-// evidence was read, by whatever protocol.
+// TestRequiredWarmRequests shows that current answers need no request to the registry once the evidence was
+// read, in both protocols.
 func TestRequiredWarmRequests(t *testing.T) {
 	r := newRequired(t)
 	r.put(r.honest(), "1.0.0")
@@ -123,8 +123,8 @@ func TestRequiredWarmRequests(t *testing.T) {
 	}
 }
 
-// TestCompromisedRegistry has a registry that holds whatever its attacker likes. None
-// of it is served, by whatever path.
+// TestCompromisedRegistry uses a registry whose content an attacker controls. The gateway serves none of it, on
+// any path.
 func TestCompromisedRegistry(t *testing.T) {
 	mallory := pgp.For(t, "Mallory")
 	gadget := provider.MustParseAddress(host + "/acme/gadget")
@@ -145,7 +145,7 @@ func TestCompromisedRegistry(t *testing.T) {
 		}, "checksum mismatch"},
 		"altered manifest": {func(r *required, s *stored) {
 			r.send(r.repo, blobOf("archive/zip", evil(t)))
-			// Without annotations the manifests say what the packages are.
+			// Without annotations, the manifests describe the packages.
 			s.raw = func(index *ocispec.Index) {
 				for i := range index.Manifests {
 					index.Manifests[i].Annotations = nil
@@ -225,7 +225,7 @@ func TestCompromisedRegistry(t *testing.T) {
 			c := r.serve()
 			paths := []string{prefix + "1.0.0.json", archivePath("1.0.0", linux), archivePath("1.0.0", darwin),
 				hostsPrefix + "1.0.0/download/linux/amd64", hostsPrefix + "1.0.0/checksums/terraform-provider-widget_1.0.0_SHA256SUMS"}
-			for range 2 { // what was found is remembered, and the same
+			for range 2 { // the second answer comes from the cache, and is the same
 				for _, path := range paths {
 					for _, method := range []string{http.MethodGet, http.MethodHead} {
 						r.checkTrouble(c.do(method, path), method+" "+path, http.StatusBadGateway)
@@ -235,19 +235,19 @@ func TestCompromisedRegistry(t *testing.T) {
 			if !strings.Contains(r.log.String(), tc.log) {
 				t.Errorf("the log does not say %q:\n%s", tc.log, r.log)
 			}
-			// Nothing goes elsewhere for it in silence.
+			// Clients do not silently look elsewhere.
 			for _, path := range []string{prefix + "index.json", hostsPrefix + "versions"} {
 				if a := c.get(path); a.status != http.StatusOK || !strings.Contains(a.body, `"1.0.0"`) {
 					t.Errorf("%s: %+v", path, a)
 				}
 			}
 			if strings.Contains(tc.log, "says that it is") {
-				return // it was not let so far
+				return // this attack ended earlier
 			}
 			if r.checker.Counts() != (verify.Counts{Refused: 1}) {
 				t.Errorf("%+v", r.checker.Counts())
 			}
-			// However many ask for it, that is said once.
+			// The refusal is logged once, however many clients ask.
 			if log := r.log.String(); strings.Count(log, "level=ERROR") != 1 || strings.Contains(log, "level=WARN") || !strings.Contains(log, "refused_so_far=1") {
 				t.Errorf("log:\n%s", log)
 			}
@@ -255,8 +255,8 @@ func TestCompromisedRegistry(t *testing.T) {
 	}
 }
 
-// TestLyingAnnotations has an index that describes the signed packages, and
-// manifests that name others: clients get the signed ones.
+// TestLyingAnnotations uses an index that describes the signed packages, and manifests that name others:
+// clients get the signed ones.
 func TestLyingAnnotations(t *testing.T) {
 	r := newRequired(t)
 	s := r.honest()
@@ -280,7 +280,7 @@ func TestLyingAnnotations(t *testing.T) {
 	}
 }
 
-// TestRequiredWithholds has a platform beside those that are signed.
+// TestRequiredWithholds adds an unsigned platform to a signed version.
 func TestRequiredWithholds(t *testing.T) {
 	r := newRequired(t)
 	s := r.honest()
@@ -302,7 +302,7 @@ func TestRequiredWithholds(t *testing.T) {
 	}
 }
 
-// TestReplacedAfterwards has a registry that is honest at first.
+// TestReplacedAfterwards uses a registry that becomes hostile later.
 func TestReplacedAfterwards(t *testing.T) {
 	r := newRequired(t)
 	s := r.honest()
@@ -316,7 +316,7 @@ func TestReplacedAfterwards(t *testing.T) {
 	r.hashesOf(r.serve().get(prefix + "1.0.0.json"))
 }
 
-// TestRequiredWithoutKeys asks for a provider whose keys nobody pins.
+// TestRequiredWithoutKeys requests a provider without pinned keys.
 func TestRequiredWithoutKeys(t *testing.T) {
 	r := newRequired(t)
 	r.checker = verify.New(verify.Options{Log: slog.New(slog.NewTextHandler(r.log, nil))})
@@ -327,7 +327,7 @@ func TestRequiredWithoutKeys(t *testing.T) {
 	}
 }
 
-// TestTroubleIsNotAVerdict has a registry that fails while evidence is read.
+// TestTroubleIsNotAVerdict uses a registry that fails while evidence is read.
 func TestTroubleIsNotAVerdict(t *testing.T) {
 	r := newRequired(t)
 	r.put(r.honest(), "1.0.0")

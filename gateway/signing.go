@@ -12,12 +12,12 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// errUnsigned means that nobody signed a version, so that the provider registry
-// protocol, which knows no other, does not have it.
+// errUnsigned means that a version is not signed. The provider registry protocol knows only signed versions, so
+// there the version is absent.
 var errUnsigned = fmt.Errorf("%w: signed by nobody", errAbsent)
 
-// evidence reads a version with the evidence of its signature, as it is stored;
-// errUnsigned if it has none, whatever its index says.
+// evidence reads a version with its stored evidence. It fails with errUnsigned if there is no signature,
+// whatever the index says.
 func (g *gateway) evidence(ctx context.Context, a provider.Address, v provider.Version) (*artifact.Version, *artifact.Evidence, error) {
 	item, err := g.catalog.Version(ctx, a, v)
 	if err != nil {
@@ -25,7 +25,7 @@ func (g *gateway) evidence(ctx context.Context, a provider.Address, v provider.V
 	}
 	e, err := g.catalog.Evidence(ctx, item)
 	if errors.Is(err, artifact.ErrMissing) {
-		// The tag may have moved, and a prune has deleted what it named before.
+		// The tag may have moved, and a prune may have deleted the index that it named before.
 		newer, nerr := g.catalog.Newer(ctx, item)
 		if nerr == nil && newer != nil {
 			item = newer
@@ -41,12 +41,11 @@ func (g *gateway) evidence(ctx context.Context, a provider.Address, v provider.V
 	return item.Found, e, nil
 }
 
-// vouchedFor returns the packages whose digest the checksum document lists under
-// their file name, if that is not the name of another package. The others nobody
-// signed as what they are, whatever the index says, and clients would not notice.
-// An error says that the document does not read.
+// vouchedFor returns the packages whose digest the checksum document lists under their file name, unless that
+// is the name of another package. Nobody signed the others for their platform and version, whatever the index
+// says, and clients would not notice. An error means that the document cannot be parsed.
 func vouchedFor(ctx context.Context, found *artifact.Version, e *artifact.Evidence, a provider.Address, v provider.Version) ([]artifact.Package, error) {
-	// The signature is for clients to check: they do, by keys that they show.
+	// Clients check the signature themselves, with keys that they show to users.
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(ctx, trust.Claims{Provider: a, Version: v, SHA256SUMS: e.SHA256SUMS})
 	if err != nil {
 		return nil, err
@@ -60,8 +59,8 @@ func vouchedFor(ctx context.Context, found *artifact.Version, e *artifact.Eviden
 	return out, nil
 }
 
-// isContent reports whether an error is about the stored content of one version,
-// rather than about the connection to the registry.
+// isContent reports whether an error is about the stored content of one version, rather than about the
+// connection to the registry.
 func isContent(err error) bool {
 	return artifact.IsContent(err) || trust.Refused(err) || errors.Is(err, errLost)
 }

@@ -17,15 +17,14 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The tests in this file run by a clock of their own, so that nobody waits for
-// the limits that they show. A registry over a network cannot be in there: this
-// one is in memory, takes its time and heeds its context.
+// The tests in this file use virtual time, so that they need not wait for the limits. A registry over a network
+// does not work with virtual time: this one is in memory, is slow on demand, and heeds its context.
 
 // memory is a registry with one version of widget.
 type memory struct {
 	index, blob []byte
 	fetches     int                                                // of the blob
-	unclosed    int                                                // answers with it
+	unclosed    int                                                // answers with the blob
 	tags, open  func(ctx context.Context) error                    // called before an answer
 	read        func(ctx context.Context, fetch, number int) error // called before a read
 }
@@ -58,7 +57,7 @@ func (m *memory) FetchReference(ctx context.Context, _ string) (ocispec.Descript
 	return blobOf(ocispec.MediaTypeImageIndex, m.index).Descriptor, io.NopCloser(bytes.NewReader(m.index)), err
 }
 
-// Fetch gets the blob, without ranges.
+// Fetch gets the blob, without support for ranges.
 func (m *memory) Fetch(ctx context.Context, _ ocispec.Descriptor) (io.ReadCloser, error) {
 	m.fetches++
 	if err := m.open(ctx); err != nil {
@@ -99,8 +98,7 @@ func waits(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// get asks a gateway with the limits that it has by default, and returns the
-// answer and how long it took.
+// get sends a request to a gateway with default limits, and returns the answer and its duration.
 func (m *memory) get(t *testing.T, path string, w http.ResponseWriter) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -112,7 +110,7 @@ func (m *memory) get(t *testing.T, path string, w http.ResponseWriter) time.Dura
 	return time.Since(start)
 }
 
-// TestWaitingForTheRegistry shows how long it may take before it is given up.
+// TestWaitingForTheRegistry shows how long the gateway waits at most.
 func TestWaitingForTheRegistry(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path  string
@@ -121,7 +119,7 @@ func TestWaitingForTheRegistry(t *testing.T) {
 	}{
 		"versions":     {prefix + "index.json", func(m *memory) { m.tags = waits }, 8 * time.Second},
 		"version":      {prefix + "1.0.0.json", func(m *memory) { m.tags = waits }, 8 * time.Second},
-		"archive":      {archivePath("1.0.0", linux), func(m *memory) { m.tags = waits }, 8 * time.Second}, // of its metadata
+		"archive":      {archivePath("1.0.0", linux), func(m *memory) { m.tags = waits }, 8 * time.Second}, // for metadata
 		"archive blob": {archivePath("1.0.0", linux), func(m *memory) { m.open = waits }, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +135,7 @@ func TestWaitingForTheRegistry(t *testing.T) {
 	}
 }
 
-// TestStallIsResumed has the registry send nothing more in the middle of a blob.
+// TestStallIsResumed uses a registry that stops sending in the middle of a blob.
 func TestStallIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, 1<<20)
@@ -155,8 +153,7 @@ func TestStallIsResumed(t *testing.T) {
 	})
 }
 
-// TestSlowRegistryIsNotStalled has every read take its time, the ones included
-// that skip what was sent before a connection was lost.
+// TestSlowRegistryIsNotStalled slows down every read, including those that skip bytes after a lost connection.
 func TestSlowRegistryIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, 1<<20)
@@ -175,7 +172,7 @@ func TestSlowRegistryIsNotStalled(t *testing.T) {
 	})
 }
 
-// slowWriter is a client that takes an hour for everything.
+// slowWriter is a client that takes an hour for every write.
 type slowWriter struct{ *httptest.ResponseRecorder }
 
 func (w slowWriter) Write(p []byte) (int, error) {
@@ -183,9 +180,8 @@ func (w slowWriter) Write(p []byte) (int, error) {
 	return w.ResponseRecorder.Write(p)
 }
 
-// TestSlowClientIsNotTheRegistrysFault does not end the registry's connection
-// while the client is waited for. The server, which is not here, ends the
-// client's.
+// TestSlowClientIsNotTheRegistrysFault shows that the registry's connection stays open while the gateway waits
+// for the client. The server, which this test lacks, closes the client's connection.
 func TestSlowClientIsNotTheRegistrysFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, 1<<20)
@@ -197,7 +193,7 @@ func TestSlowClientIsNotTheRegistrysFault(t *testing.T) {
 	})
 }
 
-// TestTransferEndsWithItsClient does not try for a client that is gone.
+// TestTransferEndsWithItsClient shows that the gateway does not resume a transfer for a client that has left.
 func TestTransferEndsWithItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, 1<<20)

@@ -11,7 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestTraces has everything that a request causes in its trace, and no secret.
+// TestTraces shows that everything that a request causes is in its trace, and that traces contain no secret.
 func TestTraces(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -34,7 +34,7 @@ func TestTraces(t *testing.T) {
 		t.Errorf("another name: %d", a.status)
 	}
 	c.s.Close()
-	cache.Close() // waits for what fetches
+	cache.Close() // waits for running downloads
 	for _, want := range []string{"caller > request", "caller > request > catalog fetch", "request > archive", "request > archive > archive fetch"} {
 		if !slices.Contains(seen.Spans(), want) {
 			t.Errorf("no span %q in\n%s", want, seen)

@@ -41,8 +41,7 @@ func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 // cut ends the connection.
 func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// TestTroubleIsNotAbsence shows for everything that can go wrong with a registry
-// that no client is told that something is not there.
+// TestTroubleIsNotAbsence shows for every kind of registry failure that no client gets an answer about absence.
 func TestTroubleIsNotAbsence(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -104,7 +103,7 @@ func TestTroubleIsNotAbsence(t *testing.T) {
 	}
 }
 
-// checkTrouble checks that an answer says to come again, and no more.
+// checkTrouble checks that an answer asks the client to retry, and reveals no more.
 func (b *bench) checkTrouble(a answer, what string, status int) {
 	b.t.Helper()
 	if after, err := strconv.Atoi(a.header.Get("Retry-After")); a.status != status || err != nil || after <= 0 {
@@ -136,7 +135,8 @@ func hangAfter(start string) http.HandlerFunc {
 	}
 }
 
-// TestTooManyQuestions are no absence, nor are too many documents of origins.
+// TestTooManyQuestions shows that overload is not an absence, neither of the registry nor of origins'
+// documents.
 func TestTooManyQuestions(t *testing.T) {
 	for name, busy := range map[string]error{"questions": catalog.ErrBusy, "documents": fmt.Errorf("%w: %w", catalog.ErrSource, document.ErrBusy)} {
 		t.Run(name, func(t *testing.T) {
@@ -159,13 +159,13 @@ func TestRegistryIsDown(t *testing.T) {
 	}
 }
 
-// TestTroubleWithManifestsAlone leaves the list of tags as it is: what it lists
-// is not absent, whoever answers 404 to the manifest.
+// TestTroubleWithManifestsAlone shows that the list of tags decides: a listed version is not absent, even if
+// its manifest is answered with 404.
 func TestTroubleWithManifestsAlone(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
-		listed string // what is said of a version that is listed
-		absent string // and of one that is not
+		listed string // the answer for a listed version
+		absent string // and for another one
 	}{
 		"page with 404":   {respond(404, "text/html", "<html>Not Found"), "502", noArchives},
 		"404 of its own":  {respond(404, "application/json", `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`), "502", noArchives},
@@ -187,8 +187,7 @@ func TestTroubleWithManifestsAlone(t *testing.T) {
 	}
 }
 
-// onlyGet answers without a length, and has nothing for HEAD, by which clients
-// then ask for it.
+// onlyGet answers without a length, and has no answer to HEAD, so that clients use GET.
 func onlyGet(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		w.WriteHeader(http.StatusInternalServerError)
@@ -199,7 +198,7 @@ func onlyGet(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "{}")
 }
 
-// TestTokenServerIsNotTheRegistry has it answer 404 as only the registry may.
+// TestTokenServerIsNotTheRegistry uses a token server that answers 404; only the registry's 404 counts.
 func TestTokenServerIsNotTheRegistry(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -233,7 +232,7 @@ func TestTagListWithoutEnd(t *testing.T) {
 		w.Header().Set("Link", `<`+r.URL.Path+`>; rel="next"`)
 		respond(200, "application/json", `{"tags":["1.0.0"]}`)(w, r)
 	})
-	b.limits.Metadata = time.Minute // so that pages end it and not time
+	b.limits.Metadata = time.Minute // so that the bound on pages applies first
 	a := b.serve().get(prefix + "index.json")
 	b.checkTrouble(a, "index.json", http.StatusBadGateway)
 	if n := b.registry.Count(); n != artifact.MaxTagPages+1 {
@@ -241,7 +240,7 @@ func TestTagListWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestLaterPageOfTagsIsMissing must not make a shorter list.
+// TestLaterPageOfTagsIsMissing shows that the list is not truncated.
 func TestLaterPageOfTagsIsMissing(t *testing.T) {
 	for name, second := range map[string]http.HandlerFunc{
 		"503": respond(503, "text/plain", ""), "cut": cut, "page for people": respond(200, "text/html", "<html>"), "404 of a proxy": respond(404, "text/html", "<html>"),
@@ -263,7 +262,7 @@ func TestLaterPageOfTagsIsMissing(t *testing.T) {
 	}
 }
 
-// TestNoClientForTheRegistry is what a login file that does not parse ends in.
+// TestNoClientForTheRegistry uses a login file that does not parse.
 func TestNoClientForTheRegistry(t *testing.T) {
 	b := newBench(t)
 	b.options.Repository = func(context.Context, provider.Address) (gateway.Store, error) {
@@ -275,13 +274,13 @@ func TestNoClientForTheRegistry(t *testing.T) {
 	}
 }
 
-// TestAnswerAfterClientIsGone is seen by nobody but proxies that close their half
-// of a connection early: it must not be an empty success.
+// TestAnswerAfterClientIsGone shows that the answer after a disconnect is not an empty success; only proxies
+// that half-close a connection see it.
 func TestAnswerAfterClientIsGone(t *testing.T) {
 	b := newBench(t)
 	held := make(chan struct{})
 	defer close(held)
-	b.lie("/v2/", func(http.ResponseWriter, *http.Request) { <-held }) // else its answer may come first
+	b.lie("/v2/", func(http.ResponseWriter, *http.Request) { <-held }) // otherwise its answer may come first
 	h := gateway.NewWithin(b.options, b.limits)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -297,7 +296,7 @@ func TestAnswerAfterClientIsGone(t *testing.T) {
 	}
 }
 
-// TestLogSaysWhatToDo has the log explain what the client is not told.
+// TestLogSaysWhatToDo shows that the log explains what clients do not see.
 func TestLogSaysWhatToDo(t *testing.T) {
 	b := newBench(t)
 	b.options.Explain = func(a provider.Address, err error) error {

@@ -17,10 +17,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// BenchmarkWarm compares documents that the gateway has in memory, its log written
-// to a file, with a bare server that writes the same bytes: over TLS, on
-// connections that are kept, in turn within one run. "of-bare" is the median of
-// the throughput's ratios.
+// BenchmarkWarm compares documents from the gateway's memory, with its log written to a file, with a bare
+// server that writes the same bytes. It alternates both over TLS, on kept connections, within one run.
+// "of-bare" is the median of the throughput's ratios.
 func BenchmarkWarm(b *testing.B) {
 	w := newBench(b)
 	packages := map[provider.Platform][]byte{}
@@ -72,7 +71,7 @@ func startTLS(b *testing.B, h http.Handler) *client {
 	return c
 }
 
-// many asks many times, by several clients at once, and returns how long it took.
+// many sends many requests from several clients at once, and returns the duration.
 func (c *client) many(path string) time.Duration {
 	const clients, requests = 8, 250
 	var wg sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// BenchmarkWarmCost is what a document out of memory costs beside net/http, measured
-// for Prometheus, its log formatted and thrown away.
+// BenchmarkWarmCost measures a document from memory against net/http, with metrics on, and a log that is
+// formatted and discarded.
 func BenchmarkWarmCost(b *testing.B) {
 	w := newBench(b)
 	w.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(b, linux)})
@@ -31,7 +31,7 @@ func BenchmarkWarmCost(b *testing.B) {
 	}
 }
 
-// nowhere takes an answer and forgets it.
+// nowhere discards an answer.
 type nowhere struct{ header http.Header }
 
 func (n *nowhere) Header() http.Header         { return n.header }
