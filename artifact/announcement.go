@@ -12,24 +12,24 @@ import (
 
 const (
 	annotationID   = annotationPrefix + "announcement" // on the index of an announcement: its ID
-	annotationAt   = annotationPrefix + "at"           // when it was written, in RFC 3339 and UTC
-	annotationDone = annotationPrefix + "done"         // "true", once the version's index has all of it
+	annotationAt   = annotationPrefix + "at"           // when the announcement was written, in RFC 3339 and UTC
+	annotationDone = annotationPrefix + "done"         // "true" when the version's index contains everything announced
 )
 
-// typePlaceholder is the artifact type of a manifest that means nothing.
+// typePlaceholder is the artifact type of a manifest without meaning.
 const typePlaceholder = "application/vnd.ocibridge.placeholder.v1"
 
-// Announcement is what a push of some platforms of a version tells other pushes of the
-// version: the packages, and the signed evidence, that it has stored. In the registry it
-// is an index as a version's, under a tag of its own. Its ID makes its digest unique.
+// Announcement tells concurrent pushes of a version what a push of some platforms has
+// stored: the packages, and the signed evidence. In the registry it is an index like a
+// version's, under a tag of its own. Its ID makes its digest unique.
 type Announcement struct {
 	Version
 	ID   string
 	At   time.Time // by the registry's clock, to the second
-	Done bool      // its push saw all of it in the version's index
+	Done bool      // the push has seen everything announced in the version's index
 }
 
-// EncodeAnnouncement returns the index of an announcement. Errors are those of
+// EncodeAnnouncement returns the index of an announcement. Its errors are those of
 // [EncodeIndex].
 func EncodeAnnouncement(a Announcement) (Blob, error) {
 	more := map[string]string{annotationID: a.ID, annotationAt: a.At.UTC().Format(time.RFC3339)}
@@ -39,8 +39,8 @@ func EncodeAnnouncement(a Announcement) (Blob, error) {
 	return encodeIndex(a.Version, more)
 }
 
-// ReadAnnouncement returns the announcement that a tag names. Errors are those of
-// [Read]; ErrNotProvider also means that it is no announcement.
+// ReadAnnouncement returns the announcement under a tag. Its errors are those of [Read].
+// ErrNotProvider also means that the manifest is not an announcement.
 func ReadAnnouncement(ctx context.Context, store ReferenceFetcher, tag string, a provider.Address, v provider.Version) (*Announcement, error) {
 	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {
@@ -55,14 +55,14 @@ func decodeAnnouncement(desc ocispec.Descriptor, data []byte, a provider.Address
 		return nil, err
 	}
 	if found.Provider.IsZero() || found.Version.IsZero() {
-		return nil, fmt.Errorf("%w: the announcement does not say of what", ErrNotProvider)
+		return nil, fmt.Errorf("%w: the announcement names no provider or no version", ErrNotProvider)
 	}
 	if err := found.checkOwner(a, v); err != nil {
 		return nil, err
 	}
 	for _, p := range found.Packages {
 		if p.Digest == "" {
-			return nil, fmt.Errorf("%w: the announcement does not say what the package for %s is", ErrNotProvider, p.Platform)
+			return nil, fmt.Errorf("%w: the announcement does not describe the package for %s", ErrNotProvider, p.Platform)
 		}
 	}
 	var index struct {
@@ -79,9 +79,9 @@ func decodeAnnouncement(desc ocispec.Descriptor, data []byte, a provider.Address
 	return &Announcement{Version: *found, ID: index.Annotations[annotationID], At: at, Done: index.Annotations[annotationDone] == "true"}, nil
 }
 
-// Placeholder returns a manifest that means nothing: to find out whether manifests can
-// be deleted, or, with an ID, to move a tag to before it is deleted with its manifest.
-// Its one blob is that of [Config].
+// Placeholder returns a manifest without meaning. A push deletes one to find out whether
+// the registry allows deletions. One with an ID replaces the content of a tag, which is
+// then deleted with the placeholder. Its only blob is [Config].
 func Placeholder(id string) (Blob, error) {
 	var annotations map[string]string
 	if id != "" {
@@ -90,7 +90,7 @@ func Placeholder(id string) (Blob, error) {
 	return encodeEmpty(typePlaceholder, annotations)
 }
 
-// ReadPlaceholder reports whether a tag names a placeholder.
+// ReadPlaceholder reports whether the manifest under a tag is a placeholder.
 func ReadPlaceholder(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.Descriptor, bool, error) {
 	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// anAnnouncement is one of two platforms and evidence.
+// anAnnouncement returns an announcement of two platforms and evidence.
 func anAnnouncement(t testing.TB) artifact.Announcement {
 	return artifact.Announcement{Version: encode(t, linux, darwin).version, ID: "abcdefghij234567", At: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
 }
@@ -46,7 +46,7 @@ func TestAnnouncement(t *testing.T) {
 		if got.ID != want.ID || !got.At.Equal(want.At) || got.Done != want.Done || !samePackages(got.Packages, want.Packages) || (got.Evidence == nil) != (want.Evidence == nil) {
 			t.Errorf("%s: %+v reads back as %+v", name, want, got)
 		}
-		// No client takes it for a version without a package that it does not have.
+		// A client that reads it as a version finds only packages that exist.
 		if v, err := artifact.Read(t.Context(), oneTag(blob.Data), widget, v100); err != nil || !samePackages(v.Packages, want.Packages) {
 			t.Errorf("%s: as a version: %+v, %v", name, v, err)
 		}
@@ -64,7 +64,8 @@ func samePackages(a, b []artifact.Package) bool {
 	return reflect.DeepEqual(byPlatform(a), byPlatform(b))
 }
 
-// TestNoAnnouncement has what an announcement must not lack, and what it must be of.
+// TestNoAnnouncement has indexes that lack a part of an announcement, or belong to another
+// version.
 func TestNoAnnouncement(t *testing.T) {
 	blob, err := artifact.EncodeAnnouncement(anAnnouncement(t))
 	if err != nil {
@@ -137,8 +138,8 @@ func TestPlaceholder(t *testing.T) {
 	}
 }
 
-// FuzzAnnouncement: what is read is of the version asked for, says what each of its
-// packages is, and is written the same again.
+// FuzzAnnouncement: an announcement that is read is for the requested version, describes
+// each of its packages, and encodes to the same announcement.
 func FuzzAnnouncement(f *testing.F) {
 	addGolden(f, "index.json")
 	a := anAnnouncement(f)
@@ -168,7 +169,7 @@ func FuzzAnnouncement(f *testing.F) {
 			}
 		}
 		if len(got.Packages) == 0 {
-			return // nothing to encode
+			return // there is nothing to encode
 		}
 		blob, err := artifact.EncodeAnnouncement(*got)
 		if err != nil {

@@ -1,5 +1,5 @@
-// Package artifact owns the layout in which a provider version is kept in an OCI
-// repository: how it is encoded, and how it is read back, whoever wrote it.
+// Package artifact defines the layout of a provider version in an OCI repository. It
+// encodes versions, and reads versions that any tool has written.
 //
 //	tag 3.2.4
 //	└─ image index, artifactType application/vnd.opentofu.provider
@@ -10,11 +10,10 @@
 //	   └─ evidence: image manifest, artifactType application/vnd.ocibridge.evidence.v1
 //	      └─ layers: SHA256SUMS, its signature, signing keys, a record
 //
-// What OpenTofu's oci_mirror requires is the whole of what is needed to read a
-// version; annotations and evidence are ours and optional. Encoding is
-// deterministic: the same packages and evidence give the same bytes. Nothing
-// read is believed before its size and digest are checked, and no manifest is
-// larger than [MaxManifestBytes].
+// Reading a version needs only the parts that OpenTofu's oci_mirror requires. The
+// annotations and the evidence are ours and optional. Encoding is deterministic: the same
+// packages and evidence give the same bytes. Content is used only after its size and
+// digest are verified, and no manifest is larger than [MaxManifestBytes].
 package artifact
 
 import (
@@ -43,7 +42,7 @@ const (
 	mediaTypeRecord      = "application/vnd.ocibridge.record.v1+json"
 )
 
-// Annotations of our own.
+// Our own annotations.
 const (
 	annotationPrefix    = "io.github.ocibridge."
 	annotationProvider  = annotationPrefix + "provider"     // on the index: the address, with the hostname in Punycode
@@ -52,8 +51,8 @@ const (
 	annotationDigest    = annotationPrefix + "layer.digest" // on an index entry
 	annotationSize      = annotationPrefix + "layer.size"   // on an index entry, in bytes
 	annotationFilename  = annotationPrefix + "filename"     // on an index entry
-	annotationH1        = annotationPrefix + "h1"           // on an index entry, if there is one
-	annotationVerdict   = annotationPrefix + "verdict"      // on the index entry of evidence: its record's verdict
+	annotationH1        = annotationPrefix + "h1"           // on an index entry, if the hash is known
+	annotationVerdict   = annotationPrefix + "verdict"      // on the index entry of the evidence: the verdict in its record
 )
 
 // IsManifest reports whether a media type is that of an OCI manifest or index.
@@ -61,8 +60,8 @@ func IsManifest(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
 }
 
-// MaxManifestBytes bounds indexes and manifests: OpenTofu takes no larger ones,
-// and registries need not either.
+// MaxManifestBytes bounds indexes and manifests. OpenTofu rejects larger ones, and
+// registries may do so too.
 const MaxManifestBytes = 4 << 20
 
 // Package is one platform's package within a version.
@@ -71,16 +70,16 @@ type Package struct {
 	Filename string
 	Digest   digest.Digest // of the zip, always sha256
 	Size     int64         // of the zip, in bytes
-	H1       provider.Hash // none if nobody computed it
+	H1       provider.Hash // zero if it was not computed
 	// Manifest describes the platform's image manifest.
 	Manifest ocispec.Descriptor
-	// UnusedAnnotations is set if the index entry has annotations of ours that do not
-	// describe a package. They are not used.
+	// UnusedAnnotations reports whether the index entry has annotations of ours that do
+	// not describe a package completely. They are ignored.
 	UnusedAnnotations bool
 }
 
-// Claims reports whether everything that a description says of a package is so of the
-// verified one. A description may leave out the h1: hash.
+// Claims reports whether a description p agrees with the verified package. p may lack the
+// h1: hash.
 func (p Package) Claims(verified Package) bool {
 	return p.Platform == verified.Platform && p.Digest == verified.Digest && p.Size == verified.Size && p.Filename == verified.Filename &&
 		(p.H1.IsZero() || p.H1 == verified.H1)
@@ -90,7 +89,7 @@ func (p Package) Claims(verified Package) bool {
 func (p Package) ZipHash() provider.Hash {
 	h, err := provider.ParseHash("zh:" + p.Digest.Encoded())
 	if err != nil {
-		panic("artifact: package with the digest " + p.Digest.String()) // both Encode and Read let only sha256 through
+		panic("artifact: package with the digest " + p.Digest.String()) // Encode and Read accept only sha256
 	}
 	return h
 }
@@ -100,7 +99,7 @@ func (p Package) Layer() ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: mediaTypeZip, Digest: p.Digest, Size: p.Size}
 }
 
-// MissingPackage is a platform whose manifest an index names and the registry lacks.
+// MissingPackage is a platform in an index whose manifest is not in the registry.
 type MissingPackage struct {
 	Platform provider.Platform
 	Manifest digest.Digest
@@ -111,28 +110,28 @@ func (m MissingPackage) Err() error {
 	return fmt.Errorf("%s: %w: %w: the manifest %s", m.Platform, ErrNotProvider, ErrMissing, m.Manifest)
 }
 
-// Version is one version of a provider as an index holds it.
+// Version is one version of a provider, as stored in an index.
 type Version struct {
-	// Provider and Version are what the index says of itself; zero where it was
-	// made by a tool that does not say.
+	// Provider and Version come from the annotations of the index; zero if the tool that
+	// wrote it set none.
 	Provider provider.Address
 	Version  provider.Version
-	// Protocols are the plugin protocols, such as 5.0; nil if not known.
+	// Protocols lists the plugin protocols, such as 5.0; nil if unknown.
 	Protocols []string
-	// Packages are sorted by platform, at most one each. There are none in an
-	// index that is only for platforms on which no client runs.
+	// Packages is sorted by platform and has at most one package for each. It is empty if
+	// the index is only for platforms on which no client runs.
 	Packages []Package
-	// Missing are the platforms in the index that are not in Packages, sorted, because
-	// the registry lacks their manifests. Only [ReadAvailable] returns any.
+	// Missing lists the platforms, sorted, whose manifests are not in the registry. They
+	// are not in Packages. Only [ReadAvailable] returns any.
 	Missing []MissingPackage
 	// Evidence describes the evidence manifest; nil if there is none. It keeps the
-	// annotation that [DescribeEvidence] makes.
+	// annotation that [DescribeEvidence] sets.
 	Evidence *ocispec.Descriptor
 	// Index describes the index itself.
 	Index ocispec.Descriptor
 }
 
-// Platforms returns the platforms of the index, sorted: those of Packages and Missing.
+// Platforms returns the platforms in Packages and Missing, sorted.
 func (v *Version) Platforms() []provider.Platform {
 	var out []provider.Platform
 	for _, p := range v.Packages {
@@ -154,33 +153,33 @@ func (v *Version) MissingFor(p provider.Platform) (MissingPackage, bool) {
 	return v.Missing[i], true
 }
 
-// Fetcher gets content by its descriptor. oras-go's remote.Repository is one.
+// Fetcher fetches content by its descriptor. oras-go's remote.Repository implements it.
 type Fetcher interface {
 	Fetch(ctx context.Context, target ocispec.Descriptor) (io.ReadCloser, error)
 }
 
-// ReferenceFetcher gets a manifest by tag as well. oras-go's remote.Repository
-// is one.
+// ReferenceFetcher also fetches a manifest by tag. oras-go's remote.Repository implements
+// it.
 type ReferenceFetcher interface {
 	Fetcher
 	FetchReference(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error)
 }
 
-// Reasons for which what a tag names cannot be served.
+// The reasons why the content of a tag cannot be served.
 var (
-	// ErrNotProvider: it is some other kind of artifact, or none that OpenTofu
-	// could install, such as an index whose manifests were deleted.
+	// ErrNotProvider means that the content is a different kind of artifact, or one that
+	// OpenTofu cannot install, such as an index whose manifests were deleted.
 	ErrNotProvider = errors.New("not a provider index")
-	// ErrMissing comes with ErrNotProvider where the registry lacks what an index
-	// names. Unlike the other reasons, it may pass.
-	ErrMissing = errors.New("the registry lacks what it names")
-	// ErrAmbiguous: it holds two packages where one is wanted.
+	// ErrMissing is combined with ErrNotProvider if content that an index refers to is not
+	// in the registry. Unlike the other reasons, it may be temporary.
+	ErrMissing = errors.New("the registry lacks content that it refers to")
+	// ErrAmbiguous means that there are two packages for one platform.
 	ErrAmbiguous = errors.New("ambiguous provider index")
-	// ErrTooLarge: a manifest is larger than MaxManifestBytes.
+	// ErrTooLarge means that a manifest is larger than MaxManifestBytes.
 	ErrTooLarge = errors.New("manifest too large")
-	// ErrForeign: it says that it belongs to another provider or version.
+	// ErrForeign means that the content names another provider or version.
 	ErrForeign = errors.New("belongs to another provider")
-	// ErrDamaged: the registry answered with content that is not what its
-	// descriptor says.
+	// ErrDamaged means that the registry returned content that does not match its
+	// descriptor.
 	ErrDamaged = errors.New("damaged content")
 )

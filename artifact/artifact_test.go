@@ -37,8 +37,8 @@ var (
 	windows = provider.MustParsePlatform("windows_amd64")
 )
 
-// contents are the packages of widget 1.0.0. That for linux has an h1 hash; the others
-// have folders' entries, and none.
+// contents are the packages of widget 1.0.0. The package for linux has an h1 hash; the
+// others have none, because they have directory entries.
 func contents(t testing.TB) map[provider.Platform][]byte {
 	t.Helper()
 	out := map[provider.Platform][]byte{}
@@ -52,7 +52,7 @@ func contents(t testing.TB) map[provider.Platform][]byte {
 	return out
 }
 
-// accept returns content as a package that trust accepted.
+// accept returns content as a package that package trust accepted.
 func accept(t testing.TB, p provider.Platform, filename string, content []byte) trust.Package {
 	t.Helper()
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
@@ -73,16 +73,16 @@ func accept(t testing.TB, p provider.Platform, filename string, content []byte) 
 	return accepted
 }
 
-// encoded is a version in all its parts.
+// encoded is an encoded version with all its parts.
 type encoded struct {
-	version   artifact.Version // as it went into the index
+	version   artifact.Version // the version from which the index was encoded
 	manifests map[provider.Platform]artifact.Blob
 	evidence  artifact.Blob
-	parts     []artifact.Blob // of the evidence
+	parts     []artifact.Blob // the blobs of the evidence
 	index     artifact.Blob
 }
 
-// encode encodes widget 1.0.0 for the platforms, in that order.
+// encode encodes widget 1.0.0 for the platforms, in the given order.
 func encode(t testing.TB, platforms ...provider.Platform) encoded {
 	t.Helper()
 	out := encoded{
@@ -108,7 +108,7 @@ func encode(t testing.TB, platforms ...provider.Platform) encoded {
 	return out
 }
 
-// evidence is fixed, as no real signature would be.
+// evidence is constant, unlike evidence with a real signature.
 var evidence = artifact.Evidence{
 	SHA256SUMS:  []byte("the document\n"),
 	Signature:   []byte{0xc2, 0x75, 0x04, 0x00},
@@ -118,14 +118,14 @@ var evidence = artifact.Evidence{
 	},
 }
 
-// bench is a real registry that keeps a record of what it is asked, and may be
-// told to lie.
+// bench is a real registry whose requests are recorded, and whose answers a test can
+// replace.
 type bench struct {
 	t        *testing.T
 	truth    http.Handler       // the registry itself
-	registry *recorder.Recorder // in front of it
+	registry *recorder.Recorder // records the requests to it
 	repo     *remote.Repository
-	lies     map[string]http.HandlerFunc // by the end of a GET's or HEAD's path
+	lies     map[string]http.HandlerFunc // by the suffix of the path of a GET or HEAD
 }
 
 func newBench(t *testing.T) *bench {
@@ -141,7 +141,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	b.repo.PlainHTTP = true
-	b.repo.Client = server.Client() // the default one waits and tries again
+	b.repo.Client = server.Client() // oras-go's default client waits and retries
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		for suffix, lie := range b.lies {
 			if (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.HasSuffix(r.URL.Path, suffix) {
@@ -163,7 +163,7 @@ func (b *bench) send(blobs ...artifact.Blob) {
 	}
 }
 
-// push stores a version in the order of a push and tags it 1.0.0.
+// push stores a version in the order of a push, and tags it 1.0.0.
 func (b *bench) push(e encoded) {
 	b.t.Helper()
 	all := contents(b.t)
@@ -188,7 +188,7 @@ func (b *bench) read() (*artifact.Version, error) {
 	return artifact.Read(b.t.Context(), b.repo, widget, v100)
 }
 
-// answer answers with a manifest of any kind, as a registry that keeps it would.
+// answer returns a handler that serves a manifest of any kind like a registry.
 func answer(mediaType string, data []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", mediaType)
@@ -198,13 +198,13 @@ func answer(mediaType string, data []byte) http.HandlerFunc {
 	}
 }
 
-// answerIndex makes the tag name an index.
+// answerIndex replaces the index under the tag.
 func (b *bench) answerIndex(index any) {
 	b.t.Helper()
 	b.lies["/manifests/1.0.0"] = answer(ocispec.MediaTypeImageIndex, marshal(b.t, index))
 }
 
-// answerManifest makes the registry hold a manifest, and returns its descriptor.
+// answerManifest adds a manifest to the registry, and returns its descriptor.
 func (b *bench) answerManifest(manifest any) ocispec.Descriptor {
 	b.t.Helper()
 	data := marshal(b.t, manifest)
@@ -231,8 +231,8 @@ func unmarshal[T any](t testing.TB, data []byte) T {
 	return v
 }
 
-// tamper lets the registry's answers to paths with that end pass through change,
-// and their headers through announce.
+// tamper passes the registry's answers to paths with the suffix through change, and their
+// headers through announce.
 func (b *bench) tamper(suffix string, change func(data []byte) []byte, announce func(http.Header)) {
 	b.lies[suffix] = func(w http.ResponseWriter, r *http.Request) {
 		truth := httptest.NewRecorder()
@@ -252,7 +252,7 @@ func (b *bench) tamper(suffix string, change func(data []byte) []byte, announce 
 
 func same(data []byte) []byte { return data }
 
-// fetchAll reads a blob.
+// fetchAll fetches a whole blob.
 func (b *bench) fetchAll(desc ocispec.Descriptor) []byte {
 	b.t.Helper()
 	body, err := b.repo.Fetch(context.Background(), desc)

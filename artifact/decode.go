@@ -9,22 +9,22 @@ import (
 )
 
 // manifestLimits bound an index, a manifest or a record. The index of a version has
-// some 20 entries of some 15 values each.
+// about 20 entries with about 15 values each.
 var manifestLimits = document.Limits{Bytes: MaxManifestBytes, Values: 50_000, Elements: 5_000}
 
 const (
-	// maxMediaType bounds a media type in bytes: RFC 6838 allows 127 for the type, and
-	// 127 for the subtype.
+	// maxMediaType bounds a media type in bytes. RFC 6838 allows 127 for the type and 127
+	// for the subtype.
 	maxMediaType = 255
 	// maxProtocols bounds the plugin protocols of one version. Real versions have one
 	// or two.
 	maxProtocols = 16
-	// maxProtocolBytes bounds their text, with the commas between them.
+	// maxProtocolBytes bounds the protocols joined by commas, in bytes.
 	maxProtocolBytes = 256
 )
 
-// parseProtocols returns the plugin protocols in an annotation. An annotation beyond
-// the bounds counts as none: nothing but information depends on it.
+// parseProtocols returns the plugin protocols in an annotation. It returns nil if the
+// annotation exceeds the bounds, because protocols are only informative.
 func parseProtocols(annotation string) []string {
 	if len(annotation) > maxProtocolBytes {
 		return nil
@@ -32,7 +32,7 @@ func parseProtocols(annotation string) []string {
 	return knownProtocols(strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' }))
 }
 
-// knownProtocols returns the protocols, or nil if they are beyond the bounds.
+// knownProtocols returns the protocols, or nil if they exceed the bounds.
 func knownProtocols(all []string) []string {
 	if len(all) > maxProtocols || len(strings.Join(all, ",")) > maxProtocolBytes {
 		return nil
@@ -40,11 +40,11 @@ func knownProtocols(all []string) []string {
 	return all
 }
 
-// Unmarshal decodes an index, a manifest or a record. Errors are [ErrTooLarge], if it
-// has more values than any provider needs, and [ErrNotProvider].
+// Unmarshal decodes an index, a manifest or a record. It returns [ErrTooLarge] if there
+// are more values than a provider can need, and [ErrNotProvider] for other errors.
 func Unmarshal(data []byte, out any) error { return unmarshalWithin(manifestLimits, data, out) }
 
-// unmarshalWithin is [Unmarshal] with other limits.
+// unmarshalWithin is [Unmarshal] with different limits.
 func unmarshalWithin(limits document.Limits, data []byte, out any) error {
 	switch err := limits.Unmarshal(data, out); {
 	case errors.Is(err, document.ErrTooLarge):

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Blob is content with its descriptor: a manifest, or a small blob.
+// Blob is a manifest or a small blob, with its descriptor.
 type Blob struct {
 	Descriptor ocispec.Descriptor
 	Data       []byte
@@ -26,8 +26,8 @@ func newBlob(mediaType string, data []byte) Blob {
 	return Blob{ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, data}
 }
 
-// Config returns the config blob of every manifest of ours: the empty
-// descriptor's {}.
+// Config returns the config blob of all our manifests: {}, the content of the empty
+// descriptor.
 func Config() Blob {
 	return Blob{
 		ocispec.Descriptor{MediaType: ocispec.DescriptorEmptyJSON.MediaType, Digest: ocispec.DescriptorEmptyJSON.Digest, Size: ocispec.DescriptorEmptyJSON.Size},
@@ -35,8 +35,8 @@ func Config() Blob {
 	}
 }
 
-// EncodePackage returns a verified package as it stands in a version, and its
-// image manifest.
+// EncodePackage converts a verified package into a package of a version. It also returns
+// the package's image manifest.
 func EncodePackage(p trust.Package) (Package, Blob, error) {
 	sum := p.Sum()
 	out := Package{
@@ -49,8 +49,8 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 	layer := out.Layer()
 	layer.Annotations = map[string]string{ocispec.AnnotationTitle: out.Filename}
 	if !out.H1.IsZero() {
-		// The index entry has it, too; here it outlives the index, in a manifest
-		// that a push of only some platforms leaves.
+		// The index entry has the hash too. A push of only some platforms writes a new index
+		// from the manifests, and finds the hash here.
 		layer.Annotations[annotationH1] = out.H1.String()
 	}
 	manifest, err := encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
@@ -67,12 +67,12 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 	return out, manifest, nil
 }
 
-// EncodeIndex returns the index of a version. Packages may come in any order;
-// two for one platform are an error, and so is what would not read back: no
-// package at all, or one whose platform, file name, digest or size is none.
+// EncodeIndex returns the index of a version. Packages may be in any order. It returns an
+// error if two packages have the same platform, and if the index could not be read back:
+// if it has no package, or a package with an invalid platform, file name, digest or size.
 func EncodeIndex(v Version) (Blob, error) { return encodeIndex(v, nil) }
 
-// encodeIndex is [EncodeIndex] with more annotations of the index.
+// encodeIndex is [EncodeIndex] with additional annotations on the index.
 func encodeIndex(v Version, more map[string]string) (Blob, error) {
 	packages := slices.Clone(v.Packages)
 	slices.SortFunc(packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })
@@ -96,7 +96,7 @@ func encodeIndex(v Version, more map[string]string) (Blob, error) {
 		return Blob{}, fmt.Errorf("%w: %d protocols, which have more than %d names or %d bytes", ErrTooLarge, len(v.Protocols), maxProtocols, maxProtocolBytes)
 	}
 	if len(packages) == 0 {
-		return Blob{}, fmt.Errorf("%w: no package to put into it", ErrNotProvider)
+		return Blob{}, fmt.Errorf("%w: it has no package", ErrNotProvider)
 	}
 	for i, p := range packages {
 		if err := p.check(); err != nil {
@@ -119,16 +119,16 @@ func encodeIndex(v Version, more map[string]string) (Blob, error) {
 	return encodeManifest(ocispec.MediaTypeImageIndex, index)
 }
 
-// check refuses a package that would not read back.
+// check returns an error if the package could not be read back.
 func (p Package) check() error {
 	_, err := provider.NewPlatform(p.Platform.OS, p.Platform.Arch)
 	switch {
 	case err != nil:
 		return err
 	case !isSHA256(p.Digest) || p.Size <= 0:
-		return fmt.Errorf("package for %s: digest %q and size %d are none", p.Platform, p.Digest, p.Size)
+		return fmt.Errorf("package for %s: digest %q or size %d is invalid", p.Platform, p.Digest, p.Size)
 	case !provider.ValidFilename(p.Filename):
-		return fmt.Errorf("package for %s: %q is no plain file name", p.Platform, p.Filename)
+		return fmt.Errorf("package for %s: %q is not a plain file name", p.Platform, p.Filename)
 	}
 	return nil
 }
@@ -150,8 +150,8 @@ func indexEntry(p Package) ocispec.Descriptor {
 	}
 }
 
-// encodeEmpty encodes an image manifest whose annotations say everything. Its one blob is
-// that of [Config].
+// encodeEmpty encodes an image manifest whose only content is its annotations. Its only
+// blob is [Config].
 func encodeEmpty(artifactType string, annotations map[string]string) (Blob, error) {
 	empty := Config().Descriptor
 	return encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
@@ -159,13 +159,13 @@ func encodeEmpty(artifactType string, annotations map[string]string) (Blob, erro
 		MediaType:    ocispec.MediaTypeImageManifest,
 		ArtifactType: artifactType,
 		Config:       empty,
-		Layers:       []ocispec.Descriptor{empty}, // some registries take none without
+		Layers:       []ocispec.Descriptor{empty}, // some registries require a layer
 		Annotations:  annotations,
 	})
 }
 
-// encodeManifest encodes deterministically: encoding/json writes fields in the
-// order of the struct and map keys sorted.
+// encodeManifest encodes deterministically: encoding/json writes fields in the order of
+// the struct, and map keys sorted.
 func encodeManifest(mediaType string, manifest any) (Blob, error) {
 	data, err := json.Marshal(manifest)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestEncodingIsForEver compares with files byte for byte: the same release must
-// have the same digests in every version of this program.
+// TestEncodingIsForEver compares the result with golden files byte for byte, because the
+// same release must have the same digests in every version of this program.
 func TestEncodingIsForEver(t *testing.T) {
 	e := encode(t, linux, darwin, windows)
 	files := map[string][]byte{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -12,41 +13,41 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Evidence is what a version was accepted on, kept beside its packages so that
-// anyone can check it again.
+// Evidence is the proof on which a version was accepted. It is stored next to the
+// packages, so that anyone can verify it again.
 type Evidence struct {
-	// SHA256SUMS and Signature are the origin's own bytes, SigningKeys its JSON;
-	// nil where there were none.
+	// SHA256SUMS and Signature are the origin's files, and SigningKeys is the origin's
+	// JSON, each unchanged; nil if the origin has none.
 	SHA256SUMS  []byte
 	Signature   []byte
 	SigningKeys json.RawMessage
 	Record      Record
 }
 
-// Record is the small JSON document in the evidence. It says nothing that
-// depends on when or where the push ran.
+// Record is the small JSON document in the evidence. It contains nothing that depends on
+// when or where the push ran.
 type Record struct {
-	// Origin is where the release came from, such as the host of its registry.
+	// Origin is the source of the release, such as the host name of its registry.
 	Origin string `json:"origin"`
-	// Verdict is how it was accepted.
+	// Verdict is how the release was accepted.
 	Verdict trust.Verdict `json:"verdict"`
-	// Fingerprint is that of the primary key the signature verified with, in
+	// Fingerprint is the fingerprint of the primary key that verified the signature, in
 	// upper-case hexadecimal; empty for checksum only.
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// Protocols are the plugin protocols that the origin gives.
+	// Protocols lists the plugin protocols that the origin states.
 	Protocols []string `json:"protocols,omitempty"`
-	// About has what the origin gives of source and time.
+	// About has the source and the publication time that the origin states.
 	provider.About
 }
 
 const (
-	// maxEvidenceBytes bounds one layer of evidence when it is read.
+	// maxEvidenceBytes bounds one layer of evidence.
 	maxEvidenceBytes = 4 << 20
-	// maxRecordBytes bounds the record, which has some 300 bytes.
+	// maxRecordBytes bounds the record, which usually has about 300 bytes.
 	maxRecordBytes = 64 << 10
 )
 
-// maxLayerBytes bounds a layer of evidence by its media type.
+// maxLayerBytes returns the maximum size of a layer of evidence with the media type.
 func maxLayerBytes(mediaType string) int64 {
 	if mediaType == mediaTypeRecord {
 		return maxRecordBytes
@@ -62,8 +63,8 @@ func NewEvidence(c *trust.Checksums, origin string, protocols []string, about pr
 	}}
 }
 
-// EncodeEvidence returns the manifest of the evidence, whose descriptor is as
-// [DescribeEvidence] makes it, and the blobs it names.
+// EncodeEvidence returns the manifest of the evidence and its blobs. The descriptor of the
+// manifest is the result of [DescribeEvidence].
 func EncodeEvidence(e Evidence) (manifest Blob, blobs []Blob, err error) {
 	record, err := json.Marshal(e.Record)
 	if err != nil {
@@ -101,79 +102,56 @@ func EncodeEvidence(e Evidence) (manifest Blob, blobs []Blob, err error) {
 	return manifest, blobs, err
 }
 
-// ReadEvidence returns the evidence of a version as it is stored. It checks
-// digests and form, not signatures. Errors are those of [Read]; errdef.ErrNotFound
-// is none of them.
+// ReadEvidence returns the evidence of a version. It verifies digests and the format, but
+// not signatures. Its errors are those of [Read], without errdef.ErrNotFound.
 func ReadEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (*Evidence, error) {
-	e, err := readEvidence(ctx, store, desc)
+	return readEvidence(ctx, store, desc, mediaTypeSums, mediaTypeSignature, mediaTypeSigningKeys, mediaTypeRecord)
+}
+
+// ReadRecord returns only the record of a version's evidence, with two requests. The
+// record is what the push wrote; nothing in it is verified. Its errors are those of
+// [ReadEvidence].
+func ReadRecord(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (Record, error) {
+	e, err := readEvidence(ctx, store, desc, mediaTypeRecord)
+	if err != nil {
+		return Record{}, err
+	}
+	return e.Record, nil
+}
+
+// readEvidence reads the record, and the other parts with the given media types.
+func readEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor, mediaTypes ...string) (*Evidence, error) {
+	m, err := fetchManifest(ctx, store, desc, TypeEvidence)
 	if err != nil {
 		return nil, fmt.Errorf("evidence: %w", err)
 	}
-	return e, nil
-}
-
-func readEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (*Evidence, error) {
-	m, err := fetchManifest(ctx, store, desc, TypeEvidence)
-	if err != nil {
-		return nil, err
-	}
 	parts := map[string][]byte{}
 	for _, layer := range m.Layers {
-		switch layer.MediaType {
-		case mediaTypeSums, mediaTypeSignature, mediaTypeSigningKeys, mediaTypeRecord:
-		default:
+		if !slices.Contains(mediaTypes, layer.MediaType) {
 			continue
 		}
 		if parts[layer.MediaType] != nil {
-			return nil, fmt.Errorf("%w: two layers of type %s", ErrAmbiguous, layer.MediaType)
+			return nil, fmt.Errorf("evidence: %w: two layers of type %s", ErrAmbiguous, layer.MediaType)
 		}
 		if parts[layer.MediaType], err = fetchVerified(ctx, store, layer, maxLayerBytes(layer.MediaType)); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("evidence: %w", err)
 		}
 	}
 	record, err := decodeRecord(parts[mediaTypeRecord])
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("evidence: %w", err)
 	}
 	return &Evidence{parts[mediaTypeSums], parts[mediaTypeSignature], parts[mediaTypeSigningKeys], record}, nil
 }
 
-// ReadRecord returns the record of a version's evidence alone, in two requests. It
-// is what a push wrote, and nothing of it is checked. Errors are those of
-// [ReadEvidence].
-func ReadRecord(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (Record, error) {
-	r, err := readRecord(ctx, store, desc)
-	if err != nil {
-		return Record{}, fmt.Errorf("evidence: %w", err)
-	}
-	return r, nil
-}
-
-func readRecord(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (Record, error) {
-	m, err := fetchManifest(ctx, store, desc, TypeEvidence)
-	if err != nil {
-		return Record{}, err
-	}
-	for _, layer := range m.Layers {
-		if layer.MediaType == mediaTypeRecord {
-			data, err := fetchVerified(ctx, store, layer, maxRecordBytes)
-			if err != nil {
-				return Record{}, err
-			}
-			return decodeRecord(data)
-		}
-	}
-	return decodeRecord(nil)
-}
-
-// decodeRecord reads the record that every evidence has.
+// decodeRecord decodes the record of the evidence, which is mandatory.
 func decodeRecord(data []byte) (Record, error) {
 	if data == nil {
 		return Record{}, fmt.Errorf("%w: it has no record", ErrNotProvider)
 	}
 	var r Record
 	if err := Unmarshal(data, &r); err != nil {
-		return Record{}, fmt.Errorf("its record does not read: %w", err)
+		return Record{}, fmt.Errorf("its record is invalid: %w", err)
 	}
 	if r.Verdict != trust.Signed && r.Verdict != trust.ChecksumOnly {
 		return Record{}, fmt.Errorf("%w: its record has the verdict %.80q", ErrNotProvider, r.Verdict)

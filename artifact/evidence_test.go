@@ -32,8 +32,8 @@ func TestEvidenceRoundTrip(t *testing.T) {
 	}
 }
 
-// TestEvidenceSaysWhatWasAccepted follows a signed release from its claims into
-// the evidence, where the same policy accepts it again.
+// TestEvidenceSaysWhatWasAccepted turns the claims of a signed release into evidence, which
+// the same policy accepts again.
 func TestEvidenceSaysWhatWasAccepted(t *testing.T) {
 	signer := pgp.For(t, "Acme")
 	r := release.For(t, release.Spec{Host: "registry.acme.example", Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: signer,
@@ -68,7 +68,7 @@ func TestEvidenceSaysWhatWasAccepted(t *testing.T) {
 
 func TestDamagedEvidence(t *testing.T) {
 	type manifest = ocispec.Manifest
-	sums, signature, record := 0, 1, 3 // the layers
+	sums, signature, record := 0, 1, 3 // the indexes of the layers
 	for name, tc := range map[string]struct {
 		spoil func(*bench, *manifest)
 		err   error
@@ -138,7 +138,7 @@ func (b *bench) sendLayer(mediaType, data string) ocispec.Descriptor {
 	return blob.Descriptor
 }
 
-// lie answers other bytes than a layer has, of unannounced length.
+// lie returns a handler that answers with other bytes than the layer, of unannounced length.
 func (b *bench) lie(layer ocispec.Descriptor, change func([]byte) []byte) {
 	b.t.Helper()
 	data := change(b.fetchAll(layer))

@@ -8,7 +8,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Keys of annotations, for tests that spoil them.
+// The keys of annotations, for tests that change them.
 const (
 	AnnotationProvider  = annotationProvider
 	AnnotationVersion   = annotationVersion
@@ -20,7 +20,7 @@ const (
 	AnnotationVerdict   = annotationVerdict
 )
 
-// Media types of the evidence's layers.
+// The media types of the evidence's layers.
 const (
 	MediaTypeSums        = mediaTypeSums
 	MediaTypeSignature   = mediaTypeSignature
@@ -28,7 +28,7 @@ const (
 	MediaTypeRecord      = mediaTypeRecord
 )
 
-// Annotations of states and of what they replaced, and their bounds.
+// The annotations of states, and the bounds of a state.
 const (
 	AnnotationSeen  = annotationSeen
 	AnnotationState = annotationState
@@ -48,7 +48,8 @@ var (
 	DecodeState  = decodeState
 )
 
-// EncodeSeen returns the manifest in which earlier releases kept the age of a version.
+// EncodeSeen returns the manifest in which earlier releases recorded when a version was first
+// seen.
 func EncodeSeen(at time.Time) (Blob, error) {
 	return encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
 		Versioned:    specs.Versioned{SchemaVersion: 2},
@@ -60,7 +61,7 @@ func EncodeSeen(at time.Time) (Blob, error) {
 	})
 }
 
-// DecodeIndex decodes an index that was fetched as data.
+// DecodeIndex decodes an index from its bytes.
 func DecodeIndex(data []byte) (*Version, error) {
 	return decodeIndex(ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}, data)
 }

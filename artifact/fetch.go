@@ -8,34 +8,36 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/internal/document"
 )
 
-// readBounded reads a manifest of the announced size, or of any size within the
-// limit if size is not positive.
+// readBounded reads a manifest of the announced size. If size is not positive, it reads a
+// manifest of any size within the limit.
 func readBounded(r io.Reader, size int64) ([]byte, error) {
 	if size > MaxManifestBytes {
 		return nil, fmt.Errorf("%w: %d bytes, more than %d", ErrTooLarge, size, MaxManifestBytes)
 	}
-	data, err := io.ReadAll(io.LimitReader(r, MaxManifestBytes+1))
+	data, err := document.ReadAll(r, MaxManifestBytes)
 	switch {
+	case errors.Is(err, document.ErrTooLarge):
+		return nil, fmt.Errorf("%w: %v", ErrTooLarge, err)
 	case err != nil:
 		return nil, err
-	case len(data) > MaxManifestBytes:
-		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, MaxManifestBytes)
 	case size > 0 && int64(len(data)) != size:
 		return nil, fmt.Errorf("%w: %d bytes, announced were %d", ErrDamaged, len(data), size)
 	}
 	return data, nil
 }
 
-// fetchVerified gets content of at most limit bytes by its descriptor.
+// fetchVerified fetches content of at most limit bytes by its descriptor, and verifies it.
 func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, limit int64) ([]byte, error) {
 	if err := checkDescriptor(desc, limit); err != nil {
 		return nil, err
 	}
 	body, err := store.Fetch(ctx, desc)
 	if errors.Is(err, errdef.ErrNotFound) {
-		// %v: whoever sees that identity takes it for the tag's absence.
+		// The error does not wrap ErrNotFound, because callers take that for an absent tag.
 		return nil, fmt.Errorf("%w: %w: %v", ErrNotProvider, ErrMissing, err)
 	}
 	if err != nil {
@@ -52,7 +54,7 @@ func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, 
 	return data, nil
 }
 
-// checkDescriptor refuses what cannot describe content of at most limit bytes.
+// checkDescriptor returns an error unless desc can describe content of at most limit bytes.
 func checkDescriptor(desc ocispec.Descriptor, limit int64) error {
 	if len(desc.MediaType) > maxMediaType {
 		return fmt.Errorf("%w: the media type %.80q has more than %d bytes", ErrNotProvider, desc.MediaType, maxMediaType)
@@ -69,7 +71,7 @@ func checkDescriptor(desc ocispec.Descriptor, limit int64) error {
 	return nil
 }
 
-// FetchManifest returns a manifest's bytes, checked against its descriptor.
+// FetchManifest fetches a manifest and verifies it against its descriptor.
 func FetchManifest(ctx context.Context, store Fetcher, desc ocispec.Descriptor) ([]byte, error) {
 	return fetchVerified(ctx, store, desc, MaxManifestBytes)
 }

@@ -33,8 +33,7 @@ func addGolden(f *testing.F, names ...string) {
 	}
 }
 
-// FuzzDecodeIndex shows that whatever decodes is fit to be served, and that it
-// survives being encoded anew.
+// FuzzDecodeIndex shows that every index that decodes can be served and encoded again.
 func FuzzDecodeIndex(f *testing.F) {
 	addGolden(f, "index.json", "linux_amd64.json")
 	f.Add([]byte(`{"mediaType":"application/vnd.oci.image.index.v1+json","artifactType":"application/vnd.opentofu.provider","manifests":[
@@ -96,7 +95,7 @@ func checkManifest(t *testing.T, d ocispec.Descriptor) {
 	}
 }
 
-// FuzzEncodeIndex shows that what is encoded at all reads back as it was.
+// FuzzEncodeIndex shows that every index that encodes reads back unchanged.
 func FuzzEncodeIndex(f *testing.F) {
 	f.Add("linux", "amd64", "terraform-provider-widget_1.0.0_linux_amd64.zip", "content", int64(7), int64(500), "5.0", true)
 	f.Add("", "x_y", "../x", "", int64(0), int64(-1), ",", false)
@@ -163,7 +162,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// FuzzSeen: what is read of the age of a version is written the same again.
+// FuzzSeen: every time that is read formats to the same text.
 func FuzzSeen(f *testing.F) {
 	addGolden(f, "evidence.json")
 	for _, text := range []string{"first sync", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.6+07:00", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00Z", "yesterday", ""} {
@@ -184,7 +183,7 @@ func FuzzSeen(f *testing.F) {
 	})
 }
 
-// FuzzState: a state that is read is within the bounds, and is read again as it was.
+// FuzzState: every state that is read is within the bounds, and reads back unchanged.
 func FuzzState(f *testing.F) {
 	addGolden(f, "evidence.json", "index.json")
 	for _, text := range []string{
@@ -208,7 +207,7 @@ func FuzzState(f *testing.F) {
 		}
 		b, err := artifact.EncodeState(*s)
 		if errors.Is(err, artifact.ErrTooLarge) {
-			return // text with fewer escapes than ours
+			return // the text has fewer escapes than ours
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -220,7 +219,7 @@ func FuzzState(f *testing.F) {
 	})
 }
 
-// oneAnswer is a store that has one answer for everything.
+// oneAnswer is a store with the same answer to every request.
 type oneAnswer []byte
 
 func (a oneAnswer) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
@@ -233,15 +232,14 @@ func (a oneAnswer) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, er
 
 func (a oneAnswer) Blobs() registry.BlobStore { return oneBlob{} }
 
-// oneBlob has a blob of one byte under every digest.
+// oneBlob is a store with a blob of one byte under every digest.
 type oneBlob struct{ registry.BlobStore }
 
 func (oneBlob) Resolve(_ context.Context, reference string) (ocispec.Descriptor, error) {
 	return ocispec.Descriptor{Digest: digest.Digest(reference), Size: 1}, nil
 }
 
-// FuzzLint holds lint against what is read: it finds an error in all that is
-// refused.
+// FuzzLint compares Lint with Read: Lint finds an error in everything that Read refuses.
 func FuzzLint(f *testing.F) {
 	addGolden(f, "index.json", "linux_amd64.json", "evidence.json")
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -265,7 +263,7 @@ func FuzzLint(f *testing.F) {
 	})
 }
 
-// blobsByDigest is a store of what evidence.json names, and of one manifest.
+// blobsByDigest is a store with the blobs in evidence.json, and one manifest.
 type blobsByDigest struct {
 	blobs map[digest.Digest][]byte
 	asked int
@@ -280,8 +278,8 @@ func (b *blobsByDigest) Fetch(_ context.Context, desc ocispec.Descriptor) (io.Re
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// FuzzReadEvidence: whatever a manifest of evidence says, each part is read once at
-// most, is what its digest says, and stands for what its media type says.
+// FuzzReadEvidence: whatever a manifest of evidence contains, each part is read at most once,
+// matches its digest, and is used according to its media type.
 func FuzzReadEvidence(f *testing.F) {
 	addGolden(f, "evidence.json", "linux_amd64.json", "index.json")
 	want := artifact.Evidence{SHA256SUMS: []byte("sums"), Signature: []byte("signature"), SigningKeys: []byte(`{"keys":[]}`), Record: artifact.Record{Origin: "registry.acme.example", Verdict: trust.Signed}}

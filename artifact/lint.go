@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,46 +22,48 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Severity is how much a [Finding] matters.
+// Severity is the severity of a [Finding].
 type Severity string
 
 const (
-	// SeverityError: some client cannot install what it should, or what is stored
-	// contradicts itself.
+	// SeverityError means that some client cannot install the version, or that the stored
+	// content contradicts itself.
 	SeverityError Severity = "error"
-	// SeverityWarning: clients install it, and something could be better.
+	// SeverityWarning means that clients install the version, but something should be
+	// improved.
 	SeverityWarning Severity = "warning"
 )
 
-// Finding is one thing that is wrong with what is stored.
+// Finding is one problem with stored content.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	Where    string   `json:"where"` // a platform, the evidence, or a tag
 	What     string   `json:"what"`
-	Hint     string   `json:"hint"` // what to do about it
+	Hint     string   `json:"hint"` // how to fix it
 }
 
-// Linted is what [Lint] found.
+// Linted is the result of [Lint].
 type Linted struct {
-	// Version is what could be read, as [Read] returns it if no finding is an
-	// error; nil if nothing could.
+	// Version is the readable part of the version. If no finding is an error, it is the
+	// result of [Read]. It is nil if nothing is readable.
 	Version  *Version
-	Findings []Finding // about the index, then by platform
+	Findings []Finding // first about the index, then by platform
 }
 
-// Prober is what [Lint] needs of a repository. oras-go's remote.Repository is
-// one.
+// Prober is the part of a repository that [Lint] uses. oras-go's remote.Repository
+// implements it.
 type Prober interface {
 	ReferenceFetcher
 	Blobs() registry.BlobStore
 }
 
-// Lint lists every way in which a stored version would not install with the
-// clients' own rules, or contradicts itself, whoever pushed it. It asks for every
-// manifest that the index names, and by HEAD for every package, whose size it
-// compares. It downloads a package only where the registry does not announce a size.
+// Lint lists every reason why a stored version could not be installed by the clients' own
+// rules, or contradicts itself, whichever tool pushed it. It fetches every manifest that
+// the index refers to, and compares the size of every package with the size in the answer
+// to a HEAD request. It downloads a package only if the registry does not announce a size.
 //
-// An error is about the way to the registry, or errdef.ErrNotFound about the tag.
+// Errors are about the connection to the registry, or errdef.ErrNotFound if the tag does
+// not exist.
 func Lint(ctx context.Context, store Prober, a provider.Address, v provider.Version) (*Linted, error) {
 	tag, err := ociaddr.VersionTag(v)
 	if err != nil {
@@ -83,7 +84,7 @@ func Lint(ctx context.Context, store Prober, a provider.Address, v provider.Vers
 	return &Linted{l.found, l.findings}, nil
 }
 
-// linter gathers the findings about one version.
+// linter collects the findings about one version.
 type linter struct {
 	store    Prober
 	provider provider.Address
@@ -97,12 +98,12 @@ func (l *linter) report(s Severity, where, what, help string) {
 	l.findings = append(l.findings, Finding{s, where, what, help})
 }
 
-// add reports an error of package artifact about what is stored.
+// add reports an error of this package about stored content.
 func (l *linter) add(where string, err error) {
 	l.report(SeverityError, where, err.Error(), remedy(err))
 }
 
-// remedy says what to do about content that is refused.
+// remedy says how to fix content that was refused.
 func remedy(err error) string {
 	const again = "push the version again with ocibridge push --force, which replaces what the tag names"
 	switch {
@@ -113,21 +114,21 @@ func remedy(err error) string {
 	case errors.Is(err, ErrForeign):
 		return "let the repository template give each provider a repository of its own"
 	case errors.Is(err, ErrDamaged):
-		return "the registry, or something before it, hands out other bytes than were stored: ask whoever runs it"
+		return "the registry, or a proxy in front of it, returns other bytes than were stored: ask its operator"
 	case errors.Is(err, ErrAmbiguous):
 		return "clients refuse to choose: " + again
 	case errors.Is(err, ErrTooLarge):
 		return "clients read no larger manifest: " + again
 	}
-	return "clients do not take it for a provider: " + again
+	return "clients do not recognise it as a provider: " + again
 }
 
-// lintIndex looks at the index, and at everything that it names.
+// lintIndex checks the index and everything that it refers to.
 func (l *linter) lintIndex(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
 	found, flaws := examineIndex(desc, data)
 	for _, f := range flaws {
 		if f.minor {
-			l.passedOver(found, f)
+			l.reportIgnored(found, f)
 			continue
 		}
 		l.add(cmp.Or(f.where, l.tag), f.err)
@@ -136,11 +137,11 @@ func (l *linter) lintIndex(ctx context.Context, desc ocispec.Descriptor, data []
 		l.add(l.tag, err)
 	}
 	if found.Index.MediaType == "" && len(found.Packages) == 0 && found.Evidence == nil {
-		return nil // nothing in it is ours to look at
+		return nil // it has no parts that could be checked
 	}
 	l.found = found
 	if m := desc.MediaType; m != "" && m != ocispec.MediaTypeImageIndex && found.Index.MediaType == ocispec.MediaTypeImageIndex {
-		l.report(SeverityError, l.tag, fmt.Sprintf("the registry announces the index as %.80q", m), "clients go by what the registry announces: push the version again with ocibridge push --force")
+		l.report(SeverityError, l.tag, fmt.Sprintf("the registry announces the index as %.80q", m), "clients use the announced media type: push the version again with ocibridge push --force")
 	}
 	if err := l.lintPackages(ctx); err != nil {
 		return err
@@ -148,18 +149,18 @@ func (l *linter) lintIndex(ctx context.Context, desc ocispec.Descriptor, data []
 	return l.lintEvidence(ctx)
 }
 
-// passedOver reports an entry that no client takes: an error if its platform is
-// left without a package.
-func (l *linter) passedOver(found *Version, f flaw) {
-	what := strings.TrimPrefix(f.err.Error(), errPassedOver.Error()+": ")
+// reportIgnored reports an entry that every client ignores. It is an error if the platform
+// has no other package.
+func (l *linter) reportIgnored(found *Version, f flaw) {
+	what := strings.TrimPrefix(f.err.Error(), errIgnored.Error()+": ")
 	severity := SeverityError
 	if slices.ContainsFunc(found.Packages, func(p Package) bool { return p.Platform.String() == f.where }) {
 		severity = SeverityWarning
 	}
-	l.report(severity, f.where, "clients pass over an entry: "+what, "give the entry a platform of os and architecture alone, in Go's names for them, such as linux and amd64")
+	l.report(severity, f.where, "clients ignore an entry: "+what, "give the entry a platform of os and architecture alone, in Go's names for them, such as linux and amd64")
 }
 
-// lintPackages looks at the platform manifests and their layers, several at once.
+// lintPackages checks the platform manifests and their layers concurrently.
 func (l *linter) lintPackages(ctx context.Context) error {
 	each := make([]linter, len(l.found.Packages))
 	g, ctx := errgroup.WithContext(ctx)
@@ -186,12 +187,12 @@ func (l *linter) lintPackages(ctx context.Context) error {
 	return nil
 }
 
-// lintPackage looks at one platform's manifest, and completes the package from it
-// if the index does not describe it.
+// lintPackage checks the manifest of one platform. If the index does not describe the
+// package, it completes the package from the manifest.
 func (l *linter) lintPackage(ctx context.Context, p *Package) error {
 	where := p.Platform.String()
 	if !isSHA256(p.Manifest.Digest) {
-		l.report(SeverityWarning, where, fmt.Sprintf("its manifest has the digest %s", p.Manifest.Digest), "many registries and tools know sha256 alone: push the version again with ocibridge push --force")
+		l.report(SeverityWarning, where, fmt.Sprintf("its manifest has the digest %s", p.Manifest.Digest), "many registries and tools support only sha256: push the version again with ocibridge push --force")
 	}
 	layer, err := fetchLayer(ctx, l.store, p.Manifest)
 	if err != nil && l.correctSize(ctx, where, &p.Manifest) {
@@ -220,7 +221,7 @@ func (l *linter) lintPackage(ctx context.Context, p *Package) error {
 	}
 	if provider.Misnamed(p.Filename, l.version, p.Platform) {
 		l.report(SeverityError, where, fmt.Sprintf("its file name is %s, of another version or platform", p.Filename),
-			"one package stands in another's place: push the version again from its origin with ocibridge push --force")
+			"a package is stored in place of another one: push the version again from its origin with ocibridge push --force")
 	} else if f, other := OtherFilename(l.provider, l.version, *p); other {
 		l.findings = append(l.findings, f)
 	}
@@ -232,7 +233,7 @@ func (l *linter) lintPackage(ctx context.Context, p *Package) error {
 		return fmt.Errorf("%s: %w", where, err)
 	case size != inManifest.Size:
 		l.sizeDiffers(where, fmt.Sprintf("%s the package %d bytes", stated, inManifest.Size), size)
-		p.Size = size // for who downloads it
+		p.Size = size // so that the package can be downloaded
 	}
 	return nil
 }
@@ -242,8 +243,8 @@ func (l *linter) sizeDiffers(where, stated string, size int64) {
 		"clients refuse content of another size: push the version again with ocibridge push --force")
 }
 
-// correctSize reports whether an index entry gives a manifest another size than the
-// registry, and puts the registry's in its place.
+// correctSize reports whether the size of a manifest in its index entry differs from the
+// size in the registry. It then sets the registry's size.
 func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispec.Descriptor) bool {
 	desc, body, err := l.store.FetchReference(ctx, manifest.Digest.String())
 	if err != nil {
@@ -258,10 +259,11 @@ func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispe
 	return true
 }
 
-// blobSize returns how many bytes the registry has of a blob: as HEAD announces it, or
-// GET where HEAD does not. Where neither does, it counts them, to one more than the
-// descriptor gives. Only GET decides whether the blob is there, with errdef.ErrNotFound if
-// not: registries refuse HEAD, and proxy caches fetch a blob at the first GET.
+// blobSize returns the size of a blob in the registry, as announced by HEAD, or by GET if
+// HEAD fails or announces none. If neither announces a size, it downloads the blob and
+// counts the bytes, at most one more than the descriptor states. Only GET decides whether
+// the blob exists, because some registries refuse HEAD, and proxy caches fetch a blob on
+// the first GET. The error is errdef.ErrNotFound if it does not exist.
 func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descriptor) (int64, error) {
 	found, err := blobs.Resolve(ctx, desc.Digest.String())
 	var lost *url.Error
@@ -269,7 +271,7 @@ func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descri
 		return found.Size, err
 	}
 	found, body, err := blobs.FetchReference(ctx, desc.Digest.String())
-	if err != nil { // oras-go asks by HEAD again where GET announces no size
+	if err != nil { // if GET announces no size, oras-go sends a HEAD, which may fail
 		body, err = blobs.Fetch(ctx, desc)
 	}
 	if err != nil {
@@ -282,8 +284,8 @@ func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descri
 	return io.Copy(io.Discard, io.LimitReader(body, min(desc.Size, math.MaxInt64-1)+1))
 }
 
-// OtherFilename is the finding that a package has another file name than the published
-// one; false if it has that.
+// OtherFilename returns the finding that a package has a different file name than the
+// published one. It returns false if the name is the same.
 func OtherFilename(a provider.Address, v provider.Version, p Package) (Finding, bool) {
 	want := provider.PackageFilename(a, v, p.Platform)
 	return Finding{
@@ -292,8 +294,8 @@ func OtherFilename(a provider.Address, v provider.Version, p Package) (Finding, 
 	}, p.Filename != want
 }
 
-// compare reports where an index says something else of a package than the
-// package's manifest, which is what OpenTofu's oci_mirror goes by.
+// compare reports differences between a package's description in the index and in the
+// package's manifest. OpenTofu's oci_mirror uses the manifest.
 func (l *linter) compare(p, inManifest Package, named bool) {
 	where := p.Platform.String()
 	differ := func(s Severity, what, annotated, actual string) {
@@ -314,7 +316,7 @@ func (l *linter) compare(p, inManifest Package, named bool) {
 	}
 }
 
-// lintEvidence reads the evidence.
+// lintEvidence checks that the evidence can be read.
 func (l *linter) lintEvidence(ctx context.Context) error {
 	if l.found.Evidence == nil {
 		l.report(SeverityWarning, "evidence", "there is none, so the publisher's signature cannot be checked",
@@ -333,88 +335,8 @@ func (l *linter) lintEvidence(ctx context.Context) error {
 		return err
 	}
 	if said := l.found.Evidence.Annotations[annotationVerdict]; said != "" && said != string(e.Record.Verdict) {
-		l.report(SeverityError, "evidence", fmt.Sprintf("the index says %q of it, its record %q", said, e.Record.Verdict),
+		l.report(SeverityError, "evidence", fmt.Sprintf("the index gives the verdict %q, and its record %q", said, e.Record.Verdict),
 			"one of them was changed after the push: push the version again with ocibridge push --force")
 	}
 	return nil
 }
-
-// LintTags finds the tags that OpenTofu reads as a version which has another tag, and
-// the tags that look like versions although no client reads them. A finding is an error
-// if a tag makes OpenTofu fail, or if no other tag names its version.
-func LintTags(tags []ociaddr.Tag) []Finding {
-	l := &tagLinter{tags: map[ociaddr.Tag]bool{}}
-	for _, t := range tags {
-		l.tags[t] = true
-		if v, ok := t.Version(); ok && !v.IsPrerelease() && v.Compare(l.newest) > 0 {
-			l.newest = v
-		}
-	}
-	var out []Finding
-	for _, t := range tags {
-		if _, ok := t.Version(); ok {
-			continue
-		}
-		read, err := provider.ReadByOpenTofu(strings.ReplaceAll(string(t), "_", "+"))
-		switch {
-		case errors.Is(err, provider.ErrOpenTofuPanics):
-			out = append(out, Finding{SeverityError, string(t), fmt.Sprintf("OpenTofu panics on tag %q: tofu init fails", t), "remove the tag: until then OpenTofu installs no version from this repository"})
-		case err == nil:
-			out = append(out, l.readByOpenTofu(t, read))
-		case looksLikeVersion.MatchString(string(t)):
-			out = append(out, l.readByNobody(t))
-		}
-	}
-	return out
-}
-
-// tagLinter judges one tag by the other tags of its repository.
-type tagLinter struct {
-	tags   map[ociaddr.Tag]bool
-	newest provider.Version // of those that no constraint needs to name
-}
-
-// readByOpenTofu reports a tag that OpenTofu reads as a version, in canonical form.
-// OpenTofu then asks the registry for the tag of that version.
-func (l *tagLinter) readByOpenTofu(t ociaddr.Tag, read string) Finding {
-	f := Finding{Severity: SeverityError, Where: string(t)}
-	v, err := provider.ParseVersion(read)
-	switch want := ociaddr.Tag(strings.ReplaceAll(read, "+", "_")); {
-	case want == t: // else t would name a version
-		f.What = fmt.Sprintf("OpenTofu installs tag %q, and a gateway does not serve it: %v", t, err)
-		f.Hint = "give the version smaller numbers, and remove this tag"
-	case l.tags[want]:
-		f.Severity = SeverityWarning
-		f.What = fmt.Sprintf("OpenTofu reads tag %q as version %s, which has a tag of its own", t, read)
-		f.Hint = "remove this tag: no client reads what it names"
-	default:
-		f.What = fmt.Sprintf("OpenTofu reads tag %q as version %s, which does not exist: tofu init fails", t, read)
-		if err == nil && (v.IsPrerelease() || v.Compare(l.newest) < 0) {
-			f.What += " where a constraint selects it"
-		}
-		f.Hint = fmt.Sprintf("remove this tag; if it names version %s, tag it %s first", read, want)
-	}
-	return f
-}
-
-// readByNobody reports a tag that looks like a version although no client reads it.
-func (l *tagLinter) readByNobody(t ociaddr.Tag) Finding {
-	_, err := provider.ParseVersion(strings.ReplaceAll(string(t), "_", "+"))
-	f := Finding{SeverityError, string(t), "the tag looks like a version, and clients take it for none", hint.Of(err)}
-	meant, ok := provider.LooseVersion(string(t))
-	if !ok {
-		return f
-	}
-	tag, err := ociaddr.VersionTag(meant)
-	if err == nil {
-		f.Hint = fmt.Sprintf("tag it %s, and remove this one", tag)
-	}
-	// v3.2 is often kept beside 3.2.4, as container images have it.
-	if l.tags[tag] || strings.Count(string(t), ".") < 2 {
-		f.Severity = SeverityWarning
-	}
-	return f
-}
-
-// looksLikeVersion matches two numbers and what may follow, after a v at most.
-var looksLikeVersion = regexp.MustCompile(`^[vV]?[0-9]+\.[0-9]+([._-].*)?$`)

@@ -36,15 +36,15 @@ func (b *bench) lint() []artifact.Finding {
 	return l.Findings
 }
 
-// has reports whether a finding of the severity about where says what.
+// has reports whether there is a finding with the severity, the location and the text.
 func has(findings []artifact.Finding, severity artifact.Severity, where, what string) bool {
 	return slices.ContainsFunc(findings, func(f artifact.Finding) bool {
 		return f.Severity == severity && f.Where == where && strings.Contains(f.What, what)
 	})
 }
 
-// TestLintOfOurOwn has a version of which one package is a zip, and the others
-// have no h1: hash.
+// TestLintOfOurOwn has a version in which one package is a zip, and the others have no h1:
+// hash.
 func TestLintOfOurOwn(t *testing.T) {
 	b := newBench(t)
 	e := encode(t, linux)
@@ -66,7 +66,7 @@ func TestLintOfOurOwn(t *testing.T) {
 	}
 }
 
-// TestLintOfOtherTools has what the ORAS CLI pushes, which installs.
+// TestLintOfOtherTools has a version that was pushed with the ORAS CLI, which clients install.
 func TestLintOfOtherTools(t *testing.T) {
 	b := newBench(t)
 	packages := b.pushByRecipe(func(layer ocispec.Descriptor) ocispec.Descriptor { return layer })
@@ -84,8 +84,8 @@ func TestLintOfOtherTools(t *testing.T) {
 	}
 }
 
-// TestLintOfIndexes spoils an index with entries for darwin_arm64 and linux_amd64,
-// and evidence.
+// TestLintOfIndexes changes an index that has entries for darwin_arm64 and linux_amd64, and
+// evidence.
 func TestLintOfIndexes(t *testing.T) {
 	type index = ocispec.Index
 	entry := func(change func(*ocispec.Descriptor)) func(*index) {
@@ -113,8 +113,8 @@ func TestLintOfIndexes(t *testing.T) {
 		"a platform of another tongue":  {entry(func(d *ocispec.Descriptor) { d.Platform.Architecture = "x86_64" }), "error", "entry 1", "no client runs on"},
 		"entry of another media type":   {entry(func(d *ocispec.Descriptor) { d.MediaType = "" }), "error", "darwin_arm64", "media type"},
 		"entry too large":               {entry(func(d *ocispec.Descriptor) { d.Size = artifact.MaxManifestBytes + 1 }), "error", "darwin_arm64", "manifest too large"},
-		"manifest that is not there":    {entry(func(d *ocispec.Descriptor) { d.Digest = digest.FromString("gone") }), "error", "darwin_arm64", "the registry lacks what it names"},
-		"evidence that is not there":    {func(i *index) { i.Manifests[2].Digest = digest.FromString("gone") }, "error", "evidence", "the registry lacks what it names"},
+		"manifest that is not there":    {entry(func(d *ocispec.Descriptor) { d.Digest = digest.FromString("gone") }), "error", "darwin_arm64", "the registry lacks content that it refers to"},
+		"evidence that is not there":    {func(i *index) { i.Manifests[2].Digest = digest.FromString("gone") }, "error", "evidence", "the registry lacks content that it refers to"},
 		"evidence twice":                {func(i *index) { i.Manifests = append(i.Manifests, i.Manifests[2]) }, "error", "evidence", "two entries"},
 		"no evidence":                   {func(i *index) { i.Manifests = i.Manifests[:2] }, "warning", "evidence", "none"},
 		"another digest than its layer": {annotation(artifact.AnnotationDigest, digest.FromString("x").String()), "error", "darwin_arm64", "the index gives the digest"},
@@ -126,7 +126,7 @@ func TestLintOfIndexes(t *testing.T) {
 		"another platform's name":     {annotation(artifact.AnnotationFilename, "terraform-provider-widget_1.0.0_linux_amd64.zip"), "error", "darwin_arm64", "of another version or platform"},
 		"another verdict than its record": {func(i *index) {
 			i.Manifests[2].Annotations = map[string]string{artifact.AnnotationVerdict: "checksum only"}
-		}, "error", "evidence", `the index says "checksum only" of it, its record "signed"`},
+		}, "error", "evidence", `the index gives the verdict "checksum only", and its record "signed"`},
 		"another name than its layer":   {annotation(artifact.AnnotationFilename, "widget.zip"), "warning", "darwin_arm64", "the index gives the file name"},
 		"annotations that are not used": {annotation(artifact.AnnotationSize, "many"), "warning", "darwin_arm64", "are not used"},
 	} {
@@ -141,8 +141,8 @@ func TestLintOfIndexes(t *testing.T) {
 			if !has(got, tc.severity, tc.where, tc.what) {
 				t.Errorf("%+v", got)
 			}
-			// What is an error, and nothing else, is what Read refuses, but for
-			// what it does not look at.
+			// Read refuses exactly the indexes with errors, except for errors in content that
+			// Read does not fetch.
 			if _, err := b.read(); err != nil && !slices.ContainsFunc(got, func(f artifact.Finding) bool { return f.Severity == "error" && f.What == err.Error() }) {
 				t.Errorf("read: %v, found %+v", err, got)
 			}
@@ -166,7 +166,7 @@ func TestLintOfIndexes(t *testing.T) {
 	})
 }
 
-// TestLintOfManifests spoils what an index without annotations names.
+// TestLintOfManifests changes the manifests of an index without annotations.
 func TestLintOfManifests(t *testing.T) {
 	type manifest = ocispec.Manifest
 	layer := func(change func(*ocispec.Descriptor)) func(*manifest) {
@@ -182,7 +182,7 @@ func TestLintOfManifests(t *testing.T) {
 		"layer of another type": {layer(func(d *ocispec.Descriptor) { d.MediaType = "application/zip" }), "no archive/zip layer"},
 		"two zips":              {func(m *manifest) { m.Layers = append(m.Layers, m.Layers[0]) }, "2 archive/zip layers"},
 		"zip by SHA-512":        {layer(func(d *ocispec.Descriptor) { d.Digest = digest.SHA512.FromString("x") }), "has no SHA-256"},
-		"zip that is not there": {layer(func(d *ocispec.Descriptor) { d.Digest = digest.FromString("gone") }), "the registry lacks what it names: the package sha256:"},
+		"zip that is not there": {layer(func(d *ocispec.Descriptor) { d.Digest = digest.FromString("gone") }), "the registry lacks content that it refers to: the package sha256:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -214,18 +214,18 @@ func TestLintOfManifests(t *testing.T) {
 	})
 }
 
-// TestLintOfSizes has descriptors that state another size than the registry has. A
-// package is downloaded only where the registry announces no size.
+// TestLintOfSizes has descriptors with a different size than the registry has. A package is
+// downloaded only if the registry announces no size.
 func TestLintOfSizes(t *testing.T) {
 	noLength := func(h http.Header) { h.Del("Content-Length") }
 	for name, tc := range map[string]struct {
-		stated    int64 // of the package, beside the true size
+		stated    int64 // the stated size of the package, minus its true size
 		annotated bool
-		manifest  int64 // likewise of the manifest in its index entry
+		manifest  int64 // the size of the manifest in its index entry, minus its true size
 		evidence  int64
-		head, get func(http.Header) // what becomes of the answers about the package
+		head, get func(http.Header) // change the answers about the package
 		where     string
-		what      string // "" for no error
+		what      string // the finding; "" for no error
 		downloads int    // GET requests for the package
 	}{
 		"as stated":             {},
@@ -291,11 +291,11 @@ func TestLintOfSizes(t *testing.T) {
 	}
 }
 
-// TestLintWithoutHEAD has registries that do not answer HEAD for a package, or wrongly.
+// TestLintWithoutHEAD has registries that refuse HEAD for a package, or answer it wrongly.
 func TestLintWithoutHEAD(t *testing.T) {
 	for name, tc := range map[string]struct {
-		head, get int  // status; 0: as it is
-		noSize    bool // in any answer
+		head, get int  // status; 0 means unchanged
+		noSize    bool // no answer announces a size
 		size      int64
 		what      string
 	}{
@@ -346,7 +346,7 @@ func TestLintWithoutHEAD(t *testing.T) {
 	}
 }
 
-// TestLintOfWhatIsNone has tags on content that is no index at all.
+// TestLintOfWhatIsNone has tags on content that is not an index.
 func TestLintOfWhatIsNone(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie  http.HandlerFunc
@@ -395,8 +395,7 @@ func TestLintOfWhatIsNone(t *testing.T) {
 	})
 }
 
-// TestLintOfTags has one tag of each form beside versions that are tagged as clients
-// want them.
+// TestLintOfTags has one tag of each form, next to versions with canonical tags.
 func TestLintOfTags(t *testing.T) {
 	const (
 		fails    = "which does not exist: tofu init fails"
@@ -427,11 +426,11 @@ func TestLintOfTags(t *testing.T) {
 		{"18446744073709551616", "error", `OpenTofu panics on tag "18446744073709551616": tofu init fails`, "remove the tag"},
 		{"01.2.3", "warning", reads("01.2.3", "1.2.3", own), "remove this tag"},
 		{"1.2.3-", "warning", reads("1.2.3-", "1.2.3", own), "remove this tag"},
-		{"v1.2.3", "warning", "the tag looks like a version, and clients take it for none", "remove this one"},
-		{"v1.9", "warning", "the tag looks like a version, and clients take it for none", "tag it 1.9.0"},
-		{"v2.0.0", "error", "the tag looks like a version, and clients take it for none", "tag it 2.0.0"},
-		{"1.2.3.4", "error", "the tag looks like a version, and clients take it for none", "three numbers"},
-		{"1.2.3__b", "error", "the tag looks like a version, and clients take it for none", "three numbers"},
+		{"v1.2.3", "warning", "the tag looks like a version, and no client recognises it", "remove this one"},
+		{"v1.9", "warning", "the tag looks like a version, and no client recognises it", "tag it 1.9.0"},
+		{"v2.0.0", "error", "the tag looks like a version, and no client recognises it", "tag it 2.0.0"},
+		{"1.2.3.4", "error", "the tag looks like a version, and no client recognises it", "three numbers"},
+		{"1.2.3__b", "error", "the tag looks like a version, and no client recognises it", "three numbers"},
 		{"latest", "", "", ""},
 		{"1a", "", "", ""},
 		{"1.x", "", "", ""},
@@ -475,7 +474,7 @@ func TestRehash(t *testing.T) {
 		"no such package": {func(p *artifact.Package, _ *bench) { p.Digest = digest.FromString("gone") }, artifact.ErrNotProvider},
 		"fewer bytes": {func(p *artifact.Package, b *bench) {
 			b.lies["/blobs/"+p.Digest.String()] = func(w http.ResponseWriter, _ *http.Request) {
-				http.NewResponseController(w).Flush() // it does not say how many there are
+				http.NewResponseController(w).Flush() // so that the length is not announced
 				w.Write(contents(t)[linux][1:])
 			}
 		}, artifact.ErrDamaged},
@@ -514,7 +513,7 @@ func TestRehash(t *testing.T) {
 	})
 }
 
-// unannounced answers without saying which digest the content has.
+// unannounced returns a handler that answers without the digest of the content.
 func unannounced(mediaType string, data []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", mediaType)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
@@ -17,33 +15,33 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// manifestFetches is how many platform manifests of one version are fetched at
-// once, where an index does not say what is in them.
+// manifestFetches is how many platform manifests of one version are fetched concurrently,
+// if an index does not describe the packages.
 const manifestFetches = 8
 
-// maxMissing bounds the missing manifests of one version. Whoever reads the version
-// again asks the registry for each of them again.
+// maxMissing bounds the missing manifests of one version. Each time the version is read,
+// all of them are requested again.
 const maxMissing = 32
 
-// Read returns what a tag of a provider's repository names. It takes one fetch
-// for an index of ours, and one more a platform for one made by other tools.
+// Read returns the version under a tag of a provider's repository. An index of ours takes
+// one fetch. An index of other tools takes one more fetch for each platform.
 //
-// Errors of the store are passed on; errdef.ErrNotFound is always about the tag,
-// since what an index names and the registry lacks is ErrNotProvider.
-// ErrForeign, ErrNotProvider, ErrAmbiguous, ErrTooLarge and ErrDamaged say why
-// content is refused.
+// Errors of the store are returned unchanged. errdef.ErrNotFound always means that the tag
+// does not exist; if content that an index refers to is missing, the error is
+// ErrNotProvider. ErrForeign, ErrNotProvider, ErrAmbiguous, ErrTooLarge and ErrDamaged say
+// why content is refused.
 func Read(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version) (*Version, error) {
 	return read(ctx, store, a, v, 0)
 }
 
-// ReadAvailable is [Read] for readers who can use some platforms without the others.
-// The platforms whose manifests the registry lacks are in Version.Missing. It is an
-// error if the registry lacks the manifests of all platforms, or more than maxMissing.
+// ReadAvailable is [Read] for callers that can use some platforms without the others. It
+// puts the platforms whose manifests are not in the registry into Version.Missing. It
+// returns an error if all manifests are missing, or more than maxMissing.
 func ReadAvailable(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version) (*Version, error) {
 	return read(ctx, store, a, v, maxMissing)
 }
 
-// read is [Read], or [ReadAvailable] where as many manifests may be missing.
+// read is [Read], with at most mayMiss missing manifests.
 func read(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version, mayMiss int32) (*Version, error) {
 	tag, err := ociaddr.VersionTag(v)
 	if err != nil {
@@ -66,7 +64,7 @@ func read(ctx context.Context, store ReferenceFetcher, a provider.Address, v pro
 	return out, nil
 }
 
-// checkOwner refuses a version that says that it is another one.
+// checkOwner returns an error if the annotations name a different provider or version.
 func (v *Version) checkOwner(a provider.Address, ver provider.Version) error {
 	if !v.Provider.IsZero() && v.Provider != a {
 		return fmt.Errorf("%w: the index says that it is %s", ErrForeign, v.Provider)
@@ -77,8 +75,8 @@ func (v *Version) checkOwner(a provider.Address, ver provider.Version) error {
 	return nil
 }
 
-// fetchTag gets a manifest by tag. The descriptor is computed from what arrived:
-// some registries send none, and a wrong one must not be believed.
+// fetchTag fetches a manifest by tag. It computes the descriptor from the received bytes,
+// because some registries send no digest, and a wrong digest must not be trusted.
 func fetchTag(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.Descriptor, []byte, error) {
 	desc, body, err := store.FetchReference(ctx, tag)
 	if err != nil {
@@ -96,8 +94,8 @@ func fetchTag(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.
 	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: got, Size: int64(len(data))}, data, nil
 }
 
-// Children returns the digest of the manifest that a tag names and, if that is an
-// index of whatever kind, of the manifests that it names.
+// Children returns the digests of the manifests that an index of any kind refers to, and
+// the digest of the manifest under the tag itself.
 func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest.Digest, digest.Digest, error) {
 	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {
@@ -118,185 +116,9 @@ func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest
 	return out, desc.Digest, nil
 }
 
-// flaw is something in an index that keeps it, or one entry of it, from being
-// read. [Read] refuses an index for its first one; [Lint] shows them all.
-type flaw struct {
-	where string // such as linux_amd64; "" for the index as a whole
-	err   error
-	// minor: clients pass over the entry, and the index is read without it.
-	minor bool
-}
-
-// decodeIndex reads an index as OpenTofu does. Packages whose entry does not say
-// what is in their manifest have no digest yet.
-func decodeIndex(desc ocispec.Descriptor, data []byte) (*Version, error) {
-	v, flaws := examineIndex(desc, data)
-	for _, f := range flaws {
-		if !f.minor {
-			return nil, f.err
-		}
-	}
-	return v, nil
-}
-
-// examineIndex reads of an index what can be read, and says what cannot.
-func examineIndex(desc ocispec.Descriptor, data []byte) (*Version, []flaw) {
-	var index ocispec.Index
-	var flaws []flaw
-	refuse := func(where string, format string, args ...any) {
-		flaws = append(flaws, flaw{where: where, err: fmt.Errorf(format, args...)})
-	}
-	v := &Version{Index: desc}
-	if err := Unmarshal(data, &index); err != nil {
-		refuse("", "%w", err)
-		return v, flaws
-	}
-	v.Index.MediaType = index.MediaType
-	if index.MediaType != ocispec.MediaTypeImageIndex {
-		refuse("", "%w: its media type is %.80q", ErrNotProvider, index.MediaType)
-	}
-	if index.ArtifactType != TypeProvider {
-		refuse("", "%w: its artifact type is %.80q", ErrNotProvider, index.ArtifactType)
-	}
-	if err := describe(v, index.Annotations); err != nil {
-		refuse("", "%w", err)
-	}
-	targets := 0
-	for i, entry := range index.Manifests {
-		switch entry.ArtifactType {
-		case TypeTarget:
-			targets++
-			p, err := decodeEntry(entry)
-			if err != nil {
-				flaws = append(flaws, flaw{whereOf(i, entry), err, errors.Is(err, errPassedOver)})
-				continue
-			}
-			v.Packages = append(v.Packages, p)
-		case TypeEvidence:
-			if v.Evidence != nil {
-				refuse("evidence", "%w: two entries with evidence", ErrAmbiguous)
-				continue
-			}
-			if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
-				refuse("evidence", "evidence: %w", err)
-				continue
-			}
-			v.Evidence = &ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size, Annotations: verdictAnnotation(entry)}
-		}
-	}
-	slices.SortStableFunc(v.Packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })
-	for i := 1; i < len(v.Packages); i++ {
-		if p := v.Packages[i].Platform; p == v.Packages[i-1].Platform {
-			refuse(p.String(), "%w: two packages for %s", ErrAmbiguous, p)
-		}
-	}
-	if targets == 0 {
-		refuse("", "%w: it holds no package; is it a container image?", ErrNotProvider)
-	}
-	return v, flaws
-}
-
-// whereOf names an entry of an index by its platform, or by its place.
-func whereOf(i int, entry ocispec.Descriptor) string {
-	if entry.Platform != nil {
-		if p, err := provider.NewPlatform(entry.Platform.OS, entry.Platform.Architecture); err == nil {
-			return p.String()
-		}
-	}
-	return fmt.Sprintf("entry %d", i+1)
-}
-
-// parseOwner reads the annotation that names a provider.
-func parseOwner(s string) (provider.Address, error) {
-	host, rest, _ := strings.Cut(s, "/")
-	namespace, typ, _ := strings.Cut(rest, "/")
-	a, err := provider.AddressFromPath(host, namespace, typ)
-	if err != nil {
-		return a, fmt.Errorf("%w: annotation %s: %v", ErrNotProvider, annotationProvider, err)
-	}
-	return a, nil
-}
-
-// describe reads the annotations of an index that say what it is.
-func describe(v *Version, annotations map[string]string) error {
-	if s := annotations[annotationProvider]; s != "" {
-		a, err := parseOwner(s)
-		if err != nil {
-			return err
-		}
-		v.Provider = a
-	}
-	if s := annotations[annotationVersion]; s != "" {
-		ver, err := provider.ParseVersion(s)
-		if err != nil {
-			return fmt.Errorf("%w: annotation %s: %v", ErrNotProvider, annotationVersion, err)
-		}
-		v.Version = ver
-	}
-	if s := annotations[annotationProtocols]; s != "" {
-		v.Protocols = parseProtocols(s)
-	}
-	return nil
-}
-
-// errPassedOver: clients go on as if an entry were not there.
-var errPassedOver = errors.New("clients pass this entry over")
-
-// decodeEntry reads one entry. Its error wraps errPassedOver for one that OpenTofu
-// passes over.
-func decodeEntry(entry ocispec.Descriptor) (Package, error) {
-	switch {
-	case entry.MediaType != ocispec.MediaTypeImageManifest:
-		return Package{}, fmt.Errorf("%w: an entry has the media type %.80q", ErrNotProvider, entry.MediaType)
-	case entry.Platform == nil:
-		return Package{}, fmt.Errorf("%w: an entry has no platform", ErrNotProvider)
-	case entry.Platform.OSVersion != "":
-		return Package{}, fmt.Errorf("%w: its platform has the os.version %.80q", errPassedOver, entry.Platform.OSVersion)
-	}
-	platform, err := provider.NewPlatform(entry.Platform.OS, entry.Platform.Architecture)
-	if err != nil { // no client runs there, so none is troubled by it
-		return Package{}, fmt.Errorf("%w: no client runs on %.80q, %.80q", errPassedOver, entry.Platform.OS, entry.Platform.Architecture)
-	}
-	if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
-		return Package{}, fmt.Errorf("%s: %w", platform, err)
-	}
-	p := Package{Platform: platform, Manifest: ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size}}
-	annotate(&p, entry.Annotations)
-	return p, nil
-}
-
-// annotate fills in what our own annotations say, all of it or nothing.
-func annotate(p *Package, annotations map[string]string) {
-	d := digest.Digest(annotations[annotationDigest])
-	size, err := strconv.ParseInt(annotations[annotationSize], 10, 64)
-	name := annotations[annotationFilename]
-	if !isSHA256(d) || err != nil || size <= 0 || !provider.ValidFilename(name) {
-		for _, key := range []string{annotationDigest, annotationSize, annotationFilename} {
-			_, there := annotations[key]
-			p.UnusedAnnotations = p.UnusedAnnotations || there
-		}
-		return
-	}
-	p.Digest, p.Size, p.Filename, p.H1 = d, size, name, annotatedH1(annotations)
-}
-
-// annotatedH1 returns the h1: hash in an annotation, none if there is none that
-// reads.
-func annotatedH1(annotations map[string]string) provider.Hash {
-	h, err := provider.ParseHash(annotations[annotationH1])
-	if err != nil || h.IsZip() {
-		return provider.Hash{}
-	}
-	return h
-}
-
-func isSHA256(d digest.Digest) bool {
-	return d.Validate() == nil && d.Algorithm() == digest.SHA256 // in this order: Algorithm panics on what is no digest
-}
-
-// resolvePackages completes the packages that the index alone does not describe
-// from their manifests. Up to mayMiss packages whose manifests the registry lacks
-// become missing packages, if others are left.
+// resolvePackages completes the packages that the index does not describe, from their
+// manifests. At most mayMiss packages whose manifests are not in the registry become
+// missing packages, if others remain.
 func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.Address, ver provider.Version, mayMiss int32) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(manifestFetches)
@@ -324,8 +146,8 @@ func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.
 	return v.separateMissing()
 }
 
-// separateMissing moves the packages without a digest to v.Missing. It is an error if
-// no package is left.
+// separateMissing moves the packages without a digest to v.Missing. It returns an error if
+// no package remains.
 func (v *Version) separateMissing() error {
 	v.Packages = slices.DeleteFunc(v.Packages, func(p Package) bool {
 		if p.Digest != "" {
@@ -340,8 +162,8 @@ func (v *Version) separateMissing() error {
 	return nil
 }
 
-// fill completes a package from its layer. A layer without a usable file name has
-// the one that packages are published under.
+// fill completes a package from its layer. If the layer has no valid file name, the
+// published name is used.
 func (p *Package) fill(layer ocispec.Descriptor, a provider.Address, v provider.Version) {
 	p.Digest, p.Size, p.H1 = layer.Digest, layer.Size, annotatedH1(layer.Annotations)
 	if p.Filename = layer.Annotations[ocispec.AnnotationTitle]; !provider.ValidFilename(p.Filename) {
@@ -349,14 +171,14 @@ func (p *Package) fill(layer ocispec.Descriptor, a provider.Address, v provider.
 	}
 }
 
-// Resolve returns the descriptor of the manifest that a tag names, from what
-// arrives.
+// Resolve returns the descriptor of the manifest under a tag, computed from the received
+// bytes.
 func Resolve(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.Descriptor, error) {
 	desc, _, err := fetchTag(ctx, store, tag)
 	return desc, err
 }
 
-// ReadPackage returns the package whose platform manifest a tag names.
+// ReadPackage returns the package of the platform manifest under a tag.
 func ReadPackage(ctx context.Context, store ReferenceFetcher, tag string, a provider.Address, v provider.Version, platform provider.Platform) (*Package, error) {
 	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {
@@ -365,7 +187,7 @@ func ReadPackage(ctx context.Context, store ReferenceFetcher, tag string, a prov
 	return DecodePackage(desc, data, a, v, platform)
 }
 
-// DecodePackage returns a package as its platform manifest describes it.
+// DecodePackage returns the package that a platform manifest describes.
 func DecodePackage(desc ocispec.Descriptor, data []byte, a provider.Address, v provider.Version, platform provider.Platform) (*Package, error) {
 	manifest, err := decodeManifest(data, TypeTarget)
 	if err != nil {
@@ -381,7 +203,8 @@ func DecodePackage(desc ocispec.Descriptor, data []byte, a provider.Address, v p
 	return p, nil
 }
 
-// fetchLayer returns the one archive/zip layer of a platform's manifest.
+// fetchLayer returns the archive/zip layer of a platform's manifest. There must be exactly
+// one.
 func fetchLayer(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (ocispec.Descriptor, error) {
 	manifest, err := fetchManifest(ctx, store, desc, TypeTarget)
 	if err != nil {

@@ -76,14 +76,14 @@ func TestReadPackageLeftByPartialPush(t *testing.T) {
 	}
 }
 
-// pushByRecipe stores the widget as OpenTofu's documentation says to with the
-// ORAS CLI: manifests that carry a time, an index without an annotation.
+// pushByRecipe stores the widget as OpenTofu's documentation describes for the ORAS CLI: the
+// manifests contain a time, and the index has no annotations.
 func (b *bench) pushByRecipe(annotate func(ocispec.Descriptor) ocispec.Descriptor) (packages []artifact.Package) {
 	b.t.Helper()
 	index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, ArtifactType: "application/vnd.opentofu.provider"}
 	index.SchemaVersion = 2
 	b.send(artifact.Config())
-	for _, platform := range []provider.Platform{windows, darwin, linux} { // in no order
+	for _, platform := range []provider.Platform{windows, darwin, linux} { // unsorted
 		data := contents(b.t)[platform]
 		layer := annotate(ocispec.Descriptor{MediaType: "archive/zip", Digest: digest.FromBytes(data), Size: int64(len(data))})
 		m := ocispec.Manifest{
@@ -153,13 +153,13 @@ func TestReadsWhatOtherToolsPush(t *testing.T) {
 	}
 }
 
-// TestUnusableAnnotations shows that annotations count only together, and that
-// the manifest is asked where they do not.
+// TestUnusableAnnotations shows that annotations are used only if they are complete, and that
+// otherwise the manifest is read.
 func TestUnusableAnnotations(t *testing.T) {
 	for name, tc := range map[string]struct {
-		key, value string // empty: taken away
+		key, value string // an empty value removes the annotation
 		fetches    int
-		h1         bool // whether there is one afterwards
+		h1         bool // the package has an h1 hash afterwards
 	}{
 		"no digest":                    {artifact.AnnotationDigest, "", 2, true},
 		"no size":                      {artifact.AnnotationSize, "", 2, true},
@@ -212,7 +212,7 @@ func TestUnusableAnnotations(t *testing.T) {
 	}
 }
 
-// TestMissingManifests has an index of which the registry lacks a platform's manifest.
+// TestMissingManifests has an index with a platform manifest that is not in the registry.
 func TestMissingManifests(t *testing.T) {
 	available := func(b *bench) (*artifact.Version, error) {
 		return artifact.ReadAvailable(b.t.Context(), b.repo, widget, v100)
@@ -252,7 +252,8 @@ func TestMissingManifests(t *testing.T) {
 	}
 }
 
-// TestTroubleWithOneManifest: trouble with one platform is no absence of another.
+// TestTroubleWithOneManifest: a server error for one platform's manifest is not a missing
+// manifest.
 func TestTroubleWithOneManifest(t *testing.T) {
 	b := newBench(t)
 	packages := b.pushByRecipe(func(d ocispec.Descriptor) ocispec.Descriptor { return d })
@@ -265,7 +266,7 @@ func TestTroubleWithOneManifest(t *testing.T) {
 	}
 }
 
-// TestRefusedIndexes shows what OpenTofu would refuse, or could not know.
+// TestRefusedIndexes has indexes that OpenTofu refuses or misunderstands.
 func TestRefusedIndexes(t *testing.T) {
 	type index = ocispec.Index
 	entry := func(change func(*ocispec.Descriptor)) func(*index) {
@@ -327,8 +328,7 @@ func TestRefusedIndexes(t *testing.T) {
 	}
 }
 
-// TestPassedOver shows the entries without which an index is read, as OpenTofu
-// does.
+// TestPassedOver has entries that are ignored, as by OpenTofu.
 func TestPassedOver(t *testing.T) {
 	for name, spoil := range map[string]func(*ocispec.Descriptor){
 		"os.version": func(d *ocispec.Descriptor) { d.Platform.OSVersion = "10.0.17763" },
@@ -370,8 +370,8 @@ func TestPassedOver(t *testing.T) {
 	})
 }
 
-// TestRefusedPlatformManifests reads an index without annotations whose manifest
-// for linux_amd64 is wrong.
+// TestRefusedPlatformManifests reads an index without annotations whose manifest for
+// linux_amd64 is invalid.
 func TestRefusedPlatformManifests(t *testing.T) {
 	type manifest = ocispec.Manifest
 	layer := func(change func(*ocispec.Descriptor)) func(*manifest) {
@@ -379,7 +379,7 @@ func TestRefusedPlatformManifests(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		spoil func(*manifest)
-		err   error // nil: it is read
+		err   error // nil means that it is read
 	}{
 		"no media type":            {func(m *manifest) { m.MediaType = "" }, artifact.ErrNotProvider},
 		"no artifact type":         {func(m *manifest) { m.ArtifactType = "" }, artifact.ErrNotProvider},
@@ -421,8 +421,8 @@ func TestRefusedPlatformManifests(t *testing.T) {
 	}
 }
 
-// TestSizeInTheIndexIsWrong has the index announce a byte more than the manifest
-// with that digest has.
+// TestSizeInTheIndexIsWrong has an index entry whose size is one byte more than the
+// manifest's.
 func TestSizeInTheIndexIsWrong(t *testing.T) {
 	b := newBench(t)
 	e := encode(t, linux)
@@ -437,7 +437,8 @@ func TestSizeInTheIndexIsWrong(t *testing.T) {
 	}
 }
 
-// TestTagOnPlatformManifest is the mistake of who pushes a single platform.
+// TestTagOnPlatformManifest has a tag on the manifest of a single platform, a mistake that
+// users make.
 func TestTagOnPlatformManifest(t *testing.T) {
 	b := newBench(t)
 	e := encode(t, linux)
@@ -448,8 +449,8 @@ func TestTagOnPlatformManifest(t *testing.T) {
 	}
 }
 
-// TestRegistryLies shows that what arrives is checked, and not what is announced
-// of it.
+// TestRegistryLies shows that the received content is verified, whatever the registry
+// announces.
 func TestRegistryLies(t *testing.T) {
 	other := digest.FromString("something else").String()
 	unannounced := func(h http.Header) { h.Del("Content-Length") }
@@ -462,7 +463,7 @@ func TestRegistryLies(t *testing.T) {
 		platform bool // the lie is about a platform's manifest, not the index
 		change   func([]byte) []byte
 		announce func(http.Header)
-		err      error // nil: any
+		err      error // nil means any error
 	}{
 		"index: digest of something else":      {false, same, func(h http.Header) { h.Set("Docker-Content-Digest", other) }, artifact.ErrDamaged},
 		"index: digest that is none":           {false, same, func(h http.Header) { h.Set("Docker-Content-Digest", "none") }, nil},
@@ -502,8 +503,9 @@ func flipCase(data []byte) []byte {
 	return bytes.Replace(data, []byte("opentofu"), []byte("OpenTofu"), 1)
 }
 
-// TestIndexesWithinIndexes are not followed, however deep they lie, nor where one is
-// called a platform's manifest, nor where a registry answers with the index itself.
+// TestIndexesWithinIndexes shows that nested indexes are not followed: neither deeply nested
+// ones, nor one that is labelled as a platform's manifest, nor an index that the registry
+// serves in place of its own child.
 func TestIndexesWithinIndexes(t *testing.T) {
 	entry := func(mediaType string, data []byte) ocispec.Index {
 		index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, ArtifactType: artifact.TypeProvider, Manifests: []ocispec.Descriptor{{
@@ -515,7 +517,7 @@ func TestIndexesWithinIndexes(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		mediaType string
-		served    string // as which a registry that lies serves it; "": it does not
+		served    string // the media type that the registry announces; "" means the true one
 		itself    bool
 		err       error
 		requests  int
@@ -560,12 +562,12 @@ func TestIndexesWithinIndexes(t *testing.T) {
 	}
 }
 
-// TestIndexOfUnannouncedSize is answered without a length, as some proxies do:
-// then HEAD is asked for it, and need not tell the truth either.
+// TestIndexOfUnannouncedSize has an answer without a length, as some proxies send it. oras-go
+// then sends a HEAD, whose answer may be wrong too.
 func TestIndexOfUnannouncedSize(t *testing.T) {
 	for name, tc := range map[string]struct {
-		grow int // what is sent
-		head int // what HEAD says
+		grow int // the number of bytes sent
+		head int // the length that HEAD announces
 		err  error
 	}{
 		"as HEAD says":         {0, 0, nil},
@@ -593,7 +595,7 @@ func TestIndexOfUnannouncedSize(t *testing.T) {
 						return
 					}
 				}
-				if tc.grow > artifact.MaxManifestBytes { // which is more than is on its way
+				if tc.grow > artifact.MaxManifestBytes { // more than the connection buffers
 					t.Error("all of it is read")
 				}
 			}
@@ -604,8 +606,8 @@ func TestIndexOfUnannouncedSize(t *testing.T) {
 	}
 }
 
-// TestOnlyTheTagCanBeAbsent keeps apart a version that is not there and one whose
-// manifests somebody's clean-up deleted.
+// TestOnlyTheTagCanBeAbsent distinguishes a version that does not exist from a version whose
+// manifests were deleted by a clean-up job.
 func TestOnlyTheTagCanBeAbsent(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.read(); !errors.Is(err, errdef.ErrNotFound) {
@@ -626,8 +628,8 @@ func TestOnlyTheTagCanBeAbsent(t *testing.T) {
 	}
 }
 
-// TestStoreErrorsAreKept lets callers tell a registry that is down from content
-// that is wrong.
+// TestStoreErrorsAreKept shows that callers can distinguish a registry that is down from
+// invalid content.
 func TestStoreErrorsAreKept(t *testing.T) {
 	for _, suffix := range []string{"/manifests/1.0.0", "/manifests/" + digest.FromString("").Algorithm().String()} {
 		b := newBench(t)

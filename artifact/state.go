@@ -17,49 +17,49 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TypeState is the artifact type of the manifest that keeps a repository's [State].
+// TypeState is the artifact type of the manifest that holds a repository's [State].
 const TypeState = "application/vnd.ocibridge.state.v1"
 
-// annotationState has the state as JSON text. One request reads a manifest with its
-// annotations; a layer would take a second one.
+// annotationState holds the state as JSON text. A manifest with its annotations is read
+// with one request; a layer would take a second one.
 const annotationState = annotationPrefix + "state"
 
-// Bounds of a state. Sources list at most 10,000 versions.
+// The bounds of a state. Sources list at most 10,000 versions.
 const (
 	maxSeen     = 20_000
 	maxReplaced = 10_000
 )
 
-// stateLimits bound the text of a state. A version has one value, a replaced manifest
-// has five at most.
+// stateLimits bound the text of a state. A version has one value, and a replaced manifest
+// at most five.
 var stateLimits = document.Limits{Bytes: MaxManifestBytes, Values: maxSeen + 5*maxReplaced + 100, Elements: maxSeen}
 
-// State is what ocibridge remembers of a provider's repository. Writers merge what they
-// know into the state that is there.
+// State is ocibridge's record about a provider's repository. Writers merge their own
+// knowledge into the stored state.
 type State struct {
 	// Provider owns the repository.
 	Provider provider.Address
-	// Cooldown is set once a sync with a cooldown has noted all versions of its first run.
+	// Cooldown is set after a sync with a cooldown has recorded all versions of its first run.
 	Cooldown bool
-	// Seen has the time at which a sync first saw each version. The zero time means that
-	// the version was there at the first sync with a cooldown.
+	// Seen holds the time at which a sync first saw each version. The zero time means that
+	// the version existed at the first sync with a cooldown.
 	Seen map[provider.Version]time.Time
-	// Replaced are manifests that lost their tag, until a prune deletes them. They are
-	// sorted, and each digest is there once.
+	// Replaced lists manifests that lost their tag and that no prune has deleted yet. It is
+	// sorted, and each digest occurs once.
 	Replaced []Replaced
 }
 
-// Replaced is a manifest that lost its tag to another one.
+// Replaced is a manifest that lost its tag to another manifest.
 type Replaced struct {
-	// Manifest has a media type, a digest and a size, and nothing else.
+	// Manifest has only a media type, a digest and a size.
 	Manifest ocispec.Descriptor
-	// Version is the version whose tag named the manifest. It is zero for an older state.
+	// Version is the version of the tag. It is zero if the manifest is an older state.
 	Version provider.Version
 }
 
-// Merge adds what another state knows: the earliest time of each version, and the
-// manifests of both. It keeps the first maxReplaced manifests, older states last: the
-// others stay in the registry.
+// Merge adds the content of another state: the earliest time of each version, and the
+// manifests of both states. It keeps the first maxReplaced manifests, with older states
+// last. The other manifests stay in the registry.
 func (s *State) Merge(other State) {
 	s.Cooldown = s.Cooldown || other.Cooldown
 	if s.Seen == nil {
@@ -73,7 +73,7 @@ func (s *State) Merge(other State) {
 	s.Replaced = joinReplaced(s.Replaced, other.Replaced)
 }
 
-// joinReplaced returns the manifests of both lists, sorted, each digest once.
+// joinReplaced returns the manifests of both lists, sorted and with each digest once.
 func joinReplaced(a, b []Replaced) []Replaced {
 	all := slices.Concat(a, b)
 	slices.SortFunc(all, func(a, b Replaced) int {
@@ -84,7 +84,8 @@ func joinReplaced(a, b []Replaced) []Replaced {
 	return all[:min(len(all), maxReplaced)]
 }
 
-// stateRank sorts indexes of versions, which hold their platforms, before older states.
+// stateRank ranks indexes of versions before older states, because indexes keep their
+// platform manifests from being deleted.
 func stateRank(r Replaced) int {
 	if r.Version.IsZero() {
 		return 1
@@ -92,7 +93,7 @@ func stateRank(r Replaced) int {
 	return 0
 }
 
-// stateDocument is the text of a state. Times are those of annotationSeen.
+// stateDocument is the JSON document of a state. Times have the format of annotationSeen.
 type stateDocument struct {
 	Cooldown bool              `json:"cooldown,omitempty"`
 	Seen     map[string]string `json:"seen,omitempty"`
@@ -106,9 +107,9 @@ type replacedEntry struct {
 	Version   string        `json:"version,omitempty"`
 }
 
-// EncodeState returns the manifest of a state. Its one blob is that of [Config]. The same
-// state gives the same bytes. Times are cut to seconds. A state that would not read back
-// is an error: [ErrTooLarge] or [ErrNotProvider].
+// EncodeState returns the manifest of a state. Its only blob is [Config]. The same state
+// gives the same bytes. Times are truncated to seconds. If the state could not be read
+// back, the error is [ErrTooLarge] or [ErrNotProvider].
 func EncodeState(s State) (Blob, error) {
 	if s.Provider.IsZero() {
 		return Blob{}, fmt.Errorf("%w: a state without a provider", ErrNotProvider)
@@ -136,8 +137,8 @@ func EncodeState(s State) (Blob, error) {
 }
 
 // ReadState returns the state of a provider's repository, and the descriptor of its
-// manifest. Errors are those of [Read]: errdef.ErrNotFound if the repository has no
-// state, [ErrForeign] if the state is another provider's.
+// manifest. Its errors are those of [Read]: errdef.ErrNotFound if the repository has no
+// state, and [ErrForeign] if the state belongs to a different provider.
 func ReadState(ctx context.Context, store ReferenceFetcher, a provider.Address) (*State, ocispec.Descriptor, error) {
 	desc, data, err := fetchTag(ctx, store, string(ociaddr.StateTag))
 	if err != nil {
@@ -164,7 +165,7 @@ func decodeState(data []byte, a provider.Address) (*State, error) {
 		return nil, err
 	}
 	if owner != a {
-		return nil, fmt.Errorf("%w: the state says that it is that of %s", ErrForeign, owner)
+		return nil, fmt.Errorf("%w: the state belongs to %s", ErrForeign, owner)
 	}
 	var d stateDocument
 	if err := unmarshalWithin(stateLimits, []byte(m.Annotations[annotationState]), &d); err != nil {
@@ -178,7 +179,7 @@ func decodeState(data []byte, a provider.Address) (*State, error) {
 	return s, nil
 }
 
-// state returns what the text says, without the provider.
+// state converts the document, without the provider.
 func (d stateDocument) state() (*State, error) {
 	switch {
 	case len(d.Seen) > maxSeen:
@@ -209,7 +210,7 @@ func (d stateDocument) state() (*State, error) {
 
 func (e replacedEntry) replaced() (Replaced, error) {
 	r := Replaced{Manifest: ocispec.Descriptor{MediaType: e.MediaType, Digest: e.Digest, Size: e.Size}}
-	// Registries delete manifests and blobs by different requests.
+	// Registries have different requests for deleting manifests and blobs.
 	if !IsManifest(e.MediaType) {
 		return r, fmt.Errorf("%w: a replaced manifest has the media type %.80q", ErrNotProvider, e.MediaType)
 	}
@@ -227,9 +228,9 @@ func (e replacedEntry) replaced() (Replaced, error) {
 	return r, nil
 }
 
-// IsOwned reports whether a replaced manifest says itself what the state says of it: that
-// it is the index of the version, or a state, and the provider's. Errors are those of
-// [FetchManifest].
+// IsOwned reports whether the content of a replaced manifest confirms its description in
+// the state: it is the index of the version, or a state, of the provider. Its errors are
+// those of [FetchManifest].
 func IsOwned(ctx context.Context, store Fetcher, r Replaced, a provider.Address) (data []byte, owned bool, err error) {
 	data, err = FetchManifest(ctx, store, r.Manifest)
 	if err != nil {

@@ -57,7 +57,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestStateRefused reads states that are none, and one of another provider.
+// TestStateRefused reads invalid states, and a state of another provider.
 func TestStateRefused(t *testing.T) {
 	manifest := func(artifactType, owner, text string) string {
 		return fmt.Sprintf(`{"artifactType":%q,"annotations":{%q:%q,%q:%q}}`, artifactType, artifact.AnnotationProvider, owner, artifact.AnnotationState, text)
@@ -140,7 +140,7 @@ func TestStateMerge(t *testing.T) {
 		}
 	}
 
-	// Beyond the bound, older states are left out first.
+	// Beyond the bound, older states are dropped first.
 	var many artifact.State
 	for i := range artifact.MaxReplaced - 1 {
 		many.Replaced = append(many.Replaced, replaced(fmt.Sprint(i), "1.0.0"))

@@ -15,40 +15,40 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// TagLister lists the tags of a repository page by page, from after last.
-// oras-go's remote.Repository is one.
+// TagLister lists the tags of a repository page by page, starting after last. oras-go's
+// remote.Repository implements it.
 type TagLister interface {
 	Tags(ctx context.Context, last string, fn func(tags []string) error) error
 }
 
-// ErrTagsBrokeOff: a list of tags began, and then a page of it could not be had.
-// Whatever the cause says of itself, it is trouble and no absence.
+// ErrTagsBrokeOff means that a list of tags began, and that a later page failed. Whatever
+// the cause is, it never means that the repository is absent.
 var ErrTagsBrokeOff = errors.New("the list of tags breaks off")
 
-// MaxTagPages bounds how many pages of tags are read: a registry whose pages link
-// to each other would send them for ever.
+// MaxTagPages bounds the number of pages of tags. The pages of a registry may link to each
+// other, which would make the list endless.
 const MaxTagPages = 1000
 
-// MaxTags bounds how many tags of a repository are read.
+// MaxTags bounds the number of tags in a repository.
 const MaxTags = 250_000
 
-// maxName bounds the names that are remembered of a list, in bytes. No tag is longer.
+// maxName is the maximum length of a tag in bytes. Longer names in a list are ignored.
 const maxName = 128
 
-// Neither is a reason to ask in another way.
+// After these errors, ListTags does not retry the page.
 var (
 	errTooManyTags  = fmt.Errorf("more than %d tags: %w", MaxTags, errdef.ErrTooManyPages)
 	errTooManyPages = fmt.Errorf("more than %d pages of tags: %w", MaxTagPages, errdef.ErrTooManyPages)
 )
 
-// ListTags returns all tags of a repository, in the registry's order. What is no
-// tag is left out.
+// ListTags returns all tags of a repository in the registry's order. It omits names that
+// are not valid tags.
 //
-// Some registries link to a next page that is not there, or at another host
-// (Artifactory behind a proxy, with the repository in the path). The list then
-// goes on with what comes after the last tag of the page before, by the registry's
-// own rules; where that does not work either, the error wraps ErrTagsBrokeOff and
-// the cause. An error for the first page is returned as it is.
+// Some registries link to a next page that does not exist, or to a different host
+// (Artifactory behind a proxy, with the repository in the path). ListTags then requests
+// the tags after the last tag of the previous page, as the distribution specification
+// allows. If that fails too, the error wraps ErrTagsBrokeOff and the cause. An error for
+// the first page is returned unchanged.
 func ListTags(ctx context.Context, store TagLister) ([]ociaddr.Tag, error) {
 	l := &tagList{seen: map[string]bool{}}
 	for {
@@ -63,26 +63,26 @@ func ListTags(ctx context.Context, store TagLister) ([]ociaddr.Tag, error) {
 			l.cause = err
 			continue
 		case l.cause != nil && !errors.Is(err, errdef.ErrTooManyPages):
-			err = l.cause // of the link, which is what somebody can repair
+			err = l.cause // the broken link, which an administrator can fix
 		}
 		return nil, fmt.Errorf("%w after %d pages: %w", ErrTagsBrokeOff, l.pages, err)
 	}
 }
 
-// tagList is a list as far as it has come.
+// tagList is the part of a list that has been read.
 type tagList struct {
 	tags  []ociaddr.Tag
 	seen  map[string]bool
-	last  string // of the latest page that had any
+	last  string // the last tag of the latest page that had any
 	pages int
 	read  int
-	cause error // for which the latest request began after last
+	cause error // the error because of which the latest request began after last
 }
 
-// page takes one page. It refuses one that begins again.
+// page processes one page. It returns an error if the page starts the list again.
 func (l *tagList) page(page []string) error {
 	if l.cause != nil && slices.ContainsFunc(page, func(t string) bool { return l.seen[t] }) {
-		return l.cause // the registry passes over where it was told to begin
+		return l.cause // the registry ignores the start that was requested
 	}
 	if l.pages++; l.pages > MaxTagPages {
 		return errTooManyPages
@@ -102,8 +102,8 @@ func (l *tagList) page(page []string) error {
 	return nil
 }
 
-// asksForMore reports whether a page was missing for a reason that may lie in the
-// link to it.
+// asksForMore reports whether the link to a page may be the reason why the page could not
+// be read.
 func asksForMore(ctx context.Context, err error) bool {
 	var answer *errcode.ErrorResponse
 	var connection *net.OpError

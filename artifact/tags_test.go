@@ -17,8 +17,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// pages answers listings of five tags, two a page, and link with the tag after
-// which the next page begins.
+// pages serves listings of five tags with two on each page. Its links name the tag after which
+// the next page begins.
 func pages(link func(r *http.Request, last string) string) http.HandlerFunc {
 	all := []string{"1.0.0", "1.10.0", "1.2.0", "latest", "not a tag"}
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,8 @@ func TestListTags(t *testing.T) {
 	}
 }
 
-// TestListOfTagsThatBreaksOff is never a shorter list, nor an absent repository.
+// TestListOfTagsThatBreaksOff: a broken list is neither a shorter list nor an absent
+// repository.
 func TestListOfTagsThatBreaksOff(t *testing.T) {
 	wrong := func(*http.Request, string) string { return "https://internal.example/" }
 	status := func(status int) http.HandlerFunc {
@@ -67,7 +68,7 @@ func TestListOfTagsThatBreaksOff(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		more     http.HandlerFunc // for what comes after the first page
+		more     http.HandlerFunc // answers the requests after the first page
 		requests int
 	}{
 		"nothing after the last tag either": {status(404), 2},
@@ -140,7 +141,7 @@ func TestListOfTagsIsNotReadWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestPageOfTagsWithoutEnd is one answer that goes on for ever.
+// TestPageOfTagsWithoutEnd has an endless answer.
 func TestPageOfTagsWithoutEnd(t *testing.T) {
 	b := newBench(t)
 	sent := 0

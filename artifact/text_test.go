@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// hostileIndex returns a valid index of one package. The index and the entry of the
-// package have the given members in addition, and more entries follow.
+// hostileIndex returns a valid index of one package. The index and the entry of the package
+// have the given additional members, and the given entries follow.
 func hostileIndex(t *testing.T, index, entry map[string]any, more ...any) []byte {
 	t.Helper()
 	manifest := digest.FromString("manifest")
@@ -39,20 +39,20 @@ func hostileIndex(t *testing.T, index, entry map[string]any, more ...any) []byte
 	return data
 }
 
-// TestTextsOfManifests has one text or number of almost 4 MiB in each place of an
-// index, a manifest or a record. It bounds the document's cost, the length of its error,
-// and the memory that the result keeps.
+// TestTextsOfManifests puts a text or number of almost 4 MiB into each field of an index, a
+// manifest or a record. It bounds the cost of decoding, the length of the error, and the
+// memory that the result keeps.
 func TestTextsOfManifests(t *testing.T) {
 	const size = MaxManifestBytes - 2000
-	// A control character takes 4 bytes of an error. A byte that is no UTF-8 would take 3
-	// of the decoded text: no such document is accepted.
+	// A control character takes 4 bytes in an error. A byte that is not UTF-8 would take 3
+	// bytes in the decoded text, but no such document is accepted.
 	for kind, text := range map[string]string{"control characters": strings.Repeat("\x7f", size), "no UTF-8": strings.Repeat("\xff", size)} {
 		annotate := func(key string) map[string]any {
 			return map[string]any{"annotations": map[string]string{key: text}}
 		}
 		index := func(index, entry map[string]any, more ...any) []byte {
 			data := hostileIndex(t, index, entry, more...)
-			// encoding/json replaces what is no UTF-8, and the attacker does not.
+			// encoding/json would replace bytes that are not UTF-8; an attacker does not.
 			return []byte(strings.ReplaceAll(string(data), `\ufffd`, "\xff"))
 		}
 		evidence := map[string]any{"mediaType": text, "artifactType": TypeEvidence, "digest": digest.FromString("evidence"), "size": 1}
@@ -101,7 +101,7 @@ func TestTextsOfManifests(t *testing.T) {
 	})
 }
 
-// checkCost decodes a document, and fails where that costs or keeps too much.
+// checkCost decodes a document, and fails if decoding allocates or keeps too much.
 func checkCost(t *testing.T, document []byte, decode func([]byte) (any, error), accepted bool) {
 	t.Helper()
 	if len(document) > MaxManifestBytes {
@@ -128,7 +128,7 @@ func readIndex(data []byte) (any, error) {
 	return decodeIndex(ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}, data)
 }
 
-// lintIndex returns all flaws, those that clients pass over included.
+// lintIndex returns all flaws, including those that clients ignore.
 func lintIndex(data []byte) (any, error) {
 	v, flaws := examineIndex(ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}, data)
 	var all []error
@@ -148,8 +148,8 @@ func readManifest(data []byte) (any, error) {
 
 func readRecordOf(data []byte) (any, error) { return decodeRecord(data) }
 
-// TestProtocolsAreBounded: protocols beyond the bounds count as not known, and the
-// version is served.
+// TestProtocolsAreBounded: protocols beyond the bounds count as unknown, and the version is
+// served.
 func TestProtocolsAreBounded(t *testing.T) {
 	of := func(n int) string { return strings.TrimSuffix(strings.Repeat("5.0,", n), ",") }
 	for name, tc := range map[string]struct {
@@ -185,7 +185,7 @@ func TestProtocolsAreBounded(t *testing.T) {
 	}
 }
 
-// TestMediaTypeTooLong refuses evidence whose media type is longer than any.
+// TestMediaTypeTooLong refuses evidence with a media type that is too long.
 func TestMediaTypeTooLong(t *testing.T) {
 	for n, refused := range map[int]bool{maxMediaType: false, maxMediaType + 1: true} {
 		desc := ocispec.Descriptor{MediaType: strings.Repeat("x", n), Digest: digest.FromString("x"), Size: 1}
@@ -195,7 +195,7 @@ func TestMediaTypeTooLong(t *testing.T) {
 	}
 }
 
-// TestRecordTooLarge refuses a record of more than 64 KiB, both ways.
+// TestRecordTooLarge refuses to write and to read a record of more than 64 KiB.
 func TestRecordTooLarge(t *testing.T) {
 	e := Evidence{Record: Record{Verdict: trust.Signed, Origin: strings.Repeat("x", maxRecordBytes)}}
 	if _, _, err := EncodeEvidence(e); !errors.Is(err, ErrTooLarge) {
@@ -203,8 +203,8 @@ func TestRecordTooLarge(t *testing.T) {
 	}
 }
 
-// TestNamesInAListOfTags has names of 1 MiB on each page of a list. They are no tags,
-// and are not remembered.
+// TestNamesInAListOfTags has names of 1 MiB on each page of a list. They are not valid tags,
+// and are not kept in memory.
 func TestNamesInAListOfTags(t *testing.T) {
 	cost.Kept(t, 4<<20, func() any {
 		l := &tagList{seen: map[string]bool{}}

@@ -10,25 +10,24 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Verdicts on stored versions, beside those of package trust.
+// Verdicts on stored versions, in addition to those of package trust.
 const (
-	// NoEvidence: nothing is stored that says who published it, or what is stored is
-	// refused.
+	// NoEvidence means that no evidence is stored, or that the stored evidence is refused.
 	NoEvidence trust.Verdict = "none"
-	// SignedOtherName: the document is signed, and lists a package under a name that
-	// says neither its version nor its platform. Clients install it; a gateway with
-	// verify = "required" does not serve it.
+	// SignedOtherName means that the checksum document is signed, and lists a package under
+	// a name that contains neither its version nor its platform. Clients install it. A
+	// gateway with verify = "required" does not serve it.
 	SignedOtherName trust.Verdict = "signed under another name"
 )
 
-// OtherNameHint says what to do about a version that is signed under another name.
+// OtherNameHint is the hint for a version that is signed under another name.
 const OtherNameHint = `clients install it, and a gateway with verify = "required" does not serve it: ask the publisher to name its zips terraform-provider-TYPE_VERSION_OS_ARCH.zip`
 
-// Standing returns the verdict on the version, SignedOtherName among them.
+// Standing returns the verdict on the version, which may be SignedOtherName.
 func (v *Verified) Standing() trust.Verdict { return Standing(v.Verdict, v.Refused) }
 
-// Standing returns SignedOtherName in place of the verdict if the document lists any
-// refused package under another name.
+// Standing returns SignedOtherName instead of the verdict if the checksum document lists
+// any refused package under another name.
 func Standing(verdict trust.Verdict, refused []Refusal) trust.Verdict {
 	if verdict == trust.Signed && slices.ContainsFunc(refused, Refusal.OtherName) {
 		return SignedOtherName
@@ -36,8 +35,8 @@ func Standing(verdict trust.Verdict, refused []Refusal) trust.Verdict {
 	return verdict
 }
 
-// RecordedStanding is like Standing for a recorded verdict. It goes by the file names
-// that the push recorded, and does not read the document.
+// RecordedStanding is like Standing for a recorded verdict. It uses the file names that the
+// push recorded, and does not read the checksum document.
 func (v *Version) RecordedStanding(recorded trust.Verdict, a provider.Address, ver provider.Version) trust.Verdict {
 	hasOther := func(p Package) bool { return isOtherName(p.Filename, provider.PackageFilename(a, ver, p.Platform)) }
 	if recorded == trust.Signed && slices.ContainsFunc(v.Packages, hasOther) {
@@ -46,22 +45,22 @@ func (v *Version) RecordedStanding(recorded trust.Verdict, a provider.Address, v
 	return recorded
 }
 
-// Signed reports whether the evidence is all that clients need to check the
+// Signed reports whether the evidence contains everything that clients need to verify the
 // publisher's signature themselves.
 func (e *Evidence) Signed() bool {
 	return e.Record.Verdict == trust.Signed && e.SHA256SUMS != nil && e.Signature != nil && e.SigningKeys != nil
 }
 
-// DescribeEvidence returns a descriptor of evidence that says which verdict is in
-// it, so that whoever reads the index alone knows. Nobody vouches for that: it
-// serves to list versions, and what is served of one is decided on its evidence.
+// DescribeEvidence returns a descriptor of evidence with the verdict as an annotation, so
+// that a reader of the index knows the verdict. Nothing proves the annotation: it is for
+// listing versions. A gateway decides what to serve from the evidence itself.
 func DescribeEvidence(desc ocispec.Descriptor, verdict trust.Verdict) ocispec.Descriptor {
 	desc.Annotations = map[string]string{annotationVerdict: string(verdict)}
 	return desc
 }
 
-// verdictAnnotation returns the annotation that DescribeEvidence made; nil if
-// there is none that reads.
+// verdictAnnotation returns the annotation that DescribeEvidence sets; nil if it is missing
+// or invalid.
 func verdictAnnotation(desc ocispec.Descriptor) map[string]string {
 	switch v := trust.Verdict(desc.Annotations[annotationVerdict]); v {
 	case trust.Signed, trust.ChecksumOnly:
@@ -70,10 +69,10 @@ func verdictAnnotation(desc ocispec.Descriptor) map[string]string {
 	return nil
 }
 
-// ReadVerdict returns what a version's index says of its evidence, without reading
-// that. It takes a fetch of the evidence manifest where the index does not say, as
-// one that was pushed before it did. A version without evidence is
-// [trust.ChecksumOnly]. Errors are those of [ReadEvidence].
+// ReadVerdict returns the verdict in a version's index, without reading the evidence. If the
+// index has none, because an earlier release pushed it, ReadVerdict fetches the evidence
+// manifest. A version without evidence is [trust.ChecksumOnly]. Its errors are those of
+// [ReadEvidence].
 func ReadVerdict(ctx context.Context, store Fetcher, v *Version) (trust.Verdict, error) {
 	if v.Evidence == nil {
 		return trust.ChecksumOnly, nil
@@ -85,7 +84,7 @@ func ReadVerdict(ctx context.Context, store Fetcher, v *Version) (trust.Verdict,
 	if err != nil {
 		return "", err
 	}
-	// A push stores signature and keys together only of what they accepted.
+	// A push stores the signature together with the keys only if the keys accept it.
 	parts := map[string]bool{}
 	for _, layer := range m.Layers {
 		parts[layer.MediaType] = true

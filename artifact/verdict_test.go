@@ -11,12 +11,12 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestVerdictOfAnIndex takes no fetch where the index says it, and one, of the
-// evidence's manifest, where it does not.
+// TestVerdictOfAnIndex fetches nothing if the index has the verdict, and only the evidence's
+// manifest if it does not.
 func TestVerdictOfAnIndex(t *testing.T) {
 	for name, tc := range map[string]struct {
-		spoil   func(*ocispec.Descriptor)                       // the index entry
-		change  func([]ocispec.Descriptor) []ocispec.Descriptor // the evidence's layers
+		spoil   func(*ocispec.Descriptor)                       // changes the index entry
+		change  func([]ocispec.Descriptor) []ocispec.Descriptor // changes the evidence's layers
 		fetches int
 		want    trust.Verdict
 	}{

@@ -13,43 +13,43 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Verified is a stored version whose evidence was checked again.
+// Verified is a stored version whose evidence was verified again.
 type Verified struct {
-	// Verdict and Signer are what the check found, not what the record says.
+	// Verdict and Signer are results of the verification, not taken from the record.
 	Verdict trust.Verdict
 	Signer  trust.Signer // zero for ChecksumOnly
-	// Pinned is set if the signature is by a key that the policy pins. Without, the
-	// evidence proves nothing against whoever can write to the registry.
+	// Pinned reports whether the policy pins the key of the signature. If not, the evidence
+	// proves nothing against an attacker who can write to the registry.
 	Pinned   bool
 	Evidence *Evidence
-	// Checksums are those of the SHA256SUMS in the evidence.
+	// Checksums are the checksums in the SHA256SUMS of the evidence.
 	Checksums *trust.Checksums
-	// Packages are those that the evidence vouches for: its SHA256SUMS lists the
-	// layer's digest under exactly the name that a package of this provider, version
-	// and platform is published under. Their H1 is still the unsigned annotation.
+	// Packages lists the packages that the evidence confirms: its SHA256SUMS lists the
+	// layer's digest under exactly the published name of this provider, version and
+	// platform. Their H1 still comes from the unsigned annotation.
 	Packages []Package
-	// Refused are the others.
+	// Refused lists the other packages.
 	Refused []Refusal
 }
 
-// Refusal is a package that evidence does not vouch for.
+// Refusal is a package that the evidence does not confirm.
 type Refusal struct {
 	Package Package
 	Err     error // wraps trust.ErrNotListed or trust.ErrChecksum
 }
 
-// OtherName reports whether the only fault of the package is that the checksum
-// document lists it under another name: the error is an [OtherNameError].
+// OtherName reports whether the only problem of the package is that the checksum document
+// lists it under another name. The error is then an [OtherNameError].
 func (r Refusal) OtherName() bool {
 	var other *OtherNameError
 	return errors.As(r.Err, &other)
 }
 
-// OtherNameError says that a checksum document lists a package under a name that says
+// OtherNameError means that a checksum document lists a package under a name that contains
 // neither its version nor its platform. It is a [trust.ErrNotListed].
 type OtherNameError struct {
-	Name    string // that the package should have
-	Listed  string // that the document has
+	Name    string // the published name
+	Listed  string // the name in the document
 	Verdict trust.Verdict
 }
 
@@ -61,30 +61,29 @@ func (e *OtherNameError) Error() string {
 	return fmt.Sprintf("%s: %s: the SHA256SUMS in its evidence lists the package as %s", e.Name, how, e.Listed)
 }
 
-// Is makes the error a [trust.ErrNotListed].
+// Is reports whether target is [trust.ErrNotListed].
 func (e *OtherNameError) Is(target error) bool { return target == trust.ErrNotListed }
 
-// ErrNothingToCheck means that a version was stored without evidence, or on hashes
-// that nobody signed. It comes with trust.ErrUnsigned.
+// ErrNothingToCheck means that a version was stored without evidence, or on the basis of
+// unsigned hashes. It is combined with trust.ErrUnsigned.
 var ErrNothingToCheck = errors.New("there is nothing to check it against")
 
-// Verify checks a version that [Read] found against the evidence beside it, as a
-// push would check its origin's claims, and asks nobody but the registry.
+// Verify verifies a version that [Read] returned against its evidence, as a push verifies
+// its origin's claims. It contacts only the registry.
 //
-// The key material is that of the evidence. If the policy pins keys, only those
-// count, and a registry that forges content cannot pass: without the private
-// key, it has no signature for other packages, and for another version or
-// platform the file names in the signed document differ. Without pinned keys, any
-// key in the evidence counts, and a registry that forges packages can forge
-// evidence with a key of its own: that shows what was pushed, and proves nothing
-// against the registry. See Verified.Pinned. A revocation that the registry
-// leaves out of a stored key is not seen: remove a revoked key from the policy.
+// The keys come from the evidence. If the policy pins keys, only pinned keys count, and a
+// registry cannot pass off forged content: without the private key it cannot sign other
+// packages, and the file names in the signed document differ for other versions and
+// platforms. Without pinned keys, any key in the evidence counts. A registry that forges
+// packages can then also forge evidence with a key of its own, so the result shows what was
+// pushed, but proves nothing against the registry. See Verified.Pinned. If the registry
+// removes a revocation from a stored key, Verify does not notice: remove a revoked key from
+// the policy.
 //
-// It makes one request for the evidence manifest and one for each of its parts,
-// four at most. Errors wrap trust.ErrUnsigned or trust.ErrSignature where that is
-// the reason, ErrNothingToCheck as well where there is no document to judge, and
-// are those of [ReadEvidence] otherwise. A package that is not vouched for is no
-// error.
+// Verify sends one request for the evidence manifest and one for each of its parts, at most
+// four. Errors wrap trust.ErrUnsigned or trust.ErrSignature if that is the reason, and also
+// ErrNothingToCheck if there is no document to verify. Other errors are those of
+// [ReadEvidence]. A package that the evidence does not confirm is not an error.
 func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.Version, found *Version, policy trust.Policy) (*Verified, error) {
 	if found.Evidence == nil {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: it was stored without evidence: %w", a, v, trust.ErrUnsigned, ErrNothingToCheck), again)
@@ -96,11 +95,11 @@ func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.V
 	return e.Verify(ctx, a, v, found.Packages, policy)
 }
 
-// again is what to do about evidence that proves nothing.
+// again is the hint for evidence that proves nothing.
 const again = "push it again from its origin with --refresh-evidence, which keeps the packages that are the publisher's"
 
-// Verify checks the packages of a version against evidence that was read. It is
-// [Verify] without its requests.
+// Verify verifies the packages of a version against this evidence. It is [Verify] without
+// the requests.
 func (e *Evidence) Verify(ctx context.Context, a provider.Address, v provider.Version, packages []Package, policy trust.Policy) (*Verified, error) {
 	if e.SHA256SUMS == nil {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: its evidence holds no SHA256SUMS: %w", a, v, trust.ErrUnsigned, ErrNothingToCheck), again)
@@ -124,9 +123,9 @@ func (e *Evidence) Verify(ctx context.Context, a provider.Address, v provider.Ve
 	return out, nil
 }
 
-// Vouched divides packages into those that accepted checksums vouch for, and the
-// others. A checksum document vouches for a package if it lists the package's digest
-// under exactly the published name, whatever name the package says it has.
+// Vouched divides packages into those that accepted checksums confirm, and the others. A
+// checksum document confirms a package if it lists the package's digest under exactly the
+// published name, whatever file name the package has.
 func Vouched(sums *trust.Checksums, packages []Package) (vouched []Package, refused []Refusal) {
 	for _, p := range packages {
 		if err := vouch(sums, p); err != nil {
@@ -138,7 +137,8 @@ func Vouched(sums *trust.Checksums, packages []Package) (vouched []Package, refu
 	return vouched, refused
 }
 
-// vouch fails unless the checksums list a package's digest under its published name.
+// vouch returns an error unless the checksums list a package's digest under its published
+// name.
 func vouch(sums *trust.Checksums, p Package) error {
 	name := provider.PackageFilename(sums.Provider(), sums.Version(), p.Platform)
 	sum, listed := sums.Sum(name)
@@ -155,8 +155,8 @@ func vouch(sums *trust.Checksums, p Package) error {
 	return nil
 }
 
-// otherName returns the name under which a document lists a package's digest, "" for
-// none: the package's own name if that is listed.
+// otherName returns another name under which a document lists a package's digest, or "". It
+// prefers the package's own file name.
 func otherName(sums *trust.Checksums, p Package, published string) string {
 	for _, name := range append([]string{p.Filename}, sums.Files()...) {
 		sum, listed := sums.Sum(name)
@@ -167,9 +167,9 @@ func otherName(sums *trust.Checksums, p Package, published string) string {
 	return ""
 }
 
-// isOtherName reports whether a package may have another name than the published
-// one and still be that package. A name of the published form says that it is another
-// package, unless it differs in upper case alone.
+// isOtherName reports whether a package may have a different name than the published one
+// and still be the same package. A name in the published form belongs to another package,
+// unless it differs only in letter case.
 func isOtherName(name, published string) bool {
 	return name != published && (!provider.NamesPackage(name) || strings.EqualFold(name, published))
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// evidenceOf is signed evidence of widget's contents as those of another provider
-// or version, if so named; only for the platforms given.
+// evidenceOf returns signed evidence for widget's contents on the given platforms, or for a
+// different provider or version.
 func evidenceOf(t *testing.T, a provider.Address, v provider.Version, by *pgp.Signer, platforms ...provider.Platform) artifact.Evidence {
 	t.Helper()
 	var doc bytes.Buffer
@@ -41,7 +41,7 @@ func signingKeys(t *testing.T, of *pgp.Signer) []byte {
 	return marshal(t, map[string]any{"gpg_public_keys": []any{map[string]any{"key_id": of.KeyID(), "ascii_armor": of.ArmoredPublicKey()}}})
 }
 
-// pushWith stores widget 1.0.0 with the evidence given and reads it back.
+// pushWith stores widget 1.0.0 with the given evidence, and reads it back.
 func (b *bench) pushWith(e artifact.Evidence, platforms ...provider.Platform) *artifact.Version {
 	b.t.Helper()
 	all := encode(b.t, platforms...)
@@ -79,9 +79,9 @@ func TestVerify(t *testing.T) {
 		policy   trust.Policy
 		evidence artifact.Evidence
 		spoil    func(*artifact.Version)
-		err      error // nil: verified
+		err      error // nil means that it is verified
 		vouched  string
-		refused  error // of the others
+		refused  error // the error of the other packages
 		pinned   bool
 	}{
 		"pinned":            {policy: pinned, evidence: good(), vouched: "darwin_arm64 linux_amd64 windows_amd64", pinned: true},
@@ -158,15 +158,15 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestSignedUnderAnotherName has signed documents that list packages otherwise than
-// they are published. A name that says nothing of version and platform is another
-// name; one that says that the package is another one is not.
+// TestSignedUnderAnotherName has signed documents that list packages under names other than
+// the published ones. A name without version and platform counts as another name of the same
+// package. A name with a different version or platform does not.
 func TestSignedUnderAnotherName(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	published := provider.PackageFilename(widget, v100, linux)
 	for name, tc := range map[string]struct {
 		listed, filename string
-		digest           digest.Digest // of the package; "": the one that is listed
+		digest           digest.Digest // of the package; "" means the listed digest
 		other            bool
 	}{
 		"another name":                    {listed: "Widget_linux_amd64.zip", filename: "Widget_linux_amd64.zip", other: true},
@@ -220,7 +220,7 @@ func TestRecordedStanding(t *testing.T) {
 	for filename, want := range map[string]trust.Verdict{
 		provider.PackageFilename(widget, v100, linux):     trust.Signed,
 		"Widget_linux_amd64.zip":                          artifact.SignedOtherName,
-		"terraform-provider-gadget_1.0.0_linux_amd64.zip": trust.Signed, // verify says what it is
+		"terraform-provider-gadget_1.0.0_linux_amd64.zip": trust.Signed, // Verify refuses the package
 	} {
 		v := &artifact.Version{Packages: []artifact.Package{{Platform: linux, Filename: filename}}}
 		if got := v.RecordedStanding(trust.Signed, widget, v100); got != want {

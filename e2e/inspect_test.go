@@ -180,7 +180,7 @@ func TestVerifyOfWhatOtherToolsPush(t *testing.T) {
 	s.orasIndex(ws, repo+":4.2.0", plain)
 	ws.MustRun(t, oras, "push", "--plain-http=false", "--artifact-type", "application/vnd.opentofu.provider-target", repo+":4.3.0", hostPackage(t, s.null).Filename+":application/zip")
 	v = s.verify(1, to...)
-	wantFinding(t, v.Findings, "error", "v4.0.0", "clients take it for none")
+	wantFinding(t, v.Findings, "error", "v4.0.0", "no client recognises it")
 	found := map[string][]finding{}
 	for _, version := range v.Versions {
 		found[version.Version] = version.Findings
@@ -192,7 +192,7 @@ func TestVerifyOfWhatOtherToolsPush(t *testing.T) {
 	// A clean-up job deletes a manifest that the index still names.
 	s.deleteManifest(repo, first)
 	v = s.verify(1, "--template", template(r), world.Null+"@"+nullVersion)
-	wantFinding(t, v.Versions[0].Findings, "error", "", "the registry lacks what it names")
+	wantFinding(t, v.Versions[0].Findings, "error", "", "the registry lacks content that it refers to")
 	// What it says to do helps.
 	s.pushTo(r, "--force", world.Null+"@"+nullVersion)
 	v = s.verify(0, "--template", template(r), world.Null+"@"+nullVersion)

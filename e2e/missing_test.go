@@ -45,7 +45,7 @@ func TestMissingManifest(t *testing.T) {
 		s.user(world.OCIMirror(place), nullVersion).MustRun(t, clients.Tofu(t), "init", "-no-color")
 		// What the commands say of it.
 		v := s.verify(1, "--template", place, world.Null)
-		wantFinding(t, v.Versions[0].Findings, "error", platform, "the registry lacks what it names")
+		wantFinding(t, v.Versions[0].Findings, "error", platform, "the registry lacks content that it refers to")
 		got := s.run("inspect", "--template", place, world.Null+"@"+nullVersion)
 		if got.status != 1 || !strings.Contains(got.stderr, "the registry lacks the manifest of "+platform+"\n") || !strings.Contains(got.stderr, "hint: ") {
 			t.Errorf("inspect: status %d: %s", got.status, got.stderr)
@@ -77,7 +77,7 @@ func TestMissingManifest(t *testing.T) {
 				}
 			}
 		}
-		if !strings.Contains(gateway.Log(), platform+": not a provider index: the registry lacks what it names") {
+		if !strings.Contains(gateway.Log(), platform+": not a provider index: the registry lacks content that it refers to") {
 			t.Errorf("the log does not say why")
 		}
 		s.user(world.OCIMirror(place), nullVersion).MustFail(t, clients.Tofu(t), "init", "-no-color")

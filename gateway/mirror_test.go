@@ -307,7 +307,7 @@ func TestUnusableArtifacts(t *testing.T) {
 					b.t.Fatal(err)
 				}
 			}
-		}, "lacks what it names"},
+		}, "lacks content that it refers to"},
 		"a tag that is listed and not there": {func(b *bench, _ artifact.Version) {
 			b.lie("/manifests/", func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(http.StatusNotFound)

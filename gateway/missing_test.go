@@ -68,7 +68,7 @@ func TestMissingManifest(t *testing.T) {
 			b.checkSilence(a)
 		}
 	}
-	for _, want := range []string{"the registry lacks manifests that an index names", "linux_amd64: not a provider index: the registry lacks what it names: the manifest " + manifestOf(t, v, linux).Digest.String()} {
+	for _, want := range []string{"the registry lacks manifests that an index names", "linux_amd64: not a provider index: the registry lacks content that it refers to: the manifest " + manifestOf(t, v, linux).Digest.String()} {
 		if !strings.Contains(b.log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, b.log)
 		}

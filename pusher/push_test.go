@@ -644,7 +644,7 @@ func TestForceRepairsIndex(t *testing.T) {
 		"manifest size": {func(_ *bench, i *ocispec.Index) { i.Manifests[1].Size++ }, linux,
 			"its index entry gives the manifest", linux, ""},
 		deletedForeign: {func(b *bench, i *ocispec.Index) { b.otherManifest(&i.Manifests[1]) }, linux,
-			"the registry lacks what it names", linux, ""},
+			"the registry lacks content that it refers to", linux, ""},
 		"size of the evidence": {func(_ *bench, i *ocispec.Index) { i.Manifests[3].Size++ }, "evidence",
 			"its index entry gives the manifest", "", ""},
 		"verdict": {func(_ *bench, i *ocispec.Index) {

@@ -1,0 +1,190 @@
+package artifact
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// flaw is a problem that prevents an index, or one entry of it, from being read. [Read]
+// refuses an index because of its first flaw; [Lint] reports them all.
+type flaw struct {
+	where string // a platform such as linux_amd64; "" for the whole index
+	err   error
+	// minor means that clients ignore the entry. The index is read without it.
+	minor bool
+}
+
+// decodeIndex decodes an index like OpenTofu. If an entry does not describe its package,
+// the package has no digest yet.
+func decodeIndex(desc ocispec.Descriptor, data []byte) (*Version, error) {
+	v, flaws := examineIndex(desc, data)
+	for _, f := range flaws {
+		if !f.minor {
+			return nil, f.err
+		}
+	}
+	return v, nil
+}
+
+// examineIndex decodes the readable part of an index, and lists the flaws of the rest.
+func examineIndex(desc ocispec.Descriptor, data []byte) (*Version, []flaw) {
+	var index ocispec.Index
+	var flaws []flaw
+	refuse := func(where string, format string, args ...any) {
+		flaws = append(flaws, flaw{where: where, err: fmt.Errorf(format, args...)})
+	}
+	v := &Version{Index: desc}
+	if err := Unmarshal(data, &index); err != nil {
+		refuse("", "%w", err)
+		return v, flaws
+	}
+	v.Index.MediaType = index.MediaType
+	if index.MediaType != ocispec.MediaTypeImageIndex {
+		refuse("", "%w: its media type is %.80q", ErrNotProvider, index.MediaType)
+	}
+	if index.ArtifactType != TypeProvider {
+		refuse("", "%w: its artifact type is %.80q", ErrNotProvider, index.ArtifactType)
+	}
+	if err := describe(v, index.Annotations); err != nil {
+		refuse("", "%w", err)
+	}
+	targets := 0
+	for i, entry := range index.Manifests {
+		switch entry.ArtifactType {
+		case TypeTarget:
+			targets++
+			p, err := decodeEntry(entry)
+			if err != nil {
+				flaws = append(flaws, flaw{whereOf(i, entry), err, errors.Is(err, errIgnored)})
+				continue
+			}
+			v.Packages = append(v.Packages, p)
+		case TypeEvidence:
+			if v.Evidence != nil {
+				refuse("evidence", "%w: two entries with evidence", ErrAmbiguous)
+				continue
+			}
+			if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
+				refuse("evidence", "evidence: %w", err)
+				continue
+			}
+			v.Evidence = &ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size, Annotations: verdictAnnotation(entry)}
+		}
+	}
+	slices.SortStableFunc(v.Packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })
+	for i := 1; i < len(v.Packages); i++ {
+		if p := v.Packages[i].Platform; p == v.Packages[i-1].Platform {
+			refuse(p.String(), "%w: two packages for %s", ErrAmbiguous, p)
+		}
+	}
+	if targets == 0 {
+		refuse("", "%w: it holds no package; is it a container image?", ErrNotProvider)
+	}
+	return v, flaws
+}
+
+// whereOf names an entry of an index by its platform, or by its position.
+func whereOf(i int, entry ocispec.Descriptor) string {
+	if entry.Platform != nil {
+		if p, err := provider.NewPlatform(entry.Platform.OS, entry.Platform.Architecture); err == nil {
+			return p.String()
+		}
+	}
+	return fmt.Sprintf("entry %d", i+1)
+}
+
+// parseOwner parses the annotation that names a provider.
+func parseOwner(s string) (provider.Address, error) {
+	host, rest, _ := strings.Cut(s, "/")
+	namespace, typ, _ := strings.Cut(rest, "/")
+	a, err := provider.AddressFromPath(host, namespace, typ)
+	if err != nil {
+		return a, fmt.Errorf("%w: annotation %s: %v", ErrNotProvider, annotationProvider, err)
+	}
+	return a, nil
+}
+
+// describe sets the fields of a version that come from the annotations of its index.
+func describe(v *Version, annotations map[string]string) error {
+	if s := annotations[annotationProvider]; s != "" {
+		a, err := parseOwner(s)
+		if err != nil {
+			return err
+		}
+		v.Provider = a
+	}
+	if s := annotations[annotationVersion]; s != "" {
+		ver, err := provider.ParseVersion(s)
+		if err != nil {
+			return fmt.Errorf("%w: annotation %s: %v", ErrNotProvider, annotationVersion, err)
+		}
+		v.Version = ver
+	}
+	if s := annotations[annotationProtocols]; s != "" {
+		v.Protocols = parseProtocols(s)
+	}
+	return nil
+}
+
+// errIgnored means that clients ignore an entry.
+var errIgnored = errors.New("clients ignore this entry")
+
+// decodeEntry decodes one entry. Its error wraps errIgnored for an entry that OpenTofu
+// ignores.
+func decodeEntry(entry ocispec.Descriptor) (Package, error) {
+	switch {
+	case entry.MediaType != ocispec.MediaTypeImageManifest:
+		return Package{}, fmt.Errorf("%w: an entry has the media type %.80q", ErrNotProvider, entry.MediaType)
+	case entry.Platform == nil:
+		return Package{}, fmt.Errorf("%w: an entry has no platform", ErrNotProvider)
+	case entry.Platform.OSVersion != "":
+		return Package{}, fmt.Errorf("%w: its platform has the os.version %.80q", errIgnored, entry.Platform.OSVersion)
+	}
+	platform, err := provider.NewPlatform(entry.Platform.OS, entry.Platform.Architecture)
+	if err != nil { // no client runs on this platform, so no client is affected
+		return Package{}, fmt.Errorf("%w: no client runs on %.80q, %.80q", errIgnored, entry.Platform.OS, entry.Platform.Architecture)
+	}
+	if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
+		return Package{}, fmt.Errorf("%s: %w", platform, err)
+	}
+	p := Package{Platform: platform, Manifest: ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size}}
+	annotate(&p, entry.Annotations)
+	return p, nil
+}
+
+// annotate sets the fields that come from our own annotations. It uses all of them or none.
+func annotate(p *Package, annotations map[string]string) {
+	d := digest.Digest(annotations[annotationDigest])
+	size, err := strconv.ParseInt(annotations[annotationSize], 10, 64)
+	name := annotations[annotationFilename]
+	if !isSHA256(d) || err != nil || size <= 0 || !provider.ValidFilename(name) {
+		for _, key := range []string{annotationDigest, annotationSize, annotationFilename} {
+			_, there := annotations[key]
+			p.UnusedAnnotations = p.UnusedAnnotations || there
+		}
+		return
+	}
+	p.Digest, p.Size, p.Filename, p.H1 = d, size, name, annotatedH1(annotations)
+}
+
+// annotatedH1 returns the h1: hash in an annotation, or the zero hash if it is missing or
+// invalid.
+func annotatedH1(annotations map[string]string) provider.Hash {
+	h, err := provider.ParseHash(annotations[annotationH1])
+	if err != nil || h.IsZip() {
+		return provider.Hash{}
+	}
+	return h
+}
+
+func isSHA256(d digest.Digest) bool {
+	return d.Validate() == nil && d.Algorithm() == digest.SHA256 // Algorithm panics on an invalid digest
+}

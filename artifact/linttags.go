@@ -1,0 +1,92 @@
+package artifact
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// LintTags finds tags that OpenTofu reads as a version with a different canonical tag, and
+// tags that look like versions although no client reads them. A finding is an error if a
+// tag makes OpenTofu fail, or if no other tag names the version.
+func LintTags(tags []ociaddr.Tag) []Finding {
+	l := &tagLinter{tags: map[ociaddr.Tag]bool{}}
+	for _, t := range tags {
+		l.tags[t] = true
+		if v, ok := t.Version(); ok && !v.IsPrerelease() && v.Compare(l.newest) > 0 {
+			l.newest = v
+		}
+	}
+	var out []Finding
+	for _, t := range tags {
+		if _, ok := t.Version(); ok {
+			continue
+		}
+		read, err := provider.ReadByOpenTofu(strings.ReplaceAll(string(t), "_", "+"))
+		switch {
+		case errors.Is(err, provider.ErrOpenTofuPanics):
+			out = append(out, Finding{SeverityError, string(t), fmt.Sprintf("OpenTofu panics on tag %q: tofu init fails", t), "remove the tag: until then OpenTofu installs no version from this repository"})
+		case err == nil:
+			out = append(out, l.readByOpenTofu(t, read))
+		case looksLikeVersion.MatchString(string(t)):
+			out = append(out, l.readByNobody(t))
+		}
+	}
+	return out
+}
+
+// tagLinter checks one tag against the other tags of its repository.
+type tagLinter struct {
+	tags   map[ociaddr.Tag]bool
+	newest provider.Version // the newest release; constraints need not name it
+}
+
+// readByOpenTofu reports a tag that OpenTofu reads as the version read, in canonical form.
+// OpenTofu then requests the canonical tag of that version.
+func (l *tagLinter) readByOpenTofu(t ociaddr.Tag, read string) Finding {
+	f := Finding{Severity: SeverityError, Where: string(t)}
+	v, err := provider.ParseVersion(read)
+	switch want := ociaddr.Tag(strings.ReplaceAll(read, "+", "_")); {
+	case want == t: // ParseVersion failed, or t would be a valid version tag
+		f.What = fmt.Sprintf("OpenTofu installs tag %q, and a gateway does not serve it: %v", t, err)
+		f.Hint = "give the version smaller numbers, and remove this tag"
+	case l.tags[want]:
+		f.Severity = SeverityWarning
+		f.What = fmt.Sprintf("OpenTofu reads tag %q as version %s, which has a tag of its own", t, read)
+		f.Hint = "remove this tag: no client reads what it names"
+	default:
+		f.What = fmt.Sprintf("OpenTofu reads tag %q as version %s, which does not exist: tofu init fails", t, read)
+		if err == nil && (v.IsPrerelease() || v.Compare(l.newest) < 0) {
+			f.What += " where a constraint selects it"
+		}
+		f.Hint = fmt.Sprintf("remove this tag; if it names version %s, tag it %s first", read, want)
+	}
+	return f
+}
+
+// readByNobody reports a tag that looks like a version although no client reads it.
+func (l *tagLinter) readByNobody(t ociaddr.Tag) Finding {
+	_, err := provider.ParseVersion(strings.ReplaceAll(string(t), "_", "+"))
+	f := Finding{SeverityError, string(t), "the tag looks like a version, and no client recognises it", hint.Of(err)}
+	meant, ok := provider.LooseVersion(string(t))
+	if !ok {
+		return f
+	}
+	tag, err := ociaddr.VersionTag(meant)
+	if err == nil {
+		f.Hint = fmt.Sprintf("tag it %s, and remove this one", tag)
+	}
+	// Tags such as v3.2 are often kept next to 3.2.4, as is usual for container images.
+	if l.tags[tag] || strings.Count(string(t), ".") < 2 {
+		f.Severity = SeverityWarning
+	}
+	return f
+}
+
+// looksLikeVersion matches two numbers and anything after them, with an optional v.
+var looksLikeVersion = regexp.MustCompile(`^[vV]?[0-9]+\.[0-9]+([._-].*)?$`)
