@@ -17,16 +17,20 @@ package fill
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
 )
 
-// ErrTooLong is the error for a writer that writes more bytes than the file may have.
-var ErrTooLong = errors.New("more bytes than announced")
-
 // errUnfinished is the error of a file whose writer has left without a result.
 var errUnfinished = errors.New("the writer has not finished the file")
+
+// TooLongError is the error for a writer that writes more bytes than the file may have.
+type TooLongError struct{ Limit int64 }
+
+// Error implements error.
+func (e *TooLongError) Error() string { return fmt.Sprintf("more than %d bytes", e.Limit) }
 
 // StorageError is an error of the storage, as opposed to one of the writer's source.
 type StorageError struct{ Err error }

@@ -27,7 +27,7 @@ func (f *File) Load(storage Storage, size int64) {
 	})
 }
 
-// Write appends to the file. It fails with [ErrTooLong] before it writes more than the
+// Write appends to the file. It fails with a [*TooLongError] before the file exceeds its
 // announced size or [Options.Limit], and with a [*StorageError].
 func (f *File) Write(p []byte) (int, error) {
 	s := f.State()
@@ -36,7 +36,7 @@ func (f *File) Write(p []byte) (int, error) {
 		limit = f.o.Limit
 	}
 	if (s.Size >= 0 || limit > 0) && s.Written+int64(len(p)) > limit {
-		return 0, ErrTooLong
+		return 0, &TooLongError{limit}
 	}
 	if n, err := f.storage.Write(p); err != nil {
 		return n, &StorageError{err}
@@ -45,7 +45,7 @@ func (f *File) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Fill appends all bytes of a source. It fails with [ErrTooLong], a [*StorageError],
+// Fill appends all bytes of a source. It fails with a [*TooLongError], a [*StorageError],
 // [io.ErrUnexpectedEOF] if the source has fewer bytes than announced, or an error of the
 // source.
 func (f *File) Fill(source io.Reader) error {

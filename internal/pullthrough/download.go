@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/origin"
@@ -18,247 +19,197 @@ import (
 )
 
 const (
-	// pieceBytes is how much of a package is read and written at once.
-	pieceBytes = 64 << 10
-	// lingers is how long a package that is there is kept for those who come next.
-	lingers = 10 * time.Second
-	// headStart is how long nothing more is read after the first piece: the rest would
-	// take the processors that it needs on its way to who waits for it.
-	headStart = 2 * time.Millisecond
-	// failureLasts is how long a package that could not be had is not tried again.
-	failureLasts = 5 * time.Second
-	// notZipLasts is the same for a package whose listed bytes are no zip: another
-	// download brings the same bytes.
-	notZipLasts = 10 * time.Minute
-	// maxUnannounced bounds a package whose size its origin does not say.
+	// lingerTime is how long a finished download is kept for later readers.
+	lingerTime = 10 * time.Second
+	// failureTTL is how long a download that has failed is not tried again.
+	failureTTL = 5 * time.Second
+	// notZipTTL is the same for a package that is no zip though its digest is right:
+	// another download would bring the same bytes.
+	notZipTTL = 10 * time.Minute
+	// maxUnannounced bounds a package whose size the origin does not announce.
 	maxUnannounced = 4 << 30
+	// wellBegun is how many bytes of a package are downloaded before its push begins.
+	wellBegun = 8 << 20
+	// maxFailed bounds how many failures are remembered, of some 5 KiB each at most.
+	maxFailed = 1024
 )
 
-// download is a package on its way into a temporary file, which all who want it read
-// along.
+// download brings a package into a temporary file, which clients and the push read
+// meanwhile.
 type download struct {
+	*fill.File
 	p      *Puller
 	store  *store
 	want   wanted
-	at     *origin.Package // nil: the origin is asked where it is
-	urgent chan struct{}   // closed once a client waits for it
+	at     *origin.Package // where the push found it; nil: the origin is asked
+	cancel context.CancelCauseFunc
+	urgent chan struct{} // closed once a client waits for it
+	hurry  func()        // closes urgent
+	room   *reservation  // of its task, and then of the last user
 
-	// Guarded by Puller.mu.
-	users   int
-	hurried bool                    // a client waits for it, or did
-	cancel  context.CancelCauseFunc // ends it; nil: it has ended
-	idle    *time.Timer
-
-	clients atomic.Int32 // of the users; changed with Puller.mu held
-
-	mu      sync.Mutex // guards the following
-	file    *spoolFile
-	room    *reservation
-	begun   bool // what sends it has answered
-	have    int64
-	length  int64 // -1: not known
-	done    bool  // all is there, and verified
-	err     error // why nothing comes any more
-	changed chan struct{}
+	clients atomic.Int32 // among its readers; grows with Puller.mu held
 }
 
-// underway returns the download of a package, which the caller leaves; nil for none.
-func (p *Puller) underway(w wanted) *download {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	d := p.downloads[w.key()]
-	if d != nil {
-		p.enter(d, true)
+// reader reads a download for a client, or for a push.
+type reader struct {
+	*fill.Reader
+	d     *download
+	leave func() // counts a client's end, once
+}
+
+// Close implements [io.Closer].
+func (r *reader) Close() error {
+	r.leave()
+	return r.Reader.Close()
+}
+
+// openLocked opens a download; nil if it has failed or is gone. It is called with mu held.
+func (d *download) openLocked(ctx context.Context, client bool) *reader {
+	file, ok := d.Open(ctx)
+	if !ok {
+		return nil
 	}
-	return d
-}
-
-// enter counts a user. It is called with mu held.
-func (p *Puller) enter(d *download, client bool) {
-	d.users++
+	r := &reader{file, d, func() {}}
 	if client {
 		d.clients.Add(1)
+		d.hurry()
+		r.leave = sync.OnceFunc(func() { d.clients.Add(-1) })
 	}
-	if d.idle != nil {
-		d.idle.Stop()
-		d.idle = nil
-	}
-	if client && !d.hurried {
-		d.hurried = true
-		close(d.urgent)
-	}
+	return r
 }
 
-// join returns the download of a package, begun for a request if need be; the caller
-// leaves it. A client's (at is nil) has the version pushed, too.
-func (p *Puller) join(request context.Context, s *store, w wanted, at *origin.Package) (*download, error) {
-	client := at == nil
+// underway opens the download of a package for a client; nil if there is none.
+func (p *Puller) underway(ctx context.Context, w wanted) *reader {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if d := p.downloads[w.key()]; d != nil {
-		p.enter(d, client)
-		if client {
-			p.pushLocked(s, w, d)
-		}
-		return d, nil
+		return d.openLocked(ctx, true)
 	}
-	if p.closed {
-		return nil, trouble(errClosed)
-	}
-	now := time.Now()
-	if f := p.failed[w.key()]; f.holds(now) {
-		return nil, f.err
-	}
-	d := &download{p: p, store: s, want: w, at: at, urgent: make(chan struct{}), length: -1, changed: make(chan struct{})}
-	p.downloads[w.key()] = d
-	p.enter(d, client)
-	d.users++ // the download itself
-	ctx, cancel := context.WithCancelCause(telemetry.Follow(p.ctx, request))
-	d.cancel = cancel
-	p.tasks.Go(func() { d.run(ctx) })
-	if client {
-		p.pushLocked(s, w, d)
-	}
-	return d, nil
+	return nil
 }
 
-// leave ends one use, which a client has entered or not.
-func (p *Puller) leave(d *download, client bool) {
+// join opens the download of a package, which it begins if needed. A request of a client
+// (at is nil) also has the version pushed.
+func (p *Puller) join(request context.Context, s *store, w wanted, at *origin.Package) (*reader, error) {
+	client := at == nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	d.users--
-	if client {
-		d.clients.Add(-1)
+	var r *reader
+	if d := p.downloads[w.key()]; d != nil {
+		r = d.openLocked(request, client)
 	}
-	if d.users == 1 && d.cancel != nil && !d.hurried {
-		// Its push has ended, and no client wants it.
-		p.forget(d)
-		d.cancel(nil)
-	}
-	if d.users > 0 {
-		return
-	}
-	// What failed is no use to anybody; what is there may be to who comes next.
-	if p.downloads[d.want.key()] != d || p.closed {
-		d.drop()
-		return
-	}
-	d.idle = time.AfterFunc(lingers, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if d.users == 0 && p.downloads[d.want.key()] == d {
-			delete(p.downloads, d.want.key())
-			d.drop()
+	if r == nil {
+		if p.closed {
+			return nil, trouble(errClosed)
 		}
-	})
+		if f := p.failed[w.key()]; f.holds(time.Now()) {
+			return nil, f.err
+		}
+		r = p.beginLocked(request, s, w, at)
+	}
+	if client {
+		p.pushLocked(s, w, r.d)
+	}
+	return r, nil
 }
 
-// errYielded is why a download ends for a waiting client. Its push is tried again.
-var errYielded = hint.Wrap(fmt.Errorf("no client read the package, and another client waited for its place: %w", &BusyError{"max_concurrent", retryPlace}),
+// beginLocked begins a download, and opens it. It is called with mu held.
+func (p *Puller) beginLocked(request context.Context, s *store, w wanted, at *origin.Package) *reader {
+	ctx, cancel := context.WithCancelCause(telemetry.Follow(p.ctx, request))
+	d := &download{p: p, store: s, want: w, at: at, cancel: cancel, urgent: make(chan struct{})}
+	d.File = fill.New(fill.Options{Cancel: func() { cancel(nil) }, Linger: lingerTime, Limit: maxUnannounced, Closed: d.closed})
+	d.hurry = sync.OnceFunc(func() {
+		close(d.urgent)
+		d.Keep() // a client may come back for it
+	})
+	p.downloads[w.key()] = d
+	r := d.openLocked(request, at == nil)
+	p.tasks.Go(func() { d.run(ctx) })
+	return r
+}
+
+// closed gives back the room of a download whose file is closed, and forgets it.
+func (d *download) closed() {
+	if d.room != nil {
+		d.room.drop()
+	}
+	d.p.mu.Lock()
+	defer d.p.mu.Unlock()
+	if d.p.downloads[d.want.key()] == d {
+		delete(d.p.downloads, d.want.key())
+	}
+}
+
+// errPreempted is the end of a download that was cancelled for a waiting client. Its push
+// is tried again.
+var errPreempted = hint.Wrap(fmt.Errorf("no client read the package, and another client waited for its slot: %w", &BusyError{"max_concurrent", retrySlot}),
 	"it is fetched again later; where this is frequent, raise max_concurrent in the pull_through block")
 
-// yield ends a download for a waiting client, and reports whether it did: a client may
-// read it by now.
-func (p *Puller) yield(d *download) bool {
+// preempt cancels a download for a waiting client. It returns false if the download has
+// ended, or has a client by now.
+func (p *Puller) preempt(d *download) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if d.clients.Load() > 0 || d.cancel == nil {
+	if s := d.State(); d.clients.Load() > 0 || s.Verified || s.Err != nil {
 		return false
 	}
-	p.forget(d)
-	d.cancel(errYielded)
+	d.Retire()
+	d.cancel(errPreempted)
 	return true
 }
 
-// forget has the next one who wants the package begin anew. It is called with mu held.
-func (p *Puller) forget(d *download) {
-	if p.downloads[d.want.key()] == d {
-		delete(p.downloads, d.want.key())
-	}
-}
-
-// drop removes the file. It is called with Puller.mu held, and without users.
-func (d *download) drop() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.file != nil {
-		d.file.Close()
-		d.file = nil
-	}
-	if d.room != nil {
-		d.room.drop()
-		d.room = nil
-	}
-}
-
-// run downloads, and tells what came of it.
+// run downloads the package and reports the result.
 func (d *download) run(ctx context.Context) {
-	p := d.p
+	defer d.cancel(nil)
 	spanned, end := telemetry.Start(ctx, "origin package", slog.String("file", d.want.filename))
 	from, err := d.fetch(spanned)
-	if cause := context.Cause(ctx); err != nil && cause == errYielded {
+	if cause := context.Cause(ctx); err != nil && cause == errPreempted {
 		err = cause
 	}
 	err = brief(err)
 	end(err)
-	var have int64
-	var took time.Duration
-	d.change(func() {
-		d.done, d.err = err == nil, err
-		if err == nil {
-			d.length = d.have
-		}
-		have = d.have
-		if d.room != nil {
-			took = d.room.age()
-			d.room.done()
-		}
-	})
-	r := p.current(d.want.subject)
-	if err == nil && r != nil {
-		r.setSize(d.want.digest, have)
+	e := Event{Kind: Fetched, Provider: d.want.subject.provider, Version: d.want.subject.version, Platform: d.want.platform, Bytes: d.State().Written, Err: err}
+	if d.room != nil {
+		e.Took = d.room.age()
+		d.room.done()
 	}
-	if errors.Is(err, trust.ErrChecksum) || errors.Is(err, provider.ErrNotZip) {
-		p.releases.drop(d.want.subject) // it may have been published anew
-	}
-	p.mu.Lock()
-	ended := ctx.Err() != nil
-	d.cancel(nil)
-	d.cancel = nil
-	if err != nil {
-		p.forget(d)
-		var busy *BusyError
-		if !ended && !errors.As(err, &busy) {
-			lasts := failureLasts
-			if errors.Is(err, provider.ErrNotZip) {
-				lasts = notZipLasts
-			}
-			p.fail(d.want.key(), err, lasts)
-		}
-	}
-	p.mu.Unlock()
-	p.leave(d, false)
-	e := Event{Kind: Fetched, Provider: d.want.subject.provider, Version: d.want.subject.version, Platform: d.want.platform, Bytes: have, Took: took, Err: err}
+	r := d.p.current(d.want.subject)
 	if r != nil {
+		if err == nil {
+			r.setSize(d.want.digest, e.Bytes)
+		}
 		r.describe(&e)
 	}
 	e.From = from
-	switch {
-	case ended && err != nil:
-		e.Err = context.Canceled // nobody wants it any more, or not now
-		if err == errYielded {
-			p.o.Log.InfoContext(ctx, "pulled through: a package made room for a client, and is fetched again later", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have)
-		}
-	case err != nil:
-		p.o.Log.ErrorContext(ctx, "pulled through: a package cannot be had", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have, "err", err, "hint", hint.Of(err))
-	default:
-		p.o.Log.InfoContext(ctx, "pulled through: a package is here", "version", d.want.subject.String(), "platform", d.want.platform.String(), "from", from, "bytes", have)
+	cancelled := err != nil && ctx.Err() != nil
+	if cancelled {
+		e.Err = context.Canceled
+	} else if err != nil {
+		d.p.noteFailure(d.want, err)
 	}
-	p.o.Events(e)
+	d.Finish(err)
+	d.Close()
+	d.log(ctx, e, err)
+	d.p.o.Events(e)
 }
 
-// maxFailed bounds how many failures are remembered, of some 5 KiB each at most.
-const maxFailed = 1024
+// noteFailure remembers why a package could not be downloaded.
+func (p *Puller) noteFailure(w wanted, err error) {
+	if errors.Is(err, trust.ErrChecksum) || errors.Is(err, provider.ErrNotZip) {
+		p.releases.drop(w.subject) // the version may have been published anew
+	}
+	var busy *BusyError
+	if errors.As(err, &busy) {
+		return
+	}
+	ttl := failureTTL
+	if errors.Is(err, provider.ErrNotZip) {
+		ttl = notZipTTL
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fail(w.key(), err, ttl)
+}
 
 // fail remembers a failure for as long as it lasts. It is called with mu held.
 func (p *Puller) fail(key packageKey, err error, lasts time.Duration) {
@@ -270,59 +221,27 @@ func (p *Puller) fail(key packageKey, err error, lasts time.Duration) {
 	p.failed[key] = failFor(err, lasts)
 }
 
-func (d *download) change(f func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	f()
-	close(d.changed)
-	d.changed = make(chan struct{})
-}
-
-// wait waits until a condition holds, which is asked with mu held, or nothing comes
-// any more.
-func (d *download) wait(ctx context.Context, holds func() bool) error {
-	for {
-		d.mu.Lock()
-		ok, err, changed := holds(), d.err, d.changed
-		d.mu.Unlock()
-		switch {
-		case err != nil:
-			return err
-		case ok:
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// log logs the result of a download. A download that nobody wanted any more is not logged.
+func (d *download) log(ctx context.Context, e Event, err error) {
+	log := d.p.o.Log.With("version", d.want.subject.String(), "platform", d.want.platform.String(), "from", e.From, "bytes", e.Bytes)
+	switch {
+	case err == nil:
+		log.InfoContext(ctx, "pulled through: a package is here")
+	case err == errPreempted:
+		log.InfoContext(ctx, "pulled through: a package made room for a client, and is fetched again later")
+	case e.Err == err:
+		log.ErrorContext(ctx, "pulled through: a package cannot be had", "err", err, "hint", hint.Of(err))
 	}
 }
 
-// answered waits until the origin, or the registry, begins to send the package. Until
-// then, a limit may be in the way.
-func (d *download) answered(ctx context.Context) error {
-	return d.wait(ctx, func() bool { return d.begun })
-}
-
-// size waits for the package's size in bytes.
-func (d *download) size(ctx context.Context) (size int64, err error) {
-	err = d.wait(ctx, func() bool { size = d.length; return size >= 0 })
-	return size, err
-}
-
-// wellBegun is how much of a package is there before its push begins.
-const wellBegun = 8 << 20
-
-// wellUnderway waits until much of the package is there, or nothing comes any more.
+// wellUnderway waits until much of the package is downloaded, or until the download ends.
 func (d *download) wellUnderway(ctx context.Context) {
-	_ = d.wait(ctx, func() bool { return d.done || d.have >= wellBegun }) // its end is for those who read it
+	_, _ = d.Wait(ctx, func(s fill.State) bool { return s.Verified || s.Written >= wellBegun }) // readers get the error
 }
 
-// over waits until the download has ended, well or not.
+// over waits until the download has ended, and only fails if ctx ends before.
 func (d *download) over(ctx context.Context) error {
-	err := d.wait(ctx, func() bool { return d.done })
-	if ctx.Err() != nil {
+	if err := d.Verified(ctx); ctx.Err() != nil {
 		return err
 	}
 	return nil

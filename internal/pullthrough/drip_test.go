@@ -191,8 +191,9 @@ func (n *internet) drip(name string, size, piece int, pause time.Duration) {
 	})
 }
 
-// drips has an origin send a byte in five seconds.
-func (n *internet) drips(name string) { n.drip(name, 1<<20, 1, 5*time.Second) }
+// drips has an origin send a byte in five seconds. It sends a little earlier, so that no
+// byte comes at the very moment in which a minute ends.
+func (n *internet) drips(name string) { n.drip(name, 1<<20, 1, 5*time.Second-time.Millisecond) }
 
 // drippings returns how many downloads from a host are under way.
 func (n *internet) drippings(name string) int {
@@ -658,7 +659,7 @@ func TestRedirectedToBusyHosts(t *testing.T) {
 		n.asks(t.Context(), p, "b2.test", "1.0.0")
 		time.Sleep(7 * time.Second)
 		n.asks(t.Context(), p, "b3.test", "1.0.0")
-		if err := <-got; err != nil || tries != 5 || time.Since(start) > placePatience {
+		if err := <-got; err != nil || tries != 5 || time.Since(start) > slotPatience {
 			t.Errorf("after %s, and %d tries: %v", time.Since(start), tries, err)
 		}
 	})
@@ -698,17 +699,17 @@ func TestDownloadsYield(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		leave()
 		want(1, 1, 1, 0) // downloads go on without their clients
-		n.served(p, "good.test", "1.0.0", yieldAfter+soon)
+		n.served(p, "good.test", "1.0.0", preemptAfter+soon)
 		want(1, 0, 1, 0)
 		n.asks(t.Context(), p, "slow.test", "1.0.0")
 		want(1, 1, 1, 0) // its origin has not failed
 		n.asks(t.Context(), p, "last.test", "1.0.0")
-		time.Sleep(yieldAfter)
+		time.Sleep(preemptAfter)
 		want(1, 1, 0, 1)
 		// All that is left is read.
 		var busy *BusyError
 		start := time.Now()
-		if err := n.get(t.Context(), p, "late.test", "1.0.0"); !errors.As(err, &busy) || time.Since(start) != placePatience {
+		if err := n.get(t.Context(), p, "late.test", "1.0.0"); !errors.As(err, &busy) || time.Since(start) != slotPatience {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 		want(1, 1, 0, 1)
@@ -717,7 +718,7 @@ func TestDownloadsYield(t *testing.T) {
 		downloads := slices.Collect(maps.Values(p.downloads))
 		p.mu.Unlock()
 		for _, d := range downloads {
-			if p.yield(d) {
+			if p.preempt(d) {
 				t.Errorf("%s ended", d.want.subject)
 			}
 		}
@@ -753,7 +754,7 @@ func TestPushOfWhatYielded(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		leave()
 		for i, v := range versions(10) { // more often than a push is tried that fails
-			n.served(p, "good.test", v, yieldAfter+soon)
+			n.served(p, "good.test", v, preemptAfter+soon)
 			time.Sleep(pushPause + 10*time.Second)
 			synctest.Wait()
 			var busy *BusyError

@@ -18,6 +18,9 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
+// opener opens a package, as [origin.Package] does.
+type opener = func(context.Context) (io.ReadCloser, int64, error)
+
 // liar is an origin whose packages are not what it says.
 type liar struct {
 	*source
@@ -99,7 +102,7 @@ func TestHostilePackages(t *testing.T) {
 					t.Error("the registry gets it whole")
 				}
 				p.Close()
-				time.Sleep(lingers)
+				time.Sleep(lingerTime)
 				synctest.Wait()
 				if usage := p.Usage(); usage.Spool != 0 || usage.Fetching != 0 {
 					t.Errorf("in use: %+v", usage)

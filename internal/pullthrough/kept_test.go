@@ -244,7 +244,7 @@ func TestLogOfFailures(t *testing.T) {
 				var log bytes.Buffer
 				p := failingPuller(t, s, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 				fail(t, p, s)
-				p.told(t.Context(), &job{subject: subject{widget, provider.MustParseVersion("1.0.0")}}, nil, f())
+				p.report(t.Context(), &job{subject: subject{widget, provider.MustParseVersion("1.0.0")}}, nil, f())
 				p.Close()
 				lines := strings.Split(log.String(), "\n")
 				if len(lines) < 21 {

@@ -12,7 +12,7 @@ import (
 func reserved(t *testing.T, l *Budget, size int64, background bool) *reservation {
 	t.Helper()
 	before := time.Now()
-	r, err := l.reserve(t.Context(), size, party{background: background})
+	r, err := l.reserve(t.Context(), size, demand{background: background})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,12 +34,12 @@ func TestPlacesAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 2})
 		first, second := reserved(t, l, 1, false), reserved(t, l, 1, false)
-		_, err := l.reserve(t.Context(), 1, party{})
-		wantBusy(t, err, "max_concurrent", retryPlace)
+		_, err := l.reserve(t.Context(), 1, demand{})
+		wantBusy(t, err, "max_concurrent", retrySlot)
 		start := time.Now()
-		time.AfterFunc(placePatience-time.Second, first.done)
-		third, err := l.reserve(t.Context(), 1, party{})
-		if err != nil || time.Since(start) != placePatience-time.Second {
+		time.AfterFunc(slotPatience-time.Second, first.done)
+		third, err := l.reserve(t.Context(), 1, demand{})
+		if err != nil || time.Since(start) != slotPatience-time.Second {
 			t.Fatalf("after %s: %v", time.Since(start), err)
 		}
 		if got := l.Usage().Fetching; got != 2 {
@@ -63,7 +63,7 @@ func TestBackgroundLeavesPlacesToClients(t *testing.T) {
 		reserved(t, l, 1, true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		if _, err := l.reserve(ctx, 1, party{background: true}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := l.reserve(ctx, 1, demand{background: true}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a third one in the background: %v", err)
 		}
 		reserved(t, l, 1, false)
@@ -73,7 +73,7 @@ func TestBackgroundLeavesPlacesToClients(t *testing.T) {
 		ctx, cancel = context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		reserved(t, l, 1, false)
-		if _, err := l.reserve(ctx, 1, party{background: true}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := l.reserve(ctx, 1, demand{background: true}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("without a place: %v", err)
 		}
 		client.done()
@@ -90,7 +90,7 @@ func TestLimitsChange(t *testing.T) {
 		next := make(chan *reservation, 2)
 		for range 2 {
 			go func() {
-				r, err := l.reserve(t.Context(), 5, party{})
+				r, err := l.reserve(t.Context(), 5, demand{})
 				if err != nil {
 					t.Error(err)
 				}
@@ -107,15 +107,15 @@ func TestLimitsChange(t *testing.T) {
 		synctest.Wait()
 		last := <-next
 		l.Set(Limits{MaxConcurrent: 1, MaxPerDay: 50})
-		_, err := l.reserve(t.Context(), 1, party{})
-		wantBusy(t, err, "max_concurrent", retryPlace)
+		_, err := l.reserve(t.Context(), 1, demand{})
+		wantBusy(t, err, "max_concurrent", retrySlot)
 		first.done()
 		last.done()
 		if u := l.Usage(); u.Fetching != 1 || u.Today != 20 || u.Spool != 20 {
 			t.Errorf("in use: %+v", u)
 		}
 		l.Set(Limits{MaxPerDay: 50})
-		_, err = l.reserve(t.Context(), 31, party{})
+		_, err = l.reserve(t.Context(), 31, demand{})
 		wantBusy(t, err, "max_per_day", 24*time.Hour-time.Since(l.day).Truncate(time.Second))
 		reserved(t, l, 30, false)
 	})
@@ -126,7 +126,7 @@ func TestBytesPerDay(t *testing.T) {
 		l := NewBudget(Limits{MaxPerDay: 100})
 		time.Sleep(18 * time.Hour)
 		r := reserved(t, l, 60, false)
-		_, err := l.reserve(t.Context(), 41, party{})
+		_, err := l.reserve(t.Context(), 41, demand{})
 		wantBusy(t, err, "max_per_day", 6*time.Hour)
 		// What was not sent does not count.
 		if err := r.write(50); err != nil {
@@ -162,11 +162,11 @@ func TestBytesPerDay(t *testing.T) {
 func TestMaxSize(t *testing.T) {
 	l := NewBudget(Limits{MaxSize: 10})
 	var large *SizeError
-	if _, err := l.reserve(t.Context(), 11, party{}); !errors.As(err, &large) || large.Size != 11 || large.Max != 10 {
+	if _, err := l.reserve(t.Context(), 11, demand{}); !errors.As(err, &large) || large.Size != 11 || large.Max != 10 {
 		t.Errorf("announced: %v", err)
 	}
 	for _, size := range []int64{-1, 3} {
-		r, err := l.reserve(t.Context(), size, party{})
+		r, err := l.reserve(t.Context(), size, demand{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,18 +184,18 @@ func TestDisk(t *testing.T) {
 		free := int64(keepFree + 100)
 		l := NewBudget(Limits{MaxSpool: 80, Free: func() (int64, error) { return free, nil }})
 		r := reserved(t, l, 60, false)
-		_, err := l.reserve(t.Context(), 21, party{})
+		_, err := l.reserve(t.Context(), 21, demand{})
 		wantBusy(t, err, "max_spool", retryRoom)
 		if err := r.write(60); err != nil {
 			t.Fatal(err)
 		}
 		free = keepFree + 19 // others use it, too
-		_, err = l.reserve(t.Context(), 20, party{})
+		_, err = l.reserve(t.Context(), 20, demand{})
 		wantBusy(t, err, "disk", retryRoom)
 		other := reserved(t, l, 19, false)
 		wantBusy(t, other.write(20), "disk", retryRoom)
 		// What is ahead of others counts until it is written.
-		_, err = l.reserve(t.Context(), 1, party{})
+		_, err = l.reserve(t.Context(), 1, demand{})
 		wantBusy(t, err, "disk", retryRoom)
 		other.drop()
 		other.done()

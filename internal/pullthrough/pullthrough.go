@@ -22,6 +22,8 @@ package pullthrough
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -231,15 +233,10 @@ func (p *Puller) Close() error {
 	p.cancel()
 	p.tasks.Wait()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for key, d := range p.downloads {
-		if d.users == 0 {
-			if d.idle != nil {
-				d.idle.Stop()
-			}
-			delete(p.downloads, key)
-			d.drop()
-		}
+	downloads := slices.Collect(maps.Values(p.downloads))
+	p.mu.Unlock()
+	for _, d := range downloads {
+		d.Retire()
 	}
 	return nil
 }
@@ -253,7 +250,7 @@ func (p *Puller) Pending() int {
 	defer p.mu.Unlock()
 	n := 0
 	for _, j := range p.jobs {
-		if j.until.IsZero() {
+		if j.retry.IsZero() {
 			n++
 		}
 	}
@@ -285,16 +282,6 @@ func (p *Puller) Store(a provider.Address, inner catalog.Store) catalog.Store {
 
 // Busy says when the same may succeed; the gateway asks for it.
 func (e *BusyError) Busy() time.Duration { return e.RetryAfter }
-
-// expect takes room for a package whose size turned out.
-func (r *reservation) expect(size int64) error {
-	if err := r.budget.fits(size); err != nil {
-		return err
-	}
-	r.budget.mu.Lock()
-	defer r.budget.mu.Unlock()
-	return r.budget.extend(r, size-r.room)
-}
 
 // call runs a question to an origin once, however many ask it.
 type call[T any] struct {

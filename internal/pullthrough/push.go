@@ -20,64 +20,62 @@ import (
 )
 
 const (
-	// maxJobs bounds how many versions wait to be stored. Those beyond are taken up
-	// by a later request.
+	// maxJobs bounds how many versions wait to be pushed. Further versions are pushed after
+	// a later request.
 	maxJobs = 256
-	// pushAttempts is how often a version is pushed before it waits for a request.
+	// pushAttempts is how often a version is pushed before it waits for another request.
 	pushAttempts = 6
-	// pushPause is the wait before it is pushed again, the first time; each further
-	// one is twice as long.
+	// pushPause is the pause before the second attempt. Each further pause is twice as long.
 	pushPause = 30 * time.Second
-	// refusedPause is how long a version is not pushed again that was refused for good.
+	// refusedPause is how long a version is not pushed again after a final refusal.
 	refusedPause = 10 * time.Minute
 )
 
-// job stores one version, and what of it is asked for meanwhile.
+// job pushes one version with the platforms that clients request meanwhile.
 type job struct {
 	store   *store
 	subject subject
 
 	// Guarded by Puller.mu.
-	asked []*download         // which it holds until they are stored, or that failed
-	also  []provider.Platform // of those, and of what is asked for and needs no download
-	taken map[provider.Platform]bool
-	// pauses is set while it waits to be pushed again, and holds nothing.
-	pauses bool
-	until  time.Time // it ended without success, and is not begun again before
+	held      []*reader           // downloads that it keeps until they are pushed
+	added     []provider.Platform // requested since the last push
+	requested map[provider.Platform]bool
+	paused    bool      // it waits for its next attempt, and holds no download
+	retry     time.Time // it has failed, and does not begin again before; zero: it runs
 }
 
-// pushLocked has the version of a package that a client asks for stored. d is the
-// download that the client waits for; nil for none. It is called with mu held.
+// pushLocked has the version of a package pushed that a client requests. d is the download
+// for which the client waits; nil for none. It is called with mu held.
 func (p *Puller) pushLocked(s *store, w wanted, d *download) {
 	if p.o.Push == nil || p.closed || p.draining {
 		return
 	}
-	about := w.subject
-	j := p.jobs[about]
+	j := p.jobs[w.subject]
 	switch {
-	case j != nil && !j.until.IsZero():
-		if time.Now().Before(j.until) {
+	case j != nil && !j.retry.IsZero():
+		if time.Now().Before(j.retry) {
 			return
 		}
 		j = nil
-	case j != nil && j.taken[w.platform]:
+	case j != nil && j.requested[w.platform]:
 		return
-	case j == nil && len(p.jobs) >= maxJobs && !p.dropRefused():
-		p.o.Log.Warn("too many versions wait to be stored: it is served, and stored when it is asked for later", "version", about.String())
+	case j == nil && len(p.jobs) >= maxJobs && !p.dropFailed():
+		p.o.Log.Warn("too many versions wait to be stored: it is served, and stored when it is asked for later", "version", w.subject.String())
 		return
 	}
-	begin := j == nil
-	if begin {
-		j = &job{store: s, subject: about, taken: map[provider.Platform]bool{}}
-		p.jobs[about] = j
+	isNew := j == nil
+	if isNew {
+		j = &job{store: s, subject: w.subject, requested: map[provider.Platform]bool{}}
+		p.jobs[w.subject] = j
 	}
-	j.taken[w.platform] = true
-	j.also = append(j.also, w.platform)
-	if d != nil && !j.pauses {
-		p.enter(d, false)
-		j.asked = append(j.asked, d)
+	j.requested[w.platform] = true
+	j.added = append(j.added, w.platform)
+	if d != nil && !j.paused {
+		if r := d.openLocked(p.ctx, false); r != nil {
+			j.held = append(j.held, r)
+		}
 	}
-	if begin {
+	if isNew {
 		p.pushes.Add(1)
 		p.tasks.Go(func() {
 			defer p.pushes.Done()
@@ -86,11 +84,11 @@ func (p *Puller) pushLocked(s *store, w wanted, d *download) {
 	}
 }
 
-// dropRefused forgets a job that ended without success, and reports whether there
-// was one. It is called with mu held.
-func (p *Puller) dropRefused() bool {
+// dropFailed forgets a job that has failed, and returns false if there is none. It is
+// called with mu held.
+func (p *Puller) dropFailed() bool {
 	for about, j := range p.jobs {
-		if !j.until.IsZero() {
+		if !j.retry.IsZero() {
 			delete(p.jobs, about)
 			return true
 		}
@@ -98,20 +96,19 @@ func (p *Puller) dropRefused() bool {
 	return false
 }
 
-// work pushes until all that was asked for is stored.
+// work pushes until all requested platforms are stored.
 func (p *Puller) work(ctx context.Context, j *job) {
 	pause := pushPause
 	var platforms []provider.Platform
 	for attempt := 1; ; attempt++ {
-		asked := p.take(j, false, &platforms)
-		for _, d := range asked {
-			d.wellUnderway(ctx) // the client who waits for it goes first
+		held, added := p.take(j, false)
+		platforms = append(platforms, added...)
+		for _, r := range held {
+			r.d.wellUnderway(ctx) // the waiting client goes first
 		}
-		result, err := p.push(ctx, j, asked, platforms)
-		for _, d := range asked {
-			p.leave(d, false)
-		}
-		p.told(ctx, j, result, err)
+		result, err := p.push(ctx, j, held, platforms)
+		closeAll(held)
+		p.report(ctx, j, result, err)
 		var busy *BusyError
 		wait := pause
 		switch {
@@ -135,51 +132,54 @@ func (p *Puller) work(ctx context.Context, j *job) {
 		default:
 			pause *= 2
 		}
-		for _, d := range p.take(j, true, &platforms) {
-			p.leave(d, false) // it may be long until then
-		}
+		held, added = p.take(j, true)
+		platforms = append(platforms, added...)
+		closeAll(held) // the pause may be long
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-		case <-p.retired: // the one that took its place tries, when it is next asked for
+		case <-p.retired: // its successor pushes the version after the next request
 			p.end(j, time.Now().Add(wait))
 			return
 		}
 	}
 }
 
-// take takes what was asked for of a job's version, whose platforms join those given;
-// pauses says whether it holds more of that from now on.
-func (p *Puller) take(j *job, pauses bool, platforms *[]provider.Platform) []*download {
+// take returns the downloads that a job holds, and the platforms that were requested since
+// the last call. If the job is paused, it holds no download from now on.
+func (p *Puller) take(j *job, paused bool) ([]*reader, []provider.Platform) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	asked := j.asked
-	*platforms = append(*platforms, j.also...)
-	j.asked, j.also, j.pauses = nil, nil, pauses
-	return asked
+	held, added := j.held, j.added
+	j.held, j.added, j.paused = nil, nil, paused
+	return held, added
 }
 
-// end ends a job, unless it succeeded and was asked for more meanwhile. until says
-// when it may be begun again where it failed.
-func (p *Puller) end(j *job, until time.Time) bool {
+// end ends a job. It returns false for a job that has succeeded but has more platforms to
+// push. A job that has failed does not begin again before retry.
+func (p *Puller) end(j *job, retry time.Time) bool {
 	p.mu.Lock()
-	if until.IsZero() && len(j.also) > 0 && !p.closed {
+	if retry.IsZero() && len(j.added) > 0 && !p.closed {
 		p.mu.Unlock()
 		return false
 	}
-	asked := j.asked
-	j.asked, j.also, j.until = nil, nil, until
-	if until.IsZero() {
+	held := j.held
+	j.held, j.added, j.retry = nil, nil, retry
+	if retry.IsZero() {
 		delete(p.jobs, j.subject)
 	}
 	p.mu.Unlock()
-	for _, d := range asked {
-		p.leave(d, false)
-	}
+	closeAll(held)
 	return true
 }
 
-// isFinal reports whether a push would fail again, as far as anybody knows.
+func closeAll(held []*reader) {
+	for _, r := range held {
+		r.Close()
+	}
+}
+
+// isFinal reports whether a push that is repeated would fail again.
 func isFinal(err error) bool {
 	var size *SizeError
 	for _, reason := range []error{pusher.ErrConflict, pusher.ErrOccupied, pusher.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown} {
@@ -192,13 +192,14 @@ func isFinal(err error) bool {
 	return denied || errors.As(err, &size) || trust.Refused(err)
 }
 
-// told tells what came of a push.
-func (p *Puller) told(ctx context.Context, j *job, result *pusher.Result, err error) {
+// report logs the result of a push, and emits its event.
+func (p *Puller) report(ctx context.Context, j *job, result *pusher.Result, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	e := Event{Kind: Stored, Provider: j.subject.provider, Version: j.subject.version, Err: err}
-	if r := p.current(j.subject); r != nil {
+	r := p.current(j.subject)
+	if r != nil {
 		r.describe(&e)
 		if err == nil {
 			r.stored(result)
@@ -206,26 +207,28 @@ func (p *Puller) told(ctx context.Context, j *job, result *pusher.Result, err er
 	}
 	var busy *BusyError
 	err = brief(err)
-	if errors.As(err, &busy) {
-		p.o.Log.Warn("pulled through: a version is not stored yet, because a limit is reached", "version", j.subject.String(), "err", err, "hint", hint.Of(err))
-	} else if err != nil {
-		p.o.Log.Error("pulled through: a version is not stored; clients are served from its origin", "version", j.subject.String(), "err", err, "hint", hint.Of(err))
-	} else {
-		p.o.Log.Info("pulled through: a version is stored", "version", j.subject.String(), "repository", result.Repository.String(), "status", result.Status, "platforms", len(result.Packages))
+	log := p.o.Log.With("version", j.subject.String())
+	switch {
+	case errors.As(err, &busy):
+		log.Warn("pulled through: a version is not stored yet, because a limit is reached", "err", err, "hint", hint.Of(err))
+	case err != nil:
+		log.Error("pulled through: a version is not stored; clients are served from its origin", "err", err, "hint", hint.Of(err))
+	default:
+		log.Info("pulled through: a version is stored", "repository", result.Repository.String(), "status", result.Status, "platforms", len(result.Packages))
 		warnings := result.Warnings
-		if r := p.current(j.subject); r != nil {
+		if r != nil {
 			warnings = r.unlogged(warnings)
 		}
 		for _, w := range warnings {
-			p.o.Log.Warn("pulled through: a version is stored, with a warning", "version", j.subject.String(), "warning", w)
+			log.Warn("pulled through: a version is stored, with a warning", "warning", w)
 		}
 	}
 	p.o.Events(e)
 }
 
-// push pushes the platforms that are to be stored, and those asked for, whose
-// downloads the others wait for.
-func (p *Puller) push(ctx context.Context, j *job, asked []*download, also []provider.Platform) (*pusher.Result, error) {
+// push pushes the platforms of the configuration, and those that clients have requested.
+// It reads the downloads that the job holds, and downloads the other packages after them.
+func (p *Puller) push(ctx context.Context, j *job, held []*reader, requested []provider.Platform) (*pusher.Result, error) {
 	r, err := p.release(ctx, j.subject)
 	if err != nil {
 		return nil, err
@@ -234,7 +237,7 @@ func (p *Puller) push(ctx context.Context, j *job, asked []*download, also []pro
 	if err != nil {
 		return nil, err
 	}
-	platforms := p.platforms(r.packages, also)
+	platforms := p.platforms(r.packages, requested)
 	if len(platforms) == 0 {
 		return nil, fmt.Errorf("%s: there is no package to be stored", j.subject)
 	}
@@ -251,47 +254,44 @@ func (p *Puller) push(ctx context.Context, j *job, asked []*download, also []pro
 		if known == nil || known.Filename != pkg.Filename {
 			return nil, contradiction(wanted{j.subject, pkg.Platform, provider.PackageFilename(j.subject.provider, j.subject.version, pkg.Platform), ""}, pkg.Filename)
 		}
-		w := wanted{j.subject, pkg.Platform, known.Filename, known.Digest}
-		first := slices.ContainsFunc(asked, func(d *download) bool { return d.want.digest == w.digest })
-		pkg.Open = p.shared(j.store, w, *pkg, first, asked)
+		pkg.Open = p.opener(j.store, wanted{j.subject, pkg.Platform, known.Filename, known.Digest}, *pkg, held)
 	}
 	return p.o.Push(ctx, rel)
 }
 
-// platforms returns those that are to be stored, of those that there are.
-func (p *Puller) platforms(there []artifact.Package, also []provider.Platform) []provider.Platform {
+// platforms returns the platforms to be pushed among the available packages.
+func (p *Puller) platforms(available []artifact.Package, requested []provider.Platform) []provider.Platform {
 	var out []provider.Platform
-	for _, pkg := range there {
-		if len(p.o.Scope.Platforms) == 0 || slices.Contains(p.o.Scope.Platforms, pkg.Platform) || slices.Contains(also, pkg.Platform) {
+	for _, pkg := range available {
+		if len(p.o.Scope.Platforms) == 0 || slices.Contains(p.o.Scope.Platforms, pkg.Platform) || slices.Contains(requested, pkg.Platform) {
 			out = append(out, pkg.Platform)
 		}
 	}
 	return out
 }
 
-// opener starts reading a package, as [origin.Package] does.
-type opener = func(context.Context) (io.ReadCloser, int64, error)
-
-// shared returns what opens a package for a push, by the download that clients read
-// along. What no client asked for lets those go first.
-func (p *Puller) shared(s *store, w wanted, at origin.Package, first bool, asked []*download) opener {
+// opener returns the [origin.Package.Open] of a package for a push: it opens the download
+// that clients read as well. A package that the job does not hold waits for the held
+// downloads, for which clients wait.
+func (p *Puller) opener(s *store, w wanted, at origin.Package, held []*reader) func(context.Context) (io.ReadCloser, int64, error) {
+	isHeld := slices.ContainsFunc(held, func(r *reader) bool { return r.d.want.digest == w.digest })
 	return func(ctx context.Context) (io.ReadCloser, int64, error) {
-		if !first {
-			for _, d := range asked {
-				if err := d.over(ctx); err != nil {
+		if !isHeld {
+			for _, r := range held {
+				if err := r.d.over(ctx); err != nil {
 					return nil, 0, err
 				}
 			}
 		}
-		d, err := p.join(ctx, s, w, &at)
+		r, err := p.join(ctx, s, w, &at)
 		if err != nil {
 			return nil, 0, err
 		}
-		size, err := d.size(ctx)
+		size, err := r.d.Size(ctx)
 		if err != nil {
-			p.leave(d, false)
+			r.Close()
 			return nil, 0, err
 		}
-		return d.reader(ctx, false), size, nil
+		return r, size, nil
 	}
 }

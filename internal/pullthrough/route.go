@@ -10,19 +10,18 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 )
 
-// maxTried bounds how many addresses count for a request that has no connection yet. A
-// dialer tries two addresses at once: an IPv6 address and an IPv4 address.
+// maxTried bounds how many addresses count for a request without a connection. A dialer
+// tries two addresses at once: an IPv6 address and an IPv4 address.
 const maxTried = 2
 
-// errCrowded ends a request to a host that has its share of the places.
+// errCrowded ends a request to a host that has its share of the slots.
 var errCrowded = errors.New("the host has its share of max_concurrent")
 
-// open opens the package at its origin. Where the request leads to a host that has its
-// share of the places, the download loses its place, waits for one of that host's and
-// begins again.
+// open opens the package at its origin. If the request leads to a host that has its share
+// of the slots, the download loses its slot, waits for one of that host's, and starts over.
 func (d *download) open(ctx context.Context, at origin.Package) (io.ReadCloser, int64, error) {
 	for {
-		// The body is read by asking, too, which ends with ctx.
+		// Not cancelled on return: the body is still read with it. It ends with ctx.
 		asking, cancel := context.WithCancelCause(ctx)
 		way := &route{room: d.room, cancel: cancel}
 		body, size, err := at.Open(origin.WatchHosts(asking, way.asks))
@@ -32,14 +31,14 @@ func (d *download) open(ctx context.Context, at origin.Package) (io.ReadCloser, 
 		if err == nil {
 			body.Close()
 		}
-		if err := d.p.limit.waitForPlace(ctx, d.room); err != nil {
+		if err := d.p.limit.waitForSlot(ctx, d.room); err != nil {
 			return nil, 0, err
 		}
 	}
 }
 
-// route follows the requests of a download. Only the host of the last request counts:
-// it sends the package, or is about to.
+// route follows the requests of a download through redirects. Only the host of the last
+// request counts: it sends the package, or is about to.
 type route struct {
 	room   *reservation
 	cancel context.CancelCauseFunc // ends the requests
@@ -47,14 +46,14 @@ type route struct {
 	mu        sync.Mutex // guards the following
 	last      []string   // the host of the last request: its name, then its addresses; never changed in place
 	connected bool       // the last request has its connection
-	crowded   bool       // the last request's host has its share
+	crowded   bool       // the host of the last request has its share
 	failed    bool       // the package could not be opened
 	open      bool       // the package is being read
 }
 
-// asks notes a host, as [origin.WatchHosts] reports it. A host that has its share of the
-// places ends the requests. Once the package is being read, a host only counts: an
-// interrupted download that is resumed keeps its place.
+// asks notes a host that [origin.WatchHosts] reports. It cancels the requests if the host
+// has its share of the slots. Once the package is being read, a host only counts: a
+// download that resumes keeps its slot.
 func (w *route) asks(host origin.AskedHost) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,8 +79,8 @@ func (w *route) asks(host origin.AskedHost) {
 	}
 }
 
-// isCrowded reports whether the requests have ended at a host that has its share of the
-// places. If not, no further request takes the place away.
+// isCrowded reports whether the requests were cancelled at a host that has its share of the
+// slots. If not, no further request takes the slot away.
 func (w *route) isCrowded(opened bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,31 +6,29 @@ import (
 )
 
 const (
-	// leftToOthers is how many of the places one host leaves to the others. Every host
-	// may have one place, so that it leaves fewer where there are three places or two,
-	// and none where there is one.
+	// leftToOthers is how many slots one host leaves to others. Every host may have one
+	// slot, so it leaves fewer if there are three slots or two, and none if there is one.
 	leftToOthers = 2
-	// yieldAfter is how long a client waits for a place before a download ends that no
-	// client reads. At a usual speed, downloads end by themselves in that time. A
-	// download has its place for as long before it may be ended.
-	yieldAfter = 5 * time.Second
+	// preemptAfter is how long a client waits for a slot before a download is cancelled that
+	// no client reads. Most downloads end within that time. A download is not cancelled
+	// before it has had its slot for as long.
+	preemptAfter = 5 * time.Second
 )
 
-// claim describes a download that has one of the places, or waits for one.
+// claim is a download that has a slot or waits for one.
 type claim struct {
 	background bool     // no client waited for it when it asked
-	hosts      []string // names and addresses of the host it comes from; none: not known
+	hosts      []string // names and addresses of the host that sends it; none: unknown
 
-	// Of a download that has a place.
-	unread bool          // no client reads it, and it may be ended
+	// Of a download that has a slot.
+	unread bool          // no client reads it, and it may be cancelled
 	bytes  int64         // received
-	age    time.Duration // since it has its place
+	age    time.Duration // since it got its slot
 }
 
-// admits reports whether a download may have one of the places beside those that have
-// one already.
-func admits(places int, held []claim, c claim) bool {
-	if len(held) >= places || !admitsHost(places, held, c.hosts) {
+// admits reports whether a download may have a slot in addition to those that have one.
+func admits(slots int, held []claim, c claim) bool {
+	if len(held) >= slots || !admitsHost(slots, held, c.hosts) {
 		return false
 	}
 	background := 0
@@ -39,18 +37,18 @@ func admits(places int, held []claim, c claim) bool {
 			background++
 		}
 	}
-	return !c.background || background < max(1, places/2)
+	return !c.background || background < max(1, slots/2)
 }
 
-// admitsHost reports whether a host may have one place more.
-func admitsHost(places int, held []claim, hosts []string) bool {
-	share := max(1, places-leftToOthers)
-	return len(held) < share || ofHost(held, hosts) < share
+// admitsHost reports whether a host may have another slot.
+func admitsHost(slots int, held []claim, hosts []string) bool {
+	share := max(1, slots-leftToOthers)
+	return len(held) < share || countHost(held, hosts) < share
 }
 
-// ofHost counts the downloads that come from a host. Two downloads come from one host
-// if they share a name or an address, or each of them shares one with a third.
-func ofHost(held []claim, hosts []string) int {
+// countHost counts the downloads from a host. Two downloads have the same host if they
+// share a name or an address, or if each of them shares one with a third.
+func countHost(held []claim, hosts []string) int {
 	known, others := slices.Clone(hosts), slices.Clone(held)
 	n := 0
 	for {
@@ -66,11 +64,11 @@ func ofHost(held []claim, hosts []string) int {
 	}
 }
 
-// next returns the index of the download in the queue that has the next place; -1 if
-// none may have one. Clients go first, and then who waited longest.
-func next(places int, held, queue []claim) int {
+// next returns the index of the queued download that gets the next slot; -1: none may have
+// it. Downloads with a client come first, and then the queue's order counts.
+func next(slots int, held, queue []claim) int {
 	for _, background := range []bool{false, true} {
-		i := slices.IndexFunc(queue, func(c claim) bool { return c.background == background && admits(places, held, c) })
+		i := slices.IndexFunc(queue, func(c claim) bool { return c.background == background && admits(slots, held, c) })
 		if i >= 0 {
 			return i
 		}
@@ -78,13 +76,13 @@ func next(places int, held, queue []claim) int {
 	return -1
 }
 
-// toEnd returns the index of the download that ends so that a waiting client gets its
-// place: the slowest one that no client reads. It returns -1 if no such download is in
-// the client's way, or only one that has just begun.
-func toEnd(places int, held []claim, waiting claim) int {
+// victim returns the index of the download that is cancelled for a waiting client: the
+// slowest one that no client reads, and that keeps the client from its slot. It returns -1
+// if there is none, or if it has only just begun.
+func victim(slots int, held []claim, waiting claim) int {
 	slowest := -1
 	for i, c := range held {
-		if !c.unread || c.age < yieldAfter || !admits(places, slices.Delete(slices.Clone(held), i, i+1), waiting) {
+		if !c.unread || c.age < preemptAfter || !admits(slots, slices.Delete(slices.Clone(held), i, i+1), waiting) {
 			continue
 		}
 		if slowest < 0 || c.speed() < held[slowest].speed() {

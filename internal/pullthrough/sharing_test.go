@@ -94,7 +94,7 @@ func TestNext(t *testing.T) {
 func TestToEnd(t *testing.T) {
 	read := claim{bytes: 1, age: time.Hour}
 	slow, fast := claim{unread: true, bytes: 100 << 10, age: time.Minute}, claim{unread: true, bytes: 10 << 20, age: time.Minute}
-	late := claim{unread: true, age: yieldAfter - 1}
+	late := claim{unread: true, age: preemptAfter - 1}
 	old := claim{unread: true, bytes: 50 << 20, age: time.Hour} // 14 KiB/s, and the most bytes
 	of := func(c claim, hosts ...string) claim { c.hosts = hosts; return c }
 	for name, tc := range map[string]struct {
@@ -111,7 +111,7 @@ func TestToEnd(t *testing.T) {
 		"of the others, where that is no help": {[]claim{slow, of(read, "a"), of(read, "a")}, of(claim{}, "a"), -1},
 		"one more than there are places now":   {[]claim{slow, slow, slow, slow, slow}, claim{}, -1},
 	} {
-		if got := toEnd(4, tc.held, tc.waiting); got != tc.want {
+		if got := victim(4, tc.held, tc.waiting); got != tc.want {
 			t.Errorf("%s: %d, want %d", name, got, tc.want)
 		}
 	}
@@ -124,9 +124,9 @@ func TestOnlyClientsHaveDownloadsEnd(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 2})
 		ended := make(chan struct{})
 		var slow *reservation
-		slow, err := l.reserve(t.Context(), 1, party{
+		slow, err := l.reserve(t.Context(), 1, demand{
 			background: true, isRead: func() bool { return false },
-			yield: func() bool { close(ended); go slow.done(); return true },
+			preempt: func() bool { close(ended); go slow.done(); return true },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +134,7 @@ func TestOnlyClientsHaveDownloadsEnd(t *testing.T) {
 		urgent := make(chan struct{})
 		got := make(chan error)
 		go func() {
-			_, err := l.reserve(t.Context(), 1, party{background: true, urgent: urgent})
+			_, err := l.reserve(t.Context(), 1, demand{background: true, urgent: urgent})
 			got <- err
 		}()
 		time.Sleep(time.Hour)
@@ -148,12 +148,12 @@ func TestOnlyClientsHaveDownloadsEnd(t *testing.T) {
 		if err := <-got; err != nil || time.Since(start) != 0 {
 			t.Errorf("as a client it has the other place after %s: %v", time.Since(start), err)
 		}
-		if _, err := l.reserve(t.Context(), 1, party{}); err != nil || time.Since(start) != yieldAfter {
+		if _, err := l.reserve(t.Context(), 1, demand{}); err != nil || time.Since(start) != preemptAfter {
 			t.Errorf("a client has a place after %s: %v", time.Since(start), err)
 		}
 		<-ended
-		_, err = l.reserve(t.Context(), 1, party{})
-		wantBusy(t, err, "max_concurrent", retryPlace)
+		_, err = l.reserve(t.Context(), 1, demand{})
+		wantBusy(t, err, "max_concurrent", retrySlot)
 	})
 }
 
@@ -164,7 +164,7 @@ func TestYieldRefused(t *testing.T) {
 		var refusing, yielding *reservation
 		asked := 0
 		reserve := func(yield func() bool) *reservation {
-			r, err := l.reserve(t.Context(), 1, party{isRead: func() bool { return false }, yield: yield})
+			r, err := l.reserve(t.Context(), 1, demand{isRead: func() bool { return false }, preempt: yield})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +174,7 @@ func TestYieldRefused(t *testing.T) {
 		yielding = reserve(func() bool { yielding.done(); return true })
 		yielding.write(1)
 		start := time.Now()
-		if _, err := l.reserve(t.Context(), 1, party{}); err != nil || time.Since(start) != 2*yieldAfter || asked != 1 {
+		if _, err := l.reserve(t.Context(), 1, demand{}); err != nil || time.Since(start) != 2*preemptAfter || asked != 1 {
 			t.Errorf("after %s, and %d refusals: %v", time.Since(start), asked, err)
 		}
 	})
@@ -238,7 +238,7 @@ func TestTriedAddresses(t *testing.T) {
 // reservedFor is a reservation that must be had at once.
 func reservedFor(t *testing.T, l *Budget, hosts ...string) *reservation {
 	t.Helper()
-	r, err := l.reserve(t.Context(), -1, party{hosts: hosts})
+	r, err := l.reserve(t.Context(), -1, demand{hosts: hosts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 		wait := func(name string, r *reservation, after time.Duration, busy bool) {
 			go func() {
 				start := time.Now()
-				err := l.waitForPlace(t.Context(), r)
+				err := l.waitForSlot(t.Context(), r)
 				if took := time.Since(start); took != after || busy != (err != nil) {
 					t.Errorf("%s: after %s: %v", name, took, err)
 				}
@@ -263,7 +263,7 @@ func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		time.Sleep(2 * placePatience) // the origins are slow to redirect
+		time.Sleep(2 * slotPatience) // the origins are slow to redirect
 		if !first.asks([]string{"bucket.test"}, false) {
 			t.Error("the first one has no place")
 		}
@@ -277,7 +277,7 @@ func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 		}
 		reservedFor(t, l, "d.test")
 		reservedFor(t, l, "e.test")
-		fourth := &reservation{budget: l, party: party{hosts: []string{"bucket.test"}}, patience: placePatience}
+		fourth := &reservation{budget: l, demand: demand{hosts: []string{"bucket.test"}}, patience: slotPatience}
 		wait("fourth", fourth, 25*time.Second, false)
 		wait("third", third, 20*time.Second, false)
 		time.Sleep(20 * time.Second)
@@ -291,7 +291,7 @@ func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 			t.Error("the third one has a place")
 		}
 		wait("third again", third, 10*time.Second, true)
-		time.Sleep(2 * placePatience)
+		time.Sleep(2 * slotPatience)
 		for _, want := range []string{"third", "fourth", "third again"} {
 			if got := <-order; got != want {
 				t.Errorf("the wait of the %s ended before that of the %s", got, want)
@@ -306,23 +306,23 @@ func TestNothingEndsForClientsThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 1})
 		var unread *reservation
-		unread, err := l.reserve(t.Context(), -1, party{
-			isRead: func() bool { return false },
-			yield:  func() bool { unread.done(); return true },
+		unread, err := l.reserve(t.Context(), -1, demand{
+			isRead:  func() bool { return false },
+			preempt: func() bool { unread.done(); return true },
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var comesBack atomic.Bool
-		waiting := party{isRead: comesBack.Load, yield: func() bool { return true }}
+		waiting := demand{isRead: comesBack.Load, preempt: func() bool { return true }}
 		start := time.Now()
 		_, err = l.reserve(t.Context(), -1, waiting)
-		if wantBusy(t, err, "max_concurrent", retryPlace); time.Since(start) != placePatience {
+		if wantBusy(t, err, "max_concurrent", retrySlot); time.Since(start) != slotPatience {
 			t.Errorf("after %s", time.Since(start))
 		}
 		start = time.Now()
-		time.AfterFunc(3*yieldAfter-time.Second, func() { comesBack.Store(true) })
-		if _, err := l.reserve(t.Context(), -1, waiting); err != nil || time.Since(start) != 3*yieldAfter {
+		time.AfterFunc(3*preemptAfter-time.Second, func() { comesBack.Store(true) })
+		if _, err := l.reserve(t.Context(), -1, waiting); err != nil || time.Since(start) != 3*preemptAfter {
 			t.Errorf("with a client that came back, after %s: %v", time.Since(start), err)
 		}
 	})

@@ -5,16 +5,17 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 )
 
-// spoolPattern names the files of packages under way.
+// spoolPattern names the files of downloads, where the system requires a name.
 const spoolPattern = "ocibridge-pull-*.zip"
 
-// sweepSpool makes the folder for packages under way, and removes what a process
-// that ended has left there. What another one has open is without a name, or cannot
-// be removed. It never narrows the system's temporary folder.
+// sweepSpool makes the folder for downloads, and removes files of processes that have
+// ended. Files that another process has open have no name, or cannot be removed. It never
+// changes the mode of the system's temporary folder.
 func sweepSpool(o *Options) error {
 	var err error
 	if o.Spool == "" {
@@ -41,27 +42,35 @@ func sweepSpool(o *Options) error {
 	return nil
 }
 
-// spoolFile is a file that is gone once it is closed.
-type spoolFile struct{ *os.File }
+// spoolFile is the temporary file of a download. Its writes count against the room that
+// the download has reserved.
+type spoolFile struct {
+	*fill.Temp
+	room *reservation
+}
 
-func newSpoolFile(dir string) (spoolFile, error) {
-	f, err := os.CreateTemp(dir, spoolPattern)
+func newSpoolFile(dir string, room *reservation) (*spoolFile, error) {
+	f, err := fill.NewTemp(dir, spoolPattern)
 	if err != nil {
-		return spoolFile{}, spoolError(err)
+		return nil, spoolError(err)
 	}
-	os.Remove(f.Name()) // at once, where the system lets an open file be removed
-	return spoolFile{f}, nil
+	return &spoolFile{f, room}, nil
 }
 
-// Close closes and removes it.
-func (f spoolFile) Close() error {
-	err := f.File.Close()
-	os.Remove(f.Name())
-	return err
+// Write implements [io.Writer].
+func (f *spoolFile) Write(p []byte) (int, error) {
+	if err := f.room.write(int64(len(p))); err != nil {
+		return 0, err
+	}
+	n, err := f.Temp.Write(p)
+	if err != nil {
+		err = spoolError(err)
+	}
+	return n, err
 }
 
-// spoolError is what it means that a package under way cannot be written. A disk that
-// others have filled meanwhile is a limit like what was free before.
+// spoolError explains an error of a download's file. A disk that other programs have filled
+// meanwhile is a limit, like a disk that was full before.
 func spoolError(err error) error {
 	if isFull(err) {
 		return fmt.Errorf("%w: %w", busy("disk", retryRoom), err)

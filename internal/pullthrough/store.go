@@ -251,8 +251,8 @@ func (s *store) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadClos
 	}
 	w, can := s.p.wants(s.address, desc.Digest)
 	if can {
-		if d := s.p.underway(w); d != nil {
-			return s.read(ctx, d, desc)
+		if d := s.p.underway(ctx, w); d != nil {
+			return readAlong(ctx, d, desc)
 		}
 	}
 	body, err := s.Store.Fetch(ctx, desc)
@@ -266,20 +266,20 @@ func (s *store) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadClos
 	if err != nil {
 		return nil, err
 	}
-	return s.read(ctx, d, desc)
+	return readAlong(ctx, d, desc)
 }
 
-// read reads along with a download, which it leaves in the end.
-func (s *store) read(ctx context.Context, d *download, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	size, err := d.size(ctx)
+// readAlong returns the reader of a download if its size is that of desc.
+func readAlong(ctx context.Context, r *reader, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	size, err := r.d.Size(ctx)
 	if err == nil && size != desc.Size {
-		err = fmt.Errorf("%s: its origin has %d bytes, not %d", d.want.filename, size, desc.Size)
+		err = fmt.Errorf("%s: its origin has %d bytes, not %d", r.d.want.filename, size, desc.Size)
 	}
 	if err != nil {
-		s.p.leave(d, true)
+		r.Close()
 		return nil, err
 	}
-	return d.reader(ctx, true), nil
+	return r, nil
 }
 
 // PackageSize returns the size in bytes of a package that is not stored. With begin,
@@ -291,15 +291,15 @@ func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin boo
 	}
 	size := r.size(w.digest)
 	if begin && !r.isThere(w.digest) {
-		d, err := s.p.join(ctx, s, w, nil)
+		reader, err := s.p.join(ctx, s, w, nil)
 		if err != nil {
 			return 0, err
 		}
-		defer s.p.leave(d, true)
+		defer reader.Close()
 		if size > 0 {
-			return size, d.answered(ctx)
+			return size, reader.d.Begun(ctx)
 		}
-		return d.size(ctx)
+		return reader.d.Size(ctx)
 	}
 	if size > 0 {
 		return size, s.p.limit.fits(size)

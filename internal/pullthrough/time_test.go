@@ -341,7 +341,7 @@ func TestPausesHoldNoDisk(t *testing.T) {
 		read(t, store, found.Packages[1])
 		synctest.Wait()
 		read(t, store, found.Packages[0])
-		time.Sleep(lingers + time.Second)
+		time.Sleep(lingerTime + time.Second)
 		synctest.Wait()
 		if usage := p.Usage(); usage.Spool != 0 {
 			t.Errorf("meanwhile in use: %+v", usage)
