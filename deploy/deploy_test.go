@@ -129,7 +129,7 @@ func checkConfig(t *testing.T, text string, env ...string) {
 // shutdownSeconds is how long serve lets downloads go on that are under way.
 func shutdownSeconds(t *testing.T) int {
 	t.Helper()
-	sources, err := filepath.Glob("../cmd/ocibridge/*.go")
+	sources, err := filepath.Glob("../internal/serve/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,6 +144,6 @@ func shutdownSeconds(t *testing.T) int {
 			return minutes * 60
 		}
 	}
-	t.Fatal("no shutdownTimeout in cmd/ocibridge")
+	t.Fatal("no shutdownTimeout in internal/serve")
 	return 0
 }

@@ -49,11 +49,11 @@ func (g *gateway) begin(w http.ResponseWriter, r *http.Request, now time.Time) *
 	return line
 }
 
-// maxLogged bounds what of a request is in its line: clients may write 64 KiB, and
-// lines wait in memory. It is more than any address of ours takes.
+// maxLogged bounds each text of a client in the log: clients may send 64 KiB. It is longer
+// than any path of the gateway.
 const maxLogged = 1024
 
-// clip returns what of a client's text is logged.
+// clip shortens a text of a client for the log.
 func clip(s string) string {
 	if len(s) <= maxLogged {
 		return s
@@ -61,9 +61,7 @@ func clip(s string) string {
 	return strings.Clone(s[:maxLogged]) + "..."
 }
 
-// ended tells the hooks and the log of a request that is answered. A line is written
-// for each, and made accordingly: nothing is formatted that the log does not want,
-// nor here what it formats later.
+// ended calls the hook for an answered request, and logs the request.
 func (g *gateway) ended(r *http.Request, line *requestLine, status int, bytes int64) {
 	line.status, line.bytes, line.took = status, bytes, time.Since(line.start)
 	if g.hooks.Ended != nil {
@@ -71,38 +69,18 @@ func (g *gateway) ended(r *http.Request, line *requestLine, status int, bytes in
 	}
 	level := slog.LevelInfo
 	if line.route.forMachines() {
-		level = slog.LevelDebug // they ask all the time
+		level = slog.LevelDebug // machines poll it
 	}
 	ctx := r.Context()
 	if !g.log.Enabled(ctx, level) {
 		return
 	}
-	now := line.start.Add(line.took) // the clock is slow to ask
-	if h, ok := g.log.Handler().(LateHandler); ok {
-		h.HandleLate(now, level, "request", line)
-		return
-	}
-	record := slog.NewRecord(now, level, "request", 0)
-	record.AddAttrs(slog.Attr{Value: slog.AnyValue(line)})
-	_ = g.log.Handler().Handle(context.Background(), record) // as a Logger does; the line has the id
+	record := slog.NewRecord(line.start.Add(line.took), level, "request", 0)
+	record.AddAttrs(line.attrs()...)
+	_ = g.log.Handler().Handle(context.Background(), record) // ignores errors as a Logger does; the line has the id
 }
 
-// LateHandler is a [slog.Handler] that makes a record later of what it is given, on
-// a stack that is not a request's: records are large, and handed on by value.
-type LateHandler interface {
-	slog.Handler
-	// HandleLate logs a record with those attributes. It is for levels that are enabled.
-	HandleLate(t time.Time, level slog.Level, msg string, attrs LateAttrs)
-}
-
-// LateAttrs are attributes that are made when they are written.
-type LateAttrs interface {
-	AppendAttrs(to []slog.Attr) []slog.Attr
-}
-
-// requestLine is what the log says of a request. It is one attribute, and without a
-// name, so that handlers write what is in it: many would cost each request more
-// stack than its answer takes.
+// requestLine is the line of the log about a request.
 type requestLine struct {
 	method, path, client, agent string
 	id                          [1]string // as a header has it
@@ -114,22 +92,13 @@ type requestLine struct {
 	access                      []slog.Attr
 }
 
-var (
-	_ slog.LogValuer = (*requestLine)(nil)
-	_ LateAttrs      = (*requestLine)(nil)
-)
-
-// LogValue implements [slog.LogValuer].
-func (l *requestLine) LogValue() slog.Value { return slog.GroupValue(l.AppendAttrs(nil)...) }
-
-// AppendAttrs implements [LateAttrs].
-func (l *requestLine) AppendAttrs(to []slog.Attr) []slog.Attr {
-	to = append(to,
+// attrs returns the attributes of the line.
+func (l *requestLine) attrs() []slog.Attr {
+	return append([]slog.Attr{
 		slog.String("method", l.method), slog.String("path", l.path), slog.Int("status", l.status), slog.Int64("bytes", l.bytes),
 		slog.Duration("duration", l.took.Round(time.Millisecond)), slog.String("client", l.client), slog.String("agent", l.agent),
 		slog.String(telemetry.LogKey, l.id[0]),
-	)
-	return append(to, l.access...)
+	}, l.access...)
 }
 
 // statusAborted is what the log and the hooks say of an answer that was broken off.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"runtime"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -36,7 +36,7 @@ configuration lists its blocks and arguments, and the places where it is found.`
 // configFlag is --config, for commands that the configuration file is for.
 type configFlag struct {
 	file  string
-	files *readings // of all that settings are made of; nil: nobody wants to know
+	files *files.Snapshot // that settings are read from; nil: nobody looks for changes
 }
 
 func (f *configFlag) register(cmd *cobra.Command) {
@@ -60,6 +60,14 @@ func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 		flag := cmd.Flags().Lookup(name)
 		return flag != nil && flagSource(flag) != ""
 	}
+	// Settings may be read again: a flag that the file no longer sets has its default.
+	for _, name := range config.Flags() {
+		if flag := cmd.Flags().Lookup(name); flag != nil && !given(name) {
+			if err := flag.Value.Set(flag.DefValue); err != nil {
+				return nil, fmt.Errorf("--%s: %w", name, err)
+			}
+		}
+	}
 	for _, v := range c.FlagValues(given) {
 		flag := cmd.Flags().Lookup(v.Flag)
 		if flag == nil {
@@ -75,7 +83,7 @@ func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 // read reads the configuration file alone.
 func (f *configFlag) read() (*config.Config, error) {
 	env := configEnvironment()
-	env.ReadFile = f.files.readFile
+	env.ReadFile = f.files.ReadFile
 	c, err := config.Load(env, f.file)
 	return c, explainConfig(err)
 }
@@ -101,26 +109,8 @@ func flagSource(flag *pflag.Flag) string {
 	return ""
 }
 
-// maxConfigFile bounds what is read of a file of configuration, logins or keys.
-// Package config has narrower bounds of its own.
-const maxConfigFile = 4 << 20
-
 func configEnvironment() config.Environment {
-	return config.Environment{LookupEnv: os.LookupEnv, ReadFile: readBounded, Home: homeDir(), GOOS: runtime.GOOS}
-}
-
-// readBounded reads a file that may turn out to be a device or a pipe.
-func readBounded(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxConfigFile+1))
-	if err == nil && len(b) > maxConfigFile {
-		err = &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("it has more than %d MiB", maxConfigFile>>20)}
-	}
-	return b, err
+	return config.Environment{LookupEnv: os.LookupEnv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS}
 }
 
 // surroundingFlags are the flags that stand above the configuration file, for
@@ -139,7 +129,7 @@ func surroundingFlags(cmd *cobra.Command) {
 // command's flags and their variables, and the CLI configuration.
 func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings {
 	s := config.Surroundings{Flags: map[string]config.FlagValue{}, CLI: cliSettings(cli), Defaults: map[string]string{}}
-	if dir, err := defaultDataDir(); err == nil {
+	if dir := defaultDataFolder(); dir != "" {
 		s.Defaults["data"] = dir
 	}
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {

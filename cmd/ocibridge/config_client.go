@@ -103,7 +103,7 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 	}
 	s := surroundings(cmd, cli)
 	setup := &clientsetup.Setup{
-		URL: cmp.Or(f.url, c.Gateway.PublicURL), Mirrors: c.MirrorsInForce(s), Tokens: settings{file: c}.asksForTokens(),
+		URL: cmp.Or(f.url, c.Gateway.PublicURL), Mirrors: c.MirrorsInForce(s), Tokens: c.Gateway.AsksForTokens(),
 		CLIConfig: f.cliConfig, CAFile: f.caFile,
 	}
 	if setup.URL == "" {

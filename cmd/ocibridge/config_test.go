@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/files"
 )
 
 // TestDefaults: what config show and the reference page call a default is that
@@ -69,15 +70,15 @@ func TestHomeWithoutVariable(t *testing.T) {
 			t.Errorf("%s are looked for in %q, want %q", what, home, u.HomeDir)
 		}
 	}
-	if dir, err := defaultDataDir(); err != nil || !strings.HasPrefix(dir, u.HomeDir) {
-		t.Errorf("data is in %q, %v", dir, err)
+	if dir := defaultDataFolder(); !strings.HasPrefix(dir, u.HomeDir) {
+		t.Errorf("data is in %q", dir)
 	}
 }
 
 // TestReadsAreBounded: what a variable names may be a device.
 func TestReadsAreBounded(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large")
-	if err := os.WriteFile(large, make([]byte, maxConfigFile+1), 0o600); err != nil {
+	if err := os.WriteFile(large, make([]byte, files.MaxSize+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for what, read := range map[string]func(string) ([]byte, error){"logins": authEnvironment().ReadFile, "the configuration": configEnvironment().ReadFile} {

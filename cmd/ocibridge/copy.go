@@ -225,7 +225,7 @@ func (f *copyFlags) choose(ctx context.Context, src copySource, p *copyPlan, nam
 		}
 		have, err := stored.Versions(ctx)
 		if err != nil {
-			return nil, src.explain(err, stored.Repository)
+			return nil, src.Explain(err, stored.Repository)
 		}
 		versions := have
 		if !r.Versions.IsZero() {
@@ -285,7 +285,7 @@ func copyOne(ctx context.Context, src copySource, dst copyTarget, from pusher.St
 	case !errors.As(err, &refused):
 		return result, err
 	case refused.Repository == from.Repository:
-		return nil, src.explain(err, refused.Repository)
+		return nil, src.Explain(err, refused.Repository)
 	}
-	return nil, dst.explain(err, refused.Repository)
+	return nil, dst.Explain(err, refused.Repository)
 }

@@ -68,7 +68,7 @@ func completePlace(*cobra.Command, []string, string) ([]cobra.Completion, cobra.
 }
 
 // openRegistry opens the registry at a place.
-func (f *copyFlags) openRegistry(s settings, p place, providers []provider.Address, log *slog.Logger) (*backend, error) {
+func (f *copyFlags) openRegistry(s settings, p place, providers []provider.Address, log *slog.Logger) (*registry.Repositories, error) {
 	flags := f.registryFlags
 	switch p.kind {
 	case placeTemplate:
@@ -85,8 +85,8 @@ type copySource interface {
 	// providers are all that there are.
 	providers(context.Context) ([]provider.Address, error)
 	stored(context.Context, provider.Address) (pusher.Stored, error)
-	// explain adds to a refusal what to do about it.
-	explain(error, ociaddr.Repository) error
+	// Explain adds a hint to a refusal of the registry.
+	Explain(error, ociaddr.Repository) error
 	io.Closer
 }
 
@@ -107,12 +107,12 @@ func (f *copyFlags) openSource(ctx context.Context, s settings, p place, named [
 
 // registrySide is a registry as source.
 type registrySide struct {
-	*backend
+	*registry.Repositories
 	stderr io.Writer
 }
 
 func (r registrySide) providers(ctx context.Context) ([]provider.Address, error) {
-	found, skipped, err := (&inventory.Inventory{Registry: repositories{r.backend}, Jobs: 1}).Providers(ctx)
+	found, skipped, err := (&inventory.Inventory{Registry: r.Repositories, Jobs: 1}).Providers(ctx)
 	for _, u := range skipped {
 		fmt.Fprintf(r.stderr, "warning: %s\n", u.Warning())
 	}
@@ -120,7 +120,7 @@ func (r registrySide) providers(ctx context.Context) ([]provider.Address, error)
 }
 
 func (r registrySide) stored(ctx context.Context, a provider.Address) (pusher.Stored, error) {
-	addr, repo, err := r.repositoryWithReferrers(ctx, a)
+	addr, repo, err := r.RepositoryWithReferrers(ctx, a)
 	return pusher.Stored{Provider: a, Repository: addr, Store: repo}, err
 }
 
@@ -138,7 +138,7 @@ func (b bundleSide) stored(_ context.Context, a provider.Address) (pusher.Stored
 	return pusher.Stored{Provider: a, Repository: b.place.repository(a), Store: b.Repository(a)}, nil
 }
 
-func (b bundleSide) explain(err error, _ ociaddr.Repository) error { return err }
+func (b bundleSide) Explain(err error, _ ociaddr.Repository) error { return err }
 
 // repository names a provider's part of a bundle as if it were one in a registry.
 func (p place) repository(a provider.Address) ociaddr.Repository {
@@ -152,7 +152,7 @@ type copyTarget interface {
 	put(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error)
 	// save completes it.
 	save(context.Context) error
-	explain(error, ociaddr.Repository) error
+	Explain(error, ociaddr.Repository) error
 	io.Closer
 }
 
@@ -190,14 +190,14 @@ func (f *copyFlags) openTarget(ctx context.Context, s settings, p *copyPlan, all
 		return nil, err
 	}
 	for _, a := range providers {
-		if _, err := back.templates.Repository(a); err != nil {
+		if _, err := back.Templates.Repository(a); err != nil {
 			back.Close()
 			return nil, err
 		}
 	}
 	o.Destination = func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
-		addr, repo, err := back.repositoryWithReferrers(ctx, a)
-		if err == nil && back.embedded != nil {
+		addr, repo, err := back.RepositoryWithReferrers(ctx, a)
+		if err == nil && back.Embedded != nil {
 			// Under fallback tags, referrers outlive "registry garbage-collect
 			// --delete-untagged". The gateway's referrers API needs none.
 			err = repo.SetReferrersCapability(false)
@@ -213,12 +213,12 @@ func (f *copyFlags) openTarget(ctx context.Context, s settings, p *copyPlan, all
 
 // registryTarget is a registry.
 type registryTarget struct {
-	*backend
+	*registry.Repositories
 	pusher *pusher.Pusher
 }
 
 func (t *registryTarget) check(from pusher.Stored) error {
-	to, err := t.templates.Repository(from.Provider)
+	to, err := t.Templates.Repository(from.Provider)
 	if err == nil && to == from.Repository {
 		err = usage(hint.New(fmt.Sprintf("%s is stored in %s, and would be copied to the same repository", from.Provider, to), "let --from and --to name different places"))
 	}
@@ -266,6 +266,6 @@ func (t *mirrorTarget) put(ctx context.Context, from pusher.Stored, v provider.V
 
 func (t *mirrorTarget) save(context.Context) error { return nil }
 
-func (t *mirrorTarget) explain(err error, _ ociaddr.Repository) error { return err }
+func (t *mirrorTarget) Explain(err error, _ ociaddr.Repository) error { return err }
 
 func (t *mirrorTarget) Close() error { return t.root.Close() }

@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/doctor"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -162,18 +163,18 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, std
 
 // examineTemplates examines one repository of every template, or of those that name a
 // registry.
-func (f *doctorFlags) examineTemplates(ctx context.Context, back *backend, only ociaddr.Registry) ([]*doctor.Report, error) {
+func (f *doctorFlags) examineTemplates(ctx context.Context, back *registry.Repositories, only ociaddr.Registry) ([]*doctor.Report, error) {
 	var reports []*doctor.Report
 	var registries []string
-	for _, t := range back.templates {
-		example := back.templates.Example(t)
+	for _, t := range back.Templates {
+		example := back.Templates.Example(t)
 		if example.IsZero() {
 			if only == "" {
 				reports = append(reports, doctor.Shadowed(t.Source()))
 			}
 			continue
 		}
-		repo, err := back.templates.Repository(example)
+		repo, err := back.Templates.Repository(example)
 		if err != nil {
 			return nil, err
 		}
@@ -187,7 +188,7 @@ func (f *doctorFlags) examineTemplates(ctx context.Context, back *backend, only 
 		reports = append(reports, r)
 	}
 	if only != "" && len(reports) == 0 {
-		return nil, noTemplateFor(only, registries, back.embedded != nil)
+		return nil, noTemplateFor(only, registries, back.Embedded != nil)
 	}
 	return reports, nil
 }
@@ -201,21 +202,21 @@ func noTemplateFor(only ociaddr.Registry, registries []string, embedded bool) er
 	return hint.Wrap(err, "the templates name %s", strings.Join(slices.Compact(registries), ", "))
 }
 
-func (f *doctorFlags) examineRepository(ctx context.Context, back *backend, a provider.Address) (*doctor.Report, error) {
-	t, err := back.templates.For(a)
+func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repositories, a provider.Address) (*doctor.Report, error) {
+	t, err := back.Templates.For(a)
 	if err != nil {
 		return nil, err
 	}
-	addr, repo, err := back.repository(ctx, a)
+	addr, repo, err := back.Repository(ctx, a)
 	if addr == (ociaddr.Repository{}) {
 		return nil, err
 	}
 	x := doctor.Repository{
-		Provider: a, Address: addr, Template: t.Source(), Store: repo, Err: err, Write: f.write, Embedded: back.embedded != nil,
-		Explain: func(err error) error { return back.explain(err, addr) },
+		Provider: a, Address: addr, Template: t.Source(), Store: repo, Err: err, Write: f.write, Embedded: back.Embedded != nil,
+		Explain: func(err error) error { return back.Explain(err, addr) },
 	}
-	if back.auth != nil {
-		x.Candidates = back.auth.Considered(ctx, addr)
+	if back.Client != nil {
+		x.Candidates = back.Client.Considered(ctx, addr)
 	}
 	return x.Examine(ctx), nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -77,9 +78,9 @@ func readKeyFiles(ctx context.Context, files []string, stdin io.Reader) ([]keyIn
 
 func readKeyFile(name string, stdin io.Reader) ([]byte, error) {
 	if name == "-" {
-		return io.ReadAll(io.LimitReader(stdin, maxConfigFile))
+		return io.ReadAll(io.LimitReader(stdin, files.MaxSize))
 	}
-	return readBounded(name)
+	return files.Read(name)
 }
 
 func printKeys(w io.Writer, keys []keyInFile, asJSON bool) error {

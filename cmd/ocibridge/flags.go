@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -170,7 +171,7 @@ type registryFlags struct {
 	exclude   []string
 	data      string
 	plainHTTP bool
-	listens   string // of serve alone: where
+	running   string // the address that serve listens on; "" before it does
 }
 
 func (f *registryFlags) register(cmd *cobra.Command) {
@@ -179,7 +180,7 @@ func (f *registryFlags) register(cmd *cobra.Command) {
 	flags.Var(&givenText{text: &f.template, help: emptyTemplateHelp}, "template", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
 	flags.StringArrayVar(&f.include, "include", nil, "provider `pattern` that --template is for, such as registry.opentofu.org/hashicorp/* (repeatable)")
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
-	flags.StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataDirText()+")")
+	flags.StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataFolderText()+")")
 	flags.BoolVar(&f.plainHTTP, "plain-http", false, "speak plain HTTP to the registry; loopback registries need no leave")
 	cmd.MarkFlagDirname("data")
 }
@@ -224,28 +225,25 @@ func (f *registryFlags) complete(*cobra.Command, []string, string) ([]cobra.Comp
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// dataDir returns the folder for the embedded registry and for what serve keeps.
-func (f *registryFlags) dataDir() (string, error) {
-	if f.data != "" {
-		return f.data, nil
-	}
-	return defaultDataDir()
-}
+// dataFolder returns the folder for the embedded registry and for the files that serve
+// stores; "" if there is none.
+func (f *registryFlags) dataFolder() string { return cmp.Or(f.data, defaultDataFolder()) }
 
-// defaultDataDir follows each system's custom for a user's data.
-func defaultDataDir() (string, error) {
+// defaultDataFolder follows each system's custom for a user's data. It is "" for a user
+// without a home folder.
+func defaultDataFolder() string {
 	home := homeDir()
 	switch {
 	case runtime.GOOS == "windows" && os.Getenv("LocalAppData") != "":
-		return filepath.Join(os.Getenv("LocalAppData"), "ocibridge"), nil
+		return filepath.Join(os.Getenv("LocalAppData"), "ocibridge")
 	case runtime.GOOS == "darwin" && home != "":
-		return filepath.Join(home, "Library", "Application Support", "ocibridge"), nil
+		return filepath.Join(home, "Library", "Application Support", "ocibridge")
 	case filepath.IsAbs(os.Getenv("XDG_DATA_HOME")):
-		return filepath.Join(os.Getenv("XDG_DATA_HOME"), "ocibridge"), nil
+		return filepath.Join(os.Getenv("XDG_DATA_HOME"), "ocibridge")
 	case home == "":
-		return "", hint.New("no folder for data: this user has no home folder", "name one with --data")
+		return ""
 	}
-	return filepath.Join(home, ".local", "share", "ocibridge"), nil
+	return filepath.Join(home, ".local", "share", "ocibridge")
 }
 
 // homeDir is the user's own folder, "" for none. Services and containers often
@@ -260,8 +258,8 @@ func homeDir() string {
 	return ""
 }
 
-// defaultDataDirText says where that is without naming anybody's home folder.
-func defaultDataDirText() string {
+// defaultDataFolderText says where that is without naming anybody's home folder.
+func defaultDataFolderText() string {
 	switch runtime.GOOS {
 	case "windows":
 		return `%LocalAppData%\ocibridge`

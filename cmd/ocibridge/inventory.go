@@ -57,7 +57,7 @@ func show[R report](f *inventoryFlags, cmd *cobra.Command, queries []query.Query
 		return err
 	}
 	defer back.Close()
-	found, err := (&inventory.Inventory{Registry: repositories{back}, Configured: s.configured(), Jobs: int(f.jobs)}).Find(cmd.Context(), queries)
+	found, err := (&inventory.Inventory{Registry: back, Configured: s.configured(), Jobs: int(f.jobs)}).Find(cmd.Context(), queries)
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,7 @@ func (f *lockFlags) lock(ctx context.Context, s settings, o lock.Options, dirs [
 		return nil, err
 	}
 	defer back.Close()
-	o.Registry = repositories{back}
+	o.Registry = back
 	changes, warnings, err := lock.Plan(ctx, o, files)
 	warnAll(stderr, warnings)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/origin"
@@ -198,7 +198,7 @@ func (f *pushFlags) run(cmd *cobra.Command, args []string) error {
 // pushPlan opens both sides and pushes from one to the other.
 func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, stderr io.Writer) ([]*pusher.Result, error) {
 	if f.publicKey != "" {
-		key, err := readBounded(f.publicKey)
+		key, err := files.Read(f.publicKey)
 		if err != nil {
 			return nil, hint.Wrap(fmt.Errorf("--public-key: %w", err), "name the file that gpg --armor --export KEYID was written to")
 		}
@@ -210,7 +210,7 @@ func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, s
 			return nil, err
 		}
 	}
-	src, err := f.source(ctx, p, s.cli)
+	src, err := f.source(ctx, p, s)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, s
 	}
 	defer back.Close()
 	for _, a := range src.providers() {
-		if _, err := back.templates.Repository(a); err != nil {
+		if _, err := back.Templates.Repository(a); err != nil {
 			return nil, err
 		}
 	}
@@ -264,7 +264,7 @@ type source interface {
 }
 
 // source opens what the flags name.
-func (f *pushFlags) source(ctx context.Context, p *plan, cli *cliconfig.Config) (source, error) {
+func (f *pushFlags) source(ctx context.Context, p *plan, s settings) (source, error) {
 	switch {
 	case f.mirrorDir != "":
 		dir, err := origin.OpenMirrorDir(f.mirrorDir)
@@ -289,7 +289,7 @@ func (f *pushFlags) source(ctx context.Context, p *plan, cli *cliconfig.Config) 
 		}
 		return &folder{[]*origin.Release{r}, dir}, nil
 	}
-	return &registries{newOrigin(cli), p, f.all}, nil
+	return &registries{s.origins().Registry(), p, f.all}, nil
 }
 
 // folder yields the releases found in a folder.

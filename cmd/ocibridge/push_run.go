@@ -19,10 +19,10 @@ import (
 // push pushes what a source yields, several versions at once, and returns the
 // outcomes in the source's order. After a failure no later version is begun, and
 // those under way are finished.
-func (f *pushFlags) push(ctx context.Context, src source, policy func(provider.Address) trust.Policy, back *backend, progress *progress) ([]*pusher.Result, error) {
+func (f *pushFlags) push(ctx context.Context, src source, policy func(provider.Address) trust.Policy, back *registry.Repositories, progress *progress) ([]*pusher.Result, error) {
 	p := pusher.New(pusher.Options{
 		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
-			addr, repo, err := back.repository(ctx, a)
+			addr, repo, err := back.Repository(ctx, a)
 			return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, err
 		},
 		Policy:          policy,
@@ -41,7 +41,7 @@ func (f *pushFlags) push(ctx context.Context, src source, policy func(provider.A
 		}
 		g.Go(func() error { // waits for a place
 			if !all.failedBefore(turn) {
-				result, err := back.pushOne(ctx, p, r)
+				result, err := pushOne(ctx, back, p, r)
 				all.set(turn, result, err)
 			}
 			return nil
@@ -55,11 +55,12 @@ func (f *pushFlags) push(ctx context.Context, src source, policy func(provider.A
 // errStopped ends a source after a failure that is told elsewhere.
 var errStopped = errors.New("stopped")
 
-func (b *backend) pushOne(ctx context.Context, p *pusher.Pusher, r *origin.Release) (*pusher.Result, error) {
+// pushOne pushes a release, and adds a hint to a refusal of the registry.
+func pushOne(ctx context.Context, back *registry.Repositories, p *pusher.Pusher, r *origin.Release) (*pusher.Result, error) {
 	result, err := p.Push(ctx, r)
 	var refused *pusher.RegistryError
 	if errors.As(err, &refused) {
-		return nil, b.explain(err, refused.Repository)
+		return nil, back.Explain(err, refused.Repository)
 	}
 	return result, err
 }

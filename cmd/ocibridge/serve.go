@@ -1,20 +1,19 @@
 package main
 
 import (
-	"context"
-	"fmt"
+	"errors"
 	"log/slog"
-	"net"
 	"os"
-	"slices"
-	"strconv"
-	"sync"
+	"os/signal"
+	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/internal/serve"
 )
 
 const serveExamples = `  # try it: embedded registry, certificate of a local CA, localhost:8443
@@ -27,7 +26,7 @@ const serveExamples = `  # try it: embedded registry, certificate of a local CA,
   # behind a proxy that speaks TLS to clients
   ocibridge serve --listen 10.0.0.5:8080 --http --config ocibridge.hcl`
 
-// defaultListen is where serve listens if nothing else is said.
+// defaultListen is the default of --listen.
 const defaultListen = "localhost:8443"
 
 // serveFlags are the flags of serve.
@@ -39,15 +38,11 @@ type serveFlags struct {
 	selfSigned bool
 	http       bool
 	noPull     bool
-	metrics    string // address of their own
+	metrics    string // the address of their own listener
 	log        logFlag
 }
 
-func newServeCommand() *cobra.Command {
-	f := &serveFlags{}
-	f.files = &readings{}
-	return f.command()
-}
+func newServeCommand() *cobra.Command { return (&serveFlags{}).command() }
 
 // command returns the command that reads the flags and serves.
 func (f *serveFlags) command() *cobra.Command {
@@ -79,11 +74,7 @@ without them, everybody may read everything.`,
 		Example: serveExamples,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := f.settings(cmd)
-			if err != nil {
-				return err
-			}
-			return f.run(cmd, s)
+			return f.run(cmd)
 		},
 	}
 	f.registryFlags.register(cmd)
@@ -103,104 +94,67 @@ without them, everybody may read everything.`,
 	return cmd
 }
 
-// run serves until the command's context ends, and then lets downloads finish.
-func (f *serveFlags) run(cmd *cobra.Command, s settings) error {
-	if err := f.check(s.file.Gateway.TLS); err != nil {
-		return usage(err)
+// run serves until the command's context ends.
+func (f *serveFlags) run(cmd *cobra.Command) error {
+	seen := &files.Snapshot{}
+	s, err := f.load(cmd, seen)
+	if err != nil {
+		return err
 	}
-	asked, stop := hangups()
-	defer stop()
+	asked := make(chan os.Signal, 1) // further signals add nothing to one that waits
+	signal.Notify(asked, syscall.SIGHUP)
+	defer signal.Stop(asked)
 	log, flush := f.log.openBuffered(cmd.ErrOrStderr())
 	defer flush()
-	listener, err := net.Listen("tcp", f.listen)
-	if err != nil {
-		return hint.Wrap(fmt.Errorf("listen on %s: %w", f.listen, err), "is it an address of this machine, free, and open to you? --listen names another one, such as localhost:9443")
-	}
-	defer listener.Close()
-	p := newProcess(log, listener.Addr())
-	if p.ops, err = newOperations(cmd.Context(), f.metrics, log); err != nil {
-		return err
-	}
-	defer p.ops.Close()
-	p.ops.watchPulls(p.pulls)
-	site, err := f.newSite(p, s, nil)
-	if err != nil {
-		return err
-	}
-	live := &live{process: p}
-	live.replace(site)
-	defer live.Close()
-	unwatch, err := p.ops.listen()
-	if err != nil {
-		return err
-	}
-	defer unwatch()
-	if err := site.at.announce(cmd.OutOrStdout(), f.output.json()); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(cmd.Context())
-	defer cancel()
-	go boundMemory(ctx)
-	var reloading sync.WaitGroup
-	reloading.Go(func() {
-		(&reloader{process: p, live: live, cmd: cmd, flags: f, level: &f.log.inForce, seen: f.files}).run(ctx, asked)
+	stdout, asJSON := cmd.OutOrStdout(), f.output.json()
+	cmd.SetErr(warnings{log})
+	f.running = f.listen
+	err = serve.Run(cmd.Context(), serve.Options{
+		Settings: s,
+		Files:    seen,
+		Load:     func(seen *files.Snapshot) (serve.Settings, error) { return f.load(cmd, seen) },
+		Reload:   asked,
+		Started:  func(a serve.Address) error { return announce(stdout, a, asJSON) },
+		Log:      log,
+		LogLevel: &f.log.inForce,
+		Version:  version,
+		Getenv:   os.Getenv,
 	})
-	defer reloading.Wait() // before live is closed
-	defer cancel()
-	return live.serve(ctx, listener)
+	if errors.As(err, new(serve.UsageError)) {
+		return usage(err)
+	}
+	return err
 }
 
-// check refuses flags that do not go together.
-func (f *serveFlags) check(t config.TLS) error {
-	host, port, err := net.SplitHostPort(f.listen)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
+// load reads all settings, and merges the flags into them. It may be called again: only
+// the command line and variables stay as they were.
+func (f *serveFlags) load(cmd *cobra.Command, seen *files.Snapshot) (serve.Settings, error) {
+	f.files = seen
+	s, err := f.settings(cmd)
+	if err != nil {
+		return serve.Settings{}, err
 	}
-	switch {
-	case err != nil:
-		return hint.New(fmt.Sprintf("--listen %s is no address", f.listen), "write HOST:PORT, such as localhost:8443, or :8443 for every interface")
-	case (f.cert == "") != (f.key == ""):
-		return hint.New("--tls-cert and --tls-key go together", "give both")
-	case f.cert != "" && f.selfSigned:
-		return hint.New("--tls-cert and --tls-self-signed exclude each other", "leave one of them out")
-	case f.http && (f.cert != "" || f.selfSigned):
-		return hint.New("--http and --tls-* exclude each other", "leave out --http, unless a proxy speaks TLS to clients")
-	case f.http && t.ClientCAFile != "":
-		return hint.New("over plain HTTP no client shows a certificate, as client_ca_file wants it", "leave out --http, or have the proxy ask for certificates and leave out client_ca_file")
-	case f.http && t.ACME != nil:
-		return hint.New("over plain HTTP there is no certificate, as acme would have one issued", "leave out --http, or the acme block")
-	case !f.http && f.cert == "" && !f.selfSigned && t.ACME == nil && !ociaddr.Registry(host).IsLoopback():
-		return hint.New(fmt.Sprintf("no certificate for %s", f.listen), "give --tls-cert and --tls-key: clients speak TLS only. For a first try, --tls-self-signed has a local CA sign one; on a public name, an acme block in the configuration has one issued")
+	g := &s.file.Gateway
+	g.Listen, g.MetricsListen, g.HTTP = f.listen, f.metrics, f.http
+	g.TLS.CertFile, g.TLS.KeyFile, g.TLS.SelfSigned = f.cert, f.key, f.selfSigned
+	if f.noPull {
+		s.file.PullThrough = &config.PullThrough{}
 	}
-	return nil
+	repositories, err := f.repositories(s, nil)
+	if err != nil {
+		return serve.Settings{}, err
+	}
+	return serve.Settings{
+		Config: s.file, Repositories: repositories, Origins: s.origins(), LogLevel: f.log.level,
+		InForce: s.file.InForce(surroundings(cmd, s.cli)),
+	}, nil
 }
 
-// hosts are the names that clients may know this machine by, the first of them
-// being the one that is given to them.
-func (f *serveFlags) hosts(first string) []string {
-	hosts := []string{"localhost", "127.0.0.1", "::1"}
-	for _, host := range []string{f.publicHost(), first} {
-		if !slices.Contains(hosts, host) {
-			hosts = append([]string{host}, hosts...)
-		}
-	}
-	return hosts
-}
+// warnings is where a command writes warnings to once it runs: the log.
+type warnings struct{ log *slog.Logger }
 
-// publicHost is the host of the address to listen on, or the machine's name where
-// that is every address.
-func (f *serveFlags) publicHost() string {
-	host, _, _ := net.SplitHostPort(f.listen)
-	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
-		return host
-	}
-	if name, err := os.Hostname(); err == nil {
-		return name
-	}
-	return "localhost"
-}
-
-func loopback(addr net.Addr) bool {
-	tcp, ok := addr.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
+// Write implements [io.Writer].
+func (w warnings) Write(p []byte) (int, error) {
+	w.log.Warn(hint.OneLine(strings.TrimPrefix(string(p), "warning: ")))
+	return len(p), nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -142,7 +143,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writ
 	syncer := pusher.NewSyncer(pusher.SyncOptions{
 		Push: pusher.Options{
 			Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
-				addr, repo, err := back.repository(ctx, a)
+				addr, repo, err := back.Repository(ctx, a)
 				return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, err
 			},
 			Policy:  s.trustRules().For,
@@ -160,7 +161,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writ
 }
 
 // apply shows a plan, does it, and tells what came of it.
-func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, plan *pusher.Plan, back *backend, progress *progress) (*pusher.Outcome, error) {
+func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, plan *pusher.Plan, back *registry.Repositories, progress *progress) (*pusher.Outcome, error) {
 	for _, w := range plan.Warnings {
 		progress.warn(w)
 	}
@@ -186,7 +187,7 @@ func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, plan *push
 	for i := range outcome.Failures {
 		var refused *pusher.RegistryError
 		if e := &outcome.Failures[i]; errors.As(e.Err, &refused) {
-			e.Err = back.explain(e.Err, refused.Repository)
+			e.Err = back.Explain(e.Err, refused.Repository)
 		}
 	}
 	if !f.output.json() {
@@ -224,7 +225,7 @@ func (u unusable) Versions(context.Context, provider.Address) (*origin.Listing, 
 
 // syncWants are the provider blocks of the configuration, with their sources.
 func syncWants(s settings) ([]pusher.Want, func()) {
-	registry := newOrigin(s.cli)
+	registry := s.origins().Registry()
 	folders := map[string]*origin.MirrorDir{}
 	closeAll := func() {
 		for _, dir := range folders {
@@ -273,7 +274,7 @@ func syncSource(from config.Source, registry *origin.Registry, folders map[strin
 func (f *syncFlags) manifestCache(log *slog.Logger) string {
 	dir, err := os.UserCacheDir()
 	if err == nil {
-		err = f.keepPrivate(dir, log)
+		err = privatefolder.MakeBelow(f.dataFolder(), dir, log)
 	}
 	if err != nil {
 		return ""

@@ -249,18 +249,16 @@ func (b trustBlock) pins() bool { return len(b.Keys)+len(b.KeyFiles) > 0 }
 
 var errNoKey = hint.New("no key is accepted", "leave the argument out for the keys that the origin offers")
 
-func (d *decoder) trust(blocks []trustBlock) []Trust {
-	var out []Trust
+func (d *decoder) trust(blocks []trustBlock) trust.Rules {
+	var out trust.Rules
 	for _, b := range blocks {
-		t := Trust{
-			Pattern:       parseLabel(d, "trust pattern", b.Range, b.Pattern, provider.ParsePattern),
+		t := trust.Rule{Pattern: parseLabel(d, "trust pattern", b.Range, b.Pattern, provider.ParsePattern), Policy: trust.Policy{
 			Keys:          parseEach(d, b.Body, "keys", b.Keys, parseFingerprint),
 			AllowUnsigned: b.AllowUnsigned != nil && *b.AllowUnsigned,
 			StrictExpiry:  b.StrictExpiry != nil && *b.StrictExpiry,
-			Source:        place(b.Range),
-		}
+		}}
 		for _, keys := range parseEach(d, b.Body, "key_files", b.KeyFiles, d.keyFile) {
-			t.Keys = append(t.Keys, keys...)
+			t.Policy.Keys = append(t.Policy.Keys, keys...)
 		}
 		if b.Keys != nil && len(b.Keys) == 0 {
 			d.errorf(at(b.Body, "keys"), "keys", errNoKey)
@@ -268,10 +266,10 @@ func (d *decoder) trust(blocks []trustBlock) []Trust {
 		if b.KeyFiles != nil && len(b.KeyFiles) == 0 {
 			d.errorf(at(b.Body, "key_files"), "key_files", errNoKey)
 		}
-		if b.pins() && t.AllowUnsigned {
+		if b.pins() && t.Policy.AllowUnsigned {
 			d.conflict(at(b.Body, "allow_unsigned"), "keys and key_files say who must have signed, and allow_unsigned that nobody need have: leave out one of them.")
 		}
-		if slices.ContainsFunc(out, func(o Trust) bool { return o.Pattern == t.Pattern && t.Pattern != (provider.Pattern{}) }) {
+		if slices.ContainsFunc(out, func(o trust.Rule) bool { return o.Pattern == t.Pattern && t.Pattern != (provider.Pattern{}) }) {
 			d.duplicate(b.Range, "trust", b.Pattern)
 		}
 		out = append(out, t)

@@ -30,6 +30,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // Config is what a file says. The zero value is that of no file at all, and
@@ -56,7 +57,7 @@ type Config struct {
 	// Registries are the registry blocks.
 	Registries []Registry
 
-	Trust       []Trust
+	Trust       trust.Rules // the trust blocks
 	Providers   []Provider
 	PullThrough *PullThrough // nil without a block
 	Gateway     Gateway
@@ -100,15 +101,6 @@ func (c *Config) RegistrySettings() map[ociaddr.Registry]auth.Registry {
 		out[r.Host] = r.settings()
 	}
 	return out
-}
-
-// Trust is a trust block.
-type Trust struct {
-	Pattern       provider.Pattern
-	Keys          []string // fingerprints in upper-case hexadecimal, also those of key_files; none: the keys that the origin offers
-	AllowUnsigned bool
-	StrictExpiry  bool
-	Source        string // "FILE:LINE"
 }
 
 // Provider is a provider block: what sync keeps in the registry.
@@ -172,6 +164,9 @@ type Gateway struct {
 	OIDC   []OIDC
 	Login  *Login // nil without a block
 }
+
+// AsksForTokens reports whether the gateway refuses requests without a token.
+func (g *Gateway) AsksForTokens() bool { return len(g.Tokens)+len(g.OIDC) > 0 }
 
 // Login is the login block.
 type Login struct {

@@ -310,7 +310,7 @@ gateway {
 		"templates":   len(c.Templates()) == 1 && c.Mirrors[0].Source == testFile+":3",
 		"registry":    s.ClientCert != nil && string(s.CAs) == string(ca.CertPEM()) && s.RequestsPerSecond == 0.5 && s.MaxConcurrent == 3 && s.Timeout.String() == "1m30s" && s.Origin == testFile+":6",
 		"redirect":    c.Registries[0].MirrorsBlobsByRedirect,
-		"fingerprint": c.Trust[0].Keys[0] == "C874011F0AB405110D02105534365D9472D7468F",
+		"fingerprint": c.Trust[0].Policy.Keys[0] == "C874011F0AB405110D02105534365D9472D7468F",
 		"mirror URL":  c.Providers[0].From == Source{MirrorURL: "https://mirror.example/a/"} && c.Providers[0].Latest == 2,
 		"folder":      c.Providers[1].From == Source{Folder: testDir + "/../mirror"} && c.Providers[1].Cooldown.Hours() == 168,
 		"pull":        c.PullThrough.Enabled && c.PullThrough.MaxSize == 1<<30 && c.PullThrough.MaxSpool == 2<<30,

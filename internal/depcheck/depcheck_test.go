@@ -35,19 +35,23 @@ var may = map[string][]string{
 	"gateway/archives": {"provider", "artifact", "internal/fill"},
 	"gateway/page":     {"provider", "artifact", "trust", "gateway", "gateway/access", "gateway/catalog", "gateway/verify"},
 	"gateway/verify":   {"provider", "artifact", "trust"},
-	"cmd/ocibridge": {"docs", "provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
-		"internal/bundle", "internal/cliconfig", "internal/clientsetup", "internal/config", "internal/doctor", "internal/registry/embedded", "internal/inventory", "internal/localca", "internal/lock", "internal/lockfile", "internal/pullthrough", "internal/query", "internal/registry"},
-	"internal/query":       {"provider"},
-	"internal/inventory":   {"provider", "ociaddr", "artifact", "trust", "internal/query", "internal/registry"},
-	"internal/lock":        {"provider", "ociaddr", "templates", "artifact", "trust", "internal/lockfile"},
-	"internal/clientsetup": {"provider", "ociaddr", "templates", "gateway", "internal/config", "internal/registry/embedded"},
-	"gateway/catalog":      {"provider", "ociaddr", "artifact"},
-	"internal/pullthrough": {"provider", "ociaddr", "artifact", "trust", "origin", "pusher", "gateway/catalog", "internal/fill"},
-	"internal/fill":        {},
+	"cmd/ocibridge": {"docs", "provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/verify",
+		"internal/bundle", "internal/cliconfig", "internal/clientsetup", "internal/config", "internal/doctor", "internal/inventory", "internal/lock", "internal/lockfile", "internal/originclient", "internal/query", "internal/registry", "internal/registry/embedded", "internal/serve"},
+	"internal/serve": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
+		"internal/cliconfig", "internal/clientsetup", "internal/config", "internal/localca", "internal/originclient", "internal/pullthrough", "internal/registry", "internal/registry/embedded"},
+	"internal/originclient": {"provider", "origin", "internal/cliconfig"},
+	"internal/registry":     {"provider", "ociaddr", "templates", "artifact", "auth", "internal/registry/embedded"},
+	"internal/query":        {"provider"},
+	"internal/inventory":    {"provider", "ociaddr", "artifact", "trust", "internal/query", "internal/registry"},
+	"internal/lock":         {"provider", "ociaddr", "templates", "artifact", "trust", "internal/lockfile"},
+	"internal/clientsetup":  {"provider", "ociaddr", "templates", "gateway", "internal/config", "internal/registry/embedded"},
+	"gateway/catalog":       {"provider", "ociaddr", "artifact"},
+	"internal/pullthrough":  {"provider", "ociaddr", "artifact", "trust", "origin", "pusher", "gateway/catalog", "internal/fill"},
+	"internal/fill":         {},
 }
 
 // leaves import nothing of ours but each other.
-var leaves = []string{"internal/document", "internal/hint", "internal/neterr", "internal/outgoing", "internal/privatefolder", "internal/refusals", "internal/telemetry"}
+var leaves = []string{"internal/document", "internal/files", "internal/hint", "internal/neterr", "internal/outgoing", "internal/privatefolder", "internal/refusals", "internal/telemetry"}
 
 type listed struct {
 	ImportPath   string

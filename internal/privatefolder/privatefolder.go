@@ -11,7 +11,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 )
 
 const (
@@ -106,4 +108,26 @@ func narrow(path string, mode fs.FileMode) error {
 		return errors.Join(errFixed, err)
 	}
 	return nil
+}
+
+// MakeBelow makes or narrows the folder directly below a parent that a path leads through,
+// as [Make] does. It does nothing if the path is the parent or is outside of it, or if
+// there is no parent ("").
+func MakeBelow(parent, path string, log *slog.Logger) error {
+	if parent == "" {
+		return nil
+	}
+	parent, err := filepath.Abs(parent)
+	if err != nil {
+		return err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return err
+	}
+	below, err := filepath.Rel(parent, path)
+	if err != nil || below == "." || !filepath.IsLocal(below) {
+		return nil
+	}
+	first, _, _ := strings.Cut(below, string(filepath.Separator))
+	return Make(filepath.Join(parent, first), log)
 }

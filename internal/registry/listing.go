@@ -1,7 +1,150 @@
 package registry
 
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
 // Unlisted is a registry, template or repository whose providers could not be listed.
 type Unlisted struct {
 	Where string
 	Err   error
+}
+
+// Providers returns the providers whose repositories are in the catalogs of the
+// registries that templates name.
+func (r *Repositories) Providers(ctx context.Context) (out []provider.Address, unlisted []Unlisted, err error) {
+	skip := func(where string, err error) {
+		unlisted = append(unlisted, Unlisted{where, err})
+	}
+	var asked []ociaddr.Registry
+	seen := map[provider.Address]bool{{}: true}
+	for _, t := range r.Templates {
+		registry, ok := t.Registry()
+		if !ok {
+			skip(t.Source(), errors.New("its repositories are in more than one registry"))
+			continue
+		}
+		if slices.Contains(asked, registry) {
+			continue
+		}
+		asked = append(asked, registry)
+		repositories, err := r.list(ctx, registry)
+		if err != nil {
+			skip(string(registry), err)
+		}
+		for _, repo := range repositories {
+			a, err := r.owner(ctx, repo)
+			if err != nil {
+				skip(repo.String(), err)
+			} else if !seen[a] {
+				seen[a] = true
+				out = append(out, a)
+			}
+		}
+	}
+	return out, unlisted, context.Cause(ctx)
+}
+
+// maxRepositories bounds a registry's catalog, which also lists repositories of other
+// content.
+const maxRepositories = 100_000
+
+// list returns the repositories in a registry's catalog.
+func (r *Repositories) list(ctx context.Context, registry ociaddr.Registry) ([]ociaddr.Repository, error) {
+	var client *remote.Registry
+	var err error
+	if registry == embedded.Host && r.Embedded != nil {
+		client, err = r.Embedded.Catalog()
+	} else {
+		client, err = r.Client.Registry(ctx, registry)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []ociaddr.Repository
+	pages := 0
+	err = client.Repositories(ctx, "", func(names []string) error {
+		if pages++; pages > artifact.MaxTagPages || len(out)+len(names) > maxRepositories {
+			return fmt.Errorf("more than %d pages or %d repositories", artifact.MaxTagPages, maxRepositories)
+		}
+		for _, name := range names {
+			if repo, err := ociaddr.ParseRepository(string(registry) + "/" + name); err == nil {
+				out = append(out, repo)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, r.Explain(err, ociaddr.Repository{Registry: registry})
+	}
+	return out, nil
+}
+
+// owner returns the provider that a repository belongs to, or the zero address if no
+// template leads to the repository. Where templates allow several providers, the
+// annotations of the stored versions decide.
+func (r *Repositories) owner(ctx context.Context, repo ociaddr.Repository) (provider.Address, error) {
+	candidates := r.candidates(repo)
+	switch len(candidates) {
+	case 0:
+		return provider.Address{}, nil
+	case 1:
+		return candidates[0], nil
+	}
+	_, store, err := r.Repository(ctx, candidates[0])
+	if err != nil {
+		return provider.Address{}, err
+	}
+	tags, err := artifact.ListTags(ctx, store)
+	if err != nil {
+		return provider.Address{}, r.Explain(fmt.Errorf("list tags of %s: %w", repo, err), repo)
+	}
+	for _, a := range candidates {
+		if owns(ctx, store, tags, a) {
+			return a, nil
+		}
+	}
+	return provider.Address{}, hint.New(fmt.Sprintf("it may belong to %s or to %s, and does not say to which", candidates[0], candidates[1]),
+		"name the provider, or let the template keep the parts of an address apart")
+}
+
+// candidates returns the providers for which the templates lead to a repository.
+func (r *Repositories) candidates(repo ociaddr.Repository) (out []provider.Address) {
+	for _, t := range r.Templates {
+		for _, a := range t.Providers(repo) {
+			if first, err := r.Templates.For(a); err == nil && first == t {
+				out = append(out, a)
+			}
+		}
+	}
+	return out
+}
+
+// owns reports whether a repository has a version whose annotations name the provider.
+func owns(ctx context.Context, store artifact.ReferenceFetcher, tags []ociaddr.Tag, a provider.Address) bool {
+	for _, t := range tags {
+		v, ok := t.Version()
+		if !ok {
+			continue
+		}
+		found, err := artifact.Read(ctx, store, a, v)
+		if err == nil && found.Provider == a {
+			return true
+		}
+		if errors.Is(err, artifact.ErrForeign) {
+			return false // another candidate's
+		}
+	}
+	return false
 }

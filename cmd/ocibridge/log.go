@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/telemetry"
+)
+
+// logDelay bounds how long a line of the log waits in a buffer.
+const logDelay = 100 * time.Millisecond
+
+// maxLogBuffer is the size from which the buffer is written at once.
+const maxLogBuffer = 64 << 10
+
+// logBuffer gathers lines of the log, because a busy gateway logs one for each request.
+type logBuffer struct {
+	out io.Writer
+
+	mu    sync.Mutex
+	lines bytes.Buffer
+	timer *time.Timer // nil: no line waits
+}
+
+// Write implements [io.Writer].
+func (b *logBuffer) Write(line []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lines.Write(line)
+	if b.lines.Len() >= maxLogBuffer {
+		return len(line), b.flush()
+	}
+	if b.timer == nil {
+		b.timer = time.AfterFunc(logDelay, func() { _ = b.Flush() })
+	}
+	return len(line), nil
+}
+
+// Flush writes the lines that wait.
+func (b *logBuffer) Flush() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.flush()
+}
+
+func (b *logBuffer) flush() error {
+	if b.timer != nil {
+		b.timer.Stop()
+		b.timer = nil
+	}
+	if b.lines.Len() == 0 {
+		return nil
+	}
+	_, err := b.out.Write(b.lines.Bytes())
+	b.lines.Reset()
+	return err
+}
+
+// flushing is a handler that writes to a logBuffer. No line waits behind a warning.
+type flushing struct {
+	slog.Handler
+	buffer *logBuffer
+}
+
+// Handle implements [slog.Handler].
+func (h flushing) Handle(ctx context.Context, r slog.Record) error {
+	err := h.Handler.Handle(ctx, r)
+	if err == nil && r.Level > slog.LevelInfo {
+		err = h.buffer.Flush()
+	}
+	return err
+}
+
+// WithAttrs implements [slog.Handler].
+func (h flushing) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return flushing{h.Handler.WithAttrs(attrs), h.buffer}
+}
+
+// WithGroup implements [slog.Handler].
+func (h flushing) WithGroup(name string) slog.Handler {
+	return flushing{h.Handler.WithGroup(name), h.buffer}
+}
+
+// openBuffered returns a log whose lines have the ids of requests, and wait in a buffer. The
+// caller calls flush at the end.
+func (f *logFlag) openBuffered(w io.Writer) (log *slog.Logger, flush func() error) {
+	b := &logBuffer{out: w}
+	return slog.New(telemetry.Handler(flushing{f.open(b).Handler(), b})), b.Flush
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/telemetry"
+)
+
+// lockedBuffer may be read while it is written to.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func TestLogBuffer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out lockedBuffer
+		f := logFlag{level: slog.LevelInfo}
+		log, flush := f.openBuffered(&out)
+		lines := func() int { return strings.Count(out.String(), "\n") }
+		want := func(n int, when string) {
+			t.Helper()
+			synctest.Wait()
+			if lines() != n {
+				t.Errorf("%s: %d lines, want %d", when, lines(), n)
+			}
+		}
+		log.Info("one")
+		log.With("a", 1).WithGroup("g").Info("two", "b", 2)
+		want(0, "at once")
+		time.Sleep(99 * time.Millisecond)
+		want(0, "before a tenth of a second")
+		time.Sleep(time.Millisecond)
+		want(2, "after it")
+		log.Info("three")
+		log.With("a", 1).Warn("four")
+		want(4, "after a warning")
+		log.Debug("none")
+		time.Sleep(time.Second)
+		want(4, "after what is not logged")
+		for range 1000 {
+			log.Info(strings.Repeat("x", 100))
+		}
+		if lines() < 500 {
+			t.Errorf("%d lines of many", lines())
+		}
+		if err := flush(); err != nil {
+			t.Error(err)
+		}
+		want(1004, "at the end")
+	})
+}
+
+// TestLogFormats has a line as text and as JSON, with the id of the request that it is
+// about.
+func TestLogFormats(t *testing.T) {
+	for format, want := range map[logFormat]string{
+		"text": `level=INFO msg=waited for=1.5s n=2 request_id=id-1`,
+		"json": `"level":"INFO","msg":"waited","for":1.5,"n":2,"request_id":"id-1"}`,
+	} {
+		var out bytes.Buffer
+		f := logFlag{level: slog.LevelInfo, format: format}
+		log, flush := f.openBuffered(&out)
+		log.InfoContext(telemetry.WithRequest(t.Context(), "id-1", nil), "waited", "for", 1500*time.Millisecond, "n", 2)
+		log.Info("nobody asked")
+		if err := flush(); err != nil {
+			t.Fatal(err)
+		}
+		if got := out.String(); !strings.Contains(got, want) || strings.Count(got, "request_id") != 1 {
+			t.Errorf("%s: %s", format, got)
+		}
+	}
+	var f logFormat
+	if err := f.Set("xml"); err == nil || f.Set("json") != nil || f != "json" {
+		t.Errorf("%q, %v", f, err)
+	}
+}
+
+// TestNothingForgesALogLine: what clients and peers write stays in its place on one
+// line, whatever is in it.
+func TestNothingForgesALogLine(t *testing.T) {
+	const forged = "/x\nlevel=ERROR msg=forged status=200\r\n{\"msg\":\"forged\"}\x1b[2K\u2028\" a=\"b"
+	for _, format := range []logFormat{"text", "json"} {
+		var out bytes.Buffer
+		f := logFlag{level: slog.LevelInfo, format: format}
+		log, flush := f.openBuffered(&out)
+		log.Info("request", "path", forged, "agent", forged, "err", errors.New(forged))
+		log.WarnContext(telemetry.WithRequest(t.Context(), "id-1", nil), forged)
+		if err := flush(); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		if len(lines) != 2 || strings.ContainsAny(out.String(), "\r\x1b\u2028") {
+			t.Errorf("%s: %d lines: %q", format, len(lines), lines)
+		}
+		for _, line := range lines {
+			if format == "json" {
+				var fields map[string]any
+				if err := json.Unmarshal([]byte(line), &fields); err != nil || fields["path"] != nil && fields["path"] != forged {
+					t.Errorf("%s: %v", line, err)
+				}
+			} else if !strings.HasPrefix(line, "time=") || strings.Contains(line, " a=\"b") {
+				t.Errorf("%s", line)
+			}
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/originclient"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// settings are what configures a command besides its flags.
+type settings struct {
+	file  *config.Config // ocibridge.hcl
+	cli   *cliconfig.Config
+	files *files.Snapshot // that they were read from; nil: nobody looks for changes
+}
+
+// settings reads the configuration file for a command, and the user's CLI
+// configuration.
+func (f *configFlag) settings(cmd *cobra.Command) (settings, error) {
+	file, err := f.load(cmd)
+	if err != nil {
+		return settings{}, err
+	}
+	cli, err := loadCLIConfig(cmd.ErrOrStderr(), f.files)
+	return settings{file, cli, f.files}, err
+}
+
+// trustRules returns the trust blocks of the configuration file, if it was read.
+func (s settings) trustRules() trust.Rules {
+	if s.file == nil {
+		return nil
+	}
+	return s.file.Trust
+}
+
+// policyBy is what rules say of a provider, and --allow-unsigned of all that have no
+// pinned keys.
+func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trust.Policy {
+	return func(a provider.Address) trust.Policy {
+		policy := rules.For(a)
+		policy.AllowUnsigned = policy.AllowUnsigned || allowUnsigned
+		return policy
+	}
+}
+
+// templateSet returns the templates that flags, configuration file or CLI
+// configuration give, the first of them that gives any, and none if none does.
+// providers, if any, stand for --include where that is not given.
+func (f *registryFlags) templateSet(s settings, providers []provider.Address) (templates.Set, error) {
+	if f.template != "" {
+		if !strings.ContainsAny(f.template, "$@") && !strings.Contains(f.template, "://") && strings.Contains(f.template+"/", "//") {
+			return nil, usage(hint.New(fmt.Sprintf("invalid --template %q: it has an empty part", f.template),
+				"in double quotes a shell puts nothing in the place of ${type} and the like: give the template in single quotes"))
+		}
+		sel, err := selector(provider.ParsePattern, f.include, f.exclude)
+		if err != nil {
+			return nil, usage(err)
+		}
+		if len(f.include) == 0 {
+			for _, a := range providers {
+				sel.Include = append(sel.Include, provider.PatternFor(a))
+			}
+		}
+		t, err := templates.Parse(f.template, sel)
+		return templates.Set{t}, usage(err)
+	}
+	if len(f.include)+len(f.exclude) > 0 {
+		return nil, usage(hint.New("--include and --exclude go with --template", "give --template, or write them into the oci_mirror block"))
+	}
+	if set := s.file.Templates(); len(set) > 0 {
+		return set, nil
+	}
+	var set templates.Set
+	for _, m := range s.cli.OCIMirrors {
+		if m.RepositoryTemplate == f.ownTemplate(s) {
+			continue
+		}
+		sel, err := selector(provider.ParsePatternAsOpenTofu, m.Include, m.Exclude)
+		if err == nil {
+			var t *templates.Template
+			t, err = templates.Parse(m.RepositoryTemplate, sel)
+			set = append(set, t)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("oci_mirror block at %s: %w", m.Source, err)
+		}
+	}
+	return set, nil
+}
+
+// ownTemplate is the one that serve prints for clients, for the CLI configuration
+// that it reads, too: it means the embedded registry, which is not reached by way
+// of the gateway here.
+func (f *registryFlags) ownTemplate(s settings) string {
+	return cmp.Or(f.running, s.file.Gateway.Listen, defaultListen) + "/" + embedded.Template
+}
+
+func selector(parse func(string) (provider.Pattern, error), include, exclude []string) (sel provider.Selector, err error) {
+	for _, list := range []struct {
+		from []string
+		to   *[]provider.Pattern
+	}{{include, &sel.Include}, {exclude, &sel.Exclude}} {
+		for _, s := range list.from {
+			p, err := parse(s)
+			if err != nil {
+				return sel, err
+			}
+			*list.to = append(*list.to, p)
+		}
+	}
+	return sel, nil
+}
+
+// open opens the repositories. The caller closes them.
+func (f *registryFlags) open(s settings, providers []provider.Address, log *slog.Logger) (*registry.Repositories, error) {
+	o, err := f.repositories(s, providers)
+	if err != nil {
+		return nil, err
+	}
+	o.Log = log
+	return registry.Open(o)
+}
+
+// repositories says where providers are stored.
+func (f *registryFlags) repositories(s settings, providers []provider.Address) (registry.Options, error) {
+	set, err := f.templateSet(s, providers)
+	o := registry.Options{Templates: set, Auth: s.authOptions(), DataFolder: f.dataFolder()}
+	o.Auth.PlainHTTP = f.plainHTTP
+	return o, err
+}
+
+// authOptions returns the configured logins and registries. Logins of the configuration
+// file come before those of the CLI configuration.
+func (s settings) authOptions() auth.Options {
+	o := auth.Options{
+		Environment: authEnvironment(), UserAgent: userAgent(),
+		Explicit: slices.Clone(s.file.Logins), Defaults: s.file.Defaults, Registries: s.file.RegistrySettings(),
+	}
+	o.Environment.ReadFile = s.files.ReadFile
+	logins, defaults := s.cli.OCICredentials()
+	o.Explicit = append(o.Explicit, logins...)
+	if o.Defaults == nil {
+		o.Defaults = defaults
+	}
+	return o
+}
+
+// origins returns how the user reaches the origins of providers.
+func (s settings) origins() originclient.User {
+	return originclient.User{CLI: s.cli, UserAgent: userAgent(), Netrc: origin.NetrcEnvironment{
+		Getenv: os.Getenv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS,
+	}}
+}
+
+func userAgent() string { return "ocibridge/" + version }
+
+func authEnvironment() auth.Environment {
+	return auth.Environment{Getenv: os.Getenv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS, UID: strconv.Itoa(os.Getuid())}
+}
+
+// loadCLIConfig reads the user's CLI configuration, and shows its warnings.
+func loadCLIConfig(stderr io.Writer, seen *files.Snapshot) (*cliconfig.Config, error) {
+	c, err := cliconfig.Load(cliconfig.Environment{
+		Getenv: os.Getenv, Environ: os.Environ, ReadFile: seen.ReadFile, ReadDir: seen.ReadDir, Home: homeDir(), GOOS: runtime.GOOS,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range c.Warnings {
+		fmt.Fprintf(stderr, "warning: %s\n", w)
+	}
+	return c, nil
+}

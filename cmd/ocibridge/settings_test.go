@@ -1,0 +1,30 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/config"
+)
+
+// TestWhatServePrintsMeansTheEmbeddedRegistry: users paste it into the CLI
+// configuration, which serve and push read, too.
+func TestWhatServePrintsMeansTheEmbeddedRegistry(t *testing.T) {
+	const parts = "/${hostname}/${namespace}/${type}"
+	for name, tc := range map[string]struct {
+		running, file, template string
+		own                     bool
+	}{
+		"by default":         {template: "localhost:8443" + parts, own: true},
+		"by flag":            {running: "localhost:9443", file: "localhost:7443", template: "localhost:9443" + parts, own: true},
+		"by the file":        {file: "localhost:9443", template: "localhost:9443" + parts, own: true},
+		"another port":       {template: "localhost:5000" + parts},
+		"another repository": {template: "localhost:8443/providers" + parts},
+	} {
+		s := settings{file: &config.Config{Gateway: config.Gateway{Listen: tc.file}}, cli: &cliconfig.Config{OCIMirrors: []cliconfig.OCIMirror{{RepositoryTemplate: tc.template}}}}
+		set, err := (&registryFlags{running: tc.running}).templateSet(s, nil)
+		if err != nil || (len(set) == 0) != tc.own {
+			t.Errorf("%s: %v, %v", name, set, err)
+		}
+	}
+}

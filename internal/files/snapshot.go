@@ -1,0 +1,92 @@
+package files
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Snapshot reads files and folders, and remembers what it found, a missing file
+// included. It finds out later which of them have changed. The zero value is empty, and
+// a nil Snapshot reads and remembers nothing.
+type Snapshot struct {
+	mu   sync.Mutex
+	sums map[string][sha256.Size]byte // by file name; a folder's name ends in a slash
+}
+
+// ReadFile reads a file as [Read] does.
+func (s *Snapshot) ReadFile(name string) ([]byte, error) {
+	b, err := Read(name)
+	s.note(name, sumOf(b, err))
+	return b, err
+}
+
+// ReadDir reads a folder as [os.ReadDir] does.
+func (s *Snapshot) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := os.ReadDir(name)
+	s.note(name+"/", sumOfDir(entries, err))
+	return entries, err
+}
+
+// Add remembers everything that another snapshot does.
+func (s *Snapshot) Add(other *Snapshot) {
+	for name, sum := range other.sums {
+		s.note(name, sum)
+	}
+}
+
+func (s *Snapshot) note(name string, sum [sha256.Size]byte) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sums == nil {
+		s.sums = map[string][sha256.Size]byte{}
+	}
+	s.sums[name] = sum
+}
+
+// Changed reads everything again. It returns the names of the files and folders that
+// have changed, sorted, and a digest of these changes: the same changes have the same
+// digest.
+func (s *Snapshot) Changed() (names []string, digest [sha256.Size]byte) {
+	s.mu.Lock()
+	before := maps.Clone(s.sums)
+	s.mu.Unlock()
+	all := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		var now [sha256.Size]byte
+		if dir, ok := strings.CutSuffix(name, "/"); ok {
+			now = sumOfDir(os.ReadDir(dir)) // without the slash: errors quote the name
+		} else {
+			now = sumOf(Read(name))
+		}
+		if now != before[name] {
+			names = append(names, name)
+			fmt.Fprintf(all, "%q %x", name, now)
+		}
+	}
+	all.Sum(digest[:0])
+	return names, digest
+}
+
+func sumOf(b []byte, err error) [sha256.Size]byte {
+	if err != nil {
+		b = []byte(err.Error())
+	}
+	return sha256.Sum256(fmt.Appendf(nil, "%t %s", err == nil, b))
+}
+
+func sumOfDir(entries []fs.DirEntry, err error) [sha256.Size]byte {
+	var names []byte
+	for _, e := range entries {
+		names = fmt.Appendf(names, "%q", e.Name())
+	}
+	return sumOf(names, err)
+}

@@ -1,0 +1,80 @@
+// Package originclient makes clients of origin registries, with what the user has
+// configured for Terraform and OpenTofu: the services in host blocks, the API tokens, and
+// the logins in .netrc.
+//
+// There are two kinds. A command of the user may ask any host, except that an origin
+// elsewhere may not lead it to a private address. A gateway asks on behalf of its
+// clients: it connects to public addresses and to the hosts that the user names, and
+// never sends the login that .netrc has for all hosts.
+package originclient
+
+import (
+	"cmp"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/disco"
+
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// User is the user's configuration for origins.
+type User struct {
+	CLI       *cliconfig.Config
+	Netrc     origin.NetrcEnvironment
+	UserAgent string
+}
+
+// Registry returns a client for a command of the user.
+func (u User) Registry() *origin.Registry {
+	guard := origin.NewLenientGuard(namedHosts(nil, u.CLI.Services()))
+	return u.over(guard, guard.Transport(outgoing.Transport()), "")
+}
+
+// over returns a client that sends requests through a guarded transport. The header Via
+// names the gateway that asks on behalf of its clients; "" is none.
+func (u User) over(guard *origin.Guard, transport http.RoundTripper, via string) *origin.Registry {
+	services := origin.NewDiscovery(transport, disco.WithCredentials(u.CLI.CredentialsSource()))
+	for host, s := range u.CLI.Services() {
+		services.ForceHostServices(host, s)
+	}
+	netrc := u.Netrc
+	netrc.NoDefault = via != ""
+	return origin.NewRegistry(origin.RegistryOptions{
+		Transport: transport, Guard: guard, Services: services, UserAgent: u.UserAgent, Via: via, Netrc: origin.NewNetrc(netrc),
+	})
+}
+
+// namedHosts returns a function that reports whether the user has named a host and
+// port. A guard lets these be at any address. An include pattern names its host with its
+// port, or else with port 443. A host block of the CLI configuration names the host and
+// port of its providers.v1 URL.
+func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[string]any) func(host, port string) bool {
+	named := map[string]bool{}
+	for _, p := range include {
+		if host, ok := p.ServiceHost(); ok {
+			u := url.URL{Host: string(host)}
+			named[net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))] = true
+		}
+	}
+	for _, s := range services {
+		text, _ := s["providers.v1"].(string)
+		if u, err := url.Parse(text); err == nil && u.Host != "" {
+			port := u.Port()
+			if port == "" {
+				port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+			}
+			named[net.JoinHostPort(strings.ToLower(u.Hostname()), port)] = true
+		}
+	}
+	return func(host, port string) bool {
+		host = strings.TrimSuffix(strings.ToLower(host), ".")
+		return named[net.JoinHostPort(host, port)]
+	}
+}

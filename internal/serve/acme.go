@@ -1,0 +1,301 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/acme"
+	"golang.org/x/crypto/acme/autocert"
+	"golang.org/x/net/idna"
+
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
+)
+
+const (
+	// acmeRetry is the pause after a first failure. It doubles up to acmeRetryMax,
+	// because issuers limit how often a client may fail.
+	acmeRetry    = 2 * time.Minute
+	acmeRetryMax = time.Hour
+	// acmeCheck is how often an existing certificate is checked.
+	acmeCheck = time.Hour
+	// acmeTimeout bounds one request to the issuer.
+	acmeTimeout = 30 * time.Second
+)
+
+// issued has the certificates that an ACME issuer issues, and renews them. No handshake
+// waits for the issuer: it fails for a name that has no certificate yet.
+type issued struct {
+	manager *autocert.Manager
+	domains []string // in ASCII; the first one is for clients that send no name
+	log     *slog.Logger
+
+	once    sync.Once
+	ended   context.Context
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	// kept has the certificates that the folder had at the start, by domain.
+	kept map[string]*tls.Certificate
+
+	mu    sync.Mutex
+	ready map[string]bool // by domain: the manager has a certificate
+}
+
+const acmeCAHint = "it is a PEM file with the authorities of the issuer's own certificate"
+
+// issueCertificates prepares the certificates of an acme block, which begin has issued. They
+// are stored in a folder. The issuer connects to port 443 of each domain over TLS, and get
+// answers it. ca is the content of ca_file, if that is configured.
+func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slog.Logger) (*issued, error) {
+	if err := ownFolder(dir); err != nil {
+		return nil, err
+	}
+	transport := outgoing.Transport()
+	if c.CAFile != "" {
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM(ca) {
+			return nil, hint.New(fmt.Sprintf("ca_file of the acme block: %s: %v", c.CAFile, errNoCertificate), acmeCAHint)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	i := &issued{log: log, ready: map[string]bool{}, kept: map[string]*tls.Certificate{}}
+	i.ended, i.end = context.WithCancel(context.Background())
+	for _, d := range c.Domains {
+		name, err := idna.Lookup.ToASCII(d)
+		if err != nil {
+			return nil, hint.New(fmt.Sprintf("acme: %q is no name of a host", d), "write names as clients have them in URLs")
+		}
+		i.domains = append(i.domains, name)
+		if cert := keptCertificate(dir, name); cert != nil {
+			i.kept[name] = cert
+		}
+	}
+	i.manager = &autocert.Manager{
+		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(dir), HostPolicy: autocert.HostWhitelist(i.domains...), Email: c.Email,
+		Client: &acme.Client{
+			DirectoryURL: c.DirectoryURL, UserAgent: userAgent,
+			// The manager renews certificates until the process ends; the transport ends it.
+			HTTPClient: &http.Client{Transport: &orders{RoundTripper: transport, ended: i.ended, known: map[string]string{}}, Timeout: acmeTimeout},
+		},
+	}
+	return i, nil
+}
+
+// keptCertificate returns the certificate that the folder has for a domain, or nil if it has
+// none that is valid now. With it, handshakes succeed right after a start or a reload.
+func keptCertificate(dir, domain string) *tls.Certificate {
+	data, err := files.Read(filepath.Join(dir, domain)) // key and chain, as the manager writes them
+	if err != nil {
+		return nil
+	}
+	cert, err := tls.X509KeyPair(data, data)
+	if now := time.Now(); err != nil || cert.Leaf.VerifyHostname(domain) != nil || now.Before(cert.Leaf.NotBefore) || now.After(cert.Leaf.NotAfter) {
+		return nil
+	}
+	return &cert
+}
+
+// begin has missing certificates issued. The gateway must already listen, because the issuer
+// connects to it.
+func (i *issued) begin() {
+	i.once.Do(func() {
+		for _, d := range i.domains {
+			i.running.Go(func() { i.keep(d) })
+		}
+	})
+}
+
+// ownFolder makes a folder for the keys of certificates. It refuses a folder that other
+// users can read.
+func ownFolder(dir string) error {
+	err := os.MkdirAll(dir, 0o700)
+	var info fs.FileInfo
+	if err == nil {
+		info, err = os.Stat(dir)
+	}
+	if err != nil {
+		return hint.Wrap(fmt.Errorf("acme: the folder for certificates: %w", err), "name one that the user who runs this may write to, as directory in the acme block")
+	}
+	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o077 != 0 {
+		return hint.New(fmt.Sprintf("acme: others may use %s, its mode being %04o", dir, mode), "it holds the keys of certificates: chmod 700 %s", dir)
+	}
+	return nil
+}
+
+// Close ends the renewal of certificates.
+func (i *issued) Close() error {
+	i.end()
+	i.running.Wait()
+	return nil
+}
+
+// keep has the certificate of a domain issued, and checks it from time to time.
+func (i *issued) keep(domain string) {
+	pause := acmeRetry
+	logged := time.Time{} // the end of the certificate that was logged last
+	for {
+		wait := acmeCheck
+		cert, err := i.obtain(domain)
+		switch {
+		case i.ended.Err() != nil:
+			return
+		case err != nil:
+			i.log.Error("no certificate for a domain", "domain", domain, "err", hint.OneLine(err.Error()), "hint", acmeHint(err, domain), "again_in", pause)
+			wait, pause = pause, min(2*pause, acmeRetryMax)
+		default:
+			pause = acmeRetry
+			leaf := cert.Leaf
+			if !leaf.NotAfter.Equal(logged) {
+				i.log.Info("certificate for a domain is in force", "domain", domain, "until", leaf.NotAfter)
+				logged = leaf.NotAfter
+			}
+			if left := time.Until(leaf.NotAfter); left < leaf.NotAfter.Sub(leaf.NotBefore)/5 {
+				i.log.Warn("the certificate for a domain ends soon, and could not be renewed yet", "domain", domain, "in", left.Round(time.Minute), "hint", acmeHint(nil, domain))
+			}
+		}
+		select {
+		case <-i.ended.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// obtain returns the certificate of a domain, from the issuer if necessary.
+func (i *issued) obtain(domain string) (*tls.Certificate, error) {
+	done := make(chan struct{})
+	var cert *tls.Certificate
+	var err error
+	go func() {
+		defer close(done)
+		cert, err = i.manager.GetCertificate(helloFor(domain))
+	}()
+	select {
+	case <-done:
+	case <-i.ended.Done(): // GetCertificate takes no context
+		return nil, i.ended.Err()
+	}
+	if err == nil {
+		i.mu.Lock()
+		i.ready[domain] = true
+		i.mu.Unlock()
+	}
+	return cert, err
+}
+
+// helloFor returns a hello for which the manager returns an ECDSA certificate, which every
+// client of a gateway supports.
+func helloFor(domain string) *tls.ClientHelloInfo {
+	return &tls.ClientHelloInfo{ServerName: domain, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}
+}
+
+// acmeHint says what to check after an error.
+func acmeHint(err error, domain string) string {
+	var refused *acme.Error
+	var challenge *acme.AuthorizationError
+	switch {
+	case errors.As(err, &challenge):
+		return fmt.Sprintf("the issuer asks back over TLS on port 443 of %s: does the name lead here, and does nothing on the way end TLS?", domain)
+	case errors.As(err, &refused) && refused.StatusCode == http.StatusTooManyRequests:
+		return "the issuer has been asked too often: it says when to try again"
+	case errors.As(err, &refused):
+		return "the issuer refuses: are domains and email as it wants them?"
+	}
+	return "can the issuer at directory_url be reached from here, and is its certificate trusted? ca_file in the acme block names its authorities"
+}
+
+// isChallenge reports whether the issuer connects to check a domain.
+func isChallenge(hello *tls.ClientHelloInfo) bool {
+	return slices.Equal(hello.SupportedProtos, []string{acme.ALPNProto})
+}
+
+// get returns the certificate for a handshake. A client that sends no name, such as a probe
+// by address, gets the certificate of the first domain.
+func (i *issued) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if isChallenge(hello) {
+		return i.manager.GetCertificate(hello)
+	}
+	name := i.domains[0]
+	if hello.ServerName != "" {
+		var err error
+		if name, err = idna.Lookup.ToASCII(strings.TrimSuffix(hello.ServerName, ".")); err != nil {
+			return nil, errors.New("the name of the host is none")
+		}
+	}
+	i.mu.Lock()
+	ready := i.ready[name]
+	i.mu.Unlock()
+	switch kept := i.kept[name]; {
+	case !ready && kept != nil:
+		return kept, nil
+	case !ready:
+		return nil, fmt.Errorf("there is no certificate for %q", name)
+	}
+	return i.manager.GetCertificate(helloFor(name))
+}
+
+// challengeConfig returns the configuration for handshakes of the issuer, which shows no
+// client certificate.
+func (i *issued) challengeConfig() *tls.Config {
+	return &tls.Config{GetCertificate: i.get, MinVersion: tls.VersionTLS12, NextProtos: []string{acme.ALPNProto}}
+}
+
+// openACME prepares the certificates of an acme block, or shares them with the site before
+// if the block has not changed.
+func (s *site) openACME(c config.ACME) (*issued, error) {
+	dir, err := s.acmeFolder(c)
+	if err != nil {
+		return nil, err
+	}
+	var ca []byte
+	if c.CAFile != "" {
+		if ca, err = s.settings.files.ReadFile(c.CAFile); err != nil {
+			return nil, hint.Wrap(fmt.Errorf("ca_file of the acme block: %w", err), acmeCAHint)
+		}
+	}
+	type key struct{ acme string }
+	by, release, err := share(&s.shared, key{fmt.Sprintf("%q %+v %s", dir, c, ca)}, func() (*issued, error) {
+		return issueCertificates(c, ca, dir, "ocibridge/"+s.version, s.log)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.onClose(release)
+	s.acme = by
+	return by, nil
+}
+
+// acmeFolder returns the folder for certificates. It narrows the default folder if other
+// users can use it. A folder that the configuration names is the user's own: ownFolder
+// refuses it instead.
+func (s *site) acmeFolder(c config.ACME) (string, error) {
+	if c.Directory != "" {
+		return c.Directory, nil
+	}
+	data, err := s.settings.dataFolder()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(data, "acme")
+	return dir, privatefolder.MakeBelow(data, dir, s.log)
+}

@@ -1,0 +1,68 @@
+package serve
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+)
+
+// TestIssuedBefore has certificates that are kept in the folder be in force before
+// the issuer is asked, as it has to be when another block takes the place of one: no
+// handshake fails in between.
+func TestIssuedBefore(t *testing.T) { synctest.Test(t, testIssuedBefore) }
+
+func testIssuedBefore(t *testing.T) {
+	ca := tlsca.For(t)
+	dir := filepath.Join(t.TempDir(), "acme")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	keep := func(name string, cert *tlsca.Cert) {
+		write(t, filepath.Join(dir, name), slices.Concat(cert.KeyPEM, cert.CertPEM))
+	}
+	good, err := ca.Issue("good.acme.example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep("good.acme.example", good)
+	keep("other.acme.example", good) // which is not its name
+	write(t, filepath.Join(dir, "broken.acme.example"), good.CertPEM)
+	domains := []string{"good.acme.example", "other.acme.example", "broken.acme.example", "new.acme.example"}
+	c := config.ACME{Domains: domains, DirectoryURL: "https://127.0.0.1:1/"}
+	i, err := issueCertificates(c, nil, dir, "", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer i.Close()
+	want, err := tls.X509KeyPair(good.CertPEM, good.KeyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"good.acme.example", "GOOD.acme.example.", ""} {
+		if cert, err := i.get(helloFor(name)); err != nil || !cert.Leaf.Equal(want.Leaf) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	for _, name := range domains[1:] {
+		if _, err := i.get(helloFor(name)); err == nil {
+			t.Errorf("%s has a certificate", name)
+		}
+	}
+	time.Sleep(time.Until(want.Leaf.NotAfter) + time.Second)
+	late, err := issueCertificates(c, nil, dir, "", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer late.Close()
+	if _, err := late.get(helloFor("good.acme.example")); err == nil {
+		t.Error("a certificate that has ended is in force")
+	}
+}

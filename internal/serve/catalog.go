@@ -1,0 +1,86 @@
+package serve
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// embeddedTTL is the default tag_ttl with the embedded registry: it caches no tags, so that
+// the gateway serves a version as soon as it is pushed.
+const embeddedTTL = -1
+
+// newCatalog makes a catalog of the repositories that a function returns. offers selects
+// the providers whose repositories also have what an origin offers; nil for none. The site
+// closes the catalog.
+func (s *site) newCatalog(repository func(context.Context, provider.Address) (catalog.Store, error), offers func(provider.Address) bool) (*catalog.Catalog, error) {
+	g := s.settings.gateway()
+	o := catalog.Options{
+		Repository: repository, Account: s.account, Place: s.location, Anew: auth.Anew, Check: s.check, Offers: offers,
+		TagTTL: orNone(g.TagTTL), StaleIfError: orNone(g.StaleIfError), Counters: &s.ops.metrics.Catalog, Log: s.log,
+	}
+	if s.repositories.Embedded != nil && g.TagTTL == nil {
+		o.TagTTL = embeddedTTL
+	}
+	for _, d := range g.Deny {
+		o.Deny = append(o.Deny, catalog.Deny(d))
+	}
+	if g.Cache != nil {
+		o.Directory = filepath.Join(g.Cache.Directory, "catalog")
+	}
+	c, err := catalog.New(o)
+	if err == nil {
+		s.onClose(c.Close)
+	}
+	return c, err
+}
+
+// orNone returns a duration as [catalog.Options] have it: 0 for the default, and a negative
+// one for none.
+func orNone(d *time.Duration) time.Duration {
+	switch {
+	case d == nil:
+		return 0
+	case *d == 0:
+		return -1
+	}
+	return *d
+}
+
+// store returns the repository of a provider as the catalog reads it.
+func (s *site) store(ctx context.Context, a provider.Address) (catalog.Store, error) {
+	_, repo, err := s.repositories.Repository(ctx, a)
+	switch {
+	case registry.NoRepository(err):
+		return nil, fmt.Errorf("%w: %w", catalog.ErrNotServed, err)
+	case err != nil:
+		return nil, err
+	}
+	repo.Client = catalog.Conditional(repo.Client)
+	return registry.ReadOnly{Repository: repo}, nil
+}
+
+// location names the repository of a provider; "" if there is none.
+func (s *site) location(a provider.Address) string {
+	repo, err := s.repositories.Templates.Repository(a)
+	if err != nil {
+		return ""
+	}
+	return repo.String()
+}
+
+// account returns the login that the gateway uses for the repository of a provider.
+func (s *site) account(a provider.Address) catalog.Account {
+	client := s.repositories.Client
+	repo, err := s.repositories.Templates.Repository(a)
+	if err != nil || client == nil {
+		return catalog.Account{}
+	}
+	return catalog.Account{Name: client.Account(repo), DeniedMeansAbsent: client.DeniedMeansAbsent(repo)}
+}

@@ -1,0 +1,105 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// live answers requests from the site in force, which another site may replace at any
+// time. A replaced site is closed after the last request that began on it.
+type live struct {
+	process *process
+	current atomic.Pointer[site] // nil at the end
+	closing sync.WaitGroup       // one for each site that is not closed
+}
+
+// ServeHTTP implements [http.Handler].
+func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s := l.acquire()
+	if s == nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer l.release(s)
+	if l.process.draining.Load() {
+		// Over HTTP/2, too, clients and proxies then use a new connection next time.
+		w.Header().Set("Connection", "close")
+	}
+	s.handler.ServeHTTP(w, r)
+}
+
+// acquire returns the site in force. It stays open until the caller releases it.
+func (l *live) acquire() *site {
+	for {
+		s := l.current.Load()
+		if s == nil || s.acquire() {
+			return s
+		}
+	}
+}
+
+// replace swaps a site in. A nil site ends the service.
+func (l *live) replace(s *site) {
+	if s != nil {
+		l.closing.Add(1)
+		s.hold(func() error { go l.close(s); return nil })
+		l.process.ops.use(s)
+	}
+	before := l.current.Swap(s)
+	if s != nil {
+		s.begin()
+	}
+	if before != nil {
+		before.retire()
+		l.release(before)
+	}
+}
+
+// release ends the use of a site by a request, or by l itself.
+func (l *live) release(s *site) { _ = s.release() }
+
+// close closes a site that has no users.
+func (l *live) close(s *site) {
+	defer l.closing.Done()
+	if err := s.Close(); err != nil {
+		l.process.log.Warn("what earlier settings needed could not be closed", "err", err)
+	}
+}
+
+// closeTimeout bounds how long the process waits at its end for sites to close.
+const closeTimeout = 10 * time.Second
+
+// Close closes the site in force. No new request may come.
+func (l *live) Close() error {
+	l.process.end()
+	l.replace(nil)
+	done := make(chan struct{})
+	go func() { l.closing.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(closeTimeout):
+		return errors.New("requests do not end")
+	}
+}
+
+// tlsConfig returns a configuration that takes each handshake's certificate from the site
+// in force; nil for plain HTTP.
+func (l *live) tlsConfig() *tls.Config {
+	if l.current.Load().certificates == nil {
+		return nil
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if s := l.current.Load(); s != nil {
+				return s.certificates.configFor(hello)
+			}
+			return nil, context.Canceled
+		},
+	}
+}

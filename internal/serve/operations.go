@@ -1,0 +1,144 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
+)
+
+// operations are what operators see of a process: metrics, readiness and traces. They
+// outlive sites.
+type operations struct {
+	metrics *telemetry.Metrics
+	ready   *telemetry.Readiness
+	tracer  telemetry.Tracer // nil without traces
+	close   func() error
+	log     *slog.Logger
+	address string // of the metrics' own listener; "" for none
+
+	site     atomic.Pointer[site]  // in force
+	reloaded atomic.Pointer[error] // the outcome of the last reload; nil if there was none
+}
+
+// newOperations begins to observe, with traces if the environment asks for them. The caller
+// closes it.
+func newOperations(ctx context.Context, o Options, address string) (*operations, error) {
+	ops := &operations{metrics: telemetry.NewMetrics(o.Version, gateway.RouteNames()...), log: o.Log, address: address, close: func() error { return nil }}
+	if telemetry.WantsTraces(o.Getenv) {
+		t, err := telemetry.NewTracer(ctx, o.Version, o.Log)
+		if err != nil {
+			return nil, err
+		}
+		ops.tracer, ops.close = t, t.Shutdown
+	}
+	ops.ready = telemetry.NewReadiness(ops.metrics, o.Log,
+		telemetry.Check{Name: "configuration", Run: ops.checkConfiguration}, telemetry.Check{Name: "registry", Run: ops.checkRegistry})
+	ops.metrics.Reloaded(nil)
+	return ops, nil
+}
+
+// Close sends the traces that are not sent yet.
+func (o *operations) Close() {
+	if err := o.close(); err != nil {
+		o.log.Warn("traces are lost", "err", err)
+	}
+}
+
+// use observes a site from now on.
+func (o *operations) use(s *site) {
+	o.site.Store(s)
+	o.metrics.Watch(s.sizes)
+	for _, r := range s.repositories.Registries() {
+		o.metrics.AddRegistries(auth.HostOf(r))
+	}
+}
+
+// reload notes the outcome of a reload. After a failure the gateway stays ready.
+func (o *operations) reload(err error) {
+	o.reloaded.Store(&err)
+	o.metrics.Reloaded(err)
+}
+
+// observe adds metrics, readiness and traces to the options of a gateway. The gateway does
+// not answer /metrics if the metrics have a listener of their own.
+func (o *operations) observe(to *gateway.Options) {
+	to.Hooks = gateway.Hooks{Began: o.metrics.RequestBegan, Ended: o.metrics.RequestEnded, Tracer: o.tracer}
+	to.Archives, to.Ready = &o.metrics.Archives, o.ready
+	if o.address == "" {
+		to.Metrics = o.metricsHandler()
+	}
+}
+
+// metricsHandler answers with the metrics. It checks readiness first, because nobody else
+// may do so.
+func (o *operations) metricsHandler() http.Handler {
+	metrics := o.metrics.Handler(o.log)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.ready.Refresh(r.Context())
+		metrics.ServeHTTP(w, r)
+	})
+}
+
+// handler answers on the metrics' own listener.
+func (o *operations) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", o.metricsHandler())
+	mux.Handle("GET /readyz", o.ready)
+	mux.HandleFunc("GET /healthz", gateway.Healthz)
+	return mux
+}
+
+// listen answers on the metrics' own address, if there is one, until stop is called.
+func (o *operations) listen() (stop func() error, err error) {
+	if o.address == "" {
+		return func() error { return nil }, nil
+	}
+	listener, err := net.Listen("tcp", o.address)
+	if err != nil {
+		return nil, hint.Wrap(fmt.Errorf("listen on %s for metrics: %w", o.address, err), "is it an address of this machine, free, and open to you? --metrics-listen names another one, such as localhost:9090")
+	}
+	server := newServer(o.handler(), o.log)
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			o.log.Error("metrics are not answered any more", "address", listener.Addr().String(), "err", err)
+		}
+	}()
+	o.log.Info("metrics are answered", "address", listener.Addr().String())
+	return server.Close, nil
+}
+
+// checkConfiguration finds out whether a configuration is in force.
+func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
+	if err := o.reloaded.Load(); err != nil && *err != nil {
+		return telemetry.Finding{OK: true, Message: "what it is now cannot be used: what it was stays in force", Err: *err}
+	}
+	return telemetry.Finding{OK: o.site.Load() != nil}
+}
+
+// checkRegistry finds out whether any registry answers, or else whether the catalog has
+// stale answers.
+func (o *operations) checkRegistry(ctx context.Context) telemetry.Finding {
+	site := o.site.Load()
+	if site == nil {
+		return telemetry.Finding{Message: "nothing is served yet"}
+	}
+	reachable, asked, err := site.repositories.Reachable(ctx)
+	switch {
+	case err == nil:
+		return telemetry.Finding{OK: true}
+	case reachable > 0:
+		return telemetry.Finding{OK: true, Message: fmt.Sprintf("%d of %d registries cannot be reached", asked-reachable, asked), Err: err}
+	case site.catalog.CanStandIn():
+		return telemetry.Finding{OK: true, Message: "it cannot be reached: its last good answers stand in", Err: err}
+	}
+	return telemetry.Finding{Message: "it cannot be reached, and nothing can stand in for it", Err: err}
+}

@@ -1,0 +1,89 @@
+package serve
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway/page"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+)
+
+// repositoriesOf returns the repositories that a template names. The registry plain speaks
+// plain HTTP.
+func repositoriesOf(t *testing.T, template string, plain ociaddr.Registry) *registry.Repositories {
+	t.Helper()
+	parsed, err := templates.Parse(template, provider.Selector{Include: []provider.Pattern{provider.MustParsePattern("registry.acme.example/*/*")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := auth.Options{Registries: map[ociaddr.Registry]auth.Registry{plain: {PlainHTTP: true}}}
+	return &registry.Repositories{Templates: templates.Set{parsed}, Client: auth.New(o)}
+}
+
+func snippet(all []page.Snippet, id string) string {
+	for _, s := range all {
+		if s.ID == id {
+			return s.Text
+		}
+	}
+	return ""
+}
+
+// TestPageSaysWhatClientsCanRead of the registry itself, and to whom.
+func TestPageSaysWhatClientsCanRead(t *testing.T) {
+	const at = "https://gateway.example/"
+	a, v := provider.MustParseAddress("registry.acme.example/acme/null"), provider.MustParseVersion("1.0.0+build.5")
+	const parts = "/providers/${hostname}/${namespace}/${type}"
+	inProcess := repositoriesOf(t, string(embedded.Host)+"/"+embedded.Template, "")
+	inProcess.Embedded = &embedded.Registry{}
+	for name, tc := range map[string]struct {
+		back      *registry.Repositories
+		at        string
+		mirror    string // what the oci_mirror block has; "": there is none
+		reference string
+	}{
+		"a registry":              {repositoriesOf(t, "harbor.example"+parts, ""), at, `"harbor.example` + parts + `"`, "harbor.example/providers/" + a.Path() + ":1.0.0_build.5"},
+		"without TLS":             {repositoriesOf(t, "harbor.example"+parts, "harbor.example"), at, "", ""},
+		"on a loopback interface": {repositoriesOf(t, "localhost:5000"+parts, ""), at, "", ""},
+		"embedded":                {inProcess, at, `"gateway.example/` + embedded.Template + `"`, "gateway.example/" + a.Path() + ":1.0.0_build.5"},
+		"embedded, below a path":  {inProcess, at + "below/", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pageSetup{tc.back, true}
+			all := p.snippets(tc.at, true)
+			if got := snippet(all, "oci-mirror"); tc.mirror == "" && got != "" || !strings.Contains(got, tc.mirror) {
+				t.Errorf("oci_mirror:\n%s\nwant %s", got, tc.mirror)
+			}
+			if got := p.reference(tc.at, a, v); got != tc.reference {
+				t.Errorf("reference %q, want %q", got, tc.reference)
+			}
+			if got := snippet(all, "terraform"); !strings.Contains(got, `"`+tc.at+`providers/"`) {
+				t.Errorf("terraform:\n%s", got)
+			}
+			if tc.back.Embedded == nil && !strings.Contains(snippet(all, "host"), `host "registry.acme.example"`) {
+				t.Errorf("host blocks:\n%s", snippet(all, "host"))
+			}
+			for _, s := range p.snippets(tc.at, false) {
+				if strings.Contains(s.Text, "harbor") || strings.Contains(s.Text, "acme") {
+					t.Errorf("strangers are told of the registry, and of what is in it:\n%s", s.Text)
+				}
+			}
+			if got := snippet(all, "token"); !strings.Contains(got, `credentials "gateway.example"`) {
+				t.Errorf("tokens:\n%s", got)
+			}
+			for _, s := range all {
+				if s.ID == "terragrunt" && (strings.Contains(s.About, "none of its own") || !strings.Contains(strings.Join(s.Notes, " "), "It takes network_mirror and host blocks, and not oci_mirror")) {
+					t.Errorf("Terragrunt: %s %q", s.About, s.Notes)
+				}
+			}
+			if got := snippet((pageSetup{tc.back, false}).snippets(tc.at, true), "token"); got != "" {
+				t.Errorf("tokens, of which none is asked for:\n%s", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,69 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// TestGatewayReadsProxyCaches has a gateway find a blob that only GET finds. A push to the
+// same repository does not: what HEAD does not find, it sends.
+func TestGatewayReadsProxyCaches(t *testing.T) {
+	quirky := quirks.For(t, quirks.Settings{})
+	requests := recorder.New(quirky)
+	srv := httptest.NewServer(requests)
+	defer srv.Close()
+	at := strings.TrimPrefix(srv.URL, "http://")
+	repositories := repositoriesOf(t, at+"/proxied/${namespace}/${type}", ociaddr.Registry(at))
+	a := provider.MustParseAddress("registry.acme.example/acme/widget")
+	blob := artifact.Config()
+	_, repo, err := repositories.Repository(t.Context(), a)
+	if err == nil {
+		err = repo.Push(t.Context(), blob.Descriptor, bytes.NewReader(blob.Data))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	quirky.Set(func(s *quirks.Settings) { s.Proxies = []string{"proxied"} })
+
+	puller, err := pullthrough.New(pullthrough.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type exister interface {
+		Exists(context.Context, ocispec.Descriptor) (bool, error)
+	}
+	destination := registry.Repository{Repository: repo}
+	if found, err := destination.Exists(t.Context(), blob.Descriptor); found || err != nil {
+		t.Errorf("a push finds it: %v, %v", found, err)
+	}
+	s := &site{repositories: repositories, puller: puller}
+	for i, open := range []func(context.Context, provider.Address) (catalog.Store, error){s.pulled, s.store} {
+		store, err := open(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found, err := store.(exister).Exists(t.Context(), blob.Descriptor); !found || err != nil {
+			t.Errorf("gateway %d finds it: %v, %v", i, found, err)
+		}
+	}
+	// The first GET has the proxy fetch the blob, and HEAD finds it from then on.
+	if n := requests.Count(recorder.Method(http.MethodGet), recorder.PathContains("/blobs/")); n != 1 {
+		t.Errorf("%d GET", n)
+	}
+}

@@ -1,0 +1,114 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// pullThrough adds pull-through to the site, if the settings ask for it: requests that may
+// cause a fetch are then answered from a second catalog, which also has what origins offer.
+func (s *site) pullThrough() error {
+	p, err := s.settings.pullRules(s.addr, s.repositories.Embedded != nil, s.control != nil)
+	if err != nil || p == nil {
+		return err
+	}
+	p.via = s.via
+	// The gateway already has the providers of its own host.
+	if own, err := provider.ParsePattern(s.address.URL.Hostname() + "/*/*"); err == nil {
+		p.Selector.Exclude = append(slices.Clip(p.Selector.Exclude), own)
+	}
+	if s.puller, err = s.newPuller(p); err != nil {
+		return err
+	}
+	s.onClose(func() error {
+		ctx, cancel := context.WithTimeout(s.ending, drainTimeout)
+		defer cancel()
+		s.puller.Drain(ctx)
+		return s.puller.Close()
+	})
+	metadata, err := s.newCatalog(s.pulled, p.Selector.Selects)
+	if err != nil {
+		return err
+	}
+	s.pulls, s.address.Pulls = p.Selector.Selects, true
+	s.handler = p.choose(gateway.New(s.gatewayOptions(metadata)), s.handler, s.log)
+	s.catalog = metadata // for the metrics
+	return nil
+}
+
+// drainTimeout bounds how long a replaced site goes on storing the versions that it has
+// begun to store.
+const drainTimeout = 10 * time.Minute
+
+// newPuller makes what fetches and stores missing versions. The caller closes it.
+func (s *site) newPuller(p *pullRules) (*pullthrough.Puller, error) {
+	c := s.settings.Config
+	o := pullthrough.Options{
+		Origin:       s.settings.Origins.Pull(p.Selector.Include, p.via),
+		Policy:       c.Trust.For,
+		Push:         s.push(),
+		Scope:        pullthrough.Scope{Selector: p.Selector, Versions: p.Versions, Platforms: p.Platforms, Cooldown: p.Cooldown},
+		Limits:       pullthrough.Limits{MaxConcurrent: p.MaxConcurrent, MaxPerDay: p.MaxPerDay, MaxSize: p.MaxSize, MaxSpool: p.MaxSpool},
+		Budget:       s.budget,
+		StaleIfError: orNone(c.Gateway.StaleIfError),
+		Events:       s.ops.pulled,
+		Log:          s.log,
+	}
+	if dir := s.pullFolder(); dir != "" {
+		o.Directory, o.Spool = filepath.Join(dir, "origins"), filepath.Join(dir, "pull")
+	}
+	return pullthrough.New(o)
+}
+
+// push returns a function that stores a release in the provider's repository.
+func (s *site) push() func(context.Context, *origin.Release) (*pusher.Result, error) {
+	repositories := s.repositories
+	push := pusher.New(pusher.Options{
+		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+			addr, repo, err := repositories.Repository(ctx, a)
+			return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, err
+		},
+		Policy: s.settings.Config.Trust.For,
+		Jobs:   s.settings.Config.Jobs,
+	})
+	return func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
+		result, err := push.Push(ctx, r)
+		var refused *pusher.RegistryError
+		if errors.As(err, &refused) {
+			return nil, repositories.Explain(err, refused.Repository)
+		}
+		return result, err
+	}
+}
+
+// pullFolder returns the folder for pull-through's cache and for packages under way: beside
+// the gateway's cache, or beside the embedded registry. It is "" without either.
+func (s *site) pullFolder() string {
+	switch {
+	case s.settings.gateway().Cache != nil:
+		return s.settings.gateway().Cache.Directory
+	case s.repositories.Embedded != nil:
+		return s.settings.Repositories.DataFolder
+	}
+	return ""
+}
+
+// pulled returns the repository of a provider, together with what its origin offers.
+func (s *site) pulled(ctx context.Context, a provider.Address) (catalog.Store, error) {
+	store, err := s.store(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	return s.puller.Store(a, store), nil
+}

@@ -1,0 +1,93 @@
+package serve
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// pullRules say what is pulled through, and for which requests.
+type pullRules struct {
+	config.PullThrough
+	// byDefault means that nothing is configured. Then only clients on this machine that
+	// connect directly cause a fetch.
+	byDefault bool
+	via       string // of the process
+}
+
+// pullRules decides what is pulled through; nil is nothing. addr is the address that the
+// gateway listens on, embedded means that the registry is in this process, and controlled
+// that the gateway asks for tokens.
+func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRules, error) {
+	p := &pullRules{}
+	reachable := !loopback(addr) || s.gateway().HTTP || s.gateway().PublicURL != "" // from elsewhere
+	switch configured := s.Config.PullThrough; {
+	case configured != nil && !configured.Enabled:
+		return nil, nil
+	case configured != nil:
+		p.PullThrough = *configured
+	case s.Config.File != "" || !embedded || reachable:
+		return nil, nil
+	default:
+		own, err := provider.NewPlatform(runtime.GOOS, runtime.GOARCH)
+		if err != nil {
+			return nil, err
+		}
+		p.byDefault, p.Platforms = true, []provider.Platform{own}
+	}
+	if reachable && !controlled && !p.NamesHosts() {
+		return nil, UsageError{hint.New("with pull_through, whoever reaches this gateway could have it fetch from anywhere: it is not on this machine alone, there is no access control, and include names no hosts",
+			`let include in the pull_through block name what may be fetched, such as ["registry.opentofu.org/hashicorp/*"], or add token or oidc blocks, or start with --no-pull-through`)}
+	}
+	return p, nil
+}
+
+// choose returns a handler that answers a request with pull-through, or from the registry
+// alone if the request may not cause a fetch.
+func (p *pullRules) choose(withPull, registryOnly http.Handler, log *slog.Logger) http.Handler {
+	var once sync.Once
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := p.forbids(r.Header)
+		if name == "" {
+			withPull.ServeHTTP(w, r)
+			return
+		}
+		once.Do(func() {
+			log.Warn("requests that come by way of others are answered from the registry alone: nothing is fetched from origins for them", "header", name,
+				"hint", "a pull_through block says what may be fetched for whom")
+		})
+		registryOnly.ServeHTTP(w, r)
+	})
+}
+
+// forbids returns the name of the header for which a request may not cause a fetch; "" if it
+// may. It forbids a request that this gateway itself sent to an origin, and a request of a
+// browser for another site's page. By default it also forbids a request that came through
+// a proxy: the client may be anywhere.
+func (p *pullRules) forbids(h http.Header) string {
+	for _, via := range h.Values("Via") {
+		if strings.Contains(via, p.via) {
+			return "Via"
+		}
+	}
+	// Only browsers send this header.
+	if site := h.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+		return "Sec-Fetch-Site"
+	}
+	if !p.byDefault {
+		return ""
+	}
+	for name := range h {
+		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,139 @@
+package serve
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+var (
+	onLoopback = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8443}
+	everywhere = &net.TCPAddr{IP: net.IPv6unspecified, Port: 8443}
+)
+
+func patterns(list ...string) (out []provider.Pattern) {
+	for _, s := range list {
+		out = append(out, provider.MustParsePattern(s))
+	}
+	return out
+}
+
+// TestPullingNeedsAnAllowList: a gateway that others reach is no proxy to anywhere.
+func TestPullingNeedsAnAllowList(t *testing.T) {
+	const named, all = "registry.opentofu.org/hashicorp/*", "*/*/*"
+	for name, tc := range map[string]struct {
+		include    []provider.Pattern
+		addr       net.Addr
+		http       bool
+		publicURL  string
+		controlled bool
+		refused    bool
+	}{
+		"on this machine":                   {addr: onLoopback},
+		"for everybody":                     {addr: everywhere, refused: true},
+		"for everybody, all named":          {addr: everywhere, include: patterns(named)},
+		"for everybody, all let in":         {addr: everywhere, include: patterns(all), refused: true},
+		"for everybody, one of all":         {addr: everywhere, include: patterns(named, all), refused: true},
+		"for those with tokens":             {addr: everywhere, controlled: true},
+		"behind a proxy":                    {addr: onLoopback, http: true, refused: true},
+		"behind a proxy, all named":         {addr: onLoopback, http: true, include: patterns(named)},
+		"by another name":                   {addr: onLoopback, publicURL: "https://providers.example/", refused: true},
+		"by another name, and with a token": {addr: onLoopback, publicURL: "https://providers.example/", controlled: true},
+	} {
+		c := &config.Config{File: "ocibridge.hcl", PullThrough: &config.PullThrough{Enabled: true, Selector: provider.Selector{Include: tc.include}},
+			Gateway: config.Gateway{PublicURL: tc.publicURL, HTTP: tc.http}}
+		s := Settings{Config: c}
+		p, err := s.pullRules(tc.addr, false, tc.controlled)
+		if tc.refused {
+			if !errors.As(err, new(UsageError)) || !strings.Contains(hint.Of(err), "include") {
+				t.Errorf("%s: %v (%s)", name, err, hint.Of(err))
+			}
+		} else if err != nil || p == nil || p.byDefault {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+		c.PullThrough.Enabled = false
+		if p, err := s.pullRules(tc.addr, false, tc.controlled); p != nil || err != nil {
+			t.Errorf("%s, and not enabled: %+v, %v", name, p, err)
+		}
+	}
+}
+
+// TestPullingByDefault is on where nothing is configured and nobody else gets in.
+func TestPullingByDefault(t *testing.T) {
+	for name, tc := range map[string]struct {
+		file, publicURL string
+		addr            net.Addr
+		http, embedded  bool
+		on              bool
+	}{
+		"nothing configured": {addr: onLoopback, embedded: true, on: true},
+		"a file":             {addr: onLoopback, embedded: true, file: "ocibridge.hcl"},
+		"a registry":         {addr: onLoopback},
+		"for everybody":      {addr: everywhere, embedded: true},
+		"behind a proxy":     {addr: onLoopback, embedded: true, http: true},
+	} {
+		s := Settings{Config: &config.Config{File: tc.file, Gateway: config.Gateway{HTTP: tc.http}}}
+		p, err := s.pullRules(tc.addr, tc.embedded, false)
+		if err != nil || (p != nil) != tc.on {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+		if p != nil && (!p.byDefault || len(p.Platforms) != 1 || p.Platforms[0].String() != runtime.GOOS+"_"+runtime.GOARCH) {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
+// TestPassedOn: who comes by way of a proxy gets nothing fetched where that is on by
+// default, and who comes from this gateway itself never does.
+func TestPassedOn(t *testing.T) {
+	own := "1.1 ocibridge-own"
+	for _, tc := range []struct {
+		name, value       string
+		byDefault, always bool // is it passed on?
+	}{
+		{"Accept", "text/html", false, false},
+		{"forwarded", "for=192.0.2.1", true, false},
+		{"X-Forwarded-For", "", true, false},
+		{"x-forwarded-proto", "https", true, false},
+		{"X-Real-IP", "192.0.2.1", true, false},
+		{"Via", "1.1 squid", true, false},
+		{"Via", "1.1 ocibridge-other", true, false},
+		{"Sec-Fetch-Site", "same-origin", false, false},
+		{"Sec-Fetch-Site", "none", false, false},
+		{"Sec-Fetch-Site", "cross-site", true, true},
+		{"Sec-Fetch-Site", "same-site", true, true},
+		{"Via", "1.1 squid, " + own + ", 1.1 varnish", true, true},
+	} {
+		for _, byDefault := range []bool{true, false} {
+			var log strings.Builder
+			answer := func(status int) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+			}
+			h := (&pullRules{byDefault: byDefault, via: own}).choose(answer(http.StatusOK), answer(http.StatusTeapot), slog.New(slog.NewTextHandler(&log, nil)))
+			want := http.StatusOK
+			if tc.always || byDefault && tc.byDefault {
+				want = http.StatusTeapot
+			}
+			for range 2 {
+				r := httptest.NewRequest(http.MethodGet, "/", nil)
+				r.Header.Set(tc.name, tc.value)
+				w := httptest.NewRecorder()
+				if h.ServeHTTP(w, r); w.Code != want {
+					t.Errorf("%s: %s, by default %t: status %d", tc.name, tc.value, byDefault, w.Code)
+				}
+			}
+			if n := strings.Count(log.String(), "level=WARN"); (n == 1) != (want == http.StatusTeapot) {
+				t.Errorf("%s: %s, by default %t: the log says\n%s", tc.name, tc.value, byDefault, log.String())
+			}
+		}
+	}
+}

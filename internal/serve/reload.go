@@ -1,0 +1,178 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// reloader makes new sites from settings that have changed. Settings that cannot be used
+// leave everything as it is.
+type reloader struct {
+	*process
+	live  *live
+	load  func(*files.Snapshot) (Settings, error)
+	level *slog.LevelVar // of the log
+
+	seen    *files.Snapshot   // of the last time that settings were read
+	pending [sha256.Size]byte // the digest of the changes at the last look
+}
+
+// run reloads when the user asks for it, and when files have changed, until ctx ends.
+func (r *reloader) run(ctx context.Context, asked <-chan os.Signal) {
+	tick := time.NewTicker(files.Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-asked:
+			r.reload("SIGHUP")
+		case <-tick.C:
+			r.live.current.Load().look()
+			if names, stable := r.changed(); stable {
+				r.reload(strings.Join(names, ", "))
+			}
+		}
+	}
+}
+
+// changed returns the files that have changed since settings were last read. They are
+// stable if they had the same contents at the last look: a file may be half written.
+func (r *reloader) changed() (names []string, stable bool) {
+	names, digest := r.seen.Changed()
+	stable = len(names) > 0 && digest == r.pending
+	r.pending = digest
+	return names, stable
+}
+
+// reload puts new settings in force, or logs why they cannot be used.
+func (r *reloader) reload(reason string) {
+	r.manager.notify("RELOADING=1", "MONOTONIC_USEC="+monotonic())
+	err := r.replace(reason)
+	r.ops.reload(err)
+	status := "serving"
+	if err != nil {
+		status = "serving by earlier settings: the new ones cannot be used"
+		r.log.Error("settings cannot be used; those from before stay in force", "reason", reason, "err", hint.OneLine(err.Error()), "hint", hint.OneLine(hint.Of(err)))
+	}
+	r.manager.notify("READY=1", "STATUS="+status)
+}
+
+// replace loads settings, and swaps in a site that is made from them.
+func (r *reloader) replace(reason string) error {
+	before := r.live.current.Load()
+	s, err := r.read(before)
+	if err != nil {
+		return err
+	}
+	if err := r.keepListeners(&s, &before.settings); err != nil {
+		return err
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	if err := s.checkLogins(); err != nil {
+		return err
+	}
+	watched := s.readWatched()
+	site, err := r.newSite(s, before)
+	if err != nil {
+		r.seen.Add(watched)
+		return err
+	}
+	r.live.replace(site)
+	r.level.Set(s.LogLevel)
+	r.log.Info("settings have been read again and are in force", "reason", reason, "changed", strings.Join(s.InForce.Changes(before.settings.InForce), ", "))
+	return nil
+}
+
+// read loads the settings. A change of any file that they were read from is a reason to
+// load them again, also if this time fails.
+func (r *reloader) read(before *site) (Settings, error) {
+	r.seen = &files.Snapshot{}
+	s, err := r.load(r.seen)
+	s.files = r.seen
+	if err == nil {
+		err = r.stillThere(before.settings.Config.File, &s)
+	}
+	return s, err
+}
+
+// keepListeners keeps the addresses of the running listeners, which need a restart to
+// change.
+func (r *reloader) keepListeners(s, before *Settings) error {
+	now, then := s.gateway(), before.gateway()
+	if now.HTTP != then.HTTP {
+		return hint.New("http cannot change while serve runs", "restart it: nothing of the new settings is in force before")
+	}
+	if now.Listen != then.Listen {
+		r.log.Warn("the address to listen on changes with a restart; the rest of the settings does not wait for that", "listen", then.Listen, "new", now.Listen)
+		now.Listen = then.Listen
+	}
+	if now.MetricsListen != then.MetricsListen {
+		r.log.Warn("the address of the metrics changes with a restart; the rest of the settings does not wait for that", "listen", then.MetricsListen, "new", now.MetricsListen)
+		now.MetricsListen = then.MetricsListen
+	}
+	return nil
+}
+
+// readWatched reads the files that a site watches by itself. If one of them is why a site
+// cannot be made, such as a certificate whose key is not there yet, the settings are tried
+// again when it changes.
+func (s *Settings) readWatched() *files.Snapshot {
+	g := s.gateway()
+	watched := &files.Snapshot{}
+	for _, name := range []string{g.TLS.CertFile, g.TLS.KeyFile, g.TLS.ClientCAFile, g.CapabilityKeyFile} {
+		if name != "" {
+			_, _ = watched.ReadFile(name) // newSite reports the error
+		}
+	}
+	return watched
+}
+
+// stillThere fails if the configuration file is gone or empty. Without this check, such a
+// mishap would give everybody access to everything.
+func (r *reloader) stillThere(name string, s *Settings) error {
+	if name == "" {
+		return nil
+	}
+	b, err := files.Read(name)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("the configuration file is gone: %w", err)
+	case len(bytes.TrimSpace(b)) == 0:
+		err = fmt.Errorf("the configuration file %s is empty", name)
+	case s.Config.File != name:
+		r.log.Info("another configuration file counts now", "file", s.Config.File, "before", name)
+	}
+	return hint.Wrap(err, "put it back, or restart to go on without it")
+}
+
+// checkLogins reads the login files that the configuration names. Otherwise they would be
+// read at the first request that needs a login.
+func (s *Settings) checkLogins() error {
+	d := s.Repositories.Auth.Defaults
+	if d == nil || !d.Discover {
+		return nil
+	}
+	for _, name := range d.Files {
+		b, err := s.files.ReadFile(name)
+		if err == nil {
+			err = auth.CheckLoginFile(b)
+		}
+		if err != nil {
+			return hint.Wrap(fmt.Errorf("%s: login file %s: %w", d.Origin, name, err), "correct it, or take it out of docker_style_config_files")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+// Package serve runs a gateway: from settings to listeners, certificates and shutdown.
+//
+// Everything that settings decide is in one immutable site. A reload makes another site
+// from new settings and swaps it in between two requests: each request ends on the site
+// that it began with. Sites share what must be open only once, such as a cache's folder.
+// Settings that cannot be used change nothing.
+//
+// The package knows no flags and no terminal, and reads the environment through [Options]
+// alone.
+package serve
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/originclient"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// Settings say what a gateway serves, to whom and how. Flags, variables, files and
+// defaults are merged in them.
+type Settings struct {
+	// Config is the configuration file, with the values in force for the settings that
+	// also have flags.
+	Config *config.Config
+	// Repositories say where the providers are stored. Their data folder also holds the
+	// local CA and the certificates of ACME.
+	Repositories registry.Options
+	// Origins are how the user reaches the origins of providers.
+	Origins originclient.User
+	// LogLevel is the least level that is logged.
+	LogLevel slog.Level
+	// InForce shows the settings, so that the log can say what a reload changes.
+	InForce *config.InForce
+
+	files *files.Snapshot // that the settings were read from
+}
+
+// cli returns the user's CLI configuration.
+func (s *Settings) cli() *cliconfig.Config { return s.Origins.CLI }
+
+// gateway returns the gateway block.
+func (s *Settings) gateway() *config.Gateway { return &s.Config.Gateway }
+
+// dataFolder returns the folder for data, which not every user has.
+func (s *Settings) dataFolder() (string, error) {
+	if s.Repositories.DataFolder == "" {
+		return "", registry.ErrNoDataFolder
+	}
+	return s.Repositories.DataFolder, nil
+}
+
+// Options are what a gateway needs besides settings.
+type Options struct {
+	// Settings are those to begin with, and Files are the files that they were read from.
+	Settings Settings
+	Files    *files.Snapshot
+	// Load reads the settings again, through a new snapshot.
+	Load func(*files.Snapshot) (Settings, error)
+	// Reload asks for a reload, whether files have changed or not.
+	Reload <-chan os.Signal
+	// Started is called once, when the gateway listens.
+	Started func(Address) error
+
+	Log      *slog.Logger
+	LogLevel *slog.LevelVar // of Log
+	Version  string         // of the program
+	Getenv   func(string) string
+}
+
+// UsageError means that settings contradict each other, so that the caller has to change
+// them.
+type UsageError struct{ error }
+
+// Unwrap returns the error with its hint.
+func (e UsageError) Unwrap() error { return e.error }
+
+// Run serves until ctx ends, and then lets downloads finish.
+func Run(ctx context.Context, o Options) error {
+	s := o.Settings
+	s.files = o.Files
+	if err := s.check(); err != nil {
+		return err
+	}
+	listen := s.gateway().Listen
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return hint.Wrap(fmt.Errorf("listen on %s: %w", listen, err), "is it an address of this machine, free, and open to you? --listen names another one, such as localhost:9443")
+	}
+	defer listener.Close()
+	p, err := newProcess(ctx, o, listener.Addr(), s.gateway().MetricsListen)
+	if err != nil {
+		return err
+	}
+	defer p.ops.Close()
+	site, err := p.newSite(s, nil)
+	if err != nil {
+		return err
+	}
+	if site.certificates == nil && s.gateway().PublicURL == "" {
+		o.Log.Warn("without public_url the gateway answers with relative URLs in the provider registry protocol, which Renovate refuses: set public_url in the gateway block")
+	}
+	live := &live{process: p}
+	live.replace(site)
+	defer live.Close()
+	stop, err := p.ops.listen()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := o.Started(site.address); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var reloading sync.WaitGroup
+	reloading.Go(func() {
+		(&reloader{process: p, live: live, load: o.Load, level: o.LogLevel, seen: o.Files}).run(ctx, o.Reload)
+	})
+	defer reloading.Wait() // before live is closed
+	defer cancel()
+	return live.serve(ctx, listener)
+}
+
+// check refuses settings that contradict each other.
+func (s *Settings) check() error {
+	g := s.gateway()
+	host, port, err := net.SplitHostPort(g.Listen)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	var found error
+	switch t := g.TLS; {
+	case err != nil:
+		found = hint.New(fmt.Sprintf("--listen %s is no address", g.Listen), "write HOST:PORT, such as localhost:8443, or :8443 for every interface")
+	case (t.CertFile == "") != (t.KeyFile == ""):
+		found = hint.New("--tls-cert and --tls-key go together", "give both")
+	case t.CertFile != "" && t.SelfSigned:
+		found = hint.New("--tls-cert and --tls-self-signed exclude each other", "leave one of them out")
+	case g.HTTP && (t.CertFile != "" || t.SelfSigned):
+		found = hint.New("--http and --tls-* exclude each other", "leave out --http, unless a proxy speaks TLS to clients")
+	case g.HTTP && t.ClientCAFile != "":
+		found = hint.New("over plain HTTP no client shows a certificate, as client_ca_file wants it", "leave out --http, or have the proxy ask for certificates and leave out client_ca_file")
+	case g.HTTP && t.ACME != nil:
+		found = hint.New("over plain HTTP there is no certificate, as acme would have one issued", "leave out --http, or the acme block")
+	case !g.HTTP && t.CertFile == "" && !t.SelfSigned && t.ACME == nil && !ociaddr.Registry(host).IsLoopback():
+		found = hint.New(fmt.Sprintf("no certificate for %s", g.Listen), "give --tls-cert and --tls-key: clients speak TLS only. For a first try, --tls-self-signed has a local CA sign one; on a public name, an acme block in the configuration has one issued")
+	default:
+		return nil
+	}
+	return UsageError{found}
+}
+
+// hosts returns the names that clients may know this machine by. The first one is the
+// name that the gateway gives to clients.
+func (s *Settings) hosts(first string) []string {
+	hosts := []string{"localhost", "127.0.0.1", "::1"}
+	for _, host := range []string{s.publicHost(), first} {
+		if !slices.Contains(hosts, host) {
+			hosts = append([]string{host}, hosts...)
+		}
+	}
+	return hosts
+}
+
+// publicHost returns the host of the address to listen on, or the machine's name if the
+// gateway listens on every interface.
+func (s *Settings) publicHost() string {
+	host, _, _ := net.SplitHostPort(s.gateway().Listen)
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return host
+	}
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return "localhost"
+}
+
+func loopback(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}

@@ -1,0 +1,58 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// shutdownTimeout is the default of how long downloads under way may take to finish.
+const shutdownTimeout = 5 * time.Minute
+
+// serve answers requests on a listener until ctx ends, and then lets requests under way
+// finish.
+func (l *live) serve(ctx context.Context, listener net.Listener) error {
+	p := l.process
+	server := newServer(l, p.log)
+	server.TLSConfig = l.tlsConfig()
+	failed := make(chan error, 1)
+	go func() {
+		if server.TLSConfig == nil {
+			failed <- server.Serve(listener)
+			return
+		}
+		failed <- server.ServeTLS(listener, "", "")
+	}()
+	p.manager.notify("READY=1", "STATUS=serving")
+	ended, end := context.WithCancel(context.Background())
+	defer end()
+	go p.manager.keepAlive(ended)
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	p.draining.Store(true)
+	p.ops.ready.Drain()
+	p.manager.notify("STOPPING=1")
+	g := l.current.Load().settings.gateway()
+	if g.ShutdownDelay > 0 {
+		p.log.Info("shutting down: requests are still answered, for whoever does not know yet", "for", g.ShutdownDelay)
+		select {
+		case err := <-failed:
+			return err
+		case <-time.After(g.ShutdownDelay):
+		}
+	}
+	within := cmp.Or(g.ShutdownTimeout, shutdownTimeout)
+	p.log.Info("shutting down: downloads under way may finish", "within", within)
+	grace, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		return fmt.Errorf("shutting down: %w", errors.Join(err, server.Close()))
+	}
+	return nil
+}

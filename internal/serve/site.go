@@ -1,0 +1,229 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// site is everything that is made from one value of the settings. It does not change once
+// it is made. newSite makes its parts in order, and registers how to close each of them.
+type site struct {
+	*process
+	resource
+	settings Settings
+
+	address      Address
+	repositories *registry.Repositories
+	cache        *archives.Cache              // nil without a cache block
+	control      *access.Control              // nil: everybody may read everything
+	keys         *files.Watched[*access.Keys] // nil without a key file
+	check        checkVersion                 // nil: every version is served
+	catalog      *catalog.Catalog             // answers clients
+	pulls        func(provider.Address) bool  // selects the providers to pull through; nil for none
+	puller       *pullthrough.Puller          // nil without pull-through
+	acme         *issued                      // nil without an ACME issuer
+	certificates *certificates                // nil for plain HTTP
+	handler      http.Handler
+
+	closers []func() error // called in reverse order
+}
+
+// checkVersion decides whether a version may be served. See [catalog.Options].
+type checkVersion = func(context.Context, catalog.Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
+
+// newSite makes a site. before is the site that the new one will replace; nil for none. The
+// caller closes the site.
+func (p *process) newSite(s Settings, before *site) (*site, error) {
+	site := &site{process: p, settings: s}
+	if err := site.open(before); err != nil {
+		return nil, errors.Join(err, site.Close())
+	}
+	return site, nil
+}
+
+// open makes the parts of the site.
+func (s *site) open(before *site) error {
+	g := s.settings.gateway()
+	if err := s.openRepositories(); err != nil {
+		return err
+	}
+	if err := s.openCache(); err != nil {
+		return err
+	}
+	var err error
+	if s.address, err = s.settings.address(s.addr); err != nil {
+		return err
+	}
+	var known *access.Control
+	if before != nil {
+		known = before.control
+	}
+	if err := s.controlAccess(known); err != nil {
+		return err
+	}
+	s.checkVersions()
+	if s.catalog, err = s.newCatalog(s.store, nil); err != nil {
+		return err
+	}
+	if !g.HTTP {
+		if err := s.speakTLS(); err != nil {
+			return err
+		}
+	}
+	if s.control == nil && !loopback(s.addr) {
+		s.log.Warn("there is no access control: whoever reaches this gateway may read everything that it serves", "address", s.addr)
+	}
+	s.address.Embedded, s.address.Tokens = s.repositories.Embedded != nil, s.control != nil
+	s.handler = gateway.New(s.gatewayOptions(s.catalog))
+	return s.pullThrough()
+}
+
+// onClose has Close call f.
+func (s *site) onClose(f func() error) { s.closers = append(s.closers, f) }
+
+// Close closes everything that the site has opened. No request may be under way.
+func (s *site) Close() error {
+	var err error
+	for _, f := range slices.Backward(s.closers) {
+		err = errors.Join(err, f())
+	}
+	return err
+}
+
+// begin starts what must wait until the site is in force.
+func (s *site) begin() {
+	if s.acme != nil {
+		s.acme.begin()
+	}
+	if s.puller != nil {
+		s.puller.Begin()
+	}
+}
+
+// retire ends what must end as soon as another site is in force.
+func (s *site) retire() {
+	if s.puller != nil {
+		s.puller.Retire()
+	}
+}
+
+// sizes returns the sizes of the catalog and the cache, for the metrics.
+func (s *site) sizes() (out telemetry.Sizes) {
+	c := s.catalog.Size()
+	out.CatalogEntries, out.CatalogBytes = c.Entries, c.Bytes
+	if s.cache != nil {
+		a := s.cache.Size()
+		out.CacheBytes, out.CacheLimit, out.CacheFetches = a.Bytes, a.Limit, a.Fetches
+	}
+	return out
+}
+
+// look reads the files that the site watches, so that a change takes effect, or is logged,
+// without a request.
+func (s *site) look() {
+	if s.certificates != nil {
+		s.certificates.current.Get()
+	}
+	if s.keys != nil {
+		s.keys.Get()
+	}
+}
+
+func (s *site) openRepositories() error {
+	o := s.settings.Repositories
+	o.Log, o.OpenEmbedded, o.Auth.Sent = s.log, s.openEmbedded, s.ops.metrics.RegistryRequest
+	var err error
+	if s.repositories, err = registry.Open(o); err == nil {
+		s.onClose(s.repositories.Close)
+	}
+	return err
+}
+
+// openCache opens the cache that the configuration names, if any. The cache computes h1
+// hashes if evidence is required, because then the hashes in the registry are not
+// believed.
+func (s *site) openCache() error {
+	g := s.settings.gateway()
+	if g.Cache == nil {
+		return nil
+	}
+	if err := privatefolder.MakeBelow(s.settings.Repositories.DataFolder, g.Cache.Directory, s.log); err != nil {
+		return hint.Wrap(fmt.Errorf("cache: %w", err), "name a folder that the user who runs this may write to, as directory in the cache block")
+	}
+	type key struct {
+		config.Cache
+		h1 bool
+	}
+	cache, release, err := share(&s.shared, key{*g.Cache, g.VerifyRequired}, func() (*archives.Cache, error) {
+		return archives.OpenCache(g.Cache.Directory, g.Cache.MaxSize, archives.CacheOptions{Log: s.log, H1: g.VerifyRequired, Counters: &s.ops.metrics.Archives})
+	})
+	if err != nil {
+		return err
+	}
+	s.cache = cache
+	s.onClose(release)
+	return nil
+}
+
+// checkVersions has the catalog verify the evidence of versions, if that is required.
+func (s *site) checkVersions() {
+	if !s.settings.gateway().VerifyRequired {
+		return
+	}
+	checker := verify.New(verify.Options{Policy: s.settings.Config.Trust.For, Counters: &s.ops.metrics.Verify, Log: s.log})
+	s.check = func(ctx context.Context, store catalog.Store, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
+		return checker.Check(ctx, store, a, v, found)
+	}
+	s.onClose(func() error {
+		n := checker.Counts()
+		s.log.Info("evidence was required: versions since the start", "verified", n.Verified, "refused", n.Refused, "packages_withheld", n.Withheld)
+		return nil
+	})
+}
+
+// gatewayOptions returns the options of the gateway that answers from a catalog.
+func (s *site) gatewayOptions(metadata *catalog.Catalog) gateway.Options {
+	o := gateway.Options{Catalog: metadata, Explain: s.repositories.ExplainFor, Access: s.control, Address: s.address.URL, Cache: s.cache, Log: s.log}
+	g := s.settings.gateway()
+	if g.PublicURL != "" {
+		o.PublicURL = s.address.URL
+	}
+	if g.VerifyRequired && s.cache != nil {
+		o.H1 = s.cache.H1
+	}
+	if g.Login != nil {
+		login := gateway.Login(*g.Login)
+		o.Login = &login
+	}
+	if s.repositories.Embedded != nil {
+		o.Registry = s.repositories.Embedded.ReadOnly()
+	}
+	if g.Redirect {
+		o.Redirect = s.repositories.BlobRedirect
+		redirects := func(r config.Registry) bool { return r.MirrorsBlobsByRedirect }
+		if metadata == s.catalog && !slices.ContainsFunc(s.settings.Config.Registries, redirects) {
+			s.log.Warn("redirect = true sends nobody anywhere: no registry block has mirrors_blobs_by_redirect")
+		}
+	}
+	o.Page = s.page(o)
+	s.ops.observe(&o)
+	return o
+}

@@ -1,0 +1,141 @@
+package serve
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/localca"
+)
+
+// certificates are what a gateway speaks TLS with: certificate files, an ACME issuer's
+// certificates, or a certificate of the local CA.
+type certificates struct {
+	acme     *issued       // nil unless an ACME issuer issues them
+	own      *localca.Leaf // nil unless the local CA signed it
+	settings config.TLS    // names the files
+	log      *slog.Logger
+
+	current *files.Watched[*tls.Config]
+}
+
+// newCertificates watches the certificate's files and the file of the CAs of clients.
+func newCertificates(c certificates) (*certificates, error) {
+	var names []string
+	if c.settings.CertFile != "" {
+		names = []string{c.settings.CertFile, c.settings.KeyFile}
+	}
+	if c.settings.ClientCAFile != "" {
+		names = append(names, c.settings.ClientCAFile)
+	}
+	var err error
+	if c.current, err = files.Watch(c.log, c.compile, names...); err != nil {
+		return nil, explainFiles(err, c.settings.ClientCAFile)
+	}
+	return &c, nil
+}
+
+// compile makes a configuration from the contents of the files.
+func (c *certificates) compile(contents [][]byte) (*tls.Config, error) {
+	out := serverConfig()
+	switch {
+	case c.settings.CertFile != "":
+		cert, err := tls.X509KeyPair(contents[0], contents[1])
+		if err != nil {
+			return nil, err
+		}
+		out.Certificates, contents = []tls.Certificate{cert}, contents[2:]
+	case c.acme != nil:
+		out.GetCertificate = c.acme.get
+	default:
+		out.GetCertificate = c.own.Get
+	}
+	if len(contents) == 0 {
+		return out, nil
+	}
+	clients := x509.NewCertPool()
+	if !clients.AppendCertsFromPEM(contents[0]) {
+		return nil, fmt.Errorf("%s: %w", c.settings.ClientCAFile, errNoCertificate)
+	}
+	out.ClientCAs, out.ClientAuth = clients, tls.RequireAndVerifyClientCert
+	return out, nil
+}
+
+// configFor returns the configuration for a handshake.
+func (c *certificates) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	if c.acme != nil && isChallenge(hello) {
+		return c.acme.challengeConfig(), nil
+	}
+	return c.current.Get(), nil
+}
+
+var errNoCertificate = errors.New("there is no certificate in it")
+
+// explainFiles names the files that cannot be used.
+func explainFiles(err error, clientCAFile string) error {
+	var missing *fs.PathError
+	if errors.Is(err, errNoCertificate) || errors.As(err, &missing) && missing.Path == clientCAFile {
+		return hint.Wrap(fmt.Errorf("client_ca_file: %w", err), "it is a PEM file with the authorities of clients' certificates")
+	}
+	return hint.Wrap(fmt.Errorf("--tls-cert and --tls-key: %w", err), "both are PEM files, the certificate with its chain, the key without a passphrase")
+}
+
+// serverConfig returns a configuration without certificates.
+func serverConfig() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+}
+
+// speakTLS decides with which certificates the site speaks TLS.
+func (s *site) speakTLS() error {
+	t := s.settings.gateway().TLS
+	c := certificates{settings: t, log: s.log}
+	var err error
+	switch {
+	case t.CertFile != "":
+	case t.ACME != nil && !t.SelfSigned:
+		if c.acme, err = s.openACME(*t.ACME); err != nil {
+			return err
+		}
+	default:
+		data, err := s.settings.dataFolder()
+		if err != nil {
+			return err
+		}
+		if c.own, err = localCertificate(data, s.settings.hosts(s.address.URL.Hostname()), s.log); err != nil {
+			return err
+		}
+		s.address.CAFile = c.own.CA().File()
+	}
+	s.certificates, err = newCertificates(c)
+	return err
+}
+
+// localCertificate opens the CA in the data folder and has it sign a certificate for
+// hosts.
+func localCertificate(data string, hosts []string, log *slog.Logger) (*localca.Leaf, error) {
+	data, err := filepath.Abs(data)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(data, "ca")
+	_, missing := os.Stat(dir)
+	ca, err := localca.Open(dir, log)
+	if err != nil {
+		return nil, err
+	}
+	// Earlier versions kept a self-signed certificate, which clients trusted.
+	selfSigned := filepath.Join(data, "tls", "cert.pem")
+	if _, err := os.Stat(selfSigned); err == nil && missing != nil {
+		log.Warn("the gateway no longer uses its self-signed certificate: clients have to trust the local CA instead",
+			"file", selfSigned, "ca_file", ca.File(), "hint", "on clients, set SSL_CERT_FILE to "+ca.File()+" where it names the old file")
+	}
+	return ca.Issue(hosts)
+}

@@ -1,0 +1,330 @@
+package serve
+
+import (
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+)
+
+// logLines is a log that several goroutines write.
+type logLines struct {
+	mu  sync.Mutex
+	buf strings.Builder
+}
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logLines) count(s string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), s)
+}
+
+func write(t *testing.T, name string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCertificateFiles has a pair replaced file by file, as everybody does.
+func TestCertificateFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca, err := tlsca.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var pairs []*tlsca.Cert
+		for range 2 {
+			pair, err := ca.Issue("localhost")
+			if err != nil {
+				t.Fatal(err)
+			}
+			pairs = append(pairs, pair)
+		}
+		dir := t.TempDir()
+		names := config.TLS{CertFile: filepath.Join(dir, "tls.pem"), KeyFile: filepath.Join(dir, "tls.key")}
+		write(t, names.CertFile, pairs[0].CertPEM)
+		write(t, names.KeyFile, pairs[0].KeyPEM)
+		log := &logLines{}
+		certs, err := newCertificates(certificates{settings: names, log: slog.New(slog.NewTextHandler(log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		current := func() string {
+			c, err := certs.configFor(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.Certificates[0].Leaf.SerialNumber.String()
+		}
+		first := current()
+		if c, _ := certs.configFor(nil); c != mustConfig(t, certs) {
+			t.Error("tickets of sessions are forgotten at each handshake")
+		}
+		write(t, names.CertFile, pairs[1].CertPEM)
+		if current() != first {
+			t.Error("files are looked at for every handshake")
+		}
+		for range 5 {
+			time.Sleep(2 * time.Second)
+			if current() != first {
+				t.Error("a certificate without its key is in force")
+			}
+		}
+		if n := log.count("cannot be used"); n != 1 {
+			t.Errorf("the log says so %d times", n)
+		}
+		write(t, names.KeyFile, pairs[1].KeyPEM)
+		time.Sleep(2 * time.Second)
+		second := current()
+		if second == first || log.count("are in force") != 1 {
+			t.Error("the new pair is not in force, or the log does not say so")
+		}
+		if err := os.Remove(names.KeyFile); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if current() != second || log.count("no such file") != 1 {
+			t.Error("without its files it does not go on as it was")
+		}
+	})
+}
+
+func mustConfig(t *testing.T, c *certificates) *tls.Config {
+	t.Helper()
+	out, err := c.configFor(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestLocalCertificateIsRenewed while the gateway runs. In virtual time, it serves a
+// certificate that has a month left at least.
+func TestLocalCertificateIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		own, err := localCertificate(t.TempDir(), []string{"localhost"}, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certs, err := newCertificates(certificates{own: own, log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 12 {
+			time.Sleep(45 * 24 * time.Hour)
+			cert, err := mustConfig(t, certs).GetCertificate(&tls.ClientHelloInfo{ServerName: "localhost"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := time.Until(cert.Leaf.NotAfter); left < 30*24*time.Hour {
+				t.Fatalf("on %s, the certificate has %s left", time.Now(), left)
+			}
+		}
+	})
+}
+
+func TestClientCertificates(t *testing.T) {
+	ca, err := tlsca.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := tlsca.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := ca.Issue("localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var names config.TLS
+	if names.CertFile, names.KeyFile, err = cert.WriteFiles(dir); err != nil {
+		t.Fatal(err)
+	}
+	clientCAs, err := ca.WriteFile(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names.ClientCAFile = clientCAs
+	certs, err := newCertificates(certificates{settings: names, log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := newServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), slog.New(slog.DiscardHandler))
+	server.TLSConfig = &tls.Config{GetConfigForClient: certs.configFor}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go server.ServeTLS(listener, "", "")
+	defer server.Close()
+	// get is by a client whose certificate is by an authority, nil: who has none.
+	get := func(by *tlsca.CA) error {
+		t.Helper()
+		client := ca.HTTPClient()
+		defer client.CloseIdleConnections()
+		if by != nil {
+			shown, err := by.IssueClient("proxy")
+			if err != nil {
+				t.Fatal(err)
+			}
+			pair, err := tls.X509KeyPair(shown.CertPEM, shown.KeyPEM)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Shown whatever the server asks for.
+			client.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+		}
+		resp, err := client.Get("https://" + listener.Addr().String())
+		if err != nil {
+			return err
+		}
+		if resp.ProtoMajor != 2 {
+			t.Errorf("%s", resp.Proto)
+		}
+		return resp.Body.Close()
+	}
+	for name, tt := range map[string]struct {
+		by *tlsca.CA
+		ok bool
+	}{"none": {nil, false}, "by the authority": {ca, true}, "by another": {other, false}} {
+		if err := get(tt.by); (err == nil) != tt.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	// What is no authority does not replace the one in force; another one does.
+	replace := func(pem []byte) {
+		t.Helper()
+		if err := os.WriteFile(clientCAs, pem, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace([]byte("nothing of use"))
+	time.Sleep(files.Interval) // files are looked at that often
+	if err := get(ca); err != nil {
+		t.Errorf("beside a file that is of no use: %v", err)
+	}
+	replace(other.CertPEM())
+	time.Sleep(files.Interval)
+	deadline := time.Now().Add(time.Minute)
+	for err = get(other); err != nil && time.Now().Before(deadline); err = get(other) {
+		time.Sleep(files.Interval / 10)
+	}
+	if err != nil {
+		t.Errorf("by the new authority: %v", err)
+	}
+	if err := get(ca); err == nil {
+		t.Error("one by the old authority is taken still")
+	}
+	if err := get(nil); err == nil {
+		t.Error("none is wanted any more")
+	}
+	names.ClientCAFile = names.KeyFile
+	if _, err := newCertificates(certificates{settings: names, log: slog.New(slog.DiscardHandler)}); err == nil || hint.Of(err) == "" {
+		t.Errorf("a file without certificates: %v", err)
+	}
+}
+
+// pipes is a listener whose connections have virtual time.
+type pipes struct{ conns chan net.Conn }
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (p pipes) Close() error   { close(p.conns); return nil } // a server does so once
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// TestSlowClients are rid of in the end, whatever they are slow at.
+func TestSlowClients(t *testing.T) {
+	large := make([]byte, 1<<20)
+	for name, tt := range map[string]struct {
+		send   string
+		within time.Duration
+	}{
+		"says nothing":  {"", headerTimeout},
+		"asks slowly":   {"GET / HTTP/1.1\r\nHost: a\r\n", headerTimeout},
+		"sends slowly":  {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nx", bodyTimeout},
+		"takes nothing": {"GET /large HTTP/1.1\r\nHost: a\r\n\r\n", answerTimeout},
+		"asks no more":  {"GET / HTTP/1.1\r\nHost: a\r\n\r\n", idleTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/large" {
+						w.Write(large)
+					}
+				}), slog.New(slog.DiscardHandler))
+				l := pipes{make(chan net.Conn)}
+				go server.Serve(l)
+				mine, its := net.Pipe()
+				l.conns <- its
+				closed := make(chan struct{})
+				go func() {
+					defer close(closed)
+					io.WriteString(mine, tt.send)
+					if name != "takes nothing" {
+						io.Copy(io.Discard, mine)
+						return
+					}
+					// It is closed at the other end, which a write shows.
+					for {
+						if _, err := mine.Write([]byte("x")); err != nil {
+							return
+						}
+					}
+				}()
+				start := time.Now()
+				<-closed
+				if after := time.Since(start); after > tt.within+time.Second { // of virtual time
+					t.Errorf("it is rid of after %s", after)
+				}
+				mine.Close()
+				server.Close()
+			})
+		})
+	}
+}
+
+func TestHeadersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), slog.New(slog.DiscardHandler))
+		l := pipes{make(chan net.Conn)}
+		go server.Serve(l)
+		mine, its := net.Pipe()
+		l.conns <- its
+		go io.WriteString(mine, "GET / HTTP/1.1\r\nHost: a\r\nX: "+strings.Repeat("x", 2*maxHeader)+"\r\n\r\n")
+		answer := make([]byte, len("HTTP/1.1 431"))
+		if _, err := io.ReadFull(mine, answer); err != nil || string(answer) != "HTTP/1.1 431" {
+			t.Errorf("%s, %v", answer, err)
+		}
+		mine.Close()
+		server.Close()
+		time.Sleep(time.Second) // a server waits a moment for what is on its way
+	})
+}
