@@ -1,9 +1,8 @@
-// Package ociaddr owns the names of an OCI registry: registry hosts,
-// repositories and tags, and how a provider version is written as a tag and
-// read back. It does no I/O.
+// Package ociaddr defines the names in an OCI registry: registry hosts, repositories and tags.
+// It converts provider versions into tags and back. It does no I/O.
 //
-// Repository names and tags follow the OCI distribution specification 1.1;
-// digests and descriptors are image-spec's own.
+// Repository names and tags follow the OCI distribution specification 1.1. The types for
+// digests and descriptors are those of image-spec.
 package ociaddr
 
 import (
@@ -20,12 +19,12 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Registry is the host of an OCI registry, with a port where it has one, such
-// as ghcr.io or localhost:5000.
+// Registry is the host of an OCI registry, with its port if it has one, such as ghcr.io or
+// localhost:5000.
 type Registry string
 
-// IsLoopback reports whether the registry is on this machine, so that plain
-// HTTP to it crosses no network. The name localhost counts, by RFC 6761.
+// IsLoopback reports whether the registry is on this machine, so that plain HTTP to it
+// crosses no network. The name localhost counts as this machine (RFC 6761).
 func (r Registry) IsLoopback() bool {
 	host := string(r)
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -39,11 +38,11 @@ func (r Registry) IsLoopback() bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// Repository is a repository of a registry, such as ghcr.io/acme/null. The zero
-// value is no repository.
+// Repository is a repository of a registry, such as ghcr.io/acme/null. The zero value is not
+// a valid repository.
 type Repository struct {
 	Registry Registry
-	Name     string // path within the registry, without slashes at its ends
+	Name     string // path within the registry, without leading and trailing slashes
 }
 
 // String returns REGISTRY/NAME.
@@ -53,19 +52,19 @@ func (r Repository) String() string { return string(r.Registry) + "/" + r.Name }
 func (r Repository) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 var (
-	// hostLabel and namePart are the grammar of the distribution specification
-	// and of its reference implementation.
+	// These follow the grammar of the distribution specification and of its reference
+	// implementation.
 	hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*$`)
 	ipv6     = regexp.MustCompile(`^\[[0-9a-fA-F:.]+\]$`)
 	namePart = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*$`)
 	tag      = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 )
 
-// maxRepositoryLen is the length of host and name together that registries
-// accept, as the distribution specification recommends.
+// maxRepositoryLen is the maximum length of host and name together that the distribution
+// specification recommends registries to accept.
 const maxRepositoryLen = 255
 
-// ParseRegistry reads HOST or HOST:PORT.
+// ParseRegistry parses HOST or HOST:PORT.
 func ParseRegistry(s string) (Registry, error) {
 	host := s
 	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
@@ -87,8 +86,8 @@ func invalidRegistry(s string) error {
 	return hint.New(fmt.Sprintf("invalid registry %q", s), "a registry is HOST or HOST:PORT, such as ghcr.io or localhost:5000")
 }
 
-// ParseRepository reads REGISTRY/NAME. The registry is never left out, and
-// neither tag nor digest may follow.
+// ParseRepository parses REGISTRY/NAME. The registry is mandatory, and neither a tag nor a
+// digest may follow.
 func ParseRepository(s string) (Repository, error) {
 	const help = "a repository is REGISTRY/NAME in lower case, such as ghcr.io/acme/providers/null"
 	if strings.Contains(s, "://") {
@@ -113,8 +112,8 @@ func ParseRepository(s string) (Repository, error) {
 	return Repository{registry, name}, nil
 }
 
-// HideLogin returns the text, of an address that somebody wrote, without a user
-// and a password in it: for messages. What follows an @ may be a digest as well.
+// HideLogin removes a user and password from an address that a user wrote, for use in
+// messages. It keeps a digest, which also follows an @.
 func HideLogin(s string) string {
 	login := digestEnd.ReplaceAllString(s, "")
 	i := strings.LastIndexByte(login, '@')
@@ -129,7 +128,7 @@ var (
 	scheme    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 )
 
-// nameProblem says what about a part of a repository name registries refuse.
+// nameProblem says why registries refuse a part of a repository name.
 func nameProblem(part string) string {
 	switch {
 	case part == "":
@@ -145,7 +144,7 @@ func nameProblem(part string) string {
 // Tag is a tag of a repository.
 type Tag string
 
-// ParseTag checks a tag.
+// ParseTag parses a tag.
 func ParseTag(s string) (Tag, error) {
 	if !tag.MatchString(s) {
 		return "", fmt.Errorf("invalid tag %.80q", s)
@@ -153,9 +152,8 @@ func ParseTag(s string) (Tag, error) {
 	return Tag(s), nil
 }
 
-// VersionTag returns the tag of a version: the version with + written _, since
-// a tag cannot hold a +. It fails for a version whose tag would have more than
-// 128 characters.
+// VersionTag returns the tag of a version: the version with _ instead of +, because a tag
+// cannot contain a +. It returns an error if the tag would have more than 128 characters.
 func VersionTag(v provider.Version) (Tag, error) {
 	t, err := ParseTag(strings.ReplaceAll(v.String(), "+", "_"))
 	if err != nil {
@@ -164,9 +162,8 @@ func VersionTag(v provider.Version) (Tag, error) {
 	return t, nil
 }
 
-// Version returns the version that the tag names. Only a tag that a version is
-// written as is one: 1.2.3_b1 is 1.2.3+b1, while v1.2.3, 1.2 and latest are
-// tags that somebody uses for something else.
+// Version returns the version of a tag. Only the tag that [VersionTag] returns for a version
+// counts: 1.2.3_b1 is 1.2.3+b1, but v1.2.3, 1.2 and latest are not versions.
 func (t Tag) Version() (provider.Version, bool) {
 	v, err := provider.ParseVersion(strings.ReplaceAll(string(t), "_", "+"))
 	if err != nil {
@@ -176,18 +173,18 @@ func (t Tag) Version() (provider.Version, bool) {
 	return v, err == nil && back == t
 }
 
-// partialPrefix starts the tags of announcements: pushes of some platforms of a version
-// say by them which they bring. No client reads such a tag as a version.
+// partialPrefix is the prefix of announcement tags, with which pushes of some platforms of a
+// version announce these platforms. No client reads such a tag as a version.
 const partialPrefix = "ocibridge-part."
 
-// NewAnnouncementID returns an ID for an announcement.
+// NewAnnouncementID returns a random ID for an announcement.
 func NewAnnouncementID() string { return strings.ToLower(rand.Text()[:announcementID]) }
 
 // announcementID is the length of an announcement's ID.
 const announcementID = 16
 
-// AnnouncementTag returns the tag of an announcement. It fails if the tag has more than
-// 128 characters.
+// AnnouncementTag returns the tag of an announcement. It returns an error if the tag would
+// have more than 128 characters.
 func AnnouncementTag(v provider.Version, id string) (Tag, error) {
 	vt, err := VersionTag(v)
 	if err != nil {
@@ -201,28 +198,28 @@ func AnnouncementTag(v provider.Version, id string) (Tag, error) {
 	return t, nil
 }
 
-// Announcement returns the version of a tag made by [AnnouncementTag].
+// Announcement returns the version in a tag that [AnnouncementTag] returned.
 func (t Tag) Announcement() (provider.Version, bool) {
 	v, id, ok := t.cutPartial()
 	return v, ok && len(id) == announcementID && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
-// Partial returns the version and platform of a tag ocibridge-part.VERSION.OS_ARCH, by
-// which earlier releases of ocibridge left the manifest of a platform.
+// Partial returns the version and platform in a tag ocibridge-part.VERSION.OS_ARCH. Earlier
+// releases of ocibridge put such a tag on the manifest of a platform.
 func (t Tag) Partial() (provider.Version, provider.Platform, bool) {
 	v, name, ok := t.cutPartial()
 	p, err := provider.ParsePlatform(name)
 	return v, p, ok && err == nil
 }
 
-// PartialEvidence returns the version of a tag ocibridge-part.VERSION.evidence, by
-// which earlier releases of ocibridge left signed evidence.
+// PartialEvidence returns the version in a tag ocibridge-part.VERSION.evidence. Earlier
+// releases of ocibridge put such a tag on signed evidence.
 func (t Tag) PartialEvidence() (provider.Version, bool) {
 	v, name, ok := t.cutPartial()
 	return v, ok && name == "evidence"
 }
 
-// PartOf returns the version that a tag announces a part of, in any of these forms.
+// PartOf returns the version in a tag of any of these three forms.
 func (t Tag) PartOf() (provider.Version, bool) {
 	if v, _, ok := t.Partial(); ok {
 		return v, true
@@ -233,7 +230,7 @@ func (t Tag) PartOf() (provider.Version, bool) {
 	return t.Announcement()
 }
 
-// cutPartial parts ocibridge-part.VERSION.NAME.
+// cutPartial splits ocibridge-part.VERSION.NAME.
 func (t Tag) cutPartial() (v provider.Version, name string, ok bool) {
 	rest, ok := strings.CutPrefix(string(t), partialPrefix)
 	dot := strings.LastIndexByte(rest, '.')
@@ -244,18 +241,18 @@ func (t Tag) cutPartial() (v provider.Version, name string, ok bool) {
 	return v, rest[dot+1:], ok
 }
 
-// ReferrersTag returns the tag that lists the referrers of a manifest in a registry
-// without the referrers API (OCI distribution specification 1.1, "referrers tag
-// schema"): sha256-HEX.
+// ReferrersTag returns the tag that lists the referrers of a manifest in a registry without
+// the referrers API: sha256-HEX (OCI distribution specification 1.1, "referrers tag schema").
 func ReferrersTag(d digest.Digest) Tag {
 	return Tag(string(d.Algorithm()) + "-" + d.Encoded())
 }
 
-// cosignSuffixes end the tags that cosign gives to what it attaches to a manifest.
+// cosignSuffixes are the suffixes of the tags for artifacts that cosign attaches to a
+// manifest.
 var cosignSuffixes = []string{".sig", ".att", ".sbom"}
 
-// CosignTags returns the tags under which cosign keeps a manifest's signatures,
-// attestations and SBOMs: sha256-HEX.sig and so on.
+// CosignTags returns the tags under which cosign stores a manifest's signatures, attestations
+// and SBOMs: sha256-HEX.sig and so on.
 func CosignTags(d digest.Digest) []Tag {
 	var out []Tag
 	for _, suffix := range cosignSuffixes {
@@ -264,8 +261,8 @@ func CosignTags(d digest.Digest) []Tag {
 	return out
 }
 
-// Subject returns the manifest to which a tag made by [ReferrersTag] or [CosignTags]
-// attaches something. No client reads such a tag as a version.
+// Subject returns the manifest to which the artifact under a tag of [ReferrersTag] or
+// [CosignTags] is attached. No client reads such a tag as a version.
 func (t Tag) Subject() (digest.Digest, bool) {
 	name := string(t)
 	for _, suffix := range cosignSuffixes {
@@ -279,19 +276,20 @@ func (t Tag) Subject() (digest.Digest, bool) {
 	return d, ok && d.Validate() == nil
 }
 
-// StateTag is the tag of what ocibridge remembers of a repository. No client reads it as
-// a version.
+// StateTag is the tag of ocibridge's record about a repository. No client reads it as a
+// version.
 const StateTag Tag = "ocibridge-state"
 
-// SeenAll is the tag with which earlier releases said that every version of a provider's
-// first sync has its [SeenTag].
+// SeenAll is a tag of earlier releases. It meant that every version of a provider's first sync
+// had its [SeenTag].
 const SeenAll Tag = "ocibridge-seen"
 
-// seenPrefix starts the tags in which earlier releases kept the age of each version.
+// seenPrefix is the prefix of the tags in which earlier releases recorded when each version
+// was first seen.
 const seenPrefix = string(SeenAll) + "."
 
-// SeenTag returns the tag in which earlier releases kept a version's age. It fails
-// where that has more than 128 characters.
+// SeenTag returns the tag in which earlier releases recorded when a version was first seen. It
+// returns an error if the tag would have more than 128 characters.
 func SeenTag(v provider.Version) (Tag, error) {
 	vt, err := VersionTag(v)
 	if err != nil {
@@ -305,7 +303,7 @@ func SeenTag(v provider.Version) (Tag, error) {
 	return t, nil
 }
 
-// Seen returns the version that a tag made by [SeenTag] stands for.
+// Seen returns the version in a tag that [SeenTag] returned.
 func (t Tag) Seen() (provider.Version, bool) {
 	rest, ok := strings.CutPrefix(string(t), seenPrefix)
 	if !ok {

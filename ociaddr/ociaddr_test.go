@@ -132,7 +132,7 @@ func TestAnnouncementTags(t *testing.T) {
 	}
 }
 
-// TestPartialTags are those of earlier releases.
+// TestPartialTags has the tags of earlier releases.
 func TestPartialTags(t *testing.T) {
 	v, p := provider.MustParseVersion("1.0.0-rc.1+build.5"), provider.MustParsePlatform("linux_amd64")
 	if gv, gp, ok := Tag("ocibridge-part.1.0.0-rc.1_build.5.linux_amd64").Partial(); !ok || gv != v || gp != p {
@@ -199,8 +199,8 @@ func TestOwnTags(t *testing.T) {
 	}
 }
 
-// FuzzParseRepository holds ours against the library that OpenTofu reads
-// repository addresses with: what ours accepts, that one must read alike.
+// FuzzParseRepository compares our parser with the library that OpenTofu uses for repository
+// addresses. The library must read everything that ours accepts in the same way.
 func FuzzParseRepository(f *testing.F) {
 	for _, s := range []string{"ghcr.io/acme/null", "localhost:5000/a", "[::1]:5000/a", "ghcr.io/a:1", "ghcr.io/a@sha256:00", "a/b__c"} {
 		f.Add(s)
@@ -217,11 +217,11 @@ func FuzzParseRepository(f *testing.F) {
 		if err != nil || ref.Registry != string(r.Registry) || ref.Repository != r.Name || ref.Reference != "" {
 			t.Fatalf("%q: OpenTofu reads %+v, %v", s, ref, err)
 		}
-		// The embedded registry has its own idea of a name.
+		// The embedded registry has its own rules for names.
 		if named, err := reference.WithName(r.Name); err != nil || named.Name() != r.Name {
 			t.Fatalf("%q: distribution reads %v, %v", s, named, err)
 		}
-		// What is asked is what was written, and nothing else.
+		// The requested repository must be exactly the one that was written.
 		if u, err := url.Parse("https://" + string(r.Registry) + "/v2/" + r.Name + "/tags/list"); err != nil || u.Host != string(r.Registry) || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "/v2/"+r.Name+"/tags/list" {
 			t.Fatalf("%q leads to %v, %v", s, u, err)
 		}

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// About says where and when a version was published, as far as its origin says so.
+// About holds the source and the publication time of a version, as far as its origin states
+// them.
 type About struct {
-	// Source is the URL of the repository with the version's source code; "" if it is
-	// not known.
+	// Source is the URL of the repository with the version's source code; "" if unknown.
 	Source string `json:"source,omitempty"`
-	// PublishedAt is a time in UTC, as RFC 3339 writes it; "" if it is not known.
+	// PublishedAt is a time in UTC in the format of RFC 3339; "" if unknown.
 	PublishedAt string `json:"published_at,omitempty"`
 }
 
 const (
 	// maxSource bounds the URL of a repository in bytes.
 	maxSource = 512
-	// maxTime bounds a time with its fraction of a second and its zone.
+	// maxTime bounds a time, including a fraction of a second and a zone, in bytes.
 	maxTime = 64
 )
 
-// Normal returns a without what is no URL or time, and with the time in its one form.
+// Normal returns a without invalid fields, and with the time in canonical form.
 func (a About) Normal() About {
 	var out About
 	u, err := url.Parse(a.Source)

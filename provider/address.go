@@ -14,18 +14,18 @@ import (
 )
 
 // Address is the source address of a provider, such as
-// registry.opentofu.org/hashicorp/null. The zero value is no address.
+// registry.opentofu.org/hashicorp/null. The zero value is not a valid address.
 type Address struct {
 	host      svchost.Hostname
 	namespace string
 	typ       string
 }
 
-// maxAddressLen bounds what is handed to the address library, in bytes. A hostname has
-// at most 253 characters, a namespace or a type 64.
+// maxAddressLen bounds the input of the address library, in bytes. A hostname has at most
+// 253 characters, a namespace or a type at most 64.
 const maxAddressLen = 2048
 
-// tooLong refuses an address of more bytes than any has.
+// tooLong returns an error if an address has too many bytes.
 func tooLong(s string) error {
 	if len(s) <= maxAddressLen {
 		return nil
@@ -34,8 +34,8 @@ func tooLong(s string) error {
 		"an address is HOSTNAME/NAMESPACE/TYPE, such as registry.opentofu.org/hashicorp/null")
 }
 
-// ParseAddress reads HOSTNAME/NAMESPACE/TYPE. The hostname is never left out:
-// hashicorp/null alone is registry.terraform.io/hashicorp/null to Terraform and
+// ParseAddress parses HOSTNAME/NAMESPACE/TYPE. The hostname is mandatory, because
+// hashicorp/null alone means registry.terraform.io/hashicorp/null to Terraform and
 // registry.opentofu.org/hashicorp/null to OpenTofu.
 func ParseAddress(s string) (Address, error) {
 	if err := tooLong(s); err != nil {
@@ -68,16 +68,16 @@ func ParseAddress(s string) (Address, error) {
 	if p.IsBuiltIn() {
 		return Address{}, hint.New(fmt.Sprintf("provider %s is built into the clients", s), "leave it out: it has no packages")
 	}
-	// The host library accepts some names that it cannot show and read again: an
-	// address is only what survives both ways.
+	// The host library accepts some names whose displayed form it does not read back. An
+	// address must be readable in both forms.
 	if back, err := svchost.ForComparison(svchost.ForDisplay(string(p.Hostname))); err != nil || back != p.Hostname {
 		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q: its hostname is not valid", s), "check how its hostname is written")
 	}
 	return Address{p.Hostname, p.Namespace, p.Type}, nil
 }
 
-// parseSource reads an address of three parts as the address library does, and also
-// accepts a namespace with underscores.
+// parseSource parses an address of three parts like the address library, but also accepts a
+// namespace with underscores.
 func parseSource(s string) (regaddr.Provider, error) {
 	host, rest, _ := strings.Cut(s, "/")
 	namespace, typ, _ := strings.Cut(rest, "/")
@@ -87,15 +87,15 @@ func parseSource(s string) (regaddr.Provider, error) {
 		if namespace, err = parseNamespace(namespace); err != nil {
 			return regaddr.Provider{}, hint.New(fmt.Sprintf("invalid provider address %q: invalid provider namespace", s), "the namespace %v", err)
 		}
-		placeholder = "namespace" // the library checks the other parts
+		placeholder = "namespace" // so that the library checks the other parts
 		source = host + "/" + placeholder + "/" + typ
 	}
 	p, err := regaddr.ParseProviderSource(source)
 	if err != nil {
 		var perr *regaddr.ParserError
 		if errors.As(err, &perr) {
-			// The library writes several sentences for a terminal; its summary
-			// names the part, its detail what to write instead.
+			// The library's message has several sentences for a terminal. Its summary names
+			// the invalid part, and its detail says how to correct it.
 			detail := strings.ReplaceAll(perr.Detail, "/"+placeholder+"/", "/"+namespace+"/")
 			return p, hint.New(fmt.Sprintf("invalid provider address %q: %s", s, strings.ToLower(perr.Summary)),
 				"%s", strings.Join(strings.Fields(detail), " "))
@@ -108,13 +108,13 @@ func parseSource(s string) (regaddr.Provider, error) {
 	return p, nil
 }
 
-// underscored matches a namespace with underscores, apart from consecutive dashes.
+// underscored matches a namespace with underscores. It does not exclude consecutive dashes.
 var underscored = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$`)
 
-// parseNamespace reads a namespace as Terraform 1.16 does: underscores are accepted
-// because organizations of HCP Terraform have them. Besides underscores, such a namespace
-// holds ASCII characters only, as those organizations and OCI repositories do. The
-// address library, whose rules are those of OpenTofu, reads all other namespaces.
+// parseNamespace parses a namespace like Terraform 1.16, which accepts underscores because
+// organizations of HCP Terraform may have them. A namespace with underscores must otherwise
+// be ASCII, like those organizations and OCI repositories. All other namespaces are parsed
+// by the address library, whose rules are OpenTofu's.
 func parseNamespace(s string) (string, error) {
 	switch {
 	case !strings.Contains(s, "_"):
@@ -134,10 +134,9 @@ func MustParseAddress(s string) Address {
 	return a
 }
 
-// AddressFromPath reads the three parts of an address as clients write them
-// into a request path: the hostname in Punycode, where [ParseAddress] wants it
-// as people write it. Only the canonical form is accepted, so that a provider
-// has one path.
+// AddressFromPath parses the three parts of an address as clients put them into request
+// paths: with the hostname in Punycode, whereas [ParseAddress] expects Unicode. It accepts
+// only the canonical form, so that each provider has exactly one path.
 func AddressFromPath(hostname, namespace, typ string) (Address, error) {
 	if err := tooLong(hostname + "/" + namespace + "/" + typ); err != nil {
 		return Address{}, err
@@ -152,9 +151,9 @@ func AddressFromPath(hostname, namespace, typ string) (Address, error) {
 	return a, nil
 }
 
-// AddressFromURL is [AddressFromPath] for the path of a request, in which the hostname
-// may also be in Unicode, as [Address.String] writes it. Terraform and OpenTofu send
-// Punycode; people, and tools that build URLs of addresses, send Unicode.
+// AddressFromURL is like [AddressFromPath] for the path of a request, but also accepts a
+// hostname in Unicode, as [Address.String] writes it. Terraform and OpenTofu send Punycode.
+// People, and tools that build URLs from addresses, send Unicode.
 func AddressFromURL(hostname, namespace, typ string) (Address, error) {
 	written := hostname + "/" + namespace + "/" + typ
 	if a, err := ParseAddress(written); err == nil && a.String() == written {
@@ -163,26 +162,26 @@ func AddressFromURL(hostname, namespace, typ string) (Address, error) {
 	return AddressFromPath(hostname, namespace, typ)
 }
 
-// Hostname returns the origin's hostname as it is compared, sent and stored: in
-// lower case and Punycode, with its port unless that is 443.
+// Hostname returns the origin's hostname in the form for comparison, requests and storage:
+// in lower case and Punycode, with the port unless it is 443.
 func (a Address) Hostname() string { return string(a.host) }
 
-// ServiceHost returns the hostname as service discovery takes it.
+// ServiceHost returns the hostname in the type of the service discovery library.
 func (a Address) ServiceHost() svchost.Hostname { return a.host }
 
 // Namespace returns the second part of the address.
 func (a Address) Namespace() string { return a.namespace }
 
-// ClientWarning names the clients that refuse the address; it is "" if there are none.
+// ClientWarning names the clients that refuse the address; "" means that none does.
 func (a Address) ClientWarning() string { return PatternFor(a).ClientWarning() }
 
 // Type returns the last part of the address.
 func (a Address) Type() string { return a.typ }
 
-// IsZero reports whether a is no address.
+// IsZero reports whether a is the zero value.
 func (a Address) IsZero() bool { return a == Address{} }
 
-// String returns the address for people: the hostname in Unicode.
+// String returns the address in the form for people, with the hostname in Unicode.
 func (a Address) String() string {
 	if a.IsZero() {
 		return ""
@@ -190,7 +189,7 @@ func (a Address) String() string {
 	return svchost.ForDisplay(string(a.host)) + "/" + a.namespace + "/" + a.typ
 }
 
-// Path returns the address as clients write it into URLs and as it is stored.
+// Path returns the address in the form for URLs and storage.
 func (a Address) Path() string {
 	return a.Hostname() + "/" + a.namespace + "/" + a.typ
 }

@@ -49,8 +49,8 @@ func TestParseAddressRefused(t *testing.T) {
 		"example.com/-a_b/c":                    "underscores",
 		"example.com/a_b--c/d":                  "underscores",
 		"example.com/a_b.c/d":                   "underscores",
-		"example.com/a_b\u2100/d":               "ASCII letters", // IDNA maps it to a/c
-		"example.com/a_b\u2024/d":               "ASCII letters", // IDNA maps it to a dot
+		"example.com/a_b\u2100/d":               "ASCII letters", // IDNA maps the character to a/c
+		"example.com/a_b\u2024/d":               "ASCII letters", // IDNA maps the character to a dot
 		"example.com/a_b/c_d":                   `"c_d" in source "example.com/a_b/c_d"`,
 		"example.com/a_b/terraform-provider-c":  `Did you mean "example.com/a_b/c"`,
 		"example.com_x/a_b/c":                   `"example.com_x/a_b/c"`,
@@ -75,8 +75,8 @@ func TestParseAddressRefused(t *testing.T) {
 	}
 }
 
-// TestErrorsOfLongTexts: registries and origins send texts of megabytes, and errors
-// repeat the beginning alone.
+// TestErrorsOfLongTexts: registries and origins may send texts of megabytes. Errors quote only
+// the beginning.
 func TestErrorsOfLongTexts(t *testing.T) {
 	long := strings.Repeat("\x7f", 1<<20)
 	for name, parse := range map[string]func() error{
@@ -106,8 +106,8 @@ func TestAddressFromPathWantsCanonicalForm(t *testing.T) {
 	}
 }
 
-// TestAddressFromURL shows that the two ways to write a hostname lead to one provider, and
-// that no other form does.
+// TestAddressFromURL shows that both forms of a hostname lead to the same provider, and that
+// other forms are refused.
 func TestAddressFromURL(t *testing.T) {
 	a := MustParseAddress("испытание.com/acme/widget")
 	for _, host := range []string{a.Hostname(), "испытание.com"} {

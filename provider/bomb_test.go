@@ -17,12 +17,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
-// counted counts what is read of a zip.
+// counted counts the bytes that are read from a zip.
 type counted struct {
 	io.ReaderAt
 	bytes int64
 	after int64
-	then  func() // called when more than after bytes were read; nil: nothing is
+	then  func() // called when more than after bytes have been read; may be nil
 }
 
 func (c *counted) ReadAt(p []byte, off int64) (int, error) {
@@ -34,12 +34,11 @@ func (c *counted) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// bomb is a zip whose entries share one piece of compressed zeros, and say of
-// themselves what they like.
+// bomb returns a zip whose entries share one piece of compressed zeros, with arbitrary headers.
 func bomb(t *testing.T, entries int, says uint64) *bytes.Reader {
 	t.Helper()
 	var out bytes.Buffer
-	out.WriteString("PK\x03\x04" + strings.Repeat("\x00", 26)) // a header without a name, of which only its length counts
+	out.WriteString("PK\x03\x04" + strings.Repeat("\x00", 26)) // a local header, of which only the length matters
 	w, err := flate.NewWriter(&out, flate.BestCompression)
 	if err == nil {
 		_, err = io.CopyN(w, zeros{}, 1<<20)
@@ -80,10 +79,10 @@ func bomb(t *testing.T, entries int, says uint64) *bytes.Reader {
 	return bytes.NewReader(out.Bytes())
 }
 
-// zip64End is what a zip ends in whose directory is at a place and has a size. It says
-// how many entries there are.
+// zip64End returns the end of a zip whose directory has the given offset and size, and which
+// claims to have the given number of entries.
 func zip64End(at, size int, entries uint64) []byte {
-	// The ZIP64 form, which has room for any number of entries.
+	// The ZIP64 form can hold any number of entries.
 	end := append([]byte("PK\x06\x06"), make([]byte, 52)...)
 	binary.LittleEndian.PutUint64(end[4:], 44)
 	binary.LittleEndian.PutUint64(end[24:], entries)
@@ -100,7 +99,7 @@ func zip64End(at, size int, entries uint64) []byte {
 	return slices.Concat(end, locator, last)
 }
 
-// padded is a file of zeros that ends in some bytes.
+// padded is a file of zeros that ends with the given bytes.
 type padded struct {
 	size int64
 	end  []byte
@@ -117,8 +116,7 @@ func (f padded) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// TestZipsThatSayTooMuch have an end record that says that there are other entries
-// than there are.
+// TestZipsThatSayTooMuch has zips whose end record claims a wrong number of entries.
 func TestZipsThatSayTooMuch(t *testing.T) {
 	const size = 1 << 29
 	at := size - len(zip64End(0, 0, 0))
@@ -161,11 +159,11 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestH1OfBombs has zips that unpack to a billion times their size, or to a million
-// files: they have no h1, and finding that out reads no more of them than their
-// directory, or no more of it than any provider's has.
+// TestH1OfBombs has zips that unpack to a billion times their size, or to a million files. They
+// have no h1 hash. Finding that out reads at most their directory, and at most as much of it as
+// the bound allows.
 func TestH1OfBombs(t *testing.T) {
-	// What the library thinks of the zips that are made here.
+	// This shows how the library reads the zips that are made here.
 	honest := bomb(t, 2, 1<<20)
 	if h, err := H1(t.Context(), honest, honest.Size()); err != nil || h.IsZero() {
 		t.Fatalf("two entries that say what they are: %s, %v", h, err)

@@ -10,20 +10,20 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// maxConstraintLen bounds what is handed to the constraint parser.
+// maxConstraintLen bounds the input of the constraint parser.
 const maxConstraintLen = 1024
 
-// VersionSet is the parsed form of a version constraint, such as "~> 3.2".
+// VersionSet is a parsed version constraint, such as "~> 3.2".
 type VersionSet struct {
 	set   versions.Set
-	exact versions.Set // prereleases taken for ordinary versions
+	exact versions.Set // treats prereleases like ordinary versions
 	text  string
 }
 
-// ParseConstraint reads a version constraint as clients do: conditions joined
-// by commas, each of =, !=, >, >=, <, <= or ~> and a version, a trailing comma
-// allowed. A prerelease is in the set only if a condition names it exactly.
-// An empty constraint is an error: say ">= 0" for every release.
+// ParseConstraint parses a version constraint like clients: conditions joined by commas, each
+// of =, !=, >, >=, <, <= or ~> and a version. A trailing comma is allowed. A prerelease is in
+// the set only if a condition names it exactly. An empty constraint is an error; write
+// ">= 0" for every release.
 func ParseConstraint(s string) (VersionSet, error) {
 	const help = `a constraint is written as in required_providers, such as "~> 3.2" or ">= 3.0, < 4.0"`
 	switch {
@@ -51,18 +51,17 @@ func ParseConstraint(s string) (VersionSet, error) {
 	return VersionSet{versions.MeetingConstraints(spec), versions.MeetingConstraintsExact(spec), s}, nil
 }
 
-// suffixed finds one version with the beginning of a prerelease or of build metadata.
+// suffixed matches a single version with the start of a prerelease or of build metadata.
 var suffixed = regexp.MustCompile(`^\d+\.\d+\.\d+[-+][^,]*$`)
 
-// String returns the constraint as it was written.
+// String returns the constraint as written.
 func (s VersionSet) String() string { return s.text }
 
 // Has reports whether v meets the constraint.
 func (s VersionSet) Has(v Version) bool { return s.text != "" && v.set && s.set.Has(v.v) }
 
-// HasPrerelease reports whether v, a prerelease that the constraint may not name,
-// lies within it, and so does the release that it leads to: "< 4.0.0" is not
-// meant to have 4.0.0-beta1.
+// HasPrerelease reports whether a constraint that need not name the prerelease v includes
+// both v and the release that v precedes: "< 4.0.0" is not meant to include 4.0.0-beta1.
 func (s VersionSet) HasPrerelease(v Version) bool {
 	if s.text == "" || !v.IsPrerelease() {
 		return false
@@ -72,10 +71,10 @@ func (s VersionSet) HasPrerelease(v Version) bool {
 	return s.exact.Has(v.v) && s.set.Has(release)
 }
 
-// IsZero reports whether s is no constraint.
+// IsZero reports whether s is the zero value.
 func (s VersionSet) IsZero() bool { return s.text == "" }
 
-// Matches returns those of vs that meet the constraint, oldest first.
+// Matches returns the versions that meet the constraint, oldest first.
 func (s VersionSet) Matches(vs []Version) []Version {
 	var out []Version
 	for _, v := range vs {

@@ -42,7 +42,7 @@ func FuzzParseHash(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// Hashes are compared as texts: each has one.
+		// Hashes are compared as texts, so each hash must have a single text.
 		want := 47
 		if h.IsZip() {
 			want = 67
@@ -73,7 +73,7 @@ func FuzzParsePattern(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What a pattern means, said once more.
+		// The expected meaning of a pattern, computed in another way.
 		parts, of := strings.Split(p.String(), "/"), strings.Split(a.String(), "/")
 		want := true
 		for i, part := range parts {
@@ -88,8 +88,8 @@ func FuzzParsePattern(f *testing.F) {
 	})
 }
 
-// FuzzH1 holds the hash of a zip against that of the folder that it unpacks to,
-// which is what clients compute.
+// FuzzH1 compares the hash of a zip with the hash of the folder that it unpacks to, which
+// clients compute.
 func FuzzH1(f *testing.F) {
 	add := func(entries ...entry) {
 		var buf bytes.Buffer
@@ -128,7 +128,7 @@ func FuzzH1(f *testing.F) {
 		for _, file := range z.File {
 			name := filepath.Join(dir, filepath.FromSlash(file.Name))
 			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-				return // a file and a folder of one name: no client unpacks it either
+				return // a file and a folder have the same name, and no client can unpack it
 			}
 			r, err := file.Open()
 			if err != nil {

@@ -17,15 +17,15 @@ import (
 	"golang.org/x/mod/sumdb/dirhash"
 )
 
-// Hash is a package hash as lock files and mirrors write it: "zh:" and the
-// SHA-256 of the zip in hexadecimal, or "h1:" and, in base64, the hash over the
-// unpacked package that [H1] computes. The zero value is no hash.
+// Hash is a package hash in the format of lock files and mirrors. It is "zh:" and the SHA-256
+// of the zip in hexadecimal, or "h1:" and the result of [H1] in base64. The zero value means
+// no hash.
 type Hash struct{ s string }
 
-// maxHash is how many bytes a hash has at most: zh: and 64 digits.
+// maxHash is the maximum length of a hash in bytes: zh: and 64 digits.
 const maxHash = 67
 
-// ParseHash reads a hash of a scheme that clients know.
+// ParseHash parses a hash of a scheme that clients know.
 func ParseHash(s string) (Hash, error) {
 	scheme, value, _ := strings.Cut(s[:min(len(s), maxHash+1)], ":")
 	switch scheme {
@@ -44,23 +44,23 @@ func ParseHash(s string) (Hash, error) {
 // ZipHash returns the zh: hash of a package with the given SHA-256.
 func ZipHash(sum [sha256.Size]byte) Hash { return Hash{"zh:" + hex.EncodeToString(sum[:])} }
 
-// String returns the hash with its scheme, "" for none.
+// String returns the hash with its scheme; "" for no hash.
 func (h Hash) String() string { return h.s }
 
-// IsZero reports whether h is no hash.
+// IsZero reports whether h is the zero value.
 func (h Hash) IsZero() bool { return h.s == "" }
 
-// IsZip reports whether h is of the scheme zh.
+// IsZip reports whether the scheme of h is zh.
 func (h Hash) IsZip() bool { return strings.HasPrefix(h.s, "zh:") }
 
 // MarshalText implements [encoding.TextMarshaler].
 func (h Hash) MarshalText() ([]byte, error) { return []byte(h.s), nil }
 
-// ErrNoH1 is what [H1] returns for a zip on which clients would not agree.
+// ErrNoH1 is returned by [H1] if clients would compute different hashes for a zip.
 var ErrNoH1 = errors.New("no h1 hash")
 
-// ErrNotZip means that bytes are not a zip, or that an entry does not unpack. An error
-// of [H1] that wraps it also wraps ErrNoH1.
+// ErrNotZip means that bytes are not a zip, or that an entry cannot be unpacked. An error of
+// [H1] that wraps it also wraps ErrNoH1.
 var ErrNotZip = errors.New("not a zip")
 
 // notZipError says why bytes are not a zip.
@@ -68,21 +68,21 @@ type notZipError struct{ why error }
 
 func (e *notZipError) Error() string { return fmt.Sprintf("%v: %v", ErrNotZip, e.why) }
 
-// Is makes the error match both sentinels.
+// Is reports whether target is one of the two sentinels.
 func (e *notZipError) Is(target error) bool { return target == ErrNotZip || target == ErrNoH1 }
 
 // errLargeDirectory means that the central directory exceeds maxDirectoryBytes.
 var errLargeDirectory = errors.New("its directory is too large")
 
 const (
-	// maxDirectoryBytes bounds what is read of a zip before its entries are
-	// known: its central directory, which is held in memory.
+	// maxDirectoryBytes bounds how much of a zip is read to find its entries: the central
+	// directory, which is kept in memory.
 	maxDirectoryBytes = 16 << 20
-	// maxEntries bounds the entries that a zip says it has. Each takes 46 bytes of the
-	// directory at least.
+	// maxEntries bounds the entries that a zip claims to have. Each takes at least 46 bytes
+	// of the directory.
 	maxEntries = maxDirectoryBytes / 46
-	// maxUnpackedBytes bounds what a zip may unpack to while it is hashed. The
-	// largest providers unpack to under 1 GiB.
+	// maxUnpackedBytes bounds the unpacked size of a zip that is hashed. The largest
+	// providers unpack to less than 1 GiB.
 	maxUnpackedBytes = 8 << 30
 )
 
@@ -110,7 +110,7 @@ func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 		if files[f.Name] != nil {
 			return Hash{}, fmt.Errorf("%w: entry %q is there twice", ErrNoH1, f.Name)
 		}
-		// Added one by one: each is read below no further than it says here.
+		// The sum is checked after each entry. Below, no entry is read beyond its stated size.
 		if unpacked += f.UncompressedSize64; unpacked > maxUnpackedBytes || f.UncompressedSize64 > maxUnpackedBytes {
 			return Hash{}, fmt.Errorf("%w: it unpacks to more than %d bytes", ErrNoH1, int64(maxUnpackedBytes))
 		}
@@ -127,9 +127,9 @@ func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 	return Hash{h}, nil
 }
 
-// CheckZip returns an error that wraps ErrNotZip unless the size bytes in r end in
-// the directory of a zip. It reads no more than the directory, and
-// returns errors of r and ctx unchanged.
+// CheckZip returns an error that wraps ErrNotZip unless the size bytes in r end with the
+// directory of a zip. It reads at most the directory, and returns errors of r and ctx
+// unchanged.
 func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
 	_, err := newSourceReader(ctx, r, size).open(size)
 	if errors.Is(err, errLargeDirectory) {
@@ -138,8 +138,8 @@ func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
 	return err
 }
 
-// unhashable says what about an entry makes the hash of the unpacked folder
-// differ from that of the zip, or the zip not unpack; "" for nothing.
+// unhashable says why an entry cannot be unpacked, or makes the hash of the unpacked folder
+// differ from the hash computed from the zip; "" means neither.
 func unhashable(f *zip.File) string {
 	switch mode := f.Mode(); {
 	case mode.IsDir() || strings.HasSuffix(f.Name, "/"):
@@ -154,13 +154,13 @@ func unhashable(f *zip.File) string {
 	return ""
 }
 
-// sourceReader reads a zip's bytes, and remembers why that failed.
+// sourceReader reads the bytes of a zip, and records its first error.
 type sourceReader struct {
 	r      io.ReaderAt
-	alive  func() error // returns an error once reading must stop
-	limit  int64        // bytes that may still be read; negative: no limit
-	zip64  bool         // whether an end record of ZIP64 was read
-	says   uint64       // how many entries that record says there are
+	alive  func() error // returns an error if reading must stop
+	limit  int64        // how many bytes may still be read; negative means no limit
+	zip64  bool         // a ZIP64 end record was read
+	says   uint64       // the number of entries in that record
 	failed error        // the first error of r or alive, other than [io.EOF]
 }
 
@@ -178,17 +178,17 @@ func (s *sourceReader) open(size int64) (*zip.Reader, error) {
 		return nil, s.failed
 	case errors.Is(err, errLargeDirectory):
 		return nil, fmt.Errorf("%w: %w", ErrNoH1, err)
-	case err != nil && !errors.Is(err, zip.ErrInsecurePath): // H1 judges names itself
+	case err != nil && !errors.Is(err, zip.ErrInsecurePath): // H1 checks names itself
 		return nil, &notZipError{err}
-	case s.zip64 && s.says != uint64(len(z.File)): // the library compares 16 bits of the two
+	case s.zip64 && s.says != uint64(len(z.File)): // the library compares only 16 bits
 		return nil, &notZipError{fmt.Errorf("it says that it has %d entries, and has %d", s.says, len(z.File))}
 	}
 	return z, nil
 }
 
-// checkEnd fails if p, which was read at off, is an end record of ZIP64 that says that
-// there are more than maxEntries. The library takes memory for the entries before it
-// reads the first of them. It reads the record by one call.
+// checkEnd returns an error if p, which was read at off, is a ZIP64 end record with more than
+// maxEntries entries. The library allocates memory for all entries before it reads the
+// first. It reads the record with a single call.
 func (s *sourceReader) checkEnd(p []byte, off int64) error {
 	const length = 56 // of the record without extensions
 	if len(p) != length || string(p[:4]) != "PK\x06\x06" {
@@ -198,7 +198,7 @@ func (s *sourceReader) checkEnd(p []byte, off int64) error {
 	if s.says <= maxEntries {
 		return nil
 	}
-	// A zip with a large directory is a zip if there is a directory before the record.
+	// It is a zip with a large directory only if a directory precedes the record.
 	size := binary.LittleEndian.Uint64(p[40:])
 	if size > uint64(off) {
 		return zip.ErrFormat
@@ -213,7 +213,7 @@ func (s *sourceReader) checkEnd(p []byte, off int64) error {
 	return errLargeDirectory
 }
 
-// ReadAt implements [io.ReaderAt]. It fails, rather than truncates, beyond the limit.
+// ReadAt implements [io.ReaderAt]. A read beyond the limit is an error, never a truncation.
 func (s *sourceReader) ReadAt(p []byte, off int64) (int, error) {
 	opening := s.limit >= 0
 	if opening {

@@ -40,7 +40,7 @@ func makeZip(t *testing.T, entries ...entry) *bytes.Reader {
 	return bytes.NewReader(buf.Bytes())
 }
 
-// TestH1IsTheUnpackedFolders compares with the hash that clients compute.
+// TestH1IsTheUnpackedFolders compares H1 with the hash that clients compute.
 func TestH1IsTheUnpackedFolders(t *testing.T) {
 	files := []entry{{"terraform-provider-null_v3.2.4", "binary", 0o755}, {"LICENSE.txt", "text", 0}, {"docs/index.md", "# null", 0}}
 	dir := t.TempDir()
@@ -103,7 +103,7 @@ func TestNotZip(t *testing.T) {
 	damaged[40] ^= 0xff // in the entry's content
 	for name, tc := range map[string]struct {
 		data      []byte
-		directory bool // it ends in the directory of a zip
+		directory bool // the bytes end with the directory of a zip
 		zip       bool
 	}{
 		"empty":           {nil, false, false},
@@ -130,7 +130,7 @@ func TestNotZip(t *testing.T) {
 	}
 }
 
-// spoilt fails when a zip's first entry is read, after its directory.
+// spoilt fails when the first entry of a zip is read, after the directory.
 type spoilt struct {
 	*bytes.Reader
 	err error
@@ -154,8 +154,7 @@ func TestH1OfAFileThatFails(t *testing.T) {
 	}
 }
 
-// TestH1EndsWithItsContext has a bomb that would take seconds to be hashed, within
-// the bounds.
+// TestH1EndsWithItsContext has a zip within the bounds that would take seconds to hash.
 func TestH1EndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	z := bomb(t, maxUnpackedBytes>>20, 1<<20)

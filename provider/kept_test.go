@@ -8,7 +8,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestVersionKeepsNoText but its own: it comes from a document or a request.
+// TestVersionKeepsNoText shows that a version does not keep the document or the request from
+// which it was parsed in memory.
 func TestVersionKeepsNoText(t *testing.T) {
 	cost.Kept(t, 1<<20, func() any {
 		var kept []provider.Version

@@ -14,8 +14,8 @@ import (
 )
 
 // Pattern matches provider addresses part by part: registry.opentofu.org/*/*,
-// registry.opentofu.org/hashicorp/* or */*/*. A part may be the wildcard * only
-// if every part after it is, too.
+// registry.opentofu.org/hashicorp/* or */*/*. A part may be the wildcard * only if every part
+// after it is a wildcard too.
 type Pattern struct {
 	host      svchost.Hostname
 	namespace string
@@ -24,7 +24,7 @@ type Pattern struct {
 
 const wildcard = "*"
 
-// ParsePattern reads a pattern of three parts.
+// ParsePattern parses a pattern of three parts.
 func ParsePattern(s string) (Pattern, error) {
 	if strings.Count(s, "/") == 1 {
 		return Pattern{}, hint.New(fmt.Sprintf("provider pattern %q has no hostname", s),
@@ -42,8 +42,8 @@ func MustParsePattern(s string) Pattern {
 	return p
 }
 
-// ParsePatternAsOpenTofu reads a pattern as OpenTofu does in its own
-// configuration: two parts stand for registry.opentofu.org.
+// ParsePatternAsOpenTofu parses a pattern as OpenTofu does in its own configuration: a
+// pattern of two parts is for registry.opentofu.org.
 func ParsePatternAsOpenTofu(s string) (Pattern, error) {
 	if strings.Count(s, "/") == 1 {
 		s = string(regaddr.DefaultProviderRegistryHost) + "/" + s
@@ -92,11 +92,11 @@ func invalidPattern(s string, err error) error {
 		"a pattern is HOSTNAME/NAMESPACE/TYPE, such as registry.opentofu.org/hashicorp/*")
 }
 
-// PatternFor returns the pattern that matches a alone.
+// PatternFor returns the pattern that matches only a.
 func PatternFor(a Address) Pattern { return Pattern(a) }
 
-// ClientWarning names the clients that refuse the addresses that the pattern matches; it
-// is "" if there are none.
+// ClientWarning names the clients that refuse the addresses that the pattern matches; ""
+// means that none does.
 func (p Pattern) ClientWarning() string {
 	if !strings.Contains(p.namespace, "_") {
 		return ""
@@ -111,8 +111,8 @@ func (p Pattern) Matches(a Address) bool {
 		(p.typ == wildcard || p.typ == a.typ)
 }
 
-// Parts returns how many parts of an address the pattern gives: of two patterns
-// that match one address, the one with more parts is the more specific.
+// Parts returns how many parts of the pattern are not wildcards. Of two patterns that match
+// the same address, the one with more parts is more specific.
 func (p Pattern) Parts() int {
 	n := 0
 	for _, part := range []string{string(p.host), p.namespace, p.typ} {
@@ -123,12 +123,12 @@ func (p Pattern) Parts() int {
 	return n
 }
 
-// ServiceHost returns the host that the pattern names, and whether it names one.
+// ServiceHost returns the host in the pattern, and whether it is not a wildcard.
 func (p Pattern) ServiceHost() (host svchost.Hostname, named bool) {
 	return p.host, p.host != wildcard && p.host != ""
 }
 
-// Example returns a provider that the pattern matches: likely ones in the place of
+// Example returns a provider that the pattern matches, with likely values in place of the
 // wildcards.
 func (p Pattern) Example() Address {
 	a := Address(p)
@@ -149,10 +149,10 @@ func (p Pattern) String() string {
 	return svchost.ForDisplay(string(p.host)) + "/" + p.namespace + "/" + p.typ
 }
 
-// Selector says which providers something is for. The zero value selects all.
+// Selector selects providers. The zero value selects all.
 type Selector struct {
-	Include []Pattern // none: every provider
-	Exclude []Pattern // wins over Include
+	Include []Pattern // empty selects every provider
+	Exclude []Pattern // takes precedence over Include
 }
 
 // Selects reports whether a is included and not excluded.
@@ -162,10 +162,9 @@ func (s Selector) Selects(a Address) bool {
 		(len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches))
 }
 
-// SinglePart reports for each part of an address whether the include patterns
-// name exactly one value of it, so that a template may leave that part out.
-// Like OpenTofu, it counts the values named and does not look at wildcards
-// beside them.
+// SinglePart reports for each part of an address whether the include patterns contain exactly
+// one value of it, so that a template need not use that part. Like OpenTofu, it counts only
+// values, and ignores additional wildcards.
 func (s Selector) SinglePart() (hostname, namespace, typ bool) {
 	single := func(part func(Pattern) string) bool {
 		named := map[string]bool{}

@@ -10,18 +10,18 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Platform is an operating system and an architecture, in Go's names for them.
+// Platform is an operating system and an architecture, by their names in Go.
 type Platform struct {
 	OS   string
 	Arch string
 }
 
-// maxPlatformPart bounds an operating system's or an architecture's name in bytes.
+// maxPlatformPart bounds the name of an operating system or an architecture in bytes.
 const maxPlatformPart = 32
 
 var platformPart = regexp.MustCompile(`^[a-z0-9]+$`)
 
-// ParsePlatform reads OS_ARCH, such as linux_amd64.
+// ParsePlatform parses OS_ARCH, such as linux_amd64.
 func ParsePlatform(s string) (Platform, error) {
 	os, arch, ok := strings.Cut(s, "_")
 	p := Platform{os, arch}
@@ -35,7 +35,7 @@ func invalidPlatform(s string) error {
 	return hint.New(fmt.Sprintf("invalid platform %.80q", s), "a platform is OS_ARCH in lower case, such as linux_amd64 or darwin_arm64")
 }
 
-// NewPlatform checks an operating system and an architecture given apart.
+// NewPlatform returns the platform with the given operating system and architecture.
 func NewPlatform(os, arch string) (Platform, error) {
 	p := Platform{os, arch}
 	if !p.valid() {
@@ -71,29 +71,29 @@ func (p Platform) Compare(q Platform) int {
 // SortPlatforms sorts by [Platform.Compare].
 func SortPlatforms(ps []Platform) { slices.SortFunc(ps, Platform.Compare) }
 
-// PackageFilename returns the name that a provider's package is published
-// under: terraform-provider-TYPE_VERSION_OS_ARCH.zip.
+// PackageFilename returns the file name under which a provider's package is published:
+// terraform-provider-TYPE_VERSION_OS_ARCH.zip.
 func PackageFilename(a Address, v Version, p Platform) string {
 	return fmt.Sprintf("terraform-provider-%s_%s_%s.zip", a.Type(), v, p)
 }
 
 var published = regexp.MustCompile(`^terraform-provider-[^_]+_([^_]+)_([a-z0-9]+_[a-z0-9]+)\.zip$`)
 
-// Misnamed reports whether a file name says that a package is of another version or
-// for another platform. What signs a package covers its name and bytes, and nothing
-// but the name ties these to what they are offered as. A name of another form says
-// nothing.
+// Misnamed reports whether a file name contains a different version or platform than the
+// package that is offered. A signature covers only the name and the bytes of a package, so
+// only the name ties the bytes to a version and a platform. It returns false for names of
+// another form.
 func Misnamed(filename string, v Version, p Platform) bool {
 	m := published.FindStringSubmatch(filename)
 	return m != nil && (m[1] != v.String() || m[2] != p.String())
 }
 
-// NamesPackage reports whether a file name has the form under which packages are
-// published, so that it says of which provider, version and platform a package is.
+// NamesPackage reports whether a file name has the published form, so that it contains the
+// type, version and platform of a package.
 func NamesPackage(filename string) bool { return published.MatchString(filename) }
 
 var filename = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$`)
 
-// ValidFilename reports whether name can stand as the file name of a package:
-// a plain name in ASCII that no path, URL or shell reads as anything else.
+// ValidFilename reports whether name is acceptable as the file name of a package: a plain
+// ASCII name without special meaning in paths, URLs and shells.
 func ValidFilename(name string) bool { return filename.MatchString(name) }

@@ -13,24 +13,24 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Version is one release of a provider: three numbers, each at most 2^63-1, an
-// optional prerelease and optional build metadata, in canonical form. The zero
-// value is no version.
+// Version is one release of a provider in canonical form: three numbers of at most 2^63-1
+// each, an optional prerelease, and optional build metadata. The zero value is not a valid
+// version.
 type Version struct {
 	v   versions.Version
 	set bool
 }
 
-// maxNumber is the largest number in a version, 2^63-1: clients store larger
-// ones in ways that differ, and go-versions panics beyond 64 bits.
+// maxNumber is the largest number in a version, 2^63-1. Clients store larger numbers in
+// different ways, and go-versions panics beyond 64 bits.
 const maxNumber = "9223372036854775807"
 
-// maxVersionLen bounds what is handed to the version library. A version's tag
-// has at most 128 characters, so no longer one can be stored.
+// maxVersionLen bounds the input of the version library. The tag of a version has at most
+// 128 characters, so a longer version cannot be stored.
 const maxVersionLen = 128
 
-// ParseVersion reads a version in canonical form, such as 3.2.4, 1.0.0-beta.1
-// or 1.0.0+build.5: what it accepts prints back unchanged.
+// ParseVersion parses a version in canonical form, such as 3.2.4, 1.0.0-beta.1 or
+// 1.0.0+build.5. An accepted version prints back unchanged.
 func ParseVersion(s string) (Version, error) {
 	v, err := parseVersion(s)
 	if err != nil {
@@ -62,7 +62,7 @@ func parseVersion(s string) (Version, error) {
 	if n := largeNumber(s); n != "" {
 		return Version{}, fmt.Errorf("invalid version %q: %s is larger than %s", s, n, maxNumber)
 	}
-	// A version is kept longer than the request or the document that s is a part of.
+	// A version is kept longer than the request or the document that contains s.
 	v, err := versions.ParseVersion(strings.Clone(s))
 	if err != nil {
 		return Version{}, fmt.Errorf("invalid version %q: %v", s, err)
@@ -75,14 +75,14 @@ func parseVersion(s string) (Version, error) {
 	return Version{v, true}, nil
 }
 
-// LooseVersion reads what people and release tags write, such as v3.2 or 3.2,
-// and returns its canonical form.
+// LooseVersion parses versions as people and release tags write them, such as v3.2 or 3.2,
+// and returns the canonical form.
 func LooseVersion(s string) (Version, bool) {
 	if len(s) > maxVersionLen || largeNumber(s) != "" {
 		return Version{}, false
 	}
 	loose, err := goversion.NewVersion(strings.TrimSpace(s))
-	if err != nil || len(loose.Segments()) > 3 || loose.Prerelease() == "-" { // which go-version makes of 1.2.3-
+	if err != nil || len(loose.Segments()) > 3 || loose.Prerelease() == "-" { // go-version reads 1.2.3- like this
 		return Version{}, false
 	}
 	v, err := parseVersion(loose.String())
@@ -92,14 +92,14 @@ func LooseVersion(s string) (Version, bool) {
 // ErrOpenTofuPanics means that OpenTofu panics when it reads a text as a version.
 var ErrOpenTofuPanics = errors.New("OpenTofu panics when it reads this as a version")
 
-// ReadByOpenTofu returns the version, in canonical form, that OpenTofu's oci_mirror
-// reads in a text. OpenTofu reads more than [ParseVersion] does: 2 is 2.0.0, 01.2.3
-// and 1.2.3- are 1.2.3. The version is a string because its numbers may be larger than
-// those of a [Version]. Errors are ErrOpenTofuPanics, and the library's for a text
-// that OpenTofu takes for no version.
+// ReadByOpenTofu returns the version, in canonical form, that OpenTofu's oci_mirror reads from
+// a text. OpenTofu accepts more than [ParseVersion]: 2 is 2.0.0, and 01.2.3 and 1.2.3- are
+// 1.2.3. The result is a string because its numbers may be too large for a [Version]. The
+// error is ErrOpenTofuPanics, or the library's error for a text that OpenTofu does not accept
+// as a version.
 func ReadByOpenTofu(s string) (canonical string, err error) {
 	defer func() {
-		if recover() != nil { // the library does, for numbers beyond 64 bits
+		if recover() != nil { // the library panics on numbers beyond 64 bits
 			err = ErrOpenTofuPanics
 		}
 	}()
@@ -112,9 +112,9 @@ func ReadByOpenTofu(s string) (canonical string, err error) {
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// largeNumber returns the first run of digits in s that stands for a number
-// beyond maxNumber, or "". Runs inside a prerelease or build count too: the
-// library compares numeric prerelease parts as numbers.
+// largeNumber returns the first run of digits in s that is a number beyond maxNumber, or "".
+// Digits in a prerelease or in build metadata count too, because the library compares numeric
+// parts of prereleases as numbers.
 func largeNumber(s string) string {
 	for _, run := range digits.FindAllString(s, -1) {
 		n := strings.TrimLeft(run, "0")
@@ -125,7 +125,7 @@ func largeNumber(s string) string {
 	return ""
 }
 
-// String returns the canonical form, "" for no version.
+// String returns the canonical form; "" for the zero value.
 func (v Version) String() string {
 	if !v.set {
 		return ""
@@ -133,20 +133,19 @@ func (v Version) String() string {
 	return v.v.String()
 }
 
-// IsZero reports whether v is no version.
+// IsZero reports whether v is the zero value.
 func (v Version) IsZero() bool { return !v.set }
 
-// IsPrerelease reports whether v has a prerelease part, so that clients take it
-// only where it is named exactly.
+// IsPrerelease reports whether v has a prerelease part. Clients select a prerelease only if a
+// constraint names it exactly.
 func (v Version) IsPrerelease() bool { return v.v.Prerelease != "" }
 
 // MarshalText implements [encoding.TextMarshaler].
 func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// Compare returns -1, 0 or +1 as v comes before, is, or comes after w. The
-// order is the clients'; versions that differ in build metadata alone, which
-// clients leave in any order, are ordered by that text, so that every listing
-// and every choice of ours is the same each time.
+// Compare returns -1, 0 or +1 if v comes before, is equal to, or comes after w. The order is
+// the clients' order. Clients do not order versions that differ only in build metadata;
+// Compare orders them by that text, so that results are reproducible.
 func (v Version) Compare(w Version) int {
 	switch {
 	case v.v.LessThan(w.v):
@@ -157,5 +156,5 @@ func (v Version) Compare(w Version) int {
 	return strings.Compare(string(v.v.Metadata), string(w.v.Metadata))
 }
 
-// SortVersions sorts oldest first.
+// SortVersions sorts versions, oldest first.
 func SortVersions(vs []Version) { slices.SortFunc(vs, Version.Compare) }

@@ -15,14 +15,14 @@ func TestParseVersion(t *testing.T) {
 	for name, tc := range map[string]struct {
 		in   string
 		ok   bool
-		hint string // part of it, where it matters
+		hint string // a part of the hint; "" means any
 	}{
 		"plain":                         {in: "3.2.4", ok: true},
 		"zero":                          {in: "0.0.1", ok: true},
 		"prerelease":                    {in: "1.0.0-beta.1", ok: true},
 		"build":                         {in: "1.0.0+build.5", ok: true},
 		"prerelease and build":          {in: "1.0.0-rc1+build.5", ok: true},
-		"prerelease with leading zero":  {in: "1.2.3-beta.01", ok: true}, // as clients do
+		"prerelease with leading zero":  {in: "1.2.3-beta.01", ok: true}, // clients accept it
 		"largest number":                {in: "9223372036854775807.0.0", ok: true},
 		"number too large":              {in: "9223372036854775808.0.0"},
 		"number beyond 64 bits":         {in: "18446744073709551616.0.0"}, // go-versions panics
@@ -75,7 +75,7 @@ func TestSortVersions(t *testing.T) {
 	}
 }
 
-// offered is what the constraint tests choose from.
+// offered lists the versions from which the constraint tests select.
 var offered = strings.Fields("0.9.0 1.0.0-beta 1.0.0 1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0 2.0.0-rc1 2.0.0 3.0.0")
 
 func offeredVersions() []Version {
@@ -95,7 +95,7 @@ func TestConstraintSelectsAsClientsDo(t *testing.T) {
 		"~> 1":                  "1.0.0 1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0",
 		"~>1.2":                 "1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0",
 		"~> 1.2.0":              "1.2.0 1.2.3 1.2.3+b1 1.2.4",
-		"> 1.0, < 2.0,":         "1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0", // a trailing comma passes
+		"> 1.0, < 2.0,":         "1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0", // a trailing comma is allowed
 		">= 1.0.0-beta":         "1.0.0 1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0 2.0.0 3.0.0",
 		"1.0.0-beta":            "1.0.0-beta",
 		"~> 2.0.0-rc1":          "2.0.0",
@@ -160,8 +160,8 @@ func FuzzParseVersion(f *testing.F) {
 	})
 }
 
-// FuzzParseConstraint holds ours against the clients' own parser wherever that
-// one survives its input.
+// FuzzParseConstraint compares our parser with the clients' parser on every input that does not
+// make the clients' parser panic.
 func FuzzParseConstraint(f *testing.F) {
 	for _, s := range []string{"~> 1.2", ">= 1, < 2,", "1.2.3.4", "= 1.0.0-beta", ">= 18446744073709551616", "!= 1.2.3+b1", "1.*", ",", "> 01.2"} {
 		f.Add(s)
@@ -199,14 +199,14 @@ func TestHasPrerelease(t *testing.T) {
 		want                bool
 	}{
 		{">= 1.0", "1.1.0-beta1", true},
-		{">= 1.0", "1.0.0-beta1", false}, // before 1.0.0
+		{">= 1.0", "1.0.0-beta1", false}, // it precedes 1.0.0
 		{">= 1.0.0-alpha", "1.0.0-beta1", true},
-		{"< 2.0", "2.0.0-beta1", false}, // on its way to what is not wanted
+		{"< 2.0", "2.0.0-beta1", false}, // it leads to an excluded release
 		{"< 2.0", "1.9.0-beta1", true},
 		{"~> 1.2", "1.3.0-rc1+build", true},
 		{"~> 1.2", "2.0.0-rc1", false},
 		{">= 1.0, != 1.1.0", "1.1.0-rc1", false},
-		{">= 1.0", "1.1.0", false}, // no prerelease
+		{">= 1.0", "1.1.0", false}, // it is not a prerelease
 	} {
 		s, err := ParseConstraint(tt.constraint)
 		if err != nil {

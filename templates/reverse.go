@@ -9,15 +9,15 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// markers stand in a template for the parts of an address, in the order of symbols.
-// No literal text of a template is likely to hold one.
+// markers replace the parts of an address in a template, in the order of symbols. The literal
+// text of a template is very unlikely to contain one.
 var markers = []string{"0hostname0ocibridge0", "0namespace0ocibridge0", "0type0ocibridge0"}
 
-// Providers returns the providers that the template is for and that a repository
-// may belong to: none, one, or several where the template joins parts by what may
-// stand in them, as ${namespace}-${type} does. What the template leaves out is
-// taken from its include patterns. A template that decides by the provider, with
-// %{ if }, is read as it is for most.
+// Providers returns the providers that the template selects and to which a repository may
+// belong. There may be several if the template joins parts with a character that the parts
+// may contain, as in ${namespace}-${type}. Parts that the template does not use come from its
+// include patterns. If a template has conditions (%{ if }), only the branch for unknown
+// providers is considered.
 func (t *Template) Providers(repo ociaddr.Repository) []provider.Address {
 	shape, err := t.evaluate(markers[0], markers[1], markers[2])
 	if err != nil {
@@ -47,7 +47,7 @@ func (t *Template) Providers(repo ociaddr.Repository) []provider.Address {
 	return out
 }
 
-// patterns are the include patterns; without any, that of every provider.
+// patterns returns the include patterns, or the pattern that matches every provider.
 func (t *Template) patterns() []provider.Pattern {
 	if len(t.selector.Include) == 0 {
 		return []provider.Pattern{provider.MustParsePattern("*/*/*")}
@@ -55,8 +55,8 @@ func (t *Template) patterns() []provider.Pattern {
 	return t.selector.Include
 }
 
-// match calls yield with every way to read s as shape, with what the markers in
-// shape stand for. A part that is found already stands for the same again.
+// match calls yield for every way in which s matches shape, with the values of the markers in
+// shape. All occurrences of a marker must have the same value.
 func match(shape, s string, found [3]string, yield func([3]string)) {
 	at, which := len(shape), -1
 	for i, m := range markers {
@@ -77,7 +77,7 @@ func match(shape, s string, found [3]string, yield func([3]string)) {
 	shape = shape[at+len(markers[which]):]
 	for end := 1; end <= len(rest); end++ {
 		if rest[end-1] == '/' {
-			return // no part of an address holds one
+			return // parts of an address contain no slash
 		}
 		if known := found[which]; known == "" || known == rest[:end] {
 			next := found
@@ -87,8 +87,8 @@ func match(shape, s string, found [3]string, yield func([3]string)) {
 	}
 }
 
-// Registry returns the registry that the template's repositories are in, as far as
-// that is the same for all of them.
+// Registry returns the registry of the template's repositories, if it is the same for all of
+// them.
 func (t *Template) Registry() (ociaddr.Registry, bool) {
 	repo, err := t.evaluate(markers[0], markers[1], markers[2])
 	return repo.Registry, err == nil && !strings.Contains(string(repo.Registry), "0ocibridge0")

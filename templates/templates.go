@@ -1,11 +1,11 @@
-// Package templates owns repository_template: the HCL template that says in
-// which OCI repository a provider is kept.
+// Package templates implements repository_template, the HCL template that maps a provider to
+// its OCI repository.
 //
-// A template sees hostname, namespace and type and no function, as in OpenTofu,
-// so that the same text drives both. It must use every part of an address that
-// its include patterns do not pin to one value: otherwise two providers would
-// share a repository. What can be wrong with a template for every provider is
-// found by [Parse]; what depends on the provider, by [Template.Repository].
+// As in OpenTofu, a template sees hostname, namespace and type and no function, so that both
+// programs can use the same text. It must use every part of an address that its include
+// patterns do not restrict to one value, because otherwise two providers would share a
+// repository. [Parse] reports errors that affect every provider. [Template.Repository]
+// reports errors that depend on the provider.
 package templates
 
 import (
@@ -23,23 +23,22 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Template maps the providers that its selector selects to repositories. It
-// does not change once made.
+// Template maps the providers that its selector selects to repositories. It is immutable.
 type Template struct {
 	source   string
 	expr     hclsyntax.Expression
 	selector provider.Selector
 }
 
-// symbols are what a template may refer to.
+// symbols are the variables that a template may use.
 var symbols = []string{"hostname", "namespace", "type"}
 
 const helpExample = "for example: ghcr.io/acme/providers/${hostname}/${namespace}/${type}"
 
-// Parse checks a template for the providers that sel selects.
+// Parse parses and checks a template for the providers that sel selects.
 func Parse(source string, sel provider.Selector) (*Template, error) {
 	if ociaddr.HideLogin(source) != source {
-		// What the parser says might quote it.
+		// The parser's error could quote the login.
 		return nil, invalid(source, errors.New("it holds a login, or a character that no repository has"), "leave the login out, and log in with: docker login REGISTRY")
 	}
 	expr, diags := hclsyntax.ParseTemplate([]byte(source), "repository_template", hcl.InitialPos)
@@ -54,9 +53,8 @@ func Parse(source string, sel provider.Selector) (*Template, error) {
 		return nil, invalid(source, err, helpExample)
 	}
 	t := &Template{source, expr, sel}
-	// With unknown values HCL finds what is wrong whatever the provider, such as
-	// a call of a function; with an ordinary address, that the result is no
-	// repository.
+	// With unknown values, HCL finds errors that do not depend on the provider, such as a
+	// function call. With an ordinary address, it shows whether the result is a repository.
 	unknown := cty.UnknownVal(cty.String)
 	if _, diags := expr.Value(context(unknown, unknown, unknown)); diags.HasErrors() {
 		return nil, invalid(source, diagsError(diags), helpExample)
@@ -84,18 +82,18 @@ func checkSymbols(used map[string]bool, sel provider.Selector) error {
 	return nil
 }
 
-// Source returns the template as it was written.
+// Source returns the template as written.
 func (t *Template) Source() string { return t.source }
 
-// Selector returns what the template was parsed for.
+// Selector returns the selector of the template.
 func (t *Template) Selector() provider.Selector { return t.selector }
 
-// Selects reports whether the template is for a.
+// Selects reports whether the template applies to a.
 func (t *Template) Selects(a provider.Address) bool { return t.selector.Selects(a) }
 
-// Repository returns the repository of a provider, whether or not the template
-// selects it. It fails with ErrNoRepository where the template yields none, as
-// for a hostname with a port.
+// Repository returns the repository of a provider, whether or not the template selects it. It
+// returns ErrNoRepository if the result is not a repository, for example because of a
+// hostname with a port.
 func (t *Template) Repository(a provider.Address) (ociaddr.Repository, error) {
 	repo, err := t.evaluate(a.Hostname(), a.Namespace(), a.Type())
 	if err != nil {
@@ -127,8 +125,8 @@ func invalid(source string, err error, help string) error {
 	return hint.Wrap(fmt.Errorf("invalid repository_template %q: %w", ociaddr.HideLogin(source), err), "%s", help)
 }
 
-// diagsError returns the first problem on one line; its place is left out where
-// the template is a single line, as it nearly always is.
+// diagsError returns the first error on one line. It omits the position, because nearly all
+// templates have a single line.
 func diagsError(diags hcl.Diagnostics) error {
 	for _, d := range diags {
 		if d.Severity == hcl.DiagError {
@@ -138,15 +136,15 @@ func diagsError(diags hcl.Diagnostics) error {
 	return diags
 }
 
-// Set is an ordered list of templates; the first that selects a provider is the
-// one for it.
+// Set is an ordered list of templates. The first template that selects a provider applies to
+// it.
 type Set []*Template
 
-// Reasons for which a provider has no repository.
+// The reasons why a provider has no repository.
 var (
-	// ErrNotSelected: no template is for it.
+	// ErrNotSelected means that no template selects the provider.
 	ErrNotSelected = errors.New("no repository template is for this provider")
-	// ErrNoRepository: what the template yields for it is no repository.
+	// ErrNoRepository means that the result of the template is not a repository.
 	ErrNoRepository = errors.New("it yields no repository")
 )
 
@@ -161,9 +159,9 @@ func (s Set) For(a provider.Address) (*Template, error) {
 		"widen the include patterns, or give --template")
 }
 
-// Example returns a provider that t, one of the set, is the template for: not one
-// that an earlier template takes. It is the zero address where no likely one is
-// left.
+// Example returns a provider to which t applies. t must be in the set, and no earlier template
+// selects the example. Example returns the zero address if it finds none among likely
+// providers.
 func (s Set) Example(t *Template) provider.Address {
 	for _, pattern := range t.patterns() {
 		e := pattern.Example()
@@ -184,8 +182,8 @@ func (s Set) Example(t *Template) provider.Address {
 	return provider.Address{}
 }
 
-// Repository returns the repository of a by the first template that selects it,
-// and ErrNotSelected if none does.
+// Repository returns the repository of a by the first template that selects it, or
+// ErrNotSelected if no template does.
 func (s Set) Repository(a provider.Address) (ociaddr.Repository, error) {
 	t, err := s.For(a)
 	if err != nil {

@@ -124,8 +124,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// A template that passes maps the same provider to the same repository, and
-		// each to the one that OpenTofu would compute.
+		// An accepted template always maps a provider to the same repository, which is the one
+		// that OpenTofu computes.
 		a, err := tmpl.Repository(null)
 		if err != nil {
 			return
@@ -162,7 +162,7 @@ func TestLoginsAreNotQuoted(t *testing.T) {
 	}
 }
 
-// TestExampleOfEachTemplate has templates of which earlier ones take a part.
+// TestExampleOfEachTemplate has templates whose providers earlier templates partly select.
 func TestExampleOfEachTemplate(t *testing.T) {
 	exclude := func(sel provider.Selector, patterns ...string) provider.Selector {
 		sel.Exclude = include(t, patterns...).Include

@@ -9,10 +9,10 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// URITemplate returns a repository template as a URI template (RFC 6570, level 1), which
-// tofu providers lock -oci-mirror takes from OpenTofu 1.13 on: {hostname} in place of
-// ${hostname}. It reports false where the template does more than to insert parts of an
-// address.
+// URITemplate converts a repository template into a URI template (RFC 6570, level 1), with
+// {hostname} in place of ${hostname}. The command tofu providers lock -oci-mirror takes such a
+// template from OpenTofu 1.13 on. The result is false if the template does more than insert
+// parts of an address.
 func URITemplate(source string) (string, bool) {
 	expr, diags := hclsyntax.ParseTemplate([]byte(source), "repository_template", hcl.InitialPos)
 	if diags.HasErrors() {

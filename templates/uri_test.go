@@ -8,8 +8,8 @@ import (
 	"github.com/ocibridge/ocibridge/templates"
 )
 
-// TestURITemplate shows that what tofu providers lock -oci-mirror makes of the URI template
-// is the repository that oci_mirror makes of the template.
+// TestURITemplate shows that the URI template, as tofu providers lock -oci-mirror expands it,
+// gives the same repository as the original template in oci_mirror.
 func TestURITemplate(t *testing.T) {
 	a := provider.MustParseAddress("registry.acme.example/acme/widget")
 	for source, want := range map[string]string{

@@ -21,8 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// tooLarge has keys that exceed a bound. The error of the bound shows that none of
-// them was verified.
+// tooLarge has keys that exceed a bound. The error names the bound, which shows that no key
+// was verified.
 type tooLarge struct {
 	keys []string
 	says string
@@ -44,7 +44,7 @@ func (tc tooLarge) run(t *testing.T, acme *pgp.Signer) {
 	}
 	claims.Keys = append([]string{acme.ArmoredPublicKey()}, tc.keys...)
 	_, err = trust.Policy{Keys: []string{acme.Fingerprint()}}.Accept(t.Context(), claims)
-	// The cost counts for the keys that are verified: those that are pinned.
+	// Only the keys that are verified count towards the cost: the pinned ones.
 	if costs := strings.Contains(tc.says, "to verify"); costs && err != nil || !costs && !errors.Is(err, trust.ErrTooLarge) {
 		t.Errorf("beside the pinned key: %v", err)
 	}
@@ -107,7 +107,7 @@ func TestKeysTooLarge(t *testing.T) {
 	}
 }
 
-// TestUnpinnedKeysAreNotVerified offers a key that does not read and the pinned one.
+// TestUnpinnedKeysAreNotVerified offers an invalid key and the pinned key.
 func TestUnpinnedKeysAreNotVerified(t *testing.T) {
 	acme := pgp.For(t, "Acme", pgp.Subkey())
 	broken := pgp.ForgedDSA(t, 1024, 160).Packets()
@@ -122,7 +122,7 @@ func TestUnpinnedKeysAreNotVerified(t *testing.T) {
 	}
 }
 
-// TestPinnedSubkey has a fingerprint in the policy that is not a primary key's.
+// TestPinnedSubkey has the fingerprint of a subkey in the policy.
 func TestPinnedSubkey(t *testing.T) {
 	acme := pgp.For(t, "Acme", pgp.Subkey())
 	doc := sumsOf(name)
@@ -136,7 +136,7 @@ func TestPinnedSubkey(t *testing.T) {
 	}
 }
 
-// TestSignatureBounds has detached signatures with more in them than a signature.
+// TestSignatureBounds has detached signatures with too much content.
 func TestSignatureBounds(t *testing.T) {
 	acme, mallory := pgp.For(t, "Acme"), pgp.ForgedDSA(t, 1024, 160)
 	doc := sumsOf(name)
@@ -151,7 +151,7 @@ func TestSignatureBounds(t *testing.T) {
 	}
 	for what, tc := range map[string]struct {
 		signature []byte
-		says      string // nothing: accepted
+		says      string // the error; "" means that it is accepted
 	}{
 		"a second signer's":     {join(1, strange), ""},
 		"as many as may be":     {join(trust.MaxSignaturePackets-1, strange), ""},
@@ -159,7 +159,7 @@ func TestSignatureBounds(t *testing.T) {
 		"many unknown packets":  {join(trust.MaxSignaturePackets, []byte{0xc0 | 60, 0}), "the signature holds more than 64 packets"},
 		"a private key":         {join(1, []byte{0xc0 | 5, 1, 4}), "the signature holds a packet of type 5"},
 		"compressed":            {join(1, []byte{0xc0 | 8, 1, 0}), "the signature holds a packet of type 8"},
-		"a line feed behind it": {join(0, nil, '\n'), ""}, // clients do not read it
+		"a line feed behind it": {join(0, nil, '\n'), ""}, // clients ignore the line feed
 		"much text around it":   {slices.Concat([]byte("-----BEGIN PGP SIGNATURE-----\n"), bytes.Repeat([]byte("a: b\n"), 1<<16)), "the armoured signature has more than 131072 bytes"},
 		"a long header":         {bytes.Replace(armoured, []byte("\n\n"), []byte("\nComment: "+header+"\n\n"), 1), "the armour has a line of 4105 bytes"},
 	} {
@@ -175,7 +175,7 @@ func TestSignatureBounds(t *testing.T) {
 	}
 }
 
-// askedForEnd is a context that says when somebody waits for its end.
+// askedForEnd is a context that reports when a caller waits for its end.
 type askedForEnd struct {
 	context.Context
 	asked chan struct{}
@@ -186,7 +186,7 @@ func (c askedForEnd) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// TestVerificationsWaitForASlot cancels a release that waits.
+// TestVerificationsWaitForASlot cancels a release that waits for a slot.
 func TestVerificationsWaitForASlot(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	doc := sumsOf(name)
@@ -218,11 +218,11 @@ func TestVerificationsWaitForASlot(t *testing.T) {
 	}
 }
 
-// endsWhenAsked is a context that ends when it is asked for the nth time.
+// endsWhenAsked is a context that ends when it is checked for the nth time.
 type endsWhenAsked struct {
 	context.Context
 	left  int
-	after int // how often it was asked when it had ended
+	after int // how often it was checked before it ended
 }
 
 func (c *endsWhenAsked) Err() error {
@@ -234,15 +234,15 @@ func (c *endsWhenAsked) Err() error {
 	return nil
 }
 
-// TestContextEndsBetweenKeys ends the context at each place where it is asked.
+// TestContextEndsBetweenKeys ends the context at each of the places that check it.
 func TestContextEndsBetweenKeys(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	doc := sumsOf(name)
-	// The first two are in one block, and none of them made the signature.
+	// The first two keys are in one block. None of the keys made the signature.
 	claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, acme, doc),
 		Keys: []string{pgp.ArmoredKeyRing(t, pgp.For(t, "Other"), pgp.For(t, "Another")), acme.ArmoredPublicKey()}}
-	// Before a slot, each packet, each of the three keys, and each of the two checks of
-	// the signature. A key has five packets.
+	// The context is checked before the slot, before each packet, before each of the three
+	// keys, and before each of the two checks of the signature. A key has five packets.
 	const places = 1 + 3*5 + 3 + 2
 	for n := range places {
 		ctx := &endsWhenAsked{Context: t.Context(), left: n}
@@ -250,7 +250,7 @@ func TestContextEndsBetweenKeys(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || trust.Refused(err) {
 			t.Errorf("asked %d times before it ends: %v", n, err)
 		}
-		// By the place that it ends at, and by those that say why: not by the next packets.
+		// It is checked where it ends, and where the error is made, but not for later packets.
 		if ctx.after > 4 {
 			t.Errorf("asked %d times before it ends, and then %d times", n, ctx.after)
 		}
@@ -258,18 +258,18 @@ func TestContextEndsBetweenKeys(t *testing.T) {
 	if _, err := (trust.Policy{}).Accept(&endsWhenAsked{Context: t.Context(), left: places}, claims); err != nil {
 		t.Errorf("asked %d times: %v", places, err)
 	}
-	// A key that does not read would say so if it were read.
+	// An invalid key would lead to a different error if it were read.
 	claims.Keys = []string{forged(t, pgp.ForgedDSA(t, 1024, 160))}
 	if _, err := (trust.Policy{}).Accept(&endsWhenAsked{Context: t.Context(), left: 1 + 3}, claims); !errors.Is(err, context.Canceled) {
 		t.Errorf("before a key that does not read: %v", err)
 	}
 }
 
-// TestCostOfHashing offers many keys for a long document, which the library hashes once
-// for each block of keys.
+// TestCostOfHashing offers many keys for a long document. The library hashes the document
+// once for each block of keys.
 func TestCostOfHashing(t *testing.T) {
 	acme, other := pgp.For(t, "Acme"), pgp.For(t, "Other")
-	doc := append(sumsOf(name), bytes.Repeat([]byte("\n"), 1<<20-1<<10)...) // 31 units of cost
+	doc := append(sumsOf(name), bytes.Repeat([]byte("\n"), 1<<20-1<<10)...) // costs 31 units
 	claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, acme, doc)}
 	for keys, accepted := range map[int]bool{2: true, 20: true, 40: false} {
 		claims.Keys = append(slices.Repeat([]string{other.ArmoredPublicKey()}, keys-1), acme.ArmoredPublicKey())
@@ -285,7 +285,7 @@ func TestCostOfHashing(t *testing.T) {
 	}
 }
 
-// realKeys are the packets of keys that GnuPG and the library made.
+// realKeys returns the packets of keys that GnuPG and the library made.
 func realKeys(t testing.TB) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
@@ -319,7 +319,7 @@ func realKeys(t testing.TB) map[string][]byte {
 	return out
 }
 
-// summary says what there is in keys.
+// summary describes keys for comparison.
 func summary(keys openpgp.EntityList) (out []string) {
 	for _, e := range keys {
 		s := fmt.Sprintf("%X %d user IDs %d revocations", e.PrimaryKey.Fingerprint, len(e.Identities), len(e.Revocations))
@@ -331,8 +331,8 @@ func summary(keys openpgp.EntityList) (out []string) {
 	return out
 }
 
-// TestKeysReadAsTheLibraryReadsThem has keys as publishers make them, such as one
-// with 300 certifications.
+// TestKeysReadAsTheLibraryReadsThem has keys as publishers make them, such as one with 300
+// certifications.
 func TestKeysReadAsTheLibraryReadsThem(t *testing.T) {
 	for what, packets := range realKeys(t) {
 		want, err := openpgp.ReadKeyRing(bytes.NewReader(packets))
@@ -346,8 +346,8 @@ func TestKeysReadAsTheLibraryReadsThem(t *testing.T) {
 	}
 }
 
-// FuzzPackets compares the keys that are within the bounds with those that the
-// library reads.
+// FuzzPackets compares the keys that are within the bounds with those that the library
+// reads.
 func FuzzPackets(f *testing.F) {
 	for _, packets := range realKeys(f) {
 		f.Add(packets)
@@ -357,7 +357,7 @@ func FuzzPackets(f *testing.F) {
 	f.Fuzz(func(t *testing.T, packets []byte) {
 		got, err := trust.ReadPackets(t.Context(), packets)
 		if err != nil {
-			return // the library might never end
+			return // the library might never return
 		}
 		want, err := openpgp.ReadKeyRing(bytes.NewReader(packets))
 		if err == nil && !slices.Equal(summary(got), summary(want)) {

@@ -32,8 +32,8 @@ func HoldSlots() (release func()) {
 	}
 }
 
-// ReadPackets reads the packets of a block of public keys, as they are when their
-// armour is gone, within the bounds for a release.
+// ReadPackets reads the packets of an unarmoured block of public keys, within the bounds for
+// a release.
 func ReadPackets(ctx context.Context, body []byte) (openpgp.EntityList, error) {
 	var l load
 	keys, err := l.walk(ctx, body)

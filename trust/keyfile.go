@@ -11,20 +11,20 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Key is a public key of a key file. Its self-signatures are verified.
+// Key is a public key in a key file. Its self-signatures are verified.
 type Key struct {
 	Fingerprint string    `json:"fingerprint"` // of the primary key, in the form of [Policy.Keys]
-	UserIDs     []string  `json:"user_ids"`    // in order; anybody can write any user ID into a key
+	UserIDs     []string  `json:"user_ids"`    // sorted; anyone can put any user ID into a key
 	Created     time.Time `json:"created"`
-	Expires     time.Time `json:"expires,omitzero"` // zero: never
+	Expires     time.Time `json:"expires,omitzero"` // zero means never
 	Revoked     bool      `json:"revoked"`
 }
 
 var endOfKeyBlock = "-----END " + openpgp.PublicKeyType + "-----"
 
-// ReadKeys reads a key file: blocks of public keys in ASCII armour. It fails if a key
-// does not read, if one is private, if there is none, and if the keys exceed the
-// bounds for those of a release.
+// ReadKeys reads a key file, which has blocks of public keys in ASCII armour. It returns an
+// error if a key is invalid or private, if there is no key, or if the keys exceed the
+// bounds for the keys of a release.
 func ReadKeys(ctx context.Context, file string) ([]Key, error) {
 	blocks := strings.SplitAfter(file, endOfKeyBlock)
 	if tail := len(blocks) - 1; tail > 0 && strings.TrimSpace(blocks[tail]) == "" {

@@ -18,12 +18,11 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// signingKeysLimits bound a signing_keys object, as an origin sends it or evidence
-// keeps it.
+// signingKeysLimits bound a signing_keys object, from an origin or from evidence.
 var signingKeysLimits = document.Limits{Bytes: 4 << 20, Values: 10_000, Elements: 1_000}
 
-// ParseSigningKeys returns the armoured keys of a signing_keys object of the
-// provider registry protocol, in its order; none if there is no object.
+// ParseSigningKeys returns the armoured keys of a signing_keys object of the provider
+// registry protocol, in their order. It returns none if there is no object.
 func ParseSigningKeys(object json.RawMessage) ([]string, error) {
 	if len(object) == 0 || string(object) == "null" {
 		return nil, nil
@@ -56,16 +55,16 @@ const (
 
 var errPrivateKey = errors.New("it is a private key")
 
-// ring is an armoured block of keys, or the reason why it does not read.
+// ring is an armoured block of keys, or the reason why it cannot be read.
 type ring struct {
 	keys []unverifiedKey
 	err  error
 }
 
-// readRings reads armoured blocks up to their packets, and verifies nothing. It
-// fails if they exceed a bound, or if any key is private: keys are stored with the
-// release, whether they are needed or not. A block that does not read counts only
-// when it is its turn. The end of ctx ends it between two packets.
+// readRings splits armoured blocks into their packets, and verifies nothing. It returns an
+// error if the blocks exceed a bound, or if any key is private, because all keys are
+// stored with the release. If a block cannot be read, the error is stored in its ring, and
+// counts only when the ring is used. Cancelling ctx stops readRings between two packets.
 func readRings(ctx context.Context, armoured []string) ([]ring, error) {
 	if len(armoured) > maxKeys {
 		return nil, hint.Wrap(tooLarge("%d signing keys are offered, more than %d", len(armoured), maxKeys), tooLargeHelp)
@@ -87,14 +86,14 @@ func readRings(ctx context.Context, armoured []string) ([]ring, error) {
 	return out, nil
 }
 
-// read reads an armoured block with public keys. Clients would accept private
-// ones, too; here they are an error that says so.
+// read reads an armoured block with public keys. Clients would also accept private keys;
+// here they are an error.
 func (l *load) read(ctx context.Context, text string) ([]unverifiedKey, error) {
 	if l.bytes += len(text); l.bytes > maxKeyBytes {
 		return nil, tooLarge("the signing keys have more than %d bytes", maxKeyBytes)
 	}
 	if strings.Contains(text, "-----BEGIN "+openpgp.PrivateKeyType) {
-		return nil, errPrivateKey // also where it follows another block
+		return nil, errPrivateKey // even if it follows another block
 	}
 	blockType, body, err := dearmour(text)
 	switch {
@@ -108,7 +107,7 @@ func (l *load) read(ctx context.Context, text string) ([]unverifiedKey, error) {
 	return l.walk(ctx, body)
 }
 
-// unreadable says that an error is about a key.
+// unreadable adds to an error that it concerns a signing key.
 func unreadable(err error) error {
 	if err == nil {
 		return nil
@@ -120,12 +119,12 @@ func unreadable(err error) error {
 	return hint.Wrap(fmt.Errorf("a signing key does not read: %w", err), "%s", help)
 }
 
-// maxArmourLine bounds a line. The library copies a header anew for each 100 bytes
-// that it goes on.
+// maxArmourLine bounds the length of a line. The library copies a header line again for
+// every 100 bytes that it continues.
 const maxArmourLine = 4 << 10
 
-// dearmour returns the type and the bytes of the first block of ASCII armour in a
-// text; io.EOF if there is none.
+// dearmour returns the type and the content of the first block of ASCII armour in a text,
+// or io.EOF if there is none.
 func dearmour(text string) (blockType string, body []byte, err error) {
 	defer surviveLibrary(&err)
 	for line := range strings.SplitSeq(text, "\n") {
@@ -142,11 +141,11 @@ func dearmour(text string) (blockType string, body []byte, err error) {
 }
 
 // hashedBytes is how much of a document is hashed in the time of one unit of
-// [verificationCost]. A signature of text takes longest, over a document of line feeds.
+// [verificationCost]. The slowest case is a text signature over a document of line feeds.
 const hashedBytes = 32 << 10
 
-// checkCost fails if all verifications with the keys would take too long. The library
-// hashes the document that was signed once for each ring; nil: nothing was signed.
+// checkCost returns an error if verifying with all keys would take too long. The library
+// hashes the signed document once for each ring; doc is nil if nothing was signed.
 func checkCost(rings []ring, doc []byte) error {
 	cost := 0
 	for _, r := range rings {
@@ -163,9 +162,8 @@ func checkCost(rings []ring, doc []byte) error {
 	return nil
 }
 
-// entities verifies the self-signatures of the keys, as [openpgp.ReadKeyRing]
-// does: it skips keys that do not read, and fails if none reads. It looks at ctx
-// before each key.
+// entities verifies the self-signatures of the keys. Like [openpgp.ReadKeyRing], it skips
+// invalid keys, and returns an error if no key is valid. It checks ctx before each key.
 func (r ring) entities(ctx context.Context) (openpgp.EntityList, error) {
 	var out openpgp.EntityList
 	err := errors.New("its armour holds no key")
@@ -194,15 +192,15 @@ func (k unverifiedKey) entity() (read openpgp.EntityList, err error) {
 	return openpgp.ReadKeyRing(bytes.NewReader(k.packets))
 }
 
-// isSkipped reports whether the library goes on to the next key after the error.
+// isSkipped reports whether the library continues with the next key after the error.
 func isSkipped(err error) bool {
 	var unsupported pgperrors.UnsupportedError
 	var structural pgperrors.StructuralError
 	return errors.As(err, &unsupported) || errors.As(err, &structural)
 }
 
-// KeyIDs returns the IDs that a registry gives for armoured public keys, in
-// upper-case hexadecimal. A block with several keys has the ID of the first.
+// KeyIDs returns the IDs that a registry gives for armoured public keys, in upper-case
+// hexadecimal. If a block has several keys, its ID is the ID of the first key.
 func KeyIDs(ctx context.Context, armoured []string) ([]string, error) {
 	var out []string
 	err := readEach(ctx, armoured, func(_ ring, keys openpgp.EntityList) error {
@@ -212,8 +210,8 @@ func KeyIDs(ctx context.Context, armoured []string) ([]string, error) {
 	return out, err
 }
 
-// readEach verifies the self-signatures in each armoured block, and hands the keys to
-// take. It fails if a block does not read.
+// readEach verifies the self-signatures in each armoured block, and passes the keys to take.
+// It returns an error if a block is invalid.
 func readEach(ctx context.Context, armoured []string, take func(ring, openpgp.EntityList) error) error {
 	end, err := begin(ctx)
 	if err != nil {

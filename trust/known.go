@@ -10,31 +10,30 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ErrUnknown means that a package is none of those that [Claims.Known] knows.
+// ErrUnknown means that a package is not among the packages in [Claims.Known].
 var ErrUnknown = errors.New("not known")
 
-// Known is what a lock file knows of the packages of a version. It does not say
-// which hash is for which platform, nor whether it knows all of them.
+// Known holds the hashes of a version's packages in a lock file. A lock file does not say
+// which hash belongs to which platform, and may not have hashes of all platforms.
 type Known struct {
-	// Where names the place, such as .terraform.lock.hcl:12.
+	// Where is the location, such as .terraform.lock.hcl:12.
 	Where  string
 	Hashes []provider.Hash
 }
 
-// KnownBySum reports whether the listed SHA-256 of a file is all that it takes to
-// say that it is known to everyone who has to know it. Otherwise that needs its
-// bytes.
+// KnownBySum reports whether the listed SHA-256 of a file is enough to know that the
+// package is in every lock file. If not, the bytes of the package are needed.
 func (c *Checksums) KnownBySum(filename string) bool {
 	sum, ok := c.sums[filename]
 	return len(c.claims.Known) == 0 || ok && !slices.ContainsFunc(c.claims.Known, func(k Known) bool { return !k.hasZip(sum) })
 }
 
-// checkKnown fails with ErrUnknown or ErrChecksum if what is listed for a file is
-// enough to say that its package is not known.
+// checkKnown returns ErrUnknown or ErrChecksum if the listed SHA-256 of a file is enough to
+// know that a lock file does not have the package.
 func (c *Checksums) checkKnown(p provider.Platform, filename string) error {
 	sum, listed := c.sums[filename]
 	if !listed {
-		return nil // its bytes will tell
+		return nil // the bytes of the package decide
 	}
 	for _, k := range c.claims.Known {
 		if k.hasZip(sum) {
@@ -50,11 +49,11 @@ func (c *Checksums) checkKnown(p provider.Platform, filename string) error {
 	return nil
 }
 
-// checkAccepted does the same for a package whose bytes were verified.
+// checkAccepted is like checkKnown for a package whose bytes were verified.
 //
-// Like clients it is content with one hash that matches. But a lock file that
-// knows the content of a package only, and zips that are none of its release, was
-// made from other packages.
+// Like clients, it accepts a package if one hash matches. But if a lock file has only the
+// h1: hash of the package, and zh: hashes that the release does not list, the lock file was
+// made from different packages.
 func (c *Checksums) checkAccepted(p Package) error {
 	for _, k := range c.claims.Known {
 		if k.hasZip(p.sum) {
@@ -74,8 +73,8 @@ func (c *Checksums) checkAccepted(p Package) error {
 	return nil
 }
 
-// stranger returns a hash of a zip that is none of those in the checksum document,
-// none if there is no such.
+// stranger returns a zh: hash in a lock file that is not in the checksum document, or the
+// zero hash if there is none.
 func (c *Checksums) stranger(k Known) provider.Hash {
 	listed := map[provider.Hash]bool{}
 	for _, sum := range c.sums {

@@ -14,7 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// zipOf returns a zip with one file and its two hashes.
+// zipOf returns a zip with one file, and its two hashes.
 func zipOf(t *testing.T, text string) (data []byte, zh, h1 provider.Hash) {
 	t.Helper()
 	var buf bytes.Buffer
@@ -35,15 +35,15 @@ func zipOf(t *testing.T, text string) (data []byte, zh, h1 provider.Hash) {
 
 func TestKnown(t *testing.T) {
 	data, zh, h1 := zipOf(t, "linux")
-	_, otherZH, otherH1 := zipOf(t, "darwin") // of the same release
+	_, otherZH, otherH1 := zipOf(t, "darwin") // a package of the same release
 	_, strangeZH, strangeH1 := zipOf(t, "another release")
 	doc := fmt.Appendf(nil, "%s  %s\n%s  terraform-provider-null_3.2.4_darwin_arm64.zip\n", strings.TrimPrefix(zh.String(), "zh:"), name, strings.TrimPrefix(otherZH.String(), "zh:"))
 
 	known := func(hashes ...provider.Hash) trust.Known { return trust.Known{Where: "f.hcl:3", Hashes: hashes} }
 	for desc, tc := range map[string]struct {
 		known  []trust.Known
-		bySum  bool  // the listed sum is enough to accept it
-		before error // what is refused without its bytes
+		bySum  bool  // the listed checksum is enough to accept the package
+		before error // the error before the bytes are read
 		after  error
 	}{
 		"nobody has to":                             {nil, true, nil, nil},
@@ -96,7 +96,7 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestKnownMirror has a release without a document, where only bytes tell.
+// TestKnownMirror has a release without a checksum document, where the bytes are needed.
 func TestKnownMirror(t *testing.T) {
 	data, zh, h1 := zipOf(t, "linux")
 	_, strangeZH, _ := zipOf(t, "another")

@@ -7,16 +7,16 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
-// errNested means that a signature holds another one that is not a key's own.
+// errNested means that a signature contains a signature other than a primary key binding.
 var errNested = errors.New("a signature holds another signature, which is not one that a signing subkey makes of its primary key")
 
-// countSubpackets returns how many subpackets a signature holds, given the content of
-// its packet. It fails if the signature has signatures nested in it at will. The
-// library parses what a signature holds before it judges it, and keeps a copy for each
-// level: 400 KB of nested signatures take gigabytes.
+// countSubpackets returns the number of subpackets in a signature, given the content of its
+// packet. It returns an error if signatures are nested arbitrarily. The library parses a
+// nested signature before it checks it, and keeps a copy at each level: 400 KB of nested
+// signatures take gigabytes.
 //
-// The one signature that may be inside another is a primary key binding, in which the
-// library accepts none (RFC 9580, sections 5.2.3.34 and 10.1.5).
+// The only signature that may be nested is a primary key binding, and the library accepts
+// no signature within it (RFC 9580, sections 5.2.3.34 and 10.1.5).
 func countSubpackets(signature []byte) (n int, err error) {
 	for subpacket := range subpackets(signature) {
 		n++
@@ -33,11 +33,11 @@ func countSubpackets(signature []byte) (n int, err error) {
 	return n, nil
 }
 
-// embeddedSignature is the type of the subpacket that holds a signature.
+// embeddedSignature is the type of a subpacket that contains a signature.
 const embeddedSignature = 32
 
-// subpackets yields the subpackets of a signature, hashed and unhashed ones: the
-// type, and then the content. It ends where they do not read.
+// subpackets yields the subpackets of a signature, hashed and unhashed ones. The first byte
+// of each is its type. It stops at the first invalid subpacket.
 func subpackets(signature []byte) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		if len(signature) == 0 {
@@ -47,7 +47,7 @@ func subpackets(signature []byte) func(yield func([]byte) bool) {
 		if signature[0] == 6 {
 			lengthBytes = 4
 		}
-		const beforeLength = 4 // version, type, two algorithms
+		const beforeLength = 4 // version, type, and two algorithms
 		if len(rest) < beforeLength {
 			return
 		}
@@ -69,8 +69,8 @@ func subpackets(signature []byte) func(yield func([]byte) bool) {
 	}
 }
 
-// cutArea returns the subpackets that follow their length in bytes, and what comes
-// after them.
+// cutArea splits data, which begins with the length of a subpacket area, into the area and
+// the rest.
 func cutArea(data []byte, lengthBytes int) (area, rest []byte, ok bool) {
 	if len(data) < lengthBytes {
 		return nil, nil, false
@@ -85,7 +85,7 @@ func cutArea(data []byte, lengthBytes int) (area, rest []byte, ok bool) {
 	return data[:length], data[length:], true
 }
 
-// cutSubpacket returns the first subpacket, of one byte at least, and the others
+// cutSubpacket returns the first subpacket, which has at least one byte, and the rest
 // (RFC 9580, section 5.2.3.7).
 func cutSubpacket(data []byte) (subpacket, rest []byte, ok bool) {
 	length, data, ok := cutLength(data)
@@ -95,9 +95,9 @@ func cutSubpacket(data []byte) (subpacket, rest []byte, ok bool) {
 	return data[:length], data[length:], true
 }
 
-// cutLength returns the length that data begins with, and what comes after it. A
-// packet of the new format and a subpacket give their length alike, except that some
-// values mean a part of a packet.
+// cutLength returns the length at the start of data, and the rest. Packets of the new format
+// and subpackets encode their length in the same way, except that some values denote a
+// partial length in packets.
 func cutLength(data []byte) (length uint64, rest []byte, ok bool) {
 	switch {
 	case len(data) == 0:

@@ -10,11 +10,11 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
-// nested returns a packet with a signature of a type that holds another one of that
-// type, and so on, until it has so many bytes. Each is the subpacket of the one around
-// it, of a version that gives 16 or 32 bits for its length.
+// nested returns a packet with a signature of the given type that contains another signature
+// of that type, and so on, until it has the given size. Each signature is a subpacket of the
+// one around it. Its version determines whether lengths have 16 or 32 bits.
 func nested(size int, version, signatureType byte) []byte {
-	// From the outermost to the innermost, with the length of what follows each.
+	// The signatures from the outermost to the innermost, each with the length of its content.
 	lengthBytes := 2
 	if version == 6 {
 		lengthBytes = 4
@@ -34,15 +34,15 @@ func nested(size int, version, signatureType byte) []byte {
 	return append(out, make([]byte, left)...)
 }
 
-// claimingMore has the header of a packet claim one byte more than there is.
+// claimingMore changes the header of a packet so that it claims one byte more than it has.
 func claimingMore(packet []byte) []byte {
 	binary.BigEndian.PutUint32(packet[2:], binary.BigEndian.Uint32(packet[2:])+1)
 	return packet
 }
 
-// TestNestedSignatures: each level costs the library a copy of all that are within.
+// TestNestedSignatures: at each level the library copies everything within it.
 func TestNestedSignatures(t *testing.T) {
-	const size = 40_000 // without the check some 200 MB; ten times the size would take gigabytes
+	const size = 40_000 // about 200 MB without the check; ten times the size would take gigabytes
 	for name, packet := range map[string][]byte{
 		"version 6":             nested(size, 6, 0x18),
 		"version 4":             nested(size, 4, 0x18),
@@ -75,7 +75,7 @@ func armouredKey(packets []byte) string {
 	return "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n" + wrapped(packets) + "\n-----END PGP PUBLIC KEY BLOCK-----\n"
 }
 
-// wrapped is base64 in lines of 64 characters.
+// wrapped returns base64 in lines of 64 characters.
 func wrapped(data []byte) string {
 	var out bytes.Buffer
 	for text := base64.StdEncoding.EncodeToString(data); len(text) > 0; text = text[min(64, len(text)):] {

@@ -12,12 +12,12 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestKeysOfEveryKind has keys and signatures as clients meet them.
+// TestKeysOfEveryKind has the kinds of keys and signatures that clients encounter.
 func TestKeysOfEveryKind(t *testing.T) {
 	for what, tc := range map[string]struct {
 		options []pgp.Option
 		expired bool
-		err     string // nothing: accepted
+		err     string // "" means that it is accepted
 	}{
 		"Ed25519":             {},
 		"RSA":                 {options: []pgp.Option{pgp.RSA(2048)}},
@@ -55,7 +55,7 @@ func TestKeysOfEveryKind(t *testing.T) {
 						t.Errorf("%s, pinned %v: %v", form, pins, err)
 						continue
 					}
-					// A subkey counts for its primary key.
+					// A subkey is identified by its primary key.
 					if s := sums.Signer(); s.Fingerprint != signer.Fingerprint() || s.KeyID != signer.KeyID() || s.Expired != tc.expired {
 						t.Errorf("%s, pinned %v: signed by %+v", form, pins, s)
 					}
@@ -68,7 +68,7 @@ func TestKeysOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestGnuPG has what GnuPG made; testdata/gnupg/make.sh says how.
+// TestGnuPG has keys and signatures that testdata/gnupg/make.sh made with GnuPG.
 func TestGnuPG(t *testing.T) {
 	read := func(name string) []byte {
 		data, err := os.ReadFile(filepath.Join("testdata", "gnupg", name))
@@ -108,7 +108,7 @@ func TestGnuPG(t *testing.T) {
 	}
 }
 
-// TestHostileKeys has keys that were made to deceive, or to break what reads them.
+// TestHostileKeys has keys that were made to deceive or to crash the reader.
 func TestHostileKeys(t *testing.T) {
 	acme, mallory := pgp.For(t, "Acme"), pgp.For(t, "Mallory", pgp.Subkey())
 	other := pgp.For(t, "Other")
@@ -154,7 +154,7 @@ func TestHostileKeys(t *testing.T) {
 	}
 }
 
-// TestNoKeyHint names both ways to go without a signature.
+// TestNoKeyHint shows that the hint names both ways to accept a release without a signature.
 func TestNoKeyHint(t *testing.T) {
 	claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: sumsOf(name)}
 	_, err := trust.Policy{}.Accept(t.Context(), claims)

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Package is a package whose bytes were verified. Only a [Verifier] makes one;
-// the zero value stands for none.
+// Package is a package whose bytes were verified. Only a [Verifier] creates one. The zero
+// value means no package.
 type Package struct {
 	platform provider.Platform
 	filename string
@@ -23,20 +23,20 @@ type Package struct {
 	h1       provider.Hash
 }
 
-// Platform returns the platform the package is for.
+// Platform returns the platform of the package.
 func (p Package) Platform() provider.Platform { return p.platform }
 
-// Filename returns the name it is published under.
+// Filename returns the published file name of the package.
 func (p Package) Filename() string { return p.filename }
 
-// Sum returns the SHA-256 of its bytes.
+// Sum returns the SHA-256 of the package.
 func (p Package) Sum() [sha256.Size]byte { return p.sum }
 
-// Size returns their number.
+// Size returns the size of the package in bytes.
 func (p Package) Size() int64 { return p.size }
 
-// H1 returns the hash over its unpacked content; none where clients would not
-// agree on it.
+// H1 returns the hash of the unpacked content. It is zero if clients would compute
+// different hashes.
 func (p Package) H1() provider.Hash { return p.h1 }
 
 // Verifier checks the bytes of one package as they are written to it.
@@ -48,12 +48,12 @@ type Verifier struct {
 	size      int64
 }
 
-// Verifier returns a verifier for the package published as filename. It fails
-// with ErrNotListed if the checksums do not cover that name, and with ErrUnknown
-// or ErrChecksum if what they list is not known where it should be.
+// Verifier returns a verifier for the package published as filename. It returns
+// ErrNotListed if the checksums do not cover that name, and ErrUnknown or ErrChecksum if
+// the listed checksum contradicts a lock file.
 func (c *Checksums) Verifier(p provider.Platform, filename string) (*Verifier, error) {
 	_, listed := c.sums[filename]
-	_, offered := c.claims.Hashes[filename] // perhaps without a hash
+	_, offered := c.claims.Hashes[filename] // possibly without a hash
 	if !listed && (!offered || c.sums != nil) {
 		return nil, hint.Wrap(fmt.Errorf("%s: %w", filename, ErrNotListed),
 			"the release is incomplete: its publisher must list every package under its exact file name")
@@ -70,11 +70,11 @@ func (v *Verifier) Write(p []byte) (int, error) {
 	return v.hash.Write(p)
 }
 
-// Accept returns the package if the bytes written are the ones that the
-// checksums are for, and are a zip. It fails with ErrChecksum for other bytes, with
-// [provider.ErrNotZip] for bytes that are no zip that unpacks, and with ErrUnknown
-// if they are not known where they should be. content must read the same bytes
-// again: the hash of the unpacked package is computed from it, until ctx ends.
+// Accept returns the package if the written bytes match the checksums and are a zip. It
+// returns ErrChecksum for other bytes, [provider.ErrNotZip] for bytes that are not a zip or
+// cannot be unpacked, and ErrUnknown if a lock file does not have the package. content must
+// read the same bytes again: Accept computes the hash of the unpacked package from it, and
+// stops when ctx ends.
 func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, error) {
 	p := Package{platform: v.platform, filename: v.filename, size: v.size, sum: [sha256.Size]byte(v.hash.Sum(nil))}
 	if want, ok := v.checksums.sums[v.filename]; ok && want != p.sum {
@@ -109,13 +109,12 @@ func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, er
 	return p, nil
 }
 
-// NotZipHint is the hint of an error about a package that is no zip.
+// NotZipHint is the hint for a package that is not a zip.
 const NotZipHint = "no client could unpack it: its publisher released something that is no zip, or the zip is damaged. Ask the publisher for a new release; nothing was stored"
 
-// matches reports whether a package has one of the hashes given of each scheme
-// that is given. Clients are content with one hash of any scheme. Where there is
-// no hash of the unpacked content that all clients agree on, that of the zip
-// decides.
+// matches reports whether a package has, for each scheme in hashes, one of the hashes. That
+// is stricter than clients, which accept one match of any scheme. If the package has no
+// hash of its content that all clients agree on, only the hash of the zip counts.
 func matches(p Package, isZip bool, hashes []provider.Hash) bool {
 	zip := provider.ZipHash(p.sum)
 	given := func(isZip bool) bool {

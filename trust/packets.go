@@ -15,46 +15,47 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
-// The library verifies every self-signature while it reads a key, of any size, and
-// no context stops it. So the packets are walked first: [load] refuses keys that
-// would cost too much, and nothing is verified before all keys of a release are
-// within these bounds. They count over all keys of a release.
+// The library verifies every self-signature while it reads a key, however large the key is,
+// and cannot be cancelled. Therefore the packets are examined first: [load] refuses keys
+// that would cost too much, and nothing is verified until all keys of a release are known
+// to be within these bounds. The bounds apply to all keys of a release together.
 const (
-	// maxKeys bounds the armoured blocks.
+	// maxKeys bounds the number of armoured blocks.
 	maxKeys = 64
-	// maxKeyBytes bounds the armoured text. A key with many certifications has some
+	// maxKeyBytes bounds the armoured text. A key with many certifications has about
 	// 100 KiB and 700 signatures. Few releases have more than two keys.
 	maxKeyBytes = 512 << 10
-	// maxPackets bounds the packets, including those of unknown types.
+	// maxPackets bounds the number of packets, including those of unknown types.
 	maxPackets = 4096
-	// maxSignatures bounds the signatures: three keys with many certifications.
+	// maxSignatures bounds the number of signatures. It allows three keys with many
+	// certifications.
 	maxSignatures = 2048
-	// maxSubpackets bounds the subpackets of all signatures: 16 for each of
-	// maxSignatures. The library takes memory for each subpacket. Real signatures have 4
-	// to 12 of them.
+	// maxSubpackets bounds the subpackets of all signatures to 16 for each of
+	// maxSignatures. The library allocates memory for each subpacket. Real signatures have
+	// 4 to 12 of them.
 	maxSubpackets = 16 * maxSignatures
-	// maxKeyPackets bounds the primary keys and subkeys: three subkeys for each of
+	// maxKeyPackets bounds the primary keys and subkeys. It allows three subkeys for each of
 	// maxKeys keys.
 	maxKeyPackets = 256
 	// maxCost bounds the verifications of one release to about a second of CPU time, in
 	// units of [verificationCost].
 	maxCost = 1000
 
-	// maxUserIDBytes bounds a user ID, which the library hashes for every signature
-	// of it. GnuPG reads none over 2 KiB.
+	// maxUserIDBytes bounds a user ID, which the library hashes for each signature over it.
+	// GnuPG reads at most 2 KiB.
 	maxUserIDBytes = 4 << 10
-	// maxRSABits bounds the modulus of an RSA key. Verification takes 10 ms at this size.
+	// maxRSABits bounds the modulus of an RSA key. At this size, verification takes 10 ms.
 	maxRSABits = 16384
-	// maxDSABits and maxDSAOrderBits bound p and q of a DSA key. The standard ends at 3072
-	// and 256 bits. Verification takes 6 ms at these sizes.
+	// maxDSABits and maxDSAOrderBits bound p and q of a DSA key. The standard allows 3072
+	// and 256 bits. At these sizes, verification takes 6 ms.
 	maxDSABits, maxDSAOrderBits = 4096, 512
-	// maxElgamalBits bounds the numbers of an Elgamal key, which verifies nothing.
+	// maxElgamalBits bounds the numbers of an Elgamal key, which cannot verify signatures.
 	maxElgamalBits = 16384
-	// maxSignaturePackets bounds the packets of a detached signature. One for each
-	// signer is usual, and the library reads them anew for each key.
+	// maxSignaturePackets bounds the packets of a detached signature, which usually has one
+	// for each signer. The library reads them again for each key.
 	maxSignaturePackets = 64
-	// maxSignatureSubpackets bounds the subpackets in the packets of a detached
-	// signature: 16 for each packet.
+	// maxSignatureSubpackets bounds the subpackets of a detached signature to 16 for each
+	// packet.
 	maxSignatureSubpackets = 16 * maxSignaturePackets
 )
 
@@ -65,24 +66,24 @@ func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errTooLarge, fmt.Sprintf(format, args...))
 }
 
-// unverifiedKey is a transferable public key (RFC 9580, section 10.1). Nobody has
-// verified its signatures yet.
+// unverifiedKey is a transferable public key (RFC 9580, section 10.1) whose signatures have
+// not been verified yet.
 type unverifiedKey struct {
 	packets []byte
-	primary *packet.PublicKey // nil: the block has no primary key that the library knows
+	primary *packet.PublicKey // nil: the library supports no primary key in the block
 	subkeys []*packet.PublicKey
-	cost    int // of all verifications with it, in units of [verificationCost]
+	cost    int // of all verifications with the key, in units of [verificationCost]
 }
 
 // load counts the packets of all keys of a release.
 type load struct{ bytes, packets, keys, signatures, subpackets int }
 
-// walk splits the packets of a block into its keys. It verifies nothing. The
-// packets are read by the library, which therefore finds the same ones later.
+// walk splits the packets of a block into its keys, and verifies nothing. It uses the
+// library's parser, so the library finds the same packets later.
 //
-// A packet whose content does not read is only counted: the library ignores it or
-// refuses the key. Errors wrap errTooLarge or errPrivateKey where that is the reason. Before
-// each packet, walk looks at ctx, and returns its error.
+// If the content of a packet is invalid, the packet is only counted: the library will
+// ignore it or refuse the key. Errors wrap errTooLarge or errPrivateKey if that is the
+// reason. walk checks ctx before each packet, and returns its error.
 func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err error) {
 	defer surviveLibrary(&err)
 	keys = make([]unverifiedKey, 1)
@@ -97,7 +98,7 @@ func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err
 		}
 		p, err := packet.Read(r)
 		switch {
-		case err == io.EOF: // the library would take it for the end of the block
+		case err == io.EOF: // the library would treat it as the end of the block
 			return nil, io.ErrUnexpectedEOF
 		case err != nil:
 			continue
@@ -116,8 +117,8 @@ func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err
 	return keys, nil
 }
 
-// admit fails if the library must not parse the first of some packets, as it would
-// take more time or memory than a bound allows.
+// admit returns an error if the library must not parse the first of the packets, because
+// parsing it would take more time or memory than the bounds allow.
 func (l *load) admit(packets []byte) error {
 	if l.packets++; l.packets > maxPackets {
 		return tooLarge("the signing keys hold more than %d packets", maxPackets)
@@ -139,7 +140,7 @@ func (l *load) admit(packets []byte) error {
 	return nil
 }
 
-// count adds a packet to the load, and fails if it exceeds a bound.
+// count adds a packet to the load, and returns an error if the load exceeds a bound.
 func (l *load) count(p packet.Packet) error {
 	switch p := p.(type) {
 	case *packet.PublicKey:
@@ -159,7 +160,7 @@ func (l *load) count(p packet.Packet) error {
 	return nil
 }
 
-// add adds a packet to the key, with the cost of its verifications.
+// add adds a packet and the cost of its verifications to the key.
 func (k *unverifiedKey) add(p packet.Packet) {
 	switch p := p.(type) {
 	case *packet.PublicKey:
@@ -168,10 +169,10 @@ func (k *unverifiedKey) add(p packet.Packet) {
 		} else {
 			k.primary = p
 		}
-		k.cost += verificationCost(p) // it may have made the detached signature
+		k.cost += verificationCost(p) // the key may have made the detached signature
 	case *packet.Signature:
 		if k.primary == nil || isCertification(p) && !p.CheckKeyIdOrFingerprint(k.primary) {
-			return // the library skips the certifications that other keys made
+			return // the library skips certifications by other keys
 		}
 		k.cost += verificationCost(k.primary)
 		if n := len(k.subkeys); p.EmbeddedSignature != nil && n > 0 {
@@ -194,8 +195,8 @@ func (k *unverifiedKey) hasFingerprint(fingerprints []string) bool {
 	return k.primary != nil && has(k.primary) || slices.ContainsFunc(k.subkeys, has)
 }
 
-// packetType returns the type that the first byte of a packet gives, in the old or
-// the new format (RFC 9580, section 4.2); ok is false if no packet begins with it.
+// packetType returns the packet type in the first byte of a packet, in the old or the new
+// format (RFC 9580, section 4.2). ok is false if no packet begins with this byte.
 func packetType(header byte) (t int, ok bool) {
 	if header&0x40 != 0 {
 		return int(header & 0x3f), header&0x80 != 0
@@ -208,11 +209,12 @@ var (
 	errIndefinite = errors.New("it holds a packet of indefinite length, which no key or signature has")
 )
 
-// packetContent returns the content of the first packet. It fails unless the packet
-// gives one length (RFC 9580, section 4.2.1.4), and has all of that.
+// packetContent returns the content of the first packet. It returns an error if the packet
+// does not have a single length (RFC 9580, section 4.2.1.4), or is shorter than its length.
 //
-// The library accepts less. It takes the bytes that it needs from a packet, and reads the
-// next packet from there. So many packets could each claim the whole rest of a block.
+// The library is less strict: it takes only the bytes that it needs from a packet, and reads
+// the next packet after them. Otherwise many packets could each claim the whole rest of a
+// block.
 func packetContent(packets []byte) ([]byte, error) {
 	var length uint64
 	header, content := packets[0], packets[1:]
@@ -237,8 +239,8 @@ func packetContent(packets []byte) ([]byte, error) {
 	return content[:length], nil
 }
 
-// countPacket returns how many subpackets the first packet holds if it is a signature,
-// and fails if the library must not parse it.
+// countPacket returns the number of subpackets if the first packet is a signature. It
+// returns an error if the library must not parse the packet.
 func countPacket(t int, packets []byte) (subpackets int, err error) {
 	content, err := packetContent(packets)
 	if err != nil || t != typeSignature {
@@ -247,7 +249,7 @@ func countPacket(t int, packets []byte) (subpackets int, err error) {
 	return countSubpackets(content)
 }
 
-// The types of packets that a public key or a detached signature consists of.
+// The packet types in public keys and detached signatures.
 const (
 	typeSignature     = 2
 	typePrivateKey    = 5
@@ -259,11 +261,11 @@ const (
 	typePublicSubkey  = 14
 	typeUserAttribute = 17
 	typePadding       = 21
-	typeNonCritical   = 40 // and above: readers ignore those that they do not know
+	typeNonCritical   = 40 // and above: readers ignore unknown packets
 )
 
-// checkKeyPacketType fails for a packet that no public key has. The library would
-// go on to read within compressed and encrypted ones.
+// checkKeyPacketType returns an error for a packet type that no public key has. The library
+// would read the content of compressed and encrypted packets.
 func checkKeyPacketType(t int) error {
 	switch t {
 	case typePrivateKey, typePrivateSubkey:
@@ -277,8 +279,8 @@ func checkKeyPacketType(t int) error {
 	return fmt.Errorf("it holds a packet of type %d, which no public key has", t)
 }
 
-// checkNumbers fails if a number of the key exceeds its bound. Keys on curves and
-// post-quantum keys have one size for each algorithm.
+// checkNumbers returns an error if a number in the key exceeds its bound. Elliptic-curve and
+// post-quantum keys have a fixed size for each algorithm.
 func checkNumbers(pk *packet.PublicKey) error {
 	type number struct {
 		name       string
@@ -304,9 +306,9 @@ func checkNumbers(pk *packet.PublicKey) error {
 	return nil
 }
 
-// verificationCost returns the CPU time of one verification with a key, in units of
-// about a millisecond: 1 for a quick key, 10 for a slow one, 0 for one that cannot
-// sign. It is measured for the largest key of each kind.
+// verificationCost returns the CPU time of one verification with a key, in units of about a
+// millisecond: 1 for a quick key, 10 for a slow one, and 0 for one that cannot sign. It was
+// measured with the largest key of each kind.
 func verificationCost(pk *packet.PublicKey) int {
 	const quick, slow = 1, 10
 	switch k := pk.PublicKey.(type) {
@@ -333,8 +335,8 @@ func verificationCost(pk *packet.PublicKey) int {
 	return slow
 }
 
-// checkSignaturePackets walks the packets of a detached signature as the library
-// does for each key, up to the first packet that does not read.
+// checkSignaturePackets examines the packets of a detached signature as the library does for
+// each key, up to the first invalid packet.
 func checkSignaturePackets(signature []byte) (err error) {
 	defer surviveLibrary(&err)
 	n, subpackets := 0, 0
@@ -365,7 +367,7 @@ func checkSignaturePackets(signature []byte) (err error) {
 	return nil
 }
 
-// isIgnored reports whether the library skips a packet that it could not read.
+// isIgnored reports whether the library skips a packet after this error.
 func isIgnored(err error) bool {
 	var unknown pgperrors.UnknownPacketTypeError
 	var unsupported pgperrors.UnsupportedError

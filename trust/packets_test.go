@@ -16,7 +16,7 @@ func withLength(packetType byte, n uint32, content []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0xc0 | packetType, 0xff}, n), content...)
 }
 
-// TestPacketContent has packets with a length in every form.
+// TestPacketContent has packets with every form of length.
 func TestPacketContent(t *testing.T) {
 	content := bytes.Repeat([]byte{7}, 300)
 	join := func(header ...byte) []byte { return append(header, content...) }
@@ -51,9 +51,8 @@ func TestPacketContent(t *testing.T) {
 	}
 }
 
-// TestIndefiniteLengths has a key and a signature whose last packet has no length, or
-// comes in parts. The library reads both, and packetContent cannot find the end of
-// either.
+// TestIndefiniteLengths has a key and a signature whose last packet has an indefinite length
+// or partial lengths. The library reads both, but packetContent cannot find their end.
 func TestIndefiniteLengths(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	_, key, err := dearmour(acme.ArmoredPublicKey())
@@ -81,7 +80,7 @@ func TestIndefiniteLengths(t *testing.T) {
 			}
 			next = cap(packets) - cap(content) + len(content)
 		}
-		const log = 6 // of the bytes in the first part
+		const log = 6 // the logarithm of the size of the first part
 		for form, last := range map[string][]byte{
 			"no length": slices.Concat([]byte{0x83 | typeSignature<<2}, content),
 			"parts":     slices.Concat([]byte{0xc0 | typeSignature, 224 + log}, content[:1<<log], []byte{byte(len(content) - 1<<log)}, content[1<<log:]),
@@ -93,11 +92,11 @@ func TestIndefiniteLengths(t *testing.T) {
 	}
 }
 
-// TestPacketsThatClaimTheRest has many signatures. Each claims the whole rest of the
-// block; the library takes some bytes of it, and the next signature begins behind them.
+// TestPacketsThatClaimTheRest has many signatures, each of which claims the whole rest of the
+// block. The library takes some bytes of it, and reads the next signature after them.
 func TestPacketsThatClaimTheRest(t *testing.T) {
 	content := []byte{4, 0x10, 1, 8, 0, 6, 5, 2, 1, 2, 3, 4, 0, 0, 0, 0, 0, 1, 1}
-	const n, padding = 400, 60_000 // without the check some 100 MB
+	const n, padding = 400, 60_000 // about 100 MB without the check
 	for what, tc := range map[string]struct {
 		more uint32
 		want error
@@ -123,15 +122,15 @@ func TestPacketsThatClaimTheRest(t *testing.T) {
 	}
 }
 
-// withSubpackets returns a packet with a signature of so many subpackets. It holds
-// another one of the same kind if embedded is not negative.
+// withSubpackets returns a packet with a signature of so many subpackets. If embedded is not
+// negative, the signature contains another one with that many subpackets.
 func withSubpackets(n, embedded int) []byte {
 	signature := func(kind byte, subpackets []byte) []byte {
 		content := append([]byte{6, kind, 1, 8}, binary.BigEndian.AppendUint32(nil, uint32(len(subpackets)))...)
 		content = append(append(content, subpackets...), 0, 0, 0, 0, 0, 0, 16)
 		return append(append(content, make([]byte, 16)...), 0, 1, 1)
 	}
-	some := func(n int) []byte { // the time of creation, and private ones without content
+	some := func(n int) []byte { // a creation time, and private subpackets without content
 		return append([]byte{5, 2, 1, 2, 3, 4}, bytes.Repeat([]byte{1, 100}, n-1)...)
 	}
 	subpackets := some(n)
@@ -143,7 +142,7 @@ func withSubpackets(n, embedded int) []byte {
 	return withLength(typeSignature, uint32(len(content)), content)
 }
 
-// TestSubpackets has signatures with as many subpackets as may be, and with more.
+// TestSubpackets has signatures with the allowed number of subpackets, and with more.
 func TestSubpackets(t *testing.T) {
 	for what, tc := range map[string]struct {
 		packets func(most int) []byte
@@ -160,7 +159,7 @@ func TestSubpackets(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			key := armouredKey(tc.packets(maxSubpackets))
-			cost.Check(t, len(key), true, func() error { // none of them is a key
+			cost.Check(t, len(key), true, func() error { // no packet is a key
 				_, err := KeyIDs(t.Context(), []string{key})
 				if errors.Is(err, errTooLarge) != tc.refused {
 					t.Errorf("key: %v, too large: %t", err, tc.refused)

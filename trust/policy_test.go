@@ -12,14 +12,14 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// policyCase is a document signed by one key, the keys that are offered, and what
-// a policy makes of it.
+// policyCase has a document that one key signed, the keys that are offered, and the result of
+// a policy.
 type policyCase struct {
 	policy trust.Policy
 	keys   []string
-	err    error // nil: accepted
+	err    error // nil means that it is accepted
 	signer *pgp.Signer
-	says   []string // parts of the error
+	says   []string // substrings of the error
 }
 
 func (tc policyCase) run(t *testing.T, by *pgp.Signer) {
@@ -58,18 +58,18 @@ func TestPinnedKeys(t *testing.T) {
 		"another key in one block":                            {pin(other.Fingerprint()), []string{pgp.ArmoredKeyRing(t, acme, other)}, trust.ErrSignature, nil, nil},
 		"the subkey that signed":                              {pin(acme.SubkeyFingerprint()), []string{a}, trust.ErrSignature, nil, []string{"offered are " + acme.Fingerprint()}},
 		"a part of the fingerprint":                           {pin(acme.KeyID()), []string{a}, trust.ErrSignature, nil, nil},
-		"in lower case":                                       {pin(strings.ToLower(acme.Fingerprint())), []string{a}, trust.ErrSignature, nil, nil}, // exactly: who writes it makes it upper
+		"in lower case":                                       {pin(strings.ToLower(acme.Fingerprint())), []string{a}, trust.ErrSignature, nil, nil}, // the configuration converts to upper case
 		"nothing that is a key":                               {pin("*"), []string{a}, trust.ErrSignature, nil, nil},
 		"the signer, and no key":                              {trust.Policy{Keys: []string{acme.Fingerprint()}, AllowUnsigned: true}, nil, trust.ErrUnsigned, nil, nil},
 		"another, unsigned allowed":                           {trust.Policy{Keys: []string{other.Fingerprint()}, AllowUnsigned: true}, []string{a}, trust.ErrSignature, nil, nil},
-		"the signer, and a bad key":                           {pin(acme.Fingerprint()), []string{"no key", a}, trust.ErrSignature, nil, nil}, // as clients
+		"the signer, and a bad key":                           {pin(acme.Fingerprint()), []string{"no key", a}, trust.ErrSignature, nil, nil}, // as in clients
 		"the signer, beside a revoked key that is not pinned": {pin(acme.Fingerprint()), []string{pgp.For(t, "Old", pgp.Superseded()).ArmoredPublicKey(), a}, nil, acme, nil},
 	} {
 		t.Run(what, func(t *testing.T) { tc.run(t, acme) })
 	}
 }
 
-// TestHashesAreNoSignatureByAPinnedKey has what a mirror folder has.
+// TestHashesAreNoSignatureByAPinnedKey has the hashes of a mirror folder.
 func TestHashesAreNoSignatureByAPinnedKey(t *testing.T) {
 	claims := trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: nil}}
 	_, err := trust.Policy{AllowUnsigned: true, Keys: []string{strings.Repeat("A", 40)}}.Accept(t.Context(), claims)
@@ -109,7 +109,7 @@ func TestRules(t *testing.T) {
 		"registry.opentofu.org/acme/null":        "host",
 		"registry.terraform.io/hashicorp/null":   "any",
 	} {
-		for range rules { // in whatever order they stand
+		for range rules { // in every order
 			if got := rules.For(provider.MustParseAddress(address)); !slices.Equal(got.Keys, []string{want}) {
 				t.Errorf("%s: %v, want %s", address, got.Keys, want)
 			}

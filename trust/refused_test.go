@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestChecksumDocumentsRefused are those that not everybody would read alike, or
-// that nobody should have to.
+// TestChecksumDocumentsRefused has documents that readers understand differently, or that are
+// too large.
 func TestChecksumDocumentsRefused(t *testing.T) {
 	const sum, other = "0000000000000000000000000000000000000000000000000000000000000000", "1111111111111111111111111111111111111111111111111111111111111111"
 	for says, doc := range map[string]string{
@@ -32,7 +32,7 @@ func TestChecksumDocumentsRefused(t *testing.T) {
 	}
 }
 
-// TestErrorsAreShort has names of files and of a notation as long as the documents.
+// TestErrorsAreShort has very long file names, and a very long name of a notation.
 func TestErrorsAreShort(t *testing.T) {
 	long := strings.Repeat("\x7f", 100_000)
 	one, two := strings.Repeat("0", 64), strings.Repeat("1", 64)
@@ -56,7 +56,7 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 }
 
-// TestSignaturesRefused are no signatures, whatever else they are.
+// TestSignaturesRefused has files that are not signatures.
 func TestSignaturesRefused(t *testing.T) {
 	acme := newSigner(t)
 	armoured := func(kind, body string) []byte {
@@ -76,8 +76,7 @@ func TestSignaturesRefused(t *testing.T) {
 	}
 }
 
-// TestReportOnAMirrorsPackage has a mirror whose report and hashes contradict each
-// other.
+// TestReportOnAMirrorsPackage has a mirror whose report contradicts its hashes.
 func TestReportOnAMirrorsPackage(t *testing.T) {
 	zh := func(b byte) provider.Hash { return provider.ZipHash([32]byte{b}) }
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{

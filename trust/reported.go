@@ -8,15 +8,15 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Report is what an origin says of a package beside the checksum document: newer
-// registries give hashes and sizes. It proves nothing; what contradicts it is
-// refused, since one of the two is wrong and clients record the hashes.
+// Report holds the hashes and the size of a package that newer registries report in addition
+// to the checksum document. A report proves nothing. But a package that contradicts it is
+// refused, because either of the two is wrong, and clients record the hashes.
 type Report struct {
 	Hashes []provider.Hash
-	Size   int64 // bytes; 0: not said
+	Size   int64 // bytes; 0 means unknown
 }
 
-// hashes returns those of one scheme.
+// hashes returns the hashes of one scheme.
 func (r Report) hashes(zip bool) []provider.Hash {
 	var out []provider.Hash
 	for _, h := range r.Hashes {
@@ -29,8 +29,8 @@ func (r Report) hashes(zip bool) []provider.Hash {
 
 const reportHelp = "the origin contradicts its own checksum document or package, and clients would refuse it or record a wrong hash; nothing was stored. Tell whoever runs it"
 
-// checkReports compares reports with the document; those on files that it does not
-// list are passed over.
+// checkReports compares the reports with the checksum document. It ignores files that the
+// document does not list.
 func (s sums) checkReports(reports map[string]Report) error {
 	for name, r := range reports {
 		sum, listed := s[name]
@@ -43,8 +43,8 @@ func (s sums) checkReports(reports map[string]Report) error {
 	return nil
 }
 
-// checkPackage compares the report on a package with what was verified of it. Where
-// clients would not agree on an h1: hash, that of the report is passed over.
+// checkPackage compares the report with a verified package. If clients would compute
+// different h1: hashes of the package, the h1: hashes in the report are ignored.
 func (r Report) checkPackage(p Package) error {
 	if r.Size != 0 && r.Size != p.size {
 		return hint.Wrap(fmt.Errorf("%s: %w: it has %d bytes, its origin reports %d", p.filename, ErrChecksum, p.size, r.Size), reportHelp)

@@ -2,18 +2,18 @@ package trust
 
 import "github.com/ocibridge/ocibridge/provider"
 
-// Rule is the policy for the providers that a pattern matches.
+// Rule is the policy for providers that match a pattern.
 type Rule struct {
 	Pattern provider.Pattern
 	Policy  Policy
 }
 
-// Rules say for every provider what is accepted.
+// Rules is the list of all rules.
 type Rules []Rule
 
-// For returns the policy of the most specific pattern that matches a provider, the
-// first of several alike, and the zero policy if none does. Policies of less
-// specific patterns add nothing to it.
+// For returns the policy of the most specific pattern that matches a provider, or the zero
+// policy if no pattern matches. Of equally specific patterns, the first wins. Policies of
+// less specific patterns are not merged into it.
 func (rs Rules) For(a provider.Address) Policy {
 	var best *Rule
 	for i := range rs {

@@ -17,37 +17,37 @@ import (
 const (
 	// maxSignatureBytes bounds a detached signature.
 	maxSignatureBytes = 64 << 10
-	// maxArmouredSignatureBytes bounds one in ASCII armour, which takes a third more.
+	// maxArmouredSignatureBytes bounds a signature in ASCII armour, which is a third longer.
 	maxArmouredSignatureBytes = 2 * maxSignatureBytes
 )
 
-// Signer says whose key a signature verified with.
+// Signer identifies the key that verified a signature.
 type Signer struct {
-	// Fingerprint is that of the primary key, in upper-case hexadecimal.
+	// Fingerprint is the fingerprint of the primary key, in upper-case hexadecimal.
 	Fingerprint string
 	// KeyID is the primary key's 64-bit ID, as clients print it.
 	KeyID string
-	// Expired is set if the key or the signature is past its time. Clients
-	// accept such a signature with a warning.
+	// Expired reports whether the key or the signature has expired. Clients accept such a
+	// signature with a warning.
 	Expired bool
-	// Pinned is set if the policy names the key.
+	// Pinned reports whether the policy names the key.
 	Pinned bool
 }
 
 var (
-	// errUnknownIssuer means that the signature was made by none of the keys.
+	// errUnknownIssuer means that none of the keys made the signature.
 	errUnknownIssuer = errors.New("the signature was made by none of the keys offered")
-	// errNotPinned means the same of those keys that are pinned.
+	// errNotPinned means that none of the pinned keys made the signature.
 	errNotPinned = errors.New("the signature was made by none of the pinned keys")
 )
 
-// verifySignature checks a detached signature of doc against the keys in turn,
-// with the clients' verdicts: a key that does not read or a signature that a
-// key of the right ID does not confirm ends the search; an expired key counts
-// only if no other verifies. Of keys that the policy does not pin, none is tried.
+// verifySignature verifies a detached signature of doc with each key in order, with the same
+// result as clients. The search ends at an invalid key, and at a key whose ID matches but
+// which does not verify the signature. An expired key counts only if no other key verifies
+// the signature. If the policy pins keys, other keys are not tried.
 //
-// It takes one of the process's slots, and looks at ctx before each packet of the
-// keys and before each key. The end of ctx decides nothing about the signature.
+// It uses one of the process's slots, and checks ctx before each packet of the keys and
+// before each key. If ctx ends, the signature is neither accepted nor refused.
 func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys []string) (Signer, error) {
 	if len(signature) > maxSignatureBytes {
 		return Signer{}, fmt.Errorf("the signature has more than %d bytes", maxSignatureBytes)
@@ -75,7 +75,7 @@ func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys
 			return Signer{}, r.err
 		}
 		if len(r.keys) == 0 {
-			continue // none of them is pinned
+			continue // none of its keys is pinned
 		}
 		keys, err := r.entities(ctx)
 		if err != nil {
@@ -101,7 +101,7 @@ func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys
 			return Signer{}, hint.Wrap(fmt.Errorf("the key %s that made the signature is revoked", fingerprintOf(entity.PrimaryKey)),
 				"its owner revoked it, or its part that signed; ask its publisher for a release signed by another key")
 		default:
-			// The library's error may hold text of the signature, such as the name of a notation.
+			// The library's error may contain text from the signature, such as the name of a notation.
 			return Signer{}, fmt.Errorf("the signature is not valid: %.200s", err)
 		}
 	}
@@ -130,9 +130,9 @@ func primariesOf(rings []ring) (out []string) {
 	return out
 }
 
-// dropUnpinned removes a key if neither its primary key nor a subkey is pinned.
-// Nobody verifies its signatures then. Packets without a primary key remain, since
-// they end in an error.
+// dropUnpinned removes each key of which neither the primary key nor a subkey is pinned, so
+// that its signatures are not verified. Packets without a primary key remain, because they
+// lead to an error later.
 func (p Policy) dropUnpinned(rings []ring) {
 	if !p.Pins() {
 		return
@@ -144,8 +144,8 @@ func (p Policy) dropUnpinned(rings []ring) {
 	}
 }
 
-// notPinnedHelp says what to do where no pinned key made the signature. The rings
-// are those that [Policy.dropUnpinned] leaves.
+// notPinnedHelp returns the hint for a signature that no pinned key made. The rings are the
+// result of [Policy.dropUnpinned].
 func (p Policy) notPinnedHelp(rings []ring) string {
 	for _, r := range rings {
 		for _, k := range r.keys {
@@ -157,22 +157,22 @@ func (p Policy) notPinnedHelp(rings []ring) string {
 	return "find out from its publisher, by another way, whether it signs with a new key; if so, add the key to the trust block"
 }
 
-// check checks a detached binary signature with the keys of a ring.
+// check verifies a detached binary signature with the keys of a ring.
 func check(ring openpgp.EntityList, doc, signature []byte) (entity *openpgp.Entity, err error) {
 	defer surviveLibrary(&err)
 	return openpgp.CheckDetachedSignature(ring, bytes.NewReader(doc), bytes.NewReader(signature), nil)
 }
 
-// surviveLibrary turns a panic of the OpenPGP library into an error: it panics on
-// some keys that no program makes, such as one whose only statement about its user
-// ID is a revocation, and whoever sends them must not end the process.
+// surviveLibrary turns a panic of the OpenPGP library into an error. The library panics on
+// some malformed keys, such as one whose only statement about its user ID is a revocation.
+// Such a key must not end the process.
 func surviveLibrary(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the key or the signature is malformed: %v", p)
 	}
 }
 
-// pinned returns those keys of a ring that may sign.
+// pinned returns the keys of a ring that may sign.
 func (p Policy) pinned(ring openpgp.EntityList) openpgp.EntityList {
 	if !p.Pins() {
 		return ring
@@ -180,7 +180,7 @@ func (p Policy) pinned(ring openpgp.EntityList) openpgp.EntityList {
 	return slices.DeleteFunc(ring, func(e *openpgp.Entity) bool { return !slices.Contains(p.Keys, fingerprintOf(e.PrimaryKey)) })
 }
 
-// few lists fingerprints for a message, the first ones of many.
+// few lists fingerprints for a message. It abbreviates long lists.
 func few(fingerprints []string) string {
 	const most = 4
 	if n := len(fingerprints); n > most {
@@ -194,12 +194,12 @@ func (p Policy) signerOf(e *openpgp.Entity, expired bool) Signer {
 		Fingerprint: fingerprintOf(e.PrimaryKey),
 		KeyID:       e.PrimaryKey.KeyIdString(),
 		Expired:     expired,
-		Pinned:      p.Pins(), // of other keys none is tried
+		Pinned:      p.Pins(), // other keys are not tried
 	}
 }
 
-// BinarySignature returns a detached signature without its ASCII armour, as the
-// provider registry protocol wants it. A binary one is returned as it is.
+// BinarySignature removes the ASCII armour from a detached signature, because the provider
+// registry protocol needs binary signatures. It returns a binary signature unchanged.
 func BinarySignature(signature []byte) ([]byte, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(signature), []byte("-----BEGIN")) {
 		return signature, nil

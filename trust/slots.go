@@ -6,12 +6,11 @@ import (
 	"runtime"
 )
 
-// slots bounds how many releases the process verifies at once: half of the CPUs
-// remain for requests that verify nothing.
+// slots bounds how many releases the process verifies concurrently. Half of the CPUs remain
+// free for other requests.
 var slots = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
-// begin waits for a slot, until ctx ends. The caller must call end when it has
-// verified.
+// begin waits for a slot until ctx ends. The caller must call end after the verification.
 func begin(ctx context.Context) (end func(), err error) {
 	if err := ended(ctx); err != nil {
 		return nil, err
@@ -24,7 +23,7 @@ func begin(ctx context.Context) (end func(), err error) {
 	}
 }
 
-// ended fails if ctx has ended.
+// ended returns an error if ctx has ended.
 func ended(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("verify signatures: %w", err)

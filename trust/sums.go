@@ -9,18 +9,17 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// maxSumsBytes bounds a SHA256SUMS document. Real ones have some 2 KiB.
+// maxSumsBytes bounds a SHA256SUMS document. Real documents have about 2 KiB.
 const maxSumsBytes = 1 << 20
 
-// sums are the checksums of a SHA256SUMS document by file name.
+// sums maps file names to the checksums in a SHA256SUMS document.
 type sums map[string][sha256.Size]byte
 
-// parseSums reads a document in the format of sha256sum: a hexadecimal SHA-256
-// and a file name a line. Like clients, it takes the first two fields of a line
-// and compares names to the letter. It is stricter in that every line must be
-// such a pair, and that a name that stands twice must have one checksum: a
-// document is signed as a whole, and what of it is read must not depend on who
-// reads it.
+// parseSums parses a document in the format of sha256sum: each line has a hexadecimal
+// SHA-256 and a file name. Like clients, it uses the first two fields of a line, and
+// compares names exactly. Unlike clients, it refuses any other line, and two different
+// checksums for one name. A document is signed as a whole, so its meaning must not depend
+// on the reader.
 func parseSums(doc []byte) (sums, error) {
 	if len(doc) > maxSumsBytes {
 		return nil, fmt.Errorf("SHA256SUMS has %d bytes, more than %d", len(doc), maxSumsBytes)
@@ -50,8 +49,8 @@ func parseSums(doc []byte) (sums, error) {
 	return out, nil
 }
 
-// check fails with ErrNotListed or ErrChecksum if the document does not give
-// this sum for this file.
+// check returns ErrNotListed or ErrChecksum if the document does not list this checksum for
+// this file.
 func (s sums) check(name string, sum [sha256.Size]byte) error {
 	listed, ok := s[name]
 	switch {

@@ -1,16 +1,16 @@
-// Package trust decides what makes a package acceptable, and is the only one
-// that makes an accepted package.
+// Package trust decides whether a package is acceptable. Only this package can create an
+// accepted package.
 //
-// A release comes with [Claims]: what its origin says about it, unverified. A
-// [Policy] turns them into [Checksums], either signed (a SHA256SUMS document
-// with a valid OpenPGP detached signature by an accepted key) or, where the
-// policy allows, checksum only. A [Verifier] made by them takes the bytes of one
-// package and ends in a [Package] if, and only if, they are the ones meant for
-// exactly that file name, and are a zip. Nothing else makes a Package with content, and nothing
-// but a Package is ever stored.
+// A release comes with [Claims]: what its origin says about it, unverified. A [Policy] turns
+// them into [Checksums]. These are either signed (a SHA256SUMS document with a valid
+// detached OpenPGP signature by an accepted key) or, if the policy allows it, checksum only.
+// A [Verifier] of these checksums reads the bytes of one package. It returns a [Package] if,
+// and only if, the bytes match the checksum for exactly that file name and are a zip. A
+// Package with content cannot be created in another way, and only a Package is ever stored.
 //
-// Keys and signatures are bounded before any is verified: the largest ones within
-// the bounds take about a second of CPU time for each release. The package does no I/O.
+// The sizes of keys and signatures are bounded before any of them is verified: within the
+// bounds, verification takes at most about a second of CPU time for each release. The
+// package does no I/O.
 package trust
 
 import (
@@ -26,42 +26,41 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Verdict says on what grounds a package was accepted.
+// Verdict is the basis on which a package was accepted.
 type Verdict string
 
 const (
-	// Signed: its checksum stands in a document with a valid signature.
+	// Signed means that the package's checksum is in a document with a valid signature.
 	Signed Verdict = "signed"
-	// ChecksumOnly: it matches a checksum that nobody signed, or it comes from a mirror
-	// that gives no checksum at all.
+	// ChecksumOnly means that the package matches an unsigned checksum, or that it comes
+	// from a mirror without a checksum.
 	ChecksumOnly Verdict = "checksum only"
 )
 
-// Policy says what is accepted. The zero value accepts signed releases only, by
-// the keys that come with them, as clients do.
+// Policy determines what is accepted. Like clients, the zero value accepts only signed
+// releases, and trusts the keys that come with them.
 type Policy struct {
-	// AllowUnsigned accepts a release for which no key is offered, or that has
-	// hashes and no signed document. A signature that is there and does not
-	// verify is refused all the same.
+	// AllowUnsigned accepts a release if the origin offers no key, or only unsigned hashes.
+	// An invalid signature is refused nevertheless.
 	AllowUnsigned bool
-	// Keys pins the keys that may sign, by the full fingerprints of their primary
-	// keys in upper-case hexadecimal; none: whatever keys are offered. Of the
-	// claims' keys only those are tried. With Keys, AllowUnsigned counts for
-	// nothing: who says whose signature it must be wants one.
+	// Keys pins the keys that may sign. It lists the full fingerprints of primary keys in
+	// upper-case hexadecimal; if it is empty, the keys in the claims may sign. Other keys in
+	// the claims are not tried. With Keys, AllowUnsigned has no effect: pinning a key means
+	// that a signature is required.
 	Keys []string
-	// StrictExpiry refuses signatures that are expired or by expired keys, which
-	// clients only warn about.
+	// StrictExpiry refuses expired signatures and signatures by expired keys. Clients only
+	// warn about them.
 	StrictExpiry bool
 }
 
 // Pins reports whether the policy names the keys that may sign.
 func (p Policy) Pins() bool { return len(p.Keys) > 0 }
 
-// allowsUnsigned reports whether a release without a signature will do.
+// allowsUnsigned reports whether a release without a signature is acceptable.
 func (p Policy) allowsUnsigned() bool { return p.AllowUnsigned && !p.Pins() }
 
-// orUnsigned ends a hint with how to accept a release without a signature, if the policy
-// leaves that open. what is the object of "accept".
+// orUnsigned returns the end of a hint: how to accept a release without a signature, if the
+// policy allows that. what is the object of "accept".
 func (p Policy) orUnsigned(a provider.Address, what string) string {
 	if p.Pins() {
 		return "; its trust block names the keys that must have signed it"
@@ -69,7 +68,7 @@ func (p Policy) orUnsigned(a provider.Address, what string) string {
 	return fmt.Sprintf(", or accept %s with allow_unsigned = true in a block trust %q, or for one push or copy with --allow-unsigned", what, a)
 }
 
-// whyNoKey begins the hint for a release without keys.
+// whyNoKey returns the start of the hint for a release without keys.
 func whyNoKey(a provider.Address) string {
 	const openTofu = "registry.opentofu.org"
 	if a.Hostname() == openTofu {
@@ -78,38 +77,38 @@ func whyNoKey(a provider.Address) string {
 	return "ask its publisher to sign it, and to file the key with the registry"
 }
 
-// Claims are what the origin of a release says about it.
+// Claims is what the origin of a release says about it.
 type Claims struct {
 	Provider provider.Address
 	Version  provider.Version
 
-	// SHA256SUMS is the checksum document, Signature its detached OpenPGP
-	// signature, binary or in ASCII armour (empty: none).
+	// SHA256SUMS is the checksum document. Signature is its detached OpenPGP signature,
+	// binary or in ASCII armour; empty if there is none.
 	SHA256SUMS []byte
 	Signature  []byte
-	// Keys are ASCII-armoured public keys, one ring each.
+	// Keys lists ASCII-armoured public keys, one ring each.
 	Keys []string
-	// SigningKeys is the JSON object that the keys came in, for the evidence.
+	// SigningKeys is the JSON object with the keys, for the evidence.
 	SigningKeys json.RawMessage
 
-	// Announced are the SHA-256 sums, by file name, that the origin gives outside
-	// the document. The document must list every one of them.
+	// Announced maps file names to the SHA-256 sums that the origin states outside the
+	// document. The document must list all of them.
 	Announced map[string][sha256.Size]byte
 
-	// Reported are, by file name, hashes and sizes that the origin gives beside
-	// them; a package must not contradict them.
+	// Reported maps file names to additional hashes and sizes from the origin. A package
+	// must not contradict them.
 	Reported map[string]Report
-	// Hashes, by file name, take the place of SHA256SUMS for a release that has
-	// none, as in a mirror folder. A file with an empty list has no hash: its package
-	// is accepted unchecked, where the policy allows releases without a signature.
+	// Hashes maps file names to hashes, for a release without SHA256SUMS, such as one from a
+	// mirror folder. If the list is empty, the file has no hash: its package is accepted
+	// without a check, if the policy allows releases without a signature.
 	Hashes map[string][]provider.Hash
 
-	// Known are lock files, say, each of which must know every package, beside all
-	// else that makes it acceptable.
+	// Known lists lock files, each of which must have every package. That is required in
+	// addition to everything else.
 	Known []Known
 }
 
-// lacksHashes reports whether the claims give no hash of some file.
+// lacksHashes reports whether the claims have no hash for some file.
 func (c Claims) lacksHashes() bool {
 	for _, hashes := range c.Hashes {
 		if len(hashes) == 0 {
@@ -119,7 +118,7 @@ func (c Claims) lacksHashes() bool {
 	return false
 }
 
-// Reasons to refuse claims. [provider.ErrNotZip] is another one.
+// The reasons to refuse claims. [provider.ErrNotZip] is another one.
 var (
 	ErrUnsigned  = errors.New("not signed")
 	ErrSignature = errors.New("signature refused")
@@ -127,14 +126,14 @@ var (
 	ErrNotListed = errors.New("not listed in SHA256SUMS")
 )
 
-// Refused reports whether an error is for one of those reasons: it is about what is
-// claimed, and not about the way to it.
+// Refused reports whether an error has one of these reasons. It is then about the claims,
+// and not about the connection.
 func Refused(err error) bool {
 	return errors.Is(err, ErrUnsigned) || errors.Is(err, ErrSignature) || errors.Is(err, ErrChecksum) || errors.Is(err, ErrNotListed) ||
 		errors.Is(err, provider.ErrNotZip)
 }
 
-// Checksums are claims that a policy accepted.
+// Checksums holds claims that a policy accepted.
 type Checksums struct {
 	claims  Claims
 	verdict Verdict
@@ -142,12 +141,12 @@ type Checksums struct {
 	sums    sums
 }
 
-// Accept checks claims against the policy. Errors wrap ErrUnsigned or ErrSignature
-// where that is the reason.
+// Accept verifies claims against the policy. Errors wrap ErrUnsigned or ErrSignature if that
+// is the reason.
 //
-// A release with keys waits for one of the slots that the process has to verify
-// signatures. If ctx ends first, or between two keys, nothing is decided: Accept
-// returns the error of ctx, which [Refused] does not report.
+// A release with keys waits for a slot of the process for verifying signatures. If ctx ends
+// first, or between two keys, nothing is decided: Accept returns the error of ctx, for which
+// [Refused] returns false.
 func (p Policy) Accept(ctx context.Context, c Claims) (*Checksums, error) {
 	accepted, err := p.accept(ctx, c)
 	if err != nil {
@@ -212,26 +211,25 @@ func (c *Checksums) Provider() provider.Address { return c.claims.Provider }
 // Version returns the version that the checksums are for.
 func (c *Checksums) Version() provider.Version { return c.claims.Version }
 
-// Verdict says on what grounds they were accepted.
+// Verdict returns the basis on which the checksums were accepted.
 func (c *Checksums) Verdict() Verdict { return c.verdict }
 
-// Signer returns whose key the signature verified with; zero for ChecksumOnly.
+// Signer returns the key that verified the signature; zero for ChecksumOnly.
 func (c *Checksums) Signer() Signer { return c.signer }
 
-// Document returns SHA256SUMS, its signature, binary, and the signing keys as they
-// came; nil what there was none of.
+// Document returns SHA256SUMS, its binary signature, and the signing keys as received. Each
+// is nil if the release has none.
 func (c *Checksums) Document() (sums, signature []byte, signingKeys json.RawMessage) {
 	return c.claims.SHA256SUMS, c.claims.Signature, c.claims.SigningKeys
 }
 
-// Sum returns the SHA-256 that the accepted document gives for a file name, so
-// that a package is known before its bytes are there. There is none for a file
-// that only has hashes of the unpacked package.
+// Sum returns the SHA-256 of a file in the accepted document, so that a package can be
+// identified before it is downloaded. A file that has only hashes of the unpacked package
+// has no SHA-256.
 func (c *Checksums) Sum(filename string) ([sha256.Size]byte, bool) {
 	sum, ok := c.sums[filename]
 	return sum, ok
 }
 
-// Files returns the names that the accepted document lists, sorted; none if there
-// is no document.
+// Files returns the names in the accepted document, sorted; none if there is no document.
 func (c *Checksums) Files() []string { return slices.Sorted(maps.Keys(c.sums)) }

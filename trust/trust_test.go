@@ -65,7 +65,7 @@ func TestAccept(t *testing.T) {
 	for what, tc := range map[string]struct {
 		policy trust.Policy
 		claims trust.Claims
-		err    error // nil: accepted
+		err    error // nil means that it is accepted
 		want   trust.Verdict
 	}{
 		"signed":                       {claims: claims(func(*trust.Claims) {}), want: trust.Signed},
@@ -158,7 +158,7 @@ func TestVerifier(t *testing.T) {
 	}
 }
 
-// TestWithoutHashes: some mirrors give no hash of a package. It is accepted only where
+// TestWithoutHashes: some mirrors give no hash of a package. The package is accepted only if
 // releases without a signature are.
 func TestWithoutHashes(t *testing.T) {
 	pinned := trust.Policy{AllowUnsigned: true, Keys: []string{newSigner(t).Fingerprint()}}
@@ -201,7 +201,7 @@ func TestWithoutHashes(t *testing.T) {
 	}
 }
 
-// TestPackageThatIsNoZip: no client could unpack it, whoever vouches for its bytes.
+// TestPackageThatIsNoZip: no client could unpack it, even if its checksum is signed.
 func TestPackageThatIsNoZip(t *testing.T) {
 	acme := newSigner(t)
 	const program = "terraform-provider-null_v3.2.4"
@@ -263,7 +263,7 @@ func TestPackageThatIsNoZip(t *testing.T) {
 	}
 }
 
-// TestVerifierEndsWithItsContext: an end says nothing about the package.
+// TestVerifierEndsWithItsContext: a cancellation says nothing about the package.
 func TestVerifierEndsWithItsContext(t *testing.T) {
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: sumsOf(name)})
 	if err != nil {
@@ -315,8 +315,8 @@ func TestHashesOfAMirror(t *testing.T) {
 	}
 }
 
-// TestHashesOfAZipWithFolders has a zip on whose content clients hash differently:
-// its own hash decides.
+// TestHashesOfAZipWithFolders has a zip whose content clients hash differently. Only the hash
+// of the zip itself counts.
 func TestHashesOfAZipWithFolders(t *testing.T) {
 	var buf bytes.Buffer
 	z := zip.NewWriter(&buf)
@@ -369,8 +369,8 @@ func FuzzAccept(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What is accepted for a name stands in the document beside it, and is what
-		// clients read there: the first line whose second field is the name.
+		// The checksum that is accepted for a name is the one that clients read: that of the
+		// first line whose second field is the name.
 		sum, ok := sums.Sum(filename)
 		var want string
 		for line := range strings.SplitSeq(string(doc), "\n") {
@@ -385,7 +385,7 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// FuzzSigningKeys has the object that keys come in, of which each is read by itself.
+// FuzzSigningKeys has signing_keys objects. Each of their keys is read separately.
 func FuzzSigningKeys(f *testing.F) {
 	acme, err := pgp.NewSigner("Acme")
 	if err != nil {
@@ -410,7 +410,7 @@ func FuzzSigningKeys(f *testing.F) {
 				t.Errorf("key ID %q", id)
 			}
 		}
-		// Nothing was signed, whatever the keys are.
+		// The keys have signed nothing.
 		if sums, err := (trust.Policy{AllowUnsigned: true}).Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: []byte{0}, Keys: keys}); err == nil && (len(keys) > 0 || sums.Verdict() != trust.ChecksumOnly) {
 			t.Errorf("accepted as %s", sums.Verdict())
 		}
@@ -432,7 +432,7 @@ func FuzzSignature(f *testing.F) {
 	f.Fuzz(func(t *testing.T, signature []byte, key string) {
 		claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: signature, Keys: []string{key}}
 		if sums, err := (trust.Policy{}).Accept(t.Context(), claims); err == nil {
-			// Only the key that was given can have signed it.
+			// Only the given key can have signed it.
 			if id, err := trust.KeyIDs(t.Context(), []string{key}); err != nil || sums.Signer().KeyID != id[0] {
 				t.Fatalf("accepted as signed by %s with the key %s, %v", sums.Signer().KeyID, id, err)
 			}
