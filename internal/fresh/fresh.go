@@ -1,0 +1,286 @@
+// Package fresh caches answers that expire. It owns one mechanism for every such
+// cache: single flight, expiry, early refresh, stale answers, and a bound on memory.
+//
+// A [Cache] gets its answers from a source by [Options].Fetch. An answer is current
+// for its TTL. After that the source is asked again, and while the source fails, the
+// last answer may be served stale for a while.
+//
+// Invariants:
+//
+//   - At most one fetch of a key is in flight. A caller that leaves ends no fetch.
+//   - An answer that is an error ("not found") is served only while it is current.
+//   - A failed fetch changes no answer.
+//   - Memory stays within [Options].MaxBytes, apart from keys that are being fetched
+//     and the answer that was used last. Keys without a good answer share an eighth of
+//     the memory, so that requests for things that do not exist evict no good answer.
+//   - After [Cache.Drop], nothing of the dropped keys is served or saved, except to
+//     callers that were waiting already.
+package fresh
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Forever is the TTL of an answer that never expires.
+const Forever time.Duration = math.MaxInt64
+
+var (
+	// ErrBusy means that too many fetches are in flight.
+	ErrBusy = errors.New("too many requests are waiting for an answer")
+	// ErrClosed means that the cache was closed.
+	ErrClosed = errors.New("shutting down")
+)
+
+// Answer is one answer of the source. It is not changed once the cache has it.
+type Answer[V any] struct {
+	Value V
+	// Err is an answer as well, such as "not found".
+	Err error
+	// At is when the source gave the answer. Zero means the end of the fetch.
+	At time.Time
+	// TTL is how long the answer is current, from At. An answer with a TTL of zero is
+	// served to the callers that wait for it, and then only stale.
+	TTL time.Duration
+	// StaleFor is how long the answer may be served while the source fails, from At.
+	StaleFor time.Duration
+	// Save, if set, is called once after the callers got the answer, unless its key was
+	// dropped. Latest is the answer that the cache has by then.
+	Save func(latest *Answer[V])
+}
+
+// Current reports whether the source need not be asked again.
+func (a *Answer[V]) Current(now time.Time) bool {
+	if a == nil {
+		return false
+	}
+	age := now.Sub(a.At)
+	return a.TTL == Forever || 0 <= age && age < a.TTL // the clock may have gone backwards
+}
+
+// Stale returns the answer if it may be served while the source fails, else nil.
+func (a *Answer[V]) Stale(now time.Time) *Answer[V] {
+	if a == nil || a.Err != nil || now.Sub(a.At) >= a.StaleFor {
+		return nil
+	}
+	return a
+}
+
+// Options configure a [Cache]. Key and Fetch are required.
+type Options[K, V any] struct {
+	// Key returns the name under which a key's answer is cached.
+	Key func(K) string
+	// Fetch asks the source. Last is the previous answer, nil if there is none. An error
+	// means that the source failed and gave no answer.
+	Fetch func(ctx context.Context, key K, last *Answer[V]) (Answer[V], error)
+	// Load returns the saved answer for a key. It is called when a key is first used.
+	Load func(key K) (a Answer[V], ok bool)
+	// Superseded reports whether a current answer is contradicted by a later answer for
+	// another key.
+	Superseded func(key K, a *Answer[V]) bool
+	// Failed is called after each failed fetch. Stale is the answer that is served
+	// instead, if any. Again means that another fetch has failed within 30 s.
+	Failed func(ctx context.Context, key K, stale *Answer[V], again bool, err error)
+	// LastFailure returns when the source last failed for keys that share its fate with
+	// this one. The cache itself remembers the failures of each key.
+	LastFailure func(key K) time.Time
+	// Follow returns a context for a fetch with what it needs of the caller's context,
+	// such as a trace.
+	Follow func(ctx, caller context.Context) context.Context
+	// Size returns roughly the memory of an answer or of a failure, in bytes.
+	Size func(key K, value V, err error) int64
+
+	// Timeout bounds one fetch; 0 means 30 s.
+	Timeout time.Duration
+	// Patience is how long a caller waits for the source if it can get a stale answer
+	// instead; 0 means 2 s.
+	Patience time.Duration
+	// FailureTTL is how long callers without a stale answer get the error of the last
+	// failed fetch. Zero means that each caller asks the source.
+	FailureTTL time.Duration
+	// Early means that an answer in the last quarter of its TTL is refreshed in the
+	// background when it is used.
+	Early bool
+	// MaxBytes and MaxEntries bound the cache; 0 means no bound.
+	MaxBytes   int64
+	MaxEntries int
+	// MaxFlights bounds the fetches in flight; 0 means 512. Without a bound, clients that
+	// give up could start any number of fetches from a source that hangs.
+	MaxFlights int
+	// Counters counts answers; nil means that nobody reads them.
+	Counters *Counters
+}
+
+// Counters counts the answers of a [Cache] by their origin. Counters may be shared by
+// caches that replace one another.
+type Counters struct {
+	Hits      atomic.Uint64 // current answers
+	Misses    atomic.Uint64 // the source answered while the caller waited
+	Stale     atomic.Uint64 // stale answers
+	Failures  atomic.Uint64 // errors: the source failed, and no stale answer was left
+	Refreshes atomic.Uint64 // fetches in the background
+}
+
+const (
+	// failureRest is how long after a failure the source is not asked while a stale
+	// answer can be served.
+	failureRest = 5 * time.Second
+	// failureDoubt is how long after a failure no caller waits for the source if a stale
+	// answer can be served.
+	failureDoubt = 30 * time.Second
+	// maxRefreshes bounds the fetches in the background.
+	maxRefreshes = 8
+)
+
+// Cache caches answers by key. It is safe for concurrent use.
+type Cache[K, V any] struct {
+	o         Options[K, V]
+	entries   store[K, V]
+	flights   chan struct{} // has an element for each fetch
+	refreshes chan struct{} // has an element for each fetch in the background
+	// dropping is locked by Drop, and read-locked by Load and Save: a dropped answer must
+	// not come back from disk or be saved again.
+	dropping sync.RWMutex
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	mu     sync.Mutex // guards closed, and additions to tasks
+	closed bool
+	tasks  sync.WaitGroup
+}
+
+var _ io.Closer = (*Cache[string, int])(nil)
+
+// New returns a cache.
+func New[K, V any](o Options[K, V]) *Cache[K, V] {
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.Patience = cmp.Or(o.Patience, 2*time.Second)
+	o.MaxBytes = cmp.Or(o.MaxBytes, math.MaxInt64)
+	o.MaxEntries = cmp.Or(o.MaxEntries, math.MaxInt)
+	if o.Counters == nil {
+		o.Counters = &Counters{}
+	}
+	if o.Size == nil {
+		o.Size = func(K, V, error) int64 { return 0 }
+	}
+	c := &Cache[K, V]{
+		o: o, entries: newStore(&o),
+		flights: make(chan struct{}, cmp.Or(o.MaxFlights, 512)), refreshes: make(chan struct{}, maxRefreshes),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// Close cancels the fetches in flight, and returns when they and the calls of Save have
+// ended. Later fetches fail with [ErrClosed].
+func (c *Cache[K, V]) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	c.tasks.Wait()
+	return nil
+}
+
+// Get returns the answer for a key: the current one, or the source's, or a stale one if
+// the source fails. Its error means that the source failed, or that ctx ended.
+func (c *Cache[K, V]) Get(ctx context.Context, key K) (*Answer[V], error) {
+	a, counter, err := c.get(ctx, key)
+	counter.Add(1)
+	return a, err
+}
+
+func (c *Cache[K, V]) get(ctx context.Context, key K) (*Answer[V], *atomic.Uint64, error) {
+	n := c.o.Counters
+	if err := ctx.Err(); err != nil {
+		return nil, &n.Failures, err
+	}
+	e := c.entry(key)
+	defer e.release()
+	now := time.Now()
+	if a := c.current(e, now); a != nil {
+		return a, &n.Hits, nil
+	}
+	stale := e.answer.Load().Stale(now)
+	if stale != nil {
+		switch since := c.sinceFailure(e, now); {
+		case since < failureRest:
+			return stale, &n.Stale, nil
+		case since < failureDoubt:
+			c.refresh(e)
+			return stale, &n.Stale, nil
+		}
+	}
+	return c.wait(ctx, e, stale)
+}
+
+// Ask is like [Cache.Get], but it asks the source even if an answer is current, and
+// returns no stale answer.
+func (c *Cache[K, V]) Ask(ctx context.Context, key K) (*Answer[V], error) {
+	e := c.entry(key)
+	defer e.release()
+	a, _, err := c.wait(ctx, e, nil)
+	return a, err
+}
+
+// Current returns the answer under a name if it is current, else nil. It never waits.
+func (c *Cache[K, V]) Current(name string, now time.Time) *Answer[V] {
+	e := c.entries.get(name)
+	if e == nil {
+		return nil
+	}
+	defer e.release()
+	return c.current(e, now)
+}
+
+// Last returns the last answer for a key, whether or not it has expired; nil if there
+// is none in memory.
+func (c *Cache[K, V]) Last(key K) *Answer[V] {
+	e := c.entries.get(c.o.Key(key))
+	if e == nil {
+		return nil
+	}
+	defer e.release()
+	return e.answer.Load()
+}
+
+// Put adds an answer for a key that has none.
+func (c *Cache[K, V]) Put(key K, a Answer[V]) {
+	e := c.entries.acquire(key)
+	defer e.release()
+	if e.answer.CompareAndSwap(nil, &a) {
+		c.entries.resize(e)
+	}
+}
+
+// Resize has the size of a key's answer counted anew.
+func (c *Cache[K, V]) Resize(key K) {
+	if e := c.entries.get(c.o.Key(key)); e != nil {
+		defer e.release()
+		c.entries.resize(e)
+	}
+}
+
+// Drop forgets the keys that match, and calls remove, if not nil, to delete what was
+// saved for them. It returns how many keys it has forgotten.
+func (c *Cache[K, V]) Drop(match func(K) bool, remove func()) int {
+	c.dropping.Lock()
+	defer c.dropping.Unlock()
+	if remove != nil {
+		remove()
+	}
+	return c.entries.drop(match)
+}
+
+// Good returns the answers that are not errors, in no particular order. It counts as no
+// use of them.
+func (c *Cache[K, V]) Good() []*Answer[V] { return c.entries.answers() }
+
+// Size returns how many keys the cache has, and roughly their memory in bytes.
+func (c *Cache[K, V]) Size() (entries int, bytes int64) { return c.entries.size() }

@@ -1,0 +1,215 @@
+package fresh
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	// entryOverhead is roughly the memory of an entry without its answer, in bytes.
+	entryOverhead = 512
+	// restShare is the part of the cache that entries without a good answer may have.
+	restShare = 8
+)
+
+// entry is what the cache knows of one key.
+type entry[K, V any] struct {
+	name    string
+	key     K
+	load    sync.Once
+	answer  atomic.Pointer[Answer[V]] // nil: none yet
+	failure atomic.Pointer[failure]   // nil: the last fetch succeeded
+	flight  singleflight.Group
+	saving  sync.Mutex
+	pins    atomic.Int32 // callers and fetches that keep it from being evicted
+	busy    atomic.Bool  // a fetch is in flight, or about to begin
+	dropped atomic.Bool
+
+	// Guarded by the store's mutex.
+	list *list[K, V]
+	cost int64
+}
+
+// good reports whether an entry has an answer that is no error.
+func (e *entry[K, V]) good() bool {
+	a := e.answer.Load()
+	return a != nil && a.Err == nil
+}
+
+// list has entries in the order of their last use.
+type list[K, V any] struct {
+	*simplelru.LRU[string, *entry[K, V]]
+	bytes int64
+}
+
+func newList[K, V any]() list[K, V] {
+	l, err := simplelru.NewLRU[string, *entry[K, V]](math.MaxInt, nil)
+	if err != nil {
+		panic(err) // a size of less than one
+	}
+	return list[K, V]{LRU: l}
+}
+
+// store keeps entries within the bounds of a cache. Entries that have not been used for
+// longest are evicted first, and pinned entries never.
+type store[K, V any] struct {
+	o *Options[K, V]
+
+	mu   sync.Mutex
+	good list[K, V]
+	rest list[K, V]
+}
+
+func newStore[K, V any](o *Options[K, V]) store[K, V] {
+	return store[K, V]{o: o, good: newList[K, V](), rest: newList[K, V]()}
+}
+
+// get returns the entry of a name, nil if there is none, and counts as a use. The entry
+// is pinned until it is released.
+func (s *store[K, V]) get(name string) *entry[K, V] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.use(name)
+}
+
+func (s *store[K, V]) use(name string) *entry[K, V] {
+	e, ok := s.good.Get(name)
+	if !ok {
+		if e, ok = s.rest.Get(name); !ok {
+			return nil
+		}
+	}
+	e.pins.Add(1)
+	return e
+}
+
+// acquire is like get, and adds the entry if there is none.
+func (s *store[K, V]) acquire(key K) *entry[K, V] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := s.o.Key(key)
+	if e := s.use(name); e != nil {
+		return e
+	}
+	e := &entry[K, V]{name: name, key: key}
+	e.pins.Add(1)
+	s.add(e)
+	s.shrink()
+	return e
+}
+
+func (e *entry[K, V]) release() { e.pins.Add(-1) }
+
+// add counts an entry, and puts it first in the list where it belongs.
+func (s *store[K, V]) add(e *entry[K, V]) {
+	if e.list = &s.rest; e.good() {
+		e.list = &s.good
+	}
+	var none V
+	e.cost = entryOverhead + int64(len(e.name))
+	if a := e.answer.Load(); a != nil {
+		e.cost += s.o.Size(e.key, a.Value, a.Err)
+	} else {
+		e.cost += s.o.Size(e.key, none, nil)
+	}
+	if f := e.failure.Load(); f != nil && f.err != nil {
+		e.cost += s.o.Size(e.key, none, f.err)
+	}
+	e.list.Add(e.name, e)
+	e.list.bytes += e.cost
+}
+
+func (s *store[K, V]) remove(e *entry[K, V]) {
+	e.list.Remove(e.name)
+	e.list.bytes -= e.cost
+}
+
+// resize counts an entry anew.
+func (s *store[K, V]) resize(e *entry[K, V]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.list == nil || !s.holds(e) {
+		return // it was evicted or dropped
+	}
+	s.remove(e)
+	s.add(e)
+	s.shrink()
+}
+
+func (s *store[K, V]) holds(e *entry[K, V]) bool {
+	held, _ := e.list.Peek(e.name)
+	return held == e
+}
+
+// shrink removes expired entries without a good answer, and then evicts entries until
+// the store is within its bounds.
+func (s *store[K, V]) shrink() {
+	now := time.Now()
+	for {
+		_, e, ok := s.rest.GetOldest()
+		if !ok || s.rest.Len() == 1 || e.pins.Load() > 0 || !s.isExpired(e, now) {
+			break
+		}
+		s.remove(e)
+	}
+	s.evict(&s.rest, s.o.MaxBytes/restShare, s.o.MaxEntries/restShare)
+	s.evict(&s.good, s.o.MaxBytes-s.rest.bytes, s.o.MaxEntries-s.rest.Len())
+}
+
+// isExpired reports whether an entry without a good answer serves nobody any more.
+func (s *store[K, V]) isExpired(e *entry[K, V], now time.Time) bool {
+	f := e.failure.Load()
+	return !e.answer.Load().Current(now) && (f == nil || now.Sub(f.at) >= s.o.FailureTTL)
+}
+
+// evict removes the entries of a list that have not been used for longest. The one that
+// was used last stays however large it is.
+func (s *store[K, V]) evict(l *list[K, V], bytes int64, entries int) {
+	for n := l.Len(); n > 1 && (l.bytes > bytes || l.Len() > max(entries, 1)); n-- {
+		_, e, _ := l.GetOldest()
+		if e.pins.Load() > 0 {
+			l.Get(e.name) // it is in use
+			continue
+		}
+		s.remove(e)
+	}
+}
+
+func (s *store[K, V]) drop(match func(K) bool) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, l := range []*list[K, V]{&s.good, &s.rest} {
+		for _, e := range l.Values() {
+			if match(e.key) {
+				e.dropped.Store(true)
+				s.remove(e)
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (s *store[K, V]) answers() []*Answer[V] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*Answer[V]
+	for _, e := range s.good.Values() {
+		if a := e.answer.Load(); a.Err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func (s *store[K, V]) size() (entries int, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.good.Len() + s.rest.Len(), s.good.bytes + s.rest.bytes
+}
