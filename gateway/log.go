@@ -12,9 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// logged observes requests: it gives each its id, a line of the log, its span, and
-// tells the hooks of it. Paths hold no secret once capabilities are out of them;
-// headers and queries, which may, are not written.
+// logged observes requests: it gives each an ID, a line in the log and a span, and calls the hooks. Paths
+// contain no secret after capabilities are removed; headers and queries may contain some, and are not logged.
 func (g *gateway) logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		line := g.begin(w, r, time.Now())
@@ -37,7 +36,7 @@ func (g *gateway) logged(next http.Handler) http.Handler {
 	})
 }
 
-// begin takes note of a request that begins now.
+// begin starts the log line of a request.
 func (g *gateway) begin(w http.ResponseWriter, r *http.Request, now time.Time) *requestLine {
 	line := &requestLine{
 		method: clip(r.Method), path: clip(r.URL.Path), client: r.RemoteAddr, agent: clip(r.UserAgent()), start: now,
@@ -101,10 +100,10 @@ func (l *requestLine) attrs() []slog.Attr {
 	}, l.access...)
 }
 
-// statusAborted is what the log and the hooks say of an answer that was broken off.
+// statusAborted is the status of an aborted answer, in the log and for hooks.
 const statusAborted = 0
 
-// statusWriter remembers what was answered.
+// statusWriter records the status and size of an answer.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -122,5 +121,5 @@ func (s *statusWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap gives http.ResponseController the writer below.
+// Unwrap gives http.ResponseController the wrapped writer.
 func (s *statusWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -31,18 +31,18 @@ type Route uint8
 
 // Kinds of requests.
 const (
-	RouteOther     Route = iota // not found, or by a method that is not answered
+	RouteOther     Route = iota // not found, or an unsupported method
 	RouteIndex                  // index.json
 	RouteVersion                // VERSION.json
-	RouteArchive                // packages, by either protocol
+	RouteArchive                // packages, in both protocols
 	RouteVersions               // the list of versions in the provider registry protocol
 	RouteDownload               // the description of a version, or of a package in it
 	RouteChecksums              // SHA256SUMS and signatures
 	RouteDiscovery              // service discovery
 	RouteRegistry               // the embedded registry
-	RouteOperator               // what is for operators
+	RouteOperator               // requests of operators
 	RouteHealth                 // health, readiness and metrics
-	RoutePage                   // what people look at
+	RoutePage                   // the web page
 	routes
 )
 
@@ -54,10 +54,10 @@ func (r Route) String() string { return routeNames[min(r, routes-1)] }
 // RouteNames returns the names of all routes.
 func RouteNames() []string { return routeNames[:] }
 
-// forMachines reports whether probes ask for it.
+// forMachines reports whether only monitoring requests the route.
 func (r Route) forMachines() bool { return r == RouteHealth }
 
-// routeOf knows the route of a path by how it begins or ends.
+// routeOf returns the route of a path template, by its prefix or suffix.
 func routeOf(template string) Route {
 	switch {
 	case strings.HasSuffix(template, "/index.json"):
@@ -86,12 +86,12 @@ func routeOf(template string) Route {
 
 type routeKey struct{}
 
-// contextWith returns ctx with the place for the route of the request it is for.
+// contextWith returns ctx with a variable for the route of its request.
 func contextWith(ctx context.Context, route *Route) context.Context {
 	return context.WithValue(ctx, routeKey{}, route)
 }
 
-// classify takes note of which route a request has taken.
+// classify stores the route of a request in its context.
 func classify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if to, ok := r.Context().Value(routeKey{}).(*Route); ok {
@@ -103,7 +103,7 @@ func classify(next http.Handler) http.Handler {
 	})
 }
 
-// trace begins the span of a request, and has ctx carry its id.
+// trace begins the span of a request, and returns a context with it and with the request's ID.
 func (g *gateway) trace(ctx context.Context, r *http.Request, id string) (context.Context, telemetry.End) {
 	if t := g.hooks.Tracer; t != nil {
 		ctx = t.Join(ctx, r.Header)
@@ -113,19 +113,19 @@ func (g *gateway) trace(ctx context.Context, r *http.Request, id string) (contex
 }
 
 const (
-	// requestIDHeader is where a request's id is, both ways.
+	// requestIDHeader is the header with the request's ID, in requests and answers.
 	requestIDHeader = "X-Request-Id"
-	// maxRequestID bounds those of others. No capability is as short.
+	// maxRequestID bounds the IDs of clients. Capabilities are longer.
 	maxRequestID = 64
 )
 
 var (
-	// processID begins the ids of this process.
+	// processID is the prefix of this process's IDs.
 	processID = rand.Text()[:10] + "-"
 	requests  atomic.Uint64
 )
 
-// identify gives a request the id that it brings, or a new one, and the answer that.
+// identify uses the client's request ID or creates one, and puts it into the answer.
 func (l *requestLine) identify(w http.ResponseWriter, r *http.Request) {
 	if given := r.Header[requestIDHeader]; len(given) == 1 && validRequestID(given[0]) {
 		l.id[0] = given[0]
@@ -136,7 +136,7 @@ func (l *requestLine) identify(w http.ResponseWriter, r *http.Request) {
 	w.Header()[requestIDHeader] = l.id[:]
 }
 
-// validRequestID reports whether an id is one that can stand in a log.
+// validRequestID reports whether an ID is safe to log.
 func validRequestID(id string) bool {
 	for i := range len(id) {
 		switch c := id[i]; {

@@ -20,24 +20,23 @@ import (
 )
 
 const (
-	// maxEntries bounds the files in an archive: more than [indexLimits] lets a bundle
-	// have.
+	// maxEntries bounds the number of files in an archive; [indexLimits] allow fewer in a bundle.
 	maxEntries = 1 << 18
-	// maxName bounds the name of a file in it. The name of a blob has 77 bytes.
+	// maxName bounds the length of a file's name. A blob's name has 77 bytes.
 	maxName = 256
 )
 
-// archive is a layout in a tar file, which is read, and written, where it is.
+// archive is a layout in a tar file, which is read and written in place.
 type archive struct {
 	file *os.File
-	name string // of the file that it becomes; "" for one that is read
+	name string // the final name; "" for an archive that is only read
 
 	mu    sync.Mutex
 	files map[string]extent
 	end   int64
 }
 
-// extent is where a file is in the archive.
+// extent is the position of a file in the archive.
 type extent struct{ at, size int64 }
 
 func openArchive(name string) (storage, error) {
@@ -93,11 +92,11 @@ func (a *archive) scan() error {
 	}
 }
 
-// found takes a file into the archive's list.
+// found adds a file to the archive's list.
 func (a *archive) found(header *tar.Header, at, total int64) error {
 	name := strings.TrimSuffix(strings.TrimPrefix(header.Name, "./"), "/")
 	if name == "" && header.Typeflag == tar.TypeDir {
-		return nil // the folder that was packed
+		return nil // the entry of the folder itself
 	}
 	if !fs.ValidPath(name) || strings.Contains(name, `\`) || len(name) > maxName {
 		return fmt.Errorf("%w: it holds a file of the name %.200q", ErrNotBundle, header.Name)
@@ -121,7 +120,7 @@ func (a *archive) found(header *tar.Header, at, total int64) error {
 	return nil
 }
 
-// inLayout reports whether a file of that name is read from a layout.
+// inLayout reports whether a file name belongs to a layout.
 func inLayout(name string) bool {
 	if name == ocispec.ImageLayoutFile || name == ocispec.ImageIndexFile {
 		return true
@@ -130,7 +129,7 @@ func inLayout(name string) bool {
 	return isBlob && digest.NewDigestFromEncoded(digest.SHA256, encoded).Validate() == nil
 }
 
-// sparse reports whether a file is not in the archive as it is.
+// sparse reports whether a file's content is not stored as it is.
 func sparse(header *tar.Header) bool {
 	for key := range header.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
@@ -140,12 +139,12 @@ func sparse(header *tar.Header) bool {
 	return false
 }
 
-// createArchive begins an archive, as a temporary file beside it.
+// createArchive creates an archive, as a temporary file next to its final place.
 func createArchive(name string) (storage, error) {
 	if _, err := os.Lstat(name); err == nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle %s: %w", name, ErrExists), "remove it, or name another; a bundle in a folder, oci:DIR, can be added to")
 	}
-	// CreateTemp puts random characters in the place of the last star.
+	// CreateTemp replaces the last star by random characters.
 	file, err := os.CreateTemp(filepath.Dir(name), "."+strings.ReplaceAll(filepath.Base(name), "*", "_")+".*")
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name a file in a folder that can be written")
@@ -153,7 +152,7 @@ func createArchive(name string) (storage, error) {
 	return &archive{file: file, name: name, files: map[string]extent{}}, nil
 }
 
-// close removes an archive that was not finished.
+// close removes an archive that is not finished.
 func (a *archive) close() error {
 	err := a.file.Close()
 	if a.name != "" {
@@ -185,7 +184,7 @@ func (a *archive) size(d digest.Digest) (int64, bool, error) {
 	return e.size, ok, nil
 }
 
-// section is a file in the archive, open for reading.
+// section is a file of the archive, open for reading.
 type section struct{ *io.SectionReader }
 
 // Close does nothing: the archive stays open.
@@ -207,9 +206,8 @@ func (a *archive) push(desc ocispec.Descriptor, body io.Reader) error {
 	return a.add(blobName(desc.Digest), desc.Size, verified, verified.Verify)
 }
 
-// add appends a file, if what was read passes a last check. Several may be under
-// way at once, each in a place of its own; the place of one that failed, or that
-// another was faster with, stays as a file that nobody reads.
+// add appends a file if check passes after it was read. Several calls may run at once, each in its own region.
+// If a call fails, or another call stores the same file first, its region remains as an unused file.
 func (a *archive) add(name string, size int64, body io.Reader, check func() error) error {
 	header, err := headerOf(name, size)
 	if err != nil {
@@ -241,11 +239,10 @@ func (a *archive) add(name string, size int64, body io.Reader, check func() erro
 	return nil
 }
 
-// blockBytes is what a file in a tar archive is padded to.
+// blockBytes is the size that files in a tar archive are padded to.
 const blockBytes = 512
 
-// headerOf returns the header of a file, in which nothing depends on when or by
-// whom it is written.
+// headerOf returns the header of a file, which depends neither on the time nor on the user.
 func headerOf(name string, size int64) ([]byte, error) {
 	var out bytes.Buffer
 	err := tar.NewWriter(&out).WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644})
@@ -270,7 +267,7 @@ func (a *archive) finish(_, index []byte) error {
 	if err := a.file.Sync(); err != nil {
 		return err
 	}
-	// Closed first: not every system renames what is open.
+	// Close the file first: some systems cannot rename open files.
 	if err := a.file.Close(); err != nil {
 		return err
 	}

@@ -1,23 +1,19 @@
-// Package bundle keeps provider versions of many repositories in one OCI image
-// layout, a folder or a tar archive of one, to be carried to where no registry
-// can be reached.
+// Package bundle stores provider versions of many repositories in one OCI image layout, as a folder or a tar
+// archive, to carry them across an air gap.
 //
 //	oci-layout
-//	index.json           one entry a tag, and one for the list
-//	blobs/sha256/...     manifests, packages, evidence: as they are in a registry
+//	index.json           one entry per tag, and one for the list
+//	blobs/sha256/...     manifests, packages and evidence, as in a registry
 //
-// An entry's org.opencontainers.image.ref.name is HOSTNAME/NAMESPACE/TYPE/TAG, by
-// which other tools get at it. The tag is that of a version, or one that attaches
-// something to a manifest ([ociaddr.ReferrersTag], [ociaddr.CosignTags]). The list, of the artifact type [TypeBundle], names
-// every version and the digest and size of all that belongs to them, so that a
-// bundle that lost something on its way is known for it.
+// An entry's org.opencontainers.image.ref.name is HOSTNAME/NAMESPACE/TYPE/TAG, so that other tools can find it.
+// The tag is a version's, or one that attaches something to a manifest ([ociaddr.ReferrersTag],
+// [ociaddr.CosignTags]). The list, of the artifact type [TypeBundle], names every version, and the digest and
+// size of all blobs, so that losses are detected.
 //
-// Invariants: a bundle is whole or is refused when it is opened, before anything
-// of it is used; bytes are not hashed then, and nothing read is to be believed
-// before its digest is checked. index.json is written last, and in one step: what
-// was interrupted leaves a folder's bundle as it was, and no archive. An archive is
-// read where it is: nothing is unpacked. Only regular files are read, and nothing
-// outside the folder.
+// Invariants: opening a bundle fails unless the bundle is complete. It does not hash blobs: readers must check
+// the digest of every blob. index.json is written last, and in one step: an interrupted write leaves a folder's
+// bundle as it was, and no archive. An archive is read in place and never unpacked. Only regular files are
+// read, and nothing outside the folder.
 package bundle
 
 import (
@@ -41,59 +37,57 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// maxLayoutBytes bounds the file that says what the folder is.
+// maxLayoutBytes bounds the file oci-layout.
 const maxLayoutBytes = 4 << 10
 
-// indexLimits bound index.json, and the list of what a bundle holds. Decoded, each
-// takes less than 64 MiB. They leave room for some 10,000 versions of three platforms.
+// indexLimits bound index.json, and the list of a bundle's contents. Decoded, each takes less than 64 MiB. They
+// allow some 10,000 versions of three platforms.
 var indexLimits = document.Limits{Bytes: 12 << 20, Values: 300_000, Elements: 200_000}
 
 // maxVersions bounds the entries of index.json.
 const maxVersions = 40_000
 
-// Reasons for which something is no bundle, or no good one.
+// Reasons why a bundle cannot be opened or created.
 var (
-	// ErrNotBundle: it is something else.
+	// ErrNotBundle means that the file or folder is something else.
 	ErrNotBundle = errors.New("not a bundle")
-	// ErrIncomplete: it does not hold what it lists.
+	// ErrIncomplete means that something on the bundle's list is missing.
 	ErrIncomplete = errors.New("incomplete bundle")
-	// ErrExists: there is an archive of that name.
+	// ErrExists means that an archive with that name exists.
 	ErrExists = errors.New("there is such a file")
 )
 
-// storage is where a layout's files are.
+// storage holds the files of a layout.
 type storage interface {
-	// readFile returns a file of the layout beside its blobs; fs.ErrNotExist if
-	// there is none.
+	// readFile returns a file of the layout other than a blob, or fs.ErrNotExist.
 	readFile(name string, limit int64) ([]byte, error)
-	// size returns the size of a blob; not ok if there is none.
+	// size returns the size of a blob; ok is false if the blob does not exist.
 	size(d digest.Digest) (n int64, ok bool, err error)
-	// fetch reads a blob; fs.ErrNotExist if there is none.
+	// fetch reads a blob, or fails with fs.ErrNotExist.
 	fetch(d digest.Digest) (io.ReadCloser, error)
-	// push stores a blob, if what it reads is one.
+	// push stores a blob after checking its content.
 	push(desc ocispec.Descriptor, content io.Reader) error
-	// finish writes oci-layout and index.json, in the place of the one given, nil
-	// for none.
+	// finish writes oci-layout and index.json, if the current index.json is still before, or nil for none.
 	finish(before, index []byte) error
 	close() error
 }
 
-// Bundle is an open bundle. Repositories of it may be used at once.
+// Bundle is an open bundle. Its repositories may be used concurrently.
 type Bundle struct {
-	name    string // as messages have it
+	name    string // for messages
 	storage storage
-	before  []byte // index.json as it was opened; nil for none
+	before  []byte // index.json when the bundle was opened; nil if there was none
 
 	mu   sync.Mutex
 	tags map[provider.Address]map[string]ocispec.Descriptor
-	// referrers are those that were pushed and are under no fallback tag yet.
+	// referrers are the pushed referrers that no fallback tag lists yet.
 	referrers map[provider.Address]map[digest.Digest][]ocispec.Descriptor // by subject
-	// listBytes is at least how long the list of each subject's referrers will be.
+	// listBytes is a lower bound of the length of each subject's list of referrers.
 	listBytes map[subjectOf]int64
 }
 
-// Open opens a bundle, which must be whole: a folder, or with archive a tar file.
-// Errors wrap [ErrNotBundle] or [ErrIncomplete] where that is the reason.
+// Open opens a complete bundle: a folder, or with archive a tar file. Errors may wrap [ErrNotBundle] or
+// [ErrIncomplete].
 func Open(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	open := openFolder
 	if archive {
@@ -111,9 +105,8 @@ func Open(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	return b, nil
 }
 
-// Create opens a bundle to be written. A folder may hold one, which is added to
-// and must be whole; an archive must not be there: ErrExists. [Bundle.Save]
-// completes it.
+// Create opens a bundle for writing. A folder may hold a complete bundle, which is extended; an archive must
+// not exist: ErrExists. [Bundle.Save] completes the bundle.
 func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	if archive {
 		s, err := createArchive(name)
@@ -146,10 +139,10 @@ func newBundle(name string, s storage) *Bundle {
 	}
 }
 
-// Close releases the bundle. What was not saved is gone.
+// Close releases the bundle. It discards what was not saved.
 func (b *Bundle) Close() error { return b.storage.close() }
 
-// Providers returns the providers that there are versions of, sorted.
+// Providers returns the providers with versions in the bundle, sorted.
 func (b *Bundle) Providers() []provider.Address {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,7 +154,7 @@ func (b *Bundle) Providers() []provider.Address {
 	return out
 }
 
-// load reads index.json and checks that everything is there.
+// load reads index.json and checks that the bundle is complete.
 func (b *Bundle) load(ctx context.Context) error {
 	err := b.loadIndex(ctx)
 	switch {
@@ -225,7 +218,7 @@ func (b *Bundle) checkLayout() error {
 	return nil
 }
 
-// add takes a tag from an entry of index.json.
+// add adds the tag of an index.json entry.
 func (b *Bundle) add(entry ocispec.Descriptor) error {
 	name := entry.Annotations[ocispec.AnnotationRefName]
 	a, tag, err := parseName(name)
@@ -242,16 +235,15 @@ func (b *Bundle) add(entry ocispec.Descriptor) error {
 	return nil
 }
 
-// isKept reports whether a tag is one that a bundle keeps. What pushes leave for each
-// other is of no use to anybody else.
+// isKept reports whether a bundle stores a tag. Pushes' own tags are useless elsewhere.
 func isKept(tag string) bool {
 	_, isVersion := ociaddr.Tag(tag).Version()
 	_, isAttached := ociaddr.Tag(tag).Subject()
 	return isVersion || isAttached
 }
 
-// fitsTag reports whether a tag may name a manifest of a media type. Versions and lists
-// of referrers are indexes.
+// fitsTag reports whether a tag may name a manifest of a media type. Versions and lists of referrers are
+// indexes.
 func fitsTag(tag, mediaType string) bool {
 	subject, isAttached := ociaddr.Tag(tag).Subject()
 	cosign := isAttached && ociaddr.Tag(tag) != ociaddr.ReferrersTag(subject)

@@ -39,7 +39,7 @@ var (
 	_      = pusher.Store((*bundle.Repository)(nil))
 )
 
-// fill pushes a release of each provider given into a bundle, and saves it.
+// fill pushes a release of each given provider into a bundle, and saves it.
 func fill(t testing.TB, b *bundle.Bundle, version string, providers ...provider.Address) {
 	t.Helper()
 	push(t, b, version, providers...)
@@ -90,7 +90,7 @@ func TestMain(m *testing.M) {
 	os.Exit(leaks.M{M: m}.Run())
 }
 
-// create makes a bundle of two providers.
+// create creates a bundle of two providers.
 func create(t testing.TB, archive bool) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "bundle")
@@ -102,7 +102,7 @@ func create(t testing.TB, archive bool) string {
 	return name
 }
 
-// contents reads a bundle, and returns what is in it by provider and version.
+// contents opens a bundle, and returns its content by provider and version.
 func contents(t *testing.T, name string, archive bool) map[string]string {
 	t.Helper()
 	b, err := bundle.Open(t.Context(), name, archive)
@@ -141,7 +141,7 @@ func contents(t *testing.T, name string, archive bool) map[string]string {
 	return out
 }
 
-// TestRoundTrip copies a folder into an archive, and that into a folder.
+// TestRoundTrip copies a folder into an archive, and the archive into a folder.
 func TestRoundTrip(t *testing.T) {
 	from := create(t, false)
 	want := contents(t, from, false)
@@ -177,7 +177,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestFolderIsAddedTo has two bundles in one folder, one after the other.
+// TestFolderIsAddedTo writes two bundles into one folder, one after the other.
 func TestFolderIsAddedTo(t *testing.T) {
 	name := create(t, false)
 	before := contents(t, name, false)
@@ -192,7 +192,7 @@ func TestFolderIsAddedTo(t *testing.T) {
 	}
 }
 
-// TestTwoAtOnce has two writers of one folder: the second to save is told.
+// TestTwoAtOnce has two writers of one folder: the second Save fails.
 func TestTwoAtOnce(t *testing.T) {
 	name := create(t, false)
 	var open [2]*bundle.Bundle
@@ -216,7 +216,7 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 }
 
-// TestInterrupted ends before a bundle is saved.
+// TestInterrupted stops before the bundle is saved.
 func TestInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	file, folder := filepath.Join(dir, "archive"), filepath.Join(dir, "folder")
@@ -252,7 +252,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestCreateRefuses names what is something else already.
+// TestCreateRefuses uses names of other files and folders.
 func TestCreateRefuses(t *testing.T) {
 	archive := create(t, true)
 	if _, err := bundle.Create(t.Context(), archive, true); !errors.Is(err, bundle.ErrExists) {
@@ -273,7 +273,7 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// TestPushChecks stores nothing that is not what it is said to be.
+// TestPushChecks shows that content is stored only if it matches its descriptor.
 func TestPushChecks(t *testing.T) {
 	for _, archive := range []bool{false, true} {
 		name := filepath.Join(t.TempDir(), "bundle")
@@ -305,7 +305,7 @@ func TestPushChecks(t *testing.T) {
 			t.Errorf("archive %v: %q, %v", archive, data, err)
 		}
 		body.Close()
-		// Several at once, of the same as well.
+		// Concurrent pushes, also of the same blob.
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() {
@@ -372,7 +372,7 @@ func blob(dir string, desc ocispec.Descriptor) string {
 	return filepath.Join(dir, "blobs", "sha256", desc.Digest.Encoded())
 }
 
-// relist gives a bundle another list, with digests that are right.
+// relist gives a bundle another list, with correct digests.
 func relist(t *testing.T, dir string, change func(versions, contents map[string]any)) {
 	t.Helper()
 	index := readIndex(t, dir)
@@ -406,7 +406,7 @@ func relist(t *testing.T, dir string, change func(versions, contents map[string]
 	writeIndex(t, dir, index)
 }
 
-// TestNotWhole spoils bundles in every way that shows without reading packages.
+// TestNotWhole damages bundles in every way that can be detected without reading packages.
 func TestNotWhole(t *testing.T) {
 	const incomplete, none = "incomplete bundle", "not a bundle"
 	for name, tc := range map[string]struct {
@@ -470,7 +470,7 @@ func TestNotWhole(t *testing.T) {
 			writeIndex(t, dir, index)
 		}, `the entry "latest", which is no version`},
 		"indexes within one another": {func(t *testing.T, dir string) {
-			// As deep as an attacker likes: the list has all of them.
+			// An attacker can list manifests at any depth.
 			index := readIndex(t, dir)
 			relist(t, dir, func(versions, contents map[string]any) {
 				inner := index.Manifests[0]
@@ -537,7 +537,7 @@ func TestNotWhole(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if name == "no index" || name == "no layout file" {
-				return // what is left is as if a first copy had been interrupted
+				return // the rest looks like an interrupted first copy
 			}
 			if _, err := bundle.Create(t.Context(), dir, false); err == nil {
 				t.Error("it is added to")
@@ -546,7 +546,7 @@ func TestNotWhole(t *testing.T) {
 	}
 }
 
-// TestBadArchive has tar files that are none, or that want to be more.
+// TestBadArchive uses files that are not valid archives, and archives with forbidden entries.
 func TestBadArchive(t *testing.T) {
 	good, err := os.ReadFile(create(t, true))
 	if err != nil {

@@ -32,8 +32,7 @@ func TestCostOfIndex(t *testing.T) {
 	}
 }
 
-// TestKeptOfArchives opens an archive in which files lie that are no part of a bundle, or
-// whose headers have much beside their names.
+// TestKeptOfArchives opens an archive with files that do not belong to a bundle, and with large headers.
 func TestKeptOfArchives(t *testing.T) {
 	good, err := os.ReadFile(create(t, true))
 	if err != nil {

@@ -17,8 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// folder is a layout in a folder. Nothing outside it is touched, wherever links in
-// it lead.
+// folder is a layout in a folder. Nothing outside it is read or written, wherever its links lead.
 type folder struct {
 	root *os.Root
 }
@@ -33,8 +32,7 @@ func openFolder(dir string) (storage, error) {
 	return &folder{root}, nil
 }
 
-// createFolder makes the folder if it is missing. One that holds something else
-// than a layout is refused.
+// createFolder creates the folder if it is missing. It refuses a folder with other content than a layout.
 func createFolder(dir string) (storage, error) {
 	err := os.MkdirAll(dir, 0o755)
 	var root *os.Root
@@ -46,7 +44,7 @@ func createFolder(dir string) (storage, error) {
 	}
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err == nil && len(entries) > 0 {
-		// What was interrupted has blobs and nothing else.
+		// An interrupted copy leaves only blobs.
 		if _, lerr := root.Lstat(ocispec.ImageLayoutFile); lerr != nil && (len(entries) > 1 || entries[0].Name() != ocispec.ImageBlobsDir) {
 			err = hint.Wrap(fmt.Errorf("%s: %w: it holds other files", dir, ErrNotBundle), "name an empty folder, or a new one")
 		}
@@ -65,7 +63,7 @@ func (f *folder) close() error { return f.root.Close() }
 
 // open opens a regular file.
 func (f *folder) open(name string) (*os.File, int64, error) {
-	// Before it is opened: to open a pipe would wait for whoever writes to it.
+	// Check before opening: opening a pipe would wait for a writer.
 	info, err := f.root.Stat(name)
 	if err != nil {
 		return nil, 0, err
@@ -122,7 +120,7 @@ func (f *folder) push(desc ocispec.Descriptor, body io.Reader) error {
 	return f.replace(blobName(desc.Digest), verified, verified.Verify)
 }
 
-// replace writes a file in one step, if what was read passes a last check.
+// replace writes a file in one step, if check passes after body was read.
 func (f *folder) replace(name string, body io.Reader, check func() error) (err error) {
 	temp := path.Join(path.Dir(name), ".ocibridge-"+rand.Text())
 	file, err := f.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
@@ -165,5 +163,5 @@ func (f *folder) finish(before, index []byte) error {
 	return f.replace(ocispec.ImageIndexFile, bytes.NewReader(index), ok)
 }
 
-// layoutFile is the file that says what the folder is.
+// layoutFile is the content of the file oci-layout.
 var layoutFile = []byte(`{"imageLayoutVersion":"` + ocispec.ImageLayoutVersion + `"}`)

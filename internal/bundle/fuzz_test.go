@@ -12,8 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// checkOpened opens what may be a bundle: it says why it is none, or all that it
-// lists can be read.
+// checkOpened opens a possible bundle: either that fails with a reason, or everything that it lists is
+// readable.
 func checkOpened(t *testing.T, name string, archive bool) {
 	b, err := bundle.Open(t.Context(), name, archive)
 	if err != nil {
@@ -31,7 +31,7 @@ func checkOpened(t *testing.T, name string, archive bool) {
 		for _, v := range versions {
 			found, err := artifact.Read(t.Context(), b.Repository(a), a, v)
 			if err != nil {
-				continue // it is whole, and no provider
+				continue // a complete bundle, but not a provider
 			}
 			for _, p := range found.Packages {
 				if body, err := b.Fetch(t.Context(), p.Layer()); err == nil {
@@ -59,7 +59,7 @@ func FuzzArchive(f *testing.F) {
 	})
 }
 
-// FuzzIndex changes index.json of a folder, beside content that is whole.
+// FuzzIndex changes index.json of a folder with complete content.
 func FuzzIndex(f *testing.F) {
 	dir := create(f, false)
 	index, err := os.ReadFile(filepath.Join(dir, "index.json"))

@@ -19,24 +19,21 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// TypeBundle is the artifact type of the list of what a bundle should hold: an
-// image manifest whose one layer, of the same media type with +json behind it, is
-// the list.
+// TypeBundle is the artifact type of the list of a bundle's contents: an image manifest with one layer, the
+// list, whose media type has the suffix +json.
 const TypeBundle = "application/vnd.ocibridge.bundle.v1"
 
 const mediaTypeList = TypeBundle + "+json"
 
-// list is what a bundle should hold.
+// list is the list of a bundle's contents.
 type list struct {
-	// Versions has the digest of each version's index, and of what is attached to
-	// manifests, by the name of its entry.
+	// Versions has the digest of each version's index, and of each attachment, by the name of its entry.
 	Versions map[string]digest.Digest `json:"versions"`
-	// Contents has the size in bytes of everything that belongs to them.
+	// Contents has the size in bytes of every blob.
 	Contents map[digest.Digest]int64 `json:"contents"`
 }
 
-// check fails with ErrIncomplete unless everything listed is there, and everything
-// that is needed is listed.
+// check fails with ErrIncomplete unless everything on the list exists, and the list has every required blob.
 func (b *Bundle) check(ctx context.Context, listed ocispec.Descriptor) error {
 	want, err := b.readList(ctx, listed)
 	if err != nil {
@@ -85,7 +82,7 @@ func (b *Bundle) checkBlob(d digest.Digest, size int64) error {
 	return nil
 }
 
-// readList reads the list that an entry of index.json leads to.
+// readList reads the list that an entry of index.json names.
 func (b *Bundle) readList(ctx context.Context, listed ocispec.Descriptor) (*list, error) {
 	data, err := b.readBlob(ctx, listed, artifact.MaxManifestBytes)
 	if err != nil {
@@ -120,7 +117,7 @@ func (b *Bundle) readBlob(ctx context.Context, desc ocispec.Descriptor, limit in
 	return data, nil
 }
 
-// byName returns what tags name, by the names of the tags in index.json.
+// byName returns the tagged descriptors by their names in index.json.
 func (b *Bundle) byName() map[string]ocispec.Descriptor {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,11 +132,10 @@ func (b *Bundle) byName() map[string]ocispec.Descriptor {
 	return out
 }
 
-// maxNesting bounds manifests within one another, of which a version has two, and a
-// list of referrers at most four.
+// maxNesting bounds manifests within manifests: a version has two levels, and a list of referrers at most four.
 const maxNesting = 4
 
-// contents returns the size of everything that the tags name, at any depth.
+// contents returns the size of every blob that the tags lead to, at any depth.
 func (b *Bundle) contents(ctx context.Context) (map[digest.Digest]int64, error) {
 	out := map[digest.Digest]int64{}
 	var walk func(desc ocispec.Descriptor, depth int) error

@@ -20,10 +20,10 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// emptyListBytes is more than a list without referrers has.
+// emptyListBytes is an upper bound of the length of an empty list.
 const emptyListBytes = 256
 
-// subjectOf is a manifest of a provider's repository that referrers name.
+// subjectOf identifies a manifest in a provider's repository that referrers name as their subject.
 type subjectOf struct {
 	provider provider.Address
 	digest   digest.Digest
@@ -41,8 +41,8 @@ func (b *Bundle) pushManifest(desc ocispec.Descriptor, body io.Reader) ([]byte, 
 	return data, b.push(desc, bytes.NewReader(data))
 }
 
-// refer notes a manifest as the referrer of its subject, if it has one. It refuses one
-// that makes the list of referrers longer than a manifest may be.
+// refer records a manifest as the referrer of its subject, if it has one. It fails if the list of referrers
+// would be longer than a manifest may be.
 func (b *Bundle) refer(a provider.Address, desc ocispec.Descriptor, data []byte) error {
 	var m struct {
 		ArtifactType string `json:"artifactType"`
@@ -90,14 +90,13 @@ func (b *Bundle) refer(a provider.Address, desc ocispec.Descriptor, data []byte)
 	return nil
 }
 
-// sortReferrers sorts a list by digest, and drops what is in it twice. It changes the
-// list.
+// sortReferrers sorts a list by digest, and removes duplicates, in place.
 func sortReferrers(list []ocispec.Descriptor) []ocispec.Descriptor {
 	slices.SortStableFunc(list, func(x, y ocispec.Descriptor) int { return strings.Compare(string(x.Digest), string(y.Digest)) })
 	return slices.CompactFunc(list, func(x, y ocispec.Descriptor) bool { return x.Digest == y.Digest })
 }
 
-// Referrers lists the manifests that have a subject, on one page, sorted by digest.
+// Referrers lists the referrers of a subject, on one page, sorted by digest.
 func (r *Repository) Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error {
 	list, err := r.bundle.referrersOf(ctx, r.provider, subject.Digest)
 	if err != nil {
@@ -112,8 +111,8 @@ func (r *Repository) Referrers(ctx context.Context, subject ocispec.Descriptor, 
 	return fn(list)
 }
 
-// referrersOf returns what the fallback tag of a subject lists, and what was pushed
-// since, sorted.
+// referrersOf returns the referrers that the subject's fallback tag lists, and those that were pushed since,
+// sorted.
 func (b *Bundle) referrersOf(ctx context.Context, a provider.Address, subject digest.Digest) ([]ocispec.Descriptor, error) {
 	if err := checkDigest(subject); err != nil {
 		return nil, err
@@ -137,8 +136,7 @@ func (b *Bundle) referrersOf(ctx context.Context, a provider.Address, subject di
 	return sortReferrers(slices.Concat(index.Manifests, pushed)), nil
 }
 
-// listReferrers stores the lists of the referrers that were pushed, each under the
-// fallback tag of its subject.
+// listReferrers stores the lists of the pushed referrers, each under the fallback tag of its subject.
 func (b *Bundle) listReferrers(ctx context.Context) error {
 	b.mu.Lock()
 	pushed := maps.Clone(b.referrers)

@@ -58,8 +58,7 @@ func wantReferrers(t *testing.T, r *bundle.Repository, subject digest.Digest, ar
 	}
 }
 
-// TestReferrers keeps referrers by their subject and provider, and adds to those that a
-// bundle has.
+// TestReferrers shows that referrers are stored by subject and provider, and added to existing ones.
 func TestReferrers(t *testing.T) {
 	for name, archive := range map[string]bool{"folder": false, "archive": true} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +76,7 @@ func TestReferrers(t *testing.T) {
 			subject := desc.Digest
 			signature, sbom := attach(t, repo, subject, "application/x.signature", "1"), attach(t, repo, subject, "", "2")
 			ofSBOM := attach(t, repo, sbom, "application/x.signature", "3")
-			if attach(t, repo, subject, "application/x.signature", "1") != signature { // twice is once
+			if attach(t, repo, subject, "application/x.signature", "1") != signature { // pushed twice, listed once
 				t.Error("another digest")
 			}
 			wantReferrers(t, repo, subject, "", signature, sbom)
@@ -117,8 +116,8 @@ func TestReferrers(t *testing.T) {
 	}
 }
 
-// TestAttachedEntries has entries of an index that attach something: versions and lists
-// of referrers are indexes, and nothing else has another tag.
+// TestAttachedEntries uses attachments in an index: versions and lists of referrers must be indexes, and no
+// other tags are allowed.
 func TestAttachedEntries(t *testing.T) {
 	d := digest.FromString("x")
 	fallback, cosign := string(ociaddr.ReferrersTag(d)), string(ociaddr.CosignTags(d)[0])
@@ -139,7 +138,7 @@ func TestAttachedEntries(t *testing.T) {
 		t.Run(fmt.Sprint(tc.tag, tc.mediaType), func(t *testing.T) {
 			dir := create(t, false)
 			index := readIndex(t, dir)
-			entry := index.Manifests[0] // of a version of the gadget
+			entry := index.Manifests[0] // a version of the gadget
 			entry.MediaType, entry.ArtifactType = tc.mediaType, ""
 			entry.Annotations = map[string]string{ocispec.AnnotationRefName: host + "/acme/gadget/" + tc.tag}
 			index.Manifests = slices.Insert(index.Manifests, 0, entry)
@@ -156,8 +155,8 @@ func TestAttachedEntries(t *testing.T) {
 	}
 }
 
-// TestListOfReferrersThatIsTooLong refuses a referrer that makes a list longer than a
-// manifest may be, in one run or several: the bundle is saved without.
+// TestListOfReferrersThatIsTooLong shows that a referrer that makes a list too long is refused, in one run or
+// several, and that the bundle is saved without it.
 func TestListOfReferrersThatIsTooLong(t *testing.T) {
 	dir := create(t, false)
 	subject := digest.FromString("subject")

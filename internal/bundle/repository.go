@@ -18,17 +18,16 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Repository is one provider's part of a bundle. It does for a push what a
-// repository in a registry does.
+// Repository is one provider's part of a bundle. For a push, it behaves like a repository in a registry.
 type Repository struct {
 	bundle   *Bundle
 	provider provider.Address
 }
 
-// Repository returns a provider's part; it is empty if nothing is there.
+// Repository returns a provider's part, which may be empty.
 func (b *Bundle) Repository(a provider.Address) *Repository { return &Repository{b, a} }
 
-// checkDigest fails unless blobs of that name may be there.
+// checkDigest fails unless the digest can name a blob.
 func checkDigest(d digest.Digest) error {
 	if err := d.Validate(); err != nil || d.Algorithm() != digest.SHA256 {
 		return fmt.Errorf("%.100q is no SHA-256 digest", d)
@@ -36,7 +35,7 @@ func checkDigest(d digest.Digest) error {
 	return nil
 }
 
-// Fetch reads a blob; errdef.ErrNotFound if it is not there.
+// Fetch reads a blob, or fails with errdef.ErrNotFound.
 func (b *Bundle) Fetch(_ context.Context, target ocispec.Descriptor) (io.ReadCloser, error) {
 	if err := checkDigest(target.Digest); err != nil {
 		return nil, err
@@ -56,7 +55,7 @@ func (b *Bundle) exists(target ocispec.Descriptor) (bool, error) {
 	return ok && n == target.Size, err
 }
 
-// push stores a blob unless it is there.
+// push stores a blob unless it exists.
 func (b *Bundle) push(desc ocispec.Descriptor, content io.Reader) error {
 	if there, err := b.exists(desc); err != nil || there {
 		return err
@@ -90,13 +89,12 @@ func (r *Repository) Resolve(_ context.Context, reference string) (ocispec.Descr
 	return desc, nil
 }
 
-// Exists reports whether a blob is there.
+// Exists reports whether a blob exists.
 func (r *Repository) Exists(_ context.Context, target ocispec.Descriptor) (bool, error) {
 	return r.bundle.exists(target)
 }
 
-// Push stores a blob, if that is what content has. A manifest that has a subject is
-// listed as its referrer.
+// Push stores a blob after checking its content. It records a manifest with a subject as its referrer.
 func (r *Repository) Push(_ context.Context, expected ocispec.Descriptor, content io.Reader) error {
 	if !artifact.IsManifest(expected.MediaType) {
 		return r.bundle.push(expected, content)

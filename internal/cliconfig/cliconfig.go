@@ -1,11 +1,9 @@
-// Package cliconfig reads the configuration that the user has for the clients:
-// the CLI configuration of OpenTofu and Terraform.
+// Package cliconfig reads the user's CLI configuration of OpenTofu and Terraform.
 //
-// It owns where that configuration is looked for and how it is read, both as in
-// OpenTofu: TF_CLI_CONFIG_FILE (or TERRAFORM_CONFIG) names the one file to read;
-// else there is a main file in the user's folder and, beside it, every *.tfrc and
-// *.tfrc.json of the configuration folder, credentials.tfrc.json among them. The
-// syntax is HCL 1 or JSON. Of all settings it takes
+// It finds and reads that configuration as OpenTofu does: TF_CLI_CONFIG_FILE (or TERRAFORM_CONFIG) names the
+// only file to read. Without it, there is a main file in the user's home folder, and in addition every *.tfrc
+// and *.tfrc.json in the configuration folder, including credentials.tfrc.json. The syntax is HCL 1 or JSON.
+// The package reads these blocks:
 //
 //	host "NAME" { services = { ... } }
 //	credentials "NAME" { token = "..." }
@@ -14,15 +12,13 @@
 //	oci_default_credentials { ... }
 //	oci_mirror { repository_template = "..." ... }
 //
-// the last one inside provider_installation, as in OpenTofu, or at top level.
-// What else stands there belongs to the clients, and is no error here whichever
-// of them understands it.
+// oci_mirror may be inside provider_installation, as in OpenTofu, or at top level. All other settings belong to
+// the clients, and are ignored.
 //
-// Invariants: the environment is read through [Environment] alone; a token never
-// leaves the package except in the Authorization header of a request
-// (see [Config.CredentialsSource]) or as a value that shows nothing, and no error
-// quotes the text of a file, since a token may stand there. The one program that
-// it ever runs is the helper that a credentials_helper block names.
+// Invariants: the package reads the environment only through [Environment]. A token leaves the package only in
+// the Authorization header of a request (see [Config.CredentialsSource]), or as a redacted value. No error
+// quotes the text of a file, because it may contain a token. The package runs only one program: the helper that
+// a credentials_helper block names.
 package cliconfig
 
 import (
@@ -39,17 +35,17 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Environment is what of the machine the configuration depends on. Getenv,
-// Environ, ReadFile and ReadDir have the meaning of their namesakes in package
-// os, errors included; each may be nil, for an environment that has none of it.
+// Environment is the part of the machine that the configuration depends on. Getenv, Environ, ReadFile and
+// ReadDir behave like the functions of package os with the same names, including their errors. Each may be nil,
+// for an environment without it.
 type Environment struct {
 	Getenv   func(string) string
 	Environ  func() []string // "NAME=value"
 	ReadFile func(string) ([]byte, error)
 	ReadDir  func(string) ([]fs.DirEntry, error)
-	Home     string // the user's folder; none when empty
-	GOOS     string // as runtime.GOOS; decides places and path separator
-	GOARCH   string // as runtime.GOARCH; that of the program when empty
+	Home     string // the user's home folder, or ""
+	GOOS     string // as runtime.GOOS; determines locations and the path separator
+	GOARCH   string // as runtime.GOARCH; "" means this program's
 }
 
 // Config is the part of the user's CLI configuration that concerns ocibridge.
@@ -57,31 +53,30 @@ type Environment struct {
 type Config struct {
 	// Files are the files that were read, in order.
 	Files []string
-	// Warnings are sentences for the user about what was not read.
+	// Warnings are sentences for the user about ignored settings.
 	Warnings []string
-	// OCIMirrors are the oci_mirror blocks in the order of Files and of their
-	// lines.
+	// OCIMirrors are the oci_mirror blocks, ordered by file and line.
 	OCIMirrors []OCIMirror
 
 	services    map[svchost.Hostname]map[string]any
 	tokens      map[svchost.Hostname]filedToken // from credentials blocks
 	env         map[svchost.Hostname]filedToken // from TF_TOKEN_ variables
 	helpers     map[string]hidden               // credentials_helper blocks: arguments by name
-	helper      *helper                         // the program that one names; nil for none
+	helper      *helper                         // the program that the configuration names, or nil
 	credentials []auth.Login
 	defaults    *auth.Defaults
 }
 
-// OCIMirror is an oci_mirror block: which repository holds which provider. The
-// template and the patterns are as written, unchecked.
+// OCIMirror is an oci_mirror block, which says which repository holds which provider. The template and the
+// patterns are unchecked text.
 type OCIMirror struct {
 	RepositoryTemplate string
 	Include, Exclude   []string
-	Source             string // "FILE:LINE"; "FILE" alone for JSON, whose parser keeps no lines
+	Source             string // "FILE:LINE", or "FILE" for JSON, whose parser records no lines
 }
 
-// Services returns, for each host with a host block, the services that it is
-// said to offer, in the form that [disco.Disco.ForceHostServices] takes.
+// Services returns the services of each host with a host block, in the form that
+// [disco.Disco.ForceHostServices] accepts.
 //
 // [disco.Disco.ForceHostServices]: https://pkg.go.dev/github.com/opentofu/svchost/disco#Disco.ForceHostServices
 func (c *Config) Services() map[svchost.Hostname]map[string]any {
@@ -92,10 +87,9 @@ func (c *Config) Services() map[svchost.Hostname]map[string]any {
 	return out
 }
 
-// Load reads the user's configuration. No file at all is no error, and neither
-// is an override that names a missing file: the clients warn about it, so the
-// result has a warning. A file that is there and cannot be read or does not
-// parse is an error that names it.
+// Load reads the user's configuration. Having no file is not an error. Neither is an override that names a
+// missing file: the clients only warn, so the result has a warning. A file that cannot be read or parsed is an
+// error that names the file.
 func Load(env Environment) (*Config, error) {
 	c := &Config{
 		services: map[svchost.Hostname]map[string]any{},
@@ -114,8 +108,8 @@ func Load(env Environment) (*Config, error) {
 	if err := c.readMain(env, main, override != ""); err != nil {
 		return nil, err
 	}
-	// An override means that the usual files are not wanted, in automation for
-	// example: the configuration folder is one of them.
+	// An override replaces all standard files, for example in automation. That includes the configuration
+	// folder.
 	if override == "" {
 		if err := c.readFolder(env, env.folder()); err != nil {
 			return nil, err
@@ -127,8 +121,8 @@ func Load(env Environment) (*Config, error) {
 	return c, nil
 }
 
-// readMain reads the main file. Like the clients it warns about one that cannot
-// be opened, unless that is merely absent from its usual place.
+// readMain reads the main file. Like the clients, it warns if the file cannot be opened, unless it is merely
+// absent from its standard location.
 func (c *Config) readMain(env Environment, name string, mustExist bool) error {
 	if name == "" {
 		return nil
@@ -145,15 +139,15 @@ func (c *Config) readMain(env Environment, name string, mustExist bool) error {
 	return nil
 }
 
-// readFolder reads the *.tfrc and *.tfrc.json files of a folder in the order of
-// their names; what a later file says of a host counts.
+// readFolder reads the *.tfrc and *.tfrc.json files of a folder in the order of their names; for each host, the
+// last file wins.
 func (c *Config) readFolder(env Environment, dir string) error {
 	if dir == "" {
 		return nil
 	}
 	entries, err := env.readDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return nil // a file in its place the clients ignore, too
+		return nil // the clients also ignore a file in place of the folder
 	}
 	if err != nil {
 		return fmt.Errorf("read the CLI configuration folder %s: %w", dir, cause(err))
@@ -174,8 +168,7 @@ func (c *Config) readFolder(env Environment, dir string) error {
 	return nil
 }
 
-// add takes over what the file says. Of two files that speak of one host the
-// later counts.
+// add adds the content of a file. For each host, the last file wins.
 func (c *Config) add(env Environment, name string, src []byte) error {
 	f, err := parse(env, name, src)
 	if err != nil {
@@ -221,7 +214,7 @@ func hostname(file, block, given string) (svchost.Hostname, error) {
 	return host, nil
 }
 
-// cause drops the path that a PathError repeats.
+// cause removes the path that a PathError repeats.
 func cause(err error) error {
 	var perr *fs.PathError
 	if errors.As(err, &perr) {
@@ -230,8 +223,7 @@ func cause(err error) error {
 	return err
 }
 
-// override returns the file that the environment says to read instead of all
-// others, or "".
+// override returns the file that the environment names instead of all others, or "".
 func (env Environment) override() string {
 	for _, name := range []string{"TF_CLI_CONFIG_FILE", "TERRAFORM_CONFIG"} {
 		if v := env.getenv(name); v != "" {
@@ -241,8 +233,7 @@ func (env Environment) override() string {
 	return ""
 }
 
-// mainFile returns the file to read where nothing overrides it: OpenTofu's,
-// unless only Terraform's exists.
+// mainFile returns the standard main file: OpenTofu's, unless only Terraform's exists.
 func (env Environment) mainFile() string {
 	if env.GOOS == "windows" {
 		dir := env.appData()
@@ -300,7 +291,7 @@ func (env Environment) firstExisting(names ...string) string {
 	return names[0]
 }
 
-// exists reports whether there is something of that name, readable or not.
+// exists reports whether a file or folder exists, readable or not.
 func (env Environment) exists(name string) bool {
 	_, err := env.readFile(name)
 	return !errors.Is(err, fs.ErrNotExist)
@@ -332,8 +323,8 @@ func (env Environment) readDir(name string) ([]fs.DirEntry, error) {
 	return env.ReadDir(name)
 }
 
-// join joins a path as GOOS writes it, which package filepath does only for the
-// system that the program runs on.
+// join joins a path with the separator of GOOS; package filepath only supports the system that the program runs
+// on.
 func (env Environment) join(elem ...string) string {
 	sep := "/"
 	if env.GOOS == "windows" {

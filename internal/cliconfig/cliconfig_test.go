@@ -283,8 +283,7 @@ host "none.example" {}`,
 	}
 }
 
-// authorization returns the header that the configuration's token for the host
-// makes, or "" where there is none.
+// authorization returns the header that the configuration's token for the host produces, or "".
 func authorization(t *testing.T, c *Config, host string) string {
 	t.Helper()
 	h, err := svchost.ForComparison(host)
@@ -449,7 +448,7 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, src string) {
 		c, err := Load(machine{goos: "linux", files: map[string]string{"/home/u/.tofurc": src}}.environment())
 		if err != nil {
-			// Names of blocks and helpers are no secrets.
+			// Names of blocks and helpers are not secret.
 			if strings.Contains(names.ReplaceAllString(err.Error(), ""), "marked-secret") {
 				t.Errorf("the error quotes the file: %v", err)
 			}
@@ -473,7 +472,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestFileForFolder: the clients ignore it.
+// TestFileForFolder uses a file in place of the folder; the clients ignore it.
 func TestFileForFolder(t *testing.T) {
 	env := machine{goos: "linux", files: map[string]string{"/home/u/.tofurc": ""}}.environment()
 	env.ReadDir = func(name string) ([]fs.DirEntry, error) {

@@ -16,9 +16,8 @@ import (
 
 const redacted = "[redacted]"
 
-// apiToken is an API token. It shows itself in the Authorization header of a
-// request and nowhere else: every formatting verb, logger and encoder sees the
-// word redacted. The pointer keeps it from reflection, with which fmt prints
+// apiToken is an API token. It appears only in the Authorization header of a request: every formatting verb,
+// logger and encoder gets the word redacted. The pointer hides it from reflection, with which fmt prints
 // unexported fields.
 type apiToken struct{ value *string }
 
@@ -40,9 +39,9 @@ func (apiToken) Format(f fmt.State, _ rune)   { _, _ = io.WriteString(f, redacte
 func (apiToken) LogValue() slog.Value         { return slog.StringValue(redacted) }
 func (apiToken) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// filedToken is the token that a host has in one place.
+// filedToken is the token of a host from one source.
 type filedToken struct {
-	token  *apiToken // nil where the place says that there is none
+	token  *apiToken // nil if the source says that there is none
 	source string    // the file, or the name of the variable
 }
 
@@ -52,9 +51,8 @@ type TokenHost struct {
 	Source string // the file, or the name of the variable
 }
 
-// TokenHosts returns the hosts that have a token in a TF_TOKEN_ variable or in a
-// credentials block, sorted. A credentials helper, which knows others, is not
-// asked.
+// TokenHosts returns the hosts with a token in a TF_TOKEN_ variable or in a credentials block, sorted. It does
+// not ask the credentials helper, which may know others.
 func (c *Config) TokenHosts() []TokenHost {
 	filed := maps.Clone(c.tokens)
 	maps.Copy(filed, c.env)
@@ -67,11 +65,9 @@ func (c *Config) TokenHosts() []TokenHost {
 	return out
 }
 
-// CredentialsSource returns the tokens for hosts: a TF_TOKEN_ variable first,
-// then a credentials block, then what the credentials helper says, which alone
-// can fail. A block without a token means that there is none. The source may be
-// used concurrently, and what it returns never shows its token but to the request
-// that it prepares.
+// CredentialsSource returns the source of hosts' tokens: a TF_TOKEN_ variable first, then a credentials block,
+// then the credentials helper. Only the helper can fail. A block without a token means that there is none. The
+// source may be used concurrently, and its results reveal a token only to the request that they prepare.
 func (c *Config) CredentialsSource() svcauth.CredentialsSource { return source{c} }
 
 type source struct{ config *Config }
@@ -97,9 +93,8 @@ func (s source) ForHost(ctx context.Context, host svchost.Hostname) (svcauth.Hos
 
 const tokenPrefix = "TF_TOKEN_"
 
-// tokensFromEnviron reads the TF_TOKEN_ variables. Names that make no host name
-// are passed over, as by the clients, and so is an empty value: it says that
-// there is no token.
+// tokensFromEnviron reads the TF_TOKEN_ variables. Like the clients, it ignores invalid host names and empty
+// values.
 func tokensFromEnviron(environ []string) map[svchost.Hostname]filedToken {
 	out := map[svchost.Hostname]filedToken{}
 	for _, entry := range environ {
@@ -116,10 +111,9 @@ func tokensFromEnviron(environ []string) map[svchost.Hostname]filedToken {
 	return out
 }
 
-// hostFromVariable decodes the rest of the name of a TF_TOKEN_ variable. Shells
-// allow neither dashes nor dots in names, so two underscores stand for a dash
-// and one for a dot; no host name has an underscore of its own. Punycode is
-// turned into Unicode first, because elsewhere svchost refuses it.
+// hostFromVariable decodes the host in the name of a TF_TOKEN_ variable. Shells allow neither dashes nor dots
+// in names, so two underscores mean a dash and one means a dot; host names have no underscores. Punycode is
+// converted to Unicode first, because svchost refuses it elsewhere.
 func hostFromVariable(encoded string) (svchost.Hostname, error) {
 	s := strings.ReplaceAll(encoded, "__", "-")
 	s = strings.ReplaceAll(s, "_", ".")

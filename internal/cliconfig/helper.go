@@ -22,44 +22,42 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// helperPrefix begins the name of every credentials helper.
+// helperPrefix is the prefix of every credentials helper's name.
 const helperPrefix = "terraform-credentials-"
 
 const (
-	// helperLimit bounds one run of a credentials helper.
+	// helperLimit bounds the duration of one run of a credentials helper.
 	helperLimit = 30 * time.Second
-	// helperKeep is how long an answer is used again.
+	// helperKeep is how long an answer is cached.
 	helperKeep = time.Minute
-	// maxHelperOutput bounds a helper's answer, and maxHelperStderr what of its
-	// complaint is shown.
+	// maxHelperOutput bounds a helper's answer, and maxHelperStderr the part of its error output that is shown.
 	maxHelperOutput = 64 << 10
 	maxHelperStderr = 1 << 10
 )
 
-// helper is the program that a credentials_helper block names. It is run by the
-// clients' protocol: the block's arguments, "get" and a host name as arguments,
-// the JSON object of a credentials block on standard output. It is never asked to
-// store or forget anything.
+// helper is the program that a credentials_helper block names. It is run by the clients' protocol: its
+// arguments are the block's arguments, "get" and a host name, and it prints the JSON object of a credentials
+// block. It is never asked to store or forget anything.
 type helper struct {
 	path  string
 	args  hidden
 	limit time.Duration
-	grace time.Duration // for its output, when it has ended or was killed
+	grace time.Duration // the wait for its output, after it has ended or was killed
 	now   func() time.Time
 
 	mu      sync.Mutex
 	answers map[svchost.Hostname]*helperAnswer
 }
 
-// helperAnswer is what a helper said of a host.
+// helperAnswer is a helper's cached answer for a host.
 type helperAnswer struct {
-	turn  chan struct{} // full while the helper runs or the fields are read
-	token *apiToken     // nil for none
+	turn  chan struct{} // full while the helper runs or somebody reads the fields
+	token *apiToken     // nil if there is none
 	at    time.Time
 }
 
-// findHelper finds the program of the credentials_helper block. Where there is
-// none the clients go on without, so that the result is a warning.
+// findHelper finds the program of the credentials_helper block. Clients continue without a missing program, so
+// this only adds a warning.
 func (c *Config) findHelper(env Environment) error {
 	names := slices.Sorted(maps.Keys(c.helpers))
 	switch len(names) {
@@ -83,8 +81,7 @@ func (c *Config) findHelper(env Environment) error {
 	return nil
 }
 
-// hidden is a list that may hold a secret. The function keeps it from being
-// printed.
+// hidden is a list that may contain a secret. Because it is a function, it cannot be printed.
 type hidden func() []string
 
 // pluginFolders returns where clients look for credentials helpers, in order.
@@ -111,9 +108,8 @@ func (env Environment) pluginFolders() []string {
 	return out
 }
 
-// findPlugin returns the program of a credentials helper: the newest version, of
-// equal ones that in the first folder; "" if there is none. Names are
-// terraform-credentials-NAME, which counts as version 0.0.0, or
+// findPlugin returns the program of a credentials helper, or "": the newest version and, of equal versions, the
+// one in the first folder. Names are terraform-credentials-NAME, which counts as version 0.0.0, or
 // terraform-credentials-NAME_vVERSION.
 func (env Environment) findPlugin(name string) string {
 	var found string
@@ -121,7 +117,7 @@ func (env Environment) findPlugin(name string) string {
 	for _, dir := range env.pluginFolders() {
 		entries, err := env.readDir(dir)
 		if err != nil {
-			continue // clients pass over what is not there or cannot be read
+			continue // clients ignore missing and unreadable folders
 		}
 		for _, e := range entries {
 			v, ok := pluginVersion(e.Name(), name)
@@ -134,7 +130,7 @@ func (env Environment) findPlugin(name string) string {
 	return found
 }
 
-// pluginVersion reads a file name as that of the helper name.
+// pluginVersion returns the version in the file name of a helper.
 func pluginVersion(file, name string) (*version.Version, bool) {
 	rest, ok := strings.CutPrefix(strings.TrimSuffix(strings.ToLower(file), ".exe"), helperPrefix)
 	if !ok {
@@ -147,13 +143,12 @@ func pluginVersion(file, name string) (*version.Version, bool) {
 	if !versioned {
 		v = "0.0.0"
 	}
-	v, _, _ = strings.Cut(v, "_x") // the plugin protocol, which follows the version
+	v, _, _ = strings.Cut(v, "_x") // the plugin protocol, after the version
 	parsed, err := version.NewVersion(v)
 	return parsed, err == nil
 }
 
-// get returns the token for a host, nil if the helper has none. Of several
-// callers at once one runs the helper.
+// get returns the token for a host, or nil if the helper has none. Concurrent callers share one run.
 func (h *helper) get(ctx context.Context, host svchost.Hostname) (*apiToken, error) {
 	h.mu.Lock()
 	answer, ok := h.answers[host]
@@ -180,19 +175,19 @@ func (h *helper) get(ctx context.Context, host svchost.Hostname) (*apiToken, err
 	return token, nil
 }
 
-// run runs the helper once. Its error never holds what the helper put out.
+// run runs the helper once. Its error never contains the helper's output.
 func (h *helper) run(ctx context.Context, host svchost.Hostname) (*apiToken, error) {
 	limited, cancel := context.WithTimeout(ctx, h.limit)
 	defer cancel()
 	stdout, stderr := cappedBuffer{max: maxHelperOutput}, cappedBuffer{max: maxHelperStderr}
 	cmd := exec.CommandContext(limited, h.path, slices.Concat(h.args(), []string{"get", string(host)})...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// A helper may leave a child behind that holds its output open.
+	// A helper may leave a child process that keeps its output open.
 	cmd.WaitDelay = h.grace
 
 	err := cmd.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // it ended well, and left a child behind
+		err = nil // it succeeded, and left a child process
 	}
 	byHand := fmt.Sprintf("run it by hand, with the arguments of the credentials_helper block and: get %s", host)
 	switch {
@@ -212,7 +207,7 @@ func (h *helper) run(ctx context.Context, host svchost.Hostname) (*apiToken, err
 	if json.Unmarshal(stdout.kept, &answer) != nil {
 		return nil, hint.New("its answer is not the JSON object that credentials helpers give", "%s", byHand)
 	}
-	// What else there is belongs to credentials of a kind yet to come.
+	// Other members belong to future kinds of credentials.
 	if s, ok := answer["token"].(string); ok && s != "" {
 		t := newToken(s)
 		return &t, nil
@@ -220,7 +215,7 @@ func (h *helper) run(ctx context.Context, host svchost.Hostname) (*apiToken, err
 	return nil, nil
 }
 
-// oneLine makes a helper's complaint fit to be shown.
+// oneLine makes a helper's error output safe to print.
 func oneLine(b []byte) string {
 	text := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -231,8 +226,7 @@ func oneLine(b []byte) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// cappedBuffer keeps the first max bytes that are written to it, and takes the
-// rest so that the writer ends as it would have.
+// cappedBuffer keeps the first max bytes that are written to it, and discards the rest without an error.
 type cappedBuffer struct {
 	kept []byte
 	max  int

@@ -112,10 +112,9 @@ func TestHelperBlocks(t *testing.T) {
 	}
 }
 
-// installHelper puts the program terraform-credentials-fake into the plugin folder
-// of a home, a shell script that writes its arguments to a file first, and a
-// configuration that names it. It returns the configuration and a function that
-// gives the calls so far.
+// installHelper installs the program terraform-credentials-fake, a shell script that first writes its arguments
+// to a file, in the plugin folder of a home, with a configuration that names it. It returns the configuration,
+// and a function that returns the calls so far.
 func installHelper(t *testing.T, config, script string) (*Config, func() []string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {

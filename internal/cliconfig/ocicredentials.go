@@ -15,9 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// OCICredentials returns the oci_credentials blocks in the order of [Config.Files]
-// and of their lines, and the oci_default_credentials block, nil if there is none.
-// They are valid.
+// OCICredentials returns the oci_credentials blocks, ordered by file and line, and the oci_default_credentials
+// block or nil. They are valid.
 func (c *Config) OCICredentials() ([]auth.Login, *auth.Defaults) {
 	if c.defaults == nil {
 		return slices.Clone(c.credentials), nil
@@ -27,8 +26,8 @@ func (c *Config) OCICredentials() ([]auth.Login, *auth.Defaults) {
 	return slices.Clone(c.credentials), &defaults
 }
 
-// addOCI takes over the blocks of a file. OpenTofu allows only one for a prefix,
-// and only one for all others, in all files together.
+// addOCI adds the blocks of a file. OpenTofu allows only one block for each prefix, and only one default block,
+// in all files together.
 func (c *Config) addOCI(f *file) error {
 	for _, d := range f.defaults {
 		if c.defaults != nil {
@@ -49,9 +48,8 @@ func (c *Config) addOCI(f *file) error {
 	return nil
 }
 
-// ociCredentials takes over the oci_credentials blocks of a file. One that OpenTofu
-// accepts and that is of no use is passed over with a warning: it may well be for
-// another registry than the one that is wanted.
+// ociCredentials adds the oci_credentials blocks of a file. A block that OpenTofu accepts but that is useless
+// only causes a warning: it may be for a registry that is not needed.
 func (f *file) ociCredentials(name string, root *ast.ObjectList) error {
 	const help = `write: oci_credentials "HOST" or "HOST/PATH" { username = "...", password = "..." }, or with access_token, or with docker_credentials_helper`
 	for _, item := range root.Filter("oci_credentials").Items {
@@ -70,14 +68,14 @@ func (f *file) ociCredentials(name string, root *ast.ObjectList) error {
 	return nil
 }
 
-// ociCredential decodes a block, whose keys without the first are its labels. It
-// says why a block is useless, if it is.
+// ociCredential decodes a block; its keys after the first are its labels. useless says why a block cannot be
+// used, if so.
 func ociCredential(item *ast.ObjectItem) (out auth.Login, useless string, err error) {
 	body, ok := item.Val.(*ast.ObjectType)
 	if !ok || len(item.Keys) != 1 || introducedByEquals(item) {
 		return out, "", errors.New("oci_credentials is a block with one label")
 	}
-	// Pointers tell what is empty from what is not there.
+	// Pointers distinguish empty from absent arguments.
 	var b struct {
 		Username     *string `hcl:"username"`
 		Password     *string `hcl:"password"`
@@ -113,7 +111,7 @@ func ociCredential(item *ast.ObjectItem) (out auth.Login, useless string, err er
 	}, useless, nil
 }
 
-// openTofuTakes reports whether OpenTofu has nothing against the label of a block.
+// openTofuTakes reports whether OpenTofu accepts the label of a block.
 func openTofuTakes(prefix string) bool {
 	if !strings.Contains(prefix, "/") {
 		return registry.Reference{Registry: prefix}.ValidateRegistry() == nil
@@ -172,14 +170,14 @@ func ociDefault(item *ast.ObjectItem) (*auth.Defaults, error) {
 	return d, nil
 }
 
-// introducedByEquals reports whether a block of the native syntax is written as
-// an argument, which OpenTofu refuses. JSON knows no difference.
+// introducedByEquals reports whether a block of the native syntax is written as an argument, which OpenTofu
+// refuses. JSON makes no difference.
 func introducedByEquals(item *ast.ObjectItem) bool {
 	body, ok := item.Val.(*ast.ObjectType)
 	return item.Assign.IsValid() && ok && body.Lbrace.IsValid()
 }
 
-// origin says where a block is.
+// origin returns the position of a block, for messages.
 func origin(name string, item *ast.ObjectItem) string {
 	if pos := position(item); pos.IsValid() {
 		return fmt.Sprintf("%s:%d", name, pos.Line)
@@ -187,7 +185,7 @@ func origin(name string, item *ast.ObjectItem) string {
 	return name
 }
 
-// besides returns a path that is relative to the folder of the file name.
+// besides resolves a path relative to the folder of the file name.
 func (env Environment) besides(name, path string) string {
 	if path == "" || env.isAbs(path) {
 		return path

@@ -153,8 +153,7 @@ func TestOCICredentialErrors(t *testing.T) {
 	})
 }
 
-// TestUselessOCICredentials: what OpenTofu accepts does not stop those who want
-// another registry.
+// TestUselessOCICredentials shows that useless blocks that OpenTofu accepts do not affect other registries.
 func TestUselessOCICredentials(t *testing.T) {
 	for src, want := range map[string]string{
 		`oci_credentials "a.example" { username = "u", password = "" }`:               `block "a.example" at /home/u/.tofurc:2 is passed over: it has an empty password`,

@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// file is what we take from a file; all else in it is passed over.
+// file holds the settings that we read from a file.
 type file struct {
 	Hosts       map[string]*hostBlock     `hcl:"host"`
 	Credentials map[string]map[string]any `hcl:"credentials"`
@@ -38,9 +38,9 @@ type helperBlock struct {
 
 const parseHelp = "OpenTofu and Terraform cannot read the file either: correct it, or name another one in TF_CLI_CONFIG_FILE"
 
-// parse reads HCL 1 or JSON, whichever the text is, as the clients do.
+// parse reads HCL 1 or JSON, as the clients do.
 func parse(env Environment, name string, src []byte) (f *file, err error) {
-	// The library's tokens panic on literals that they cannot take apart.
+	// The library's tokens panic on literals that they cannot parse.
 	defer func() {
 		if recover() != nil {
 			f, err = nil, hint.New(fmt.Sprintf("%s does not parse", name), parseHelp)
@@ -78,9 +78,8 @@ func parse(env Environment, name string, src []byte) (f *file, err error) {
 	return f, err
 }
 
-// mirrors returns the oci_mirror blocks at top level and within
-// provider_installation, in the order of the file. Of JSON the parser keeps no
-// positions: those at top level come first there.
+// mirrors returns the oci_mirror blocks at top level and within provider_installation, in the order of the
+// file. For JSON, the parser records no positions, so blocks at top level come first.
 func mirrors(name string, root *ast.ObjectList) ([]OCIMirror, error) {
 	found := append(blocks(root, "oci_mirror"), blocks(root, "provider_installation", "oci_mirror")...)
 	slices.SortStableFunc(found, func(a, b *ast.ObjectItem) int {
@@ -119,10 +118,8 @@ func mirror(item *ast.ObjectItem) (OCIMirror, error) {
 	return OCIMirror{RepositoryTemplate: b.RepositoryTemplate, Include: b.Include, Exclude: b.Exclude}, nil
 }
 
-// blocks returns the blocks at a path of block types, without those keys. In
-// JSON the parser has folded an object that holds only objects into its parent,
-// so that a type of the path may be a further key of the same item instead of
-// an item of the body.
+// blocks returns the blocks at a path of block types, without those keys. In JSON, the parser merges an object
+// that contains only objects into its parent, so a type of the path may be a further key of the same item.
 func blocks(list *ast.ObjectList, path ...string) []*ast.ObjectItem {
 	items := list.Filter(path[0]).Items
 	if len(path) == 1 {
@@ -139,7 +136,7 @@ func blocks(list *ast.ObjectList, path ...string) []*ast.ObjectItem {
 	return out
 }
 
-// position returns where a block's body begins, its keys being gone.
+// position returns the beginning of a block's body.
 func position(item *ast.ObjectItem) token.Pos {
 	if body, ok := item.Val.(*ast.ObjectType); ok && !body.Lbrace.IsValid() {
 		return body.List.Pos()
@@ -147,8 +144,8 @@ func position(item *ast.ObjectItem) token.Pos {
 	return item.Val.Pos()
 }
 
-// invalid names the file and the place, and the library's words only where they
-// are known to quote nothing of the text.
+// invalid returns an error with the file and the position. It includes the library's message only if that is
+// known not to quote the text.
 func invalid(name string, err error) error {
 	place := name
 	var perr *parser.PosError
@@ -164,8 +161,7 @@ func invalid(name string, err error) error {
 	return hint.New(fmt.Sprintf("%s does not parse%s", place, publicProblem(err)), parseHelp)
 }
 
-// publicProblem returns the library's words after a colon, or "" where they may
-// quote the text.
+// publicProblem returns the library's message after a colon, or "" if it may quote the text.
 func publicProblem(err error) string {
 	var perr *parser.PosError
 	if errors.As(err, &perr) {

@@ -9,14 +9,13 @@ import (
 	"time"
 )
 
-// connection reports on TLS and clock from any answer of a server.
+// connection reports on TLS and the clock, from any answer of a server.
 func (r *Report) connection(resp *http.Response, loopback bool, now time.Time) {
 	r.tls(resp.TLS, loopback, now)
 	r.clock(resp.Header.Get("Date"), now)
 }
 
-// firstConn keeps what is known of the first connection that a request goes over:
-// the registry's, before that of a token server.
+// firstConn records the first connection of a request, which is the registry's and not a token server's.
 type firstConn struct {
 	seen bool
 	tls  *tls.ConnectionState // nil for plain HTTP

@@ -1,8 +1,8 @@
-// Package doctor finds out why a registry or a gateway does not work, or says
-// that it does: step by step, and with what to do about each step that failed.
+// Package doctor diagnoses a registry or a gateway step by step, and says what to do about each step that
+// failed.
 //
-// It asks what a push, a gateway or a client would ask, by the same means, and
-// changes nothing unless it is told that it may write.
+// It sends the requests of a push, a gateway or a client in the same way, and changes nothing unless it is
+// allowed to write.
 package doctor
 
 import (
@@ -15,7 +15,7 @@ import (
 // Status is the outcome of a check.
 type Status string
 
-// What a check can come to. A skipped one was not made.
+// The statuses of a check. A skipped check was not made.
 const (
 	OK      Status = "ok"
 	Warn    Status = "warning"
@@ -23,7 +23,7 @@ const (
 	Skipped Status = "skipped"
 )
 
-// Check is one step of an examination.
+// Check is one step of a diagnosis.
 type Check struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
@@ -32,8 +32,8 @@ type Check struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// Report is an examination of one thing. Checks are in the order in which they
-// were made; one that failed ends it where what follows would make no sense.
+// Report is the diagnosis of one thing. Checks are in the order in which they were made; a failed check ends
+// the report if later ones would be meaningless.
 type Report struct {
 	Subject string  `json:"subject"`
 	Checks  []Check `json:"checks"`
@@ -61,7 +61,7 @@ func (r *Report) warn(name, help, format string, args ...any) {
 	r.Checks = append(r.Checks, Check{name, Warn, fmt.Sprintf(format, args...), help})
 }
 
-// fail takes the hint from the error, or help where it has none.
+// fail uses the hint of the error, or else help.
 func (r *Report) fail(name string, err error, help string) {
 	if h := hint.Of(err); h != "" {
 		help = h
@@ -69,13 +69,12 @@ func (r *Report) fail(name string, err error, help string) {
 	r.Checks = append(r.Checks, Check{name, Fail, err.Error(), help})
 }
 
-// Bounds of what is called healthy.
+// Bounds of a healthy system.
 const (
-	// smallSkew is a difference of clocks that troubles nobody; from largeSkew on
-	// tokens and signatures are refused.
+	// smallSkew is a harmless difference of clocks; from largeSkew on, tokens and signatures are refused.
 	smallSkew = time.Minute
 	largeSkew = 5 * time.Minute
-	// expiryWarning is how long before its end a certificate is worth a word.
+	// expiryWarning is how long before its expiry a certificate causes a warning.
 	expiryWarning = 14 * 24 * time.Hour
 	// clientTimeout is how long clients wait for a gateway's JSON.
 	clientTimeout = 10 * time.Second

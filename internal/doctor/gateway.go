@@ -20,14 +20,13 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Gateway is a network mirror to be examined, as a client sees it.
+// Gateway is a network mirror to diagnose, as a client sees it.
 type Gateway struct {
 	URL      string // as in the network_mirror block
 	Provider provider.Address
-	// Platform is the one that a client would install for.
+	// Platform is the client's platform.
 	Platform provider.Platform
-	// Prepare adds the client's credentials to a request; TokenSource says where
-	// they come from, "" for none.
+	// Prepare adds the client's credentials to a request; TokenSource says where they come from, or is "".
 	Prepare     func(*http.Request)
 	TokenSource string
 	// Transport sends the requests; nil is [outgoing.Transport].
@@ -40,11 +39,11 @@ type Gateway struct {
 var documentLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: 10_000}
 
 const (
-	// maxRedirects is how many OpenTofu follows.
+	// maxRedirects is how many redirects OpenTofu follows.
 	maxRedirects = 5
 )
 
-// Examine takes the steps of an installation.
+// Examine makes the requests of an installation.
 func (x Gateway) Examine(ctx context.Context) *Report {
 	if x.Now == nil {
 		x.Now = time.Now
@@ -75,7 +74,7 @@ func (x Gateway) Examine(ctx context.Context) *Report {
 	return r
 }
 
-// base checks the URL as it must stand in the CLI configuration.
+// base checks the URL's form in the CLI configuration.
 func (x Gateway) base(r *Report) (*url.URL, bool) {
 	u, err := url.Parse(x.URL)
 	const help = "write it as https://HOST:PORT/providers/"
@@ -103,7 +102,7 @@ func (x Gateway) base(r *Report) (*url.URL, bool) {
 	return nil, false
 }
 
-// index asks for the versions. It returns the newest.
+// index requests the versions. It returns the newest.
 func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.Version, bool) {
 	var doc struct {
 		Versions map[string]struct{} `json:"versions"`
@@ -145,8 +144,7 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 	return newest, true
 }
 
-// version asks for the packages of a version. It returns the URL of the
-// client's own.
+// version requests the packages of a version. It returns the URL for the client's platform.
 func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provider.Version) (*url.URL, bool) {
 	var doc struct {
 		Archives map[string]struct {
@@ -190,8 +188,7 @@ func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provid
 	return resp.Request.URL.ResolveReference(u), true
 }
 
-// archive asks for the package as Terraform does: HEAD, then GET, both without a
-// token.
+// archive requests the package as Terraform does: HEAD, then GET, both without a token.
 func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 	const name = "archive"
 	head, err := x.send(ctx, http.MethodHead, u, nil)
@@ -264,14 +261,14 @@ func (x Gateway) send(ctx context.Context, method string, u *url.URL, prepare fu
 		help := unreachable(err)
 		var asked *url.Error
 		if errors.As(err, &asked) {
-			err = fmt.Errorf("%s: %w", shown(u), asked.Err) // which quotes where it was redirected to
+			err = fmt.Errorf("%s: %w", shown(u), asked.Err) // asked.Err contains the redirect's target
 		}
 		return nil, hint.Wrap(err, "%s", help)
 	}
 	return resp, nil
 }
 
-// unreachable says what to do where no answer came.
+// unreachable says what to do if no answer came.
 func unreachable(err error) string {
 	if help := outgoing.ProxyHint(err); help != "" {
 		return help
@@ -283,8 +280,8 @@ func unreachable(err error) string {
 	return "nothing usable answers there: check the address, and for a private CA, SSL_CERT_FILE"
 }
 
-// checkRedirect follows redirects over TLS. The token goes to the gateway alone,
-// where net/http would take it along to other ports of its host.
+// checkRedirect follows redirects over TLS. It sends the token only to the gateway; net/http would also send it
+// to other ports of its host.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	switch {
 	case req.URL.Scheme != "https":
@@ -298,8 +295,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// shown is a URL without what may be a secret: user, query, and the capability
-// that a gateway puts into the path of a package.
+// shown returns a URL without possible secrets: user, query, and the capability in the path of a package.
 func shown(u *url.URL) string {
 	s := u.Scheme + "://" + u.Host + u.EscapedPath()
 	return capability.ReplaceAllString(s, "/...")
@@ -307,7 +303,7 @@ func shown(u *url.URL) string {
 
 var capability = regexp.MustCompile(`/cap[0-9]+\.[^/]*`)
 
-// statusError is an answer that is not the one asked for.
+// statusError is an answer with an unexpected status.
 type statusError struct {
 	url  string
 	code int

@@ -37,7 +37,7 @@ func want(t *testing.T, got map[string]Check, name string, status Status, detail
 	}
 }
 
-// gatewayOf serves a mirror and examines it with a token.
+// gatewayOf serves a mirror and diagnoses it with a token.
 func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Check) {
 	t.Helper()
 	rec := recorder.New(h)
@@ -47,7 +47,7 @@ func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Che
 		URL: srv.URL + "/providers/", Provider: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
 		Prepare:     func(r *http.Request) { r.Header.Set("Authorization", "Bearer MARK-token") },
 		TokenSource: "a test",
-		// Servers of this package's tests share no authority.
+		// Servers of this package's tests have different authorities.
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 	}
 	r := x.Examine(t.Context())
@@ -57,7 +57,7 @@ func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Che
 	return rec, checks(t, r)
 }
 
-// TestProxyIsNotTheGateway: what fails at a proxy is said of the proxy.
+// TestProxyIsNotTheGateway shows that failures at a proxy are reported as the proxy's.
 func TestProxyIsNotTheGateway(t *testing.T) {
 	x := Gateway{
 		URL: "https://gateway.example/providers/", Provider: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
@@ -98,11 +98,10 @@ func TestGatewayThatRedirects(t *testing.T) {
 	want(t, got, "index.json", Fail, "more than 5 redirects")
 }
 
-// TestGatewayOfAnUnknownAuthority: the hint is about the certificate, since something
-// does answer.
+// TestGatewayOfAnUnknownAuthority shows that the hint is about the certificate, because a server does answer.
 func TestGatewayOfAnUnknownAuthority(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
-	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // the handshake that the client breaks off
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // the client aborts the handshake
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	transport := &http.Transport{}
@@ -114,8 +113,7 @@ func TestGatewayOfAnUnknownAuthority(t *testing.T) {
 	}
 }
 
-// TestGatewayPackageElsewhere has packages whose URLs open them to whoever has
-// them.
+// TestGatewayPackageElsewhere uses packages whose URLs open them without a token.
 func TestGatewayPackageElsewhere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		url    string
@@ -151,7 +149,7 @@ func TestGatewayPackageElsewhere(t *testing.T) {
 	}
 }
 
-// TestGatewayOfAHostWithAPort: clients read such an address as a URL.
+// TestGatewayOfAHostWithAPort shows the error about an address that clients read as a URL.
 func TestGatewayOfAHostWithAPort(t *testing.T) {
 	a := provider.MustParseAddress("localhost:8443/acme/null")
 	got := checks(t, Gateway{URL: "https://localhost:1/providers/", Provider: a}.Examine(t.Context()))

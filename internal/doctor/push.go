@@ -19,23 +19,22 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// writeTag is the tag that every trial writes. A trial writes the same manifests each time,
-// too: where a login may not delete, no more than one tag and its manifests stay for ever.
+// writeTag is the tag that every trial writes. Every trial also writes the same manifests, so that at most one
+// tag and its manifests remain if a login may not delete.
 const writeTag = "ocibridge-doctor.may-be-deleted"
 
-// purpose is the description that the manifests of a trial have, for people who find them.
+// purpose is the description in the manifests of a trial, for people who find them.
 const purpose = "ocibridge doctor --write wrote this to find out whether it may push. It is no provider, and may be deleted."
 
-// trial is a version that is pushed to see whether one can be, of the media types
-// and artifact types that a version has.
+// trial is a test push of a version, with the media types and artifact types of a real version.
 type trial struct {
 	Repository
 	tag    string
-	stored []ocispec.Descriptor // manifests, in the order in which they were pushed
+	stored []ocispec.Descriptor // manifests, in the order of their push
 	lost   bool                 // the registry lacks a manifest that was pushed
 }
 
-// push pushes a test version, and deletes it where the login may delete.
+// push pushes a test version, and deletes it if the login may delete.
 func (x Repository) push(ctx context.Context, r *Report) {
 	if !x.Write {
 		r.skip("push", "--write pushes a test version, and deletes it where the login may delete", "it was not tried")
@@ -53,7 +52,7 @@ func (x Repository) push(ctx context.Context, r *Report) {
 	t.remove(ctx, r)
 }
 
-// run pushes until a part that cannot be left out is refused.
+// run pushes until the registry refuses a required part.
 func (t *trial) run(ctx context.Context, r *Report) {
 	content := []byte(t.tag)
 	v := artifact.Version{Provider: t.Provider, Version: provider.MustParseVersion("0.0.0-doctor")}
@@ -130,7 +129,7 @@ func (t *trial) blobs(ctx context.Context, blobs ...artifact.Blob) error {
 	return nil
 }
 
-// manifest stores a manifest, under a tag if there is one.
+// manifest stores a manifest, under tag if that is not "".
 func (t *trial) manifest(ctx context.Context, b artifact.Blob, tag string) error {
 	var err error
 	if tag == "" {
@@ -148,8 +147,8 @@ func (t *trial) hasStored(desc ocispec.Descriptor) bool {
 	return slices.ContainsFunc(t.stored, func(d ocispec.Descriptor) bool { return d.Digest == desc.Digest })
 }
 
-// index stores the index under the tag. Where a rule makes tags immutable, the tag of an
-// earlier trial is in place, and the index is stored by its digest.
+// index stores the index under the tag. If a rule makes tags immutable and an earlier trial has left the tag,
+// the index is stored by its digest.
 func (t *trial) index(ctx context.Context, b artifact.Blob) error {
 	err := t.manifest(ctx, b, t.tag)
 	if err == nil {
@@ -162,15 +161,14 @@ func (t *trial) index(ctx context.Context, b artifact.Blob) error {
 	return t.manifest(ctx, b, "")
 }
 
-// remove deletes the manifests, an index before the manifests that it names, and says what
-// stays. Some registries delete no manifest that has a tag. Others delete a tag only with
-// its manifest.
+// remove deletes the manifests, an index before the manifests that it names, and reports the rest. Some
+// registries do not delete a tagged manifest. Others delete a tag only with its manifest.
 func (t *trial) remove(ctx context.Context, r *Report) {
 	if len(t.stored) == 0 {
 		return
 	}
 	if there, err := t.Store.Resolve(ctx, t.tag); err == nil && t.hasStored(there) {
-		_ = registry.Repository{Repository: t.Store}.Untag(ctx, t.tag) // deleting the manifests shows whether it worked
+		_ = registry.Repository{Repository: t.Store}.Untag(ctx, t.tag) // deleting the manifests shows whether this worked
 	}
 	var refused error
 	left := 0
@@ -197,7 +195,7 @@ func (t *trial) remove(ctx context.Context, r *Report) {
 		"the test version stays, as the tag %s and %s: %v", t.tag, stays, refused)
 }
 
-// described returns an index with the annotation that says its purpose.
+// described returns an index with its purpose as an annotation.
 func described(b artifact.Blob) (artifact.Blob, error) {
 	var index ocispec.Index
 	if err := json.Unmarshal(b.Data, &index); err != nil {

@@ -31,7 +31,7 @@ const (
 	untagged = "[] 3"
 )
 
-// harbor returns a bench of Harbor, with a robot that lacks the rights.
+// harbor returns a bench of Harbor, with a robot that lacks the given rights.
 func harbor(t *testing.T, lacks ...string) *bench {
 	t.Helper()
 	for _, p := range quirks.Profiles() {
@@ -49,8 +49,8 @@ func harbor(t *testing.T, lacks ...string) *bench {
 	return nil
 }
 
-// TestWriteOnHarbor leaves nothing behind where the robot may delete, and otherwise the
-// same tag and manifests however often it runs. Harbor deletes no tag by itself.
+// TestWriteOnHarbor shows that nothing remains if the robot may delete, and otherwise the same tag and
+// manifests after any number of runs. Harbor cannot delete only a tag.
 func TestWriteOnHarbor(t *testing.T) {
 	b := harbor(t, "delete")
 	for range 3 {
@@ -65,7 +65,7 @@ func TestWriteOnHarbor(t *testing.T) {
 		}
 	}
 	b.registry.Set(func(s *quirks.Settings) { s.Lacks = nil })
-	for range 2 { // the first run finds what is left of earlier ones
+	for range 2 { // the first run finds the rest of earlier ones
 		want(t, b.examine(true), "removal", OK, "no tag and no manifest of it is left")
 		if c := b.contents(); c != empty {
 			t.Errorf("the repository has %s, want %s", c, empty)
@@ -73,7 +73,7 @@ func TestWriteOnHarbor(t *testing.T) {
 	}
 }
 
-// TestWriteWhereTagsAreImmutable has a rule refuse the tag that an earlier run left.
+// TestWriteWhereTagsAreImmutable uses a rule that refuses the tag of an earlier run.
 func TestWriteWhereTagsAreImmutable(t *testing.T) {
 	b := harbor(t, "delete")
 	b.registry.Set(func(s *quirks.Settings) { s.Immutable = http.StatusPreconditionFailed })
@@ -87,7 +87,7 @@ func TestWriteWhereTagsAreImmutable(t *testing.T) {
 	}
 }
 
-// TestWriteWhereTheTagIsAnothers tries a tag once that cannot be moved, and leaves it.
+// TestWriteWhereTheTagIsAnothers tries once to move a tag that cannot be moved.
 func TestWriteWhereTheTagIsAnothers(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	x := b.repository()
@@ -113,7 +113,7 @@ func TestWriteWhereTheTagIsAnothers(t *testing.T) {
 	}
 }
 
-// TestWriteWhereManifestsStay has registries that delete nothing, or tags alone.
+// TestWriteWhereManifestsStay uses registries that delete nothing, or only tags.
 func TestWriteWhereManifestsStay(t *testing.T) {
 	b := newBench(t, quirks.Settings{Deletes: quirks.Deletes{NoDelete: true}})
 	for range 2 {
@@ -142,8 +142,8 @@ func TestWriteWhereManifestsStay(t *testing.T) {
 	}
 }
 
-// TestWritesAtOnce has another run of doctor delete the manifests before this run stores the
-// index. Both runs write the same manifests.
+// TestWritesAtOnce has another run delete the manifests before this run stores the index. Both runs write the
+// same manifests.
 func TestWritesAtOnce(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	other := false
@@ -169,7 +169,7 @@ func TestWritesAtOnce(t *testing.T) {
 	if c := b.contents(); !other || c != empty {
 		t.Errorf("the repository has %s, want %s", c, empty)
 	}
-	// Manifests that were stored twice are counted once.
+	// Manifests that were stored twice count once.
 	other = false
 	b.registry.Set(func(s *quirks.Settings) { s.NoDelete = true })
 	want(t, b.examine(true), "removal", Warn, "and 3 manifests: ")
@@ -178,8 +178,8 @@ func TestWritesAtOnce(t *testing.T) {
 	}
 }
 
-// TestWriteOnDistribution leaves nothing behind in real registries. The older one deletes
-// no tag by itself.
+// TestWriteOnDistribution shows that nothing remains in real registries. The older one cannot delete only a
+// tag.
 func TestWriteOnDistribution(t *testing.T) {
 	for _, program := range registry.Programs {
 		t.Run(string(program), func(t *testing.T) {

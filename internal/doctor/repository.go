@@ -26,28 +26,27 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Repository is a repository to be examined.
+// Repository is a repository to diagnose.
 type Repository struct {
 	Provider provider.Address
 	Address  ociaddr.Repository
-	// Template is where the address comes from.
+	// Template is the template that the address comes from.
 	Template string
-	// Store is nil where there is none, and Err says why.
+	// Store is nil if there is none; Err then says why.
 	Store *remote.Repository
 	Err   error
-	// Candidates are the sources of a credential that were considered, nil for
-	// the embedded registry, which needs none.
+	// Candidates are the considered sources of a credential; nil for the embedded registry, which needs none.
 	Candidates []auth.Candidate
 	Embedded   bool
 	// Explain adds hints to errors.
 	Explain func(error) error
-	// Write allows the push of a test version, which is deleted where the login may delete.
+	// Write allows the push of a test version, which is deleted if the login may delete.
 	Write bool
 	// Now is the time; nil is time.Now.
 	Now func() time.Time
 }
 
-// Shadowed reports on a template that no provider was found for.
+// Shadowed reports on a template that no provider uses.
 func Shadowed(template string) *Report {
 	r := &Report{Subject: template}
 	r.warn("address", "name a provider that it is for; if there is none, remove its block, or narrow the include patterns of those before it",
@@ -55,7 +54,7 @@ func Shadowed(template string) *Report {
 	return r
 }
 
-// Examine examines a repository.
+// Examine diagnoses a repository.
 func (x Repository) Examine(ctx context.Context) *Report {
 	if x.Now == nil {
 		x.Now = time.Now
@@ -83,8 +82,7 @@ func (x Repository) Examine(ctx context.Context) *Report {
 	return r
 }
 
-// credential says which source was chosen, and why others were not. err is how
-// the first request ended.
+// credential reports which source was chosen, and why others were not. err is the result of the first request.
 func (x Repository) credential(r *Report, err error) {
 	const name = "credential"
 	if x.Embedded {
@@ -93,7 +91,7 @@ func (x Repository) credential(r *Report, err error) {
 	}
 	var chosen auth.Candidate
 	var others []string
-	var fault error // of a place where the right one may be
+	var fault error // of a source that may have the right credential
 	for _, c := range x.Candidates {
 		switch {
 		case c.Chosen:
@@ -124,8 +122,7 @@ func (x Repository) credential(r *Report, err error) {
 	}
 }
 
-// openTofu says whether OpenTofu, which installs by oci_mirror without ocibridge, finds
-// a login for the repository, too.
+// openTofu reports whether OpenTofu's oci_mirror also finds a login for the repository.
 func (x Repository) openTofu(r *Report) {
 	const name = "oci_mirror"
 	missed := ""
@@ -142,9 +139,8 @@ func (x Repository) openTofu(r *Report) {
 		"OpenTofu's oci_mirror will not find this login: %s", missed)
 }
 
-// answers reports what the answer to the first request shows of the connection:
-// it is for the tags, as in every use of a repository. conn is all that there is of
-// an answer that asks for a credential.
+// answers reports on the connection, from the answer to the first request, which lists tags as every use of a
+// repository does. conn is the connection of an answer that requires a credential.
 func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls.ConnectionState) bool {
 	var answer *errcode.ErrorResponse // of a token server
 	var login *auth.LoginError
@@ -189,8 +185,7 @@ func (x Repository) get(ctx context.Context, path string) (*http.Response, error
 	return x.Store.Client.Do(req)
 }
 
-// tags lists the tags. It returns the versions among them, newest first, and
-// whether there is a repository.
+// tags lists the tags. It returns the versions among them, newest first, and whether the repository exists.
 func (x Repository) tags(ctx context.Context, r *Report) ([]provider.Version, bool) {
 	var versions []provider.Version
 	pages, others := 0, 0
@@ -252,11 +247,11 @@ func (x Repository) pull(ctx context.Context, r *Report, versions []provider.Ver
 	r.ok("pull", "version %s is complete for %s", versions[0], strings.Join(platforms, ", "))
 }
 
-// referrers reports on an API that some tools want, and ocibridge does not.
+// referrers reports on an API that some tools need, but ocibridge does not.
 func (x Repository) referrers(ctx context.Context, r *Report) {
 	const none = "the registry has no referrers API, which ocibridge does not need"
 	resp, err := x.get(ctx, "referrers/"+string(ocispec.DescriptorEmptyJSON.Digest))
-	var foreign *auth.ForeignError // a path that a registry does not know
+	var foreign *auth.ForeignError // for a path that a registry does not know
 	if errors.As(err, &foreign) {
 		r.ok("referrers", none)
 		return
@@ -280,7 +275,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// drain lets a connection be used again.
+// drain reads the rest of a body, so that the connection can be used again.
 func drain(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, 64<<10)
 	body.Close()

@@ -42,7 +42,7 @@ func newBench(t *testing.T, s quirks.Settings) *bench {
 	return b
 }
 
-// files are login files of the user's, by place.
+// files creates the user's login files, by path.
 func (b *bench) files(files map[string]string) {
 	b.opts.Environment = auth.Environment{
 		Home: "/home/u", GOOS: "linux",
@@ -61,7 +61,7 @@ func (b *bench) login(user, password string) {
 	b.opts.Explicit = []auth.Login{{Prefix: string(b.host), Username: auth.NewSecret(user), Password: auth.NewSecret(password), InCLIConfig: true}}
 }
 
-// TestLoginThatOpenTofuMisses: oci_mirror needs a login that OpenTofu finds.
+// TestLoginThatOpenTofuMisses shows that oci_mirror needs a login that OpenTofu finds.
 func TestLoginThatOpenTofuMisses(t *testing.T) {
 	b := newBench(t, quirks.Settings{Access: quirks.Access{User: "u", Password: "MARK-p", Tokens: true}})
 	b.login("u", "MARK-p")
@@ -71,7 +71,7 @@ func TestLoginThatOpenTofuMisses(t *testing.T) {
 	want(t, got, "oci_mirror", Warn, "OpenTofu's oci_mirror will not find this login: OpenTofu does not read ocibridge.hcl")
 }
 
-// repository is what the command makes of a provider.
+// repository is what the command passes for a provider.
 func (b *bench) repository() Repository {
 	b.t.Helper()
 	b.opts.Retry.Attempts = 1
@@ -95,7 +95,7 @@ func (b *bench) examine(write bool) map[string]Check {
 	return checks(b.t, r)
 }
 
-// store pushes what doctor pushes, under a version's tag.
+// store pushes doctor's test version under the tag of a version.
 func (b *bench) store(versions ...string) []*trial {
 	b.t.Helper()
 	var out []*trial
@@ -120,7 +120,7 @@ func TestHealthyRegistry(t *testing.T) {
 	} {
 		want(t, got, name, OK, detail)
 	}
-	// What a version consists of was tried, and nothing of it is left.
+	// Each part of a version was tried, and nothing remains.
 	if n := b.rec.Count(recorder.Method(http.MethodPut), recorder.PathContains("/manifests/")); n != 3 {
 		t.Errorf("%d manifests were pushed", n)
 	}
@@ -136,7 +136,7 @@ func TestHealthyRegistry(t *testing.T) {
 	}
 }
 
-// TestNoLogin: the certificate is looked at all the same.
+// TestNoLogin shows that the certificate is checked anyway.
 func TestNoLogin(t *testing.T) {
 	for _, tokens := range []bool{false, true} {
 		b := newBench(t, quirks.Settings{Access: quirks.Access{User: "u", Password: "p", Tokens: tokens}})
@@ -151,7 +151,7 @@ func TestNoLogin(t *testing.T) {
 	}
 }
 
-// TestHarborsWords: doctor shows the registry's own message, and the advice for it.
+// TestHarborsWords shows the registry's own message, and the hint for it.
 func TestHarborsWords(t *testing.T) {
 	const robot = "robot$acme+ci"
 	for name, tc := range map[string]struct {
@@ -214,7 +214,7 @@ func TestUntrustedCertificate(t *testing.T) {
 	want(t, b.examine(false), "TLS", Warn, "not verified")
 }
 
-// TestFailingHelpers has helpers fail in every way in which they do.
+// TestFailingHelpers uses helpers with every kind of failure.
 func TestFailingHelpers(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -247,7 +247,7 @@ func TestFailingHelpers(t *testing.T) {
 			if !strings.Contains(got["credential"].Hint, tc.hint) {
 				t.Errorf("hint: %s", got["credential"].Hint)
 			}
-			// A registry that asks for none does not need it.
+			// A registry that requires no login does not need the helper.
 			b.registry.Set(func(s *quirks.Settings) { s.User = "" })
 			got = b.examine(false)
 			want(t, got, "credential", Warn, "the registry did not ask for it")
@@ -266,12 +266,12 @@ func TestBrokenLoginFile(t *testing.T) {
 	if !strings.Contains(got["authentication"].Hint, "/home/u/.dockercfg: it does not parse") {
 		t.Errorf("%+v", got["authentication"])
 	}
-	// It does not matter where another has the login.
+	// Another source has the login, so the failure does not matter.
 	files[dockerConfig] = fmt.Sprintf(`{"auths": {%q: {"username": "u", "password": "p"}}}`, b.host)
 	got = b.examine(false)
 	want(t, got, "credential", OK, ".dockercfg (it does not parse")
 	want(t, got, "authentication", OK, "")
-	// One that a block names does.
+	// A file that a block names does matter.
 	b.opts.Defaults = &auth.Defaults{Discover: true, Files: []string{"/gone.json"}}
 	got = b.examine(false)
 	want(t, got, "credential", Fail, "/gone.json")
@@ -288,7 +288,7 @@ func TestRefusedParts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*quirks.Settings)
 		status Status
-		then   map[string]Status // "" for no such check
+		then   map[string]Status // "" means that the check does not exist
 	}{
 		"evidence": {func(s *quirks.Settings) { s.Allowed = without(artifact.TypeEvidence) }, Warn, map[string]Status{"versions": OK, "removal": OK}},
 		"packages": {func(s *quirks.Settings) { s.Allowed = without(artifact.TypeTarget) }, Fail, map[string]Status{"push": OK, "versions": "", "removal": ""}},
@@ -313,7 +313,7 @@ func TestRefusedParts(t *testing.T) {
 	}
 }
 
-// TestDeletedChild has a clean-up job take what an index still names.
+// TestDeletedChild uses a clean-up job that deletes a manifest that an index names.
 func TestDeletedChild(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	x := b.store("0.0.0-doctor")[0]
@@ -324,8 +324,8 @@ func TestDeletedChild(t *testing.T) {
 	want(t, b.examine(false), "pull", Fail, x.stored[0].Digest.String())
 }
 
-// TestProxyCache has a registry answer HEAD of a package 404, as proxy caches do before
-// the first GET.
+// TestProxyCache uses a registry that answers HEAD of a package with 404, as proxy caches do before the first
+// GET.
 func TestProxyCache(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	x := b.store("0.0.0-doctor")[0]

@@ -32,8 +32,7 @@ type Limits struct {
 	Elements int
 }
 
-// maxDepth bounds arrays and objects within each other. The documents of the
-// protocols nest six deep.
+// maxDepth bounds the nesting of arrays and objects. The protocols' documents nest six deep.
 const maxDepth = 64
 
 // ErrTooLarge means that a document breaks one of its limits.
@@ -44,13 +43,12 @@ func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
 }
 
-// errNotUTF8 means that a document is not text. JSON is UTF-8 (RFC 8259, section
-// 8.1); encoding/json would take three bytes for each that is not.
+// errNotUTF8 means that a document is not valid UTF-8, which JSON requires (RFC 8259, section 8.1).
+// encoding/json would use three bytes for each invalid byte.
 var errNotUTF8 = errors.New("the document is not UTF-8")
 
-// Check counts the bytes and values of a document. Its errors wrap [ErrTooLarge],
-// but for a document that is not UTF-8. It does not judge the syntax: what it accepts
-// may be no JSON.
+// Check counts the bytes and values of a document. Its errors wrap [ErrTooLarge], except for a document that is
+// not UTF-8. It does not check the syntax, so it may accept invalid JSON.
 func (l Limits) Check(data []byte) error {
 	_, err := l.count(data)
 	return err
@@ -72,7 +70,7 @@ func (l Limits) count(data []byte) (values int, err error) {
 		c := data[i]
 		switch {
 		case quoted && c == '\\':
-			i++ // the escaped character ends no string
+			i++ // an escaped quote does not end the string
 		case c == '"':
 			quoted = !quoted
 		case quoted:
@@ -97,8 +95,8 @@ func (l Limits) count(data []byte) (values int, err error) {
 	return values, nil
 }
 
-// maxErrorText bounds what is left of an error of encoding/json, in characters. The
-// error repeats a number that does not fit, however long the number is.
+// maxErrorText bounds the length of encoding/json's errors, in characters. The error repeats a number that does
+// not fit, however long it is.
 const maxErrorText = 200
 
 // unmarshal decodes a document that is within its limits.
@@ -110,8 +108,8 @@ func unmarshal(data []byte, out any) error {
 	return err
 }
 
-// Unmarshal decodes a document that is in memory already. It returns [ErrTooLarge]
-// before it decodes anything, or the error of encoding/json. A long error is cut off.
+// Unmarshal decodes a document that is already in memory. It returns [ErrTooLarge] before it decodes anything,
+// or the error of encoding/json, shortened if necessary.
 func (l Limits) Unmarshal(data []byte, out any) error {
 	if err := l.Check(data); err != nil {
 		return err
@@ -132,17 +130,16 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 }
 
 const (
-	// readBudget bounds the bytes of all documents that are being read, beside the
-	// first freeBytes of each. An origin that sends slowly holds its part of it, so a
-	// document that finds no room fails instead of waiting.
+	// readBudget bounds the bytes of all documents that are being read, without the first freeBytes of each. A
+	// slow origin holds its share for a long time, so a document that finds no room fails instead of waiting.
 	readBudget = 256 << 20
-	// freeBytes is how much of a document needs no part of the budget. Most documents
-	// are smaller, so that nobody can keep them out by spending it.
+	// freeBytes is the size that needs no share of the budget. Most documents are smaller, so an exhausted
+	// budget does not affect them.
 	freeBytes = 256 << 10
-	// firstRead is how much room a document has at first.
+	// firstRead is the initial size of a document's buffer.
 	firstRead = 32 << 10
-	// decodeBudget bounds what the documents that are being decoded take in memory.
-	// Decoding takes well under a second, so a document waits for room.
+	// decodeBudget bounds the memory of documents that are being decoded. Decoding takes well under a second,
+	// so a document waits for room.
 	decodeBudget = 64 << 20
 	// bytesPerValue is what a decoded value takes, at most, in the documents that
 	// are read by [Read]. The growth of slices is included.
@@ -162,16 +159,15 @@ type busyError struct{}
 // Error implements error.
 func (busyError) Error() string { return "too many documents of other parties are being read at once" }
 
-// Busy returns after what time the same may succeed.
+// Busy returns the time after which a retry may succeed.
 func (busyError) Busy() time.Duration { return 10 * time.Second }
 
-// Document is a document in memory, which holds its part of the budgets until it is
-// closed.
+// Document is a document in memory, which holds its share of the budgets until it is closed.
 type Document struct {
 	limits  Limits
 	data    []byte
-	read    int64 // its part of the budget for reading
-	decoded int64 // its part of the budget for decoding
+	read    int64 // its share of the budget for reading
+	decoded int64 // its share of the budget for decoding
 }
 
 // Read reads a whole document. It fails with [ErrTooLarge], with [ErrBusy], or with
@@ -200,8 +196,7 @@ func Read(r io.Reader, l Limits) (*Document, error) {
 	}
 }
 
-// grow makes room for more bytes: twice as much as before, up to one byte beyond
-// the limit, which tells that it is broken.
+// grow doubles the buffer, up to one byte beyond the limit, which shows that the limit is exceeded.
 func (d *Document) grow() error {
 	size := min(max(firstRead, 2*int64(cap(d.data))), d.limits.Bytes+1)
 	charged := max(0, size-freeBytes)
@@ -229,7 +224,7 @@ func (d *Document) Decode(ctx context.Context, out any) error {
 	return unmarshal(d.data, out)
 }
 
-// Close gives the document's part of the budgets back. It may be called twice.
+// Close returns the document's share of the budgets. It may be called twice.
 func (d *Document) Close() {
 	reading.Release(d.read)
 	decoding.Release(d.decoded)

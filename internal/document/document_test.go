@@ -62,7 +62,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestErrorsOfNumbers: encoding/json repeats a number that does not fit.
+// TestErrorsOfNumbers uses numbers that do not fit, which encoding/json repeats in its errors.
 func TestErrorsOfNumbers(t *testing.T) {
 	limits := Limits{Bytes: 4 << 20, Values: 10, Elements: 10}
 	for name, n := range map[string]int{"long": 4_000_000, "short": 30} {
@@ -81,7 +81,7 @@ func TestErrorsOfNumbers(t *testing.T) {
 	}
 }
 
-// FuzzCount holds the count against the values that encoding/json finds.
+// FuzzCount compares the count with the values that encoding/json finds.
 func FuzzCount(f *testing.F) {
 	for _, s := range []string{`{"versions":[{},{"a":[1,2,null]},"\"[,"]}`, `[[],{},"",0]`, `"\\"`, `1`, `{"a":{"b":{"c":[[[]]]}}}`} {
 		f.Add([]byte(s))
@@ -166,7 +166,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// nothingHeld fails unless both budgets are free.
+// nothingHeld fails unless both budgets are unused.
 func nothingHeld(t *testing.T) {
 	t.Helper()
 	if !reading.TryAcquire(readBudget) {
@@ -181,8 +181,7 @@ func nothingHeld(t *testing.T) {
 	}
 }
 
-// TestManyDocumentsAtOnce holds documents open until one more finds no room. Small
-// documents need none.
+// TestManyDocumentsAtOnce holds documents open until another one finds no room. Small documents need no room.
 func TestManyDocumentsAtOnce(t *testing.T) {
 	limits := Limits{Bytes: 32<<20 - 1, Values: 1, Elements: 1}
 	body := make([]byte, limits.Bytes)
@@ -215,7 +214,7 @@ func TestManyDocumentsAtOnce(t *testing.T) {
 	open = append(open, d)
 }
 
-// TestDecodingWaits has a document wait while others take the whole budget.
+// TestDecodingWaits uses up the budget while another document waits.
 func TestDecodingWaits(t *testing.T) {
 	d, err := Read(strings.NewReader(`[1]`), small)
 	if err != nil {

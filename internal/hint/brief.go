@@ -9,13 +9,12 @@ import (
 // maxBrief is how many bytes of an error's text, and of its hint, [Brief] keeps.
 const maxBrief = 2 << 10
 
-// cut ends a text that was cut off.
+// cut is the end of a shortened text.
 const cut = "..."
 
-// Brief returns err for those who keep it for long. The words of other parties can
-// make an error of any length: of a long one, Brief returns the beginning of its text
-// and its hint, as an error that is, by [errors.Is], each of the given targets that err
-// is, and nothing else. Brief returns its own results unchanged.
+// Brief returns a version of err for long-term storage. Other parties' words can make an error of any length:
+// for a long one, Brief returns an error with only the beginning of its text and its hint, which matches, for
+// [errors.Is], those of the targets that err matches. It returns its own results unchanged.
 func Brief(err error, targets ...error) error {
 	if err == nil {
 		return nil
@@ -27,8 +26,8 @@ func Brief(err error, targets ...error) error {
 	return flatten(err, text, help, targets)
 }
 
-// Flatten is like [Brief], but of a short error, too, it keeps nothing else: an error
-// can hold more than its text says, such as the certificates that a client refused.
+// Flatten is like [Brief], but also reduces a short error: an error can reference more than its text, such as
+// the certificates that a client refused.
 func Flatten(err error, targets ...error) error {
 	if err == nil {
 		return nil
@@ -45,7 +44,7 @@ func flatten(err error, text, help string, targets []error) error {
 	return &hinted{short, beginning(help)}
 }
 
-// beginning copies what it returns, so that the whole text is not kept.
+// beginning copies the result, so that the whole text can be freed.
 func beginning(text string) string {
 	if len(text) <= maxBrief {
 		return strings.Clone(text)

@@ -1,7 +1,7 @@
 // Package hint attaches to an error what its reader can do about it.
 //
-// The command line prints the hint on a line of its own, after the error. Every
-// package may import this one; it imports nothing of ours.
+// The command line prints the hint on its own line, after the error. Every package may import this one; it
+// imports none of ours.
 package hint
 
 import (
@@ -16,9 +16,8 @@ type hinted struct {
 
 func (h *hinted) Unwrap() error { return h.error }
 
-// Wrap returns err with a hint, formatted as by [fmt.Sprintf]. A hint that err
-// carries already stays: the one nearest to the cause knows more. Wrap(nil) is
-// nil.
+// Wrap returns err with a hint, formatted as by [fmt.Sprintf]. If err already has a hint, that one stays: the
+// hint nearest to the cause is more specific. Wrap(nil) is nil.
 func Wrap(err error, format string, args ...any) error {
 	if err == nil || Of(err) != "" {
 		return err
@@ -26,8 +25,7 @@ func Wrap(err error, format string, args ...any) error {
 	return &hinted{err, fmt.Sprintf(format, args...)}
 }
 
-// Replace is like [Wrap], but its hint takes the place of one that err carries:
-// for a caller that knows more than the cause does.
+// Replace is like [Wrap], but replaces an existing hint: use it if the caller knows more than the cause.
 func Replace(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -40,7 +38,7 @@ func New(msg, format string, args ...any) error {
 	return Wrap(errors.New(msg), format, args...)
 }
 
-// Of returns the hint that err or an error it wraps carries, or "".
+// Of returns the hint of err, or of an error that it wraps, or "".
 func Of(err error) string {
 	var h *hinted
 	if errors.As(err, &h) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestFresh also shows clocks that go backwards, which virtual time does not.
+// TestFresh also tests clocks that go backwards, which virtual time cannot.
 func TestFresh(t *testing.T) {
 	issued := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	leaf := &x509.Certificate{NotBefore: issued.Add(-margin), NotAfter: issued.Add(leafValidity)}

@@ -16,12 +16,12 @@ import (
 
 const (
 	leafValidity = 90 * 24 * time.Hour
-	// leafAge is when a leaf is renewed: in time for clients whose clock is ahead.
+	// leafAge is the age at which a leaf is renewed, early enough for clients with a fast clock.
 	leafAge = 60 * 24 * time.Hour
 )
 
-// Leaf is a server's certificate that its CA signed, and signs again in time. It has a
-// new key each time, and is in memory only. Methods may be called concurrently.
+// Leaf is a server certificate that its CA signs, and renews in time. It has a new key each time, and exists
+// only in memory. Methods may be called concurrently.
 type Leaf struct {
 	ca    *CA
 	hosts []string
@@ -43,8 +43,8 @@ func (ca *CA) Issue(hosts []string) (*Leaf, error) {
 // CA returns the CA that signs the certificate.
 func (l *Leaf) CA() *CA { return l.ca }
 
-// Get returns the certificate, for [tls.Config]. It renews a certificate that is 60 days
-// old, or that begins in the future because the clock was set back.
+// Get returns the certificate, for [tls.Config]. It renews a certificate that is 60 days old, or that begins in
+// the future because the clock was set back.
 func (l *Leaf) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +64,7 @@ func fresh(leaf *x509.Certificate, now time.Time) bool {
 	return !now.Before(leaf.NotBefore) && now.Before(leaf.NotBefore.Add(margin+leafAge))
 }
 
-// sign makes a key and signs a certificate for it, which ends no later than the CA.
+// sign creates a key and signs a certificate for it, which expires no later than the CA.
 func (ca *CA) sign(hosts []string, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,14 +1,12 @@
-// Package localca keeps the CA of a gateway that has no certificate of its own.
+// Package localca manages the CA of a gateway without a certificate.
 //
-// A folder holds one CA: its certificate, which clients trust, and its key, which only
-// its owner can read. [Open] makes the CA if the folder does not exist. The folder
-// appears whole or not at all, and of several processes that start at once, one makes
-// the CA and all use it. No process ever replaces a CA: if it is damaged or has
-// expired, Open fails.
+// A folder holds one CA: its certificate, which clients trust, and its key, which only its owner can read.
+// [Open] creates the CA if the folder does not exist. The folder appears completely or not at all, and if
+// several processes start at once, one creates the CA and all use it. No process ever replaces a CA: if it is
+// damaged or has expired, Open fails.
 //
-// The CA signs certificates of servers only, and no other CA. It has no name
-// constraints, because it outlives the names of a gateway: each start may bring a new
-// one. [CA.Issue] signs a [Leaf], which stays in memory.
+// The CA signs only server certificates, and no other CA. It has no name constraints, because the gateway's
+// names may change with each start. [CA.Issue] signs a [Leaf], which stays in memory.
 package localca
 
 import (
@@ -37,12 +35,11 @@ import (
 const (
 	certName = "ca.pem"
 	keyName  = "ca-key.pem"
-	// tempPrefix begins the name of a folder whose CA is not whole yet. It lies beside the
-	// CA's folder.
+	// tempPrefix is the name prefix of a folder with an unfinished CA, next to the CA's folder.
 	tempPrefix = ".ca-"
 
-	years = 10 // that a CA is valid
-	// margin is how far the clock of a client may be behind.
+	years = 10 // the lifetime of a CA
+	// margin is how far a client's clock may be behind.
 	margin = time.Hour
 )
 
@@ -60,10 +57,10 @@ type CA struct {
 	file string
 }
 
-// Open returns the CA of a folder, and makes it if the folder does not exist.
+// Open returns the CA of a folder, and creates it if the folder does not exist.
 //
-// It narrows the folder and the key's file if other users can use them, and logs a
-// warning. A nil log discards it.
+// It narrows the modes of the folder and the key's file if other users have access, and logs a warning. A nil
+// log discards it.
 func Open(dir string, log *slog.Logger) (*CA, error) {
 	if err := makeOnce(dir); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("make a local CA: %w", err), "name another data folder by --data, or a certificate of your own by --tls-cert and --tls-key")
@@ -76,23 +73,23 @@ func Open(dir string, log *slog.Logger) (*CA, error) {
 	return ca, nil
 }
 
-// File returns the path of the PEM file that clients trust the CA by.
+// File returns the path of the PEM file with the CA's certificate, for clients.
 func (ca *CA) File() string { return ca.file }
 
-// makeOnce makes the folder of a CA unless it exists.
+// makeOnce creates the folder of a CA unless it exists.
 func makeOnce(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	failed := create(dir)
 	if _, err := os.Stat(dir); err == nil {
-		return nil // made here, or by another process meanwhile
+		return nil // created here, or by another process in the meantime
 	}
 	return failed
 }
 
-// create makes a CA in a temporary folder, and renames that folder to dir. It fails if
-// dir has become a CA's folder meanwhile.
+// create creates a CA in a temporary folder, and renames that folder to dir. It fails if another process has
+// created dir in the meantime.
 func create(dir string) error {
 	parent := filepath.Dir(dir)
 	if err := os.MkdirAll(parent, 0o700); err != nil {
@@ -102,7 +99,7 @@ func create(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(temp) // unless it has become dir
+	defer os.RemoveAll(temp) // unless it was renamed
 	certPEM, keyPEM, err := generate(time.Now())
 	if err != nil {
 		return err
@@ -119,8 +116,7 @@ func create(dir string) error {
 	return os.Rename(temp, dir)
 }
 
-// write makes a file of that mode with any umask, and waits until its content is on
-// disk.
+// write creates a file of that mode with any umask, and syncs it to disk.
 func write(name string, data []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -136,8 +132,8 @@ func write(name string, data []byte, mode os.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// sweep removes temporary folders that processes left when they crashed. A process that
-// is still making a CA in one of them does not need it, because the CA exists.
+// sweep removes temporary folders of processes that crashed. A process that is still creating a CA in one of
+// them does not need it, because the CA exists.
 func sweep(parent string) {
 	entries, _ := os.ReadDir(parent) // the next start tries again
 	for _, e := range entries {
@@ -147,7 +143,7 @@ func sweep(parent string) {
 	}
 }
 
-// generate makes a CA that signs certificates of servers, and no other CA.
+// generate creates a CA that signs only server certificates.
 func generate(now time.Time) (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -159,7 +155,7 @@ func generate(now time.Time) (certPEM, keyPEM []byte, err error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
-		// The number tells the CAs of several data folders apart in a trust store.
+		// The number distinguishes the CAs of several data folders in a trust store.
 		Subject:               pkix.Name{CommonName: fmt.Sprintf("ocibridge local CA %.8x", serial.Bytes()), Organization: []string{"ocibridge"}},
 		NotBefore:             now.Add(-margin),
 		NotAfter:              now.AddDate(years, 0, 0),

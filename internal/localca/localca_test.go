@@ -60,7 +60,7 @@ func current(t *testing.T, leaf *localca.Leaf) *x509.Certificate {
 	return cert.Leaf
 }
 
-// read returns the CA as its folder has it.
+// read returns the CA in a folder.
 func read(t *testing.T, dir string) tls.Certificate {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca-key.pem"))
@@ -74,8 +74,7 @@ func poolOf(cert *x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// trusted returns why a client that trusts the CA does not trust the certificate for a
-// host.
+// trusted returns the reason why a client that trusts the CA does not trust the certificate for a host.
 func trusted(cert *x509.Certificate, ca *x509.Certificate, host string) error {
 	_, err := cert.Verify(x509.VerifyOptions{DNSName: host, Roots: poolOf(ca)})
 	return err
@@ -125,8 +124,8 @@ func TestMadeOnce(t *testing.T) {
 	})
 }
 
-// TestFirstStartsAtOnce opens one folder many times at once, as processes do: they share
-// no state. It also looks at the folder all the time, and always finds a whole CA.
+// TestFirstStartsAtOnce opens one folder many times at once, without shared state, as processes do. It also
+// reads the folder all the time, and always finds a complete CA.
 func TestFirstStartsAtOnce(t *testing.T) {
 	for range 20 {
 		data := t.TempDir()
@@ -175,8 +174,7 @@ func TestFirstStartsAtOnce(t *testing.T) {
 	}
 }
 
-// TestCrashWhileMaking leaves the folder of a process that ended before its CA was
-// whole.
+// TestCrashWhileMaking uses the folder of a process that crashed before its CA was complete.
 func TestCrashWhileMaking(t *testing.T) {
 	data := t.TempDir()
 	for _, files := range [][]string{{}, {"ca-key.pem"}, {"ca-key.pem", "ca.pem"}} {
@@ -191,8 +189,8 @@ func TestCrashWhileMaking(t *testing.T) {
 	wantNames(t, filepath.Join(data, "ca"), "ca-key.pem", "ca.pem")
 }
 
-// TestSignsServersOnly shows what somebody who has the key can sign for clients that
-// trust the CA: certificates of servers, but no other CA.
+// TestSignsServersOnly shows what somebody with the key can sign for clients that trust the CA: server
+// certificates, but no other CA.
 func TestSignsServersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "ca")
@@ -263,7 +261,7 @@ func TestLeaf(t *testing.T) {
 	})
 }
 
-// TestLeafIsRenewed in virtual time.
+// TestLeafIsRenewed uses virtual time.
 func TestLeafIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "ca")
@@ -279,14 +277,14 @@ func TestLeafIsRenewed(t *testing.T) {
 		if second.Equal(first) || time.Until(second.NotAfter) != 90*day || second.PublicKey.(*ecdsa.PublicKey).Equal(first.PublicKey) {
 			t.Errorf("after 60 days it ends in %s", time.Until(second.NotAfter))
 		}
-		for range 9 * 12 { // years by months
+		for range 9 * 12 { // years, month by month
 			time.Sleep(30 * day)
 			cert := current(t, leaf)
 			if err := trusted(cert, ca, "localhost"); err != nil || time.Until(cert.NotAfter) < 30*day {
 				t.Fatalf("at %s: ends at %s, %v", time.Now(), cert.NotAfter, err)
 			}
 		}
-		// Near its end, the CA signs nothing that ends later.
+		// Near its end, the CA signs nothing that expires later.
 		time.Sleep(time.Until(ca.NotAfter.Add(-70 * day)))
 		last := current(t, issue(t, open(t, dir), hosts))
 		if !last.NotAfter.Equal(ca.NotAfter) {
@@ -296,13 +294,12 @@ func TestLeafIsRenewed(t *testing.T) {
 	})
 }
 
-// TestServes shows that a server can use the leaf, and that a client trusts it by the
-// CA's file alone.
+// TestServes shows that a server can use the leaf, and that a client trusts it with only the CA's file.
 func TestServes(t *testing.T) {
 	ca := open(t, filepath.Join(t.TempDir(), "ca"))
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	config := &tls.Config{GetCertificate: issue(t, ca, hosts).Get}
-	// httptest adds a certificate of its own, which would answer requests without SNI.
+	// httptest adds its own certificate, which would answer requests without SNI.
 	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return config, nil }}
 	server.StartTLS()
 	defer server.Close()
@@ -320,8 +317,8 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// TestNeverReplaced damages a CA. Each time, Open says what is wrong and what to do, and
-// leaves the folder as it is.
+// TestNeverReplaced damages a CA. Each time, Open says what is wrong and what to do, and leaves the folder
+// unchanged.
 func TestNeverReplaced(t *testing.T) {
 	const remove = "clients have to trust"
 	other, err := tlsca.New()
@@ -394,7 +391,7 @@ func TestNeverReplaced(t *testing.T) {
 	}
 }
 
-// TestCannotBeMade below a file.
+// TestCannotBeMade uses a path below a file.
 func TestCannotBeMade(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))

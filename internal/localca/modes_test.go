@@ -21,8 +21,8 @@ func mode(t *testing.T, path string) os.FileMode {
 	return info.Mode().Perm()
 }
 
-// TestOnlyTheOwnerReadsTheKey under any umask, from the beginning: nothing is narrowed. It
-// must not run in parallel: a process has one umask.
+// TestOnlyTheOwnerReadsTheKey shows this for any umask, from the beginning: nothing needs to be narrowed. It
+// must not run in parallel, because a process has one umask.
 func TestOnlyTheOwnerReadsTheKey(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077, 0o177, 0o777} {
 		dir := filepath.Join(t.TempDir(), "ca")
@@ -40,7 +40,7 @@ func TestOnlyTheOwnerReadsTheKey(t *testing.T) {
 	}
 }
 
-// TestWideModesAreNarrowed with a warning for each, and the CA stays.
+// TestWideModesAreNarrowed shows a warning for each, and that the CA stays.
 func TestWideModesAreNarrowed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ca")
 	key := filepath.Join(dir, "ca-key.pem")

@@ -8,16 +8,15 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ErrContradiction means that a lock file and a release cannot be about the same
-// packages.
+// ErrContradiction means that a lock file and a release cannot describe the same packages.
 var ErrContradiction = errors.New("contradicts")
 
-// Release is what is known for certain of the packages of a version.
+// Release has the facts that are known about a version's packages.
 type Release struct {
-	// Packages are those at hand.
+	// Packages are the available packages.
 	Packages []Package
-	// Listed are the hashes of all zips of the release, and Platforms those that it
-	// is for, by its checksum document; nil if there is none.
+	// Listed are the hashes of all zips of the release in its checksum document, and Platforms their platforms;
+	// nil without a document.
 	Listed    []provider.Hash
 	Platforms []provider.Platform
 }
@@ -26,24 +25,24 @@ type Release struct {
 type Package struct {
 	Platform provider.Platform
 	Zip      provider.Hash // zh:
-	H1       provider.Hash // h1:, if it is known
+	H1       provider.Hash // h1:, if known
 }
 
-// Check fails with ErrContradiction if the hashes of an entry show that it was
-// made from other packages than the release's.
+// Check fails with ErrContradiction if the hashes of an entry show that it was made from other packages than
+// the release's.
 //
-// A lock file does not say which hash is for which platform, and may lack those
-// of some. So one that the release does not explain proves nothing as long as
-// there are packages that it could be of. There are none for
+// A lock file does not say which hash belongs to which platform, and may lack the hashes of some platforms. So
+// an unknown hash proves nothing as long as it may belong to an unavailable package. It cannot belong to one if
+// it is
 //
-//   - a zh: hash that the checksum document does not list: the document lists all;
-//   - an h1: hash that is no package's, where that of every platform in the
-//     document is known;
-//   - hashes of which not one is the release's.
+//   - a zh: hash that the checksum document does not list, because the document
+//     lists all packages;
+//   - an h1: hash that matches no package, while the h1: hash of every platform in
+//     the document is known;
+//   - one of several hashes, none of which is the release's.
 //
-// Clients would not look: to them it is enough if one hash in the file matches,
-// and what is added to a file widens what they accept. For that reason the last
-// rule holds also where the entry could just be for other platforms.
+// Clients do not check this: they accept a package if one hash in the file matches, and every added hash makes
+// the file accept more. Therefore the last rule also holds if the entry could just belong to other platforms.
 func (f *File) Check(a provider.Address, r Release) error {
 	e := f.entries[a]
 	zips, h1s := r.hashes()
@@ -51,7 +50,7 @@ func (f *File) Check(a provider.Address, r Release) error {
 	for _, l := range e.hashes {
 		h, err := provider.ParseHash(l.text)
 		if err != nil {
-			continue // nothing that clients compare
+			continue // clients do not compare these
 		}
 		hashes++
 		switch {
@@ -80,7 +79,7 @@ func (f *File) contradiction(a provider.Address, l listed, why, help string) err
 		"%s", help)
 }
 
-// hashes are those of the release's packages, at hand or not.
+// hashes returns the hashes of the release's packages, available or not.
 func (r Release) hashes() (zips, h1s map[provider.Hash]bool) {
 	zips, h1s = map[provider.Hash]bool{}, map[provider.Hash]bool{}
 	for _, h := range r.Listed {

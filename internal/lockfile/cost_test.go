@@ -8,8 +8,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
-// TestCostOfLockFiles measures the most expensive files. Each is small enough to end
-// without the guards, too.
+// TestCostOfLockFiles measures the most expensive files. Each is small enough to end even without the guards.
 func TestCostOfLockFiles(t *testing.T) {
 	version := func(expr string) string { return block("  version = " + expr) }
 	for name, tc := range map[string]struct {

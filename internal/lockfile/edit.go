@@ -10,14 +10,13 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// splice replaces a part of the file, in bytes, by text.
+// splice replaces a byte range of the file by text.
 type splice struct {
 	start, end int
 	text       string
 }
 
-// apply makes splices, which do not overlap. Of those at one place the first comes
-// first.
+// apply applies splices, which must not overlap. Splices at one position keep their order.
 func apply(src []byte, splices []splice) []byte {
 	slices.SortStableFunc(splices, func(a, b splice) int { return cmp.Compare(a.start, b.start) })
 	var out bytes.Buffer
@@ -31,8 +30,8 @@ func apply(src []byte, splices []splice) []byte {
 	return out.Bytes()
 }
 
-// insert returns the splices that add hashes, sorted, to an entry: each before the
-// first in the list that sorts after it, as clients sort them.
+// insert returns the splices that add sorted hashes to an entry: each before the first one in the list that
+// sorts after it, as clients sort them.
 func (e *entry) insert(src []byte, hashes []string) []splice {
 	newline := lineEnd(src)
 	if e.list == nil {
@@ -48,13 +47,12 @@ func (e *entry) insert(src []byte, hashes []string) []splice {
 			continue
 		}
 		out = append(out, splice{end.start, end.end, end.text + newline + `    "` + h + `",`})
-		end = splice{start: end.end, end: end.end} // the comma, if one was missing, is there now
+		end = splice{start: end.end, end: end.end} // a missing comma was added by the previous splice
 	}
 	return out
 }
 
-// end is where hashes are added behind the last: after its comma, which it brings
-// along where there is none.
+// end returns the splice position after the last hash and its comma; it adds the comma if necessary.
 func (e *entry) end(src []byte) splice {
 	last := e.hashes[len(e.hashes)-1].end
 	tokens, _ := hclsyntax.LexExpression(src[last:e.list.SrcRange.End.Byte], "", hcl.InitialPos)
@@ -67,7 +65,7 @@ func (e *entry) end(src []byte) splice {
 	return splice{last, last, ","}
 }
 
-// newList adds the list to an entry that has none, after its last argument.
+// newList adds the list after the last argument of an entry without one.
 func (e *entry) newList(src []byte, hashes []string, newline string) splice {
 	var list strings.Builder
 	list.WriteString(newline + "  hashes = [" + newline)
@@ -76,7 +74,7 @@ func (e *entry) newList(src []byte, hashes []string, newline string) splice {
 	}
 	list.WriteString("  ]")
 	open, closing := e.block.OpenBraceRange, e.block.CloseBraceRange
-	if open.Start.Line == closing.Start.Line { // a block in one line has room for one argument
+	if open.Start.Line == closing.Start.Line { // a block on one line may have only one argument
 		from, to := open.End.Byte, closing.Start.Byte
 		return splice{from, to, newline + "  " + strings.TrimSpace(string(src[from:to])) + list.String() + newline}
 	}
@@ -87,8 +85,8 @@ func (e *entry) newList(src []byte, hashes []string, newline string) splice {
 	return splice{at, at, list.String()}
 }
 
-// lineEnd is how the lines of a file end: where git checks out text files with
-// CRLF, adding to them with LF would change every line in a comparison.
+// lineEnd returns the file's line ending: if git checks out text files with CRLF, added lines with LF would
+// show up in every diff.
 func lineEnd(src []byte) string {
 	if i := bytes.IndexByte(src, '\n'); i > 0 && src[i-1] == '\r' {
 		return "\r\n"

@@ -1,17 +1,14 @@
-// Package lockfile reads dependency lock files, .terraform.lock.hcl, as
-// OpenTofu and Terraform write them, and adds hashes to them.
+// Package lockfile reads dependency lock files, .terraform.lock.hcl, as OpenTofu and Terraform write them, and
+// adds hashes to them.
 //
-// What is read is what the clients accept: provider blocks with their addresses
-// and versions in canonical form, at most one a provider, and nothing that they
-// do not know. Hashes of schemes that no client knows yet are kept and count for
-// nothing, as with them. Files that nobody has are refused though clients would read
-// them: those with expressions, templates or escapes, and those of more than 50,000
-// words, texts and signs.
+// It accepts the same files as the clients: provider blocks with canonical addresses and versions, at most one
+// for each provider, and nothing unknown. Hashes of unknown schemes are kept and ignored, as by clients. It
+// refuses some files that clients would read but never write: files with expressions, templates or escapes, and
+// files of more than 50,000 tokens.
 //
-// An edit inserts hashes and changes nothing else: comments, order and
-// formatting stay. To a file that a client wrote it does what a client would have
-// done. Edits need no package and no network; whether a hash may be added is for
-// the caller to decide.
+// An edit inserts hashes and changes nothing else: comments, order and formatting stay. The result is what the
+// client that wrote the file would have written. Edits need neither packages nor a network; the caller decides
+// which hashes may be added.
 package lockfile
 
 import (
@@ -27,37 +24,37 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Name is what clients call the lock file of a configuration, in its folder.
+// Name is the name of a configuration's lock file.
 const Name = ".terraform.lock.hcl"
 
-// MaxBytes bounds a lock file. One with a hundred providers has some 300 KiB.
+// MaxBytes bounds a lock file. A hundred providers need some 300 KiB.
 const MaxBytes = 1 << 20
 
 // File is a lock file.
 type File struct {
-	// Name is its path, as messages have it.
+	// Name is its path, for messages.
 	Name string
-	// Providers are its entries, in their order in the file.
+	// Providers are its entries, in the order of the file.
 	Providers []Provider
-	// Warnings are what clients warn of.
+	// Warnings are the warnings that clients show.
 	Warnings []string
 
 	src     []byte
 	entries map[provider.Address]*entry
 }
 
-// Provider is what a lock file says of one provider.
+// Provider is the entry of one provider.
 type Provider struct {
 	Address     provider.Address
 	Version     provider.Version
-	Constraints string // as written; "" for none
-	// Hashes are all that there are, in the file's order, of any scheme.
+	Constraints string // as written; may be ""
+	// Hashes are all hashes of any scheme, in the order of the file.
 	Hashes []string
-	// Line is where its block begins.
+	// Line is the first line of its block.
 	Line int
 }
 
-// Known returns those hashes that clients of today compare packages with.
+// Known returns the hashes that today's clients compare packages with.
 func (p Provider) Known() []provider.Hash {
 	var out []provider.Hash
 	for _, s := range p.Hashes {
@@ -114,11 +111,11 @@ func (f *File) Provider(a provider.Address) (Provider, bool) {
 // Bytes returns the file's content. The caller must not change it.
 func (f *File) Bytes() []byte { return f.src }
 
-// Where names a place in the file.
+// Where names a line of the file.
 func (f *File) Where(line int) string { return fmt.Sprintf("%s:%d", f.Name, line) }
 
-// With returns the file with hashes added to entries that it has; those that are
-// there already are passed over. Without any to add it returns f.
+// With returns the file with hashes added to existing entries; it ignores hashes that the entries have. If
+// there is nothing to add, it returns f.
 func (f *File) With(add map[provider.Address][]provider.Hash) (*File, error) {
 	var splices []splice
 	for a, hashes := range add {
@@ -145,7 +142,7 @@ func (f *File) With(add map[provider.Address][]provider.Hash) (*File, error) {
 	return next, nil
 }
 
-// missing returns the hashes that the entry lacks, sorted and each once.
+// missing returns the hashes that the entry lacks, sorted and without duplicates.
 func (e *entry) missing(hashes []provider.Hash) []string {
 	have := map[string]bool{}
 	for _, s := range e.hashes {

@@ -267,13 +267,13 @@ func TestReplace(t *testing.T) {
 		t.Cleanup(r.Discard)
 		return r
 	}
-	// Discarded, it leaves nothing.
+	// Discard leaves no files.
 	before := read()
 	prepare(before, "# new\n").Discard()
 	if got := string(read().Bytes()); got != header {
 		t.Errorf("discarded, it has %q", got)
 	}
-	// Committed, it is where the link leads, with the permissions it had.
+	// Commit writes to the target of a link, and keeps its permissions.
 	if err := prepare(before, "# new\n").Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestReplace(t *testing.T) {
 	if fi, err := os.Lstat(link); err != nil || fi.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link is gone: %v", err)
 	}
-	// Changed since it was read, it stays.
+	// Commit does not replace a file that has changed since it was read.
 	r := prepare(before, "# newer\n")
 	if err := r.Commit(); err == nil || !strings.Contains(err.Error(), "changed by something else") {
 		t.Errorf("%v", err)
@@ -313,8 +313,7 @@ func comments(src []byte) (out []string) {
 	return out
 }
 
-// FuzzParse reads anything, and of what is a lock file wants that hashes can be
-// added, and that nothing else changes by it.
+// FuzzParse shows that hashes can be added to any valid lock file, and that nothing else changes.
 func FuzzParse(f *testing.F) {
 	zh := hash("zh", 'b')
 	for _, s := range []string{

@@ -14,29 +14,28 @@ import (
 
 var fileSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 	{Type: "provider", LabelNames: []string{"source_addr"}},
-	{Type: "module", LabelNames: []string{"path"}}, // clients keep it for later
+	{Type: "module", LabelNames: []string{"path"}}, // clients reserve it for later
 }}
 
 var providerSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{
 	{Name: "version", Required: true}, {Name: "constraints"}, {Name: "hashes"},
 }}
 
-// entry is where an entry's parts are in the file.
+// entry has the positions of an entry's parts in the file.
 type entry struct {
 	block  *hclsyntax.Block
-	list   *hclsyntax.TupleConsExpr // nil if there are no hashes
+	list   *hclsyntax.TupleConsExpr // nil without hashes
 	hashes []listed
 }
 
-// listed is one hash and its place, in bytes, quotes included.
+// listed is one hash and its position in bytes, quotes included.
 type listed struct {
 	text       string
 	start, end int
 	line       int
 }
 
-// Parse reads a lock file; name is for messages. An error names the line of the
-// first thing that is wrong.
+// Parse reads a lock file; name is for messages. An error names the line of the first problem.
 func Parse(name string, src []byte) (*File, error) {
 	if len(src) > MaxBytes {
 		return nil, fmt.Errorf("%s has more than %d bytes: no lock file is that large", name, MaxBytes)
@@ -112,8 +111,7 @@ func decodeVersion(attr *hcl.Attribute) (provider.Version, hcl.Diagnostics) {
 	return v, nil
 }
 
-// decodeConstraints reads constraints, which are there for messages of clients
-// alone.
+// decodeConstraints reads constraints, which clients only show in messages.
 func decodeConstraints(attr *hcl.Attribute) (string, hcl.Diagnostics) {
 	if attr == nil {
 		return "", nil
@@ -128,8 +126,8 @@ func decodeConstraints(attr *hcl.Attribute) (string, hcl.Diagnostics) {
 	return raw, nil
 }
 
-// decodeHashes reads the list of hashes. Like clients it wants of a hash that it
-// has a scheme, and of a list that it is not empty.
+// decodeHashes reads the list of hashes. Like clients, it requires that each hash has a scheme, and that the
+// list is not empty.
 func (e *entry) decodeHashes(attr *hcl.Attribute) hcl.Diagnostics {
 	if attr == nil {
 		return nil
@@ -163,7 +161,7 @@ func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic 
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...), Subject: &at}
 }
 
-// failure makes one error of diagnostics: the first, and how many there are more.
+// failure turns diagnostics into one error: the first, and the number of others.
 func failure(name string, diags hcl.Diagnostics) error {
 	var first *hcl.Diagnostic
 	more := -1
@@ -179,7 +177,7 @@ func failure(name string, diags hcl.Diagnostics) error {
 	if first.Subject != nil {
 		line = first.Subject.Start.Line
 	}
-	// Detail may quote a text of the file, however long that is.
+	// Detail may quote any amount of the file's text.
 	text := fmt.Sprintf("%s:%d: %s: %.400s", name, line, strings.ToLower(first.Summary[:1])+first.Summary[1:], strings.TrimSuffix(first.Detail, "."))
 	if more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)

@@ -9,16 +9,16 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Replacement is new content that lies ready beside a lock file.
+// Replacement is new content in a temporary file next to a lock file.
 type Replacement struct {
-	path string // of the file itself, where Name is a link
+	path string // of the file itself, if Name is a link
 	temp string
 	old  []byte
 }
 
-// Prepare writes new content beside the lock file that f was read from, with the
-// same permissions. Until [Replacement.Commit] that file is as it was; the caller
-// ends with [Replacement.Discard] in any case.
+// Prepare writes new content next to the lock file that f was read from, with the same permissions. The lock
+// file stays unchanged until [Replacement.Commit]; the caller must always call [Replacement.Discard] at the
+// end.
 func (f *File) Prepare(content []byte) (_ *Replacement, err error) {
 	const help = "the folder of the lock file must be writable; nothing was changed"
 	path, err := filepath.EvalSymlinks(f.Name)
@@ -53,8 +53,7 @@ func (f *File) Prepare(content []byte) (_ *Replacement, err error) {
 	return r, temp.Close()
 }
 
-// Commit puts the new content in the place of the old, at once. It fails if the
-// file has changed since it was read.
+// Commit replaces the old content in one step. It fails if the file has changed since it was read.
 func (r *Replacement) Commit() error {
 	now, err := readBounded(r.path)
 	if err != nil {
@@ -70,7 +69,7 @@ func (r *Replacement) Commit() error {
 	return nil
 }
 
-// Discard removes what was not committed.
+// Discard removes the temporary file, if it was not committed.
 func (r *Replacement) Discard() {
 	if r.temp != "" {
 		os.Remove(r.temp)

@@ -7,29 +7,29 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// The HCL parser has no bounds. It recurses over brackets, takes quadratic time for
-// some texts and expressions, and takes about a kilobyte for each token. So Parse scans
-// a file first, and refuses what no lock file has.
+// The HCL parser has no bounds. It recurses over brackets, takes quadratic time for some texts and expressions,
+// and uses about a kilobyte for each token. So Parse scans a file first, and refuses constructs that no lock
+// file has.
 const (
-	// maxDepth bounds brackets within one another. A hash has two around it.
+	// maxDepth bounds the nesting of brackets. A hash is two levels deep.
 	maxDepth = 8
-	// maxTokens bounds the tokens. A hash on its line has five: 300 providers of
-	// 30 hashes have this many.
+	// maxTokens bounds the tokens. A hash on its own line has five: 300 providers with 30 hashes each reach
+	// this bound.
 	maxTokens = 50_000
 )
 
-// scanner counts the tokens of a file, and knows which brackets are open.
+// scanner counts the tokens of a file, and tracks its open brackets.
 type scanner struct {
 	src    []byte
 	at     int
 	line   int
 	tokens int
-	open   []byte // the brackets that close those that are open, innermost last
-	before byte   // the last byte of the last token that is no comment and no line feed
+	open   []byte // the closing brackets of the open ones, innermost last
+	before byte   // the last byte of the last token other than a comment or line feed
 }
 
-// scan returns what is wrong if a file has something that no lock file has, such as an
-// expression or deep nesting. It does not look at the grammar, which is for the parser.
+// scan returns a diagnostic if a file has something that no lock file has, such as an expression or deep
+// nesting. It leaves the grammar to the parser.
 func scan(src []byte) *hcl.Diagnostic {
 	if !utf8.Valid(src) {
 		return problem(hcl.Range{Start: hcl.InitialPos}, "Invalid character encoding", "A lock file is in UTF-8.")
@@ -53,7 +53,7 @@ func (s *scanner) scan() *hcl.Diagnostic {
 	return nil
 }
 
-// next passes over one token, or over space.
+// next skips one token, or white space.
 func (s *scanner) next() *hcl.Diagnostic {
 	b := s.src[s.at]
 	switch {
@@ -103,8 +103,8 @@ func (s *scanner) next() *hcl.Diagnostic {
 	return nil
 }
 
-// comment passes over a comment with its end. The file may end in the middle of a line,
-// but what begins with /* and does not end is no comment to the parser.
+// comment skips a comment with its end. The file may end within a line comment, but for the parser an
+// unterminated /* is not a comment.
 func (s *scanner) comment(begin, end string) *hcl.Diagnostic {
 	n := len(s.src) - s.at
 	if i := bytes.Index(s.src[s.at+len(begin):], []byte(end)); i >= 0 {
@@ -118,8 +118,7 @@ func (s *scanner) comment(begin, end string) *hcl.Diagnostic {
 	return nil
 }
 
-// text passes over a text in quotes. Templates and escapes in it are refused: the
-// parser takes many tokens for one text with them.
+// text skips a quoted text. It refuses templates and escapes, which would turn one text into many tokens.
 func (s *scanner) text() *hcl.Diagnostic {
 	n := bytes.IndexAny(s.src[s.at+1:], "\"\n\\$%")
 	if n < 0 || s.src[s.at+1+n] == '\n' {

@@ -1,5 +1,4 @@
-// Package neterr knows the errors of connections that are refused or lost, which may
-// be otherwise the next time.
+// Package neterr recognises errors of refused or lost connections, which may succeed on a retry.
 package neterr
 
 import (
@@ -10,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Refused reports whether nothing listens there.
+// Refused reports whether no server listens at the address.
 func Refused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || windowsErrno(err, 10061)
 }
@@ -21,15 +20,14 @@ func Lost(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || windowsErrno(err, 10053, 10054) || http2Lost(err)
 }
 
-// http2Lost knows the ends of connections, and of requests by the server, that
-// HTTP/2 has errors of its own for. net/http exports none of them; those of
-// requests can be had as any struct of their shape.
+// http2Lost recognises HTTP/2's own errors for connections and requests that the server ended. net/http exports
+// none of them; errors.As can read the errors of requests into any struct of the same shape.
 func http2Lost(err error) bool {
 	var reset http2Reset
 	return errors.As(err, &reset) || strings.Contains(err.Error(), "http2: client connection ") || strings.Contains(err.Error(), "http2: server sent GOAWAY")
 }
 
-// http2Reset is how net/http says that a server has ended one request.
+// http2Reset has the shape of net/http's error for a request that the server ended.
 type http2Reset struct {
 	StreamID uint32
 	Code     uint32

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestLost loses connections, and takes them for lost.
+// TestLost loses connections, and recognises the errors.
 func TestLost(t *testing.T) {
 	over := func(http2 bool, h http.HandlerFunc) error {
 		server := httptest.NewUnstartedServer(h)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Clock is the clock of a server, by the Date header of its answers (RFC 9110, section
-// 6.6.1), and the local clock until the first answer.
+// Clock is the clock of a server, by the Date header of its answers (RFC 9110, section 6.6.1). Until the first
+// answer, it is the local clock.
 type Clock struct {
 	local func() time.Time
 
@@ -33,7 +33,7 @@ func (c *Clock) Now() time.Time {
 
 type clockKey struct{}
 
-// WithClock sets the clock by the answers to requests of the context.
+// WithClock returns a context whose requests set the clock by their answers.
 func WithClock(ctx context.Context, c *Clock) context.Context {
 	return context.WithValue(ctx, clockKey{}, c)
 }
@@ -45,7 +45,7 @@ func ReadClock(req *http.Request, resp *http.Response) {
 		return
 	}
 	date, err := http.ParseTime(resp.Header.Get("Date"))
-	if err != nil || resp.Header.Get("Age") != "" { // a cache's answer has the time of its origin's
+	if err != nil || resp.Header.Get("Age") != "" { // a cached answer has the time when its origin sent it
 		return
 	}
 	c.mu.Lock()

@@ -52,7 +52,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestClocksOfRequests has several requests, some of them without a clock, at once.
+// TestClocksOfRequests sends concurrent requests, some of them without a clock.
 func TestClocksOfRequests(t *testing.T) {
 	hour := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
 	c, other := NewClock(func() time.Time { return hour.Add(-time.Hour) }), NewClock(nil)
@@ -74,7 +74,7 @@ func TestClocksOfRequests(t *testing.T) {
 	}
 }
 
-// TestClockAndCaches: the date of a kept answer is when its origin sent it.
+// TestClockAndCaches shows that the date of a cached answer is ignored.
 func TestClockAndCaches(t *testing.T) {
 	local := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	c := NewClock(func() time.Time { return local })

@@ -21,15 +21,15 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// LaterError is an answer 429 or 503: the other party cannot answer now.
+// LaterError is an answer with status 429 or 503: the server cannot answer now.
 type LaterError struct {
-	// Until is when the party wants to be asked again; zero if it does not say.
+	// Until is the time from which the server accepts a retry; zero if it does not say.
 	Until time.Time
 	// Err describes the answer.
 	Err error
 }
 
-// NewLaterError returns the error for an answer with these headers, which came now.
+// NewLaterError returns the error for an answer with these headers, which has just arrived.
 func NewLaterError(h http.Header, err error) *LaterError {
 	e := &LaterError{Err: err}
 	now := time.Now()
@@ -39,7 +39,7 @@ func NewLaterError(h http.Header, err error) *LaterError {
 	return e
 }
 
-// Bare returns the error without Err, for those who keep it for long.
+// Bare returns the error without Err, for long-term storage.
 func (e *LaterError) Bare() *LaterError { return &LaterError{Until: e.Until} }
 
 // Error implements error.
@@ -53,14 +53,14 @@ func (e *LaterError) Error() string {
 // Unwrap returns the description of the answer.
 func (e *LaterError) Unwrap() error { return e.Err }
 
-// Is lets [errors.Is] find what [LaterError.Bare] keeps: it reports whether another
-// LaterError is for the same time.
+// Is lets [errors.Is] compare the part that [LaterError.Bare] keeps: it reports whether another LaterError has
+// the same time.
 func (e *LaterError) Is(target error) bool {
 	other, ok := target.(*LaterError)
 	return ok && e.Until.Equal(other.Until)
 }
 
-// IsLater reports whether a status is that of a [LaterError].
+// IsLater reports whether a status leads to a [LaterError].
 func IsLater(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }

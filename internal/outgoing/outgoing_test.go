@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestLongHeaders asks a server for headers of some length, by the transport and by a
-// copy of it. The bound leaves room for the header fields that servers add.
+// TestLongHeaders requests headers of various lengths, with the transport and with a copy of it. The bound
+// leaves room for the header fields that servers add.
 func TestLongHeaders(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
@@ -45,7 +45,7 @@ func TestLongHeaders(t *testing.T) {
 	}
 }
 
-// other is a RoundTripper that is no *http.Transport.
+// other is a RoundTripper that is not an *http.Transport.
 type other struct{ http.RoundTripper }
 
 func TestOtherDefaultTransport(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// ProxyError is a proxy that answers, and connects a request to no host.
+// ProxyError is a proxy's refusal to connect a request to its host.
 type ProxyError struct {
 	Proxy  string // HOST:PORT, without a user and password
 	Status int
@@ -28,9 +28,8 @@ func (e *ProxyError) Error() string {
 	return fmt.Sprintf("proxy %s answered %d %s", e.Proxy, e.Status, http.StatusText(e.Status))
 }
 
-// checkVariable wraps [http.ProxyFromEnvironment]. The result fails where the variable
-// holds no URL: net/http would send the request without a proxy then. The error shows
-// nothing of the value, which may have a password.
+// checkVariable wraps [http.ProxyFromEnvironment]. It fails if the variable holds no URL; net/http would then
+// send the request without a proxy. The error does not reveal the value, which may contain a password.
 func checkVariable(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	return func(req *http.Request) (*url.URL, error) {
 		name := variable(req.URL)
@@ -51,7 +50,7 @@ func isProxyURL(value string) bool {
 	return err == nil && u.Hostname() != "" && !strings.HasSuffix(u.Host, ":")
 }
 
-// wantsProxy reports whether NO_PROXY leaves a URL to the proxy.
+// wantsProxy reports whether NO_PROXY does not exclude a URL.
 func wantsProxy(to *url.URL) bool {
 	c := httpproxy.FromEnvironment()
 	c.HTTPProxy, c.HTTPSProxy, c.CGI = "any.example", "any.example", false
@@ -59,7 +58,7 @@ func wantsProxy(to *url.URL) bool {
 	return proxy != nil && err == nil
 }
 
-// connected checks the answer of a proxy that was told to connect a request to its host.
+// connected checks a proxy's answer to a CONNECT request.
 func connected(_ context.Context, proxy *url.URL, req *http.Request, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK {
 		return nil
@@ -98,8 +97,7 @@ func ProxyHint(err error) string {
 	return fmt.Sprintf("%s is not reached: correct the variable, %s", proxy, bypass(to))
 }
 
-// ProxyLoginHint says what to do where a proxy answered a request of a plain HTTP URL
-// with 407.
+// ProxyLoginHint says what to do if a proxy answered a plain HTTP request with 407.
 func ProxyLoginHint(to *url.URL) string { return loginHint(to, environmentProxy(to)) }
 
 func loginHint(to, proxy *url.URL) string {
@@ -117,7 +115,7 @@ func named(to, proxy *url.URL) string {
 	return "the proxy " + proxy.Host + ", which " + variable(to) + " names,"
 }
 
-// bypass is the end of a hint, for a host that needs no proxy.
+// bypass is the end of a hint for a host that needs no proxy.
 func bypass(to *url.URL) string {
 	return fmt.Sprintf("or add %s to NO_PROXY if it is reached without a proxy", cmp.Or(to.Hostname(), "the host"))
 }

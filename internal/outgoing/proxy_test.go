@@ -16,8 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// TestProxyVariablesThatHoldNoURL: net/http ignores some of these values and sends the
-// request without a proxy, and takes another host from others.
+// TestProxyVariablesThatHoldNoURL uses values that net/http ignores, and values that it reads as another host.
 func TestProxyVariablesThatHoldNoURL(t *testing.T) {
 	const secure, plain = "https://registry.example/v2/", "http://registry.example/v2/"
 	ask := func(at string) (*url.URL, error) {
@@ -52,7 +51,7 @@ func TestProxyVariablesThatHoldNoURL(t *testing.T) {
 			if strings.Contains(fmt.Sprint(err, hint.Of(err)), "s3cr3t") {
 				t.Errorf("the password shows: %v (%s)", err, hint.Of(err))
 			}
-			// Hosts without a proxy are none of its business.
+			// Hosts without a proxy are not affected.
 			if _, err := ask("https://localhost:8443/"); err != nil {
 				t.Error(err)
 			}
@@ -71,8 +70,8 @@ func TestProxyVariablesThatHoldNoURL(t *testing.T) {
 	}
 }
 
-// TestProxies runs itself again as a process of its own for each case, since net/http
-// reads the variables once. No name is looked up: the proxy would do that.
+// TestProxies runs each case in its own process, because net/http reads the variables once. Nothing is resolved
+// here: the proxy would do that.
 func TestProxies(t *testing.T) {
 	if at := os.Getenv("OCIBRIDGE_TEST_URL"); at != "" {
 		resp, err := (&http.Client{Transport: Transport()}).Get(at)
@@ -86,7 +85,7 @@ func TestProxies(t *testing.T) {
 		fmt.Printf("error: %v\nhint: %s\n", err, help)
 		return
 	}
-	var login atomic.Value // that the last request had
+	var login atomic.Value // of the last request
 	login.Store("")
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		login.Store(r.Header.Get("Proxy-Authorization"))
@@ -100,10 +99,10 @@ func TestProxies(t *testing.T) {
 	defer proxy.Close()
 	at := proxy.Listener.Addr().String()
 	overTLS := httptest.NewUnstartedServer(http.NotFoundHandler())
-	overTLS.Config.ErrorLog = log.New(io.Discard, "", 0) // the handshakes that clients break off
+	overTLS.Config.ErrorLog = log.New(io.Discard, "", 0) // clients abort the handshakes
 	overTLS.StartTLS()
 	defer overTLS.Close()
-	const none = "127.0.0.1:1" // where nothing listens
+	const none = "127.0.0.1:1" // no server listens there
 	const secure, plain = "https://registry.example/v2/", "http://registry.example/v2/"
 
 	for name, tc := range map[string]struct {

@@ -1,8 +1,7 @@
-// Package privatefolder makes folders that only their owner can use. It narrows
-// existing folders, and existing files in them, that other users can use, too.
+// Package privatefolder creates folders that only their owner can use. It also narrows existing folders and
+// files that other users can use.
 //
-// It does so by the mode. Windows has no modes: there, a folder inherits the access
-// rules of its parent.
+// It sets their modes. Windows has no modes: there, a folder inherits the access rules of its parent.
 package privatefolder
 
 import (
@@ -27,13 +26,12 @@ var (
 	errFixed = errors.New("its file system does not change modes")
 )
 
-// Make makes a folder of mode 0700 with any umask, and parents of the same mode where
-// they are missing.
+// Make creates a folder of mode 0700 with any umask, and missing parents with the same mode.
 //
-// It narrows an existing folder to 0700 if other users can use it, and logs a warning.
-// A nil log discards it. If the mode cannot be changed, Make succeeds, because the
-// folder is as open as it was before; the warning then says what to do. Make never
-// narrows the target of a symbolic link: other programs may use that folder, too.
+// It narrows an existing folder to 0700 if other users can use it, and logs a warning. A nil log discards it.
+// If the mode cannot be changed, Make succeeds, because the folder is as open as it was before; the warning
+// then says what to do. Make never narrows the target of a symbolic link: other programs may use that folder,
+// too.
 func Make(path string, log *slog.Logger) error {
 	if err := os.MkdirAll(path, folderMode); err != nil {
 		return err
@@ -96,8 +94,7 @@ func narrow(path string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	// Chmod acts on what is open: if a link replaces path after this check, nothing else
-	// changes.
+	// Chmod acts on the open file: if a link replaces path after this check, nothing else changes.
 	if found, err := os.Lstat(path); err != nil || !os.SameFile(found, opened) {
 		return errors.Join(errLink, err)
 	}

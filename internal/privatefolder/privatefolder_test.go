@@ -37,7 +37,7 @@ func wantMode(t *testing.T, path string, want fs.FileMode) {
 	}
 }
 
-// folder makes a folder of exactly that mode.
+// folder creates a folder of exactly that mode.
 func folder(t *testing.T, mode fs.FileMode) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "folder")
@@ -47,7 +47,7 @@ func folder(t *testing.T, mode fs.FileMode) string {
 	return path
 }
 
-// TestUmask must not run in parallel: a process has one umask.
+// TestUmask must not run in parallel, because a process has one umask.
 func TestUmask(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077} {
 		path := filepath.Join(t.TempDir(), "made", "too")
@@ -84,7 +84,7 @@ func TestNarrowerStays(t *testing.T) {
 	wantMode(t, path, 0o500)
 }
 
-// TestLinkIsNotNarrowed: other programs may use the target of a link, so Make only warns.
+// TestLinkIsNotNarrowed shows that Make only warns about a link, because other programs may use its target.
 func TestLinkIsNotNarrowed(t *testing.T) {
 	target := folder(t, 0o755)
 	link := filepath.Join(t.TempDir(), "link")
@@ -104,7 +104,7 @@ func TestLinkIsNotNarrowed(t *testing.T) {
 	}
 }
 
-// TestFileIsNarrowed to 0600, unless it is a link.
+// TestFileIsNarrowed shows that a file gets mode 0600, unless it is a link.
 func TestFileIsNarrowed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	link := filepath.Join(t.TempDir(), "link")
@@ -140,11 +140,11 @@ func TestFileIsNarrowed(t *testing.T) {
 	}
 }
 
-// TestFolderOfAnotherUser: Make leaves the mode, succeeds, and warns.
+// TestFolderOfAnotherUser shows that Make leaves the mode, succeeds, and warns.
 func TestFolderOfAnotherUser(t *testing.T) {
 	path := "/"
 	if os.Getuid() == 0 {
-		path = "/proc/self/task" // root cannot change its mode either
+		path = "/proc/self/task" // not even root can change its mode
 	}
 	log := makes(t, path)
 	if strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "its mode stays as it is") || !strings.Contains(log, "chmod 700") {

@@ -1,5 +1,4 @@
-// Package refusals reads the refusals of registries. It knows what registries mean where the
-// status and the code are not enough, because registries differ in both.
+// Package refusals interprets the refusals of registries, which differ in statuses and codes.
 package refusals
 
 import (
@@ -13,11 +12,11 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 )
 
-// maxBody bounds what is read of a refusal, in bytes.
+// maxBody bounds the part of a refusal that is read, in bytes.
 const maxBody = 8 << 10
 
-// Read returns a registry's refusal with the registry's own words. It reads the body and
-// leaves it open. The words are missing where the body is longer than 8 KiB or is no JSON.
+// Read returns a registry's refusal with the registry's own message. It reads the body and leaves it open. The
+// message is missing if the body is longer than 8 KiB or not JSON.
 func Read(resp *http.Response) *errcode.ErrorResponse {
 	out := &errcode.ErrorResponse{Method: resp.Request.Method, URL: resp.Request.URL, StatusCode: resp.StatusCode}
 	var body struct {
@@ -29,10 +28,9 @@ func Read(resp *http.Response) *errcode.ErrorResponse {
 	return out
 }
 
-// Full reports whether a registry refuses more content because a quota is reached.
-// Harbor 2.15 answers 403; other versions and registries answer 412 and more. A 507 means
-// nothing else (RFC 4918, section 11.5), and needs no words. A 429 is about a quota of
-// requests, not of content.
+// Full reports whether a registry refuses more content because a quota is reached. Harbor 2.15 answers 403;
+// other versions and registries answer 412 and other statuses. A 507 has no other meaning (RFC 4918, section
+// 11.5), so it needs no message. A 429 is about a quota of requests, not of content.
 func Full(err error) bool {
 	var answer *errcode.ErrorResponse
 	return errors.As(err, &answer) && answer.StatusCode == http.StatusInsufficientStorage || says(err, full, http.StatusTooManyRequests)
@@ -40,20 +38,20 @@ func Full(err error) bool {
 
 var full = regexp.MustCompile(`(?i)\bquota\b|exceed the configured upper limit|storage limit|insufficient storage`)
 
-// NoProject reports whether a registry lacks the project that a repository is in. Harbor
-// 2.15 answers 401 then, even to administrators; others answer 404.
+// NoProject reports whether the project of a repository does not exist. Harbor 2.15 then answers 401, even to
+// administrators; others answer 404.
 func NoProject(err error) bool { return says(err, noProject, 0) }
 
 var noProject = regexp.MustCompile(`(?i)\bproject \S+ not found`)
 
-// NameWithoutProject reports whether Harbor refuses a repository name because it has one
-// part. Harbor's names begin with the project.
+// NameWithoutProject reports whether Harbor refuses a repository's name because it has only one part. Harbor's
+// names begin with the project.
 func NameWithoutProject(err error) bool { return says(err, nameWithoutProject, 0) }
 
 var nameWithoutProject = regexp.MustCompile(`(?i)invalid repository name: [^/\s]+$`)
 
-// MissingRight returns the right that Harbor finds missing: pull, push or delete; "" if
-// the error is no such refusal. Harbor has the same words for a wrong password.
+// MissingRight returns the right that a Harbor login lacks: pull, push or delete; "" if the error is another
+// one. Harbor answers a wrong password in the same words.
 func MissingRight(err error) string {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -87,20 +85,19 @@ func Policy(err error) bool {
 	return errors.As(err, &answer) && slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == "PROJECTPOLICYVIOLATION" })
 }
 
-// UnknownBlob reports whether a registry refuses a manifest because it does not find what
-// the manifest names.
+// UnknownBlob reports whether a registry refuses a manifest because it lacks a blob or manifest that the
+// manifest names.
 func UnknownBlob(err error) bool {
 	var answer *errcode.ErrorResponse
 	return errors.As(err, &answer) && slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == errcode.ErrorCodeManifestBlobUnknown })
 }
 
-// Immutable reports whether Harbor keeps a tag, or the artifact that it names, because a
-// rule makes the tag immutable.
+// Immutable reports whether Harbor refuses a change because a rule makes the tag immutable.
 func Immutable(err error) bool { return says(err, immutable, 0) }
 
 var immutable = regexp.MustCompile(`(?i)configured as immutable`)
 
-// says reports whether words are in a registry's answer of any status but one.
+// says reports whether a registry's answer matches words, with any status except but.
 func says(err error, words *regexp.Regexp, but int) bool {
 	var answer *errcode.ErrorResponse
 	return errors.As(err, &answer) && answer.StatusCode != but && len(answer.Errors) > 0 && words.MatchString(answer.Errors.Error())

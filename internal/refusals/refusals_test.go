@@ -10,12 +10,12 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 )
 
-// refusal is an answer with a message.
+// refusal returns an error with a message.
 func refusal(status int, code, message string) error {
 	return &errcode.ErrorResponse{Method: http.MethodPut, StatusCode: status, Errors: errcode.Errors{{Code: code, Message: message}}}
 }
 
-// TestHarborsWords has the answers of Harbor 2.15, and which function knows each.
+// TestHarborsWords has the answers of Harbor 2.15, and the function that recognises each.
 func TestHarborsWords(t *testing.T) {
 	known := map[string]func(error) bool{
 		"full": Full, "no project": NoProject, "name": NameWithoutProject, "proxy": ProxyCache, "read-only": ReadOnly, "policy": Policy, "immutable": Immutable,
@@ -53,7 +53,7 @@ func TestHarborsWords(t *testing.T) {
 	}
 }
 
-// TestRead shows that Read returns the registry's own words, or no words.
+// TestRead shows that Read returns the registry's own message, or none.
 func TestRead(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"errors":[{"code":"DENIED","message":"no"}]}`: "no",
