@@ -1,21 +1,20 @@
-// Package catalog knows which versions of a provider the registry has and what is
-// in them, and asks the registry as seldom as it may.
+// Package catalog lists the versions of providers and reads their content from the
+// registry, with as few requests as possible.
 //
-// A list of tags, and what a tag names, is current for a short time and then
-// revalidated; what a digest names never changes and is fetched once. What is in
-// use is refreshed before it ends. However many clients ask for one thing, the
-// registry is asked once, and a client that goes away takes nobody's answer with
-// it. While the registry is in trouble, the last good answer stands in, for a
-// time that counts across restarts where answers are kept on disk.
+// A list of tags, and the index that a tag names, is current for a short time and then
+// revalidated. The content of a digest never changes and is fetched once. Answers in use
+// are refreshed before they expire. Concurrent requests for the same answer share one
+// fetch, which goes on when a client leaves. While the registry fails, the last good
+// answer is served stale. Its age counts across restarts if answers are kept on disk.
 //
 // Invariants:
 //
-//   - That something is absent is said only while the registry's own word for it
-//     is current. Absence is never kept on disk and never stands in for an answer.
-//   - Content is believed once its digest is right, and what is on disk is checked
-//     again when it is read.
-//   - Memory, disk and time are bounded, whatever the registry sends and whoever
-//     asks: see [Options].
+//   - A version or provider is called absent only while the registry's own answer is
+//     current. Absence is never kept on disk and never served stale.
+//   - Content is used only if its digest is right. Content on disk is checked again
+//     whenever it is read.
+//   - Memory, disk and time are bounded, whatever the registry sends and clients
+//     request: see [Options].
 package catalog
 
 import (
@@ -26,50 +25,49 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Store is what is needed of a repository. oras-go's remote.Repository is one.
+// Store is a repository. oras-go's remote.Repository implements it.
 type Store interface {
 	artifact.ReferenceFetcher
 	Tags(ctx context.Context, last string, fn func(tags []string) error) error
 }
 
 var (
-	// ErrNotServed means that a provider has no repository here: no template is
-	// for it, or none could name one.
+	// ErrNotServed means that the gateway has no repository for a provider: no template
+	// matches, or none can name one.
 	ErrNotServed = errors.New("provider is not served here")
-	// ErrAbsent means that the registry itself says that there is no such
-	// repository or version.
+	// ErrAbsent means that the registry itself says that it lacks a repository or version.
 	ErrAbsent = errors.New("not in the registry")
-	// ErrDenied means that a rule says that a version is never served.
+	// ErrDenied means that the configuration denies a version.
 	ErrDenied = errors.New("denied by configuration")
-	// ErrLost means that the registry lists a version, and does not have what its
-	// tag names.
+	// ErrLost means that the registry lists a version, but lacks the index that its tag
+	// names.
 	ErrLost = errors.New("the registry lists the version, but does not have it")
-	// ErrBusy means that the registry is being asked about too much already.
-	ErrBusy = errors.New("too many questions wait for the registry's answer")
+	// ErrBusy means that too many requests to the registry are in flight.
+	ErrBusy = fresh.ErrBusy
 )
 
-// Account is how a repository is spoken to: what two repositories with equal
-// accounts do not share in trouble is theirs alone.
+// Account is how the gateway talks to a repository. Repositories with the same account
+// share their outages.
 type Account struct {
-	// Name is equal for repositories of one registry that are read with one
-	// credential.
+	// Name is equal for repositories of one registry that are read with one credential.
 	Name string
-	// DeniedMeansAbsent says that the registry answers "denied" for repositories
-	// that are absent.
+	// DeniedMeansAbsent means that the registry answers "denied" for absent repositories.
 	DeniedMeansAbsent bool
 }
 
-// Deny is what is never served.
+// Deny is a rule for versions that are never served.
 type Deny struct {
 	Pattern  provider.Pattern
 	Versions provider.VersionSet // zero: all
@@ -77,98 +75,73 @@ type Deny struct {
 
 // Options configure a catalog.
 type Options struct {
-	// Repository returns the repository of a provider. An error that wraps
-	// [ErrNotServed] says that the provider has none here. Nil: none has.
+	// Repository returns the repository of a provider. An error that wraps [ErrNotServed]
+	// means that the provider has none here. Nil: no provider has one.
 	Repository func(context.Context, provider.Address) (Store, error)
-	// Account returns that of a provider's repository; nil: all have the zero one.
+	// Account returns the account of a provider's repository; nil: all have the zero one.
 	Account func(provider.Address) Account
-	// Place names that of a provider's repository: what is on disk for another one is
-	// not believed. Nil: there is but one for each provider.
+	// Place returns the name of a provider's repository. Answers on disk about another
+	// repository are ignored. Nil: a provider always has the same repository.
 	Place func(provider.Address) string
-	// Anew makes of a context one whose requests show what a repository's login may
-	// read at this moment, whatever tokens were issued for it before. Nil: nothing
-	// shows that, and "denied" never means absent.
+	// Anew returns a context whose requests use new tokens, so that the answer shows what
+	// the login may read now. Nil: there is no such context, and "denied" never means absent.
 	Anew func(context.Context) context.Context
-	// Check, if any, decides about a version when its index is first seen. What it
-	// returns takes the version's place; its error refuses the version. It is not
-	// asked again about that digest while the version is in memory. The store is for
-	// metadata, of 4 MiB at most; what of it was read is kept.
+	// Check, if any, decides about a version when its index is first read. The version that
+	// it returns is served; its error refuses the version. The decision about an index
+	// digest is kept while the version is in memory. The store reads metadata of at most
+	// 4 MiB, and caches it.
 	Check func(context.Context, Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
-	// Offers reports whether the repository of a provider is an [Offerer]: what is on
-	// disk is then not all that there is. Nil: none is.
+	// Offers reports whether the repository of a provider is an [Offerer]. Answers on disk
+	// then lack what the origin offers. Nil: no repository is one.
 	Offers func(provider.Address) bool
-	// Deny are versions that are never served.
+	// Deny lists versions that are never served.
 	Deny []Deny
-	// TagTTL is how long a list of tags, and what a tag names, is current; 0 means
-	// 30 s, less that it is asked for each time.
+	// TagTTL is how long a list of tags, and the index that a tag names, is current. 0 means
+	// 30 s; a negative TTL means that the registry is asked each time.
 	TagTTL time.Duration
-	// StaleIfError is how long after the registry last confirmed it an answer
-	// stands in while the registry is in trouble; 0 means 24 h, less never.
+	// StaleIfError is how long an answer may be served stale while the registry fails,
+	// counted from its last confirmation. 0 means 24 h; negative means never.
 	StaleIfError time.Duration
-	// Timeout is how long the registry may take for one answer; 0 means 8 s, as
-	// clients wait 10.
+	// Timeout bounds the registry's time for one answer; 0 means 8 s, because clients wait
+	// 10 s.
 	Timeout time.Duration
-	// Memory bounds what is kept in memory, in bytes; 0 means 12 MiB. What was not
-	// used for longest goes first.
+	// Memory bounds the cache in memory, in bytes; 0 means 12 MiB.
 	Memory int64
-	// Directory is the folder in which good answers are kept beyond the process's
-	// end; "": they are not.
+	// Directory is the folder for answers that survive a restart; "": none do.
 	Directory string
-	// DirectorySize bounds that folder, in bytes; 0 means 512 MiB. It is kept
-	// within a tenth more. What was not used for longest goes first.
+	// DirectorySize bounds that folder, in bytes; 0 means 512 MiB. The folder may exceed it
+	// by a tenth. The files that have not been used for longest are removed first.
 	DirectorySize int64
-	// Counters counts answers; nil: nobody does.
-	Counters *telemetry.CatalogCounters
-	// Log gets what is worth knowing when the registry is in trouble; nil: nobody.
+	// Counters counts answers; nil: nobody reads them.
+	Counters *fresh.Counters
+	// Log gets the registry's failures; nil: there is no log.
 	Log *slog.Logger
 }
-
-const (
-	// backgroundRefreshes is how many answers are refreshed at once that nobody
-	// waits for.
-	backgroundRefreshes = 8
-	// maxFlights is how many questions the registry is asked at once. Clients that
-	// give up do not end theirs, so that without a bound one client could ask any
-	// number of them of a registry that hangs.
-	maxFlights = 512
-	// patience is how long a client waits for the registry where the last good
-	// answer could stand in.
-	patience = 2 * time.Second
-)
 
 // Catalog answers questions about versions. It is safe for concurrent use.
 type Catalog struct {
 	opts  Options
-	cache *lru
-	disk  *disk // nil: nothing is kept beyond the process's end
-	// refreshing is held by a refresh, and shared by what reads or writes the disk
-	// for an entry: else what is forgotten might come back by way of the other.
-	refreshing sync.RWMutex
-
+	cache *fresh.Cache[question, *Item]
+	disk  *disk // nil: answers do not survive a restart
 	watch *watch
-	slots chan struct{} // for refreshes that nobody waits for
-	// flights has an element for each question that the registry is being asked.
-	flights chan struct{}
 
-	ctx    context.Context
+	ctx    context.Context // for sweeps of the disk
 	cancel context.CancelFunc
-	mu     sync.Mutex // closed, and additions to tasks
-	closed bool
-	tasks  sync.WaitGroup
+	sweeps sync.WaitGroup
 }
 
-// New returns a catalog. The folder of o.Directory is made if it is not there.
+// New returns a catalog. It makes the folder o.Directory if there is none.
 func New(o Options) (*Catalog, error) {
 	o.TagTTL = cmp.Or(o.TagTTL, 30*time.Second)
 	o.StaleIfError = cmp.Or(o.StaleIfError, 24*time.Hour)
 	o.Timeout = cmp.Or(o.Timeout, 8*time.Second)
 	o.Memory = cmp.Or(o.Memory, 12<<20)
 	o.DirectorySize = cmp.Or(o.DirectorySize, 512<<20)
-	if o.Counters == nil {
-		o.Counters = &telemetry.CatalogCounters{}
-	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Counters == nil {
+		o.Counters = &fresh.Counters{}
 	}
 	if o.Repository == nil {
 		o.Repository = func(context.Context, provider.Address) (Store, error) { return nil, ErrNotServed }
@@ -179,89 +152,94 @@ func New(o Options) (*Catalog, error) {
 	if o.Account == nil {
 		o.Account = func(provider.Address) Account { return Account{} }
 	}
-	c := &Catalog{
-		opts: o, cache: newLRU(o.Memory), watch: newWatch(),
-		slots: make(chan struct{}, backgroundRefreshes), flights: make(chan struct{}, maxFlights),
-	}
+	c := &Catalog{opts: o, watch: newWatch()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.cache = fresh.New(fresh.Options[question, *Item]{
+		Key: question.name, Fetch: c.ask, Load: c.load, Size: sizeOf,
+		Superseded: c.isListedSince, Failed: c.failed, LastFailure: c.lastFailure, Follow: telemetry.Follow,
+		Timeout: o.Timeout, Early: true, MaxBytes: o.Memory, Counters: o.Counters,
+	})
 	if o.Directory != "" {
 		var err error
 		if c.disk, err = openDisk(o.Directory, o.DirectorySize, o.Place, o.Log); err != nil {
 			return nil, err
 		}
-		c.task(c.disk.sweep)
+		c.sweep()
 	}
 	return c, nil
 }
 
 var _ io.Closer = (*Catalog)(nil)
 
-// Close ends what goes on in the background, and returns when what was learnt is
-// on disk. Whoever asks later gets an error.
+// Close ends the requests in flight, and returns when their answers are on disk. Later
+// requests fail.
 func (c *Catalog) Close() error {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
+	err := c.cache.Close()
 	c.cancel()
-	c.tasks.Wait()
-	return nil
+	c.sweeps.Wait()
+	return err
 }
 
-// task runs f, which Close waits for; false if the catalog is closed.
-func (c *Catalog) task(f func(context.Context)) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
-	}
-	c.tasks.Go(func() { f(c.ctx) })
-	return true
-}
+// sweep brings the folder on disk within its bound, in the background.
+func (c *Catalog) sweep() { c.sweeps.Go(func() { c.disk.sweep(c.ctx) }) }
 
-// Versions returns the versions of a provider: an item with Versions. It lacks
-// those that are denied, and is empty where all are. [ErrAbsent] and
-// [ErrNotServed] say that there is none; other errors, that nobody knows.
-func (c *Catalog) Versions(ctx context.Context, a provider.Address) (*Item, error) {
-	return c.get(ctx, c.entry(listingKey(a), func() *entry { return &entry{kind: listing, address: a} }))
-}
-
-// Version returns a version: an item with Found. Errors are as those of Versions;
-// [ErrDenied] is one more. An item comes with ErrAbsent, too, to keep an answer
-// with; see [Catalog.Keep].
-func (c *Catalog) Version(ctx context.Context, a provider.Address, v provider.Version) (*Item, error) {
-	if c.denied(a, v) {
-		return nil, fmt.Errorf("%s %s: %w", a, v, ErrDenied)
-	}
-	return c.get(ctx, c.entry(versionKey(a, v), func() *entry { return &entry{kind: version, address: a, version: v} }))
-}
-
-// Newer asks for the tag of a version again. It returns the version if the tag names
-// another index by now, and nil if it does not. Errors are those of [Catalog.Version].
-func (c *Catalog) Newer(ctx context.Context, of *Item) (*Item, error) {
-	item, _, err := c.wait(ctx, of.entry, nil)
-	if err != nil || item.Found.Index.Digest == of.Found.Index.Digest {
+// get returns an item with the error that is the registry's answer, if any. Other errors
+// mean that the registry failed.
+func (c *Catalog) get(ctx context.Context, q question) (*Item, error) {
+	a, err := c.cache.Get(ctx, q)
+	if err != nil {
 		return nil, err
 	}
-	return item, nil
+	return a.Value, a.Err
 }
 
-// Evidence returns the evidence of a version, which is not verified; nil if it has
-// none. Errors are those of [artifact.ReadEvidence].
-func (c *Catalog) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error) {
-	desc := of.Found.Evidence
-	if desc == nil {
+// Versions returns the versions of a provider, in an item with Versions. The denied
+// versions are left out, even if none remain. [ErrAbsent] and [ErrNotServed] mean that
+// there is no such provider. Other errors mean that nobody knows.
+func (c *Catalog) Versions(ctx context.Context, a provider.Address) (*Item, error) {
+	return c.get(ctx, c.listingOf(a))
+}
+
+// Version returns a version, in an item with Found. Its errors are those of Versions, and
+// [ErrDenied]. [ErrAbsent] comes with an item, so that [Catalog.Keep] can cache a document
+// with it.
+func (c *Catalog) Version(ctx context.Context, a provider.Address, v provider.Version) (*Item, error) {
+	if c.Denied(a, v) {
+		return nil, fmt.Errorf("%s %s: %w", a, v, ErrDenied)
+	}
+	return c.get(ctx, c.versionOf(a, v))
+}
+
+// Newer asks the registry again for a version's tag. It returns the version if the tag
+// names another index now, else nil. Its errors are those of [Catalog.Version].
+func (c *Catalog) Newer(ctx context.Context, of *Item) (*Item, error) {
+	a, err := c.cache.Ask(ctx, of.about)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.Err != nil:
+		return nil, a.Err
+	case a.Value.Found.Index.Digest == of.Found.Index.Digest:
 		return nil, nil
 	}
-	a := of.Address
-	item, err := c.get(ctx, c.entry(a.Path()+"/"+string(desc.Digest), func() *entry { return &entry{kind: evidence, address: a, desc: *desc} }))
+	return a.Value, nil
+}
+
+// Evidence returns the evidence of a version, not verified; nil if it has none. Its errors
+// are those of [artifact.ReadEvidence].
+func (c *Catalog) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error) {
+	if of.Found.Evidence == nil {
+		return nil, nil
+	}
+	item, err := c.get(ctx, c.contentOf(evidence, of.Address, *of.Found.Evidence))
 	if err != nil {
 		return nil, err
 	}
 	return item.evidence, nil
 }
 
-// Metadata returns what gets content of a provider's repository by its digest, of
-// 4 MiB at most, from the cache if it is there.
+// Metadata returns a fetcher for content of a provider's repository of at most 4 MiB. It
+// reads from the cache first.
 func (c *Catalog) Metadata(a provider.Address) artifact.Fetcher { return metadata{c, a} }
 
 type metadata struct {
@@ -271,17 +249,15 @@ type metadata struct {
 
 // Fetch implements [artifact.Fetcher].
 func (m metadata) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	// The entry lives long, and annotations have any length.
-	desc = ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
-	item, err := m.c.get(ctx, m.c.entry(contentKey(m.a, desc.Digest), func() *entry { return &entry{kind: content, address: m.a, desc: desc} }))
+	item, err := m.c.get(ctx, m.c.contentOf(content, m.a, desc))
 	if err != nil {
 		return nil, err
 	}
 	return io.NopCloser(bytes.NewReader(item.content)), nil
 }
 
-// Store returns the repository of a provider, for what the catalog does not know.
-// Where there is no way to it now, its methods return the reason.
+// Store returns the repository of a provider, for requests past the catalog. If it cannot
+// be opened, its methods return the reason.
 func (c *Catalog) Store(ctx context.Context, a provider.Address) Store {
 	store, err := c.opts.Repository(ctx, a)
 	if err != nil {
@@ -290,68 +266,94 @@ func (c *Catalog) Store(ctx context.Context, a provider.Address) Store {
 	return store
 }
 
-// Warm returns what is current in memory under the path of a network mirror's
-// document (HOSTNAME/NAMESPACE/TYPE/index.json or VERSION.json), and whether
-// there is such a thing: asking changes nothing but what goes first when memory
-// is short, and what is refreshed early. Whoever asks says what time it is now.
+// Warm returns the current item in memory for the path of a network mirror's document
+// (HOSTNAME/NAMESPACE/TYPE/index.json or VERSION.json), if there is one. It never waits;
+// it counts as a use, and may start a refresh in the background.
 func (c *Catalog) Warm(path string, now time.Time) (*Item, bool) {
-	e := c.cache.get(path)
-	if e == nil {
+	a := c.cache.Current(path, now)
+	if a == nil {
 		return nil, false
 	}
-	i, ok := c.current(e, now)
-	if ok && i.kept.Load() != nil {
-		c.opts.Counters.Hits.Add(1) // else it is asked for again
+	if a.Value.document.Load() != nil {
+		c.opts.Counters.Hits.Add(1) // without a document the caller gets the item again
 	}
-	return i, ok
+	return a.Value, true
 }
 
-// Keep keeps an answer of at most size bytes with the item that it was made of,
-// for [Item.Kept].
-func (c *Catalog) Keep(i *Item, answer any, size int) {
-	if i.kept.CompareAndSwap(nil, &answer) {
-		c.cache.grow(i.entry, int64(size))
+// Keep caches a document of at most size bytes with the item that it was made from, for
+// [Item.Kept].
+func (c *Catalog) Keep(i *Item, value any, size int) {
+	if i.document.CompareAndSwap(nil, &cachedDocument{value, int64(size)}) {
+		c.cache.Resize(i.about)
 	}
 }
 
-// Refresh forgets everything about a provider, in memory and on disk. It returns
-// how many entries were in memory.
+// Refresh forgets everything about a provider, in memory and on disk. It returns how many
+// answers were in memory.
 func (c *Catalog) Refresh(a provider.Address) int {
 	if o, ok := c.Store(c.ctx, a).(Offerer); ok {
 		o.Forget()
 	}
-	c.refreshing.Lock()
-	defer c.refreshing.Unlock()
-	if c.disk != nil {
-		c.disk.drop(a)
-	}
-	return c.cache.drop(a)
-}
-
-// denied reports whether a version is never served.
-func (c *Catalog) denied(a provider.Address, v provider.Version) bool {
-	for _, d := range c.opts.Deny {
-		if d.Pattern.Matches(a) && (d.Versions.String() == "" || d.Versions.Has(v)) {
-			return true
+	return c.cache.Drop(func(q question) bool { return q.address == a }, func() {
+		if c.disk != nil {
+			c.disk.drop(a)
 		}
-	}
-	return false
-}
-
-// listingKey and versionKey are the paths of a mirror's documents, so that those
-// of a request are found without reading them.
-func listingKey(a provider.Address) string { return a.Path() + "/index.json" }
-
-func versionKey(a provider.Address, v provider.Version) string {
-	return a.Path() + "/" + v.String() + ".json"
-}
-
-// entry returns the entry of a key, made if there is none.
-func (c *Catalog) entry(key string, make func() *entry) *entry {
-	return c.cache.getOrAdd(key, func() *entry {
-		e := make()
-		e.key = key
-		e.account = sync.OnceValue(func() Account { return c.opts.Account(e.address) })
-		return e
 	})
 }
+
+// Denied reports whether a version is never served.
+func (c *Catalog) Denied(a provider.Address, v provider.Version) bool {
+	return slices.ContainsFunc(c.opts.Deny, func(d Deny) bool {
+		return d.Pattern.Matches(a) && (d.Versions.String() == "" || d.Versions.Has(v))
+	})
+}
+
+// Confirmed returns when the registry last confirmed the list of a provider's versions;
+// zero if there is none in memory.
+func (c *Catalog) Confirmed(a provider.Address) time.Time {
+	if last := c.cache.Last(c.listingOf(a)); last != nil {
+		return last.At
+	}
+	return time.Time{}
+}
+
+// All returns the versions of a provider, oldest first, that are tagged or offered by the
+// origin, with the denied ones. Callers must not change it.
+func (i *Item) All() []provider.Version { return merge(i.tagged, i.offers) }
+
+// Known returns the providers whose versions are in memory, in no particular order.
+func (c *Catalog) Known() []provider.Address {
+	var out []provider.Address
+	for _, a := range c.cache.Good() {
+		if a.Value.IsListing() {
+			out = append(out, a.Value.Address)
+		}
+	}
+	return out
+}
+
+// Size is the number of a [Catalog]'s answers in memory, and roughly their bytes.
+type Size struct {
+	Entries int
+	Bytes   int64
+}
+
+// Size returns the current size.
+func (c *Catalog) Size() (s Size) {
+	s.Entries, s.Bytes = c.cache.Size()
+	return s
+}
+
+// CanStandIn reports whether any answer could be served if the registry failed now.
+func (c *Catalog) CanStandIn() bool {
+	now := time.Now()
+	if c.disk != nil && c.disk.hasRecord(now.Add(-c.opts.StaleIfError)) {
+		return true
+	}
+	return slices.ContainsFunc(c.cache.Good(), func(a *answer) bool {
+		return (a.Value.about.kind == listing || a.Value.about.kind == version) && a.Stale(now) != nil
+	})
+}
+
+// IsListing reports whether an item is a list of versions.
+func (i *Item) IsListing() bool { return i.about.kind == listing }

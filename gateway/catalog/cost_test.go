@@ -92,13 +92,13 @@ func TestCostOfVersions(t *testing.T) {
 			}
 			cost.Check(t, len(tc.index.Data), !tc.accepted, func() error { return ask(versions[0]) })
 			// The decoder's buffers are gone; what is counted is what the five take.
-			before := c.Bytes()
+			before := c.Size().Bytes
 			content := int64(0)
 			cost.Kept(t, 256<<10, func() any {
 				for _, v := range versions[1:] {
 					ask(v)
 				}
-				content = c.Bytes() - before
+				content = c.Size().Bytes - before
 				return c
 			})
 			if content > 128<<10 {
@@ -121,7 +121,7 @@ func checkBelieved(t *testing.T, c *catalog.Catalog, least int64, fill func()) {
 	}
 	before := heap()
 	fill()
-	took, believed := heap()-before, c.Bytes()
+	took, believed := heap()-before, c.Size().Bytes
 	t.Logf("it takes %d bytes and believes to take %d", took, believed)
 	if believed < least || took > believed*5/4 {
 		t.Errorf("it takes %d bytes and believes to take %d", took, believed)

@@ -172,7 +172,10 @@ func (d *disk) put(a provider.Address, name string, data []byte) error {
 	return nil
 }
 
-// drop forgets a provider.
+// isOver reports whether the folder exceeds its bound by more than a tenth.
+func (d *disk) isOver() bool { return d.bytes.Load() > d.limit+d.limit/10 }
+
+// drop removes the files of a provider.
 func (d *disk) drop(a provider.Address) {
 	if err := os.RemoveAll(d.folder(a)); err != nil {
 		d.warn(err)
@@ -249,4 +252,43 @@ func (d *disk) walk(ctx context.Context, f func(name string, size, hour int64)) 
 	if err != nil && ctx.Err() == nil {
 		d.warn(err)
 	}
+}
+
+// maxRecordsLooked bounds how many records are read for one that would do.
+const maxRecordsLooked = 256
+
+// hasRecord reports whether something is on disk that the registry confirmed after a
+// time. That is no use of it: what goes first when space is short is as before.
+func (d *disk) hasRecord(after time.Time) (found bool) {
+	looked := 0
+	_ = filepath.WalkDir(d.dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || strings.HasPrefix(entry.Name(), contentPrefix) || strings.HasPrefix(entry.Name(), temporary) {
+			return nil // it may have gone meanwhile
+		}
+		if confirmed, ok := confirmedAt(name); ok && confirmed.After(after) {
+			found = true
+			return fs.SkipAll
+		}
+		if looked++; looked >= maxRecordsLooked {
+			return fs.SkipAll
+		}
+		return nil
+	})
+	return found
+}
+
+// confirmedAt returns when the registry confirmed what a record says.
+func confirmedAt(file string) (time.Time, bool) {
+	f, err := os.Open(file)
+	if err != nil {
+		return time.Time{}, false
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxRecord))
+	_, body, _ := bytes.Cut(data, []byte("\n"))
+	var r record
+	if err != nil || recordLimits.Unmarshal(body, &r) != nil {
+		return time.Time{}, false
+	}
+	return r.Confirmed, true
 }

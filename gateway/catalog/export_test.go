@@ -7,23 +7,17 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// PutClockBack makes what is known of the list of a provider's versions so much
-// later than now.
+// PutClockBack makes the answer about a provider's versions that much later than now.
 func (c *Catalog) PutClockBack(a provider.Address, by time.Duration) {
-	e := c.cache.get(listingKey(a))
-	s := e.state.Load()
-	e.state.Store(&state{item: s.item, err: s.err, at: s.at.Add(by)})
+	q := c.listingOf(a)
+	last := *c.cache.Last(q)
+	c.cache.Drop(func(other question) bool { return other.name() == q.name() }, nil)
+	last.At = last.At.Add(by)
+	c.cache.Put(q, last)
 }
 
-// MaxFlights is how many questions the registry is asked at once.
-const MaxFlights = maxFlights
-
-// Bytes is what the catalog believes to hold in memory.
-func (c *Catalog) Bytes() int64 {
-	c.cache.mu.Lock()
-	defer c.cache.mu.Unlock()
-	return c.cache.good.bytes + c.cache.rest.bytes
-}
+// MaxFlights is how many requests to the registry may be in flight.
+const MaxFlights = 512
 
 // Swept returns when the folder is within its bound.
 func (c *Catalog) Swept() int64 {
@@ -38,8 +32,10 @@ func RecordFile(c *Catalog, a provider.Address, name string) string {
 	return filepath.Join(c.disk.folder(a), name)
 }
 
-// HoldDisk keeps answers from being kept on disk until release is called.
+// HoldDisk keeps answers from being saved on disk until release is called.
 func (c *Catalog) HoldDisk() (release func()) {
-	c.refreshing.Lock()
-	return c.refreshing.Unlock
+	held, released := make(chan struct{}), make(chan struct{})
+	go c.cache.Drop(func(question) bool { return false }, func() { close(held); <-released })
+	<-held
+	return func() { close(released) }
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -17,69 +18,96 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// maxVersions bounds how many versions a provider may have.
+// maxVersions bounds the versions of a provider.
 const maxVersions = 100_000
 
-// fetch asks the registry about an entry. That it is in trouble is said by
-// up.trouble alone; an error beside is its answer: [ErrAbsent], [ErrNotServed], or
-// why what it has is refused. before is what it said last, nil if it was not
-// asked. There is always an item, which is that of before where nothing changed.
-func (c *Catalog) fetch(ctx context.Context, e *entry, up *upstream, before *state) (*Item, error) {
-	item := &Item{Address: e.address, Version: e.version}
+// ask answers a question from the registry, for the cache. Its error is the registry's
+// failure.
+func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, error) {
+	ctx, end := q.span(ctx)
+	up := &upstream{c: c, question: q, last: last, before: last}
+	if c.disk != nil && !c.isSaved(last) {
+		up.before = nil // everything is fetched again, and saved
+	}
+	item, err := c.fetch(ctx, up)
+	if up.failure != nil {
+		end(up.failure)
+		return answer{}, up.failure
+	}
+	err = shorten(err)
+	end(err)
+	if !errors.Is(err, ErrNotServed) {
+		c.watch.answered(q.account().Name, q.address, err == nil, q.kind == listing && err != nil)
+	}
+	a := c.newAnswer(item, err)
+	if c.disk != nil {
+		a.Save = func(latest *answer) { c.save(up, item, err, latest) }
+	} else if item.Found != nil {
+		c.cacheContent(up, item.Found.Index.Digest)
+	}
+	return a, nil
+}
+
+// fetch asks the registry. Its error is the registry's answer ([ErrAbsent],
+// [ErrNotServed], or why the version is refused), unless the registry failed: see
+// upstream.fail. It always returns an item. If nothing changed, that is the last one.
+func (c *Catalog) fetch(ctx context.Context, up *upstream) (*Item, error) {
+	item := newItem(up.question)
 	var err error
-	if up.store, err = c.opts.Repository(ctx, e.address); err != nil {
+	if up.store, err = c.opts.Repository(ctx, up.address); err != nil {
 		if !errors.Is(err, ErrNotServed) {
 			up.fail(err)
 		}
 		return item, err
 	}
-	switch e.kind {
+	switch up.kind {
 	case listing:
-		return c.fetchListing(ctx, e, up, before, item)
+		return c.fetchListing(ctx, up, item)
 	case evidence:
-		item.evidence, err = artifact.ReadEvidence(ctx, up, e.desc)
+		item.evidence, err = artifact.ReadEvidence(ctx, up, up.desc)
 		return item, err
 	case content:
-		item.content, err = up.whole(ctx, e.desc)
+		item.content, err = up.whole(ctx, up.desc)
 		return item, err
 	}
-	return c.fetchVersion(ctx, e, up, before, item)
+	return c.fetchVersion(ctx, up, item)
 }
 
-func (c *Catalog) fetchListing(ctx context.Context, e *entry, up *upstream, before *state, item *Item) (*Item, error) {
+func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*Item, error) {
+	before, account := up.before, up.account()
 	etag := ""
-	if before != nil && before.err == nil {
-		etag = before.item.etag
+	if before != nil && before.Err == nil {
+		etag = before.Value.etag
 	}
 	versions, etag, err := listTags(ctx, up.store, etag)
-	// Where the last good answer can stand in, nothing is taken for absent: that it
-	// was seen is the better evidence.
-	mayBeAbsent := c.mayMeanAbsent(e.account(), err) && c.standIn(e, now()) == nil
+	// A stale answer is better evidence than a denial: nothing is called absent while there
+	// is one.
+	mayBeAbsent := c.mayMeanAbsent(account, err) && up.last.Stale(time.Now()) == nil
 	if mayBeAbsent {
-		// The token may be of a time at which the repository was not there.
+		// The token may be older than the repository.
 		versions, etag, err = listTags(c.opts.Anew(ctx), up.store, "")
 	}
 	switch {
 	case errors.Is(err, errUnchanged):
-		versions, etag, err = before.item.tagged, before.item.etag, nil
+		versions, etag, err = before.Value.tagged, before.Value.etag, nil
 	case err == nil, errors.Is(err, ErrAbsent):
-	case mayBeAbsent && c.deniedIsAbsent(ctx, e.account(), e.address, err):
+	case mayBeAbsent && c.deniedIsAbsent(ctx, account, up.address, err):
 		err = fmt.Errorf("%w: the registry denies it, as it does what is absent: %v", ErrAbsent, err)
 	default:
 		up.fail(err)
 		return item, err
 	}
 	c.list(item, versions, etag)
-	if err = c.offers(ctx, up, item, err); err != nil {
+	if err = c.addOffers(ctx, up, item, err); err != nil {
 		return item, err
 	}
-	if before != nil && before.err == nil && before.item.lists(item) {
-		return before.item, nil
+	if before != nil && before.Err == nil && before.Value.lists(item) {
+		return before.Value, nil
 	}
 	return item, nil
 }
 
-// lists reports whether a list of versions says the same as another.
+// lists reports whether two lists of versions are equal.
 func (i *Item) lists(other *Item) bool {
 	return i.etag == other.etag && slices.Equal(i.tagged, other.tagged) && slices.Equal(i.Warnings, other.Warnings) &&
 		slices.EqualFunc(i.offers, other.offers, func(a, b Offer) bool {
@@ -87,21 +115,21 @@ func (i *Item) lists(other *Item) bool {
 		})
 }
 
-// list makes an item of what is tagged.
+// list fills in an item with the tagged versions.
 func (c *Catalog) list(item *Item, tagged []provider.Version, etag string) {
-	item.tagged, item.etag, item.Versions = tagged, etag, unite(tagged, item.offers)
-	denied := func(v provider.Version) bool { return c.denied(item.Address, v) }
+	item.tagged, item.etag, item.Versions = tagged, etag, merge(tagged, item.offers)
+	denied := func(v provider.Version) bool { return c.Denied(item.Address, v) }
 	if slices.ContainsFunc(item.Versions, denied) {
 		item.Versions = slices.DeleteFunc(slices.Clone(item.Versions), denied)
 	}
 }
 
-// errUnchanged means that a list of tags is still the one with a given ETag.
+// errUnchanged means that a list of tags still has the given ETag.
 var errUnchanged = errors.New("not modified")
 
-// listTags lists the versions in a repository, oldest first, with the list's ETag;
-// [ErrAbsent] if the registry says that there is none, errUnchanged if the list is
-// still the one with the ETag given, unless that is "". Other errors are trouble.
+// listTags returns the versions in a repository, oldest first, and the list's ETag. Its
+// error is [ErrAbsent] if the registry has none, and errUnchanged if the list still has the
+// given ETag ("" for none). Any other error means that the registry failed.
 func listTags(ctx context.Context, store Store, etag string) ([]provider.Version, string, error) {
 	cond := &condition{ifNoneMatch: etag}
 	counted := &pageCounter{TagLister: store, cond: cond}
@@ -116,7 +144,7 @@ func listTags(ctx context.Context, store Store, etag string) ([]provider.Version
 	case etag != "" && counted.pages == 0 && cond.unchanged:
 		return nil, etag, errUnchanged
 	case errors.Is(err, artifact.ErrTagsBrokeOff):
-		return nil, "", err // a later page that is missing is trouble, and no absence
+		return nil, "", err // a later page is missing: that is a failure, not absence
 	case noRepository(err):
 		return nil, "", fmt.Errorf("%w: %v", ErrAbsent, err)
 	case err != nil:
@@ -128,21 +156,21 @@ func listTags(ctx context.Context, store Store, etag string) ([]provider.Version
 	}
 	provider.SortVersions(out)
 	if counted.pages > 1 || counted.tags%pageUnit == 0 {
-		return out, "", nil // the first page's ETag says nothing of others, now or later
+		return out, "", nil // the ETag covers the first page only
 	}
 	return slices.Clip(out), cond.etag, nil
 }
 
-// pageUnit divides the size of every registry's pages, as of 10, 50, 100 and 1000
-// tags: a list of another length is no full page, which stays as it is when a
-// second one comes after it.
+// pageUnit divides the page size of every registry, such as 10, 50, 100 and 1000 tags. A
+// full page stays the same when another page follows it. A list whose length is no multiple
+// of pageUnit is not a full page.
 const pageUnit = 5
 
-// errNoTags means that an answer is no list of tags, not even an empty one.
+// errNoTags means that an answer is not a list of tags, not even an empty one.
 var errNoTags = errors.New("the registry answers the question for its tags with something else")
 
-// pageCounter counts the pages of a list, and refuses what is none: oras-go makes
-// an empty list of any JSON object.
+// pageCounter counts the pages of a list, and refuses answers that are not lists: oras-go
+// reads any JSON object as an empty list.
 type pageCounter struct {
 	artifact.TagLister
 	cond  *condition
@@ -162,98 +190,102 @@ func (p *pageCounter) Tags(ctx context.Context, last string, fn func([]string) e
 	})
 }
 
-func (c *Catalog) fetchVersion(ctx context.Context, e *entry, up *upstream, before *state, item *Item) (*Item, error) {
-	if last := indexOf(before); last != "" && !before.part {
-		same, err := resolvesTo(ctx, up.store, e.version, last)
+func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*Item, error) {
+	before := up.before
+	if last := indexOf(before); last != "" && !isPartial(before) {
+		same, err := resolvesTo(ctx, up.store, up.version, last)
 		switch {
 		case err != nil:
 			up.fail(err)
 			return item, err
 		case same:
-			return before.item, before.err
+			return before.Value, before.Err
 		}
 	}
-	found, err := c.readVersion(ctx, e, up, item)
+	found, err := c.readVersion(ctx, up, item)
 	switch {
 	case err != nil:
 		return item, err
-	case found.Index.Digest == indexOf(before), before.sameAs(found):
-		return before.item, before.err
+	case found.Index.Digest == indexOf(before), isSame(before, found):
+		return before.Value, before.Err
 	}
 	item.Found = found
 	if len(found.Missing) > 0 {
 		c.opts.Log.LogAttrs(ctx, slog.LevelWarn, "the registry lacks manifests that an index names: the other platforms are served",
-			slog.String("provider", e.address.String()), slog.String("version", e.version.String()), slog.Any("missing", found.Missing))
+			slog.String("provider", up.address.String()), slog.String("version", up.version.String()), slog.Any("missing", found.Missing))
 	}
-	if c.opts.Check != nil {
-		item.Found, err = c.opts.Check(ctx, up, e.address, e.version, found)
-		switch {
-		case errors.Is(err, artifact.ErrMissing):
-			up.fail(err)
-			return item, err
-		case err != nil:
-			refused := &refusal{found.Index.Digest, artifact.Brief(err)}
-			if len(found.Missing) > 0 {
-				refused.index = "" // the platforms that are missing now may be accepted later
-			}
-			item.Found, err = nil, refused
-		}
-	}
-	if c.disk != nil {
+	if err = c.check(ctx, up, item); err == nil || up.failure == nil {
 		item.parts = up.parts
 	}
 	return item, err
 }
 
-// readVersion reads a version, with what the store offers beyond it.
-func (c *Catalog) readVersion(ctx context.Context, e *entry, up *upstream, item *Item) (*artifact.Version, error) {
-	found, err := artifact.ReadAvailable(ctx, up, e.address, e.version)
-	if errors.Is(err, errdef.ErrNotFound) && up.trouble == nil {
-		absent := c.confirmAbsent(ctx, e, up, err)
+// check has the options' Check decide about a version.
+func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
+	if c.opts.Check == nil {
+		return nil
+	}
+	found := item.Found
+	checked, err := c.opts.Check(ctx, up, up.address, up.version, found)
+	item.Found = checked
+	switch {
+	case errors.Is(err, artifact.ErrMissing):
+		up.fail(err)
+		return err
+	case err != nil:
+		refused := &refusal{found.Index.Digest, artifact.Brief(err)}
+		if len(found.Missing) > 0 {
+			refused.index = "" // the missing platforms may be accepted later
+		}
+		item.Found = nil
+		return refused
+	}
+	return nil
+}
+
+// readVersion reads a version, with the packages that the store offers beyond it.
+func (c *Catalog) readVersion(ctx context.Context, up *upstream, item *Item) (*artifact.Version, error) {
+	found, err := artifact.ReadAvailable(ctx, up, up.address, up.version)
+	if errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
+		absent := c.confirmAbsent(ctx, up, err)
 		if !errors.Is(absent, ErrLost) {
 			return c.complete(ctx, up, item, nil, absent)
 		}
-		// It may have been tagged between the two questions.
-		up.trouble = nil
-		if found, err = artifact.ReadAvailable(ctx, up, e.address, e.version); errors.Is(err, errdef.ErrNotFound) && up.trouble == nil {
+		// It may have been tagged between the two requests.
+		up.failure = nil
+		if found, err = artifact.ReadAvailable(ctx, up, up.address, up.version); errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
 			up.fail(absent)
 		}
 	}
+	stale := up.last.Stale(time.Now())
 	switch {
-	case up.trouble != nil && e.account().DeniedMeansAbsent && saysDenied(up.trouble) && c.standIn(e, now()) == nil:
-		denial := up.trouble
-		up.trouble = nil
-		return c.complete(ctx, up, item, nil, c.confirmAbsent(ctx, e, up, denial)) // the list decides
-	case up.trouble != nil:
-		return nil, up.trouble
+	case up.failure != nil && up.account().DeniedMeansAbsent && saysDenied(up.failure) && stale == nil:
+		denial := up.failure
+		up.failure = nil
+		return c.complete(ctx, up, item, nil, c.confirmAbsent(ctx, up, denial)) // the list decides
+	case up.failure != nil:
+		return nil, up.failure
 	case errors.Is(err, artifact.ErrMissing):
-		up.fail(err) // what the index names may arrive, as in a replica
+		up.fail(err) // the missing manifests may arrive, as in a replica
 		return nil, err
 	case err != nil:
 		return nil, err
-	case len(found.Missing) > 0 && c.hasWhole(e):
+	case len(found.Missing) > 0 && stale != nil && len(stale.Value.Found.Missing) == 0:
 		err := found.Missing[0].Err()
-		up.fail(err) // likewise: the last good answer has all platforms until then
+		up.fail(err) // likewise; until then the stale answer has all platforms
 		return nil, err
 	}
 	return c.complete(ctx, up, item, found, nil)
 }
 
-// hasWhole reports whether an answer without missing packages can stand in.
-func (c *Catalog) hasWhole(e *entry) bool {
-	item := c.standIn(e, now())
-	return item != nil && len(item.Found.Missing) == 0
+// isSame reports whether an answer is the same index with the same packages missing.
+func isSame(a *answer, found *artifact.Version) bool {
+	return a != nil && a.Err == nil && a.Value.Found.Index.Digest == found.Index.Digest && slices.Equal(a.Value.Found.Missing, found.Missing)
 }
 
-// sameAs reports whether a good answer is a version's index with the same packages
-// missing.
-func (s *state) sameAs(found *artifact.Version) bool {
-	return s != nil && s.err == nil && s.item.Found.Index.Digest == found.Index.Digest && slices.Equal(s.item.Found.Missing, found.Missing)
-}
-
-// refusal is what Check said of an index, which it says for good.
+// refusal is the error of [Options].Check for an index.
 type refusal struct {
-	index digest.Digest
+	index digest.Digest // "" if the decision may change
 	err   error
 }
 
@@ -261,33 +293,34 @@ func (r *refusal) Error() string { return r.err.Error() }
 
 func (r *refusal) Unwrap() error { return r.err }
 
-// indexOf returns the index that was decided about for good; "" for none. Other reasons
-// to refuse a version may pass while its index stays the same, and missing manifests may
+func asRefusal(err error) (r *refusal, ok bool) {
+	ok = errors.As(err, &r)
+	return r, ok
+}
+
+// indexOf returns the index whose decision is final; "" if there is none. A version may be
+// refused for reasons that pass while its index stays the same, and missing manifests may
 // arrive.
-func indexOf(s *state) digest.Digest {
-	if s == nil {
-		return ""
-	}
-	var refused *refusal
+func indexOf(a *answer) digest.Digest {
 	switch {
-	case s.err == nil && len(s.item.Found.Missing) > 0:
+	case a == nil, a.Err == nil && len(a.Value.Found.Missing) > 0:
 		return ""
-	case s.err == nil:
-		return s.item.Found.Index.Digest
-	case errors.As(s.err, &refused):
+	case a.Err == nil:
+		return a.Value.Found.Index.Digest
+	}
+	if refused, ok := asRefusal(a.Err); ok {
 		return refused.index
 	}
 	return ""
 }
 
-// resolver says what a tag names. oras-go's remote.Repository is one.
+// resolver resolves a tag by HEAD. oras-go's remote.Repository implements it.
 type resolver interface {
 	Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error)
 }
 
-// resolvesTo asks whether a version's tag still names an index. Not all registries
-// answer HEAD well, so that it is for GET to say what else there is: an error is
-// that of a registry that does not answer at all.
+// resolvesTo reports whether a version's tag still names an index. Not all registries
+// answer HEAD correctly, so only a missing answer is an error, and GET decides the rest.
 func resolvesTo(ctx context.Context, store Store, v provider.Version, index digest.Digest) (bool, error) {
 	r, ok := store.(resolver)
 	if !ok {
@@ -298,62 +331,47 @@ func resolvesTo(ctx context.Context, store Store, v provider.Version, index dige
 		return false, nil
 	}
 	desc, err := r.Resolve(ctx, string(tag))
-	var answer *errcode.ErrorResponse
-	if err != nil && (ctx.Err() != nil || isNetwork(err) && !errors.As(err, &answer)) {
+	var response *errcode.ErrorResponse
+	if err != nil && (ctx.Err() != nil || isNetwork(err) && !errors.As(err, &response)) {
 		return false, err
 	}
 	return err == nil && desc.Digest == index, nil
 }
 
-// confirmAbsent returns [ErrAbsent] if the list of tags, too, says that the registry
-// does not have a version, or fails up. oras-go drops the body of a 404 to a manifest, which
-// alone tells a registry's from that of a proxy before it; and a version that
-// index.json lists must not pass for absent.
-func (c *Catalog) confirmAbsent(ctx context.Context, e *entry, up *upstream, missing error) error {
-	list := c.entry(listingKey(e.address), func() *entry { return &entry{kind: listing, address: e.address} })
-	if s := list.state.Load(); s != nil && c.fresh(s, now()) && !isTagged(s, e.version) {
-		return fmt.Errorf("%w: %v", ErrAbsent, missing)
-	}
-	f := c.ask(ctx, list)
-	select {
-	case <-f.done:
-	case <-ctx.Done():
-		up.fail(ctx.Err())
-		return ctx.Err()
+// confirmAbsent returns [ErrAbsent] if the list of tags lacks the version as well;
+// otherwise it fails up. A 404 to a manifest is not enough: oras-go drops its body, so that
+// the 404 may come from a proxy. And a version that index.json lists must not be called
+// absent.
+func (c *Catalog) confirmAbsent(ctx context.Context, up *upstream, missing error) error {
+	list := c.cache.Last(c.listingOf(up.address))
+	if !list.Current(time.Now()) || isTagged(list, up.version) {
+		var err error
+		if list, err = c.cache.Ask(ctx, c.listingOf(up.address)); err != nil {
+			up.fail(err)
+			return up.failure
+		}
 	}
 	switch {
-	case f.lost:
-		up.fail(f.err)
-	case isTagged(&state{item: f.item, err: f.err}, e.version):
+	case isTagged(list, up.version):
 		up.fail(fmt.Errorf("%w: %v", ErrLost, missing))
-	case errors.Is(f.err, ErrNotServed):
-		return f.err
-	default:
-		return fmt.Errorf("%w: %v", ErrAbsent, missing)
+		return up.failure
+	case errors.Is(list.Err, ErrNotServed):
+		return list.Err
 	}
-	return up.trouble
+	return fmt.Errorf("%w: %v", ErrAbsent, missing)
 }
 
-// listedSince reports whether a version that was absent is in the list of tags that
-// is known now: no two answers of one time must tell clients both.
-func (c *Catalog) listedSince(e *entry, s *state) bool {
-	if e.kind != version || !errors.Is(s.err, ErrAbsent) {
+// isListedSince reports whether an answer says that a version is absent, and a later list
+// of versions has it. The list wins, so that clients do not get both.
+func (c *Catalog) isListedSince(q question, a *answer) bool {
+	if q.kind != version || !errors.Is(a.Err, ErrAbsent) {
 		return false
 	}
-	list := c.cache.get(listingKey(e.address))
-	if list == nil {
-		return false
-	}
-	known := list.state.Load()
-	return known != nil && has(known, e.version)
+	list := c.cache.Last(c.listingOf(q.address))
+	return list != nil && list.Err == nil && slices.Contains(list.Value.Versions, q.version)
 }
 
-// has reports whether a list of versions has one.
-func has(s *state, v provider.Version) bool {
-	return s.err == nil && slices.Contains(s.item.Versions, v)
-}
-
-// isTagged reports whether the registry has a version by a list.
-func isTagged(s *state, v provider.Version) bool {
-	return s.err == nil && slices.Contains(s.item.tagged, v)
+// isTagged reports whether a list says that the registry has a version.
+func isTagged(list *answer, v provider.Version) bool {
+	return list.Err == nil && slices.Contains(list.Value.tagged, v)
 }

@@ -47,7 +47,7 @@ func TestMemoryIsAsBelieved(t *testing.T) {
 		}
 		c.Keep(item, make([]byte, 3000), 3000)
 	}
-	took, believed := heap()-before, c.Bytes()
+	took, believed := heap()-before, c.Size().Bytes
 	t.Logf("it takes %d bytes and believes to take %d", took, believed)
 	if believed < limit/2 || took > believed*5/4 {
 		t.Errorf("it takes %d bytes and believes to take %d, of %d", took, believed, int64(limit))
@@ -88,7 +88,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			if _, err := b.Version(b.t.Context(), gadget, v); err != nil {
 				b.t.Fatal(err)
 			}
-			if n := b.Bytes(); n > limit {
+			if n := b.Size().Bytes; n > limit {
 				b.t.Fatalf("%d bytes after %d versions", n, i)
 			}
 		}
@@ -119,7 +119,7 @@ func TestWhatDoesNotExistTakesLittle(t *testing.T) {
 				b.t.Fatal(err)
 			}
 			b.Keep(absent, "absent", 100)
-			if n := b.Bytes(); n > limit {
+			if n := b.Size().Bytes; n > limit {
 				b.t.Fatalf("%d bytes after %d questions", n, 2*i)
 			}
 		}

@@ -12,62 +12,59 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Offer is a version that can be had, whether or not the registry has it.
+// Offer is a version that a provider's origin offers, whether or not the registry has it.
 type Offer struct {
 	Version   provider.Version
 	Protocols []string            // nil if not known
 	Platforms []provider.Platform // nil if not known
-	// Signed is set if nothing of it is served unless it is signed.
+	// Signed means that the version is served only if it is signed.
 	Signed bool
 }
 
-// Offerer is a [Store] whose provider has more than the registry: a pull-through's.
+// Offerer is a [Store] whose provider has an origin with more than the registry.
 type Offerer interface {
 	Store
-	// Offers returns what can be had, oldest first; none if its source knows no such provider.
-	// Warnings are what the source wants the provider's users to read. An error is the
-	// source's trouble, and wraps [ErrSource]. The slices are not to be changed.
+	// Offers returns the versions that the origin offers, oldest first; none if it does not
+	// know the provider. Warnings are the origin's warnings to the provider's users. An error
+	// means that the origin failed, and wraps [ErrSource]. Callers must not change the slices.
 	Offers(ctx context.Context) (offers []Offer, warnings []string, err error)
-	// Complete adds to a version what can be had of it beyond what is stored,
-	// which is nil where the registry says that it does not have the version. It
-	// returns nil where nothing is stored, nor to be had; stored itself, where
-	// there is nothing to add, or what there is cannot be known before ctx ends.
-	// Packages of which the size is not known have 0 bytes. An error that wraps
-	// [ErrSource] is trouble; others refuse the version.
+	// Complete returns a version with the packages that the origin adds to stored, the
+	// version in the registry; stored is nil if the registry says that it lacks the version.
+	// The result is nil if neither has it, and stored itself if the origin adds nothing, or
+	// does not answer before ctx ends. Packages of unknown size have 0 bytes. An error that
+	// wraps [ErrSource] means that the origin failed; other errors refuse the version.
 	Complete(ctx context.Context, v provider.Version, stored *artifact.Version) (*artifact.Version, error)
-	// Forget has what is known of its source asked for again.
+	// Forget drops what is cached of the origin.
 	Forget()
 }
 
-// ErrSource means that what a registry lacks cannot be had now, and that the
-// registry is not to blame.
+// ErrSource means that an origin failed, and not the registry.
 var ErrSource = errors.New("the origin of what the registry lacks is in trouble")
 
-// sourcePatience is how long a source may take to add to what the registry has, so
-// that one which leaves its clients waiting keeps nobody from that: they wait for 8 s.
-const sourcePatience = 5 * time.Second
+// originTimeout bounds the origin's time to add to a version or list of the registry.
+// Clients wait for 8 s, and a slow origin must not keep the registry's answer from them.
+const originTimeout = 5 * time.Second
 
-// offers unites a list of tags with what else there is. err is what the registry
-// said; where it is nil or [ErrAbsent], the registry has spoken. An error is
-// trouble, unless it is [ErrAbsent].
-func (c *Catalog) offers(ctx context.Context, up *upstream, item *Item, err error) error {
+// addOffers adds the origin's versions to a list of tags. Err is the registry's answer: nil
+// or [ErrAbsent]. The result is nil, [ErrAbsent], or the origin's failure.
+func (c *Catalog) addOffers(ctx context.Context, up *upstream, item *Item, err error) error {
 	o, ok := up.store.(Offerer)
 	if !ok || err != nil && !errors.Is(err, ErrAbsent) {
 		return err
 	}
 	if err == nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, sourcePatience)
+		ctx, cancel = context.WithTimeout(ctx, originTimeout)
 		defer cancel()
 	}
-	offers, warnings, trouble := o.Offers(ctx)
+	offers, warnings, failure := o.Offers(ctx)
 	switch {
-	case trouble != nil && err == nil:
-		c.opts.Log.Debug("only what the registry has is listed", "provider", item.Address.String(), "err", hint.Brief(trouble))
+	case failure != nil && err == nil:
+		c.opts.Log.Debug("only what the registry has is listed", "provider", item.Address.String(), "err", hint.Brief(failure))
 		return nil
-	case trouble != nil:
-		up.fail(trouble)
-		return trouble
+	case failure != nil:
+		up.fail(failure)
+		return failure
 	}
 	item.Warnings = warnings
 	if len(offers) == 0 {
@@ -78,8 +75,8 @@ func (c *Catalog) offers(ctx context.Context, up *upstream, item *Item, err erro
 	return nil
 }
 
-// unite returns the versions that are tagged or offered, oldest first.
-func unite(tagged []provider.Version, offers []Offer) []provider.Version {
+// merge returns the versions that are tagged or offered, oldest first.
+func merge(tagged []provider.Version, offers []Offer) []provider.Version {
 	if len(offers) == 0 {
 		return tagged
 	}
@@ -98,8 +95,7 @@ func unite(tagged []provider.Version, offers []Offer) []provider.Version {
 	return out
 }
 
-// Offer returns what is known of a version in a list of them that the registry does
-// not have, but which can be had.
+// Offer returns the origin's offer of a version that the registry lacks, if there is one.
 func (i *Item) Offer(v provider.Version) (Offer, bool) {
 	n, ok := slices.BinarySearchFunc(i.offers, v, func(o Offer, v provider.Version) int { return o.Version.Compare(v) })
 	if _, tagged := slices.BinarySearchFunc(i.tagged, v, provider.Version.Compare); tagged || !ok {
@@ -108,7 +104,7 @@ func (i *Item) Offer(v provider.Version) (Offer, bool) {
 	return i.offers[n], true
 }
 
-// Stored returns what the registry has of a version; nil if it has none of it.
+// Stored returns the version as the registry has it; nil if the registry lacks it.
 func (i *Item) Stored() *artifact.Version {
 	if i.completed {
 		return i.stored
@@ -116,17 +112,17 @@ func (i *Item) Stored() *artifact.Version {
 	return i.Found
 }
 
-// complete has an Offerer add to a version, or bring one that is absent: absent is
-// then what says so, and else nil.
+// complete returns a version with the packages that its origin adds to stored, the version
+// in the registry. If stored is nil, absent is the registry's error.
 func (c *Catalog) complete(ctx context.Context, up *upstream, item *Item, stored *artifact.Version, absent error) (*artifact.Version, error) {
 	o, ok := up.store.(Offerer)
-	if !ok || up.trouble != nil {
+	if !ok || up.failure != nil {
 		return stored, absent
 	}
 	within := ctx
 	if stored != nil {
 		var cancel context.CancelFunc
-		within, cancel = context.WithTimeout(ctx, sourcePatience)
+		within, cancel = context.WithTimeout(ctx, originTimeout)
 		defer cancel()
 	}
 	found, err := o.Complete(within, item.Version, stored)

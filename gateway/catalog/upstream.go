@@ -24,34 +24,33 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-func now() time.Time { return time.Now() }
-
-// upstream is a repository as seen by what reads one answer out of it. What a
-// digest names is read from the cache first; and it remembers whether the registry
-// failed on the way, which the reader's error may not tell.
+// upstream is a repository during one fetch. It reads content by digest from the cache
+// first, and remembers whether the registry failed, which a reader's error may hide.
 type upstream struct {
-	c       *Catalog
-	address provider.Address
-	store   Store // nil: the registry is not to be asked
+	c *Catalog
+	question
+	last   *answer // the last answer; nil: there is none
+	before *answer // the last answer if it can be revalidated, else nil
+	store  Store   // nil: only the cache is read
 
 	mu      sync.Mutex
-	trouble error
-	read    map[digest.Digest][]byte // what came from the registry
+	failure error
+	read    map[digest.Digest][]byte // the content that came from the registry
 	bytes   int64                    // the size of read
-	parts   []digest.Digest          // with what came from the cache
+	parts   []digest.Digest          // read, and the content that came from the cache
 }
 
 var _ Store = (*upstream)(nil)
 
-// errOffline means that something is not in the cache.
+// errOffline means that content is not in the cache.
 var errOffline = errors.New("not in the cache")
 
-// fail takes note of the registry's first failure.
+// fail records the registry's first failure.
 func (u *upstream) fail(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.trouble == nil {
-		u.trouble = err
+	if u.failure == nil {
+		u.failure = err
 	}
 }
 
@@ -87,7 +86,7 @@ func (u *upstream) FetchReference(ctx context.Context, reference string) (ocispe
 	}
 	defer body.Close()
 	if desc.Size > artifact.MaxManifestBytes {
-		return desc, io.NopCloser(http.NoBody), nil // refused for that before it is read
+		return desc, io.NopCloser(http.NoBody), nil // the reader refuses it by its size
 	}
 	data, err := u.readAll(ctx, body, artifact.MaxManifestBytes)
 	if err != nil {
@@ -103,7 +102,7 @@ func (u *upstream) FetchReference(ctx context.Context, reference string) (ocispe
 	return desc, io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// Fetch implements [artifact.Fetcher], for what is small enough to be metadata.
+// Fetch implements [artifact.Fetcher] for metadata.
 func (u *upstream) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	data, err := u.whole(ctx, desc)
 	if err != nil {
@@ -112,7 +111,7 @@ func (u *upstream) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadC
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// whole returns what a digest names.
+// whole returns the content of a digest.
 func (u *upstream) whole(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if desc.Size > artifact.MaxManifestBytes {
 		return nil, fmt.Errorf("%w: %s has %d bytes", artifact.ErrTooLarge, desc.Digest, desc.Size)
@@ -153,7 +152,7 @@ func (u *upstream) readAll(ctx context.Context, body io.Reader, limit int64) ([]
 	return data, err
 }
 
-// note takes note of content that was used.
+// note records that content was used.
 func (u *upstream) note(d digest.Digest) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -167,8 +166,7 @@ func (u *upstream) note(d digest.Digest) {
 // [artifact.MaxManifestBytes]. It also holds thousands of usual platform manifests.
 const maxRead = 6 * artifact.MaxManifestBytes
 
-// remember keeps content that is what its digest says. Its error wraps
-// [artifact.ErrTooLarge].
+// remember records content whose digest is right. Its error wraps [artifact.ErrTooLarge].
 func (u *upstream) remember(d digest.Digest, data []byte) error {
 	u.note(d)
 	u.mu.Lock()
@@ -186,50 +184,42 @@ func (u *upstream) remember(d digest.Digest, data []byte) error {
 	return nil
 }
 
-// cached returns content by its digest, if it is in the cache: on disk, or in
-// memory where there is none.
+// cached returns content by its digest, if it is in the cache: on disk, or in memory if
+// nothing is kept on disk.
 func (c *Catalog) cached(a provider.Address, d digest.Digest) ([]byte, bool) {
 	if c.disk != nil {
 		return c.disk.content(a, d)
 	}
-	e := c.cache.get(contentKey(a, d))
-	if e == nil {
+	last := c.cache.Last(c.contentOf(content, a, ocispec.Descriptor{Digest: d}))
+	if last == nil || last.Err != nil {
 		return nil, false
 	}
-	s := e.state.Load()
-	if s == nil || s.err != nil {
-		return nil, false
-	}
-	return s.item.content, true
+	return last.Value.content, true
 }
 
-func contentKey(a provider.Address, d digest.Digest) string { return a.Path() + "@" + string(d) }
-
-// keepContent keeps in memory what was read beside the index, which nobody reads
-// twice.
-func (c *Catalog) keepContent(a provider.Address, u *upstream, index digest.Digest) {
+// cacheContent caches the content of a fetch in memory, except for the index, which nobody
+// reads twice.
+func (c *Catalog) cacheContent(u *upstream, index digest.Digest) {
 	for d, data := range u.read {
 		if d == index {
 			continue
 		}
-		item := &Item{Address: a, content: data}
-		e := c.entry(contentKey(a, d), func() *entry {
-			e := &entry{kind: content, address: a}
-			e.state.Store(&state{item: item, at: now()})
-			return e
-		})
-		c.cache.resize(e, item.size(), true)
+		item := newItem(c.contentOf(content, u.address, ocispec.Descriptor{Digest: d}))
+		item.content = data
+		a := c.newAnswer(item, nil)
+		a.At = time.Now()
+		c.cache.Put(item.about, a)
 	}
 }
 
-// isNetwork reports whether a request had no answer.
+// isNetwork reports whether a request got no response.
 func isNetwork(err error) bool {
 	var request *url.Error
 	var network net.Error
 	return errors.As(err, &request) || errors.As(err, &network)
 }
 
-// noStore is a repository to which there is no way.
+// noStore is a repository that cannot be opened.
 type noStore struct{ err error }
 
 func (s noStore) Tags(context.Context, string, func([]string) error) error { return s.err }
@@ -242,20 +232,19 @@ func (s noStore) FetchReference(context.Context, string) (ocispec.Descriptor, io
 	return ocispec.Descriptor{}, nil, s.err
 }
 
-// condition is what the request for a list of tags is to be made with, and what
-// became of it. oras-go knows nothing of it, so that it goes by the context.
+// condition makes the request for a list of tags conditional, and has its result. It
+// travels in the context, because oras-go does not support conditional requests.
 type condition struct {
 	ifNoneMatch string
 	etag        string // of the last answer
 	unchanged   bool
-	nullTags    bool // the last answer has "tags", and null for them
+	nullTags    bool // the last answer has null for "tags"
 }
 
 type conditionKey struct{}
 
-// Conditional returns a client of a registry by which a [Catalog] need not fetch
-// a list of tags again that has not changed, if the registry gives ETags. It is
-// for remote.Repository.Client.
+// Conditional returns a client for remote.Repository.Client. With it, a [Catalog] does not
+// fetch an unchanged list of tags again if the registry sends ETags.
 func Conditional(client remote.Client) remote.Client { return conditional{client} }
 
 type conditional struct{ next remote.Client }
@@ -265,7 +254,7 @@ func (c conditional) Do(req *http.Request) (*http.Response, error) {
 	cond, ok := req.Context().Value(conditionKey{}).(*condition)
 	if ok && cond.ifNoneMatch != "" {
 		req.Header.Set("If-None-Match", cond.ifNoneMatch)
-		cond.ifNoneMatch = "" // it is the first page's
+		cond.ifNoneMatch = "" // it belongs to the first page
 	}
 	resp, err := c.next.Do(req)
 	if err != nil || !ok {
@@ -286,21 +275,21 @@ func (c conditional) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// maxNullTags is how large a list with null for its tags may be.
+// maxNullTags bounds an answer with null for its tags.
 const maxNullTags = 4 << 10
 
-// hasNullTags reports whether an answer says that there are no tags as some
-// versions of the distribution project's registry do.
+// hasNullTags reports whether an answer has null for its tags. Some versions of the
+// distribution project's registry answer so if there are no tags.
 func hasNullTags(answer []byte) bool {
 	var list map[string]json.RawMessage
 	return json.Unmarshal(answer, &list) == nil && string(list["tags"]) == "null" && list["errors"] == nil
 }
 
-// peeked is a body of which the beginning was looked at.
+// peeked is a body whose beginning was read ahead.
 type peeked struct {
 	io.Reader
 	io.Closer
 }
 
-// maxETag is how long an ETag may be that is kept.
+// maxETag bounds an ETag that is kept.
 const maxETag = 256

@@ -1,18 +1,16 @@
 package telemetry
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/ocibridge/ocibridge/internal/fresh"
+)
 
 // Counters of the gateway's packages. Their zero values count from 0. They outlive a
 // reload of the configuration: the new catalog, cache and so on count in the same ones.
 
 // CatalogCounters count answers of the catalog by their source.
-type CatalogCounters struct {
-	Hits      atomic.Uint64 // from a current cache entry
-	Misses    atomic.Uint64 // from the registry
-	Stale     atomic.Uint64 // from an expired cache entry, because the registry failed
-	Failures  atomic.Uint64 // errors: the registry failed, and there was no cache entry
-	Refreshes atomic.Uint64 // requests to the registry before an entry expired
-}
+type CatalogCounters = fresh.Counters
 
 // ArchiveCounters count requests for archives.
 type ArchiveCounters struct {

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,45 +13,37 @@ import (
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-const (
-	// troubleLasts is how long after a failure the registry is not asked again for
-	// what can be answered without it.
-	troubleLasts = 5 * time.Second
-	// doubtLasts is how long after one nobody waits for it in such a case.
-	doubtLasts = 30 * time.Second
-)
-
-// trouble is what is believed of a registry.
-type trouble int
-
-const (
-	noTrouble trouble = iota
-	troubleLately
-	troubleNow
-)
-
-// troubled says what to expect of the registry when asked about an entry.
-func (c *Catalog) troubled(e *entry, now time.Time) trouble {
-	last := c.watch.lastFailure(e.account().Name)
-	if at := e.trouble.Load(); at != 0 && time.Unix(0, at).After(last) {
-		last = time.Unix(0, at)
+// failed logs a failure of the registry, and remembers it for the other repositories of
+// the account.
+func (c *Catalog) failed(ctx context.Context, q question, stale *answer, again bool, err error) {
+	level := slog.LevelWarn
+	if again {
+		level = slog.LevelDebug // the log has it already
 	}
-	switch since := now.Sub(last); {
-	case since < troubleLasts:
-		return troubleNow
-	case since < doubtLasts:
-		return troubleLately
+	now := time.Now()
+	if ofRegistry(err) {
+		c.watch.failed(q.account().Name, now)
 	}
-	return noTrouble
+	if stale != nil && c.ctx.Err() == nil {
+		c.opts.Log.LogAttrs(ctx, level, "the registry is in trouble: its last good answer stands in",
+			slog.String("of", q.name()), slog.Duration("age", now.Sub(stale.At).Round(time.Second)), slog.Any("err", hint.Brief(err)))
+	}
 }
 
-// witnesses is how many repositories of an account are remembered as existing.
+// lastFailure returns when the registry last failed for the account of a question; zero if
+// it has answered since.
+func (c *Catalog) lastFailure(q question) time.Time {
+	return c.watch.lastFailure(q.account().Name)
+}
+
+// witnesses is how many existing repositories of an account are remembered.
 const witnesses = 4
 
-// watch remembers of each account what its registry last did.
+// watch remembers the outages of each account's registry, and some repositories that exist.
 type watch struct {
 	mu       sync.Mutex
 	accounts map[string]*observed
@@ -72,8 +65,8 @@ func (w *watch) account(name string) *observed {
 	return o
 }
 
-// answered takes note that a registry answered about a provider, and whether that
-// shows that it has a repository, or that it has none.
+// answered notes that a registry answered about a provider. Exists and absent say that the
+// answer shows that the provider's repository exists, or does not.
 func (w *watch) answered(account string, a provider.Address, exists, absent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,8 +96,7 @@ func (w *watch) lastFailure(account string) time.Time {
 	return time.Time{}
 }
 
-// witnessesFor returns repositories of an account that were seen to exist, apart
-// from that of a.
+// witnessesFor returns providers of an account, other than a, whose repositories exist.
 func (w *watch) witnessesFor(account string, a provider.Address) []provider.Address {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,9 +106,8 @@ func (w *watch) witnessesFor(account string, a provider.Address) []provider.Addr
 	return nil
 }
 
-// ofRegistry reports whether an error is about the whole registry: it cannot be
-// reached, or cannot answer. That it rejects a credential may be about one
-// repository.
+// ofRegistry reports whether an error concerns the whole registry: it cannot be reached, or
+// it cannot answer. A rejected credential may concern one repository only.
 func ofRegistry(err error) bool {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -125,10 +116,9 @@ func ofRegistry(err error) bool {
 	return answer.StatusCode >= 500 || answer.StatusCode == http.StatusTooManyRequests
 }
 
-// noRepository reports whether a registry answered a tag listing, and not a
-// request for a token on the way to it, with 404 in its own words: a bare 404 may
-// come from whatever stands before it, and who is denied has not been told that
-// nothing is there.
+// noRepository reports whether the registry itself answered a tag listing with 404. A 404
+// without the registry's error codes may come from a proxy, and a 404 from a token server
+// says nothing about the repository.
 func noRepository(err error) bool {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -138,8 +128,8 @@ func noRepository(err error) bool {
 		!slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return !slices.Contains(absentCodes, e.Code) })
 }
 
-// absentCodes are the words of registries for a repository that is not there. The
-// specification has all but the last, which is Harbor's.
+// absentCodes are the error codes for an absent repository. The last one is Harbor's; the
+// specification has the others.
 var absentCodes = []string{
 	errcode.ErrorCodeNameUnknown, errcode.ErrorCodeNameInvalid, errcode.ErrorCodeManifestUnknown,
 	"NOT_FOUND",
@@ -149,8 +139,8 @@ func deniedCode(e errcode.Error) bool {
 	return e.Code == errcode.ErrorCodeUnauthorized || e.Code == errcode.ErrorCodeDenied
 }
 
-// saysDenied reports whether a registry, or its token server, said in its own
-// words that the credential may not read a repository.
+// saysDenied reports whether a registry or its token server denies the credential access,
+// by an error code.
 func saysDenied(err error) bool {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -163,15 +153,15 @@ func saysDenied(err error) bool {
 	return false
 }
 
-// mayMeanAbsent reports whether an error is a denial of a registry that is known to
-// deny what is absent.
+// mayMeanAbsent reports whether an error is a denial by a registry that also denies absent
+// repositories.
 func (c *Catalog) mayMeanAbsent(account Account, err error) bool {
 	return account.DeniedMeansAbsent && c.opts.Anew != nil && saysDenied(err)
 }
 
-// deniedIsAbsent reports whether a denial stands for absence: the registry is
-// known for it, and still answers about a repository that exists to the same
-// credential, as that is now.
+// deniedIsAbsent reports whether a denial means that the repository is absent: the registry
+// denies absent repositories, and still lists another repository for the same credential
+// with a new token.
 func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, a provider.Address, err error) bool {
 	if !c.mayMeanAbsent(account, err) {
 		return false

@@ -1,0 +1,236 @@
+package catalog
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/fresh"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// kind says what a question asks for.
+type kind int
+
+const (
+	listing  kind = iota // the versions of a provider
+	version              // the index that a version's tag names
+	evidence             // the evidence that desc names
+	content              // the content that desc names
+)
+
+var kindNames = [...]string{listing: "versions", version: "version", evidence: "evidence", content: "content"}
+
+// question is one question to the registry.
+type question struct {
+	kind    kind
+	address provider.Address
+	version provider.Version   // of kind version
+	desc    ocispec.Descriptor // of kind evidence and content
+	// account returns the account of the provider's repository. It takes time once.
+	account func() Account
+}
+
+// question returns a question about a provider.
+func (c *Catalog) question(k kind, a provider.Address) question {
+	return question{kind: k, address: a, account: sync.OnceValue(func() Account { return c.opts.Account(a) })}
+}
+
+func (c *Catalog) listingOf(a provider.Address) question { return c.question(listing, a) }
+
+func (c *Catalog) versionOf(a provider.Address, v provider.Version) question {
+	q := c.question(version, a)
+	q.version = v
+	return q
+}
+
+// contentOf returns a question of kind evidence or content.
+func (c *Catalog) contentOf(k kind, a provider.Address, desc ocispec.Descriptor) question {
+	q := c.question(k, a)
+	// Annotations have any length, and the cache keeps the question.
+	q.desc = ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
+	return q
+}
+
+// name is the name under which the answer is cached. For versions it is the path of the
+// mirror's document, so that a request finds the answer by its path alone.
+func (q question) name() string {
+	switch q.kind {
+	case listing:
+		return q.address.Path() + "/index.json"
+	case version:
+		return q.address.Path() + "/" + q.version.String() + ".json"
+	case evidence:
+		return q.address.Path() + "/" + string(q.desc.Digest)
+	}
+	return q.address.Path() + "@" + string(q.desc.Digest)
+}
+
+// span begins the span of a question to the registry.
+func (q question) span(ctx context.Context) (context.Context, telemetry.End) {
+	return telemetry.Start(ctx, "catalog fetch", slog.String("kind", kindNames[q.kind]), slog.String("provider", q.address.String()), slog.String("version", q.version.String()))
+}
+
+// answer is an answer of the registry. Its Err is ErrAbsent, ErrNotServed or a refusal.
+type answer = fresh.Answer[*Item]
+
+// newAnswer returns an answer with the validity that it has when the registry gave it.
+func (c *Catalog) newAnswer(item *Item, err error) answer {
+	a := answer{Value: item, Err: err, TTL: c.opts.TagTTL, StaleFor: c.opts.StaleIfError}
+	if k := item.about.kind; err == nil && (k == evidence || k == content) {
+		a.TTL, a.StaleFor = fresh.Forever, fresh.Forever // a digest names the same content forever
+	}
+	return a
+}
+
+// partialTTL is the TTL of an answer from disk about a provider whose origin may offer
+// more: it is served only stale.
+const partialTTL time.Duration = 0
+
+// isPartial reports whether an answer lacks what the origin offers.
+func isPartial(a *answer) bool { return a.TTL == partialTTL }
+
+// Item is one answer. It is immutable, apart from the document that is cached with it.
+type Item struct {
+	Address provider.Address
+	// Version is the version of a version's item, and zero in a list of versions.
+	Version provider.Version
+	// Versions lists a provider's versions, oldest first. Callers must not change it.
+	Versions []provider.Version
+	// Warnings are the origin's warnings to the provider's users. Callers must not change
+	// them.
+	Warnings []string
+	// Found is a version's content. Callers must not change it.
+	Found *artifact.Version
+
+	about    question
+	evidence *artifact.Evidence
+	tagged   []provider.Version // Versions, with the denied ones
+	etag     string             // of the list of tags; "": the registry gave none
+	parts    []digest.Digest    // the content that a version was read from
+	content  []byte
+	offers   []Offer // beside tagged
+	// completed is set if Found has more than stored, the version in the registry; stored
+	// is nil if the registry has none.
+	completed bool
+	stored    *artifact.Version
+
+	// savedAt is the time of the item's record on disk, in Unix nanoseconds; 0: it has none.
+	savedAt  atomic.Int64
+	document atomic.Pointer[cachedDocument]
+}
+
+// cachedDocument is an encoded answer to clients.
+type cachedDocument struct {
+	value any
+	size  int64
+}
+
+// newItem returns an empty answer to a question.
+func newItem(q question) *Item { return &Item{Address: q.address, Version: q.version, about: q} }
+
+// Kept returns the document that [Catalog.Keep] has cached with the item, nil if there
+// is none.
+func (i *Item) Kept() any {
+	if d := i.document.Load(); d != nil {
+		return d.value
+	}
+	return nil
+}
+
+// shorten returns the short form of an error that is an answer.
+func shorten(err error) error {
+	if _, ok := asRefusal(err); ok {
+		return err // it is short already
+	}
+	return artifact.Brief(err, ErrAbsent, ErrNotServed)
+}
+
+const (
+	// errorOverhead is roughly the size of an error without its text, in bytes.
+	errorOverhead = 256
+	// wrappings is roughly how often the text of an error is in memory: each error that
+	// wraps another one repeats its text.
+	wrappings = 4
+)
+
+// sizeOf returns roughly the memory of an answer, in bytes.
+func sizeOf(_ question, i *Item, err error) int64 {
+	var n int64
+	if err != nil {
+		n = errorOverhead + wrappings*int64(len(err.Error())+len(hint.Of(err)))
+	}
+	if i == nil {
+		return n
+	}
+	return n + i.size()
+}
+
+// versionSize is roughly the memory of a listed version, in bytes.
+func versionSize(v provider.Version) int64 { return 72 + int64(len(v.String())) }
+
+// size is roughly the memory of an item, in bytes.
+func (i *Item) size() int64 {
+	n := int64(len(i.content)) + 88*int64(len(i.parts)) + int64(len(i.etag))
+	for _, w := range i.Warnings {
+		n += 32 + int64(len(w))
+	}
+	for _, v := range i.tagged {
+		n += versionSize(v)
+	}
+	if len(i.Versions) != len(i.tagged) {
+		n += 72 * int64(len(i.Versions))
+	}
+	for _, o := range i.offers {
+		n += 160 + int64(len(o.Version.String())) + textsSize(o.Protocols)
+		for _, p := range o.Platforms {
+			n += 40 + int64(len(p.OS)+len(p.Arch))
+		}
+	}
+	if e := i.evidence; e != nil {
+		r := e.Record
+		n += int64(len(e.SHA256SUMS)+len(e.Signature)+len(e.SigningKeys)+len(r.Origin)+len(r.Fingerprint)+len(r.Source)+len(r.PublishedAt)) + textsSize(r.Protocols)
+	}
+	for _, v := range []*artifact.Version{i.Found, i.stored} {
+		if v != nil {
+			n += foundSize(v)
+		}
+	}
+	if d := i.document.Load(); d != nil {
+		n += d.size
+	}
+	return n
+}
+
+// foundSize is roughly the memory of a version's content, in bytes.
+func foundSize(v *artifact.Version) int64 {
+	n := 512 + textsSize(v.Protocols) + int64(len(v.Index.MediaType)+len(v.Index.Digest))
+	if e := v.Evidence; e != nil {
+		n += 512 + int64(len(e.MediaType)+len(e.Digest))
+		for key, value := range e.Annotations {
+			n += int64(len(key) + len(value))
+		}
+	}
+	n += 160 * int64(len(v.Missing))
+	for _, p := range v.Packages {
+		n += 400 + int64(len(p.Filename)+len(p.Digest)+len(p.Manifest.Digest)+len(p.Manifest.MediaType))
+	}
+	return n
+}
+
+// textsSize is roughly the memory of texts, in bytes.
+func textsSize(texts []string) int64 {
+	n := 16 * int64(len(texts))
+	for _, t := range texts {
+		n += int64(len(t))
+	}
+	return n
+}

@@ -1,0 +1,220 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// recordName is the file name of an answer's record; "" if it has none.
+func (q question) recordName() string {
+	switch q.kind {
+	case listing:
+		return listName
+	case version:
+		return q.version.String()
+	}
+	return ""
+}
+
+// save writes an answer of the registry to disk, unless a later answer differs. An
+// unchanged answer is written again only as often as its time on disk must be roughly right.
+func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
+	// A later answer with the same item brought no content: this one saves it.
+	if latest == nil || latest.Value != item || latest.Err != err {
+		return
+	}
+	name := up.recordName()
+	// Pull-through saves its offers itself.
+	absent := item.completed && item.stored == nil || err == nil && up.kind == listing && len(item.tagged) == 0
+	if err != nil || absent {
+		if name != "" && !errors.Is(err, ErrNotServed) {
+			// A deleted version must not be served stale after a restart.
+			if err := os.Remove(filepath.Join(c.disk.folder(up.address), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				c.disk.warn(err)
+			}
+		}
+		return
+	}
+	if item.savedAt.Load() != 0 && !c.isOutdated(item, latest.At) {
+		return
+	}
+	switch err := c.write(up, item, latest.At); {
+	case errors.Is(err, errNotSaved):
+		return
+	case err != nil:
+		c.disk.warn(err)
+		return
+	}
+	item.savedAt.Store(latest.At.UnixNano())
+	if c.disk.isOver() {
+		c.sweep()
+	}
+}
+
+// isOutdated reports whether a record is due to be written again for its time alone.
+func (c *Catalog) isOutdated(i *Item, now time.Time) bool {
+	return now.Sub(time.Unix(0, i.savedAt.Load())) >= c.opts.StaleIfError/24
+}
+
+// isSaved reports whether an answer that was saved is still on disk: another gateway that
+// shares the folder may have removed it. If the record is due to be written again, isSaved
+// checks the answer's content as well, and marks it as used.
+func (c *Catalog) isSaved(last *answer) bool {
+	if last == nil || last.Err != nil || last.Value.savedAt.Load() == 0 {
+		return true
+	}
+	item := last.Value
+	name := item.about.recordName()
+	if name == "" {
+		return true
+	}
+	dir := c.disk.folder(item.Address)
+	if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+		return false
+	}
+	if !c.isOutdated(item, time.Now()) {
+		return true
+	}
+	for _, part := range item.parts {
+		if file, ok := contentName(part); ok && os.Chtimes(filepath.Join(dir, file), time.Time{}, time.Now()) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// write writes the content first, and then the record that needs it. Its error is
+// errNotSaved if some content is not on disk, because another fetch has yet to write it.
+func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
+	for dgst, data := range up.read {
+		file, ok := contentName(dgst)
+		if !ok {
+			continue
+		}
+		if err := c.disk.put(up.address, file, data); err != nil {
+			return err
+		}
+	}
+	name := up.recordName()
+	if name == "" {
+		return nil
+	}
+	for _, part := range item.parts {
+		if _, ok := up.read[part]; ok {
+			continue
+		}
+		if file, ok := contentName(part); ok {
+			if _, err := os.Stat(filepath.Join(c.disk.folder(up.address), file)); err != nil {
+				return errNotSaved
+			}
+		}
+	}
+	return c.disk.putRecord(up.address, name, newRecord(item, at))
+}
+
+// newRecord returns the record of an item that the registry confirmed at a time.
+func newRecord(item *Item, at time.Time) record {
+	r := record{Provider: item.Address.Path(), Version: item.Version.String(), Confirmed: at, ETag: item.etag}
+	if stored := item.Stored(); stored != nil {
+		r.Index = stored.Index
+		for _, m := range stored.Missing {
+			r.Missing = append(r.Missing, m.Manifest)
+		}
+	}
+	for _, v := range item.tagged {
+		r.Versions = append(r.Versions, v.String())
+	}
+	return r
+}
+
+// load returns the answer on disk to a question, if it is whole and may be served.
+func (c *Catalog) load(q question) (answer, bool) {
+	if c.disk == nil {
+		return answer{}, false
+	}
+	up := &upstream{c: c, question: q}
+	item, at, err := c.read(up)
+	if err != nil {
+		return answer{}, false
+	}
+	a := c.newAnswer(item, nil)
+	if a.At = at; at.After(time.Now()) {
+		a.At = time.Now().Add(-c.opts.TagTTL) // the clock was wrong when it was written
+	}
+	if (q.kind == listing || q.kind == version) && c.opts.Offers != nil && c.opts.Offers(q.address) {
+		a.TTL = partialTTL
+	}
+	item.savedAt.Store(a.At.UnixNano())
+	return a, true
+}
+
+var errNotSaved = errors.New("not on disk")
+
+// read reads an item from disk, and the time when the registry last confirmed it.
+func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
+	item = newItem(up.question)
+	switch up.kind {
+	case evidence:
+		item.evidence, err = artifact.ReadEvidence(c.ctx, up, up.desc)
+		return item, time.Now(), err
+	case content:
+		item.content, err = up.whole(c.ctx, up.desc)
+		return item, time.Now(), err
+	}
+	r, ok := c.disk.record(up.address, up.recordName())
+	if !ok || r.Version != up.version.String() || time.Since(r.Confirmed) >= c.opts.StaleIfError {
+		return nil, at, errNotSaved
+	}
+	if up.kind == listing {
+		tagged := make([]provider.Version, len(r.Versions))
+		for i, text := range r.Versions {
+			if tagged[i], err = provider.ParseVersion(text); err != nil {
+				return nil, at, err
+			}
+		}
+		c.list(item, tagged, r.ETag)
+		return item, r.Confirmed, nil
+	}
+	saved := savedIndex{up, r.Index, r.Missing}
+	item.Found, err = artifact.ReadAvailable(c.ctx, saved, up.address, up.version)
+	if err == nil && c.opts.Check != nil {
+		item.Found, err = c.opts.Check(c.ctx, saved, up.address, up.version, item.Found)
+	}
+	item.parts = up.parts
+	return item, r.Confirmed, err
+}
+
+// savedIndex reads a version from disk alone.
+type savedIndex struct {
+	*upstream
+	index   ocispec.Descriptor
+	missing []digest.Digest // the manifests that the registry lacked
+}
+
+// Fetch implements [artifact.Fetcher].
+func (s savedIndex) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	body, err := s.upstream.Fetch(ctx, desc)
+	if errors.Is(err, errOffline) && slices.Contains(s.missing, desc.Digest) {
+		return nil, errdef.ErrNotFound
+	}
+	return body, err
+}
+
+// FetchReference implements [artifact.ReferenceFetcher].
+func (s savedIndex) FetchReference(ctx context.Context, _ string) (ocispec.Descriptor, io.ReadCloser, error) {
+	body, err := s.Fetch(ctx, s.index)
+	return s.index, body, err
+}
