@@ -100,7 +100,7 @@ func (p *Puller) join(request context.Context, s *store, w wanted, at *origin.Pa
 	}
 	if r == nil {
 		if p.closed {
-			return nil, trouble(errClosed)
+			return nil, outage(errClosed)
 		}
 		if f := p.failed[w.key()]; f.holds(time.Now()) {
 			return nil, f.err
@@ -196,7 +196,7 @@ func (d *download) run(ctx context.Context) {
 // noteFailure remembers why a package could not be downloaded.
 func (p *Puller) noteFailure(w wanted, err error) {
 	if errors.Is(err, trust.ErrChecksum) || errors.Is(err, provider.ErrNotZip) {
-		p.releases.drop(w.subject) // the version may have been published anew
+		p.releases.Drop(func(s subject) bool { return s == w.subject }, nil) // the version may have been published anew
 	}
 	var busy *BusyError
 	if errors.As(err, &busy) {

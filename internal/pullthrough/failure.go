@@ -22,11 +22,12 @@ type failure struct {
 	until time.Time
 }
 
-// failFor returns a failure that keeps little memory. The origin decides how long its
-// errors are, and what they hold: a refused certificate is in its error.
-func failFor(err error, lasts time.Duration) failure {
-	return failure{keepTimeout(err, hint.Flatten(err, reasons(err)...)), time.Now().Add(lasts)}
-}
+// failFor returns a failure that takes little memory.
+func failFor(err error, ttl time.Duration) failure { return failure{flatten(err), time.Now().Add(ttl)} }
+
+// flatten returns an error for a cache. The origin decides how long its errors are, and what
+// they hold: a refused certificate is in its error.
+func flatten(err error) error { return keepTimeout(err, hint.Flatten(err, reasons(err)...)) }
 
 // keepTimeout returns short as a timeout if err is one: clients are told.
 func keepTimeout(err, short error) error {
@@ -47,12 +48,12 @@ func (timeout) Temporary() bool { return true }
 // holds reports whether the failure is still the answer.
 func (f failure) holds(now time.Time) bool { return f.err != nil && now.Before(f.until) }
 
-// size returns about how many bytes the failure keeps in memory.
-func (f failure) size() int64 {
-	if f.err == nil {
+// errorSize is roughly the memory of an error, in bytes.
+func errorSize(err error) int64 {
+	if err == nil {
 		return 0
 	}
-	return 512 + int64(len(f.err.Error())+len(hint.Of(f.err)))
+	return 512 + int64(len(err.Error())+len(hint.Of(err)))
 }
 
 // brief returns an error whose text and hint are of bounded length, for logs, traces and

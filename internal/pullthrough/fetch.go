@@ -165,7 +165,7 @@ func (d *download) copy(body io.Reader) error {
 	case errors.As(err, &tooLong):
 		return fmt.Errorf("%s: its origin sends %w", d.want.filename, err)
 	case err != nil:
-		return trouble(fmt.Errorf("%s after %d bytes: %w", d.want.filename, s.Written, err))
+		return outage(fmt.Errorf("%s after %d bytes: %w", d.want.filename, s.Written, err))
 	}
 	if got := digest.NewDigest(digest.SHA256, hash); got != d.want.digest {
 		return hint.Wrap(fmt.Errorf("%s: %w: its %d bytes are %s, and SHA256SUMS lists %s", d.want.filename, trust.ErrChecksum, s.Written, got, d.want.digest),

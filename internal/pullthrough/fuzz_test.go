@@ -51,9 +51,8 @@ func FuzzListFile(f *testing.F) {
 			if l, err := p.readList(widget); err == nil {
 				t.Fatalf("believed: %+v", l)
 			}
-			e := &listEntry{}
-			if p.loadList(widget, e); e.list == nil || e.list.seen == nil || len(e.list.offers) > 0 {
-				t.Errorf("a damaged file leaves %+v", e.list)
+			if a, ok := p.loadList(widget); !ok || a.Value.seen == nil || len(a.Value.offers) > 0 || a.Err == nil {
+				t.Errorf("a damaged file leaves %+v", a)
 			}
 			return
 		}

@@ -129,18 +129,9 @@ func TestFailuresAreCounted(t *testing.T) {
 				fail(t, p, s)
 				synctest.Wait()
 				held := func() (failures int, size int64) {
-					size = p.releases.bytes
-					for a, e := range p.lists.entries {
-						if size += e.size(a); e.failure.err != nil {
-							failures++
-						}
-					}
-					for _, e := range p.releases.entries {
-						if e.failure.err != nil {
-							failures++
-						}
-					}
-					return failures + len(p.failed), size
+					lists, listBytes := p.lists.Size()
+					releases, releaseBytes := p.releases.Size()
+					return lists - len(p.lists.Good()) + releases - len(p.releases.Good()) + len(p.failed), listBytes + releaseBytes
 				}
 				if n, size := held(); n != 20 || size < 20*2048 {
 					t.Errorf("%d failures of 20, counted as %d bytes", n, size)
@@ -200,7 +191,7 @@ func TestTimeoutsStayTimeouts(t *testing.T) {
 		"short": &net.OpError{Op: "read", Err: syscall.ETIMEDOUT},
 		"long":  &net.OpError{Op: strings.Repeat("x", 1<<20), Err: syscall.ETIMEDOUT},
 	} {
-		err = hint.Wrap(trouble(err), "help")
+		err = hint.Wrap(outage(err), "help")
 		for how, got := range map[string]error{"kept": failFor(err, time.Second).err, "brief": brief(err)} {
 			var network net.Error
 			if !errors.As(got, &network) || !network.Timeout() || !errors.Is(got, catalog.ErrSource) || hint.Of(got) != "help" || len(got.Error()) > 3<<10 {
@@ -215,24 +206,25 @@ func TestTimeoutsStayTimeouts(t *testing.T) {
 
 // TestPlacesGoBeforeReleases: what has expired makes room for what is in use.
 func TestPlacesGoBeforeReleases(t *testing.T) {
-	rs := &releases{entries: map[subject]*releaseEntry{}, packages: map[packageKey]wanted{}}
-	rs.mu.Lock()
-	const count = maxReleaseBytes / placeBytes
+	p := puller(t, &source{}, Options{})
+	subjects := func(i int) subject {
+		return subject{provider: widget, version: provider.MustParseVersion(fmt.Sprintf("1.0.%03d", i+100))}
+	}
+	per := 512 + int64(len(subjects(0).String()))
+	count := int(maxReleaseBytes / (per + placeBytes))
 	var last *release
 	for i := range count {
-		s := subject{provider: widget, version: provider.MustParseVersion(fmt.Sprintf("1.0.%d", i))}
-		last = &release{subject: s, found: map[provider.Platform]place{}}
-		rs.entries[s] = &releaseEntry{used: time.Now(), release: last}
+		last = &release{subject: subjects(i), found: map[provider.Platform]place{}}
 		if i < count-1 {
-			rs.grow(last, last.addPlace(provider.Platform{OS: "x", Arch: "y"}, place{at: time.Now().Add(-packageLasts)}))
+			last.addPlace(provider.Platform{OS: "x", Arch: "y"}, place{at: time.Now().Add(-packageLasts)})
 		}
+		p.releases.Put(last.subject, releaseAnswer{Value: last, At: time.Now(), TTL: releaseTTL})
 	}
-	rs.mu.Unlock()
 	for i := range 2 {
-		rs.addPlace(last, provider.Platform{OS: "x", Arch: fmt.Sprint(i)}, place{at: time.Now()})
+		p.addPlace(last, provider.Platform{OS: "x", Arch: fmt.Sprint(i)}, place{at: time.Now()})
 	}
-	if len(rs.entries) != count || rs.bytes != 2*placeBytes {
-		t.Errorf("%d of %d releases are left, with %d bytes", len(rs.entries), count, rs.bytes)
+	if n, bytes := p.releases.Size(); n != count || bytes != int64(count)*per+2*placeBytes {
+		t.Errorf("%d of %d releases are left, with %d bytes", n, count, bytes)
 	}
 }
 
@@ -279,10 +271,9 @@ func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
 func keepsWhatItCounts(t *testing.T, most int64, fill func() *Puller) {
 	t.Helper()
 	p := fill()
-	counted := p.releases.bytes
-	for a, e := range p.lists.entries {
-		counted += e.size(a)
-	}
+	_, counted := p.releases.Size()
+	_, lists := p.lists.Size()
+	counted += lists
 	t.Logf("counted are %d bytes", counted)
 	if counted > most {
 		t.Errorf("counted are %d bytes, more than %d", counted, most)
@@ -359,8 +350,8 @@ func TestHeldBackPlatformsAreNotKept(t *testing.T) {
 	}
 	platforms := cost.Counted(128, `{"version":"2.0.0","platforms":[`, `{"os":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxx","arch":"y%d"}`, `]}`)
 	document = `{"versions":[{"version":"1.0.0"},` + string(platforms) + `]}`
-	l, err := p.anew(t.Context(), widget)
-	if err != nil || len(l.offers) != 1 || len(l.listing.Versions) != 1 || len(l.seen) != 2 || l.size() > 4<<10 {
+	l, err := p.askAgain(t.Context(), widget)
+	if err != nil || len(l.offers) != 1 || len(l.listing.Versions) != 1 || len(l.seen) != 2 || l.bytes > 4<<10 {
 		t.Errorf("%+v, %v", l, err)
 	}
 }
@@ -428,9 +419,7 @@ func TestReleasesKeepWhatIsCounted(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e := &releaseEntry{}
-				p.releases.entries[r.subject] = e
-				p.releases.replace(r.subject, e, r)
+				p.releases.Put(r.subject, releaseAnswer{Value: r, At: r.at, TTL: releaseTTL})
 				p.Close()
 				return p
 			})
@@ -480,8 +469,9 @@ func TestPlacesAreCounted(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if len(r.found) != len(platforms) || p.releases.bytes != r.bytes || r.bytes < placeBytes*int64(len(platforms)) {
-					t.Fatalf("%d places, counted as %d bytes of %d", len(r.found), r.bytes, p.releases.bytes)
+				counted := countedPlaces(t, p, r)
+				if len(r.found) != len(platforms) || counted != placeBytes*int64(len(platforms)) {
+					t.Fatalf("%d places, counted as %d bytes", len(r.found), counted)
 				}
 				return p
 			})
@@ -508,9 +498,8 @@ func TestPlacesAreCounted(t *testing.T) {
 		}
 		expect := func(when string, places int) {
 			t.Helper()
-			without := r.bytes - placeBytes*int64(len(r.found))
-			if len(r.found) != places || p.releases.bytes != r.bytes || without < 0 || without > 256<<10 {
-				t.Errorf("%s: %d places, want %d; counted are %d bytes of %d", when, len(r.found), places, r.bytes, p.releases.bytes)
+			if counted := countedPlaces(t, p, r); len(r.found) != places || counted != placeBytes*int64(places) {
+				t.Errorf("%s: %d places, want %d; counted are %d bytes", when, len(r.found), places, counted)
 			}
 		}
 		for i := range 50 {
@@ -521,10 +510,17 @@ func TestPlacesAreCounted(t *testing.T) {
 		time.Sleep(packageLasts)
 		place(60)
 		expect("a minute later", 1)
-		time.Sleep(packageLasts)
-		p.releases.tidy()
-		expect("when another version is learnt", 0)
 	})
+}
+
+// countedPlaces returns the bytes that are counted for the places of the only release.
+func countedPlaces(t *testing.T, p *Puller, r *release) int64 {
+	t.Helper()
+	n, bytes := p.releases.Size()
+	if n != 1 || r.bytes < 1<<10 || r.bytes > 256<<10 {
+		t.Errorf("%d releases, of %d bytes", n, r.bytes)
+	}
+	return bytes - 512 - int64(len(r.subject.String())) - r.bytes
 }
 
 func placesPuller(t *testing.T, transport http.RoundTripper) (*Puller, *release) {
@@ -558,14 +554,15 @@ func TestSettledVersionsKeepNoLists(t *testing.T) {
 				platforms, packages = append(platforms, platform), append(packages, artifact.Package{Platform: platform})
 			}
 			offer := catalog.Offer{Version: provider.MustParseVersion(v), Platforms: platforms}
-			p.lists.entries[widget] = &listEntry{list: &list{listing: &origin.Listing{}, offers: []catalog.Offer{offer}, at: time.Now()}}
+			p.lists.Drop(func(provider.Address) bool { return true }, nil)
+			p.lists.Put(widget, p.newListAnswer(&list{listing: &origin.Listing{}, offers: []catalog.Offer{offer}, at: time.Now()}))
 			stored := &artifact.Version{Index: ocispec.Descriptor{Digest: digest.FromString(v)}, Packages: packages}
 			found, err := p.Store(widget, empty{}).(catalog.Offerer).Complete(t.Context(), offer.Version, stored)
 			if err != nil || found != stored {
 				t.Fatal(found, err)
 			}
 		}
-		p.lists.forget(widget)
+		p.lists.Drop(func(provider.Address) bool { return true }, nil)
 		if len(p.settled) != versions {
 			t.Errorf("%d of %d are settled", len(p.settled), versions)
 		}

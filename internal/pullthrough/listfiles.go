@@ -102,31 +102,29 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 	return err
 }
 
-// loadList gives an entry what is on disk for it. What does not read says nothing
-// but that the provider is not new.
-func (p *Puller) loadList(a provider.Address, e *listEntry) {
+// loadList returns the list on disk, for the cache. It is only served stale. A file that
+// cannot be read still shows that the provider is not new.
+func (p *Puller) loadList(a provider.Address) (listAnswer, bool) {
 	if p.o.Directory == "" {
-		return
+		return listAnswer{}, false
 	}
 	l, err := p.readList(a)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !p.folder.isFull():
-		return
+		return listAnswer{}, false
 	case errors.Is(err, fs.ErrNotExist):
-		l = &list{seen: map[provider.Version]time.Time{}} // it may have been there before
+		l = &list{seen: map[provider.Version]time.Time{}} // its file may not have fitted
 	case err != nil:
 		p.o.Log.Warn("what an origin offered cannot be read from disk", "provider", a.String(), "err", err)
-		l = &list{seen: map[provider.Version]time.Time{}} // so that a cooldown begins anew
+		l = &list{seen: map[provider.Version]time.Time{}} // a cooldown begins again
 	}
-	if len(l.offers) == 0 || l.at.After(time.Now()) {
-		l.at = time.Time{} // by other settings, perhaps, or by a clock that was wrong
+	if l.at.After(time.Now()) {
+		l.at = time.Time{} // the clock was wrong when it was written
 	}
 	l.weigh()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.list == nil {
-		e.list = l
-	}
+	answer := p.newListAnswer(l)
+	answer.TTL = 0
+	return answer, true
 }
 
 var errDamaged = errors.New("the file is damaged")

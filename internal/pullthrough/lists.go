@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -19,33 +19,30 @@ import (
 )
 
 const (
-	// maxLists and maxListBytes bound what is in memory of providers' lists.
+	// maxLists and maxListBytes bound the lists in memory.
 	maxLists     = 2048
 	maxListBytes = 24 << 20
-	// absentTTL is how long an origin's word is taken that it has no such provider.
+	// absentTTL is how long an origin's answer is current that it offers nothing.
 	absentTTL = time.Minute
-	// patience is how long a client waits for an origin where the last list could
-	// stand in.
-	patience = 2 * time.Second
 )
 
-// list is what an origin offers of a provider. It does not change.
+// list is what an origin offers of a provider. It is immutable.
 type list struct {
-	// listing is nil where the list is from disk: it stands in for index.json, and
+	// listing is nil if the list was read from disk. Such a list is served stale, and
 	// nothing can be fetched by it.
 	listing *origin.Listing
-	offers  []catalog.Offer // those that the scope allows, oldest first
-	// warnings are the origin's own, which clients show to their users.
+	offers  []catalog.Offer // the versions that the scope allows, oldest first
+	// warnings are the origin's warnings to users.
 	warnings []string
-	// seen is since when versions are known; zero: since the provider is. Nil
-	// without a cooldown.
+	// seen has the time when each version was first seen; zero: together with the
+	// provider. It is nil without a cooldown.
 	seen map[provider.Version]time.Time
-	at   time.Time // when the origin said so
+	at   time.Time // when the origin gave the list
 
-	bytes int64 // about what it takes in memory, as weigh has counted
+	bytes int64 // roughly its memory, counted by weigh
 }
 
-// offer returns what is offered of a version.
+// offer returns the offer of a version.
 func (l *list) offer(v provider.Version) (catalog.Offer, bool) {
 	i, ok := slices.BinarySearchFunc(l.offers, v, func(o catalog.Offer, v provider.Version) int { return o.Version.Compare(v) })
 	if !ok {
@@ -54,102 +51,62 @@ func (l *list) offer(v provider.Version) (catalog.Offer, bool) {
 	return l.offers[i], true
 }
 
-// lists are those of all providers that were asked for of late.
-type lists struct {
-	mu      sync.Mutex
-	entries map[provider.Address]*listEntry
+// errNoOffers is the answer of an origin that offers nothing of a provider.
+var errNoOffers = errors.New("the origin offers nothing")
+
+type listAnswer = fresh.Answer[*list]
+
+// newLists returns the cache of lists.
+func (p *Puller) newLists() *fresh.Cache[provider.Address, *list] {
+	return fresh.New(fresh.Options[provider.Address, *list]{
+		Key: provider.Address.Path, Fetch: p.askForList, Load: p.loadList, Follow: telemetry.Follow,
+		Size: func(_ provider.Address, l *list, err error) int64 {
+			if l == nil {
+				return errorSize(err)
+			}
+			return l.bytes
+		},
+		Timeout: metadataTimeout, FailureTTL: outageTTL, Early: true, MaxBytes: maxListBytes, MaxEntries: maxLists,
+	})
 }
 
-type listEntry struct {
-	load sync.Once // from disk
-
-	mu      sync.Mutex // guards the following
-	used    time.Time
-	list    *list // nil: nothing is known
-	failure failure
-	call    *call[*list]
-}
-
-// entry returns that of a provider. What was not used for longest makes room.
-func (ls *lists) entry(a provider.Address) *listEntry {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	e := ls.entries[a]
-	if e == nil {
-		if len(ls.entries) >= maxLists {
-			ls.evict(maxLists*7/8, maxListBytes)
-		}
-		e = &listEntry{}
-		ls.entries[a] = e
+// newListAnswer returns a list with its validity. A list without offers is never served
+// stale.
+func (p *Puller) newListAnswer(l *list) listAnswer {
+	if len(l.offers) == 0 {
+		return listAnswer{Value: l, Err: errNoOffers, At: l.at, TTL: min(absentTTL, p.o.ListTTL)}
 	}
-	e.mu.Lock()
-	e.used = time.Now()
-	e.mu.Unlock()
-	return e
+	return listAnswer{Value: l, At: l.at, TTL: p.o.ListTTL, StaleFor: max(p.o.StaleIfError, p.o.ListTTL)}
 }
 
-// forget drops the list of a provider.
-func (ls *lists) forget(a provider.Address) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	delete(ls.entries, a)
+// list returns what the origin offers of a provider: its current list, or the last one
+// while the origin fails.
+func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
+	return listOf(p.lists.Get(ctx, a))
 }
 
-// grown forgets what is too much, now that there is another list.
-func (ls *lists) grown() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.evict(maxLists, maxListBytes)
+// askAgain asks the origin for its list, unless it has just failed.
+func (p *Puller) askAgain(ctx context.Context, a provider.Address) (*list, error) {
+	return listOf(p.lists.Ask(ctx, a))
 }
 
-// evict forgets what was not used for longest, until no more is left than so many
-// lists and bytes. It is called with mu held.
-func (ls *lists) evict(count int, size int64) {
-	type usage struct {
-		address provider.Address
-		used    time.Time
-		size    int64
+func listOf(a *listAnswer, err error) (*list, error) {
+	if err != nil {
+		return nil, outage(err)
 	}
-	var all []usage
-	now := time.Now()
-	for a, e := range ls.entries {
-		e.mu.Lock()
-		if !e.failure.holds(now) {
-			e.failure = failure{}
-		}
-		u := usage{a, e.used, e.size(a)}
-		e.mu.Unlock()
-		all = append(all, u)
-		size -= u.size
-	}
-	if len(all) <= count && size >= 0 {
-		return
-	}
-	slices.SortFunc(all, func(a, b usage) int { return a.used.Compare(b.used) })
-	for _, u := range all[:len(all)-1] { // the last one is wanted just now
-		if len(ls.entries) <= count && size >= 0 {
-			return
-		}
-		delete(ls.entries, u.address)
-		size += u.size
-	}
+	return a.Value, nil
 }
 
-// size is about what the entry of a provider takes in memory, in bytes. It is called
-// with mu held.
-func (e *listEntry) size(a provider.Address) int64 {
-	return 256 + int64(len(a.Path())) + e.list.size() + e.failure.size()
-}
-
-// size is about what a list takes in memory, in bytes.
-func (l *list) size() int64 {
-	if l == nil {
-		return 0
+// fetchable returns a list by which versions can be fetched.
+func (p *Puller) fetchable(ctx context.Context, a provider.Address) (*list, error) {
+	l, err := p.list(ctx, a)
+	if err != nil || l.listing != nil {
+		return l, err
 	}
-	return l.bytes
+	return p.askAgain(ctx, a)
 }
 
-// weigh counts what a list takes, before anybody else has it.
+// weigh counts the memory of a list that is not shared yet.
 func (l *list) weigh() {
 	l.bytes = 512
 	for v := range l.seen {
@@ -173,7 +130,7 @@ func (l *list) weigh() {
 	}
 }
 
-// What the parts of a list take in memory at most, beside their texts.
+// These are upper bounds of the memory of a list's parts, without their texts.
 const (
 	seenBytes     = 200 // an entry of list.seen
 	offerBytes    = 240
@@ -181,7 +138,7 @@ const (
 	platformBytes = 48
 )
 
-// textBytes is what the text of a version takes: most have none beside their numbers.
+// textBytes is the memory of a version's text: most versions have numbers only.
 func textBytes(v provider.Version) int64 {
 	if text := v.String(); strings.ContainsAny(text, "-+") {
 		return 16 + int64(len(text))
@@ -189,175 +146,53 @@ func textBytes(v provider.Version) int64 {
 	return 0
 }
 
-// same reports whether two slices are one.
+// same reports whether two slices share their array.
 func same(a, b []provider.Platform) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// trouble marks an error as an origin's.
-func trouble(err error) error {
+// outage marks an error as an origin's failure.
+func outage(err error) error {
 	if err == nil || errors.Is(err, catalog.ErrSource) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", catalog.ErrSource, err)
 }
 
-// list returns what the origin offers of a provider: what it said of late, or what
-// it says now, or what it said before where it is in trouble.
-func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
-	e := p.lists.entry(a)
-	e.load.Do(func() { p.loadList(a, e) })
-	now := time.Now()
-	e.mu.Lock()
-	known, failed := e.list, e.failure
-	var c *call[*list]
-	switch age := p.age(known, now); {
-	case failed.holds(now):
-	case age >= p.ttl(known):
-		c = p.ask(ctx, a, e)
-	case age >= p.ttl(known)*3/4:
-		p.ask(context.Background(), a, e) // for whoever comes next
+// askForList asks the origin for its list, for the cache.
+func (p *Puller) askForList(ctx context.Context, a provider.Address, last *listAnswer) (listAnswer, error) {
+	spanned, end := telemetry.Start(ctx, "origin versions", slog.String("provider", a.String()))
+	var before *list
+	if last != nil {
+		before = last.Value
 	}
-	e.mu.Unlock()
-	standIn := known
-	if p.age(known, now) >= p.lasts(known) {
-		standIn = nil
+	l, err := p.fetchList(spanned, a, before)
+	err = brief(err)
+	end(err)
+	if err != nil {
+		p.o.Log.WarnContext(ctx, "the origin is in trouble: what it offers is not known now", "provider", a.String(), "err", err, "hint", hint.Of(err))
+		return listAnswer{}, flatten(err)
 	}
-	switch {
-	case c != nil:
-		return p.await(ctx, c, standIn)
-	case standIn != nil:
-		return standIn, nil
-	}
-	return nil, failed.err
-}
-
-// await waits for an answer: for long only if nothing can stand in for it.
-func (p *Puller) await(ctx context.Context, c *call[*list], standIn *list) (*list, error) {
-	if standIn != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, patience)
-		defer cancel()
-	}
-	l, err := c.wait(ctx)
-	if err != nil && standIn != nil {
-		return standIn, nil
-	}
-	return l, err
-}
-
-// fetchable returns a list by which versions can be fetched.
-func (p *Puller) fetchable(ctx context.Context, a provider.Address) (*list, error) {
-	l, err := p.list(ctx, a)
-	if err != nil || l.listing != nil {
-		return l, err
-	}
-	return p.anew(ctx, a)
-}
-
-// anew asks the origin for its list now, unless it has just failed to answer.
-func (p *Puller) anew(ctx context.Context, a provider.Address) (*list, error) {
-	e := p.lists.entry(a)
-	e.mu.Lock()
-	if failed := e.failure; failed.holds(time.Now()) {
-		e.mu.Unlock()
-		return nil, failed.err
-	}
-	c := p.ask(ctx, a, e)
-	e.mu.Unlock()
-	return c.wait(ctx)
-}
-
-// currentList reports whether a list is the origin's word of now. What another one lacks
-// is not absent for that.
-func (p *Puller) currentList(l *list) bool { return p.age(l, time.Now()) < p.ttl(l) }
-
-const forever = 1 << 62
-
-func (p *Puller) age(l *list, now time.Time) time.Duration {
-	if l == nil {
-		return forever
-	}
-	return max(0, now.Sub(l.at))
-}
-
-// ttl is how long a list is current.
-func (p *Puller) ttl(l *list) time.Duration {
-	switch {
-	case l == nil || l.listing == nil && len(l.offers) > 0:
-		return 0 // from disk
-	case len(l.offers) == 0:
-		return min(absentTTL, p.o.ListTTL)
-	}
-	return p.o.ListTTL
-}
-
-// lasts is how long a list stands in while the origin is in trouble. That there is
-// nothing is said on its current word alone.
-func (p *Puller) lasts(l *list) time.Duration {
-	if l == nil || len(l.offers) == 0 {
-		return p.ttl(l)
-	}
-	return max(p.o.StaleIfError, p.ttl(l))
-}
-
-// ask asks the origin for its list, for a request, unless that is under way. It is
-// called with e.mu held.
-func (p *Puller) ask(request context.Context, a provider.Address, e *listEntry) *call[*list] {
-	if e.call != nil {
-		return e.call
-	}
-	c := &call[*list]{done: make(chan struct{})}
-	before := e.list
-	fly := func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(telemetry.Follow(ctx, request), metadataTimeout)
-		defer cancel()
-		spanned, end := telemetry.Start(ctx, "origin versions", slog.String("provider", a.String()))
-		l, err := p.fetchList(spanned, a, before)
-		err = brief(err)
-		end(err)
-		e.mu.Lock()
-		e.call, e.failure = nil, failure{}
-		if err != nil {
-			e.failure = failFor(err, troubleLasts)
-		} else {
-			e.list = l
-		}
-		e.mu.Unlock()
-		p.lists.grown()
-		c.value, c.err = l, err
-		close(c.done)
-		if err != nil {
-			p.o.Log.WarnContext(ctx, "the origin is in trouble: what it offers is not known now", "provider", a.String(), "err", err, "hint", hint.Of(err))
-			return
-		}
-		p.keepList(a, l)
-	}
-	if !p.task(fly) {
-		c.err = trouble(errClosed)
-		close(c.done)
-		return c
-	}
-	e.call = c
-	return c
+	answer := p.newListAnswer(l)
+	answer.Save = func(latest *listAnswer) { p.keepList(a, latest.Value) }
+	return answer, nil
 }
 
 var errClosed = errors.New("the gateway is shutting down")
 
-// fetchList asks the origin. A provider that it does not know is a list without
-// offers.
+// fetchList asks the origin. The list of a provider that the origin does not know is empty.
 func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list) (*list, error) {
 	out := &list{at: time.Now()}
 	listing, err := p.o.Origin.Versions(ctx, a)
 	switch {
 	case errors.Is(err, origin.ErrProviderNotFound):
 		if before != nil {
-			out.seen = before.seen // what comes back later is no older for that, nor younger
+			out.seen = before.seen // versions that come back later keep their age
 		}
 		out.weigh()
 		return out, nil
 	case err != nil:
-		return nil, trouble(err)
+		return nil, outage(err)
 	}
 	for _, w := range listing.Warnings {
 		p.o.Log.DebugContext(ctx, "the origin warns", "provider", a.String(), "warning", w)
@@ -372,12 +207,12 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 		}
 		platforms, err := p.o.Origin.Platforms(ctx, a, listing, v)
 		if err != nil {
-			return nil, trouble(err)
+			return nil, outage(err)
 		}
 		platforms = slices.Clone(platforms)
 		provider.SortPlatforms(platforms)
 		if slices.Equal(platforms, last) {
-			platforms = last // most versions have the same
+			platforms = last // most versions share their platforms
 		}
 		last = platforms
 		offered = append(offered, v)
@@ -400,7 +235,7 @@ func (p *Puller) allows(v provider.Version, l *list) bool {
 	return since.IsZero() || l.at.Sub(since) >= p.o.Scope.Cooldown
 }
 
-// firstSeen returns since when versions are known; nil where nothing goes by it.
+// firstSeen returns when each version was first seen; nil without a cooldown.
 func (p *Puller) firstSeen(listing *origin.Listing, before *list, now time.Time) map[provider.Version]time.Time {
 	if p.o.Scope.Cooldown == 0 {
 		return nil
@@ -408,7 +243,7 @@ func (p *Puller) firstSeen(listing *origin.Listing, before *list, now time.Time)
 	seen := map[provider.Version]time.Time{}
 	for _, v := range listing.Versions {
 		if before == nil || before.seen == nil {
-			seen[v] = time.Time{} // it was there before we were
+			seen[v] = time.Time{} // it is as old as the provider, to us
 			continue
 		}
 		since, known := before.seen[v]

@@ -25,23 +25,44 @@ type place struct {
 // placeBytes is what a place takes in memory at most, with the URL of the package.
 const placeBytes = 21 << 10
 
-// addPlace keeps where a package is, and returns by how many bytes the release grew.
-func (r *release) addPlace(platform provider.Platform, at place) int64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before := len(r.found)
-	r.found[platform] = at
-	return placeBytes * int64(len(r.found)-before)
+// addPlace remembers where a package is. Locations that have expired make room for it
+// before releases do.
+func (p *Puller) addPlace(r *release, platform provider.Platform, at place) {
+	r.dropPlaces(at.at)
+	r.addPlace(platform, at)
+	if _, bytes := p.releases.Size(); bytes+placeBytes > maxReleaseBytes {
+		for _, other := range p.releases.Good() {
+			if other.Value.dropPlaces(at.at) {
+				p.releases.Resize(other.Value.subject)
+			}
+		}
+	}
+	p.releases.Resize(r.subject)
 }
 
-// dropPlaces forgets places that are not believed any more, and returns by how many bytes
-// the release grew, which is less than zero.
-func (r *release) dropPlaces(now time.Time) int64 {
+func (r *release) addPlace(platform provider.Platform, at place) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.found[platform] = at
+}
+
+// dropPlaces forgets expired locations, and reports whether there were any.
+func (r *release) dropPlaces(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := len(r.found)
 	maps.DeleteFunc(r.found, func(_ provider.Platform, at place) bool { return now.Sub(at.at) >= packageLasts })
-	return placeBytes * int64(len(r.found)-before)
+	return len(r.found) < before
+}
+
+// memory is roughly the memory of a release, in bytes.
+func (r *release) memory() int64 {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bytes + placeBytes*int64(len(r.found))
 }
 
 // size returns the size of a package if it is known, else 0.
@@ -109,7 +130,7 @@ func (p *Puller) place(ctx context.Context, r *release, w wanted) (origin.Packag
 		var sum [sha256.Size]byte
 		var err error
 		if pkg, sum, err = o.Package(ctx, w.subject.provider, w.subject.version, w.platform); err != nil {
-			return pkg, trouble(err)
+			return pkg, outage(err)
 		}
 		if pkg.Filename != w.filename || digest.NewDigestFromBytes(digest.SHA256, sum[:]) != w.digest {
 			return pkg, contradiction(w, pkg.Filename)
@@ -121,13 +142,13 @@ func (p *Puller) place(ctx context.Context, r *release, w wanted) (origin.Packag
 		}
 		rel, err := p.o.Origin.Release(ctx, w.subject.provider, l.listing, w.subject.version, []provider.Platform{w.platform})
 		if err != nil {
-			return pkg, trouble(err)
+			return pkg, outage(err)
 		}
 		if pkg = rel.Packages[0]; pkg.Filename != w.filename {
 			return pkg, contradiction(w, pkg.Filename)
 		}
 	}
-	p.releases.addPlace(r, w.platform, place{pkg, time.Now()})
+	p.addPlace(r, w.platform, place{pkg, time.Now()})
 	return pkg, nil
 }
 

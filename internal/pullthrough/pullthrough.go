@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/origin"
@@ -111,10 +112,10 @@ const (
 	// metadataTimeout is how long an origin may take for what clients wait for. They
 	// wait less; who asks again finds it.
 	metadataTimeout = 30 * time.Second
-	// troubleLasts is how long after a failure an origin is not asked again.
-	troubleLasts = 5 * time.Second
-	// refusalLasts is the same for what was refused.
-	refusalLasts = 30 * time.Second
+	// outageTTL is how long an origin that has failed is not asked again.
+	outageTTL = 5 * time.Second
+	// refusalTTL is how long a refused version is not asked for again.
+	refusalTTL = 30 * time.Second
 )
 
 // Puller pulls providers through. It is safe for concurrent use.
@@ -122,9 +123,9 @@ type Puller struct {
 	o     Options
 	limit *Budget
 
-	lists    lists
+	lists    *fresh.Cache[provider.Address, *list]
 	folder   listFolder
-	releases releases
+	releases *fresh.Cache[subject, *release]
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -182,9 +183,7 @@ func New(o Options) (*Puller, error) {
 		downloads: map[packageKey]*download{}, failed: map[packageKey]failure{}, jobs: map[subject]*job{}, settled: map[subject]settlement{},
 	}
 	p.folder.count(o.Directory)
-	p.lists.entries = map[provider.Address]*listEntry{}
-	p.releases.entries = map[subject]*releaseEntry{}
-	p.releases.packages = map[packageKey]wanted{}
+	p.lists, p.releases = p.newLists(), p.newReleases()
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if p.limit == nil {
 		p.limit = NewBudget(o.Limits)
@@ -231,6 +230,8 @@ func (p *Puller) Close() error {
 	p.closed = true
 	p.mu.Unlock()
 	p.cancel()
+	p.lists.Close()
+	p.releases.Close()
 	p.tasks.Wait()
 	p.mu.Lock()
 	downloads := slices.Collect(maps.Values(p.downloads))
@@ -282,21 +283,3 @@ func (p *Puller) Store(a provider.Address, inner catalog.Store) catalog.Store {
 
 // Busy says when the same may succeed; the gateway asks for it.
 func (e *BusyError) Busy() time.Duration { return e.RetryAfter }
-
-// call runs a question to an origin once, however many ask it.
-type call[T any] struct {
-	done  chan struct{}
-	value T
-	err   error
-}
-
-// wait waits for the answer.
-func (c *call[T]) wait(ctx context.Context) (T, error) {
-	select {
-	case <-c.done:
-		return c.value, c.err
-	case <-ctx.Done():
-		var none T
-		return none, trouble(ctx.Err())
-	}
-}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/origin"
@@ -24,18 +25,18 @@ import (
 )
 
 const (
-	// maxReleases and maxReleaseBytes bound what is in memory of versions.
+	// maxReleases and maxReleaseBytes bound the versions in memory.
 	maxReleases     = 1024
 	maxReleaseBytes = 16 << 20
-	// releaseLasts is how long what was verified of a version is not asked for again.
-	releaseLasts = time.Hour
-	// packageLasts is how long the place of a package is believed, which may be a URL
-	// that ends.
+	// releaseTTL is how long a verified version is current.
+	releaseTTL = time.Hour
+	// packageLasts is how long the location of a package is used: it may be a URL that
+	// expires.
 	packageLasts = time.Minute
 )
 
-// ErrNotOffered means that the origin does not offer a version, or that the scope
-// does not allow it.
+// ErrNotOffered means that the origin does not offer a version, or that the scope does not
+// allow it.
 var ErrNotOffered = errors.New("not offered")
 
 // release is a version whose SHA256SUMS was accepted.
@@ -43,13 +44,13 @@ type release struct {
 	subject  subject
 	sums     *trust.Checksums
 	origin   string
-	packages []artifact.Package // sorted by platform; their sizes and h1 are not known
+	packages []artifact.Package // sorted by platform; sizes and h1 are unknown
 	version  *artifact.Version  // of those packages, with evidence
 	blobs    map[digest.Digest][]byte
 	at       time.Time
-	bytes    int64 // about what it takes in memory; guarded by releases.mu
+	bytes    int64 // roughly its memory, without found
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the following
 	sizes map[digest.Digest]int64
 	there map[digest.Digest]bool // in the registry by now
 	found map[provider.Platform]place
@@ -98,118 +99,65 @@ type wanted struct {
 
 func (w wanted) key() packageKey { return packageKey{w.subject.provider, w.digest} }
 
-// releases are those of all versions that were asked for of late.
-type releases struct {
-	mu       sync.Mutex
-	entries  map[subject]*releaseEntry
-	packages map[packageKey]wanted
-	bytes    int64
-}
-
-// packageKey names a package of a provider. Another one may have the same, as where two
-// registries offer what is on GitHub: each is taken from its own origin, so that trouble
-// of the one is none of the other.
+// packageKey names a package of a provider. Two providers may have the same package, such as
+// two registries that offer the same GitHub release. Each package is fetched from its own
+// provider's origin, so that the failure of one origin does not affect the other.
 type packageKey struct {
 	provider provider.Address
 	digest   digest.Digest
 }
 
-type releaseEntry struct {
-	used    time.Time
-	release *release // nil: nothing is known
-	failure failure
-	call    *call[*release]
+type releaseAnswer = fresh.Answer[*release]
+
+// newReleases returns the cache of verified versions.
+func (p *Puller) newReleases() *fresh.Cache[subject, *release] {
+	return fresh.New(fresh.Options[subject, *release]{
+		Key: subject.String, Fetch: p.askForRelease, Follow: telemetry.Follow,
+		Size:    func(_ subject, r *release, err error) int64 { return r.memory() + errorSize(err) },
+		Timeout: metadataTimeout, FailureTTL: outageTTL, MaxBytes: maxReleaseBytes, MaxEntries: maxReleases,
+	})
 }
 
-// release returns what is verified of a version that l offers.
+// release returns a version as its origin offers it, verified.
 func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
-	rs := &p.releases
-	rs.mu.Lock()
-	e := rs.entries[s]
-	if e == nil {
-		e = &releaseEntry{}
-		rs.entries[s] = e
+	a, err := p.releases.Get(ctx, s)
+	if err != nil {
+		return nil, outage(err)
 	}
-	now := time.Now()
-	e.used = now
-	switch {
-	case e.failure.holds(now):
-		defer rs.mu.Unlock()
-		if e.release != nil && errors.Is(e.failure.err, catalog.ErrSource) {
-			return e.release, nil
-		}
-		return nil, e.failure.err
-	case e.release != nil && now.Sub(e.release.at) < releaseLasts:
-		defer rs.mu.Unlock()
-		return e.release, nil
-	}
-	c := e.call
-	if c == nil {
-		c = &call[*release]{done: make(chan struct{})}
-		request := ctx
-		if p.task(func(ctx context.Context) { p.learn(telemetry.Follow(ctx, request), s, e, c) }) {
-			e.call = c
-		} else {
-			c.err = trouble(errClosed)
-			close(c.done)
-		}
-	}
-	before := e.release
-	rs.mu.Unlock()
-	r, err := c.wait(ctx)
-	if before != nil && errors.Is(err, catalog.ErrSource) {
-		return before, nil
-	}
-	return r, err
+	return a.Value, a.Err
 }
 
-// learn asks the origin about a version, and keeps what it said.
-func (p *Puller) learn(ctx context.Context, s subject, e *releaseEntry, c *call[*release]) {
-	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
-	defer cancel()
+// askForRelease asks the origin about a version, for the cache. A refusal is an answer.
+func (p *Puller) askForRelease(ctx context.Context, s subject, last *releaseAnswer) (releaseAnswer, error) {
 	spanned, end := telemetry.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
 	r, warnings, err := p.resolve(spanned, s)
 	err = brief(err)
 	end(err)
-	rs := &p.releases
-	rs.mu.Lock()
-	e.call = nil
-	rs.fail(e, failure{})
-	switch {
-	case err == nil:
-		r.inherit(e.release)
-		rs.replace(s, e, r)
-	case errors.Is(err, catalog.ErrSource):
-		rs.fail(e, failFor(err, troubleLasts))
-	default:
-		rs.replace(s, e, nil)
-		if !errors.Is(err, ErrNotOffered) { // which the list decides about
-			rs.fail(e, failFor(err, refusalLasts))
-		}
-	}
-	rs.tidy()
-	rs.evict()
-	rs.mu.Unlock()
-	c.value, c.err = r, err
-	close(c.done)
-	if err == nil {
-		p.task(r.prepare)
-	}
 	if errors.Is(err, ErrNotOffered) {
-		return
+		return releaseAnswer{Err: err}, nil // the list decides for how long
 	}
 	event := Event{Kind: Verified, Provider: s.provider, Version: s.version, From: s.provider.Hostname(), Err: err}
-	if err == nil {
-		r.describe(&event)
-		p.o.Log.InfoContext(ctx, "pulled through: checksums accepted", "version", s.String(), "from", r.origin, "verdict", r.sums.Verdict(), "key", r.sums.Signer().Fingerprint, "platforms", len(r.packages))
-		for _, w := range r.unlogged(warnings) {
-			p.o.Log.WarnContext(ctx, "pulled through: the origin's answer about a version has a flaw", "version", s.String(), "warning", w)
+	defer func() { p.o.Events(event) }()
+	if err != nil {
+		if ctx.Err() == nil {
+			p.o.Log.WarnContext(ctx, "pulled through: nothing is known of a version", "version", s.String(), "err", err, "hint", hint.Of(err))
 		}
+		err = flatten(err)
+		if errors.Is(err, catalog.ErrSource) {
+			return releaseAnswer{}, err
+		}
+		return releaseAnswer{Err: err, TTL: refusalTTL}, nil
 	}
-	if err != nil && ctx.Err() == nil {
-		p.o.Log.WarnContext(ctx, "pulled through: nothing is known of a version", "version", s.String(), "err", err, "hint", hint.Of(err))
+	r.describe(&event)
+	if last != nil {
+		r.inherit(last.Value)
 	}
-	p.o.Events(event)
+	p.o.Log.InfoContext(ctx, "pulled through: checksums accepted", "version", s.String(), "from", r.origin, "verdict", r.sums.Verdict(), "key", r.sums.Signer().Fingerprint, "platforms", len(r.packages))
+	for _, w := range r.unlogged(warnings) {
+		p.o.Log.WarnContext(ctx, "pulled through: the origin's answer about a version has a flaw", "version", s.String(), "warning", w)
+	}
+	p.task(r.prepare)
+	return releaseAnswer{Value: r, At: r.at, TTL: releaseTTL, StaleFor: fresh.Forever}, nil
 }
 
 // describe says on what grounds a version was accepted.
@@ -217,133 +165,26 @@ func (r *release) describe(e *Event) {
 	e.From, e.Verdict, e.Fingerprint = r.origin, r.sums.Verdict(), r.sums.Signer().Fingerprint
 }
 
-// replace gives an entry another release, or none. It is called with mu held.
-func (rs *releases) replace(s subject, e *releaseEntry, r *release) {
-	if old := e.release; old != nil {
-		rs.bytes -= old.bytes
-		for _, p := range old.packages {
-			if is := (packageKey{s.provider, p.Digest}); rs.packages[is].subject == s {
-				delete(rs.packages, is)
-			}
-		}
-	}
-	e.release = r
-	if r == nil {
-		return
-	}
-	rs.bytes += r.bytes
-	for _, p := range r.packages {
-		w := wanted{s, p.Platform, p.Filename, p.Digest}
-		rs.packages[w.key()] = w
-	}
-}
-
-// fail gives an entry another failure, or none. It is called with mu held.
-func (rs *releases) fail(e *releaseEntry, f failure) {
-	rs.bytes += f.size() - e.failure.size()
-	e.failure = f
-}
-
-// remove forgets a version. It is called with mu held.
-func (rs *releases) remove(s subject) {
-	e := rs.entries[s]
-	rs.fail(e, failure{})
-	rs.replace(s, e, nil)
-	delete(rs.entries, s)
-}
-
-// tidy forgets failures and places whose time has passed, and versions of which nothing
-// is known. It is called with mu held.
-func (rs *releases) tidy() {
-	now := time.Now()
-	for s, e := range rs.entries {
-		if e.call != nil {
+// wants returns the package of a provider that has a digest, if it is known.
+func (p *Puller) wants(a provider.Address, d digest.Digest) (wanted, bool) {
+	for _, answer := range p.releases.Good() {
+		r := answer.Value
+		if r.subject.provider != a {
 			continue
 		}
-		if !e.failure.holds(now) {
-			rs.fail(e, failure{})
-		}
-		if e.release != nil {
-			rs.grow(e.release, e.release.dropPlaces(now))
-		} else if e.failure.err == nil {
-			delete(rs.entries, s)
+		if i := slices.IndexFunc(r.packages, func(p artifact.Package) bool { return p.Digest == d }); i >= 0 {
+			return wanted{r.subject, r.packages[i].Platform, r.packages[i].Filename, d}, true
 		}
 	}
-}
-
-// grow counts n bytes more of a release. It is called with mu held.
-func (rs *releases) grow(r *release, n int64) {
-	r.bytes += n
-	if e := rs.entries[r.subject]; e != nil && e.release == r {
-		rs.bytes += n
-	}
-}
-
-// addPlace keeps where a package of a release is.
-func (rs *releases) addPlace(r *release, platform provider.Platform, at place) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	rs.grow(r, r.dropPlaces(at.at)+r.addPlace(platform, at))
-	if rs.bytes > maxReleaseBytes {
-		rs.tidy() // places that have expired go before releases that are in use
-	}
-	rs.evict()
-}
-
-// evict forgets what was not used for longest, while there is too much. It is called
-// with mu held.
-func (rs *releases) evict() {
-	for len(rs.entries) > maxReleases || rs.bytes > maxReleaseBytes {
-		var oldest subject
-		var at time.Time
-		for s, e := range rs.entries {
-			if e.call == nil && (at.IsZero() || e.used.Before(at)) {
-				oldest, at = s, e.used
-			}
-		}
-		if at.IsZero() {
-			return
-		}
-		rs.remove(oldest)
-	}
-}
-
-// forget drops what is known of a provider's versions.
-func (rs *releases) forget(a provider.Address) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	for s, e := range rs.entries {
-		if s.provider == a && e.call == nil {
-			rs.remove(s)
-		}
-	}
-}
-
-// drop drops what is known of one version.
-func (rs *releases) drop(s subject) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	if e := rs.entries[s]; e != nil && e.call == nil {
-		rs.remove(s)
-	}
-}
-
-// wants returns what package of a provider a digest is of, if that is known.
-func (p *Puller) wants(a provider.Address, d digest.Digest) (wanted, bool) {
-	p.releases.mu.Lock()
-	defer p.releases.mu.Unlock()
-	w, ok := p.releases.packages[packageKey{a, d}]
-	return w, ok
+	return wanted{}, false
 }
 
 // blob returns evidence that is in memory alone.
 func (p *Puller) blob(a provider.Address, d digest.Digest) ([]byte, bool) {
-	p.releases.mu.Lock()
-	defer p.releases.mu.Unlock()
-	for s, e := range p.releases.entries {
-		if s.provider == a && e.release != nil {
-			if data, ok := e.release.blobs[d]; ok {
-				e.used = time.Now()
+	for _, answer := range p.releases.Good() {
+		if r := answer.Value; r.subject.provider == a {
+			if data, ok := r.blobs[d]; ok {
+				p.releases.Last(r.subject) // it is in use
 				return data, true
 			}
 		}
@@ -351,16 +192,12 @@ func (p *Puller) blob(a provider.Address, d digest.Digest) ([]byte, bool) {
 	return nil, false
 }
 
-// current returns a release that need not be asked for; nil for none.
+// current returns a current release from memory; nil if there is none.
 func (p *Puller) current(s subject) *release {
-	p.releases.mu.Lock()
-	defer p.releases.mu.Unlock()
-	e := p.releases.entries[s]
-	if e == nil || e.release == nil || time.Since(e.release.at) >= releaseLasts {
-		return nil
+	if a := p.releases.Current(s.String(), time.Now()); a != nil {
+		return a.Value
 	}
-	e.used = time.Now()
-	return e.release
+	return nil
 }
 
 // resolve asks the origin for the metadata of one package, by which it has the
@@ -389,12 +226,12 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 	case trust.Refused(err):
 		return nil, nil, err
 	case err != nil:
-		return nil, nil, trouble(err)
+		return nil, nil, outage(err)
 	}
 	sums, err := p.o.Policy(s.provider).Accept(ctx, r.Claims)
 	switch {
 	case err != nil && ctx.Err() != nil && !trust.Refused(err):
-		return nil, nil, trouble(err) // nothing was decided
+		return nil, nil, outage(err) // nothing was decided
 	case err != nil:
 		return nil, nil, err
 	}
@@ -407,7 +244,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 	}
 	for _, pkg := range r.Packages {
 		if known := out.find(pkg.Platform); known != nil && known.Filename == pkg.Filename {
-			out.bytes += out.addPlace(pkg.Platform, place{pkg, out.at})
+			out.addPlace(pkg.Platform, place{pkg, out.at})
 		}
 	}
 	out.bytes += claimsBytes(r.Claims)
@@ -439,14 +276,14 @@ func (p *Puller) candidates(o catalog.Offer) []provider.Platform {
 // withdrawn returns what it means that the origin says that what it lists is not
 // there: that it was withdrawn, if its list now says so, too.
 func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
-	l, lerr := p.anew(ctx, s.provider)
+	l, lerr := p.askAgain(ctx, s.provider)
 	if lerr != nil {
 		return lerr
 	}
 	if _, ok := l.offer(s.version); !ok {
 		return fmt.Errorf("%w: %v", ErrNotOffered, err)
 	}
-	return trouble(err)
+	return outage(err)
 }
 
 // list fills in the packages that the accepted document lists under the names that

@@ -26,7 +26,7 @@ func (d *download) open(ctx context.Context, at origin.Package) (io.ReadCloser, 
 		way := &route{room: d.room, cancel: cancel}
 		body, size, err := at.Open(origin.WatchHosts(asking, way.asks))
 		if !way.isCrowded(err == nil) {
-			return body, size, trouble(err)
+			return body, size, outage(err)
 		}
 		if err == nil {
 			body.Close()

@@ -44,8 +44,8 @@ func (s *store) Offers(ctx context.Context) ([]catalog.Offer, []string, error) {
 
 // Forget implements [catalog.Offerer].
 func (s *store) Forget() {
-	s.p.lists.forget(s.address)
-	s.p.releases.forget(s.address)
+	s.p.lists.Drop(func(a provider.Address) bool { return a == s.address }, nil)
+	s.p.releases.Drop(func(about subject) bool { return about.provider == s.address }, nil)
 }
 
 // Complete implements [catalog.Offerer].
@@ -56,8 +56,8 @@ func (s *store) Complete(ctx context.Context, v provider.Version, stored *artifa
 		return s.orStored(ctx, about, stored, err)
 	}
 	offer, ok := l.offer(v)
-	if !ok && stored == nil && !s.p.currentList(l) {
-		if l, err = s.p.anew(ctx, s.address); err != nil {
+	if !ok && stored == nil && !s.p.lists.Last(s.address).Current(time.Now()) {
+		if l, err = s.p.askAgain(ctx, s.address); err != nil {
 			return nil, err
 		}
 		offer, ok = l.offer(v)
@@ -314,7 +314,7 @@ func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin boo
 	if size = r.size(w.digest); size > 0 {
 		return size, s.p.limit.fits(size)
 	}
-	return 0, trouble(fmt.Errorf("%s: its origin does not say how large it is", w.filename))
+	return 0, outage(fmt.Errorf("%s: its origin does not say how large it is", w.filename))
 }
 
 // PackageAsked has a package stored, with its version, that a client is given out of
@@ -349,14 +349,14 @@ func (s *store) find(ctx context.Context, pkg artifact.Package) (wanted, *releas
 	}
 	r, err := s.p.release(ctx, about)
 	if errors.Is(err, ErrNotOffered) {
-		err = trouble(err) // it was, a moment ago
+		err = outage(err) // it was, a moment ago
 	}
 	if err != nil {
 		return wanted{}, nil, err
 	}
 	p := r.find(pkg.Platform)
 	if p == nil || p.Digest != pkg.Digest {
-		return wanted{}, nil, trouble(hint.New(fmt.Sprintf("%s: its origin lists another package now", pkg.Filename), "ask again"))
+		return wanted{}, nil, outage(hint.New(fmt.Sprintf("%s: its origin lists another package now", pkg.Filename), "ask again"))
 	}
 	return wanted{about, p.Platform, p.Filename, p.Digest}, r, nil
 }

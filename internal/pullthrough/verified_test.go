@@ -13,7 +13,7 @@ import (
 )
 
 // TestEndOfTheTimeIsNoRefusal has no time left to verify a signature. The puller
-// retries after troubleLasts, and does not wait for refusalLasts.
+// retries after outageTTL, and does not wait for refusalLasts.
 func TestEndOfTheTimeIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := puller(t, &source{versions: []string{"1.0.0"}, signer: pgp.For(t, "Acme")}, Options{})
@@ -30,7 +30,7 @@ func TestEndOfTheTimeIsNoRefusal(t *testing.T) {
 			t.Errorf("without time: %v", err)
 		}
 		wait = 0
-		time.Sleep(troubleLasts)
+		time.Sleep(outageTTL)
 		if err := complete(); err != nil {
 			t.Errorf("asked again: %v", err)
 		}
