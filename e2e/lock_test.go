@@ -127,7 +127,7 @@ func TestPushFromLockFiles(t *testing.T) {
 	}
 	refused := s.run(push(ws)...)
 	if refused.status != 1 || !strings.Contains(refused.stderr, "not known at "+filepath.Join(ws.Dir, clients.LockFileName)+":4: ") ||
-		!strings.Contains(refused.stderr, "\nhint: have the lock file know it, by tofu providers lock -platform=") {
+		!strings.Contains(refused.stderr, "\nhint: add it to the lock file with tofu providers lock -platform=") {
 		t.Errorf("%+v", refused)
 	}
 }

@@ -166,7 +166,7 @@ func TestOriginsOnThisMachineAreNamed(t *testing.T) {
 		t.Errorf("what is not: %d, %d bytes", status, len(body))
 	}
 	clients.Must(t, gateway.Stop()) // the log is complete then
-	if log := gateway.Log(); !strings.Contains(log, "its address is not a public one") || !strings.Contains(log, "host block of the CLI configuration") {
+	if log := gateway.Log(); !strings.Contains(log, "its address is not public") || !strings.Contains(log, "host block of the CLI configuration") {
 		t.Errorf("the log does not say why:\n%s", log)
 	}
 	zip := recorder.PathSuffix(".zip")

@@ -150,7 +150,7 @@ func explainDiscovery(err error, a provider.Address) error {
 				"%s refuses its discovery document, which is usually public: a firewall may answer so. If the host wants a token, set TF_TOKEN_%s, or replace the token that is filed for it",
 				a.Hostname(), tokenVariable(a.Hostname()))
 		case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
-			return hint.Wrap(err, "%s has trouble of its own: run it again later", a.Hostname())
+			return hint.Wrap(err, "%s reports a server error: run it again later", a.Hostname())
 		}
 	}
 	return hint.Wrap(err, "is it the host of a provider registry?")
@@ -171,7 +171,7 @@ func (r *Registry) explain(err error, a provider.Address, notFound error) error 
 		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err),
 			"log in with terraform login or tofu login %[1]s, or set TF_TOKEN_%[2]s", a.Hostname(), tokenVariable(a.Hostname()))
 	}
-	return hint.Wrap(err, "%s has trouble of its own: run it again later", a.Hostname())
+	return hint.Wrap(err, "%s reports a server error: run it again later", a.Hostname())
 }
 
 // tokenVariable encodes a host name as in the name of a TF_TOKEN_ variable.

@@ -19,7 +19,7 @@ import (
 
 // ErrPrivate means that an origin, or a host that it refers to, does not have a public
 // address.
-var ErrPrivate = errors.New("its address is not a public one")
+var ErrPrivate = errors.New("its address is not public")
 
 // errDowngrade means that an origin redirects from https to http.
 var errDowngrade = errors.New("the redirect leaves https")
@@ -56,7 +56,7 @@ func (g *Guard) Transport(base *http.Transport) *http.Transport {
 			return g.throughProxy(proxy, req)
 		}
 		if from := req.Response; from != nil && from.Request.URL.Scheme == "https" && req.URL.Scheme != "https" {
-			return nil, hint.Wrap(errDowngrade, "the origin must redirect to https: what is fetched for others goes no other way")
+			return nil, hint.Wrap(errDowngrade, "the origin must redirect to https: pull-through does not leave https")
 		}
 		if proxy == nil {
 			return nil, nil
@@ -107,9 +107,9 @@ func (g *Guard) checkName(u *url.URL) error {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	switch {
 	case last == name || last == "localhost" || last == "local" || last == "internal":
-		return private(host, portOf(u), "a name of the own network")
+		return private(host, portOf(u), "a name in the local network")
 	case last == "" || strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x"):
-		return private(host, portOf(u), "an address in a form that not all read alike")
+		return private(host, portOf(u), "an address in a notation that programs read differently")
 	}
 	if _, ok := g.proxies.Load(hostPort(u)); ok {
 		return private(host, portOf(u), "the proxy")
@@ -172,7 +172,7 @@ var special = []struct {
 }{
 	{netip.MustParsePrefix("0.0.0.0/8"), "unspecified"},
 	{netip.MustParsePrefix("100.64.0.0/10"), "shared by a carrier's customers"},
-	{netip.MustParsePrefix("168.63.129.16/32"), "what a cloud tells its machines"}, // Azure's, on every virtual network
+	{netip.MustParsePrefix("168.63.129.16/32"), "a cloud's metadata address"}, // Azure's, on every virtual network
 	{netip.MustParsePrefix("192.0.0.0/24"), "reserved"},
 	{netip.MustParsePrefix("192.0.2.0/24"), "for documentation"},
 	{netip.MustParsePrefix("198.18.0.0/15"), "for benchmarks"},

@@ -52,7 +52,7 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 				return hint.New(fmt.Sprintf("more than %d redirects", maxRedirects), "%s redirects in a circle: %s", via[0].URL.Host, redirectHelp)
 			}
 			if req.URL.Scheme != "https" && req.URL.Scheme != "http" {
-				return hint.New(fmt.Sprintf("redirected to %.200s", shown(req.URL)), "packages and what is said of them come by https or http alone: ask whoever runs the origin")
+				return hint.New(fmt.Sprintf("redirected to %.200s", shown(req.URL)), "packages and their metadata are fetched only over https or http: ask whoever runs the origin")
 			}
 			if n := len(req.URL.String()); n > maxURL {
 				return hint.New(fmt.Sprintf("redirected to a URL of %d bytes, more than %d", n, maxURL), "ask whoever runs the origin")
@@ -293,7 +293,7 @@ func explainTransport(err error) error {
 	case proxyHelp != "":
 		return hint.Wrap(err, "%s", proxyHelp)
 	case errors.As(err, &dns):
-		return hint.Wrap(err, "the host is not known here: check its name; where a gateway stands in for it, a host block in the CLI configuration says so")
+		return hint.Wrap(err, "the host does not resolve: check its name; if a gateway serves this host, name the gateway in a host block of the CLI configuration")
 	case errors.As(err, &certificate):
 		return hint.Wrap(err, "%s", certificateHelp(certificate.Err))
 	case errors.As(err, &op) && op.Op == "dial":

@@ -14,7 +14,7 @@ import (
 
 // errInside means that an origin on another machine refers its clients to this machine,
 // or to its local link, where clouds have their metadata services.
-var errInside = errors.New("an origin elsewhere leads there")
+var errInside = errors.New("an origin on another machine refers to it")
 
 // metadata lists the addresses of cloud metadata services that are not link-local.
 var metadata = []netip.Addr{

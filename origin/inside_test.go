@@ -56,7 +56,7 @@ func (n *resolved) client() (*origin.Registry, *disco.Disco) {
 // TestOriginsLeadNowhereInside: the names that an origin refers to are checked when they
 // are resolved. The origin's own host may be anywhere.
 func TestOriginsLeadNowhereInside(t *testing.T) {
-	const refused = "an origin elsewhere leads there"
+	const refused = "an origin on another machine refers to it"
 	for name, tc := range map[string]struct {
 		// lead makes the origin, which is at, refer to the host inside.
 		lead func(b *bench, at, inside string)
@@ -161,7 +161,7 @@ func TestServicesThatTheUserNames(t *testing.T) {
 		}))
 		client, _ := n.client()
 		mirror := client.NetworkMirror(&url.URL{Scheme: "https", Host: at, Path: "/"})
-		if err := install(t, mirror, widget); (err != nil) != refused || refused && !strings.Contains(err.Error(), "an origin elsewhere leads there") {
+		if err := install(t, mirror, widget); (err != nil) != refused || refused && !strings.Contains(err.Error(), "an origin on another machine refers to it") {
 			t.Errorf("a mirror's package at %s: %v", where, err)
 		}
 	}

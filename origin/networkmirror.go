@@ -52,7 +52,7 @@ func (m *NetworkMirror) Versions(ctx context.Context, a provider.Address) (*List
 	}
 	provider.SortVersions(l.Versions)
 	if passed.count > 0 {
-		l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists what is not a version, and is passed over: %s", m.base.Host, passed))
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists entries that are not versions and are ignored: %s", m.base.Host, passed))
 	}
 	return l, nil
 }
@@ -171,5 +171,5 @@ func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string
 		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err), "write a credentials block for %s into the CLI configuration, or set TF_TOKEN_%s",
 			m.base.Host, tokenVariable(m.base.Host))
 	}
-	return hint.Wrap(err, "the mirror %s has trouble of its own: run it again later", shown(m.base))
+	return hint.Wrap(err, "the mirror %s reports a server error: run it again later", shown(m.base))
 }

@@ -182,9 +182,9 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 		what  string
 		about names
 	}{
-		{"what is not a version, and is passed over", noVersions},
-		{"a version more than once, which is taken as one", twice},
-		{"what is not a platform, and is passed over", noPlatforms},
+		{"entries that are not versions and are ignored", noVersions},
+		{"versions more than once, which count once", twice},
+		{"entries that are not platforms and are ignored", noPlatforms},
 	} {
 		if w.about.count > 0 {
 			l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists %s: %s", host, w.what, w.about))

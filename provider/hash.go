@@ -86,14 +86,14 @@ const (
 	maxUnpackedBytes = 8 << 30
 )
 
-// H1 returns the h1: hash of the zip of size bytes in r, as clients compute it
-// over the unpacked folder.
+// H1 returns the h1: hash of the zip of size bytes in r, as clients compute it over the
+// unpacked folder.
 //
-// The error wraps ErrNotZip if the bytes are no zip, or if an entry does not
-// unpack. It wraps ErrNoH1 alone where clients could come to different answers or
-// refuse the zip: directory entries, duplicate names, links, names outside the
-// folder, a directory or an unpacked size beyond what any provider has. H1 stops when
-// ctx ends; it returns errors of r and ctx unchanged.
+// The error wraps ErrNotZip if the bytes are not a zip, or if an entry cannot be unpacked.
+// It wraps only ErrNoH1 if clients could compute different hashes or refuse the zip. The
+// reasons are directory entries, duplicate names, links, names outside the folder, and a
+// directory or an unpacked size beyond the bounds. H1 stops when ctx ends. It returns errors
+// of r and ctx unchanged.
 func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 	source := newSourceReader(ctx, r, size)
 	z, err := source.open(size)

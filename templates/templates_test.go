@@ -156,7 +156,7 @@ func TestLoginsAreNotQuoted(t *testing.T) {
 		"https://u:MARK@ghcr.io/${hostname}/${namespace}/${type}", "u:MARK${x}@ghcr.io/${hostname}/${namespace}/${type", "https://MARK@ghcr.io/x/",
 	} {
 		_, err := Parse(template, provider.Selector{})
-		if err == nil || strings.Contains(err.Error()+hint.Of(err), "MARK") || !strings.Contains(err.Error(), "it holds a login") {
+		if err == nil || strings.Contains(err.Error()+hint.Of(err), "MARK") || !strings.Contains(err.Error(), "it contains a login") {
 			t.Errorf("%s: %v (hint %q)", template, err, hint.Of(err))
 		}
 	}

@@ -33,7 +33,7 @@ func ReadKeys(ctx context.Context, file string) ([]Key, error) {
 	var out []Key
 	err := readEach(ctx, blocks, func(r ring, keys openpgp.EntityList) error {
 		if len(keys) < len(r.keys) {
-			return hint.New("a key of the file does not read", publicKeyHelp)
+			return hint.New("a key in the file is invalid", publicKeyHelp)
 		}
 		for _, k := range keys {
 			out = append(out, keyOf(k))

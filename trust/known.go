@@ -96,7 +96,7 @@ func isH1(h provider.Hash) bool { return !h.IsZip() }
 
 func (k Known) unknown(p provider.Platform, filename, has string) error {
 	return hint.Wrap(fmt.Errorf("%s: %w at %s: none of the hashes there is the package's, which has %s", filename, ErrUnknown, k.Where, has),
-		"have the lock file know it, by tofu providers lock -platform=%s or terraform providers lock -platform=%[1]s, or leave the platform out: --platform names those to push", p)
+		"add it to the lock file with tofu providers lock -platform=%s or terraform providers lock -platform=%[1]s, or leave the platform out: --platform names those to push", p)
 }
 
 func (k Known) contradicted(filename string, sum [sha256.Size]byte, other provider.Hash) error {

@@ -110,7 +110,7 @@ func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, er
 }
 
 // NotZipHint is the hint for a package that is not a zip.
-const NotZipHint = "no client could unpack it: its publisher released something that is no zip, or the zip is damaged. Ask the publisher for a new release; nothing was stored"
+const NotZipHint = "no client could unpack it: its publisher released a file that is not a zip, or the zip is damaged. Ask the publisher for a new release; nothing was stored"
 
 // matches reports whether a package has, for each scheme in hashes, one of the hashes. That
 // is stricter than clients, which accept one match of any scheme. If the package has no

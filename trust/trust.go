@@ -169,7 +169,7 @@ func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	}
 	parsed, err := parseSums(c.SHA256SUMS)
 	if err != nil {
-		return nil, hint.Wrap(err, "it is no list of checksums as sha256sum writes it: nothing was stored; ask its publisher")
+		return nil, hint.Wrap(err, "it is not a list of checksums as sha256sum writes it; nothing was stored: ask its publisher")
 	}
 	for name, sum := range c.Announced {
 		if err := parsed.check(name, sum); err != nil {
