@@ -1,8 +1,7 @@
-// Command demo does the whole main job with real parts and shows it: a signed
-// release of the null provider, its origin registry, a push, the gateway, and
-// the clients that install from it. "make demo" runs it.
+// Command demo shows the main job with real parts: a signed release of the null provider, its origin registry,
+// a push, the gateway, and the clients that install from it. "make demo" runs it.
 //
-// Everything is on the loopback interface and in a temporary folder.
+// Everything stays on the loopback interface and in a temporary folder.
 package main
 
 import (
@@ -20,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// The version that is pushed, and the one that nobody pushes.
+// The pushed version, and the version that nobody pushes.
 const version, unpushed = "3.2.4", "4.0.0"
 
 func main() {
@@ -34,13 +33,13 @@ func main() {
 	fmt.Printf("\nAll of it worked, in %s.\n", time.Since(start).Round(time.Second))
 }
 
-// demo is what the acts share.
+// demo is the state of the demo.
 type demo struct {
 	*world.World
 	ctx       context.Context
 	bridge    clients.Client
 	tofu      clients.Client
-	terraform *clients.Client // nil where PATH had none
+	terraform *clients.Client // nil if it is not on PATH
 	pushing   *clients.Workspace
 	data      string
 	act       int
@@ -85,8 +84,8 @@ func run(ctx context.Context) error {
 	return gateway.Stop()
 }
 
-// findPrograms finds what "make demo" has obtained, and says which clients the demo
-// runs. Terraform is the only program that it can do without.
+// findPrograms finds the programs of "make demo", and prints which clients the demo runs. Only Terraform is
+// optional.
 func (d *demo) findPrograms() (err error) {
 	if d.bridge, err = world.Bridge(); err != nil {
 		return err
@@ -112,7 +111,7 @@ func (d *demo) findPrograms() (err error) {
 	return err
 }
 
-// publish makes the release and offers it at the origin.
+// publish creates the release and offers it at the origin.
 func (d *demo) publish() error {
 	d.title("Acme builds the null provider from source, signs two versions of it, and offers them at its registry.")
 	for _, v := range []string{version, unpushed} {
@@ -125,7 +124,7 @@ func (d *demo) publish() error {
 	return nil
 }
 
-// release makes a release and has the origin offer it.
+// release creates a release and makes the origin offer it.
 func (d *demo) release(version string) error {
 	r, err := d.NullRelease(version)
 	if err != nil {
@@ -139,7 +138,7 @@ func (d *demo) release(version string) error {
 	return nil
 }
 
-// push stores the release, and then does it again.
+// push stores the release twice.
 func (d *demo) push() error {
 	d.title("ocibridge push takes it from there, verifies it and stores it in an OCI registry: its own, as nothing else is configured.")
 	push := []string{"push", world.Null + "@~> 3.2", "--data", d.data}
@@ -164,7 +163,7 @@ func (d *demo) serve() (*world.Gateway, error) {
 	return g, nil
 }
 
-// install runs the clients in every way they can install.
+// install runs the clients with every installation method.
 func (d *demo) install(g *world.Gateway) error {
 	type way struct {
 		client         clients.Client
@@ -186,7 +185,7 @@ func (d *demo) install(g *world.Gateway) error {
 	return nil
 }
 
-// pullThrough installs what nobody pushed, with its origin and without.
+// pullThrough installs a version that nobody pushed, with its origin and without.
 func (d *demo) pullThrough(g *world.Gateway) error {
 	d.title("Nobody pushed %s: the gateway fetches it when tofu asks for it, verifies it, and stores it.", unpushed)
 	if err := d.use(g, d.tofu, unpushed, world.NetworkMirror(g.URL)); err != nil {
@@ -210,7 +209,7 @@ func (d *demo) pullThrough(g *world.Gateway) error {
 	return d.use(g, d.tofu, unpushed, world.OCIMirror(g.RepositoryTemplate))
 }
 
-// stored waits until the version that was pulled through is in the registry.
+// stored waits until the pulled version is in the registry.
 func (d *demo) stored(g *world.Gateway) error {
 	ctx, cancel := context.WithTimeout(d.ctx, clients.DefaultTimeout)
 	defer cancel()
@@ -224,8 +223,7 @@ func (d *demo) stored(g *world.Gateway) error {
 	return nil
 }
 
-// use has a client that knows nothing of the origin install a version, and apply a
-// configuration with it.
+// use makes a client without access to the origin install a version, and apply a configuration with it.
 func (d *demo) use(g *world.Gateway, client clients.Client, version, config string) error {
 	ws, err := d.Workspace("")
 	if err != nil {
@@ -253,7 +251,7 @@ func (d *demo) use(g *world.Gateway, client clients.Client, version, config stri
 	return nil
 }
 
-// run runs a program, and shows its call and what it prints.
+// run runs a program, and shows the command and its output.
 func (d *demo) run(ws *clients.Workspace, c clients.Client, args ...string) error {
 	quoted := make([]string, len(args))
 	for i, a := range args {

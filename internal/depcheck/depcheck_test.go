@@ -1,6 +1,5 @@
-// Package depcheck keeps the walls between packages: which may import which.
-// Changing the table below is a design decision; CONTRIBUTING.md shows the same
-// arrows as a map.
+// Package depcheck enforces which package may import which. Changing the table below is a design decision;
+// CONTRIBUTING.md shows the same arrows as a map.
 package depcheck
 
 import (
@@ -18,8 +17,8 @@ import (
 
 const module = "github.com/ocibridge/ocibridge"
 
-// may says for each package of the top level what of ours it may import, beside
-// leaves, which everything may.
+// may lists, for each top-level package, which of our packages it may import, in addition to leaves, which
+// every package may import.
 var may = map[string][]string{
 	"docs":             {},
 	"provider":         {},
@@ -122,7 +121,7 @@ func TestArrows(t *testing.T) {
 	}
 }
 
-// TestObserversAreAlone keeps the libraries of metrics and traces in one package.
+// TestObserversAreAlone shows that only one package uses the libraries of metrics and traces.
 func TestObserversAreAlone(t *testing.T) {
 	for name, p := range importGraph(t) {
 		for _, imported := range p.Imports {
@@ -133,8 +132,8 @@ func TestObserversAreAlone(t *testing.T) {
 	}
 }
 
-// TestOpenPGPIsAlone keeps the OpenPGP library behind trust, which bounds what keys
-// and signatures cost.
+// TestOpenPGPIsAlone shows that only trust uses the OpenPGP library: trust bounds the cost of keys and
+// signatures.
 func TestOpenPGPIsAlone(t *testing.T) {
 	for name, p := range importGraph(t) {
 		for _, imported := range p.Imports {
@@ -145,8 +144,8 @@ func TestOpenPGPIsAlone(t *testing.T) {
 	}
 }
 
-// TestTransportsAreBounded keeps the making of HTTP transports, and the use of net/http's
-// own, behind internal/outgoing, which bounds the headers of answers.
+// TestTransportsAreBounded shows that only internal/outgoing creates HTTP transports or uses net/http's own: it
+// bounds the headers of answers.
 func TestTransportsAreBounded(t *testing.T) {
 	for name, p := range importGraph(t) {
 		if strings.HasPrefix(name, "internal/testkit") || name == "internal/bench" || name == "internal/outgoing" {
@@ -164,11 +163,10 @@ func TestTransportsAreBounded(t *testing.T) {
 	}
 }
 
-// transports finds code that makes an HTTP transport or uses one of net/http's own.
+// transports matches code that creates an HTTP transport or uses one of net/http's own.
 var transports = regexp.MustCompile(`http\.(DefaultTransport|DefaultClient|Transport\{|(Get|Head|Post|PostForm)\()|new\(http\.Transport\)|(auth|retry)\.DefaultClient`)
 
-// TestEndToEndUsesTheBinary keeps e2e outside: it may look at the program only as
-// its users do.
+// TestEndToEndUsesTheBinary shows that e2e imports nothing of the program: it uses the program as users do.
 func TestEndToEndUsesTheBinary(t *testing.T) {
 	p, ok := importGraph(t)["e2e"]
 	if !ok {

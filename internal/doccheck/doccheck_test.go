@@ -1,6 +1,5 @@
-// Package doccheck keeps the documents that promise something true: every promise
-// in docs/threat-model.md and docs/reliability.md names the test that holds it,
-// and a name without a test fails here.
+// Package doccheck verifies promises in the documents: every promise in docs/threat-model.md and
+// docs/reliability.md names its test, and the name of a missing test fails here.
 package doccheck
 
 import (
@@ -20,16 +19,16 @@ import (
 
 const root = "../.."
 
-// documents are the pages whose tables are checked, with the least number of rows
-// that each has, so that a table is not lost unseen.
+// documents are the pages whose tables are checked, with their minimum number of rows, so that a lost table is
+// noticed.
 var documents = map[string]int{
 	"docs/threat-model.md": 110,
 	"docs/reliability.md":  55,
 	"docs/fuzzing.md":      30,
 }
 
-// reference is a test as the documents name it: `pkg/path.TestName`, with a
-// subtest behind a slash.
+// reference matches the name of a test in the documents: `pkg/path.TestName`, optionally with a slash and a
+// subtest.
 var reference = regexp.MustCompile("`([a-z0-9_/]+)\\.((?:Test|Fuzz)[A-Za-z0-9_]*)(?:/([^`]+))?`")
 
 func TestNamedTestsExist(t *testing.T) {
@@ -50,8 +49,8 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// check returns what is wrong with the tests that a page names, and how many rows
-// of its tables have to name one: those of tables whose last column is "test".
+// check returns the problems of the test names on a page, and the number of rows that must name one: those of
+// tables whose last column is "test".
 func check(root, page string) (problems []string, rows int) {
 	tests := map[string]*pkg{}
 	inTable, named := false, false
@@ -81,7 +80,7 @@ func check(root, page string) (problems []string, rows int) {
 	return problems, rows
 }
 
-// cellsOf returns the cells of a row of a table; none for any other line.
+// cellsOf returns the cells of a table row; it returns none for any other line.
 func cellsOf(line string) []string {
 	inner, ok := strings.CutPrefix(strings.TrimSpace(line), "|")
 	if !ok {
@@ -90,11 +89,11 @@ func cellsOf(line string) []string {
 	return strings.Split(strings.TrimSuffix(inner, "|"), "|")
 }
 
-// pkg is what the test files of a package hold.
+// pkg has the content of a package's test files.
 type pkg struct {
 	dir      string
 	tests    map[string]*ast.File
-	literals map[*ast.File]map[string]bool // texts that stand in a file
+	literals map[*ast.File]map[string]bool // string literals by file
 }
 
 func parsePackage(dir string) *pkg {
@@ -106,7 +105,7 @@ func parsePackage(dir string) *pkg {
 	for _, name := range names {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		if err != nil {
-			continue // the compiler says so
+			continue // the compiler reports it
 		}
 		literals := map[string]bool{}
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -127,8 +126,7 @@ func parsePackage(dir string) *pkg {
 	return p
 }
 
-// has reports whether there is a test, with a subtest of that name: a text in the
-// same file, or a script in testdata.
+// has reports whether a test exists, and its subtest: a string in the same file, or a script in testdata.
 func (p *pkg) has(test, sub string) bool {
 	file, ok := p.tests[test]
 	if !ok || sub == "" || p.literals[file][sub] {
@@ -138,7 +136,8 @@ func (p *pkg) has(test, sub string) bool {
 	return err == nil && len(scripts) > 0
 }
 
-// TestEveryFuzzTestIsListed in docs/fuzzing.md, with what it is for, and has a corpus.
+// TestEveryFuzzTestIsListed shows that docs/fuzzing.md lists every fuzz test with its property, and that each
+// has a corpus.
 func TestEveryFuzzTestIsListed(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/fuzzing.md"))
 	if err != nil {

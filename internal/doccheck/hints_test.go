@@ -20,8 +20,8 @@ import (
 
 const module = "github.com/ocibridge/ocibridge"
 
-// TestMessagesNameNoFilesOfTheSources: a user of the program has no docs folder. Every
-// text in the program that sends its reader to the documentation names a topic.
+// TestMessagesNameNoFilesOfTheSources shows that texts of the program name help topics, because users of the
+// program have no docs folder.
 func TestMessagesNameNoFilesOfTheSources(t *testing.T) {
 	texts := 0
 	for _, file := range programFiles(t) {
@@ -37,8 +37,8 @@ func TestMessagesNameNoFilesOfTheSources(t *testing.T) {
 	}
 }
 
-// TestNamedTopicsExist: "ocibridge help TOPIC" in a text of the program, in a comment
-// that becomes documentation, or in a page names a topic.
+// TestNamedTopicsExist shows that every "ocibridge help TOPIC" in a text of the program, in a comment that
+// becomes documentation, or in a page names an existing topic.
 func TestNamedTopicsExist(t *testing.T) {
 	files := programFiles(t)
 	for _, pattern := range []string{"docs/*", "README.md", "CONTRIBUTING.md", "internal/config/reference/*.md"} {
@@ -66,7 +66,7 @@ func TestNamedTopicsExist(t *testing.T) {
 	}
 }
 
-// TestTopicsInTexts shows what the tests above find.
+// TestTopicsInTexts shows which topics the tests above find.
 func TestTopicsInTexts(t *testing.T) {
 	for text, want := range map[string]string{
 		`"x: ocibridge help syncing shows how"`: "syncing", "`ocibridge help lock-files` has": "lock-files", "ocibridge help\nconfiguration lists": "configuration",
@@ -86,14 +86,14 @@ func TestTopicsInTexts(t *testing.T) {
 	}
 }
 
-// fileOfSources finds the name of a page.
+// fileOfSources matches the name of a page.
 var fileOfSources = regexp.MustCompile(`\bdocs/|\bREADME\b|\bCONTRIBUTING\b|\bCHANGELOG\b|[A-Za-z0-9_-]\.md\b`)
 
-// helpTopic finds the word after "ocibridge help".
+// helpTopic matches the word after "ocibridge help".
 var helpTopic = regexp.MustCompile(`ocibridge\s+help\s+(?://\s*)?([a-z]+(?:[.-][a-z]+)*)`)
 
-// topicsIn returns the topics that a text names. The help of a command is no topic, and
-// neither is the verb in "ocibridge help lists".
+// topicsIn returns the topics in a text. The help of a command is not a topic, nor is the verb in "ocibridge
+// help lists".
 func topicsIn(text string) (topics []string) {
 	for _, m := range helpTopic.FindAllStringSubmatch(text, -1) {
 		if m[1] != "lists" && m[1] != "push" {
@@ -103,8 +103,7 @@ func topicsIn(text string) (topics []string) {
 	return topics
 }
 
-// programFiles returns the Go files, and the embedded files of the page, that the
-// program is built from.
+// programFiles returns the Go files, and the embedded files of the web page, that the program is built from.
 func programFiles(t *testing.T) (files []string) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,GoFiles,EmbedFiles", "./cmd/ocibridge")

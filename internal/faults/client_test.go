@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 )
 
-// behaviour is what a client does with an answer in place of reading it.
+// behaviour is a client's misbehaviour while it receives an answer.
 type behaviour struct {
 	name string
 	act  func(c net.Conn)
@@ -32,7 +32,7 @@ var behaviours = []behaviour{
 		c.(interface{ Reset() }).Reset()
 	}},
 	{"stops reading for ever", func(c net.Conn) {
-		time.Sleep(30 * time.Minute) // the gateway has had enough before
+		time.Sleep(30 * time.Minute) // the gateway gives up earlier
 		c.Close()
 	}},
 	{"stops reading at byte 1000", func(c net.Conn) {
@@ -47,9 +47,9 @@ var behaviours = []behaviour{
 	}},
 }
 
-// TestClientGateway has clients fail in every way while they are answered, and
-// while the gateway waits for the registry. Others that ask for the same, at once
-// and later, are answered, and nothing of the failed ones is left.
+// TestClientGateway makes clients misbehave in every way during answers, and while the gateway waits for the
+// registry. Other clients with the same requests, concurrent and later, get answers, and nothing of the failed
+// ones leaks.
 func TestClientGateway(t *testing.T) {
 	for _, b := range behaviours {
 		for i, d := range documents(shared.large) {
@@ -93,15 +93,15 @@ func clientFails(r *rig, b behaviour, d document, registry string) {
 	time.Sleep(time.Second)
 	end()
 	if registry == "stalls" {
-		time.Sleep(time.Minute) // it is not asked at once after it was in trouble
+		time.Sleep(time.Minute) // the gateway waits before it asks an unavailable registry again
 	}
 	r.wantPackage(d.path)
 	all.Wait()
-	time.Sleep(5 * time.Minute) // what began for those who went may go on so long
+	time.Sleep(5 * time.Minute) // downloads without clients may continue for this time
 	r.wantPackage(d.path)
 }
 
-// wantPackage asks as a client that behaves.
+// wantPackage downloads as a correct client.
 func (r *rig) wantPackage(path string) {
 	r.t.Helper()
 	a := r.get(path)
@@ -113,7 +113,7 @@ func (r *rig) wantPackage(path string) {
 	}
 }
 
-// TestSlowClient takes a minute for a package, and gets it.
+// TestSlowClient shows that a client that takes a minute for a package gets it.
 func TestSlowClient(t *testing.T) {
 	inRig(t, func(r *rig) {
 		if err := r.push(r.t.Context(), large); err != nil {

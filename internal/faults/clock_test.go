@@ -10,8 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 )
 
-// TestClockIsWrong puts this machine's clock out of the time in which certificates
-// are valid.
+// TestClockIsWrong sets this machine's clock outside of the certificates' validity.
 func TestClockIsWrong(t *testing.T) {
 	for name, by := range map[string]time.Duration{"two days ahead": 48 * time.Hour, "two days behind": -48 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -42,15 +41,15 @@ func TestClockIsWrong(t *testing.T) {
 	}
 }
 
-// TestClockJumps sets the clock forth while the gateway runs: what it has stands
-// in, and all is well when certificates are valid again.
+// TestClockJumps advances the clock while the gateway runs: it serves stale answers, and recovers when
+// certificates are valid again.
 func TestClockJumps(t *testing.T) {
 	inRig(t, func(r *rig) {
 		if err := r.push(r.t.Context(), widget); err != nil {
 			r.t.Fatal(err)
 		}
 		r.serve(r.t.TempDir())
-		for _, wait := range []time.Duration{0, 20 * time.Hour} { // certificates end after 24 hours
+		for _, wait := range []time.Duration{0, 20 * time.Hour} { // certificates expire after 24 hours
 			time.Sleep(wait)
 			for _, d := range documents(shared.release) {
 				if a := r.get(d.path); a.status != http.StatusOK {
@@ -73,8 +72,7 @@ func TestClockJumps(t *testing.T) {
 	})
 }
 
-// TestOtherRequestsGoOn has one repository's requests stall: those for others are
-// answered.
+// TestOtherRequestsGoOn makes one repository's requests stall: requests for others are answered.
 func TestOtherRequestsGoOn(t *testing.T) {
 	inRig(t, func(r *rig) {
 		if err := r.push(r.t.Context(), widget); err != nil {

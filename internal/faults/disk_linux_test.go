@@ -29,8 +29,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// withMounts runs f where it may mount: here, or by another run of this program, in
-// a namespace of its own, in which it is root.
+// withMounts runs f where it may mount: in this process, or in another run of this program as root of its own
+// namespace.
 func withMounts(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	probe := t.TempDir()
@@ -58,7 +58,7 @@ func withMounts(t *testing.T, f func(*testing.T)) {
 	}
 }
 
-// smallDisk mounts a disk of so many KiB ("64k"), and returns what makes it larger.
+// smallDisk mounts a disk of the given size ("64k"), and returns a function that resizes it.
 func smallDisk(t *testing.T, size string) (dir string, resize func(string)) {
 	t.Helper()
 	dir = t.TempDir()
@@ -77,10 +77,11 @@ func smallDisk(t *testing.T, size string) (dir string, resize func(string)) {
 	}
 }
 
-// TestFullDiskOfCache serves past it, and keeps packages again when there is room.
+// TestFullDiskOfCache shows that the gateway streams packages past the cache, and caches them again when there
+// is room.
 func TestFullDiskOfCache(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
-		disk, resize := smallDisk(t, "256k") // less than a package
+		disk, resize := smallDisk(t, "256k") // smaller than a package
 		inRig(t, func(r *rig) {
 			if err := r.push(r.t.Context(), large); err != nil {
 				r.t.Fatal(err)
@@ -104,7 +105,7 @@ func TestFullDiskOfCache(t *testing.T) {
 	})
 }
 
-// TestFullDiskForTemporaryFiles fails a push, which says so; nothing is tagged.
+// TestFullDiskForTemporaryFiles shows that a push fails with that reason, and tags nothing.
 func TestFullDiskForTemporaryFiles(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
 		disk, resize := smallDisk(t, "256k")
@@ -125,9 +126,9 @@ func TestFullDiskForTemporaryFiles(t *testing.T) {
 	})
 }
 
-// TestFullDiskOfPullThrough has no room for packages under way: where that is known
-// before, clients are told to come back, and where writing tells, their answer breaks
-// off. What takes no disk is answered, and all is served and stored when there is room.
+// TestFullDiskOfPullThrough has no room for downloads: if the gateway knows that in advance, clients are told
+// to retry; if a write fails, their answer breaks off. Requests that need no disk are answered, and everything
+// is served and stored when there is room.
 func TestFullDiskOfPullThrough(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
 		for how, limits := range map[string]pullthrough.Limits{
@@ -135,7 +136,7 @@ func TestFullDiskOfPullThrough(t *testing.T) {
 			"writing says so": {Free: func() (int64, error) { return 1 << 40, nil }},
 		} {
 			t.Run(how, func(t *testing.T) {
-				disk, resize := smallDisk(t, "4k") // less than a package
+				disk, resize := smallDisk(t, "4k") // smaller than a package
 				inRig(t, func(r *rig) {
 					r.servePullingWithin(disk, limits)
 					all := documents(shared.release)
@@ -146,13 +147,13 @@ func TestFullDiskOfPullThrough(t *testing.T) {
 								r.t.Errorf("%s: %d, %v", d.path, a.status, a.err)
 							}
 						}
-						time.Sleep(time.Minute) // of the bubble's own time, in which a failure is forgotten
+						time.Sleep(time.Minute) // until the failure expires, in virtual time
 					}
 					if log := r.log.String(); !strings.Contains(log, "make room where packages under way are kept") || strings.Contains(log, "a version is stored") {
 						r.t.Errorf("it is stored, or the log does not say what to do:\n%s", log)
 					}
 					resize("1g")
-					time.Sleep(time.Minute) // as promised: served within that
+					time.Sleep(time.Minute) // as promised, it is served within this time
 					if d := all[4]; !r.judgePulled(d, r.get(d.path)) {
 						r.t.Errorf("with room: it is not served\n%s", r.log)
 					}
@@ -163,7 +164,7 @@ func TestFullDiskOfPullThrough(t *testing.T) {
 	})
 }
 
-// own is an embedded registry in a folder, a push to it and a gateway before it.
+// own is an embedded registry in a folder, with a push to it and a gateway.
 type own struct {
 	t        *testing.T
 	registry *embedded.Registry
@@ -211,17 +212,16 @@ func (o *own) push() error {
 func (o *own) get(path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	func() {
-		defer func() { _ = recover() }() // an answer that is aborted
+		defer func() { _ = recover() }() // for an aborted answer
 		o.gateway.ServeHTTP(w, httptest.NewRequestWithContext(o.t.Context(), http.MethodGet, path, nil))
 	}()
 	return w
 }
 
-// TestFullDiskOfDataFolder fails a push, which tags nothing, and which completes
-// when there is room.
+// TestFullDiskOfDataFolder shows that a push fails and tags nothing, and completes when there is room.
 func TestFullDiskOfDataFolder(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
-		disk, resize := smallDisk(t, "1500k") // room for one package of two
+		disk, resize := smallDisk(t, "1500k") // room for one of two packages
 		o := newOwn(t, disk)
 		index := documents(shared.large)[0].path
 		if err := o.push(); err == nil {
@@ -242,8 +242,8 @@ func TestFullDiskOfDataFolder(t *testing.T) {
 	})
 }
 
-// TestFilesThatCannotBeRead makes each file of a registry's data folder unreadable
-// in turn: nothing wrong is served, and index.json never says that there is nothing.
+// TestFilesThatCannotBeRead makes each file of a registry's data folder unreadable in turn: the gateway serves
+// nothing wrong, and index.json never reports absence.
 func TestFilesThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	o := newOwn(t, dir)
@@ -284,8 +284,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// unreadable puts a link to itself in the place of a file, which not even root can
-// read, while f runs.
+// unreadable replaces a file by a link to itself, which not even root can read, while f runs.
 func unreadable(path string, f func()) error {
 	if err := os.Rename(path, path+".aside"); err != nil {
 		return err
@@ -297,14 +296,14 @@ func unreadable(path string, f func()) error {
 	return errors.Join(os.Remove(path), os.Rename(path+".aside", path))
 }
 
-// TestFilesOfCacheThatCannotBeRead serves what they held from the registry.
+// TestFilesOfCacheThatCannotBeRead shows that the gateway gets the content from the registry.
 func TestFilesOfCacheThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	inRig(t, func(r *rig) {
 		if err := r.push(r.t.Context(), large); err != nil {
 			r.t.Fatal(err)
 		}
-		for range 2 { // that it is closed in between lets all be read anew
+		for range 2 { // the gateway was restarted in between, so it reads everything again
 			r.serve(dir)
 			for _, d := range documents(shared.large) {
 				r.wantPackage(d.path)

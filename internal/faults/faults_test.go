@@ -10,32 +10,32 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/memnet"
 )
 
-// fault is one way in which a server, or the way to it, fails. Refusals and names
-// that nobody knows are of the network; the others befall requests.
+// fault is one kind of failure of a server or of the way to it. Refused connections and unknown hosts are
+// faults of the network; the others apply to requests.
 type fault struct {
 	name  string
 	fault func() faultproxy.Fault
-	dial  error // how dials end, in place of fault
+	dial  error // the error of dials, instead of fault
 }
 
-// harmless reports whether whoever keeps to the protocols does not notice.
+// harmless reports whether a client that follows the protocols does not notice the fault.
 func (f fault) harmless() bool { return f.name == "slow drip" || f.name == "clock a day behind" }
 
-// ofNames reports whether it is one of name servers. Such an error is reported at
-// once, but where the connection that it befalls is tried again later.
+// ofNames reports whether name servers fail. Such an error is reported at once, unless the connection is
+// retried later.
 func (f fault) ofNames() bool { return f.name == "host unknown" || f.name == "no name server" }
 
-// inAnswer reports whether it is in an answer that comes.
+// inAnswer reports whether the fault occurs within an answer.
 func (f fault) inAnswer() bool {
 	return slices.Contains([]string{"reset in the answer", "stall in the answer", "more announced than sent", "less announced than there is", "altered byte", "truncated"}, f.name)
 }
 
-// breaks reports whether the connection breaks, or goes silent.
+// breaks reports whether the connection breaks, or becomes silent.
 func (f fault) breaks() bool {
 	return f.dial != nil || strings.HasPrefix(f.name, "reset") || strings.HasPrefix(f.name, "stall")
 }
 
-// passes reports whether a client can see that asking again may help, soon.
+// passes reports whether the error tells a client that a retry may help soon.
 func (f fault) passes() bool {
 	return f.dial != nil || strings.HasPrefix(f.name, "reset") || f.name == "more announced than sent" ||
 		slices.Contains([]string{"502", "503", "429", "503, come again in 7 s", "429, come again in 7 s"}, f.name) || f.name == "500"
@@ -45,8 +45,8 @@ func always(f faultproxy.Fault) func() faultproxy.Fault {
 	return func() faultproxy.Fault { return f }
 }
 
-// lasts reports whether the gateway may give up before the fault, which befalls one
-// request, is over: clients wait 10 s, and a blob of another size is another blob.
+// lasts reports whether the gateway may give up before a fault of one request ends: clients wait 10 s, and a
+// blob of another size is another blob.
 func (f fault) lasts() bool {
 	return strings.Contains(f.name, "come again") || f.name == "no answer to a dial" || f.name == "more announced than sent"
 }
@@ -78,17 +78,17 @@ func allFaults(host string) []fault {
 		{name: "truncated", fault: faultproxy.Half},
 		{name: "token expires", fault: faultproxy.Expire},
 		{name: "token never accepted", fault: always(func(x *faultproxy.Exchange) {
-			x.R.Header.Del("Authorization") // as with a clock that finds it too new or too old
+			x.R.Header.Del("Authorization") // as if its clock found the token invalid
 			x.Next.ServeHTTP(x.W, x.R)
 		})},
 		{name: "clock a day behind", fault: always(faultproxy.Date(-24 * time.Hour))},
 	}
 }
 
-// chosen are the faults of the short form, one of a kind.
+// chosen are the faults of the short run, one of each kind.
 var chosen = []string{"refused", "reset in the answer", "stall before the answer", "503", "page with 200", "altered byte", "truncated"}
 
-// faultsFor returns the faults that are asked for.
+// faultsFor returns the faults of this run.
 func faultsFor(host string) []fault {
 	all := allFaults(host)
 	if long() {
@@ -103,27 +103,26 @@ func faultsFor(host string) []fault {
 	return out
 }
 
-// step is a request on the way.
+// step is a request of a sequence.
 type step struct {
 	name  string
 	match func(*http.Request) bool
 }
 
-// to matches requests of the methods whose path contains part.
+// to matches requests with one of the methods whose path contains part.
 func to(methods, part string) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		return strings.Contains(methods, r.Method) && strings.Contains(r.URL.Path, part)
 	}
 }
 
-// begin lets a fault befall a step of what is asked of a server, as often as it
-// says (0: each time), and returns what ends it.
+// begin applies a fault to a step of requests to a server, the given number of times (0: always), and returns a
+// function that ends it.
 func (f fault) begin(r *rig, at *faultproxy.Server, s step, times int) (end func()) {
 	if f.dial == nil {
 		return at.Begin(faultproxy.Rule{Match: s.match, Fault: f.fault(), Times: times})
 	}
-	// The connection that brings the request is lost, and so are all that are tried
-	// until the fault ends.
+	// The connection of the request is lost, and so are all new ones until the fault ends.
 	ended := at.Begin(faultproxy.Rule{Match: s.match, Times: 1, Fault: func(x *faultproxy.Exchange) {
 		r.net.Fail(at.Addr, f.dial)
 		if times > 0 {

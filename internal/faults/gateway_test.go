@@ -23,7 +23,7 @@ import (
 const (
 	// clientsWait is how long clients wait for JSON.
 	clientsWait = 10 * time.Second
-	// maxArchive bounds how long an archive may take to come or to fail.
+	// maxArchive bounds the time until an archive arrives or fails.
 	maxArchive = 12 * time.Minute
 )
 
@@ -44,16 +44,16 @@ func isPackage(r *http.Request) bool {
 	})
 }
 
-// document is something that clients ask the gateway for.
+// document is something that clients request from the gateway.
 type document struct {
 	path  string
-	steps []string // of the gateway with the registry that it needs
+	steps []string // the gateway's requests to the registry for it
 }
 
-// undescribed is a list of versions whose content is not as it should be.
+// undescribed is a list with a version whose content is invalid.
 const undescribed = `{"versions":[{"version":"` + version + `"}]}`
 
-// documents returns all that there is of a provider.
+// documents returns all documents of a provider.
 func documents(rel *release.Release) []document {
 	mirror := "/providers/" + originHost + "/acme/" + rel.Type + "/"
 	hosts := "/hosts/" + originHost + "/v1/providers/acme/" + rel.Type + "/"
@@ -66,13 +66,13 @@ func documents(rel *release.Release) []document {
 	}
 }
 
-// serve starts a gateway as "ocibridge serve" does, with all that it keeps in dir.
+// serve starts a gateway as "ocibridge serve" does, with its files in dir.
 func (r *rig) serve(dir string) {
 	r.t.Helper()
 	r.serveWith(dir, func(_ provider.Address, s catalog.Store) catalog.Store { return s }, func() {})
 }
 
-// serveWith does so with what add makes of a repository. It ends with end.
+// serveWith is serve with add applied to each repository. The gateway ends with end.
 func (r *rig) serveWith(dir string, add func(provider.Address, catalog.Store) catalog.Store, end func()) {
 	r.t.Helper()
 	log := slog.New(slog.NewTextHandler(r.log, nil))
@@ -101,9 +101,9 @@ func (r *rig) serveWith(dir string, add func(provider.Address, catalog.Store) ca
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
 	}
 	go server.Serve(listener)
-	r.client = &http.Client{Transport: &http.Transport{DialContext: r.net.Dial, DisableKeepAlives: true}} // else it asks twice
+	r.client = &http.Client{Transport: &http.Transport{DialContext: r.net.Dial, DisableKeepAlives: true}} // otherwise it retries
 	r.stop = func() {
-		// It ends as serve does: answers under way may be finished.
+		// It stops as serve does: running answers may finish.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
@@ -115,7 +115,7 @@ func (r *rig) serveWith(dir string, add func(provider.Address, catalog.Store) ca
 	}
 }
 
-// answer is what a client gets.
+// answer is a client's answer.
 type answer struct {
 	status     int
 	retryAfter string
@@ -136,14 +136,13 @@ func (r *rig) get(path string) answer {
 	return answer{resp.StatusCode, resp.Header.Get("Retry-After"), body, err, time.Since(start)}
 }
 
-// TestGatewayRegistry has every fault at every step between the gateway and the
-// registry: before the gateway knows anything, once and for long, and when it
-// knows all.
+// TestGatewayRegistry tests every fault at every step between the gateway and the registry: with empty and with
+// filled caches, once and permanently.
 func TestGatewayRegistry(t *testing.T) {
 	truth := truths(t)
 	for _, f := range faultsFor(registryHost) {
 		if f.name == "reset in the request" {
-			continue // there is nothing in it
+			continue // no answer to break
 		}
 		for _, s := range readSteps {
 			for _, mode := range []string{"stays", "once", "known"} {
@@ -164,7 +163,7 @@ func TestGatewayRegistry(t *testing.T) {
 	}
 }
 
-// truths returns what is right, by path.
+// truths returns the right answers by path.
 func truths(t *testing.T) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
@@ -191,7 +190,7 @@ func truths(t *testing.T) map[string][]byte {
 	return out
 }
 
-// served is a gateway that a fault befalls.
+// served is a gateway with a fault.
 type served struct {
 	*rig
 	f     fault
@@ -204,7 +203,7 @@ func (c served) check(mode string) {
 	known := mode == "known"
 	if known {
 		c.allRight("before the fault")
-		time.Sleep(2 * time.Minute) // all is to be revalidated
+		time.Sleep(2 * time.Minute) // everything must be revalidated
 	}
 	times := map[string]int{"once": 1}[mode]
 	end := c.f.begin(c.rig, c.registry, c.s, times)
@@ -229,14 +228,13 @@ func (c served) check(mode string) {
 	c.allRight("after the fault")
 }
 
-// mayPass reports whether a document may be right although a fault stays: a new
-// token helps where one expired, and what nobody needs of an answer may be altered.
+// mayPass reports whether a document may be right during a permanent fault: a new token replaces an expired
+// one, and a byte that nobody needs may be altered.
 func (c served) mayPass() bool {
 	return c.f.harmless() || c.f.name == "token expires" || c.f.name == "altered byte" && (c.s.name == "token" || c.s.name == "list tags")
 }
 
-// judge reports whether an answer is right, and fails where it is wrong, which
-// trouble is not.
+// judge reports whether an answer is right. It fails the test if it is wrong, but not if it is an error.
 func (c served) judge(d document, a answer) bool {
 	c.t.Helper()
 	limit, archive := clientsWait, strings.HasSuffix(d.path, ".zip")
@@ -254,9 +252,9 @@ func (c served) judge(d document, a answer) bool {
 			c.t.Errorf("%s: %d without Retry-After", d.path, a.status)
 		}
 	case archive && a.err != nil && len(a.body) < len(c.truth[d.path]):
-		// Aborted: no client takes it for complete.
+		// An aborted answer: no client takes it for complete.
 	case strings.HasSuffix(d.path, "/versions") && string(a.body) == undescribed && c.f.inAnswer():
-		// What there is of the version cannot be told now; that there is one, can.
+		// The version cannot be described now, but it is known to exist.
 	default:
 		c.t.Errorf("%s: %d with %d bytes, %v: %.200s", d.path, a.status, len(a.body), a.err, a.body)
 	}

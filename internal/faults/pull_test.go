@@ -22,19 +22,18 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// maxStore bounds how long a version may not be stored after its fault is over: a
-// gateway puts off for longer and longer what fails.
+// maxStore bounds the time until a version is stored after its fault ends: a gateway retries at growing
+// intervals.
 const maxStore = 30 * time.Minute
 
-// refusedFor is how long a version is not stored again that was refused, and then by
-// who wants a package of it that is not in the cache.
+// refusedFor is the time until a refused version is stored again, when a client requests a package of it that
+// is not in the cache.
 const refusedFor = 11 * time.Minute
 
-// rediscoverAfter is how long a host's services are taken to be where it said.
+// rediscoverAfter is how long the discovery of a host's services is cached.
 const rediscoverAfter = 10 * time.Minute
 
-// renewed is an origin whose services are discovered anew after a while, as in
-// "ocibridge serve".
+// renewed is an origin whose services are discovered again after a while, as in "ocibridge serve".
 type renewed struct {
 	*origin.Registry
 	rig   *rig
@@ -57,13 +56,13 @@ func (o *renewed) Versions(ctx context.Context, a provider.Address) (*origin.Lis
 	return o.current().Versions(ctx, a)
 }
 
-// servePulling starts a gateway that pulls through, with all that it keeps in dir.
+// servePulling starts a gateway that pulls through, with its files in dir.
 func (r *rig) servePulling(dir string) {
 	r.t.Helper()
 	r.servePullingWithin(dir, pullthrough.Limits{})
 }
 
-// servePullingWithin does so within limits.
+// servePullingWithin is servePulling with limits.
 func (r *rig) servePullingWithin(dir string, limits pullthrough.Limits) {
 	r.t.Helper()
 	puller, err := pullthrough.New(pullthrough.Options{
@@ -82,16 +81,14 @@ func (r *rig) servePullingWithin(dir string, limits pullthrough.Limits) {
 	r.serveWith(dir, puller.Store, func() { puller.Close() })
 }
 
-// TestPullThroughOrigin has every fault at every step between a gateway that pulls
-// through and the origin of what nobody pushed: an answer is right, or says that
-// there is trouble, or breaks off; nothing incomplete is tagged; and when the fault
-// is over all is served, and stored.
+// TestPullThroughOrigin tests every fault at every step between a gateway that pulls through and the origin of
+// an unpushed version: an answer is right, or an error, or breaks off; nothing incomplete is tagged; and after
+// the fault everything is served and stored.
 func TestPullThroughOrigin(t *testing.T) {
 	pullsThrough(t, originHost, originSteps, func(r *rig) *faultproxy.Server { return r.origin })
 }
 
-// TestPullThroughRegistry does so between the gateway and the registry into which
-// it stores.
+// TestPullThroughRegistry does the same between the gateway and the registry that it stores into.
 func TestPullThroughRegistry(t *testing.T) {
 	pullsThrough(t, registryHost, registrySteps, func(r *rig) *faultproxy.Server { return r.registry })
 }
@@ -99,11 +96,11 @@ func TestPullThroughRegistry(t *testing.T) {
 func pullsThrough(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.Server) {
 	for _, f := range faultsFor(host) {
 		if strings.HasPrefix(f.name, "token") && host == originHost {
-			continue // there is none
+			continue // the step does not exist
 		}
 		for _, s := range steps {
 			if f.name == "reset in the request" && s.name != "upload" {
-				continue // there is nothing in it
+				continue // no answer to break
 			}
 			if !long() && host == registryHost && !slices.Contains([]string{"read the tag", "list tags", "upload", "tag"}, s.name) {
 				continue
@@ -111,7 +108,7 @@ func pullsThrough(t *testing.T, host string, steps []step, at func(*rig) *faultp
 			for times, mode := range []string{"stays", "once"} {
 				for i, d := range documents(shared.release) {
 					if i != 1 && i != 4 || !long() && (i == 1 || mode == "once") {
-						continue // a description and an archive will do, or an archive alone
+						continue // a description and an archive are enough, or only an archive
 					}
 					t.Run(f.name+"/"+s.name+"/"+mode+"/"+d.path[strings.LastIndex(d.path, "/")+1:], func(t *testing.T) {
 						t.Parallel()
@@ -123,20 +120,20 @@ func pullsThrough(t *testing.T, host string, steps []step, at func(*rig) *faultp
 	}
 }
 
-// pulledThrough asks for a document of what is nowhere but at the origin.
+// pulledThrough requests a document of a version that only the origin has.
 func pulledThrough(r *rig, f fault, s step, at *faultproxy.Server, times int, first document) {
 	dir := r.t.TempDir()
 	end := f.begin(r, at, s, times)
 	r.servePulling(dir)
 	r.judgePulled(first, r.get(first.path))
-	for _, d := range documents(shared.release)[:2] { // which clients ask for together
+	for _, d := range documents(shared.release)[:2] { // clients request them together
 		r.judgePulled(d, r.get(d.path))
 	}
 	time.Sleep(time.Minute)
 	r.tagged()
 	end()
 	if s.name == "discovery" && f.name == "altered byte" {
-		time.Sleep(rediscoverAfter) // which may be another document
+		time.Sleep(rediscoverAfter) // the altered document may name other services
 	}
 	time.Sleep(time.Minute)
 	for _, d := range documents(shared.release) {
@@ -156,7 +153,7 @@ func pulledThrough(r *rig, f fault, s step, at *faultproxy.Server, times int, fi
 	}
 }
 
-// wantStored waits until what was pulled through is stored.
+// wantStored waits until the pulled version is stored.
 func (r *rig) wantStored() {
 	r.t.Helper()
 	for waited := time.Duration(0); !r.tagged(); waited += time.Minute {
@@ -166,14 +163,13 @@ func (r *rig) wantStored() {
 		}
 		time.Sleep(time.Minute)
 		if waited == refusedFor {
-			p := shared.release.Packages[1] // which no cache has
+			p := shared.release.Packages[1] // no cache has it
 			r.get("/providers/" + originHost + "/acme/widget/" + version + "/" + p.OS + "_" + p.Arch + "/" + p.Filename)
 		}
 	}
 }
 
-// judgePulled reports whether an answer is right, and fails where it is wrong, which
-// trouble is not.
+// judgePulled reports whether an answer is right. It fails the test if it is wrong, but not if it is an error.
 func (r *rig) judgePulled(d document, a answer) bool {
 	r.t.Helper()
 	limit, archive := clientsWait, strings.HasSuffix(d.path, ".zip")
@@ -202,7 +198,7 @@ func (r *rig) judgePulled(d document, a answer) bool {
 	return false
 }
 
-// offersAll reports whether a description of a version has all its packages.
+// offersAll reports whether a version's description has all packages.
 func offersAll(body []byte) bool {
 	var found struct {
 		Archives map[string]struct{ Hashes []string } `json:"archives"`
@@ -213,7 +209,7 @@ func offersAll(body []byte) bool {
 		})
 }
 
-// filesBelow returns the files of a folder that end so.
+// filesBelow returns the files below a folder with a suffix.
 func filesBelow(t *testing.T, dir, suffix string) (out []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 )
 
-// maxPush bounds how long a push goes on against a fault that stays.
+// maxPush bounds the duration of a push during a permanent fault.
 const maxPush = 15 * time.Minute
 
 var registrySteps = []step{
@@ -35,58 +35,57 @@ var originSteps = []step{
 	{"package", to("GET", ".zip")},
 }
 
-// TestPushRegistry has every fault at every step between a push and the registry,
-// once, and for as long as the push goes on.
+// TestPushRegistry tests every fault at every step between a push and the registry, once and permanently.
 func TestPushRegistry(t *testing.T) {
 	pushes(t, registryHost, registrySteps, func(r *rig) *faultproxy.Server { return r.registry }, toRegistry)
 }
 
-// TestPushOrigin does so between a push and the origin.
+// TestPushOrigin does the same between a push and the origin.
 func TestPushOrigin(t *testing.T) {
 	pushes(t, originHost, originSteps, func(r *rig) *faultproxy.Server { return r.origin }, toOrigin)
 }
 
-// outcome is what a push makes of a fault.
+// outcome is the expected result of a push with a fault.
 type outcome struct {
-	stays, once bool // whether it succeeds although the fault stays, or befalls one request
-	either      bool // either way is right: it depends on what comes first
+	stays, once bool // whether it succeeds with a permanent fault, or with a fault of one request
+	either      bool // both results are right: it depends on the order of events
 }
 
-// toRegistry says what a fault on the way to the registry leads to.
+// toRegistry returns the expected result of a fault on the way to the registry.
 func toRegistry(f fault, step string) outcome {
 	writes := slices.Contains([]string{"begin an upload", "upload", "store a manifest", "tag"}, step)
 	switch {
 	case f.harmless():
 		return outcome{stays: true, once: true}
 	case f.name == "token expires":
-		// A new one is asked for; but not for one that is new.
+		// The push gets a new token, unless the expired one was new.
 		return outcome{stays: true, once: true, either: step == "read the tag" || step == "token"}
 	case f.name == "token never accepted":
 		return outcome{once: step != "token", either: step == "read the tag"}
 	case f.ofNames(), f.name == "no answer to a dial":
-		return outcome{either: true} // a dial in vain is repeated for a package, not for a question
+		return outcome{either: true} // a failed dial is retried for a package, but not for a lookup
 	case strings.HasPrefix(step, "look for") && f.inAnswer():
-		return outcome{either: true} // a HEAD has no body, and a broken connection breaks what else is on it
+		return outcome{either: true} // a HEAD has no body, and a broken connection affects other requests on it
 	case step == "token" && f.name == "altered byte", step == "read the tag" && !f.passes():
-		return outcome{either: true} // the byte may be in what nobody reads; the tag is read twice
+		return outcome{either: true} // the altered byte may be unused; the tag is read twice
 	case writes && f.inAnswer() && !f.breaks():
-		return outcome{stays: true, once: true} // nobody reads what is said of a success
+		return outcome{stays: true, once: true} // nobody reads the body of a success
 	case f.name == "500":
 		return outcome{once: step != "store a manifest" && step != "tag"}
 	}
-	uploads := step == "begin an upload" || step == "upload" // the package is sent once more
+	uploads := step == "begin an upload" || step == "upload" // the package is sent again
 	return outcome{once: f.passes() || uploads && f.name != "429, come again in an hour"}
 }
 
-// toOrigin says what a fault on the way to the origin leads to.
+// toOrigin returns the expected result of a fault on the way to the origin.
 func toOrigin(f fault, step string) outcome {
 	switch {
-	case f.harmless(), strings.HasPrefix(f.name, "token"): // there is none
+	case f.harmless(), strings.HasPrefix(f.name, "token"): // origins have no tokens
 		return outcome{stays: true, once: true}
 	case f.ofNames(), f.name == "altered byte" && (step == "versions" || step == "package metadata"):
-		return outcome{either: true} // the byte may be in what nobody reads
+		return outcome{either: true} // the altered byte may be unused
 	case f.inAnswer():
-		// A package goes on where it broke; what is smaller is asked for again.
+		// A package is resumed where it broke; smaller documents are requested again.
 		return outcome{once: f.name == "reset in the answer" || f.name == "more announced than sent" && step != "package"}
 	}
 	return outcome{once: f.passes() || f.name == "500"}
@@ -96,7 +95,7 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 	for _, f := range faultsFor(host) {
 		for _, s := range steps {
 			if f.name == "reset in the request" && s.name != "upload" {
-				continue // there is nothing in it
+				continue // no answer to break
 			}
 			t.Run(f.name+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
@@ -118,7 +117,7 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 						}
 						r.checkError(err)
 						end()
-						r.newSource() // as the next run has
+						r.newSource() // as in the next run
 						if err := r.pushWithin(time.Minute); err != nil || !r.tagged() {
 							r.t.Errorf("after the fault: %v", err)
 						}
@@ -129,7 +128,7 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 	}
 }
 
-// pushWithin pushes, and fails the test where that takes longer.
+// pushWithin pushes, and fails the test if that takes too long.
 func (r *rig) pushWithin(limit time.Duration) error {
 	r.t.Helper()
 	start := time.Now()
@@ -140,7 +139,7 @@ func (r *rig) pushWithin(limit time.Duration) error {
 	return err
 }
 
-// checkError checks that an error says what to do, and nothing secret.
+// checkError checks that an error says what to do, and contains no secret.
 func (r *rig) checkError(err error) {
 	r.t.Helper()
 	if err == nil {

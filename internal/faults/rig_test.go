@@ -1,10 +1,9 @@
-// Package faults_test puts every fault of internal/testkit/faultproxy at every
-// step between the parts that there are: gateway and registry, pusher and
-// registry, pusher and origin, clients and gateway. The parts are the real ones,
-// with the limits that they have in production; the network is in memory and time
-// that of package testing/synctest, so that nobody waits for those limits.
+// Package faults_test tests every fault of internal/testkit/faultproxy at every step between gateway and
+// registry, pusher and registry, pusher and origin, and clients and gateway. The parts are the real ones with
+// their production limits; the network is in memory with the virtual time of package testing/synctest, so that
+// the limits need no waiting.
 //
-// docs/reliability.md says what comes of each fault, and names the tests.
+// docs/reliability.md describes the result of each fault, and names the tests.
 package faults_test
 
 import (
@@ -56,22 +55,21 @@ const (
 
 var (
 	widget    = provider.MustParseAddress(originHost + "/acme/widget")
-	large     = provider.MustParseAddress(originHost + "/acme/large") // more than what is on its way at once
+	large     = provider.MustParseAddress(originHost + "/acme/large") // larger than the network's buffers
 	platforms = []string{"linux_amd64", "darwin_arm64"}
 )
 
-// long reports whether every combination is asked for, and not a part of them.
+// long reports whether to test every combination, and not only some.
 func long() bool { return os.Getenv("OCIBRIDGE_FAULTS") == "long" }
 
-// world is what all cases share. It was made in real time, which a bubble's clock
-// is put to.
+// world is shared by all cases. It is created in real time, and each bubble's clock is set to that.
 type world struct {
 	ca       *tlsca.CA
 	tls      *tls.Config
 	signer   *pgp.Signer
 	release  *release.Release // of widget
 	large    *release.Release
-	registry *embedded.Registry // outside all bubbles: it has no time limits
+	registry *embedded.Registry // outside of all bubbles: it has no time limits
 	temp     string             // TMPDIR
 }
 
@@ -90,8 +88,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (int, error) {
-	// In memory where there is such a folder: the registry has each file reach the
-	// disk, of which there are thousands here.
+	// In memory if possible: the registry syncs each of its thousands of files to disk.
 	dir, err := os.MkdirTemp("/dev/shm", "ocibridge-faults-")
 	if err != nil {
 		dir, err = os.MkdirTemp("", "ocibridge-faults-")
@@ -145,7 +142,7 @@ func (w *world) make(data string) error {
 	return err
 }
 
-// build makes a release whose packages are of about that size.
+// build creates a release with packages of about that size.
 func (w *world) build(typ string, size int) (*release.Release, error) {
 	spec := release.Spec{Host: originHost, Namespace: "acme", Type: typ, Version: version, Signer: w.signer}
 	for i, p := range platforms {
@@ -157,8 +154,7 @@ func (w *world) build(typ string, size int) (*release.Release, error) {
 	return release.Build(spec)
 }
 
-// rig is an origin and a registry, each behind a proxy, and what ocibridge is made
-// of to go from one to the other.
+// rig is an origin and a registry, each behind a proxy, and the parts of ocibridge between them.
 type rig struct {
 	t         *testing.T
 	net       *memnet.Network
@@ -170,18 +166,18 @@ type rig struct {
 	repo      ociaddr.Repository
 	pusher    *pusher.Pusher
 	log       *logBuffer
-	client    *http.Client // of the gateway, if there is one
+	client    *http.Client // to the gateway, if there is one
 	stop      func()       // ends it
 }
 
-// inRig runs f with a rig of its own, whose repository is new, and then makes sure
-// that nothing is left: no goroutine, connection or file.
+// inRig runs f with its own rig and a new repository, and then checks that nothing leaks: no goroutine,
+// connection or file.
 func inRig(t *testing.T, f func(*rig)) {
 	t.Helper()
 	inRigAt(t, time.Now().Round(0), f)
 }
 
-// inRigAt does so where the clock says now.
+// inRigAt is inRig with the clock set to now.
 func inRigAt(t *testing.T, now time.Time, f func(*rig)) {
 	t.Helper()
 	number := numbers.Add(1)
@@ -197,7 +193,7 @@ func newRig(t *testing.T, name string) *rig {
 	r := &rig{t: t, net: memnet.New(), log: &logBuffer{}, repo: ociaddr.Repository{Registry: registryHost, Name: name}}
 	r.origin = r.listen(originHost+":443", shared.tls, testorigin.New(testorigin.Options{}, shared.release, shared.large))
 	r.registry = r.listen(registryHost+":443", shared.tls, quirks.New(shared.registry.Handler(), quirks.Settings{Access: access}))
-	// As those of the product are, but for where they lead.
+	// Like the product's transports, except for their addresses.
 	r.transport = &http.Transport{
 		DialContext: r.dial, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: shared.ca.CertPool()},
 		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 60 * time.Second, ExpectContinueTimeout: time.Second,
@@ -214,7 +210,7 @@ func newRig(t *testing.T, name string) *rig {
 	return r
 }
 
-// dial gives up when those of the product do.
+// dial has the timeout of the product's dials.
 func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	limit := 10 * time.Second
 	if address == r.origin.Addr {
@@ -227,14 +223,14 @@ func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, erro
 
 var access = quirks.Access{User: "robot", Password: "secret", Tokens: true}
 
-// newAuth makes a client of registries, as a process does when it starts.
+// newAuth creates a client of registries, as a process does when it starts.
 func (r *rig) newAuth() *auth.Client {
 	return auth.New(auth.Options{Transport: r.transport, Log: slog.New(slog.NewTextHandler(r.log, nil)), Explicit: []auth.Login{
 		{Prefix: registryHost, Username: auth.NewSecret(access.User), Password: auth.NewSecret(access.Password)},
 	}})
 }
 
-// newSource makes a new client of origins.
+// newSource creates a new client of origins.
 func (r *rig) newSource() {
 	r.source = origin.NewRegistry(origin.RegistryOptions{Transport: r.transport, Services: origin.NewDiscovery(r.transport)})
 }
@@ -248,13 +244,11 @@ func (r *rig) listen(address string, config *tls.Config, h http.Handler) *faultp
 	return s
 }
 
-// close ends all that the rig began, and reports what is left. A goroutine that
-// is would end the test by itself.
+// close ends everything that the rig began, and reports leaks. A leaked goroutine would end the test by itself.
 func (r *rig) close() {
 	r.t.Helper()
 	r.stopServing()
-	// Connections that idle are closed in this time; those that somebody forgot to
-	// end are not.
+	// Idle connections are closed within this time; leaked ones are not.
 	time.Sleep(2 * r.transport.IdleConnTimeout)
 	for _, c := range r.net.Open() {
 		r.t.Errorf("left open: the %s", c)
@@ -272,7 +266,7 @@ func (r *rig) stopServing() {
 	}
 }
 
-// openFiles returns what of a folder this process has open.
+// openFiles returns this process's open files below a folder.
 func openFiles(dir string) ([]string, error) {
 	names, err := filepath.Glob("/proc/self/fd/*")
 	if err != nil {
@@ -290,7 +284,7 @@ func openFiles(dir string) ([]string, error) {
 // filesIn returns what is in the folder for temporary files.
 func filesIn(string) ([]string, error) { return filepath.Glob(shared.temp + "/*") }
 
-// push does what "ocibridge push" does.
+// push runs a push as "ocibridge push" does.
 func (r *rig) push(ctx context.Context, a provider.Address) error {
 	listing, err := r.source.Versions(ctx, a)
 	if err != nil {
@@ -304,7 +298,7 @@ func (r *rig) push(ctx context.Context, a provider.Address) error {
 	return r.auth.Explain(err, r.repo)
 }
 
-// truth asks the registry itself, past every fault and login.
+// truth sends a request directly to the registry, without faults and login.
 func (r *rig) truth(kind, reference string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	req := httptest.NewRequest(http.MethodGet, "/v2/"+r.repo.Name+"/"+kind+"/"+reference, nil)
@@ -340,8 +334,7 @@ func (h handlerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// tagged checks that the version's tag names all that the release has, in full, or
-// nothing at all, and reports which.
+// tagged checks that the version's tag either names the complete release or does not exist, and reports which.
 func (r *rig) tagged() bool {
 	r.t.Helper()
 	store := r.direct()
@@ -380,7 +373,7 @@ func (r *rig) tagged() bool {
 	return true
 }
 
-// logBuffer is a log that is written to by several goroutines.
+// logBuffer is a log for several goroutines.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -402,7 +395,7 @@ func descriptorOf(content string) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: "application/octet-stream", Digest: digest.FromString(content), Size: int64(len(content))}
 }
 
-// originTransport is the way to an origin in this process, without a network.
+// originTransport connects to an origin in this process, without a network.
 type originTransport struct{}
 
 // RoundTrip implements [http.RoundTripper].

@@ -10,7 +10,7 @@ import (
 // connections is how many connections idle opens.
 const connections = 10_000
 
-// settles is the time in which the gateway gives back what was done before.
+// settles is how long the gateway may take to release resources of earlier work.
 const settles = 7 * time.Second
 
 // idle prints how much memory idle HTTP/1.1 connections cost the gateway, and fails if
@@ -33,7 +33,7 @@ func (s *soak) idle() error {
 	if err != nil {
 		return err
 	}
-	if open := after.Files - before.Files; open < connections-connections/100 { // some to the registry were closed meanwhile
+	if open := after.Files - before.Files; open < connections-connections/100 { // some connections to the registry were closed in the meantime
 		return fmt.Errorf("of %d idle connections, %d are open", connections, open)
 	}
 	more := after.Memory - before.Memory

@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 )
 
-// install has tofu install one version after another. That it cannot, while a fault
-// lasts, is no error; that it takes something else for the provider, or for none, is.
+// install makes tofu install one version after another. It may fail during a fault, but it must not install
+// anything but the right package.
 func (s *soak) install(ctx context.Context, random *rand.Rand) {
 	tofu, err := clients.Find("tofu")
 	if err != nil {

@@ -1,8 +1,7 @@
-// Command soak runs the built gateway at full load for a bounded time, while faults
-// come and go between it and its registry, every answer is compared with what was
-// released, and tofu installs what it is. It fails where an answer is wrong, where index.json is answered 404,
-// or where memory, threads or open files grow from one third of the time to the
-// next; and it prints figures. It needs /proc.
+// Command soak runs the built gateway at full load for a limited time, while faults come and go between it and
+// its registry. It compares every answer with the release, and tofu installs from the gateway. It fails if an
+// answer is wrong, if index.json is 404, or if memory, threads or open files grow from one third of the time to
+// the next; and it prints figures. It needs /proc.
 package main
 
 import (
@@ -86,7 +85,7 @@ func run(length time.Duration, random *rand.Rand) (err error) {
 	if err != nil {
 		return err
 	}
-	log.SetOutput(io.Discard) // the reverse proxy's, of clients that went away
+	log.SetOutput(io.Discard) // of the reverse proxy, about clients that have left
 	if s.proxy, err = faultproxy.Start(handler, nil); err != nil {
 		return err
 	}
@@ -110,8 +109,7 @@ func run(length time.Duration, random *rand.Rand) (err error) {
 	return errors.Join(err, s.report(length, samples), s.idle())
 }
 
-// start pushes what there is, and starts the gateway with a cache that is too small
-// for it.
+// start pushes the releases, and starts the gateway with a cache that is too small for them.
 func (s *soak) start() error {
 	ws, err := s.Workspace("")
 	if err != nil {
@@ -157,13 +155,13 @@ func (s *soak) start() error {
 	defer logged.Close()
 	s.gateway, err = world.ServeLogging(ws, logged, "--config", config, "--template", template, "--tls-cert", certFile, "--tls-key", keyFile)
 	if err != nil {
-		said, _ := os.ReadFile(logged.Name()) // what there is of it
+		said, _ := os.ReadFile(logged.Name()) // as far as it was written
 		return fmt.Errorf("%w\n%s", err, said)
 	}
 	return nil
 }
 
-// work asks for one thing after another.
+// work sends one request after another.
 func (s *soak) work(ctx context.Context, random *rand.Rand, http2 bool) {
 	client := s.CA.HTTPClient()
 	transport := client.Transport.(*http.Transport)
@@ -179,7 +177,7 @@ func (s *soak) work(ctx context.Context, random *rand.Rand, http2 bool) {
 			s.get(ctx, client, r.Version+".json", func(body []byte) bool { return bytes.Contains(body, []byte("zh:"+p.SHA256)) })
 		case n < 98:
 			s.get(ctx, client, archive(r), func(body []byte) bool { return bytes.Equal(body, p.Data) })
-		default: // somebody goes away in the middle
+		default: // the client leaves during the answer
 			short, cancel := context.WithTimeout(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			s.get(short, client, archive(r), func(body []byte) bool { return bytes.Equal(body, p.Data) })
 			cancel()
@@ -191,8 +189,7 @@ func archive(r *release.Release) string {
 	return r.Version + "/linux_" + runtime.GOARCH + "/" + r.Packages[0].Filename
 }
 
-// get asks, and judges the answer: it is right, or says that there is trouble, or
-// breaks off.
+// get sends a request and checks the answer: it is right, or an error, or breaks off.
 func (s *soak) get(ctx context.Context, client *http.Client, path string, right func([]byte) bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.gateway.URL+provider+"/"+path, nil)
 	if err != nil {
@@ -227,7 +224,7 @@ func (s *soak) fail(err error) {
 	}
 }
 
-// befall has faults come and go.
+// befall begins and ends faults.
 func (s *soak) befall(ctx context.Context, random *rand.Rand) {
 	faults := []faultproxy.Fault{
 		faultproxy.Cut(), faultproxy.CutAt(1000), faultproxy.Stall(), faultproxy.StallAt(1000), faultproxy.Status(500, ""), faultproxy.Status(503, "1"),
@@ -251,7 +248,7 @@ func (s *soak) befall(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// pause reports whether ctx goes on after so long.
+// pause waits, and reports whether ctx has not ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -263,7 +260,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// watch looks at the gateway's process until ctx ends.
+// watch samples the gateway's process until ctx ends.
 func (s *soak) watch(ctx context.Context) (out []usage.Usage, err error) {
 	for pause(ctx, 200*time.Millisecond) {
 		now, err := usage.Of(s.gateway.PID())
@@ -275,7 +272,7 @@ func (s *soak) watch(ctx context.Context) (out []usage.Usage, err error) {
 	return out, nil
 }
 
-// report prints the figures, and fails where they are not as they should be.
+// report prints the figures, and fails if they are outside of their bounds.
 func (s *soak) report(length time.Duration, samples []usage.Usage) error {
 	third := len(samples) / 3
 	if third == 0 {

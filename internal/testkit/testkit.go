@@ -1,14 +1,11 @@
 // Package testkit holds what the packages below it share.
 //
-// Those packages are the real parts that tests and the demo are made of: OpenPGP
-// signers, provider releases, an origin registry, certificates, the clients and
-// a stand-alone OCI registry. Their core functions return errors and know
-// nothing of package testing, so that a plain program can use them; thin
-// wrappers, mostly called For, take a [TB], end the test on an error and clean
-// up after it.
+// Those packages are the real parts of tests and the demo: OpenPGP signers, provider releases, an origin
+// registry, certificates, the clients and a stand-alone OCI registry. Their core functions return errors and do
+// not use package testing, so that plain programs can use them. Thin wrappers, mostly called For, take a [TB],
+// end the test on an error and clean up after it.
 //
-// None of it is for production: keys and certificates are throw-away, and the
-// servers trust whoever started them.
+// None of it is meant for production: keys and certificates are temporary, and the servers trust their callers.
 package testkit
 
 // TB is the part of [testing.TB] that the wrappers use.

@@ -1,9 +1,8 @@
 // Package clients runs the real clients: OpenTofu, Terraform, the ORAS CLI, Renovate.
 //
-// They are those that "make tools" leaves in .tools/bin at the root of the
-// module, never others, and a missing one is an error, never a reason to skip.
-// Each runs in a [Workspace]: folders and an environment of its own, so that
-// nothing that the user or the machine has configured matters.
+// It only runs the programs that "make tools" leaves in .tools/bin at the root of the module; a missing one is
+// an error, and never a reason to skip. Each runs in a [Workspace] with its own folders and environment, so
+// that the user's or machine's configuration has no effect.
 package clients
 
 import (
@@ -17,13 +16,13 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// A Client is a program and where it is.
+// A Client is a program and its path.
 type Client struct {
 	Name string
 	Path string
 }
 
-// Root returns the folder of the module that the working directory lies in.
+// Root returns the root folder of the module that contains the working directory.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -40,13 +39,13 @@ func Root() (string, error) {
 	}
 }
 
-// Find returns the program of that name in .tools/bin.
+// Find returns a program in .tools/bin.
 func Find(name string) (Client, error) {
 	path, err := tool("bin", name)
 	return Client{name, path}, err
 }
 
-// tool returns the path of a file below .tools, which must be there.
+// tool returns the path of a file below .tools, which must exist.
 func tool(elem ...string) (string, error) {
 	root, err := Root()
 	if err != nil {
@@ -59,8 +58,7 @@ func tool(elem ...string) (string, error) {
 	return path, nil
 }
 
-// Browsers are the names of the browsers that the tests of the page can drive. They
-// start the first that is on PATH.
+// Browsers are the browsers that the tests of the page can use. They start the first one on PATH.
 var Browsers = []string{"chromium", "chromium-browser", "google-chrome"}
 
 // Tofu returns OpenTofu, or ends the test.
@@ -85,8 +83,8 @@ func Node(tb testkit.TB) Client {
 	return Client{"node", path}
 }
 
-// RenovateModules returns the folder that has the package renovate and its dependencies,
-// or ends the test. It is a value for NODE_PATH.
+// RenovateModules returns the folder with the package renovate and its dependencies, as a value for NODE_PATH,
+// or ends the test.
 func RenovateModules(tb testkit.TB) string {
 	tb.Helper()
 	dir, err := tool("renovate", "node_modules")
@@ -105,8 +103,8 @@ func find(tb testkit.TB, name string) Client {
 	return c
 }
 
-// TofuFixtures returns the folder with the OCI layouts of OpenTofu's own tests: foo and
-// bar, which are repositories of the providers example.com/test/foo and bar.
+// TofuFixtures returns the folder with the OCI layouts of OpenTofu's own tests: foo and bar, the repositories
+// of the providers example.com/test/foo and bar.
 func TofuFixtures() (string, error) { return tool("tofu-fixtures") }
 
 // A Binary is a provider's program for one platform.
@@ -115,11 +113,11 @@ type Binary struct {
 	Path     string
 }
 
-// nullProvider begins the names of the null provider's programs.
+// nullProvider is the prefix of the null provider's programs.
 const nullProvider = "terraform-provider-null_"
 
-// NullProvider returns the programs of the null provider, sorted by platform. "make
-// tools" builds the host's and two others, "make demo" the host's alone.
+// NullProvider returns the programs of the null provider, sorted by platform. "make tools" builds the host's
+// and two others, "make demo" only the host's.
 func NullProvider() ([]Binary, error) {
 	dir, err := tool("providers")
 	if err != nil {

@@ -68,7 +68,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// A client sees nothing of the environment that a test runs in but PATH.
+// TestEnvironment shows that a client sees only PATH of the test's environment.
 func TestEnvironment(t *testing.T) {
 	t.Setenv("TF_CLI_ARGS_version", "-nonsense")
 	t.Setenv("TF_CLI_CONFIG_FILE", filepath.Join(t.TempDir(), "absent"))

@@ -10,10 +10,10 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// LockFileName is where clients keep their choices, beside the configuration.
+// LockFileName is the name of clients' lock file in the configuration's folder.
 const LockFileName = ".terraform.lock.hcl"
 
-// A Locked provider is what a lock file says about one.
+// A Locked provider is a lock file's entry.
 type Locked struct {
 	Version     string
 	Constraints string
@@ -30,8 +30,8 @@ type lockFile struct {
 	} `hcl:"provider,block"`
 }
 
-// ParseLock reads a dependency lock file into a map from provider addresses,
-// such as "registry.example.com/acme/widget". The name is for messages.
+// ParseLock reads a dependency lock file into a map from provider addresses, such as
+// "registry.example.com/acme/widget". The name is for messages.
 func ParseLock(name string, data []byte) (map[string]Locked, error) {
 	file, diags := hclsyntax.ParseConfig(data, name, hcl.InitialPos)
 	if diags.HasErrors() {

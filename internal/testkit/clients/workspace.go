@@ -17,31 +17,28 @@ import (
 )
 
 const (
-	// DefaultTimeout bounds a run of a client.
+	// DefaultTimeout bounds one run of a client.
 	DefaultTimeout = 2 * time.Minute
 
-	// stopTimeout is how long an interrupted client may take to stop its
-	// providers before it is killed.
+	// stopTimeout is how long an interrupted client may take to stop its providers before it is killed.
 	stopTimeout = 10 * time.Second
 )
 
-// A Workspace is where a client runs. Its fields may be changed between runs,
-// not during one.
+// A Workspace is the environment of a client. Its fields may be changed between runs, but not during one.
 type Workspace struct {
 	Dir  string // the working directory, with the configuration
 	Home string // the home directory
 
-	// Env are variables beside those that every client has: PATH, HOME,
-	// TF_CLI_CONFIG_FILE, CHECKPOINT_DISABLE and TF_IN_AUTOMATION. An entry
-	// takes precedence over these.
+	// Env are variables in addition to those that every client has: PATH, HOME, TF_CLI_CONFIG_FILE,
+	// CHECKPOINT_DISABLE and TF_IN_AUTOMATION. They take precedence.
 	Env map[string]string
 
 	// Timeout bounds each run; zero means [DefaultTimeout].
 	Timeout time.Duration
 }
 
-// NewWorkspace makes a workspace below dir, which must exist, with an empty
-// configuration and an empty CLI configuration.
+// NewWorkspace creates a workspace below dir, which must exist, with an empty configuration and an empty CLI
+// configuration.
 func NewWorkspace(dir string) (*Workspace, error) {
 	w := &Workspace{
 		Dir:  filepath.Join(dir, "work"),
@@ -56,7 +53,7 @@ func NewWorkspace(dir string) (*Workspace, error) {
 	return w, w.WriteCLIConfig("")
 }
 
-// For is [NewWorkspace] for a test, in a folder that goes with it.
+// For is [NewWorkspace] for a test, in a folder that is removed with it.
 func For(tb testkit.TB) *Workspace {
 	tb.Helper()
 	w, err := NewWorkspace(tb.TempDir())
@@ -66,16 +63,14 @@ func For(tb testkit.TB) *Workspace {
 	return w
 }
 
-// TrustCA makes clients trust the certificate authorities in a PEM file, by
-// SSL_CERT_FILE, in place of the machine's own file. They also trust the CAs in the
-// machine's folders.
+// TrustCA makes clients trust the certificate authorities in a PEM file, with SSL_CERT_FILE, instead of the
+// machine's own file. They still trust the CAs in the machine's folders.
 func (w *Workspace) TrustCA(file string) { w.Env["SSL_CERT_FILE"] = file }
 
 // CLIConfigPath returns the path of the CLI configuration.
 func (w *Workspace) CLIConfigPath() string { return filepath.Join(w.Home, "cli.tfrc") }
 
-// WriteCLIConfig writes the CLI configuration, what users keep in .tofurc or
-// .terraformrc.
+// WriteCLIConfig writes the CLI configuration, which users keep in .tofurc or .terraformrc.
 func (w *Workspace) WriteCLIConfig(config string) error {
 	return os.WriteFile(w.CLIConfigPath(), []byte(config), 0o600)
 }
@@ -85,8 +80,7 @@ func (w *Workspace) WriteConfig(config string) error {
 	return os.WriteFile(filepath.Join(w.Dir, "main.tf"), []byte(config), 0o644)
 }
 
-// Clean removes what clients leave in the workspace: installed providers, the
-// lock file and state.
+// Clean removes everything that clients leave in the workspace: installed providers, the lock file and state.
 func (w *Workspace) Clean() error {
 	for _, name := range []string{".terraform", LockFileName, "terraform.tfstate", "terraform.tfstate.backup"} {
 		if err := os.RemoveAll(filepath.Join(w.Dir, name)); err != nil {
@@ -96,11 +90,11 @@ func (w *Workspace) Clean() error {
 	return nil
 }
 
-// An ExitError is a run that did not end well.
+// An ExitError is a failed run.
 type ExitError struct {
 	Command string // the client and its arguments
-	Output  string // standard output and standard error, as they came
-	Err     error  // an [*exec.ExitError], or why there was no exit status
+	Output  string // standard output and standard error, in order of arrival
+	Err     error  // an [*exec.ExitError], or the reason why there is no exit status
 }
 
 func (e *ExitError) Error() string {
@@ -109,9 +103,8 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// Run runs a client and returns its standard output and standard error as they
-// came. A failure is an [*ExitError]; one for want of time is a
-// [context.DeadlineExceeded] as well.
+// Run runs a client and returns its standard output and standard error in order of arrival. A failure is an
+// [*ExitError]; after a timeout it is also a [context.DeadlineExceeded].
 func (w *Workspace) Run(c Client, args ...string) (string, error) {
 	var output bytes.Buffer
 	err := w.run(c, args, func(cmd *exec.Cmd) {
@@ -123,8 +116,7 @@ func (w *Workspace) Run(c Client, args ...string) (string, error) {
 	return output.String(), err
 }
 
-// Stdout is [Workspace.Run] without standard error, for output that is to be
-// read by a program.
+// Stdout is [Workspace.Run] without standard error, for machine-readable output.
 func (w *Workspace) Stdout(c Client, args ...string) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	err := w.run(c, args, func(cmd *exec.Cmd) {
@@ -136,9 +128,8 @@ func (w *Workspace) Stdout(c Client, args ...string) ([]byte, error) {
 	return stdout.Bytes(), err
 }
 
-// Command returns a client's command with the workspace's folder and
-// environment, for a caller who wants to start and stop it himself. When ctx
-// ends the command is interrupted, and killed if it does not stop.
+// Command returns a client's command with the workspace's folder and environment, for callers that start and
+// stop it themselves. When ctx ends, the command is interrupted, and killed if it does not stop.
 func (w *Workspace) Command(ctx context.Context, c Client, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.Path, args...)
 	cmd.Dir = w.Dir

@@ -1,4 +1,4 @@
-// Package dns is a name server for which every name is this machine.
+// Package dns is a name server that resolves every name to this machine.
 package dns
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// asked is the name server that the process asks; nil for the machine's.
+// asked is the address of the process's name server; nil means the system's.
 var asked atomic.Pointer[string]
 
-// The resolver is replaced once, before any test runs, and stays: transports go on
-// dialing for requests that have ended, also after the test that made them.
+// The resolver is replaced once, before any test runs, and stays: transports may still dial for requests that
+// have ended, even after the end of their test.
 func init() {
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		if server := asked.Load(); server != nil {
@@ -27,7 +27,7 @@ func init() {
 	}}
 }
 
-// Default serves until the test ends, for all that the process itself looks up.
+// Default serves all lookups of this process until the test ends.
 func Default(tb testkit.TB) {
 	tb.Helper()
 	server := For(tb)
@@ -35,7 +35,7 @@ func Default(tb testkit.TB) {
 	tb.Cleanup(func() { asked.Store(nil) })
 }
 
-// For serves until the test ends, over TCP, and returns where.
+// For serves over TCP until the test ends, and returns the address.
 func For(tb testkit.TB) (address string) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

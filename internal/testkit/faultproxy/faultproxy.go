@@ -1,10 +1,9 @@
-// Package faultproxy puts faults between a client and a server of HTTP: in front
-// of a handler, which may be a reverse proxy to another process, it answers
-// otherwise, too late, in part or not at all, as long as it is told to.
+// Package faultproxy injects faults between an HTTP client and a server. It wraps a handler, which may be a
+// reverse proxy to another process, and answers wrongly, too late, partially or not at all, until the fault
+// ends.
 //
-// A fault is chosen by request ([Proxy.Begin]) or by connection ([Proxy.Conns]),
-// and begins and ends on command. [Server] listens for it, and refuses
-// connections while it is told to.
+// Faults apply to requests ([Proxy.Begin]) or to connections ([Proxy.Conns]), and begin and end on command.
+// [Server] listens for a proxy, and can refuse connections.
 package faultproxy
 
 import (
@@ -16,23 +15,23 @@ import (
 	"time"
 )
 
-// An Exchange is a request that a fault befalls.
+// An Exchange is a request that a fault applies to.
 type Exchange struct {
 	W    http.ResponseWriter
 	R    *http.Request
-	Next http.Handler    // what the request was for
+	Next http.Handler    // the original handler
 	Over <-chan struct{} // closed when the fault ends
 }
 
-// A Fault answers in the place of what a request was for, which it may ask.
+// A Fault answers instead of the original handler, which it may call.
 type Fault func(*Exchange)
 
-// A Rule says which requests a fault befalls.
+// A Rule selects the requests of a fault.
 type Rule struct {
 	Match func(*http.Request) bool // nil: all
 	Fault Fault
-	Skip  int // how many that match are left alone first
-	Times int // how many it befalls then; 0 all
+	Skip  int // how many matching requests to let through first
+	Times int // how many requests the fault applies to; 0 means all
 }
 
 type rule struct {
@@ -41,7 +40,7 @@ type rule struct {
 	over chan struct{}
 }
 
-// Proxy is a handler in front of another. Its methods may be called at any time.
+// Proxy is a handler that wraps another. Its methods may be called at any time.
 type Proxy struct {
 	next http.Handler
 
@@ -53,11 +52,11 @@ type Proxy struct {
 
 var _ http.Handler = (*Proxy)(nil)
 
-// New returns a proxy that lets everything through.
+// New returns a proxy that passes everything through.
 func New(next http.Handler) *Proxy { return &Proxy{next: next} }
 
-// Begin begins a fault, and returns what ends it, which may be called twice. Of
-// several rules that match, the one that began first counts.
+// Begin begins a fault, and returns a function that ends it, which may be called twice. If several rules match,
+// the one that began first applies.
 func (p *Proxy) Begin(r Rule) (end func()) {
 	if r.Match == nil {
 		r.Match = func(*http.Request) bool { return true }
@@ -74,22 +73,21 @@ func (p *Proxy) Begin(r Rule) (end func()) {
 	})
 }
 
-// Conns has a fault befall each connection that is accepted from now on; the zero
-// one, none.
+// Conns applies a fault to each connection that is accepted from now on; the zero value ends this.
 func (p *Proxy) Conns(f ConnFault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns = f
 }
 
-// Hits returns how many requests and connections a fault has befallen.
+// Hits returns how many requests and connections had a fault.
 func (p *Proxy) Hits() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.hits
 }
 
-// choose returns the rule for a request, nil for none.
+// choose returns the rule for a request, or nil.
 func (p *Proxy) choose(r *http.Request) *rule {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,13 +116,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 type connKey struct{}
 
-// connContext lets a fault cut the connection of a request; see [http.Server].
+// connContext stores the connection of a request, so that a fault can cut it; see [http.Server].
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// Cut resets the connection of a request, or ends it where there is none to be
-// had, and does not return.
+// Cut resets the connection of a request, or ends it if it cannot be reset. It does not return.
 func (x *Exchange) Cut() {
 	if c, ok := x.R.Context().Value(connKey{}).(net.Conn); ok {
 		reset(c)
@@ -132,7 +129,7 @@ func (x *Exchange) Cut() {
 	panic(http.ErrAbortHandler)
 }
 
-// reset ends a connection so that its other end sees a reset.
+// reset ends a connection so that the other side sees a reset.
 func reset(c net.Conn) {
 	below := c
 	for {
@@ -146,17 +143,16 @@ func reset(c net.Conn) {
 	case interface{ Reset() }:
 		c.Reset()
 	case *net.TCPConn:
-		// It fails only where the connection is gone already.
+		// It only fails on a closed connection.
 		_ = c.SetLinger(0)
 	}
 	_ = below.Close()
 }
 
-// abort ends the request alone, where connections carry several.
+// abort ends only the request, on a connection that carries several.
 func (x *Exchange) abort() { panic(http.ErrAbortHandler) }
 
-// stall waits until the fault ends, and then resets the connection, or until the
-// client has had enough.
+// stall waits until the fault ends, and then resets the connection, or until the client leaves.
 func (x *Exchange) stall() {
 	select {
 	case <-x.Over:
@@ -166,7 +162,7 @@ func (x *Exchange) stall() {
 	}
 }
 
-// pause waits for a time, or until the fault ends.
+// pause waits for a duration, or until the fault ends.
 func (x *Exchange) pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

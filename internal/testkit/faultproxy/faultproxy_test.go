@@ -21,7 +21,7 @@ const (
 	place   = "server.test:80"
 )
 
-// truth answers as a server should.
+// truth answers correctly.
 func truth(w http.ResponseWriter, r *http.Request) {
 	io.Copy(io.Discard, r.Body)
 	if r.URL.Path == "/private" && r.Header.Get("Authorization") == "" {
@@ -42,7 +42,7 @@ type scene struct {
 	client *http.Client
 }
 
-// inMemory runs f with a server behind a proxy in a time of its own.
+// inMemory runs f with a server behind a proxy, in virtual time.
 func inMemory(t *testing.T, f func(*testing.T, *scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,7 +62,7 @@ func inMemory(t *testing.T, f func(*testing.T, *scene)) {
 	})
 }
 
-// outcome is what a client sees.
+// outcome is the result that a client sees.
 type outcome struct {
 	resp *http.Response
 	body string
@@ -212,7 +212,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestLoopback shows refusals, resets and their ends on a real network.
+// TestLoopback shows refusals and resets, and how they end, on a real network.
 func TestLoopback(t *testing.T) {
 	s := faultproxy.For(t, http.HandlerFunc(truth), nil)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Status answers with a status, a JSON body of no API's and, unless it is "", a
-// Retry-After header.
+// Status answers with a status, a JSON body of no known API and, unless it is "", a Retry-After header.
 func Status(status int, retryAfter string) Fault {
 	return func(x *Exchange) {
 		if retryAfter != "" {
@@ -21,7 +20,7 @@ func Status(status int, retryAfter string) Fault {
 	}
 }
 
-// HTML answers 200 with a page for people, as a portal or proxy does.
+// HTML answers 200 with an HTML page, as a portal or proxy does.
 func HTML() Fault {
 	return func(x *Exchange) {
 		respond(x.W, http.StatusOK, "text/html; charset=utf-8", "<!DOCTYPE html><html><body>Please log in</body></html>")
@@ -32,20 +31,19 @@ func respond(w http.ResponseWriter, status int, contentType, body string) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	// Only the client's end can go wrong.
+	// An error means that the client has left.
 	_, _ = io.WriteString(w, body)
 }
 
 // Cut resets the connection before any answer.
 func Cut() Fault { return (*Exchange).Cut }
 
-// CutAt resets the connection after so many bytes of the answer's body, or at its
-// end where there are fewer. They have come by then: in virtual time always, on a
-// real network as a rule.
+// CutAt resets the connection after n bytes of the answer's body, or at its end if that is shorter. The bytes
+// arrive first: always in virtual time, usually on a real network.
 func CutAt(n int) Fault {
 	return func(x *Exchange) {
 		cut := func() {
-			x.pause(time.Millisecond) // a reset may overtake what was sent
+			x.pause(time.Millisecond) // a reset may overtake sent bytes
 			x.Cut()
 		}
 		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: n, after: cut}, x.R)
@@ -53,19 +51,18 @@ func CutAt(n int) Fault {
 	}
 }
 
-// CutUpload resets the connection after so many bytes of the request's body.
+// CutUpload resets the connection after n bytes of the request's body.
 func CutUpload(n int) Fault {
 	return func(x *Exchange) {
-		_, _ = io.CopyN(io.Discard, x.R.Body, int64(n)) // fewer will do
+		_, _ = io.CopyN(io.Discard, x.R.Body, int64(n)) // the body may be shorter
 		x.Cut()
 	}
 }
 
-// Stall leaves the request without an answer until the fault ends, and then cuts
-// it.
+// Stall leaves the request unanswered until the fault ends, and then cuts the connection.
 func Stall() Fault { return (*Exchange).stall }
 
-// StallAt stalls after so many bytes of the answer's body.
+// StallAt stalls after n bytes of the answer's body.
 func StallAt(n int) Fault {
 	return func(x *Exchange) {
 		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: n, after: x.stall}, x.R)
@@ -73,15 +70,14 @@ func StallAt(n int) Fault {
 	}
 }
 
-// Drip sends the answer's body a byte at a time with a pause before each, until
-// the fault ends.
+// Drip sends the answer's body byte by byte with a pause before each, until the fault ends.
 func Drip(pause time.Duration) Fault {
 	return func(x *Exchange) {
 		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: -1, each: func() { x.pause(pause) }}, x.R)
 	}
 }
 
-// Late answers after a time.
+// Late answers after a delay.
 func Late(by time.Duration) Fault {
 	return func(x *Exchange) {
 		x.pause(by)
@@ -89,8 +85,7 @@ func Late(by time.Duration) Fault {
 	}
 }
 
-// Alter inverts a byte of the answer's body, or of its digest where there is no
-// body.
+// Alter inverts a byte of the answer's body, or of its digest if there is no body.
 func Alter(at int) Fault {
 	return func(x *Exchange) {
 		if x.R.Method == http.MethodHead {
@@ -113,15 +108,15 @@ func Alter(at int) Fault {
 	}
 }
 
-// Half sends the first half of the answer's body as if it were the whole.
+// Half sends the first half of the answer's body as if it were complete.
 func Half() Fault {
 	return whole(func(h http.Header, body []byte) []byte {
 		return body[:len(body)/2]
 	})
 }
 
-// Length announces so many bytes more, or fewer, than the answer's body has. Of
-// more, the rest never comes; of fewer, the rest is left out.
+// Length announces a wrong length of the answer's body, by more or fewer bytes. If it is more, the rest never
+// arrives; if it is fewer, the rest is omitted.
 func Length(by int) Fault {
 	return whole(func(h http.Header, body []byte) []byte {
 		n := max(0, len(body)+by)
@@ -130,7 +125,7 @@ func Length(by int) Fault {
 	})
 }
 
-// Date sets back or forth the clock by which an answer is dated.
+// Date shifts the date of the answer.
 func Date(by time.Duration) Fault {
 	return func(x *Exchange) {
 		x.W.Header().Set("Date", time.Now().Add(by).UTC().Format(http.TimeFormat))
@@ -138,9 +133,8 @@ func Date(by time.Duration) Fault {
 	}
 }
 
-// Expire ends, for good, the token that the first request carries which it
-// befalls: the server sees requests with it as if they had none, and says what it
-// wants.
+// Expire ends the first token that it sees, permanently: the server gets requests with it without the token,
+// and answers with its challenge.
 func Expire() Fault {
 	var mu sync.Mutex
 	ended := ""
@@ -158,7 +152,7 @@ func Expire() Fault {
 	}
 }
 
-// whole changes an answer that is read whole before.
+// whole changes a complete answer.
 func whole(change func(http.Header, []byte) []byte) Fault {
 	return func(x *Exchange) {
 		answer := httptest.NewRecorder()
@@ -173,18 +167,18 @@ func whole(change func(http.Header, []byte) []byte) Fault {
 			h.Set("Content-Length", fmt.Sprint(len(body)))
 		}
 		x.W.WriteHeader(answer.Code)
-		// Only the client's end can go wrong.
+		// An error means that the client has left.
 		_, _ = x.W.Write(body)
 	}
 }
 
-// writer is the way of an answer that a fault befalls.
+// writer writes an answer with a fault.
 type writer struct {
 	http.ResponseWriter
-	header func(http.Header)             // changes what is announced
+	header func(http.Header)             // changes the announced headers
 	change func(offset int, data []byte) // changes a piece of the body
 	each   func()                        // is called before each byte
-	left   int                           // of the body, until after is called; below 0: never
+	left   int                           // bytes of the body until after is called; negative: never
 	after  func()
 
 	offset int
@@ -227,7 +221,7 @@ func (w *writer) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// send sends a piece of the body, changed.
+// send sends a piece of the body, after changing it.
 func (w *writer) send(p []byte) (int, error) {
 	if w.change != nil {
 		p = append([]byte(nil), p...)
@@ -243,6 +237,6 @@ func (w *writer) send(p []byte) (int, error) {
 
 // Flush implements [http.Flusher].
 func (w *writer) Flush() {
-	// A writer that cannot flush loses nothing but time.
+	// If it cannot flush, the client only waits longer.
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }

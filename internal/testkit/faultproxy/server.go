@@ -13,30 +13,29 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// ConnFault befalls a connection, whatever is spoken over it. Bytes are counted
-// as the server sends them, those of TLS included.
+// ConnFault is a fault of a connection, whatever its protocol. It counts the bytes that the server sends,
+// including TLS.
 type ConnFault struct {
-	Reset int           // after so many bytes, less than 1: not
-	Stall int           // after so many bytes, less than 1: not
+	Reset int           // after this many bytes; less than 1: never
+	Stall int           // after this many bytes; less than 1: never
 	Pause time.Duration // before each piece of at most Piece bytes
 	Piece int
 }
 
-// Server is a proxy that listens.
+// Server is a proxy with a listener.
 type Server struct {
 	*Proxy
-	Addr string // it listens on
+	Addr string // the listen address
 
 	listen func() (net.Listener, error)
 	tls    *tls.Config
 
 	mu     sync.Mutex
-	server *http.Server // nil: connections are refused
+	server *http.Server // nil while it refuses connections
 	ended  chan struct{}
 }
 
-// Start starts a proxy on a free port of the loopback interface, with TLS if
-// there is a configuration for it.
+// Start starts a proxy on a free port of the loopback interface, with TLS if config is not nil.
 func Start(next http.Handler, config *tls.Config) (*Server, error) {
 	first, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,7 +51,7 @@ func Start(next http.Handler, config *tls.Config) (*Server, error) {
 	})
 }
 
-// For is [Start] for a test, with which it ends.
+// For is [Start] for a test, and closes the server with it.
 func For(tb testkit.TB, next http.Handler, config *tls.Config) *Server {
 	tb.Helper()
 	s, err := Start(next, config)
@@ -63,14 +62,13 @@ func For(tb testkit.TB, next http.Handler, config *tls.Config) *Server {
 	return s
 }
 
-// Serve starts a proxy on a listener, which is asked for anew after each
-// [Server.Refuse].
+// Serve starts a proxy on a listener, and calls listen again after each [Server.Refuse].
 func Serve(p *Proxy, config *tls.Config, listen func() (net.Listener, error)) (*Server, error) {
 	s := &Server{Proxy: p, listen: listen, tls: config}
 	return s, s.Accept()
 }
 
-// Accept ends what [Server.Refuse] began.
+// Accept ends [Server.Refuse].
 func (s *Server) Accept() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,30 +87,30 @@ func (s *Server) Accept() error {
 		l = tls.NewListener(l, config)
 	}
 	s.server = &http.Server{
-		Handler: s.Proxy, ConnContext: connContext, ErrorLog: log.New(io.Discard, "", 0), // connections cut on purpose
+		Handler: s.Proxy, ConnContext: connContext, ErrorLog: log.New(io.Discard, "", 0), // tests cut connections on purpose
 	}
 	s.ended = make(chan struct{})
 	go func(server *http.Server, ended chan struct{}) {
 		defer close(ended)
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			panic(err) // nothing else ends a listener on this machine
+			panic(err) // nothing else ends a local listener
 		}
 	}(s.server, s.ended)
 	return nil
 }
 
-// Refuse ends all connections, and has more of them refused.
+// Refuse ends all connections, and refuses new ones.
 func (s *Server) Refuse() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server != nil {
-		_ = s.server.Close() // whose errors are those of connections
+		_ = s.server.Close() // its errors concern single connections
 		<-s.ended
 		s.server = nil
 	}
 }
 
-// Close ends it.
+// Close ends the server.
 func (s *Server) Close() { s.Refuse() }
 
 type faultListener struct {
@@ -136,18 +134,18 @@ func (l *faultListener) Accept() (net.Conn, error) {
 	return &faultConn{Conn: c, fault: f, gone: make(chan struct{})}, nil
 }
 
-// faultConn is the server's end of a connection that a fault befalls.
+// faultConn is the server's side of a connection with a fault.
 type faultConn struct {
 	net.Conn
 	fault ConnFault
 	once  sync.Once
-	gone  chan struct{} // closed with it
+	gone  chan struct{} // closed with the connection
 
 	mu   sync.Mutex
 	sent int
 }
 
-// NetConn returns the connection below.
+// NetConn returns the wrapped connection.
 func (c *faultConn) NetConn() net.Conn { return c.Conn }
 
 // Close implements [net.Conn].
@@ -186,7 +184,7 @@ func (c *faultConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// pause waits for a time, or for the connection's end.
+// pause waits for a duration, or for the connection's end.
 func (c *faultConn) pause(until <-chan time.Time) {
 	select {
 	case <-until:

@@ -1,5 +1,5 @@
-// Package leaks finds what the tests of a package leave behind: goroutines, and
-// open files and connections where the system tells which there are.
+// Package leaks detects leaks of a package's tests: goroutines and, on systems that list them, open files and
+// connections.
 package leaks
 
 import (
@@ -16,13 +16,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main runs the tests of a package, and fails if anything is left once all of them
-// are done. A package that starts goroutines has
+// Main runs the tests of a package, and fails if anything leaks. A package that starts goroutines has
 //
 //	func TestMain(m *testing.M) { leaks.Main(m) }
 func Main(m *testing.M) { os.Exit(M{m}.Run()) }
 
-// M is for a package with a TestMain of its own: its Run does the same.
+// M is for a package with its own TestMain: its Run does the same.
 type M struct{ *testing.M }
 
 // Run runs the tests, and returns the status to exit with.
@@ -38,13 +37,13 @@ func (m M) Run() int {
 	return status
 }
 
-// patience is how long what is about to end may take on a busy machine: a server
-// alone lingers for half a second with a client that it has refused.
+// patience is how long goroutines may take to end on a busy machine: a server alone lingers for half a second
+// with a client that it has refused.
 const patience = 10 * time.Second
 
 func check(before map[string]string) error {
 	if t, ok := http.DefaultTransport.(*http.Transport); ok {
-		t.CloseIdleConnections() // which are everybody's
+		t.CloseIdleConnections() // which all tests share
 	}
 	var err error
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -54,9 +53,9 @@ func check(before map[string]string) error {
 	}
 }
 
-// left returns what is left now, as an error.
+// left returns the leaks as an error.
 func left(before map[string]string) error {
-	// The embedded registry's distribution has one for events that it does not end.
+	// distribution, in the embedded registry, has one goroutine for events that it never ends.
 	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/docker/go-events.(*Broadcaster).run")); err != nil {
 		return fmt.Errorf("goroutines are left when the tests are done: %w", err)
 	}
@@ -68,7 +67,7 @@ func left(before map[string]string) error {
 	return nil
 }
 
-// open returns what is open, by its descriptor; nothing where there is no /proc.
+// open returns the open files by descriptor; it is empty without /proc.
 func open() map[string]string {
 	out := map[string]string{}
 	fds, err := filepath.Glob("/proc/self/fd/*")
@@ -77,9 +76,9 @@ func open() map[string]string {
 	}
 	for _, fd := range fds {
 		switch what, err := os.Readlink(fd); {
-		case err != nil: // it was the folder itself
+		case err != nil: // the folder itself
 		case strings.HasPrefix(what, "anon_inode:"), strings.HasPrefix(what, "pipe:"), strings.HasPrefix(what, "/dev/"):
-			// The runtime's own, and the output of go test.
+			// Ignore the runtime's own files, and the output of go test.
 		default:
 			out[fd] = what
 		}

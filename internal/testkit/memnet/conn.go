@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// window is how many bytes may be on their way in one direction.
+// window is the maximum number of bytes in flight in one direction.
 const window = 64 << 10
 
 // conn is one end of a connection.
 type conn struct {
 	network  *Network
-	role, to string // "client" or "server", and the address dialled
+	role, to string // "client" or "server", and the dialled address
 	in, out  *stream
 }
 
@@ -51,18 +51,17 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// CloseWrite ends what this end sends.
+// CloseWrite closes the sending direction.
 func (c *conn) CloseWrite() error {
 	c.out.writerCloses()
 	return nil
 }
 
-// Reset ends the connection as a TCP reset does: what is on its way is lost, and
-// the other end is told so.
+// Reset ends the connection as a TCP reset does: bytes in flight are lost, and the other end gets an error.
 func (c *conn) Reset() {
 	c.in.reset()
 	c.out.reset()
-	_ = c.Close() // which always succeeds
+	_ = c.Close() // always succeeds
 }
 
 // LocalAddr implements [net.Conn].
@@ -96,8 +95,8 @@ type stream struct {
 	changed *sync.Cond
 
 	buf             []byte
-	ended           bool // by the writer: io.EOF after buf
-	unread          bool // the reader is gone
+	ended           bool // the writer has closed: io.EOF after buf
+	unread          bool // the reader has closed
 	cut             bool // by a reset
 	readBy, writeBy deadline
 }

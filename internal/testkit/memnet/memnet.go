@@ -1,9 +1,8 @@
-// Package memnet is a network in memory, for tests whose time is that of package
-// testing/synctest: real clients and servers speak over it, and what waits on it
-// waits durably, so that minutes of silence take no time.
+// Package memnet is a network in memory, for tests with the virtual time of package testing/synctest: real
+// clients and servers use it, and waiting on it blocks durably, so that minutes of silence take no time.
 //
-// It has what TCP has and net.Pipe lacks: buffers, an end of each direction by
-// itself, resets, and addresses at which nobody listens or which nobody knows.
+// Unlike net.Pipe, it has buffers, half-closed connections, resets, and addresses that refuse connections or
+// are unknown, as TCP has.
 package memnet
 
 import (
@@ -17,10 +16,10 @@ import (
 	"syscall"
 )
 
-// backlog is how many connections wait to be accepted.
+// backlog is how many connections may wait to be accepted.
 const backlog = 128
 
-// Network is a network. Its zero value is none; see [New].
+// Network is a network. Create it with [New].
 type Network struct {
 	mu        sync.Mutex
 	listeners map[string]*listener
@@ -28,12 +27,12 @@ type Network struct {
 	open      []*conn
 }
 
-// New returns a network at which nobody listens.
+// New returns a network without listeners.
 func New() *Network {
 	return &Network{listeners: map[string]*listener{}, failing: map[string]error{}}
 }
 
-// Listen listens at HOST:PORT, which nobody else may do meanwhile.
+// Listen listens at HOST:PORT, which must be free.
 func (n *Network) Listen(address string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -45,27 +44,25 @@ func (n *Network) Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Refused is how a dial ends where nobody listens.
+// Refused is the error of a dial to an address without a listener.
 func Refused() error { return os.NewSyscallError("connect", syscall.ECONNREFUSED) }
 
-// Unknown is how a dial ends where nobody knows the host.
+// Unknown is the error of a dial to an unknown host.
 func Unknown(host string) error {
 	return &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 }
 
-// NoAnswer is how a dial ends where name servers do not answer.
+// NoAnswer is the error of a dial if name servers do not answer.
 func NoAnswer(host string) error {
 	return &net.DNSError{Err: "server misbehaving", Name: host, IsTemporary: true}
 }
 
 var errSilence = errors.New("nobody answers")
 
-// Silence is how a dial ends, when the caller has waited for long enough, where what
-// is sent is lost.
+// Silence is the error of a dial whose packets are lost, when the caller stops waiting.
 func Silence() error { return errSilence }
 
-// Fail lets all dials to an address fail so, and resets the connections that are
-// open to it; with nil, dials succeed again.
+// Fail makes all dials to an address fail with err, and resets its open connections; nil ends this.
 func (n *Network) Fail(address string, err error) {
 	n.mu.Lock()
 	if err == nil {
@@ -113,8 +110,7 @@ func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error)
 	}
 }
 
-// Open describes the ends of connections that nobody has closed, such as "client
-// of registry.test:443".
+// Open describes the open ends of connections, such as "client of registry.test:443".
 func (n *Network) Open() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -155,7 +151,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements [net.Listener]. Connections that nobody accepted are reset.
+// Close implements [net.Listener]. It resets connections that were not accepted.
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		close(l.closed)

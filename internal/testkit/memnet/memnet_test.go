@@ -62,7 +62,7 @@ func TestHTTP(t *testing.T) {
 		}
 		transport.CloseIdleConnections()
 		server.Close()
-		time.Sleep(time.Minute) // a server lingers
+		time.Sleep(time.Minute) // as a server lingers
 		if open := n.Open(); len(open) != 0 {
 			t.Errorf("open: %v", open)
 		}

@@ -15,8 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// The clients take this origin for a real one: they verify the signature, and
-// lock the sums of all platforms.
+// The clients accept this origin as a real one: they verify the signature, and lock the sums of all platforms.
 func TestRealClientsInstall(t *testing.T) {
 	binaries, err := clients.NullProvider()
 	clients.Must(t, err)
@@ -27,7 +26,7 @@ func TestRealClientsInstall(t *testing.T) {
 	for _, b := range binaries {
 		content := release.Content{OS: b.OS, Arch: b.Arch, Files: map[string][]byte{"terraform-provider-null": nil}}
 		if b.OS == runtime.GOOS && b.Arch == runtime.GOARCH {
-			content.Binary = b.Path // the only one that is run
+			content.Binary = b.Path // the only one that runs
 		}
 		spec.Contents = append(spec.Contents, content)
 	}

@@ -1,8 +1,8 @@
-// Package origin is a provider's origin registry: service discovery, the
-// provider registry protocol and the release files themselves.
+// Package origin is a provider's origin registry: service discovery, the provider registry protocol and the
+// release files.
 //
-// It tells the truth about the releases it was given. A test makes it lie by
-// changing a release before adding it, or by intercepting requests.
+// It answers correctly about its releases. A test makes it lie by changing a release before adding it, or by
+// intercepting requests.
 package origin
 
 import (
@@ -18,19 +18,18 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 )
 
-// ServicePath is where the provider registry protocol begins.
+// ServicePath is the root of the provider registry protocol.
 const ServicePath = "/v1/providers/"
 
-// Options of an origin registry; the zero value is one that is open to all.
+// Options of an origin registry; the zero value needs no token.
 type Options struct {
-	// Token is the bearer token that the JSON endpoints demand. Discovery and
-	// files are free for all, as clients send no credentials there.
+	// Token is the bearer token that the JSON endpoints require. Discovery and files need none, because clients
+	// send no credentials there.
 	Token string
 }
 
-// An Origin is the registry's handler. Its methods may be called while it
-// serves; those of the embedded [recorder.Recorder] tell what was asked of it
-// and intercept requests.
+// An Origin is the registry's handler. Its methods may be called while it serves; the methods of the embedded
+// [recorder.Recorder] record and intercept requests.
 type Origin struct {
 	*recorder.Recorder
 
@@ -58,22 +57,22 @@ func New(opts Options, releases ...*release.Release) *Origin {
 	return o
 }
 
-// About has descriptions of packages give a source and a time from now on.
+// About makes descriptions of packages contain a source and a time.
 func (o *Origin) About(source, publishedAt string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.source, o.publishedAt = source, publishedAt
 }
 
-// RequireToken makes the JSON endpoints demand this bearer token from now on.
+// RequireToken makes the JSON endpoints require this bearer token.
 func (o *Origin) RequireToken(token string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.token = token
 }
 
-// Add publishes a release, in place of one of the same provider and version. The
-// release must not be changed afterwards; its Host does not matter.
+// Add publishes a release, and replaces one of the same provider and version. The release must not be changed
+// afterwards; its Host is ignored.
 func (o *Origin) Add(r *release.Release) {
 	o.Remove(r.Namespace, r.Type, r.Version)
 	o.mu.Lock()
@@ -81,7 +80,7 @@ func (o *Origin) Add(r *release.Release) {
 	o.releases = append(o.releases, r)
 }
 
-// Remove withdraws a release, if there is such a one.
+// Remove withdraws a release, if it exists.
 func (o *Origin) Remove(namespace, typ, version string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -256,8 +255,7 @@ func (o *Origin) file(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, content)
 }
 
-// open returns a file of a release and its media type; both are zero when there
-// is no file of that name.
+// open returns a file of a release and its media type, or zero values if there is no such file.
 func open(rel *release.Release, name string) (io.ReadSeekCloser, string, error) {
 	for _, p := range rel.Packages {
 		if p.Filename == name {
@@ -283,6 +281,6 @@ func fail(w http.ResponseWriter, status int) {
 func reply(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// All that can go wrong here is that the client is gone.
+	// An error means that the client has left.
 	_ = json.NewEncoder(w).Encode(body)
 }

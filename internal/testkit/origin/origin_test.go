@@ -37,7 +37,7 @@ func serve(t *testing.T, o *origin.Origin) *url.URL {
 	return u
 }
 
-// get fetches ref, relative to base, with the headers given as pairs.
+// get fetches ref, relative to base, with headers as pairs.
 func get(t *testing.T, base *url.URL, ref string, headers ...string) (int, []byte) {
 	t.Helper()
 	u, err := base.Parse(ref)
@@ -70,8 +70,8 @@ func decode(t *testing.T, data []byte, v any) {
 	}
 }
 
-// A client's whole way, from the host's discovery to the package. The version
-// has build metadata, whose plus sign URLs must carry.
+// TestFromDiscoveryToPackage makes all requests of a client, from the host's discovery to the package. The
+// version has build metadata, so that URLs contain a plus sign.
 func TestFromDiscoveryToPackage(t *testing.T) {
 	rel := widget(t, "1.2.3+b1", pgp.For(t, "Acme"))
 	base := serve(t, origin.New(origin.Options{}, rel))

@@ -17,8 +17,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// Forged is a public key of random numbers. It needs no private key: its
-// self-signatures do not verify, but whoever reads the key has to find that out.
+// Forged is a public key of random numbers. It needs no private key: its self-signatures do not verify, but a
+// reader only finds that out by trying.
 type Forged struct {
 	tb  testkit.TB
 	key *packet.PublicKey

@@ -1,10 +1,9 @@
-// Package pgp makes throw-away OpenPGP keys, and signs with them as providers'
-// publishers do: a detached signature over a checksum document.
+// Package pgp creates temporary OpenPGP keys, and signs with them as providers' publishers do: a detached
+// signature over a checksum document.
 //
-// Keys of every kind that a verifier must tell apart can be made: current,
-// expired, revoked, Ed25519, ECDSA, RSA and DSA, and those that sign with a subkey. A
-// signature is dated with the creation of its key, so that an expired key has
-// signed while it was valid.
+// It can create every kind of key that a verifier must distinguish: current, expired, revoked, Ed25519, ECDSA,
+// RSA and DSA keys, and keys that sign with a subkey. A signature has the date of its key's creation, so that
+// an expired key has signed while it was valid.
 package pgp
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// A Signer is a key pair and the public key as its owner publishes it.
+// A Signer is a key pair, with the public key as its owner publishes it.
 type Signer struct {
 	entity *openpgp.Entity
 	public string
@@ -38,16 +37,16 @@ type options struct {
 	dsa     bool
 }
 
-// subkey is a part that signs in the place of the primary key.
+// subkey signs instead of the primary key.
 type subkey struct {
-	lifetime time.Duration // 0: for ever
+	lifetime time.Duration // 0: unlimited
 	revoked  bool
 }
 
 // An Option of [NewSigner].
 type Option func(*options)
 
-// RSA makes an RSA key of that many bits instead of an Ed25519 key.
+// RSA creates an RSA key of that many bits instead of an Ed25519 key.
 func RSA(bits int) Option {
 	return func(o *options) {
 		o.config.Algorithm = packet.PubKeyAlgoRSA
@@ -55,26 +54,26 @@ func RSA(bits int) Option {
 	}
 }
 
-// Usual makes the kind of key that every client can read: RSA of 2048 bits. Terraform
-// before 1.6 does not read Ed25519 keys.
+// Usual creates a kind of key that every client supports: RSA with 2048 bits. Terraform before 1.6 does not
+// support Ed25519 keys.
 func Usual() Option { return RSA(2048) }
 
-// Ed25519 makes an Ed25519 key, as without options.
+// Ed25519 creates an Ed25519 key, which is the default.
 func Ed25519() Option {
 	return func(o *options) { o.config.Algorithm = packet.PubKeyAlgoEdDSA }
 }
 
-// CreatedAt dates the key, and with it the signatures; the default is now.
+// CreatedAt sets the date of the key and of its signatures; the default is now.
 func CreatedAt(t time.Time) Option {
 	return func(o *options) { o.created = t }
 }
 
-// Lifetime lets the key expire that long after its creation, in whole seconds.
+// Lifetime makes the key expire this long after its creation, in whole seconds.
 func Lifetime(d time.Duration) Option {
 	return func(o *options) { o.config.KeyLifetimeSecs = uint32(d / time.Second) }
 }
 
-// Expired makes a key that was valid for an hour, two days ago.
+// Expired creates a key that was valid for an hour, two days ago.
 func Expired() Option {
 	return func(o *options) {
 		CreatedAt(time.Now().Add(-48 * time.Hour))(o)
@@ -82,11 +81,10 @@ func Expired() Option {
 	}
 }
 
-// Compromised revokes the key at its creation, because others have it. It signs
-// all the same, as those others would.
+// Compromised revokes the key at its creation, because others have it. It still signs, as those others would.
 func Compromised() Option { return revoked(packet.KeyCompromised) }
 
-// Superseded revokes the key at its creation, because another took its place.
+// Superseded revokes the key at its creation, because another key replaces it.
 func Superseded() Option { return revoked(packet.KeySuperseded) }
 
 func revoked(reason packet.ReasonForRevocation) Option {
@@ -100,13 +98,13 @@ func ECDSA() Option {
 	}
 }
 
-// DSA makes a DSA key of 1024 bits, as old ones are, instead of an Ed25519 key.
+// DSA creates an old DSA key with 1024 bits instead of an Ed25519 key.
 func DSA() Option { return func(o *options) { o.dsa = true } }
 
-// Subkey gives the key a subkey that signs.
+// Subkey adds a subkey that signs.
 func Subkey() Option { return func(o *options) { o.subkey = &subkey{} } }
 
-// RevokedSubkey gives the key a subkey that signs, and revokes that alone.
+// RevokedSubkey adds a subkey that signs, and revokes only the subkey.
 func RevokedSubkey() Option { return func(o *options) { o.subkey = &subkey{revoked: true} } }
 
 // ExpiredSubkey makes a key from two days ago that is current, with a subkey that
@@ -151,8 +149,8 @@ func NewSigner(name string, opts ...Option) (*Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the OpenPGP key of %q: %w", name, err)
 	}
-	// Only the published key is revoked: the library does not sign with a key
-	// that it knows to be, whereas whoever stole one does.
+	// Only the published key is revoked: the library does not sign with a revoked key, but somebody who stole
+	// one does.
 	entity.Revocations = nil
 	for i := range entity.Subkeys {
 		entity.Subkeys[i].Revocations = nil
@@ -160,8 +158,7 @@ func NewSigner(name string, opts ...Option) (*Signer, error) {
 	return &Signer{entity, public, &o.config}, nil
 }
 
-// newDSAEntity is openpgp.NewEntity for a kind of key that the library no longer
-// makes.
+// newDSAEntity is openpgp.NewEntity for a kind of key that the library no longer creates.
 func newDSAEntity(name, comment, email string, config *packet.Config) (*openpgp.Entity, error) {
 	var key dsa.PrivateKey
 	if err := dsa.GenerateParameters(&key.Parameters, rand.Reader, dsa.L1024N160); err != nil {
@@ -175,7 +172,7 @@ func newDSAEntity(name, comment, email string, config *packet.Config) (*openpgp.
 	return entity, entity.AddUserId(name, comment, email, config)
 }
 
-// addSubkey adds the subkey, which signs from then on.
+// addSubkey adds the subkey, which then signs.
 func (o *options) addSubkey(entity *openpgp.Entity) error {
 	config := o.config
 	config.KeyLifetimeSecs = uint32(o.subkey.lifetime / time.Second)
@@ -245,8 +242,7 @@ func (s *Signer) Sign(doc []byte) ([]byte, error) {
 	return sig.Bytes(), nil
 }
 
-// SignWithNotation is [Signer.Sign] with a critical notation of a name that no verifier
-// knows.
+// SignWithNotation is [Signer.Sign] with a critical notation that no verifier knows.
 func (s *Signer) SignWithNotation(tb testkit.TB, doc []byte, name string) []byte {
 	tb.Helper()
 	config := *s.config
@@ -288,8 +284,7 @@ func (s *Signer) ArmoredPrivateKey(tb testkit.TB, blockType string) string {
 	return buf.String() + "\n"
 }
 
-// WithSubkeyOf returns the public key with the subkeys of another one put behind
-// it, as somebody would who wants to pass for its owner.
+// WithSubkeyOf returns the public key followed by the subkeys of another key, as an impostor would publish it.
 func (s *Signer) WithSubkeyOf(tb testkit.TB, other *Signer) string {
 	tb.Helper()
 	both := *s.entity
@@ -301,8 +296,7 @@ func (s *Signer) WithSubkeyOf(tb testkit.TB, other *Signer) string {
 	return key
 }
 
-// WithRevocationOnly returns the public key with nothing said about its user ID
-// but that it is revoked, which no program writes.
+// WithRevocationOnly returns the public key with only a revocation of its user ID, which no program writes.
 func (s *Signer) WithRevocationOnly(tb testkit.TB) string {
 	tb.Helper()
 	odd, id := *s.entity, s.entity.PrimaryIdentity()

@@ -10,39 +10,36 @@ import (
 	"strings"
 )
 
-// Access is who may do what.
+// Access decides who may do what.
 type Access struct {
-	// User and Password are the login that may do everything; without a user,
-	// everybody may.
+	// User and Password are the login with all rights; without a user, everyone has them.
 	User, Password string
-	// Tokens lets the registry take tokens of a token server alone, which is at
-	// /token: for a repository and actions, for the login or a refresh token that
-	// is the password.
+	// Tokens makes the registry accept only tokens of a token server at /token. A token is for a repository and
+	// actions. The server accepts the login, or a refresh token as password.
 	Tokens bool
-	// RefreshOnly lets the token server take refresh tokens alone, by POST.
+	// RefreshOnly makes the token server accept only refresh tokens, by POST.
 	RefreshOnly bool
-	// Terse leaves out of answers how long a token lasts and when it was issued.
+	// Terse omits the lifetime and the issue time of tokens from answers.
 	Terse bool
-	// DeniedForAbsent refuses tokens to read what is not there.
+	// DeniedForAbsent refuses tokens for repositories that do not exist.
 	DeniedForAbsent bool
-	// ReadOnly keeps the login from pushing: no token is given for it where
-	// DeniedForAbsent is set, else one that lacks the right.
+	// ReadOnly keeps the login from pushing: with DeniedForAbsent, it gets no token for that, else one without
+	// the right.
 	ReadOnly bool
-	// Lacks are actions that the login has no right to, of push and delete. Tokens come
-	// without them.
+	// Lacks are actions that the login may not do: push or delete. Its tokens omit them.
 	Lacks []string
-	// Harbor judges requests as Harbor does: a credential has its rights by project, and
-	// passwords are taken as well as tokens. The first login, User, is a [Robot].
+	// Harbor decides as Harbor does: a credential has rights by project, and the registry accepts passwords as
+	// well as tokens. The first login, User, is a [Robot].
 	Harbor bool
-	// Robots are more logins of Harbor. Everybody may read the projects in Public, with a
-	// token that the token server gives without a login.
+	// Robots are more logins of Harbor. Anyone may read the projects in Public, with a token that the token
+	// server gives without a login.
 	Robots []Robot
 	Public []string
 	// PingDenied answers /v2/ with 403, whatever the login.
 	PingDenied bool
 }
 
-// DockerConfig returns the login as docker login leaves it for a registry.
+// DockerConfig returns the login file that docker login writes for a registry.
 func (a Access) DockerConfig(registry string) string {
 	entry := map[string]string{}
 	switch {
@@ -59,12 +56,12 @@ func (a Access) DockerConfig(registry string) string {
 	}
 	data, err := json.Marshal(map[string]any{"auths": map[string]any{registry: entry}})
 	if err != nil {
-		panic(err) // maps of strings
+		panic(err) // cannot happen: maps of strings
 	}
 	return string(data)
 }
 
-// token answers for the token server.
+// token answers requests to the token server.
 func (q *Registry) token(w http.ResponseWriter, r request) bool {
 	if r.URL.Path != "/token" {
 		return false
@@ -123,12 +120,12 @@ func (q *Registry) give(w http.ResponseWriter, r request, scopes []string) {
 	json.NewEncoder(w).Encode(answer)
 }
 
-// lacks reports whether the login has no right to an action.
+// lacks reports whether the login may not do an action.
 func (r request) lacks(action string) bool {
 	return r.s.ReadOnly && action != "pull" || slices.Contains(r.s.Lacks, action)
 }
 
-// knowsLogin reports whether a request for a token is by the login.
+// knowsLogin reports whether a request for a token has the login.
 func (r request) knowsLogin() bool {
 	if r.s.RefreshOnly {
 		return r.Method == http.MethodPost && r.Form.Get("grant_type") == "refresh_token" && r.Form.Get("refresh_token") == r.s.Password
@@ -142,7 +139,7 @@ func (r request) knowsLogin() bool {
 	return user == r.s.User && password == r.s.Password
 }
 
-// cutScope parts repository:NAME:ACTIONS.
+// cutScope splits repository:NAME:ACTIONS.
 func cutScope(scope string) (name, actions string, ok bool) {
 	rest, ok := strings.CutPrefix(scope, "repository:")
 	i := strings.LastIndexByte(rest, ':')
@@ -152,7 +149,7 @@ func cutScope(scope string) (name, actions string, ok bool) {
 	return rest[:i], rest[i+1:], true
 }
 
-// authorize refuses who may not.
+// authorize refuses requests without the right.
 func (q *Registry) authorize(w http.ResponseWriter, r request) bool {
 	if r.URL.Path == "/v2/" && r.s.PingDenied {
 		refuse(w, http.StatusForbidden, "DENIED", "forbidden")
@@ -179,7 +176,7 @@ func (q *Registry) authorize(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// bearer returns the challenge that leads to the token server.
+// bearer returns the challenge that names the token server.
 func (r request) bearer() string {
 	challenge := fmt.Sprintf(`Bearer realm="https://%s/token",service=%q`, r.Host, r.Host)
 	if scope := r.scope(); scope != "" {
@@ -188,7 +185,7 @@ func (r request) bearer() string {
 	return challenge
 }
 
-// action is what a request needs the right to.
+// action is the right that a request needs.
 func (r request) action() string {
 	switch {
 	case r.reads():
@@ -199,7 +196,7 @@ func (r request) action() string {
 	return "push"
 }
 
-// scope is what a token must be for.
+// scope is the scope that a request's token must have.
 func (r request) scope() string {
 	switch {
 	case r.URL.Path == "/v2/_catalog":
@@ -232,7 +229,7 @@ func (q *Registry) may(r request) bool {
 	return false
 }
 
-// scopes returns the scopes of the token that a request has.
+// scopes returns the scopes of a request's token.
 func (q *Registry) scopes(r request) (string, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 )
 
-// robot sends requests to a registry of the Harbor profile, with the logins of one robot.
+// robot sends requests to a registry of the Harbor profile, with one robot's login.
 type robot struct {
 	t              *testing.T
 	q              *quirks.Registry
@@ -27,8 +27,8 @@ var (
 	readOnly    = quirks.Robot{User: "robot$providers+ro", Password: "ro", Rights: map[string][]string{"providers": {"pull"}}}
 )
 
-// newHarbor returns the robot of the profile, which has all rights in the project
-// providers. There are the projects other and public as well, and more robots.
+// newHarbor returns the robot of the profile, which has all rights in the project providers. There are also the
+// projects other and public, and more robots.
 func newHarbor(t *testing.T) robot {
 	p := profile(t, "harbor")
 	p.Robots, p.Public = []quirks.Robot{otherRobot, systemRobot, readOnly}, []string{"public"}
@@ -61,7 +61,7 @@ func (r robot) token(scopes ...string) string {
 	return answer.Token
 }
 
-// ask sends a request with a token, or with the password where token is "".
+// ask sends a request with a token, or with the password if token is "".
 func (r robot) ask(method, target, token, body string) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(method, "https://registry.test"+target, strings.NewReader(body))
 	if token == "" {
@@ -79,8 +79,7 @@ func (r robot) ask(method, target, token, body string) *httptest.ResponseRecorde
 	return w
 }
 
-// wants sends a request with the password, and fails unless the answer has a status and
-// some words.
+// wants sends a request with the password, and fails unless the answer has this status and these words.
 func (r robot) wants(method, target, body string, status int, words string) *httptest.ResponseRecorder {
 	r.t.Helper()
 	w := r.ask(method, target, "", body)
@@ -88,7 +87,7 @@ func (r robot) wants(method, target, body string, status int, words string) *htt
 	return w
 }
 
-// answered fails unless an answer has a status and some words.
+// answered fails unless an answer has this status and these words.
 func (r robot) answered(w *httptest.ResponseRecorder, status int, words string) {
 	r.t.Helper()
 	if w.Code != status || !strings.Contains(w.Body.String(), words) {

@@ -12,49 +12,46 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Content is what a registry keeps.
+// Content decides which content a registry accepts.
 type Content struct {
-	// NameParts is how many parts a repository's name must have; 0 any number.
+	// NameParts is the required number of parts in a repository's name; 0 means any number.
 	NameParts int
-	// MustExist refuses repositories that were not made by [Registry.Create].
+	// MustExist refuses repositories that [Registry.Create] did not create.
 	MustExist bool
-	// Projects refuses them with 401 and the name of the project, the first part of the
-	// repository's name, also where the login is good. A name without a project gets 400.
+	// Projects refuses them with 401 and the name of the project, the first part of the repository's name, even
+	// for a valid login. A name without a project gets 400.
 	Projects bool
-	// Proxies are the proxy-cache projects of Harbor: nobody pushes there, and HEAD of a
-	// blob is 404 until a GET has fetched it. Their
-	// upstream has what a test pushed there before this setting.
+	// Proxies are Harbor's proxy-cache projects: they refuse pushes, and HEAD of a blob is 404 until a GET has
+	// fetched it. Their upstream has the content that a test pushed there before this setting.
 	Proxies []string
 	// ReadOnlyMode refuses all writes, as Harbor does while it is in read-only mode.
 	ReadOnlyMode bool
-	// CosignPolicy refuses to show manifests, as a Harbor project does that wants
-	// signatures by cosign. It takes pushes.
+	// CosignPolicy refuses reads of manifests, as a Harbor project does that requires cosign signatures. It
+	// accepts pushes.
 	CosignPolicy bool
-	// Allowed are the artifact types of the manifests that are taken; nil all.
+	// Allowed are the accepted artifact types; nil means all.
 	Allowed []string
-	// MediaTypeRequired refuses manifests that do not say what they are.
+	// MediaTypeRequired refuses manifests without a media type.
 	MediaTypeRequired bool
-	// Immutable tags are never moved: the answer has this status, and this code,
-	// where the tag names something else.
+	// Immutable tags are never moved: if the tag names another manifest, the answer has this status and code.
 	Immutable     int
 	ImmutableCode string
-	// Mutable are tags that move nevertheless; nil none.
+	// Mutable selects tags that can still be moved; nil means none.
 	Mutable func(tag string) bool
-	// ImmutableHolds makes immutable tags as Harbor's: they also refuse what they name
-	// already, and the deletion of that.
+	// ImmutableHolds makes immutable tags behave like Harbor's: they also refuse a push of the manifest that
+	// they name, and its deletion.
 	ImmutableHolds bool
 	// HidesOnce refuses each manifest once, as distribution 2 does while another push
 	// stores one of the manifest's blobs.
 	HidesOnce bool
-	// RedirectBlobs lets blobs be had from other storage alone, which takes no
-	// registry's credential.
+	// RedirectBlobs redirects downloads to another storage, which accepts no registry credential.
 	RedirectBlobs bool
 }
 
-// maxManifest bounds what is read of a manifest.
+// maxManifest bounds the part of a manifest that is read.
 const maxManifest = 4 << 20
 
-// manifests answers for manifests that are not taken, moved or deleted.
+// manifests refuses manifests that cannot be stored, tagged or deleted.
 func (q *Registry) manifests(w http.ResponseWriter, r request) bool {
 	switch {
 	case r.kind != "manifests" && r.kind != "blobs":
@@ -74,7 +71,7 @@ func (q *Registry) manifests(w http.ResponseWriter, r request) bool {
 		MediaType    string `json:"mediaType"`
 		ArtifactType string `json:"artifactType"`
 	}
-	_ = json.Unmarshal(data, &m) // the real registry refuses what does not read
+	_ = json.Unmarshal(data, &m) // the real registry refuses invalid manifests
 	switch {
 	case r.s.MediaTypeRequired && m.MediaType == "":
 		refuse(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "Invalid parameter at 'ImageManifest' failed to satisfy constraint: 'Invalid JSON syntax'")
@@ -96,7 +93,7 @@ func (q *Registry) manifests(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// hide reports whether a manifest is sent for the first time.
+// hide reports whether a manifest is pushed for the first time.
 func (q *Registry) hide(manifest string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -107,18 +104,18 @@ func (q *Registry) hide(manifest string) bool {
 	return true
 }
 
-// immutable reports whether a reference is a tag that does not move.
+// immutable reports whether a reference is an immutable tag.
 func (r request) immutable(ref string) bool {
 	return r.s.Immutable != 0 && !strings.Contains(ref, ":") && (r.s.Mutable == nil || !r.s.Mutable(ref))
 }
 
-// moves reports whether a tag names something else than d.
+// moves reports whether a tag names another manifest than d.
 func (q *Registry) moves(r request, d digest.Digest) bool {
 	now := q.digestOf(r, r.ref)
 	return now != "" && now != d.String()
 }
 
-// digestOf returns what a reference names; "" for nothing.
+// digestOf returns the digest of a reference, or "".
 func (q *Registry) digestOf(r request, ref string) string {
 	r.Request = r.Clone(r.Context())
 	r.Header.Set("Accept", "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json")
@@ -127,7 +124,7 @@ func (q *Registry) digestOf(r request, ref string) string {
 
 const storagePath = "/storage/"
 
-// redirect sends those who want a blob to the storage.
+// redirect redirects downloads of blobs to the storage.
 func (q *Registry) redirect(w http.ResponseWriter, r request) bool {
 	if !r.s.RedirectBlobs || r.kind != "blobs" || r.Method != http.MethodGet {
 		return false

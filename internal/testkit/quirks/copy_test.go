@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestCopyBetweenProjects copies between two projects of Harbor. Each has a robot of its
-// own, which has no rights in the other project.
+// TestCopyBetweenProjects copies between two projects of Harbor, each with its own robot, which has no rights
+// in the other project.
 func TestCopyBetweenProjects(t *testing.T) {
 	for name, tc := range map[string]struct {
 		from, to string
@@ -71,7 +71,7 @@ func twoProjects(t *testing.T) quirks.Profile {
 	return p
 }
 
-// loginsByProject is a login file with a login for each of two projects.
+// loginsByProject is a login file with one login for each of two projects.
 func loginsByProject(p quirks.Profile) string {
 	entry := func(project, user, password string) string {
 		return fmt.Sprintf(`"%s/%s": {"auth": %q}`, p.Registry, project, base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
@@ -118,8 +118,8 @@ func (b *bench) pushTo(at inRegistry) {
 	}
 }
 
-// checkTokens checks that every token was asked for one repository, but one token for the
-// first mount, which was refused.
+// checkTokens checks that every token was requested for one repository, except for one token for the first
+// mount, which was refused.
 func (b *bench) checkTokens(source string, mounts bool) {
 	b.t.Helper()
 	tokens, wide := 0, 0

@@ -11,20 +11,19 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/contents"
 )
 
-// Deletes is what a registry deletes, and what it deletes along with that.
+// Deletes decides what a registry deletes, and what it deletes along with that.
 type Deletes struct {
 	// NoDelete refuses to delete anything.
 	NoDelete bool
-	// NoDeleteTag refuses to delete a tag by itself, NoDeleteTagged a manifest that has a
-	// tag (the message then ends with the tag), and NoDeleteChild a manifest that an index
-	// names. Nil allows it.
+	// NoDeleteTag refuses to delete only a tag, NoDeleteTagged a manifest with a tag (the message then ends
+	// with the tag), and NoDeleteChild a manifest that an index names. Nil allows it.
 	NoDeleteTag, NoDeleteTagged, NoDeleteChild *Refusal
 	// DeletesChildren deletes the children of an index with the index. It keeps children
 	// that have a tag, and children that another index names.
 	DeletesChildren bool
 }
 
-// Refusal is an error that a registry answers with.
+// Refusal is a registry's error.
 type Refusal struct {
 	Status        int
 	Code, Message string
@@ -51,7 +50,7 @@ func (q *Registry) delete(w http.ResponseWriter, r request) bool {
 	case r.s.NoDeleteTagged == nil && r.s.NoDeleteChild == nil && !r.s.DeletesChildren && !r.s.ImmutableHolds:
 		return false
 	}
-	// One deletion at a time sees which manifests are left.
+	// Deletions run one at a time, so that each sees the remaining manifests.
 	q.deletes.Lock()
 	defer q.deletes.Unlock()
 	c, err := q.Contents(r.name)
@@ -76,7 +75,7 @@ func (q *Registry) delete(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// mayNotDelete returns why the registry keeps a manifest; nil if it deletes it.
+// mayNotDelete returns why the registry keeps a manifest, or nil if it deletes it.
 func (r request) mayNotDelete(c *contents.Contents, d digest.Digest) *Refusal {
 	tags := c.TagsOf(d)
 	if r.s.NoDeleteChild != nil && len(c.Parents(d)) > 0 {
@@ -95,8 +94,7 @@ func (r request) mayNotDelete(c *contents.Contents, d digest.Digest) *Refusal {
 	return nil
 }
 
-// deleteChildren deletes the children of an index that is gone, and takes the index out
-// of c.
+// deleteChildren deletes the children of a deleted index, and removes the index from c.
 func (q *Registry) deleteChildren(r request, c *contents.Contents, index digest.Digest) {
 	children := c.Manifests[index]
 	delete(c.Manifests, index)
@@ -109,8 +107,8 @@ func (q *Registry) deleteChildren(r request, c *contents.Contents, index digest.
 	}
 }
 
-// Contents returns what a repository has. It fails for a registry that is not of [For],
-// whose folder is not known.
+// Contents returns the content of a repository. It fails for a registry that was not created by [For], because
+// its folder is unknown.
 func (q *Registry) Contents(repository string) (*contents.Contents, error) {
 	if q.dir == "" {
 		return nil, errors.New("the folder of the registry behind is not known")

@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 )
 
-// shelf is a repository of named indexes in a registry that is open to all.
+// shelf is a repository of named indexes in a registry without access control.
 type shelf struct {
 	t *testing.T
 	q *quirks.Registry
@@ -21,14 +21,14 @@ type shelf struct {
 	names map[digest.Digest]string
 }
 
-// newShelf returns an empty repository in a registry that deletes as a profile does.
+// newShelf returns an empty repository in a registry with the deletes of a profile.
 func newShelf(t *testing.T, name string) *shelf {
 	p := profile(t, name)
 	q := quirks.For(t, quirks.Settings{Deletes: p.Deletes, Content: quirks.Content{ImmutableHolds: p.ImmutableHolds}})
 	return &shelf{t, q, map[digest.Digest]string{}}
 }
 
-// push pushes an index of others, under a tag or, where that is "", without one.
+// push pushes an index of others, under a tag unless that is "".
 func (s *shelf) push(tag, name string, children ...digest.Digest) digest.Digest {
 	s.t.Helper()
 	list := make([]string, len(children))
@@ -79,7 +79,7 @@ const (
 	isChild     = `412 {"errors":[{"code":"VIOLATE_FOREIGN_KEY_CONSTRAINT","message":"the deleting artifact is referenced by others"}]}`
 )
 
-// harborDeletesTag is a row of [TestHarborMeasured], as are other functions below.
+// harborDeletesTag and the other functions below are rows of [TestHarborMeasured].
 func harborDeletesTag(t *testing.T) {
 	s := newShelf(t, "harbor")
 	s.push("1", "one")
@@ -99,7 +99,7 @@ func harborDeletes(t *testing.T) {
 	s.delete(shared.String(), isChild)
 	s.has("darwin linux one:1:2 other:3 shared tagged:tagged")
 
-	// An index takes its tags along, and the children that no other index names.
+	// Deleting an index also deletes its tags, and children that no other index names.
 	s.delete(one.String(), "202")
 	s.has("other:3 shared tagged:tagged")
 	s.delete(one.String(), "404")
@@ -109,7 +109,7 @@ func harborDeletes(t *testing.T) {
 	s.has("")
 }
 
-// harborTagMoves: the index that a tag left stays, and holds its children.
+// harborTagMoves shows that the index that a tag has left stays, and keeps its children.
 func harborTagMoves(t *testing.T) {
 	s := newShelf(t, "harbor")
 	linux, darwin := s.push("", "linux"), s.push("", "darwin")
@@ -123,7 +123,7 @@ func harborTagMoves(t *testing.T) {
 	s.has("")
 }
 
-// TestHarborNestedIndexes: the children of a child go, too, except under another index.
+// TestHarborNestedIndexes shows that the children of a child are also deleted, unless another index names them.
 func TestHarborNestedIndexes(t *testing.T) {
 	s := newShelf(t, "harbor")
 	leaf, shared := s.push("", "leaf"), s.push("", "shared")
@@ -143,7 +143,7 @@ func harborImmutable(t *testing.T) {
 		set.Immutable, set.ImmutableCode = http.StatusPreconditionFailed, "PRECONDITION"
 		set.Mutable = func(tag string) bool { return tag == "free" }
 	})
-	// Harbor refuses the same manifest as well.
+	// Harbor also refuses the same manifest again.
 	for _, text := range []string{emptyIndex, emptyIndex + "\n"} {
 		want := `{"errors":[{"code":"PRECONDITION","message":"Failed to process request due to 'x:1' configured as immutable."}]}`
 		w := ask(s.q, http.MethodPut, "/v2/acme/x/manifests/1", text, "Content-Type", "application/vnd.oci.image.index.v1+json")

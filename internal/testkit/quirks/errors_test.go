@@ -26,9 +26,9 @@ func profile(t *testing.T, name string) quirks.Profile {
 func TestErrorsSayWhatToDo(t *testing.T) {
 	for _, tc := range []struct {
 		name, profile string
-		create        bool // what the profile wants made first
+		create        bool // what must be created first
 		change        func(*quirks.Settings)
-		template      string // in place of the profile's
+		template      string // instead of the profile's
 		err, hint     string
 	}{
 		{name: "repository not made", profile: "ecr", err: "does not exist", hint: "aws ecr create-repository --region eu-west-1 --repository-name providers/acme/widget"},
@@ -80,7 +80,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestPolicyOnReads has a project whose policy forbids reading the versions that it has.
+// TestPolicyOnReads uses a project whose policy forbids reading its versions.
 func TestPolicyOnReads(t *testing.T) {
 	for _, name := range []string{"harbor", "distribution"} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestPolicyOnReads(t *testing.T) {
 			b.mustPush("1.0.0", false, false)
 			policy(true)
 
-			// New versions are stored, whole and by platform.
+			// New versions are stored, completely and by platform.
 			for _, platforms := range [][]string{nil, {"linux_amd64"}} {
 				version := []string{"1.1.0", "1.2.0"}[len(platforms)]
 				b.publish(version)
@@ -102,7 +102,7 @@ func TestPolicyOnReads(t *testing.T) {
 				}
 			}
 
-			// A stored version is neither completed nor replaced, with --force or without.
+			// A stored version is neither completed nor replaced, with or without --force.
 			for _, force := range []bool{false, true} {
 				err := b.pushError("1.0.0", force)
 				if err == nil || !strings.Contains(err.Error(), "The image is not signed by cosign.") ||
@@ -111,7 +111,7 @@ func TestPolicyOnReads(t *testing.T) {
 				}
 			}
 
-			// A sync pushes what is new, and names what it could not read.
+			// A sync pushes new versions, and names those that it could not read.
 			b.publish("1.3.0")
 			_, out := b.plannedSync(pusher.Want{}, ">= 1.0, <= 1.3")
 			if len(out.Results) != 1 || out.Results[0].Version.String() != "1.3.0" || len(out.Failures) != 3 {
@@ -138,8 +138,7 @@ func TestPolicyOnReads(t *testing.T) {
 	}
 }
 
-// TestPolicyAndAPushThatWasEnded: a policy also forbids reading manifests that an ended
-// push has left.
+// TestPolicyAndAPushThatWasEnded shows that a policy also forbids reading the manifests of an interrupted push.
 func TestPolicyAndAPushThatWasEnded(t *testing.T) {
 	b := newBench(t, profile(t, "distribution"))
 	b.mustPush("1.0.0", false, false)
@@ -152,7 +151,7 @@ func TestPolicyAndAPushThatWasEnded(t *testing.T) {
 	}
 }
 
-// TestPruneLeavesImmutable: one version that a rule keeps stops no pruning of the others.
+// TestPruneLeavesImmutable shows that one immutable version does not stop the pruning of others.
 func TestPruneLeavesImmutable(t *testing.T) {
 	b := newBench(t, profile(t, "harbor"))
 	b.registry.Create(b.profile.Create)
@@ -183,8 +182,8 @@ func TestPruneLeavesImmutable(t *testing.T) {
 	b.checkTags("without the rule", "1.3.0")
 }
 
-// TestTroubleIsNotAbsence lets every registry be in trouble once something is
-// stored: index.json is never 404, nor shorter than it was.
+// TestTroubleIsNotAbsence makes every registry fail after a push: index.json is never 404, and never shorter
+// than before.
 func TestTroubleIsNotAbsence(t *testing.T) {
 	for name, change := range map[string]func(*quirks.Settings){
 		"requests limited": func(s *quirks.Settings) { s.EveryNth = 1 },
@@ -209,12 +208,12 @@ func TestTroubleIsNotAbsence(t *testing.T) {
 	}
 }
 
-// needsNoPassword reports whether another password is no trouble: there is none, or
-// a token that was given out before is good while it lasts.
+// needsNoPassword reports whether a wrong password has no effect, because there is none, or because an earlier
+// token is still valid.
 func (b *bench) needsNoPassword() bool { return b.profile.User == "" || b.profile.Tokens }
 
-// TestImmutableTags shows that a tag that does not move is no trouble while it need
-// not, and that the registry's reason is told where it must.
+// TestImmutableTags shows that an immutable tag causes no error unless it must move, and that the error then
+// has the registry's reason.
 func TestImmutableTags(t *testing.T) {
 	for name, change := range map[string]func(*quirks.Settings){
 		"harbor": func(s *quirks.Settings) { s.Immutable, s.ImmutableCode = http.StatusPreconditionFailed, "PRECONDITION" },

@@ -13,8 +13,7 @@ import (
 // name of a system robot is robot$NAME.
 type Robot struct {
 	User, Password string
-	// Rights are the actions (pull, push, delete) that the robot may do, by project; "*" is
-	// every project.
+	// Rights are the actions (pull, push, delete) of the robot, by project; "*" means every project.
 	Rights map[string][]string
 	// Catalog lets a system robot list repositories.
 	Catalog bool
@@ -40,8 +39,8 @@ func (a Access) robot(user, password string) (Robot, bool) {
 	return Robot{}, false
 }
 
-// harborToken returns a token as Harbor gives: a JSON Web Token, whose subject is the
-// robot that asks. A wrong password gets one without a subject.
+// harborToken returns a token like Harbor's: a JSON Web Token, whose subject is the robot that requests it. A
+// wrong password gets a token without a subject.
 func (r request) harborToken(signature string) string {
 	user, password, _ := r.BasicAuth()
 	claims := `{"iss":"harbor-token-issuer"}`
@@ -52,8 +51,8 @@ func (r request) harborToken(signature string) string {
 	return encode([]byte(`{"typ":"JWT"}`)) + "." + encode([]byte(claims)) + "." + signature
 }
 
-// robots returns all logins. The first is [Access.User], which has all rights in the
-// project of its name but [Access.Lacks]; with another name it is an administrator.
+// robots returns all logins. The first is [Access.User], which has all rights except [Access.Lacks] in the
+// project of its name; with another name, it is an administrator.
 func (a Access) robots() []Robot {
 	first := Robot{User: a.User, Password: a.Password}
 	actions := []string{"pull", "push", "delete"}
@@ -66,15 +65,13 @@ func (a Access) robots() []Robot {
 	return append([]Robot{first}, a.Robots...)
 }
 
-// allows reports whether the robot may do an action in a project. Everybody may read a
-// public project.
+// allows reports whether the robot may do an action in a project. Anyone may read a public project.
 func (a Access) allows(b Robot, project, action string) bool {
 	return action == "pull" && slices.Contains(a.Public, project) || slices.Contains(b.Rights[project], action) || slices.Contains(b.Rights["*"], action)
 }
 
-// grant returns the scopes that a token gets, out of those that a robot asked for. The
-// first project that exists decides for a project robot: if that is another's, the token
-// has no rights in the robot's own project.
+// grant returns the scopes that a token gets, from those that a robot requested. For a project robot, the first
+// existing project decides: if that is another robot's, the token has no rights in the robot's own project.
 func (q *Registry) grant(s Settings, b Robot, scopes []string) []string {
 	first := ""
 	var out []string
@@ -96,8 +93,8 @@ func (q *Registry) grant(s Settings, b Robot, scopes []string) []string {
 	return out
 }
 
-// harborMay reports whether the credential of a request allows an action in a project. A
-// token for one repository is good for the whole project.
+// harborMay reports whether the credential of a request allows an action in a project. A token for one
+// repository is valid for the whole project.
 func (q *Registry) harborMay(r request, project, action string) bool {
 	if user, password, basic := r.BasicAuth(); basic {
 		b, _ := r.s.robot(user, password)
@@ -169,7 +166,7 @@ func (q *Registry) authorizeHarbor(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// refuseHarbor refuses with a message that stands twice, as in most errors of Harbor.
+// refuseHarbor refuses with a message that appears twice, as in most errors of Harbor.
 func refuseHarbor(w http.ResponseWriter, status int, code, message string) {
 	refuse(w, status, code, message+": "+message)
 }

@@ -17,8 +17,8 @@ const index = "application/vnd.oci.image.index.v1+json"
 
 const uploads = "/v2/providers/x/blobs/uploads/"
 
-// TestHarborMeasured shows that the profile answers as a real Harbor (2.15.2) does. The
-// rows are the situations that were measured.
+// TestHarborMeasured shows that the profile answers like a real Harbor (2.15.2). Its rows are the measured
+// situations.
 func TestHarborMeasured(t *testing.T) {
 	for _, row := range []struct {
 		situation string
@@ -61,7 +61,7 @@ func harborAbsentProject(t *testing.T) {
 	}
 }
 
-// harborRights: a robot that lacks a right gets a token, and is refused with it.
+// harborRights shows that a robot without a right gets a token, and is then refused.
 func harborRights(t *testing.T) {
 	all := newHarbor(t)
 	w := ask(all.q, http.MethodPost, uploads, "")
@@ -82,16 +82,16 @@ func harborRights(t *testing.T) {
 		for _, token := range []string{r.token("repository:providers/x:pull,push"), ""} {
 			r.answered(r.ask(http.MethodPost, uploads, token, ""), 202, "")
 		}
-		// A token is good for the whole project.
+		// A token is valid for the whole project.
 		r.answered(r.ask(http.MethodPost, uploads, r.token("repository:providers/y:pull,push"), ""), 202, "")
 		r.wants(http.MethodGet, "/v2/", "", 200, "")
 	}
-	// A setting takes rights from the login of the profile.
+	// A setting removes rights from the profile's login.
 	all.q.Set(func(s *quirks.Settings) { s.Lacks = []string{"push"} })
 	all.refused(all.ask(http.MethodPost, uploads, "", ""), "unauthorized to access repository: providers/x, action: push")
 }
 
-// harborWrongPassword: a token for a scope is given nevertheless, and has no rights.
+// harborWrongPassword shows that it still gets a token for a scope, without rights.
 func harborWrongPassword(t *testing.T) {
 	r := newHarbor(t)
 	r.password = "wrong"
@@ -102,7 +102,7 @@ func harborWrongPassword(t *testing.T) {
 	r.refused(r.ask(http.MethodGet, "/v2/", "", ""), "unauthorized")
 }
 
-// harborTwoScopes: the first project that exists decides over a project robot's token.
+// harborTwoScopes shows that the first existing project decides about a project robot's token.
 func harborTwoScopes(t *testing.T) {
 	r := newHarbor(t)
 	mine, other, absent, public := "repository:providers/x:pull,push", "repository:other/x:pull", "repository:absent/x:pull", "repository:public/x:pull"
@@ -122,7 +122,7 @@ func harborTwoScopes(t *testing.T) {
 	}
 }
 
-// harborMounts: a robot mounts from projects that it may read.
+// harborMounts shows that a robot mounts from projects that it may read.
 func harborMounts(t *testing.T) {
 	r := newHarbor(t)
 	if w, _ := r.as(systemRobot).upload("other/y", "blob"); w.Code != 201 {
@@ -140,8 +140,7 @@ func harborMounts(t *testing.T) {
 	r.refused(r.ask(http.MethodPost, mount+"other/y", r.token("repository:providers/x:pull,push"), ""), "unauthorized to access repository: other/y, action: pull")
 }
 
-// harborReadOnlyMode: Harbor refuses all writes, before it looks at the login and the
-// project.
+// harborReadOnlyMode shows that Harbor refuses all writes, before it checks the login and the project.
 func harborReadOnlyMode(t *testing.T) {
 	r := newHarbor(t)
 	r.q.Set(func(s *quirks.Settings) { s.ReadOnlyMode = true })
@@ -187,7 +186,7 @@ func harborPages(t *testing.T) {
 	}
 }
 
-// harborCatalog: it takes the password of a system robot, and no token.
+// harborCatalog shows that the catalog accepts the password of a system robot, but no token.
 func harborCatalog(t *testing.T) {
 	r := newHarbor(t)
 	r.wants(http.MethodPut, "/v2/providers/x/manifests/1", emptyIndex, 201, "")
@@ -198,7 +197,7 @@ func harborCatalog(t *testing.T) {
 	r.refused(r.ask(http.MethodGet, "/v2/_catalog", r.token("registry:catalog:*"), ""), "unauthorized to list catalog")
 }
 
-// harborPublic: a token without a login reads there, and nowhere else.
+// harborPublic shows that a token without a login can only read public projects.
 func harborPublic(t *testing.T) {
 	r := newHarbor(t)
 	admin := quirks.Robot{User: "admin", Password: "admin", Rights: map[string][]string{"*": {"pull", "push"}}}

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// checkLeft fails for manifests that no tag leads to, unless the state has noted them for
-// the next prune. A login that may not delete also leaves its probe.
+// checkLeft fails if there are manifests that no tag leads to, unless the state records them for the next
+// prune. A login that may not delete also leaves its probe.
 func (b *bench) checkLeft(when string, mayDelete bool) {
 	b.t.Helper()
 	_, repo, err := b.repository(b.t.Context(), widget)
@@ -34,7 +34,7 @@ func (b *bench) checkLeft(when string, mayDelete bool) {
 			}
 		}
 	}
-	for _, tag := range b.contents().TagNames() { // where manifests are not deleted, one that says done has replaced another
+	for _, tag := range b.contents().TagNames() { // without deletes, a finished announcement has replaced another
 		of, ok := ociaddr.Tag(tag).PartOf()
 		if !ok {
 			continue
@@ -62,7 +62,7 @@ func (b *bench) checkLeft(when string, mayDelete bool) {
 	}
 }
 
-// TestWhatRobotsLeave has a robot of Harbor push by platform, sync, prune and push again.
+// TestWhatRobotsLeave pushes by platform with a Harbor robot, syncs, prunes and pushes again.
 func TestWhatRobotsLeave(t *testing.T) {
 	for name, lacks := range map[string][]string{"pull and push": {"delete"}, "delete, too": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestWhatRobotsLeave(t *testing.T) {
 			mayDelete := lacks == nil
 			for _, platform := range []string{"linux_amd64", "darwin_amd64"} {
 				b.mustPush("1.0.0", false, false, platform)
-				b.mustPush("1.1.0", true, false, platform) // a release folder
+				b.mustPush("1.1.0", true, false, platform) // from a release folder
 			}
 			b.checkLeft("by platform", mayDelete)
 			announced := announcements(b.contents())

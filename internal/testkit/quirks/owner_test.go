@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestOwnerBehindAPolicy: a policy hides the newest versions of another provider's
-// repository, and an older one says whose it is.
+// TestOwnerBehindAPolicy uses a policy that hides the newest versions of another provider's repository; an
+// older version shows the owner.
 func TestOwnerBehindAPolicy(t *testing.T) {
 	b := newBench(t, profile(t, "distribution"))
 	b.mustPush("1.0.0", false, false)

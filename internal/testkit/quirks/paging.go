@@ -10,34 +10,33 @@ import (
 	"strconv"
 )
 
-// Paging is how a registry lists tags.
+// Paging decides how a registry lists tags.
 type Paging struct {
-	// PageSize is how many tags are on a page of a client that does not say; 0 all.
+	// PageSize is the number of tags on a page if the client sends no n; 0 means all.
 	PageSize int
-	// MaxN is the largest n that is taken, 0 any: a larger one is an error, or is
-	// taken for MaxN where Capped is set.
+	// MaxN is the largest accepted n, 0 means any: a larger one is an error, or is reduced to MaxN if Capped is
+	// set.
 	MaxN   int
 	Capped bool
 	// Link is the form of the link to the next page; "" is [LinkRelative].
 	Link LinkForm
-	// Opaque pages go on where a token in the link says, and by nothing else.
+	// Opaque makes pages continue only by a token in the link.
 	Opaque bool
 	// Unordered lists the newest names first.
 	Unordered bool
-	// PlainText is the type of the answer, in place of JSON's.
+	// PlainText is the answer's type instead of JSON.
 	PlainText bool
-	// UnknownIsEmpty lists a repository that is not there as one without tags.
+	// UnknownIsEmpty lists an absent repository as one without tags.
 	UnknownIsEmpty bool
 }
 
-// LinkForm is a form of links to the next page.
+// LinkForm is the form of a link to the next page.
 type LinkForm string
 
 const (
 	LinkRelative LinkForm = "relative"
 	LinkAbsolute LinkForm = "absolute"
-	// LinkOtherHost and LinkOtherPath are wrong: nothing is there, or something
-	// else.
+	// LinkOtherHost and LinkOtherPath are wrong: they lead to nothing, or to something else.
 	LinkOtherHost LinkForm = "other host"
 	LinkOtherPath LinkForm = "other path"
 )
@@ -78,7 +77,7 @@ func (q *Registry) tags(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// pageSize returns how many tags to show; 0 all.
+// pageSize returns how many tags to list; 0 means all.
 func (r request) pageSize() (int, error) {
 	text := r.URL.Query().Get("n")
 	if text == "" {
@@ -96,14 +95,14 @@ func (r request) pageSize() (int, error) {
 	return n, nil
 }
 
-// start returns where the page begins.
+// start returns the first index of the page.
 func (r request) start(all []string) int {
 	last := r.URL.Query().Get("last")
 	if r.s.Opaque {
 		token, _ := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("next_page"))
 		last = string(token)
 	}
-	return slices.Index(all, last) + 1 // from the beginning for one that is not there
+	return slices.Index(all, last) + 1 // an unknown tag means the beginning
 }
 
 func (r request) link(size int, last string) string {

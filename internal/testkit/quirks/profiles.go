@@ -2,31 +2,29 @@ package quirks
 
 import "net/http"
 
-// Profile is a registry that people use: where it is, what names its repositories
-// have, and its ways.
+// Profile is a kind of registry that people use: its host, the form of its repositories' names, and its
+// settings.
 type Profile struct {
 	Name string
-	// Registry is its host, and Template a repository template that suits it, for
-	// providers of one hostname.
+	// Registry is its host, and Template a suitable repository template for providers of one hostname.
 	Registry string
 	Template string
-	// Create is what its owner makes before the first push; "" nothing.
+	// Create is what its owner creates before the first push; it may be "".
 	Create string
 	Settings
 }
 
-// opentofu are the artifact types that GitLab allows, of those that a push makes.
+// opentofu are the artifact types of a push that GitLab allows.
 var opentofu = []string{"application/vnd.opentofu.provider", "application/vnd.opentofu.provider-target"}
 
-// referenced is Docker Hub's answer to the deletion of a manifest that a tag or an index
-// names.
+// referenced is Docker Hub's answer when deleting a manifest that a tag or an index names.
 var referenced = Refusal{http.StatusForbidden, "DENIED", "the manifest is still referenced"}
 
-// Profiles are the registries by name. Page sizes are theirs where they have one.
+// Profiles are the registries by name, with their own page sizes if they have one.
 func Profiles() []Profile {
 	token := func(user string) Access { return Access{User: user, Password: "pass-w0rd", Tokens: true} }
 	basic := func(user string) Access { return Access{User: user, Password: "pass-w0rd"} }
-	// rest is what follows a prefix in most templates.
+	// rest is the end of most templates.
 	const rest = "/${hostname}/${namespace}/${type}"
 	return []Profile{
 		{Name: "distribution", Registry: "registry.example.com", Template: "registry.example.com/providers" + rest},
@@ -58,7 +56,7 @@ func Profiles() []Profile {
 		{Name: "acr", Registry: "acme.azurecr.io", Template: "acme.azurecr.io/providers" + rest, Settings: Settings{
 			Access: Access{User: "00000000-0000-0000-0000-000000000000", Password: "refresh-t0ken", Tokens: true, RefreshOnly: true},
 			Paging: Paging{PageSize: 100, MaxN: 1000, Capped: true}, NoCatalog: true,
-			// It deletes tags by an API of its own.
+			// It deletes tags with its own API.
 			Deletes: Deletes{NoDeleteTag: &unsupported},
 		}},
 		{Name: "gar", Registry: "europe-docker.pkg.dev", Template: "europe-docker.pkg.dev/acme-project/providers" + rest, Create: "acme-project/providers", Settings: Settings{

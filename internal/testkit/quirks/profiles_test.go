@@ -43,8 +43,8 @@ var (
 	versions = []string{"1.0.0", "1.1.0", "1.10.0", "2.0.0", "2.1.0-beta.1"}
 )
 
-// bench is a registry with the ways of a profile, and what a user has: a login as
-// docker leaves it, a template, and releases to push.
+// bench is a registry with the settings of a profile, with a user's login file, a template, and releases to
+// push.
 type bench struct {
 	t        *testing.T
 	profile  quirks.Profile
@@ -55,13 +55,13 @@ type bench struct {
 	set      templates.Set
 	origin   *origin.Registry
 	releases map[string]*release.Release
-	// publish has the origin offer another version, or other bytes of the same one.
+	// publish makes the origin offer another version, or other bytes of an existing one.
 	publish func(version string)
-	content string // of the packages that are published
+	content string // of published packages
 }
 
 func newBench(t *testing.T, p quirks.Profile) *bench {
-	p.PageSize = min(2, p.PageSize) // so that a few tags make pages
+	p.PageSize = min(2, p.PageSize) // so that a few tags fill pages
 	b := &bench{t: t, profile: p, registry: quirks.For(t, p.Settings), releases: map[string]*release.Release{}}
 	b.requests = recorder.New(b.registry)
 	server := httptest.NewUnstartedServer(b.requests)
@@ -79,10 +79,10 @@ func newBench(t *testing.T, p quirks.Profile) *bench {
 	return b
 }
 
-// login has the user of the bench go on with the login of an access.
+// login makes the bench's user continue with the login of an access.
 func (b *bench) login(a quirks.Access) { b.useLogins(a.DockerConfig(b.profile.Registry)) }
 
-// useLogins has the user of the bench go on with a login file, as docker writes it.
+// useLogins makes the bench's user continue with another login file, as docker writes it.
 func (b *bench) useLogins(config string) {
 	b.client = auth.New(auth.Options{
 		Environment: auth.Environment{Home: "/home/u", GOOS: "linux", ReadFile: func(name string) ([]byte, error) {
@@ -91,7 +91,7 @@ func (b *bench) useLogins(config string) {
 			}
 			return nil, fs.ErrNotExist
 		}},
-		// Every name leads to the one server.
+		// Every name leads to this server.
 		Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -133,7 +133,7 @@ func (b *bench) repository(ctx context.Context, a provider.Address) (pusher.Dest
 	return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, repo, err
 }
 
-// pushOptions are those of every push.
+// pushOptions are the options of every push.
 func (b *bench) pushOptions() pusher.Options {
 	return pusher.Options{
 		RetryPause: time.Millisecond,
@@ -144,7 +144,7 @@ func (b *bench) pushOptions() pusher.Options {
 	}
 }
 
-// push pushes one version. Its error has what is said of it to the user.
+// push pushes one version. Its error has the hint that users see.
 func (b *bench) push(version string, platforms ...provider.Platform) (*pusher.Result, error) {
 	b.t.Helper()
 	listing, err := b.origin.Versions(b.t.Context(), widget)
@@ -162,13 +162,13 @@ func (b *bench) push(version string, platforms ...provider.Platform) (*pusher.Re
 	return result, nil
 }
 
-// explain gives an error of the repository a hint, as the commands do.
+// explain adds a hint to an error of the repository, as the commands do.
 func (b *bench) explain(err error) error {
 	addr, _ := b.set.Repository(widget)
 	return b.client.Explain(err, addr)
 }
 
-// serve starts a gateway and returns what asks it.
+// serve starts a gateway and returns a function that sends requests to it.
 func (b *bench) serve() func(path string) (status int, body string) {
 	server := httptest.NewServer(gateway.New(gateway.Options{Repository: func(ctx context.Context, a provider.Address) (gateway.Store, error) {
 		_, repo, err := b.repository(ctx, a)
@@ -190,7 +190,7 @@ func (b *bench) serve() func(path string) (status int, body string) {
 	}
 }
 
-// forEach runs a test on every profile, on a repository that is there.
+// forEach runs a test with every profile, on an existing repository.
 func forEach(t *testing.T, f func(t *testing.T, b *bench), names ...string) {
 	for _, p := range quirks.Profiles() {
 		if len(names) > 0 && !slices.Contains(names, p.Name) {
@@ -206,7 +206,7 @@ func forEach(t *testing.T, f func(t *testing.T, b *bench), names ...string) {
 	}
 }
 
-// TestPushListServePrune is what every registry must do.
+// TestPushListServePrune shows what works with every registry.
 func TestPushListServePrune(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		b.checkPush()
@@ -216,7 +216,7 @@ func TestPushListServePrune(t *testing.T) {
 	})
 }
 
-// TestCooldown has a version wait in every registry that takes what keeps its age.
+// TestCooldown makes a version wait in every registry that can store its age.
 func TestCooldown(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		only, err := provider.ParseConstraint("~> 1.0")
@@ -258,7 +258,7 @@ func TestCooldown(t *testing.T) {
 	})
 }
 
-// checkPush pushes every version, and again, which sends nothing.
+// checkPush pushes every version twice; the second push sends nothing.
 func (b *bench) checkPush() {
 	b.t.Helper()
 	for _, v := range versions {
@@ -268,7 +268,7 @@ func (b *bench) checkPush() {
 		}
 		want := trust.Signed
 		if b.profile.Allowed != nil {
-			want = artifact.NoEvidence // it refuses the evidence
+			want = artifact.NoEvidence // the registry refuses evidence
 		}
 		if r.Status != pusher.Pushed || r.Verdict != want {
 			b.t.Errorf("%+v", r)
@@ -286,13 +286,13 @@ func (b *bench) checkPush() {
 	if n := b.requests.Count(recorder.Writes(), isUpload); n != 0 && b.profile.Allowed == nil {
 		b.t.Errorf("%d writes: %+v", n, b.requests.Requests(recorder.Writes()))
 	}
-	// A push of some platforms leaves tags of its own, and moves the version's.
+	// A push of some platforms writes its own tags, and moves the version's tag.
 	if _, err := b.push(versions[1], provider.MustParsePlatform("linux_amd64")); err != nil {
 		b.t.Errorf("push one platform: %v", err)
 	}
 }
 
-// checkList reads all tags, and looks for what would not install.
+// checkList reads all tags, and checks for versions that would not install.
 func (b *bench) checkList() {
 	b.t.Helper()
 	_, repo, err := b.repository(b.t.Context(), widget)
@@ -321,7 +321,7 @@ func (b *bench) checkList() {
 	}
 }
 
-// checkServe installs what was pushed, and asks for what was not.
+// checkServe installs stored versions, and requests others.
 func (b *bench) checkServe() {
 	b.t.Helper()
 	get := b.serve()
@@ -340,7 +340,7 @@ func (b *bench) checkServe() {
 	if status, _ = get(host + "/acme/widget/9.9.9.json"); status != 200 {
 		b.t.Errorf("9.9.9.json: %d", status)
 	}
-	// Who is denied has not been told that nothing is there.
+	// "Denied" does not mean absent.
 	want := http.StatusNotFound
 	if b.profile.DeniedForAbsent {
 		want = http.StatusBadGateway
@@ -350,7 +350,7 @@ func (b *bench) checkServe() {
 	}
 }
 
-// checkPrune syncs with a block that wants 1.x alone.
+// checkPrune syncs with a block that selects only 1.x.
 func (b *bench) checkPrune() {
 	b.t.Helper()
 	only, err := provider.ParseConstraint("~> 1.0")
@@ -371,7 +371,7 @@ func (b *bench) checkPrune() {
 		if err == nil || hint.Of(err) == "" {
 			b.t.Errorf("pruned %+v, %v (%s)", out.Pruned, err, hint.Of(err))
 		}
-		want = versions // nothing is half removed
+		want = versions // no version is partly removed
 	} else if err != nil || len(out.Warnings) != 0 {
 		b.t.Errorf("prune: %v (%s), %q", err, hint.Of(err), out.Warnings)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// policies refuses requests that Harbor refuses before it looks at the credential.
+// policies refuses requests that Harbor refuses before it checks the credential.
 func (q *Registry) policies(w http.ResponseWriter, r request) bool {
 	switch {
 	case r.name != "" && r.s.Projects && !strings.Contains(r.name, "/"):
@@ -28,8 +28,7 @@ func (q *Registry) policies(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// hides refuses reads of manifests that are not there, and, with a cosign policy, of all
-// others.
+// hides refuses reads of absent manifests and, with a cosign policy, of all manifests.
 func (q *Registry) hides(w http.ResponseWriter, r request) bool {
 	switch {
 	case r.kind != "manifests" || !r.reads() || !r.s.CosignPolicy && !r.s.Projects:
@@ -48,7 +47,7 @@ func (q *Registry) hides(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// proxied answers for proxy-cache projects.
+// proxied answers requests to proxy-cache projects.
 func (q *Registry) proxied(w http.ResponseWriter, r request) bool {
 	project := projectOf(r.name)
 	if !slices.Contains(r.s.Proxies, project) {
@@ -76,8 +75,8 @@ func (q *Registry) isCached(r request) bool {
 	return q.cached[r.name+"@"+r.ref]
 }
 
-// fetch answers as a proxy-cache project does while it fetches: a blob comes whole and
-// without its size, and a manifest that was asked for by tag comes without its digest.
+// fetch answers as a proxy-cache project does while it fetches: a blob without its size, and a manifest
+// requested by tag without its digest.
 func (q *Registry) fetch(w http.ResponseWriter, r request) bool {
 	answer := q.ask(r, http.MethodGet, r.URL.Path)
 	if answer.Code != http.StatusOK {
@@ -90,7 +89,7 @@ func (q *Registry) fetch(w http.ResponseWriter, r request) bool {
 	w.Header().Set("Content-Type", answer.Header().Get("Content-Type"))
 	if r.kind == "blobs" {
 		w.WriteHeader(http.StatusOK)
-		_ = http.NewResponseController(w).Flush() // or the server counts the bytes
+		_ = http.NewResponseController(w).Flush() // otherwise the server adds the size
 	} else {
 		if d != r.ref {
 			d = ""
@@ -102,7 +101,7 @@ func (q *Registry) fetch(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// quota refuses blobs and manifests that would take a project beyond its quota.
+// quota refuses blobs and manifests that would exceed a project's quota.
 func (q *Registry) quota(w http.ResponseWriter, r request) bool {
 	if r.s.Quota == 0 || r.Method != http.MethodPut && !r.URL.Query().Has("mount") {
 		return false
@@ -126,7 +125,7 @@ func (q *Registry) quota(w http.ResponseWriter, r request) bool {
 	return q.add(w, r, sizes)
 }
 
-// uploaded returns the size of a blob whose upload a request ends.
+// uploaded returns the size of a blob whose upload a request completes.
 func (q *Registry) uploaded(r request) int64 {
 	if r.ContentLength > 0 {
 		return r.ContentLength
@@ -140,7 +139,7 @@ func (q *Registry) uploaded(r request) int64 {
 	return n + 1
 }
 
-// add counts blobs or manifests for the quota, and refuses those that exceed it.
+// add counts blobs or manifests towards the quota, and refuses those that exceed it.
 func (q *Registry) add(w http.ResponseWriter, r request, sizes map[digest.Digest]int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -167,7 +166,7 @@ func (q *Registry) add(w http.ResponseWriter, r request, sizes map[digest.Digest
 	return false
 }
 
-// bytesText writes a number of bytes as Harbor does.
+// bytesText formats a number of bytes as Harbor does.
 func bytesText(n int64) string {
 	switch {
 	case n >= 1<<20:
@@ -178,16 +177,14 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// Retention is a rule of Harbor's retention: it keeps the newest artifacts that have a
-// tag it matches.
+// Retention is a rule of Harbor's retention: it keeps the newest artifacts with matching tags.
 type Retention struct {
 	Tags func(tag string) bool // nil matches all
 	Keep int                   // 0 keeps all
 }
 
-// Retain runs a retention on a repository: it deletes every artifact that no rule keeps,
-// also those without a tag. The artifacts that an index names go with their index. It
-// keeps artifacts with immutable tags.
+// Retain runs a retention on a repository: it deletes every artifact that no rule keeps, including those
+// without a tag. The children of an index are deleted with it. It keeps artifacts with immutable tags.
 func (q *Registry) Retain(repository string, rules ...Retention) error {
 	c, err := q.Contents(repository)
 	if err != nil {
@@ -215,7 +212,7 @@ func (q *Registry) Retain(repository string, rules ...Retention) error {
 	return q.deleteUnless(repository, s, keep)
 }
 
-// deleteUnless deletes all artifacts of a repository but those in keep.
+// deleteUnless deletes all artifacts of a repository except those in keep.
 func (q *Registry) deleteUnless(repository string, s Settings, keep map[digest.Digest]bool) error {
 	c, err := q.Contents(repository)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 // The functions below are rows of [TestHarborMeasured].
 
-// harborQuota: a blob or manifest counts once in a project.
+// harborQuota shows that a blob or manifest counts once in a project.
 func harborQuota(t *testing.T) {
 	r := newHarbor(t)
 	r.q.Set(func(s *quirks.Settings) { s.Quota = 3000 })
@@ -33,7 +33,7 @@ func harborQuota(t *testing.T) {
 	r.answered(w, 201, "")
 	r.as(systemRobot).wants(http.MethodPost, uploads+"?mount="+d.String()+"&from=other/x", "", 403, "adding 1000 B of "+full)
 
-	// A manifest counts once, too.
+	// A manifest also counts once.
 	r.q.Set(func(s *quirks.Settings) { s.Quota = 3000 + int64(len(emptyIndex)) })
 	for _, tag := range []string{"1", "2"} {
 		r.wants(http.MethodPut, "/v2/providers/x/manifests/"+tag, emptyIndex, 201, "")
@@ -49,8 +49,8 @@ func harborQuota(t *testing.T) {
 	r.wants(http.MethodPut, at+"&digest="+digest.FromString(strings.Repeat("p", 500)).String(), "", 403, "adding 500 B of storage resource")
 }
 
-// harborRetention: a retention counts helper tags like versions, and deletes every
-// artifact that no rule keeps.
+// harborRetention shows that a retention counts helper tags like versions, and deletes every artifact that no
+// rule keeps.
 func harborRetention(t *testing.T) {
 	version := func(tag string) bool { return !strings.HasPrefix(tag, "ocibridge-") }
 	for name, tc := range map[string]struct {
@@ -69,7 +69,7 @@ func harborRetention(t *testing.T) {
 			s.push("2", "two")
 			s.push("3", "three")
 			s.push("ocibridge-x", "helper")
-			s.push("1", "one", child) // its tag is the newest
+			s.push("1", "one", child) // with the newest tag
 			if err := s.q.Retain("acme/x", tc.rules...); err != nil {
 				t.Fatal(err)
 			}
@@ -83,7 +83,7 @@ func harborRetention(t *testing.T) {
 	if err := s.q.Retain("acme/x", quirks.Retention{Keep: 1}); err != nil {
 		t.Fatal(err)
 	}
-	s.has("two:2") // and no child of an index that went
+	s.has("two:2") // the deleted index's children are gone
 
 	s = newShelf(t, "harbor")
 	s.push("1", "one")
@@ -97,7 +97,7 @@ func harborRetention(t *testing.T) {
 	s.has("one:1 two:2")
 }
 
-// harborCosign: Harbor takes and deletes unsigned manifests, and does not show them.
+// harborCosign shows that Harbor accepts and deletes unsigned manifests, but does not show them.
 func harborCosign(t *testing.T) {
 	r := newHarbor(t)
 	r.q.Set(func(s *quirks.Settings) { s.CosignPolicy = true })
@@ -114,7 +114,7 @@ func harborCosign(t *testing.T) {
 	r.wants(http.MethodDelete, manifests+digest.FromString(emptyIndex).String(), "", 202, "")
 }
 
-// harborProxy: HEAD finds only the blobs that a GET has fetched before.
+// harborProxy shows that HEAD finds only blobs that a GET has fetched before.
 func harborProxy(t *testing.T) {
 	r := newHarbor(t)
 	w, d := r.upload("providers/x", "blob")

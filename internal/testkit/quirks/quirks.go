@@ -1,11 +1,8 @@
-// Package quirks is an OCI registry with the ways of those that people use: a
-// front before a real one, distribution in this process, that answers as
-// another registry would where [Settings] say so, and lets everything else
-// through.
+// Package quirks imitates the OCI registries that people use: it wraps a real registry, distribution in this
+// process, answers as another registry would according to [Settings], and passes everything else through.
 //
-// The behaviour of Harbor was measured on a real Harbor. The behaviour of the other
-// registries is from their documentation and their users' reports. [Profiles] are the
-// settings of registries by name.
+// Harbor's behaviour was measured on a real Harbor. The behaviour of other registries comes from their
+// documentation and their users' reports. [Profiles] has the settings of registries by name.
 package quirks
 
 import (
@@ -24,8 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// Settings are in what a registry differs from distribution. The zero value is
-// distribution, without a login.
+// Settings are the differences between a registry and distribution. The zero value is distribution without a
+// login.
 type Settings struct {
 	Paging
 	Access
@@ -33,23 +30,21 @@ type Settings struct {
 	Deletes
 	Uploads
 
-	// EveryNth lets every so many-th request be answered 429, with a Retry-After
-	// of RetryAfter seconds; 0 none.
+	// EveryNth answers every n-th request with 429 and a Retry-After of RetryAfter seconds; 0 means none.
 	EveryNth   int
 	RetryAfter int
-	// HTML are requests that are answered 200 with a page for people.
+	// HTML selects requests that are answered with 200 and an HTML page.
 	HTML func(*http.Request) bool
-	// NoReferrers answers 404 in no registry's words to the referrers API.
+	// NoReferrers answers requests to the referrers API with 404, without a registry's error.
 	NoReferrers bool
 	// NoCatalog refuses to list repositories.
 	NoCatalog bool
 }
 
-// Registry is a registry with quirks. Its settings may be changed by [Registry.Set]
-// at any time.
+// Registry is a registry with quirks. [Registry.Set] may change its settings at any time.
 type Registry struct {
 	real    http.Handler
-	dir     string     // the storage folder of real; "" if it is not known
+	dir     string     // the storage folder of real; "" if unknown
 	deletes sync.Mutex // held while a manifest is deleted
 
 	mu       sync.Mutex
@@ -57,9 +52,9 @@ type Registry struct {
 	created  []string
 	tokens   map[string]string // scopes by token
 	hidden   map[string]bool   // manifests that were refused once
-	cached   map[string]bool   // what proxy-cache projects have fetched
-	used     map[string]int64  // bytes that count for a quota, by project and digest
-	pushed   map[string]int    // the number of the request that pushed a tag or manifest last
+	cached   map[string]bool   // content that proxy-cache projects have fetched
+	used     map[string]int64  // counted bytes, by project and digest
+	pushed   map[string]int    // the number of the last request that pushed a tag or manifest
 	requests int
 }
 
@@ -89,8 +84,7 @@ func (q *Registry) Set(change func(*Settings)) {
 	change(&q.s)
 }
 
-// Create makes a repository, as its owner would before the first push. Names that
-// begin with it and a slash are in it.
+// Create creates a repository, as its owner would before the first push. It includes all names below it.
 func (q *Registry) Create(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -158,7 +152,7 @@ func page(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// noAPI answers for what a registry lacks.
+// noAPI answers requests to APIs that a registry lacks.
 func noAPI(w http.ResponseWriter, r request) bool {
 	switch {
 	case r.kind == "referrers" && r.s.NoReferrers:
@@ -171,14 +165,14 @@ func noAPI(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// refuse answers with an error as the distribution specification has it.
+// refuse answers with an error of the distribution specification.
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 }
 
-// ask asks the real registry.
+// ask sends a request to the real registry.
 func (q *Registry) ask(r request, method, path string) *httptest.ResponseRecorder {
 	out := httptest.NewRecorder()
 	req := httptest.NewRequestWithContext(r.Context(), method, path, nil)
@@ -187,7 +181,7 @@ func (q *Registry) ask(r request, method, path string) *httptest.ResponseRecorde
 	return out
 }
 
-// tagsOf returns the tags of a repository, and whether there is one.
+// tagsOf returns the tags of a repository, and whether the repository exists.
 func (q *Registry) tagsOf(r request) ([]string, bool) {
 	answer := q.ask(r, http.MethodGet, "/v2/"+r.name+"/tags/list")
 	var list struct{ Tags []string }
@@ -198,7 +192,7 @@ func (q *Registry) tagsOf(r request) ([]string, bool) {
 	return list.Tags, true
 }
 
-// repositories refuses names that are none here, and those that nobody created.
+// repositories refuses invalid names, and repositories that were not created.
 func (q *Registry) repositories(w http.ResponseWriter, r request) bool {
 	if r.name == "" {
 		return false

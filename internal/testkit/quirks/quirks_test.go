@@ -30,8 +30,8 @@ func put(q http.Handler, tag string) *httptest.ResponseRecorder {
 	return ask(q, http.MethodPut, "/v2/acme/x/manifests/"+tag, emptyIndex, "Content-Type", "application/vnd.oci.image.index.v1+json")
 }
 
-// TestSettings shows what each setting does to one request, in a repository with
-// the tags 1, 2 and 3, and that distribution answers otherwise.
+// TestSettings shows the effect of each setting on one request, in a repository with the tags 1, 2 and 3, and
+// that distribution answers differently.
 func TestSettings(t *testing.T) {
 	content := "content"
 	d := digest.FromString(content).String()

@@ -11,8 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestHarborRobots has one robot push and another prune. What the first leaves, the
-// second deletes.
+// TestHarborRobots pushes with one robot and prunes with another, which deletes what the first one left.
 func TestHarborRobots(t *testing.T) {
 	p := profile(t, "harbor")
 	rights := func(actions ...string) map[string][]string { return map[string][]string{"providers": actions} }

@@ -24,13 +24,12 @@ import (
 // foreignTag is the tag of another tool.
 const foreignTag = "release-notes"
 
-// deletesTags reports whether a profile removes tags, by themselves or with what they
-// resolve to.
+// deletesTags reports whether a profile removes tags, alone or with their manifests.
 func (b *bench) deletesTags() bool {
 	return !b.profile.NoDelete && (b.profile.NoDeleteTag == nil || b.profile.NoDeleteTagged == nil)
 }
 
-// contents are those of the provider's repository.
+// contents returns the contents of the provider's repository.
 func (b *bench) contents() *contents.Contents {
 	b.t.Helper()
 	addr, err := b.set.Repository(widget)
@@ -44,7 +43,7 @@ func (b *bench) contents() *contents.Contents {
 	return c
 }
 
-// checkTags compares the tags with those given. One state may be there, too.
+// checkTags compares the tags with the wanted ones. There may also be one state.
 func (b *bench) checkTags(when string, want ...string) {
 	b.t.Helper()
 	got := slices.DeleteFunc(b.contents().TagNames(), func(tag string) bool { return tag == "ocibridge-state" })
@@ -111,7 +110,7 @@ func (b *bench) sync(want pusher.Want, constraint string) *pusher.Outcome {
 	return out
 }
 
-// plannedSync is sync for plans that may have failures.
+// plannedSync is sync for plans with possible failures.
 func (b *bench) plannedSync(want pusher.Want, constraint string) (*pusher.Plan, *pusher.Outcome) {
 	b.t.Helper()
 	var err error
@@ -134,8 +133,7 @@ func (b *bench) plannedSync(want pusher.Want, constraint string) (*pusher.Plan, 
 	return plan, out
 }
 
-// saysRightToDelete reports whether a hint names the right to delete: in words for all
-// registries, or in those for Harbor.
+// saysRightToDelete reports whether a hint names the right to delete, in general words or in Harbor's.
 func (b *bench) saysRightToDelete(hint string) bool {
 	if b.profile.Harbor {
 		return strings.Contains(hint, "lacks the right to delete in the project")
@@ -143,8 +141,8 @@ func (b *bench) saysRightToDelete(hint string) bool {
 	return strings.Contains(hint, "must have that right")
 }
 
-// attach stores what another tool makes: a manifest under a tag of its own, and one that
-// refers to a version's index.
+// attach stores artifacts of another tool: a manifest under its own tag, and one that refers to a version's
+// index.
 func (b *bench) attach(subject string) map[digest.Digest]bool {
 	b.t.Helper()
 	_, repo, err := b.repository(b.t.Context(), widget)
@@ -188,9 +186,9 @@ func announcements(c *contents.Contents) int {
 	return len(slices.DeleteFunc(c.TagNames(), func(tag string) bool { return !strings.HasPrefix(tag, "ocibridge-part.") }))
 }
 
-// TestTagsInTheEnd: whatever was pushed, synced and pruned, the tags are those of the
-// versions, at most one state, and what other tools made. A prune of everything leaves
-// nothing of ours where the registry deletes it.
+// TestTagsInTheEnd shows that after any pushes, syncs and prunes, the tags are those of the versions, at most
+// one state, and other tools' tags. A prune of everything leaves nothing of ours, if the registry can delete
+// it.
 func TestTagsInTheEnd(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		takesState := b.profile.Allowed == nil
@@ -213,7 +211,7 @@ func TestTagsInTheEnd(t *testing.T) {
 			foreign = b.attach("1.0.0")
 			others = slices.DeleteFunc(b.contents().TagNames(), func(tag string) bool { return tag == "1.0.0" || tag == "ocibridge-state" })
 			for _, tag := range others {
-				foreign[b.contents().Tags[tag]] = true // also the fallback tag of a registry without the referrers API
+				foreign[b.contents().Tags[tag]] = true // including the fallback tag of a registry without the referrers API
 			}
 		}
 		// 2. A release folder, platform by platform.
@@ -224,7 +222,7 @@ func TestTagsInTheEnd(t *testing.T) {
 		} else if n := announcements(b.contents()); n != 2 {
 			t.Errorf("%d announcements of a release folder, want 2", n)
 		}
-		// 3. A cooldown, and a prune of what is older.
+		// 3. A cooldown, and a prune of older versions.
 		want := pusher.Want{Latest: 2}
 		if takesState {
 			want.Cooldown = time.Hour
@@ -241,7 +239,7 @@ func TestTagsInTheEnd(t *testing.T) {
 		if kept := !takesState || b.profile.NoDelete; there != kept {
 			t.Errorf("the replaced index is there: %t, want %t", there, kept)
 		}
-		// 4. Everything. A cooldown needs the state.
+		// 4. A prune of everything. A cooldown needs the state.
 		if takesState && b.deletesTags() {
 			if err := b.sync(want, "< 0.0.0").Err(); err != nil {
 				t.Error(err)
@@ -280,7 +278,7 @@ func TestTagsInTheEnd(t *testing.T) {
 				t.Errorf("%q are left, warnings %q", left, out.Warnings)
 			}
 			tags("everything")
-		default: // GitLab takes no state: warnings have named what no prune finds, and what that holds
+		default: // GitLab accepts no state: warnings have named the manifests that no prune finds
 			for _, d := range ours(after, foreign) {
 				if !slices.ContainsFunc(said, func(w string) bool { return strings.Contains(w, d.String()) }) {
 					t.Errorf("%s is left, and no warning says so: %q", d, said)
@@ -291,14 +289,13 @@ func TestTagsInTheEnd(t *testing.T) {
 	})
 }
 
-// TestPruneOfWhatWasReplaced: a prune deletes the indexes that pushes have replaced, and
-// the packages that only those name. A login that may not delete leaves them to the next
-// prune, and is told so.
+// TestPruneOfWhatWasReplaced shows that a prune deletes the indexes that pushes have replaced, and the packages
+// that only they name. A login that may not delete leaves them to the next prune, with a warning.
 func TestPruneOfWhatWasReplaced(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
-		b.mustPush("1.0.0", false, false, "linux_amd64") // completed: its index names what the next one names
+		b.mustPush("1.0.0", false, false, "linux_amd64") // completed: the new index has all its packages
 		b.mustPush("1.0.0", false, false)
-		b.mustPush("1.1.0", false, false) // replaced: its index alone names the packages
+		b.mustPush("1.1.0", false, false) // replaced: only the old index has its packages
 		b.content = "other "
 		b.publish("1.1.0")
 		b.mustPush("1.1.0", false, true)
@@ -335,8 +332,8 @@ func TestPruneOfWhatWasReplaced(t *testing.T) {
 	}, "distribution", "distribution-2.8", "harbor")
 }
 
-// TestPruneOfWhatAPushOnlyLoginLeaves: a login that may not delete pushes by platform,
-// another one prunes.
+// TestPruneOfWhatAPushOnlyLoginLeaves pushes by platform with a login that may not delete, and prunes with
+// another one.
 func TestPruneOfWhatAPushOnlyLoginLeaves(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = []string{"delete"}, b.profile.User == "" })

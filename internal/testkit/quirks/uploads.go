@@ -7,27 +7,25 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Uploads is how a registry takes blobs.
+// Uploads decides how a registry accepts blobs.
 type Uploads struct {
-	// Monolithic refuses chunks: a blob comes in the one PUT that ends its upload.
+	// Monolithic refuses chunks: a blob must come in the single PUT that completes its upload.
 	Monolithic bool
-	// MaxChunk bounds the bytes of a chunk, and MaxBody those of any request, the
-	// whole blob in one PUT as well; 0 is no bound. A chunk that does not say how
-	// many it has is refused.
+	// MaxChunk bounds the bytes of a chunk, and MaxBody those of any request, including a whole blob in one
+	// PUT; 0 means no bound. A chunk without a length is refused.
 	MaxChunk, MaxBody int64
-	// Full is the status of every blob that is sent, as where a quota is reached; 0 lets
-	// them pass.
+	// Full is the status for every blob, as with an exhausted quota; 0 accepts them.
 	Full int
-	// Quota is how many bytes a project of Harbor may have, in blobs and manifests; 0 is no
-	// bound. Nothing lowers what counts, which only Harbor's garbage collection would.
+	// Quota is the number of bytes that a Harbor project may have, in blobs and manifests; 0 means no bound.
+	// The count never decreases, because only Harbor's garbage collection would lower it.
 	Quota int64
-	// NoEmpty refuses blobs without a byte.
+	// NoEmpty refuses empty blobs.
 	NoEmpty bool
-	// NoMount makes a mount an upload like any other.
+	// NoMount treats a mount as a normal upload.
 	NoMount bool
 }
 
-// uploads answers for what is not taken.
+// uploads refuses unacceptable uploads.
 func (q *Registry) uploads(w http.ResponseWriter, r request) bool {
 	if r.kind != "uploads" {
 		return false

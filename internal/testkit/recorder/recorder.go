@@ -1,8 +1,7 @@
-// Package recorder puts an HTTP handler under observation: it keeps a record of
-// every request and lets a test answer some in the handler's place.
+// Package recorder records the requests to an HTTP handler, and lets a test answer some of them itself.
 //
-// A request is on the record before the handler sees it, and its status before
-// the client does, so that a test that has its answer may count at once.
+// A request is recorded before the handler sees it, and its status before the client does, so that a test can
+// count requests as soon as it has its answer.
 package recorder
 
 import (
@@ -12,22 +11,21 @@ import (
 	"sync"
 )
 
-// A Request is what was seen of one request.
+// A Request is the record of one request.
 type Request struct {
 	Method     string
 	Path       string // unescaped, without the query
 	Query      string // as sent
 	Range      string // the Range header
 	Authorized bool   // whether there was an Authorization header
-	Status     int    // 0 as long as there is no answer, and when it was aborted before one
+	Status     int    // 0 until there is an answer, or if there was none
 }
 
-// An Intercept may answer a request in the handler's place, and then returns
-// true. It may panic with [http.ErrAbortHandler] to cut the connection.
+// An Intercept may answer a request instead of the handler, and then returns true. It may panic with
+// [http.ErrAbortHandler] to cut the connection.
 type Intercept = func(w http.ResponseWriter, r *http.Request) (handled bool)
 
-// A Recorder is a handler in front of another. Its methods may be called at any
-// time.
+// A Recorder is a handler that wraps another. Its methods may be called at any time.
 type Recorder struct {
 	next http.Handler
 
@@ -36,7 +34,7 @@ type Recorder struct {
 	intercept Intercept
 }
 
-// New returns a recorder in front of next.
+// New returns a recorder for next.
 func New(next http.Handler) *Recorder {
 	return &Recorder{next: next}
 }
@@ -65,8 +63,7 @@ func (rec *Recorder) record(r *http.Request) (*Request, Intercept) {
 	return seen, rec.intercept
 }
 
-// Intercept asks f first about every request from now on; nil asks nobody. It
-// may run concurrently with itself.
+// Intercept calls f first for every request; nil ends this. f may run concurrently with itself.
 func (rec *Recorder) Intercept(f Intercept) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -80,8 +77,7 @@ func (rec *Recorder) Reset() {
 	rec.requests = nil
 }
 
-// Requests returns those requests that all filters let through, in order of
-// arrival.
+// Requests returns the requests that match all filters, in order of arrival.
 func (rec *Recorder) Requests(filters ...Filter) []Request {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -94,7 +90,7 @@ func (rec *Recorder) Requests(filters ...Filter) []Request {
 	return out
 }
 
-// Count returns how many requests all filters let through.
+// Count returns the number of requests that match all filters.
 func (rec *Recorder) Count(filters ...Filter) int {
 	return len(rec.Requests(filters...))
 }
@@ -102,42 +98,42 @@ func (rec *Recorder) Count(filters ...Filter) int {
 // A Filter chooses requests.
 type Filter func(Request) bool
 
-// Method lets through requests with one of the methods.
+// Method matches requests with one of the methods.
 func Method(methods ...string) Filter {
 	return func(r Request) bool { return slices.Contains(methods, r.Method) }
 }
 
-// Writes lets through the requests by which clients change a registry.
+// Writes matches requests that change a registry.
 func Writes() Filter {
 	return Method(http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete)
 }
 
-// Path lets through requests for exactly that path.
+// Path matches requests for exactly that path.
 func Path(path string) Filter {
 	return func(r Request) bool { return r.Path == path }
 }
 
-// PathContains lets through requests whose path has that part.
+// PathContains matches requests whose path contains part.
 func PathContains(part string) Filter {
 	return func(r Request) bool { return strings.Contains(r.Path, part) }
 }
 
-// PathSuffix lets through requests whose path ends so.
+// PathSuffix matches requests whose path has a suffix.
 func PathSuffix(suffix string) Filter {
 	return func(r Request) bool { return strings.HasSuffix(r.Path, suffix) }
 }
 
-// Status lets through requests that were answered with that status.
+// Status matches requests that were answered with a status.
 func Status(status int) Filter {
 	return func(r Request) bool { return r.Status == status }
 }
 
-// Authorized lets through requests that carried credentials.
+// Authorized matches requests with credentials.
 func Authorized() Filter {
 	return func(r Request) bool { return r.Authorized }
 }
 
-// A response notes the status on its way out.
+// A response records the status of an answer.
 type response struct {
 	http.ResponseWriter
 	rec  *Recorder
@@ -145,7 +141,7 @@ type response struct {
 }
 
 func (w *response) WriteHeader(status int) {
-	if status >= 200 { // others are announcements, with the answer still to come
+	if status >= 200 { // other statuses are informational, and precede the answer
 		w.status(status)
 	}
 	w.ResponseWriter.WriteHeader(status)
@@ -156,14 +152,14 @@ func (w *response) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Flush implements [http.Flusher] for handlers that ask for it by its type.
+// Flush implements [http.Flusher] for handlers that assert its type.
 func (w *response) Flush() {
 	w.status(http.StatusOK)
-	// A writer that cannot flush loses nothing but time.
+	// If it cannot flush, the client only waits longer.
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Unwrap serves [http.ResponseController].
+// Unwrap gives [http.ResponseController] the wrapped writer.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // status notes the first status.

@@ -18,7 +18,7 @@ import (
 
 const indexType = "application/vnd.oci.image.index.v1+json"
 
-// api asks a registry about a repository.
+// api sends requests about one repository to a registry.
 type api struct {
 	t    *testing.T
 	reg  *registry.Registry
@@ -47,8 +47,7 @@ func (a api) delete(reference string) string {
 	return a.ask(http.MethodDelete, "manifests/"+reference, "")
 }
 
-// index returns an index that says so, of children made by index with five letters
-// and no children.
+// index returns an index with a text and children, which are the digests of other such indexes.
 func index(says string, children ...digest.Digest) string {
 	manifests := make([]map[string]any, len(children))
 	for i, d := range children {
@@ -58,12 +57,12 @@ func index(says string, children ...digest.Digest) string {
 		"schemaVersion": 2, "mediaType": indexType, "manifests": manifests, "annotations": map[string]string{"says": says},
 	})
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // cannot happen: only strings and numbers
 	}
 	return string(data)
 }
 
-// push pushes an index, under tags or without one.
+// push pushes an index, with or without tags.
 func (a api) push(manifest string, tags ...string) digest.Digest {
 	a.t.Helper()
 	d := digest.FromString(manifest)
@@ -75,8 +74,8 @@ func (a api) push(manifest string, tags ...string) digest.Digest {
 	return d
 }
 
-// TestDeletes shows what the programs do on deletes. They differ in tags alone: 2.8
-// removes none, except with its manifest.
+// TestDeletes shows how the programs delete. They differ only in tags: 2.8 removes a tag only with its
+// manifest.
 func TestDeletes(t *testing.T) {
 	const (
 		unknown     = `404 {"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}`
@@ -88,12 +87,12 @@ func TestDeletes(t *testing.T) {
 	type result struct {
 		answer    string
 		tags      []string
-		manifests []digest.Digest // all that are left
+		manifests []digest.Digest // all remaining ones
 	}
 	for name, tc := range map[string]struct {
-		do func(a api) (answer string) // after leaf and top were pushed, top with the tags 1 and 2
+		do func(a api) (answer string) // after pushing leaf, and top with the tags 1 and 2
 		v3 result
-		// v28 is the result of 2.8, where it differs.
+		// v28 is the result of 2.8, if it differs.
 		v28 *result
 	}{
 		"tag": {
@@ -184,7 +183,7 @@ func TestDeletes(t *testing.T) {
 	}
 }
 
-// all returns a digest, unless it is "", and those of indexes, sorted.
+// all returns a digest, unless it is "", and the digests of indexes, sorted.
 func all(d digest.Digest, indexes ...string) []digest.Digest {
 	var out []digest.Digest
 	if d != "" {
@@ -197,8 +196,8 @@ func all(d digest.Digest, indexes ...string) []digest.Digest {
 	return out
 }
 
-// TestNoTagsLeft shows how the programs list a repository that has lost all tags: 2.8
-// answers null in place of an empty list.
+// TestNoTagsLeft shows how the programs list a repository that has lost all tags: 2.8 answers null instead of
+// an empty list.
 func TestNoTagsLeft(t *testing.T) {
 	for program, want := range map[registry.Program]string{
 		registry.Distribution3:  `200 {"name":"acme/x","tags":[]}`,
@@ -215,7 +214,7 @@ func TestNoTagsLeft(t *testing.T) {
 	}
 }
 
-// TestContents counts what a tag reaches, and what it no longer does.
+// TestContents counts the manifests that a tag reaches, and those that it no longer reaches.
 func TestContents(t *testing.T) {
 	for _, program := range registry.Programs {
 		a := api{t, registry.For(t, registry.Options{Program: program}), "acme/x"}

@@ -1,8 +1,8 @@
-// Package registry runs a stand-alone OCI registry, a distribution program that
-// "make tools" obtains, on a free port of the loopback interface.
+// Package registry runs a stand-alone OCI registry, a distribution program that "make tools" obtains, on a free
+// port of the loopback interface.
 //
-// It is the real thing, as a process of its own: images are on disk as they are
-// in production, deletes are on, TLS and passwords are optional.
+// It is a real registry in its own process, with files on disk as in production and deletes enabled. TLS and
+// passwords are optional.
 package registry
 
 import (
@@ -48,45 +48,44 @@ const (
 	Distribution28 Program = "docker-registry"
 )
 
-// Programs are all of them.
+// Programs are all registry programs.
 var Programs = []Program{Distribution3, Distribution28}
 
-// Options of a registry; the zero value is distribution v3 on plain HTTP, open to
-// all, with a data folder of its own.
+// Options of a registry; the zero value is distribution v3 on plain HTTP, without access control, with its own
+// data folder.
 type Options struct {
 	// Program is the registry's program; "" is [Distribution3].
 	Program Program
 
-	// Dir is the data folder; one that lasts as long as the registry when empty.
+	// Dir is the data folder; "" means one that exists as long as the registry.
 	Dir string
 
-	// CertFile and KeyFile, PEM, switch to TLS.
+	// CertFile and KeyFile, PEM, enable TLS.
 	CertFile, KeyFile string
 
-	// Users are names and passwords, one of which every request must carry.
+	// Users are names and passwords; with any, every request must have one of them.
 	Users map[string]string
 
-	// Tokens, in the place of Users, makes every request carry a token of a token
-	// server.
+	// Tokens, instead of Users, requires a token of a token server in every request.
 	Tokens *TokenAuth
 
 	// RelativeURLs makes the URLs in answers relative.
 	RelativeURLs bool
 }
 
-// TokenAuth is a token server as a registry knows it.
+// TokenAuth describes a token server for a registry.
 type TokenAuth struct {
 	Realm          string // its URL
-	Service        string // the registry's name there, and the audience of tokens
+	Service        string // the registry's name, and the audience of tokens
 	Issuer         string // of tokens
-	RootCertBundle string // path of the certificates that vouch for tokens, PEM
+	RootCertBundle string // path of the certificates that verify tokens, PEM
 }
 
 // A Registry is a running registry.
 type Registry struct {
 	Addr string // "127.0.0.1:PORT"
-	Host string // "localhost:PORT", the same place by name
-	URL  string // the base, with Addr and without a slash at the end
+	Host string // "localhost:PORT", for the same server
+	URL  string // with Addr, and without a slash at the end
 	Dir  string // the data folder
 
 	cmd       *exec.Cmd
@@ -95,7 +94,7 @@ type Registry struct {
 	temp      string // configuration and, without Options.Dir, data
 	stopped   chan struct{}
 	stop      sync.Once
-	held      ports.Held // its port, once it has stopped
+	held      ports.Held // its port, after it has stopped
 }
 
 // Start starts a registry and returns when it answers. Ending ctx does not stop
@@ -158,12 +157,11 @@ func (r *Registry) start(ctx context.Context, program clients.Client, opts Optio
 	return r.ping(ctx)
 }
 
-// run starts the process and sees to it that its end is noticed.
+// run starts the process and watches for its end.
 func (r *Registry) run(program clients.Client, config string) error {
 	cmd := exec.Command(program.Path, "serve", config)
-	// Nothing of the environment: REGISTRY_* would override the configuration.
-	// Without the exporter switched off each request waits in vain for a
-	// collector of traces.
+	// The environment is empty, because REGISTRY_* variables would override the configuration. Without this
+	// variable, each request would wait for a collector of traces.
 	cmd.Env = []string{"OTEL_TRACES_EXPORTER=none"}
 	cmd.Dir = r.temp
 	cmd.Stdout, cmd.Stderr = r.log, r.log
@@ -172,14 +170,14 @@ func (r *Registry) run(program clients.Client, config string) error {
 	}
 	r.cmd = cmd
 	go func() {
-		// How it ended is in the log, or it was killed by Stop.
+		// The log has the reason, or Stop killed it.
 		_ = cmd.Wait()
 		close(r.stopped)
 	}()
 	return nil
 }
 
-// waitAddr waits until the log tells the address, which the system chose.
+// waitAddr waits until the log contains the address, which the system has chosen.
 func (r *Registry) waitAddr(ctx context.Context, opts Options) error {
 	select {
 	case r.Addr = <-r.log.addr:
@@ -201,8 +199,7 @@ func (r *Registry) waitAddr(ctx context.Context, opts Options) error {
 	return nil
 }
 
-// ping asks once for /v2/: the registry listens already, so that the request
-// waits until it answers.
+// ping requests /v2/ once: the registry already listens, so the request waits for its answer.
 func (r *Registry) ping(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+"/v2/", nil)
 	if err != nil {
@@ -219,9 +216,8 @@ func (r *Registry) ping(ctx context.Context) error {
 	return nil
 }
 
-// Handler returns a reverse proxy to the registry under which the registry's own
-// URLs still lead to the proxy. A test puts it behind a recorder to see what a
-// registry is asked for, or to change some answers.
+// Handler returns a reverse proxy to the registry; the registry's own URLs lead to the proxy. A test wraps it
+// with a recorder to count the registry's requests, or to change some answers.
 func (r *Registry) Handler() (http.Handler, error) {
 	target, err := url.Parse(r.URL)
 	if err != nil {
@@ -236,7 +232,7 @@ func (r *Registry) Handler() (http.Handler, error) {
 	}, nil
 }
 
-// Contents returns what a repository has, read from the data folder.
+// Contents returns the content of a repository, read from the data folder.
 func (r *Registry) Contents(repository string) (*contents.Contents, error) {
 	return contents.Read(r.Dir, repository)
 }
@@ -244,13 +240,12 @@ func (r *Registry) Contents(repository string) (*contents.Contents, error) {
 // Log returns what the registry has logged so far.
 func (r *Registry) Log() string { return r.log.String() }
 
-// Stop ends the process at once, as a power cut would, and removes what is not
-// in Options.Dir. Nobody is given its port as long as this process, or the test, lasts.
-// Only the first call does anything.
+// Stop ends the process at once, as a power cut would, and removes everything but Options.Dir. The port stays
+// reserved until this process, or the test, ends. Only the first call has an effect.
 func (r *Registry) Stop() {
 	r.stop.Do(func() {
 		if r.cmd != nil {
-			// It fails only when the process is gone already.
+			// It only fails if the process has already ended.
 			_ = r.cmd.Process.Kill()
 			<-r.stopped
 			r.held.Hold(r.Addr)
@@ -262,7 +257,7 @@ func (r *Registry) Stop() {
 	})
 }
 
-// transport returns one that trusts the registry's certificate.
+// transport returns a transport that trusts the registry's certificate.
 func transport(certFile string) (*http.Transport, error) {
 	t := &http.Transport{ForceAttemptHTTP2: true}
 	if certFile == "" {
@@ -282,8 +277,8 @@ func transport(certFile string) (*http.Transport, error) {
 
 type object = map[string]any
 
-// writeConfig writes the registry's configuration and returns its path. YAML is
-// expected, of which JSON is a part.
+// writeConfig writes the registry's configuration and returns its path. The registry expects YAML, which
+// includes JSON.
 func (r *Registry) writeConfig(opts Options) (string, error) {
 	server := object{"addr": "127.0.0.1:0", "secret": rand.Text(), "relativeurls": opts.RelativeURLs}
 	if opts.CertFile != "" {
@@ -330,9 +325,9 @@ func writeHtpasswd(path string, users map[string]string) error {
 	return os.WriteFile(path, []byte(lines.String()), 0o600)
 }
 
-// A logWriter keeps the log and finds the address in it.
+// A logWriter stores the log and finds the address in it.
 type logWriter struct {
-	addr chan string // gets the address, once
+	addr chan string // receives the address once
 
 	mu    sync.Mutex
 	text  strings.Builder
@@ -343,8 +338,7 @@ func newLogWriter() *logWriter { return &logWriter{addr: make(chan string, 1)} }
 
 var _ io.Writer = (*logWriter)(nil)
 
-// listening is the line that tells the address; what follows the port makes sure
-// that it has arrived in whole.
+// listening matches the line with the address; the text after the port ensures that the port is complete.
 var listening = regexp.MustCompile(`listening on (127\.0\.0\.1:\d+)[^\d]`)
 
 func (w *logWriter) Write(p []byte) (int, error) {

@@ -49,7 +49,7 @@ func TestTLSAndUsers(t *testing.T) {
 	})
 	w := clients.For(t)
 	w.TrustCA(caFile)
-	// Without the flag ORAS takes localhost for plain HTTP.
+	// Without the flag, ORAS uses plain HTTP for localhost.
 	output := w.MustFail(t, clients.ORAS(t), "repo", "ls", "--plain-http=false", reg.Host)
 	if !strings.Contains(output, "401") && !strings.Contains(output, "credential") {
 		t.Errorf("refused for another reason than missing credentials:\n%s", output)

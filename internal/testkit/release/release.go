@@ -1,10 +1,8 @@
-// Package release makes releases of a provider as its publisher would, with
-// GoReleaser's names and formats: a zip a platform, SHA256SUMS, a detached
-// OpenPGP signature over it and the registry manifest.
+// Package release creates releases of a provider as its publisher would, with GoReleaser's names and formats: a
+// zip per platform, SHA256SUMS, a detached OpenPGP signature over it, and the registry manifest.
 //
-// The same [Spec] always gives the same bytes (signatures aside). Nothing of it
-// is checked for sense: a release that lies is made by changing the fields of a
-// right one.
+// The same [Spec] always gives the same bytes (except for signatures). It is not validated: to create an
+// invalid release, change the fields of a valid one.
 package release
 
 import (
@@ -24,37 +22,36 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 )
 
-// A Spec says what to release.
+// A Spec describes a release.
 type Spec struct {
 	Host, Namespace, Type, Version string
 
-	// Protocols are the plugin protocols, such as "5.0"; none means 5.0.
+	// Protocols are the plugin protocols, such as "5.0"; the default is 5.0.
 	Protocols []string
 
-	// Contents holds what goes into each platform's package.
+	// Contents are the packages, one for each platform.
 	Contents []Content
 
 	// Signer signs the checksum document; nil leaves the release unsigned.
 	Signer *pgp.Signer
 }
 
-// A Content is one platform and what is in its package; the first that is set of
-// Zip, Binary and Files counts.
+// A Content is the package of one platform; the first non-empty field of Zip, Binary and Files counts.
 type Content struct {
 	OS, Arch string
 
-	// Filename is the name that the package is published under, if not the usual one.
+	// Filename is the file name of the package, if not the standard one.
 	Filename string
 
 	// Files are names and contents. Those whose names begin with
 	// "terraform-provider-" are executable.
 	Files map[string][]byte
 
-	// Binary is the path of a built provider, packed alone under the name that
-	// clients look for.
+	// Binary is the path of a built provider; the package contains only this file, under the name that clients
+	// look for.
 	Binary string
 
-	// Zip is the path of a package that is there already, used in place.
+	// Zip is the path of an existing package, which is used in place.
 	Zip string
 }
 
@@ -82,8 +79,7 @@ type Key struct {
 	SourceURL      string
 }
 
-// A Package is one platform's zip, held in Data, or in the file at Path when
-// that is set.
+// A Package is one platform's zip, either in Data, or in the file at Path if that is set.
 type Package struct {
 	OS, Arch string
 	Filename string
@@ -105,8 +101,7 @@ type nopCloser struct{ io.ReadSeeker }
 
 func (nopCloser) Close() error { return nil }
 
-// Build makes the packages, the checksum document, the manifest and, with a
-// signer, the signature.
+// Build creates the packages, the checksum document, the manifest and, with a signer, the signature.
 func Build(spec Spec) (*Release, error) {
 	r := &Release{
 		Host: spec.Host, Namespace: spec.Namespace, Type: spec.Type, Version: spec.Version,
@@ -140,7 +135,7 @@ func For(tb testkit.TB, spec Spec) *Release {
 	return r
 }
 
-// Base returns the name that all files of the release begin with.
+// Base returns the common prefix of the release's file names.
 func (r *Release) Base() string {
 	return "terraform-provider-" + r.Type + "_" + r.Version
 }
@@ -164,8 +159,7 @@ func (r *Release) Package(goos, arch string) *Package {
 	return nil
 }
 
-// Repack publishes other bytes as the package for a platform, and seals the release
-// anew.
+// Repack replaces the bytes of a platform's package, and seals the release again.
 func (r *Release) Repack(goos, arch string, data []byte, signer *pgp.Signer) error {
 	p := r.Package(goos, arch)
 	if p == nil {
@@ -175,15 +169,15 @@ func (r *Release) Repack(goos, arch string, data []byte, signer *pgp.Signer) err
 	return r.Seal(signer)
 }
 
-// Seal writes the checksum document anew from the sums that the packages and the
-// manifest state and signs it; without a signer it removes signature and keys.
+// Seal writes the checksum document with the sums of the packages and the manifest, and signs it; without a
+// signer, it removes signature and keys.
 func (r *Release) Seal(signer *pgp.Signer) error {
 	r.SHA256SUMS = r.sums()
 	return r.Sign(signer)
 }
 
-// Sign signs the checksum document as it is and offers the signer's key, in
-// place of any other; without a signer it removes signature and keys.
+// Sign signs the current checksum document, and offers only the signer's key; without a signer, it removes
+// signature and keys.
 func (r *Release) Sign(signer *pgp.Signer) error {
 	r.Signature, r.Keys = nil, nil
 	if signer == nil {
@@ -198,7 +192,7 @@ func (r *Release) Sign(signer *pgp.Signer) error {
 	return nil
 }
 
-// sums returns the lines that sha256sum would print, sorted by name.
+// sums returns the output of sha256sum, sorted by name.
 func (r *Release) sums() []byte {
 	sums := map[string]string{r.ManifestName(): Sum(r.Manifest)}
 	for _, p := range r.Packages {
@@ -241,7 +235,7 @@ func (r *Release) pack(c Content) (Package, error) {
 	return p, nil
 }
 
-// binaryName returns the name that a provider's program has in its package.
+// binaryName returns the name of a provider's program in its package.
 func (r *Release) binaryName(goos string) string {
 	name := "terraform-provider-" + r.Type + "_v" + r.Version
 	if goos == "windows" {
@@ -272,8 +266,8 @@ func Sum(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// WriteDir writes the release into a folder, made if need be, as GoReleaser
-// leaves it: the zips, SHA256SUMS, the signature if there is one, the manifest.
+// WriteDir writes the release into a folder, as GoReleaser does: the zips, SHA256SUMS, the signature if there
+// is one, and the manifest.
 func (r *Release) WriteDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -37,18 +37,17 @@ func Zip(files map[string][]byte) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// zipEnd is the record that ends a zip. Alone it is a zip without files.
+// zipEnd is the final record of a zip. Alone it is an empty zip.
 const zipEnd = "PK\x05\x06" + "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 
-// ZipEndSize is how many bytes [AsZip] adds.
+// ZipEndSize is the number of bytes that [AsZip] adds.
 const ZipEndSize = len(zipEnd)
 
-// AsZip returns a zip without files that begins with content. Tests use it as a
-// package of any content and size.
+// AsZip returns an empty zip that begins with content. Tests use it as a package with any content and size.
 func AsZip(content []byte) []byte { return append(slices.Clone(content), zipEnd...) }
 
-// packedBinaries are the zips of programs by path and name: most tests want the same
-// ones, which take long to compress.
+// packedBinaries caches the zips of programs by path and name: most tests use the same ones, which take long to
+// compress.
 var packedBinaries sync.Map
 
 type binaryKey struct{ path, name string }
@@ -64,7 +63,7 @@ func zipBinary(path, name string) ([]byte, error) {
 	}
 	once, _ := packedBinaries.LoadOrStore(binaryKey{path, name}, sync.OnceValues(pack))
 	data, err := once.(func() ([]byte, error))()
-	return slices.Clone(data), err // tests may alter theirs
+	return slices.Clone(data), err // tests may modify the copy
 }
 
 func addFile(w *zip.Writer, name string, method uint16, content io.Reader) error {
@@ -78,7 +77,7 @@ func addFile(w *zip.Writer, name string, method uint16, content io.Reader) error
 	return err
 }
 
-// mode is that of a program for what clients run, else that of a document.
+// mode returns the mode of a program for files that clients run, else of a document.
 func mode(name string) fs.FileMode {
 	if strings.HasPrefix(name, "terraform-provider-") {
 		return 0o755
@@ -86,10 +85,9 @@ func mode(name string) fs.FileMode {
 	return 0o644
 }
 
-// WriteBigZip writes a zip to a new file at path that holds one file of mib
-// mebibytes that do not compress, for tests of memory and speed. The bytes
-// depend on name, mib and seed alone, and are never in memory together. It
-// returns the zip's SHA-256 in hexadecimal digits.
+// WriteBigZip writes a zip to a new file at path, which contains one file of mib mebibytes that do not
+// compress, for tests of memory and speed. The bytes depend only on name, mib and seed, and are never in memory
+// together. It returns the zip's SHA-256 in hexadecimal digits.
 func WriteBigZip(path, name string, mib int, seed uint64) (string, error) {
 	f, err := os.Create(path)
 	if err != nil {

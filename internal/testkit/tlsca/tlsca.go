@@ -1,5 +1,5 @@
-// Package tlsca makes a throw-away certificate authority and the certificates of
-// servers on the loopback interface.
+// Package tlsca creates a temporary certificate authority, and certificates for servers on the loopback
+// interface.
 //
 // Everything is valid from an hour ago until tomorrow.
 package tlsca
@@ -28,12 +28,12 @@ type CA struct {
 	key  *ecdsa.PrivateKey
 }
 
-// A Cert is a server's or client's certificate and private key, both PEM.
+// A Cert is a certificate of a server or client, with its private key, both PEM.
 type Cert struct {
 	CertPEM, KeyPEM []byte
 }
 
-// New makes an authority.
+// New creates an authority.
 func New() (*CA, error) {
 	template := template("ocibridge test authority")
 	template.IsCA = true
@@ -65,8 +65,7 @@ func template(name string) *x509.Certificate {
 	}
 }
 
-// create makes a key and a certificate for it, issued by ca, or by itself when ca
-// is nil.
+// create creates a key and a certificate for it, issued by ca, or self-signed if ca is nil.
 func create(template *x509.Certificate, ca *CA) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -83,8 +82,7 @@ func create(template *x509.Certificate, ca *CA) (*x509.Certificate, *ecdsa.Priva
 	return cert, key, err
 }
 
-// Issue makes a server's certificate for localhost, 127.0.0.1, ::1 and the names
-// given.
+// Issue creates a server certificate for localhost, 127.0.0.1, ::1 and the given names.
 func (ca *CA) Issue(names ...string) (*Cert, error) {
 	template := template("ocibridge test server")
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -93,7 +91,7 @@ func (ca *CA) Issue(names ...string) (*Cert, error) {
 	return ca.issue(template)
 }
 
-// IssueClient makes a certificate by which a client of that name proves itself.
+// IssueClient creates a client certificate with that name.
 func (ca *CA) IssueClient(name string) (*Cert, error) {
 	template := template(name)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
@@ -120,10 +118,10 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// CertPEM returns the authority's own certificate, what clients must trust.
+// CertPEM returns the authority's own certificate, which clients must trust.
 func (ca *CA) CertPEM() []byte { return encode("CERTIFICATE", ca.cert.Raw) }
 
-// CertPool returns a pool that holds the authority alone.
+// CertPool returns a pool with only this authority.
 func (ca *CA) CertPool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
@@ -146,8 +144,8 @@ func (ca *CA) ServerConfig(names ...string) (*tls.Config, error) {
 	return cert.Config()
 }
 
-// HTTPClient returns a client that trusts this authority alone. It has
-// connections of its own; closing them when done is up to the caller.
+// HTTPClient returns a client that trusts only this authority. It has its own connections, which the caller
+// must close.
 func (ca *CA) HTTPClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig:   &tls.Config{RootCAs: ca.CertPool()},

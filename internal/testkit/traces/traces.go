@@ -1,4 +1,4 @@
-// Package traces keeps the spans of a gateway under test.
+// Package traces records the spans of a gateway under test.
 package traces
 
 import (
@@ -13,8 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// Recorder keeps what it is told of spans. It is safe for concurrent use, and its zero
-// value has none.
+// Recorder records spans. It is safe for concurrent use, and its zero value is empty.
 type Recorder struct {
 	mu    sync.Mutex
 	spans []string
@@ -53,15 +52,14 @@ func (r *Recorder) Join(ctx context.Context, h http.Header) context.Context {
 	return ctx
 }
 
-// String is all that was told: names, attributes and errors.
+// String returns everything that was recorded: names, attributes and errors.
 func (r *Recorder) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.text.String()
 }
 
-// Spans are the names of those begun, each behind those that it is within:
-// "request > archive fetch".
+// Spans returns the names of all spans, each after its parents: "request > archive fetch".
 func (r *Recorder) Spans() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

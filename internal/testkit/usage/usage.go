@@ -1,5 +1,4 @@
-// Package usage is for measuring a running gateway: what its process uses, and
-// connections that idle.
+// Package usage measures a running gateway: its process, and idle connections.
 package usage
 
 import (
@@ -17,14 +16,14 @@ import (
 	"sync"
 )
 
-// Usage is what a process uses.
+// Usage is the resource usage of a process.
 type Usage struct {
 	Memory  int64 // resident, in bytes
 	Threads int64
 	Files   int64 // open, connections included
 }
 
-// Of returns what a process uses now. It needs /proc.
+// Of returns the current usage of a process. It needs /proc.
 func Of(pid int) (Usage, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -55,16 +54,16 @@ func number(status []byte, line *regexp.Regexp) (int64, error) {
 	return strconv.ParseInt(string(m[1]), 10, 64)
 }
 
-// dialers is how many connections are opened at once.
+// dialers is how many connections are opened concurrently.
 const dialers = 32
 
-// Idle opens n connections of HTTP/1.1 to the server at base, asks for /healthz over
-// each, and leaves them open. The caller closes them, whatever the error.
+// Idle opens n HTTP/1.1 connections to the server at base, requests /healthz over each, and leaves them open.
+// The caller must close them, even after an error.
 func Idle(base string, roots *x509.CertPool, n int) ([]io.Closer, error) {
 	return idle(base, roots, n, open)
 }
 
-// IdleHTTP2 does so with connections of HTTP/2.
+// IdleHTTP2 is [Idle] with HTTP/2 connections.
 func IdleHTTP2(base string, roots *x509.CertPool, n int) ([]io.Closer, error) {
 	return idle(base, roots, n, openHTTP2)
 }
@@ -107,7 +106,7 @@ func idle(base string, roots *x509.CertPool, n int, open func(*url.URL, *x509.Ce
 func open(u *url.URL, roots *x509.CertPool) (io.Closer, error) {
 	conn, err := tls.Dial("tcp", u.Host, &tls.Config{RootCAs: roots, ServerName: u.Hostname()})
 	if err != nil {
-		return nil, err // and no nil connection that is a Closer
+		return nil, err // not a Closer with a nil connection
 	}
 	if _, err := fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: %s\r\n\r\n", u.Host); err != nil {
 		return conn, err
@@ -123,7 +122,7 @@ func open(u *url.URL, roots *x509.CertPool) (io.Closer, error) {
 	return conn, nil
 }
 
-// client is a client of HTTP/2 that has one connection.
+// client is an HTTP/2 client with one connection.
 type client struct{ *http.Transport }
 
 // Close implements [io.Closer].

@@ -1,9 +1,8 @@
-// Package world sets the scene for whole runs of the program: a publisher who
-// signs releases of the real null provider, the origin registry that offers
-// them, and workspaces whose CLI configuration finds it.
+// Package world prepares complete runs of the program: a publisher who signs releases of the real null
+// provider, the origin registry that offers them, and workspaces whose CLI configuration finds it.
 //
-// The provider's host name has no port, as a real one, and a host block sends
-// requests for it to the origin on the loopback interface.
+// The provider's host name has no port, like a real one; a host block sends its requests to the origin on the
+// loopback interface.
 package world
 
 import (
@@ -40,7 +39,7 @@ const (
 
 // World is a publisher and its origin registry.
 type World struct {
-	Dir       string // holds everything that the world writes
+	Dir       string // contains everything that the world writes
 	CA        *tlsca.CA
 	CAFile    string // PEM
 	Signer    *pgp.Signer
@@ -49,10 +48,10 @@ type World struct {
 
 	server *http.Server
 	addr   net.Addr
-	held   ports.Held // its port, once it is closed
+	held   ports.Held // the port of the closed origin
 }
 
-// New sets the scene below dir. The origin has no release yet.
+// New creates a world below dir. Its origin has no releases yet.
 func New(dir string) (*World, error) {
 	ca, err := tlsca.New()
 	if err != nil {
@@ -95,8 +94,7 @@ func For(tb testkit.TB) *World {
 	return w
 }
 
-// Close ends the origin. What was written stays, and nobody is given its port as long as
-// this process, or the test, lasts.
+// Close ends the origin. Files stay, and its port stays reserved until the process or the test ends.
 func (w *World) Close() error {
 	err := w.server.Close()
 	w.held.Hold(w.addr.String())
@@ -123,13 +121,13 @@ func (w *World) NullRelease(version string) (*release.Release, error) {
 	return release.Build(spec)
 }
 
-// HostBlock is the CLI configuration that sends requests for Host to the origin.
+// HostBlock returns the CLI configuration that sends requests for Host to the origin.
 func (w *World) HostBlock() string {
 	return fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", Host, w.OriginURL+origin.ServicePath)
 }
 
-// Workspace makes a workspace that trusts the world's CA, beside those there are.
-// Its CLI configuration is the host block and what is given.
+// Workspace creates a workspace that trusts the world's CA in addition to the system's. Its CLI configuration
+// consists of the host block and cliConfig.
 func (w *World) Workspace(cliConfig string) (*clients.Workspace, error) {
 	dir, err := os.MkdirTemp(w.Dir, "workspace-")
 	if err != nil {
@@ -143,18 +141,17 @@ func (w *World) Workspace(cliConfig string) (*clients.Workspace, error) {
 	return ws, ws.WriteCLIConfig(w.HostBlock() + cliConfig)
 }
 
-// NetworkMirror is the CLI configuration for a network mirror, and for nothing
-// beside it.
+// NetworkMirror returns the CLI configuration for only a network mirror.
 func NetworkMirror(url string) string {
 	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url = %q\n  }\n}\n", url)
 }
 
-// OCIMirror is the CLI configuration for an OCI mirror, and for nothing beside it.
+// OCIMirror returns the CLI configuration for only an OCI mirror.
 func OCIMirror(template string) string {
 	return fmt.Sprintf("provider_installation {\n  oci_mirror {\n    repository_template = %q\n  }\n}\n", template)
 }
 
-// UseNull is a configuration that uses the null provider in the version given.
+// UseNull returns a configuration that uses the given version of the null provider.
 func UseNull(version string) string {
 	return fmt.Sprintf(`terraform {
   required_providers {
@@ -169,15 +166,14 @@ resource "null_resource" "example" {}
 `, Null, version)
 }
 
-// Bridge is the program under test, as "make build" leaves it.
+// Bridge returns the program under test, as "make build" leaves it.
 func Bridge() (clients.Client, error) {
 	root, err := clients.Root()
 	if err != nil {
 		return clients.Client{}, err
 	}
 	c := clients.Client{Name: "ocibridge", Path: filepath.Join(root, "bin", "ocibridge")}
-	// Opened, not only looked at, so that the go command sees what a test's
-	// result depends on.
+	// Open the file, so that the go command knows that the test's result depends on it.
 	f, err := os.Open(c.Path)
 	if err != nil {
 		return c, fmt.Errorf("%w: run make build", err)
@@ -188,7 +184,7 @@ func Bridge() (clients.Client, error) {
 // Gateway is a running "ocibridge serve".
 type Gateway struct {
 	URL                string `json:"url"`                 // of the network mirror
-	Address            string `json:"address"`             // it listens on, where URL is its public_url
+	Address            string `json:"address"`             // the listen address, if URL is its public_url
 	CAFile             string `json:"ca_file"`             // of the local CA that signed the certificate
 	RepositoryTemplate string `json:"repository_template"` // of the embedded registry
 
@@ -213,13 +209,13 @@ func Serve(ws *clients.Workspace, args ...string) (*Gateway, error) {
 	return ServeBy(bridge, ws, args...)
 }
 
-// ServeBy is [Serve] by another program than the one that [Bridge] returns.
+// ServeBy is [Serve] with another program than [Bridge].
 func ServeBy(bridge clients.Client, ws *clients.Workspace, args ...string) (*Gateway, error) {
 	return serve(bridge, ws, nil, args)
 }
 
-// ServeLogging is [Serve] with a log that goes straight to a file, as a busy one
-// does, and is none of the Gateway's.
+// ServeLogging is [Serve] with a log that goes directly to a file, as for a busy gateway; Log does not return
+// it.
 func ServeLogging(ws *clients.Workspace, log *os.File, args ...string) (*Gateway, error) {
 	bridge, err := Bridge()
 	if err != nil {
@@ -245,7 +241,7 @@ func serve(bridge clients.Client, ws *clients.Workspace, log *os.File, args []st
 		cancel()
 		return nil, err
 	}
-	// The first line says where it listens; the rest is read so that it can write.
+	// The first line contains the address; the rest must be read so that the gateway can write.
 	started := make(chan error, 1)
 	go func() {
 		r := bufio.NewReader(stdout)
@@ -269,8 +265,7 @@ func serve(bridge clients.Client, ws *clients.Workspace, log *os.File, args []st
 	return g, nil
 }
 
-// ServeFor is [Serve] for a test; it stops with it, and shows its log if that
-// failed.
+// ServeFor is [Serve] for a test; it stops the gateway with the test, and shows its log if the test failed.
 func ServeFor(tb testkit.TB, ws *clients.Workspace, args ...string) *Gateway {
 	tb.Helper()
 	g, err := Serve(ws, args...)
@@ -286,20 +281,19 @@ func ServeFor(tb testkit.TB, ws *clients.Workspace, args ...string) *Gateway {
 	return g
 }
 
-// Log returns what it has written to standard error.
+// Log returns the gateway's standard error.
 func (g *Gateway) Log() string { return g.log.String() }
 
 // PID returns the number of its process.
 func (g *Gateway) PID() int { return g.cmd.Process.Pid }
 
-// Interrupt asks it to stop, and does not wait.
+// Interrupt asks the gateway to stop, without waiting.
 func (g *Gateway) Interrupt() error { return g.cmd.Process.Signal(os.Interrupt) }
 
-// Hangup asks it to read its settings again, and does not wait.
+// Hangup asks the gateway to reload its settings, without waiting.
 func (g *Gateway) Hangup() error { return g.cmd.Process.Signal(syscall.SIGHUP) }
 
-// Kill ends it as a power cut would, and waits until it is gone. Stop may be called
-// afterwards.
+// Kill ends the gateway as a power cut would, and waits for its end. Stop may be called afterwards.
 func (g *Gateway) Kill() error {
 	if err := g.cmd.Process.Kill(); err != nil {
 		return err
@@ -310,7 +304,7 @@ func (g *Gateway) Kill() error {
 	return nil
 }
 
-// Stop asks it to stop, and returns how it ended. Further calls return nil.
+// Stop asks the gateway to stop, and returns its result. Further calls return nil.
 func (g *Gateway) Stop() error {
 	if g.cancel == nil {
 		return nil
@@ -321,8 +315,7 @@ func (g *Gateway) Stop() error {
 	return g.Wait()
 }
 
-// Wait waits until it has stopped, and returns how it ended. Further calls, and
-// those of Stop, return nil.
+// Wait waits for the gateway's end, and returns its result. Further calls, also of Stop, return nil.
 func (g *Gateway) Wait() error {
 	if g.cancel == nil {
 		return nil
