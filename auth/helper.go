@@ -10,11 +10,11 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"oras.land/oras-go/v2/registry/remote/auth"
 
+	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -28,13 +28,13 @@ const (
 	maxHelperOutput = 64 << 10
 	// maxHelperStderr bounds how many bytes of a helper's standard error are shown.
 	maxHelperStderr = 1 << 10
-	// helperKeep is how long an answer is cached. Each token is for one repository and
+	// helperTTL is how long an answer is cached. Each token is for one repository and
 	// action, so one push needs the same answer many times. The password in an answer
 	// is valid for minutes to hours.
-	helperKeep = time.Minute
-	// helperFailureKeep is how long a failure is cached. Without that, the callers that
+	helperTTL = time.Minute
+	// helperFailureTTL is how long a failure is cached. Without that, the callers that
 	// wait for a hanging helper would each wait for a run of their own.
-	helperFailureKeep = 10 * time.Second
+	helperFailureTTL = 10 * time.Second
 )
 
 // helperRunner runs credential helpers by docker's protocol: "get" as the argument,
@@ -44,12 +44,9 @@ const (
 // program's own, puts the output of a failed helper into errors, and waits forever if
 // the helper leaves a child process that holds its output open.
 type helperRunner struct {
-	limit time.Duration // for one run
-	grace time.Duration // for reading the output after the helper exits or is killed
-	now   func() time.Time
-
-	mu      sync.Mutex
-	answers map[helperQuestion]*helperAnswer
+	limit   time.Duration // for one run
+	grace   time.Duration // for reading the output after the helper exits or is killed
+	answers *fresh.Cache[helperQuestion, credential]
 }
 
 type helperQuestion struct {
@@ -57,54 +54,42 @@ type helperQuestion struct {
 	registry ociaddr.Registry
 }
 
-type helperAnswer struct {
-	slot  // held while the helper runs, and while the fields are read
-	cred  credential
-	err   error
-	until time.Time // when the answer expires
-}
+func (q helperQuestion) String() string { return q.helper + " " + string(q.registry) }
 
 func newHelperRunner(limit time.Duration) *helperRunner {
-	return &helperRunner{limit: limit, grace: min(limit, time.Second), now: time.Now, answers: map[helperQuestion]*helperAnswer{}}
+	h := &helperRunner{limit: limit, grace: min(limit, time.Second)}
+	h.answers = newHelperAnswers(limit, h.run)
+	return h
+}
+
+// newHelperAnswers returns the cache of helpers' answers.
+func newHelperAnswers(limit time.Duration, run func(ctx context.Context, helper, server string) (credential, error)) *fresh.Cache[helperQuestion, credential] {
+	return fresh.New(fresh.Options[helperQuestion, credential]{
+		Key: helperQuestion.String,
+		Fetch: func(ctx context.Context, q helperQuestion, _ *fresh.Answer[credential]) (fresh.Answer[credential], error) {
+			cred, err := askHelper(ctx, q, run)
+			return fresh.Answer[credential]{Value: cred, TTL: helperTTL}, err
+		},
+		Timeout: 4 * limit, FailureTTL: helperFailureTTL, // each run has its own limit
+	})
 }
 
 // get returns the helper's credential for the registry, or the zero credential if the
 // helper has none. Concurrent callers share one run of the helper.
 func (h *helperRunner) get(ctx context.Context, helper string, registry ociaddr.Registry) (credential, error) {
-	question := helperQuestion{helper, registry}
-	h.mu.Lock()
-	answer, ok := h.answers[question]
-	if !ok {
-		answer = &helperAnswer{slot: newSlot()}
-		h.answers[question] = answer
-	}
-	h.mu.Unlock()
-
-	if err := answer.lock(ctx); err != nil {
+	a, err := h.answers.Get(ctx, helperQuestion{helper, registry})
+	if err != nil {
 		return credential{}, err
 	}
-	defer answer.unlock()
-	if h.now().Before(answer.until) {
-		return answer.cred, answer.err
-	}
-	cred, err := h.ask(ctx, helper, registry)
-	if err != nil && ctx.Err() != nil {
-		return credential{}, err // other callers must not get this caller's cancellation
-	}
-	keep := helperKeep
-	if err != nil {
-		keep = helperFailureKeep
-	}
-	answer.cred, answer.err, answer.until = cred, err, h.now().Add(keep)
-	return cred, err
+	return a.Value, nil
 }
 
-// ask tries each server name that helpers use for the registry. The helper may fail for
+// askHelper tries each server name that helpers use for the registry. The helper may fail for
 // one name and answer for another: scripts often recognise only one of them.
-func (h *helperRunner) ask(ctx context.Context, helper string, registry ociaddr.Registry) (credential, error) {
+func askHelper(ctx context.Context, q helperQuestion, run func(ctx context.Context, helper, server string) (credential, error)) (credential, error) {
 	var first error
-	for _, server := range serverNames(registry) {
-		cred, err := h.run(ctx, helper, server)
+	for _, server := range serverNames(q.registry) {
+		cred, err := run(ctx, q.helper, server)
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
 			return credential{}, err
 		}

@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"oras.land/oras-go/v2/registry/remote/auth"
@@ -135,62 +137,85 @@ func TestHelperThatHangs(t *testing.T) {
 	})
 }
 
+// TestHelperAnswersAreKeptForAWhile shows that a helper is run once for a registry and a
+// while, by concurrent callers, too.
 func TestHelperAnswersAreKeptForAWhile(t *testing.T) {
-	asked := installHelper(t, "fake", `echo '{"Username": "u", "Secret": "p"}'`)
-	h := newHelperRunner(time.Minute)
-	now := time.Now()
-	h.now = func() time.Time { return now }
-	get := func(registry ociaddr.Registry) {
-		if cred, err := h.get(t.Context(), "fake", registry); err != nil || cred.empty() {
-			t.Errorf("%s: %v", registry, err)
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var asked []string
+		h := &helperRunner{answers: newHelperAnswers(time.Minute, func(_ context.Context, helper, server string) (credential, error) {
+			mu.Lock()
+			asked = append(asked, server)
+			mu.Unlock()
+			time.Sleep(time.Second)
+			return newCredential(auth.Credential{Username: "u", Password: "p"}), nil
+		})}
+		get := func(registry ociaddr.Registry) {
+			if cred, err := h.get(t.Context(), "fake", registry); err != nil || cred.empty() {
+				t.Errorf("%s: %v", registry, err)
+			}
 		}
-	}
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() { get("ghcr.io") })
-	}
-	wg.Wait()
-	get("ghcr.io")
-	get("other.io")
-	if got := asked(); got != "https://ghcr.io https://other.io" {
-		t.Errorf("asked for %q", got)
-	}
-	now = now.Add(helperKeep)
-	get("ghcr.io")
-	if got := asked(); got != "https://ghcr.io https://other.io https://ghcr.io" {
-		t.Errorf("asked for %q", got)
-	}
+		expect := func(want string) {
+			t.Helper()
+			if got := strings.Join(asked, " "); got != want {
+				t.Errorf("asked for %q, want %q", got, want)
+			}
+		}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() { get("ghcr.io") })
+		}
+		wg.Wait()
+		time.Sleep(helperTTL - 2*time.Second)
+		get("ghcr.io")
+		get("other.io")
+		expect("https://ghcr.io https://other.io")
+		time.Sleep(time.Second)
+		get("ghcr.io")
+		expect("https://ghcr.io https://other.io https://ghcr.io")
+	})
 }
 
 // TestHelperFailuresAreKeptForAWhile has several callers that wait for a hanging helper.
 func TestHelperFailuresAreKeptForAWhile(t *testing.T) {
-	installHelper(t, "fake", "exec sleep 5")
-	h := newHelperRunner(50 * time.Millisecond)
-	now := time.Now()
-	h.now = func() time.Time { return now }
-	// Each run has a distinct error. Nobody knows how far the helper came before it was
-	// killed.
-	get := func() error {
-		_, err := h.get(t.Context(), "fake", "ghcr.io")
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		h := &helperRunner{answers: newHelperAnswers(time.Minute, func(ctx context.Context, _, _ string) (credential, error) {
+			runs++
+			time.Sleep(time.Minute)
+			return credential{}, fmt.Errorf("run %d: %w", runs, context.DeadlineExceeded)
+		})}
+		expect := func(want string) {
+			t.Helper()
+			if _, err := h.get(t.Context(), "fake", "ghcr.io"); err == nil || err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
 		}
-		return err
-	}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() { expect("run 1: context deadline exceeded") })
+		}
+		wg.Wait()
+		time.Sleep(helperFailureTTL - 1)
+		expect("run 1: context deadline exceeded")
+		time.Sleep(1)
+		expect("run 2: context deadline exceeded")
+	})
+}
+
+// TestHelperIsRunOnce has several callers that wait for a real helper that hangs.
+func TestHelperIsRunOnce(t *testing.T) {
+	asked := installHelper(t, "fake", "exec sleep 5")
+	h := newHelperRunner(200 * time.Millisecond)
 	var errs [8]error
 	var wg sync.WaitGroup
 	for i := range errs {
-		wg.Go(func() { errs[i] = get() })
+		wg.Go(func() { _, errs[i] = h.get(t.Context(), "fake", "ghcr.io") })
 	}
 	wg.Wait()
-	last := get()
 	for _, err := range errs {
-		if err != last {
-			t.Error("it was run more than once")
+		if err == nil || err != errs[0] {
+			t.Errorf("it was run more than once: %q, %v", asked(), err)
 		}
-	}
-	now = now.Add(helperFailureKeep)
-	if get() == last {
-		t.Error("a failure is kept for ever")
 	}
 }

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -30,20 +30,13 @@ const (
 type directory struct {
 	configured []provider.Address
 	catalog    *catalog.Catalog
-	list       func(context.Context) ([]provider.Address, bool)
-	ttl        time.Duration
-
-	mu     sync.Mutex
-	last   listed
-	asking chan struct{} // closed when the registry has answered; nil: no request is running
+	lists      *fresh.Cache[string, listed] // of the registry, under one name; nil: the registry has no list
 }
 
 // listed is the registry's last list.
 type listed struct {
 	providers []provider.Address
-	complete  bool
-	at        time.Time // when it last answered, even with an error; zero: never
-	took      time.Duration
+	complete  bool // the registry has no others
 }
 
 // known is the list of known providers.
@@ -54,7 +47,21 @@ type known struct {
 }
 
 func newDirectory(o Options) *directory {
-	return &directory{configured: o.Configured, catalog: o.Catalog, list: o.List, ttl: cmp.Or(o.ListTTL, 30*time.Second)}
+	d := &directory{configured: o.Configured, catalog: o.Catalog}
+	if o.List == nil {
+		return d
+	}
+	d.lists = fresh.New(fresh.Options[string, listed]{
+		Key:     func(name string) string { return name },
+		Timeout: listTimeout, Patience: agedPatience,
+		Fetch: func(ctx context.Context, _ string, last *fresh.Answer[listed]) (fresh.Answer[listed], error) {
+			began := time.Now()
+			l := askForList(ctx, o.List, last)
+			ttl := max(cmp.Or(o.ListTTL, 30*time.Second), listRest*time.Since(began))
+			return fresh.Answer[listed]{Value: l, TTL: ttl, StaleFor: fresh.Forever}, nil
+		},
+	})
+	return d
 }
 
 // known returns the known names. It asks the registry for its list, one request at a time. The request
@@ -72,53 +79,29 @@ func (d *directory) known(ctx context.Context) known {
 	return out
 }
 
-func (d *directory) listed(ctx context.Context) (last listed, pending bool) {
-	if d.list == nil {
+// listed returns the registry's list. Pending means that it has not arrived yet.
+func (d *directory) listed(ctx context.Context) (l listed, pending bool) {
+	if d.lists == nil {
 		return listed{}, false
 	}
-	d.mu.Lock()
-	if !d.last.at.IsZero() && time.Since(d.last.at) < max(d.ttl, listRest*d.last.took) {
-		defer d.mu.Unlock()
-		return d.last, false
+	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	a, err := d.lists.Get(ctx, "")
+	if err != nil {
+		return listed{}, true
 	}
-	if d.asking == nil {
-		d.asking = make(chan struct{})
-		go d.ask(context.Background(), d.asking)
-	}
-	asking, wait := d.asking, listPatience
-	if !d.last.at.IsZero() {
-		wait = agedPatience
-	}
-	d.mu.Unlock()
-	patience := time.NewTimer(wait)
-	defer patience.Stop()
-	select {
-	case <-asking:
-	case <-patience.C:
-	case <-ctx.Done():
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.last, d.last.at.IsZero()
+	return a.Value, false
 }
 
-// ask asks the registry for its list. A failure keeps the previous list.
-func (d *directory) ask(ctx context.Context, done chan struct{}) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	began := time.Now()
-	found, complete := d.list(ctx)
-	took := time.Since(began)
-	if len(found) > maxListed {
-		found, complete = found[:maxListed], false
+// askForList asks the registry for its providers. If it fails, the last list remains.
+func askForList(ctx context.Context, list func(context.Context) ([]provider.Address, bool), last *fresh.Answer[listed]) (l listed) {
+	l.providers, l.complete = list(ctx)
+	if len(l.providers) > maxListed {
+		l.providers, l.complete = l.providers[:maxListed], false
 	}
-	found = slices.SortedFunc(slices.Values(found), byName) // sorted lists are fast to sort again together with others
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(found) > 0 || complete {
-		d.last.providers = found
+	if len(l.providers) == 0 && !l.complete && last != nil {
+		l.providers = last.Value.providers
 	}
-	d.last.complete, d.last.at, d.last.took = complete, time.Now(), took
-	d.asking = nil
-	close(done)
+	l.providers = slices.SortedFunc(slices.Values(l.providers), byName) // sorting it again with others is fast
+	return l
 }
