@@ -33,7 +33,7 @@ configuration lists its blocks and arguments, and the places where it is found.`
 	return cmd
 }
 
-// configFlag is --config, for commands that the configuration file is for.
+// configFlag is the flag of the commands that read the configuration file.
 type configFlag struct {
 	file  string
 	files *files.Snapshot // that settings are read from; nil: nobody looks for changes
@@ -45,9 +45,8 @@ func (f *configFlag) register(cmd *cobra.Command) {
 	cmd.MarkFlagFilename("config", "hcl")
 }
 
-// load reads the configuration file for a command, and gives the command's flags
-// the values that the file has for them, unless the command line or a variable has
-// given them one.
+// load reads the configuration file for a command. It sets those of the command's flags that
+// neither the command line nor a variable has set.
 func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 	c, err := f.read()
 	if err != nil {
@@ -80,7 +79,7 @@ func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 	return c, nil
 }
 
-// read reads the configuration file alone.
+// read reads the configuration file and sets no flags.
 func (f *configFlag) read() (*config.Config, error) {
 	env := configEnvironment()
 	env.ReadFile = f.files.ReadFile
@@ -88,7 +87,7 @@ func (f *configFlag) read() (*config.Config, error) {
 	return c, explainConfig(err)
 }
 
-// explainConfig says how to see in full what is wrong with a configuration file.
+// explainConfig adds to an invalid configuration file's error how to see all errors in it.
 func explainConfig(err error) error {
 	var invalid *config.Error
 	if errors.As(err, &invalid) {
@@ -97,8 +96,8 @@ func explainConfig(err error) error {
 	return err
 }
 
-// flagSource says where a flag has its value from: "flag", the name of its
-// variable, or "" for none of them.
+// flagSource returns "flag" for a flag on the command line, the name of the variable that
+// sets a flag, or "" for an unset flag.
 func flagSource(flag *pflag.Flag) string {
 	if flag.Changed {
 		return "flag"
@@ -113,8 +112,8 @@ func configEnvironment() config.Environment {
 	return config.Environment{LookupEnv: os.LookupEnv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS}
 }
 
-// surroundingFlags are the flags that stand above the configuration file, for
-// commands that tell what is in force and do nothing with it.
+// surroundingFlags adds the flags of serve and push that override the configuration file, for
+// commands that only show settings.
 func surroundingFlags(cmd *cobra.Command) {
 	for _, like := range []*cobra.Command{newServeCommand(), newPushCommand()} {
 		for _, name := range append(config.Flags(), "template", "include", "exclude") {
@@ -125,8 +124,8 @@ func surroundingFlags(cmd *cobra.Command) {
 	}
 }
 
-// surroundings gathers what stands above and below the configuration file: the
-// command's flags and their variables, and the CLI configuration.
+// surroundings returns the settings from other sources than the configuration file: flags and
+// variables, which override it, and the CLI configuration, which it overrides.
 func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings {
 	s := config.Surroundings{Flags: map[string]config.FlagValue{}, CLI: cliSettings(cli), Defaults: map[string]string{}}
 	if dir := defaultDataFolder(); dir != "" {
@@ -145,8 +144,8 @@ func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings
 	return s
 }
 
-// cliSettings is what the CLI configuration has beside the configuration file,
-// with the login that variables hold. One that is not valid is left out.
+// cliSettings returns the settings of the CLI configuration, and the login from variables
+// unless that is invalid.
 func cliSettings(cli *cliconfig.Config) config.CLI {
 	var out config.CLI
 	for _, m := range cli.OCIMirrors {
@@ -166,7 +165,7 @@ func cliSettings(cli *cliconfig.Config) config.CLI {
 	return out
 }
 
-// reportDiagnostics shows diagnostics with the lines that they are about.
+// reportDiagnostics prints diagnostics with the lines of the file that they refer to.
 func reportDiagnostics(w io.Writer, diags []config.Diagnostic) error {
 	width, color := 78, isTerminal(w) && os.Getenv("NO_COLOR") == ""
 	if n := terminalWidth(w); n > 0 {

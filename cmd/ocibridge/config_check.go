@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -59,7 +58,7 @@ and not in effect in this version are warned about.`,
 	return cmd
 }
 
-// checkConfig checks a file, or the one that is found without a name.
+// checkConfig checks the named file, or without a name the one that other commands read.
 func checkConfig(name string, asJSON bool, stdout, stderr io.Writer) error {
 	env := configEnvironment()
 	c, err := config.Load(env, name)
@@ -95,12 +94,7 @@ func checkConfig(name string, asJSON bool, stdout, stderr io.Writer) error {
 
 func showCheck(file string, diags []config.Diagnostic, valid, asJSON bool, stdout, stderr io.Writer) error {
 	if asJSON {
-		if diags == nil {
-			diags = []config.Diagnostic{}
-		}
-		enc := json.NewEncoder(stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(map[string]any{"file": file, "valid": valid, "diagnostics": diags})
+		return printJSON(stdout, map[string]any{"file": file, "valid": valid, "diagnostics": orEmpty(diags)})
 	}
 	if err := reportDiagnostics(stderr, diags); err != nil || !valid {
 		return err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -50,10 +49,7 @@ configuration of OpenTofu and Terraform, or the default. Secrets are redacted.`,
 
 func showConfig(w io.Writer, file string, inForce *config.InForce, asJSON bool) error {
 	if asJSON {
-		enc := json.NewEncoder(w)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		return enc.Encode(map[string]any{"file": file, "settings": inForce})
+		return printJSON(w, map[string]any{"file": file, "settings": inForce})
 	}
 	if file == "" {
 		file = "no configuration file"

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -95,8 +94,8 @@ It exits with 1 if a step failed. It changes nothing, unless --write allows it.`
 	return cmd
 }
 
-// subject is what to examine: a provider's repository, the repositories in a registry,
-// or, without either, one repository of every template.
+// subject names the repositories to examine: a provider's, those in a registry, or without
+// either one repository of every template.
 type subject struct {
 	provider provider.Address
 	registry ociaddr.Registry
@@ -108,7 +107,7 @@ func parseSubject(args []string) (s subject, err error) {
 	case len(args) == 0:
 	case strings.Contains(args[0], "/"):
 		if s.provider, err = provider.ParseAddress(args[0]); !strings.ContainsAny(args[0], ":@") {
-			return s, err // whose hint knows more of addresses
+			return s, err // its hint is about addresses
 		}
 	default:
 		s.registry, err = ociaddr.ParseRegistry(strings.ToLower(args[0]))
@@ -119,7 +118,7 @@ func parseSubject(args []string) (s subject, err error) {
 	return s, err
 }
 
-// run examines, prints, and fails if a check did.
+// run examines the subject, prints the reports, and fails if a check failed.
 func (f *doctorFlags) run(ctx context.Context, s settings, what subject, stdout, stderr io.Writer) error {
 	reports, err := f.examine(ctx, s, what, stderr)
 	if err != nil {
@@ -161,8 +160,8 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, std
 	return f.examineTemplates(ctx, back, what.registry)
 }
 
-// examineTemplates examines one repository of every template, or of those that name a
-// registry.
+// examineTemplates examines one repository of every template, or only of the templates that
+// name a registry.
 func (f *doctorFlags) examineTemplates(ctx context.Context, back *registry.Repositories, only ociaddr.Registry) ([]*doctor.Report, error) {
 	var reports []*doctor.Report
 	var registries []string
@@ -221,7 +220,8 @@ func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repo
 	return x.Examine(ctx), nil
 }
 
-// examineGateway is the client's side: its own token, without our credentials.
+// examineGateway examines a gateway as clients see it: with the token that the CLI
+// configuration has for it, and without the logins of registries.
 func examineGateway(ctx context.Context, cli *cliconfig.Config, mirror string, a provider.Address) (*doctor.Report, error) {
 	x := doctor.Gateway{URL: mirror, Provider: a, Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}}
 	if host, err := mirrorHost(mirror); err == nil {
@@ -237,8 +237,8 @@ func examineGateway(ctx context.Context, cli *cliconfig.Config, mirror string, a
 	return x.Examine(ctx), nil
 }
 
-// mirrorHost is what clients file a token for a network mirror under. What is
-// wrong with the URL the report says.
+// mirrorHost returns the host name under which clients look for a network mirror's token.
+// The report explains errors in the URL.
 func mirrorHost(mirror string) (svchost.Hostname, error) {
 	u, err := url.Parse(mirror)
 	if err != nil {
@@ -247,7 +247,7 @@ func mirrorHost(mirror string) (svchost.Hostname, error) {
 	return svchost.ForComparison(u.Host)
 }
 
-// marks stand before the checks of a report; colours only reach terminals.
+// marks are the words for the results of checks, with their colours on terminals.
 var marks = map[doctor.Status]struct{ text, colour string }{
 	doctor.OK:      {"ok", "\x1b[32m"},
 	doctor.Warn:    {"warning", "\x1b[33m"},
@@ -257,9 +257,7 @@ var marks = map[doctor.Status]struct{ text, colour string }{
 
 func printReports(w io.Writer, reports []*doctor.Report, asJSON bool) error {
 	if asJSON {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(map[string][]*doctor.Report{"reports": reports})
+		return printJSON(w, map[string][]*doctor.Report{"reports": reports})
 	}
 	var out strings.Builder
 	for _, r := range reports {

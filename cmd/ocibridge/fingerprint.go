@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -52,7 +51,7 @@ fingerprint from its publisher by another way.`,
 	return cmd
 }
 
-// keyInFile is a key and the file that it is in.
+// keyInFile is a key with the name of its file.
 type keyInFile struct {
 	File string `json:"file"`
 	trust.Key
@@ -85,10 +84,7 @@ func readKeyFile(name string, stdin io.Reader) ([]byte, error) {
 
 func printKeys(w io.Writer, keys []keyInFile, asJSON bool) error {
 	if asJSON {
-		enc := json.NewEncoder(w)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", "  ")
-		return enc.Encode(map[string][]keyInFile{"keys": keys})
+		return printJSON(w, map[string][]keyInFile{"keys": keys})
 	}
 	var out strings.Builder
 	for _, k := range keys {
@@ -98,7 +94,7 @@ func printKeys(w io.Writer, keys []keyInFile, asJSON bool) error {
 	return err
 }
 
-// keyState says why a key may not be fit to be pinned; "" for nothing.
+// keyState says that a key is revoked or expires, or returns "".
 func keyState(k trust.Key) string {
 	switch {
 	case k.Revoked:

@@ -29,8 +29,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// noCommand refuses the arguments of a command that only has commands: they name none of
-// these.
+// noCommand refuses the arguments of a command that has subcommands only: cobra passes it
+// those that name no subcommand.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage(hint.New(fmt.Sprintf("unknown command %q", cmd.Name()+" "+args[0]), "%s --help lists the commands", cmd.CommandPath()))
@@ -38,7 +38,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// outputFlag is --output text|json.
+// outputFlag is the value of --output: text or json.
 type outputFlag string
 
 func (o *outputFlag) register(cmd *cobra.Command) {
@@ -78,22 +78,10 @@ func completePlatforms(cmd *cobra.Command) {
 		[]string{"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64", "windows_amd64"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// finish ends a command that prints one JSON document for a program however it ends,
-// unless it was called wrongly. It returns err, or why the document was not written.
-func (o *outputFlag) finish(write func() error, err error) error {
-	if !o.json() || errors.As(err, new(usageError)) {
-		return err
-	}
-	if werr := write(); err == nil {
-		return werr
-	}
-	return err
-}
-
-// jobsFlag is --jobs: how much is done at once.
+// jobsFlag is the value of --jobs, a number of concurrent jobs.
 type jobsFlag int
 
-// maxJobs is that of ocibridge.hcl.
+// maxJobs is also the maximum of jobs in ocibridge.hcl.
 const maxJobs = 256
 
 func (j *jobsFlag) register(cmd *cobra.Command, usage string) {
@@ -163,7 +151,7 @@ func secondsInJSON(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// registryFlags say where providers are kept.
+// registryFlags are the flags that select the registry.
 type registryFlags struct {
 	configFlag
 	template  string
@@ -187,23 +175,24 @@ func (f *registryFlags) register(cmd *cobra.Command) {
 
 const emptyTemplateHelp = "for the embedded registry, leave out --template and unset OCIBRIDGE_TEMPLATE; a shell replaces ${type} in double quotes by nothing: use single quotes"
 
-// givenText is the value of a flag that says where to read or write. An empty value is an
-// error, on the command line and in the flag's variable: it would mean another place.
+// givenText is the value of a flag that names a source or a destination. An empty value on
+// the command line or in the flag's variable is an error, because it would select the
+// default instead.
 type givenText struct {
 	text *string
-	help string // what to do instead of giving nothing
-	// An empty variable counts as not set.
+	help string // says what to do instead of giving an empty value
+	// emptyVariable is set if an empty variable counts as unset.
 	emptyVariable bool
 }
 
 func (t *givenText) String() string {
 	if t.text == nil {
-		return "" // pflag makes a zero value to learn the default
+		return "" // pflag reads the default from a zero value
 	}
 	return *t.text
 }
 
-// Type is what pflag shows of a flag that has no name for its value.
+// Type returns the name that pflag shows for the value of a flag whose usage has none.
 func (t *givenText) Type() string { return "text" }
 
 func (t *givenText) Set(text string) error {
@@ -217,7 +206,7 @@ func (t *givenText) Set(text string) error {
 // complete offers the providers of the configuration file.
 func (f *registryFlags) complete(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var out []cobra.Completion
-	if c, err := f.read(); err == nil { // a shell has no use for what is wrong with it
+	if c, err := f.read(); err == nil { // a completion cannot show errors
 		for _, p := range c.Providers {
 			out = append(out, p.Address.String())
 		}
@@ -246,8 +235,8 @@ func defaultDataFolder() string {
 	return filepath.Join(home, ".local", "share", "ocibridge")
 }
 
-// homeDir is the user's own folder, "" for none. Services and containers often
-// run without HOME, and clients look the user up then.
+// homeDir returns the user's home folder, or "" if there is none. Without HOME, as in many
+// services and containers, it looks up the user, as clients do.
 func homeDir() string {
 	if home, err := os.UserHomeDir(); err == nil {
 		return home
@@ -269,10 +258,9 @@ func defaultDataFolderText() string {
 	return "$XDG_DATA_HOME/ocibridge, else ~/.local/share/ocibridge"
 }
 
-// fromEnvironment gives every flag that is not on the command line the value of
-// its variable, if that is set: OCIBRIDGE_ and the flag's name in capitals, with
-// underscores for dashes. A repeatable flag takes several values, split at commas
-// and trimmed of blanks.
+// fromEnvironment sets every flag that is not on the command line from its variable. The
+// variable's name is OCIBRIDGE_ and the flag's name in capitals, with underscores instead of
+// dashes. Commas separate the values of a repeatable flag.
 func fromEnvironment(cmd *cobra.Command, _ []string) error {
 	warnUnknownVariables(cmd)
 	return variables(cmd)
@@ -301,8 +289,8 @@ func variables(cmd *cobra.Command) error {
 	return err
 }
 
-// variableValue returns the value of a flag's variable. An empty variable counts as not
-// set, unless the flag takes no empty value.
+// variableValue returns the value of a flag's variable. An empty variable counts as unset,
+// unless the flag refuses empty values.
 func variableValue(f *pflag.Flag) (value string, given bool) {
 	name := variableOf(f)
 	if name == "" {
@@ -314,11 +302,11 @@ func variableValue(f *pflag.Flag) (value string, given bool) {
 	return value, given && (value != "" || refusesEmpty)
 }
 
-// variablePrefix begins the variables that are ocibridge's own.
+// variablePrefix is the prefix of all variables that ocibridge reads for its settings.
 const variablePrefix = "OCIBRIDGE_"
 
-// variableOf returns the variable that sets a flag; "" for --help and --version,
-// which are no settings.
+// variableOf returns the variable that sets a flag, or "" for --help and --version, which
+// are no settings.
 func variableOf(f *pflag.Flag) string {
 	if f.Name == "help" || f.Name == "version" {
 		return ""
@@ -326,10 +314,10 @@ func variableOf(f *pflag.Flag) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
 
-// warnUnknownVariables tells of variables that look like settings and are none:
-// with a slip in OCIBRIDGE_TEMPLATE a push would go to the embedded registry.
+// warnUnknownVariables warns about variables that have the prefix and set no flag: a push
+// with a misspelt OCIBRIDGE_TEMPLATE would go to the embedded registry.
 func warnUnknownVariables(cmd *cobra.Command) {
-	known := map[string]bool{variablePrefix + "VERSION": true} // often set by whoever installs a version
+	known := map[string]bool{variablePrefix + "VERSION": true} // many install scripts set it
 	var learn func(*cobra.Command)
 	learn = func(c *cobra.Command) {
 		c.Flags().VisitAll(func(f *pflag.Flag) { known[variableOf(f)] = true })

@@ -17,8 +17,8 @@ const helpExamples = `  # the flags of a command
   # a page of the documentation
   ocibridge help trust`
 
-// addHelp gives the root command a help command that also prints the documentation,
-// and adds the topics to the root command's own help.
+// addHelp adds a help command that also prints the documentation, and lists the topics in the
+// root command's help.
 func addHelp(root *cobra.Command) {
 	standard := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -38,7 +38,7 @@ version as Markdown. Without an argument it lists the commands and the topics.`,
 	})
 }
 
-// listTopics is the end of the root command's help.
+// listTopics prints the topics, as the end of the root command's help.
 func listTopics(w io.Writer) {
 	fmt.Fprint(w, "\nTopics, printed by \"ocibridge help TOPIC\":\n")
 	for _, t := range docs.Topics() {
@@ -66,7 +66,7 @@ func printHelp(cmd *cobra.Command, args []string) error {
 	return usage(hint.Wrap(unknown, "ocibridge help lists the commands and topics"))
 }
 
-// completeHelp offers the commands below those that are given, and the topics.
+// completeHelp offers the subcommands of the given command, and the topics.
 func completeHelp(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	above, rest, err := cmd.Root().Find(args)
 	if err != nil || len(rest) > 0 {

@@ -2,35 +2,16 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/inventory"
 	"github.com/ocibridge/ocibridge/internal/query"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
-// commonFlags are the flags of the commands that process many versions in a registry.
-type commonFlags struct {
-	registryFlags
-	output outputFlag
-	log    logFlag
-	jobs   jobsFlag
-}
-
-// register adds the flags to a command; jobs describes --jobs.
-func (f *commonFlags) register(cmd *cobra.Command, jobs string) {
-	f.registryFlags.register(cmd)
-	f.output.register(cmd)
-	f.log.register(cmd, slog.LevelWarn)
-	f.jobs.register(cmd, jobs)
-}
-
-// inventoryFlags are the flags of the commands that read what is stored.
+// inventoryFlags are the flags of the commands that read stored versions.
 type inventoryFlags struct{ commonFlags }
 
 func (f *inventoryFlags) register(cmd *cobra.Command) {
@@ -38,7 +19,7 @@ func (f *inventoryFlags) register(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = f.complete
 }
 
-// report is what a command found in the registry. Programs get it as JSON.
+// report is the result of reading the registry. Programs get it as JSON.
 type report interface {
 	// Failed returns an error if the report contains one.
 	Failed() error
@@ -79,15 +60,6 @@ func show[R report](f *inventoryFlags, cmd *cobra.Command, queries []query.Query
 	return r.Failed()
 }
 
-// configured returns the providers of provider blocks.
-func (s settings) configured() []provider.Address {
-	var out []provider.Address
-	for _, p := range s.file.Providers {
-		out = append(out, p.Address)
-	}
-	return out
-}
-
 // parseQueries reads the arguments of a command. Only some commands accept versions.
 func parseQueries(args []string, versions bool) ([]query.Query, error) {
 	var out []query.Query
@@ -99,12 +71,4 @@ func parseQueries(args []string, versions bool) ([]query.Query, error) {
 		out = append(out, q)
 	}
 	return out, nil
-}
-
-// printJSON prints a document for a program.
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }

@@ -74,7 +74,17 @@ the SHA256SUMS does not list, with an h1: hash of no platform where those of all
 are known, or with no hash in common. If anything is wrong, no file is changed.`,
 		Example: lockExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd, args)
+			return perform(&f.commonFlags, cmd, func(s settings) (lock.Options, error) {
+				return f.options(args, s.trustRules())
+			}, func(ctx context.Context, s settings, o lock.Options) ([]*lock.Change, error) {
+				changes, err := f.lock(ctx, s, o, args, cmd.ErrOrStderr())
+				if !f.output.json() {
+					for _, c := range changes {
+						f.print(cmd.OutOrStdout(), c)
+					}
+				}
+				return changes, err
+			}, resultsDocument)
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
@@ -104,27 +114,6 @@ func (f *lockFlags) options(args []string, rules trust.Rules) (lock.Options, err
 	return lock.Options{
 		Policy: policyBy(rules, f.allowUnsigned), Platforms: platforms, H1: lock.H1(f.h1), SkipMissing: f.skipMissing, Jobs: int(f.jobs),
 	}, err
-}
-
-// run adds the hashes. Unless the command line is wrong, programs get one JSON document
-// whether or not that fails.
-func (f *lockFlags) run(cmd *cobra.Command, args []string) error {
-	stdout := cmd.OutOrStdout()
-	s, settingsErr := f.settings(cmd)
-	o, err := f.options(args, s.trustRules())
-	if err != nil {
-		return usage(err)
-	}
-	var changes []*lock.Change
-	if err = settingsErr; err == nil {
-		changes, err = f.lock(cmd.Context(), s, o, args, cmd.ErrOrStderr())
-	}
-	if !f.output.json() {
-		for _, c := range changes {
-			f.print(stdout, c)
-		}
-	}
-	return f.output.finish(func() error { return writeResults(stdout, changes, err) }, err)
 }
 
 // lock reads the files, plans their changes, and makes them.
@@ -158,12 +147,6 @@ func (f *lockFlags) lock(ctx context.Context, s settings, o lock.Options, dirs [
 		c.Compare()
 	}
 	return changes, nil
-}
-
-func warnAll(stderr io.Writer, warnings []string) {
-	for _, w := range warnings {
-		fmt.Fprintf(stderr, "warning: %s\n", w)
-	}
 }
 
 // print shows the change of a file: as a diff in a dry run, and else a line for each entry.

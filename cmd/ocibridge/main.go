@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// version is set when a release is built.
+// version is the released version; the linker sets it.
 var version = "dev"
 
 // Exit statuses.
@@ -32,7 +32,7 @@ func main() {
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // a second signal kills the process
 	root := newRootCommand()
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -51,7 +51,7 @@ func run() int {
 	return exitFailed
 }
 
-// usageError is a mistake in how the command was called.
+// usageError is a mistake on the command line.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -89,11 +89,11 @@ own, on a data folder.`,
 			return nil
 		},
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		SuggestionsMinimumDistance: 2, // letters that are not as they should be
+		SuggestionsMinimumDistance: 2, // misspelt letters
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
-			// The flags that it does not know are those of the command that is misspelt.
+			// The unknown flags belong to a subcommand whose name is misspelt.
 			return cmd.ValidateArgs(cmd.Flags().Args())
 		}
 		return usage(hint.Wrap(err, "%s --help lists the flags", cmd.CommandPath()))
@@ -104,8 +104,8 @@ own, on a data folder.`,
 	return root
 }
 
-// addCompletion adds cobra's completion command, and has it refuse what it does not know
-// as the other commands do. Cobra would print help and succeed.
+// addCompletion adds cobra's completion command. It fails on unknown arguments as the other
+// commands do, where cobra's would print help and succeed.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

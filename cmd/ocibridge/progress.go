@@ -17,8 +17,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// progress shows a push to its user: bars on a terminal, plain lines elsewhere,
-// warnings alone where the result goes to a program.
+// progress shows a transfer to its user: bars on a terminal, and lines elsewhere. If quiet is
+// set, because a program reads the output, it shows only warnings.
 type progress struct {
 	out, err io.Writer
 	quiet    bool
@@ -39,7 +39,7 @@ func newProgress(stdout, stderr io.Writer, quiet bool) *progress {
 	p := &progress{out: stdout, err: stderr, quiet: quiet, live: map[barKey]*mpb.Bar{}}
 	if isTerminal(stdout) && !quiet {
 		p.bars = mpb.New(mpb.WithOutput(stdout), mpb.WithWidth(40))
-		p.out = p.bars // lines go above the bars
+		p.out = p.bars // which prints lines above the bars
 		if isTerminal(stderr) {
 			p.err = p.bars
 		}
@@ -52,7 +52,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Close ends the bars.
+// Close removes the bars.
 func (p *progress) Close() {
 	if p.bars == nil {
 		return
@@ -65,13 +65,13 @@ func (p *progress) Close() {
 	p.bars.Wait()
 }
 
-// endings are the words for packages that have come to the end of their push.
+// endings are the words for the last stages of packages.
 var endings = map[pusher.Stage]string{
 	pusher.StageDone: "stored", pusher.StageMounted: "mounted", pusher.StageFound: "there already", pusher.StagePresent: "in place",
 }
 
-// event follows one package.
-func (p *progress) event(e pusher.Event) {
+// Event implements [transfer.Progress]. It shows how far a package is.
+func (p *progress) Event(e pusher.Event) {
 	if p.quiet {
 		return
 	}
@@ -86,8 +86,8 @@ func (p *progress) event(e pusher.Event) {
 	p.advance(e, name)
 }
 
-// advance moves a package's bar. Its first event of the second stage ends the
-// bar of the first, which may go on meanwhile.
+// advance moves a package's bar. A package is sent while it is fetched: once the first bytes
+// are sent, the bar for sending replaces the bar for fetching.
 func (p *progress) advance(e pusher.Event, name string) {
 	if p.bars == nil {
 		if e.Bytes == 0 && e.Stage == pusher.StageFetch {
@@ -101,7 +101,7 @@ func (p *progress) advance(e pusher.Event, name string) {
 		sending := key
 		sending.stage = pusher.StageSend
 		if p.live[sending] != nil {
-			return // it is sent as it is fetched, and nobody wants to see both
+			return // the bar for sending is enough
 		}
 		p.finish(e)
 		bar = p.bars.AddBar(e.Total, mpb.BarRemoveOnComplete(),
@@ -112,7 +112,7 @@ func (p *progress) advance(e pusher.Event, name string) {
 	bar.IncrBy(e.Bytes)
 }
 
-// finish takes a package's bars away.
+// finish removes a package's bars.
 func (p *progress) finish(e pusher.Event) {
 	for _, stage := range []pusher.Stage{pusher.StageFetch, pusher.StageSend} {
 		key := barKey{e.Provider, e.Version, e.Platform, stage}
@@ -123,15 +123,18 @@ func (p *progress) finish(e pusher.Event) {
 	}
 }
 
-// warn shows a warning, in every mode.
-func (p *progress) warn(s string) {
+// Warn implements [transfer.Progress]. It shows a warning, also if p is quiet.
+func (p *progress) Warn(s string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fmt.Fprintf(p.err, "warning: %s\n", s)
 }
 
-// done shows the outcome of one version.
-func (p *progress) done(r *pusher.Result) {
+// Done implements [transfer.Progress]. It shows the result of one version.
+func (p *progress) Done(r *pusher.Result) {
+	for _, w := range r.Warnings {
+		p.Warn(fmt.Sprintf("%s %s: %s", r.Provider, r.Version, w))
+	}
 	if p.quiet {
 		return
 	}
@@ -185,7 +188,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// size writes bytes as people read them.
+// size formats a number of bytes for people.
 func size(n int64) string {
 	switch {
 	case n < 0:

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/query"
-	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/internal/transfer"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
@@ -43,9 +41,7 @@ const pushExamples = `  # into the embedded registry, which ocibridge serve serv
 
 // pushFlags are the flags of push.
 type pushFlags struct {
-	registryFlags
-	output        outputFlag
-	log           logFlag
+	commonFlags
 	platforms     []string
 	all           bool
 	lockFiles     []string
@@ -56,7 +52,6 @@ type pushFlags struct {
 	allowUnsigned bool
 	force         bool
 	refresh       bool
-	jobs          jobsFlag
 }
 
 func newPushCommand() *cobra.Command {
@@ -78,13 +73,15 @@ want it when they install it. A package that a file does not know is refused:
 nothing says that it is what its users have reviewed.`,
 		Example: pushExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd, args)
+			return perform(&f.commonFlags, cmd, func(s settings) (*pushPlan, error) {
+				return f.plan(args, s.trustRules())
+			}, func(ctx context.Context, s settings, p *pushPlan) ([]*pusher.Result, error) {
+				return f.push(ctx, s, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}, resultsDocument)
 		},
 		ValidArgsFunction: f.complete,
 	}
-	f.registryFlags.register(cmd)
-	f.output.register(cmd)
-	f.log.register(cmd, slog.LevelWarn)
+	f.commonFlags.register(cmd, "how many packages are under way at once, of all versions together")
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to push, such as linux_amd64 (repeatable; default: all that there are)")
 	flags.BoolVar(&f.all, "all", false, "push every version that matches the constraint, not the newest alone")
@@ -96,7 +93,6 @@ nothing says that it is what its users have reviewed.`,
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
 	flags.BoolVar(&f.force, "force", false, "replace packages and tags that are there with other content, and send again what was deleted of them")
 	flags.BoolVar(&f.refresh, "refresh-evidence", false, "replace the evidence (checksums and signature) of versions that are there, but never by weaker")
-	f.jobs.register(cmd, "how many packages are under way at once, of all versions together")
 	cmd.MarkFlagFilename("lock-file", "hcl")
 	cmd.MarkFlagDirname("mirror-dir")
 	cmd.MarkFlagDirname("release-dir")
@@ -105,25 +101,19 @@ nothing says that it is what its users have reviewed.`,
 	return cmd
 }
 
-// request is a query, and the lock files that must know every package.
-type request struct {
-	query.Query
-	known []trust.Known
-}
-
-// plan is what the command line asks for, checked before anything is contacted.
-type plan struct {
-	requests  []request
+// pushPlan is a valid command line.
+type pushPlan struct {
+	requests  []transfer.Request
 	platforms []provider.Platform
-	publicKey string
 	policy    func(provider.Address) trust.Policy
 }
 
-func (f *pushFlags) plan(args []string, rules trust.Rules) (*plan, error) {
+// plan checks the command line.
+func (f *pushFlags) plan(args []string, rules trust.Rules) (*pushPlan, error) {
 	if err := f.checkSources(args); err != nil {
 		return nil, err
 	}
-	p := &plan{policy: policyBy(rules, f.allowUnsigned)}
+	p := &pushPlan{policy: policyBy(rules, f.allowUnsigned)}
 	names := args
 	if f.releaseDir != "" {
 		if !strings.Contains(f.as, "@") {
@@ -136,18 +126,17 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		r := request{Query: q}
-		if f.releaseDir != "" && r.Version.IsZero() {
-			return nil, hint.New(fmt.Sprintf("--as %s: %q is no single version", f.as, r.Versions), "write the version of the release, such as %s@1.4.0", r.Provider)
+		if f.releaseDir != "" && q.Version.IsZero() {
+			return nil, hint.New(fmt.Sprintf("--as %s: %q is no single version", f.as, q.Versions), "write the version of the release, such as %s@1.4.0", q.Provider)
 		}
-		if f.releaseDir != "" && f.publicKey == "" && !p.policy(r.Provider).AllowUnsigned {
+		if f.releaseDir != "" && f.publicKey == "" && !p.policy(q.Provider).AllowUnsigned {
 			err := errors.New("no key to check the release's signature with")
-			if p.policy(r.Provider).Pins() {
+			if p.policy(q.Provider).Pins() {
 				return nil, hint.Wrap(err, "add --public-key FILE with the key that the trust block pins, as gpg --armor --export KEYID writes it")
 			}
 			return nil, hint.Wrap(err, "add --public-key FILE, as gpg --armor --export KEYID writes it, or accept its checksums alone with --allow-unsigned, or with allow_unsigned = true in a trust block")
 		}
-		p.requests = append(p.requests, r)
+		p.requests = append(p.requests, transfer.Request{Query: q})
 	}
 	var err error
 	if p.platforms, err = parsePlatforms(f.platforms); err != nil {
@@ -179,48 +168,20 @@ func (f *pushFlags) checkSources(args []string) error {
 	return nil
 }
 
-// run does the push. For a program it prints one JSON document however the push
-// ends, unless push was called wrongly.
-func (f *pushFlags) run(cmd *cobra.Command, args []string) error {
-	stdout := cmd.OutOrStdout()
-	s, settingsErr := f.settings(cmd) // before the plan: they have values for flags
-	p, err := f.plan(args, s.trustRules())
-	if err != nil {
-		return usage(err)
-	}
-	var results []*pusher.Result
-	if err = settingsErr; err == nil {
-		results, err = f.pushPlan(cmd.Context(), s, p, stdout, cmd.ErrOrStderr())
-	}
-	return f.output.finish(func() error { return writeResults(stdout, results, err) }, err)
-}
-
-// pushPlan opens both sides and pushes from one to the other.
-func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, stderr io.Writer) ([]*pusher.Result, error) {
-	if f.publicKey != "" {
-		key, err := files.Read(f.publicKey)
-		if err != nil {
-			return nil, hint.Wrap(fmt.Errorf("--public-key: %w", err), "name the file that gpg --armor --export KEYID was written to")
-		}
-		p.publicKey = string(key)
-	}
-	var err error
-	if len(f.lockFiles) > 0 {
-		if p.requests, err = lockedRequests(f.lockFiles, stderr); err != nil {
-			return nil, err
-		}
-	}
-	src, err := f.source(ctx, p, s)
+// push opens the source and the registry, and pushes from one to the other.
+func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, stderr io.Writer) ([]*pusher.Result, error) {
+	src, err := f.source(ctx, s, p, stderr)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
-	back, err := f.open(s, src.providers(), f.log.open(stderr))
+	providers := src.Providers()
+	back, err := f.open(s, providers, f.log.open(stderr))
 	if err != nil {
 		return nil, err
 	}
 	defer back.Close()
-	for _, a := range src.providers() {
+	for _, a := range providers {
 		if _, err := back.Templates.Repository(a); err != nil {
 			return nil, err
 		}
@@ -228,148 +189,38 @@ func (f *pushFlags) pushPlan(ctx context.Context, s settings, p *plan, stdout, s
 	progress := newProgress(stdout, stderr, f.output.json())
 	defer progress.Close()
 	warned := map[provider.Address]bool{}
-	for _, a := range src.providers() {
+	for _, a := range providers {
 		if text := a.ClientWarning(); text != "" && !warned[a] {
 			warned[a] = true
-			progress.warn(fmt.Sprintf("%s: %s", a, text))
+			progress.Warn(fmt.Sprintf("%s: %s", a, text))
 		}
 	}
-	return f.push(ctx, src, p.policy, back, progress)
+	return transfer.Push(ctx, src, back, pusher.Options{
+		Policy: p.policy, Jobs: int(f.jobs), Force: f.force, RefreshEvidence: f.refresh,
+	}, progress)
 }
 
-// writeResults prints what was done, and what went wrong, for a program.
-func writeResults[T any](w io.Writer, results []T, err error) error {
-	out := struct {
-		Results []T               `json:"results"`
-		Error   map[string]string `json:"error,omitempty"`
-	}{Results: results}
-	if results == nil {
-		out.Results = []T{}
-	}
-	if err != nil {
-		out.Error = map[string]string{"message": err.Error(), "hint": hint.Of(err)}
-	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(out)
-}
-
-// source is where releases come from.
-type source interface {
-	// providers are those that it may yield.
-	providers() []provider.Address
-	// each calls fn with every release, until one fails.
-	each(ctx context.Context, warn func(string), fn func(*origin.Release) error) error
-	io.Closer
-}
-
-// source opens what the flags name.
-func (f *pushFlags) source(ctx context.Context, p *plan, s settings) (source, error) {
+// source opens the source that the flags name.
+func (f *pushFlags) source(ctx context.Context, s settings, p *pushPlan, stderr io.Writer) (transfer.Source, error) {
 	switch {
 	case f.mirrorDir != "":
-		dir, err := origin.OpenMirrorDir(f.mirrorDir)
-		if err != nil {
-			return nil, err
-		}
-		releases, err := dir.Releases(p.platforms)
-		if err != nil {
-			dir.Close()
-			return nil, err
-		}
-		return &folder{releases, dir}, nil
+		return transfer.MirrorDir(f.mirrorDir, p.platforms)
 	case f.releaseDir != "":
-		dir, err := origin.OpenReleaseDir(f.releaseDir)
+		var key []byte
+		if f.publicKey != "" {
+			var err error
+			if key, err = files.Read(f.publicKey); err != nil {
+				return nil, hint.Wrap(fmt.Errorf("--public-key: %w", err), "name the file that gpg --armor --export KEYID was written to")
+			}
+		}
+		return transfer.ReleaseDir(ctx, f.releaseDir, p.requests[0].Query, string(key), p.platforms)
+	case len(f.lockFiles) > 0:
+		requests, warnings, err := transfer.Locked(f.lockFiles)
+		warnAll(stderr, warnings)
 		if err != nil {
 			return nil, err
 		}
-		r, err := dir.Release(ctx, p.requests[0].Provider, p.requests[0].Version, p.publicKey, p.platforms)
-		if err != nil {
-			dir.Close()
-			return nil, err
-		}
-		return &folder{[]*origin.Release{r}, dir}, nil
+		p.requests = requests
 	}
-	return &registries{s.origins().Registry(), p, f.all}, nil
-}
-
-// folder yields the releases found in a folder.
-type folder struct {
-	releases []*origin.Release
-	io.Closer
-}
-
-func (f *folder) providers() []provider.Address {
-	var out []provider.Address
-	for _, r := range f.releases {
-		out = append(out, r.Provider())
-	}
-	return out
-}
-
-func (f *folder) each(_ context.Context, _ func(string), fn func(*origin.Release) error) error {
-	for _, r := range f.releases {
-		if err := fn(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// registries yields releases from the origins of the providers asked for.
-type registries struct {
-	origin *origin.Registry
-	plan   *plan
-	all    bool
-}
-
-func (s *registries) Close() error { return nil }
-
-func (s *registries) providers() []provider.Address {
-	var out []provider.Address
-	for _, r := range s.plan.requests {
-		out = append(out, r.Provider)
-	}
-	return out
-}
-
-func (s *registries) each(ctx context.Context, warn func(string), fn func(*origin.Release) error) error {
-	for _, r := range s.plan.requests {
-		listing, err := s.origin.Versions(ctx, r.Provider)
-		if err != nil {
-			return r.where(err)
-		}
-		for _, w := range listing.Warnings {
-			warn(fmt.Sprintf("%s: %s", r.Provider, w))
-		}
-		versions, err := s.choose(r, listing)
-		if err != nil {
-			return err
-		}
-		for _, v := range versions {
-			release, err := s.origin.Release(ctx, r.Provider, listing, v, s.plan.platforms)
-			if err != nil {
-				return r.where(err)
-			}
-			release.Claims.Known = r.known
-			if err := fn(release); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// choose returns the versions that a request means, oldest first.
-func (s *registries) choose(r request, l *origin.Listing) ([]provider.Version, error) {
-	if !r.Version.IsZero() {
-		return []provider.Version{r.Version}, nil
-	}
-	matches := r.Versions.Matches(l.Versions)
-	switch {
-	case len(matches) == 0:
-		return nil, l.NoMatch(r.Provider, r.Versions)
-	case s.all:
-		return matches, nil
-	}
-	return matches[len(matches)-1:], nil
+	return &transfer.Origins{Registry: s.origins().Registry(), Requests: p.requests, All: f.all, Platforms: p.platforms}, nil
 }

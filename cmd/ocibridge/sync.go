@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 
@@ -14,11 +13,9 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/verify"
-	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
-	"github.com/ocibridge/ocibridge/internal/registry"
-	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/internal/transfer"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -34,10 +31,7 @@ const syncExamples = `  # what would be done, by the provider blocks of ocibridg
 
 // syncFlags are the flags of sync.
 type syncFlags struct {
-	registryFlags
-	output     outputFlag
-	log        logFlag
-	jobs       jobsFlag
+	commonFlags
 	dryRun     bool
 	first      bool
 	prune      bool
@@ -77,11 +71,8 @@ failed keeps sync from nothing else.`,
 			return f.run(cmd)
 		},
 	}
-	f.registryFlags.register(cmd)
-	f.output.register(cmd)
-	f.log.register(cmd, slog.LevelWarn)
+	f.commonFlags.register(cmd, "how many packages are under way at once")
 	flags := cmd.Flags()
-	f.jobs.register(cmd, "how many packages are under way at once")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and do nothing")
 	flags.BoolVar(&f.first, "first", false, "let a first sync with a cooldown begin in repositories that have versions: no version that is there by then waits")
 	flags.BoolVar(&f.prune, "prune", false, "remove versions that no block asks for")
@@ -89,25 +80,29 @@ failed keeps sync from nothing else.`,
 	return cmd
 }
 
-// run syncs. For a program it prints one JSON document however that ends, unless
-// sync was called wrongly.
+// syncRun is the plan of a sync and its outcome, which are never nil.
+type syncRun struct {
+	plan    *pusher.Plan
+	outcome *pusher.Outcome
+}
+
+// run syncs, and fails if a provider or a version failed.
 func (f *syncFlags) run(cmd *cobra.Command) error {
-	s, err := f.settings(cmd) // before the check: they have values for flags
-	if uerr := f.check(); uerr != nil {
-		return usage(uerr)
-	}
-	plan, outcome := &pusher.Plan{}, &pusher.Outcome{}
-	if err == nil {
-		plan, outcome, err = f.sync(cmd.Context(), s, cmd.OutOrStdout(), cmd.ErrOrStderr())
-	}
-	err = f.output.finish(func() error { return writeOutcome(cmd.OutOrStdout(), plan, outcome, f.dryRun, err) }, err)
-	switch n := len(outcome.Failures); {
+	run := &syncRun{&pusher.Plan{}, &pusher.Outcome{}}
+	err := perform(&f.commonFlags, cmd, func(settings) (*syncRun, error) {
+		return run, f.check()
+	}, func(ctx context.Context, s settings, run *syncRun) (*syncRun, error) {
+		return run, f.sync(ctx, s, run, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}, func(_ *syncRun, err error) any {
+		return run.document(f.dryRun, err)
+	})
+	switch failures := run.outcome.Failures; {
 	case err != nil:
 		return err
-	case n == 1:
-		return outcome.Failures[0].Err
-	case n > 1:
-		return hint.New(fmt.Sprintf("%d providers or versions failed; each is named above", n), "what did not fail is done; correct what the hints name, and run it again")
+	case len(failures) == 1:
+		return failures[0].Err
+	case len(failures) > 1:
+		return hint.New(fmt.Sprintf("%d providers or versions failed; each is named above", len(failures)), "what did not fail is done; correct what the hints name, and run it again")
 	}
 	return nil
 }
@@ -119,85 +114,65 @@ func (f *syncFlags) check() error {
 	return nil
 }
 
-// sync opens the registry and sources, plans, and does it. Plan and outcome are
-// never nil.
-func (f *syncFlags) sync(ctx context.Context, s settings, stdout, stderr io.Writer) (*pusher.Plan, *pusher.Outcome, error) {
-	plan, outcome := &pusher.Plan{}, &pusher.Outcome{}
+// sync opens the registry and the sources, plans, and applies the plan.
+func (f *syncFlags) sync(ctx context.Context, s settings, run *syncRun, stdout, stderr io.Writer) error {
 	if len(s.file.Providers) == 0 {
-		return plan, outcome, hint.New("nothing to sync: the configuration has no provider block", "write one into ocibridge.hcl: ocibridge help syncing shows how")
-	}
-	var asked []provider.Address
-	for _, p := range s.file.Providers {
-		asked = append(asked, p.Address)
+		return hint.New("nothing to sync: the configuration has no provider block", "write one into ocibridge.hcl: ocibridge help syncing shows how")
 	}
 	log := f.log.open(stderr)
-	back, err := f.open(s, asked, log)
+	back, err := f.open(s, s.configured(), log)
 	if err != nil {
-		return plan, outcome, err
+		return err
 	}
 	defer back.Close()
-	wants, closeSources := syncWants(s)
-	defer closeSources()
+	wants := transfer.OpenWants(s.file, s.origins().Registry())
+	defer wants.Close()
 	progress := newProgress(stdout, stderr, f.output.json())
 	defer progress.Close()
 	syncer := pusher.NewSyncer(pusher.SyncOptions{
 		Push: pusher.Options{
-			Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
-				addr, repo, err := back.Repository(ctx, a)
-				return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, err
-			},
-			Policy:  s.trustRules().For,
-			Jobs:    int(f.jobs),
-			OnEvent: progress.event,
+			Destination: transfer.Destination(back), Policy: s.trustRules().For, Jobs: int(f.jobs), OnEvent: progress.Event,
 		},
 		ManifestCache: f.manifestCache(log), First: f.first, Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
 	})
-	made, err := syncer.Plan(ctx, wants)
+	plan, err := syncer.Plan(ctx, wants.Wants)
 	if err != nil {
-		return plan, outcome, err
+		return err
 	}
-	outcome, err = f.apply(ctx, syncer, made, back, progress)
-	return made, outcome, err
-}
-
-// apply shows a plan, does it, and tells what came of it.
-func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, plan *pusher.Plan, back *registry.Repositories, progress *progress) (*pusher.Outcome, error) {
-	for _, w := range plan.Warnings {
-		progress.warn(w)
+	run.plan = plan
+	err = f.apply(ctx, syncer, run, progress)
+	for i, e := range run.outcome.Failures {
+		run.outcome.Failures[i].Err = transfer.Explain(back, e.Err)
 	}
 	if !f.output.json() {
-		progress.plan(plan)
+		progress.failures(run.outcome.Failures)
 	}
-	outcome := &pusher.Outcome{Failures: plan.Failures}
-	var err error
+	return err
+}
+
+// apply shows the plan. Unless it is a dry run, it then does what is planned, and shows the
+// outcome.
+func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, run *syncRun, progress *progress) (err error) {
+	for _, w := range run.plan.Warnings {
+		progress.Warn(w)
+	}
+	if !f.output.json() {
+		progress.plan(run.plan)
+	}
 	if f.dryRun {
-		err = syncer.CheckPrune(plan)
-	} else {
-		outcome, err = syncer.Apply(ctx, plan, func(r *pusher.Result) {
-			for _, w := range r.Warnings {
-				progress.warn(fmt.Sprintf("%s %s: %s", r.Provider, r.Version, w))
-			}
-			progress.done(r)
-		})
-		for _, w := range outcome.Warnings {
-			progress.warn(w)
-		}
-		progress.pruned(outcome.Pruned)
+		run.outcome.Failures = run.plan.Failures
+		return syncer.CheckPrune(run.plan)
 	}
-	for i := range outcome.Failures {
-		var refused *pusher.RegistryError
-		if e := &outcome.Failures[i]; errors.As(e.Err, &refused) {
-			e.Err = back.Explain(e.Err, refused.Repository)
-		}
+	run.outcome, err = syncer.Apply(ctx, run.plan, progress.Done)
+	for _, w := range run.outcome.Warnings {
+		progress.Warn(w)
 	}
-	if !f.output.json() {
-		progress.failures(outcome.Failures)
-	}
-	return outcome, err
+	progress.pruned(run.outcome.Pruned)
+	return err
 }
 
-// served returns what the configured gateway serves of a version, nil if that is
-// everything.
+// served returns the check by which the configured gateway refuses packages, or nil if it
+// serves all.
 func (s settings) served() func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
 	if !s.file.Gateway.VerifyRequired {
 		return nil
@@ -210,63 +185,6 @@ func (s settings) served() func(context.Context, artifact.Fetcher, provider.Addr
 		}
 		return out, err
 	}
-}
-
-// unusable is a source that cannot be opened: a failure of its provider alone.
-type unusable struct {
-	origin.Source
-	err error
-}
-
-// Versions implements [origin.Source].
-func (u unusable) Versions(context.Context, provider.Address) (*origin.Listing, error) {
-	return nil, u.err
-}
-
-// syncWants are the provider blocks of the configuration, with their sources.
-func syncWants(s settings) ([]pusher.Want, func()) {
-	registry := s.origins().Registry()
-	folders := map[string]*origin.MirrorDir{}
-	closeAll := func() {
-		for _, dir := range folders {
-			dir.Close()
-		}
-	}
-	var out []pusher.Want
-	for _, p := range s.file.Providers {
-		w := pusher.Want{
-			Provider: p.Address, Versions: p.Versions, Prereleases: p.Prereleases, Latest: p.Latest,
-			Platforms: p.Platforms, Cooldown: p.Cooldown,
-			Keep: s.file.PullThrough != nil && s.file.PullThrough.Enabled && s.file.PullThrough.Selector.Selects(p.Address),
-		}
-		source, err := syncSource(p.From, registry, folders)
-		if w.Source = source; err != nil {
-			w.Source = unusable{err: fmt.Errorf("provider block at %s: %w", p.Source, err)}
-		}
-		out = append(out, w)
-	}
-	return out, closeAll
-}
-
-// syncSource is where a block has versions from. Folders are opened once.
-func syncSource(from config.Source, registry *origin.Registry, folders map[string]*origin.MirrorDir) (origin.Source, error) {
-	switch {
-	case from.MirrorURL != "":
-		base, err := url.Parse(from.MirrorURL)
-		if err != nil {
-			return nil, err
-		}
-		return registry.NetworkMirror(base), nil
-	case from.Folder == "":
-		return registry, nil
-	case folders[from.Folder] == nil:
-		dir, err := origin.OpenMirrorDir(from.Folder)
-		if err != nil {
-			return nil, err
-		}
-		folders[from.Folder] = dir
-	}
-	return folders[from.Folder], nil
 }
 
 // manifestCache returns the folder for cached manifests, in the user's cache folder. It

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -16,7 +15,7 @@ var planSigns = map[pusher.Action]string{
 	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionRepair: "!", pusher.ActionKeep: "=", pusher.ActionPrune: "-", pusher.ActionWait: ".",
 }
 
-// plan shows a plan: a line a version, and what they come to.
+// plan shows a plan: one line for each version, and the sums.
 func (p *progress) plan(plan *pusher.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +64,7 @@ func (p *progress) plan(plan *pusher.Plan) {
 	}
 }
 
-// platforms names the platforms of a step, or counts many.
+// platforms returns the names of up to three platforms, or the number of more.
 func platforms(ps []provider.Platform) string {
 	if len(ps) > 3 {
 		return count(len(ps), "platform")
@@ -77,16 +76,12 @@ func platforms(ps []provider.Platform) string {
 	return joinOr(names, "no platform")
 }
 
+// joinOr joins a list by commas, or returns none if it is empty.
 func joinOr(list []string, none string) string {
-	out := none
-	for i, s := range list {
-		if i == 0 {
-			out = s
-			continue
-		}
-		out += ", " + s
+	if len(list) == 0 {
+		return none
 	}
-	return out
+	return strings.Join(list, ", ")
 }
 
 func (p *progress) pruned(steps []pusher.Step) {
@@ -100,8 +95,7 @@ func (p *progress) pruned(steps []pusher.Step) {
 	}
 }
 
-// failures shows what failed where there is more than one thing, for the last
-// line can name but one.
+// failures shows all failures if there are several. A single one is the command's error.
 func (p *progress) failures(failures []pusher.Failure) {
 	if len(failures) < 2 {
 		return
@@ -116,8 +110,9 @@ func (p *progress) failures(failures []pusher.Failure) {
 	}
 }
 
-// writeOutcome prints a plan and what came of it for a program.
-func writeOutcome(w io.Writer, plan *pusher.Plan, outcome *pusher.Outcome, dryRun bool, err error) error {
+// document returns the plan and the outcome as programs get them.
+func (r *syncRun) document(dryRun bool, err error) any {
+	plan, outcome := r.plan, r.outcome
 	type failure struct {
 		Provider provider.Address  `json:"provider"`
 		Version  *provider.Version `json:"version,omitempty"`
@@ -135,7 +130,7 @@ func writeOutcome(w io.Writer, plan *pusher.Plan, outcome *pusher.Outcome, dryRu
 		Error    map[string]string `json:"error,omitempty"`
 	}{
 		DryRun: dryRun, Plan: orEmpty(plan.Steps), Unasked: plan.Unasked, Results: orEmpty(outcome.Results), Pruned: orEmpty(outcome.Pruned),
-		Warnings: slices.Concat(plan.Warnings, outcome.Warnings), Failures: []failure{},
+		Warnings: slices.Concat(plan.Warnings, outcome.Warnings), Failures: []failure{}, Error: errorDocument(err),
 	}
 	for _, f := range outcome.Failures {
 		shown := failure{Provider: f.Provider, Message: f.Err.Error(), Hint: hint.Of(f.Err)}
@@ -144,17 +139,5 @@ func writeOutcome(w io.Writer, plan *pusher.Plan, outcome *pusher.Outcome, dryRu
 		}
 		out.Failures = append(out.Failures, shown)
 	}
-	if err != nil {
-		out.Error = map[string]string{"message": err.Error(), "hint": hint.Of(err)}
-	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(out)
-}
-
-func orEmpty[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
+	return out
 }

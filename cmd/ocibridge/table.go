@@ -9,8 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// terminalWidth returns how many characters fit on a line of w; 0 if it is no
-// terminal, where lines are as long as they are.
+// terminalWidth returns the number of characters in a line of the terminal w, or 0 if w is no
+// terminal.
 func terminalWidth(w io.Writer) int {
 	if f, ok := w.(*os.File); ok && isTerminal(w) {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
@@ -20,24 +20,24 @@ func terminalWidth(w io.Writer) int {
 	return 0
 }
 
-// table is for people: columns side by side under a header. One column takes the
-// lines that it needs where a line is too long for the terminal. The last cell of
-// a row that has fewer cells than the header stands across the rest.
+// table formats rows as columns under a header. If a line is too long for the terminal, the
+// cells of one column are wrapped. The last cell of a row with fewer cells than the header
+// spans the other columns.
 type table struct {
 	header []string
 	rows   [][]string
-	wrap   int // the column that is broken at blanks
+	wrap   int // the index of the column that is wrapped
 }
 
 const (
 	tableIndent = "  "
 	tableGap    = "  "
-	// minWrapped is how narrow the broken column may become; then the terminal
-	// breaks lines itself.
+	// minWrapped is the minimum width of the wrapped column. Narrower terminals wrap the lines
+	// themselves.
 	minWrapped = 16
 )
 
-// text returns the table for lines of width characters, 0 for any length.
+// text formats the table for lines of width characters, or of any length if width is 0.
 func (t table) text(width int) string {
 	rows := append([][]string{t.header}, t.rows...)
 	widths := make([]int, len(t.header))
@@ -64,26 +64,26 @@ func (t table) text(width int) string {
 	return out.String()
 }
 
-// row writes one row, on as many lines as its broken cell takes.
+// row writes one row, on as many lines as its wrapped cell needs.
 func (t table) row(out *strings.Builder, row []string, widths []int, width int) {
 	across := len(row) < len(t.header)
-	broken, limit := t.wrap, widths[t.wrap]
+	wrapped, limit := t.wrap, widths[t.wrap]
 	if across {
-		broken, limit = len(row)-1, 0
+		wrapped, limit = len(row)-1, 0
 		if width > 0 {
 			limit = width - len(tableIndent)
-			for _, w := range widths[:broken] {
+			for _, w := range widths[:wrapped] {
 				limit -= w + len(tableGap)
 			}
 			limit = max(minWrapped, limit)
 		}
 	}
-	lines := wrap(row[broken], limit)
+	lines := wrap(row[wrapped], limit)
 	for n, part := range lines {
 		line := tableIndent
 		for i, cell := range row {
 			switch {
-			case i == broken:
+			case i == wrapped:
 				cell = part
 			case n > 0:
 				cell = ""
@@ -94,8 +94,8 @@ func (t table) row(out *strings.Builder, row []string, widths []int, width int) 
 	}
 }
 
-// wrap breaks s at blanks into lines of at most limit characters, but for words
-// that are longer; 0 is no limit.
+// wrap splits s at blanks into lines of at most limit characters. A longer word gets a line
+// of its own. Without a limit, which is 0, there is one line.
 func wrap(s string, limit int) []string {
 	if limit <= 0 || utf8.RuneCountInString(s) <= limit {
 		return []string{s}

@@ -102,7 +102,7 @@ func verifySummary(v *inventory.VerifiedVersion) string {
 	return strings.Join(parts, ", ")
 }
 
-// printFindings prints findings as doctor prints checks.
+// printFindings prints findings in the format of doctor's checks.
 func printFindings(out io.Writer, findings []artifact.Finding, p *inventory.Problem, colours bool) {
 	if p != nil {
 		findings = append([]artifact.Finding{{Severity: artifact.SeverityError, Where: "registry", What: p.Message, Hint: p.Hint}}, findings...)

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"path/filepath"
 	"slices"
 	"time"
@@ -10,7 +9,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
-	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/transfer"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -75,20 +74,13 @@ func (s *site) newPuller(p *pullRules) (*pullthrough.Puller, error) {
 func (s *site) push() func(context.Context, *origin.Release) (*pusher.Result, error) {
 	repositories := s.repositories
 	push := pusher.New(pusher.Options{
-		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
-			addr, repo, err := repositories.Repository(ctx, a)
-			return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, err
-		},
-		Policy: s.settings.Config.Trust.For,
-		Jobs:   s.settings.Config.Jobs,
+		Destination: transfer.Destination(repositories),
+		Policy:      s.settings.Config.Trust.For,
+		Jobs:        s.settings.Config.Jobs,
 	})
 	return func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
 		result, err := push.Push(ctx, r)
-		var refused *pusher.RegistryError
-		if errors.As(err, &refused) {
-			return nil, repositories.Explain(err, refused.Repository)
-		}
-		return result, err
+		return result, transfer.Explain(repositories, err)
 	}
 }
 

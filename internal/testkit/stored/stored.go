@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http/httptest"
-	"slices"
+	"os"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -40,30 +40,29 @@ var Platforms = []string{"linux_amd64", "darwin_arm64"}
 
 // Registry is the registry and the publisher.
 type Registry struct {
-	Signer    *pgp.Signer
-	Templates templates.Set
-	Embedded  *embedded.Registry
+	*registry.Repositories
+	Signer *pgp.Signer
 	// Broken is the error of every repository whose name contains the key, and of the catalog
 	// under the key "catalog".
 	Broken map[string]error
 
 	tb     testkit.TB
+	dir    string
 	origin *origin.Origin
 	client *realorigin.Registry
-	pushed []provider.Address
 }
 
 // For makes an empty registry with repositories at a template below the registry's host,
 // such as ${namespace}/${type}.
 func For(tb testkit.TB, template string) *Registry {
 	tb.Helper()
-	r := &Registry{Signer: pgp.For(tb, "Acme"), Broken: map[string]error{}, tb: tb, origin: origin.New(origin.Options{})}
+	r := &Registry{Signer: pgp.For(tb, "Acme"), Broken: map[string]error{}, tb: tb, dir: tb.TempDir(), origin: origin.New(origin.Options{})}
 	t, err := templates.Parse(string(embedded.Host)+"/"+template, provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(Host + "/*/*")}})
 	r.check(err)
-	r.Templates = templates.Set{t}
-	r.Embedded, err = embedded.Open(tb.TempDir(), slog.New(slog.DiscardHandler))
+	e, err := embedded.Open(r.dir, slog.New(slog.DiscardHandler))
 	r.check(err)
-	tb.Cleanup(func() { r.Embedded.Close() })
+	r.Repositories = &registry.Repositories{Templates: templates.Set{t}, Embedded: e}
+	tb.Cleanup(func() { e.Close() })
 	server := httptest.NewServer(r.origin)
 	tb.Cleanup(server.Close)
 	services := disco.New()
@@ -79,31 +78,26 @@ func (r *Registry) check(err error) {
 	}
 }
 
-// Repository returns the repository of a provider, and a client for it.
-func (r *Registry) Repository(_ context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
-	addr, err := r.Templates.Repository(a)
-	if err != nil {
-		return addr, nil, err
-	}
+// Repository is [registry.Repositories.Repository], unless the repository is broken.
+func (r *Registry) Repository(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
 	for name, err := range r.Broken {
-		if strings.Contains(addr.Name, name) {
+		if addr, _ := r.Templates.Repository(a); strings.Contains(addr.Name, name) {
 			return addr, nil, err
 		}
 	}
-	repo, err := r.Embedded.Repository(addr.Name)
-	return addr, repo, err
+	return r.Repositories.Repository(ctx, a)
 }
 
-// Providers returns the providers that were pushed.
-func (r *Registry) Providers(context.Context) ([]provider.Address, []registry.Unlisted, error) {
+// Providers is [registry.Repositories.Providers], unless the catalog is broken.
+func (r *Registry) Providers(ctx context.Context) ([]provider.Address, []registry.Unlisted, error) {
 	if err := r.Broken["catalog"]; err != nil {
 		return nil, []registry.Unlisted{{Where: string(embedded.Host), Err: err}}, nil
 	}
-	return r.pushed, nil, nil
+	return r.Repositories.Providers(ctx)
 }
 
-// Explain returns the error as it is.
-func (r *Registry) Explain(err error, _ ociaddr.Repository) error { return err }
+// Lose removes the registry's data folder.
+func (r *Registry) Lose() { r.check(os.RemoveAll(r.dir)) }
 
 // Destination returns the repository of a provider as pushes write it.
 func (r *Registry) Destination(ctx context.Context, a provider.Address) (pusher.Destination, error) {
@@ -136,9 +130,6 @@ func (r *Registry) Push(rel *release.Release) provider.Address {
 		Destination: r.Destination, Policy: func(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} },
 	}).Push(ctx, found)
 	r.check(err)
-	if !slices.Contains(r.pushed, a) {
-		r.pushed = append(r.pushed, a)
-	}
 	return a
 }
 

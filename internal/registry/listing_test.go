@@ -1,0 +1,52 @@
+package registry_test
+
+import (
+	"strings"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/stored"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+)
+
+func TestProviders(t *testing.T) {
+	r := stored.For(t, "${namespace}/${type}")
+	want := []provider.Address{r.Store("acme/null", "1.0.0"), r.Store("acme/widget", "1.0.0")}
+	r.Store("acme/null", "1.1.0")
+	found, unlisted, err := r.Repositories.Providers(t.Context())
+	if err != nil || len(unlisted) > 0 || len(found) != 2 || found[0] != want[0] || found[1] != want[1] {
+		t.Errorf("%v, %v, %v", found, unlisted, err)
+	}
+}
+
+// TestProvidersOfSharedRepositories lists a repository that the template gives to two
+// providers: the annotations of its versions decide.
+func TestProvidersOfSharedRepositories(t *testing.T) {
+	r := stored.For(t, "${namespace}-${type}")
+	a := r.Store("a-b/c", "1.0.0")
+	found, unlisted, err := r.Repositories.Providers(t.Context())
+	if err != nil || len(unlisted) > 0 || len(found) != 1 || found[0] != a {
+		t.Errorf("%v, %v, %v", found, unlisted, err)
+	}
+	r.Reindex(a, "1.0.0", func(i *ocispec.Index) { i.Annotations = nil })
+	found, unlisted, err = r.Repositories.Providers(t.Context())
+	if err != nil || len(found) > 0 || len(unlisted) != 1 || !strings.Contains(unlisted[0].Err.Error(), "it may belong to") {
+		t.Errorf("without annotations: %v, %v, %v", found, unlisted, err)
+	}
+}
+
+func TestProvidersInManyRegistries(t *testing.T) {
+	r := stored.For(t, "${namespace}/${type}")
+	r.Store("acme/null", "1.0.0")
+	many, err := templates.Parse("${hostname}/${namespace}/${type}", provider.Selector{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Templates = append(templates.Set{many}, r.Templates...)
+	_, unlisted, err := r.Repositories.Providers(t.Context())
+	if err != nil || len(unlisted) != 1 || unlisted[0].Where != many.Source() {
+		t.Errorf("%v, %v", unlisted, err)
+	}
+}

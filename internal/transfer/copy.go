@@ -1,0 +1,154 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/query"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// Copy is a copy of stored versions from one location to another.
+type Copy struct {
+	From, To  Location
+	Queries   []query.Query // empty: everything
+	All       bool          // every version that matches a constraint, not only the newest
+	Platforms []provider.Platform
+	// Configured are the providers to copy from a registry without Queries; empty for all
+	// providers in its catalog.
+	Configured []provider.Address
+	// Push has the policy, the jobs and the referrers option.
+	Push     pusher.Options
+	Progress Progress
+	// Open opens the registries at a location, for providers.
+	Open func(at Location, providers []provider.Address) (*registry.Repositories, error)
+}
+
+// ErrSameRepository means that a version would be copied to the repository that holds it.
+var ErrSameRepository = errors.New("would be copied to the same repository")
+
+// source is an open location to copy from.
+type source struct {
+	providers func(context.Context) ([]provider.Address, error)
+	stored    func(context.Context, provider.Address) (pusher.Stored, error)
+	explain   func(error, ociaddr.Repository) error
+	close     func() error
+}
+
+// target is an open location to copy to.
+type target struct {
+	put     func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error)
+	save    func(context.Context) error
+	explain func(error, ociaddr.Repository) error
+	close   func() error
+}
+
+// selected is a stored provider, and the versions of it to copy.
+type selected struct {
+	pusher.Stored
+	versions []provider.Version
+}
+
+// Run copies. It selects the versions before it opens the target, so that nothing is created
+// for a copy of nothing.
+func (c Copy) Run(ctx context.Context) ([]*pusher.Result, error) {
+	named := query.Addresses(c.Queries)
+	if len(named) == 0 && c.From.isRegistry() {
+		named = c.Configured
+	}
+	src, err := c.openSource(ctx, named)
+	if err != nil {
+		return nil, err
+	}
+	defer src.close()
+	all, err := c.selectVersions(ctx, src, named)
+	if err != nil {
+		return nil, err
+	}
+	dst, err := c.openTarget(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	defer dst.close()
+	results, err := c.copyAll(ctx, src, dst, all)
+	if err == nil {
+		err = dst.save(ctx)
+	}
+	return results, err
+}
+
+// selectVersions lists the versions of the source, and selects those that the queries
+// name. Without queries it selects all versions of the named providers, or of all.
+func (c Copy) selectVersions(ctx context.Context, src *source, named []provider.Address) ([]selected, error) {
+	queries := c.Queries
+	if len(queries) == 0 {
+		if len(named) == 0 {
+			var err error
+			if named, err = src.providers(ctx); err != nil {
+				return nil, err
+			}
+		}
+		for _, a := range named {
+			queries = append(queries, query.Query{Provider: a})
+		}
+	}
+	var out []selected
+	for _, q := range queries {
+		stored, err := src.stored(ctx, q.Provider)
+		if err != nil {
+			return nil, err
+		}
+		var have []provider.Version
+		if q.Version.IsZero() {
+			if have, err = stored.Versions(ctx); err != nil {
+				return nil, src.explain(err, stored.Repository)
+			}
+		}
+		versions := newest(q, have, c.All)
+		switch {
+		case len(versions) > 0:
+			out = append(out, selected{stored, versions})
+		case len(c.Queries) == 0:
+			c.Progress.Warn(fmt.Sprintf("%s has no version of %s", stored.Repository, q.Provider))
+		case len(have) == 0:
+			return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", q.Provider, origin.ErrProviderNotFound, stored.Repository), "is it spelled as its publisher has it, and --from the place that it is in?")
+		default:
+			return nil, (&origin.Listing{Versions: have}).NoMatch(q.Provider, q.Versions)
+		}
+	}
+	if len(out) == 0 {
+		return nil, hint.New("there is nothing to copy", "ocibridge push or sync stores providers; --from says where to look")
+	}
+	return out, nil
+}
+
+// copyAll copies several versions at once.
+func (c Copy) copyAll(ctx context.Context, src *source, dst *target, all []selected) ([]*pusher.Result, error) {
+	b := newBatch(c.Push.Jobs, c.Progress.Done)
+	for _, s := range all {
+		for _, v := range s.versions {
+			if b.add(func() (*pusher.Result, error) { return c.copyOne(ctx, src, dst, s.Stored, v) }) != nil {
+				return b.wait(nil)
+			}
+		}
+	}
+	return b.wait(nil)
+}
+
+func (c Copy) copyOne(ctx context.Context, src *source, dst *target, from pusher.Stored, v provider.Version) (*pusher.Result, error) {
+	result, err := dst.put(ctx, from, v, c.Platforms)
+	refused := new(pusher.RegistryError)
+	switch {
+	case !errors.As(err, &refused):
+		return result, err
+	case refused.Repository == from.Repository:
+		return nil, src.explain(err, refused.Repository)
+	}
+	return nil, dst.explain(err, refused.Repository)
+}

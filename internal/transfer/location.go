@@ -1,0 +1,173 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/ocibridge/ocibridge/internal/bundle"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/inventory"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// Location is where versions are copied from or to.
+type Location struct {
+	Kind Kind
+	Name string // the template, folder or file
+}
+
+// Kind is the kind of a location.
+type Kind string
+
+const (
+	Configured Kind = "" // the configured registry
+	Template   Kind = "template"
+	Embedded   Kind = "embedded"
+	Folder     Kind = "oci"         // a bundle in a folder
+	Archive    Kind = "oci-archive" // a bundle in a tar file
+	Mirror     Kind = "mirror"      // a mirror folder
+)
+
+func (l Location) isRegistry() bool { return !l.isBundle() && l.Kind != Mirror }
+
+func (l Location) isBundle() bool { return l.Kind == Folder || l.Kind == Archive }
+
+// ParseLocation reads the value of a flag.
+func ParseLocation(flag, s string) (Location, error) {
+	if s == "" || s == string(Embedded) {
+		return Location{Kind: Kind(s)}, nil
+	}
+	for _, kind := range []Kind{Folder, Archive, Mirror} {
+		if name, ok := strings.CutPrefix(s, string(kind)+":"); ok {
+			if name == "" {
+				return Location{}, hint.New(fmt.Sprintf("%s %s names nothing", flag, s), "write the name behind the colon, such as %sproviders", s)
+			}
+			return Location{kind, name}, nil
+		}
+	}
+	if !strings.Contains(s, "/") || strings.HasPrefix(s, ".") || strings.HasPrefix(s, "/") {
+		return Location{}, hint.New(fmt.Sprintf("%s %s is no place", flag, s), "it is a repository template, embedded, oci:DIR, oci-archive:FILE or mirror:DIR")
+	}
+	return Location{Template, s}, nil
+}
+
+// repository returns the name of a provider's part of a bundle, in the form of a repository.
+func (l Location) repository(a provider.Address) ociaddr.Repository {
+	return ociaddr.Repository{Registry: ociaddr.Registry(string(l.Kind) + ":" + l.Name), Name: a.Path()}
+}
+
+// noExplanation is the explain function of locations that are no registry.
+func noExplanation(err error, _ ociaddr.Repository) error { return err }
+
+func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source, error) {
+	if c.From.isBundle() {
+		b, err := bundle.Open(ctx, c.From.Name, c.From.Kind == Archive)
+		if err != nil {
+			return nil, err
+		}
+		return &source{
+			providers: func(context.Context) ([]provider.Address, error) { return b.Providers(), nil },
+			stored: func(_ context.Context, a provider.Address) (pusher.Stored, error) {
+				return pusher.Stored{Provider: a, Repository: c.From.repository(a), Store: b.Repository(a)}, nil
+			},
+			explain: noExplanation, close: b.Close,
+		}, nil
+	}
+	r, err := c.Open(c.From, named)
+	if err != nil {
+		return nil, err
+	}
+	return &source{
+		providers: func(ctx context.Context) ([]provider.Address, error) {
+			found, skipped, err := (&inventory.Inventory{Registry: r}).Providers(ctx)
+			for _, u := range skipped {
+				c.Progress.Warn(u.Warning())
+			}
+			return found, err
+		},
+		stored: func(ctx context.Context, a provider.Address) (pusher.Stored, error) {
+			addr, repo, err := r.RepositoryWithReferrers(ctx, a)
+			return pusher.Stored{Provider: a, Repository: addr, Store: repo}, err
+		},
+		explain: r.Explain, close: r.Close,
+	}, nil
+}
+
+func (c Copy) openTarget(ctx context.Context, all []selected) (*target, error) {
+	o := c.Push
+	o.OnEvent = c.Progress.Event
+	switch {
+	case c.To.isBundle():
+		return c.openBundle(ctx, o)
+	case c.To.Kind == Mirror:
+		return c.openMirror(o)
+	}
+	return c.openRegistry(all, o)
+}
+
+func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error) {
+	b, err := bundle.Create(ctx, c.To.Name, c.To.Kind == Archive)
+	if err != nil {
+		return nil, err
+	}
+	o.Destination = func(_ context.Context, a provider.Address) (pusher.Destination, error) {
+		return pusher.Destination{Repository: c.To.repository(a), Store: b.Repository(a)}, nil
+	}
+	return &target{put: pusher.New(o).Copy, save: b.Save, explain: noExplanation, close: b.Close}, nil
+}
+
+func (c Copy) openMirror(o pusher.Options) (*target, error) {
+	err := os.MkdirAll(c.To.Name, 0o755)
+	var root *os.Root
+	if err == nil {
+		root, err = os.OpenRoot(c.To.Name)
+	}
+	if err != nil {
+		return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), "name a folder that can be written")
+	}
+	p := pusher.New(o)
+	var writing sync.Mutex // the versions of a provider share index.json
+	put := func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error) {
+		r, err := from.Release(ctx, v, platforms)
+		if err != nil {
+			return nil, err
+		}
+		writing.Lock()
+		defer writing.Unlock()
+		return p.Mirror(ctx, root, r)
+	}
+	return &target{put: put, save: noSave, explain: noExplanation, close: root.Close}, nil
+}
+
+// noSave is the save function of locations that are complete after each version.
+func noSave(context.Context) error { return nil }
+
+func (c Copy) openRegistry(all []selected, o pusher.Options) (*target, error) {
+	var providers []provider.Address
+	from := map[provider.Address]ociaddr.Repository{}
+	for _, s := range all {
+		providers = append(providers, s.Provider)
+		from[s.Provider] = s.Repository
+	}
+	r, err := c.Open(c.To, providers)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range providers {
+		to, err := r.Templates.Repository(a)
+		if err == nil && to == from[a] {
+			err = hint.Wrap(fmt.Errorf("%s is stored in %s, and %w", a, to, ErrSameRepository), "let --from and --to name different places")
+		}
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
+	}
+	o.Destination = destinationOfCopies(r, from)
+	return &target{put: pusher.New(o).Copy, save: noSave, explain: r.Explain, close: r.Close}, nil
+}

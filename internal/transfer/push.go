@@ -1,0 +1,208 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/internal/query"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Source yields releases to push.
+type Source interface {
+	// Providers returns the providers of the releases.
+	Providers() []provider.Address
+	// Each calls fn for every release, until a call fails.
+	Each(ctx context.Context, warn func(string), fn func(*origin.Release) error) error
+	io.Closer
+}
+
+// Push pushes the releases of a source into a registry. The pusher's options get their
+// destination and events here.
+func Push(ctx context.Context, src Source, to *registry.Repositories, o pusher.Options, progress Progress) ([]*pusher.Result, error) {
+	o.Destination, o.OnEvent = Destination(to), progress.Event
+	p := pusher.New(o)
+	all := newBatch(o.Jobs, progress.Done)
+	return all.wait(src.Each(ctx, progress.Warn, func(r *origin.Release) error {
+		return all.add(func() (*pusher.Result, error) {
+			result, err := p.Push(ctx, r)
+			return result, Explain(to, err)
+		})
+	}))
+}
+
+// folder yields the releases in a folder.
+type folder struct {
+	releases []*origin.Release
+	io.Closer
+}
+
+// MirrorDir returns the releases in a mirror folder, with the given platforms or with all.
+func MirrorDir(path string, platforms []provider.Platform) (Source, error) {
+	dir, err := origin.OpenMirrorDir(path)
+	if err != nil {
+		return nil, err
+	}
+	releases, err := dir.Releases(platforms)
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return &folder{releases, dir}, nil
+}
+
+// ReleaseDir returns the release in a release folder, which the armoured public key signed.
+func ReleaseDir(ctx context.Context, path string, q query.Query, publicKey string, platforms []provider.Platform) (Source, error) {
+	dir, err := origin.OpenReleaseDir(path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := dir.Release(ctx, q.Provider, q.Version, publicKey, platforms)
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return &folder{[]*origin.Release{r}, dir}, nil
+}
+
+// Providers implements [Source].
+func (f *folder) Providers() []provider.Address {
+	var out []provider.Address
+	for _, r := range f.releases {
+		out = append(out, r.Provider())
+	}
+	return out
+}
+
+// Each implements [Source].
+func (f *folder) Each(_ context.Context, _ func(string), fn func(*origin.Release) error) error {
+	for _, r := range f.releases {
+		if err := fn(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Request is a query for releases, and the lock files that must know each of their packages.
+type Request struct {
+	query.Query
+	Known []trust.Known
+}
+
+// Origins yields releases from the origin registries of providers.
+type Origins struct {
+	Registry  *origin.Registry
+	Requests  []Request
+	All       bool // every version that matches a constraint, not only the newest
+	Platforms []provider.Platform
+}
+
+// Close implements [Source].
+func (o *Origins) Close() error { return nil }
+
+// Providers implements [Source].
+func (o *Origins) Providers() []provider.Address {
+	var out []provider.Address
+	for _, r := range o.Requests {
+		out = append(out, r.Provider)
+	}
+	return out
+}
+
+// Each implements [Source].
+func (o *Origins) Each(ctx context.Context, warn func(string), fn func(*origin.Release) error) error {
+	for _, r := range o.Requests {
+		listing, err := o.Registry.Versions(ctx, r.Provider)
+		if err != nil {
+			return r.where(err)
+		}
+		for _, w := range listing.Warnings {
+			warn(fmt.Sprintf("%s: %s", r.Provider, w))
+		}
+		versions := newest(r.Query, listing.Versions, o.All)
+		if len(versions) == 0 {
+			return listing.NoMatch(r.Provider, r.Versions)
+		}
+		for _, v := range versions {
+			release, err := o.Registry.Release(ctx, r.Provider, listing, v, o.Platforms)
+			if err != nil {
+				return r.where(err)
+			}
+			release.Claims.Known = r.Known
+			if err := fn(release); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// newest returns the version that a query names, or the newest of those that match its
+// constraint, or all of them, oldest first. A query for all versions matches each.
+func newest(q query.Query, versions []provider.Version, all bool) []provider.Version {
+	if !q.Version.IsZero() {
+		return []provider.Version{q.Version}
+	}
+	if q.All() {
+		return versions
+	}
+	matches := q.Versions.Matches(versions)
+	if !all && len(matches) > 0 {
+		return matches[len(matches)-1:]
+	}
+	return matches
+}
+
+// where adds the line of the lock file that requested a failed release.
+func (r Request) where(err error) error {
+	if len(r.Known) == 0 {
+		return err
+	}
+	return fmt.Errorf("%s: %w", r.Known[0].Where, err)
+}
+
+// Locked returns a request for each version that lock files name, and the files' warnings.
+// Where several files name a version, each file must know its packages.
+func Locked(paths []string) (requests []Request, warnings []string, err error) {
+	for _, path := range paths {
+		file, err := lockfile.Read(path)
+		if err != nil {
+			return nil, warnings, fmt.Errorf("--lock-file: %w", err)
+		}
+		warnings = append(warnings, file.Warnings...)
+		for _, p := range file.Providers {
+			if len(p.Known()) == 0 {
+				return nil, warnings, hint.New(fmt.Sprintf("%s: %s %s has no hashes there to check packages against", file.Where(p.Line), p.Address, p.Version),
+					"have them written by tofu providers lock or terraform providers lock")
+			}
+			requests = addLocked(requests, Request{
+				Query: query.Query{Provider: p.Address, Version: p.Version},
+				Known: []trust.Known{{Where: file.Where(p.Line), Hashes: p.Known()}},
+			})
+		}
+	}
+	if len(requests) == 0 {
+		return nil, warnings, hint.New(fmt.Sprintf("no provider is locked in %s", strings.Join(paths, ", ")), "run tofu init or terraform init there: it writes the lock file")
+	}
+	return requests, warnings, nil
+}
+
+// addLocked adds a request, or merges it with the one for the same version.
+func addLocked(requests []Request, r Request) []Request {
+	for i := range requests {
+		if q := &requests[i]; q.Provider == r.Provider && q.Version == r.Version {
+			q.Known = append(q.Known, r.Known...)
+			return requests
+		}
+	}
+	return append(requests, r)
+}
