@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
-	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -24,65 +22,63 @@ import (
 
 // The protocol of announcements. TestAnnouncementsModel checks it in every interleaving.
 //
-//  1. A push of some platforms announces itself before it reads what it will overwrite.
+//  1. A push of some platforms announces itself before it reads the index that it will
+//     overwrite.
 //  2. In rounds, it lists the announcements, reads them, reads the index, and writes the
-//     union of all. A round that finds the union in place is the last one.
-//  3. It marks its announcement as done, and reads all of them once more. If no other is
-//     open, it deletes those that the index contains. Otherwise it leaves them to the
-//     push that is not done. A push that found no other announcement in its last round
-//     deletes its own before it looks for others. A push whose own stays marks it as done.
+//     union. A round that finds the union in the index is the last one.
+//  3. It marks its announcement as done, and reads all announcements once more. If no other
+//     one is open, it deletes those that the index contains. Otherwise it leaves them to
+//     the open push. A push that saw no other announcement in its last round deletes its
+//     own before it looks for others. If it cannot delete its own, it marks it as done.
 //
-// Whoever writes or deletes, does so on what it read within the last minute. A push
-// that takes long announces itself anew. A push without an announcement joins when it
-// finds an open one. An announcement is removed by its digest, so that a newer one under
-// the same tag stays.
+// A push writes or deletes only on what it read within the last minute. A push that takes
+// long renews its announcement. A push without an announcement announces itself when it
+// finds an open one. An announcement is removed by its digest, so that a newer one under the
+// same tag stays.
 const (
-	// crashAge is how old an announcement gets that is not done before its push counts as
-	// crashed.
+	// crashAge is the age at which an announcement that is not done counts as a crash.
 	crashAge = time.Hour
-	// renewAge is how old a push lets its own announcement get.
+	// renewAge is the age at which a push renews its own announcement.
 	renewAge = crashAge / 2
-	// staleAge is how old a reading may get on which something is written or deleted.
-	staleAge = time.Minute
+	// maxReadAge is the age up to which a push writes or deletes on what it has read.
+	maxReadAge = time.Minute
 	// maxAnnouncements bounds the announcements of one version.
 	maxAnnouncements = 200
 )
 
-// announced is an announcement as the registry has it.
+// announced is an announcement in the registry.
 type announced struct {
 	tag      ociaddr.Tag
 	manifest ocispec.Descriptor
-	// before is what the tag named until the announcement was done; nil if it is not, or
-	// if an earlier release of ocibridge wrote it.
+	// before is the manifest that the tag named until the announcement was done. It is nil
+	// if the announcement is not done, or if an earlier release of ocibridge wrote it.
 	before   *ocispec.Descriptor
 	packages []artifact.Package
-	evidence *ocispec.Descriptor // said to be signed; nil for none
-	at       time.Time           // zero for one by an earlier release of ocibridge
+	evidence *ocispec.Descriptor // allegedly signed; nil: none
+	at       time.Time           // zero if an earlier release of ocibridge wrote it
 	done     bool
-	moved    bool // the tag names a placeholder, which goes with it
+	moved    bool // the tag names a placeholder, which is deleted with it
 }
 
-// open reports whether the push that announced may still write the version's index.
+// open reports whether the push of the announcement may still write the version's index.
 func (a announced) open(now time.Time) bool { return !a.done && !a.old(now) }
 
-// old reports whether the push has ended, done or not.
+// old reports whether the push has certainly ended.
 func (a announced) old(now time.Time) bool { return now.Sub(a.at).Abs() >= crashAge }
 
-// in reports whether an index has all that was announced.
+// in reports whether an index has all announced packages and signed evidence.
 func (a announced) in(index *artifact.Version) bool {
 	return (a.evidence == nil || index.Evidence != nil && (index.Evidence.Digest == a.evidence.Digest || saysSigned(*index.Evidence))) &&
-		!slices.ContainsFunc(a.packages, func(p artifact.Package) bool {
-			q := find(index.Packages, p.Platform)
-			return q == nil || q.Digest != p.Digest
-		})
+		!slices.ContainsFunc(a.packages, func(p artifact.Package) bool { return !hasPackage(index.Packages, p) })
 }
 
-// adds reports whether a platform or signed evidence was announced that an index lacks.
+// adds reports whether an index lacks an announced platform, or has no signed evidence
+// although some was announced.
 func (a announced) adds(index *artifact.Version) bool {
 	return !announced{evidence: a.evidence}.in(index) || slices.ContainsFunc(a.packages, func(p artifact.Package) bool { return find(index.Packages, p.Platform) == nil })
 }
 
-// saysSigned reports whether an index entry says that evidence is signed.
+// saysSigned reports whether the index entry of evidence says that it is signed.
 func saysSigned(evidence ocispec.Descriptor) bool {
 	return maps.Equal(evidence.Annotations, artifact.DescribeEvidence(evidence, trust.Signed).Annotations)
 }
@@ -92,13 +88,10 @@ func anyOpen(all []announced, now time.Time) bool {
 	return slices.ContainsFunc(all, func(a announced) bool { return a.open(now) })
 }
 
-// readAnnouncements returns the announcements of a version among tags. It passes over
-// what does not read as one.
+// readAnnouncements reads the announcements of a version among tags. It skips tags that
+// name no valid announcement.
 func readAnnouncements(ctx context.Context, store artifact.ReferenceFetcher, a provider.Address, v provider.Version, tags []ociaddr.Tag) ([]announced, error) {
-	tags = slices.DeleteFunc(slices.Clone(tags), func(t ociaddr.Tag) bool {
-		of, ok := t.PartOf()
-		return !ok || of != v
-	})
+	tags = slices.DeleteFunc(slices.Clone(tags), func(t ociaddr.Tag) bool { return !isPartOf(t, v) })
 	if len(tags) > maxAnnouncements {
 		return nil, hint.New(fmt.Sprintf("%s %s: %d tags ocibridge-part.*, more than %d", a, v, len(tags), maxAnnouncements), "remove them with the registry's own tools, and push the version again")
 	}
@@ -117,8 +110,14 @@ func readAnnouncements(ctx context.Context, store artifact.ReferenceFetcher, a p
 	return out, nil
 }
 
-// readAnnouncement reads one announcement, also in the form of earlier releases: a
-// tag for the manifest of each platform, and one for the evidence.
+// isPartOf reports whether a tag announces a push of a version.
+func isPartOf(t ociaddr.Tag, v provider.Version) bool {
+	of, ok := t.PartOf()
+	return ok && of == v
+}
+
+// readAnnouncement reads one announcement. Earlier releases announced each platform by a
+// tag for its manifest, and the evidence by another tag.
 func readAnnouncement(ctx context.Context, store artifact.ReferenceFetcher, a provider.Address, v provider.Version, t ociaddr.Tag) (*announced, error) {
 	if _, own := t.Announcement(); !own {
 		desc, moved, err := artifact.ReadPlaceholder(ctx, store, string(t))
@@ -148,7 +147,7 @@ func readAnnouncement(ctx context.Context, store artifact.ReferenceFetcher, a pr
 		return nil, err
 	}
 	if !strings.HasSuffix(string(t), "."+found.ID) {
-		return nil, fmt.Errorf("%w: the announcement is that of another tag", artifact.ErrNotProvider)
+		return nil, fmt.Errorf("%w: the announcement belongs to another tag", artifact.ErrNotProvider)
 	}
 	out := &announced{tag: t, manifest: found.Index, packages: found.Packages, evidence: found.Evidence, at: found.At, done: found.Done}
 	if found.Done {
@@ -160,12 +159,13 @@ func readAnnouncement(ctx context.Context, store artifact.ReferenceFetcher, a pr
 	return out, nil
 }
 
-// removeAnnouncement removes an announcement. It is no error if it is gone.
+// removeAnnouncement removes an announcement, if it still exists.
 func removeAnnouncement(ctx context.Context, store Store, a announced) error {
 	if _, own := a.tag.Announcement(); !own && !a.moved {
 		return removeOldTag(ctx, store, a.tag)
 	}
-	// Its manifest has its ID: the tag goes with it, unless it names a newer one by now.
+	// The manifest contains the ID, so that no other tag names it. A tag that names a newer
+	// manifest by now stays.
 	if err := deleteWithTag(ctx, store, a.manifest, a.tag); err != nil {
 		return err
 	}
@@ -178,15 +178,15 @@ func removeAnnouncement(ctx context.Context, store Store, a announced) error {
 	return nil
 }
 
-// deleteWithTag deletes a manifest that is under one tag only. Some registries want the
-// tag to be removed first.
+// deleteWithTag deletes a manifest that only one tag names. Some registries require that
+// the tag is removed first.
 func deleteWithTag(ctx context.Context, store Store, manifest ocispec.Descriptor, tag ociaddr.Tag) error {
 	err := store.Delete(ctx, manifest)
 	if err == nil || isNotFound(err) {
 		return nil
 	}
 	named, rerr := artifact.Resolve(ctx, store, string(tag))
-	if rerr != nil || named.Digest != manifest.Digest { // removed by its tag, a newer one would go
+	if rerr != nil || named.Digest != manifest.Digest { // Untag would remove a newer announcement
 		return err
 	}
 	if store.Untag(ctx, string(tag)) != nil {
@@ -198,8 +198,8 @@ func deleteWithTag(ctx context.Context, store Store, manifest ocispec.Descriptor
 	return nil
 }
 
-// removeOldTag removes a tag, and leaves the manifest that it names. A registry that
-// deletes by digest alone gets the tag moved to a manifest that can go with it.
+// removeOldTag removes a tag, and leaves the manifest that it names. If the registry only
+// deletes by digest, removeOldTag moves the tag to a placeholder, and deletes that.
 func removeOldTag(ctx context.Context, store Store, tag ociaddr.Tag) error {
 	err := store.Untag(ctx, string(tag))
 	if err == nil || isNotFound(err) {
@@ -216,11 +216,4 @@ func removeOldTag(ctx context.Context, store Store, tag ociaddr.Tag) error {
 		return err
 	}
 	return store.Delete(ctx, instead.Descriptor)
-}
-
-// mayNotDelete reports whether an error means that manifests cannot be deleted, by this
-// login or by anybody, rather than trouble.
-func mayNotDelete(err error) bool {
-	code := status(err)
-	return errors.Is(err, errdef.ErrUnsupported) || errors.Is(err, auth.ErrBasicCredentialNotFound) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
 }

@@ -18,48 +18,48 @@ import (
 )
 
 const (
-	// maxCarried bounds the manifests and blobs that are copied with one version beside
-	// its packages.
+	// maxCarried bounds the number of manifests and blobs that are copied with one version,
+	// apart from its packages.
 	maxCarried = 2000
-	// maxCarriedBytes bounds their size together.
+	// maxCarriedBytes bounds the sum of their sizes.
 	maxCarriedBytes = 1 << 30
-	// maxCarriedNesting bounds manifests within one another.
+	// maxCarriedNesting bounds the nesting of manifests.
 	maxCarriedNesting = 3
 	// smallBlob is the size up to which a blob is read whole before it is sent.
 	smallBlob = artifact.MaxManifestBytes
 )
 
-// ErrTooMuchAttached means that more is attached to a version than a copy takes.
+// ErrTooMuchAttached: more is attached to a version than a copy accepts.
 var ErrTooMuchAttached = errors.New("too much is attached to the version")
 
-// carrier copies content that nobody verifies but by its digest, for one version.
+// carrier copies content of one version that is verified only by its digest.
 type carrier struct {
 	from Stored
 	to   *push
 
-	mu    sync.Mutex
-	count int
-	bytes int64
-	there map[digest.Digest]bool // in the destination
+	mu     sync.Mutex
+	count  int
+	bytes  int64
+	stored map[digest.Digest]bool // content that the destination has
 }
 
 func newCarrier(from Stored, to *push) *carrier {
-	return &carrier{from: from, to: to, there: map[digest.Digest]bool{}}
+	return &carrier{from: from, to: to, stored: map[digest.Digest]bool{}}
 }
 
-// has notes that the destination has some content.
-func (c *carrier) has(d digest.Digest) {
+// markStored remembers that the destination has some content.
+func (c *carrier) markStored(d digest.Digest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.there[d] = true
+	c.stored[d] = true
 }
 
-// take counts content before it is read. It reports whether the content is still to
-// be copied.
-func (c *carrier) take(desc ocispec.Descriptor) (bool, error) {
+// admit counts content before it is read, and reports whether it has to be copied. It fails
+// if a limit is exceeded.
+func (c *carrier) admit(desc ocispec.Descriptor) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.there[desc.Digest] {
+	if c.stored[desc.Digest] {
 		return false, nil
 	}
 	if desc.Digest.Validate() != nil || desc.Size < 0 {
@@ -81,7 +81,7 @@ func (c *carrier) tooMuch(format string, args ...any) error {
 		"--without-referrers copies versions alone")
 }
 
-// manifestParts is what a manifest is made of.
+// manifestParts are the parts of an index or of a manifest.
 type manifestParts struct {
 	Manifests []ocispec.Descriptor `json:"manifests"`
 	Config    *ocispec.Descriptor  `json:"config"`
@@ -89,51 +89,51 @@ type manifestParts struct {
 	Subject   *ocispec.Descriptor  `json:"subject"`
 }
 
-// hasSubject reports whether a manifest refers to another one. A registry attaches it to
-// that, whoever pushed that.
+// hasSubject reports whether a manifest has a subject. A registry attaches such a manifest
+// to its subject, whoever has pushed the subject.
 func hasSubject(data []byte) (bool, error) {
 	var m manifestParts
 	err := artifact.Unmarshal(data, &m)
 	return m.Subject != nil, err
 }
 
-// content stores every part of a manifest, at any depth, but not the manifest itself.
-func (c *carrier) content(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
-	return c.parts(ctx, desc, data, 1)
+// storeParts stores every part of a manifest, at any depth, but not the manifest itself.
+func (c *carrier) storeParts(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
+	return c.storePartsAt(ctx, desc, data, 1)
 }
 
-func (c *carrier) parts(ctx context.Context, desc ocispec.Descriptor, data []byte, depth int) error {
+func (c *carrier) storePartsAt(ctx context.Context, desc ocispec.Descriptor, data []byte, depth int) error {
 	var m manifestParts
 	if err := artifact.Unmarshal(data, &m); err != nil {
 		return fmt.Errorf("%s: %w", desc.Digest, err)
 	}
 	if depth > maxCarriedNesting {
-		return c.tooMuch("%s lies in more than %d manifests within one another", desc.Digest, maxCarriedNesting)
+		return c.tooMuch("%s is nested in more than %d manifests", desc.Digest, maxCarriedNesting)
 	}
-	blobs := m.Layers
+	var blobs []ocispec.Descriptor
 	if m.Config != nil {
-		blobs = append([]ocispec.Descriptor{*m.Config}, blobs...)
+		blobs = append(blobs, *m.Config)
 	}
-	for _, part := range slices.Concat(blobs, m.Manifests) {
-		wanted, err := c.take(part)
-		if err == nil && wanted {
+	for _, part := range slices.Concat(blobs, m.Layers, m.Manifests) {
+		admitted, err := c.admit(part)
+		if err == nil && admitted {
 			if artifact.IsManifest(part.MediaType) {
-				err = c.child(ctx, part, depth)
+				err = c.storeManifest(ctx, part, depth)
 			} else {
-				err = c.blob(ctx, part)
+				err = c.storeBlob(ctx, part)
 			}
 		}
 		if err != nil {
 			return err
 		}
-		c.has(part.Digest)
+		c.markStored(part.Digest)
 	}
 	return nil
 }
 
-// child stores a manifest that another one names. It refuses one that refers to another
-// manifest.
-func (c *carrier) child(ctx context.Context, desc ocispec.Descriptor, depth int) error {
+// storeManifest stores a manifest that another one names, with its parts. It refuses a
+// manifest with a subject.
+func (c *carrier) storeManifest(ctx context.Context, desc ocispec.Descriptor, depth int) error {
 	exists, err := c.to.dest.Store.Exists(ctx, desc)
 	if err != nil {
 		return c.to.registryError("look for a manifest in", err)
@@ -142,24 +142,20 @@ func (c *carrier) child(ctx context.Context, desc ocispec.Descriptor, depth int)
 		return nil
 	}
 	data, err := c.fetch(ctx, desc)
-	if err == nil {
-		var names bool
-		if names, err = hasSubject(data); err == nil && names {
-			err = fmt.Errorf("%w: %s refers to another manifest", artifact.ErrNotProvider, desc.Digest)
-		}
+	if err != nil {
+		return err
+	}
+	subject, err := hasSubject(data)
+	if err == nil && subject {
+		err = fmt.Errorf("%w: %s refers to another manifest", artifact.ErrNotProvider, desc.Digest)
 	}
 	if err == nil {
-		err = c.parts(ctx, desc, data, depth+1)
+		err = c.storePartsAt(ctx, desc, data, depth+1)
 	}
 	if err == nil {
 		err = c.to.sendBlob(ctx, "push a manifest to", artifact.Blob{Descriptor: plain(desc), Data: data})
 	}
 	return err
-}
-
-// plain is a descriptor without what depends on who describes.
-func plain(desc ocispec.Descriptor) ocispec.Descriptor {
-	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
 }
 
 // fetch reads a manifest from the source.
@@ -171,8 +167,8 @@ func (c *carrier) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, e
 	return data, err
 }
 
-// blob stores a blob, unless it is there.
-func (c *carrier) blob(ctx context.Context, desc ocispec.Descriptor) error {
+// storeBlob stores a blob, unless the destination has it.
+func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error {
 	desc = plain(desc)
 	exists, err := c.to.dest.Store.Exists(ctx, desc)
 	if err != nil {
@@ -204,34 +200,35 @@ func (c *carrier) blob(ctx context.Context, desc ocispec.Descriptor) error {
 func (c *carrier) readBlob(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	body, err := c.from.Store.Fetch(ctx, desc)
 	if err != nil {
-		return nil, c.readError(err)
+		return nil, c.sourceError(err)
 	}
 	defer body.Close()
 	data, err := orascontent.ReadAll(body, desc)
-	return data, c.readError(err)
+	return data, c.sourceError(err)
 }
 
-// stream sends a blob while it is read. The destination gets the last of it only when
-// all of it has the right digest.
+// stream sends a blob while it reads it. It withholds the last byte from the destination
+// until the digest is verified.
 func (c *carrier) stream(ctx context.Context, desc ocispec.Descriptor) error {
 	body, err := c.from.Store.Fetch(ctx, desc)
 	if err != nil {
-		return c.readError(err)
+		return c.sourceError(err)
 	}
 	defer body.Close()
 	verified := &wholeReader{r: orascontent.NewVerifyReader(body, desc), left: desc.Size}
 	err = c.to.dest.Store.Push(ctx, desc, verified)
 	switch {
 	case verified.err != nil:
-		return c.readError(verified.err)
+		return c.sourceError(verified.err)
 	case err != nil:
 		return c.to.registryError("push a blob to", err)
 	}
 	return nil
 }
 
-// readError is an error of reading from the source.
-func (c *carrier) readError(err error) error {
+// sourceError returns an error of reading the source: [artifact.ErrDamaged] for wrong
+// content, and a *[RegistryError] for a failure of the registry. It returns nil for nil.
+func (c *carrier) sourceError(err error) error {
 	if errors.Is(err, orascontent.ErrMismatchedDigest) || errors.Is(err, orascontent.ErrTrailingData) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", artifact.ErrDamaged, err)
 	}
@@ -241,7 +238,7 @@ func (c *carrier) readError(err error) error {
 	return err
 }
 
-// wholeReader gives out the last byte only if the whole is what its descriptor says.
+// wholeReader returns the last byte of a blob only if the blob has the right digest.
 type wholeReader struct {
 	r    *orascontent.VerifyReader
 	left int64
@@ -268,12 +265,12 @@ func (w *wholeReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// supersedes reports whether a manifest has every layer that another one has, and the
-// same subject: cosign adds signatures to a manifest, and moves the tag. A layer's
-// annotations hold the signature of its bytes.
+// supersedes reports whether a manifest has every layer of another one, and the same
+// subject. Cosign adds signatures to a manifest in this way, and moves the tag. The
+// annotations of a layer contain the signature of its bytes.
 func supersedes(data, other []byte) bool {
 	var a, b manifestParts
-	if artifact.Unmarshal(data, &a) != nil || artifact.Unmarshal(other, &b) != nil || len(b.Layers) == 0 || !sameSubject(a.Subject, b.Subject) {
+	if artifact.Unmarshal(data, &a) != nil || artifact.Unmarshal(other, &b) != nil || len(b.Layers) == 0 || !sameDigest(a.Subject, b.Subject) {
 		return false
 	}
 	return !slices.ContainsFunc(b.Layers, func(l ocispec.Descriptor) bool {
@@ -281,20 +278,4 @@ func supersedes(data, other []byte) bool {
 			return m.Digest == l.Digest && maps.Equal(m.Annotations, l.Annotations)
 		})
 	})
-}
-
-func sameSubject(a, b *ocispec.Descriptor) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Digest == b.Digest
-}
-
-// push stores a manifest by its digest. A store without the referrers API lists it
-// under its subject's fallback tag, too.
-func (c *carrier) push(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
-	if err := c.to.put(ctx, plain(desc), data, ""); err != nil {
-		return c.to.registryError("push a referrer to", err)
-	}
-	return nil
 }

@@ -3,7 +3,6 @@ package pusher
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -15,39 +14,28 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// cleanUp removes the announcements in a repository that no push needs any more. What
-// cannot be removed is no failure of the sync.
+// cleanUp removes the announcements in a repository that no push needs. A sync succeeds
+// without it.
 func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outcome) error {
 	if !slices.ContainsFunc(state.tags, isAnnouncement) {
 		return nil
 	}
 	clock := outgoing.NewClock(s.o.Now)
 	ctx = outgoing.WithClock(mayPush(ctx, state.dest.Repository), clock)
-	warn := func(err error) error {
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case mayNotDelete(err) && !s.o.Prune: // a sync needs no right to delete
-			return nil
-		}
-		out.Warnings = append(out.Warnings, fmt.Sprintf("%s: tags that begin with ocibridge-part are left: %v", state.dest.Repository, err))
+	c := &cleaner{state.provider, state.dest.Store, clock, s.o.Now, recentTags{}} // it lists the tags anew, because the sync has pushed
+	err := c.cleanAll(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err == nil, cannotDelete(err) && !s.o.Prune: // a sync without --prune needs no right to delete
 		return nil
 	}
-	c := &cleaner{state.provider, state.dest.Store, clock, s.o.Now, recentTags{}}
-	tags, err := c.recent.list(ctx, state.dest.Store, s.o.Now) // anew: the sync has pushed
-	if err != nil {
-		return warn(err)
-	}
-	for _, v := range announcing(tags) {
-		if _, err := c.clean(ctx, v); err != nil {
-			return warn(err)
-		}
-	}
+	out.warn("%s: tags that begin with ocibridge-part are left: %v", state.dest.Repository, err)
 	return nil
 }
 
-// announcing returns the versions that have announcements, sorted.
-func announcing(tags []ociaddr.Tag) []provider.Version {
+// announcedVersions returns the versions that have announcements, oldest first.
+func announcedVersions(tags []ociaddr.Tag) []provider.Version {
 	var out []provider.Version
 	for _, t := range tags {
 		if v, ok := t.PartOf(); ok && !slices.Contains(out, v) {
@@ -63,7 +51,7 @@ func isAnnouncement(t ociaddr.Tag) bool {
 	return ok
 }
 
-// isTagOf reports whether a tag is that of a version.
+// isTagOf returns a function that reports whether a tag is the tag of a version.
 func isTagOf(v provider.Version) func(ociaddr.Tag) bool {
 	return func(t ociaddr.Tag) bool {
 		is, ok := t.Version()
@@ -75,7 +63,7 @@ func isTagOf(v provider.Version) func(ociaddr.Tag) bool {
 type cleaner struct {
 	provider provider.Address
 	store    Store
-	clock    *outgoing.Clock // the registry's
+	clock    *outgoing.Clock // of the registry
 	now      func() time.Time
 	recent   recentTags
 }
@@ -83,10 +71,10 @@ type cleaner struct {
 // recentTags are the tags of a repository, listed within the last minute.
 type recentTags struct {
 	tags []ociaddr.Tag
-	at   time.Time // before the request; zero: not listed yet
+	at   time.Time // when the request was sent; zero: never
 }
 
-// list returns the tags, and lists them anew where they are too old.
+// list returns the tags. It lists them again if the last list is too old.
 func (r *recentTags) list(ctx context.Context, store artifact.TagLister, now func() time.Time) ([]ociaddr.Tag, error) {
 	if r.isFresh(now()) {
 		return r.tags, nil
@@ -99,11 +87,27 @@ func (r *recentTags) list(ctx context.Context, store artifact.TagLister, now fun
 	return tags, err
 }
 
-func (r *recentTags) isFresh(now time.Time) bool { return !r.at.IsZero() && now.Sub(r.at) <= staleAge }
+func (r *recentTags) isFresh(now time.Time) bool {
+	return !r.at.IsZero() && now.Sub(r.at) <= maxReadAge
+}
 
-// clean removes the announcements of a version that its index has, unless one is open. It
-// also removes old ones that add nothing to it, as a push does. It returns how many
-// announcements it removed.
+// cleanAll cleans every version that has announcements.
+func (c *cleaner) cleanAll(ctx context.Context) error {
+	tags, err := c.recent.list(ctx, c.store, c.now)
+	if err != nil {
+		return err
+	}
+	for _, v := range announcedVersions(tags) {
+		if _, err := c.clean(ctx, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clean removes the announcements of a version that its index has, unless one of them is
+// open. Like a push, it also removes old announcements that add nothing to the index. It
+// returns the number of announcements that it removed.
 func (c *cleaner) clean(ctx context.Context, v provider.Version) (removed int, err error) {
 	tags, err := c.recent.list(ctx, c.store, c.now)
 	if err != nil {
@@ -114,13 +118,12 @@ func (c *cleaner) clean(ctx context.Context, v provider.Version) (removed int, e
 		return 0, err
 	}
 	index, err := artifact.Read(ctx, c.store, c.provider, v)
-	if errors.Is(err, errdef.ErrNotFound) && !slices.ContainsFunc(tags, isTagOf(v)) {
-		index, err = &artifact.Version{}, nil // its push ended before it wrote one
-	}
-	if isUnusable(err) {
+	switch {
+	case errors.Is(err, errdef.ErrNotFound) && !slices.ContainsFunc(tags, isTagOf(v)):
+		index = &artifact.Version{} // the push ended before it wrote an index
+	case isUnusable(err):
 		return 0, nil
-	}
-	if err != nil {
+	case err != nil:
 		return 0, err
 	}
 	for _, a := range all {
@@ -129,7 +132,7 @@ func (c *cleaner) clean(ctx context.Context, v provider.Version) (removed int, e
 		}
 		if a.in(index) || a.old(c.clock.Now()) && (len(index.Packages) == 0 || !a.adds(index)) {
 			if err := removeAnnouncement(ctx, c.store, a); err != nil {
-				return removed, &cannotRemove{err}
+				return removed, &removeError{err}
 			}
 			removed++
 		}
@@ -137,7 +140,7 @@ func (c *cleaner) clean(ctx context.Context, v provider.Version) (removed int, e
 	return removed, nil
 }
 
-// cannotRemove is the failure to remove an announcement.
-type cannotRemove struct{ error }
+// removeError is the failure to remove an announcement.
+type removeError struct{ error }
 
-func (e *cannotRemove) Unwrap() error { return e.error }
+func (e *removeError) Unwrap() error { return e.error }

@@ -1,121 +1,236 @@
 package pusher
 
-import "github.com/ocibridge/ocibridge/trust"
+import (
+	"slices"
 
-// grade is how much evidence proves. A higher grade proves more.
-type grade int
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-const (
-	gradeAbsent     grade = iota // there is no evidence
-	gradeUnreadable              // it does not read
-	gradeRecord                  // a record alone: the packages matched hashes that nobody signed
-	gradeChecksums               // a SHA256SUMS that nobody signed
-	gradeSigned                  // a SHA256SUMS and its signature
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
-// gradeOf returns the grade of evidence that reads.
-func gradeOf(verdict trust.Verdict, document []byte) grade {
-	switch {
-	case verdict == trust.Signed:
-		return gradeSigned
-	case len(document) > 0:
-		return gradeChecksums
+// The evidence of a version must list every one of its packages. Otherwise a version that
+// is listed and served as signed would contain a package that nobody signed.
+
+// proof is evidence that was read for a decision. The zero value is absent evidence.
+type proof struct {
+	descriptor *ocispec.Descriptor // nil: there is no evidence
+	grade      grade
+	sums       *trust.Checksums // the SHA256SUMS; nil: the evidence has none
+	problem    error            // why the evidence or its SHA256SUMS cannot be read; nil: nothing is wrong
+	own        bool             // it is the release's evidence
+}
+
+// situation is the input of a decision: what is stored, what the release brings, what
+// other pushes have announced, and the policy.
+type situation struct {
+	before         *artifact.Version // the version at the begin of the push; nil: it did not exist
+	stored         *artifact.Version // the version that the tag names now; nil: there is none
+	storedEvidence proof
+
+	sums            *trust.Checksums // the checksums on which the release was accepted
+	protocols       []string
+	packages        []artifact.Package // of the release. A package that was not read may lack its digest
+	releaseEvidence proof              // absent if the registry refuses evidence
+
+	announced         []artifact.Package // of other pushes, newest announcement first
+	announcedEvidence proof              // of other pushes; signed, or absent
+
+	force     bool
+	refresh   bool // the release's evidence shall replace the stored evidence
+	overwrote bool // this push has already moved the tag
+}
+
+// decision is what a push stores and reports.
+type decision struct {
+	// version is the version to store. In a conflict it is the version to restore, because
+	// this push has overwritten it; nil: nothing has to be restored.
+	version  *artifact.Version
+	status   Status // of the version, compared with the stored one
+	action   evidenceAction
+	evidence proof     // the evidence of the version
+	conflict *conflict // why the release is refused; nil: it is accepted
+}
+
+// decide merges a release with the stored version and with the announcements of other
+// pushes. It is a pure function.
+func (s situation) decide() decision {
+	next := &artifact.Version{Provider: s.sums.Provider(), Version: s.sums.Version(), Protocols: s.protocols, Packages: slices.Clone(s.packages)}
+	replaced, refused := s.addStored(next)
+	if refused != nil {
+		return s.refuse(refused)
 	}
-	return gradeRecord
-}
-
-// candidate is evidence that a version may get.
-type candidate struct {
-	grade grade
-	// covers is set if the evidence contradicts no package of the version: its
-	// SHA256SUMS lists all of them, or it has none.
-	covers bool
-}
-
-// evidenceFacts are what the decision about a version's evidence depends on.
-type evidenceFacts struct {
-	stored    candidate // what the tag names
-	release   candidate // what this push brings; absent if the registry refuses it
-	announced candidate // what another push of some platforms left; signed, or absent
-
-	same     bool // stored and release are the same evidence
-	settled  bool // the tag already names exactly the version's packages
-	replaced bool // packages are replaced, so that the stored evidence is about others
-	refresh  bool // the user or a sync asks for the release's evidence
-	force    bool
-}
-
-// evidenceAction says which evidence a version gets.
-type evidenceAction string
-
-const (
-	keepEvidence     evidenceAction = "keep"     // what is stored, even if that is none
-	addEvidence      evidenceAction = "add"      // the release's, where none is stored
-	replaceEvidence  evidenceAction = "replace"  // the release's, in place of what is stored
-	completeEvidence evidenceAction = "complete" // what the other push left
-	refuseEvidence   evidenceAction = "refuse"   // no evidence covers the packages: conflict
-)
-
-// decide returns the action for a version. Evidence that does not cover the packages
-// is only kept if nothing changes, and only stored by force.
-func (f evidenceFacts) decide() evidenceAction {
-	action := f.strongest()
-	switch {
-	case action == keepEvidence && f.settled, f.of(action).covers:
-		return action
-	case f.release.grade == gradeSigned && f.release.covers: // the publisher has signed more platforms
-		return f.useRelease()
-	case f.release.grade == gradeSigned && f.announced.grade == gradeSigned && f.announced.covers:
-		return completeEvidence
-	case f.force:
-		return f.useRelease()
+	d := decision{version: next}
+	if refused := s.addEvidence(&d, replaced); refused != nil {
+		return s.refuse(refused)
 	}
-	return refuseEvidence
+	s.addAnnounced(&d)
+	d.status = statusOf(s.stored, next, s.force)
+	return d
 }
 
-// strongest chooses by grade alone. Stored evidence wins a tie, unless a refresh
-// is asked for: even then, weaker evidence never replaces it.
-func (f evidenceFacts) strongest() evidenceAction {
-	announced := f.announced.grade != gradeAbsent
-	notWeaker := f.release.grade >= f.stored.grade && (f.stored.grade < gradeSigned || f.release.covers)
-	switch {
-	case f.replaced:
-		return f.useRelease()
-	case f.stored.grade == gradeAbsent && announced:
-		return completeEvidence
-	case f.stored.grade == gradeAbsent:
-		return f.useRelease()
-	case f.same && !announced:
-		return keepEvidence
-	case f.refresh && notWeaker && f.stored.grade > gradeUnreadable:
-		return replaceEvidence
-	case f.stored.grade == gradeSigned:
-		return keepEvidence
-	case announced:
-		return completeEvidence
-	case f.release.grade == gradeSigned, f.refresh && notWeaker:
-		return replaceEvidence
+// addStored adds the stored packages for platforms that the release lacks. A package that
+// the release contradicts is a conflict. By force it is dropped.
+func (s situation) addStored(next *artifact.Version) (replaced bool, refused *conflict) {
+	if s.stored == nil {
+		return false, nil
 	}
-	return keepEvidence
-}
-
-// useRelease is the action that gives the version the release's evidence.
-func (f evidenceFacts) useRelease() evidenceAction {
-	switch {
-	case f.stored.grade != gradeAbsent:
-		return replaceEvidence
-	case f.release.grade != gradeAbsent:
-		return addEvidence
+	for _, p := range s.stored.Packages {
+		mine := find(s.packages, p.Platform)
+		want, known := listed(s.sums, p)
+		if mine != nil {
+			want, known = mine.Digest, mine.Digest != ""
+		}
+		contradicted := known && want != p.Digest
+		switch {
+		case contradicted && !s.force:
+			return false, &conflict{kind: conflictPackage, platform: p.Platform, found: p.Digest, want: want}
+		case contradicted:
+			replaced = true
+		case mine == nil:
+			next.Packages = append(next.Packages, p)
+		}
 	}
-	return keepEvidence
+	if next.Protocols == nil {
+		next.Protocols = s.stored.Protocols
+	}
+	return replaced, nil
 }
 
-// of returns the evidence that an action chooses. No evidence at all covers
-// everything: it contradicts no package.
-func (f evidenceFacts) of(a evidenceAction) candidate {
-	chosen := map[evidenceAction]candidate{
-		keepEvidence: f.stored, addEvidence: f.release, replaceEvidence: f.release, completeEvidence: f.announced,
-	}[a]
-	chosen.covers = chosen.covers || chosen.grade == gradeAbsent
-	return chosen
+// addEvidence gives the version the evidence that [evidenceFacts.choose] chooses. By force
+// the version loses the packages that the release's SHA256SUMS does not list.
+func (s situation) addEvidence(d *decision, replaced bool) *conflict {
+	stored, release, announced := s.storedEvidence, s.releaseEvidence, s.announcedEvidence
+	if s.before != nil && announced.contradicts(s.before.Packages...) != nil {
+		announced = proof{} // it is stale: a forced push has replaced the packages since
+	}
+	next := d.version
+	f := evidenceFacts{
+		stored: stored.candidate(next.Packages), release: release.candidate(next.Packages), announced: announced.candidate(next.Packages),
+		same: stored.is(release), unchanged: s.stored != nil && samePackages(s.stored.Packages, next.Packages),
+		replaced: replaced, refresh: s.mayRefresh(), force: s.force,
+	}
+	proofs := map[evidenceAction]proof{keepEvidence: stored, addEvidence: release, replaceEvidence: release, completeEvidence: announced}
+	d.action = f.choose()
+	d.evidence = proofs[d.action]
+	switch d.action {
+	case refuseEvidence:
+		return proofs[f.strongest()].contradicts(next.Packages...)
+	case keepEvidence:
+		if f.same { // the release has the right index entry for it
+			d.evidence = release
+		} else if stored.grade == gradeSigned { // earlier releases wrote no verdict into the index entry
+			described := artifact.DescribeEvidence(*stored.descriptor, trust.Signed)
+			d.evidence.descriptor = &described
+		}
+	case addEvidence, replaceEvidence: // by force it may contradict packages
+		next.Packages = slices.DeleteFunc(next.Packages, func(p artifact.Package) bool { return release.contradicts(p) != nil })
+	}
+	next.Evidence = d.evidence.descriptor
+	return nil
+}
+
+// mayRefresh reports whether the release's evidence may replace the stored evidence of the
+// same grade. Evidence that another push has stored since this push began stays: two
+// pushes that refresh it would otherwise never end.
+func (s situation) mayRefresh() bool {
+	return s.refresh && s.releaseEvidence.descriptor != nil && s.storedEvidence.descriptor != nil && !s.storedEvidence.is(s.releaseEvidence) &&
+		s.before != nil && s.before.Evidence != nil && s.before.Evidence.Digest == s.storedEvidence.descriptor.Digest
+}
+
+// addAnnounced adds the announced packages for platforms that the version lacks. The
+// release's checksums and the version's evidence must list the package. Checksums that
+// nobody signed need not.
+func (s situation) addAnnounced(d *decision) {
+	for _, p := range s.announced {
+		sum, ok := listed(s.sums, p)
+		vouched := ok && sum == p.Digest || !ok && s.sums.Verdict() == trust.ChecksumOnly
+		if vouched {
+			s.addFitting(d.version, p, d.evidence)
+		}
+	}
+}
+
+// addFitting adds a package of another push, unless the version has one for its platform
+// or the evidence contradicts it.
+func (s situation) addFitting(v *artifact.Version, p artifact.Package, evidence proof) {
+	if find(v.Packages, p.Platform) == nil && !provider.Misnamed(p.Filename, s.sums.Version(), p.Platform) && evidence.contradicts(p) == nil {
+		v.Packages = append(v.Packages, p)
+	}
+}
+
+// refuse returns a decision against the release. If this push has overwritten the tag of
+// a signed push, the decision restores what that push has announced.
+func (s situation) refuse(c *conflict) decision {
+	d := decision{action: refuseEvidence, conflict: c}
+	if !s.overwrote || s.announcedEvidence.descriptor == nil {
+		return d
+	}
+	back := &artifact.Version{Provider: s.sums.Provider(), Version: s.sums.Version(), Protocols: s.protocols, Evidence: s.announcedEvidence.descriptor}
+	for _, p := range s.announced {
+		s.addFitting(back, p, s.announcedEvidence)
+	}
+	if len(back.Packages) > 0 {
+		d.version = back
+	}
+	return d
+}
+
+// is reports whether two proofs are the same evidence.
+func (p proof) is(other proof) bool {
+	return p.descriptor != nil && other.descriptor != nil && p.descriptor.Digest == other.descriptor.Digest
+}
+
+func (p proof) candidate(packages []artifact.Package) candidate {
+	return candidate{p.grade, p.descriptor != nil && p.contradicts(packages...) == nil}
+}
+
+// contradicts returns the conflict with the first package that the evidence does not list;
+// nil if it lists all of them or has no SHA256SUMS. If a package lacks its digest, only
+// the name must be listed.
+func (p proof) contradicts(packages ...artifact.Package) *conflict {
+	for _, pkg := range packages {
+		c := &conflict{platform: pkg.Platform, found: pkg.Digest, ofRelease: p.own}
+		if p.problem != nil {
+			c.kind, c.err = conflictUnreadable, p.problem
+			return c
+		}
+		if p.sums == nil {
+			return nil
+		}
+		var ok bool
+		c.want, ok = listed(p.sums, pkg)
+		switch {
+		case !ok:
+			c.kind = conflictUnlisted
+			return c
+		case pkg.Digest != "" && c.want != pkg.Digest:
+			c.kind = conflictChecksum
+			return c
+		}
+	}
+	return nil
+}
+
+// listed returns the digest that checksums give for a package. They may list it under the
+// published name for its platform, or under its own name. A name of another version or
+// platform does not count, because nothing vouches for the name.
+func listed(sums *trust.Checksums, p artifact.Package) (digest.Digest, bool) {
+	sum, ok := sums.Sum(provider.PackageFilename(sums.Provider(), sums.Version(), p.Platform))
+	if !ok && !provider.Misnamed(p.Filename, sums.Version(), p.Platform) {
+		sum, ok = sums.Sum(p.Filename)
+	}
+	return digest.NewDigestFromBytes(digest.SHA256, sum[:]), ok
+}
+
+// find returns the package for a platform; nil if there is none.
+func find(packages []artifact.Package, p provider.Platform) *artifact.Package {
+	for i := range packages {
+		if packages[i].Platform == p {
+			return &packages[i]
+		}
+	}
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -14,13 +13,6 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// refreshes reports whether the release's evidence should replace the tagged evidence. What another push has put there since this one began stays: two that
-// refresh it would never come to an end.
-func (w *push) refreshes(tagged, own *ocispec.Descriptor) bool {
-	return w.refresh && own != nil && tagged != nil && own.Digest != tagged.Digest &&
-		w.before != nil && w.before.Evidence != nil && w.before.Evidence.Digest == tagged.Digest
-}
-
 // offersEvidence reports whether a version whose packages are in place may get the
 // release's evidence: because it has none, or because the caller asks for it.
 func (w *push) offersEvidence() bool {
@@ -29,45 +21,68 @@ func (w *push) offersEvidence() bool {
 		return false
 	case w.before.Evidence == nil || w.repair:
 		return true
-	case !w.refresh:
-		return false
 	}
-	own, _, err := w.evidence()
-	return err != nil || w.before.Evidence.Digest != own.Descriptor.Digest
+	return w.refresh && !w.isOwn(*w.before.Evidence)
 }
 
-// withoutEvidence reports whether the push brings no evidence, because it copies a version
-// that has none.
+// withoutEvidence reports whether the push copies a version that has no evidence.
 func (w *push) withoutEvidence() bool {
-	return w.original != nil && w.original.found.Evidence == nil
+	return w.original != nil && w.original.version.Evidence == nil
 }
 
 // isOwn reports whether evidence is the release's.
 func (w *push) isOwn(desc ocispec.Descriptor) bool {
-	own, _, err := w.evidence()
-	return err == nil && own.Descriptor.Digest == desc.Digest
+	return w.evidence.Descriptor.Digest == desc.Digest
 }
 
-// grade reads evidence, unless it is the release's own, and grades it.
-func (w *push) grade(ctx context.Context, desc ocispec.Descriptor) (grade, error) {
-	if w.isOwn(desc) {
+// readProof reads evidence for a decision.
+func (w *push) readProof(ctx context.Context, desc *ocispec.Descriptor) (proof, error) {
+	if desc == nil {
+		return proof{}, nil
+	}
+	if w.isOwn(*desc) {
+		p := proof{descriptor: desc, own: true}
 		document, _, _ := w.sums.Document()
-		return gradeOf(w.sums.Verdict(), document), nil
+		if document != nil {
+			p.sums = w.sums
+		}
+		p.grade = gradeOf(w.sums.Verdict(), document)
+		return p, nil
 	}
-	e, err := w.readEvidence(ctx, desc)
-	switch {
-	case isUnusable(err):
-		return gradeUnreadable, nil
-	case err != nil:
-		return gradeUnreadable, w.registryError("read evidence in", err)
+	e, err := w.readEvidence(ctx, *desc)
+	if err != nil {
+		err = w.registryError("read evidence in", err)
+		if isUnusable(err) {
+			return proof{descriptor: desc, grade: gradeUnreadable, problem: err}, nil
+		}
+		return proof{}, err
 	}
-	return gradeOf(e.Record.Verdict, e.SHA256SUMS), nil
+	p := proof{descriptor: desc, grade: gradeOf(e.Record.Verdict, e.SHA256SUMS)}
+	if e.SHA256SUMS != nil {
+		// The decision needs only the list of packages. The grade says who signed it.
+		claims := trust.Claims{Provider: w.release.Provider(), Version: w.release.Version(), SHA256SUMS: e.SHA256SUMS}
+		if p.sums, err = (trust.Policy{AllowUnsigned: true}).Accept(ctx, claims); err != nil {
+			p.problem = fmt.Errorf("%w: %w", artifact.ErrNotProvider, err)
+		}
+	}
+	return p, nil
 }
 
-// reportEvidence says in a result what the stored evidence proves. Evidence of an
-// earlier push is checked by the policy for the provider.
+// readEvidence reads evidence, and caches it for this push.
+func (w *push) readEvidence(ctx context.Context, desc ocispec.Descriptor) (*artifact.Evidence, error) {
+	if e := w.evidenceCache[desc.Digest]; e != nil {
+		return e, nil
+	}
+	e, err := artifact.ReadEvidence(ctx, w.dest.Store, desc)
+	if err == nil {
+		w.evidenceCache[desc.Digest] = e
+	}
+	return e, err
+}
+
+// reportEvidence adds to a result what the stored evidence proves. It verifies evidence of
+// an earlier push by the provider's policy.
 func (w *push) reportEvidence(ctx context.Context, r *Result, after *artifact.Version) {
-	warn := func(format string, args ...any) { r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...)) }
 	r.Verdict = artifact.NoEvidence
 	if after.Evidence == nil {
 		return
@@ -76,14 +91,14 @@ func (w *push) reportEvidence(ctx context.Context, r *Result, after *artifact.Ve
 	var refused []artifact.Refusal
 	if r.EvidenceKept = !w.isOwn(*after.Evidence); r.EvidenceKept {
 		if w.refresh {
-			warn("the evidence in place is kept: that of this release is weaker, or another push has just replaced it")
+			r.warn("the evidence in place is kept: the evidence of this release is weaker, or another push has just replaced it")
 		}
 		stored, err := w.verifyStored(ctx, after)
 		switch {
 		case errors.Is(err, artifact.ErrNothingToCheck):
 			verdict, signer = trust.ChecksumOnly, trust.Signer{}
 		case err != nil:
-			warn("the evidence in place is refused: %v; ocibridge push --refresh-evidence replaces it, unless by weaker", err)
+			r.warn("the evidence in place is refused: %v; ocibridge push --refresh-evidence replaces it, unless the new evidence is weaker", err)
 			return
 		default:
 			verdict, signer, refused = stored.Verdict, stored.Signer, stored.Refused
@@ -93,19 +108,24 @@ func (w *push) reportEvidence(ctx context.Context, r *Result, after *artifact.Ve
 	}
 	r.Verdict, r.Fingerprint = artifact.Standing(verdict, refused), signer.Fingerprint
 	r.Pinned, r.Expired = signer.Pinned, signer.Expired
+	r.warnRefused(refused)
+}
+
+// warnRefused warns of packages that the evidence does not vouch for.
+func (r *Result) warnRefused(refused []artifact.Refusal) {
 	for _, refusal := range refused {
 		if !refusal.OtherName() {
-			warn("the evidence does not vouch for the package for %s: %v; ocibridge push --force removes or replaces it", refusal.Package.Platform, refusal.Err)
+			r.warn("the evidence does not vouch for the package for %s: %v; ocibridge push --force removes or replaces it", refusal.Package.Platform, refusal.Err)
 		}
 	}
 	if r.Verdict == artifact.SignedOtherName {
 		i := slices.IndexFunc(refused, artifact.Refusal.OtherName)
-		warn("%v; %s", refused[i].Err, artifact.OtherNameHint)
+		r.warn("%v; %s", refused[i].Err, artifact.OtherNameHint)
 	}
 }
 
-// verifyStored checks evidence of an earlier push. Where no keys are pinned, it need
-// not be signed.
+// verifyStored verifies evidence of an earlier push. It must be signed only if the policy
+// pins keys.
 func (w *push) verifyStored(ctx context.Context, after *artifact.Version) (*artifact.Verified, error) {
 	e, err := w.readEvidence(ctx, *after.Evidence)
 	if err != nil {
@@ -116,39 +136,19 @@ func (w *push) verifyStored(ctx context.Context, after *artifact.Version) (*arti
 	return e.Verify(ctx, w.release.Provider(), w.release.Version(), after.Packages, policy)
 }
 
-// evidence encodes what the release was accepted on.
-func (w *push) evidence() (artifact.Blob, []artifact.Blob, error) {
-	return artifact.EncodeEvidence(artifact.NewEvidence(w.sums, w.release.Origin, w.release.Protocols, w.release.About))
-}
-
-// sendEvidence stores the evidence. A registry that takes packages and refuses
-// this has a list of allowed types: the push goes on without, and says so.
+// sendEvidence stores the release's evidence. It returns nil and warns if the registry
+// refuses evidence, because its list of allowed media types lacks it.
 func (w *push) sendEvidence(ctx context.Context) (*ocispec.Descriptor, error) {
-	manifest, blobs, err := w.evidence()
-	if err != nil {
-		return nil, err
-	}
-	for _, b := range append(blobs, artifact.Config(), manifest) {
+	for _, b := range append(slices.Clone(w.evidenceBlobs), artifact.Config(), w.evidence) {
 		err := w.sendBlob(ctx, "push evidence to", b)
 		var answer *errcode.ErrorResponse
-		if errors.As(err, &answer) && refuses(answer.StatusCode) {
-			w.warnings = append(w.warnings,
-				fmt.Sprintf("%s refuses the evidence (%v): stored without it, so the publisher's signature cannot be checked again later", w.dest.Repository.Registry, answer))
+		if errors.As(err, &answer) && refusesContent(err) {
+			w.warn("%s refuses the evidence (%v): stored without it, so the publisher's signature cannot be checked again later", w.dest.Repository.Registry, answer)
 			return nil, nil
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	return &manifest.Descriptor, nil
-}
-
-// refuses reports whether a status means that the content is not wanted, rather
-// than that something is in the way of it.
-func refuses(status int) bool {
-	switch status {
-	case http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
-		return true
-	}
-	return false
+	return &w.evidence.Descriptor, nil
 }

@@ -3,7 +3,6 @@ package pusher
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 )
 
 // moveOldAges moves the ages that earlier releases kept in tags into the state of a
-// repository whose provider has no cooldown now, and then removes the tags.
+// repository, and then removes the tags. The repository's provider has no cooldown now.
 func (s *Syncer) moveOldAges(ctx context.Context, state *repositoryState, out *Outcome) error {
 	if len(state.oldAges) == 0 {
 		return nil
@@ -26,20 +25,19 @@ func (s *Syncer) moveOldAges(ctx context.Context, state *repositoryState, out *O
 	if err != nil {
 		return err
 	}
-	warn := func(format string, args ...any) { out.Warnings = append(out.Warnings, fmt.Sprintf(format, args...)) }
-	ages, err := s.readOldAges(ctx, state, known, warn)
+	ages, err := s.readOldAges(ctx, state, known, out.warn)
 	if err != nil {
 		return err
 	}
-	if err := s.pusher.remember(ctx, state.provider, state.dest, ages); err != nil {
+	if err := s.pusher.updateState(ctx, state.provider, state.dest, ages); err != nil {
 		return err
 	}
 	state.tags = append(state.tags, ociaddr.StateTag)
 	return s.removeOldAges(ctx, state, out)
 }
 
-// readOldAges returns what the tags of earlier releases say and the state does not know. A
-// tag that does not read has no age: the version's age counts from now.
+// readOldAges returns the ages that the tags of earlier releases have and the state lacks.
+// If a tag cannot be read, the version's age counts from now.
 func (s *Syncer) readOldAges(ctx context.Context, state *repositoryState, known *artifact.State, warn func(format string, args ...any)) (stateChange, error) {
 	out := stateChange{seen: map[provider.Version]time.Time{}}
 	var mu sync.Mutex
@@ -48,7 +46,7 @@ func (s *Syncer) readOldAges(ctx context.Context, state *repositoryState, known 
 	for _, tag := range state.oldAges {
 		v, ok := tag.Seen()
 		if !ok {
-			out.cooldown = !known.Cooldown // it is ociaddr.SeenAll
+			out.cooldown = !known.Cooldown // the tag is ociaddr.SeenAll
 			continue
 		}
 		if _, merged := known.Seen[v]; merged {
@@ -73,8 +71,8 @@ func (s *Syncer) readOldAges(ctx context.Context, state *repositoryState, known 
 	return out, g.Wait()
 }
 
-// removeOldAges removes the tags of earlier releases, whose ages the state has by now. A
-// tag that cannot be removed is no failure: it is not needed any more.
+// removeOldAges removes the tags of earlier releases. The state already has their ages, so
+// that a tag that cannot be removed is only a warning.
 func (s *Syncer) removeOldAges(ctx context.Context, state *repositoryState, out *Outcome) error {
 	tags := state.oldAges
 	state.oldAges = nil
@@ -102,13 +100,13 @@ func (s *Syncer) removeOldAges(ctx context.Context, state *repositoryState, out 
 		}
 	}
 	if left > 0 {
-		out.Warnings = append(out.Warnings, fmt.Sprintf("%s: tags that begin with %s are left (%d); they are not needed any more: %v", state.dest.Repository, ociaddr.SeenAll, left, cause))
+		out.warn("%s: tags that begin with %s are left (%d); they are not needed any more: %v", state.dest.Repository, ociaddr.SeenAll, left, cause)
 	}
 	return nil
 }
 
-// removeOldAge deletes the manifest that a tag of an earlier release names, with all tags
-// that name it. It deletes nothing but the manifest of an age.
+// removeOldAge deletes the manifest that a tag of an earlier release names, and all tags
+// that name it. It deletes only manifests of ages.
 func removeOldAge(ctx context.Context, store Store, tag ociaddr.Tag) error {
 	_, desc, err := artifact.ReadSeen(ctx, store, string(tag))
 	if err != nil {

@@ -11,6 +11,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
+// planRequests is the number of versions of one provider that are planned at once.
+const planRequests = 4
+
 // planner plans one provider.
 type planner struct {
 	*Syncer
@@ -32,8 +35,8 @@ func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
 	for _, text := range p.listing.Warnings {
 		p.warn("%s: %s", w.Provider, text)
 	}
-	// What the repository has counts as well as what the source offers today: a
-	// source that lists less than before takes nothing from anybody.
+	// Stored versions count as well as the versions of the source. A source that lists fewer
+	// versions than before therefore removes none.
 	pool := slices.Clone(p.listing.Versions)
 	for v := range p.state.versions {
 		if !slices.Contains(pool, v) {
@@ -46,7 +49,7 @@ func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
 		return nil, err
 	}
 	asked = slices.DeleteFunc(asked, func(v provider.Version) bool { _, waiting := waits[v]; return waiting })
-	if err := p.steps(ctx, asked, waits); err != nil {
+	if err := p.addSteps(ctx, asked, waits); err != nil {
 		return nil, err
 	}
 	p.state.keep = w.Keep
@@ -55,7 +58,7 @@ func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
 	return p.plan, nil
 }
 
-// matching returns those of vs that the constraint asks for, newest first.
+// matching returns the versions that meet the constraint, newest first.
 func (w *Want) matching(vs []provider.Version) []provider.Version {
 	var out []provider.Version
 	for _, v := range vs {
@@ -72,36 +75,36 @@ func (w *Want) matching(vs []provider.Version) []provider.Version {
 	return out
 }
 
-// outcome is what came of planning one version: no step if its source has no
-// package for the platforms wanted.
-type outcome struct {
+// plannedVersion is the plan for one version. It has no step and no error if the source has
+// no package for the platforms wanted.
+type plannedVersion struct {
 	version provider.Version
 	step    *Step
 	err     error
 }
 
-// steps fills the plan: one step a version.
-func (p *planner) steps(ctx context.Context, asked []provider.Version, waits map[provider.Version]time.Time) error {
-	outcomes, err := p.latest(ctx, asked)
+// addSteps adds one step for each version to the plan.
+func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits map[provider.Version]time.Time) error {
+	planned, err := p.latest(ctx, asked)
 	if err != nil {
 		return err
 	}
 	var unasked []provider.Version
 	for v := range p.state.versions {
-		if !slices.ContainsFunc(outcomes, func(o outcome) bool { return o.version == v }) {
+		if !slices.ContainsFunc(planned, func(o plannedVersion) bool { return o.version == v }) {
 			unasked = append(unasked, v)
 		}
 	}
 	if !p.o.Prune || p.want.Keep {
 		p.plan.Unasked = len(unasked)
 	} else {
-		pruned, err := each(ctx, unasked, p.pruneStep)
+		pruned, err := planEach(ctx, unasked, p.pruneStep)
 		if err != nil {
 			return err
 		}
-		outcomes = append(outcomes, pruned...)
+		planned = append(planned, pruned...)
 	}
-	for _, o := range outcomes {
+	for _, o := range planned {
 		switch {
 		case o.err != nil:
 			p.plan.Failures = append(p.plan.Failures, Failure{p.want.Provider, o.version, o.err})
@@ -117,18 +120,17 @@ func (p *planner) steps(ctx context.Context, asked []provider.Version, waits map
 	return nil
 }
 
-// latest plans the newest of the versions asked for, until as many as are wanted
-// have a package for the platforms wanted: one that has none takes the place of
-// none that has.
-func (p *planner) latest(ctx context.Context, asked []provider.Version) ([]outcome, error) {
+// latest plans the newest of the versions, until enough of them have a package for the
+// platforms wanted. A version without such a package does not count.
+func (p *planner) latest(ctx context.Context, asked []provider.Version) ([]plannedVersion, error) {
 	limit := p.want.Latest
 	if limit == 0 {
 		limit = len(asked)
 	}
-	var out []outcome
+	var out []plannedVersion
 	for found := 0; found < limit && len(asked) > 0; {
 		n := min(limit-found, len(asked))
-		part, err := each(ctx, asked[:n], p.stepFor)
+		part, err := planEach(ctx, asked[:n], p.stepFor)
 		if err != nil {
 			return nil, err
 		}
@@ -147,15 +149,15 @@ func (w *Want) hasAny(ps []provider.Platform) bool {
 	return len(w.Platforms) == 0 || slices.ContainsFunc(ps, func(p provider.Platform) bool { return slices.Contains(w.Platforms, p) })
 }
 
-// each plans several versions at once.
-func each(ctx context.Context, vs []provider.Version, plan func(context.Context, provider.Version) (*Step, error)) ([]outcome, error) {
-	out := make([]outcome, len(vs))
+// planEach plans several versions at once.
+func planEach(ctx context.Context, vs []provider.Version, plan func(context.Context, provider.Version) (*Step, error)) ([]plannedVersion, error) {
+	out := make([]plannedVersion, len(vs))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(planRequests)
 	for i, v := range vs {
 		g.Go(func() error {
 			step, err := plan(gctx, v)
-			out[i] = outcome{v, step, err}
+			out[i] = plannedVersion{v, step, err}
 			return gctx.Err()
 		})
 	}
@@ -165,17 +167,14 @@ func each(ctx context.Context, vs []provider.Version, plan func(context.Context,
 	return out, nil
 }
 
-// planRequests is how many versions of one provider are looked at at once.
-const planRequests = 4
-
-// stepFor returns the step for a version that is asked for; nil if its source has
-// no package for the platforms wanted.
+// stepFor returns the step for a version that a block asks for. It returns nil if the source
+// has no package for the platforms wanted.
 func (p *planner) stepFor(ctx context.Context, v provider.Version) (*Step, error) {
 	step := &Step{Provider: p.want.Provider, Version: v, Action: ActionPush, Size: -1, dest: p.state.dest}
-	var now storedVersion
+	var now servedVersion
 	if p.state.versions[v] {
 		var err error
-		if now, err = p.storedVersion(ctx, v); err != nil {
+		if now, err = p.servedVersion(ctx, v); err != nil {
 			return nil, err
 		}
 		step.Action, step.Size, step.Platforms, step.index = ActionKeep, now.size(), now.platforms(), now.found.Index
@@ -194,7 +193,7 @@ func (p *planner) stepFor(ctx context.Context, v provider.Version) (*Step, error
 	switch {
 	case step.Action == ActionKeep && len(missing) == 0:
 		return step, now.refused
-	case step.Action == ActionKeep && now.holdsAny(missing):
+	case step.Action == ActionKeep && now.hasAny(missing):
 		if step.Action = ActionRepair; !p.repairable(v, now) {
 			return nil, now.refused
 		}
@@ -213,8 +212,8 @@ func (p *planner) stepFor(ctx context.Context, v provider.Version) (*Step, error
 	return step, nil
 }
 
-// platforms returns those of a version that are wanted and offered. Where the
-// source does not say what it offers, it is those wanted.
+// platforms returns the platforms of a version that are wanted and offered. If the source
+// does not say what it offers, these are the platforms wanted.
 func (p *planner) platforms(ctx context.Context, v provider.Version) ([]provider.Platform, error) {
 	offered, err := p.want.Source.Platforms(ctx, p.want.Provider, p.listing, v)
 	out := slices.Clone(offered)
@@ -232,7 +231,7 @@ func containsAll[T comparable](have, want []T) bool {
 	return !slices.ContainsFunc(want, func(w T) bool { return !slices.Contains(have, w) })
 }
 
-// releaseSize asks the source for the size of packages; -1 if it does not say.
+// releaseSize returns the size of packages. It returns -1 if the source does not know it.
 func releaseSize(ctx context.Context, r *origin.Release, platforms []provider.Platform) int64 {
 	var total int64
 	for _, pkg := range r.Packages {

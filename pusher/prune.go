@@ -17,14 +17,14 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ErrPruneLimit: more would be pruned than is allowed without being asked for.
+// ErrPruneLimit: a prune would remove more than is allowed by default.
 var ErrPruneLimit = errors.New("too much to prune")
 
-// pruneStep returns the step for a version that nothing asks for.
+// pruneStep returns the step for a version that no block asks for.
 func (p *planner) pruneStep(ctx context.Context, v provider.Version) (*Step, error) {
 	found, err := p.read(ctx, v)
 	if err != nil {
-		return nil, err // what is there is not ours to judge
+		return nil, err // a version that cannot be read is not pruned
 	}
 	step := &Step{Provider: p.want.Provider, Version: v, Action: ActionPrune, dest: p.state.dest, index: found.Index}
 	for _, pkg := range found.Packages {
@@ -34,8 +34,8 @@ func (p *planner) pruneStep(ctx context.Context, v provider.Version) (*Step, err
 	return step, nil
 }
 
-// checkPrune refuses to prune more than the limit, or the last version of a
-// provider unless a limit is given.
+// checkPrune refuses to prune more versions than the limit. It also refuses to prune the
+// last version of a provider, unless a limit is given.
 func (s *Syncer) checkPrune(plan *Plan, steps []Step) error {
 	limit := s.o.PruneLimit
 	if limit == 0 {
@@ -60,43 +60,42 @@ func (s *Syncer) checkPrune(plan *Plan, steps []Step) error {
 	return nil
 }
 
-// CheckPrune returns the error for which [Syncer.Apply] would prune nothing of
-// what the plan says, if all else went well.
+// CheckPrune returns the error for which [Syncer.Apply] would prune nothing of a plan, if
+// everything else succeeded.
 func (s *Syncer) CheckPrune(plan *Plan) error {
-	return s.checkPrune(plan, plan.pruned(plan.Failures))
+	return s.checkPrune(plan, plan.pruneSteps(plan.Failures))
 }
 
-// pruned returns the steps that prune, of providers about which nothing failed.
-func (p *Plan) pruned(failures []Failure) []Step {
+// pruneSteps returns the steps that prune versions of providers without failures.
+func (p *Plan) pruneSteps(failures []Failure) []Step {
 	var out []Step
 	for _, step := range p.Steps {
-		if step.Action == ActionPrune && !slices.ContainsFunc(failures, func(f Failure) bool { return f.Provider == step.Provider }) {
+		if step.Action == ActionPrune && !anyFailed(failures, step.Provider) {
 			out = append(out, step)
 		}
 	}
 	return out
 }
 
-// prune removes the versions that the plan says, of providers about which nothing
-// failed.
+// anyFailed reports whether anything about a provider failed.
+func anyFailed(failures []Failure, a provider.Address) bool {
+	return slices.ContainsFunc(failures, func(f Failure) bool { return f.Provider == a })
+}
+
+// prune removes the versions that the plan says, of providers without failures.
 func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
-	steps := plan.pruned(out.Failures)
+	steps := plan.pruneSteps(out.Failures)
 	if err := s.checkPrune(plan, steps); err != nil {
 		return err
 	}
 	for _, state := range plan.states {
-		var mine []Step
-		for _, step := range steps {
-			if step.Provider == state.provider {
-				mine = append(mine, step)
-			}
-		}
-		if !s.o.Prune || state.keep || slices.ContainsFunc(out.Failures, func(f Failure) bool { return f.Provider == state.provider }) {
+		if !s.o.Prune || state.keep || anyFailed(out.Failures, state.provider) {
 			continue
 		}
+		mine := slices.DeleteFunc(slices.Clone(steps), func(q Step) bool { return q.Provider != state.provider })
 		clock := outgoing.NewClock(s.o.Now)
 		ctx := outgoing.WithClock(ctx, clock)
-		p := &pruner{Syncer: s, state: state, out: out, clock: clock, bound: map[ociaddr.Tag]bool{}, gone: map[provider.Version]bool{}}
+		p := &pruner{Syncer: s, state: state, out: out, clock: clock, tiedTags: map[ociaddr.Tag]bool{}, gone: map[provider.Version]bool{}}
 		if err := p.run(ctx, mine); err != nil {
 			if ctx.Err() != nil {
 				return err
@@ -107,19 +106,18 @@ func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
 	return nil
 }
 
-// pruner removes versions from one repository: first their tags, then the
-// indexes that no tag names any more, then the manifests that no index names any
-// more. Whatever ends it in between leaves manifests without a tag, which nobody
-// installs, and no tag without its manifests.
+// pruner removes versions from one repository. It first removes their tags, then the indexes
+// that no tag names, and then the manifests that no index names. A prune that is interrupted
+// leaves manifests without a tag, which no client installs. It never leaves a tag without
+// its manifests.
 type pruner struct {
 	*Syncer
-	state *repositoryState
-	out   *Outcome
-	// bound are tags that the registry removes only with what they name.
-	bound  map[ociaddr.Tag]bool
-	clock  *outgoing.Clock // the registry's
-	recent recentTags
-	gone   map[provider.Version]bool // whose tags were removed, or go with their index
+	state    *repositoryState
+	out      *Outcome
+	tiedTags map[ociaddr.Tag]bool // tags that the registry only removes with their manifest
+	clock    *outgoing.Clock      // of the registry
+	recent   recentTags
+	gone     map[provider.Version]bool // versions whose tags were removed, or are deleted with their index
 }
 
 func (p *pruner) run(ctx context.Context, steps []Step) error {
@@ -142,18 +140,17 @@ func (p *pruner) run(ctx context.Context, steps []Step) error {
 	if len(gone) == 0 {
 		return errors.Join(failure, p.sweepNamed(ctx, nil))
 	}
-	return errors.Join(failure, p.sweep(ctx, gone)) // nobody would come back for what has no tag
+	return errors.Join(failure, p.sweep(ctx, gone)) // also after a failure: no later prune finds indexes without a tag
 }
 
 // untagged is a version whose tags are gone.
 type untagged struct {
 	step    Step
 	version *artifact.Version
-	// bound: they go with the index.
-	bound bool
+	tied    bool // the tags are only deleted with the index
 }
 
-// untagVersion removes a version's tags; nil if it is gone already.
+// untagVersion removes a version's tags. It returns nil if the version no longer exists.
 func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error) {
 	found, err := artifact.Read(ctx, p.cached(p.state), step.Provider, step.Version)
 	if errors.Is(err, errdef.ErrNotFound) {
@@ -166,8 +163,8 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 		return nil, hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", p.state.dest.Repository, step.Version), "run sync again")
 	}
 	u := &untagged{step: step, version: found}
-	// The version's own tag goes last: while it is there, the next sync still finds what
-	// there is to remove.
+	// The version's own tag is removed last. While it exists, the next sync finds what it
+	// still has to remove.
 	if open, err := p.removeAnnouncements(ctx, step.Version); err != nil || open {
 		return nil, err
 	}
@@ -179,16 +176,16 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 		return nil, err
 	}
 	p.gone[step.Version] = true
-	if u.bound = p.bound[tag]; !u.bound {
+	if u.tied = p.tiedTags[tag]; !u.tied {
 		p.out.Pruned = append(p.out.Pruned, step)
 	}
 	return u, nil
 }
 
 // removeAnnouncements removes the announcements of a version, unless one is open. It also
-// removes tags of that form that do not read.
+// removes tags of that form that name no announcement.
 func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (open bool, err error) {
-	tags, err := p.recent.list(ctx, p.state.dest.Store, p.o.Now) // anew: pushes may have begun
+	tags, err := p.recent.list(ctx, p.state.dest.Store, p.o.Now) // the plan's list may lack new pushes
 	if err != nil {
 		return false, p.registryError("list tags of", err)
 	}
@@ -197,11 +194,11 @@ func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (o
 		return false, p.registryError("read announcements in", err)
 	}
 	if anyOpen(all, p.clock.Now()) {
-		p.warn("%s:%s is being pushed, or a push of it was ended less than an hour ago: it is left, and the next prune removes it", p.state.dest.Repository, v)
+		p.out.warn("%s:%s is being pushed, or a push of it was ended less than an hour ago: it is left, and the next prune removes it", p.state.dest.Repository, v)
 		return true, nil
 	}
 	for _, t := range tags {
-		if of, ok := t.PartOf(); !ok || of != v {
+		if !isPartOf(t, v) {
 			continue
 		}
 		if i := slices.IndexFunc(all, func(a announced) bool { return a.tag == t }); i >= 0 {
@@ -222,37 +219,32 @@ func (p *pruner) untag(ctx context.Context, tag ociaddr.Tag) error {
 	case err == nil, errors.Is(err, errdef.ErrNotFound):
 		return nil
 	case errors.Is(err, errdef.ErrUnsupported):
-		p.bound[tag] = true
+		p.tiedTags[tag] = true
 		return nil
 	}
 	return p.deleteError("remove the tag "+string(tag)+" from", err)
 }
 
-// fail notes that a version is left.
+// fail records that a version was not pruned.
 func (p *pruner) fail(step Step, err error) {
 	delete(p.gone, step.Version)
 	p.out.Failures = append(p.out.Failures, Failure{step.Provider, step.Version, err})
 }
 
-// deleteError is a [RegistryError] about a deletion, with a hint unless package auth
-// knows a better one.
+// deleteError returns a [RegistryError] about a deletion. It adds a hint unless package auth
+// has a better one.
 func (p *pruner) deleteError(op string, err error) error {
 	out := p.registryError(op, err)
 	switch {
 	case refusals.MissingRight(err) != "", refusals.ReadOnly(err), refusals.Immutable(err):
 		return out
 	case isHeld(err):
-		return hint.Wrap(out, helpHeld)
+		return hint.Wrap(out, "a rule about the tag, or another manifest that names this one, keeps it in the registry: remove that reason and run sync again, or ask for the version in its provider block")
 	}
-	return hint.Wrap(out, helpDelete)
+	return hint.Wrap(out, "the registry must allow deletes, and the credential must have that right")
 }
 
-const (
-	helpDelete = "the registry must allow deletes, and the credential must have that right"
-	helpHeld   = "a rule about the tag, or another manifest that names this one, keeps it in the registry: remove that reason and run sync again, or ask for the version in its provider block"
-)
-
-// delete removes a manifest, if it is there.
+// delete deletes a manifest, if it exists.
 func (p *pruner) delete(ctx context.Context, desc ocispec.Descriptor) error {
 	if err := p.state.dest.Store.Delete(ctx, desc); !errors.Is(err, errdef.ErrNotFound) {
 		return err
@@ -260,18 +252,14 @@ func (p *pruner) delete(ctx context.Context, desc ocispec.Descriptor) error {
 	return nil
 }
 
-func (p *pruner) warn(format string, args ...any) {
-	p.out.Warnings = append(p.out.Warnings, fmt.Sprintf(format, args...))
+// warnLeftovers warns of manifests that stay because tags that name them could not be read.
+func (p *pruner) warnLeftovers(err error) {
+	p.out.warn("%s: manifests of the versions pruned are left, without a tag: %v", p.state.dest.Repository, err)
 }
 
-// leftover warns of manifests that stay: the tags that could not be read may name them.
-func (p *pruner) leftover(err error) {
-	p.warn("%s: manifests of the versions pruned are left, without a tag: %v", p.state.dest.Repository, err)
-}
-
-// leave warns of a manifest that stays, without a tag.
-func (p *pruner) leave(desc ocispec.Descriptor, err error) {
-	p.warn("%s@%s is left, without a tag: %v", p.state.dest.Repository, desc.Digest, err)
+// warnLeft warns of one manifest that stays without a tag.
+func (p *pruner) warnLeft(desc ocispec.Descriptor, err error) {
+	p.out.warn("%s@%s is left, without a tag: %v", p.state.dest.Repository, desc.Digest, err)
 }
 
 func (p *pruner) registryError(op string, err error) error {

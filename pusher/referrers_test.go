@@ -610,7 +610,7 @@ func TestCopyKeepsNothingUnverified(t *testing.T) {
 			index.Manifests[0].Annotations = map[string]string{
 				"io.github.ocibridge.layer.digest": p.Digest.String(), "io.github.ocibridge.layer.size": fmt.Sprint(p.Size), "io.github.ocibridge.filename": p.Filename, keyH1: wrong,
 			}
-		}, "what it says of the package for darwin_arm64 is not so"},
+		}, "its entry for darwin_arm64 contradicts the verified package"},
 		"the h1 hash of a layer": {func(b *bench, index *ocispec.Index) {
 			p := b.tagged().Packages[0]
 			layer := p.Layer()
@@ -621,7 +621,7 @@ func TestCopyKeepsNothingUnverified(t *testing.T) {
 			index.Manifests[0].Annotations = map[string]string{
 				"io.github.ocibridge.layer.digest": p.Digest.String(), "io.github.ocibridge.layer.size": fmt.Sprint(p.Size), "io.github.ocibridge.filename": p.Filename,
 			}
-		}, "what the manifest for darwin_arm64 says of the package is not so"},
+		}, "the manifest for darwin_arm64 contradicts the verified package"},
 		"a fingerprint in evidence": {func(b *bench, index *ocispec.Index) {
 			e := b.evidence()
 			e.Record.Fingerprint = "0123456789ABCDEF0123456789ABCDEF01234567"
@@ -637,17 +637,17 @@ func TestCopyKeepsNothingUnverified(t *testing.T) {
 			entry := manifest.Descriptor
 			entry.ArtifactType = artifact.TypeEvidence
 			index.Manifests = append(index.Manifests, entry)
-		}, "its evidence is written in another way"},
+		}, "its evidence is encoded differently"},
 		"the verdict of evidence": {func(b *bench, index *ocispec.Index) {
 			entry := *b.tagged().Evidence
 			entry.ArtifactType, entry.Annotations = artifact.TypeEvidence, map[string]string{"io.github.ocibridge.verdict": string(trust.ChecksumOnly)}
 			index.Manifests = append(index.Manifests, entry)
-		}, "what it says of its evidence is not so"},
-		"a package that clients pass over": {func(_ *bench, index *ocispec.Index) {
+		}, "its entry for the evidence is wrong"},
+		"a package that clients ignore": {func(_ *bench, index *ocispec.Index) {
 			more := index.Manifests[0]
 			more.Platform = &ocispec.Platform{OS: "linux", Architecture: "arm64", OSVersion: "1"}
 			index.Manifests = append(index.Manifests, more)
-		}, "it has packages for platforms that clients pass over"},
+		}, "it has packages for platforms that clients ignore"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -750,7 +750,7 @@ func TestCopyOfForeignIndexGoesOn(t *testing.T) {
 				inner = b.pushManifest(ocispec.MediaTypeImageIndex, data, digest.FromBytes(data).String())
 			}
 			sbom(b, index, inner)
-		}, "", "manifests within one another"},
+		}, "", "is nested in more than 3 manifests"},
 		"too much": {func(b *bench, index *ocispec.Index) {
 			layer := content.NewDescriptorFromBytes("text/plain", []byte("x"))
 			if err := b.repo.Push(b.t.Context(), layer, strings.NewReader("x")); err != nil {

@@ -19,30 +19,28 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// An index that loses its tag to another one stays in the registry, and some registries
-// refuse to delete what it names. Readers may hold its digest, so that a push deletes
-// nothing. It notes the digest in the repository's state before it moves the tag, and a
-// prune deletes what is noted there.
+// When a tag moves, its old index stays in the registry, and some registries then refuse to
+// delete what the index names. A push does not delete the index, because readers may have
+// its digest. It notes the digest in the repository's state before it moves the tag, and a
+// prune deletes the noted indexes.
 
-// noteReplaced notes an index that loses the version's tag, each once; nil is none. A push
-// goes on without, and says so.
+// noteReplaced notes once that the version's tag will no longer name an index. It does
+// nothing for nil. If that fails, it warns, and the push continues.
 func (w *push) noteReplaced(ctx context.Context, v *artifact.Version) {
-	if v == nil || w.dest.Store.Remote() == nil { // nobody prunes a bundle
+	if v == nil || w.dest.Store.Remote() == nil { // a bundle is never pruned
 		return
 	}
-	if _, noted := w.noted.Load(noteKey(w.dest.Repository, v.Index.Digest)); noted || w.unnoted[v.Index.Digest] {
+	if _, noted := w.noted.Load(noteKey{w.dest.Repository, v.Index.Digest}); noted || w.unnoted[v.Index.Digest] {
 		return
 	}
 	change := stateChange{replaced: []artifact.Replaced{{Manifest: plain(v.Index), Version: w.release.Version()}}}
-	if err := w.remember(ctx, w.release.Provider(), w.dest, change); err != nil && ctx.Err() == nil {
+	if err := w.updateState(ctx, w.release.Provider(), w.dest, change); err != nil && ctx.Err() == nil {
 		w.unnoted[v.Index.Digest] = true
-		w.warnings = append(w.warnings, fmt.Sprintf("no prune will find the index %s once another one is tagged: %v", v.Index.Digest, err))
+		w.warn("no prune will find the index %s once another one is tagged: %v", v.Index.Digest, err)
 	}
 }
 
-func noteKey(r ociaddr.Repository, d digest.Digest) string { return r.String() + "@" + d.String() }
-
-// replacements returns the indexes that the steps of a plan replace, for a provider.
+// replacements returns the indexes of a provider that the steps of a plan replace.
 func (p *Plan) replacements(a provider.Address) (out []artifact.Replaced) {
 	for _, step := range p.Steps {
 		if step.Provider == a && (step.Action == ActionAdd || step.Action == ActionRepair) && step.index.Digest != "" {
@@ -52,10 +50,11 @@ func (p *Plan) replacements(a provider.Address) (out []artifact.Replaced) {
 	return out
 }
 
-// deleteReplaced deletes the noted manifests that no tag names any more and to which
-// nobody refers. What cannot be deleted stays noted, for the next prune. The state of a
-// repository without versions goes, too, unless its provider has a cooldown, whose ages
-// it has. It returns the versions whose indexes it deleted.
+// deleteReplaced deletes the noted manifests that no tag names and that have no referrers. A
+// manifest that cannot be deleted stays noted for the next prune. deleteReplaced also
+// deletes the state of a repository without versions. It keeps the state of a provider with
+// a cooldown, because the state has the ages. It returns the versions whose indexes it
+// deleted.
 func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error) {
 	if !slices.Contains(p.state.tags, ociaddr.StateTag) {
 		return nil, nil
@@ -64,37 +63,37 @@ func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error
 	if err != nil || desc == nil {
 		return nil, err
 	}
-	if onlyOlderState(state) && (p.state.cooldown || p.versionsLeft()) {
+	if notesOnlyState(state) && (p.state.cooldown || p.hasVersions()) {
 		return nil, nil
 	}
 	tags, err := artifact.ListTags(ctx, p.state.dest.Store)
 	if err != nil {
 		return nil, p.registryError("list tags of", err)
 	}
-	goes := !p.state.cooldown && !slices.ContainsFunc(tags, isVersion)
-	named, err := p.namedDirectly(ctx, tags, state.Replaced)
+	deleteState := !p.state.cooldown && !slices.ContainsFunc(tags, isVersion)
+	named, err := p.namedByTags(ctx, tags, state.Replaced)
 	if err != nil {
 		return nil, p.registryError("read tags of", err)
 	}
-	settled, deleted, err := p.deleteNoted(ctx, state.Replaced, named)
+	gone, deleted, err := p.deleteNoted(ctx, state.Replaced, named)
 	if ctx.Err() != nil {
 		return deleted, err
 	}
 	switch {
-	case goes && len(settled) == len(state.Replaced):
+	case deleteState && len(gone) == len(state.Replaced):
 		if derr := deleteWithTag(ctx, p.state.dest.Store, *desc, ociaddr.StateTag); derr != nil {
 			err = errors.Join(err, p.deleteError("remove the tag "+string(ociaddr.StateTag)+" from", derr))
 		}
-	case len(settled) > 0:
-		err = errors.Join(err, p.pusher.remember(ctx, p.state.provider, p.state.dest, stateChange{deleted: settled}))
+	case len(gone) > 0:
+		err = errors.Join(err, p.pusher.updateState(ctx, p.state.provider, p.state.dest, stateChange{deleted: gone}))
 	}
 	return deleted, err
 }
 
-// deleteNoted deletes those of the manifests that no tag names. It returns the digests that
-// need no further note, and the versions whose indexes it deleted.
-func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, named map[digest.Digest]bool) (settled map[digest.Digest]bool, deleted []*artifact.Version, err error) {
-	settled = map[digest.Digest]bool{}
+// deleteNoted deletes the noted manifests that no tag names. It returns the digests that no
+// longer have to be noted, and the versions whose indexes it deleted.
+func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, named map[digest.Digest]bool) (gone map[digest.Digest]bool, deleted []*artifact.Version, err error) {
+	gone = map[digest.Digest]bool{}
 	var left, failures []error
 	for _, r := range replaced {
 		if named[r.Manifest.Digest] {
@@ -103,27 +102,27 @@ func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, 
 		done, version, err := p.deleteOne(ctx, r)
 		switch {
 		case ctx.Err() != nil:
-			return settled, deleted, context.Cause(ctx)
+			return gone, deleted, context.Cause(ctx)
 		case err != nil && done:
 			failures = append(failures, err)
 		case err != nil:
 			left = append(left, err)
 		}
 		if done {
-			settled[r.Manifest.Digest] = true
+			gone[r.Manifest.Digest] = true
 		}
 		if version != nil {
 			deleted = append(deleted, version)
 		}
 	}
 	if len(left) > 0 {
-		p.warn("%s: manifests that lost their tag are left (%d), and the next prune tries again: %v", p.state.dest.Repository, len(left), left[0])
+		p.out.warn("%s: manifests that lost their tag are left (%d), and the next prune tries again: %v", p.state.dest.Repository, len(left), left[0])
 	}
-	return settled, deleted, errors.Join(failures...)
+	return gone, deleted, errors.Join(failures...)
 }
 
-// versionsLeft reports whether the plan found a version that this prune has not removed.
-func (p *pruner) versionsLeft() bool {
+// hasVersions reports whether the plan found a version that this prune has not removed.
+func (p *pruner) hasVersions() bool {
 	for v := range p.state.versions {
 		if !p.gone[v] {
 			return true
@@ -132,9 +131,9 @@ func (p *pruner) versionsLeft() bool {
 	return false
 }
 
-// onlyOlderState reports whether a state has noted nothing but one older state. To
-// delete that would write a new state, and note another one.
-func onlyOlderState(s *artifact.State) bool {
+// notesOnlyState reports whether a state notes at most one older state. A prune that deleted
+// it would write a new state that notes another one.
+func notesOnlyState(s *artifact.State) bool {
 	return len(s.Replaced) == 0 || len(s.Replaced) == 1 && s.Replaced[0].Version.IsZero()
 }
 
@@ -143,10 +142,10 @@ func isVersion(t ociaddr.Tag) bool {
 	return ok
 }
 
-// namedDirectly returns the digests that tags name: the tags of the versions that lost
-// an index, and all tags that are no versions. An index names its version, so that no
-// other version's tag names it.
-func (p *pruner) namedDirectly(ctx context.Context, tags []ociaddr.Tag, replaced []artifact.Replaced) (map[digest.Digest]bool, error) {
+// namedByTags returns the digests that tags name. It reads the tags of the versions that
+// lost an index, and all tags that are no versions. An index contains its version, so that
+// the tag of another version cannot name it.
+func (p *pruner) namedByTags(ctx context.Context, tags []ociaddr.Tag, replaced []artifact.Replaced) (map[digest.Digest]bool, error) {
 	out := map[digest.Digest]bool{}
 	if len(replaced) == 0 {
 		return out, nil
@@ -171,10 +170,10 @@ func (p *pruner) namedDirectly(ctx context.Context, tags []ociaddr.Tag, replaced
 	return out, nil
 }
 
-// deleteOne deletes a manifest that lost its tag. It reports whether the manifest needs no
-// further note: it is gone, or another provider's. It returns the version whose index it
-// deleted. A push may have given the index its tag again in the meantime: then it is put
-// back.
+// deleteOne deletes a manifest that lost its tag. It reports whether the manifest no longer
+// has to be noted, because it is gone or belongs to another provider. It returns the version
+// whose index it deleted. If a push has tagged the index again in the meantime, deleteOne
+// restores it.
 func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool, version *artifact.Version, err error) {
 	data, owned, err := artifact.IsOwned(ctx, p.state.dest.Store, r, p.state.provider)
 	switch {
@@ -183,7 +182,7 @@ func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool,
 	case err != nil:
 		return false, nil, err
 	}
-	referred, err := p.referred(ctx, r.Manifest)
+	referred, err := p.hasReferrers(ctx, r.Manifest)
 	if err != nil || referred {
 		return false, nil, err
 	}
@@ -194,27 +193,27 @@ func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool,
 		return true, nil, nil
 	}
 	index := artifact.Blob{Descriptor: r.Manifest, Data: data}
-	if version, err = artifact.Read(ctx, oneManifest{p.cached(p.state), index}, p.state.provider, r.Version); err != nil {
-		version = nil // it names nothing that could be told
+	if version, err = artifact.Read(ctx, singleManifest{p.cached(p.state), index}, p.state.provider, r.Version); err != nil {
+		version = nil // it names no manifests that could be found out
 	}
 	return true, version, p.restoreTag(ctx, r, data)
 }
 
-// isGone reports whether a manifest is gone.
+// isGone reports whether an error says that a manifest does not exist.
 func isGone(err error) bool { return isNotFound(err) || errors.Is(err, artifact.ErrMissing) }
 
-// oneManifest is a store in which every tag names one manifest.
-type oneManifest struct {
+// singleManifest is a store in which every tag names the same manifest.
+type singleManifest struct {
 	artifact.Fetcher
 	manifest artifact.Blob
 }
 
 // FetchReference implements [artifact.ReferenceFetcher].
-func (o oneManifest) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
-	return o.manifest.Descriptor, io.NopCloser(bytes.NewReader(o.manifest.Data)), nil
+func (s singleManifest) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
+	return s.manifest.Descriptor, io.NopCloser(bytes.NewReader(s.manifest.Data)), nil
 }
 
-// restoreTag stores a deleted index again if the tag of its version went with it.
+// restoreTag stores a deleted index again if the tag of its version disappeared with it.
 func (p *pruner) restoreTag(ctx context.Context, r artifact.Replaced, data []byte) error {
 	if !p.state.versions[r.Version] || p.gone[r.Version] {
 		return nil
@@ -223,12 +222,12 @@ func (p *pruner) restoreTag(ctx context.Context, r artifact.Replaced, data []byt
 	if err != nil {
 		return err
 	}
-	ctx = context.WithoutCancel(ctx) // whoever ends the prune wants the version no less
+	ctx = context.WithoutCancel(ctx) // a prune that is interrupted must not lose the version
 	switch _, err := p.state.dest.Store.Resolve(ctx, string(tag)); {
 	case err == nil:
 		return nil
 	case !isNotFound(err):
-		return hint.Wrap(p.registryError("read "+string(tag)+" in", err), "prune deleted an index that the tag no longer named when it was asked before. Run ocibridge verify")
+		return hint.Wrap(p.registryError("read "+string(tag)+" in", err), "prune deleted an index that the tag did not name any more when it was read before. Run ocibridge verify")
 	}
 	if err := p.state.dest.Store.PushReference(ctx, r.Manifest, bytes.NewReader(data), string(tag)); err != nil {
 		return hint.Wrap(p.registryError("put back the tag "+string(tag)+" in", err), "a push gave the tag to an index while prune deleted it. Push %s again", r.Version)
@@ -236,15 +235,15 @@ func (p *pruner) restoreTag(ctx context.Context, r artifact.Replaced, data []byt
 	return nil
 }
 
-// referred reports whether the registry lists a referrer of a manifest.
-func (p *pruner) referred(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
+// hasReferrers reports whether the registry lists a referrer of a manifest.
+func (p *pruner) hasReferrers(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
 	any := false
 	add := func(list []ocispec.Descriptor) error {
 		any = any || len(list) > 0
 		return nil
 	}
 	err := p.state.dest.Store.Referrers(ctx, desc, "", add)
-	if refusesList(err) || errors.Is(err, errdef.ErrUnsupported) { // the registry lacks the API
+	if refusesReferrers(err) || errors.Is(err, errdef.ErrUnsupported) { // the registry lacks the API
 		err = listByTag(ctx, p.state.dest.Store, desc, err, add)
 	}
 	code := status(err)
@@ -252,7 +251,7 @@ func (p *pruner) referred(ctx context.Context, desc ocispec.Descriptor) (bool, e
 	case isNotFound(err):
 		return any, nil
 	case errors.Is(err, errListRefused) && code != http.StatusUnauthorized && code != http.StatusForbidden:
-		return any, nil // the registry has no list. To a login that may not see it, it says nothing
+		return any, nil // the registry has no list. A 401 or 403 would not prove that
 	}
 	return any, err
 }

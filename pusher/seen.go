@@ -14,13 +14,12 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ErrNoAges: a repository has versions, and nothing in it says when a sync first saw them.
+// ErrNoAges: a repository has versions, but no record of when a sync first saw them.
 var ErrNoAges = errors.New("the ages of its versions are not known")
 
-// waits returns the versions asked for that are too young, and the time at which each
-// wait ends. Versions in the repository do not wait, nor do those that the source had at
-// the provider's first sync with a cooldown. [Syncer.Apply] notes the versions that were
-// not seen before.
+// waits returns the versions that are too young, and the time at which each wait ends.
+// Stored versions do not wait, nor do versions that the source had at the provider's first
+// sync with a cooldown. [Syncer.Apply] notes the versions that no sync has seen before.
 func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[provider.Version]time.Time, error) {
 	if p.want.Cooldown == 0 {
 		return nil, nil
@@ -29,12 +28,12 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 	if err != nil {
 		return nil, err
 	}
+	now := p.o.Now()
 	for _, v := range p.listing.Versions {
-		if at, ok := seen[v]; !ok || at.After(p.o.Now()) { // by a clock that was ahead
+		if at, ok := seen[v]; !ok || at.After(now) { // a clock was ahead
 			p.state.unseen = append(p.state.unseen, v)
 		}
 	}
-	now := p.o.Now()
 	out := map[provider.Version]time.Time{}
 	for _, v := range asked {
 		if p.state.versions[v] || p.state.firstSync {
@@ -51,8 +50,8 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 	return out, nil
 }
 
-// readAges returns when each version was first seen, by the repository's state and by the
-// tags of earlier releases.
+// readAges returns the time at which each version was first seen. It reads the repository's
+// state and the tags of earlier releases.
 func (p *planner) readAges(ctx context.Context) (map[provider.Version]time.Time, error) {
 	repo := p.state.dest.Repository
 	ctx = mayPush(ctx, repo)
@@ -64,7 +63,7 @@ func (p *planner) readAges(ctx context.Context) (map[provider.Version]time.Time,
 	switch listed := slices.Contains(p.state.tags, ociaddr.StateTag); {
 	case desc != nil && !listed:
 		return nil, p.incompleteList(ociaddr.StateTag)
-	case desc == nil && listed: // no version would wait
+	case desc == nil && listed: // without an error, no version would wait
 		return nil, hint.New(fmt.Sprintf("%s: the tag %s is listed, and the registry does not find it", repo, ociaddr.StateTag), "run sync again")
 	}
 	if p.state.ages, err = p.readOldAges(ctx, p.state, known, p.warn); err != nil {
@@ -79,8 +78,8 @@ func (p *planner) readAges(ctx context.Context) (map[provider.Version]time.Time,
 }
 
 // checkFirstSync decides whether a repository without ages may have its first sync with a
-// cooldown now. A list of tags alone is not enough: with a list that is wrong for a
-// moment, no version would wait.
+// cooldown now. A list of tags is not enough evidence: if it is wrong for a moment, no
+// version waits.
 func (p *planner) checkFirstSync(ctx context.Context) error {
 	repo := p.state.dest.Repository
 	_, err := artifact.Resolve(ctx, p.state.dest.Store, string(ociaddr.SeenAll))
@@ -104,20 +103,21 @@ func (p *planner) checkFirstSync(ctx context.Context) error {
 			"where that is not possible, keep young versions out by versions for the run with --first", ociaddr.StateTag)
 }
 
-// incompleteList is the error for a list of tags that lacks a tag.
+// incompleteList returns the error for a list of tags that lacks an existing tag.
 func (p *planner) incompleteList(tag ociaddr.Tag) error {
 	return hint.New(fmt.Sprintf("list tags of %s: the list lacks the tag %s, which is there", p.state.dest.Repository, tag),
 		"run sync again; if it stays so, the registry does not list all of its tags")
 }
 
-// record notes the versions that no sync saw before, what the tags of earlier releases
-// say, and the indexes that the sync will replace. Then it removes those tags. All of it
-// is in one document, so that a first sync that ends early has noted nothing.
+// record notes the versions that no sync has seen before, the ages in the tags of earlier
+// releases, and the indexes that the sync will replace. Then it removes those tags. It
+// writes all of it in one document, so that a first sync that is interrupted has noted
+// nothing.
 func (s *Syncer) record(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) error {
 	if !state.cooldown {
 		s.recordReplaced(ctx, state, replaced, out)
 		if err := s.moveOldAges(ctx, state, out); err != nil && ctx.Err() == nil {
-			out.Warnings = append(out.Warnings, fmt.Sprintf("%s: tags that begin with %s are left: %v", state.dest.Repository, ociaddr.SeenAll, err))
+			out.warn("%s: tags that begin with %s are left: %v", state.dest.Repository, ociaddr.SeenAll, err)
 		}
 		return nil
 	}
@@ -125,7 +125,7 @@ func (s *Syncer) record(ctx context.Context, state *repositoryState, replaced []
 	if change.seen == nil {
 		change.seen = map[provider.Version]time.Time{}
 	}
-	var now time.Time // of a first sync: the versions were there
+	var now time.Time // zero in a first sync: the versions do not wait
 	if !state.firstSync {
 		now = s.o.Now()
 	}
@@ -133,19 +133,20 @@ func (s *Syncer) record(ctx context.Context, state *repositoryState, replaced []
 		change.seen[v] = now
 	}
 	if len(change.seen) > 0 || change.cooldown || len(replaced) > 0 {
-		if err := s.pusher.remember(ctx, state.provider, state.dest, change); err != nil {
+		if err := s.pusher.updateState(ctx, state.provider, state.dest, change); err != nil {
 			return hint.Wrap(err, "a cooldown needs the tag %s, which keeps when a sync first saw each version; where the registry takes no such tag, leave cooldown out", ociaddr.StateTag)
 		}
 	}
 	return s.removeOldAges(ctx, state, out)
 }
 
-// recordReplaced notes the indexes that a sync will replace. The sync goes on without.
+// recordReplaced notes the indexes that a sync will replace. If that fails, the sync
+// continues.
 func (s *Syncer) recordReplaced(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) {
 	if len(replaced) == 0 {
 		return
 	}
-	if err := s.pusher.remember(ctx, state.provider, state.dest, stateChange{replaced: replaced}); err != nil && ctx.Err() == nil {
-		out.Warnings = append(out.Warnings, fmt.Sprintf("%s: no prune will find the %d indexes that are replaced: %v", state.dest.Repository, len(replaced), err))
+	if err := s.pusher.updateState(ctx, state.provider, state.dest, stateChange{replaced: replaced}); err != nil && ctx.Err() == nil {
+		out.warn("%s: no prune will find the %d indexes that are replaced: %v", state.dest.Repository, len(replaced), err)
 	}
 }

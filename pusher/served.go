@@ -15,68 +15,69 @@ import (
 // ErrNotServed: a gateway refuses a stored version.
 var ErrNotServed = errors.New(`the gateway does not serve it, by verify = "required"`)
 
-// storedVersion is a version in the registry, as a gateway serves it.
-type storedVersion struct {
+// servedVersion is a stored version, and what a gateway serves of it.
+type servedVersion struct {
 	found  *artifact.Version
 	served []artifact.Package
-	// refused says why a gateway serves nothing of it; nil if it serves any of it.
+	// refused is the reason why a gateway serves nothing of it; nil if it serves any part.
 	refused error
 }
 
-// storedVersion reads a version and asks what a gateway serves of it.
-func (p *planner) storedVersion(ctx context.Context, v provider.Version) (storedVersion, error) {
+// servedVersion reads a version, and finds out what a gateway serves of it.
+func (p *planner) servedVersion(ctx context.Context, v provider.Version) (servedVersion, error) {
 	found, err := p.read(ctx, v)
 	if err != nil {
-		return storedVersion{}, err
+		return servedVersion{}, err
 	}
-	return p.judge(ctx, p.state.dest, p.want.Provider, v, found)
+	return p.servedOf(ctx, p.state.dest, p.want.Provider, v, found)
 }
 
-// judge asks what a gateway serves of a version that was read. The registry itself is
-// asked for the evidence, and no cache: a gateway has none when it starts.
-func (s *Syncer) judge(ctx context.Context, dest Destination, a provider.Address, v provider.Version, found *artifact.Version) (storedVersion, error) {
+// servedOf finds out what a gateway serves of a version. It reads the evidence without the
+// cache, because a gateway that starts has no cache.
+func (s *Syncer) servedOf(ctx context.Context, dest Destination, a provider.Address, v provider.Version, found *artifact.Version) (servedVersion, error) {
 	if s.o.Served == nil {
-		return storedVersion{found: found, served: found.Packages}, nil
+		return servedVersion{found: found, served: found.Packages}, nil
 	}
 	served, err := s.o.Served(ctx, dest.Store, a, v, found)
 	switch {
 	case err == nil:
-		return storedVersion{found: found, served: served.Packages}, nil
+		return servedVersion{found: found, served: served.Packages}, nil
 	case errors.Is(err, ErrNotServed):
 	case isUnusable(err):
 		err = fmt.Errorf("%w: %w", ErrNotServed, err)
 	default:
-		return storedVersion{}, &RegistryError{"read evidence in", dest.Repository, err}
+		return servedVersion{}, &RegistryError{"read evidence in", dest.Repository, err}
 	}
 	refused := fmt.Errorf("%s:%s: %w", dest.Repository, v, err)
 	if hint.Of(err) == "" {
 		refused = hint.Wrap(refused, "ocibridge verify %s@%s says more", a, v)
 	}
-	return storedVersion{found: found, refused: refused}, nil
+	return servedVersion{found: found, refused: refused}, nil
 }
 
-func (s storedVersion) platforms() (out []provider.Platform) {
+func (s servedVersion) platforms() (out []provider.Platform) {
 	for _, p := range s.served {
 		out = append(out, p.Platform)
 	}
 	return out
 }
 
-func (s storedVersion) size() (out int64) {
+func (s servedVersion) size() (out int64) {
 	for _, p := range s.served {
 		out += p.Size
 	}
 	return out
 }
 
-// holdsAny reports whether packages for some of the platforms are stored.
-func (s storedVersion) holdsAny(platforms []provider.Platform) bool {
+// hasAny reports whether the stored version has a package for any of the platforms, served
+// or not.
+func (s servedVersion) hasAny(platforms []provider.Platform) bool {
 	return s.found != nil && slices.ContainsFunc(platforms, func(p provider.Platform) bool { return find(s.found.Packages, p) != nil })
 }
 
-// repairable reports whether a push may make a gateway serve a version: not if no key
-// is pinned for its provider, or if its publisher signed it under another name.
-func (p *planner) repairable(v provider.Version, now storedVersion) bool {
+// repairable reports whether a push can make a gateway serve a version. It cannot if the
+// policy pins no key, or if the publisher signed the version under another name.
+func (p *planner) repairable(v provider.Version, now servedVersion) bool {
 	return now.refused == nil || p.o.Push.Policy(p.want.Provider).Pins() &&
 		now.found.RecordedStanding(trust.Signed, p.want.Provider, v) == trust.Signed
 }
@@ -90,7 +91,7 @@ func (s *Syncer) checkServed(ctx context.Context, step Step) error {
 	if err != nil {
 		return &RegistryError{"read " + step.Version.String() + " in", step.dest.Repository, err}
 	}
-	now, err := s.judge(ctx, step.dest, step.Provider, step.Version, found)
+	now, err := s.servedOf(ctx, step.dest, step.Provider, step.Version, found)
 	if err != nil || now.refused != nil {
 		return errors.Join(err, now.refused)
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -20,57 +19,60 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Stored is a provider in a repository, to be pushed into another: a stored
-// version is a release, whose claims are the evidence beside it. What is pushed of
-// it is verified as if it came from its publisher.
+// Stored is a provider in a repository, as the origin of a push to another repository. A
+// stored version is a release whose claims are its evidence. A push verifies it like a
+// release of its publisher.
 type Stored struct {
 	Provider   provider.Address
 	Repository ociaddr.Repository
 	Store      StoredStore
 }
 
-// StoredStore is what reading versions takes. oras-go's remote.Repository is one.
+// StoredStore reads versions and their referrers. oras-go's remote.Repository implements
+// it.
 type StoredStore interface {
 	artifact.ReferenceFetcher
 	artifact.TagLister
 	ReferrerLister
 }
 
-// ReferrerLister lists the manifests that have a subject, page by page: by the
-// referrers API, or by the subject's fallback tag.
-type ReferrerLister interface {
-	Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error
-}
-
-// storedOrigin is the origin of packages that came without evidence: whoever wrote
-// the repository.
+// storedOrigin is the origin of packages that were stored without evidence.
 const storedOrigin = "OCI repository"
 
-// Versions lists the versions, oldest first; none if there is no repository.
+// Versions lists the versions, oldest first. It returns none if there is no repository.
 func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 	tags, err := listTags(ctx, s.Store)
 	if err != nil {
 		return nil, &RegistryError{"list tags of", s.Repository, err}
 	}
-	var out []provider.Version
-	for _, t := range tags {
-		if v, ok := t.Version(); ok {
-			out = append(out, v)
-		}
-	}
-	provider.SortVersions(out)
-	return out, nil
+	return versionsOf(tags), nil
 }
 
-// Release returns a version, with the platforms given, or with all of them if none
-// is given. Errors wrap [origin.ErrVersionNotFound] or [origin.ErrPlatformNotFound]
-// where that is the reason, and are *[RegistryError] where the repository failed.
+// Release returns a version with the given platforms, or with all of them. Errors wrap
+// [origin.ErrVersionNotFound] or [origin.ErrPlatformNotFound], and are *[RegistryError] if
+// the repository failed.
 //
-// With a SHA256SUMS in its evidence, a version is as trustworthy as its signature;
-// without, it has hashes that nobody signed.
+// If the evidence has a SHA256SUMS, the version is as trustworthy as the signature.
+// Otherwise it has unsigned hashes.
 func (s Stored) Release(ctx context.Context, v provider.Version, want []provider.Platform) (*origin.Release, error) {
 	r, _, err := s.release(ctx, v, want)
 	return r, err
+}
+
+// release returns a version as a release, and as it is stored.
+func (s Stored) release(ctx context.Context, v provider.Version, want []provider.Platform) (*origin.Release, *artifact.Version, error) {
+	found, err := s.find(ctx, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := s.releaseOf(ctx, found, v, want)
+	if isGone(err) { // a push may have replaced the index since, and a prune deleted it
+		if again, findErr := s.find(ctx, v); findErr == nil && again.Index.Digest != found.Index.Digest {
+			found = again
+			r, err = s.releaseOf(ctx, found, v, want)
+		}
+	}
+	return r, found, err
 }
 
 // find reads a version.
@@ -80,16 +82,16 @@ func (s Stored) find(ctx context.Context, v provider.Version) (*artifact.Version
 	case errors.Is(err, errdef.ErrNotFound):
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", s.Provider, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
 	case isUnusable(err):
-		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, err), "nothing can be copied of it: push it again from its origin")
+		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, err), "this version cannot be copied: push it again from its origin")
 	case err != nil:
 		return nil, s.failed(v, err)
 	}
 	return found, nil
 }
 
-// releaseOf returns a version as a release.
+// releaseOf returns a stored version as a release.
 func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provider.Version, want []provider.Platform) (*origin.Release, error) {
-	packages, err := s.choose(v, found.Packages, want)
+	packages, err := s.choose(v, found, want)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +105,7 @@ func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provid
 			return nil, err
 		}
 	}
-	// A version that was stored without some of its platforms is partial as well.
+	// A version is also partial if its SHA256SUMS lists platforms that are not stored.
 	r.Partial = len(packages) < len(found.Packages) || r.Claims.SHA256SUMS == nil || listsMore(r.Claims, found.Packages)
 	for _, p := range packages {
 		r.Packages = append(r.Packages, s.offer(r, p))
@@ -115,38 +117,31 @@ func (s Stored) failed(v provider.Version, err error) error {
 	return &RegistryError{"read " + v.String() + " in", s.Repository, err}
 }
 
-// choose returns the packages wanted.
-func (s Stored) choose(v provider.Version, have []artifact.Package, want []provider.Platform) ([]artifact.Package, error) {
-	var names []provider.Platform
-	for _, p := range have {
-		names = append(names, p.Platform)
-	}
-	if len(names) == 0 {
+// choose returns the packages for the given platforms, or all packages.
+func (s Stored) choose(v provider.Version, found *artifact.Version, want []provider.Platform) ([]artifact.Package, error) {
+	if len(found.Packages) == 0 {
 		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, artifact.ErrNotProvider), "it has no package for a platform that clients run on")
 	}
 	for _, p := range want {
-		if !slices.Contains(names, p) {
-			return nil, hint.Wrap(fmt.Errorf("%s %s for %s: %w in %s", s.Provider, v, p, origin.ErrPlatformNotFound, s.Repository), "it is there for %s", joinPlatforms(names))
+		if find(found.Packages, p) == nil {
+			return nil, hint.Wrap(fmt.Errorf("%s %s for %s: %w in %s", s.Provider, v, p, origin.ErrPlatformNotFound, s.Repository), "it is there for %s", joinPlatforms(found.Packages))
 		}
 	}
 	if len(want) == 0 {
-		return have, nil
+		return found.Packages, nil
 	}
-	return slices.DeleteFunc(slices.Clone(have), func(p artifact.Package) bool { return !slices.Contains(want, p.Platform) }), nil
+	return slices.DeleteFunc(slices.Clone(found.Packages), func(p artifact.Package) bool { return !slices.Contains(want, p.Platform) }), nil
 }
 
-func joinPlatforms(ps []provider.Platform) string {
-	out := ""
-	for i, p := range ps {
-		if i > 0 {
-			out += ", "
-		}
-		out += p.String()
+func joinPlatforms(packages []artifact.Package) string {
+	var names []string
+	for _, p := range packages {
+		names = append(names, p.Platform.String())
 	}
-	return out
+	return strings.Join(names, ", ")
 }
 
-// claim takes a release's claims from the evidence.
+// claim reads a release's claims from the evidence.
 func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Version) (*artifact.Evidence, error) {
 	e, err := artifact.ReadEvidence(ctx, s.Store, *found.Evidence)
 	switch {
@@ -167,15 +162,15 @@ func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Ve
 	return e, nil
 }
 
-// checkNames refuses a version that is signed under another name: once copied, nothing
-// but an annotation would say which package is for which platform.
+// checkNames refuses a version whose packages are signed under other names. In a copy, only
+// an annotation would say which package is for which platform.
 func (s Stored) checkNames(ctx context.Context, r *origin.Release, e *artifact.Evidence, packages []artifact.Package) error {
 	if r.Claims.SHA256SUMS == nil || len(r.Claims.Keys) == 0 {
 		return nil
 	}
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(ctx, trust.Claims{Provider: s.Provider, Version: r.Version(), SHA256SUMS: e.SHA256SUMS})
 	if err != nil {
-		return nil // the push says why
+		return nil // the push fails with the reason
 	}
 	_, refused := artifact.Vouched(sums, packages)
 	if !slices.ContainsFunc(refused, artifact.Refusal.OtherName) {
@@ -183,17 +178,16 @@ func (s Stored) checkNames(ctx context.Context, r *origin.Release, e *artifact.E
 	}
 	verified, err := e.Verify(ctx, s.Provider, r.Version(), packages, trust.Policy{})
 	if err != nil || verified.Standing() != artifact.SignedOtherName {
-		return nil // likewise
+		return nil // the push fails with the reason
 	}
 	i := slices.IndexFunc(verified.Refused, artifact.Refusal.OtherName)
 	return hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, r.Version(), s.Repository, verified.Refused[i].Err),
 		"push it from its origin into the other place: ocibridge push takes it under the name that its origin gives")
 }
 
-// offer returns a package of the release. Where keys may have signed its checksum,
-// it goes by the name that a package of this provider, version and platform is
-// published under: an annotation could give it that of another provider's, which
-// is signed as well.
+// offer returns a package of the release. If keys may have signed its checksum, the package
+// has the published name for its provider, version and platform. The annotation could give
+// it the name of another provider's package, which is signed as well.
 func (s Stored) offer(r *origin.Release, p artifact.Package) origin.Package {
 	standard := provider.PackageFilename(s.Provider, r.Version(), p.Platform)
 	name := p.Filename
@@ -205,7 +199,7 @@ func (s Stored) offer(r *origin.Release, p artifact.Package) origin.Package {
 			r.Claims.Hashes = map[string][]provider.Hash{}
 		}
 		if r.Claims.Hashes[name] != nil {
-			name = standard // two packages of one name
+			name = standard // two packages have the same name
 		}
 		r.Claims.Hashes[name] = []provider.Hash{p.ZipHash()}
 	}
@@ -219,22 +213,22 @@ func (s Stored) offer(r *origin.Release, p artifact.Package) origin.Package {
 			return body, p.Size, nil
 		},
 		Size:         func(context.Context) int64 { return p.Size },
-		MismatchHint: "the package that is stored is not the one that its evidence is for, or was damaged: copy it from elsewhere, or push it again from its origin",
+		MismatchHint: "the stored package is not the one that its evidence lists, or it is damaged: copy it from elsewhere, or push it again from its origin",
 	}
 }
 
 var anyPackage = regexp.MustCompile(`^terraform-provider-.+_([a-z0-9]+_[a-z0-9]+)\.zip$`)
 
-// listsMore reports whether the checksum document lists packages for platforms of
-// which none is stored.
-func listsMore(c trust.Claims, have []artifact.Package) bool {
+// listsMore reports whether the SHA256SUMS of a release lists packages for platforms that
+// none of the given packages is for.
+func listsMore(c trust.Claims, packages []artifact.Package) bool {
 	for _, field := range strings.Fields(string(c.SHA256SUMS)) {
 		m := anyPackage.FindStringSubmatch(field)
 		if m == nil {
 			continue
 		}
 		p, err := provider.ParsePlatform(m[1])
-		if err == nil && find(have, p) == nil {
+		if err == nil && find(packages, p) == nil {
 			return true
 		}
 	}

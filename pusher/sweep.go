@@ -15,52 +15,64 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// sweep deletes the indexes of versions and what they name, but for what tags that
-// are left, and indexes under them, still name. If it cannot be told, it is left
-// for the registry's own garbage collection.
+// sweep deletes the indexes of versions and the manifests that they name. It leaves
+// manifests that the remaining tags name, directly or through an index. If it cannot find
+// out which, it leaves all of them to the registry's garbage collection.
 func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
-	named, err := p.named(ctx, p.bound)
+	named, err := p.named(ctx, p.tiedTags)
 	if err != nil {
-		if len(p.bound) > 0 {
+		if len(p.tiedTags) > 0 {
 			return hint.Wrap(p.registryError("read tags of", err), "nothing that its tags may name was deleted")
 		}
-		p.leftover(err)
+		p.warnLeftovers(err)
 		return ctx.Err()
 	}
 	var swept []*artifact.Version
 	for _, u := range gone {
-		index := u.version.Index
-		switch {
-		case named[index.Digest] && u.bound:
-			p.fail(u.step, hint.New(fmt.Sprintf("%s: the registry does not remove tags by themselves, and another tag names what %s names", p.state.dest.Repository, u.step.Version),
-				"delete the tags with the registry's own tools"))
-			continue
-		case named[index.Digest]:
-			continue
+		deleted, derr := p.sweepIndex(ctx, u, named)
+		if derr != nil {
+			err = derr
+			break
 		}
-		if derr := p.delete(ctx, index); derr != nil {
-			if u.bound {
-				derr = p.deleteError("prune "+u.step.Version.String()+" from", derr)
-				if isHeld(derr) {
-					p.fail(u.step, derr)
-					continue
-				}
-				err = derr
-				break
-			}
-			p.leave(index, derr) // its children must not go before it
-			continue
+		if deleted {
+			swept = append(swept, u.version)
 		}
-		if u.bound {
-			p.out.Pruned = append(p.out.Pruned, u.step)
-		}
-		swept = append(swept, u.version)
 	}
 	return errors.Join(err, p.sweepNamed(ctx, swept))
 }
 
-// sweepNamed deletes what the indexes named that are gone. Replaced indexes name the same
-// manifests, and go before these.
+// sweepIndex deletes the index of an untagged version, and reports whether it did. It returns
+// an error only if the other versions would fail, too.
+func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Digest]bool) (bool, error) {
+	index := u.version.Index
+	if named[index.Digest] {
+		if u.tied {
+			p.fail(u.step, hint.New(fmt.Sprintf("%s: the registry does not remove tags by themselves, and another tag names what %s names", p.state.dest.Repository, u.step.Version),
+				"delete the tags with the registry's own tools"))
+		}
+		return false, nil
+	}
+	err := p.delete(ctx, index)
+	switch {
+	case err == nil && u.tied:
+		p.out.Pruned = append(p.out.Pruned, u.step)
+		return true, nil
+	case err == nil:
+		return true, nil
+	case !u.tied:
+		p.warnLeft(index, err) // its children must not be deleted before it
+		return false, nil
+	}
+	err = p.deleteError("prune "+u.step.Version.String()+" from", err)
+	if !isHeld(err) {
+		return false, err
+	}
+	p.fail(u.step, err)
+	return false, nil
+}
+
+// sweepNamed deletes replaced indexes, and then the manifests that deleted indexes named.
+// Replaced indexes name the same manifests.
 func (p *pruner) sweepNamed(ctx context.Context, swept []*artifact.Version) error {
 	replaced, err := p.deleteReplaced(ctx)
 	if swept = append(swept, replaced...); len(swept) > 0 {
@@ -69,13 +81,12 @@ func (p *pruner) sweepNamed(ctx context.Context, swept []*artifact.Version) erro
 	return errors.Join(err, ctx.Err())
 }
 
-// sweepChildren deletes what indexes named that are gone. A push that goes on
-// meanwhile may have found these manifests there: what a tag names by then is put
-// back.
+// sweepChildren deletes the manifests that deleted indexes named. A concurrent push may
+// rely on them: sweepChildren restores those that a tag names in the end.
 func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) error {
 	named, err := p.named(ctx, nil)
 	if err != nil {
-		p.leftover(err)
+		p.warnLeftovers(err)
 		return nil
 	}
 	var deleted []artifact.Blob
@@ -83,7 +94,7 @@ func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) e
 		if named[child.Digest] || ctx.Err() != nil {
 			continue
 		}
-		named[child.Digest] = true // once
+		named[child.Digest] = true // delete it once
 		data, err := artifact.FetchManifest(ctx, p.cached(p.state), child)
 		if err == nil {
 			err = p.delete(ctx, child)
@@ -92,31 +103,31 @@ func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) e
 		case err == nil:
 			deleted = append(deleted, artifact.Blob{Descriptor: child, Data: data})
 		case !isGone(err): // some registries delete it with its index
-			p.leave(child, err)
+			p.warnLeft(child, err)
 		}
 	}
-	if err := p.putBack(ctx, deleted); err != nil {
+	if err := p.restore(ctx, deleted); err != nil {
 		return hint.Wrap(p.registryError("put back what a push may need in", err), "ocibridge verify shows versions that lack manifests, and push --force sends them again")
 	}
 	return nil
 }
 
-// deleteProbe deletes the probe of [push.removeProbe], which a login that may not delete has
-// left.
+// deleteProbe deletes the probe of [push.removeProbe]. A login without the right to delete
+// has left it behind.
 func (p *pruner) deleteProbe(ctx context.Context) error {
 	probe, err := artifact.Placeholder("")
 	if err != nil {
 		return err
 	}
 	if err := p.delete(ctx, probe.Descriptor); err != nil {
-		p.leave(probe.Descriptor, err)
+		p.warnLeft(probe.Descriptor, err)
 	}
 	return nil
 }
 
-// children returns the manifests that versions name, but for evidence that is not
-// a version's own: versions without a signature may share theirs, and a push of
-// any of them relies on it.
+// children returns the manifests that versions name. It leaves out evidence without a
+// SHA256SUMS, because several unsigned versions may share it, and a push of one of them
+// relies on it.
 func (p *pruner) children(ctx context.Context, versions []*artifact.Version) []ocispec.Descriptor {
 	var out []ocispec.Descriptor
 	for _, v := range versions {
@@ -131,14 +142,14 @@ func (p *pruner) children(ctx context.Context, versions []*artifact.Version) []o
 		case err == nil && len(e.SHA256SUMS) > 0:
 			out = append(out, *v.Evidence)
 		case err != nil && !isGone(err):
-			p.leave(*v.Evidence, err)
+			p.warnLeft(*v.Evidence, err)
 		}
 	}
 	return out
 }
 
-// putBack stores again what of the manifests a tag names now.
-func (p *pruner) putBack(ctx context.Context, deleted []artifact.Blob) error {
+// restore stores deleted manifests again that a tag names now.
+func (p *pruner) restore(ctx context.Context, deleted []artifact.Blob) error {
 	if len(deleted) == 0 {
 		return nil
 	}
@@ -151,11 +162,11 @@ func (p *pruner) putBack(ctx context.Context, deleted []artifact.Blob) error {
 	return err
 }
 
-// named returns the digests that tags name, directly and by an index, but for
-// those of the tags given.
+// named returns the digests that tags name, directly or through an index. It skips the
+// given tags.
 func (p *pruner) named(ctx context.Context, without map[ociaddr.Tag]bool) (map[digest.Digest]bool, error) {
-	// Anew: somebody may have added some. No list is no answer here: that a
-	// repository which was pruned has none may as well be a registry's mistake.
+	// The list must be new, because a push may have added tags. A 404 is an error here: a
+	// registry may answer so by mistake.
 	tags, err := artifact.ListTags(ctx, p.state.dest.Store)
 	if err != nil {
 		return nil, err

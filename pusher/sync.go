@@ -3,6 +3,7 @@ package pusher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,60 +15,59 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Want is what of a provider should be in its repository.
+// Want says which versions of a provider its repository should have.
 type Want struct {
 	Provider provider.Address
-	// Source is where its versions come from.
+	// Source is the origin of the versions.
 	Source origin.Source
-	// Versions are those wanted; zero: every release. With Prereleases, those
-	// within the constraint count as well that it does not name.
+	// Versions are the wanted versions; zero: every release. With Prereleases, prereleases
+	// within the constraint are wanted even if it does not name them.
 	Versions    provider.VersionSet
 	Prereleases bool
-	// Latest of them, the newest that have a package for the platforms wanted, are
-	// wanted; 0: all.
+	// Latest is the number of newest versions that are wanted. Only versions with a package
+	// for the platforms wanted count. 0: all versions.
 	Latest int
-	// Platforms are wanted where the source has them; none: all.
+	// Platforms are wanted if the source has them. None: all platforms.
 	Platforms []provider.Platform
-	// Cooldown is how long a version must have been known before it is pushed.
+	// Cooldown is how long a sync must have known a version before it pushes it.
 	Cooldown time.Duration
-	// Keep says that others look after the provider's repository, too, so that
-	// nothing is pruned in it.
+	// Keep is set if pull-through also writes the provider's repository. Nothing is pruned
+	// in it.
 	Keep bool
 }
 
 // SyncOptions configure a [Syncer].
 type SyncOptions struct {
-	// Push are the options of its pushes. Push.Now is ignored.
+	// Push are the options of its pushes. The Syncer sets Push.Now.
 	Push Options
-	// ManifestCache is a folder that caches manifests from one sync to the next, so that a
-	// version in place costs one HEAD; "": no cache.
+	// ManifestCache is a folder that caches manifests from one sync to the next, so that an
+	// unchanged version costs one HEAD. "": no cache.
 	ManifestCache string
-	// First allows a first sync with a cooldown in repositories that have versions
-	// already. It changes nothing elsewhere.
+	// First allows a first sync with a cooldown in repositories that have versions already.
+	// It changes nothing in other repositories.
 	First bool
 	// Prune removes versions that no [Want] asks for.
 	Prune bool
-	// PruneLimit is how many versions may be removed at most; 0 is
-	// [DefaultPruneLimit], and no provider's last one.
+	// PruneLimit is how many versions a prune may remove. 0: [DefaultPruneLimit], and not
+	// the last version of a provider.
 	PruneLimit int
-	// Served returns what a gateway serves of a stored version, so that nothing counts
-	// as in place that it refuses. Errors wrap [ErrNotServed] where the gateway refuses
-	// the version, and are the store's otherwise. Nil: a gateway serves all.
+	// Served returns what a gateway serves of a stored version. A version that the gateway
+	// refuses is then repaired. Errors wrap [ErrNotServed] if the gateway refuses the
+	// version, and are errors of the store otherwise. Nil: a gateway serves everything.
 	Served func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error)
-	// Now is the time; nil is [time.Now].
+	// Now is the clock. Nil: [time.Now].
 	Now func() time.Time
 }
 
-// DefaultPruneLimit is how many versions a sync removes at most unless it is told
-// otherwise.
+// DefaultPruneLimit is how many versions a sync removes at most by default.
 const DefaultPruneLimit = 10
 
-// Syncer brings repositories to what is wanted: first [Syncer.Plan], then
+// Syncer makes repositories hold the wanted versions: first [Syncer.Plan], then
 // [Syncer.Apply].
 type Syncer struct {
 	o      SyncOptions
 	pusher *Pusher
-	cache  *manifestCache // nil for none
+	cache  *manifestCache // nil: no cache
 }
 
 // NewSyncer returns a Syncer.
@@ -90,55 +90,54 @@ type Action string
 
 // The actions of a plan.
 const (
-	ActionPush   Action = "push"   // it is not there
-	ActionAdd    Action = "add"    // platforms of it are not there
-	ActionRepair Action = "repair" // it is there, and its evidence is missing or refused
-	ActionKeep   Action = "keep"   // it is in place
-	ActionWait   Action = "wait"   // it is too young
-	ActionPrune  Action = "prune"  // nothing asks for it
+	ActionPush   Action = "push"   // the version is missing
+	ActionAdd    Action = "add"    // platforms of the version are missing
+	ActionRepair Action = "repair" // the version is stored, and its evidence is missing or refused
+	ActionKeep   Action = "keep"   // the version is in place
+	ActionWait   Action = "wait"   // the version is too young
+	ActionPrune  Action = "prune"  // no block asks for the version
 )
 
-// Step is what is to be done about one version.
+// Step is the plan for one version.
 type Step struct {
 	Provider provider.Address `json:"provider"`
 	Version  provider.Version `json:"version"`
 	Action   Action           `json:"action"`
-	// Platforms are those to push, to add, to repair or to prune, or that are in place.
+	// Platforms are the platforms to push, to add, to repair or to prune, or those in place.
 	Platforms []provider.Platform `json:"platforms,omitempty"`
-	// Size is that of their packages in bytes, -1 if it is not known.
+	// Size is the size of their packages in bytes; -1: unknown.
 	Size int64 `json:"size"`
-	// Until is when the wait ends.
+	// Until is the time at which the wait ends.
 	Until time.Time `json:"until,omitzero"`
-	// FirstSync is set where a version would have to wait, but was there when the
-	// provider was first synced.
+	// FirstSync is set if the version is younger than the cooldown, but the source had it at
+	// the first sync of the provider.
 	FirstSync bool `json:"first_sync,omitempty"`
 
 	dest    Destination
-	release *origin.Release    // of a push, addition or repair
-	index   ocispec.Descriptor // that the version's tag names; none of a push
+	release *origin.Release    // of a push, an addition or a repair
+	index   ocispec.Descriptor // that the version's tag names; zero for a push
 }
 
-// Failure is a provider, or one version of it, that a sync could not look after.
+// Failure is a provider, or one version of it, that a sync could not process.
 type Failure struct {
 	Provider provider.Address
-	Version  provider.Version // zero: all of it
+	Version  provider.Version // zero: the whole provider
 	Err      error
 }
 
-// Plan is what a sync will do. Steps are sorted by provider and version, newest
-// first.
+// Plan says what a sync will do. Steps are sorted by provider and version, newest first.
 type Plan struct {
 	Steps    []Step
 	Warnings []string
 	Failures []Failure
-	// Unasked is how many versions no block asks for, where they are not pruned.
+	// Unasked counts the versions that no block asks for, if they are not pruned.
 	Unasked int
 
 	states []*repositoryState
 }
 
-// Count returns how many steps of an action there are, and the bytes of their
-// packages: -1 if those of one are not known.
+// Count returns the number of steps of an action, and the size of their packages in bytes.
+// The size is -1 if the size of one step is unknown.
 func (p *Plan) Count(a Action) (n int, bytes int64) {
 	for _, s := range p.Steps {
 		if s.Action != a {
@@ -154,8 +153,8 @@ func (p *Plan) Count(a Action) (n int, bytes int64) {
 	return n, bytes
 }
 
-// Plan looks at origins and repositories, and changes nothing. What is wrong with
-// one provider is in the plan's failures, and keeps nobody from the others.
+// Plan compares origins and repositories, and changes nothing. A failure of one provider is
+// in the plan, and does not affect the others.
 func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 	parts := make([]*Plan, len(wants))
 	g, gctx := errgroup.WithContext(ctx)
@@ -186,7 +185,7 @@ func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 	return out, nil
 }
 
-// Outcome is what a sync did.
+// Outcome says what a sync did.
 type Outcome struct {
 	Results  []*Result // of pushes, in the order of the plan
 	Pruned   []Step
@@ -194,9 +193,13 @@ type Outcome struct {
 	Failures []Failure
 }
 
-// Apply does what a plan says: first it notes which versions it saw and which indexes
-// it will replace, then it pushes, then it removes announcements that nobody needs,
-// and then it prunes, where nothing about the provider failed.
+func (o *Outcome) warn(format string, args ...any) {
+	o.Warnings = append(o.Warnings, fmt.Sprintf(format, args...))
+}
+
+// Apply carries out a plan. First it notes which versions it has seen, and which indexes it
+// will replace. Then it pushes, and removes announcements that no push needs. Then it prunes
+// the repositories of providers without failures.
 func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*Result)) (*Outcome, error) {
 	out := &Outcome{Failures: slices.Clone(plan.Failures)}
 	for _, state := range plan.states {
@@ -215,14 +218,18 @@ func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*Result)) (*Ou
 	return out, s.prune(ctx, plan, out)
 }
 
-// push pushes what the plan says, several versions at once.
+// push pushes the versions of a plan, several at once. It skips providers that failed as a
+// whole.
 func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*Result)) error {
 	results := make([]*Result, len(plan.Steps))
 	failures := make([]error, len(plan.Steps))
+	failed := func(a provider.Address) bool {
+		return slices.ContainsFunc(out.Failures, func(f Failure) bool { return f.Provider == a && f.Version.IsZero() })
+	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.o.Push.Jobs)
 	for i, step := range plan.Steps {
-		if step.release == nil || failed(out.Failures, step.Provider) {
+		if step.release == nil || failed(step.Provider) {
 			continue
 		}
 		g.Go(func() error {
@@ -246,12 +253,7 @@ func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*
 	return err
 }
 
-// failed reports whether nothing is known of a provider's repository or source.
-func failed(failures []Failure, a provider.Address) bool {
-	return slices.ContainsFunc(failures, func(f Failure) bool { return f.Provider == a && f.Version.IsZero() })
-}
-
-// Err returns all failures as one error, nil for none.
+// Err returns all failures as one error; nil if there are none.
 func (o *Outcome) Err() error {
 	var all []error
 	for _, f := range o.Failures {

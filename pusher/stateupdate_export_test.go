@@ -18,7 +18,7 @@ type StateChange struct {
 	Deleted  map[digest.Digest]bool
 }
 
-// Remember is remember, for tests.
-func (p *Pusher) Remember(ctx context.Context, a provider.Address, dest Destination, c StateChange) error {
-	return p.remember(ctx, a, dest, stateChange{c.Seen, c.Cooldown, c.Replaced, c.Deleted})
+// UpdateState is updateState, for tests.
+func (p *Pusher) UpdateState(ctx context.Context, a provider.Address, dest Destination, c StateChange) error {
+	return p.updateState(ctx, a, dest, stateChange{c.Seen, c.Cooldown, c.Replaced, c.Deleted})
 }

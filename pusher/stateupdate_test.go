@@ -34,7 +34,7 @@ func destination(store pusher.Store) pusher.Destination {
 
 // remember has a process of its own merge a change into the state.
 func (b *bench) remember(c pusher.StateChange) error {
-	return pusher.New(b.options).Remember(b.t.Context(), widget, destination(registry.Repository{Repository: b.repo}), c)
+	return pusher.New(b.options).UpdateState(b.t.Context(), widget, destination(registry.Repository{Repository: b.repo}), c)
 }
 
 func (b *bench) mustRemember(c pusher.StateChange) {
@@ -225,7 +225,7 @@ func TestRememberOfTwoWriters(t *testing.T) {
 							return
 						}
 						reached, started = true, true
-						go func() { done <- pusher.New(b.options).Remember(t.Context(), widget, destination(second), other) }()
+						go func() { done <- pusher.New(b.options).UpdateState(t.Context(), widget, destination(second), other) }()
 						select {
 						case <-held:
 						case err := <-done:
@@ -235,7 +235,7 @@ func TestRememberOfTwoWriters(t *testing.T) {
 							covers = "first"
 						}
 					}}
-					if err := pusher.New(b.options).Remember(t.Context(), widget, destination(first), mine); err != nil {
+					if err := pusher.New(b.options).UpdateState(t.Context(), widget, destination(first), mine); err != nil {
 						t.Fatalf("paused before request %d and %d: %v", n, m, err)
 					}
 					close(ended)
@@ -311,14 +311,14 @@ func TestRememberTakesTurns(t *testing.T) {
 				<-goOn
 			}
 		}}
-		go func() { done <- p.Remember(t.Context(), widget, destination(paused), sawAt(noon, "1.0.0")) }()
+		go func() { done <- p.UpdateState(t.Context(), widget, destination(paused), sawAt(noon, "1.0.0")) }()
 		synctest.Wait()
 		asked := 0
 		second := &pausing{Store: store, before: func(int, string) { asked++ }}
-		go func() { done <- p.Remember(t.Context(), widget, destination(second), sawAt(noon, "1.1.0")) }()
+		go func() { done <- p.UpdateState(t.Context(), widget, destination(second), sawAt(noon, "1.1.0")) }()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		third := make(chan error, 1)
-		go func() { third <- p.Remember(ctx, widget, destination(second), sawAt(noon, "1.2.0")) }()
+		go func() { third <- p.UpdateState(ctx, widget, destination(second), sawAt(noon, "1.2.0")) }()
 		synctest.Wait()
 		if asked > 0 {
 			t.Errorf("%d requests while another call was about to write", asked)
@@ -375,7 +375,7 @@ func TestRememberInAnotherProvidersRepository(t *testing.T) {
 	refused := func(a provider.Address, want error) {
 		t.Helper()
 		b.registry.Reset()
-		err := pusher.New(b.options).Remember(t.Context(), a, destination(registry.Repository{Repository: b.repo}), sawAt(noon, "1.0.0"))
+		err := pusher.New(b.options).UpdateState(t.Context(), a, destination(registry.Repository{Repository: b.repo}), sawAt(noon, "1.0.0"))
 		if !errors.Is(err, want) || hint.Of(err) == "" {
 			t.Errorf("%v (%s)", err, hint.Of(err))
 		}

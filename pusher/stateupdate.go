@@ -22,17 +22,16 @@ import (
 // writers write it, too.
 const stateRounds = 20
 
-// stateChange is what a writer adds to the state of a repository, and what a prune takes
-// out of it. The zero value changes nothing.
+// stateChange is what a writer adds to the state of a repository, and what a prune removes
+// from it. The zero value changes nothing.
 type stateChange struct {
-	// seen and cooldown are those of [artifact.State].
+	// seen and cooldown have the meaning that they have in [artifact.State].
 	seen     map[provider.Version]time.Time
 	cooldown bool
-	// replaced are manifests that lose their tag. Older states need not be named.
+	// replaced are manifests that lose their tag. It need not contain older states.
 	replaced []artifact.Replaced
-	// deleted are replaced manifests that a prune has deleted. The state that this change
-	// replaces is noted in their place: a prune that deletes nothing but an older state
-	// would find another one the next time.
+	// deleted are replaced manifests that a prune has deleted. The new state notes the state
+	// that it replaces. A prune that deleted only older states would therefore never end.
 	deleted map[digest.Digest]bool
 }
 
@@ -45,65 +44,78 @@ func (c stateChange) applied(now *artifact.State, older []artifact.Replaced) art
 	return next
 }
 
-// remember merges a change into the state of a provider's repository. It writes nothing
-// if the state has all of the change already. The state that it replaces is noted in the
-// new one.
+// changes reports whether a state lacks any part of the change.
+func (c stateChange) changes(now *artifact.State) (bool, error) {
+	before, err := artifact.EncodeState(*now)
+	if err != nil {
+		return false, err
+	}
+	after, err := artifact.EncodeState(c.applied(now, nil))
+	return !bytes.Equal(before.Data, after.Data), err
+}
+
+// updateState merges a change into the state of a provider's repository. It writes nothing
+// if the state already has the whole change. The new state notes the one that it replaces.
 //
-// OCI tags have no compare-and-swap. remember therefore reads the state again after it
-// has written, until the change is in. Calls of one Pusher for one repository take turns.
-// Two processes can still lose a change: one of them reads, the other one reads, writes
-// and reads again, and then the first one writes. Callers must be able to bear that: a
-// version that is seen again waits longer, and a digest that is not noted is not deleted.
+// OCI tags have no compare-and-swap. updateState therefore reads the state again after each
+// write, until the change is in. Calls of one Pusher for one repository take turns. Two
+// processes can still lose a change: one reads, the other reads, writes and reads again, and
+// then the first one writes. A lost change must be harmless to callers: a version waits
+// longer if it has to be seen again, and a manifest that is not noted is not deleted.
 //
-// Errors wrap [ErrOccupied] if the repository is another provider's, [ErrImmutable] if the
-// registry does not move the tag, and the reasons of package artifact if the tag names no
-// state. They are *[RegistryError] where the registry failed.
-func (p *Pusher) remember(ctx context.Context, a provider.Address, dest Destination, change stateChange) error {
+// Errors wrap [ErrOccupied] if the repository belongs to another provider, [ErrImmutable] if
+// the registry does not move the tag, and the reasons of package artifact if the tag names
+// no state. They are *[RegistryError] if the registry failed.
+func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Destination, change stateChange) error {
 	end, err := p.takeTurn(ctx, dest.Repository)
 	if err != nil {
 		return err
 	}
 	defer end()
-
 	ctx = mayPush(ctx, dest.Repository)
 	w := &push{Pusher: p, dest: dest, tag: ociaddr.StateTag}
-	var older []artifact.Replaced // states that this call found, and those that it wrote
+	var older []artifact.Replaced // states that this call has read or written
 	prepared := false
 	for range stateRounds {
 		now, desc, err := readState(ctx, dest.Store, dest.Repository, a)
 		if err != nil {
 			return err
 		}
-		if changes, err := change.changes(now); err != nil || !changes {
-			if err == nil {
-				p.markNoted(dest.Repository, change)
-			}
+		if changes, err := change.changes(now); err != nil {
 			return err
+		} else if !changes {
+			p.markNoted(dest.Repository, change)
+			return nil
 		}
 		switch {
 		case desc != nil:
 			older = append(older, artifact.Replaced{Manifest: *desc})
-		case !prepared:
-			// Nothing but the state is sent between reading and writing.
+		case !prepared: // then read again, so that nothing else is sent between reading and writing
 			if err := w.prepareState(ctx, a); err != nil {
 				return err
 			}
 			prepared = true
 			continue
 		}
-		state, err := artifact.EncodeState(change.applied(now, older))
+		written, err := w.writeState(ctx, change.applied(now, older))
 		if err != nil {
-			return fmt.Errorf("%s:%s: %w", dest.Repository, w.tag, err)
-		}
-		if err := w.putTag(ctx, "tag "+string(w.tag)+" in", state.Descriptor, state.Data, string(w.tag), helpImmutableState); err != nil {
 			return err
 		}
-		older = append(older, artifact.Replaced{Manifest: state.Descriptor})
+		older = append(older, artifact.Replaced{Manifest: written})
 	}
 	return hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", dest.Repository, w.tag), "let fewer syncs and pushes of %s run at a time", a)
 }
 
-// takeTurn waits until no other call has the turn of a repository. The caller ends it.
+func (w *push) writeState(ctx context.Context, s artifact.State) (ocispec.Descriptor, error) {
+	state, err := artifact.EncodeState(s)
+	if err != nil {
+		return ocispec.Descriptor{}, fmt.Errorf("%s:%s: %w", w.dest.Repository, w.tag, err)
+	}
+	return state.Descriptor, w.sendTag(ctx, "tag "+string(w.tag)+" in", state, string(w.tag), helpImmutableState)
+}
+
+// takeTurn waits until no other call has the turn of a repository. The caller must end its
+// turn.
 func (p *Pusher) takeTurn(ctx context.Context, r ociaddr.Repository) (end func(), err error) {
 	value, _ := p.turns.LoadOrStore(r, semaphore.NewWeighted(1))
 	turn := value.(*semaphore.Weighted)
@@ -113,19 +125,9 @@ func (p *Pusher) takeTurn(ctx context.Context, r ociaddr.Repository) (end func()
 	return func() { turn.Release(1) }, nil
 }
 
-const helpImmutableState = "ocibridge keeps what it remembers of a repository in the tag " + string(ociaddr.StateTag) + ", and has to move it. Exempt it from the rule " +
+const helpImmutableState = "ocibridge stores the state of a repository under the tag " + string(ociaddr.StateTag) + ", and has to move it. Exempt it from the rule " +
 	"(Harbor: exclude ocibridge-* from the project's tag immutability rules; " +
 	"Amazon ECR: aws ecr put-image-tag-mutability --image-tag-mutability IMMUTABLE_WITH_EXCLUSION --image-tag-mutability-exclusion-filters filterType=WILDCARD,filter=ocibridge-*)"
-
-// changes reports whether a state lacks any of the change.
-func (c stateChange) changes(now *artifact.State) (bool, error) {
-	before, err := artifact.EncodeState(*now)
-	if err != nil {
-		return false, err
-	}
-	after, err := artifact.EncodeState(c.applied(now, nil))
-	return !bytes.Equal(before.Data, after.Data), err
-}
 
 // readState returns the state of a repository and its descriptor. The descriptor is nil if
 // there is no state.
@@ -140,13 +142,13 @@ func readState(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.R
 		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w: %w", r, ErrOccupied, err), helpForeign)
 	case isUnusable(err):
 		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w", r, err),
-			"restore the tag %s. Or delete it, and run ocibridge sync --first if the provider has a cooldown: no version that is there by then waits", ociaddr.StateTag)
+			"restore the tag %s. Or delete it, and run ocibridge sync --first if the provider has a cooldown: versions that are there by then do not wait", ociaddr.StateTag)
 	}
 	return nil, nil, &RegistryError{"read " + string(ociaddr.StateTag) + " in", r, err}
 }
 
-// prepareState checks that a repository without a state is not another provider's, and
-// sends the blob of states.
+// prepareState checks that a repository without a state does not belong to another provider,
+// and stores the config blob of states.
 func (w *push) prepareState(ctx context.Context, a provider.Address) error {
 	tags, err := w.tags(ctx)
 	if err != nil {
@@ -158,12 +160,18 @@ func (w *push) prepareState(ctx context.Context, a provider.Address) error {
 	return w.sendBlob(ctx, "push config to", artifact.Config())
 }
 
+// noteKey identifies a replaced index that the state of a repository notes.
+type noteKey struct {
+	repository ociaddr.Repository
+	index      digest.Digest
+}
+
 // markNoted remembers which replaced indexes the state of a repository has.
 func (p *Pusher) markNoted(r ociaddr.Repository, change stateChange) {
 	for _, replaced := range change.replaced {
-		p.noted.Store(noteKey(r, replaced.Manifest.Digest), true)
+		p.noted.Store(noteKey{r, replaced.Manifest.Digest}, true)
 	}
 	for d := range change.deleted {
-		p.noted.Delete(noteKey(r, d))
+		p.noted.Delete(noteKey{r, d})
 	}
 }

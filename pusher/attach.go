@@ -1,0 +1,244 @@
+package pusher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// errListRefused wraps a registry's refusal of the referrers API.
+var errListRefused = errors.New("refuses to list referrers")
+
+// ReferrerLister lists the manifests that have a subject, page by page. It uses the
+// referrers API, or the subject's fallback tag.
+type ReferrerLister interface {
+	Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error
+}
+
+// listByTag passes the list under a subject's fallback tag to add. It is necessary because
+// oras-go reads that tag only if the referrers API answers 404. If there is no such list,
+// the error wraps errListRefused and the API's refusal.
+func listByTag(ctx context.Context, store artifact.ReferenceFetcher, s ocispec.Descriptor, refusal error, add func([]ocispec.Descriptor) error) error {
+	desc, err := artifact.Resolve(ctx, store, string(ociaddr.ReferrersTag(s.Digest)))
+	switch {
+	case isNotFound(err), refusesContent(err), err == nil && desc.MediaType != ocispec.MediaTypeImageIndex:
+		return fmt.Errorf("%w (%w)", errListRefused, refusal)
+	case err != nil:
+		return err
+	}
+	data, err := artifact.FetchManifest(ctx, store, desc)
+	if err != nil {
+		return err
+	}
+	var index ocispec.Index
+	if err := artifact.Unmarshal(data, &index); err != nil {
+		return err
+	}
+	return add(index.Manifests)
+}
+
+// copyList copies the referrers of one subject.
+func (c *referrersCopy) copyList(ctx context.Context, s subject, list []ocispec.Descriptor) error {
+	var there map[digest.Digest]bool
+	for _, desc := range list {
+		if c.seen[desc.Digest] {
+			continue
+		}
+		c.seen[desc.Digest] = true
+		var err error
+		if there == nil {
+			if there, err = c.destinationReferrers(ctx, s.desc); err != nil {
+				return err
+			}
+		}
+		ok := there[desc.Digest]
+		if !ok {
+			ok, err = c.copyReferrer(ctx, s, desc)
+		}
+		if err == nil && ok {
+			err = c.enqueue(s, desc)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enqueue counts a referrer that the destination has. The next round copies the referrer's
+// own referrers.
+func (c *referrersCopy) enqueue(s subject, desc ocispec.Descriptor) error {
+	c.total++
+	switch {
+	case c.total > maxReferrers:
+		return c.carrier.tooMuch("more than %d referrers", maxReferrers)
+	case s.depth+1 > maxReferrerDepth:
+		return c.carrier.tooMuch("referrers of referrers, more than %d deep", maxReferrerDepth)
+	}
+	c.next = append(c.next, subject{plain(desc), s.depth + 1})
+	return nil
+}
+
+// destinationReferrers returns the referrers of a subject that the destination lists.
+func (c *referrersCopy) destinationReferrers(ctx context.Context, s ocispec.Descriptor) (map[digest.Digest]bool, error) {
+	list, err := c.listOf(ctx, c.dest.Store, s, new(atomic.Int64), new(atomic.Int64))
+	if err != nil && !errors.Is(err, errListRefused) {
+		return nil, c.registryError("list referrers in", err)
+	}
+	out := map[digest.Digest]bool{}
+	for _, desc := range list {
+		out[desc.Digest] = true
+	}
+	return out, nil
+}
+
+// copyReferrer copies one referrer, and reports whether the destination has it. It leaves
+// out a manifest that names another subject, that is gone or damaged, or that the
+// destination refuses.
+func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispec.Descriptor) (bool, error) {
+	if !artifact.IsManifest(desc.MediaType) {
+		c.warnReferrer("the referrer %s has the media type %.80q, and is not copied", desc.Digest, desc.MediaType)
+		return false, nil
+	}
+	data, err := c.storePartsOf(ctx, desc)
+	if err == nil {
+		var m manifestParts
+		if err = artifact.Unmarshal(data, &m); err == nil && (m.Subject == nil || m.Subject.Digest != s.desc.Digest) {
+			c.warnReferrer("%s is listed as a referrer of %s, but does not name it as its subject, and is not copied", desc.Digest, s.desc.Digest)
+			return false, nil
+		}
+	}
+	if err == nil {
+		// A store without the referrers API also lists it under its subject's fallback tag.
+		if err = c.put(ctx, artifact.Blob{Descriptor: plain(desc), Data: data}, ""); err != nil {
+			err = c.registryError("push a referrer to", err)
+		}
+	}
+	return c.isCopied(desc, err)
+}
+
+// storePartsOf stores every part of a manifest of the source, and returns the manifest.
+func (c *referrersCopy) storePartsOf(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
+	if _, err := c.carrier.admit(desc); err != nil {
+		return nil, err
+	}
+	data, err := c.carrier.fetch(ctx, desc)
+	if err != nil {
+		return nil, err
+	}
+	return data, c.carrier.storeParts(ctx, desc, data)
+}
+
+// isCopied reports whether the error of copying a manifest is nil. It warns of an error that
+// concerns only this manifest, and returns any other error.
+func (c *referrersCopy) isCopied(desc ocispec.Descriptor, err error) (bool, error) {
+	switch {
+	case err == nil:
+		c.sent++
+		return true, nil
+	case c.isRefusal(err):
+		c.warnReferrer("%s refuses the referrer %s: %v", c.dest.Repository.Registry, desc.Digest, err)
+	case isUnusable(err):
+		c.warnReferrer("the referrer %s cannot be read in %s, and is not copied: %v", desc.Digest, c.from.Repository, err)
+	default:
+		return false, err
+	}
+	return false, nil
+}
+
+// copyTags copies the manifests that cosign attaches to a subject by tags that name it.
+func (c *referrersCopy) copyTags(ctx context.Context, s subject) error {
+	for _, tag := range ociaddr.CosignTags(s.desc.Digest) {
+		if _, ok := c.tags[tag]; !ok {
+			continue
+		}
+		desc, err := artifact.Resolve(ctx, c.from.Store, string(tag))
+		if isUnusable(err) {
+			continue // it was deleted since the tags were listed
+		}
+		if err != nil {
+			return c.from.failed(c.release.Version(), err)
+		}
+		if !artifact.IsManifest(desc.MediaType) {
+			c.warnReferrer("the tag %s names the media type %.80q, and is not copied", tag, desc.MediaType)
+			continue
+		}
+		ok, err := c.copyTag(ctx, s, tag, desc)
+		if err == nil && ok && !c.seen[desc.Digest] {
+			c.seen[desc.Digest] = true
+			err = c.enqueue(s, desc)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyTag copies the manifest that a tag of a subject names, and reports whether the
+// destination has it. It leaves out a manifest that names another subject.
+func (c *referrersCopy) copyTag(ctx context.Context, s subject, tag ociaddr.Tag, desc ocispec.Descriptor) (bool, error) {
+	there, err := artifact.Resolve(ctx, c.dest.Store, string(tag))
+	switch {
+	case err == nil && there.Digest == desc.Digest:
+		return true, nil
+	case err != nil && !isNotFound(err):
+		return false, c.registryError("read "+string(tag)+" in", err)
+	}
+	replaces := err == nil
+	data, err := c.storePartsOf(ctx, desc)
+	if err == nil {
+		var m manifestParts
+		if err = artifact.Unmarshal(data, &m); err == nil && m.Subject != nil && m.Subject.Digest != s.desc.Digest {
+			c.warnReferrer("the tag %s names %s, which has another subject, and is not copied", tag, desc.Digest)
+			return false, nil
+		}
+	}
+	if err == nil && replaces {
+		other, err := artifact.FetchManifest(ctx, c.dest.Store, there)
+		if err != nil || !supersedes(data, other) {
+			c.warnReferrer("%s:%s names something else than in %s, and is left as it is", c.dest.Repository, tag, c.from.Repository)
+			return false, nil
+		}
+	}
+	if err == nil {
+		err = c.sendTag(ctx, "tag "+string(tag)+" in", artifact.Blob{Descriptor: plain(desc), Data: data}, string(tag), helpImmutable)
+	}
+	return c.isCopied(desc, err)
+}
+
+// attachedTags are the tags of a repository that name a subject. They are listed once,
+// unless that fails.
+type attachedTags struct {
+	once sync.Once
+	tags map[ociaddr.Tag]struct{}
+	err  error
+}
+
+func (p *Pusher) attachedTags(ctx context.Context, from Stored) (map[ociaddr.Tag]struct{}, error) {
+	entry, _ := p.attached.LoadOrStore(from.Repository, &attachedTags{})
+	a := entry.(*attachedTags)
+	a.once.Do(func() {
+		tags, err := listTags(ctx, from.Store)
+		if err != nil {
+			p.attached.CompareAndDelete(from.Repository, entry) // the next version lists them again
+			a.err = &RegistryError{"list tags of", from.Repository, err}
+			return
+		}
+		a.tags = map[ociaddr.Tag]struct{}{}
+		for _, t := range tags {
+			if _, ok := t.Subject(); ok {
+				a.tags[t] = struct{}{}
+			}
+		}
+	})
+	return a.tags, a.err
+}

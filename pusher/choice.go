@@ -1,0 +1,121 @@
+package pusher
+
+import "github.com/ocibridge/ocibridge/trust"
+
+// grade is the strength of evidence. A higher grade proves more.
+type grade int
+
+const (
+	gradeAbsent     grade = iota // there is no evidence
+	gradeUnreadable              // the evidence cannot be read
+	gradeRecord                  // a record alone: the packages matched unsigned hashes
+	gradeChecksums               // an unsigned SHA256SUMS
+	gradeSigned                  // a SHA256SUMS with its signature
+)
+
+// gradeOf returns the grade of readable evidence.
+func gradeOf(verdict trust.Verdict, document []byte) grade {
+	switch {
+	case verdict == trust.Signed:
+		return gradeSigned
+	case len(document) > 0:
+		return gradeChecksums
+	}
+	return gradeRecord
+}
+
+// candidate is evidence that a version may get.
+type candidate struct {
+	grade grade
+	// covers is set if the evidence contradicts no package of the version: its
+	// SHA256SUMS lists all of them, or it has no SHA256SUMS.
+	covers bool
+}
+
+// evidenceFacts are the input of the choice between three candidates.
+type evidenceFacts struct {
+	stored    candidate // the evidence that the version has
+	release   candidate // the evidence of this push; absent if the registry refuses evidence
+	announced candidate // the evidence that another push of some platforms announced; signed, or absent
+
+	same      bool // stored and release are the same evidence
+	unchanged bool // the stored version already has exactly the packages
+	replaced  bool // packages are replaced, so that the stored evidence is about other packages
+	refresh   bool // the user or a sync asks for the release's evidence
+	force     bool
+}
+
+// evidenceAction says which evidence a version gets.
+type evidenceAction string
+
+const (
+	keepEvidence     evidenceAction = "keep"     // the stored evidence, or still none
+	addEvidence      evidenceAction = "add"      // the release's evidence; none is stored
+	replaceEvidence  evidenceAction = "replace"  // the release's evidence instead of the stored one
+	completeEvidence evidenceAction = "complete" // the announced evidence
+	refuseEvidence   evidenceAction = "refuse"   // no evidence covers the packages: a conflict
+)
+
+// choose returns the action for a version. Evidence that does not cover the packages is
+// kept only if nothing changes, and stored only by force.
+func (f evidenceFacts) choose() evidenceAction {
+	action := f.strongest()
+	switch {
+	case action == keepEvidence && f.unchanged, f.of(action).covers:
+		return action
+	case f.release.grade == gradeSigned && f.release.covers: // the publisher has signed more platforms
+		return f.useRelease()
+	case f.release.grade == gradeSigned && f.announced.grade == gradeSigned && f.announced.covers:
+		return completeEvidence
+	case f.force:
+		return f.useRelease()
+	}
+	return refuseEvidence
+}
+
+// strongest chooses by grade alone. Stored evidence wins a tie, unless the user asks for
+// a refresh. Even a refresh never replaces evidence by weaker evidence.
+func (f evidenceFacts) strongest() evidenceAction {
+	announced := f.announced.grade != gradeAbsent
+	notWeaker := f.release.grade >= f.stored.grade && (f.stored.grade < gradeSigned || f.release.covers)
+	switch {
+	case f.replaced:
+		return f.useRelease()
+	case f.stored.grade == gradeAbsent && announced:
+		return completeEvidence
+	case f.stored.grade == gradeAbsent:
+		return f.useRelease()
+	case f.same && !announced:
+		return keepEvidence
+	case f.refresh && notWeaker && f.stored.grade > gradeUnreadable:
+		return replaceEvidence
+	case f.stored.grade == gradeSigned:
+		return keepEvidence
+	case announced:
+		return completeEvidence
+	case f.release.grade == gradeSigned, f.refresh && notWeaker:
+		return replaceEvidence
+	}
+	return keepEvidence
+}
+
+// useRelease returns the action that gives the version the release's evidence.
+func (f evidenceFacts) useRelease() evidenceAction {
+	switch {
+	case f.stored.grade != gradeAbsent:
+		return replaceEvidence
+	case f.release.grade != gradeAbsent:
+		return addEvidence
+	}
+	return keepEvidence
+}
+
+// of returns the candidate that an action chooses. Absent evidence contradicts no package,
+// so that it covers every version.
+func (f evidenceFacts) of(a evidenceAction) candidate {
+	chosen := map[evidenceAction]candidate{
+		keepEvidence: f.stored, addEvidence: f.release, replaceEvidence: f.release, completeEvidence: f.announced,
+	}[a]
+	chosen.covers = chosen.covers || chosen.grade == gradeAbsent
+	return chosen
+}

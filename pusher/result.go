@@ -1,0 +1,148 @@
+package pusher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Stage is a stage of storing one package.
+type Stage string
+
+// The stages of a package, in order. StageFetch and StageSend overlap if the package is
+// sent while it is read. An event with a negative number of bytes takes back the bytes of
+// an upload that failed. Each package ends in one of the other stages.
+const (
+	StageFetch   Stage = "fetch"   // it is read from its origin and hashed
+	StageSend    Stage = "send"    // it is sent to the registry
+	StageDone    Stage = "done"    // it was sent and stored; no tag names it yet
+	StageMounted Stage = "mounted" // the registry mounted it from another repository; no tag names it yet
+	StageFound   Stage = "found"   // the repository had it; no tag names it yet, or it was sent by force
+	StagePresent Stage = "present" // the tagged version has it, or the mirror folder has it
+)
+
+// Event is progress of one package. Each stage begins with an event of 0 bytes.
+type Event struct {
+	Provider provider.Address
+	Version  provider.Version
+	Platform provider.Platform
+	Stage    Stage
+	Bytes    int   // since the last event of this stage
+	Total    int64 // of this stage; -1: unknown
+}
+
+// Status says what a push did.
+type Status string
+
+const (
+	// Pushed: the version did not exist.
+	Pushed Status = "pushed"
+	// Completed: the push added platforms or missing evidence, or a copy added referrers.
+	Completed Status = "completed"
+	// Replaced: the push replaced stored packages, by force.
+	Replaced Status = "replaced"
+	// Refreshed: the push replaced the evidence. All packages were in place.
+	Refreshed Status = "refreshed"
+	// Rehashed: a forced push corrected h1: hashes in the index, or added missing ones. All
+	// packages were in place.
+	Rehashed Status = "rehashed"
+	// Repaired: a forced push corrected index entries: a size, a file name or a manifest.
+	// All packages and the evidence were in place.
+	Repaired Status = "repaired"
+	// Unchanged: everything was in place. Only a forced push has sent anything.
+	Unchanged Status = "unchanged"
+)
+
+// Result says what a push did, and what the repository has after it.
+type Result struct {
+	Provider   provider.Address   `json:"provider"`
+	Version    provider.Version   `json:"version"`
+	Repository ociaddr.Repository `json:"repository"`
+	Tag        ociaddr.Tag        `json:"tag"`
+	Digest     string             `json:"digest,omitempty"` // of the index
+	Status     Status             `json:"status"`
+	// Verdict is what the stored evidence proves of the version: trust.Signed,
+	// trust.ChecksumOnly, artifact.SignedOtherName, or artifact.NoEvidence. A mirror folder
+	// stores no evidence, so that it has the release's verdict. Fingerprint is the key that
+	// signed the evidence.
+	Verdict     trust.Verdict `json:"verdict"`
+	Fingerprint string        `json:"fingerprint,omitempty"`
+	// Pinned is set if the policy pins that key. Expired is set if the key or its signature
+	// has expired.
+	Pinned  bool `json:"key_pinned,omitempty"`
+	Expired bool `json:"key_expired,omitempty"`
+	// EvidenceKept is set if an earlier push stored the evidence.
+	EvidenceKept bool            `json:"evidence_kept,omitempty"`
+	Packages     []PackageResult `json:"packages"`
+	// Referrers counts the referrers of the source, at any depth, that the destination has.
+	// ReferrersSent counts those that were sent. Only a copy counts them.
+	Referrers     int      `json:"referrers,omitempty"`
+	ReferrersSent int      `json:"referrers_sent,omitempty"`
+	Warnings      []string `json:"warnings,omitempty"`
+}
+
+// PackageResult is one package of a pushed release.
+type PackageResult struct {
+	Platform provider.Platform `json:"platform"`
+	Filename string            `json:"filename"`
+	Digest   string            `json:"digest"`
+	Size     int64             `json:"size"`
+	H1       provider.Hash     `json:"h1"`
+	Sent     bool              `json:"sent"` // whether its bytes were sent: StageDone
+	// H1Recorded is set if a forced push computed H1, and the index had another hash or
+	// none.
+	H1Recorded bool `json:"h1_recorded,omitempty"`
+	// H1Removed is set if a forced push removed an h1: hash from the index, because clients
+	// compute different hashes for this zip.
+	H1Removed bool `json:"h1_removed,omitempty"`
+	// Repaired is set if a forced push corrected the size, the file name or the manifest in
+	// the package's index entry.
+	Repaired bool `json:"repaired,omitempty"`
+}
+
+func (r *Result) warn(format string, args ...any) {
+	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
+}
+
+// warnExpired warns if the key of a release has expired.
+func (r *Result) warnExpired(signer trust.Signer) {
+	if signer.Expired {
+		r.warn("the key %s or its signature has expired; clients accept it with a warning", signer.Fingerprint)
+	}
+}
+
+// result describes a successful push.
+func (w *push) result(ctx context.Context, after *artifact.Version, status Status) *Result {
+	r := &Result{
+		Provider: w.release.Provider(), Version: w.release.Version(),
+		Repository: w.dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status,
+		Warnings: append(slices.Clone(w.release.Warnings), w.warnings...),
+	}
+	w.reportEvidence(ctx, r, after)
+	r.warnExpired(w.sums.Signer())
+	for _, pkg := range w.release.Packages {
+		p := find(after.Packages, pkg.Platform)
+		if name := provider.PackageFilename(r.Provider, r.Version, p.Platform); p.Filename != name && r.Verdict != artifact.SignedOtherName {
+			r.warn("the package for %s is published as %s, not as %s: nothing says that it is for this version and platform", p.Platform, p.Filename, name)
+		}
+		r.Packages = append(r.Packages, w.packageResult(p))
+	}
+	return r
+}
+
+func (w *push) packageResult(p *artifact.Package) PackageResult {
+	r := PackageResult{
+		Platform: p.Platform, Filename: p.Filename, Digest: p.Digest.String(), Size: p.Size, H1: p.H1, Sent: w.uploaded[p.Platform],
+	}
+	if was := w.present(p.Platform); was != nil && w.o.Force {
+		rehashed := changesH1(*was, *p)
+		r.H1Recorded, r.H1Removed = rehashed && !p.H1.IsZero(), rehashed && p.H1.IsZero()
+		r.Repaired = repairsEntry(*was, *p)
+	}
+	return r
+}
