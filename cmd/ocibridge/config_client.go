@@ -107,7 +107,7 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 		CLIConfig: f.cliConfig, CAFile: f.caFile,
 	}
 	if setup.URL == "" {
-		setup.URL, setup.NoURL = clientsetup.GatewayURL(cmp.Or(s.Flags["listen"].Value, c.Gateway.Listen, defaultListen))
+		setup.URL, setup.NoURL = clientsetup.GatewayURL(cmp.Or(s.Flags["listen"].Value, c.Gateway.Listen, config.FlagDefault("listen")))
 	}
 	return f.print(stdout, setup)
 }

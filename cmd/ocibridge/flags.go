@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -81,11 +82,8 @@ func completePlatforms(cmd *cobra.Command) {
 // jobsFlag is the value of --jobs, a number of concurrent jobs.
 type jobsFlag int
 
-// maxJobs is also the maximum of jobs in ocibridge.hcl.
-const maxJobs = 256
-
 func (j *jobsFlag) register(cmd *cobra.Command, usage string) {
-	*j = 4
+	j.Set(config.FlagDefault("jobs"))
 	cmd.Flags().Var(j, "jobs", usage)
 }
 
@@ -94,8 +92,8 @@ func (j *jobsFlag) Type() string   { return "int" }
 
 func (j *jobsFlag) Set(s string) error {
 	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 || n > maxJobs {
-		return fmt.Errorf("it is a number from 1 to %d", maxJobs)
+	if err != nil || n < 1 || n > config.MaxCount {
+		return fmt.Errorf("it is a number from 1 to %d", config.MaxCount)
 	}
 	*j = jobsFlag(n)
 	return nil

@@ -26,9 +26,6 @@ const serveExamples = `  # try it: embedded registry, certificate of a local CA,
   # behind a proxy that speaks TLS to clients
   ocibridge serve --listen 10.0.0.5:8080 --http --config ocibridge.hcl`
 
-// defaultListen is the default of --listen.
-const defaultListen = "localhost:8443"
-
 // serveFlags are the flags of serve.
 type serveFlags struct {
 	registryFlags
@@ -82,7 +79,7 @@ without them, everybody may read everything.`,
 	f.log.register(cmd, slog.LevelInfo)
 	f.log.registerFormat(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.listen, "listen", defaultListen, "`address` to listen on")
+	flags.StringVar(&f.listen, "listen", config.FlagDefault("listen"), "`address` to listen on")
 	flags.StringVar(&f.metrics, "metrics-listen", "", "`address` on which plain HTTP answers /metrics, /healthz and /readyz, such as localhost:9090 (default: where all else is answered)")
 	flags.StringVar(&f.cert, "tls-cert", "", "`file` with the certificate and its chain, in PEM")
 	flags.StringVar(&f.key, "tls-key", "", "`file` with the certificate's key, in PEM")

@@ -112,7 +112,7 @@ func (f *registryFlags) templateSet(s settings, providers []provider.Address) (t
 // that it reads, too: it means the embedded registry, which is not reached by way
 // of the gateway here.
 func (f *registryFlags) ownTemplate(s settings) string {
-	return cmp.Or(f.running, s.file.Gateway.Listen, defaultListen) + "/" + embedded.Template
+	return cmp.Or(f.running, s.file.Gateway.Listen, config.FlagDefault("listen")) + "/" + embedded.Template
 }
 
 func selector(parse func(string) (provider.Pattern, error), include, exclude []string) (sel provider.Selector, err error) {

@@ -15,7 +15,7 @@ import (
 
 const (
 	downloads   = 64
-	allowedPeak = 64 << 20
+	allowedPeak = 128 << 20
 )
 
 // memory measures the gateway's peak resident memory over all of its life: every
@@ -59,7 +59,7 @@ func (b *bench) memory() error {
 	b.say("peak resident memory: %d MiB with the catalog, %d MiB after the downloads", afterCatalog>>20, peak>>20)
 	b.rows = append(b.rows, row{
 		what:   fmt.Sprintf("memory: %d downloads of 150 MB, %d x %d versions", downloads, catalogProviders, catalogVersions),
-		figure: fmt.Sprintf("%d MiB", peak>>20), ratio: float64(peak) / allowedPeak, than: "64 MiB", wanted: "< 1.00", reached: peak < allowedPeak,
+		figure: fmt.Sprintf("%d MiB", peak>>20), ratio: float64(peak) / allowedPeak, than: "128 MiB", wanted: "< 1.00", reached: peak < allowedPeak,
 	})
 	return nil
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// maxCount bounds numbers that count requests and packages under way.
-const maxCount = 256
+// MaxCount bounds numbers of concurrent requests and packages.
+const MaxCount = 256
 
 // config makes of a file what it means.
 func (d *decoder) config(f *fileBlock) *Config {
 	c := &Config{
 		Data: d.path(f.Body, "data", f.Data),
-		Jobs: d.positive(f.Body, "jobs", f.Jobs, maxCount),
+		Jobs: d.positive(f.Body, "jobs", f.Jobs, MaxCount),
 	}
 	parseOne(d, f.Body, "log_level", f.LogLevel, parseLevel) // the flag has it
 	parseOne(d, f.Body, "log_format", f.LogFormat, parseFormat)
@@ -188,7 +188,7 @@ func (d *decoder) registry(b registryBlock) Registry {
 		PlainHTTP: yes(b.PlainHTTP), InsecureSkipVerify: yes(b.InsecureSkipVerify), DeniedMeansAbsent: yes(b.DeniedMeansAbsent),
 		RedirectsBlobs: yes(b.MirrorsBlobsByRedirect),
 		CAs:            d.pem(b.Body, "ca_file", b.CAFile),
-		MaxConcurrent:  d.positive(b.Body, "max_concurrent", b.MaxConcurrent, maxCount),
+		MaxConcurrent:  d.positive(b.Body, "max_concurrent", b.MaxConcurrent, MaxCount),
 		Timeout:        parseOne(d, b.Body, "timeout", b.Timeout, parsePositiveDuration),
 		Origin:         place(b.Range),
 	}
@@ -332,14 +332,6 @@ func (d *decoder) warnOfClients(r hcl.Range, warning string) {
 	if warning != "" {
 		d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Provider address that some clients refuse", Detail: warning + ".", Subject: &r})
 	}
-}
-
-// optional returns what an argument means, nil where it is not there.
-func optional[T any](written *string, means T) *T {
-	if written == nil {
-		return nil
-	}
-	return &means
 }
 
 func or(s *string, otherwise string) *string {

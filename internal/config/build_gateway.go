@@ -3,6 +3,7 @@ package config
 import (
 	"slices"
 
+	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -13,8 +14,8 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 		MetricsListen:     parseOne(d, b.Body, "metrics_listen", b.MetricsListen, parseListen),
 		VerifyRequired:    parseOne(d, b.Body, "verify", b.Verify, parseVerify),
 		Redirect:          b.Redirect != nil && *b.Redirect,
-		TagTTL:            optional(b.TagTTL, parseOne(d, b.Body, "tag_ttl", b.TagTTL, parseDuration)),
-		StaleIfError:      optional(b.StaleIfError, parseOne(d, b.Body, "stale_if_error", b.StaleIfError, parseDuration)),
+		TagTTL:            parseOne(d, b.Body, "tag_ttl", b.TagTTL, parseDurationOrNone),
+		StaleIfError:      parseOne(d, b.Body, "stale_if_error", b.StaleIfError, parseDurationOrNone),
 		Deny:              parseEach(d, b.Body, "deny", b.Deny, parseDeny),
 		CapabilityKeyFile: d.path(b.Body, "capability_key_file", b.CapabilityKeyFile),
 		HTTP:              b.HTTP != nil && *b.HTTP,
@@ -31,7 +32,7 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 	if b.Cache != nil {
 		g.Cache = &Cache{
 			Directory: d.path(b.Cache.Body, "directory", b.Cache.Directory),
-			MaxSize:   parseOne(d, b.Cache.Body, "max_size", or(b.Cache.MaxSize, "20GiB"), parseSize),
+			MaxSize:   parseOne(d, b.Cache.Body, "max_size", or(b.Cache.MaxSize, defaultOf[cacheBlock]("max_size")), parseSize),
 		}
 	}
 	g.Tokens = d.tokens(b.Tokens)
@@ -55,10 +56,10 @@ func (d *decoder) tls(b *tlsBlock) TLS {
 	return t
 }
 
-func (d *decoder) tokens(blocks []tokenBlock) []Token {
-	var out []Token
+func (d *decoder) tokens(blocks []tokenBlock) []access.Token {
+	var out []access.Token
 	for _, b := range blocks {
-		t := Token{
+		t := access.Token{
 			Name:     parseLabel(d, "token name", b.Range, b.Name, parseName),
 			SHA256:   parseOne(d, b.Body, "sha256", b.SHA256, parseSHA256),
 			Selector: d.selector(b.Body, b.Include, b.Exclude),
@@ -66,9 +67,9 @@ func (d *decoder) tokens(blocks []tokenBlock) []Token {
 			Operator: b.Operator != nil && *b.Operator,
 		}
 		switch {
-		case slices.ContainsFunc(out, func(o Token) bool { return o.Name == t.Name && t.Name != "" }):
+		case slices.ContainsFunc(out, func(o access.Token) bool { return o.Name == t.Name && t.Name != "" }):
 			d.duplicate(b.Range, "token", b.Name)
-		case !d.incomplete && slices.ContainsFunc(out, func(o Token) bool { return o.SHA256 == t.SHA256 && t.SHA256 != [32]byte{} }):
+		case !d.incomplete && slices.ContainsFunc(out, func(o access.Token) bool { return o.SHA256 == t.SHA256 && t.SHA256 != [32]byte{} }):
 			d.fail(at(b.Body, "sha256"), "Duplicate token", "Another token block has the same sum: give each its own token, or remove one of them.")
 		}
 		out = append(out, t)
@@ -76,24 +77,24 @@ func (d *decoder) tokens(blocks []tokenBlock) []Token {
 	return out
 }
 
-func (d *decoder) oidc(blocks []oidcBlock) []OIDC {
-	var out []OIDC
+func (d *decoder) oidc(blocks []oidcBlock) []access.Issuer {
+	var out []access.Issuer
 	for _, b := range blocks {
-		o := OIDC{
+		o := access.Issuer{
 			Name:     parseLabel(d, "oidc name", b.Range, b.Name, parseName),
-			Issuer:   parseOne(d, b.Body, "issuer", b.Issuer, parseIssuer),
+			URL:      parseOne(d, b.Body, "issuer", b.Issuer, parseIssuer),
 			Audience: parseOne(d, b.Body, "audience", b.Audience, parseText),
 		}
 		for _, r := range b.Rules {
 			if r.Claims != nil && len(r.Claims) == 0 {
 				d.errorf(at(r.Body, "claims"), "claims", hint.New("a rule without claims is for every token that the issuer gives to anybody", "name the claims that a token must have"))
 			}
-			o.Rules = append(o.Rules, Rule{r.Claims, d.selector(r.Body, r.Include, r.Exclude)})
+			o.Rules = append(o.Rules, access.Rule{Claims: r.Claims, Selector: d.selector(r.Body, r.Include, r.Exclude)})
 		}
 		if len(b.Rules) == 0 {
 			d.fail(b.Range, "Missing rule block", "Without a rule block, no token of this issuer may read anything.")
 		}
-		if slices.ContainsFunc(out, func(p OIDC) bool { return p.Name == o.Name && o.Name != "" }) {
+		if slices.ContainsFunc(out, func(p access.Issuer) bool { return p.Name == o.Name && o.Name != "" }) {
 			d.duplicate(b.Range, "oidc", b.Name)
 		}
 		out = append(out, o)

@@ -5,15 +5,16 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 // login reads a login block, and holds it against what else the gateway block has.
-func (d *decoder) login(b *loginBlock, g *gatewayBlock) *Login {
+func (d *decoder) login(b *loginBlock, g *gatewayBlock) *gateway.Login {
 	if b == nil {
 		return nil
 	}
-	l := &Login{
+	l := &gateway.Login{
 		Client: parseOne(d, b.Body, "client", b.Client, parseText),
 		Authz:  parseOne(d, b.Body, "authz", b.Authz, parseEndpoint),
 		Token:  parseOne(d, b.Body, "token", b.Token, parseEndpoint),

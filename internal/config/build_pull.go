@@ -20,7 +20,7 @@ func (d *decoder) pullThrough(b *pullThroughBlock) *PullThrough {
 		Versions:      parseOne(d, b.Body, "versions", b.Versions, provider.ParseConstraint),
 		Cooldown:      parseOne(d, b.Body, "cooldown", b.Cooldown, parseDuration),
 		MaxSize:       parseOne(d, b.Body, "max_size", b.MaxSize, parseSize),
-		MaxConcurrent: d.positive(b.Body, "max_concurrent", b.MaxConcurrent, maxCount),
+		MaxConcurrent: d.positive(b.Body, "max_concurrent", b.MaxConcurrent, MaxCount),
 		MaxPerDay:     parseOne(d, b.Body, "max_per_day", b.MaxPerDay, parseSize),
 		MaxSpool:      parseOne(d, b.Body, "max_spool", b.MaxSpool, parseSize),
 	}

@@ -22,11 +22,13 @@
 package config
 
 import (
-	"crypto/sha256"
 	"slices"
 	"time"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
@@ -150,9 +152,9 @@ type Gateway struct {
 	MetricsListen     string // "" for none of its own
 	VerifyRequired    bool
 	Redirect          bool
-	TagTTL            *time.Duration // nil if it is not said
-	StaleIfError      *time.Duration // likewise
-	Deny              []Deny
+	TagTTL            time.Duration // as in [catalog.Options]: 0 is the default, and negative is none
+	StaleIfError      time.Duration // likewise
+	Deny              []catalog.Deny
 	CapabilityKeyFile string
 	HTTP              bool // and no TLS
 	ShutdownDelay     time.Duration
@@ -160,21 +162,13 @@ type Gateway struct {
 
 	TLS    TLS
 	Cache  *Cache // nil without a block
-	Tokens []Token
-	OIDC   []OIDC
-	Login  *Login // nil without a block
+	Tokens []access.Token
+	OIDC   []access.Issuer
+	Login  *gateway.Login // nil without a block
 }
 
 // AsksForTokens reports whether the gateway refuses requests without a token.
 func (g *Gateway) AsksForTokens() bool { return len(g.Tokens)+len(g.OIDC) > 0 }
-
-// Login is the login block.
-type Login struct {
-	Client       string
-	Authz, Token string // URLs, https
-	Ports        [2]int // zero: any
-	Scopes       []string
-}
 
 // TLS is the tls block. Its files are not read by [Load], for a push may not be
 // allowed to; see [Config.CheckFiles].
@@ -198,32 +192,4 @@ type ACME struct {
 type Cache struct {
 	Directory string
 	MaxSize   int64 // bytes
-}
-
-// Deny is what is never served.
-type Deny struct {
-	Pattern  provider.Pattern
-	Versions provider.VersionSet // zero: all
-}
-
-// Token is a token block.
-type Token struct {
-	Name     string
-	SHA256   [sha256.Size]byte
-	Selector provider.Selector
-	Expires  time.Time // zero: never
-	Operator bool
-}
-
-// OIDC is an oidc block.
-type OIDC struct {
-	Name             string
-	Issuer, Audience string
-	Rules            []Rule
-}
-
-// Rule is what the bearers of tokens with certain claims may read.
-type Rule struct {
-	Claims   map[string]string
-	Selector provider.Selector
 }

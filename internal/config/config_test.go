@@ -315,7 +315,7 @@ gateway {
 		"folder":      c.Providers[1].From == Source{Folder: testDir + "/../mirror"} && c.Providers[1].Cooldown.Hours() == 168,
 		"pull":        c.PullThrough.Enabled && c.PullThrough.MaxSize == 1<<30 && c.PullThrough.MaxSpool == 2<<30,
 		"listen":      c.Gateway.Listen == "[::1]:0",
-		"defaults":    c.Gateway.TagTTL == nil && *c.Gateway.StaleIfError == 0 && c.Gateway.Cache.MaxSize == 20<<30,
+		"defaults":    c.Gateway.TagTTL == 0 && c.Gateway.StaleIfError == -1 && c.Gateway.Cache.MaxSize == 20<<30,
 		"deny":        c.Gateway.Deny[0].Versions.String() == "" && c.Gateway.Deny[1].Versions.Has(provider.MustParseVersion("1.4.0")),
 		"token":       c.Gateway.Tokens[0].SHA256[0] == 0x9f && c.Gateway.Tokens[0].Expires.UTC().Hour() == 10,
 	} {

@@ -44,6 +44,16 @@ func fields(t reflect.Type) []field {
 	return out
 }
 
+// defaultOf returns the default of an argument in a type of the schema.
+func defaultOf[T any](name string) string {
+	for _, f := range fields(reflect.TypeFor[T]()) {
+		if f.name == name {
+			return f.defaultText
+		}
+	}
+	panic("config: " + name + " is not in the schema")
+}
+
 // opposite turns what a flag that says no means into what the argument means, and
 // back; other flags mean the same.
 func (f field) opposite(text string) string {

@@ -49,6 +49,17 @@ func Flags() []string {
 	return out
 }
 
+// FlagDefault returns the default of the argument that a flag stands for.
+func FlagDefault(flag string) string {
+	var out string
+	eachFlag(func(_ []string, f field) {
+		if f.flag == flag {
+			out = f.opposite(f.defaultText)
+		}
+	})
+	return out
+}
+
 // eachFlag calls f for every argument with a flag that occurs once.
 func eachFlag(f func(path []string, _ field)) { eachFlagIn(nil, reflect.TypeFor[fileBlock](), f) }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -38,6 +39,16 @@ func parseDuration(s string) (time.Duration, error) {
 		return 0, hint.New(fmt.Sprintf("%q is negative", s), "%s", help)
 	}
 	return d, nil
+}
+
+// parseDurationOrNone reads a duration for options whose zero value is a default: it
+// returns -1 for no time at all.
+func parseDurationOrNone(s string) (time.Duration, error) {
+	d, err := parseDuration(s)
+	if err == nil && d == 0 {
+		d = -1
+	}
+	return d, err
 }
 
 func parsePositiveDuration(s string) (time.Duration, error) {
@@ -181,14 +192,14 @@ func parseVerify(s string) (required bool, err error) {
 }
 
 // parseDeny reads PATTERN[@VERSIONS].
-func parseDeny(s string) (Deny, error) {
+func parseDeny(s string) (catalog.Deny, error) {
 	name, versions, ok := strings.Cut(s, "@")
 	p, err := provider.ParsePattern(name)
 	if err != nil || !ok {
-		return Deny{Pattern: p}, err
+		return catalog.Deny{Pattern: p}, err
 	}
 	set, err := provider.ParseConstraint(versions)
-	return Deny{p, set}, err
+	return catalog.Deny{Pattern: p, Versions: set}, err
 }
 
 // parseFingerprint reads the whole fingerprint of an OpenPGP key, with or

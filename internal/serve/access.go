@@ -18,17 +18,7 @@ func (s *site) controlAccess(before *access.Control) error {
 	if !g.AsksForTokens() {
 		return nil
 	}
-	o := access.Options{Log: s.log, Counters: &s.ops.metrics.Access, Before: before, Keys: s.randomKeys}
-	for _, t := range g.Tokens {
-		o.Tokens = append(o.Tokens, access.Token(t))
-	}
-	for _, i := range g.OIDC {
-		issuer := access.Issuer{Name: i.Name, URL: i.Issuer, Audience: i.Audience}
-		for _, r := range i.Rules {
-			issuer.Rules = append(issuer.Rules, access.Rule(r))
-		}
-		o.Issuers = append(o.Issuers, issuer)
-	}
+	o := access.Options{Log: s.log, Counters: &s.ops.metrics.Access, Before: before, Keys: s.randomKeys, Tokens: g.Tokens, Issuers: g.OIDC}
 	if g.CapabilityKeyFile == "" {
 		s.log.Info("links to archives are good in this process alone, and until it ends: gateways side by side need gateway.capability_key_file")
 	} else {

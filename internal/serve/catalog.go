@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -22,14 +21,11 @@ const embeddedTTL = -1
 func (s *site) newCatalog(repository func(context.Context, provider.Address) (catalog.Store, error), offers func(provider.Address) bool) (*catalog.Catalog, error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
-		Repository: repository, Account: s.account, Place: s.location, Anew: auth.Anew, Check: s.check, Offers: offers,
-		TagTTL: orNone(g.TagTTL), StaleIfError: orNone(g.StaleIfError), Counters: &s.ops.metrics.Catalog, Log: s.log,
+		Repository: repository, Account: s.account, Place: s.location, Anew: auth.Anew, Check: s.check, Offers: offers, Deny: g.Deny,
+		TagTTL: g.TagTTL, StaleIfError: g.StaleIfError, Counters: &s.ops.metrics.Catalog, Log: s.log,
 	}
-	if s.repositories.Embedded != nil && g.TagTTL == nil {
+	if s.repositories.Embedded != nil && g.TagTTL == 0 {
 		o.TagTTL = embeddedTTL
-	}
-	for _, d := range g.Deny {
-		o.Deny = append(o.Deny, catalog.Deny(d))
 	}
 	if g.Cache != nil {
 		o.Directory = filepath.Join(g.Cache.Directory, "catalog")
@@ -39,18 +35,6 @@ func (s *site) newCatalog(repository func(context.Context, provider.Address) (ca
 		s.onClose(c.Close)
 	}
 	return c, err
-}
-
-// orNone returns a duration as [catalog.Options] have it: 0 for the default, and a negative
-// one for none.
-func orNone(d *time.Duration) time.Duration {
-	switch {
-	case d == nil:
-		return 0
-	case *d == 0:
-		return -1
-	}
-	return *d
 }
 
 // store returns the repository of a provider as the catalog reads it.

@@ -60,7 +60,7 @@ func (s *site) newPuller(p *pullRules) (*pullthrough.Puller, error) {
 		Scope:        pullthrough.Scope{Selector: p.Selector, Versions: p.Versions, Platforms: p.Platforms, Cooldown: p.Cooldown},
 		Limits:       pullthrough.Limits{MaxConcurrent: p.MaxConcurrent, MaxPerDay: p.MaxPerDay, MaxSize: p.MaxSize, MaxSpool: p.MaxSpool},
 		Budget:       s.budget,
-		StaleIfError: orNone(c.Gateway.StaleIfError),
+		StaleIfError: c.Gateway.StaleIfError,
 		Events:       s.ops.pulled,
 		Log:          s.log,
 	}

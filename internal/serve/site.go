@@ -203,15 +203,12 @@ func (s *site) checkVersions() {
 func (s *site) gatewayOptions(metadata *catalog.Catalog) gateway.Options {
 	o := gateway.Options{Catalog: metadata, Explain: s.repositories.ExplainFor, Access: s.control, Address: s.address.URL, Cache: s.cache, Log: s.log}
 	g := s.settings.gateway()
+	o.Login = g.Login
 	if g.PublicURL != "" {
 		o.PublicURL = s.address.URL
 	}
 	if g.VerifyRequired && s.cache != nil {
 		o.H1 = s.cache.H1
-	}
-	if g.Login != nil {
-		login := gateway.Login(*g.Login)
-		o.Login = &login
 	}
 	if s.repositories.Embedded != nil {
 		o.Registry = s.repositories.Embedded.ReadOnly()
