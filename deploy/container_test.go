@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// image is a container file as deploycheck reads it.
+// image is a container file as deploycheck decodes it.
 type image struct {
 	Args   map[string]string
 	Stages []struct {
@@ -53,7 +53,7 @@ func TestContainerFile(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, words[name], want)
 		}
 	}
-	// The version that a release is built with is the one that images are built with.
+	// Images are built with the same Go version as releases.
 	if got := file.Args["GO_IMAGE"]; !strings.HasSuffix(got, ":"+strings.TrimPrefix(goVersion(t), "go")) {
 		t.Errorf("GO_IMAGE is %s, and tests run with %s", got, goVersion(t))
 	}
@@ -83,10 +83,9 @@ func TestContainerChecks(t *testing.T) {
 	}
 }
 
-// buildImage does what an engine does of the container file, but for the base image,
-// in whose place is this machine: it runs the commands of the first stage on a copy of
-// the tree, and copies into an own root what the last one does. It returns that root,
-// and the environment of the image.
+// buildImage builds the container file without an engine, with this machine instead of the base image: it runs
+// the commands of the first stage on a copy of the tree, and copies the files of the last stage into a new
+// root. It returns that root, and the environment of the image.
 func buildImage(t *testing.T) (root string, env []string) {
 	t.Helper()
 	file := containerFile(t)
@@ -128,7 +127,7 @@ func assignments(step instruction) (out []string) {
 	return out
 }
 
-// dockerignore returns what engines leave out of a build.
+// dockerignore returns the paths that engines exclude from a build.
 func dockerignore(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("../.dockerignore")
@@ -144,8 +143,7 @@ func dockerignore(t *testing.T) map[string]bool {
 	return leave
 }
 
-// copyTree copies the files that version control knows, without those whose first
-// folder is to be left out.
+// copyTree copies the files under version control, except for some top-level folders.
 func copyTree(t *testing.T, to string, leave map[string]bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -156,7 +154,7 @@ func copyTree(t *testing.T, to string, leave map[string]bool) {
 		}
 		data, err := os.ReadFile(filepath.Join("..", name))
 		if os.IsNotExist(err) {
-			continue // removed, and not yet from the index
+			continue // deleted, but still in the index
 		}
 		if err == nil {
 			err = os.MkdirAll(filepath.Join(to, path.Dir(name)), 0o755)
@@ -170,7 +168,7 @@ func copyTree(t *testing.T, to string, leave map[string]bool) {
 	}
 }
 
-// copyInto copies what is in a folder, modes included. Only root can give it to owner.
+// copyInto copies the content of a folder, modes included. Only root can change its owner.
 func copyInto(t *testing.T, from, to, owner string) {
 	t.Helper()
 	uid, gid := 0, 0
@@ -212,7 +210,7 @@ func copyInto(t *testing.T, from, to, owner string) {
 	}
 }
 
-// project is a compose file as deploycheck reads it.
+// project is a compose file as deploycheck decodes it.
 type project struct {
 	Services map[string]struct {
 		Command     []string

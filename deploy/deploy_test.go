@@ -1,6 +1,6 @@
-// Package deploy_test checks the deployment files with the programs that read them,
-// as far as they run without a cluster or a container engine: helm, systemd, the
-// parsers of BuildKit and compose, the types of Kubernetes, and ocibridge itself.
+// Package deploy_test checks the deployment files with the programs that read them, as far as these run without
+// a cluster or a container engine: helm, systemd, the parsers of BuildKit and compose, the types of Kubernetes,
+// and ocibridge itself.
 package deploy_test
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// TestMain looks at every file that programs run by the tests read, so that go test
-// runs them anew when one has changed.
+// TestMain stats every file that the tests' programs read, so that go test runs the tests again when one has
+// changed.
 func TestMain(m *testing.M) {
 	for _, folder := range []string{".", "../.github", "../.tools/stamps"} {
 		if err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command is a program and its arguments; what is not to be found ends the test.
+// command returns a command. A missing program ends the test.
 func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	var path string
@@ -58,7 +58,7 @@ func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output runs cmd, and returns what it wrote to stdout. A failure ends the test.
+// output runs cmd, and returns its standard output. A failure ends the test.
 func output(t *testing.T, cmd *exec.Cmd) []byte {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -69,7 +69,7 @@ func output(t *testing.T, cmd *exec.Cmd) []byte {
 	return stdout.Bytes()
 }
 
-// refused runs cmd, which has to fail, and to say want.
+// refused runs cmd, which must fail with the message want.
 func refused(t *testing.T, cmd *exec.Cmd, want string) {
 	t.Helper()
 	out, err := cmd.CombinedOutput()
@@ -80,7 +80,7 @@ func refused(t *testing.T, cmd *exec.Cmd, want string) {
 	}
 }
 
-// checked runs deploycheck on what is in stdin, and decodes what it read.
+// checked runs deploycheck on stdin, and returns what it decoded.
 func checked[T any](t *testing.T, kind string, stdin []byte) (read T) {
 	t.Helper()
 	cmd := command(t, "deploycheck", kind, "-")
@@ -93,8 +93,8 @@ func checked[T any](t *testing.T, kind string, stdin []byte) (read T) {
 
 var configFile = regexp.MustCompile(`"/etc/ocibridge/[^"]+"`)
 
-// checkConfig asks ocibridge whether text is a valid ocibridge.hcl. The files below
-// /etc/ocibridge that it names are ones that there are.
+// checkConfig checks with ocibridge that text is a valid ocibridge.hcl. Files below /etc/ocibridge that it
+// names exist.
 func checkConfig(t *testing.T, text string, env ...string) {
 	t.Helper()
 	folder, ca := t.TempDir(), tlsca.For(t)
@@ -126,7 +126,7 @@ func checkConfig(t *testing.T, text string, env ...string) {
 	output(t, cmd)
 }
 
-// shutdownSeconds is how long serve lets downloads go on that are under way.
+// shutdownSeconds is how long serve lets running downloads continue.
 func shutdownSeconds(t *testing.T) int {
 	t.Helper()
 	sources, err := filepath.Glob("../internal/serve/*.go")

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// object is what the tests look at of a rendered object.
+// object has the tested fields of a rendered object.
 type object struct {
 	Kind     string
 	Metadata struct {
@@ -20,11 +20,11 @@ type object struct {
 	Data map[string]string
 	Spec struct {
 		Template struct{ Spec podSpec }
-		// Of services and their monitors.
+		// Fields of services and their monitors.
 		Selector  map[string]any
 		Ports     []struct{ Name, TargetPort any }
 		Endpoints []struct{ Port, Path, Scheme string }
-		// Of network policies.
+		// Fields of network policies.
 		Ingress []struct{ Ports []struct{ Port any } }
 	}
 }
@@ -48,7 +48,7 @@ type probe struct {
 	HTTPGet struct{ Path, Port, Scheme string }
 }
 
-// kubeVersions are the oldest Kubernetes that the chart is for, and a newer one.
+// kubeVersions are the oldest supported Kubernetes, and a newer one.
 var kubeVersions = []string{"1.27.0", "1.34.0"}
 
 func template(t *testing.T, args ...string) []byte {
@@ -56,7 +56,7 @@ func template(t *testing.T, args ...string) []byte {
 	return output(t, command(t, "helm", slices.Concat([]string{"template", "release", "helm/ocibridge", "--kube-version", kubeVersions[1]}, args)...))
 }
 
-// rendered returns the objects of a kind that the chart makes of a values file.
+// rendered returns the chart's objects of a kind for a values file.
 func rendered(t *testing.T, values, kind string, args ...string) (found []object) {
 	t.Helper()
 	for _, o := range checked[[]object](t, "kubernetes", template(t, append(args, "-f", values)...)) {
@@ -95,8 +95,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// The gateway knows by which name clients reach it, where the chart does: it is the
-// host of its own providers.
+// TestChartPublicURL shows that the chart tells the gateway its public name: it is the host of the gateway's
+// own providers.
 func TestChartPublicURL(t *testing.T) {
 	t.Parallel()
 	const minimal, host = "helm/ocibridge/ci/minimal-values.yaml", "ingress.enabled=true,ingress.host=providers.example.com"
@@ -115,7 +115,7 @@ func TestChartPublicURL(t *testing.T) {
 	}
 }
 
-// A pod that ends has to live on until its downloads have.
+// TestChartGracePeriod shows that a stopping pod lives until its downloads have finished.
 func TestChartGracePeriod(t *testing.T) {
 	t.Parallel()
 	for _, set := range []string{"shutdown.delaySeconds=10", "shutdown.timeoutSeconds=3600"} {
@@ -133,8 +133,8 @@ func TestChartGracePeriod(t *testing.T) {
 	}
 }
 
-// Names are ones that Kubernetes takes, whatever the release is called: that of a
-// CronJob has 52 characters at most.
+// TestChartNames shows that names are valid in Kubernetes, whatever the release is called: a CronJob's name has
+// at most 52 characters.
 func TestChartNames(t *testing.T) {
 	t.Parallel()
 	const values = "helm/ocibridge/ci/full-values.yaml"
@@ -148,8 +148,8 @@ func TestChartNames(t *testing.T) {
 	}
 }
 
-// Prometheus finds the metrics of pods, may ask for them, and needs no token; those who
-// come by the service of clients do not get them.
+// TestChartMetrics shows that Prometheus can scrape the pods without a token, and that the clients' service
+// does not expose metrics.
 func TestChartMetrics(t *testing.T) {
 	t.Parallel()
 	const values = "helm/ocibridge/ci/full-values.yaml"
@@ -213,7 +213,7 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// The checks of rendered objects find what is wrong: each case spoils one line.
+// TestChartChecks shows that the checks of rendered objects find errors: each case breaks one line.
 func TestChartChecks(t *testing.T) {
 	t.Parallel()
 	good := template(t, "-f", "helm/ocibridge/ci/full-values.yaml")

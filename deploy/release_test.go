@@ -16,8 +16,7 @@ import (
 	"testing"
 )
 
-// A release of this machine's platform, built in two folders at once, is the same, and
-// has in it what it should.
+// TestRelease shows that two builds of a release for this platform, in two folders, are identical and complete.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	var sums [2]string
@@ -99,7 +98,8 @@ func untar(t *testing.T, archive []byte) map[string][]byte {
 	}
 }
 
-// docs/licences.md lists what is in the program, and all of it may be there.
+// TestLicences shows that docs/licences.md lists the program's modules, and that all their licences are
+// allowed.
 func TestLicences(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "release", "licences", "-root", "..")

@@ -23,24 +23,24 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// container is what an engine would run: a process in a root of its own, which is
-// read-only, as a user who may nothing.
+// container is a container as an engine would run it: a process with its own read-only root, as a user without
+// privileges.
 type container struct {
 	Root    string
 	Args    []string
 	Env     []string
-	Files   map[string]string // bound into the root: path there -> file
+	Files   map[string]string // bound into the root: path in the container -> file
 	Volumes []string          // writable folders
 	Tmpfs   []string
 	Hosts   string     // names of the loopback interface
-	URLs    []string   // have to answer
-	Check   []string   // has to succeed, in the container
-	Beside  [][]string // programs that run beside it, outside
+	URLs    []string   // must answer
+	Check   []string   // must succeed, in the container
+	Beside  [][]string // programs that run outside of the container
 }
 
 const (
 	user = 65532
-	// patience bounds how long a container may take until it answers.
+	// patience bounds the time until a container answers.
 	patience = 2 * time.Minute
 )
 
@@ -54,8 +54,7 @@ func init() {
 	}
 }
 
-// contain runs c in namespaces of its own, and fails unless it answers, and ends well
-// when it is asked to.
+// contain runs c in its own namespaces, and fails unless it answers, and stops cleanly when asked to.
 func contain(t *testing.T, c container) {
 	t.Helper()
 	for name, file := range c.Files {
@@ -82,8 +81,7 @@ func contain(t *testing.T, c container) {
 	}
 }
 
-// runContainer is what contain runs: it is alone in its namespaces, and all that it
-// starts ends with it.
+// runContainer runs within contain's namespaces; everything that it starts ends with it.
 func runContainer(plan string) error {
 	var c container
 	if err := json.Unmarshal([]byte(plan), &c); err != nil {
@@ -123,7 +121,7 @@ func runContainer(plan string) error {
 	return nil
 }
 
-// mount binds into the root what belongs there, and makes it read-only.
+// mount binds the container's files into the root, and makes it read-only.
 func (c *container) mount() error {
 	hosts := filepath.Join(c.Root, "etc/hosts")
 	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost "+c.Hosts+"\n"), 0o644); err != nil {
@@ -157,7 +155,7 @@ func (c *container) mount() error {
 			return fmt.Errorf("tmpfs %s: %w", folder, err)
 		}
 	}
-	// In a user namespace, what is forbidden on a mount stays so.
+	// In a user namespace, restrictions of a mount cannot be removed.
 	var has unix.Statfs_t
 	if err := unix.Statfs(c.Root, &has); err != nil {
 		return err
@@ -169,7 +167,7 @@ func (c *container) mount() error {
 	return nil
 }
 
-// command is a process in the container. Who is not root already is nobody else here.
+// command is a process in the container. A user other than root is already unprivileged here.
 func (c *container) command(args []string) *exec.Cmd {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env, cmd.Dir = c.Env, "/"
@@ -180,7 +178,7 @@ func (c *container) command(args []string) *exec.Cmd {
 	return cmd
 }
 
-// mapped is whether this is the root of a user namespace alone.
+// mapped reports whether this process is root only in a user namespace.
 func mapped() bool {
 	text, err := os.ReadFile("/proc/self/uid_map")
 	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
@@ -202,7 +200,7 @@ func loopbackUp() error {
 
 // wait waits until the container answers, and its check succeeds.
 func (c *container) wait() error {
-	// Nobody else is in this network.
+	// This network has no other processes.
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -240,7 +238,7 @@ func (c *container) healthy(client *http.Client) error {
 	return nil
 }
 
-// The image runs as the compose file and as the chart run it.
+// TestContainers runs the image as the compose file and the chart do.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	root, env := buildImage(t)
@@ -273,7 +271,7 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// wantLicences wants an image to have the licences of all that is in its program.
+// wantLicences checks that an image contains the licences of all modules in its program.
 func wantLicences(t *testing.T, root string) {
 	t.Helper()
 	info, err := buildinfo.ReadFile(filepath.Join(root, "usr/bin/ocibridge"))
@@ -292,7 +290,7 @@ func wantLicences(t *testing.T, root string) {
 	}
 }
 
-// charted is the gateway's pod, before a registry, which has to answer its probes.
+// charted is the gateway's pod in front of a registry; its probes must succeed.
 func charted(t *testing.T, root string, env []string, set string) container {
 	t.Helper()
 	folder := t.TempDir()
@@ -346,7 +344,7 @@ config: |
 	return c
 }
 
-// registryConfig is that of the compose file, but for its folder.
+// registryConfig returns the compose file's registry configuration with another folder.
 func registryConfig(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("compose/registry.yml")

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// exposure is the highest that systemd-analyze security may give to a service, in
-// tenths: 100 is bare, 0 takes what a server needs.
+// exposure is the maximum score of systemd-analyze security for a service, in tenths: 100 means no
+// restrictions.
 const exposure = 15
 
-// units copies the units, with the program where it is here, and returns their paths.
+// units copies the units with the path of the built program, and returns their paths.
 func units(t *testing.T) map[string]string {
 	t.Helper()
 	program, err := filepath.Abs("../bin/ocibridge")
@@ -44,8 +44,7 @@ func analyze(t *testing.T, args ...string) *exec.Cmd {
 	return exec.CommandContext(t.Context(), path, args...)
 }
 
-// verify says what systemd finds wrong with a unit. It warns of unknown settings and
-// leaves them out, with a status of 0.
+// verify returns systemd's complaints about a unit. For unknown settings, systemd only warns and exits with 0.
 func verify(t *testing.T, unit string) string {
 	t.Helper()
 	out, err := analyze(t, "verify", "--man=no", unit).CombinedOutput()
@@ -77,7 +76,7 @@ func TestUnitsAreHardened(t *testing.T) {
 	}
 }
 
-// What the checks would not tell apart from nothing is told.
+// TestUnitChecks shows that the checks find errors.
 func TestUnitChecks(t *testing.T) {
 	t.Parallel()
 	unit := units(t)["ocibridge.service"]
@@ -103,7 +102,7 @@ func TestUnitChecks(t *testing.T) {
 	}
 }
 
-// A service that stops has to live on until its downloads have.
+// TestUnitStopTimeout shows that a stopping service lives until its downloads have finished.
 func TestUnitStopTimeout(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("systemd/ocibridge.service")

@@ -28,7 +28,7 @@ func TestWorkflows(t *testing.T) {
 	output(t, command(t, "deploycheck", append([]string{"workflow"}, files...)...))
 }
 
-// An action is one commit in all workflows, and Go one version: that of images.
+// TestWorkflowsAgree shows that all workflows use the same commit of an action, and the Go version of images.
 func TestWorkflowsAgree(t *testing.T) {
 	t.Parallel()
 	image := containerFile(t).Args["GO_IMAGE"]

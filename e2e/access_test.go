@@ -29,8 +29,7 @@ const (
 	otherToken = "marked-other-token"
 )
 
-// controlled starts a gateway that asks for tokens: one is for the providers of
-// acme, one for others.
+// controlled starts a gateway that requires tokens: one token for the providers of acme, and one for others.
 func (s *scene) controlled(more string) *world.Gateway {
 	s.t.Helper()
 	dir := s.t.TempDir()
@@ -84,18 +83,18 @@ func TestInstallWithToken(t *testing.T) {
 	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
 		ws := s.user(world.NetworkMirror(gateway.URL)+credentials(gateway, acmeToken), nullVersion)
 		ws.MustRun(t, client, "init", "-no-color")
-		// By a variable, of which no shell can set one with a colon.
+		// With a variable; no shell can set one whose name contains a colon.
 		ws = s.user(world.NetworkMirror(gateway.URL), nullVersion)
 		ws.Env["TF_TOKEN_"+authority(gateway)] = acmeToken
 		ws.MustRun(t, client, "init", "-no-color")
 		ws.MustRun(t, client, "providers", "lock", "-no-color", "-net-mirror="+gateway.URL, "-platform=darwin_arm64")
 	}
-	waitFor(t, gateway, `capability=REDACTED subject="token acme"`, 4) // archives that were fetched
+	waitFor(t, gateway, `capability=REDACTED subject="token acme"`, 4) // downloads of archives
 	wantNoSecrets(t, gateway)
 }
 
-// TestInstallWithoutToken shows that no other method is tried in its place: the
-// origin has the version, and direct would install it.
+// TestInstallWithoutToken shows that clients try no other method: the origin has the version, and direct would
+// install it.
 func TestInstallWithoutToken(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -113,7 +112,7 @@ func TestInstallWithoutToken(t *testing.T) {
 			}
 		}
 	}
-	clients.Must(t, gateway.Stop()) // the log is complete then
+	clients.Must(t, gateway.Stop()) // completes the log
 	if log := gateway.Log(); !strings.Contains(log, "status=401") || !strings.Contains(log, "status=403") || strings.Contains(log, "status=200") {
 		t.Errorf("the log:\n%s", log)
 	}
@@ -141,8 +140,8 @@ func TestOCIMirrorWithToken(t *testing.T) {
 	wantNoSecrets(t, gateway)
 }
 
-// TestHostBlockWithToken has clients send the gateway what they file for the
-// origin, and fetch archive, checksums and signature without it.
+// TestHostBlockWithToken shows that clients send the gateway the origin's token, and fetch archive, checksums
+// and signature without a token.
 func TestHostBlockWithToken(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -178,8 +177,7 @@ func TestHostBlockWithToken(t *testing.T) {
 	wantNoSecrets(t, gateway)
 }
 
-// TestInstallWithWorkloadToken has a CI's issuer that is down when the gateway
-// starts.
+// TestInstallWithWorkloadToken uses a CI service's issuer that is down when the gateway starts.
 func TestInstallWithWorkloadToken(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -203,7 +201,7 @@ func TestInstallWithWorkloadToken(t *testing.T) {
 	if issuer.TLS, err = s.CA.ServerConfig("localhost"); err != nil {
 		t.Fatal(err)
 	}
-	url := "https://" + issuer.Listener.Addr().String() // not served yet
+	url := "https://" + issuer.Listener.Addr().String() // it does not serve yet
 	gateway := s.controlled(fmt.Sprintf("  oidc \"ci\" {\n    issuer   = %q\n    audience = \"providers\"\n    rule {\n      claims  = { repository_owner = \"acme\" }\n      include = [\"%s/acme/*\"]\n    }\n  }\n", url, world.Host))
 	ws := s.user(world.NetworkMirror(gateway.URL)+credentials(gateway, acmeToken), nullVersion)
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
@@ -243,7 +241,7 @@ func TestInstallWithWorkloadToken(t *testing.T) {
 	wantNoSecrets(t, gateway, good[:60], strings.Split(good, ".")[1], strings.Split(other, ".")[2])
 }
 
-// TestCertificateIsReplaced while a connection goes on.
+// TestCertificateIsReplaced replaces a certificate while a connection continues.
 func TestCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -279,7 +277,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 	defer live.CloseIdleConnections()
 	before := get(live).PeerCertificates[0].SerialNumber
 	install()
-	// Files are looked at once a second at most.
+	// The gateway checks its files at most once a second.
 	deadline := time.Now().Add(clients.DefaultTimeout)
 	for {
 		fresh := s.CA.HTTPClient()

@@ -23,19 +23,19 @@ import (
 
 const (
 	acmeDomain = "providers.acme.test"
-	// refusedDomain is one that the authority issues nothing for.
+	// refusedDomain is a domain for which the authority issues nothing.
 	refusedDomain = "refused.acme.test"
 )
 
-// pebble is an authority that speaks ACME, as Let's Encrypt does.
+// pebble is an authority that speaks ACME, like Let's Encrypt.
 type pebble struct {
 	directory string
-	roots     *x509.CertPool // of what it issues
-	gateway   chan string    // gets where the gateway listens, which it asks back at
+	roots     *x509.CertPool // of issued certificates
+	gateway   chan string    // receives the gateway's address, which the authority validates
 	log       *strings.Builder
 }
 
-// startPebble starts Pebble, which asks back at what goes into the channel.
+// startPebble starts Pebble, which validates at the address from the channel.
 func startPebble(s *scene) *pebble {
 	t := s.t
 	t.Helper()
@@ -84,8 +84,7 @@ func startPebble(s *scene) *pebble {
 	return p
 }
 
-// port443 stands for port 443 of the gateway's name, and leads to it once it is
-// known where that is.
+// port443 stands in for port 443 of the gateway's name, and forwards to the gateway once its address is known.
 func (p *pebble) port443(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -115,7 +114,7 @@ func (p *pebble) port443(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// wait returns what is at a URL once it is there.
+// wait returns the content of a URL once the server answers.
 func (s *scene) wait(url string) []byte {
 	s.t.Helper()
 	client := s.CA.HTTPClient()
@@ -137,10 +136,10 @@ func (s *scene) wait(url string) []byte {
 	}
 }
 
-// shakeHands returns the certificate that a gateway shows for a name, "" for none.
+// shakeHands returns the serial number of a gateway's certificate for a name, or "".
 func (p *pebble) shakeHands(g *world.Gateway, name string) (serial string, err error) {
 	config := &tls.Config{ServerName: name, RootCAs: p.roots, NextProtos: []string{"h2"}}
-	if name == "" { // as probes do that come by the address
+	if name == "" { // as probes by IP address do
 		config.InsecureSkipVerify = true
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), clients.DefaultTimeout)
@@ -153,8 +152,7 @@ func (p *pebble) shakeHands(g *world.Gateway, name string) (serial string, err e
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
 }
 
-// TestACME has certificates issued by a real authority, which asks back at the
-// gateway's own port.
+// TestACME obtains certificates from a real authority, which validates at the gateway's own port.
 func TestACME(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -206,7 +204,7 @@ func TestACME(t *testing.T) {
 		t.Errorf("the folder of keys: %v, %v", info, err)
 	}
 
-	// The next one has it already, and asks for nothing.
+	// The next gateway already has the certificate, and requests none.
 	if err := g.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -221,8 +219,7 @@ func TestACME(t *testing.T) {
 		t.Errorf("after a restart: %s and then %s, %v", serial, again, err)
 	}
 
-	// Another block has it from the beginning, too: no handshake fails while one comes
-	// into force.
+	// A new configuration also has it from the beginning: no handshake fails during a reload.
 	if err := os.WriteFile(config, []byte(both), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +236,7 @@ func TestACME(t *testing.T) {
 		}
 	}
 
-	// Others who may read its keys are a reason not to start.
+	// The gateway does not start if others may read its keys.
 	if err := g.Stop(); err != nil {
 		t.Fatal(err)
 	}

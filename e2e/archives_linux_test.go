@@ -21,8 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// crowd is many clients of a gateway that want one archive of 150 MB, which is not
-// in the gateway's cache.
+// crowd is many clients of a gateway that download one archive of 150 MB, which is not in the gateway's cache.
 type crowd struct {
 	*scene
 	registry *recorder.Recorder
@@ -51,10 +50,9 @@ func newCrowd(t *testing.T) *crowd {
 	return &crowd{s, rec, s.serve(config), [sha256.Size]byte(h.Sum(nil))}
 }
 
-// download has so many clients get the archive, each over a connection of its own.
-// asked runs when all have asked, and halfway when all have read a first megabyte and
-// wait. Every 16th then reads all of it: as many as all would take
-// too long for a test.
+// download makes n clients get the archive, each over its own connection. asked runs when all have sent their
+// request, and halfway when all have read a first megabyte and wait. Then every 16th reads all of it; all
+// clients would take too long for a test.
 func (c *crowd) download(n int, asked, halfway func()) {
 	c.t.Helper()
 	var asking, reading, done sync.WaitGroup
@@ -65,7 +63,7 @@ func (c *crowd) download(n int, asked, halfway func()) {
 		done.Go(func() {
 			hasAsked := sync.OnceFunc(asking.Done)
 			body, err := c.open(httptrace.WithClientTrace(c.t.Context(), &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { hasAsked() }}))
-			hasAsked() // where it could not, too
+			hasAsked() // even if it failed
 			if err != nil {
 				c.t.Error(err)
 				reading.Done()
@@ -79,7 +77,7 @@ func (c *crowd) download(n int, asked, halfway func()) {
 				select {
 				case <-on:
 					waits = false
-				case <-time.After(10 * time.Second): // who takes nothing is given up, in a minute
+				case <-time.After(10 * time.Second): // the gateway drops clients that read nothing after a minute
 					_, err = io.CopyN(h, body, 1<<20)
 				}
 			}
@@ -115,8 +113,8 @@ func (c *crowd) open(ctx context.Context) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// TestManyClientsForOneArchive has 200 clients ask before the registry has answered
-// the first. It is asked once.
+// TestManyClientsForOneArchive lets 200 clients send requests before the registry has answered the first. The
+// registry gets one request.
 func TestManyClientsForOneArchive(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t)
@@ -133,7 +131,7 @@ func TestManyClientsForOneArchive(t *testing.T) {
 	}
 }
 
-// TestMemoryOfManyDownloads has 64 of them under way at once.
+// TestMemoryOfManyDownloads runs 64 downloads at once.
 func TestMemoryOfManyDownloads(t *testing.T) {
 	t.Parallel()
 	const allowed = 64 << 20

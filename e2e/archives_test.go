@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// observed starts a stand-alone registry behind a recorder, and returns that, the
-// registry's host and the registry.
+// observed starts a stand-alone registry behind a recorder, and returns the recorder, its host and the
+// registry.
 func (s *scene) observed(opts registry.Options) (*recorder.Recorder, string) {
 	s.t.Helper()
 	h, err := registry.For(s.t, opts).Handler()
@@ -28,7 +28,7 @@ func (s *scene) observed(opts registry.Options) (*recorder.Recorder, string) {
 	return rec, s.https(rec)
 }
 
-// config writes a configuration file, and returns the flag that names it.
+// config writes a configuration file, and returns the flag with its path.
 func (s *scene) config(text string) string {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "ocibridge.hcl")
@@ -40,18 +40,18 @@ func mirror(host string) string {
 	return fmt.Sprintf("oci_mirror {\n  repository_template = \"%s/providers/${hostname}/${namespace}/${type}\"\n}\n", host)
 }
 
-// fetched counts the blobs that were fetched whole or in part.
+// fetched counts the blobs that were fetched, completely or partly.
 func fetched(rec *recorder.Recorder) int {
 	return rec.Count(recorder.Method(http.MethodGet), recorder.PathContains("/blobs/"))
 }
 
-// packageURL is where a gateway has a package for this platform.
+// packageURL is the gateway's URL of a package for this platform.
 func packageURL(gateway *world.Gateway, p *release.Package) string {
 	return fmt.Sprintf("%s%s/%s/%s_%s/%s", gateway.URL, world.Null, nullVersion, runtime.GOOS, runtime.GOARCH, p.Filename)
 }
 
-// TestInstallFromTheArchiveCache has both clients install what the registry has lost,
-// before and after a restart of the gateway.
+// TestInstallFromTheArchiveCache shows that both clients install a package that the registry has lost, before
+// and after a restart of the gateway.
 func TestInstallFromTheArchiveCache(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -81,7 +81,7 @@ func TestInstallFromTheArchiveCache(t *testing.T) {
 	})
 	rec.Reset()
 	install(gateway)
-	// Newer Terraform asks so before it asks for the package; older ones do not.
+	// Newer Terraform sends HEAD before it downloads the package; older versions do not.
 	p := hostPackage(t, s.null)
 	head, err := s.CA.HTTPClient().Head(packageURL(gateway, p))
 	clients.Must(t, err)
@@ -96,9 +96,9 @@ func TestInstallFromTheArchiveCache(t *testing.T) {
 	}
 }
 
-// TestInstallByRedirect has both clients get their packages from object storage,
-// where no byte crosses the gateway and no credential leaves it. The registry
-// wants a login, and redirects as those before object storage do.
+// TestInstallByRedirect shows that both clients get their packages from object storage: no byte passes through
+// the gateway, and no credential leaves it. The registry requires a login, and redirects like registries with
+// object storage.
 func TestInstallByRedirect(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -176,7 +176,7 @@ gateway {
 		t.Errorf("HEAD: %d %v", head.StatusCode, head.Header)
 	}
 
-	// A target with the login in it is for nobody: the gateway answers itself.
+	// A redirect that contains the login is not passed on: the gateway answers itself.
 	rec.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.Contains(r.URL.Path, "/blobs/") && r.Header.Get("Range") == "" && r.Method == http.MethodGet {
 			http.Redirect(w, r, "https://robot:s3cr3t-login@"+storageHost+"/"+p.SHA256+"?signature=opens-it", http.StatusTemporaryRedirect)
@@ -187,7 +187,7 @@ gateway {
 	if resp := ask(http.MethodGet); resp.StatusCode != http.StatusOK || resp.Header.Get("Location") != "" {
 		t.Errorf("GET: %d %v", resp.StatusCode, resp.Header)
 	}
-	// So it does where the registry has the bytes itself.
+	// It also does if the registry answers with the bytes itself.
 	rec.Intercept(nil)
 	resp := ask(http.MethodGet)
 	if data, err := io.ReadAll(resp.Body); err != nil || !bytes.Equal(data, p.Data) {

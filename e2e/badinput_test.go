@@ -21,8 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// front puts a recorder before a stand-alone registry, on plain HTTP, and returns
-// it with the template that leads there.
+// front puts a recorder in front of a stand-alone registry, on plain HTTP, and returns it with the template
+// that leads there.
 func front(t *testing.T, r *registry.Registry) (rec *recorder.Recorder, host, template string) {
 	t.Helper()
 	handler, err := r.Handler()
@@ -48,7 +48,7 @@ func tagsOnDisk(t *testing.T, r *registry.Registry) []string {
 	return out
 }
 
-// checkRefused wants one clear error with a hint, and no tag.
+// checkRefused requires one clear error with a hint, and no tag.
 func checkRefused(t *testing.T, got result, status int, want string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(got.stderr), "\n")
@@ -60,8 +60,8 @@ func checkRefused(t *testing.T, got result, status int, want string) {
 	}
 }
 
-// TestBadInput runs the program on everything that can be wrong with what a user,
-// an origin or a registry gives it. The registry stays without a tag.
+// TestBadInput runs the program with every kind of wrong input from a user, an origin or a registry. The
+// registry stays without a tag.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -104,7 +104,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestBadOrigin has an origin whose release is wrong in one way or another.
+// TestBadOrigin uses an origin with various invalid releases.
 func TestBadOrigin(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -151,11 +151,11 @@ func sign(s *scene, r *release.Release, by *pgp.Signer) {
 	if err := r.Sign(by); err != nil {
 		s.t.Fatal(err)
 	}
-	r.Keys = keys // the ones on offer stay
+	r.Keys = keys // the offered keys stay
 }
 
-// answer makes the origin answer paths that end in suffix with this body, and say
-// that it has size bytes unless that is negative.
+// answer makes the origin answer paths that end in suffix with this body, and announce size bytes unless that
+// is negative.
 func (s *scene) answer(suffix string, size int, body string) {
 	s.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, suffix) {
@@ -185,8 +185,8 @@ func (s *scene) answerStatus(suffix string, status int) {
 	})
 }
 
-// TestBadRegistry has a registry that refuses credentials, is not there, answers
-// HTML, or has the tag for something else.
+// TestBadRegistry uses a registry that refuses credentials, is down, answers HTML, or has the tag for something
+// else.
 func TestBadRegistry(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -233,7 +233,7 @@ func TestBadRegistry(t *testing.T) {
 	})
 }
 
-// login leaves a docker login for a registry.
+// login creates a docker login for a registry.
 func (s *scene) login(r *registry.Registry, user, password string) {
 	s.t.Helper()
 	ws := s.ws
@@ -247,8 +247,8 @@ func (s *scene) login(r *registry.Registry, user, password string) {
 	}
 }
 
-// TestInterrupt sends Ctrl-C while a package is on its way: the program stops
-// promptly, nothing is tagged, and running it again completes the push.
+// TestInterrupt sends Ctrl-C during the upload of a package: the program stops promptly, nothing is tagged, and
+// running it again completes the push.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -301,7 +301,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestSecondPushSendsNothing counts what a stand-alone registry is asked.
+// TestSecondPushSendsNothing counts the requests to a stand-alone registry.
 func TestSecondPushSendsNothing(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
-// chromium is one headless browser, whose tabs share nothing but its process.
+// chromium is one headless browser, whose tabs share only its process.
 type chromium struct {
 	t    *testing.T
 	ctx  context.Context
@@ -50,7 +50,7 @@ func newChromium(t *testing.T) *chromium {
 		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.IgnoreCertErrors,
 		chromedp.WSURLReadTimeout(startTimeout),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("hide-scrollbars", true),
-		// It asks nobody but this machine.
+		// It connects only to this machine.
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost"),
 	)
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
@@ -64,16 +64,15 @@ func newChromium(t *testing.T) *chromium {
 	return c
 }
 
-// tab is a tab, with credentials and storage of its own.
+// tab is a tab with its own credentials and storage.
 type tab struct {
 	*chromium
 	t   *testing.T
 	ctx context.Context
 }
 
-// startTimeout is how long the browser may take to start, and tabTimeout everything in
-// a tab, on a machine that is busy with other tests. The slowest there takes half a
-// minute on one that is not.
+// startTimeout bounds the start of the browser, and tabTimeout everything in a tab, on a busy machine. On an
+// idle machine, the slowest tab takes half a minute.
 const startTimeout, tabTimeout = 2 * time.Minute, 10 * time.Minute
 
 func (c *chromium) tab(t *testing.T) *tab {
@@ -97,7 +96,7 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// eval evaluates an expression in the page. The page's policy has no say in it.
+// eval evaluates an expression in the page. The page's policy does not affect it.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
@@ -119,12 +118,12 @@ func (b *tab) open(url string) int64 {
 
 func (b *tab) desktop() { b.do(chromedp.EmulateViewport(1280, 860)) }
 
-// phone is as wide as the narrow ones are.
+// phone sets the width of a narrow phone.
 func (b *tab) phone() {
 	b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
 }
 
-// scheme is light or dark.
+// scheme sets the color scheme, light or dark.
 func (b *tab) scheme(scheme string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -137,8 +136,8 @@ func (b *tab) withoutScripts() {
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 }
 
-// press does what presses a button that copies, and returns when that says so. It does
-// for two seconds alone, so that the page itself has to look.
+// press presses a copy button with the given actions, and returns when the button confirms it. The confirmation
+// lasts only two seconds, so the page itself must watch for it.
 func (b *tab) press(button string, how ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	eval[chromedp.Void](b, fmt.Sprintf(`void (window.pressed = new Promise(done => {
@@ -151,7 +150,7 @@ func (b *tab) press(button string, how ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// clipboard returns what was copied last.
+// clipboard returns the content of the clipboard.
 func (b *tab) clipboard() string {
 	b.t.Helper()
 	_, err := chromedp.CallBrowser(b.ctx, browser.SetPermission, browser.SetPermissionParams{
@@ -162,7 +161,7 @@ func (b *tab) clipboard() string {
 	return eval[string](b, `navigator.clipboard.readText()`)
 }
 
-// text returns what a page says, as it is seen.
+// text returns the visible text of a page.
 func (b *tab) text() string {
 	b.t.Helper()
 	return eval[string](b, `document.body.innerText`)
@@ -178,7 +177,7 @@ func (b *tab) wantText(texts ...string) {
 	}
 }
 
-// picture keeps a picture of the whole page.
+// picture stores a picture of the whole page.
 func (b *tab) picture(name string) {
 	b.t.Helper()
 	data, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
@@ -186,8 +185,7 @@ func (b *tab) picture(name string) {
 	clients.Must(b.t, os.WriteFile(filepath.Join(b.shot, name+".png"), data, 0o644))
 }
 
-// audit looks at the page in every way in which people do, keeps pictures, and has
-// axe-core judge it.
+// audit opens the page in every width and color scheme, stores pictures, and runs axe-core on it.
 func (b *tab) audit(name string) {
 	b.t.Helper()
 	if !eval[bool](b, `typeof window.axe !== 'undefined'`) {
@@ -214,7 +212,7 @@ func (b *tab) audit(name string) {
 	b.scheme("light")
 }
 
-// runAxe returns what axe-core finds, as lines.
+// runAxe returns axe-core's findings, as lines.
 const runAxe = `axe.run({resultTypes: ['violations']}).then(r => r.violations.map(v =>
   v.id + ': ' + v.help + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join('; ')))`
 

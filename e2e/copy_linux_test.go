@@ -10,9 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestCopyMemoryDoesNotGrowWithThePackage compares the peak resident memory of
-// copies of 300 MiB with that of copies of 1 MiB. It does not run beside others: a
-// peak begins at what this process has when it starts the program.
+// TestCopyMemoryDoesNotGrowWithThePackage compares the peak resident memory of copies of 300 MiB and 1 MiB. It
+// does not run in parallel: a peak includes the memory of this process when it starts the program.
 func TestCopyMemoryDoesNotGrowWithThePackage(t *testing.T) {
 	const allowed = 64 << 20
 	s := newScene(t)
@@ -25,8 +24,8 @@ func TestCopyMemoryDoesNotGrowWithThePackage(t *testing.T) {
 	}
 }
 
-// copyPeaks pushes a package of so many MiB, copies it every way, and returns the
-// peak resident memory of each in bytes.
+// copyPeaks pushes a package of mib MiB, copies it in every way, and returns the peak resident memory of each
+// copy in bytes.
 func (s *scene) copyPeaks(mib int) map[string]int64 {
 	s.t.Helper()
 	big := filepath.Join(s.t.TempDir(), "big.zip")
@@ -49,8 +48,8 @@ func (s *scene) copyPeaks(mib int) map[string]int64 {
 	}
 }
 
-// copyPeak runs a copy, and returns the most memory it had, in bytes; at least what
-// this process has, for the system counts from before the program is loaded.
+// copyPeak runs a copy, and returns its peak memory in bytes; this is at least the memory of this process,
+// because the system counts from before the program is loaded.
 func (s *scene) copyPeak(args ...string) int64 {
 	s.t.Helper()
 	cmd := s.ws.Command(s.t.Context(), s.bridge, append([]string{"copy"}, args...)...)

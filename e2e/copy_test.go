@@ -15,19 +15,18 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// remapped is another template than template: other names, another order.
+// remapped is a template with other names and another order than template.
 func remapped(r *registry.Registry) string {
 	return r.Host + "/tf/${namespace}/${type}/from/${hostname}"
 }
 
-// mustRun runs the program, which must succeed, and returns what it printed.
+// mustRun runs the program, which must succeed, and returns its output.
 func (s *scene) mustRun(args ...string) string {
 	s.t.Helper()
 	return s.ws.MustRun(s.t, s.bridge, args...)
 }
 
-// copied runs ocibridge copy and returns the digests of what it stored, by
-// provider and version.
+// copied runs ocibridge copy and returns the digests of stored versions, by provider and version.
 func (s *scene) copied(args ...string) map[string]string {
 	s.t.Helper()
 	return s.digests(append([]string{"copy"}, args...)...)
@@ -66,8 +65,8 @@ func (s *scene) originOff() {
 	})
 }
 
-// TestCopyBetweenRegistries copies from each program to the other, and to other
-// repositories: what arrives is the same to the byte, and installs.
+// TestCopyBetweenRegistries copies from each program to the other, and to other repositories: the result is
+// identical byte for byte, and installs.
 func TestCopyBetweenRegistries(t *testing.T) { forEachProgram(t, testCopyBetweenRegistries) }
 
 func testCopyBetweenRegistries(t *testing.T, program registry.Program) {
@@ -101,7 +100,7 @@ func testCopyBetweenRegistries(t *testing.T, program registry.Program) {
 	}
 }
 
-// TestCopyPlatforms copies one platform, and the others later.
+// TestCopyPlatforms copies one platform, and later the others.
 func TestCopyPlatforms(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -114,8 +113,8 @@ func TestCopyPlatforms(t *testing.T) {
 	wantSame(t, "completed", s.copied("--from", template(a), "--to", remapped(b), world.Null), pushed)
 }
 
-// TestCopyAcrossAnAirGap carries two providers in one file to where neither the
-// origin nor the first registry can be reached.
+// TestCopyAcrossAnAirGap carries two providers in one file to a place without access to the origin and the
+// first registry.
 func TestCopyAcrossAnAirGap(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -127,7 +126,7 @@ func TestCopyAcrossAnAirGap(t *testing.T) {
 	a.Stop()
 	s.originOff()
 
-	// Other tools read it.
+	// Other tools can read it.
 	for name, digest := range pushed {
 		address, version, _ := strings.Cut(name, " ")
 		if got := strings.TrimSpace(s.ws.MustRun(t, clients.ORAS(t), "resolve", "--oci-layout", file+":"+address+"/"+version)); got != digest {
@@ -138,7 +137,7 @@ func TestCopyAcrossAnAirGap(t *testing.T) {
 	ws := s.user(world.OCIMirror(remapped(b)), nullVersion)
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
 
-	// From there into a folder, and from the folder into the embedded registry.
+	// From the archive into a folder, and from the folder into the embedded registry.
 	dir := filepath.Join(t.TempDir(), "bundle")
 	wantSame(t, "folder", s.copied("--from", remapped(b), "--to", "oci:"+dir, world.Null), map[string]string{world.Null + " " + nullVersion: pushed[world.Null+" "+nullVersion]})
 	wantSame(t, "folder, added to", s.copied("--from", "oci-archive:"+file, "--to", "oci:"+dir), pushed)
@@ -149,9 +148,8 @@ func TestCopyAcrossAnAirGap(t *testing.T) {
 	wantSame(t, "embedded to archive", s.copied("--data", s.data, "--to", "oci-archive:"+file+"2", world.Null, null("other")), pushed)
 }
 
-// TestCopyToMirror writes a mirror folder, which clients use as it is and from a
-// plain web server, and which is the one that their own commands write: OpenTofu's
-// lists zh: hashes, Terraform's h1:, and copy's both.
+// TestCopyToMirror writes a mirror folder, which clients can use directly and through a plain web server. It is
+// the same as with their own commands: OpenTofu's lists zh: hashes, Terraform's h1:, and copy's both.
 func TestCopyToMirror(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -190,7 +188,7 @@ func TestCopyToMirror(t *testing.T) {
 		}
 	}
 
-	// Another version beside it; the first one stays.
+	// Another version next to the first one, which stays.
 	s.Origin.Intercept(nil)
 	s.offer("3.2.5")
 	s.push(world.Null + "@3.2.5")
@@ -203,8 +201,7 @@ func TestCopyToMirror(t *testing.T) {
 	}
 }
 
-// joinHashes returns a version's JSON with the hashes of another file as well, in
-// the form that clients give it.
+// joinHashes returns a version's JSON with the hashes of another file added, formatted as clients do.
 func joinHashes(t *testing.T, data []byte, other string) []byte {
 	t.Helper()
 	more, err := os.ReadFile(other)
@@ -228,8 +225,7 @@ func joinHashes(t *testing.T, data []byte, other string) []byte {
 	return out
 }
 
-// TestCopyRefusesABadBundle has bundles that lost or changed something on their
-// way: nothing is stored of them.
+// TestCopyRefusesABadBundle uses bundles with missing or changed content: nothing of them is stored.
 func TestCopyRefusesABadBundle(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -267,8 +263,8 @@ func TestCopyRefusesABadBundle(t *testing.T) {
 	}
 }
 
-// TestCopyORASArtifact copies what the ORAS CLI pushed, which has no evidence: it arrives
-// byte for byte, by way of a bundle as well.
+// TestCopyORASArtifact copies what the ORAS CLI pushed, without evidence: it arrives byte for byte, also
+// through a bundle.
 func TestCopyORASArtifact(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

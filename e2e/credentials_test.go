@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// null is the null provider of a namespace.
+// null returns the address of the null provider in a namespace.
 func null(namespace string) string { return world.Host + "/" + namespace + "/null" }
 
 // offerIn adds a version of the null provider to the origin, in a namespace.
@@ -64,8 +64,7 @@ func (s *scene) secure(opts registry.Options) registry.Options {
 	return opts
 }
 
-// https serves a handler with a certificate that the world's CA signed, and
-// returns its HOST:PORT.
+// https serves a handler with a certificate that the world's CA signed, and returns its HOST:PORT.
 func (s *scene) https(h http.Handler) string {
 	s.t.Helper()
 	config, err := s.CA.ServerConfig("localhost")
@@ -77,14 +76,14 @@ func (s *scene) https(h http.Handler) string {
 	return strings.Replace(srv.Listener.Addr().String(), "127.0.0.1", "localhost", 1)
 }
 
-// serveAs starts a gateway with a workspace's configuration.
+// serveAs starts a gateway with the configuration of a workspace.
 func (s *scene) serveAs(ws *clients.Workspace, args ...string) *world.Gateway {
 	s.t.Helper()
 	opts := s.secure(registry.Options{})
 	return world.ServeFor(s.t, ws, append([]string{"--log-level", "debug", "--tls-cert", opts.CertFile, "--tls-key", opts.KeyFile}, args...)...)
 }
 
-// dockerLogin leaves a login behind where docker does.
+// dockerLogin writes a login where docker does.
 func dockerLogin(t *testing.T, ws *clients.Workspace, host, user, password string) {
 	t.Helper()
 	writeJSON(t, filepath.Join(ws.Home, ".docker", "config.json"), map[string]any{"auths": map[string]any{
@@ -104,9 +103,8 @@ func ociCredentials(prefix, user, password string) string {
 	return fmt.Sprintf("oci_credentials %q {\n  username = %q\n  password = %q\n}\n", prefix, user, password)
 }
 
-// TestSameCredentialsForClientPushAndServe has one CLI configuration drive a
-// client, push and serve. The registry wants another login for each part of it,
-// and believes a token server or has the passwords itself.
+// TestSameCredentialsForClientPushAndServe uses one CLI configuration for a client, push and serve. The
+// registry requires another login for each part of its repositories, with a token server or with passwords.
 func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 	t.Parallel()
 	const writer, reader, admin = "robot$acme+push", "robot$team+read", "admin"
@@ -134,11 +132,11 @@ func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 			r := registry.For(t, s.secure(opts))
 			prefix := r.Host + "/providers/" + world.Host
 
-			// Somebody else filled the part that can only be read.
+			// Another login has filled the read-only part.
 			dockerLogin(t, s.ws, r.Host, admin, passwords[admin])
 			s.pushTo(r, null("team")+"@"+nullVersion)
 
-			// The CLI configuration is HCL 1, which takes ${ for what it is.
+			// The CLI configuration is HCL 1, which takes ${ literally.
 			cliConfig := world.OCIMirror(template(r)) + ociCredentials(prefix+"/acme", writer, passwords[writer]) +
 				ociCredentials(prefix+"/team", reader, passwords[reader]) + ociCredentials(r.Host, "nobody", "wrong")
 			ws := s.user(cliConfig, nullVersion)
@@ -154,8 +152,7 @@ func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 				user.MustRun(t, client, "init", "-no-color")
 			}
 
-			// Where a login does not reach, client and program fail alike, and the
-			// program says which login it was.
+			// Where a login is not valid, client and program fail alike, and the program names the login.
 			s.offerIn("other", nullVersion)
 			out := ws.MustFail(t, s.bridge, "push", null("other")+"@"+nullVersion)
 			if !strings.Contains(out, `used the block oci_credentials "`+r.Host+`" at `+ws.CLIConfigPath()) || !strings.Contains(out, "which was not accepted") {
@@ -176,15 +173,15 @@ func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 	}
 }
 
-// checkTokens wants every token asked for to be for one repository, and for the
-// namespace that the user has a login for.
+// checkTokens requires that every token was requested for one repository, in a namespace that the user has a
+// login for.
 func checkTokens(t *testing.T, s *tokenserver.Server, namespaces map[string]string) {
 	t.Helper()
 	seen := map[string]bool{}
 	for _, line := range s.Asked() {
 		user, scopes, _ := strings.Cut(line, " ")
 		namespace, ok := namespaces[user]
-		if !ok || scopes == "" { // OpenTofu asks for /v2/ with a token for nothing
+		if !ok || scopes == "" { // OpenTofu requests /v2/ with a token without scopes
 			continue
 		}
 		seen[user] = true
@@ -197,8 +194,7 @@ func checkTokens(t *testing.T, s *tokenserver.Server, namespaces map[string]stri
 	}
 }
 
-// TestRobotNamesFromEveryPlace has the name of a Harbor robot, with its dollar,
-// in each place that a login may come from.
+// TestRobotNamesFromEveryPlace uses the name of a Harbor robot, with its dollar sign, in each source of logins.
 func TestRobotNamesFromEveryPlace(t *testing.T) {
 	t.Parallel()
 	const user, password = "robot$acme+push", "p$HOME:w$$"
@@ -230,7 +226,7 @@ func TestRobotNamesFromEveryPlace(t *testing.T) {
 	}
 }
 
-// helperProgram makes docker-credential-e2e, and returns its folder.
+// helperProgram creates docker-credential-e2e, and returns its folder.
 func helperProgram(t *testing.T, user, secret string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -241,8 +237,8 @@ func helperProgram(t *testing.T, user, secret string) string {
 	return dir
 }
 
-// talkative is a registry that repeats what it was sent in each refusal: below
-// basic/ it wants passwords, elsewhere tokens.
+// talkative is a registry whose refusals repeat the request: below basic/ it requires passwords, elsewhere
+// tokens.
 func talkative(realm func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -264,7 +260,7 @@ func talkative(realm func() string) http.HandlerFunc {
 	}
 }
 
-// output is everything that was written by runs of the program.
+// output is the output of all runs of the program.
 type output struct {
 	mu   sync.Mutex
 	text map[string]string // by run
@@ -276,12 +272,12 @@ func (o *output) add(run, text string) {
 	o.text[run] += text
 }
 
-// marked is a scene with marked secrets in every place that one may come from.
+// marked is a scene with marked secrets in every source of secrets.
 type marked struct {
 	*scene
 	ws      *clients.Workspace
 	r       *registry.Registry
-	echoes  []string // templates of registries that repeat what they are sent
+	echoes  []string // templates of registries that repeat requests
 	written *output
 }
 
@@ -321,8 +317,7 @@ func newMarked(t *testing.T) *marked {
 	}
 }
 
-// bridgeRuns runs the program and keeps what it wrote; ok is whether it should
-// succeed.
+// bridgeRuns runs the program and stores its output; ok says whether it should succeed.
 func (m *marked) bridgeRuns(ok bool, args ...string) {
 	m.t.Helper()
 	out, err := m.ws.Run(m.bridge, args...)
@@ -332,7 +327,7 @@ func (m *marked) bridgeRuns(ok bool, args ...string) {
 	}
 }
 
-// searchAll searches everything that was written, and what lies about.
+// searchAll searches all output and all files.
 func (m *marked) searchAll() {
 	m.t.Helper()
 	for run, text := range m.written.text {
@@ -344,8 +339,8 @@ func (m *marked) searchAll() {
 	searchFiles(m.t, m.ws.Dir)
 }
 
-// TestNoSecretIsWritten has marked secrets in every place that one may come from,
-// pushes and serves at the most talkative, and searches what was written.
+// TestNoSecretIsWritten has marked secrets in every source, pushes to talkative registries and serves from
+// them, and searches all output.
 func TestNoSecretIsWritten(t *testing.T) {
 	t.Parallel()
 	m := newMarked(t)
@@ -373,7 +368,7 @@ func TestNoSecretIsWritten(t *testing.T) {
 		m.written.add("log of serve "+template, gateway.Log())
 	}
 
-	// The secrets were there to be written.
+	// The secrets were in use.
 	if m.Origin.Count(recorder.PathContains("/files/"), recorder.PathSuffix(".zip"), recorder.Authorized()) == 0 {
 		t.Error("no download carried the login of .netrc")
 	}
@@ -390,8 +385,8 @@ func TestNoSecretIsWritten(t *testing.T) {
 	m.searchAll()
 }
 
-// TestNoSecretIsWrittenByOthers has every other command do the same, and gives
-// them addresses with a login in it.
+// TestNoSecretIsWrittenByOthers does the same with every other command, and with addresses that contain a
+// login.
 func TestNoSecretIsWrittenByOthers(t *testing.T) {
 	t.Parallel()
 	m := newMarked(t)
@@ -426,7 +421,7 @@ func TestNoSecretIsWrittenByOthers(t *testing.T) {
 			m.ws.Env["OCIBRIDGE_TEMPLATE"] = "https://x:MARK-template@" + m.r.Host + "/${hostname}/${namespace}/${type}"
 			m.bridgeRuns(false, append(args, "--output", format)...)
 		}
-		for _, args := range [][]string{{"show"}, {"client", "--url", gateway.URL}} { // the template is still the one with a login
+		for _, args := range [][]string{{"show"}, {"client", "--url", gateway.URL}} { // the template still contains a login
 			m.bridgeRuns(true, append([]string{"config", args[0], "--output", format}, args[1:]...)...)
 		}
 		delete(m.ws.Env, "OCIBRIDGE_TEMPLATE")
@@ -444,11 +439,11 @@ func TestNoSecretIsWrittenByOthers(t *testing.T) {
 	m.searchAll()
 }
 
-// search fails where a marked secret is, as it is or in base64 behind any user.
+// search fails if text contains a marked secret, plainly or in base64 after any user name.
 func search(t *testing.T, where, text string) {
 	t.Helper()
 	forms := []string{"MARK-"}
-	for skip := range 3 { // by where the mark begins among the bytes that are encoded three by three
+	for skip := range 3 { // the mark may begin at any of three positions in a base64 group
 		encoded := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", skip) + "MARK-"))
 		forms = append(forms, encoded[(skip*8+5)/6:len(encoded)-1])
 	}
@@ -459,7 +454,7 @@ func search(t *testing.T, where, text string) {
 	}
 }
 
-// searchFiles searches the files below a folder, but for some.
+// searchFiles searches the files below a folder, with exceptions.
 func searchFiles(t *testing.T, dir string, but ...string) {
 	t.Helper()
 	clients.Must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -467,7 +462,7 @@ func searchFiles(t *testing.T, dir string, but ...string) {
 			return err
 		}
 		content, err := os.ReadFile(path)
-		// Packages are compressed, and a provider's own.
+		// Packages are compressed, and come from the publisher.
 		if err == nil && len(content) < 1<<20 {
 			search(t, path, string(content))
 		}

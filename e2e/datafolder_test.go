@@ -24,9 +24,9 @@ func (s *scene) withoutUmask() clients.Client {
 	return clients.Client{Name: s.bridge.Name, Path: path}
 }
 
-// fillDataFolder has the program make every folder that it makes in the data folder,
-// and returns its log: it pushes, syncs, pulls through, and serves by certificates of
-// either kind. The caches lie in the data folder, too.
+// fillDataFolder makes the program create every folder that it uses in the data folder, and returns its log: it
+// pushes, syncs, pulls through, and serves with both kinds of certificates. The caches are in the data folder,
+// too.
 func (s *scene) fillDataFolder(pulled string) string {
 	s.t.Helper()
 	config := func(text string) string {
@@ -50,7 +50,7 @@ func (s *scene) fillDataFolder(pulled string) string {
 	clients.Must(s.t, g.Stop())
 	log += g.Log()
 
-	// Nobody is there to issue a certificate; its folder is made before.
+	// There is no authority to issue a certificate; the folder is created before the request.
 	g, err = world.ServeBy(s.bridge, s.ws, "--config", config(fmt.Sprintf(`gateway {
   cache {
     directory = %q
@@ -69,8 +69,7 @@ func (s *scene) fillDataFolder(pulled string) string {
 	return log + g.Log()
 }
 
-// folders returns the folders directly below the data folder, and fails for each that
-// others may use.
+// folders returns the folders directly below the data folder, and fails for each that other users may use.
 func (s *scene) folders() (names []string) {
 	s.t.Helper()
 	entries, err := os.ReadDir(s.data)
@@ -89,8 +88,7 @@ func (s *scene) folders() (names []string) {
 	return names
 }
 
-// TestFoldersOfDataAreTheirOwnersAlone looks at whatever folder is there, so that a new
-// one is looked at, too.
+// TestFoldersOfDataAreTheirOwnersAlone checks every existing folder, so that it includes new ones.
 func TestFoldersOfDataAreTheirOwnersAlone(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

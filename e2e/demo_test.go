@@ -34,7 +34,7 @@ func TestDemo(t *testing.T) {
 	null := "terraform-provider-null_" + runtime.GOOS + "_" + runtime.GOARCH
 	link(filepath.Join(root, ".tools", "providers", null), ".tools", "providers", null)
 
-	// So that go test runs this test again when the demo has changed.
+	// Stat the file, so that go test runs this test again when the demo has changed.
 	_, err = os.Stat(filepath.Join(root, "internal", "demo", "main.go"))
 	clients.Must(t, err)
 	program := filepath.Join(project, "demo")

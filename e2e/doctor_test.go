@@ -15,8 +15,8 @@ import (
 
 type check struct{ Name, Status, Detail, Hint string }
 
-// doctor runs ocibridge doctor and returns its checks by name. Every failed one
-// must have a hint, and decide the exit status.
+// doctor runs ocibridge doctor and returns its checks by name. Every failed check must have a hint, and cause a
+// failing exit status.
 func (s *scene) doctor(args ...string) map[string]check {
 	s.t.Helper()
 	got := s.run(append([]string{"doctor", "--output", "json"}, args...)...)
@@ -56,7 +56,7 @@ func TestDoctorOfRegistry(t *testing.T) {
 	s := newScene(t)
 	r := s.tlsRegistry()
 	got := s.doctor(world.Null, "--template", template(r), "--write")
-	// The certificates of tests end tomorrow.
+	// The tests' certificates expire tomorrow.
 	wantChecks(t, got, map[string]string{"address": "ok", "connection": "ok", "TLS": "warning", "clock": "ok", "authentication": "ok", "tags": "warning", "push": "ok", "packages": "ok", "evidence": "ok", "versions": "ok", "removal": "ok"})
 	s.pushTo(r, world.Null+"@"+nullVersion)
 	got = s.doctor(world.Null, "--template", template(r), "--write")
@@ -66,7 +66,7 @@ func TestDoctorOfRegistry(t *testing.T) {
 	}
 }
 
-// TestDoctorOfEveryTemplate names no provider, and has templates that overlap.
+// TestDoctorOfEveryTemplate names no provider, and uses templates that overlap.
 func TestDoctorOfEveryTemplate(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -103,7 +103,7 @@ func TestDoctorOfRefusals(t *testing.T) {
 	wantChecks(t, s.doctor(world.Null, "--template", template(r)), map[string]string{"authentication": "ok"})
 }
 
-// TestDoctorOfClock has a registry whose clock is wrong.
+// TestDoctorOfClock uses a registry with a wrong clock.
 func TestDoctorOfClock(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -16,8 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// mirrorFolder writes what "providers mirror" would have written of the null
-// provider, with another content.
+// mirrorFolder writes what "providers mirror" would write for the null provider, with other content.
 func (s *scene) mirrorFolder(goos, arch string) string {
 	s.t.Helper()
 	r := release.For(s.t, release.Spec{Host: world.Host, Namespace: "acme", Type: "null", Version: nullVersion, Contents: []release.Content{
@@ -33,7 +32,7 @@ func (s *scene) mirrorFolder(goos, arch string) string {
 	return root
 }
 
-// listed returns what ocibridge list says of the null provider's version.
+// listed returns the verdict and platforms of the null provider's version in ocibridge list.
 func (s *scene) listed(template string) (verdict string, platforms []string) {
 	s.t.Helper()
 	var out struct {
@@ -54,8 +53,7 @@ func (s *scene) listed(template string) (verdict string, platforms []string) {
 	return v.Signature.Verdict, v.Platforms
 }
 
-// TestUnsignedIsNeverListedAsSigned pushes and syncs packages that nobody signed into
-// a signed version, and the other way round.
+// TestUnsignedIsNeverListedAsSigned pushes and syncs unsigned packages into a signed version, and vice versa.
 func TestUnsignedIsNeverListedAsSigned(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -86,7 +84,7 @@ provider %[1]q {
 			}
 			s.ws.MustRun(t, s.bridge, "verify", "--packages", "--template", template(reg), world.Null)
 
-			// By force it is there, and nothing is called signed.
+			// With --force it is stored, and nothing is reported as signed.
 			s.ws.MustRun(t, s.bridge, append(unsigned, "--force")...)
 			if verdict, platforms := s.listed(template(reg)); verdict != "checksum only" || len(platforms) != 2 {
 				t.Errorf("forced: listed %v as %q", platforms, verdict)
@@ -106,8 +104,8 @@ provider %[1]q {
 	}
 }
 
-// TestRefreshEvidence has a publisher who signs the same packages with a new key: the
-// gateway's users see it once the evidence is refreshed.
+// TestRefreshEvidence has a publisher sign the same packages with a new key: the gateway's users see it once
+// the evidence is refreshed.
 func TestRefreshEvidence(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -154,7 +152,7 @@ func TestTrustOfAPush(t *testing.T) {
 	s.Origin.Add(old)
 	for name, tc := range map[string]struct {
 		version, block string
-		refused        string // what the error says; "" for none
+		refused        string // in the error; may be ""
 		says           string // of the version, when it is verified
 	}{
 		"the pinned key":      {nullVersion, fmt.Sprintf("keys = [%q]", s.Signer.Fingerprint()), "", s.Signer.Fingerprint() + ", which is pinned"},

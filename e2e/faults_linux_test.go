@@ -15,9 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestFaults has some of the faults of internal/faults befall the built program: what
-// it knows is served, what is new is an error with Retry-After, a client installs
-// when the fault is over, and nothing is left open.
+// TestFaults injects some faults of internal/faults into the built program: known answers are served, new
+// requests get an error with Retry-After, a client installs after the fault, and nothing leaks.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -73,7 +72,7 @@ func TestFaults(t *testing.T) {
 			if try == 20 {
 				t.Fatalf("%s: when it is over: %v\n%s", name, err, out)
 			}
-			time.Sleep(time.Second) // the registry is given a moment after trouble
+			time.Sleep(time.Second) // the gateway pauses after a failure of the registry
 		}
 		if status, _, body := get(fresh, pkg); status != http.StatusOK || !bytes.Equal(body, hostPackage(t, s.null).Data) {
 			t.Errorf("%s: %d with %d bytes", name, status, len(body))

@@ -16,7 +16,7 @@ type fixture struct {
 	provider string
 	layout   string // its folder
 	versions []string
-	chosen   string // by the constraint in OpenTofu's test
+	chosen   string // with the constraint in OpenTofu's test
 }
 
 var fixtures = []fixture{
@@ -41,8 +41,8 @@ const useFixtures = `terraform {
 // fixturePlatforms are the platforms of every version in the fixtures.
 var fixturePlatforms = []string{"darwin_arm64", "linux_amd64", "linux_arm64", "windows_amd64", "windows_arm64"}
 
-// TestFixturesOfOpenTofu has the OCI layouts by which OpenTofu tests its oci_mirror,
-// byte for byte in a registry: they are what OpenTofu's developers take for right.
+// TestFixturesOfOpenTofu uses the OCI layouts of OpenTofu's own oci_mirror tests, byte for byte in a registry:
+// they show what OpenTofu's developers consider right.
 func TestFixturesOfOpenTofu(t *testing.T) {
 	t.Parallel()
 	dir, err := clients.TofuFixtures()
@@ -83,7 +83,7 @@ func TestFixturesOfOpenTofu(t *testing.T) {
 		}
 	}
 
-	// What OpenTofu locks without the gateway.
+	// OpenTofu's locks without the gateway.
 	direct := s.fixtureUser(world.OCIMirror(template(r)))
 	direct.MustRun(t, clients.Tofu(t), "init", "-no-color")
 	want := direct.MustLock(t)
@@ -104,7 +104,7 @@ func TestFixturesOfOpenTofu(t *testing.T) {
 	}
 }
 
-// fixtureUser makes a workspace whose configuration uses the fixtures.
+// fixtureUser creates a workspace whose configuration uses the fixtures.
 func (s *scene) fixtureUser(cliConfig string) *clients.Workspace {
 	s.t.Helper()
 	ws := s.workspace(cliConfig)

@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestIdleConnections prints how much memory idle connections cost. The gateway keeps
-// nothing of them when they are closed, and has as many again in the same memory.
+// TestIdleConnections prints the memory of idle connections. After they are closed, the gateway keeps nothing
+// of them, and the same number of new ones fits into the same memory.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -38,7 +38,7 @@ func TestIdleConnections(t *testing.T) {
 			clients.Must(t, err)
 			return end
 		}
-		warm := idle(50) // what the process needs once comes with them
+		warm := idle(50) // includes what the process needs only once
 		before, running := settled(t, gateway.PID()), watcher.goroutines()
 
 		end := idle(tc.n)
@@ -65,7 +65,7 @@ func TestIdleConnections(t *testing.T) {
 		if second := settled(t, gateway.PID()); second.Memory > first.Memory+cost/4 {
 			t.Errorf("%s: as many again take %d MiB, after %d MiB", tc.name, second.Memory>>20, first.Memory>>20)
 		}
-		clients.Must(t, gateway.Stop()) // with all of them open
+		clients.Must(t, gateway.Stop()) // with all connections open
 	}
 }
 
@@ -80,7 +80,8 @@ func (w *watcher) goroutines() float64 {
 	return n
 }
 
-// settled returns what a process uses when that has not shrunk for longer than it waits before it gives memory back.
+// settled returns a process's usage once it has not decreased for longer than the process waits before it
+// releases memory.
 func settled(t *testing.T, pid int) usage.Usage {
 	t.Helper()
 	var least usage.Usage

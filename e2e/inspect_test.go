@@ -15,7 +15,7 @@ import (
 
 type finding struct{ Severity, Where, What, Hint string }
 
-// verified is what verify says of the null provider, as JSON.
+// verified is the JSON result of verify for the null provider.
 type verified struct {
 	Findings []finding
 	Versions []struct {
@@ -28,7 +28,7 @@ type verified struct {
 	}
 }
 
-// verify runs ocibridge verify and returns its outcome for the only provider.
+// verify runs ocibridge verify and returns the result of the only provider.
 func (s *scene) verify(status int, args ...string) verified {
 	s.t.Helper()
 	got := s.run(append([]string{"verify", "--output", "json"}, args...)...)
@@ -39,7 +39,7 @@ func (s *scene) verify(status int, args ...string) verified {
 	return doc.Providers[0]
 }
 
-// wantFinding looks for one; every one must say what to do.
+// wantFinding looks for a finding; every finding must have a hint.
 func wantFinding(t *testing.T, got []finding, severity, where, what string) {
 	t.Helper()
 	for _, f := range got {
@@ -72,7 +72,7 @@ func (s *scene) deleteManifest(repo, digest string) {
 	}
 }
 
-// TestListInspectVerify looks at what was pushed to a stand-alone registry.
+// TestListInspectVerify reads versions in a stand-alone registry.
 func TestListInspectVerify(t *testing.T) { forEachProgram(t, testListInspectVerify) }
 
 func testListInspectVerify(t *testing.T, program registry.Program) {
@@ -106,8 +106,7 @@ func testListInspectVerify(t *testing.T, program registry.Program) {
 	}
 }
 
-// TestVerifyOfTags shows that OpenTofu's oci_mirror does with each form of tag what
-// verify says of it.
+// TestVerifyOfTags shows that OpenTofu's oci_mirror treats each form of tag as verify says.
 func TestVerifyOfTags(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -117,7 +116,7 @@ func TestVerifyOfTags(t *testing.T) {
 	for i, tc := range []struct {
 		tag, constraint string
 		says            string // verify
-		fails           string // what tofu init fails with; "" if it installs
+		fails           string // the error of tofu init; "" if it installs
 	}{
 		{"4", ">= 3.0.0", `OpenTofu reads tag "4" as version 4.0.0, which does not exist: tofu init fails`, "4.0.0"},
 		{"3.2.5-", ">= 3.0.0", `OpenTofu reads tag "3.2.5-" as version 3.2.5, which does not exist: tofu init fails`, "3.2.5"},
@@ -152,8 +151,8 @@ func TestVerifyOfTags(t *testing.T) {
 	}
 }
 
-// TestVerifyOfWhatOtherToolsPush has the ORAS CLI push by the recipe, and then
-// what no client would install.
+// TestVerifyOfWhatOtherToolsPush pushes with the ORAS CLI by the recipe, and then a version that no client
+// would install.
 func TestVerifyOfWhatOtherToolsPush(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -189,11 +188,11 @@ func TestVerifyOfWhatOtherToolsPush(t *testing.T) {
 	wantFinding(t, found["4.2.0"], "error", "4.2.0", "artifact type")
 	wantFinding(t, found["4.3.0"], "error", "4.3.0", "media type")
 
-	// A clean-up job deletes a manifest that the index still names.
+	// A clean-up job deletes a manifest that the index names.
 	s.deleteManifest(repo, first)
 	v = s.verify(1, "--template", template(r), world.Null+"@"+nullVersion)
 	wantFinding(t, v.Versions[0].Findings, "error", "", "the registry lacks content that it refers to")
-	// What it says to do helps.
+	// The hint helps.
 	s.pushTo(r, "--force", world.Null+"@"+nullVersion)
 	v = s.verify(0, "--template", template(r), world.Null+"@"+nullVersion)
 	if len(v.Versions[0].Findings) != 0 {

@@ -40,7 +40,7 @@ func TestTofuByNetworkMirror(t *testing.T) {
 	if out := ws.MustRun(t, tofu, "apply", "-auto-approve", "-no-color"); !strings.Contains(out, "1 added") {
 		t.Errorf("apply: %s", out)
 	}
-	// A second init, with the lock file and nothing installed, accepts the same.
+	// A second init with the lock file, but without installed providers, accepts the same.
 	if err := os.RemoveAll(filepath.Join(ws.Dir, ".terraform")); err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +64,8 @@ func TestTerraformByNetworkMirror(t *testing.T) {
 	ws.MustRun(t, terraform, "init", "-no-color", "-lockfile=readonly")
 }
 
-// TestLockEveryPlatform shows that the h1 hashes served for other platforms are
-// the ones that clients compute: a lock of another platform checks them.
+// TestLockEveryPlatform shows that the gateway's h1 hashes for other platforms are those that clients compute:
+// locking another platform checks them.
 func TestLockEveryPlatform(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -134,15 +134,15 @@ func TestTofuByOCIMirrorFromEmbeddedRegistry(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	gateway := s.serve("--data", s.data)
-	// Pushed by another process while the gateway runs, and seen at once.
+	// Another process pushes while the gateway runs, and the version is visible at once.
 	s.push(world.Null + "@" + nullVersion)
 	tofu, ws := clients.Tofu(t), s.user(world.OCIMirror(gateway.RepositoryTemplate), nullVersion)
 	ws.MustRun(t, tofu, "init", "-no-color")
 	wantLocked(t, ws, nullVersion, 1, zipHash(t, s.null))
 }
 
-// TestGatewayInFrontOfRegistry serves a stand-alone registry, over plain HTTP on
-// the loopback interface, to both clients.
+// TestGatewayInFrontOfRegistry serves a stand-alone registry over plain HTTP on the loopback interface to both
+// clients.
 func TestGatewayInFrontOfRegistry(t *testing.T) { forEachProgram(t, testGatewayInFrontOfRegistry) }
 
 func testGatewayInFrontOfRegistry(t *testing.T, program registry.Program) {
@@ -159,7 +159,7 @@ func testGatewayInFrontOfRegistry(t *testing.T, program registry.Program) {
 	}
 }
 
-// TestTheUsersOwnConfiguration drives client and program by one CLI configuration.
+// TestTheUsersOwnConfiguration uses one CLI configuration for the client and the program.
 func TestTheUsersOwnConfiguration(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -169,7 +169,7 @@ func TestTheUsersOwnConfiguration(t *testing.T) {
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
 }
 
-// TestSelfSigned is the first try: nothing configured, loopback only.
+// TestSelfSigned uses no configuration, on loopback.
 func TestSelfSigned(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -185,8 +185,8 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// TestFoldersOfCAsStayTrusted shows that SSL_CERT_FILE does not replace folders of CAs:
-// clients trust the gateway's CA in a folder although the file holds another CA.
+// TestFoldersOfCAsStayTrusted shows that SSL_CERT_FILE does not replace folders of CAs: clients trust the
+// gateway's CA in a folder, although the file contains another CA.
 func TestFoldersOfCAsStayTrusted(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -202,8 +202,8 @@ func TestFoldersOfCAsStayTrusted(t *testing.T) {
 	}
 }
 
-// TestTwoOnOneDataFolder starts a second gateway on the data folder of the first. Clients
-// of the first still install from it, and clients of both trust one file.
+// TestTwoOnOneDataFolder starts a second gateway on the data folder of the first. Clients of the first can
+// still install, and clients of both trust the same file.
 func TestTwoOnOneDataFolder(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -220,7 +220,7 @@ func TestTwoOnOneDataFolder(t *testing.T) {
 	}
 }
 
-// TestTwoFirstStartsAtOnce on a new data folder make one CA.
+// TestTwoFirstStartsAtOnce shows that they create only one CA in a new data folder.
 func TestTwoFirstStartsAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -237,7 +237,7 @@ func TestTwoFirstStartsAtOnce(t *testing.T) {
 	starts.Wait()
 	for _, gateway := range gateways {
 		if gateway == nil {
-			continue // its error is reported
+			continue // which reports its error
 		}
 		resp, err := trusting(t, gateways[0].CAFile).Get(gateway.URL)
 		if err != nil {
@@ -268,8 +268,7 @@ func TestBuildMetadata(t *testing.T) {
 	wantLocked(t, ws, version, 1)
 }
 
-// TestMissingVersionFallsThrough has a mirror without the version that is asked
-// for: the client goes on to its next method.
+// TestMissingVersionFallsThrough uses a mirror without the requested version: the client tries its next method.
 func TestMissingVersionFallsThrough(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -283,7 +282,7 @@ func TestMissingVersionFallsThrough(t *testing.T) {
 	}
 }
 
-// TestReadOnlyRegistry shows that nobody can push through the gateway's /v2/.
+// TestReadOnlyRegistry shows that the gateway's /v2/ refuses pushes.
 func TestReadOnlyRegistry(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -23,11 +23,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// shortKills is how often the gateway is killed unless OCIBRIDGE_KILLS says
-// otherwise.
+// shortKills is how often the gateway is killed, unless OCIBRIDGE_KILLS is set.
 const shortKills = 8
 
-// number is that of an environment variable, or else.
+// number returns the number in an environment variable, or a default.
 func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(name)
@@ -41,10 +40,9 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// TestGatewayKilled kills a gateway, with an embedded registry and a cache, while
-// clients read and while pushes and syncs write, which are killed too, at random
-// moments. Whatever is served is right; afterwards the registry opens, every tag is
-// complete, and every cached archive is right or absent.
+// TestGatewayKilled kills a gateway with an embedded registry and a cache at random moments, while clients
+// read, and while pushes and syncs write, which are killed, too. All answers are right; afterwards the registry
+// opens, every tag is complete, and every cached archive is right or absent.
 func TestGatewayKilled(t *testing.T) {
 	t.Parallel()
 	seed := number(t, "OCIBRIDGE_SEED", uint64(time.Now().UnixNano()))
@@ -57,7 +55,7 @@ func TestGatewayKilled(t *testing.T) {
 			t.Fatalf("in round %d", i)
 		}
 	}
-	// In the end, all that was begun can be completed.
+	// At the end, everything that was begun can be completed.
 	g := k.serve()
 	for _, r := range k.releases {
 		k.ws.MustRun(t, k.bridge, k.push(r.Version)...)
@@ -72,7 +70,7 @@ func TestGatewayKilled(t *testing.T) {
 	}
 }
 
-// killedGateway is what is killed.
+// killedGateway is the state of TestGatewayKilled.
 type killedGateway struct {
 	*scene
 	random   *rand.Rand
@@ -97,7 +95,7 @@ func newKilledGateway(t *testing.T, random *rand.Rand) *killedGateway {
 	return k
 }
 
-// release has the origin offer one version more.
+// release makes the origin offer another version.
 func (k *killedGateway) release(size int) *release.Release {
 	k.t.Helper()
 	version := fmt.Sprintf("1.0.%d", len(k.releases))
@@ -126,7 +124,7 @@ func (k *killedGateway) serve() *world.Gateway {
 	return g
 }
 
-// round serves, reads, pushes, and kills both.
+// round serves, reads and pushes, and kills both processes.
 func (k *killedGateway) round(i int) {
 	g := k.serve()
 	defer k.end("the gateway that was killed", g)
@@ -154,16 +152,16 @@ func (k *killedGateway) round(i int) {
 	var out bytes.Buffer
 	writer.Stdout, writer.Stderr = &out, &out
 	clients.Must(k.t, writer.Start())
-	if i%2 == 0 { // every other one may be killed before it answers anything
+	if i%2 == 0 { // every other gateway may be killed before its first answer
 		k.answered(2)
 	}
-	// Some are over before.
+	// Some end earlier.
 	pauses := []time.Duration{time.Duration(k.random.IntN(400)) * time.Millisecond, time.Duration(k.random.IntN(200)) * time.Millisecond}
 	time.Sleep(pauses[0])
 	if k.random.IntN(2) == 0 {
 		clients.Must(k.t, g.Kill())
 		time.Sleep(pauses[1])
-		_ = writer.Process.Kill() // it may be over
+		_ = writer.Process.Kill() // it may have ended
 	} else {
 		_ = writer.Process.Kill()
 		time.Sleep(pauses[1])
@@ -171,7 +169,7 @@ func (k *killedGateway) round(i int) {
 	}
 	stop()
 	all.Wait()
-	_ = writer.Wait() // however it ended
+	_ = writer.Wait() // with any result
 	defer func() {
 		if k.t.Failed() {
 			k.t.Logf("the log of what wrote:\n%s", out.String())
@@ -181,7 +179,7 @@ func (k *killedGateway) round(i int) {
 	again := k.serve()
 	defer k.end("the one after it", again)
 	switch n := k.checkVersion(again, next); n {
-	case 0: // it is not tagged
+	case 0: // not tagged
 	case len(next.Packages):
 		k.complete++
 	default:
@@ -192,8 +190,8 @@ func (k *killedGateway) round(i int) {
 	}
 }
 
-// answered waits until so many packages more are answered: on a busy machine that takes
-// longer than a gateway lives otherwise.
+// answered waits for n more answered packages, because a busy machine needs longer for them than a gateway
+// otherwise lives.
 func (k *killedGateway) answered(n int64) {
 	k.t.Helper()
 	enough := k.answers.Load() + n
@@ -205,7 +203,7 @@ func (k *killedGateway) answered(n int64) {
 	}
 }
 
-// end stops a gateway, if it still runs, and shows its log if the test failed.
+// end stops a gateway if it still runs, and shows its log if the test failed.
 func (k *killedGateway) end(which string, g *world.Gateway) {
 	err := g.Stop()
 	if err != nil {
@@ -216,8 +214,7 @@ func (k *killedGateway) end(which string, g *world.Gateway) {
 	}
 }
 
-// read asks for what a client asks for. That there is no answer, or half of one, is
-// no error: what is answered must be right.
+// read sends a client's requests. Missing and incomplete answers are allowed, but wrong ones are errors.
 func (k *killedGateway) read(ctx context.Context, g *world.Gateway, r *release.Release, platform int) {
 	p := r.Packages[platform]
 	status, body, err := k.get(ctx, g, r.Version+"/"+p.OS+"_"+p.Arch+"/"+p.Filename)
@@ -249,8 +246,7 @@ func (k *killedGateway) get(ctx context.Context, g *world.Gateway, path string) 
 	return resp.StatusCode, body, err
 }
 
-// checkVersion returns how many platforms the gateway offers, all of which it must
-// serve.
+// checkVersion returns how many platforms the gateway offers, and checks that it serves all of them.
 func (k *killedGateway) checkVersion(g *world.Gateway, r *release.Release) int {
 	k.t.Helper()
 	status, body, err := k.get(k.t.Context(), g, r.Version+".json")
@@ -275,8 +271,7 @@ func (k *killedGateway) checkVersion(g *world.Gateway, r *release.Release) int {
 	return len(found.Archives)
 }
 
-// checkCache hashes what a process left in the cache under the names that are
-// served.
+// checkCache hashes the files in the cache that would be served.
 func (k *killedGateway) checkCache() {
 	k.t.Helper()
 	err := filepath.WalkDir(filepath.Join(k.cache, "archives", "sha256"), func(path string, e fs.DirEntry, err error) error {

@@ -21,12 +21,11 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// moments are when, relative to a request, the program is killed.
+// moments are the times to kill the program, relative to a request.
 var moments = []string{"before", "in the middle of", "after"}
 
-// TestKilled kills pushes and syncs, as kill -9 does, at their requests in turn. No
-// tag ever names an incomplete index, nothing is left behind on the machine, and the
-// next run completes what the killed one began.
+// TestKilled kills pushes and syncs with kill -9 at each of their requests. No tag ever names an incomplete
+// index, no files remain on the machine, and the next run completes what the killed one began.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	k := newKilling(t, "0.9.0", "1.0.0", "1.1.0")
@@ -39,8 +38,8 @@ func TestKilled(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		prepare, run func(repo string) []string
-		want         map[string]int // platforms by version, when all is done
-		step         int            // from one request to the next that it is killed at
+		want         map[string]int // platforms by version, at the end
+		step         int            // the distance between the requests that are tested
 	}{
 		"push":         {nil, func(repo string) []string { return push(repo, "1.0.0") }, map[string]int{"1.0.0": 3}, 1},
 		"partial push": {nil, func(repo string) []string { return push(repo, "1.0.0", "linux_amd64", "linux_riscv64") }, map[string]int{"1.0.0": 2}, 1},
@@ -110,22 +109,21 @@ func newKilling(t *testing.T, versions ...string) *killing {
 	return k
 }
 
-// killing is a registry in front of which the program is killed.
+// killing is a registry; the program is killed during its requests.
 type killing struct {
 	*scene
 	reg      *registry.Registry
 	proxy    http.Handler
 	recorder *recorder.Recorder
 	host     string
-	config   string // ocibridge.hcl, with what sync keeps
+	config   string // ocibridge.hcl, with the providers for sync
 }
 
 func (k *killing) template(repo string) string {
 	return k.host + "/" + repo + "/${namespace}/${type}"
 }
 
-// killAt runs the program, which is killed at its n-th request, and reports whether
-// there was one.
+// killAt runs the program and kills it at its n-th request. It reports whether there was one.
 func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool {
 	t.Helper()
 	temp := t.TempDir()
@@ -143,7 +141,7 @@ func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool
 			reached = true
 			k.kill(t, cmd, moment, r)
 		}
-		panic(http.ErrAbortHandler) // it is dead, whatever came of it before
+		panic(http.ErrAbortHandler) // the program is dead, whatever the answer
 	})
 	err := cmd.Run()
 	mu.Lock()
@@ -158,8 +156,7 @@ func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool
 	return reached
 }
 
-// kill kills the program, and lets the registry have none of a request, half of
-// it, or all.
+// kill kills the program, and lets the registry receive none of a request, half of it, or all.
 func (k *killing) kill(t *testing.T, cmd *exec.Cmd, moment string, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -176,12 +173,12 @@ func (k *killing) kill(t *testing.T, cmd *exec.Cmd, moment string, r *http.Reque
 	}
 	r = r.WithContext(context.WithoutCancel(r.Context()))
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	defer func() { _ = recover() }() // the proxy's, where half a body is not what was announced
+	defer func() { _ = recover() }() // of the proxy, about a truncated body
 	k.proxy.ServeHTTP(httptest.NewRecorder(), r)
 }
 
-// platforms returns how many platforms the tag names, all of which must be there
-// in full; 0 for no tag. A tag that names less is an error.
+// platforms returns how many platforms the tag names, and checks that they are complete; 0 means that there is
+// no tag. An incomplete tag is an error.
 func (k *killing) platforms(t *testing.T, repo, version string) int {
 	t.Helper()
 	type descriptor struct {
@@ -216,7 +213,7 @@ func (k *killing) platforms(t *testing.T, repo, version string) int {
 	return n
 }
 
-// get reports whether the registry has something, and decodes it.
+// get reports whether the registry has a resource, and decodes it.
 func (k *killing) get(t *testing.T, url string, into any) bool {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -242,7 +239,7 @@ func (k *killing) get(t *testing.T, url string, into any) bool {
 	return true
 }
 
-// TestSecondPushAsksThreeTimes counts what a push asks of a registry that has all.
+// TestSecondPushAsksThreeTimes counts the requests of a push if the registry has everything.
 func TestSecondPushAsksThreeTimes(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

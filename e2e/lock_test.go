@@ -23,8 +23,8 @@ func lockFile(t *testing.T, ws *clients.Workspace) string {
 // otherPlatform is a platform of the null provider on which no test runs.
 const otherPlatform = "windows_amd64"
 
-// TestLockForAnotherPlatform has a lock file that was made on another platform,
-// from a mirror, and so knows no package of this one.
+// TestLockForAnotherPlatform uses a lock file from a mirror on another platform, which has no hash of this
+// platform's package.
 func TestLockForAnotherPlatform(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -74,8 +74,7 @@ func TestLockForAnotherPlatform(t *testing.T) {
 	}
 }
 
-// TestLockWritesAsClientsDo compares with what the clients write when they ask the
-// origin for every platform.
+// TestLockWritesAsClientsDo compares the result with the clients' own locks of every platform from the origin.
 func TestLockWritesAsClientsDo(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -116,7 +115,7 @@ func TestPushFromLockFiles(t *testing.T) {
 			t.Errorf("%s: %s", client.Name, out)
 		}
 	}
-	// Locked from a mirror, a file knows the packages of one platform.
+	// If a file was locked from a mirror, it has only the packages of one platform.
 	gateway := s.serve("--template", template(r))
 	ws := s.user(world.NetworkMirror(gateway.URL), nullVersion)
 	ws.MustRun(t, clients.Terraform(t), "init", "-no-color")

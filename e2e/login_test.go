@@ -29,7 +29,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// issuer is an OpenID Connect issuer whose people log in by the code flow, with PKCE.
+// issuer is an OpenID Connect issuer with the code flow and PKCE.
 type issuer struct {
 	*httptest.Server
 	t   *testing.T
@@ -72,10 +72,10 @@ func answerJSON(w http.ResponseWriter, v any) {
 	json.NewEncoder(w).Encode(v)
 }
 
-// callback is where clients may be called back at.
+// callback matches the redirect URIs of clients.
 var callback = regexp.MustCompile(`^http://localhost:(\d{5})/login$`)
 
-// authorize knows who asks, and sends the browser back with a code.
+// authorize accepts any user, and redirects the browser with a code.
 func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	back := q.Get("redirect_uri")
@@ -95,7 +95,7 @@ func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, back+"?"+url.Values{"code": {code}, "state": {q.Get("state")}}.Encode(), http.StatusFound)
 }
 
-// exchange gives a token for a code, to who asked for that.
+// exchange returns a token for a code, to the client that requested it.
 func (i *issuer) exchange(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -135,8 +135,7 @@ func (i *issuer) sign(claims map[string]any) string {
 	return out
 }
 
-// TestLogin has people log in with the real clients, and install by the token that
-// these have filed.
+// TestLogin logs in with the real clients, and installs with the token that they have saved.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -166,12 +165,10 @@ func TestLogin(t *testing.T) {
 	g := s.serve("--data", s.data, "--config", config)
 	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
 		ws := s.user("", nullVersion)
-		// Where TF_CLI_CONFIG_FILE names another file, clients do not read what they have
-		// filed.
+		// If TF_CLI_CONFIG_FILE names another file, clients do not read saved tokens.
 		ws.Env["TF_CLI_CONFIG_FILE"] = ""
 		clients.Must(t, os.WriteFile(filepath.Join(ws.Home, ".terraformrc"), []byte(world.NetworkMirror(g.URL)), 0o600))
-		// Terraform files nothing where its folder is not there, as it is for whoever has
-		// not turned off what it checks for.
+		// Terraform saves nothing if its folder does not exist; usually its update check creates that folder.
 		clients.Must(t, os.MkdirAll(filepath.Join(ws.Home, ".terraform.d"), 0o700))
 		ws.MustFail(t, client, "init", "-no-color")
 		s.logIn(ws, client, authority(g))
@@ -189,7 +186,7 @@ func TestLogin(t *testing.T) {
 
 var authorizeURL = regexp.MustCompile(`https://localhost:\d+/authorize\?\S+`)
 
-// logIn runs login HOST, and is its browser, for which it finds no program.
+// logIn runs login HOST, and acts as the browser, because the client finds none.
 func (s *scene) logIn(ws *clients.Workspace, client clients.Client, host string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), clients.DefaultTimeout)
@@ -216,7 +213,7 @@ func (s *scene) logIn(ws *clients.Workspace, client clients.Client, host string)
 		browser := s.CA.HTTPClient()
 		resp, err := browser.Get(link)
 		if errors.Is(err, io.EOF) {
-			continue // the client has the code, and ended its server before the browser had its page
+			continue // the client stops its server once it has the code, maybe before the browser has its page
 		}
 		if err != nil {
 			s.t.Errorf("the browser: %v", err)

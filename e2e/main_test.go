@@ -16,8 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// scene is a world with one release of the null provider on offer, and the
-// program.
+// scene is a world with one release of the null provider, and the program.
 type scene struct {
 	*world.World
 	t      *testing.T
@@ -61,7 +60,7 @@ func (s *scene) workspace(cliConfig string) *clients.Workspace {
 	return ws
 }
 
-// user makes a workspace whose configuration uses the null provider.
+// user creates a workspace whose configuration uses the null provider.
 func (s *scene) user(cliConfig, version string) *clients.Workspace {
 	s.t.Helper()
 	ws := s.workspace(cliConfig)
@@ -83,7 +82,7 @@ func (s *scene) pushTo(r *registry.Registry, args ...string) string {
 	return s.ws.MustRun(s.t, s.bridge, append([]string{"push", "--template", template(r)}, args...)...)
 }
 
-// forEachProgram runs a scene once with each program of a stand-alone registry.
+// forEachProgram runs a test once with each program of a stand-alone registry.
 func forEachProgram(t *testing.T, f func(t *testing.T, program registry.Program)) {
 	t.Parallel()
 	for _, program := range registry.Programs {
@@ -114,8 +113,8 @@ func (s *scene) tlsRegistryOf(program registry.Program) *registry.Registry {
 	return registry.For(s.t, registry.Options{Program: program, CertFile: certFile, KeyFile: keyFile})
 }
 
-// serve starts a gateway with a certificate that the world's CA signed. Without a
-// configuration file it pulls nothing through, unless a flag has it.
+// serve starts a gateway with a certificate that the world's CA signed. Without a configuration file, it turns
+// pull-through off, unless a flag turns it on.
 func (s *scene) serve(args ...string) *world.Gateway {
 	s.t.Helper()
 	cert, err := s.CA.Issue("localhost")
@@ -129,8 +128,8 @@ func (s *scene) serve(args ...string) *world.Gateway {
 	return world.ServeFor(s.t, s.ws, append([]string{"--log-level", "debug", "--tls-cert", certFile, "--tls-key", keyFile}, withoutPull(args)...)...)
 }
 
-// withoutPull adds to the arguments of serve that nothing is pulled through, where no
-// configuration file says what is.
+// withoutPull adds the flag that turns pull-through off to the arguments of serve, if they name no
+// configuration file.
 func withoutPull(args []string) []string {
 	if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--config") }) {
 		return args
@@ -138,18 +137,18 @@ func withoutPull(args []string) []string {
 	return append([]string{"--no-pull-through"}, args...)
 }
 
-// template names the repositories of a stand-alone registry.
+// template returns the template of a stand-alone registry's repositories.
 func template(r *registry.Registry) string {
 	return r.Host + "/providers/${hostname}/${namespace}/${type}"
 }
 
-// result is how a run of the program ended.
+// result is the result of a run of the program.
 type result struct {
 	stdout, stderr string
 	status         int
 }
 
-// run runs the program to its end, whatever that is.
+// run runs the program to its end.
 func (s *scene) run(args ...string) result {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), clients.DefaultTimeout)

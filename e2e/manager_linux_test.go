@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// manager stands for systemd, which is told how a service is.
+// manager imitates systemd, and receives a service's notifications.
 type manager struct {
 	t    *testing.T
 	conn *net.UnixConn
@@ -26,7 +26,7 @@ type manager struct {
 
 func newManager(t *testing.T) *manager {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "manager-") // whose name is short enough
+	dir, err := os.MkdirTemp("", "manager-") // the path must be short
 	clients.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	m := &manager{t: t, name: filepath.Join(dir, "s")}
@@ -36,8 +36,7 @@ func newManager(t *testing.T) *manager {
 	return m
 }
 
-// hears returns the next message that begins with a text; those about the watchdog
-// come whenever they do.
+// hears returns the next message that begins with a text; watchdog messages may come at any time.
 func (m *manager) hears(begin string) string {
 	m.t.Helper()
 	buf := make([]byte, 4096)
@@ -57,8 +56,8 @@ func (m *manager) hears(begin string) string {
 	}
 }
 
-// TestServiceManager runs the gateway as the unit in deploy/systemd does: it says when
-// it is ready, that it lives, what comes of ExecReload, and that it ends.
+// TestServiceManager runs the gateway as the unit in deploy/systemd does: it notifies systemd that it is ready,
+// alive, reloading (with the result of ExecReload), and stopping.
 func TestServiceManager(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)
@@ -91,7 +90,7 @@ func TestServiceManager(t *testing.T) {
 	}
 }
 
-// execReload returns what does what the unit says for systemctl reload.
+// execReload returns a function that runs the unit's ExecReload, as systemctl reload does.
 func execReload(t *testing.T, g *world.Gateway) func() {
 	t.Helper()
 	unit, err := os.ReadFile("../deploy/systemd/ocibridge.service")
@@ -103,9 +102,8 @@ func execReload(t *testing.T, g *world.Gateway) func() {
 	return func() { t.Helper(); clients.Must(t, g.Hangup()) }
 }
 
-// TestManyReloads has settings change a hundred times under load, in what is opened
-// for them too, and every third time to what cannot be used: nothing of what was in
-// force, or half made, is left. SIGHUPs that come faster than that are one.
+// TestManyReloads changes settings a hundred times under load, including those that open files, and every third
+// time to invalid ones: nothing of old or failed settings leaks. Several quick SIGHUPs cause one reload.
 func TestManyReloads(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)
@@ -116,7 +114,7 @@ func TestManyReloads(t *testing.T) {
 		t.Helper()
 		more := fmt.Sprintf("  cache {\n    directory = \"cache-%d\"\n    max_size  = \"%dMiB\"\n  }\n", i%2, 100+i%4)
 		if i%3 == 2 {
-			// All is opened before the last of it is found to be of no use.
+			// Everything is opened before the last file turns out to be missing.
 			c.settings(more + "  tls {\n    client_ca_file = \"absent\"\n  }\n")
 			failed++
 		} else {
@@ -128,7 +126,7 @@ func TestManyReloads(t *testing.T) {
 		c.counts(metrics, `ocibridge_config_reloads_total{result="failure"}`, failed)
 	}
 	l := c.start(g.URL)
-	for i := range 20 { // what the process needs once
+	for i := range 20 { // until the process has what it needs once
 		change(i)
 	}
 	before, running := settled(t, g.PID()), c.count(metrics, "go_goroutines")
@@ -153,7 +151,7 @@ func TestManyReloads(t *testing.T) {
 	}
 }
 
-// count returns what a metric is now.
+// count returns the current value of a metric.
 func (c *changing) count(address, metric string) int {
 	c.t.Helper()
 	resp, err := http.Get("http://" + address + "/metrics")
@@ -169,7 +167,7 @@ func (c *changing) count(address, metric string) int {
 	return n
 }
 
-// counts waits until a metric is as given.
+// counts waits until a metric has a value.
 func (c *changing) counts(address, metric string, want int) {
 	c.t.Helper()
 	deadline := time.Now().Add(waitForLog)

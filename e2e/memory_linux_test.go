@@ -16,8 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestMemoryDoesNotGrowWithThePackage compares the peak resident memory of a push
-// of 500 MiB with that of 1 MiB.
+// TestMemoryDoesNotGrowWithThePackage compares the peak resident memory of a push of 500 MiB and of 1 MiB.
 func TestMemoryDoesNotGrowWithThePackage(t *testing.T) {
 	t.Parallel()
 	const allowed = 64 << 20
@@ -70,8 +69,7 @@ func TestMemoryOfManyPackages(t *testing.T) {
 	}
 }
 
-// peak pushes a package of so many MiB and returns the program's peak resident
-// memory in bytes.
+// peak pushes a package of mib MiB and returns the program's peak resident memory in bytes.
 func (s *scene) peak(t *testing.T, mib int, destination []string) int64 {
 	t.Helper()
 	big := filepath.Join(t.TempDir(), "big.zip")
@@ -84,9 +82,8 @@ func (s *scene) peak(t *testing.T, mib int, destination []string) int64 {
 	return peak
 }
 
-// peakOf runs the program and returns its peak resident memory in bytes, as the
-// system last said while it ran, and what it wrote. What the system says when it
-// has ended counts the memory of the process that started it, too.
+// peakOf runs the program, and returns its output and its peak resident memory in bytes, as last read while it
+// ran. The system's figure after its end would include the memory of the process that started it.
 func (s *scene) peakOf(t *testing.T, args ...string) (int64, string) {
 	t.Helper()
 	cmd := s.ws.Command(t.Context(), s.bridge, args...)
@@ -101,8 +98,8 @@ func (s *scene) peakOf(t *testing.T, args ...string) (int64, string) {
 	defer tick.Stop()
 	peak := int64(0)
 	for {
-		// At once, too: on a busy machine it may have ended before the next look.
-		if now, err := highWater(cmd.Process.Pid); err == nil { // else it has just ended
+		// Read it at once, too: on a busy machine the program may end before the next read.
+		if now, err := highWater(cmd.Process.Pid); err == nil { // otherwise it has just ended
 			peak = now
 		}
 		select {

@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestMissingManifest has an index that the ORAS CLI pushed, of which the registry
-// lost one platform's manifest.
+// TestMissingManifest uses an index that the ORAS CLI pushed, with one platform whose manifest the registry has
+// lost.
 func TestMissingManifest(t *testing.T) {
 	t.Parallel()
 	host := runtime.GOOS + "_" + runtime.GOARCH
@@ -30,7 +30,7 @@ func TestMissingManifest(t *testing.T) {
 		t.Fatal("no such platform")
 		return nil, "", ""
 	}
-	// Behind the mirror is the origin, which has all platforms.
+	// After the mirror comes the origin, which has all platforms.
 	fallingThrough := func(url string) string {
 		return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url = %q\n  }\n  direct {}\n}\n", url)
 	}
@@ -43,7 +43,7 @@ func TestMissingManifest(t *testing.T) {
 			s.user(world.NetworkMirror(gateway.URL), nullVersion).MustRun(t, client, "init", "-no-color")
 		}
 		s.user(world.OCIMirror(place), nullVersion).MustRun(t, clients.Tofu(t), "init", "-no-color")
-		// What the commands say of it.
+		// The output of the commands.
 		v := s.verify(1, "--template", place, world.Null)
 		wantFinding(t, v.Versions[0].Findings, "error", platform, "the registry lacks content that it refers to")
 		got := s.run("inspect", "--template", place, world.Null+"@"+nullVersion)

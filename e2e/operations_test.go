@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// collector takes what is exported by OTLP over HTTP, as it is.
+// collector stores OTLP exports over HTTP unchanged.
 type collector struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -44,17 +44,17 @@ func (c *collector) text() string {
 	return c.data.String()
 }
 
-// watcher asks a gateway as those do who run it.
+// watcher monitors a gateway.
 type watcher struct {
 	t       *testing.T
 	http    http.Client
 	base    string // of the gateway
-	metrics string // base of the metrics' own address
+	metrics string // base URL of the metrics' own address
 }
 
 var metricsAddress = regexp.MustCompile(`metrics are answered"(?: |,")address(?:=|":")([0-9.:\[\]]+)`)
 
-// watch asks a gateway that answers metrics on an address of their own.
+// watch monitors a gateway with a separate address for metrics.
 func watch(t *testing.T, g *world.Gateway) *watcher {
 	t.Helper()
 	w := &watcher{t: t, base: strings.TrimSuffix(g.URL, "/providers/")}
@@ -85,8 +85,8 @@ func (w *watcher) get(url string) (status int, body string, header http.Header) 
 	return resp.StatusCode, string(data), resp.Header
 }
 
-// atLeast waits until a metric, whose labels stand as Prometheus reads them, has a
-// value: a package is counted a moment after its client has all of it.
+// atLeast waits until a metric, with its labels as Prometheus formats them, has at least a value: a package is
+// counted shortly after its client has received it.
 func (w *watcher) atLeast(name string, least float64) {
 	w.t.Helper()
 	deadline := time.Now().Add(waitForLog)
@@ -103,7 +103,7 @@ func (w *watcher) atLeast(name string, least float64) {
 	}
 }
 
-// value returns that of a metric, and whether there is one.
+// value returns the value of a metric, and whether it exists.
 func value(t *testing.T, metrics, name string) (v float64, there bool) {
 	t.Helper()
 	for line := range strings.Lines(metrics) {
@@ -116,8 +116,8 @@ func value(t *testing.T, metrics, name string) (v float64, there bool) {
 	return 0, false
 }
 
-// ready waits for readiness, or for none, on both addresses: a look at a registry that
-// takes more than three seconds has failed, be it for a busy machine.
+// ready waits for a readiness status on both addresses: on a busy machine, a check of a registry may time out
+// after three seconds.
 func (w *watcher) ready(want int, says string) {
 	w.t.Helper()
 	deadline := time.Now().Add(waitForLog)
@@ -145,8 +145,8 @@ func (w *watcher) ready(want int, says string) {
 	}
 }
 
-// TestOperations runs a gateway as one is run: with metrics on an address of their
-// own, a log in JSON, and traces sent to a collector; and then without its registry.
+// TestOperations runs a gateway as in production: with metrics on a separate address, a log in JSON, and traces
+// sent to a collector; and then without its registry.
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -202,7 +202,7 @@ func TestOperations(t *testing.T) {
 		t.Errorf("providers are served at the address of the metrics: %d", status)
 	}
 
-	// Its last good answers stand in, and it is ready all the same.
+	// The gateway serves stale answers, and is still ready.
 	r.Stop()
 	o := s.serve(config)
 	watch(t, o).ready(http.StatusOK, "last good answers stand in")
@@ -223,7 +223,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestNotReady has a gateway that cannot serve anything.
+// TestNotReady uses a gateway that cannot serve anything.
 func TestNotReady(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

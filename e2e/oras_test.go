@@ -56,8 +56,8 @@ func (s *scene) orasRecipe(r *registry.Registry) (ws *clients.Workspace, repo st
 	return ws, repo, index
 }
 
-// TestForceOverORASArtifact: a forced push computes the h1: hashes that the index lacks,
-// and says for which platforms.
+// TestForceOverORASArtifact shows that a forced push computes the h1: hashes that the index lacks, and names
+// the platforms.
 func TestForceOverORASArtifact(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -114,8 +114,7 @@ func (s *scene) orasIndex(ws *clients.Workspace, ref string, index map[string]an
 	ws.MustRun(s.t, clients.ORAS(s.t), "manifest", "push", "--plain-http=false", "--media-type", "application/vnd.oci.image.index.v1+json", ref, "index.json")
 }
 
-// TestORASArtifact serves a version that the ORAS CLI pushed, with none of our
-// annotations.
+// TestORASArtifact serves a version that the ORAS CLI pushed, without our annotations.
 func TestORASArtifact(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -132,7 +131,7 @@ func TestORASArtifact(t *testing.T) {
 	if served := servedHashes(t, s, gateway.URL); len(served["zh:"]) != len(s.null.Packages) {
 		t.Errorf("served %v", served)
 	}
-	// Pushing the same release finds every package in place, and adds the evidence.
+	// A push of the same release finds every package in place, and adds the evidence.
 	if out := s.pushTo(r, world.Null+"@"+nullVersion); !strings.Contains(out, ": completed, ") || !strings.Contains(out, "signed by") || strings.Contains(out, ": stored") {
 		t.Errorf("push: %s", out)
 	}

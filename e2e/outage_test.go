@@ -14,8 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// The versions of an outage: two that were installed before, one whose metadata
-// alone was asked for, and one that is only known to be there.
+// The versions of the outage: two that were installed before, one with only its metadata requested before, and
+// one that is only listed.
 var (
 	outageKept      = []string{"3.2.1", "3.2.2"}
 	outageDescribed = "3.2.3"
@@ -40,8 +40,7 @@ func newOutage(t *testing.T, required bool) *outage {
 	return o
 }
 
-// serve starts the gateway. Nothing is current for it, so that each question would
-// be the registry's to answer.
+// serve starts the gateway. It must revalidate all answers, so that each lookup needs the registry.
 func (o *outage) serve(staleIfError string) *world.Gateway {
 	o.t.Helper()
 	config := mirror(o.registry.Host)
@@ -54,8 +53,8 @@ func (o *outage) serve(staleIfError string) *world.Gateway {
 	return o.scene.serve(o.config(config))
 }
 
-// byMirror makes a user of the gateway as a network mirror, whose next method is
-// the origin, under observation.
+// byMirror creates a user of the gateway as a network mirror, whose next method is the origin behind a
+// recorder.
 func (o *outage) byMirror(gateway *world.Gateway, version string) (*clients.Workspace, *recorder.Recorder) {
 	o.t.Helper()
 	seen, host := o.seenOrigin()
@@ -64,7 +63,7 @@ func (o *outage) byMirror(gateway *world.Gateway, version string) (*clients.Work
 	return ws, seen
 }
 
-// byHost makes a user of the gateway in the origin's place.
+// byHost creates a user of the gateway with a host block.
 func (o *outage) byHost(gateway *world.Gateway, version string) *clients.Workspace {
 	o.t.Helper()
 	ws := o.user("", version)
@@ -72,7 +71,7 @@ func (o *outage) byHost(gateway *world.Gateway, version string) *clients.Workspa
 	return ws
 }
 
-// installs has both clients install in both ways what was installed before.
+// installs shows that both clients install earlier versions in both ways.
 func (o *outage) installs(gateway *world.Gateway, when string) {
 	o.t.Helper()
 	for _, v := range outageKept {
@@ -90,8 +89,8 @@ func (o *outage) installs(gateway *world.Gateway, when string) {
 	}
 }
 
-// fails has both clients fail to install versions that the origin offers, without
-// asking that for them. All do so at once, since what they do is wait.
+// fails shows that both clients fail to install versions that the origin offers, and do not ask the origin.
+// They run concurrently, because they mostly wait.
 func (o *outage) fails(gateway *world.Gateway, versions ...string) {
 	o.t.Helper()
 	var all sync.WaitGroup
@@ -122,7 +121,7 @@ func noDownload(t *testing.T, client clients.Client, origin *recorder.Recorder) 
 	}
 }
 
-// status is that of the answer to a GET below the network mirror.
+// status returns the status of a GET below the network mirror.
 func (o *outage) status(gateway *world.Gateway, path string) int {
 	o.t.Helper()
 	resp, err := o.CA.HTTPClient().Get(gateway.URL + world.Null + "/" + path)
@@ -131,9 +130,8 @@ func (o *outage) status(gateway *world.Gateway, path string) int {
 	return resp.StatusCode
 }
 
-// TestRegistryStopped installs what is cached while the registry is stopped, before
-// and after a restart of the gateway, and for as long as stale_if_error says. What
-// is not cached is trouble, and no leave to look elsewhere.
+// TestRegistryStopped installs cached versions while the registry is stopped, before and after a restart of the
+// gateway, until stale_if_error ends. Other versions are an error, and clients do not look elsewhere.
 func TestRegistryStopped(t *testing.T) {
 	t.Parallel()
 	for name, required := range map[string]bool{"verify off": false, "verify required": true} {
@@ -151,7 +149,7 @@ func TestRegistryStopped(t *testing.T) {
 			o.registry.Stop()
 			for _, when := range []string{"the registry is stopped", "the gateway is restarted"} {
 				o.installs(gateway, when)
-				// That it is there is known; what it is, is not.
+				// The version is known to exist, but its content is unknown.
 				if got := o.status(gateway, outageUnknown+".json"); got != http.StatusBadGateway {
 					t.Errorf("%s: %s: status %d", when, outageUnknown, got)
 				}

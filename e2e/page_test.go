@@ -17,14 +17,14 @@ import (
 const (
 	pageWidget   = world.Host + "/acme/widget"
 	pageUnsigned = world.Host + "/tools/gauge"
-	// longNamespace, longType and longVersion are as people make them.
+	// longNamespace, longType and longVersion are realistically long.
 	longNamespace = "an-organisation-with-a-really-long-name-indeed-so-long"
 	longType      = "provider-with-a-name-that-goes-on-and-on-and-on-for-ever"
 	longVersion   = "1.0.0-alpha.20260101.very.long.name.that.goes.on.and.on"
 )
 
-// pageScene has providers in the embedded registry: the null provider, one in many
-// versions, and one that nobody signed.
+// pageScene has providers in the embedded registry: the null provider, one with many versions, and an unsigned
+// one.
 func pageScene(t *testing.T) *scene {
 	s := newScene(t)
 	args := []string{world.Null + "@" + nullVersion}
@@ -54,9 +54,8 @@ func pageScene(t *testing.T) *scene {
 // root is the URL of a gateway's page.
 func root(g *world.Gateway) string { return strings.TrimSuffix(g.URL, "providers/") }
 
-// TestPage drives a browser through the page, as people use it, and leaves pictures
-// of it in bin/screenshots. Every page is audited by axe-core, wide and narrow, light
-// and dark.
+// TestPage uses the page with a browser, as people do, and stores pictures in bin/screenshots. axe-core audits
+// every page, wide and narrow, light and dark.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	s := pageScene(t)
@@ -95,7 +94,7 @@ func TestPage(t *testing.T) {
 		if got, want := b.clipboard(), zipHashOf(t, s.null, "linux", "amd64"); got != want {
 			t.Errorf("copied %q, want %q", got, want)
 		}
-		// Over plain HTTP, a browser has no clipboard for scripts.
+		// Over plain HTTP, browsers offer scripts no clipboard.
 		b.open(root(open))
 		eval[chromedp.Void](b, `void Object.defineProperty(navigator, 'clipboard', {value: undefined})`)
 		if got, want := copied(b, "opentofu"), strings.Replace(world.NetworkMirror(open.URL), "url =", "url              =", 1); !strings.HasPrefix(got, strings.TrimSuffix(want, "  }\n}\n")) {
@@ -182,7 +181,7 @@ func TestPage(t *testing.T) {
 		b.wantText("This does not mean that the provider is not there")
 		b.audit("trouble")
 		b.open(root(g) + "search?q=null")
-		b.wantText("search for a whole address") // be its list late, or refused
+		b.wantText("search for a whole address") // whether the registry's list is late or refused
 	})
 	t.Run("access", func(t *testing.T) {
 		g := s.controlled("")
@@ -201,7 +200,7 @@ func TestPage(t *testing.T) {
 			}
 		}
 		b.open(strings.Replace(root(g), "https://", "https://person:"+acmeToken+"@", 1) + "sign-in")
-		b.open(root(g)) // where a sign-in leads to
+		b.open(root(g)) // where a sign-in leads
 		b.wantText("Signed in by token acme", world.Null, pageWidget)
 		if strings.Contains(b.text(), pageUnsigned) {
 			t.Errorf("a provider of others is listed:\n%s", b.text())
@@ -243,7 +242,7 @@ func zipHashOf(t *testing.T, r *release.Release, os, arch string) string {
 	return ""
 }
 
-// challenged asks without credentials.
+// challenged sends a request without credentials.
 func challenged(t *testing.T, s *scene, url string) (status int, challenge string) {
 	t.Helper()
 	resp, err := s.CA.HTTPClient().Get(url)

@@ -16,8 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// seenOrigin puts the origin under observation. Clients find it by the CLI
-// configuration that is returned.
+// seenOrigin puts a recorder in front of the origin. The returned CLI configuration leads clients to it.
 func (s *scene) seenOrigin() (*recorder.Recorder, string) {
 	s.t.Helper()
 	config, err := s.CA.ServerConfig("localhost")
@@ -43,10 +42,9 @@ func (s *scene) configured(text string) string {
 	return name
 }
 
-// TestWhatTheMethodAfterTheMirrorIsAskedFor shows what answers mean to clients: on
-// 404 they go on to their next installation method; on an outage, and on what is
-// denied, they must not, or a provider would come from somewhere else without
-// anybody's leave.
+// TestWhatTheMethodAfterTheMirrorIsAskedFor shows how clients react: on 404 they try their next installation
+// method; during an outage, and for denied versions, they must not, or a provider would come from somewhere
+// else without permission.
 func TestWhatTheMethodAfterTheMirrorIsAskedFor(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -90,7 +88,7 @@ func TestWhatTheMethodAfterTheMirrorIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestDeniedForOCIMirrors has a client read the embedded registry itself.
+// TestDeniedForOCIMirrors lets a client read the embedded registry directly.
 func TestDeniedForOCIMirrors(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -101,7 +99,7 @@ func TestDeniedForOCIMirrors(t *testing.T) {
 	s.user(mirror, nullVersion).MustFail(t, clients.Tofu(t), "init", "-no-color")
 	ws := s.user(mirror, "3.2.3")
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
-	// The lock file names what is denied since.
+	// The lock file names a version that is now denied.
 	ws = s.user(mirror, nullVersion)
 	clients.Must(t, gateway.Stop())
 	before := s.serve("--data", s.data)
@@ -114,8 +112,8 @@ func TestDeniedForOCIMirrors(t *testing.T) {
 	ws.MustFail(t, clients.Tofu(t), "init", "-no-color")
 }
 
-// TestRegistryStoppedMetadata asks for what was asked for before the registry
-// stopped, and after the gateway is started again without it.
+// TestRegistryStoppedMetadata repeats requests after the registry has stopped, and after a restart of the
+// gateway without it.
 func TestRegistryStoppedMetadata(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -10,17 +10,16 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
-// Ports of freeAddress: no system gives them out by itself, as it would to another test
-// before the program listens that they are meant for.
+// Ports of freeAddress: the system never assigns them itself, so no other test gets one before the program
+// listens there.
 const firstPort, ports = 21000, 11000
 
 var (
-	portOffset = rand.Uint32N(ports) // other processes have others
+	portOffset = rand.Uint32N(ports) // differs between processes
 	portsTaken atomic.Uint32
 )
 
-// freeAddress returns one on the loopback interface that nobody listens at, and no other
-// caller gets.
+// freeAddress returns a free address on the loopback interface, which no other caller gets.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range ports {

@@ -19,10 +19,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// announced is what "ocibridge serve" prints for people, who need nothing else.
+// announced is the output of "ocibridge serve" for its user, who needs nothing else.
 type announced struct {
 	text  string
-	block string // the first one to be pasted
+	block string // the first block to paste
 	ca    string
 	url   string
 }
@@ -33,8 +33,7 @@ var (
 	served  = regexp.MustCompile(`(?m)^Serving providers at (.*)$`)
 )
 
-// serveBare runs "ocibridge serve", with a free port and nothing else, and returns
-// when it has said what to do.
+// serveBare runs "ocibridge serve" with only a free port, and returns when it has printed its instructions.
 func (s *scene) serveBare(args ...string) announced {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -67,7 +66,7 @@ func (s *scene) serveBare(args ...string) announced {
 	return a
 }
 
-// status is that of a provider's index.json, asked for with a header.
+// status returns the status of a provider's index.json, requested with a header.
 func (s *scene) status(a announced, provider, header string) int {
 	s.t.Helper()
 	req, err := http.NewRequest(http.MethodGet, a.url+provider+"/index.json", nil)
@@ -81,8 +80,7 @@ func (s *scene) status(a announced, provider, header string) int {
 	return resp.StatusCode
 }
 
-// trusting is a client that trusts a certificate authority's file, as others do by
-// SSL_CERT_FILE.
+// trusting is a client that trusts the CAs in a file, as with SSL_CERT_FILE.
 func trusting(t *testing.T, file string) *http.Client {
 	t.Helper()
 	pem, err := os.ReadFile(file)
@@ -96,8 +94,8 @@ func trusting(t *testing.T, file string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// TestNothingConfigured is the first try: ocibridge serve, paste what it prints,
-// tofu init. The machine's own CLI configuration says where the origin is.
+// TestNothingConfigured runs ocibridge serve without configuration, pastes what it prints, and runs tofu init.
+// The machine's own CLI configuration leads to the origin.
 func TestNothingConfigured(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -124,7 +122,7 @@ func TestNothingConfigured(t *testing.T) {
 	}
 }
 
-// TestNoPullThrough: by flag and by variable.
+// TestNoPullThrough uses the flag and the variable.
 func TestNoPullThrough(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -141,14 +139,14 @@ func TestNoPullThrough(t *testing.T) {
 	}
 }
 
-// TestOriginsOnThisMachineAreNamed: a gateway asks no loopback address that nobody
-// named, whoever the origin says is there.
+// TestOriginsOnThisMachineAreNamed shows that a gateway connects to no loopback address that nobody named,
+// whatever an origin says.
 func TestOriginsOnThisMachineAreNamed(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	seen, host := s.seenOrigin()
 	clients.Must(t, s.ws.WriteCLIConfig(host))
-	// Its packages are elsewhere on this machine.
+	// Its packages are on another port of this machine.
 	seen.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, ".zip") {
 			http.Redirect(w, r, fmt.Sprintf("%s%s", s.OriginURL, r.URL.Path), http.StatusFound)
@@ -165,7 +163,7 @@ func TestOriginsOnThisMachineAreNamed(t *testing.T) {
 	if status, body := p.get(gateway, archive(s.null, pkg.OS, pkg.Arch)); status != http.StatusBadGateway {
 		t.Errorf("what is not: %d, %d bytes", status, len(body))
 	}
-	clients.Must(t, gateway.Stop()) // the log is complete then
+	clients.Must(t, gateway.Stop()) // completes the log
 	if log := gateway.Log(); !strings.Contains(log, "its address is not public") || !strings.Contains(log, "host block of the CLI configuration") {
 		t.Errorf("the log does not say why:\n%s", log)
 	}
@@ -175,8 +173,8 @@ func TestOriginsOnThisMachineAreNamed(t *testing.T) {
 	}
 }
 
-// TestGatewayAsItsOwnOrigin has the CLI configuration send clients of an origin to
-// the gateway, which reads it, too: it knows its own requests, and asks no further.
+// TestGatewayAsItsOwnOrigin uses a CLI configuration that sends an origin's clients to the gateway, which reads
+// it, too: the gateway recognises its own requests, and does not forward them.
 func TestGatewayAsItsOwnOrigin(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -188,7 +186,7 @@ func TestGatewayAsItsOwnOrigin(t *testing.T) {
 	if status, body := p.get(gateway, "index.json"); status != http.StatusNotFound {
 		t.Errorf("what nobody has: %d %s", status, body)
 	}
-	clients.Must(t, gateway.Stop()) // the log is complete then
+	clients.Must(t, gateway.Stop()) // completes the log
 	log := gateway.Log()
 	if n := strings.Count(log, "path=/hosts/"+world.Host+"/v1/providers/acme/null/versions"); n != 1 {
 		t.Errorf("it asks itself %d times:\n%s", n, log)

@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestPullThroughLimits: what is over a limit is served later, and the rest now.
+// TestPullThroughLimits shows that packages over a limit are served later, and others now.
 func TestPullThroughLimits(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)
@@ -23,7 +23,7 @@ func TestPullThroughLimits(t *testing.T) {
 		status  int
 		log     string
 		outcome string
-		counted string // as the limit that it is; "" for none
+		counted string // the limit in the metrics; may be ""
 	}{
 		"bytes a day":        {fmt.Sprintf("max_per_day = \"%dB\"", hostPkg.Size-1), http.StatusServiceUnavailable, "max_per_day is reached", "busy", "max_per_day"},
 		"packages under way": {fmt.Sprintf("max_spool = \"%dB\"", hostPkg.Size-1), http.StatusServiceUnavailable, "max_spool is reached", "busy", "max_spool"},
@@ -56,8 +56,8 @@ func TestPullThroughLimits(t *testing.T) {
 	}
 }
 
-// TestPullThroughKilled: a gateway that is killed in the middle of a package leaves
-// nothing that another one or a client could take for whole.
+// TestPullThroughKilled shows that a gateway that is killed during a package leaves nothing that another
+// gateway or a client could take for complete.
 func TestPullThroughKilled(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestPullThroughForManyAtOnce has 50 clients ask two gateways for one cold package
-// of 100 MB. Each gateway fetches it once, and both end with one right version.
+// TestPullThroughForManyAtOnce lets 50 clients request one cold package of 100 MB from two gateways. Each
+// gateway fetches it once, and both end up with one right version.
 func TestPullThroughForManyAtOnce(t *testing.T) {
 	t.Parallel()
 	const (
@@ -37,7 +37,7 @@ func TestPullThroughForManyAtOnce(t *testing.T) {
 	r := release.For(t, release.Spec{Host: world.Host, Namespace: "acme", Type: "big", Version: "1.0.0", Signer: s.Signer,
 		Contents: []release.Content{{OS: "linux", Arch: "amd64", Zip: big}}})
 	s.Origin.Add(r)
-	// Nothing is sent before all have asked.
+	// The origin sends nothing before all clients have sent their requests.
 	hold := make(chan struct{})
 	s.Origin.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, ".zip") && r.Method == http.MethodGet {
@@ -65,7 +65,7 @@ gateway {
 			asked.Add(1)
 			done.Go(func() {
 				hasAsked := sync.OnceFunc(asked.Done)
-				defer hasAsked() // where it could not, too
+				defer hasAsked() // even if it failed
 				sum, err := sumOf(g.URL+address+"/1.0.0/linux_amd64/"+r.Packages[0].Filename, hasAsked)
 				if err != nil || sum != r.Packages[0].SHA256 {
 					t.Errorf("%s, %v", sum, err)
@@ -93,7 +93,7 @@ gateway {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	for _, g := range gateways { // whatever is under way ends, or has not begun
+	for _, g := range gateways { // running work ends, or has not begun
 		clients.Must(t, g.Stop())
 	}
 	if v := s.verify(0, "--packages", "--template", template(to), address+"@1.0.0").Versions; len(v) != 1 || len(v[0].Platforms) != 1 {
@@ -101,8 +101,7 @@ gateway {
 	}
 }
 
-// sumOf reads a URL to its end, over a connection of its own; asked is called when
-// the request is on its way.
+// sumOf reads a URL to its end, over its own connection; it calls asked when it has sent the request.
 func sumOf(url string, asked func()) (string, error) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()

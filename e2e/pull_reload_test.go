@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// metric returns the value of one at a gateway that answers for everybody.
+// metric returns the value of a metric, at a gateway without access control.
 func (p *pulled) metric(g *world.Gateway, name string) float64 {
 	p.t.Helper()
 	resp, err := p.CA.HTTPClient().Get(strings.TrimSuffix(g.URL, "providers/") + "metrics")
@@ -31,8 +31,8 @@ func (p *pulled) metric(g *world.Gateway, name string) float64 {
 	return v
 }
 
-// wantMetrics waits until metrics are as given: a package is counted a moment after its
-// origin or its client have seen it.
+// wantMetrics waits until metrics have the given values: a package is counted shortly after its origin or its
+// client has seen it.
 func (p *pulled) wantMetrics(when string, g *world.Gateway, want map[string]float64) {
 	p.t.Helper()
 	deadline := time.Now().Add(clients.DefaultTimeout)
@@ -46,7 +46,7 @@ func (p *pulled) wantMetrics(when string, g *world.Gateway, want map[string]floa
 	}
 }
 
-// wantCounted waits until a counter has counted anything.
+// wantCounted waits until a counter is above zero.
 func (p *pulled) wantCounted(when string, g *world.Gateway, name string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(clients.DefaultTimeout); p.metric(g, name) == 0; time.Sleep(10 * time.Millisecond) {
@@ -56,8 +56,7 @@ func (p *pulled) wantCounted(when string, g *world.Gateway, name string) {
 	}
 }
 
-// held has the origin send half of a package, closes half, and sends the rest once on
-// is closed.
+// held makes the origin send half of a package, closes half, and sends the rest once on is closed.
 func held(w http.ResponseWriter, r *http.Request, pkg *release.Package, half chan<- struct{}, on <-chan struct{}) {
 	w.Header().Set("Content-Length", fmt.Sprint(pkg.Size))
 	w.Write(pkg.Data[:pkg.Size/2])
@@ -70,8 +69,8 @@ func held(w http.ResponseWriter, r *http.Request, pkg *release.Package, half cha
 	}
 }
 
-// TestPullThroughReloaded: a client, and the registry, get all of what was begun
-// by earlier settings, and what was fetched today counts by the new ones, too.
+// TestPullThroughReloaded shows that a client, and the registry, get everything that was begun with earlier
+// settings, and that the bytes of the day still count with the new ones.
 func TestPullThroughReloaded(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)
@@ -119,7 +118,7 @@ func TestPullThroughReloaded(t *testing.T) {
 		t.Fatalf("the client: %v", err)
 	}
 	select {
-	case <-otherHalf: // the push goes on by itself
+	case <-otherHalf: // the push continues on its own
 	case <-time.After(clients.DefaultTimeout):
 		t.Fatal("what was begun to be stored is given up")
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// pulled is a gateway that pulls through into a registry that holds nothing.
+// pulled is a gateway that pulls through into an empty registry.
 type pulled struct {
 	*scene
 	registry *registry.Registry
@@ -36,8 +36,8 @@ func newPulled(t *testing.T) *pulled {
 
 const hostPlatform = runtime.GOOS + "_" + runtime.GOARCH
 
-// serve starts it. The origin is on a loopback address, which the host block of the
-// CLI configuration names.
+// serve starts the gateway. The origin is on a loopback address, which a host block of the CLI configuration
+// names.
 func (p *pulled) serve() *world.Gateway {
 	p.t.Helper()
 	return p.scene.serve(p.config(mirror(p.registry.Host) + fmt.Sprintf(`
@@ -54,7 +54,7 @@ gateway {
 `, world.Host, hostPlatform, p.cache)))
 }
 
-// get asks a gateway for something of the null provider.
+// get requests a path of the null provider from a gateway.
 func (p *pulled) get(g *world.Gateway, path string) (status int, body string) {
 	p.t.Helper()
 	resp, err := p.CA.HTTPClient().Get(g.URL + world.Null + "/" + path)
@@ -65,7 +65,7 @@ func (p *pulled) get(g *world.Gateway, path string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// archive is where a package is at a gateway.
+// archive returns the path of a package at a gateway.
 func archive(r *release.Release, goos, goarch string) string {
 	return fmt.Sprintf("%s/%s_%s/%s", r.Version, goos, goarch, r.Package(goos, goarch).Filename)
 }
@@ -83,8 +83,7 @@ func (p *pulled) tags() []string {
 	return list.Tags
 }
 
-// stored waits until a version has so many platforms in the registry, and verifies
-// it.
+// stored waits until a version in the registry has the given number of platforms, and verifies it.
 func (p *pulled) stored(version string, platforms int) {
 	p.t.Helper()
 	deadline := time.Now().Add(clients.DefaultTimeout)
@@ -104,7 +103,7 @@ func (p *pulled) stored(version string, platforms int) {
 	}
 }
 
-// downloads counts the packages that the origin was asked for.
+// downloads counts the requests for packages to the origin.
 func (p *pulled) downloads() int {
 	return p.Origin.Count(recorder.Method(http.MethodGet), recorder.PathSuffix(".zip"))
 }
@@ -116,8 +115,7 @@ func (p *pulled) wantDownloads(when string, want int) {
 	}
 }
 
-// installs has a client install the null provider by the gateway, and by nothing
-// else.
+// installs lets a client install the null provider with only the gateway.
 func (p *pulled) installs(g *world.Gateway, client clients.Client) {
 	p.t.Helper()
 	ws := p.user("", nullVersion)
@@ -128,8 +126,8 @@ func (p *pulled) installs(g *world.Gateway, client clients.Client) {
 	}
 }
 
-// TestPullThrough takes a provider that nobody pushed through its life: cold, warm,
-// straight from the registry, without its origin, and without the registry.
+// TestPullThrough follows a provider that nobody pushed: cold, warm, directly from the registry, without its
+// origin, and without the registry.
 func TestPullThrough(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)
@@ -147,7 +145,7 @@ func TestPullThrough(t *testing.T) {
 	p.installs(gateway, terraform)
 	p.wantDownloads("warm", 1)
 
-	// The publisher's signature reaches clients that ask in the origin's place.
+	// The publisher's signature reaches clients with a host block.
 	ws := p.user("", nullVersion)
 	clients.Must(t, ws.WriteCLIConfig(hostBlock(world.Host, strings.TrimSuffix(gateway.URL, "providers/")+"hosts/"+world.Host+"/v1/providers/")))
 	if out := ws.MustRun(t, terraform, "init", "-no-color"); !strings.Contains(out, signedBy(terraform, p.scene)) {
@@ -158,7 +156,7 @@ func TestPullThrough(t *testing.T) {
 	ws.MustRun(t, tofu, "init", "-no-color")
 	wantLocked(t, ws, nullVersion, 1, zipHash(t, p.null))
 
-	// Another platform joins those that are stored.
+	// Another platform is added to the stored ones.
 	other := slices.IndexFunc(p.null.Packages, func(pkg release.Package) bool { return pkg.OS+"_"+pkg.Arch != hostPlatform })
 	pkg := p.null.Packages[other]
 	if status, body := p.get(gateway, archive(p.null, pkg.OS, pkg.Arch)); status != http.StatusOK || release.Sum([]byte(body)) != pkg.SHA256 {
@@ -190,7 +188,7 @@ func TestPullThrough(t *testing.T) {
 	}
 }
 
-// TestPullThroughOfTheWrongSignature: nothing is served, and nothing stored.
+// TestPullThroughOfTheWrongSignature shows that nothing is served or stored.
 func TestPullThroughOfTheWrongSignature(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)
@@ -208,7 +206,7 @@ func TestPullThroughOfTheWrongSignature(t *testing.T) {
 			t.Errorf("%s: %d %.200s", path, status, body)
 		}
 	}
-	clients.Must(t, gateway.Stop()) // the log is complete then
+	clients.Must(t, gateway.Stop()) // completes the log
 	if log := gateway.Log(); !strings.Contains(log, "signature") {
 		t.Errorf("the log does not say why:\n%s", log)
 	}
@@ -221,7 +219,7 @@ func TestPullThroughOfTheWrongSignature(t *testing.T) {
 	}
 }
 
-// TestPullThroughOfAWithdrawnVersion: what is stored stays, and the rest goes.
+// TestPullThroughOfAWithdrawnVersion shows that stored packages stay, and others disappear.
 func TestPullThroughOfAWithdrawnVersion(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)
@@ -255,7 +253,7 @@ func TestPullThroughOfAWithdrawnVersion(t *testing.T) {
 	}
 }
 
-// TestPullThroughPassesWarningsOn shows that users of a gateway read what the origin warns of.
+// TestPullThroughPassesWarningsOn shows that the gateway's users see the origin's warnings.
 func TestPullThroughPassesWarningsOn(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)

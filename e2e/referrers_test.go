@@ -13,12 +13,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// attached is what is attached to a stored version: digests by the digest of the
-// subject.
+// attached has the digests of a version's referrers, by the digest of their subject.
 type attached map[string][]string
 
-// attach attaches a file to a manifest with the ORAS CLI, and returns the digest of the
-// referrer.
+// attach attaches a file to a manifest with the ORAS CLI, and returns the referrer's digest.
 func (s *scene) attach(ref, artifactType, text string) string {
 	s.t.Helper()
 	ws := s.workspace("")
@@ -30,7 +28,7 @@ func (s *scene) attach(ref, artifactType, text string) string {
 	return pushed.Digest
 }
 
-// discover returns what the ORAS CLI finds attached to a manifest, sorted.
+// discover returns the referrers that the ORAS CLI finds for a manifest, sorted.
 func (s *scene) discover(args ...string) []string {
 	s.t.Helper()
 	out, err := s.ws.Stdout(clients.ORAS(s.t), append([]string{"discover", "--format", "json"}, args...)...)
@@ -50,8 +48,8 @@ func (s *scene) discover(args ...string) []string {
 	return digests
 }
 
-// wantAttached looks for what is attached to each subject. ref makes arguments of
-// "oras discover" from the digest of a subject.
+// wantAttached compares the referrers of each subject. ref turns a subject's digest into arguments of "oras
+// discover".
 func (s *scene) wantAttached(where string, want attached, ref func(digest string) []string) {
 	s.t.Helper()
 	for subject, referrers := range want {
@@ -77,8 +75,8 @@ func (s *scene) platformManifest(ref string) (digest, platform string) {
 	return m.Digest, m.Platform.OS + "/" + m.Platform.Architecture
 }
 
-// wantTree looks for what is attached to a platform of a version in a layout, and to
-// that: oras finds manifests of a layout by what names them, not by their digests.
+// wantTree compares the tree of referrers of a platform in a layout: in a layout, oras finds manifests by what
+// names them, not by digest.
 func (s *scene) wantTree(layout, platform string, digests ...string) {
 	s.t.Helper()
 	tree := s.ws.MustRun(s.t, clients.ORAS(s.t), "discover", "--format", "tree", "--oci-layout", "--platform", platform, layout)
@@ -89,9 +87,8 @@ func (s *scene) wantTree(layout, platform string, digests ...string) {
 	}
 }
 
-// TestCopyCarriesReferrers attaches signatures and SBOMs with the ORAS CLI, and carries
-// them in a bundle to another registry, and from there into the embedded one, where the
-// ORAS CLI finds them.
+// TestCopyCarriesReferrers attaches signatures and SBOMs with the ORAS CLI, copies them through a bundle to
+// another registry, and from there into the embedded registry, where the ORAS CLI finds them.
 func TestCopyCarriesReferrers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -107,14 +104,14 @@ func TestCopyCarriesReferrers(t *testing.T) {
 	bySignature, bySBOM := s.attach(repo+"@"+index, signature, "signature"), s.attach(repo+"@"+platform, sbom, "sbom")
 	ofSBOM := s.attach(repo+"@"+bySBOM, signature, "signature of the SBOM")
 	want := attached{index: {bySignature + " " + signature}, platform: {bySBOM + " " + sbom}, bySBOM: {ofSBOM + " " + signature}, ofSBOM: nil}
-	// As cosign does without referrers.
+	// As cosign stores them without referrers.
 	cosign := "sha256-" + strings.TrimPrefix(index, "sha256:") + ".sig"
 	ws := s.workspace("")
 	clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, "payload.json"), []byte(`{"critical":{}}`), 0o600))
 	ws.MustRun(t, clients.ORAS(t), "push", "--plain-http=false", repo+":"+cosign, "payload.json")
 	byTag := strings.TrimSpace(s.ws.MustRun(t, clients.ORAS(t), "resolve", "--plain-http=false", repo+":"+cosign))
 
-	// A bundle, where no registry is.
+	// Into a bundle.
 	file := filepath.Join(t.TempDir(), "providers.tar")
 	out := s.mustRun("copy", "--from", template(a), "--to", "oci-archive:"+file, world.Null)
 	if !strings.Contains(out, "pushed, 3 platforms, 4 referrers, signed by "+s.Signer.Fingerprint()) {
@@ -128,19 +125,19 @@ func TestCopyCarriesReferrers(t *testing.T) {
 		t.Errorf("bundle: %s is %s, want %s", cosign, got, byTag)
 	}
 
-	// A registry without the referrers API, from the bundle.
+	// Into a registry without the referrers API, from the bundle.
 	wantSame(t, "registry", s.copied("--from", "oci-archive:"+file, "--to", remapped(b)), pushed)
 	mapped := b.Host + "/tf/acme/null/from/" + world.Host
 	s.wantAttached("registry", want, func(digest string) []string { return []string{"--plain-http=false", mapped + "@" + digest} })
 	if got := strings.TrimSpace(s.ws.MustRun(t, clients.ORAS(t), "resolve", "--plain-http=false", mapped+":"+cosign)); got != byTag {
 		t.Errorf("registry: %s is %s, want %s", cosign, got, byTag)
 	}
-	// No tag of theirs is a version.
+	// None of their tags is a version.
 	if out := s.mustRun("list", "--template", remapped(b), world.Null); strings.Contains(out, "sha256") || !strings.Contains(out, nullVersion) {
 		t.Errorf("list: %s", out)
 	}
 
-	// The embedded registry, behind its gateway's referrers API.
+	// Into the embedded registry, behind its gateway's referrers API.
 	wantSame(t, "embedded", s.copied("--from", remapped(b), "--to", "embedded", "--data", s.data, world.Null), pushed)
 	gateway := s.serve("--data", s.data)
 	embedded := strings.TrimSuffix(strings.TrimPrefix(gateway.URL, "https://"), "/providers/") + "/" + world.Null
@@ -150,7 +147,7 @@ func TestCopyCarriesReferrers(t *testing.T) {
 	user := s.user(world.OCIMirror(strings.TrimSuffix(embedded, world.Null)+"${hostname}/${namespace}/${type}"), nullVersion)
 	user.MustRun(t, clients.Tofu(t), "init", "-no-color")
 
-	// Again: nothing changes. And a later referrer follows.
+	// A second copy changes nothing, and a later referrer follows.
 	if out := s.mustRun("copy", "--from", remapped(b), "--to", "embedded", "--data", s.data, world.Null); !strings.Contains(out, "unchanged, 3 platforms, 4 referrers") {
 		t.Errorf("again: %s", out)
 	}
@@ -159,7 +156,7 @@ func TestCopyCarriesReferrers(t *testing.T) {
 		t.Errorf("with another one: %s", out)
 	}
 
-	// From the embedded registry into a bundle in a folder, and none where that is asked for.
+	// From the embedded registry into a bundle in a folder, and without referrers if requested.
 	dir := filepath.Join(t.TempDir(), "bundle")
 	wantSame(t, "folder", s.copied("--data", s.data, "--to", "oci:"+dir, "--without-referrers", world.Null), pushed)
 	s.wantAttached("without referrers", attached{index: nil}, func(string) []string {

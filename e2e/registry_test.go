@@ -23,8 +23,7 @@ func hostBlock(host, url string) string {
 	return fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", host, url)
 }
 
-// direct makes a user of the gateway in the origin's place, with the origin
-// switched off.
+// direct creates a user of the gateway with a host block, with the origin switched off.
 func (s *scene) direct(gateway *world.Gateway) *clients.Workspace {
 	s.t.Helper()
 	s.World.Close()
@@ -35,7 +34,7 @@ func (s *scene) direct(gateway *world.Gateway) *clients.Workspace {
 	return ws
 }
 
-// signedBy is what a client says of a package that it has checked itself.
+// signedBy is a client's message about a package whose signature it has checked.
 func signedBy(client clients.Client, s *scene) string {
 	if client.Name == "terraform" {
 		return "(self-signed, key ID " + s.Signer.KeyID() + ")"
@@ -47,7 +46,7 @@ func signedBy(client clients.Client, s *scene) string {
 func (s *scene) wantAllZips(ws *clients.Workspace, client clients.Client, h1s int) {
 	s.t.Helper()
 	locked := hashesOf(s.t, ws, "zh:")
-	for _, p := range s.null.Packages { // the signed document may list more than these
+	for _, p := range s.null.Packages { // the signed document may list more
 		if !slices.Contains(locked, "zh:"+p.SHA256) {
 			s.t.Errorf("%s locked %v, which lacks that of %s", client.Name, locked, p.Filename)
 		}
@@ -57,8 +56,7 @@ func (s *scene) wantAllZips(ws *clients.Workspace, client clients.Client, h1s in
 	}
 }
 
-// TestHostBlock installs through the provider registry protocol what is signed, and
-// sees that it is.
+// TestHostBlock installs signed packages through the provider registry protocol, with a check of the signature.
 func TestHostBlock(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -76,7 +74,7 @@ func TestHostBlock(t *testing.T) {
 	}
 }
 
-// TestHostBlockOffersWhatIsSigned has a newer version that nobody signed.
+// TestHostBlockOffersWhatIsSigned has a newer unsigned version.
 func TestHostBlockOffersWhatIsSigned(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -103,8 +101,7 @@ func TestHostBlockOffersWhatIsSigned(t *testing.T) {
 	}
 }
 
-// TestHostBlockBesidesMirror shows that what was locked by one way is right for
-// the other.
+// TestHostBlockBesidesMirror shows that a lock file from one method is valid for the other.
 func TestHostBlockBesidesMirror(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -150,9 +147,8 @@ func TestProvidersLockAndMirrorThroughHostBlock(t *testing.T) {
 	}
 }
 
-// TestOwnHostName installs a provider whose address has the gateway's own host
-// name. Clients find it by service discovery on port 443, which a proxy before
-// them takes to the gateway.
+// TestOwnHostName installs a provider whose address has the gateway's own host name. Clients find it by service
+// discovery on port 443, which a proxy forwards to the gateway.
 func TestOwnHostName(t *testing.T) {
 	t.Parallel()
 	const own = "providers.acme.example"
@@ -192,8 +188,8 @@ func TestOwnHostName(t *testing.T) {
 	}
 }
 
-// tunnel starts a proxy that takes connections for one place to another, and
-// refuses all others. It returns its URL.
+// tunnel starts a proxy that forwards connections from one address to another, and refuses all others. It
+// returns its URL.
 func tunnel(t *testing.T, from, to string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

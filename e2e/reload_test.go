@@ -21,8 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// changing is a scene whose gateways have their settings, certificate and
-// themselves replaced under load.
+// changing is a scene whose gateways, settings and certificates are replaced under load.
 type changing struct {
 	*scene
 	dir    string
@@ -30,8 +29,7 @@ type changing struct {
 	delay  string // shutdown_delay
 }
 
-// newChanging pushes the null provider, one that is small, and one that fills every
-// buffer on the way.
+// newChanging pushes the null provider, a small one, and one that is larger than all buffers.
 func newChanging(t *testing.T) *changing {
 	t.Helper()
 	c := &changing{scene: newScene(t), dir: t.TempDir(), delay: "1s"}
@@ -40,7 +38,7 @@ func newChanging(t *testing.T) *changing {
 	for name, size := range map[string]int{"small": 64 << 10, "large": 24 << 20} {
 		content := make([]byte, size)
 		source := rand.NewChaCha8([32]byte{byte(size)})
-		source.Read(content) // so that it does not shrink
+		source.Read(content) // random bytes do not compress
 		c.Origin.Add(release.For(t, release.Spec{
 			Host: world.Host, Namespace: "acme", Type: name, Version: "1.0.0", Signer: c.Signer,
 			Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-" + name + "_v1.0.0": content}}},
@@ -56,7 +54,7 @@ func newChanging(t *testing.T) *changing {
 	return c
 }
 
-// settings replaces the configuration file, as Kubernetes does it: at one stroke.
+// settings replaces the configuration file atomically, as Kubernetes does.
 func (c *changing) settings(more string) {
 	c.t.Helper()
 	text := fmt.Sprintf(`gateway {
@@ -96,7 +94,7 @@ func (c *changing) gateway(args ...string) *world.Gateway {
 	}, args...)...)
 }
 
-// load asks for a small package as clients do, again and again, until it is stopped.
+// load requests a small package as clients do, again and again, until it is stopped.
 type load struct {
 	requests atomic.Int64
 	mu       sync.Mutex
@@ -105,8 +103,7 @@ type load struct {
 	running  sync.WaitGroup
 }
 
-// start puts load on what answers below a URL of a network mirror: over HTTP/1.1
-// and HTTP/2, on connections that are kept and on new ones.
+// start puts load on a network mirror: over HTTP/1.1 and HTTP/2, on kept and on new connections.
 func (c *changing) start(mirror string) *load {
 	l := &load{stop: make(chan struct{})}
 	for worker := range 4 {
@@ -133,7 +130,7 @@ func (c *changing) start(mirror string) *load {
 	return l
 }
 
-// end stops the load and wants nothing to be lost of it.
+// end stops the load and checks that nothing was lost.
 func (l *load) end(t *testing.T) {
 	t.Helper()
 	close(l.stop)
@@ -147,7 +144,7 @@ func (l *load) end(t *testing.T) {
 	}
 }
 
-// client is one of HTTP/1.1 or HTTP/2.
+// client is a client of HTTP/1.1 or HTTP/2.
 func (c *changing) client(http2 bool) *http.Client {
 	client := c.CA.HTTPClient()
 	transport := client.Transport.(*http.Transport)
@@ -158,8 +155,8 @@ func (c *changing) client(http2 bool) *http.Client {
 	return client
 }
 
-// install asks for a provider's versions, for one, and for its package, whose bytes
-// must be right. It returns the answer that the package came with.
+// install requests a provider's versions, one version, and its package, whose bytes must be right. It returns
+// the answer with the package.
 func (l *load) install(client *http.Client, mirror, name string) (*http.Response, error) {
 	base := mirror + world.Host + "/acme/" + name + "/"
 	if _, _, err := l.get(client, base+"index.json"); err != nil {
@@ -211,12 +208,11 @@ func (l *load) get(client *http.Client, url string) (*http.Response, []byte, err
 	return resp, body, nil
 }
 
-// pacedReader lets little of a body through until the rest may follow, so that it
-// takes as long as something else does. Who takes nothing at all is given up, in a
-// minute.
+// pacedReader passes on a body slowly until the rest may follow. A client that reads nothing would be dropped
+// after a minute.
 type pacedReader struct {
 	io.ReadCloser
-	rest <-chan struct{} // closed: it may
+	rest <-chan struct{} // closed when the rest may follow
 }
 
 func (p pacedReader) Read(b []byte) (int, error) {
@@ -228,7 +224,7 @@ func (p pacedReader) Read(b []byte) (int, error) {
 	return p.ReadCloser.Read(b)
 }
 
-// pacedTransport has the bodies of packages paced.
+// pacedTransport slows down the bodies of packages.
 type pacedTransport struct {
 	http.RoundTripper
 	begun chan<- struct{}
@@ -244,8 +240,8 @@ func (p pacedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// download has a client download the large package, slowly. It returns when that has
-// begun; finish has it go on to its end, and returns what came of it.
+// download makes a client download the large package slowly, and returns when the download has begun; finish
+// completes it, and returns its result.
 func (c *changing) download(l *load, mirror string) (finish func() error) {
 	c.t.Helper()
 	client := c.client(true)
@@ -267,11 +263,10 @@ func (c *changing) download(l *load, mirror string) (finish func() error) {
 	}
 }
 
-// waitForLog is how long what a gateway does by itself may take, on a machine that is
-// busy with other tests.
+// waitForLog bounds how long a gateway takes to react on its own, on a busy machine.
 const waitForLog = 2 * time.Minute
 
-// waitFor waits until a gateway's log has a text so many times.
+// waitFor waits until a gateway's log contains a text the given number of times.
 func waitFor(t *testing.T, g *world.Gateway, text string, times int) {
 	t.Helper()
 	deadline := time.Now().Add(waitForLog)
@@ -283,8 +278,8 @@ func waitFor(t *testing.T, g *world.Gateway, text string, times int) {
 	}
 }
 
-// TestReloadLosesNothing has settings replaced by kill -HUP and by themselves, and
-// the certificate, while clients install.
+// TestReloadLosesNothing replaces settings with kill -HUP and automatically, and the certificate, while clients
+// install.
 func TestReloadLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)
@@ -332,7 +327,7 @@ func TestReloadLosesNothing(t *testing.T) {
 	wantNoSecrets(t, g)
 }
 
-// knows reports whether a gateway knows a token.
+// knows reports whether a gateway accepts a token.
 func (c *changing) knows(g *world.Gateway, token string) bool {
 	c.t.Helper()
 	req, err := http.NewRequest(http.MethodGet, g.URL+world.Host+"/acme/small/index.json", nil)

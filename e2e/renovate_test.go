@@ -14,13 +14,13 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// hostURL is the URL of the gateway that tools take for the registry of world.Host.
+// hostURL is the gateway's URL for tools that need the registry of world.Host.
 func hostURL(gateway *world.Gateway) string {
 	return strings.TrimSuffix(gateway.URL, "providers/") + "hosts/" + world.Host
 }
 
-// renovate runs Renovate in a workspace with the configuration that docs/clients.md
-// shows, and returns the releases that it has read.
+// renovate runs Renovate in a workspace with the configuration in docs/clients.md, and returns the releases
+// that it has read.
 func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gateway, token string) []string {
 	t.Helper()
 	config, err := json.Marshal(map[string]any{
@@ -35,7 +35,7 @@ func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gat
 	clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, "renovate.json"), config, 0o644))
 	script, err := filepath.Abs("testdata/renovate.js")
 	clients.Must(t, err)
-	_, err = os.Stat(script) // so that the go command sees what the result depends on
+	_, err = os.Stat(script) // so that the go command knows what the result depends on
 	clients.Must(t, err)
 	ws.Env["NODE_PATH"] = clients.RenovateModules(t)
 	ws.Env["NODE_EXTRA_CA_CERTS"] = s.CAFile
@@ -86,7 +86,7 @@ func TestRenovateLocksAsTofu(t *testing.T) {
 
 	for name, tc := range map[string]struct {
 		ws      *clients.Workspace
-		gateway *world.Gateway // Renovate alone uses it
+		gateway *world.Gateway // only Renovate uses it
 		token   string
 		updated string // the constraint after the update
 	}{
@@ -103,17 +103,16 @@ func TestRenovateLocksAsTofu(t *testing.T) {
 			if got != want || got == before {
 				t.Errorf("from\n%s\nRenovate writes\n%s\nand tofu providers lock\n%s", before, got, want)
 			}
-			clients.Must(t, tc.gateway.Stop()) // the log is complete then
+			clients.Must(t, tc.gateway.Stop()) // completes the log
 			s.wantRenovateRequests(t, tc.gateway, newer)
 		})
 	}
 }
 
-// renovateRequest is a line of the gateway's log about a request of Renovate.
+// renovateRequest matches a line of the gateway's log about a request of Renovate.
 var renovateRequest = regexp.MustCompile(`msg=request method=GET path=(\S+) status=(\d+) .*agent="RenovateBot/`)
 
-// wantRenovateRequests checks, by a gateway's log, what Renovate has asked for to lock a
-// version.
+// wantRenovateRequests checks, in a gateway's log, the requests of Renovate for locking a version.
 func (s *scene) wantRenovateRequests(t *testing.T, gateway *world.Gateway, version string) {
 	t.Helper()
 	release := path.Join("/v1/providers/acme/null", version)

@@ -18,13 +18,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// compromised is a registry with a version of the null provider that an honest push
-// left, in the hands of an attacker.
+// compromised is a registry with a honest version of the null provider, which an attacker now controls.
 type compromised struct {
 	*scene
 	registry *registry.Registry
 	repo     string
-	evil     []byte // the package that the attacker wants installed
+	evil     []byte // the attacker's package
 }
 
 const (
@@ -53,7 +52,7 @@ func (c *compromised) file(name string, data []byte) string {
 	return name
 }
 
-// entry is that of a platform in an index.
+// entry is a platform's entry in an index.
 type entry struct {
 	m           map[string]any
 	annotations map[string]any
@@ -95,7 +94,7 @@ func (c *compromised) fetch(ref string) map[string]any {
 	return out
 }
 
-// store stores a manifest or index under a tag, and returns it as it is stored.
+// store stores a manifest or index under a tag, and returns its bytes.
 func (c *compromised) store(manifest map[string]any, tag string) []byte {
 	c.t.Helper()
 	data, err := json.Marshal(manifest)
@@ -106,7 +105,7 @@ func (c *compromised) store(manifest map[string]any, tag string) []byte {
 	return data
 }
 
-// isEvidence reports whether an index's entry is no platform's.
+// isEvidence reports whether an index's entry has no platform.
 func isEvidence(entry any) bool { return entry.(map[string]any)["platform"] == nil }
 
 // plant stores the attacker's package and makes an entry describe it.
@@ -123,8 +122,8 @@ func (c *compromised) upload() {
 	c.ws.MustRun(c.t, clients.ORAS(c.t), "blob", "push", "--plain-http", c.repo, c.file("evil.zip", c.evil))
 }
 
-// gateway serves the registry as it is now, with the publisher's key pinned and
-// evidence required, or without.
+// gateway serves the registry in its current state, with the publisher's key pinned, with or without required
+// evidence.
 func (c *compromised) gateway(required bool) *world.Gateway {
 	c.t.Helper()
 	config := ""
@@ -144,7 +143,7 @@ func installs(t *testing.T) []clients.Client {
 	return []clients.Client{clients.Tofu(t), clients.Terraform(t)}
 }
 
-// TestRequiredInstalls installs what is signed, with all that clients do.
+// TestRequiredInstalls installs signed packages in all ways that clients have.
 func TestRequiredInstalls(t *testing.T) {
 	t.Parallel()
 	c := newCompromised(t)
@@ -166,8 +165,8 @@ func TestRequiredInstalls(t *testing.T) {
 	}
 }
 
-// TestForgedH1 has an index whose h1: hashes are an attacker's: no client is told of
-// them, but of the one that the gateway computed once it had the package.
+// TestForgedH1 uses an index with forged h1: hashes: no client gets them, but only the hash that the gateway
+// has computed from the package.
 func TestForgedH1(t *testing.T) {
 	t.Parallel()
 	const forged = "h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
@@ -204,17 +203,16 @@ func TestForgedH1(t *testing.T) {
 	}
 }
 
-// TestCompromisedRegistry shows for each way to deceive that both clients are refused
-// what the attacker wants installed, that their lock files stay as they were, and
-// that the log says why.
+// TestCompromisedRegistry shows for each attack that both clients do not get the attacker's package, that their
+// lock files stay unchanged, and that the log gives the reason.
 func TestCompromisedRegistry(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		attack func(*compromised)
 		log    string
-		// installable says that without verification a client takes it.
+		// installable says that a client without verification installs it.
 		installable bool
-		// live says that the gateway that served the version before goes on.
+		// live says that the gateway that served the version before continues.
 		live bool
 	}{
 		"altered zip with its h1": {func(c *compromised) {
@@ -231,7 +229,7 @@ func TestCompromisedRegistry(t *testing.T) {
 				layer["digest"], layer["size"] = fmt.Sprintf("sha256:%x", sha256.Sum256(c.evil)), len(c.evil)
 				data := c.store(manifest, "altered")
 				host.m["digest"], host.m["size"] = fmt.Sprintf("sha256:%x", sha256.Sum256(data)), len(data)
-				// Without annotations the manifests say what the packages are.
+				// Without annotations, the manifests describe the packages.
 				for _, m := range index["manifests"].([]any) {
 					if !isEvidence(m) {
 						delete(m.(map[string]any), "annotations")
@@ -249,7 +247,7 @@ func TestCompromisedRegistry(t *testing.T) {
 			})
 		}, "checksum mismatch", true, true},
 		"evidence of another provider": {func(c *compromised) {
-			// The same publisher's, whose package is what the attacker wants installed.
+			// A release of the same publisher contains the attacker's package.
 			gadget := release.For(c.t, release.Spec{Host: world.Host, Namespace: "acme", Type: "gadget", Version: nullVersion, Protocols: []string{"5.0"}, Signer: c.Signer,
 				Contents: []release.Content{{OS: runtime.GOOS, Arch: runtime.GOARCH, Files: map[string][]byte{"terraform-provider-null_v" + nullVersion: []byte("#!/bin/sh\necho evil\n")}}}})
 			if p := hostPackage(c.t, gadget); p.SHA256 != fmt.Sprintf("%x", sha256.Sum256(c.evil)) {
@@ -274,7 +272,7 @@ func TestCompromisedRegistry(t *testing.T) {
 					host.annotations[key] = other.annotations[key]
 				}
 			})
-		}, "checksum mismatch", false, false}, // it holds no program for this platform
+		}, "checksum mismatch", false, false}, // it has no program for this platform
 		"no evidence": {func(c *compromised) {
 			c.forge(nullVersion, func(index map[string]any, host, _ entry) {
 				c.plant(host)
@@ -288,7 +286,7 @@ func TestCompromisedRegistry(t *testing.T) {
 			c.forge("3.2.3", func(index map[string]any, _, _ entry) {
 				index["annotations"].(map[string]any)[ourKeys+"version"] = nullVersion
 			})
-		}, "not listed in SHA256SUMS", false, false}, // it holds no program of this version
+		}, "not listed in SHA256SUMS", false, false}, // it has no program of this version
 		"evidence by another key": {func(c *compromised) {
 			mallory := pgp.For(c.t, "Mallory", pgp.Usual())
 			r := c.offer(nullVersion)
@@ -325,7 +323,7 @@ func TestCompromisedRegistry(t *testing.T) {
 				if _, err := ws.Lock(); err == nil {
 					t.Errorf("%s left a lock file", client.Name)
 				}
-				// With a lock file and nothing installed.
+				// With a lock file, but without installed providers.
 				ws = honest[client.Name]
 				before := lockFile(t, ws)
 				clients.Must(t, os.RemoveAll(filepath.Join(ws.Dir, ".terraform")))

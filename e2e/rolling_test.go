@@ -19,15 +19,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// balancer is a reverse proxy before gateways, as the Service of a cluster is one: it
-// sends requests to those alone whose /readyz says that they are ready, and asks
-// nobody twice.
+// balancer is a reverse proxy in front of gateways, like a Kubernetes Service: it sends requests only to
+// gateways whose /readyz is ready, and never retries.
 type balancer struct {
 	clients [2]*http.Client
 
 	mu       sync.Mutex
 	gateways []string        // host and port
-	ready    map[string]bool // as last looked at; of all that there have been
+	ready    map[string]bool // as of the last check; includes all past gateways
 	next     int
 }
 
@@ -43,7 +42,7 @@ func (b *balancer) set(gateways ...*world.Gateway) {
 	}
 }
 
-// watch looks at /readyz again and again, until ctx ends.
+// watch polls /readyz until ctx ends.
 func (b *balancer) watch(ctx context.Context) {
 	for {
 		b.mu.Lock()
@@ -66,7 +65,7 @@ func (b *balancer) watch(ctx context.Context) {
 	}
 }
 
-// waitFor waits until those in the rotation are as given, and no others.
+// waitFor waits until exactly the given gateways are in the rotation.
 func (b *balancer) waitFor(t *testing.T, gateways ...*world.Gateway) {
 	t.Helper()
 	var want []string
@@ -109,12 +108,12 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.clients[next/2%2].Transport.RoundTrip(to)
 }
 
-// TestRollingReplacementLosesNothing replaces two gateways that share a key of
-// links, one after the other, while clients install through a proxy.
+// TestRollingReplacementLosesNothing replaces two gateways with a common capability key, one after the other,
+// while clients install through a proxy.
 func TestRollingReplacementLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)
-	c.delay = "5s" // in which the proxy learns of it, busy as the machine may be
+	c.delay = "5s" // until the proxy notices, even on a busy machine
 	b := &balancer{ready: map[string]bool{}, clients: [2]*http.Client{c.client(true), c.client(false)}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
@@ -164,7 +163,7 @@ func TestRollingReplacementLosesNothing(t *testing.T) {
 		if err := old[i].Interrupt(); err != nil {
 			t.Fatal(err)
 		}
-		// It goes on answering until the proxy has learnt of it by /readyz.
+		// It continues to answer until the proxy has noticed through /readyz.
 		current[i] = next
 		b.waitFor(t, current...)
 		waitFor(t, old[i], "shutting down: downloads under way may finish", 1)

@@ -12,8 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestSignaturesAsClientsTakeThem has an origin that offers releases signed in every
-// way: a push accepts what the clients install from there, and nothing else.
+// TestSignaturesAsClientsTakeThem uses an origin with every kind of signature: a push accepts exactly what
+// clients install from there.
 func TestSignaturesAsClientsTakeThem(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -66,7 +66,7 @@ func TestSignaturesAsClientsTakeThem(t *testing.T) {
 			for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
 				out, err := s.user("", v).Run(client, "init", "-no-color")
 				if name == "Ed25519" && client.Name == "terraform" && strings.Contains(string(out), "public key type: 22") {
-					continue // Terraform before 1.6 says that it does not read such keys
+					continue // Terraform before 1.6 refuses such keys
 				}
 				if (err == nil) != tc.ok {
 					t.Errorf("%s: %v\n%s", client.Name, err, out)

@@ -46,8 +46,8 @@ func TestMirrorDir(t *testing.T) {
 	}
 }
 
-// TestMirrorDirWithMixedUpHashes has the JSON that OpenTofu's providers mirror
-// writes when it takes one version's hashes for another's.
+// TestMirrorDirWithMixedUpHashes uses the wrong JSON that OpenTofu's providers mirror may write, with one
+// version's hashes for another.
 func TestMirrorDirWithMixedUpHashes(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -56,14 +56,14 @@ func TestMirrorDirWithMixedUpHashes(t *testing.T) {
 	s.mirror(clients.Tofu(t), dir, nullVersion)
 	s.mirror(clients.Tofu(t), dir, "3.2.5")
 	provider := filepath.Join(dir, filepath.FromSlash(world.Null))
-	// Whether it happens by itself depends on the order of a map, so it is made
-	// sure of: the archives keep their names, the hashes are the other's.
+	// In OpenTofu, it depends on the order of a map, so the test forces it: the archives keep their names, and
+	// get the other version's hashes.
 	swapHashes(t, filepath.Join(provider, nullVersion+".json"), filepath.Join(provider, "3.2.5.json"))
 	r := s.run("push", "--data", s.data, "--mirror-dir", dir, "--allow-unsigned")
 	if r.status != 1 || !strings.Contains(r.stderr, "checksum mismatch") || !strings.Contains(r.stderr, "folder of its own") {
 		t.Errorf("status %d: %s", r.status, r.stderr)
 	}
-	// The other version is what its JSON says, and may be there.
+	// The other version matches its JSON, and may be stored.
 	for _, name := range filesUnder(t, filepath.Join(s.data, "registry"), "_manifests/tags") {
 		if strings.Contains(name, nullVersion) {
 			t.Errorf("a tag in %s", name)
@@ -78,7 +78,7 @@ type mirrorJSON struct {
 	} `json:"archives"`
 }
 
-// swapHashes gives the first file's archives the hashes of the second's.
+// swapHashes replaces the hashes of the first file's archives by the second's.
 func swapHashes(t *testing.T, into, from string) {
 	t.Helper()
 	var a, b mirrorJSON
@@ -104,8 +104,7 @@ func swapHashes(t *testing.T, into, from string) {
 	}
 }
 
-// filesUnder returns the files below dir whose path has part in it; none if there
-// is no dir.
+// filesUnder returns the files below dir whose path contains part; none if dir does not exist.
 func filesUnder(t *testing.T, dir, part string) []string {
 	t.Helper()
 	var out []string
@@ -147,7 +146,7 @@ func TestReleaseDir(t *testing.T) {
 	}
 }
 
-// TestVersionConstraint pushes what a constraint means, one version and all.
+// TestVersionConstraint pushes the newest version of a constraint, and all of them.
 func TestVersionConstraint(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -168,8 +167,7 @@ func TestVersionConstraint(t *testing.T) {
 	}
 }
 
-// TestHostCredentials has an origin that wants a token: it is taken from where
-// clients keep it.
+// TestHostCredentials uses an origin that requires a token: the program finds it as clients do.
 func TestHostCredentials(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

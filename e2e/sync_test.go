@@ -21,8 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// configure writes an ocibridge.hcl that keeps providers in a registry, and
-// returns its path.
+// configure writes an ocibridge.hcl with providers for a registry, and returns its path.
 func (s *scene) configure(r *registry.Registry, text string) string {
 	s.t.Helper()
 	name := filepath.Join(s.t.TempDir(), "ocibridge.hcl")
@@ -33,7 +32,7 @@ func (s *scene) configure(r *registry.Registry, text string) string {
 	return name
 }
 
-// repository is a provider's in a stand-alone registry.
+// repository returns a provider's repository in a stand-alone registry.
 func repository(t *testing.T, r *registry.Registry, address string) *remote.Repository {
 	t.Helper()
 	repo, err := remote.NewRepository(r.Host + "/providers/" + address)
@@ -59,8 +58,8 @@ func tags(t *testing.T, r *registry.Registry, address string) []string {
 	return out
 }
 
-// TestSync keeps a provider in a real registry through the changes of a
-// configuration, and installs what is there with the real clients.
+// TestSync follows a provider in a real registry through changes of the configuration, and installs it with the
+// real clients.
 func TestSync(t *testing.T) { forEachProgram(t, testSync) }
 
 func testSync(t *testing.T, program registry.Program) {
@@ -81,7 +80,7 @@ func testSync(t *testing.T, program registry.Program) {
 		ws.MustRun(t, client, "init", "-no-color")
 	}
 
-	// All platforms, the newest alone.
+	// All platforms, but only the newest version.
 	file = s.configure(r, `provider "`+world.Null+`" {
   latest = 1
 }`)
@@ -107,7 +106,7 @@ func testSync(t *testing.T, program registry.Program) {
 	}
 }
 
-// makeOlder has the state of a repository say that a version was seen so much earlier.
+// makeOlder changes a repository's state, so that a version was first seen earlier.
 func makeOlder(t *testing.T, repo *remote.Repository, version string, by time.Duration) {
 	t.Helper()
 	desc, body, err := repo.FetchReference(t.Context(), "ocibridge-state")
@@ -147,8 +146,8 @@ func makeOlder(t *testing.T, repo *remote.Repository, version string, by time.Du
 	}
 }
 
-// TestSyncCooldown has a version wait until it is as old as the block says. Its age
-// is what the registry keeps of it, so that an older one stands for time passed.
+// TestSyncCooldown makes a version wait until it is as old as the block requires. The registry stores its age,
+// so the test changes that instead of waiting.
 func TestSyncCooldown(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -181,8 +180,8 @@ func TestSyncCooldown(t *testing.T) {
 	s.user(world.NetworkMirror(gateway.URL), "3.2.5").MustRun(t, clients.Tofu(t), "init", "-no-color")
 }
 
-// TestSyncProviders keeps several providers, one of which fails, and removes many
-// versions only where a limit says so.
+// TestSyncProviders syncs several providers, one of which fails, and removes many versions only if the limit
+// allows it.
 func TestSyncProviders(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -235,7 +234,7 @@ provider "`+world.Null+`" {
 	}
 }
 
-// TestSyncFromGateway keeps in one registry what another gateway serves.
+// TestSyncFromGateway syncs from another gateway into a registry.
 func TestSyncFromGateway(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

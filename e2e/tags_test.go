@@ -26,14 +26,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// tagged is a provider of four platforms, and the registry that it goes to.
+// tagged is a provider with four platforms, and its registry.
 type tagged struct {
 	*scene
 	provider string
 	registry *registry.Registry
 	releases map[string]*release.Release
-	foreign  map[digest.Digest]bool // manifests that another tool made
-	tags     []string               // and its tags
+	foreign  map[digest.Digest]bool // manifests of another tool
+	tags     []string               // tags of the other tool
 }
 
 // newTagged starts a registry, and offers versions of a provider.
@@ -55,7 +55,7 @@ func newTagged(t *testing.T, program registry.Program, versions ...string) *tagg
 	return g
 }
 
-// contents are those of the provider's repository.
+// contents returns the contents of the provider's repository.
 func (g *tagged) contents() *contents.Contents {
 	g.t.Helper()
 	c, err := g.registry.Contents("providers/" + g.provider)
@@ -63,8 +63,7 @@ func (g *tagged) contents() *contents.Contents {
 	return c
 }
 
-// check compares the tags with those of versions and of the other tool. One state may be
-// there, too.
+// check compares the tags with those of versions and of the other tool. There may also be one state.
 func (g *tagged) check(when string, versions ...string) {
 	g.t.Helper()
 	got := slices.DeleteFunc(g.contents().TagNames(), func(tag string) bool { return tag == "ocibridge-state" })
@@ -74,8 +73,8 @@ func (g *tagged) check(when string, versions ...string) {
 	}
 }
 
-// attach stores what another tool makes: a manifest under a tag of its own, and one that
-// refers to a version's index.
+// attach stores artifacts of another tool: a manifest under its own tag, and one that refers to a version's
+// index.
 func (g *tagged) attach(version string) {
 	g.t.Helper()
 	before := g.contents().TagNames()
@@ -109,7 +108,7 @@ func (g *tagged) sync(block string, args ...string) {
 	g.ws.MustRun(g.t, g.bridge, append([]string{"sync", "--config", file}, args...)...)
 }
 
-// pull has a gateway store one platform of a version, and waits until it is there.
+// pull makes a gateway store one platform of a version, and waits for it.
 func (g *tagged) pull(version string) {
 	g.t.Helper()
 	gateway := g.serve(g.config(mirror(g.registry.Host) + fmt.Sprintf("pull_through {\n  include = [\"%s/acme/*\"]\n  platforms = [\"linux_amd64\"]\n}\n", world.Host)))
@@ -122,10 +121,10 @@ func (g *tagged) pull(version string) {
 	if resp.StatusCode != http.StatusOK || release.Sum(data) != pkg.SHA256 {
 		g.t.Fatalf("%s: status %d, %d bytes", pkg.Filename, resp.StatusCode, len(data))
 	}
-	// The gateway answers before it has stored the version, and nothing tells when it has.
+	// The gateway answers before it has stored the version, and does not announce when it has.
 	deadline := time.Now().Add(clients.DefaultTimeout)
 	for done := false; !done; time.Sleep(20 * time.Millisecond) {
-		c, err := g.registry.Contents("providers/" + g.provider) // which fails on what is half written
+		c, err := g.registry.Contents("providers/" + g.provider) // fails while content is half written
 		if err == nil {
 			tags := c.TagNames()
 			done = slices.Contains(tags, version) && !slices.ContainsFunc(tags, func(tag string) bool { return strings.HasPrefix(tag, "ocibridge-part.") })
@@ -137,9 +136,8 @@ func (g *tagged) pull(version string) {
 	clients.Must(g.t, gateway.Stop())
 }
 
-// TestTagsInTheEnd takes a repository through all that writes tags. After each step, its
-// tags are the versions, at most one state, and what another tool made. A prune of
-// everything leaves what the other tool made, and nothing else.
+// TestTagsInTheEnd runs everything that writes tags. After each step, the tags are the versions, at most one
+// state, and the other tool's. A prune of everything leaves exactly the other tool's content.
 func TestTagsInTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, program := range registry.Programs {
@@ -152,7 +150,7 @@ func TestTagsInTheEnd(t *testing.T) {
 platforms = ["linux_amd64", "darwin_arm64"]`)
 			g.check("a sync of 2 of 4 platforms", "1.0.0")
 			g.attach("1.0.0")
-			// 2. A release folder, by two jobs at once.
+			// 2. A release folder, pushed by two jobs at once.
 			dir, key := t.TempDir(), filepath.Join(t.TempDir(), "key.asc")
 			clients.Must(t, g.releases["1.1.0"].WriteDir(dir))
 			clients.Must(t, os.WriteFile(key, []byte(g.Signer.ArmoredPublicKey()), 0o600))
@@ -175,7 +173,7 @@ platforms = ["linux_amd64", "darwin_arm64"]`)
 			g.check("pull-through", "1.0.0", "1.1.0", "1.2.0")
 			g.ws.MustRun(t, g.bridge, append(push, g.provider+"@1.2.0")...)
 			g.check("completed", "1.0.0", "1.1.0", "1.2.0")
-			// 4. A cooldown with the newest 5.
+			// 4. A cooldown for the newest 5.
 			g.sync("cooldown = \"1h\"\nlatest = 5", "--first", "--prune")
 			g.check("a cooldown", "1.2.0", "1.3.0", "1.4.0", "1.5.0", "1.6.0")
 			if _, ok := g.contents().Tags["ocibridge-state"]; !ok {

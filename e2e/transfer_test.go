@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// fronted is a real registry behind a recorder that may answer in its place.
+// fronted is a real registry behind a recorder that may answer instead.
 type fronted struct {
 	*recorder.Recorder
 	template string
@@ -38,7 +38,7 @@ func refuse(w http.ResponseWriter, status int, code, message string) bool {
 	return true
 }
 
-// wantWhole fails unless the null provider's version is there, packages and all.
+// wantWhole fails unless the null provider's version is complete.
 func (s *scene) wantWhole(template string, platforms int) {
 	s.t.Helper()
 	out := s.ws.MustRun(s.t, s.bridge, "verify", "--packages", "--template", template, world.Null)
@@ -47,8 +47,7 @@ func (s *scene) wantWhole(template string, platforms int) {
 	}
 }
 
-// TestImmutableTags adds a platform where the registry moves no tag, and once it
-// does.
+// TestImmutableTags adds a platform while the registry moves no tags, and again when it does.
 func TestImmutableTags(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -76,14 +75,13 @@ func TestImmutableTags(t *testing.T) {
 	s.wantWhole(f.template, 2)
 }
 
-// TestTooLargeForOneRequest has something before the registry that bounds requests:
-// packages come in chunks.
+// TestTooLargeForOneRequest uses a proxy that limits the size of requests: packages are sent in chunks.
 func TestTooLargeForOneRequest(t *testing.T) {
 	t.Parallel()
 	const limit = 17 << 20
 	s := newScene(t)
 	big := make([]byte, 40<<20)
-	for i := range big { // it must not compress
+	for i := range big { // so that it does not compress
 		big[i] = byte(i*i>>7 ^ i>>13)
 	}
 	r := release.For(t, release.Spec{Host: world.Host, Namespace: "acme", Type: "null", Version: nullVersion, Signer: s.Signer, Contents: []release.Content{
@@ -106,7 +104,7 @@ func TestTooLargeForOneRequest(t *testing.T) {
 	s.wantWhole(f.template, 1)
 }
 
-// TestTooManyRequests has a registry that is busy now and then, and says how long.
+// TestTooManyRequests uses a registry that sometimes answers 429 with Retry-After.
 func TestTooManyRequests(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -116,7 +114,7 @@ func TestTooManyRequests(t *testing.T) {
 	f.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		kind := r.Method + " " + path.Base(path.Dir(r.URL.Path)) // each kind of request once
+		kind := r.Method + " " + path.Base(path.Dir(r.URL.Path)) // the first request of each kind
 		if seen[kind] {
 			return false
 		}
@@ -132,8 +130,7 @@ func TestTooManyRequests(t *testing.T) {
 	s.wantWhole(f.template, len(s.null.Packages))
 }
 
-// TestOriginBreaksOff cuts the download of every package in the middle: the rest
-// is asked for, and no byte of the first half again.
+// TestOriginBreaksOff cuts the download of every package in the middle: the program requests only the rest.
 func TestOriginBreaksOff(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -168,7 +165,7 @@ func TestOriginBreaksOff(t *testing.T) {
 	s.wantWhole(f.template, len(s.null.Packages))
 }
 
-// TestMount copies within a registry: packages are mounted, none is sent.
+// TestMount copies within a registry: packages are mounted, and none is sent.
 func TestMount(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -198,9 +195,8 @@ func TestMount(t *testing.T) {
 	s.wantWhole(to, len(s.null.Packages))
 }
 
-// TestNewerAnswersOfOrigins has an origin that gives hashes, sizes, protocols and
-// warnings: what it says is shown and stored, and what contradicts the package is
-// refused.
+// TestNewerAnswersOfOrigins uses an origin with hashes, sizes, protocols and warnings: they are shown and
+// stored, and a contradiction with the package is refused.
 func TestNewerAnswersOfOrigins(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -1,5 +1,5 @@
-// Package contents reads what a repository has out of the data folder of distribution,
-// also manifests without a tag, which the registry API does not list.
+// Package contents reads a repository from the data folder of distribution, including manifests without a tag,
+// which the registry API does not list.
 package contents
 
 import (
@@ -23,8 +23,8 @@ type Contents struct {
 	Manifests map[digest.Digest][]digest.Digest
 }
 
-// Read returns what a repository has. root is the storage folder of distribution. A
-// repository that is missing is empty.
+// Read returns the content of a repository. root is the storage folder of distribution. A missing repository is
+// empty.
 func Read(root, name string) (*Contents, error) {
 	c, err := read(filepath.Join(root, "docker", "registry", "v2"), name)
 	if err != nil {
@@ -57,8 +57,8 @@ func read(v2, name string) (*Contents, error) {
 	return c, nil
 }
 
-// links returns the digests that the files dir/NAME/link hold, by NAME. Distribution
-// leaves NAME without the file where it deleted it, and before it has written it.
+// links returns the digests in the files dir/NAME/link, by NAME. In distribution, NAME has no such file after a
+// delete, or before it is written.
 func links(dir, link string) (map[string]digest.Digest, error) {
 	out := map[string]digest.Digest{}
 	entries, err := os.ReadDir(dir)

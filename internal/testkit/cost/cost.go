@@ -1,5 +1,4 @@
-// Package cost measures what it costs to handle a document of another party, and
-// makes documents that cost much.
+// Package cost measures the cost of handling another party's document, and creates expensive documents.
 package cost
 
 import (
@@ -11,14 +10,13 @@ import (
 	"time"
 )
 
-// MostOfDocument is how many bytes one document may have allocated in all.
+// MostOfDocument is how many bytes handling one document may allocate in total.
 const MostOfDocument = 64 << 20
 
-// Check fails the test if f allocates more than [MostOfDocument] in all for a document
-// of a size in bytes, or unless it refuses the document as expected. Everything that
-// runs in the process counts, so the test must not be parallel. The figures are in the
-// test's log. The race detector makes more values escape to the heap: under it, only
-// the refusal is checked.
+// Check fails the test if f allocates more than [MostOfDocument] in total for a document of a size in bytes, or
+// if it does not refuse the document as expected. It counts all allocations of the process, so the test must
+// not be parallel. The figures are in the test's log. The race detector moves more values to the heap: with it,
+// only the refusal is checked.
 func Check(t *testing.T, size int, refused bool, f func() error) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -37,13 +35,13 @@ func Check(t *testing.T, size int, refused bool, f func() error) {
 	}
 }
 
-// Kept fails the test if what f returns keeps more bytes in memory than given.
-// Everything that runs in the process counts, so the test must not be parallel.
+// Kept fails the test if the result of f keeps more than most bytes in memory. It counts all memory of the
+// process, so the test must not be parallel.
 func Kept(t *testing.T, most uint64, f func() any) {
 	t.Helper()
 	live := func() uint64 {
 		runtime.GC()
-		runtime.GC() // finalizers and pools give up what they have in the second one
+		runtime.GC() // finalizers and pools release their memory in the second run
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
@@ -56,8 +54,7 @@ func Kept(t *testing.T, most uint64, f func() any) {
 	runtime.KeepAlive(kept)
 }
 
-// Counted returns a document with n elements between two texts, numbered where they
-// have a verb.
+// Counted returns a document with n elements between two texts, numbered if they contain a verb.
 func Counted(n int, before, element, after string) []byte {
 	out := bytes.NewBufferString(before)
 	for i := range n {
@@ -75,6 +72,6 @@ func Counted(n int, before, element, after string) []byte {
 
 // Filled returns a document of about size bytes with as many elements as fit.
 func Filled(size int, before, element, after string) []byte {
-	digits := 5 * strings.Count(element, "%") // beside the two bytes of the verb
+	digits := 5 * strings.Count(element, "%") // in addition to the two bytes of the verb
 	return Counted((size-len(before)-len(after))/(len(element)+1+digits), before, element, after)
 }

@@ -1,17 +1,15 @@
-// Package ports keeps the ports of servers that a test has ended from others: the
-// system would give them to the next that asks for any, and requests to who is gone
-// would be answered.
+// Package ports reserves the ports of servers that a test has stopped. Otherwise the system may give such a
+// port to another server, which would answer requests to the stopped one.
 package ports
 
 import "net/netip"
 
-// Held are addresses at which connections are refused. Its zero value has none. It is
-// not safe for concurrent use.
+// Held are reserved addresses at which connections are refused. Its zero value is empty. It is not safe for
+// concurrent use.
 type Held struct{ release []func() }
 
-// Hold keeps an address, "127.0.0.1:PORT", at which nobody listens any more, until
-// [Held.Release]. Who asks for that very port still gets it. One that was taken
-// meanwhile stays with who has it.
+// Hold reserves an address, "127.0.0.1:PORT", whose listener has ended, until [Held.Release]. A server can
+// still listen at exactly that port. An address that is in use again is not reserved.
 func (h *Held) Hold(addr string) {
 	at, err := netip.ParseAddrPort(addr)
 	if err != nil || !at.Addr().Is4() {
@@ -24,7 +22,7 @@ func (h *Held) Hold(addr string) {
 	h.release = append(h.release, release)
 }
 
-// Release gives them back.
+// Release releases all addresses.
 func (h *Held) Release() {
 	for _, release := range h.release {
 		release()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestHold has a port refuse connections, and still given to who asks for it by number.
+// TestHold shows that a held port refuses connections, and that a server can still listen at it by number.
 func TestHold(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

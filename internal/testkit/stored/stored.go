@@ -1,5 +1,4 @@
-// Package stored is an OCI registry in this process, and a publisher whose signed releases
-// are pushed into it.
+// Package stored is an OCI registry in this process, with a publisher whose signed releases are pushed into it.
 package stored
 
 import (
@@ -52,8 +51,8 @@ type Registry struct {
 	client *realorigin.Registry
 }
 
-// For makes an empty registry with repositories at a template below the registry's host,
-// such as ${namespace}/${type}.
+// For creates an empty registry with repositories at a template below the registry's host, such as
+// ${namespace}/${type}.
 func For(tb testkit.TB, template string) *Registry {
 	tb.Helper()
 	r := &Registry{Signer: pgp.For(tb, "Acme"), Broken: map[string]error{}, tb: tb, dir: tb.TempDir(), origin: origin.New(origin.Options{})}

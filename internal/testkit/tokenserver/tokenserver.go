@@ -1,7 +1,5 @@
-// Package tokenserver is the token server of an OCI registry: it knows users and
-// what they may do in which repositories, and gives out the signed tokens that a
-// real registry believes, by the distribution project's token and OAuth2
-// specifications.
+// Package tokenserver is the token server of an OCI registry. It knows users and their rights, and issues the
+// signed tokens that a real registry accepts, by the distribution project's token and OAuth2 specifications.
 package tokenserver
 
 import (
@@ -28,27 +26,25 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 )
 
-// Issuer and Service are what a registry that believes the tokens is told.
+// Issuer and Service are settings of a registry that accepts the tokens.
 const (
 	Issuer  = "ocibridge-test-issuer"
 	Service = "ocibridge-test-registry"
 )
 
-// User is somebody who may do something.
+// User is a user with rights.
 type User struct {
 	Password string
-	// May says what: the actions pull, push and delete by repository, or by the
-	// beginning of its name, with a slash at the end.
+	// May has the rights: the actions pull, push and delete by repository, or by a prefix that ends in a slash.
 	May map[string][]string
 }
 
-// Options of a token server. The zero value knows nobody and gives tokens to
-// nobody.
+// Options of a token server. The zero value knows no users and issues no tokens.
 type Options struct {
 	Users map[string]User
-	// Life is how long tokens last, in whole seconds; 0 means five minutes.
+	// Life is the lifetime of tokens, in whole seconds; 0 means five minutes.
 	Life time.Duration
-	// Terse leaves out of answers how long a token lasts and when it was issued.
+	// Terse omits the lifetime and the issue time of tokens from answers.
 	Terse bool
 }
 
@@ -66,7 +62,7 @@ type Server struct {
 
 var _ http.Handler = (*Server)(nil)
 
-// New returns a server with a signing key of its own.
+// New returns a server with its own signing key.
 func New(opts Options) (*Server, error) {
 	if opts.Life == 0 {
 		opts.Life = 5 * time.Minute
@@ -100,16 +96,16 @@ func For(tb testkit.TB, opts Options) *Server {
 	return s
 }
 
-// Auth returns how a registry believes the server that answers at realm. The
-// certificate that it needs is written into dir.
+// Auth returns the settings of a registry that accepts tokens of the server at realm. It writes the necessary
+// certificate into dir.
 func (s *Server) Auth(realm, dir string) (*registry.TokenAuth, error) {
 	path := filepath.Join(dir, "token-issuer.pem")
 	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.cert})
 	return &registry.TokenAuth{Realm: realm, Service: Service, Issuer: Issuer, RootCertBundle: path}, os.WriteFile(path, bundle, 0o600)
 }
 
-// Asked returns what tokens were asked for so far, a line each: the user, "" for
-// nobody, and the scopes, sorted.
+// Asked returns the requests for tokens so far, one per line: the user, "" for anonymous, and the sorted
+// scopes.
 func (s *Server) Asked() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,8 +121,8 @@ func (s *Server) RefreshToken(user string) string {
 	return token
 }
 
-// ServeHTTP implements [http.Handler]: GET with a password or as nobody, POST
-// with a refresh token or a password.
+// ServeHTTP implements [http.Handler]: GET with a password or anonymously, POST with a refresh token or a
+// password.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
@@ -156,12 +152,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer["issued_at"] = time.Now().UTC().Format(time.RFC3339)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// All that can go wrong here is that the client is gone.
+	// An error means that the client has left.
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// authenticate returns who asks, "" for nobody, and false for somebody who is
-// not who he says.
+// authenticate returns the user of a request, "" for anonymous; ok is false if the credential is wrong.
 func (s *Server) authenticate(r *http.Request) (user string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +180,7 @@ type access struct {
 	Actions []string `json:"actions"`
 }
 
-// Token returns a token that lets the user do what of the scopes he may.
+// Token returns a token with those of the scopes that the user may have.
 func (s *Server) Token(user string, scopes ...string) (string, error) {
 	granted := []access{}
 	for _, scope := range scopes {
@@ -218,7 +213,7 @@ func (s *Server) may(user, repository, action string) bool {
 	return false
 }
 
-// sign makes a JSON Web Token (RFC 7519) with the certificate in its header.
+// sign creates a JSON Web Token (RFC 7519) with the certificate in its header.
 func (s *Server) sign(claims any) (string, error) {
 	header := map[string]any{"typ": "JWT", "alg": "ES256", "x5c": []string{base64.StdEncoding.EncodeToString(s.cert)}}
 	var parts []string

@@ -14,7 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tokenserver"
 )
 
-// start starts a registry that believes a token server.
+// start starts a registry that accepts tokens of a token server.
 func start(t *testing.T, opts tokenserver.Options) (*registry.Registry, *tokenserver.Server) {
 	t.Helper()
 	s := tokenserver.For(t, opts)
@@ -39,7 +39,7 @@ func TestRegistryBelievesItsTokens(t *testing.T) {
 		"reader": {Password: "r", May: map[string][]string{"a/b": {"pull"}}},
 	}})
 	w := clients.For(t)
-	// The token server has the registry's host name, or ORAS would not go there.
+	// The token server must have the registry's host name; otherwise ORAS sends it no credentials.
 	host := r.Addr
 	writer, reader := []string{"-u", "writer", "-p", "w"}, []string{"-u", "reader", "-p", "r"}
 	if out, err := push(t, w, host+"/a/b:1.0.0", writer...); err != nil {
@@ -73,7 +73,7 @@ func TestRegistryBelievesItsTokens(t *testing.T) {
 
 func TestTokensEnd(t *testing.T) {
 	r, s := start(t, tokenserver.Options{
-		Life: -5 * time.Minute, Terse: true, // over before it is given, beyond what registries overlook
+		Life: -5 * time.Minute, Terse: true, // expired from the start, by more than registries tolerate
 		Users: map[string]tokenserver.User{"writer": {Password: "w", May: map[string][]string{"a/": {"pull", "push"}}}},
 	})
 	if out, err := push(t, clients.For(t), r.Addr+"/a/b:1.0.0", "-u", "writer", "-p", "w"); err == nil {
