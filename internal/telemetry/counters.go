@@ -21,9 +21,8 @@ type ArchiveCounters struct {
 	// the client.
 	BrokenOff atomic.Uint64
 
-	// Hits, Joins and Misses count lookups in the cache: of an archive that it has, that
-	// it is fetching, and that it has to fetch. Bypasses count archives that it cannot
-	// store.
+	// Hits, Joins and Misses count lookups: the cache has the archive, is fetching it, or
+	// starts to fetch it. Bypasses count archives that the cache cannot store.
 	Hits, Joins, Misses, Bypasses atomic.Uint64
 	// Evicted and EvictedBytes count archives that the cache removed to make room.
 	Evicted, EvictedBytes atomic.Uint64

@@ -79,7 +79,7 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 // Gatherer returns the metrics for tests and exporters.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Watch sets the function that returns the sizes of the gateway in force.
+// Watch sets the function that returns the sizes. The last call counts.
 func (m *Metrics) Watch(sizes func() Sizes) { m.sizes.read.Store(&sizes) }
 
 // RequestBegan counts a request of a client that begins.

@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// scrape returns what Prometheus reads.
+// scrape returns the metrics in the text format of Prometheus.
 func scrape(t *testing.T, m *telemetry.Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -39,7 +39,7 @@ func want(t *testing.T, m *telemetry.Metrics, lines ...string) {
 	}
 }
 
-// filled are metrics of which each has a value.
+// filled returns metrics that all have a value.
 func filled() *telemetry.Metrics {
 	m := telemetry.NewMetrics("1.2.3")
 	m.RequestBegan()
@@ -178,8 +178,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestHostsAreBounded has a registry send its clients to more hosts than there may be
-// labels.
+// TestHostsAreBounded shows that a registry which redirects to many hosts cannot add a
+// label for each.
 func TestHostsAreBounded(t *testing.T) {
 	m := telemetry.NewMetrics("")
 	m.AddRegistries("harbor.example.com")

@@ -102,12 +102,7 @@ func (h *Readiness) report(ctx context.Context) *report {
 	if r := h.newerThan(currentFor); r != nil {
 		return r
 	}
-	done := h.running.DoChan("", func() (any, error) {
-		if h.newerThan(currentFor) == nil { // else the previous flight has just ended
-			h.check()
-		}
-		return nil, nil
-	})
+	done := h.running.DoChan("", func() (any, error) { h.check(); return nil, nil })
 	wait := checkTimeout + patience
 	if h.newerThan(staleFor) != nil {
 		wait = patience

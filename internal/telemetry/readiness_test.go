@@ -18,22 +18,22 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// patient is a health with one check, which takes its time.
-type patient struct {
+// slowReadiness has one check, whose time and finding a test chooses.
+type slowReadiness struct {
 	*telemetry.Readiness
 	metrics *telemetry.Metrics
 	t       *testing.T
 	finding atomic.Pointer[telemetry.Finding]
 	takes   atomic.Int64 // nanoseconds
-	looks   atomic.Int32
+	checks  atomic.Int32
 	log     bytes.Buffer
 }
 
-func newPatient(t *testing.T) *patient {
-	p := &patient{t: t, metrics: telemetry.NewMetrics("")}
+func newSlowReadiness(t *testing.T) *slowReadiness {
+	p := &slowReadiness{t: t, metrics: telemetry.NewMetrics("")}
 	p.finding.Store(&telemetry.Finding{OK: true})
-	look := func(ctx context.Context) telemetry.Finding {
-		p.looks.Add(1)
+	check := func(ctx context.Context) telemetry.Finding {
+		p.checks.Add(1)
 		select {
 		case <-time.After(time.Duration(p.takes.Load())):
 		case <-ctx.Done():
@@ -41,12 +41,12 @@ func newPatient(t *testing.T) *patient {
 		}
 		return *p.finding.Load()
 	}
-	p.Readiness = telemetry.NewReadiness(p.metrics, slog.New(slog.NewTextHandler(&p.log, nil)), telemetry.Check{Name: "registry", Run: look})
+	p.Readiness = telemetry.NewReadiness(p.metrics, slog.New(slog.NewTextHandler(&p.log, nil)), telemetry.Check{Name: "registry", Run: check})
 	return p
 }
 
-// want asks, and returns how long the answer took.
-func (p *patient) want(status int, body string) time.Duration {
+// want fails the test if the answer is another, and returns how long it took.
+func (p *slowReadiness) want(status int, body string) time.Duration {
 	p.t.Helper()
 	start := time.Now()
 	w := httptest.NewRecorder()
@@ -65,12 +65,12 @@ const fine = `{"ready":true,"checks":{"registry":{"ok":true}}}`
 
 func TestReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPatient(t)
+		p := newSlowReadiness(t)
 		p.want(200, fine)
 		p.finding.Store(&telemetry.Finding{Message: "unreachable", Err: errors.New("dial secret.example: refused")})
 		p.want(200, fine) // it is remembered
-		if n := p.looks.Load(); n != 1 {
-			t.Errorf("%d looks", n)
+		if n := p.checks.Load(); n != 1 {
+			t.Errorf("%d checks", n)
 		}
 		time.Sleep(6 * time.Second)
 		p.want(503, `{"ready":false,"checks":{"registry":{"ok":false,"says":"unreachable"}}}`)
@@ -91,20 +91,20 @@ func TestReady(t *testing.T) {
 	})
 }
 
-// TestOneCheckAtATime has many ask at once, with a check that takes a second.
+// TestOneCheckAtATime shows that many requests at once run a check once.
 func TestOneCheckAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPatient(t)
+		p := newSlowReadiness(t)
 		p.takes.Store(int64(time.Second))
 		var asking sync.WaitGroup
 		for range 20 {
 			asking.Go(func() { p.want(200, fine) })
 		}
 		asking.Wait()
-		if n := p.looks.Load(); n != 1 {
-			t.Errorf("%d looks", n)
+		if n := p.checks.Load(); n != 1 {
+			t.Errorf("%d checks", n)
 		}
-		// With findings from before, nobody waits for long.
+		// While there are stale findings, clients wait for only half a second.
 		time.Sleep(10 * time.Second)
 		p.finding.Store(&telemetry.Finding{})
 		if took := p.want(200, fine); took != 500*time.Millisecond {
@@ -112,20 +112,33 @@ func TestOneCheckAtATime(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		p.want(503, `{"ready":false,"checks":{"registry":{"ok":false}}}`)
-		if n := p.looks.Load(); n != 2 {
-			t.Errorf("%d looks", n)
+		if n := p.checks.Load(); n != 2 {
+			t.Errorf("%d checks", n)
 		}
 	})
 }
 
-// TestCheckThatHangs has the check end with its context, long after anybody wants to
-// know.
+// TestCheckThatHangs shows that the context of a check ends after 3 seconds.
 func TestCheckThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPatient(t)
+		p := newSlowReadiness(t)
 		p.takes.Store(int64(time.Hour))
 		if took := p.want(503, `{"ready":false,"checks":{"registry":{"ok":false,"says":"it takes too long"}}}`); took != 3*time.Second {
 			t.Errorf("it took %v", took)
 		}
+	})
+}
+
+// TestDrainDuringACheck shows that a check which ends after Drain leaves the gateway not
+// ready.
+func TestDrainDuringACheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newSlowReadiness(t)
+		p.takes.Store(int64(time.Second))
+		go p.Refresh(t.Context())
+		synctest.Wait()
+		p.Drain()
+		time.Sleep(2 * time.Second)
+		p.want(503, `{"ready":false,"says":"shutting down"}`)
 	})
 }

@@ -27,11 +27,11 @@ type registries struct {
 	took  *prometheus.HistogramVec
 
 	mu    sync.Mutex
-	hosts map[string]bool // the hosts with a label of their own
+	hosts map[string]bool // the hosts that have their own label
 }
 
 const (
-	// maxHosts bounds the hosts with a label of their own: a registry may redirect its
+	// maxHosts bounds the hosts that have their own label: a registry may redirect its
 	// clients to any number of token servers and storage hosts.
 	maxHosts = 32
 	// otherHosts is the label of all other hosts.
@@ -44,7 +44,7 @@ func (r *registries) register(m *Metrics) {
 	r.took = m.histograms("registry_request_duration_seconds", "How long it took until the answer to such a request began, or failed.", "registry")
 }
 
-// AddRegistries gives hosts a label of their own beyond the limit. No host loses its
+// AddRegistries gives each host its own label, even beyond the limit. No host loses its
 // label.
 func (m *Metrics) AddRegistries(hosts ...string) {
 	m.registries.mu.Lock()

@@ -48,8 +48,8 @@ func WithRequest(ctx context.Context, id string, t Tracer) context.Context {
 	return context.WithValue(ctx, requestKey{}, request{id, t})
 }
 
-// Follow returns ctx with the request of another context. An operation that outlives
-// the request, because other requests wait for it as well, has a context of its own.
+// Follow returns ctx with the request of another context. An operation that several
+// requests wait for outlives each of them, and so has its own context.
 func Follow(ctx, from context.Context) context.Context {
 	r := requestOf(from)
 	if r == (request{}) {
@@ -74,13 +74,6 @@ func Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Contex
 // LogKey is the log's key of a request's id.
 const LogKey = "request_id"
 
-// Tag adds the id of the request that ctx carries to a log record.
-func Tag(ctx context.Context, r *slog.Record) {
-	if id := requestOf(ctx).id; id != "" {
-		r.AddAttrs(slog.String(LogKey, id))
-	}
-}
-
 // Handler returns a log handler that adds the ids of requests to its records.
 func Handler(h slog.Handler) slog.Handler { return tagging{h} }
 
@@ -88,8 +81,10 @@ type tagging struct{ slog.Handler }
 
 // Handle implements [slog.Handler].
 func (t tagging) Handle(ctx context.Context, r slog.Record) error {
-	r = r.Clone()
-	Tag(ctx, &r)
+	if id := requestOf(ctx).id; id != "" {
+		r = r.Clone()
+		r.AddAttrs(slog.String(LogKey, id))
+	}
 	return t.Handler.Handle(ctx, r)
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// receiver takes traces by OTLP over HTTP.
+// receiver is a collector of traces by OTLP over HTTP.
 type receiver struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -150,7 +150,7 @@ func TestWantsTraces(t *testing.T) {
 	}
 }
 
-// TestBadSettings has what cannot be meant refused at the start.
+// TestBadSettings shows that NewTracer refuses an unknown exporter and an unknown protocol.
 func TestBadSettings(t *testing.T) {
 	for name, value := range map[string]string{"OTEL_TRACES_EXPORTER": "jaeger", "OTEL_EXPORTER_OTLP_PROTOCOL": "carrier-pigeon"} {
 		t.Run(name, func(t *testing.T) {
