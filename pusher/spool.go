@@ -14,48 +14,26 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-const (
-	// maxPackageBytes bounds a package, whatever its origin announces. The largest
-	// public ones have some 200 MiB.
-	maxPackageBytes = 4 << 30
-	// pieceBytes is how much of a package is read from its origin, written to the
-	// file and hashed at once.
-	pieceBytes = 256 << 10
-)
+// maxPackageBytes bounds a package. The largest public packages have some 200 MiB.
+const maxPackageBytes = 4 << 30
 
-// content is a package's bytes, to be read as often as it takes.
-type content interface {
-	io.ReaderAt
-	io.ReadSeekCloser
-}
-
-// spool is a package on its way from its origin: its bytes are read once, hashed,
-// and kept in a file, from which they can be read again. The last of them are
-// handed out only when all are verified, so that whoever sends what it reads
-// never sends a whole package that is not the right one.
+// spool brings a package from its origin into a file, and verifies it there. Uploads read
+// the file meanwhile, as often as they need to. No upload gets the last byte before the
+// package is verified, so a registry never gets a whole package that is wrong.
 type spool struct {
-	src      io.Reader
-	file     content // the origin's own, or a temporary one that is gone when it is closed
-	temp     *fill.Temp
-	closers  []io.Closer
+	file     *fill.File
+	own      *fill.Reader // keeps the file between uploads
 	verifier *trust.Verifier
-	accept   func() (trust.Package, error) // verifies the bytes read so far
-	size     int64                         // -1 if not announced, until all is read
-	limit    int64                         // of the bytes that are read
-	report   func(int)                     // is told of what was read
-	explain  func(error) error             // says which package failed
-
-	mu       sync.Mutex
-	piece    []byte // what was read last and ends at read
-	buf      []byte
-	read     int64
-	verified *trust.Package // nil until all is read
-	err      error          // why there will be no more
+	explain  func(error) error // names the package that failed
+	report   func(int)         // counts bytes from the origin
+	size     int64             // -1: unknown before drain
+	pkg      trust.Package     // once the file is verified
+	filled   chan struct{}     // closed once the origin is not read any more
 }
 
-// open starts reading a package.
+// open begins to read a package from its origin.
 func (w *push) open(ctx context.Context, pkg origin.Package) (*spool, error) {
-	s := &spool{limit: maxPackageBytes, explain: func(err error) error {
+	s := &spool{explain: func(err error) error {
 		if errors.Is(err, trust.ErrChecksum) && pkg.MismatchHint != "" {
 			err = hint.Replace(err, "%s", pkg.MismatchHint)
 		}
@@ -65,211 +43,195 @@ func (w *push) open(ctx context.Context, pkg origin.Package) (*spool, error) {
 	if s.verifier, err = w.sums.Verifier(pkg.Platform, pkg.Filename); err != nil {
 		return nil, s.explain(err)
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	body, size, err := pkg.Open(ctx)
 	if err != nil {
+		cancel()
 		return nil, s.explain(err)
 	}
-	if size > s.limit {
-		body.Close()
-		return nil, s.explain(s.tooLong(s.limit))
-	}
-	s.src, s.size, s.closers = body, size, []io.Closer{body}
-	var isFile bool
-	if s.file, isFile = body.(content); !isFile {
-		if s.temp, err = newTempFile(); err != nil {
-			body.Close()
-			return nil, s.explain(err)
-		}
-		s.file, s.closers = s.temp, append(s.closers, s.temp)
-	}
-	s.accept = func() (trust.Package, error) { return s.verifier.Accept(ctx, s.file) }
-	w.event(pkg.Platform, StageFetch, 0, size)
 	s.report = func(n int) { w.event(pkg.Platform, StageFetch, n, size) }
+	if err := s.begin(ctx, cancel, body, size, maxPackageBytes); err != nil {
+		cancel()
+		return nil, s.explain(err)
+	}
 	return s, nil
 }
 
-// Close ends it. Nothing reads from it any more.
-func (s *spool) Close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.closers {
-		c.Close()
+// begin fills the file from a body of size bytes (-1: unknown), and at most limit bytes. It
+// closes the body, and calls cancel once the body is not read any more.
+func (s *spool) begin(ctx context.Context, cancel func(), body io.ReadCloser, size, limit int64) error {
+	if size > limit {
+		body.Close()
+		return tooLong(limit)
 	}
-}
-
-// failure returns why the package cannot be had, nil if nothing is wrong so far.
-func (s *spool) failure() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
-// drain reads what is left.
-func (s *spool) drain() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for s.verified == nil {
-		if err := s.pull(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// accepted returns the package once all of it was read.
-func (s *spool) accepted() trust.Package {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return *s.verified
-}
-
-// pull reads the next piece from the origin. It is called with s.mu held.
-func (s *spool) pull() error {
-	if s.err == nil {
-		if err := s.next(); err != nil {
-			s.err = s.explain(err)
-		}
-	}
-	return s.err
-}
-
-func (s *spool) next() error {
-	if s.buf == nil {
-		s.buf = make([]byte, pieceBytes)
-	}
-	buf := s.buf
-	if s.size >= 0 {
-		buf = buf[:min(pieceBytes, s.size-s.read)]
-	}
-	n, err := io.ReadFull(s.src, buf)
-	s.piece = buf[:n]
-	if s.temp != nil {
-		if _, err := s.temp.Write(s.piece); err != nil {
-			return hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)
-		}
-	}
-	s.verifier.Write(s.piece)
-	s.read += int64(n)
-	if n > 0 {
-		s.report(n)
-	}
-	ended := err == io.EOF || err == io.ErrUnexpectedEOF && s.size < 0
-	switch {
-	case err == nil && s.size >= 0 && s.read == s.size:
-		if err := s.end(); err != io.EOF {
-			return s.brokeOff(err)
-		}
-		return s.verify()
-	case s.read > s.limit:
-		return s.tooLong(s.limit)
-	case ended && s.size < 0:
-		s.size = s.read
-		return s.verify()
-	case ended, err == io.ErrUnexpectedEOF:
-		return s.brokeOff(nil)
-	case err != nil:
-		return s.brokeOff(err)
-	}
-	return nil
-}
-
-// end fails where the origin sends more than it announced.
-func (s *spool) end() error {
-	n, err := io.ReadFull(s.src, make([]byte, 1))
-	if n > 0 {
-		return s.tooLong(s.size)
-	}
-	return err
-}
-
-// verify accepts the package whose bytes were read.
-func (s *spool) verify() error {
-	p, err := s.accept()
+	storage, err := storageFor(body)
 	if err != nil {
+		body.Close()
 		return err
 	}
-	s.verified = &p
+	s.report(0)
+	s.file, s.size, s.filled = fill.New(fill.Options{Cancel: cancel, Limit: limit}), size, make(chan struct{})
+	s.own, _ = s.file.Open(ctx)
+	s.file.Begin(storage, size)
+	go func() {
+		defer close(s.filled)
+		defer cancel()
+		defer s.file.Close()
+		s.file.Finish(s.fill(ctx, body))
+	}()
 	return nil
 }
 
-func (s *spool) tooLong(limit int64) error {
+// fill reads the package from its origin, and verifies it.
+func (s *spool) fill(ctx context.Context, body io.Reader) error {
+	err := s.file.Fill(io.TeeReader(body, io.MultiWriter(s.verifier, reporter(s.report))))
+	var storage *fill.StorageError
+	var long *fill.TooLongError
+	switch {
+	case errors.As(err, &storage):
+		err = hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)
+	case errors.As(err, &long):
+		err = tooLong(long.Limit)
+	case err != nil:
+		err = s.truncated(err)
+	default:
+		s.pkg, err = s.verifier.Accept(ctx, s.file.Content())
+	}
+	if err != nil {
+		return s.explain(err)
+	}
+	return nil
+}
+
+// reporter reports the bytes that are written to it.
+type reporter func(int)
+
+func (r reporter) Write(p []byte) (int, error) {
+	r(len(p))
+	return len(p), nil
+}
+
+// Close ends the spool. Uploads must not need it any more.
+func (s *spool) Close() {
+	s.own.Close()
+	<-s.filled
+}
+
+// failure returns why the package has failed; nil if it has not.
+func (s *spool) failure() error { return s.file.State().Err }
+
+// drain waits until the package is verified.
+func (s *spool) drain() error {
+	<-s.filled
+	s.size = s.file.State().Written
+	return s.failure()
+}
+
+// accepted returns the package. It is called after drain, or after an upload of the whole
+// file.
+func (s *spool) accepted() trust.Package {
+	<-s.filled
+	return s.pkg
+}
+
+func tooLong(limit int64) error {
 	return hint.Wrap(fmt.Errorf("%w: more than %d bytes", ErrTooLong, limit), "the origin sends more than it announces, or more than any package has; nothing was stored")
 }
 
-// brokeOff is the error for an origin that ended too soon; cause may be nil.
-func (s *spool) brokeOff(cause error) error {
-	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, ErrTooLong) {
+// truncated returns the error for an origin that sends too few bytes.
+func (s *spool) truncated(cause error) error {
+	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	of, because := "", ""
 	if s.size >= 0 {
 		of = fmt.Sprintf(" of %d", s.size)
 	}
-	if cause != nil {
+	if cause != io.ErrUnexpectedEOF {
 		because = ": " + cause.Error()
 	}
-	return hint.Wrap(fmt.Errorf("%w after %d%s bytes%s", ErrTruncated, s.read, of, because), "the origin broke off; nothing was tagged. Run it again")
+	return hint.Wrap(fmt.Errorf("%w after %d%s bytes%s", ErrTruncated, s.file.State().Written, of, because), "the origin broke off; nothing was tagged. Run it again")
 }
 
-// spoolReader reads a package from the start, as far as it was read already from
-// the file, and from there on from its origin.
+// spoolReader is the body of one upload.
 type spoolReader struct {
 	spool  *spool
-	before func()    // a read
-	after  func(int) // it brought so many bytes
+	file   *fill.Reader // nil: the spool has failed
+	before func()       // called before each read
+	after  func(int)    // called after each read, with its bytes
 
-	off   int64 // guarded by spool.mu, as is
+	mu    sync.Mutex // guards the following
+	off   int64
 	ended bool
 }
 
+// reader opens the file for an upload; nil if the spool has failed.
+func (s *spool) reader(ctx context.Context) *fill.Reader {
+	r, _ := s.file.Open(ctx)
+	return r
+}
+
 // Read implements [io.Reader].
-func (r *spoolReader) Read(p []byte) (n int, err error) {
-	s := r.spool
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case r.ended:
-		return 0, os.ErrClosed
-	case s.err != nil:
-		return 0, s.err
-	case s.verified != nil && r.off == s.size:
-		return 0, io.EOF
+func (r *spoolReader) Read(p []byte) (int, error) {
+	if r.file == nil {
+		return 0, r.spool.failure()
 	}
 	r.before()
-	if r.off == s.read {
-		err = s.pull()
-	}
-	start := s.read - int64(len(s.piece))
-	switch {
-	case err != nil:
-	case r.off >= start:
-		n = copy(p, s.piece[r.off-start:])
-	default:
-		if n, err = s.file.ReadAt(p[:min(int64(len(p)), start-r.off)], r.off); n > 0 {
-			err = nil
-		}
+	n, err := r.file.Read(p)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return 0, os.ErrClosed
 	}
 	r.off += int64(n)
 	r.after(n)
 	return n, err
 }
 
-// end makes the reader useless to whoever may hold it still, and returns how much
-// it has read.
+// end closes the reader, which a connection may still use, and returns how many bytes it
+// has read.
 func (r *spoolReader) end() int64 {
-	r.spool.mu.Lock()
-	defer r.spool.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.ended = true
+	if r.file != nil {
+		r.file.Close()
+	}
 	return r.off
 }
 
 const helpTemp = "TMPDIR names another folder for temporary files"
 
-// newTempFile makes a file that is gone once it is closed.
-func newTempFile() (*fill.Temp, error) {
-	f, err := fill.NewTemp("", "ocibridge-*.zip")
+// content is a file whose bytes need no other copy.
+type content interface {
+	io.ReaderAt
+	io.ReadSeekCloser
+}
+
+// storageFor returns the storage for a body: the body itself if it is a file, or else a
+// temporary file. Its Close closes the body.
+func storageFor(body io.ReadCloser) (fill.Storage, error) {
+	if own, ok := body.(content); ok {
+		return ownFile{own}, nil
+	}
+	temp, err := fill.NewTemp("", "ocibridge-*.zip")
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)
 	}
-	return f, nil
+	return tempFile{temp, body}, nil
 }
+
+// ownFile is the origin's own file.
+type ownFile struct{ content }
+
+// Write does nothing: p was read from the file.
+func (ownFile) Write(p []byte) (int, error) { return len(p), nil }
+
+// tempFile is a temporary copy of a body.
+type tempFile struct {
+	*fill.Temp
+	body io.Closer
+}
+
+// Close implements [io.Closer].
+func (f tempFile) Close() error { return errors.Join(f.Temp.Close(), f.body.Close()) }

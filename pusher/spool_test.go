@@ -2,25 +2,33 @@ package pusher
 
 import (
 	"errors"
-	"io"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
 // endless is a body that has no end, and counts what was read of it.
-type endless struct{ read int64 }
+type endless struct {
+	read   int64
+	closed bool
+}
 
 func (e *endless) Read(p []byte) (int, error) {
 	e.read += int64(len(p))
 	return len(p), nil
 }
 
+func (e *endless) Close() error {
+	e.closed = true
+	return nil
+}
+
 // TestPackageWithoutEnd stops at the bound, whether the origin announces no size or
 // one beyond it, and keeps no more than that on disk.
 func TestPackageWithoutEnd(t *testing.T) {
-	const name, limit = "terraform-provider-widget_1.0.0_linux_amd64.zip", 10 * pieceBytes
+	const name, limit = "terraform-provider-widget_1.0.0_linux_amd64.zip", 10 * fill.Buffer
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
 		Provider: provider.MustParseAddress("registry.acme.example/acme/widget"), Version: provider.MustParseVersion("1.0.0"),
 		SHA256SUMS: []byte("0000000000000000000000000000000000000000000000000000000000000000  " + name + "\n"),
@@ -33,21 +41,18 @@ func TestPackageWithoutEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		temp, err := newTempFile()
-		if err != nil {
-			t.Fatal(err)
+		body, reported := &endless{}, int64(0)
+		s := &spool{verifier: verifier, report: func(n int) { reported += int64(n) }, explain: func(err error) error { return err }}
+		err = s.begin(t.Context(), func() {}, body, announced, limit)
+		if err == nil {
+			err = s.drain()
+			if n := s.file.State().Written; n > limit || body.read > limit+fill.Buffer || reported != body.read {
+				t.Errorf("announced is %s: %d bytes were read, %d reported, %d stored", what, body.read, reported, n)
+			}
+			s.Close()
 		}
-		body := &endless{}
-		s := &spool{
-			src: body, file: temp, temp: temp, closers: []io.Closer{temp}, verifier: verifier, size: announced, limit: limit,
-			report: func(int) {}, explain: func(err error) error { return err },
+		if !errors.Is(err, ErrTooLong) || announced > 0 && body.read > 0 || !body.closed {
+			t.Errorf("announced is %s: %v after %d bytes; closed is %v", what, err, body.read, body.closed)
 		}
-		if err := s.drain(); !errors.Is(err, ErrTooLong) {
-			t.Errorf("announced is %s: %v", what, err)
-		}
-		if info, err := temp.Stat(); err != nil || info.Size() > limit+pieceBytes || body.read != info.Size() {
-			t.Errorf("announced is %s: %d bytes were read, %v, %v", what, body.read, info, err)
-		}
-		s.Close()
 	}
 }

@@ -61,13 +61,44 @@ func (b *bench) uploads() recorder.Filter {
 // counted counts what is read of a request's body.
 type counted struct {
 	io.ReadCloser
-	n *atomic.Int64
+	n     *atomic.Int64
+	begun func()
 }
 
 func (c counted) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
-	c.n.Add(int64(n))
+	if c.n.Add(int64(n)); n > 0 {
+		c.begun()
+	}
 	return n, err
+}
+
+// inHalves has the origin send a package, the second half only when the registry has got
+// some of the first. It counts what the registry gets.
+func (b *bench) inHalves(data []byte) *atomic.Int64 {
+	begun, got := make(chan struct{}), &atomic.Int64{}
+	begin := sync.OnceFunc(func() { close(begun) })
+	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if isUpload(r) {
+			r.Body = counted{r.Body, got, begin}
+		}
+		return false
+	})
+	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, ".zip") {
+			return false
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(len(data)))
+		w.Write(data[:len(data)/2])
+		http.NewResponseController(w).Flush()
+		select {
+		case <-begun:
+			w.Write(data[len(data)/2:])
+		case <-r.Context().Done():
+		}
+		return true
+	})
+	return got
 }
 
 func (b *bench) hasLayer(sum string) bool {
@@ -85,32 +116,7 @@ func (b *bench) hasLayer(sum string) bool {
 func TestPackageIsSentWhileItIsRead(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
-	begun := make(chan struct{})
-	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
-		if isUpload(r) {
-			first := make([]byte, 1000)
-			if _, err := io.ReadFull(r.Body, first); err != nil {
-				t.Error(err)
-			}
-			r.Body = struct {
-				io.Reader
-				io.Closer
-			}{io.MultiReader(strings.NewReader(string(first)), r.Body), r.Body}
-			close(begun)
-		}
-		return false
-	})
-	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, ".zip") {
-			return false
-		}
-		w.Header().Set("Content-Length", fmt.Sprint(pkg.Size))
-		w.Write(pkg.Data[:pkg.Size/2])
-		http.NewResponseController(w).Flush()
-		<-begun
-		w.Write(pkg.Data[pkg.Size/2:])
-		return true
-	})
+	b.inHalves(pkg.Data)
 	var mu sync.Mutex
 	sums := map[pusher.Stage]int{}
 	b.options.OnEvent = func(e pusher.Event) {
@@ -133,15 +139,7 @@ func TestMismatchInMidStream(t *testing.T) {
 	pkg := b.big()
 	wrong := append([]byte{}, pkg.Data...)
 	wrong[len(wrong)-1] ^= 1
-	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		if !strings.HasSuffix(r.URL.Path, ".zip") {
-			return false
-		}
-		w.Header().Set("Content-Length", fmt.Sprint(len(wrong)))
-		w.Write(wrong)
-		return true
-	})
-	b.refusedInMidStream(pkg, trust.ErrChecksum)
+	b.refusedInMidStream(pkg, wrong, trust.ErrChecksum)
 	if b.hasLayer(release.Sum(wrong)) {
 		t.Error("the wrong package was stored")
 	}
@@ -152,23 +150,18 @@ func TestMismatchInMidStream(t *testing.T) {
 func TestNotZipInMidStream(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
-	if err := b.release.Repack("linux", "amd64", pkg.Data[:len(pkg.Data)-1], b.signer); err != nil {
+	cut := pkg.Data[:len(pkg.Data)-1]
+	if err := b.release.Repack("linux", "amd64", cut, b.signer); err != nil {
 		t.Fatal(err)
 	}
-	b.refusedInMidStream(pkg, provider.ErrNotZip)
+	b.refusedInMidStream(pkg, cut, provider.ErrNotZip)
 }
 
 // refusedInMidStream pushes a package that is refused at its end: the registry gets a
-// part of it, and does not keep that.
-func (b *bench) refusedInMidStream(pkg *release.Package, want error) {
+// part of what the origin sends, and does not keep that.
+func (b *bench) refusedInMidStream(pkg *release.Package, sent []byte, want error) {
 	b.t.Helper()
-	var got atomic.Int64
-	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
-		if isUpload(r) {
-			r.Body = counted{r.Body, &got}
-		}
-		return false
-	})
+	got := b.inHalves(sent)
 	_, err := b.push()
 	if !errors.Is(err, want) {
 		b.t.Errorf("error %v", err)

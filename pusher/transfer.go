@@ -110,6 +110,7 @@ func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer 
 	defer stall.Stop()
 	body := &spoolReader{
 		spool: s,
+		file:  s.reader(sending),
 		// The time that the origin takes does not count as a stall of the registry.
 		before: func() { stall.Stop() },
 		after: func(n int) {
