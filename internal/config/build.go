@@ -179,7 +179,6 @@ func (d *decoder) registries(blocks []registryBlock) []Registry {
 }
 
 func (d *decoder) registry(b registryBlock) Registry {
-	yes := func(v *bool) bool { return v != nil && *v }
 	r := Registry{
 		Host:                   parseLabel(d, "registry", b.Range, b.Host, ociaddr.ParseRegistry),
 		MirrorsBlobsByRedirect: yes(b.MirrorsBlobsByRedirect),
@@ -254,8 +253,8 @@ func (d *decoder) trust(blocks []trustBlock) trust.Rules {
 	for _, b := range blocks {
 		t := trust.Rule{Pattern: parseLabel(d, "trust pattern", b.Range, b.Pattern, provider.ParsePattern), Policy: trust.Policy{
 			Keys:          parseEach(d, b.Body, "keys", b.Keys, parseFingerprint),
-			AllowUnsigned: b.AllowUnsigned != nil && *b.AllowUnsigned,
-			StrictExpiry:  b.StrictExpiry != nil && *b.StrictExpiry,
+			AllowUnsigned: yes(b.AllowUnsigned),
+			StrictExpiry:  yes(b.StrictExpiry),
 		}}
 		for _, keys := range parseEach(d, b.Body, "key_files", b.KeyFiles, d.keyFile) {
 			t.Policy.Keys = append(t.Policy.Keys, keys...)
@@ -310,7 +309,7 @@ func (d *decoder) providers(blocks []providerBlock) []Provider {
 			Versions:    parseOne(d, b.Body, "versions", b.Versions, provider.ParseConstraint),
 			Platforms:   parseEach(d, b.Body, "platforms", b.Platforms, provider.ParsePlatform),
 			Latest:      d.positive(b.Body, "latest", b.Latest, 1000),
-			Prereleases: b.Prereleases != nil && *b.Prereleases,
+			Prereleases: yes(b.Prereleases),
 			Cooldown:    parseOne(d, b.Body, "cooldown", b.Cooldown, parseDuration),
 			From:        parseOne(d, b.Body, "from", b.From, d.parseSource),
 			Source:      place(b.Range),
@@ -334,6 +333,10 @@ func (d *decoder) warnOfClients(r hcl.Range, warning string) {
 	}
 }
 
+// yes reports whether an argument is true. Left out, it is false.
+func yes(b *bool) bool { return b != nil && *b }
+
+// or returns a default for an argument that is left out.
 func or(s *string, otherwise string) *string {
 	if s == nil {
 		return &otherwise

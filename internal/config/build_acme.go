@@ -28,7 +28,7 @@ func (d *decoder) acme(tls *tlsBlock, publicURL string) *ACME {
 		CAFile:       d.path(b.Body, "ca_file", b.CAFile),
 		Directory:    d.path(b.Body, "directory", b.Directory),
 	}
-	if tls.CertFile != nil || tls.SelfSigned != nil && *tls.SelfSigned {
+	if tls.CertFile != nil || yes(tls.SelfSigned) {
 		d.conflict(b.Range, "cert_file, self_signed and acme exclude each other: leave all but one of them out.")
 	}
 	if b.AcceptTerms != nil && !*b.AcceptTerms {

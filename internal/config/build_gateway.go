@@ -13,12 +13,12 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 		PublicURL:         parseOne(d, b.Body, "public_url", b.PublicURL, ParsePublicURL),
 		MetricsListen:     parseOne(d, b.Body, "metrics_listen", b.MetricsListen, parseListen),
 		VerifyRequired:    parseOne(d, b.Body, "verify", b.Verify, parseVerify),
-		Redirect:          b.Redirect != nil && *b.Redirect,
+		Redirect:          yes(b.Redirect),
 		TagTTL:            parseOne(d, b.Body, "tag_ttl", b.TagTTL, parseDurationOrNone),
 		StaleIfError:      parseOne(d, b.Body, "stale_if_error", b.StaleIfError, parseDurationOrNone),
 		Deny:              parseEach(d, b.Body, "deny", b.Deny, parseDeny),
 		CapabilityKeyFile: d.path(b.Body, "capability_key_file", b.CapabilityKeyFile),
-		HTTP:              b.HTTP != nil && *b.HTTP,
+		HTTP:              yes(b.HTTP),
 		ShutdownDelay:     parseOne(d, b.Body, "shutdown_delay", b.ShutdownDelay, parseDuration),
 		ShutdownTimeout:   parseOne(d, b.Body, "shutdown_timeout", b.ShutdownTimeout, parsePositiveDuration),
 	}
@@ -44,7 +44,7 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 func (d *decoder) tls(b *tlsBlock) TLS {
 	t := TLS{
 		CertFile: d.path(b.Body, "cert_file", b.CertFile), KeyFile: d.path(b.Body, "key_file", b.KeyFile),
-		SelfSigned:   b.SelfSigned != nil && *b.SelfSigned,
+		SelfSigned:   yes(b.SelfSigned),
 		ClientCAFile: d.path(b.Body, "client_ca_file", b.ClientCAFile),
 	}
 	switch {
@@ -64,7 +64,7 @@ func (d *decoder) tokens(blocks []tokenBlock) []access.Token {
 			SHA256:   parseOne(d, b.Body, "sha256", b.SHA256, parseSHA256),
 			Selector: d.selector(b.Body, b.Include, b.Exclude),
 			Expires:  parseOne(d, b.Body, "expires", b.Expires, parseTime),
-			Operator: b.Operator != nil && *b.Operator,
+			Operator: yes(b.Operator),
 		}
 		switch {
 		case slices.ContainsFunc(out, func(o access.Token) bool { return o.Name == t.Name && t.Name != "" }):

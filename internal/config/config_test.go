@@ -449,16 +449,6 @@ func TestSuggestions(t *testing.T) {
 	}
 }
 
-func TestDistance(t *testing.T) {
-	for pair, want := range map[[2]string]int{
-		{"", ""}: 0, {"a", ""}: 1, {"", "ab"}: 2, {"listen", "listen"}: 0, {"lisen", "listen"}: 1, {"lsiten", "listen"}: 1, {"listenn", "listen"}: 1, {"ab", "ba"}: 1, {"abc", "cab"}: 2, {"token", "tls"}: 4,
-	} {
-		if got := distance(pair[0], pair[1]); got != want {
-			t.Errorf("%q and %q: %d, want %d", pair[0], pair[1], got, want)
-		}
-	}
-}
-
 // TestBounds: what takes the parser beyond all measure is refused before it is
 // parsed, and all that is said of a file is bounded.
 func TestBounds(t *testing.T) {

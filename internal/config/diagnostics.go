@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/mitchellh/go-wordwrap"
 )
 
 // Severities of a diagnostic.
@@ -119,10 +120,8 @@ func (d Diagnostic) write(out *strings.Builder, width int, color bool) {
 		}
 		out.WriteByte('\n')
 	}
-	for _, line := range wrap(printable(d.Detail), width) {
-		fmt.Fprintln(out, line)
-	}
-	out.WriteByte('\n')
+	detail := strings.Join(strings.Fields(printable(d.Detail)), " ")
+	fmt.Fprintf(out, "%s\n\n", wordwrap.WrapString(detail, uint(width)))
 }
 
 // fit cuts a line down to a width, so that the beginning of the subject stays.
@@ -144,24 +143,6 @@ func fit(l sourceLine, width int) (before, subject, after string) {
 	}
 	subject = cut(subject, width-length(before))
 	return before, subject, cut(after, width-length(before)-length(subject))
-}
-
-// wrap breaks text into lines.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
-	for _, word := range strings.Fields(text) {
-		switch {
-		case line == "":
-			line = word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
-			lines = append(lines, line)
-			line = word
-		default:
-			line += " " + word
-		}
-	}
-	return append(lines, line)
 }
 
 // printable takes from a text what a terminal would obey.

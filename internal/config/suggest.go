@@ -6,16 +6,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agext/levenshtein"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// clientSettings are settings of the CLI configuration that have no place in
-// ours.
+// clientSettings belong in the CLI configuration, and have no counterpart in ocibridge.hcl.
 var clientSettings = []string{"host", "credentials", "credentials_helper", "plugin_cache_dir", "disable_checkpoint", "provider_meta"}
 
-// unknown puts in the place of HCL's guess, which leaves out what is set
-// already, what an unknown name may be meant for.
+// unknown replaces HCL's suggestion for an unknown name. HCL suggests no name that is
+// already set.
 func (d *decoder) unknown(diag *hcl.Diagnostic) *hcl.Diagnostic {
 	if !strings.HasPrefix(diag.Summary, "Unsupported ") || diag.Subject == nil {
 		return diag
@@ -30,8 +30,8 @@ func (d *decoder) unknown(diag *hcl.Diagnostic) *hcl.Diagnostic {
 	return diag
 }
 
-// suggestion says what an unknown name at a place may be meant for, if there is
-// anything: " Did you mean ...?".
+// suggestion returns a sentence about the name that the user may have meant, such as
+// " Did you mean ...?"; "" for none. at is the byte where the unknown name is.
 func (d *decoder) suggestion(name string, at int) string {
 	t := schemaAt(d.source.body, reflect.TypeFor[fileBlock](), at)
 	var here []string
@@ -62,7 +62,7 @@ func (d *decoder) suggestion(name string, at int) string {
 	return ""
 }
 
-// schemaAt returns the type of the block around a place.
+// schemaAt returns the type of the block around a byte.
 func schemaAt(b *hclsyntax.Body, t reflect.Type, at int) reflect.Type {
 	for _, block := range b.Blocks {
 		if block.OpenBraceRange.Start.Byte > at || at >= block.CloseBraceRange.End.Byte {
@@ -77,15 +77,15 @@ func schemaAt(b *hclsyntax.Body, t reflect.Type, at int) reflect.Type {
 	return t
 }
 
-// nearest returns the name that takes the fewest letters wrong, missing, too many
-// or swapped to come to the given one: at most two, and fewer than half of it.
+// nearest returns the name with the smallest edit distance to the given one. The distance is
+// at most two, and at most half of the given name's length.
 func nearest(name string, names []string) string {
 	best, least := "", 3
 	if len(name) > maxName {
 		return ""
 	}
 	for _, n := range names {
-		if d := distance(name, n); d < least && 2*d < len(name) {
+		if d := levenshtein.Distance(name, n, nil); d < least && 2*d <= len(name) {
 			best, least = n, d
 		}
 	}
@@ -94,26 +94,3 @@ func nearest(name string, names []string) string {
 
 // maxName bounds the names that are compared.
 const maxName = 64
-
-// distance is the optimal string alignment distance of two names.
-func distance(a, b string) int {
-	before, last, next := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		next[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			next[j+1] = min(last[j+1]+1, next[j]+1, last[j]+cost)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				next[j+1] = min(next[j+1], before[j-1]+1)
-			}
-		}
-		before, last, next = last, next, before
-	}
-	return last[len(b)]
-}
