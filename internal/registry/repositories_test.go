@@ -1,0 +1,69 @@
+package registry_test
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+)
+
+func template(t *testing.T, source string, include ...string) *templates.Template {
+	t.Helper()
+	var sel provider.Selector
+	for _, s := range include {
+		sel.Include = append(sel.Include, provider.MustParsePattern(s))
+	}
+	out, err := templates.Parse(source, sel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestOpen has templates decide which registry holds the providers.
+func TestOpen(t *testing.T) {
+	a := provider.MustParseAddress("registry.acme.example/acme/widget")
+	log := slog.New(slog.DiscardHandler)
+	if _, err := registry.Open(registry.Options{Log: log}); !errors.Is(err, registry.ErrNoDataFolder) {
+		t.Errorf("without templates and a data folder: %v", err)
+	}
+	dir := t.TempDir()
+	own, err := registry.Open(registry.Options{DataFolder: dir, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if addr, repo, err := own.Repository(t.Context(), a); err != nil || repo == nil || addr.Registry != embedded.Host {
+		t.Errorf("in the embedded registry: %s, %v", addr, err)
+	}
+	if reachable, asked, err := own.Reachable(t.Context()); reachable != 1 || asked != 1 || err != nil {
+		t.Errorf("the embedded registry: %d of %d, %v", reachable, asked, err)
+	}
+	if err := own.Close(); err != nil {
+		t.Error(err)
+	}
+
+	remote, err := registry.Open(registry.Options{Log: log, Templates: templates.Set{
+		template(t, "harbor.example/p/${namespace}/${type}", "registry.acme.example/*/*"),
+		template(t, "harbor.example/q/${hostname}/${namespace}/${type}", "registry.other.example/*/*"),
+		template(t, "${hostname}/${namespace}/${type}", "registry.third.example/*/*"),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remote.Close()
+	if addr, _, err := remote.Repository(t.Context(), a); err != nil || addr.String() != "harbor.example/p/acme/widget" {
+		t.Errorf("by a template: %s, %v", addr, err)
+	}
+	if got := remote.Registries(); len(got) != 1 || got[0] != ociaddr.Registry("harbor.example") {
+		t.Errorf("the registries are %v", got)
+	}
+	addr, repo, err := remote.Repository(t.Context(), provider.MustParseAddress("registry.fourth.example/acme/widget"))
+	if addr != (ociaddr.Repository{}) || repo != nil || !registry.NoRepository(err) {
+		t.Errorf("without a template: %s, %v", addr, err)
+	}
+}
