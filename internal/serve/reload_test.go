@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ocibridge/ocibridge/auth"
@@ -354,4 +355,38 @@ func TestReloadAwaitsKey(t *testing.T) {
 	if names, _ := r.changed(); len(names) != 0 {
 		t.Errorf("what is looked at apart has all read again: %v", names)
 	}
+}
+
+// TestFilesAreFollowed has the files that a site watches change while nobody sends a
+// request.
+func TestFilesAreFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "links.key")
+		write(t, file, []byte(strings.Repeat("ab", 32)+"\n"))
+		log := &logLines{}
+		keys, err := watchKeys(file, slog.New(slog.NewTextHandler(log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, err := tlsca.For(t).Issue("localhost")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names config.TLS
+		if names.CertFile, names.KeyFile, err = cert.WriteFiles(t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+		certs, err := newCertificates(certificates{settings: names, log: slog.New(slog.NewTextHandler(log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &site{keys: keys, certificates: certs}
+		write(t, file, []byte(strings.Repeat("cd", 32)+"\n"))
+		write(t, names.CertFile, append(cert.CertPEM, '\n'))
+		time.Sleep(files.Interval)
+		s.look()
+		if n := log.count("files have changed and are in force"); n != 2 {
+			t.Errorf("%d of 2 are in force", n)
+		}
+	})
 }

@@ -40,3 +40,22 @@ func TestPool(t *testing.T) {
 		}
 	}
 }
+
+// TestResourceIsClosedOnce by its last user, and has no users after that.
+func TestResourceIsClosedOnce(t *testing.T) {
+	var r resource
+	closed := 0
+	r.hold(func() error { closed++; return nil })
+	if !r.acquire() {
+		t.Fatal("no second user")
+	}
+	for users := 2; users > 0; users-- {
+		if closed != 0 {
+			t.Errorf("closed with %d users", users)
+		}
+		r.release()
+	}
+	if closed != 1 || r.acquire() {
+		t.Errorf("closed %d times, or used after that", closed)
+	}
+}
