@@ -39,25 +39,32 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// outputFlag is the value of --output: text or json.
-type outputFlag string
+// formatFlag is the value of --output and --log-format: text or json.
+type formatFlag string
 
-func (o *outputFlag) register(cmd *cobra.Command) {
-	*o = "text"
-	cmd.Flags().VarP(o, "output", "o", "output `format`: text or json")
-	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+func (f *formatFlag) register(cmd *cobra.Command, name, shorthand, usage string) {
+	*f = "text"
+	cmd.Flags().VarP(f, name, shorthand, usage)
+	cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func (o *outputFlag) String() string { return string(*o) }
-func (o *outputFlag) Type() string   { return "format" }
-func (o *outputFlag) json() bool     { return *o == "json" }
+func (f *formatFlag) String() string { return string(*f) }
+func (f *formatFlag) Type() string   { return "format" }
+func (f *formatFlag) json() bool     { return *f == "json" }
 
-func (o *outputFlag) Set(s string) error {
+func (f *formatFlag) Set(s string) error {
 	if s != "text" && s != "json" {
-		return fmt.Errorf("it is text or json")
+		return errors.New("it is text or json")
 	}
-	*o = outputFlag(s)
+	*f = formatFlag(s)
 	return nil
+}
+
+// outputFlag is --output.
+type outputFlag struct{ formatFlag }
+
+func (o *outputFlag) register(cmd *cobra.Command) {
+	o.formatFlag.register(cmd, "output", "o", "output `format`: text or json")
 }
 
 // parsePlatforms reads the values of --platform.
@@ -102,28 +109,12 @@ func (j *jobsFlag) Set(s string) error {
 // logFlag is --log-level, and --log-format for what runs for long.
 type logFlag struct {
 	level   slog.Level
-	format  logFormat
+	format  formatFlag
 	inForce slog.LevelVar // of what open has returned
 }
 
-// logFormat is text or json; text where nothing is said.
-type logFormat string
-
-func (f *logFormat) String() string { return string(*f) }
-func (f *logFormat) Type() string   { return "format" }
-
-func (f *logFormat) Set(s string) error {
-	if s != "text" && s != "json" {
-		return errors.New("it is text or json")
-	}
-	*f = logFormat(s)
-	return nil
-}
-
 func (f *logFlag) registerFormat(cmd *cobra.Command) {
-	f.format = "text"
-	cmd.Flags().Var(&f.format, "log-format", "`format` of the log: text or json, an object a line")
-	cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	f.format.register(cmd, "log-format", "", "`format` of the log: text or json, an object a line")
 }
 
 func (f *logFlag) register(cmd *cobra.Command, level slog.Level) {
@@ -134,7 +125,7 @@ func (f *logFlag) register(cmd *cobra.Command, level slog.Level) {
 // open returns the log.
 func (f *logFlag) open(w io.Writer) *slog.Logger {
 	f.inForce.Set(f.level)
-	if f.format == "json" {
+	if f.format.json() {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: &f.inForce, ReplaceAttr: secondsInJSON}))
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: &f.inForce}))

@@ -74,7 +74,7 @@ func TestLogBuffer(t *testing.T) {
 // TestLogFormats has a line as text and as JSON, with the id of the request that it is
 // about.
 func TestLogFormats(t *testing.T) {
-	for format, want := range map[logFormat]string{
+	for format, want := range map[formatFlag]string{
 		"text": `level=INFO msg=waited for=1.5s n=2 request_id=id-1`,
 		"json": `"level":"INFO","msg":"waited","for":1.5,"n":2,"request_id":"id-1"}`,
 	} {
@@ -90,7 +90,7 @@ func TestLogFormats(t *testing.T) {
 			t.Errorf("%s: %s", format, got)
 		}
 	}
-	var f logFormat
+	var f formatFlag
 	if err := f.Set("xml"); err == nil || f.Set("json") != nil || f != "json" {
 		t.Errorf("%q, %v", f, err)
 	}
@@ -100,7 +100,7 @@ func TestLogFormats(t *testing.T) {
 // line, whatever is in it.
 func TestNothingForgesALogLine(t *testing.T) {
 	const forged = "/x\nlevel=ERROR msg=forged status=200\r\n{\"msg\":\"forged\"}\x1b[2K\u2028\" a=\"b"
-	for _, format := range []logFormat{"text", "json"} {
+	for _, format := range []formatFlag{"text", "json"} {
 		var out bytes.Buffer
 		f := logFlag{level: slog.LevelInfo, format: format}
 		log, flush := f.openBuffered(&out)

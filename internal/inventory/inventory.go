@@ -189,18 +189,34 @@ func (p *Provider) missing() error {
 		"ocibridge list %s shows what is, and ocibridge push stores more", p.Provider)
 }
 
-// read calls fn for every version of the selection, and returns the results in the same
-// order. It stops when ctx is done.
-func read[T any](ctx context.Context, s *Selection, fn func(context.Context, *Provider, provider.Version) T) ([][]T, error) {
+// Report has a result for every version of a selection.
+type Report[V any] struct {
+	Providers []*ProviderReport[V] `json:"providers"`
+	Unlisted  []Unlisted           `json:"unlisted,omitempty"`
+}
+
+// ProviderReport is the part of a report about one provider.
+type ProviderReport[V any] struct {
+	Provider   provider.Address   `json:"provider"`
+	Repository ociaddr.Repository `json:"repository"`
+	Problem    *Problem           `json:"error,omitempty"`
+	// Findings are about tags that name no version. Only verifications have them.
+	Findings []artifact.Finding `json:"findings,omitzero"`
+	Versions []V                `json:"versions"`
+}
+
+// read calls fn for every version of the selection. It stops when ctx is done.
+func read[V any](ctx context.Context, s *Selection, fn func(context.Context, *Provider, provider.Version) V) (*Report[V], error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.jobs)
-	out := make([][]T, len(s.Providers))
-	for n, p := range s.Providers {
-		out[n] = make([]T, len(p.Matches))
-		for m, v := range p.Matches {
+	out := &Report[V]{Providers: []*ProviderReport[V]{}, Unlisted: s.Unlisted}
+	for _, p := range s.Providers {
+		r := &ProviderReport[V]{Provider: p.Provider, Repository: p.Repository, Problem: problem(p.Err), Versions: make([]V, len(p.Matches))}
+		out.Providers = append(out.Providers, r)
+		for i, v := range p.Matches {
 			g.Go(func() error {
 				if ctx.Err() == nil {
-					out[n][m] = fn(ctx, p, v)
+					r.Versions[i] = fn(ctx, p, v)
 				}
 				return context.Cause(ctx)
 			})

@@ -12,16 +12,7 @@ import (
 
 // Listing shows versions in brief.
 type Listing struct {
-	Providers []*ListedProvider `json:"providers"`
-	Unlisted  []Unlisted        `json:"unlisted,omitempty"`
-}
-
-// ListedProvider is one provider of a listing.
-type ListedProvider struct {
-	Provider   provider.Address   `json:"provider"`
-	Repository ociaddr.Repository `json:"repository"`
-	Problem    *Problem           `json:"error,omitempty"`
-	Versions   []*ListedVersion   `json:"versions"`
+	*Report[*ListedVersion]
 }
 
 // ListedVersion is one version of a listing.
@@ -37,14 +28,8 @@ type ListedVersion struct {
 
 // List reads every version of the selection.
 func (s *Selection) List(ctx context.Context) (*Listing, error) {
-	versions, err := read(ctx, s, listVersion)
-	out := &Listing{Providers: []*ListedProvider{}, Unlisted: s.Unlisted}
-	for n, p := range s.Providers {
-		out.Providers = append(out.Providers, &ListedProvider{
-			Provider: p.Provider, Repository: p.Repository, Problem: problem(p.Err), Versions: versions[n],
-		})
-	}
-	return out, err
+	r, err := read(ctx, s, listVersion)
+	return &Listing{r}, err
 }
 
 // listVersion reads a version, and the record of its evidence.

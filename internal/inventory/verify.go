@@ -10,25 +10,13 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
 // Verification is the result of a check of versions.
 type Verification struct {
-	Providers []*VerifiedProvider `json:"providers"`
-	Unlisted  []Unlisted          `json:"unlisted,omitempty"`
-}
-
-// VerifiedProvider is one provider of a verification.
-type VerifiedProvider struct {
-	Provider   provider.Address   `json:"provider"`
-	Repository ociaddr.Repository `json:"repository"`
-	Problem    *Problem           `json:"error,omitempty"`
-	// Findings are about tags that name no version.
-	Findings []artifact.Finding `json:"findings"`
-	Versions []*VerifiedVersion `json:"versions"`
+	*Report[*VerifiedVersion]
 }
 
 // VerifiedVersion is one version of a verification.
@@ -55,22 +43,18 @@ type Verifier struct {
 // Verify checks every version of the selection. A provider that a query named must have a
 // version.
 func (s *Selection) Verify(ctx context.Context, v Verifier) (*Verification, error) {
-	versions, err := read(ctx, s, v.verify)
-	out := &Verification{Providers: []*VerifiedProvider{}, Unlisted: s.Unlisted}
-	for n, p := range s.Providers {
-		verified := &VerifiedProvider{
-			Provider: p.Provider, Repository: p.Repository, Problem: problem(p.Err),
-			Findings: []artifact.Finding{}, Versions: versions[n],
-		}
+	r, err := read(ctx, s, v.verify)
+	for i, p := range s.Providers {
+		out := r.Providers[i]
 		if p.Err == nil && len(p.Matches) == 0 && slices.Contains(s.named, p.Provider) {
-			verified.Problem = problem(p.missing())
+			out.Problem = problem(p.missing())
 		}
+		out.Findings = []artifact.Finding{}
 		if p.All() {
-			verified.Findings = append(verified.Findings, artifact.LintTags(p.tags)...)
+			out.Findings = append(out.Findings, artifact.LintTags(p.tags)...)
 		}
-		out.Providers = append(out.Providers, verified)
 	}
-	return out, err
+	return &Verification{r}, err
 }
 
 // verify checks one version.
