@@ -126,7 +126,8 @@ func TestPlan(t *testing.T) {
 			}
 			o.Policy = func(provider.Address) trust.Policy {
 				if tc.pins {
-					return trust.Policy{Keys: []string{r.Signer.Fingerprint()}}
+					// Where keys are pinned, allow_unsigned changes nothing.
+					return trust.Policy{Keys: []string{r.Signer.Fingerprint()}, AllowUnsigned: true}
 				}
 				return trust.Policy{}
 			}
