@@ -105,10 +105,10 @@ func TestPage(t *testing.T) {
 		b := browser.tab(t)
 		b.open(root(open))
 		searchFor(b, "Example/ACME/")
-		b.wantText("2 providers with that in the address", world.Null, pageWidget)
+		b.wantText("2 providers whose address matches", world.Null, pageWidget)
 		b.audit("search")
 		searchFor(b, "nothing-like-it")
-		b.wantText("No provider that is known here has that in its address.")
+		b.wantText("No known provider has a matching address.")
 		searchFor(b, `<script>alert(1)</script>"'`)
 		b.wantText(`<script>alert(1)</script>"'`)
 		searchFor(b, "hashicorp/null")
@@ -178,7 +178,7 @@ func TestPage(t *testing.T) {
 		if status := b.open(root(g) + "p/" + world.Null); status != http.StatusServiceUnavailable && status != http.StatusGatewayTimeout {
 			t.Errorf("status %d", status)
 		}
-		b.wantText("This does not mean that the provider is not there")
+		b.wantText("This does not mean that the provider does not exist")
 		b.audit("trouble")
 		b.open(root(g) + "search?q=null")
 		b.wantText("search for a whole address") // whether the registry's list is late or refused
@@ -189,7 +189,7 @@ func TestPage(t *testing.T) {
 		if status := b.open(root(g)); status != http.StatusOK {
 			t.Errorf("the front: %d", status)
 		}
-		b.wantText("Who may read which provider depends on the token", "Put yours in the place of TOKEN", "Sign in")
+		b.wantText("Your token decides which providers you may read", "Put yours in the place of TOKEN", "Sign in")
 		if strings.Contains(b.text(), world.Host) {
 			t.Errorf("it tells strangers of providers:\n%s", b.text())
 		}
@@ -201,7 +201,7 @@ func TestPage(t *testing.T) {
 		}
 		b.open(strings.Replace(root(g), "https://", "https://person:"+acmeToken+"@", 1) + "sign-in")
 		b.open(root(g)) // where a sign-in leads
-		b.wantText("Signed in by token acme", world.Null, pageWidget)
+		b.wantText("Signed in with token acme", world.Null, pageWidget)
 		if strings.Contains(b.text(), pageUnsigned) {
 			t.Errorf("a provider of others is listed:\n%s", b.text())
 		}

@@ -132,12 +132,12 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.I
 func (g *gateway) serveRefresh(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", "POST")
-		http.Error(w, "only POST is answered here", http.StatusMethodNotAllowed)
+		http.Error(w, "only POST is allowed here", http.StatusMethodNotAllowed)
 		return
 	}
 	a, err := provider.ParseAddress(r.URL.Query().Get("provider"))
 	if err != nil {
-		http.Error(w, "say which provider: ?provider=HOSTNAME/NAMESPACE/TYPE", http.StatusBadRequest)
+		http.Error(w, "name the provider: ?provider=HOSTNAME/NAMESPACE/TYPE", http.StatusBadRequest)
 		return
 	}
 	n := g.catalog.Refresh(a)

@@ -105,7 +105,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch status {
 	case http.StatusBadRequest:
 		g.log.InfoContext(r.Context(), "a document cannot be given an absolute URL: where a proxy sets the Host header, set public_url", "err", err)
-		http.Error(w, "the Host header names no host, and this document has URLs that begin with it", status)
+		http.Error(w, "the Host header is not a valid host, and this document's URLs would contain it", status)
 		return
 	case http.StatusNotFound:
 		notFound(w, r)
@@ -132,13 +132,13 @@ func saidOf(err error) string {
 	var busy busyError
 	switch {
 	case errors.As(err, &busy):
-		return "a limit on what this gateway fetches from origins is reached"
+		return "this gateway has reached a limit of its fetches from origins"
 	case errors.Is(err, catalog.ErrSource):
-		return "the origin of what the registry behind this mirror lacks cannot answer now"
+		return "the provider's origin is unavailable"
 	case errors.Is(err, artifact.ErrMissing):
-		return "the registry behind this mirror lacks a part of it"
+		return "the registry behind this mirror lacks part of this version"
 	case isContent(err), errors.Is(err, verify.ErrRefused):
-		return "what there is of it is not what this gateway may serve"
+		return "the stored version is not one that this gateway may serve"
 	}
-	return "the registry behind this mirror cannot answer now"
+	return "the registry behind this mirror is unavailable"
 }

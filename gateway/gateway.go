@@ -238,7 +238,7 @@ func notFound(w http.ResponseWriter, _ *http.Request) {
 
 func methodNotAllowed(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Allow", "GET, HEAD")
-	http.Error(w, "only GET and HEAD are answered here", http.StatusMethodNotAllowed)
+	http.Error(w, "only GET and HEAD are allowed here", http.StatusMethodNotAllowed)
 }
 
 // addressOf reads the provider address of a request's path.

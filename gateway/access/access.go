@@ -146,9 +146,9 @@ func (s *Subject) grantFor(a provider.Address) *grant {
 // Reasons why authentication fails.
 var (
 	// ErrUnknown means that the request has no valid token.
-	ErrUnknown = errors.New("no token that is known here")
+	ErrUnknown = errors.New("no valid token")
 	// ErrUnavailable means that the token's issuer cannot be reached.
-	ErrUnavailable = errors.New("the issuer of the token cannot be asked")
+	ErrUnavailable = errors.New("the issuer of the token cannot be reached")
 )
 
 // maxToken bounds the length of a token.

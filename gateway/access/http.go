@@ -95,7 +95,7 @@ func (c *Control) GuardOperator(next http.Handler) http.Handler {
 		s.subject, s.name = subject, subject.name
 		if !slices.ContainsFunc(subject.grants, func(g *grant) bool { return g.operator }) {
 			c.n.Forbidden.Add(1)
-			http.Error(w, "not allowed here: an operator's token is wanted", http.StatusForbidden)
+			http.Error(w, "not allowed: this needs an operator's token", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -130,7 +130,7 @@ func (c *Control) ForbidCapability(w http.ResponseWriter) {
 // forbid rejects a client whose token does not cover the request, and every invalid capability.
 func forbid(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", private)
-	http.Error(w, "not allowed here: the token is not for this provider, or the link has expired", http.StatusForbidden)
+	http.Error(w, "not allowed: the token does not cover this provider, or the link has expired", http.StatusForbidden)
 }
 
 // count counts a failed authentication.
@@ -147,11 +147,11 @@ func (c *Control) refuse(w http.ResponseWriter, err error) {
 	c.count(err)
 	if errors.Is(err, ErrUnavailable) {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-		http.Error(w, "the issuer of the token cannot be asked now; the gateway's log says why", http.StatusServiceUnavailable)
+		http.Error(w, "the issuer of the token cannot be reached now; the gateway's log says why", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="ocibridge"`)
-	http.Error(w, "this gateway asks for a token that it knows", http.StatusUnauthorized)
+	http.Error(w, "this gateway requires a valid token", http.StatusUnauthorized)
 }
 
 // registryPath is the prefix of the embedded registry's paths.
@@ -172,18 +172,18 @@ func (c *Control) GuardRegistry(address func(repository string) (provider.Addres
 		switch {
 		case errors.Is(err, ErrUnavailable):
 			w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-			registryError(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the issuer of the token cannot be asked now")
+			registryError(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the issuer of the token cannot be reached now")
 			return
 		case err != nil:
 			w.Header().Set("WWW-Authenticate", `Basic realm="ocibridge"`)
-			registryError(w, http.StatusUnauthorized, "UNAUTHORIZED", "give a token of this gateway as password")
+			registryError(w, http.StatusUnauthorized, "UNAUTHORIZED", "use a token of this gateway as the password")
 			return
 		}
 		s := stateOf(r.Context())
 		s.subject, s.name = subject, subject.name
 		if !subject.mayAsk(r, address) {
 			c.n.Forbidden.Add(1)
-			registryError(w, http.StatusForbidden, "DENIED", "the token is not for this repository")
+			registryError(w, http.StatusForbidden, "DENIED", "the token does not cover this repository")
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -68,7 +68,7 @@ func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySour
 	bounded := *client
 	bounded.CheckRedirect = func(r *http.Request, via []*http.Request) error {
 		if r.URL.Scheme != "https" || len(via) > 5 {
-			return errors.New("it redirects to where its keys cannot be trusted")
+			return errors.New("it redirects to an address that is not https")
 		}
 		return nil
 	}
@@ -153,7 +153,7 @@ func (s *keySource) ask(ctx context.Context) (*jose.JSONWebKeySet, error) {
 		Keys   string `json:"jwks_uri"`
 	}
 	if unmarshalExact(body, &doc) != nil {
-		return nil, errors.New("its discovery document is malformed, or has a name twice")
+		return nil, errors.New("its discovery document is malformed, or has a duplicate name")
 	}
 	if doc.Issuer != s.issuer {
 		return nil, hint.New(fmt.Sprintf("its discovery document is of the issuer %q", doc.Issuer), "write issuer = %q, if that is the one that you mean", doc.Issuer)
@@ -211,7 +211,7 @@ func parseKeySet(body []byte) (*jose.JSONWebKeySet, error) {
 // splitKeySet returns the keys of a key set, each as JSON. It stops reading at the
 // first key beyond maxIssuerKeys.
 func splitKeySet(body []byte) ([]json.RawMessage, error) {
-	notKeySet := errors.New("its keys are no JSON Web Key Set")
+	notKeySet := errors.New("its keys are not a JSON Web Key Set")
 	var set struct {
 		Keys json.RawMessage `json:"keys"`
 	}

@@ -39,13 +39,13 @@ const (
 // Reasons why a token is refused. None of them quotes the token.
 var (
 	errNotJWT      = errors.New("it is not a JWT in compact serialization")
-	errHeaderNames = errors.New("a header name differs from a registered name in case only")
+	errHeaderNames = errors.New("a header name differs from a registered name only in case")
 	errExtension   = errors.New("its header has crit or b64, which no JWT for a gateway needs")
-	errOwnKey      = errors.New("its header has a key of its own")
-	errType        = errors.New("its typ header says another purpose")
+	errOwnKey      = errors.New("its header contains a key")
+	errType        = errors.New("its typ header is for another purpose")
 	errSignature   = errors.New("no key of the issuer has signed it")
-	errClaims      = errors.New("its claims are malformed, or one of them is there twice")
-	errClaimNames  = errors.New("a claim name differs from a registered name in case only")
+	errClaims      = errors.New("its claims are malformed, or one of them is duplicated")
+	errClaimNames  = errors.New("a claim name differs from a registered name only in case")
 	errIssuer      = errors.New("it is from another issuer")
 	errAudience    = errors.New("it is for another audience")
 	errDates       = errors.New("it has no expiry, or a date that is out of range")

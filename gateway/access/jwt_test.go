@@ -222,7 +222,7 @@ func TestLogSaysWhyATokenIsRefused(t *testing.T) {
 			i.written(i.header(`"typ":"marked+jwt"`), payload(t, nil)):                           "another purpose",
 			i.token(map[string]any{"exp": 1}):                                                    "it has expired",
 			i.token(map[string]any{"aud": "marked"}):                                             "another audience",
-			i.written(i.header(), payload(t, nil, `"Aud":"marked"`)):                             "in case only",
+			i.written(i.header(), payload(t, nil, `"Aud":"marked"`)):                             "only in case",
 			i.written(i.header(), payload(t, map[string]any{"exp": "marked"})):                   "malformed",
 			sign(t, jose.ES256, newIssuer(t).key, i.id, claims(map[string]any{"sub": "marked"})): "no key of the issuer",
 		} {

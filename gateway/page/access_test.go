@@ -103,12 +103,12 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/", "/search", "/search?q=acme.example"} {
-		if a := acme.want(path, 200, "Signed in by token acme", widget.String()); strings.Contains(a.body, "secret") {
+		if a := acme.want(path, 200, "Signed in with token acme", widget.String()); strings.Contains(a.body, "secret") {
 			t.Errorf("%s: what others may read is listed:\n%s", path, a.text())
 		}
 	}
 	acme.want("/", 200, "private=true")
-	other.want(widgetPage, 403, "Not allowed", "That says nothing about whether it is there")
+	other.want(widgetPage, 403, "Not allowed", "whether or not it exists")
 	if strings.Contains(b.log.String(), "-token") {
 		t.Errorf("the log:\n%s", b.log)
 	}

@@ -37,14 +37,14 @@ type messageView struct {
 func (p *page) notFound(w http.ResponseWriter, r *http.Request) {
 	p.say(w, r, messageView{
 		Status: http.StatusNotFound, Heading: "There is no such page",
-		Text: []string{"Providers are found by their address, HOSTNAME/NAMESPACE/TYPE, in the search box above."},
+		Text: []string{"To find a provider, enter its address, HOSTNAME/NAMESPACE/TYPE, in the search box above."},
 	})
 }
 
 // noAddress answers requests with an invalid provider address.
 func (p *page) noAddress(w http.ResponseWriter, r *http.Request) {
 	p.say(w, r, messageView{
-		Status: http.StatusNotFound, Heading: "That is no provider address",
+		Status: http.StatusNotFound, Heading: "This is not a provider address",
 		Text: []string{"An address is HOSTNAME/NAMESPACE/TYPE, such as registry.opentofu.org/hashicorp/null."},
 	})
 }
@@ -62,16 +62,16 @@ func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 		p.say(w, r, messageView{
 			Status: http.StatusServiceUnavailable, Heading: "Your token cannot be checked now", Again: retryAfter,
-			Text: []string{"The issuer of the token cannot be asked; the gateway’s log says why. Nothing is wrong with the token for that."},
+			Text: []string{"The issuer of the token cannot be reached; the gateway’s log says why. The token itself may be valid."},
 		})
 		return
 	}
 	w.Header().Set("WWW-Authenticate", access.Challenge)
 	p.say(w, r, messageView{
-		Status: http.StatusUnauthorized, Heading: "This needs a token", SignIn: true,
+		Status: http.StatusUnauthorized, Heading: "A token is required", SignIn: true,
 		Text: []string{
-			"This gateway shows providers to those alone who have a token for it. Sign in with the token as password; the user name may be anything.",
-			"Whoever runs the gateway gives out tokens.",
+			"This gateway shows providers only to users with a token. Sign in with the token as the password and any user name.",
+			"Ask the gateway’s operator for a token.",
 		},
 	})
 }
@@ -82,8 +82,8 @@ func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subjec
 	p.say(w, r, messageView{
 		Status: http.StatusForbidden, Heading: "Not allowed", Address: a.String(), SignIn: true,
 		Text: []string{
-			fmt.Sprintf("You are signed in by %s, which may not read this provider. That says nothing about whether it is there.", who.Name()),
-			"Whoever runs the gateway decides what a token is for.",
+			fmt.Sprintf("You are signed in with %s, which may not read this provider, whether or not it exists.", who.Name()),
+			"The gateway’s operator decides which providers a token may read.",
 		},
 	})
 }
@@ -97,7 +97,7 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, 
 		m.describeAbsence(err, p.Pulls(a), a)
 	case http.StatusUnavailableForLegalReasons:
 		m.Heading = "This version is denied"
-		m.Text = []string{"A rule of whoever runs this gateway says that it is never served. Clients that ask for it end with an error, rather than take it from elsewhere."}
+		m.Text = []string{"A rule of this gateway denies it. Clients that request it get an error, and do not look elsewhere."}
 	default:
 		m.describeTrouble(err)
 		w.Header().Set("Retry-After", strconv.Itoa(gateway.RetryAfterOf(err)))
@@ -119,17 +119,17 @@ func (m *messageView) describeAbsence(err error, pulls bool, a provider.Address)
 	switch {
 	case errors.Is(err, catalog.ErrNotServed):
 		m.Heading, m.ToProvider = "Not served here", false
-		m.Text = []string{"No repository of this gateway is for such providers. Clients that ask for one go on to their next installation method."}
+		m.Text = []string{"This gateway has no repository for such providers. Clients that request one try their next installation method."}
 	case pulls && m.Version != "":
 		m.Heading = "There is no such version"
 		m.Text = []string{
-			"Neither the registry has it, nor does its origin, " + displayHost(a.Hostname()) + ", offer it to this gateway.",
-			"A rule of whoever runs this gateway may hold it back: by version, or until it has been published for a while.",
+			"The registry does not have it, and its origin, " + displayHost(a.Hostname()) + ", does not offer it to this gateway.",
+			"A rule of this gateway may exclude the version, or hold it back for some time after its release.",
 		}
 	case pulls:
 		m.Heading = "There is no such provider"
 		m.Text = []string{
-			"Neither the registry has a version of it, nor does its origin, " + displayHost(a.Hostname()) + ", offer one to this gateway. Is the address right? The host name is part of it: registry.opentofu.org and registry.terraform.io are two.",
+			"The registry has no version of it, and its origin, " + displayHost(a.Hostname()) + ", offers none to this gateway. Check the address, including the host name: registry.opentofu.org and registry.terraform.io are different registries.",
 		}
 	case m.Version != "":
 		m.Heading = "There is no such version"
@@ -137,8 +137,8 @@ func (m *messageView) describeAbsence(err error, pulls bool, a provider.Address)
 	default:
 		m.Heading = "There is no such provider"
 		m.Text = []string{
-			"The registry says that it has no version of it. Is the address right? The host name is part of it: registry.opentofu.org and registry.terraform.io are two.",
-			"To have it here, push it: ocibridge push " + m.Address,
+			"The registry says that it has no version of it. Check the address, including the host name: registry.opentofu.org and registry.terraform.io are different registries.",
+			"To add it, run: ocibridge push " + m.Address,
 		}
 	}
 }
@@ -146,26 +146,26 @@ func (m *messageView) describeAbsence(err error, pulls bool, a provider.Address)
 func (m *messageView) describeTrouble(err error) {
 	if isInvalid(err) {
 		m.Heading = "This version cannot be served"
-		m.Text = []string{"What the registry has under this version is not what may be served as such: it does not read, belongs to something else, or its evidence does not vouch for it. The gateway’s log says which."}
+		m.Text = []string{"The registry’s content for this version is invalid: it is malformed, belongs to another provider or version, or its evidence does not vouch for it. The gateway’s log gives the reason."}
 		return
 	}
 	if trust.Refused(err) {
 		m.Heading = "This version is refused"
-		m.Text = []string{"What its origin offers is not what this gateway’s configuration accepts: a checksum or a signature is missing or wrong, or is by another key than is pinned. Nothing of it is served, nor stored. The gateway’s log says which."}
+		m.Text = []string{"This gateway’s configuration does not accept the origin’s release: a checksum or a signature is missing or wrong, or it was signed by a key that is not pinned. The gateway neither serves nor stores it. The gateway’s log gives the reason."}
 		return
 	}
 	m.Heading, m.Again = "The registry cannot answer now", gateway.RetryAfterOf(err)
 	if errors.Is(err, catalog.ErrSource) {
 		m.Heading = "The origin cannot answer now"
 		m.Text = []string{
-			"What the registry behind this gateway has is served all the same. This is not in it, and whether its origin has it, nobody knows until that answers.",
-			"Clients get an error, too, rather than take the provider from elsewhere. The gateway’s log says what is wrong.",
+			"The gateway still serves everything that is in its registry. This provider is not, and the gateway cannot know whether it exists until its origin answers.",
+			"Clients also get an error, and do not look elsewhere. The gateway’s log gives the reason.",
 		}
 		return
 	}
 	m.Text = []string{
-		"This does not mean that the provider is not there: nobody knows, until the registry behind this gateway answers.",
-		"Clients get an error, too, rather than take the provider from elsewhere. The gateway’s log says what is wrong.",
+		"This does not mean that the provider does not exist: the gateway cannot know until its registry answers.",
+		"Clients also get an error, and do not look elsewhere. The gateway’s log gives the reason.",
 	}
 	if m.Status == http.StatusGatewayTimeout {
 		m.Heading = "The registry takes too long to answer"

@@ -59,7 +59,7 @@ func TestSignatureStates(t *testing.T) {
 	}
 
 	b.lie("/blobs/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
-	b.serve(nil).want(widgetPage+"/1.0.0", 200, "Signature not known now", "zh:"+r.Packages[0].SHA256)
+	b.serve(nil).want(widgetPage+"/1.0.0", 200, "Signature unknown", "zh:"+r.Packages[0].SHA256)
 }
 
 // TestSignedUnderAnotherName shows a signed version with unusual file names.
@@ -117,7 +117,7 @@ func TestVersionsAreListedNewestFirst(t *testing.T) {
 	c.want(widgetPage+"/2.0.0-beta.1", 200, "2.0.0-beta.1 prerelease")
 	c.want(widgetPage+"/1.20.0", http.StatusUnavailableForLegalReasons, "This version is denied")
 	b.catalog.Deny[0].Versions = provider.VersionSet{}
-	b.serve(nil).want(widgetPage, 200, "Every version is denied here")
+	b.serve(nil).want(widgetPage, 200, "A rule of this gateway denies every version")
 }
 
 // TestNeverAWrongNotFound shows that the page follows the rule of the protocols: only the registry itself can
@@ -131,7 +131,7 @@ func TestNeverAWrongNotFound(t *testing.T) {
 		"/p/elsewhere.example/acme/widget":    "Not served here",
 		widgetPage + "/9.9.9":                 "There is no such version",
 		widgetPage + "/v1":                    "There is no such version",
-		"/p/" + host + "/acme/wid get":        "That is no provider address",
+		"/p/" + host + "/acme/wid get":        "This is not a provider address",
 		"/p/" + host + "/acme/wid%2fget":      "",
 		"/p/" + host + "%2facme/widget/1.0.0": "",
 	} {
@@ -163,7 +163,7 @@ func TestNeverAWrongNotFound(t *testing.T) {
 				c = *b.serve(nil)
 			}
 			c.t = t
-			a := c.want(widgetPage, tc.status, "does not mean that the provider is not there")
+			a := c.want(widgetPage, tc.status, "does not mean that the provider does not exist")
 			if a.header.Get("Retry-After") != "5" || a.header.Get("Cache-Control") != "no-store" || strings.Contains(a.body, "secret.internal") {
 				t.Errorf("%v\n%s", a.header, a.body)
 			}
@@ -432,16 +432,16 @@ func TestSearch(t *testing.T) {
 		}
 	}
 	for query, want := range map[string][]string{
-		"WIDGET":                 {"1 provider with that", widget.String()},
-		"acme shelf":             {"1 provider with that", "bücher.example/acme/shelf"},
-		"xn--bcher":              {"1 provider with that", "bücher.example/acme/shelf"},
-		"hashicorp/rand":         {"1 provider with that", "registry.opentofu.org/hashicorp/random", "registry.terraform.io/hashicorp/rand"},
+		"WIDGET":                 {"1 provider whose address matches", widget.String()},
+		"acme shelf":             {"1 provider whose address matches", "bücher.example/acme/shelf"},
+		"xn--bcher":              {"1 provider whose address matches", "bücher.example/acme/shelf"},
+		"hashicorp/rand":         {"1 provider whose address matches", "registry.opentofu.org/hashicorp/random", "registry.terraform.io/hashicorp/rand"},
 		"many.example":           {"60 providers", "Page 1 of 2", "p49"},
-		"nothing-of-it":          {"No provider that is known here has that in its address."},
-		"a/b/c/d":                {"no part of a provider address"},
-		"x@y":                    {"No provider that is known here"},
+		"nothing-of-it":          {"No known provider has a matching address."},
+		"a/b/c/d":                {"cannot be part of a provider address"},
+		"x@y":                    {"No known provider"},
 		"":                       {"63 providers that you may read"},
-		strings.Repeat("é", 400): {"No provider that is known here"},
+		strings.Repeat("é", 400): {"No known provider"},
 	} {
 		a := c.want(escaped(query), 200)
 		text := a.text()
@@ -458,7 +458,7 @@ func TestSearch(t *testing.T) {
 
 	b.options.List = nil
 	c = b.serve(nil)
-	c.want(escaped("widget"), 200, "No provider that is known here", "The registry does not list all its repositories")
+	c.want(escaped("widget"), 200, "No known provider", "The registry does not list all its repositories")
 	b.index(widget, "1.0.0", artifact.Version{})
 	c.want(widgetPage, 200)
 	if a := c.want(escaped("widget"), 200); !strings.Contains(a.body, path.Base(widgetPage)+`"`) {
@@ -476,8 +476,8 @@ func TestManyProviders(t *testing.T) {
 	all = append(all, provider.MustParseAddress("bücher.example/acme/shelf"))
 	b.options.List = func(context.Context) ([]provider.Address, bool) { return all, true }
 	c := b.serve(nil)
-	c.want("/", 200, "registry.opentofu.org/n0/p0000", "All providers that are known here")
-	c.want(escaped("p49 n3"), 200, "14 providers with that", "registry.opentofu.org/n3/p4903")
+	c.want("/", 200, "registry.opentofu.org/n0/p0000", "All known providers")
+	c.want(escaped("p49 n3"), 200, "14 providers whose address matches", "registry.opentofu.org/n3/p4903")
 	for _, path := range []string{"/", "/search", escaped("p4999")} {
 		if n := testing.AllocsPerRun(3, func() { c.get(path) }); n > 2*float64(len(all)) {
 			t.Errorf("%s: %v allocations for %d providers", path, n, len(all))

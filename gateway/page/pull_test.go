@@ -64,7 +64,7 @@ func TestPulledThrough(t *testing.T) {
 	b.offer(unsigned, "1.0.0", nil)
 	c := b.serve(nil)
 
-	if front := c.get("/"); !front.has("fetched from its origin when a client first asks") {
+	if front := c.get("/"); !front.has("fetches a missing provider from its origin when a client first requests it") {
 		t.Errorf("the front says\n%s", front.text())
 	}
 	b.origin.Reset()
@@ -81,7 +81,7 @@ func TestPulledThrough(t *testing.T) {
 		t.Errorf("to list versions, their origin is asked %d times about each", n)
 	}
 	newest := c.get("/p/" + widget.Path())
-	for _, want := range []string{"2.0.0 newest", "linux_amd64 at its origin", "It is not there yet.", "has it fetched from " + host, "Source " + host, b.signer.Fingerprint(), "zh:" + later.Package("linux", "amd64").SHA256} {
+	for _, want := range []string{"2.0.0 newest", "linux_amd64 at its origin", "It is not there yet.", "the gateway fetches it from " + host, "Source " + host, b.signer.Fingerprint(), "zh:" + later.Package("linux", "amd64").SHA256} {
 		if !newest.has(want) {
 			t.Errorf("no %q in\n%s", want, newest.text())
 		}
@@ -93,7 +93,7 @@ func TestPulledThrough(t *testing.T) {
 		t.Errorf("%d packages are fetched for who only looks", n)
 	}
 	// After the first request, a search finds it.
-	if found := c.get("/search?q=unsigned"); found.has("acme/unsigned") || !found.has("More can be fetched from their origins") {
+	if found := c.get("/search?q=unsigned"); found.has("acme/unsigned") || !found.has("can fetch other providers from their origins") {
 		t.Errorf("before it was asked for:\n%s", found.text())
 	}
 	if refused := c.get("/p/" + unsigned.Path() + "/1.0.0"); refused.status != http.StatusBadGateway || !refused.has("This version is refused") || refused.has("The registry cannot") {
@@ -103,9 +103,9 @@ func TestPulledThrough(t *testing.T) {
 		t.Errorf("once it was asked for:\n%s", found.text())
 	}
 	for path, want := range map[string]string{
-		"/p/" + host + "/acme/absent":        "Neither the registry has a version of it, nor does its origin",
-		"/p/" + widget.Path() + "/9.0.0":     "Neither the registry has it, nor does its origin",
-		"/p/" + host + "/tools/absent":       "push it: ocibridge push",
+		"/p/" + host + "/acme/absent":        "The registry has no version of it, and its origin",
+		"/p/" + widget.Path() + "/9.0.0":     "The registry does not have it, and its origin",
+		"/p/" + host + "/tools/absent":       "To add it, run: ocibridge push",
 		"/p/" + host + "/tools/absent/1.0.0": "The registry says",
 	} {
 		if got := c.get(path); got.status != http.StatusNotFound || !got.has(want) || strings.HasPrefix(path, "/p/"+host+"/acme/") && got.has("ocibridge push") {

@@ -128,25 +128,25 @@ func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Ve
 	pins := p.Policy(a).Pins()
 	switch {
 	case errors.Is(err, artifact.ErrNothingToCheck) && found.Evidence != nil:
-		return signatureView{State: "weak", Title: "Checksum only", Text: "Nobody signed these packages. The place that they were pushed from, such as a mirror, gave hashes at most, and these were not kept: there is nothing to check now."}
+		return signatureView{State: "weak", Title: "Checksum only", Text: "Nobody signed these packages. Their source, such as a mirror, provided hashes at most, which were not stored: there is nothing to check now."}
 	case errors.Is(err, artifact.ErrNothingToCheck):
-		return signatureView{State: "weak", Title: "No evidence", Text: "Nothing beside the packages says who published them."}
+		return signatureView{State: "weak", Title: "No evidence", Text: "Nothing in the registry says who published the packages."}
 	case errors.Is(err, trust.ErrUnsigned), errors.Is(err, trust.ErrSignature):
 		if pins {
-			return signatureView{State: "bad", Title: "Not signed by a pinned key", Text: "The evidence beside the packages has no valid signature by a key that this gateway’s configuration pins for the provider."}
+			return signatureView{State: "bad", Title: "Not signed by a pinned key", Text: "The stored evidence has no valid signature by a key that this gateway’s configuration pins for the provider."}
 		}
-		return signatureView{State: "bad", Title: "The signature is not valid", Text: "The evidence beside the packages holds a signature that does not verify."}
+		return signatureView{State: "bad", Title: "The signature is not valid", Text: "The signature in the stored evidence does not verify."}
 	case err != nil && (isInvalid(err) || errors.Is(err, trust.ErrChecksum)):
-		return signatureView{State: "bad", Title: "The evidence does not read", Text: "What lies beside the packages as evidence is not what it should be."}
+		return signatureView{State: "bad", Title: "The evidence is invalid", Text: "The stored evidence is malformed, or does not match the packages."}
 	case err != nil:
-		return signatureView{State: "unknown", Title: "Signature not known now", Text: "The registry did not hand out the evidence. Ask again later."}
+		return signatureView{State: "unknown", Title: "Signature unknown", Text: "The registry did not return the evidence. Try again later."}
 	}
 	out := signatureView{Source: v.Evidence.Record.Origin}
 	switch {
 	case v.Verdict != trust.Signed:
 		out.State, out.Title, out.Text = "weak", "Checksum only", "The packages match checksums that nobody signed."
 	case v.Pinned:
-		out.State, out.Title, out.Text = "good", "Signed by a pinned key", "Checked now against the key that this gateway’s configuration pins for the provider."
+		out.State, out.Title, out.Text = "good", "Signed by a pinned key", "The gateway has just verified the signature with the key that its configuration pins for the provider."
 	default:
 		out.State, out.Title, out.Text = "fair", "Signed, key not pinned", "The signature is valid, by a key that came with the packages. No key is pinned for the provider here."
 	}

@@ -76,7 +76,7 @@ func (a *archive) scan() error {
 		case err == io.EOF && n > 0:
 			return nil
 		case err == io.EOF, errors.Is(err, tar.ErrHeader) && n == 0:
-			return fmt.Errorf("%w: it is no tar archive", ErrNotBundle)
+			return fmt.Errorf("%w: it is not a tar archive", ErrNotBundle)
 		case err != nil:
 			return fmt.Errorf("%w: %w", ErrIncomplete, err)
 		case n == maxEntries:
@@ -99,13 +99,13 @@ func (a *archive) found(header *tar.Header, at, total int64) error {
 		return nil // the entry of the folder itself
 	}
 	if !fs.ValidPath(name) || strings.Contains(name, `\`) || len(name) > maxName {
-		return fmt.Errorf("%w: it holds a file of the name %.200q", ErrNotBundle, header.Name)
+		return fmt.Errorf("%w: it contains a file named %.200q", ErrNotBundle, header.Name)
 	}
 	switch {
 	case header.Typeflag == tar.TypeDir:
 		return nil
 	case header.Typeflag != tar.TypeReg || sparse(header):
-		return fmt.Errorf("%w: %.200q in it is no regular file", ErrNotBundle, header.Name)
+		return fmt.Errorf("%w: %.200qin it is not a regular file", ErrNotBundle, header.Name)
 	case header.Size > total-at:
 		return fmt.Errorf("%w: it ends within %.200q", ErrIncomplete, name)
 	}
@@ -113,7 +113,7 @@ func (a *archive) found(header *tar.Header, at, total int64) error {
 		return nil // other tools may add files
 	}
 	if _, twice := a.files[name]; twice {
-		return fmt.Errorf("%w: it holds %.200q twice", ErrNotBundle, name)
+		return fmt.Errorf("%w: it contains %.200q twice", ErrNotBundle, name)
 	}
 	// A name can share its memory with the whole PAX header: keep a copy.
 	a.files[strings.Clone(name)] = extent{at, header.Size}
@@ -142,7 +142,7 @@ func sparse(header *tar.Header) bool {
 // createArchive creates an archive, as a temporary file next to its final place.
 func createArchive(name string) (storage, error) {
 	if _, err := os.Lstat(name); err == nil {
-		return nil, hint.Wrap(fmt.Errorf("bundle %s: %w", name, ErrExists), "remove it, or name another; a bundle in a folder, oci:DIR, can be added to")
+		return nil, hint.Wrap(fmt.Errorf("bundle %s: %w", name, ErrExists), "remove it, or use another name; only a bundle in a folder, oci:DIR, can be extended")
 	}
 	// CreateTemp replaces the last star by random characters.
 	file, err := os.CreateTemp(filepath.Dir(name), "."+strings.ReplaceAll(filepath.Base(name), "*", "_")+".*")

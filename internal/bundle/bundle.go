@@ -54,7 +54,7 @@ var (
 	// ErrIncomplete means that something on the bundle's list is missing.
 	ErrIncomplete = errors.New("incomplete bundle")
 	// ErrExists means that an archive with that name exists.
-	ErrExists = errors.New("there is such a file")
+	ErrExists = errors.New("the file already exists")
 )
 
 // storage holds the files of a layout.
@@ -161,7 +161,7 @@ func (b *Bundle) load(ctx context.Context) error {
 	case errors.Is(err, ErrNotBundle):
 		return hint.Wrap(fmt.Errorf("%s: %w", b.name, err), "name what ocibridge copy --to oci:DIR or --to oci-archive:FILE wrote")
 	case errors.Is(err, ErrIncomplete):
-		return hint.Wrap(fmt.Errorf("%s: %w", b.name, err), "it was changed, or is damaged: bring it over once more; nothing was copied")
+		return hint.Wrap(fmt.Errorf("%s: %w", b.name, err), "it was changed or damaged: transfer it again; nothing was copied")
 	}
 	return err
 }
@@ -223,7 +223,7 @@ func (b *Bundle) add(entry ocispec.Descriptor) error {
 	name := entry.Annotations[ocispec.AnnotationRefName]
 	a, tag, err := parseName(name)
 	if err != nil || !fitsTag(tag, entry.MediaType) {
-		return fmt.Errorf("%w: %s has the entry %.200q, which is no version of a provider, and is attached to none", ErrIncomplete, ocispec.ImageIndexFile, name)
+		return fmt.Errorf("%w: %s has the entry %.200q, which is neither a provider's version nor attached to one", ErrIncomplete, ocispec.ImageIndexFile, name)
 	}
 	if b.tags[a] == nil {
 		b.tags[a] = map[string]ocispec.Descriptor{}

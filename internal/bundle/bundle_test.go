@@ -468,7 +468,7 @@ func TestNotWhole(t *testing.T) {
 			index := readIndex(t, dir)
 			index.Manifests = append(index.Manifests, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Annotations: map[string]string{ocispec.AnnotationRefName: "latest"}})
 			writeIndex(t, dir, index)
-		}, `the entry "latest", which is no version`},
+		}, `the entry "latest", which is neither a provider's version nor attached`},
 		"indexes within one another": {func(t *testing.T, dir string) {
 			// An attacker can list manifests at any depth.
 			index := readIndex(t, dir)

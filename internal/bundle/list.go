@@ -90,14 +90,14 @@ func (b *Bundle) readList(ctx context.Context, listed ocispec.Descriptor) (*list
 	}
 	var m ocispec.Manifest
 	if err := artifact.Unmarshal(data, &m); err != nil || len(m.Layers) != 1 || m.Layers[0].MediaType != mediaTypeList {
-		return nil, fmt.Errorf("%w: its list does not read", ErrIncomplete)
+		return nil, fmt.Errorf("%w: its list is malformed", ErrIncomplete)
 	}
 	if data, err = b.readBlob(ctx, m.Layers[0], indexLimits.Bytes); err != nil {
 		return nil, err
 	}
 	var out list
 	if err := indexLimits.Unmarshal(data, &out); err != nil {
-		return nil, fmt.Errorf("%w: its list does not read: %w", ErrIncomplete, err)
+		return nil, fmt.Errorf("%w: its list is malformed: %w", ErrIncomplete, err)
 	}
 	return &out, nil
 }

@@ -109,7 +109,7 @@ func TestOCICredentialErrors(t *testing.T) {
 		{"refresh token alone", `oci_credentials "ghcr.io" { refresh_token = "s3cr3t" }`, "a refresh_token without an access_token"},
 		{"helper for a path", `oci_credentials "ghcr.io/a" { docker_credentials_helper = "h" }`, "has a path and docker_credentials_helper"},
 		{"helper with a path", `oci_credentials "ghcr.io" { docker_credentials_helper = "./h" }`, "holds a path"},
-		{"URL as label", `oci_credentials "https://ghcr.io" { access_token = "s3cr3t" }`, "no registry or repository prefix"},
+		{"URL as label", `oci_credentials "https://ghcr.io" { access_token = "s3cr3t" }`, "neither a registry nor a repository prefix"},
 		{"no label", `oci_credentials { access_token = "s3cr3t" }`, "oci_credentials is a block with one label"},
 		{"two labels", `oci_credentials "ghcr.io" "acme" { access_token = "s3cr3t" }`, "oci_credentials is a block with one label"},
 		{"equals sign", `oci_credentials = { access_token = "s3cr3t" }`, "oci_credentials is a block with one label"},
