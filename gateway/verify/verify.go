@@ -18,8 +18,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -50,12 +50,10 @@ type Checker struct {
 
 	n *telemetry.VerifyCounters
 
-	mu          sync.Mutex
-	young, aged map[subject]*outcome
+	results *lru.Cache[subject, *outcome]
 }
 
-// remembered is the minimum number of cached results; the maximum is twice as many. A result takes some 300
-// bytes, and 16 KiB at most.
+// remembered bounds the cached results. A result takes some 300 bytes, and 16 KiB at most.
 const remembered = 16 << 10
 
 // subject is what a result applies to: one index under two names has two results.
@@ -83,7 +81,8 @@ func New(o Options) *Checker {
 	if o.Counters == nil {
 		o.Counters = &telemetry.VerifyCounters{}
 	}
-	return &Checker{policy: o.Policy, log: o.Log, n: o.Counters, young: map[subject]*outcome{}}
+	results, _ := lru.New[subject, *outcome](remembered) // fails only for a negative size
+	return &Checker{policy: o.Policy, log: o.Log, n: o.Counters, results: results}
 }
 
 // Counts are the numbers of indexes by result since the start.
@@ -104,8 +103,8 @@ func (c *Checker) Counts() Counts {
 // from the store and may be temporary.
 func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 	s := subject{a, v, found.Index.Digest, missingPlatforms(found)}
-	o := c.recall(s)
-	if o == nil {
+	o, ok := c.results.Get(s)
+	if !ok {
 		var err error
 		ctx, end := telemetry.Start(ctx, "verify")
 		if o, err = c.decide(ctx, store, a, v, found); err != nil {
@@ -114,7 +113,8 @@ func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.
 			return nil, err
 		}
 		end(o.err)
-		if c.remember(s, o) {
+		// Two requests may check an index at once: only the first result is reported.
+		if known, _ := c.results.ContainsOrAdd(s, o); !known {
 			c.report(ctx, s, o, found)
 		}
 	}
@@ -180,38 +180,6 @@ func (c *Checker) decide(ctx context.Context, store artifact.Fetcher, a provider
 
 func refuse(err error) *outcome {
 	return &outcome{err: artifact.Brief(fmt.Errorf("%w: %w", ErrRefused, err), ErrRefused)}
-}
-
-// recall returns the cached result of an index, or nil.
-func (c *Checker) recall(s subject) *outcome {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if o := c.young[s]; o != nil {
-		return o
-	}
-	o := c.aged[s]
-	if o != nil {
-		c.add(s, o) // it was just used
-	}
-	return o
-}
-
-// remember caches a result, and reports whether it is the first for this index: two requests may check an index
-// at once.
-func (c *Checker) remember(s subject, o *outcome) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	first := c.young[s] == nil && c.aged[s] == nil
-	c.add(s, o)
-	return first
-}
-
-// add caches a result. It evicts the least recently used results, many at once.
-func (c *Checker) add(s subject, o *outcome) {
-	if len(c.young) >= remembered {
-		c.young, c.aged = map[subject]*outcome{}, c.young
-	}
-	c.young[s] = o
 }
 
 // report counts and logs a new result.

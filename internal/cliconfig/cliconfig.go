@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"syscall"
@@ -80,11 +81,7 @@ type OCIMirror struct {
 //
 // [disco.Disco.ForceHostServices]: https://pkg.go.dev/github.com/opentofu/svchost/disco#Disco.ForceHostServices
 func (c *Config) Services() map[svchost.Hostname]map[string]any {
-	out := make(map[svchost.Hostname]map[string]any, len(c.services))
-	for host, services := range c.services {
-		out[host] = services
-	}
-	return out
+	return maps.Clone(c.services)
 }
 
 // Load reads the user's configuration. Having no file is not an error. Neither is an override that names a

@@ -1,7 +1,6 @@
 package cliconfig
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,13 +11,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
-	"unicode"
 
 	version "github.com/hashicorp/go-version"
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -43,17 +41,8 @@ type helper struct {
 	args  hidden
 	limit time.Duration
 	grace time.Duration // the wait for its output, after it has ended or was killed
-	now   func() time.Time
 
-	mu      sync.Mutex
-	answers map[svchost.Hostname]*helperAnswer
-}
-
-// helperAnswer is a helper's cached answer for a host.
-type helperAnswer struct {
-	turn  chan struct{} // full while the helper runs or somebody reads the fields
-	token *apiToken     // nil if there is none
-	at    time.Time
+	answers *fresh.Cache[svchost.Hostname, *apiToken]
 }
 
 // findHelper finds the program of the credentials_helper block. Clients continue without a missing program, so
@@ -74,10 +63,15 @@ func (c *Config) findHelper(env Environment) error {
 			names[0], helperPrefix, names[0], strings.Join(env.pluginFolders(), ", ")))
 		return nil
 	}
-	c.helper = &helper{
-		path: path, args: c.helpers[names[0]], limit: helperLimit, grace: time.Second, now: time.Now,
-		answers: map[svchost.Hostname]*helperAnswer{},
-	}
+	c.helper = &helper{path: path, args: c.helpers[names[0]], limit: helperLimit, grace: time.Second}
+	c.helper.answers = fresh.New(fresh.Options[svchost.Hostname, *apiToken]{
+		Key: svchost.Hostname.String,
+		Fetch: func(ctx context.Context, host svchost.Hostname, _ *fresh.Answer[*apiToken]) (fresh.Answer[*apiToken], error) {
+			token, err := c.helper.run(ctx, host)
+			return fresh.Answer[*apiToken]{Value: token, TTL: helperKeep}, err
+		},
+		Timeout: 2 * helperLimit, // each run has its own limit
+	})
 	return nil
 }
 
@@ -150,29 +144,14 @@ func pluginVersion(file, name string) (*version.Version, bool) {
 
 // get returns the token for a host, or nil if the helper has none. Concurrent callers share one run.
 func (h *helper) get(ctx context.Context, host svchost.Hostname) (*apiToken, error) {
-	h.mu.Lock()
-	answer, ok := h.answers[host]
-	if !ok {
-		answer = &helperAnswer{turn: make(chan struct{}, 1)}
-		h.answers[host] = answer
-	}
-	h.mu.Unlock()
-
-	select {
-	case answer.turn <- struct{}{}:
-		defer func() { <-answer.turn }()
-	case <-ctx.Done():
+	answer, err := h.answers.Get(ctx, host)
+	switch {
+	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	}
-	if !answer.at.IsZero() && h.now().Sub(answer.at) < helperKeep {
-		return answer.token, nil
-	}
-	token, err := h.run(ctx, host)
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("credentials helper %s: %w", h.path, err)
 	}
-	answer.token, answer.at = token, h.now()
-	return token, nil
+	return answer.Value, nil
 }
 
 // run runs the helper once. Its error never contains the helper's output.
@@ -196,7 +175,7 @@ func (h *helper) run(ctx context.Context, host svchost.Hostname) (*apiToken, err
 	case limited.Err() != nil:
 		return nil, hint.Wrap(fmt.Errorf("no answer within %s: %w", h.limit, limited.Err()), "it may be waiting for input: %s", byHand)
 	case err != nil:
-		if complaint := oneLine(stderr.kept); complaint != "" {
+		if complaint := hint.OneLine(string(stderr.kept)); complaint != "" {
 			err = fmt.Errorf("%w: %s", err, complaint)
 		}
 		return nil, hint.Wrap(err, "%s", byHand)
@@ -213,17 +192,6 @@ func (h *helper) run(ctx context.Context, host svchost.Hostname) (*apiToken, err
 		return &t, nil
 	}
 	return nil, nil
-}
-
-// oneLine makes a helper's error output safe to print.
-func oneLine(b []byte) string {
-	text := strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, string(bytes.ToValidUTF8(b, nil)))
-	return strings.Join(strings.Fields(text), " ")
 }
 
 // cappedBuffer keeps the first max bytes that are written to it, and discards the rest without an error.

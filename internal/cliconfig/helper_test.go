@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/opentofu/svchost"
@@ -236,9 +237,11 @@ func TestHelperFailures(t *testing.T) {
 }
 
 func TestHelperAnswersAreKeptForAWhile(t *testing.T) {
+	synctest.Test(t, helperAnswersAreKeptForAWhile)
+}
+
+func helperAnswersAreKeptForAWhile(t *testing.T) {
 	c, asked := installHelper(t, `credentials_helper "fake" {}`, `echo '{"token": "t"}'`)
-	now := time.Now()
-	c.helper.now = func() time.Time { return now }
 	get := func(host svchost.Hostname) {
 		if creds, err := c.CredentialsSource().ForHost(t.Context(), host); err != nil || creds == nil {
 			t.Errorf("%s: %v, %v", host, creds, err)
@@ -250,7 +253,7 @@ func TestHelperAnswersAreKeptForAWhile(t *testing.T) {
 	}
 	wg.Wait()
 	get("b.example")
-	now = now.Add(helperKeep)
+	time.Sleep(helperKeep)
 	get("a.example")
 	if got, want := asked(), []string{"get a.example", "get b.example", "get a.example"}; !slices.Equal(got, want) {
 		t.Errorf("calls %q, want %q", got, want)
