@@ -207,6 +207,8 @@ type state struct {
 	name       string // of the client, for the log
 }
 
+func (s *state) setSubject(subject *Subject) { s.subject, s.name = subject, subject.name }
+
 type stateKey struct{}
 
 func contextWith(ctx context.Context, s *state) context.Context {

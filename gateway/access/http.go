@@ -64,13 +64,8 @@ func (c *Control) Guard(address func(*http.Request) (provider.Address, error), n
 			next.ServeHTTP(w, r)
 			return
 		}
-		subject, unknown := c.authenticate(r, false)
-		if unknown != nil {
-			c.refuse(w, unknown)
-			return
-		}
-		s.subject, s.name = subject, subject.name
-		switch {
+		switch subject := c.identify(w, r); {
+		case subject == nil:
 		case err != nil:
 			http.Error(w, "not found", http.StatusNotFound)
 		case !subject.MayRead(a):
@@ -86,20 +81,27 @@ func (c *Control) Guard(address func(*http.Request) (provider.Address, error), n
 func (c *Control) GuardOperator(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w = keepPrivate(w)
-		subject, unknown := c.authenticate(r, false)
-		if unknown != nil {
-			c.refuse(w, unknown)
-			return
-		}
-		s := stateOf(r.Context())
-		s.subject, s.name = subject, subject.name
-		if !slices.ContainsFunc(subject.grants, func(g *grant) bool { return g.operator }) {
+		switch subject := c.identify(w, r); {
+		case subject == nil:
+		case !slices.ContainsFunc(subject.grants, func(g *grant) bool { return g.operator }):
 			c.n.Forbidden.Add(1)
 			http.Error(w, "not allowed: this needs an operator's token", http.StatusForbidden)
-			return
+		default:
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
+}
+
+// identify returns the subject of a request's token, and records it for the log. It
+// answers a request without a valid token, and returns nil.
+func (c *Control) identify(w http.ResponseWriter, r *http.Request) *Subject {
+	subject, err := c.authenticate(r, false)
+	if err != nil {
+		c.refuse(w, err)
+		return nil
+	}
+	stateOf(r.Context()).setSubject(subject)
+	return subject
 }
 
 // privateWriter marks every answer as private, because net/http removes the header from some errors.
@@ -179,8 +181,7 @@ func (c *Control) GuardRegistry(address func(repository string) (provider.Addres
 			registryError(w, http.StatusUnauthorized, "UNAUTHORIZED", "use a token of this gateway as the password")
 			return
 		}
-		s := stateOf(r.Context())
-		s.subject, s.name = subject, subject.name
+		stateOf(r.Context()).setSubject(subject)
 		if !subject.mayAsk(r, address) {
 			c.n.Forbidden.Add(1)
 			registryError(w, http.StatusForbidden, "DENIED", "the token does not cover this repository")

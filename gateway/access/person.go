@@ -27,8 +27,7 @@ func (c *Control) Person(r *http.Request) (*Subject, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := stateOf(r.Context())
-	known.subject, known.name = s, s.name
+	stateOf(r.Context()).setSubject(s)
 	return s, nil
 }
 
