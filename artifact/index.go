@@ -63,20 +63,14 @@ func examineIndex(desc ocispec.Descriptor, data []byte) (*Version, []flaw) {
 			targets++
 			p, err := decodeEntry(entry)
 			if err != nil {
-				flaws = append(flaws, flaw{whereOf(i, entry), err, errors.Is(err, errIgnored)})
+				flaws = append(flaws, flaw{entryName(i, entry), err, errors.Is(err, errIgnored)})
 				continue
 			}
 			v.Packages = append(v.Packages, p)
 		case TypeEvidence:
-			if v.Evidence != nil {
-				refuse("evidence", "%w: two entries with evidence", ErrAmbiguous)
-				continue
+			if err := v.setEvidence(entry); err != nil {
+				refuse("evidence", "%w", err)
 			}
-			if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
-				refuse("evidence", "evidence: %w", err)
-				continue
-			}
-			v.Evidence = &ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size, Annotations: verdictAnnotation(entry)}
 		}
 	}
 	slices.SortStableFunc(v.Packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })
@@ -91,8 +85,20 @@ func examineIndex(desc ocispec.Descriptor, data []byte) (*Version, []flaw) {
 	return v, flaws
 }
 
-// whereOf names an entry of an index by its platform, or by its position.
-func whereOf(i int, entry ocispec.Descriptor) string {
+// setEvidence sets the evidence from its entry in the index.
+func (v *Version) setEvidence(entry ocispec.Descriptor) error {
+	if v.Evidence != nil {
+		return fmt.Errorf("%w: two entries with evidence", ErrAmbiguous)
+	}
+	if err := checkDescriptor(entry, MaxManifestBytes); err != nil {
+		return fmt.Errorf("evidence: %w", err)
+	}
+	v.Evidence = &ocispec.Descriptor{MediaType: entry.MediaType, Digest: entry.Digest, Size: entry.Size, Annotations: verdictAnnotation(entry)}
+	return nil
+}
+
+// entryName names an entry of an index by its platform, or by its position.
+func entryName(i int, entry ocispec.Descriptor) string {
 	if entry.Platform != nil {
 		if p, err := provider.NewPlatform(entry.Platform.OS, entry.Platform.Architecture); err == nil {
 			return p.String()

@@ -140,7 +140,7 @@ func (o Options) Validate() error {
 type Client struct {
 	opts    Options
 	invalid func() error // returns the result of [Options.Validate]
-	survey  func() (*survey, error)
+	sources func() (*loginSources, error)
 	conns   *connections
 	sent    *sentSecrets
 	helpers *helperRunner
@@ -163,11 +163,11 @@ func New(opts Options) *Client {
 	return &Client{
 		opts:    opts,
 		invalid: invalid,
-		survey: sync.OnceValues(func() (*survey, error) {
+		sources: sync.OnceValues(func() (*loginSources, error) {
 			if err := invalid(); err != nil {
 				return nil, err
 			}
-			return newSurvey(opts)
+			return findSources(opts)
 		}),
 		conns:   newConnections(opts),
 		sent:    &sentSecrets{},

@@ -33,7 +33,7 @@ type binding struct {
 // bind returns the binding of a repository's registry and the logins that match the
 // repository.
 func (c *Client) bind(r ociaddr.Repository) (*binding, error) {
-	all, err := c.survey()
+	all, err := c.sources()
 	if err != nil {
 		return nil, err
 	}

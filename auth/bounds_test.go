@@ -238,8 +238,8 @@ func TestAliasesAreBounded(t *testing.T) {
 			t.Fatalf("%s means %s and %s", alias, given[alias], realm(i))
 		}
 		given[alias] = realm(i).String()
-		if again := aliases.aliasFor(at("registry.test"), usual); again != first {
-			t.Fatalf("an alias that is used becomes %s", again)
+		if cloneRequest := aliases.aliasFor(at("registry.test"), usual); cloneRequest != first {
+			t.Fatalf("an alias that is used becomes %s", cloneRequest)
 		}
 	}
 	if len(aliases.aliases) != maxAliases {

@@ -165,7 +165,7 @@ func TestDollarsInNames(t *testing.T) {
 	want := auth.Credential{Username: name, Password: password}
 	installHelper(t, "robot", `printf '{"Username": "robot$acme+push", "Secret": "$HOME${x}$$"}'`)
 	login := Login{Prefix: "harbor.test", Username: NewSecret(name), Password: NewSecret(password)}
-	for place, opts := range map[string]Options{
+	for kind, opts := range map[string]Options{
 		"block": {Explicit: []Login{login}},
 		"variables": {Environment: environment("linux", map[string]string{
 			"OCIBRIDGE_REGISTRY": "harbor.test", "OCIBRIDGE_REGISTRY_USERNAME": name, "OCIBRIDGE_REGISTRY_PASSWORD": password}, nil)},
@@ -179,7 +179,7 @@ func TestDollarsInNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := c.credential(t.Context(), b); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", place, got, err)
+			t.Errorf("%s: %+v, %v", kind, got, err)
 		}
 	}
 }

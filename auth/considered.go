@@ -49,7 +49,7 @@ func (c *Client) choose(ctx context.Context, b *binding) (*login, credential, er
 // until one answers, as they do when a registry asks for a credential. The result
 // contains no secret.
 func (c *Client) Considered(ctx context.Context, r ociaddr.Repository) []Candidate {
-	all, err := c.survey()
+	all, err := c.sources()
 	var b *binding
 	if err == nil {
 		b, err = c.bind(r)
@@ -92,7 +92,7 @@ func reason(l, chosen *login, passed bool, err error, r ociaddr.Repository) stri
 }
 
 // others returns the sources without a login for the repository.
-func (s *survey) others(r ociaddr.Repository) []Candidate {
+func (s *loginSources) others(r ociaddr.Repository) []Candidate {
 	var out []Candidate
 	for _, e := range s.empty {
 		if e.key == nil || e.key.specificity(r) != noMatch {

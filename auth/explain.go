@@ -240,7 +240,7 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 		return harborRight(login, r, refusals.MissingRight(err))
 	case refused && answer.StatusCode == http.StatusForbidden:
 		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository (some registries answer so then)%s", login, r.Name, rightsNote(r))
-	case login.place == inBlock && login.helper == "", login.place == inVariables:
+	case login.kind == inBlock && login.helper == "", login.kind == inVariables:
 		return fmt.Sprintf("used %s, which was not accepted: it may have expired; put a new one there", login)
 	}
 	return fmt.Sprintf("used %s, which was not accepted: it may have expired; to log in again, run: %s", login, loginCommand(r.Registry))
@@ -249,7 +249,7 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 // noLogin says that there is no login for a repository, and names the logins for other
 // repositories of its registry.
 func (c *Client) noLogin(r ociaddr.Repository) string {
-	all, err := c.survey()
+	all, err := c.sources()
 	if err == nil && all.fault() != nil {
 		return fmt.Sprintf("no login for %s was found, and one source of logins could not be read: %v; %s", r.Registry, all.fault(), hint.Of(all.fault()))
 	}

@@ -166,7 +166,7 @@ func (l Login) login() *login {
 		out.miss = blockMiss(l.InCLIConfig)
 		return out
 	}
-	return &login{key: k, label: l.Prefix, source: "the block " + block, place: inBlock, miss: blockMiss(l.InCLIConfig), cred: newCredential(auth.Credential{
+	return &login{key: k, label: l.Prefix, source: "the block " + block, kind: inBlock, miss: blockMiss(l.InCLIConfig), cred: newCredential(auth.Credential{
 		Username: l.Username.Reveal(), Password: l.Password.Reveal(),
 		AccessToken: l.AccessToken.Reveal(), RefreshToken: l.RefreshToken.Reveal(),
 	})}
@@ -220,7 +220,7 @@ func (env Environment) variableLogin() (*login, error) {
 		return nil, err
 	}
 	out := l.login()
-	out.place = inVariables
+	out.kind = inVariables
 	out.source = fmt.Sprintf("the variables %s=%s, %s", variableRegistry, l.Prefix, strings.Join(env.usedVariables(), ", "))
 	return out, nil
 }

@@ -25,7 +25,7 @@ type login struct {
 	key    key
 	label  string // the key as written, or the setting that names the helper
 	source string // a description, for [login.String]
-	place  place
+	kind   sourceKind
 	helper string // the name after docker-credential-; "" if cred is the credential
 	cred   credential
 	err    error // what is wrong with the entry; reported only if the entry is chosen
@@ -46,21 +46,21 @@ func (l *login) specificity(r ociaddr.Repository) int {
 	return l.key.specificity(r)
 }
 
-// place is the kind of source that a login comes from. The hint for a refused login
+// sourceKind is the kind of source that a login comes from. The hint for a refused login
 // depends on it.
-type place int
+type sourceKind int
 
 const (
-	inFile place = iota
+	inFile sourceKind = iota
 	inBlock
 	inVariables
 )
 
 // helperLogin returns the login that a helper provides. setting describes the setting
 // that names the helper.
-func helperLogin(k key, helper, setting string, in place) *login {
+func helperLogin(k key, helper, setting string, kind sourceKind) *login {
 	return &login{
-		key: k, label: setting, place: in, helper: helper,
+		key: k, label: setting, kind: kind, helper: helper,
 		source: fmt.Sprintf("the helper %s%s (%s)", helperPrefix, helper, setting),
 	}
 }
@@ -188,7 +188,7 @@ type wireAuth struct {
 // behind. The helper for all registries (credsStore) comes last, as in OpenTofu and
 // unlike in docker. An empty name in credHelpers excludes a registry from credsStore,
 // as in docker.
-func (s *survey) parse(f loginFile, src []byte) error {
+func (s *loginSources) parse(f loginFile, src []byte) error {
 	wire, err := decodeLoginFile(f, src)
 	if err != nil {
 		return err
@@ -206,7 +206,7 @@ func (s *survey) parse(f loginFile, src []byte) error {
 		case !ok:
 		case wire.CredHelpers[name] == "":
 			except = append(except, k)
-			s.empty = append(s.empty, empty{source: setting, reason: "it is empty, which excludes the registry from credsStore", key: &k})
+			s.empty = append(s.empty, emptySource{source: setting, reason: "it is empty, which excludes the registry from credsStore", key: &k})
 		default:
 			l := s.addHelper(k, wire.CredHelpers[name], setting)
 			l.written, l.miss = name, fileMiss
@@ -220,7 +220,7 @@ func (s *survey) parse(f loginFile, src []byte) error {
 		source := fmt.Sprintf("the login for %s in %s", name, f.name)
 		cred, err := wire.Auths[name].credential()
 		if err == nil && cred.empty() {
-			s.empty = append(s.empty, empty{source: source, reason: "it is empty, as logging in with a helper leaves it", key: &k})
+			s.empty = append(s.empty, emptySource{source: source, reason: "it is empty, as logging in with a helper leaves it", key: &k})
 			continue
 		}
 		s.logins = append(s.logins, &login{
@@ -233,13 +233,13 @@ func (s *survey) parse(f loginFile, src []byte) error {
 		l.except, l.miss = except, fileMiss
 	}
 	if len(s.logins)+len(s.empty) == before {
-		s.empty = append(s.empty, empty{source: f.String(), reason: "it holds no login"})
+		s.empty = append(s.empty, emptySource{source: f.String(), reason: "it holds no login"})
 	}
 	return nil
 }
 
 // addHelper adds the login of a helper that a login file names.
-func (s *survey) addHelper(k key, name, setting string) *login {
+func (s *loginSources) addHelper(k key, name, setting string) *login {
 	l := helperLogin(k, name, setting, inFile)
 	if !validHelper(name) {
 		l.err = hint.New("a helper's name cannot hold a path", "%s", helperHelp)

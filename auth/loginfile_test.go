@@ -51,7 +51,7 @@ func loginJSON(entries ...string) string {
 
 // parseLoginFile returns the logins in a file.
 func parseLoginFile(f loginFile, src []byte) ([]*login, error) {
-	s := &survey{}
+	s := &loginSources{}
 	err := s.parse(f, src)
 	return s.logins, err
 }
@@ -146,7 +146,7 @@ func TestSearchOrder(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			found, err := newSurvey(Options{Environment: environment("linux", vars, tt.files), Log: discard})
+			found, err := findSources(Options{Environment: environment("linux", vars, tt.files), Log: discard})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -311,22 +311,22 @@ func TestUnreadableLoginFiles(t *testing.T) {
 	}
 	var out bytes.Buffer
 	env.ReadFile = readFile(fs.ErrNotExist)
-	found, err := newSurvey(Options{Environment: env, Log: slog.New(slog.NewTextHandler(&out, nil))})
+	found, err := findSources(Options{Environment: env, Log: slog.New(slog.NewTextHandler(&out, nil))})
 	if err != nil || len(found.logins) > 0 || !strings.Contains(out.String(), "/gone.json") {
 		t.Errorf("missing files: %v, log %q", err, &out)
 	}
 	env = environment("linux", nil, nil)
 	env.ReadFile = readFile(syscall.ENOTDIR)
-	if _, err := newSurvey(Options{Environment: env, Log: discard}); err != nil {
+	if _, err := findSources(Options{Environment: env, Log: discard}); err != nil {
 		t.Errorf("a file in the place of a folder: %v", err)
 	}
 	for _, cause := range []error{fs.ErrPermission, syscall.EISDIR} {
 		env.ReadFile = readFile(cause)
-		found, err := newSurvey(Options{Environment: env, Log: discard, Explicit: []Login{block("ghcr.io", "u:p")}})
+		found, err := findSources(Options{Environment: env, Log: discard, Explicit: []Login{block("ghcr.io", "u:p")}})
 		if err != nil || len(found.logins) != 1 || !errors.Is(found.fault(), cause) || hint.Of(found.fault()) == "" {
 			t.Errorf("%v: %v, fault %v", cause, err, found.fault())
 		}
-		_, err = newSurvey(Options{Environment: env, Log: discard, Defaults: &Defaults{Discover: true, Files: []string{"/x.json"}}})
+		_, err = findSources(Options{Environment: env, Log: discard, Defaults: &Defaults{Discover: true, Files: []string{"/x.json"}}})
 		if !errors.Is(err, cause) || strings.Count(err.Error(), "x.json") != 1 || hint.Of(err) == "" {
 			t.Errorf("%v, in a block: %v", cause, err)
 		}

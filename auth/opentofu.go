@@ -15,7 +15,7 @@ func (l *login) openTofuMiss(r ociaddr.Repository) string {
 	switch {
 	case l.miss != "":
 		return l.miss
-	case l.place == inFile && l.written != "" && !matchesAsWritten(l.written, r):
+	case l.kind == inFile && l.written != "" && !matchesAsWritten(l.written, r):
 		return "OpenTofu compares registries letter by letter, and " + l.written + " is not " + string(r.Registry)
 	}
 	return ""

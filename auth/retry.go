@@ -79,14 +79,14 @@ func (t *retrier) RoundTrip(req *http.Request) (*http.Response, error) {
 	current := req
 	for attempt := 1; ; attempt++ {
 		resp, err := t.next.RoundTrip(current)
-		if attempt >= t.retry.Attempts || !repeatable(req) || !passing(req, resp, err) {
+		if attempt >= t.retry.Attempts || !repeatable(req) || !isTransient(req, resp, err) {
 			return resp, err
 		}
 		wait, ok := t.wait(ctx, attempt, resp)
 		if !ok {
 			return resp, err
 		}
-		if current, ok = again(req); !ok {
+		if current, ok = cloneRequest(req); !ok {
 			return resp, err
 		}
 		t.logRetry(ctx, req, resp, err, wait)
@@ -122,9 +122,9 @@ func isTokenRequest(req *http.Request) bool {
 	return req.Method == http.MethodPost && req.Header.Get("Content-Type") == "application/x-www-form-urlencoded"
 }
 
-// passing reports whether a failure is transient, so that the request may succeed the
+// isTransient reports whether a failure is transient, so that the request may succeed the
 // next time.
-func passing(req *http.Request, resp *http.Response, err error) bool {
+func isTransient(req *http.Request, resp *http.Response, err error) bool {
 	if err != nil {
 		return req.Context().Err() == nil && neterr.Lost(err)
 	}
@@ -156,9 +156,9 @@ func (t *retrier) wait(ctx context.Context, attempt int, resp *http.Response) (t
 	return d, !ok || t.now().Add(d).Before(deadline)
 }
 
-// again returns a copy of the request with its body from the start. The caller's
+// cloneRequest returns a copy of the request with its body from the start. The caller's
 // request stays unchanged.
-func again(req *http.Request) (*http.Request, bool) {
+func cloneRequest(req *http.Request) (*http.Request, bool) {
 	next := req.Clone(req.Context())
 	if req.Body == nil || req.Body == http.NoBody {
 		return next, true

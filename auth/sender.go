@@ -32,7 +32,7 @@ var _ remote.Client = (*sender)(nil)
 // manifests of artifacts are smaller.
 const maxManifest = 4 << 20
 
-// errNoCredential is the error of a request that needed no credential. See [Anew].
+// errNoCredential is the error of a request that needed no credential. See [WithFreshToken].
 var errNoCredential = errors.New("the registry did not ask for a credential, so the credential is not checked")
 
 // Do implements [remote.Client].
@@ -54,7 +54,7 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 			}
 		}
 	}
-	if isAnew(req.Context()) && resp.StatusCode < 300 && resp.Request.Header.Get("Authorization") == "" {
+	if wantsFreshToken(req.Context()) && resp.StatusCode < 300 && resp.Request.Header.Get("Authorization") == "" {
 		drain(resp)
 		return nil, errNoCredential
 	}
@@ -137,7 +137,7 @@ func replay(req *http.Request) (*http.Request, bool) {
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return nil, false
 	}
-	next, ok := again(req)
+	next, ok := cloneRequest(req)
 	if ok {
 		next.Header.Del("Authorization")
 	}

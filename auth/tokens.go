@@ -102,7 +102,7 @@ func (c *tokenCache) GetToken(ctx context.Context, host string, scheme auth.Sche
 	value, fetch, round := t.value, t.fetch, t.round
 	ended := t.ended(c.now())
 	c.mu.Unlock()
-	if !ended && !isAnew(ctx) {
+	if !ended && !wantsFreshToken(ctx) {
 		return value, nil
 	}
 	value, err := c.renew(ctx, t, round, fetch)
@@ -134,25 +134,27 @@ func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, s
 	return c.renew(ctx, t, round, fetch)
 }
 
-type anewKey struct{}
+type freshTokenKey struct{}
 
-// Anew returns a context whose requests show what a login may read at this moment. They
+// WithFreshToken returns a context whose requests show what a login may read at this moment. They
 // fetch a fresh bearer token even if a cached one is still valid, because a revoked
 // login may have valid tokens from before. They fail if the registry answers without
 // asking for a credential.
-func Anew(ctx context.Context) context.Context { return context.WithValue(ctx, anewKey{}, true) }
+func WithFreshToken(ctx context.Context) context.Context {
+	return context.WithValue(ctx, freshTokenKey{}, true)
+}
 
-func isAnew(ctx context.Context) bool { return ctx.Value(anewKey{}) != nil }
+func wantsFreshToken(ctx context.Context) bool { return ctx.Value(freshTokenKey{}) != nil }
 
 // renew fetches a token. If another caller has fetched one since the given round, renew
-// returns that token, unless ctx comes from [Anew].
+// returns that token, unless ctx comes from [WithFreshToken].
 func (c *tokenCache) renew(ctx context.Context, t *token, round int, fetch tokenFetch) (string, error) {
 	if err := t.lock(ctx); err != nil {
 		return "", err
 	}
 	defer t.unlock()
 	c.mu.Lock()
-	value, err, done := t.value, t.err, t.round != round && !isAnew(ctx)
+	value, err, done := t.value, t.err, t.round != round && !wantsFreshToken(ctx)
 	c.mu.Unlock()
 	if done {
 		return value, err

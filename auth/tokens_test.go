@@ -270,14 +270,14 @@ func TestTokenCacheFetchesOnceForAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The callers that waited during the fetch share its result.
-		again := func(context.Context) (string, error) {
+		cloneRequest := func(context.Context) (string, error) {
 			t.Error("fetched again")
 			return "", nil
 		}
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				value, err := c.renew(t.Context(), fetched, 0, again)
+				value, err := c.renew(t.Context(), fetched, 0, cloneRequest)
 				if value != "t" || !errors.Is(err, failure) {
 					t.Errorf("%q, %v", value, err)
 				}
@@ -384,8 +384,8 @@ func TestSecretsInRefusals(t *testing.T) {
 	}
 }
 
-// TestAnew shows that each request fetches a fresh token.
-func TestAnew(t *testing.T) {
+// TestFreshTokens shows that each request fetches a fresh token.
+func TestFreshTokens(t *testing.T) {
 	f := newFakeRegistry(t, false)
 	f.life = map[string]any{"expires_in": 300}
 	c, _ := aClient(f)
@@ -395,7 +395,7 @@ func TestAnew(t *testing.T) {
 	}
 	f.requests()
 	anew := func() error {
-		return mustOpen(t, c, r).Tags(Anew(t.Context()), "", func([]string) error { return nil })
+		return mustOpen(t, c, r).Tags(WithFreshToken(t.Context()), "", func([]string) error { return nil })
 	}
 	if err := anew(); err != nil {
 		t.Fatal(err)

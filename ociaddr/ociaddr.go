@@ -281,29 +281,14 @@ func (t Tag) Subject() (digest.Digest, bool) {
 const StateTag Tag = "ocibridge-state"
 
 // SeenAll is a tag of earlier releases. It meant that every version of a provider's first sync
-// had its [SeenTag].
+// had a tag of its own: see [Tag.Seen].
 const SeenAll Tag = "ocibridge-seen"
 
 // seenPrefix is the prefix of the tags in which earlier releases recorded when each version
 // was first seen.
 const seenPrefix = string(SeenAll) + "."
 
-// SeenTag returns the tag in which earlier releases recorded when a version was first seen. It
-// returns an error if the tag would have more than 128 characters.
-func SeenTag(v provider.Version) (Tag, error) {
-	vt, err := VersionTag(v)
-	if err != nil {
-		return "", err
-	}
-	t, err := ParseTag(seenPrefix + string(vt))
-	if err != nil {
-		return "", hint.Wrap(fmt.Errorf("version %s is too long for its age to be kept: %w", v, err),
-			"sync it without a cooldown: a tag whose name contains the version keeps its age, and a tag has at most 128 characters")
-	}
-	return t, nil
-}
-
-// Seen returns the version in a tag that [SeenTag] returned.
+// Seen returns the version in a tag ocibridge-seen.VERSION.
 func (t Tag) Seen() (provider.Version, bool) {
 	rest, ok := strings.CutPrefix(string(t), seenPrefix)
 	if !ok {

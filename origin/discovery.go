@@ -44,7 +44,7 @@ func (r refusals) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	resp.Body.Close()
-	status := &statusError{shown(req.URL), resp.StatusCode}
+	status := &statusError{redactedURL(req.URL), resp.StatusCode}
 	if outgoing.IsLater(resp.StatusCode) {
 		return nil, outgoing.NewLaterError(resp.Header, status)
 	}
@@ -111,7 +111,7 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
 	host := &url.URL{Scheme: "https", Host: string(a.ServiceHost())}
-	r.guard.asks(host.Hostname())
+	r.guard.recordAsked(host.Hostname())
 	base, err := r.services.DiscoverServiceURL(ctx, a.ServiceHost(), serviceID)
 	if err != nil {
 		return nil, nil, explainDiscovery(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)), a)
@@ -122,7 +122,7 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	if base.Host == "" {
 		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: %s is at %q, which names no host", a.Hostname(), serviceID, base), "is it the host of a provider registry?")
 	}
-	if err := r.guard.leads(host, base); err != nil {
+	if err := r.guard.checkService(host, base); err != nil {
 		return nil, nil, fmt.Errorf("service discovery of %s: %s is at %w", a.Hostname(), serviceID, err)
 	}
 	creds, err := r.services.CredentialsForHost(ctx, a.ServiceHost())
@@ -130,7 +130,7 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 		return nil, nil, fmt.Errorf("credentials for %s: %w", a.Hostname(), err)
 	}
 	if creds != nil && base.Scheme != "https" {
-		return nil, nil, hint.New(fmt.Sprintf("credentials for %s would go to %s unencrypted", a.Hostname(), shown(base)),
+		return nil, nil, hint.New(fmt.Sprintf("credentials for %s would go to %s unencrypted", a.Hostname(), redactedURL(base)),
 			"give its providers.v1 service an https URL, or remove the credentials")
 	}
 	return base, func(req *http.Request) {

@@ -124,7 +124,7 @@ func (g *Guard) checkAddress(address string) error {
 		return private(address, "443", "not an IP address")
 	}
 	if g.lenient {
-		return checkInside(at.Addr())
+		return checkLocalAddress(at.Addr())
 	}
 	if why := notPublic(at.Addr()); why != "" {
 		return private(at.Addr().String(), strconv.Itoa(int(at.Port())), why)

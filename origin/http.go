@@ -52,12 +52,12 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 				return hint.New(fmt.Sprintf("more than %d redirects", maxRedirects), "%s redirects in a circle: %s", via[0].URL.Host, redirectHelp)
 			}
 			if req.URL.Scheme != "https" && req.URL.Scheme != "http" {
-				return hint.New(fmt.Sprintf("redirected to %.200s", shown(req.URL)), "packages and their metadata are fetched only over https or http: ask whoever runs the origin")
+				return hint.New(fmt.Sprintf("redirected to %.200s", redactedURL(req.URL)), "packages and their metadata are fetched only over https or http: ask whoever runs the origin")
 			}
 			if n := len(req.URL.String()); n > maxURL {
 				return hint.New(fmt.Sprintf("redirected to a URL of %d bytes, more than %d", n, maxURL), "ask whoever runs the origin")
 			}
-			if err := leadsInside(via[0].URL, req.URL); err != nil {
+			if err := checkLocalReference(via[0].URL, req.URL); err != nil {
 				return err
 			}
 			if first := via[0].URL; req.URL.Host != first.Host || req.URL.Scheme != first.Scheme {
@@ -135,7 +135,7 @@ func (c *client) ask(ctx context.Context, over *http.Client, method string, u *u
 	}
 	if resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusPartialContent || req.Header.Get("Range") == "") {
 		resp.Body.Close()
-		status := &statusError{shown(resp.Request.URL), resp.StatusCode}
+		status := &statusError{redactedURL(resp.Request.URL), resp.StatusCode}
 		switch {
 		case outgoing.IsLater(resp.StatusCode):
 			return nil, outgoing.NewLaterError(resp.Header, status)
@@ -178,12 +178,12 @@ func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Req
 	case err == nil:
 		return explainDocument(use(by))
 	case errors.Is(err, document.ErrTooLarge), ctx.Err() != nil:
-		return fmt.Errorf("%s: %w", shown(by.url), explainDocument(err))
+		return fmt.Errorf("%s: %w", redactedURL(by.url), explainDocument(err))
 	case by.mediaType() == "text/html":
-		return hint.New(fmt.Sprintf("%s answered with HTML where JSON was wanted", shown(by.url)),
+		return hint.New(fmt.Sprintf("%s answered with HTML where JSON was wanted", redactedURL(by.url)),
 			"is there a proxy or a login page in between, or is this no provider registry?")
 	}
-	return hint.Wrap(fmt.Errorf("%s: the answer is not the JSON that the protocol wants: %w", shown(by.url), err),
+	return hint.Wrap(fmt.Errorf("%s: the answer is not the JSON that the protocol wants: %w", redactedURL(by.url), err),
 		"the registry does not keep to the provider registry protocol, or a proxy has changed its answer")
 }
 
@@ -223,7 +223,7 @@ func (c *client) read(ctx context.Context, over *http.Client, u *url.URL, prepar
 		if err == nil {
 			return nil
 		}
-		err = hint.Wrap(fmt.Errorf("%s: %w", shown(resp.Request.URL), err), brokeOff)
+		err = hint.Wrap(fmt.Errorf("%s: %w", redactedURL(resp.Request.URL), err), brokeOff)
 		if attempt == losses || !neterr.Lost(err) {
 			return err
 		}
@@ -237,9 +237,9 @@ func (c *client) read(ctx context.Context, over *http.Client, u *url.URL, prepar
 
 const brokeOff = "the connection broke off: run it again; if that does not help, is there a proxy in between?"
 
-// shown returns a URL for messages. It omits user, password and query, which may be
+// redactedURL returns a URL for messages. It omits user, password and query, which may be
 // secrets, as in the presigned URLs of object storage. It truncates long URLs.
-func shown(u *url.URL) string {
+func redactedURL(u *url.URL) string {
 	s := (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
 	if len(s) > maxTextLen {
 		s = s[:maxTextLen] + "..."
@@ -280,7 +280,7 @@ func explainTransport(err error) error {
 	if errors.As(err, &asked) {
 		at := "request"
 		if u, perr := url.Parse(asked.URL); perr == nil {
-			at = shown(u)
+			at = redactedURL(u)
 		}
 		err = fmt.Errorf("%s: %w", at, asked.Err)
 	}

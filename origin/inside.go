@@ -12,9 +12,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// errInside means that an origin on another machine refers its clients to this machine,
+// errLocal means that an origin on another machine refers its clients to this machine,
 // or to its local link, where clouds have their metadata services.
-var errInside = errors.New("an origin on another machine refers to it")
+var errLocal = errors.New("an origin on another machine refers to it")
 
 // metadata lists the addresses of cloud metadata services that are not link-local.
 var metadata = []netip.Addr{
@@ -48,19 +48,19 @@ func (g *Guard) isNamed(host, port string) bool {
 		return false
 	}
 	_, asked := g.asked.Load(canonical(host))
-	return asked || isInside(host)
+	return asked || isLocal(host)
 }
 
-// asks records a host whose providers the user asks for, or the host of a mirror.
-func (g *Guard) asks(host string) {
+// recordAsked records a host whose providers the user asks for, or the host of a mirror.
+func (g *Guard) recordAsked(host string) {
 	if g != nil && g.lenient {
 		g.asked.Store(canonical(host), true)
 	}
 }
 
-// leads checks the URL of a host's services, which the user may have named, and allows
+// checkService checks the URL of a host's services, which the user may have named, and allows
 // its port.
-func (g *Guard) leads(from, to *url.URL) error {
+func (g *Guard) checkService(from, to *url.URL) error {
 	if g == nil {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (g *Guard) leads(from, to *url.URL) error {
 	if g.named(to.Hostname(), portOf(to)) {
 		return nil
 	}
-	return leadsInside(from, to)
+	return checkLocalReference(from, to)
 }
 
 // throughProxy returns the proxy for a request and records it, because a proxy may have
@@ -84,36 +84,36 @@ func (g *Guard) throughProxy(proxy func(*http.Request) (*url.URL, error), req *h
 	return through, err
 }
 
-// checkInside refuses to open a connection to an address of this machine or its link.
-func checkInside(ip netip.Addr) error {
-	if !insideAddress(ip) {
+// checkLocalAddress refuses to open a connection to an address of this machine or its link.
+func checkLocalAddress(ip netip.Addr) error {
+	if !isLocalAddress(ip) {
 		return nil
 	}
-	return hint.Wrap(fmt.Errorf("%s: %w", ip, errInside),
+	return hint.Wrap(fmt.Errorf("%s: %w", ip, errLocal),
 		"that is this machine, or what is next to it: ask whoever runs the origin; if it is meant, a host block of the CLI configuration whose providers.v1 URL has that host says so")
 }
 
-// leadsInside refuses a URL from an origin, in a document or a redirect, if the text of
+// checkLocalReference refuses a URL from an origin, in a document or a redirect, if the text of
 // its host shows that it is this machine or its link. An origin that is there itself may
 // use such URLs. A [Guard] checks what names resolve to.
-func leadsInside(from, to *url.URL) error {
-	if !isInside(to.Hostname()) || isInside(from.Hostname()) {
+func checkLocalReference(from, to *url.URL) error {
+	if !isLocal(to.Hostname()) || isLocal(from.Hostname()) {
 		return nil
 	}
-	return hint.Wrap(fmt.Errorf("%s: %w: %s", shown(to), errInside, from.Host), "that is this machine, or what is next to it: ask whoever runs the origin")
+	return hint.Wrap(fmt.Errorf("%s: %w: %s", redactedURL(to), errLocal, from.Host), "that is this machine, or what is next to it: ask whoever runs the origin")
 }
 
-func isInside(host string) bool {
+func isLocal(host string) bool {
 	host = canonical(host)
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return insideAddress(addr)
+		return isLocalAddress(addr)
 	}
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	// A number in the last part is an address in a form that programs read differently.
 	return last == "localhost" || last != "" && strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x")
 }
 
-func insideAddress(ip netip.Addr) bool {
+func isLocalAddress(ip netip.Addr) bool {
 	ip = ip.WithZone("").Unmap()
 	if ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsUnspecified() {
 		return true
@@ -122,7 +122,7 @@ func insideAddress(ip netip.Addr) bool {
 		return true
 	}
 	v4, ok := embedded(ip)
-	return ok && insideAddress(v4)
+	return ok && isLocalAddress(v4)
 }
 
 // canonical returns the normal form of a host name.

@@ -14,7 +14,7 @@ func TestInsideAddresses(t *testing.T) {
 		"10.1.2.3": false, "172.16.0.1": false, "192.168.1.1": false, "fd00::1": false, "100.64.0.1": false,
 		"8.8.8.8": false, "2606:4700::1111": false, "64:ff9b::8.8.8.8": false, "64:ff9b::10.0.0.1": false,
 	} {
-		if err := checkInside(netip.MustParseAddr(address)); (err != nil) != want {
+		if err := checkLocalAddress(netip.MustParseAddr(address)); (err != nil) != want {
 			t.Errorf("%s: %v", address, err)
 		}
 	}

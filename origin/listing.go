@@ -36,18 +36,15 @@ func (l *Listing) Only(versions []provider.Version) *Listing {
 		Versions: slices.Clone(versions), Warnings: l.Warnings, OriginWarnings: l.OriginWarnings, contents: l.contents,
 		platforms: map[provider.Version][]provider.Platform{}, protocols: map[provider.Version][]string{},
 	}
-	var last []provider.Platform
 	for _, v := range versions {
 		if platforms, ok := l.platforms[v]; ok {
-			if !slices.Equal(platforms, last) {
-				last = slices.Clone(platforms)
-			}
-			out.platforms[v] = last
+			out.platforms[v] = slices.Clone(platforms)
 		}
 		if protocols, ok := l.protocols[v]; ok {
 			out.protocols[v] = protocols
 		}
 	}
+	out.sharePlatforms()
 	return out
 }
 

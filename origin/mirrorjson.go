@@ -58,17 +58,17 @@ func (c *mirrorVersion) platforms() ([]provider.Platform, error) {
 
 // knownPlatforms returns the platforms of the packages, sorted, and the keys that are not
 // platforms. A client looks up only its own platform, so it ignores such keys.
-func (c *mirrorVersion) knownPlatforms() (out []provider.Platform, passed names) {
+func (c *mirrorVersion) knownPlatforms() (out []provider.Platform, ignored names) {
 	for _, s := range slices.Sorted(maps.Keys(c.Archives)) {
 		p, err := provider.ParsePlatform(s)
 		if err != nil {
-			passed.add(quote(s))
+			ignored.add(quote(s))
 			continue
 		}
 		out = append(out, p)
 	}
 	provider.SortPlatforms(out)
-	return out, passed
+	return out, ignored
 }
 
 type mirrorArchive struct {

@@ -26,7 +26,7 @@ type NetworkMirror struct {
 // NetworkMirror returns a client of the mirror at base, an https: URL that ends in a
 // slash. Tokens for its host are sent only with requests for JSON.
 func (r *Registry) NetworkMirror(base *url.URL) *NetworkMirror {
-	r.guard.asks(base.Hostname())
+	r.guard.recordAsked(base.Hostname())
 	return &NetworkMirror{r, base}
 }
 
@@ -34,13 +34,13 @@ func (r *Registry) NetworkMirror(base *url.URL) *NetworkMirror {
 func (m *NetworkMirror) Versions(ctx context.Context, a provider.Address) (*Listing, error) {
 	var index mirrorIndex
 	l := &Listing{}
-	var passed names
+	var ignored names
 	err := m.get(ctx, a, "index.json", indexLimits, &index, ErrProviderNotFound, func(by answered) error {
 		l.Warnings = m.refusedByClients("index.json", by)
 		for s := range index.Versions.value {
 			v, err := provider.ParseVersion(s)
 			if err != nil {
-				passed.add(quote(s))
+				ignored.add(quote(s))
 				continue
 			}
 			l.Versions = append(l.Versions, v)
@@ -51,8 +51,8 @@ func (m *NetworkMirror) Versions(ctx context.Context, a provider.Address) (*List
 		return nil, fmt.Errorf("list versions of %s: %w", a, err)
 	}
 	provider.SortVersions(l.Versions)
-	if passed.count > 0 {
-		l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists entries that are not versions and are ignored: %s", m.base.Host, passed))
+	if ignored.count > 0 {
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists entries that are not versions and are ignored: %s", m.base.Host, ignored))
 	}
 	return l, nil
 }
@@ -96,9 +96,9 @@ const unchecked = "nothing shows that it is what its publisher released"
 const helpMirror = "the mirror does not keep to the provider network mirror protocol; nothing was stored"
 
 func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents *mirrorVersion, at *url.URL, want []provider.Platform) (*Release, error) {
-	have, passed := contents.knownPlatforms()
+	have, ignored := contents.knownPlatforms()
 	if len(have) == 0 {
-		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: the mirror %s has no package of it", a, v, ErrVersionNotFound, shown(m.base)), "is it pushed there?")
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: the mirror %s has no package of it", a, v, ErrVersionNotFound, redactedURL(m.base)), "is it pushed there?")
 	}
 	platforms, _, err := selectPlatforms(a, v, have, want)
 	if err != nil {
@@ -106,22 +106,22 @@ func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents
 	}
 	// It is unknown whether the mirror has all platforms of the release.
 	r := &Release{Origin: m.base.Hostname(), Partial: true, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}
-	if passed.count > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%s lists names that are no platforms; clients ignore them: %s", m.base.Host, passed))
+	if ignored.count > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%s lists names that are no platforms; clients ignore them: %s", m.base.Host, ignored))
 	}
 	for _, p := range platforms {
 		archive := contents.Archives[p.String()]
 		u, err := reference(at, archive.URL)
 		if err != nil {
-			return nil, fmt.Errorf("%s: the URL of the package for %s is %w", shown(at), p, err)
+			return nil, fmt.Errorf("%s: the URL of the package for %s is %w", redactedURL(at), p, err)
 		}
 		// The protocol has no file names, and a mirror may choose any URL.
 		name := provider.PackageFilename(a, v, p)
 		if err := archive.checkSchemes(); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", shown(at), p, err)
+			return nil, fmt.Errorf("%s: %s: %w", redactedURL(at), p, err)
 		}
 		if r.Claims.Hashes[name], err = archive.knownHashes(); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", shown(at), p, err)
+			return nil, fmt.Errorf("%s: %s: %w", redactedURL(at), p, err)
 		}
 		if len(r.Claims.Hashes[name]) == 0 {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("%s gives no hash of the package for %s: %s", m.base.Host, p, unchecked))
@@ -150,7 +150,7 @@ func (m *NetworkMirror) version(ctx context.Context, a provider.Address, v provi
 func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string, limits document.Limits, out any, notFound error, use func(answered) error) error {
 	host, err := svchost.ForComparison(m.base.Host)
 	if err != nil {
-		return fmt.Errorf("mirror %s: %w", shown(m.base), err)
+		return fmt.Errorf("mirror %s: %w", redactedURL(m.base), err)
 	}
 	creds, err := m.registry.services.CredentialsForHost(ctx, host)
 	if err != nil {
@@ -166,10 +166,10 @@ func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string
 	case !errors.As(err, &status):
 		return err
 	case status.status == http.StatusNotFound:
-		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "the mirror %s does not have it", shown(m.base))
+		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "the mirror %s does not have it", redactedURL(m.base))
 	case status.status == http.StatusUnauthorized, status.status == http.StatusForbidden:
 		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err), "write a credentials block for %s into the CLI configuration, or set TF_TOKEN_%s",
 			m.base.Host, tokenVariable(m.base.Host))
 	}
-	return hint.Wrap(err, "the mirror %s reports a server error: run it again later", shown(m.base))
+	return hint.Wrap(err, "the mirror %s reports a server error: run it again later", redactedURL(m.base))
 }

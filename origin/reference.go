@@ -21,5 +21,5 @@ func reference(at *url.URL, raw string) (*url.URL, error) {
 	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
 		return nil, fmt.Errorf("%.200q, which is not of the scheme https or http", raw)
 	}
-	return u, leadsInside(at, u)
+	return u, checkLocalReference(at, u)
 }

@@ -170,14 +170,7 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 		l.protocols[v] = knownProtocols(l.protocols[v], listed.Protocols)
 	}
 	provider.SortVersions(l.Versions)
-	var last []provider.Platform
-	for _, v := range l.Versions {
-		if platforms := l.platforms[v]; slices.Equal(platforms, last) {
-			l.platforms[v] = last // most versions have the same list, and callers may keep it for long
-		} else {
-			last = platforms
-		}
-	}
+	l.sharePlatforms()
 	for _, w := range []struct {
 		what  string
 		about names
@@ -191,6 +184,22 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 		}
 	}
 	return l, nil
+}
+
+// sharePlatforms makes consecutive versions with the same platforms share one slice, because
+// callers may keep the listing for a long time.
+func (l *Listing) sharePlatforms() {
+	var last []provider.Platform
+	for _, v := range l.Versions {
+		platforms, ok := l.platforms[v]
+		switch {
+		case !ok:
+		case slices.Equal(platforms, last):
+			l.platforms[v] = last
+		default:
+			last = platforms
+		}
+	}
 }
 
 // Platforms returns the platforms of a version in l, or nil if the origin does not list

@@ -126,13 +126,7 @@ func parseNamespace(s string) (string, error) {
 }
 
 // MustParseAddress is [ParseAddress] for constants; it panics on error.
-func MustParseAddress(s string) Address {
-	a, err := ParseAddress(s)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
+func MustParseAddress(s string) Address { return must(ParseAddress(s)) }
 
 // AddressFromPath parses the three parts of an address as clients put them into request
 // paths: with the hostname in Punycode, whereas [ParseAddress] expects Unicode. It accepts

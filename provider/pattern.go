@@ -34,13 +34,7 @@ func ParsePattern(s string) (Pattern, error) {
 }
 
 // MustParsePattern is [ParsePattern] for constants; it panics on error.
-func MustParsePattern(s string) Pattern {
-	p, err := ParsePattern(s)
-	if err != nil {
-		panic(err)
-	}
-	return p
-}
+func MustParsePattern(s string) Pattern { return must(ParsePattern(s)) }
 
 // ParsePatternAsOpenTofu parses a pattern as OpenTofu does in its own configuration: a
 // pattern of two parts is for registry.opentofu.org.

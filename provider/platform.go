@@ -45,13 +45,7 @@ func NewPlatform(os, arch string) (Platform, error) {
 }
 
 // MustParsePlatform is [ParsePlatform] for constants; it panics on error.
-func MustParsePlatform(s string) Platform {
-	p, err := ParsePlatform(s)
-	if err != nil {
-		panic(err)
-	}
-	return p
-}
+func MustParsePlatform(s string) Platform { return must(ParsePlatform(s)) }
 
 func (p Platform) valid() bool {
 	return max(len(p.OS), len(p.Arch)) <= maxPlatformPart && platformPart.MatchString(p.OS) && platformPart.MatchString(p.Arch)

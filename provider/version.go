@@ -46,13 +46,7 @@ func ParseVersion(s string) (Version, error) {
 }
 
 // MustParseVersion is [ParseVersion] for constants; it panics on error.
-func MustParseVersion(s string) Version {
-	v, err := ParseVersion(s)
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
+func MustParseVersion(s string) Version { return must(ParseVersion(s)) }
 
 func parseVersion(s string) (Version, error) {
 	if len(s) > maxVersionLen {
@@ -158,3 +152,11 @@ func (v Version) Compare(w Version) int {
 
 // SortVersions sorts versions, oldest first.
 func SortVersions(vs []Version) { slices.SortFunc(vs, Version.Compare) }
+
+// must panics if err is not nil.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

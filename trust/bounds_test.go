@@ -200,15 +200,15 @@ func TestVerificationsWaitForASlot(t *testing.T) {
 			defer release()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			waiting, ended := askedForEnd{ctx, make(chan struct{})}, make(chan error, 1)
-			go func() { ended <- verify(waiting) }()
+			waiting, contextErr := askedForEnd{ctx, make(chan struct{})}, make(chan error, 1)
+			go func() { contextErr <- verify(waiting) }()
 			select {
 			case <-waiting.asked:
-			case err := <-ended:
+			case err := <-contextErr:
 				t.Fatalf("it did not wait, and ended with %v", err)
 			}
 			cancel()
-			if err := <-ended; !errors.Is(err, context.Canceled) || trust.Refused(err) {
+			if err := <-contextErr; !errors.Is(err, context.Canceled) || trust.Refused(err) {
 				t.Errorf("error %v, refused: %t", err, trust.Refused(err))
 			}
 		})

@@ -75,7 +75,7 @@ func readRings(ctx context.Context, armoured []string) ([]ring, error) {
 		keys, err := l.read(ctx, text)
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return nil, ended(ctx)
+			return nil, contextErr(ctx)
 		case errors.Is(err, errTooLarge):
 			return nil, hint.Wrap(err, tooLargeHelp)
 		case errors.Is(err, errPrivateKey):
@@ -126,7 +126,7 @@ const maxArmourLine = 4 << 10
 // dearmour returns the type and the content of the first block of ASCII armour in a text,
 // or io.EOF if there is none.
 func dearmour(text string) (blockType string, body []byte, err error) {
-	defer surviveLibrary(&err)
+	defer recoverPanic(&err)
 	for line := range strings.SplitSeq(text, "\n") {
 		if len(line) > maxArmourLine {
 			return "", nil, tooLarge("the armour has a line of %d bytes, more than %d", len(line), maxArmourLine)
@@ -168,7 +168,7 @@ func (r ring) entities(ctx context.Context) (openpgp.EntityList, error) {
 	var out openpgp.EntityList
 	err := errors.New("its armour holds no key")
 	for _, k := range r.keys {
-		if err := ended(ctx); err != nil {
+		if err := contextErr(ctx); err != nil {
 			return nil, err
 		}
 		read, unread := k.entity()
@@ -188,7 +188,7 @@ func (r ring) entities(ctx context.Context) (openpgp.EntityList, error) {
 }
 
 func (k unverifiedKey) entity() (read openpgp.EntityList, err error) {
-	defer surviveLibrary(&err)
+	defer recoverPanic(&err)
 	return openpgp.ReadKeyRing(bytes.NewReader(k.packets))
 }
 
@@ -213,11 +213,11 @@ func KeyIDs(ctx context.Context, armoured []string) ([]string, error) {
 // readEach verifies the self-signatures in each armoured block, and passes the keys to take.
 // It returns an error if a block is invalid.
 func readEach(ctx context.Context, armoured []string, take func(ring, openpgp.EntityList) error) error {
-	end, err := begin(ctx)
+	release, err := acquireSlot(ctx)
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer release()
 	rings, err := readRings(ctx, armoured)
 	if err == nil {
 		err = checkCost(rings, nil)

@@ -39,7 +39,7 @@ func (c *Checksums) checkKnown(p provider.Platform, filename string) error {
 		if k.hasZip(sum) {
 			continue
 		}
-		if other := c.stranger(k); !other.IsZero() {
+		if other := c.unlistedZip(k); !other.IsZero() {
 			return k.contradicted(filename, sum, other)
 		}
 		if !slices.ContainsFunc(k.Hashes, isH1) {
@@ -59,7 +59,7 @@ func (c *Checksums) checkAccepted(p Package) error {
 		if k.hasZip(p.sum) {
 			continue
 		}
-		if other := c.stranger(k); !other.IsZero() {
+		if other := c.unlistedZip(k); !other.IsZero() {
 			return k.contradicted(p.filename, p.sum, other)
 		}
 		if p.h1.IsZero() || !slices.Contains(k.Hashes, p.h1) {
@@ -73,9 +73,9 @@ func (c *Checksums) checkAccepted(p Package) error {
 	return nil
 }
 
-// stranger returns a zh: hash in a lock file that is not in the checksum document, or the
+// unlistedZip returns a zh: hash in a lock file that is not in the checksum document, or the
 // zero hash if there is none.
-func (c *Checksums) stranger(k Known) provider.Hash {
+func (c *Checksums) unlistedZip(k Known) provider.Hash {
 	listed := map[provider.Hash]bool{}
 	for _, sum := range c.sums {
 		listed[provider.ZipHash(sum)] = true

@@ -85,12 +85,12 @@ type load struct{ bytes, packets, keys, signatures, subpackets int }
 // ignore it or refuse the key. Errors wrap errTooLarge or errPrivateKey if that is the
 // reason. walk checks ctx before each packet, and returns its error.
 func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err error) {
-	defer surviveLibrary(&err)
+	defer recoverPanic(&err)
 	keys = make([]unverifiedKey, 1)
 	key, start := &keys[0], 0
 	for r := bytes.NewReader(body); r.Len() > 0; {
 		at := len(body) - r.Len()
-		if err := ended(ctx); err != nil {
+		if err := contextErr(ctx); err != nil {
 			return nil, err
 		}
 		if err := l.admit(body[at:]); err != nil {
@@ -338,7 +338,7 @@ func verificationCost(pk *packet.PublicKey) int {
 // checkSignaturePackets examines the packets of a detached signature as the library does for
 // each key, up to the first invalid packet.
 func checkSignaturePackets(signature []byte) (err error) {
-	defer surviveLibrary(&err)
+	defer recoverPanic(&err)
 	n, subpackets := 0, 0
 	for r := bytes.NewReader(signature); r.Len() > 0; {
 		rest := signature[len(signature)-r.Len():]

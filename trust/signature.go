@@ -52,11 +52,11 @@ func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys
 	if len(signature) > maxSignatureBytes {
 		return Signer{}, fmt.Errorf("the signature has more than %d bytes", maxSignatureBytes)
 	}
-	end, err := begin(ctx)
+	release, err := acquireSlot(ctx)
 	if err != nil {
 		return Signer{}, err
 	}
-	defer end()
+	defer release()
 	if err := checkSignaturePackets(signature); err != nil {
 		return Signer{}, err
 	}
@@ -69,53 +69,74 @@ func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys
 	if err := checkCost(rings, doc); err != nil {
 		return Signer{}, err
 	}
+	signer, err := p.findSigner(ctx, rings, doc, signature)
+	switch {
+	case err != nil:
+		return Signer{}, err
+	case signer != nil && signer.Expired && p.StrictExpiry:
+		return Signer{}, hint.Wrap(fmt.Errorf("the key %s or its signature has expired", signer.Fingerprint),
+			"strict_expiry refuses it; ask its publisher for a release signed by a current key")
+	case signer != nil:
+		return *signer, nil
+	case p.Pins():
+		return Signer{}, hint.Wrap(fmt.Errorf("%w: pinned are %s, offered are %s", errNotPinned, abbreviate(p.Keys), abbreviate(offered)),
+			"%s", p.notPinnedHelp(rings))
+	}
+	return Signer{}, errUnknownIssuer
+}
+
+// findSigner returns the first key that verifies the signature and has not expired, or else
+// the first expired one. It returns nil if no key verifies the signature.
+func (p Policy) findSigner(ctx context.Context, rings []ring, doc, signature []byte) (*Signer, error) {
 	var expired *Signer
 	for _, r := range rings {
 		if r.err != nil {
-			return Signer{}, r.err
+			return nil, r.err
 		}
 		if len(r.keys) == 0 {
 			continue // none of its keys is pinned
 		}
 		keys, err := r.entities(ctx)
 		if err != nil {
-			return Signer{}, err
+			return nil, err
 		}
 		if keys = p.pinned(keys); len(keys) == 0 {
 			continue
 		}
-		if err := ended(ctx); err != nil {
-			return Signer{}, err
+		if err := contextErr(ctx); err != nil {
+			return nil, err
 		}
-		entity, err := check(keys, doc, signature)
-		switch {
-		case err == nil:
-			return p.signerOf(entity, false), nil
-		case errors.Is(err, pgperrors.ErrUnknownIssuer):
-		case errors.Is(err, pgperrors.ErrKeyExpired), errors.Is(err, pgperrors.ErrSignatureExpired):
-			if expired == nil && entity != nil {
-				s := p.signerOf(entity, true)
-				expired = &s
-			}
-		case errors.Is(err, pgperrors.ErrKeyRevoked) && entity != nil:
-			return Signer{}, hint.Wrap(fmt.Errorf("the key %s that made the signature is revoked", fingerprintOf(entity.PrimaryKey)),
-				"its owner revoked it, or its part that signed; ask its publisher for a release signed by another key")
-		default:
-			// The library's error may contain text from the signature, such as the name of a notation.
-			return Signer{}, fmt.Errorf("the signature is not valid: %.200s", err)
+		signer, err := p.signerIn(keys, doc, signature)
+		if err != nil || signer != nil && !signer.Expired {
+			return signer, err
+		}
+		if expired == nil {
+			expired = signer
 		}
 	}
+	return expired, nil
+}
+
+// signerIn returns the key of a ring that verifies the signature, which may have expired. It
+// returns nil if the signature is by another key.
+func (p Policy) signerIn(keys openpgp.EntityList, doc, signature []byte) (*Signer, error) {
+	entity, err := check(keys, doc, signature)
 	switch {
-	case expired != nil && p.StrictExpiry:
-		return Signer{}, hint.Wrap(fmt.Errorf("the key %s or its signature has expired", expired.Fingerprint),
-			"strict_expiry refuses it; ask its publisher for a release signed by a current key")
-	case expired != nil:
-		return *expired, nil
-	case p.Pins():
-		return Signer{}, hint.Wrap(fmt.Errorf("%w: pinned are %s, offered are %s", errNotPinned, few(p.Keys), few(offered)),
-			"%s", p.notPinnedHelp(rings))
+	case err == nil:
+		return p.signerOf(entity, false), nil
+	case errors.Is(err, pgperrors.ErrUnknownIssuer):
+		return nil, nil
+	case errors.Is(err, pgperrors.ErrKeyExpired), errors.Is(err, pgperrors.ErrSignatureExpired):
+		if entity == nil {
+			return nil, nil
+		}
+		return p.signerOf(entity, true), nil
+	case errors.Is(err, pgperrors.ErrKeyRevoked) && entity != nil:
+		return nil, hint.Wrap(fmt.Errorf("the key %s that made the signature is revoked", fingerprintOf(entity.PrimaryKey)),
+			"its owner revoked it, or its part that signed; ask its publisher for a release signed by another key")
 	}
-	return Signer{}, errUnknownIssuer
+	// The library's error may contain text from the signature, such as the name of a notation.
+	return nil, fmt.Errorf("the signature is not valid: %.200s", err)
 }
 
 // primariesOf returns the fingerprints of the primary keys.
@@ -159,14 +180,14 @@ func (p Policy) notPinnedHelp(rings []ring) string {
 
 // check verifies a detached binary signature with the keys of a ring.
 func check(ring openpgp.EntityList, doc, signature []byte) (entity *openpgp.Entity, err error) {
-	defer surviveLibrary(&err)
+	defer recoverPanic(&err)
 	return openpgp.CheckDetachedSignature(ring, bytes.NewReader(doc), bytes.NewReader(signature), nil)
 }
 
-// surviveLibrary turns a panic of the OpenPGP library into an error. The library panics on
+// recoverPanic turns a panic of the OpenPGP library into an error. The library panics on
 // some malformed keys, such as one whose only statement about its user ID is a revocation.
 // Such a key must not end the process.
-func surviveLibrary(err *error) {
+func recoverPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the key or the signature is malformed: %v", p)
 	}
@@ -180,8 +201,8 @@ func (p Policy) pinned(ring openpgp.EntityList) openpgp.EntityList {
 	return slices.DeleteFunc(ring, func(e *openpgp.Entity) bool { return !slices.Contains(p.Keys, fingerprintOf(e.PrimaryKey)) })
 }
 
-// few lists fingerprints for a message. It abbreviates long lists.
-func few(fingerprints []string) string {
+// abbreviate lists fingerprints for a message. It abbreviates long lists.
+func abbreviate(fingerprints []string) string {
 	const most = 4
 	if n := len(fingerprints); n > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(fingerprints[:most], ", "), n-most)
@@ -189,8 +210,8 @@ func few(fingerprints []string) string {
 	return strings.Join(fingerprints, ", ")
 }
 
-func (p Policy) signerOf(e *openpgp.Entity, expired bool) Signer {
-	return Signer{
+func (p Policy) signerOf(e *openpgp.Entity, expired bool) *Signer {
+	return &Signer{
 		Fingerprint: fingerprintOf(e.PrimaryKey),
 		KeyID:       e.PrimaryKey.KeyIdString(),
 		Expired:     expired,

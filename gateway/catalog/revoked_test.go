@@ -92,7 +92,7 @@ func (g *ghcr) catalog(t *testing.T, ttl time.Duration) *catalog.Catalog {
 		Account: func(a provider.Address) catalog.Account {
 			return catalog.Account{Name: client.Account(repository(a)), DeniedMeansAbsent: true}
 		},
-		Anew: auth.Anew, TagTTL: ttl,
+		Anew: auth.WithFreshToken, TagTTL: ttl,
 	})
 }
 

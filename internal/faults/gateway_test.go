@@ -80,7 +80,7 @@ func (r *rig) serveWith(dir string, add func(provider.Address, catalog.Store) ca
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	known, err := catalog.New(catalog.Options{Directory: dir, Log: log, Anew: auth.Anew,
+	known, err := catalog.New(catalog.Options{Directory: dir, Log: log, Anew: auth.WithFreshToken,
 		Repository: func(ctx context.Context, a provider.Address) (catalog.Store, error) {
 			repo, err := r.auth.Repository(ctx, r.repo)
 			if err != nil {

@@ -21,7 +21,7 @@ const embeddedTTL = -1
 func (s *site) newCatalog(repository func(context.Context, provider.Address) (catalog.Store, error), offers func(provider.Address) bool) (*catalog.Catalog, error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
-		Repository: repository, Account: s.account, Place: s.location, Anew: auth.Anew, Check: s.check, Offers: offers, Deny: g.Deny,
+		Repository: repository, Account: s.account, Place: s.location, Anew: auth.WithFreshToken, Check: s.check, Offers: offers, Deny: g.Deny,
 		TagTTL: g.TagTTL, StaleIfError: g.StaleIfError, Counters: &s.ops.metrics.Catalog, Log: s.log,
 	}
 	if s.repositories.Embedded != nil && g.TagTTL == 0 {

@@ -10,26 +10,26 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// survey holds every source of logins that was examined.
-type survey struct {
+// loginSources holds every source of logins that was examined.
+type loginSources struct {
 	env    Environment
 	logins []*login // in order of precedence among equally specific logins
-	empty  []empty
+	empty  []emptySource
 }
 
-// empty is a source that was examined and has no login.
-type empty struct {
+// emptySource is a source that was examined and has no login.
+type emptySource struct {
 	source string
 	reason string
 	key    *key  // the scope of the source; nil means any registry
 	err    error // why the source could not be read, with a hint; nil if it could
 }
 
-// newSurvey collects the logins of all sources, in order of precedence: blocks, then
+// findSources collects the logins of all sources, in order of precedence: blocks, then
 // variables, then the helper for all registries, then login files. The options must be
 // valid.
-func newSurvey(opts Options) (*survey, error) {
-	s := &survey{env: opts.Environment}
+func findSources(opts Options) (*loginSources, error) {
+	s := &loginSources{env: opts.Environment}
 	for _, l := range opts.Explicit {
 		s.logins = append(s.logins, l.login())
 	}
@@ -41,7 +41,7 @@ func newSurvey(opts Options) (*survey, error) {
 		variables.miss = "OpenTofu does not know the variables " + variableRegistry + "_..."
 		s.logins = append(s.logins, variables)
 	default:
-		s.empty = append(s.empty, empty{source: "the variables " + variableRegistry + " and " + variableRegistry + "_...", reason: "not set"})
+		s.empty = append(s.empty, emptySource{source: "the variables " + variableRegistry + " and " + variableRegistry + "_...", reason: "not set"})
 	}
 	files := opts.Environment.loginFiles()
 	if d := opts.Defaults; d != nil {
@@ -51,7 +51,7 @@ func newSurvey(opts Options) (*survey, error) {
 			s.logins = append(s.logins, l)
 		}
 		if !d.Discover || d.Files != nil && len(d.Files) == 0 {
-			s.empty = append(s.empty, empty{source: "login files of docker and compatible tools", reason: "not looked for, as the oci_default_credentials block" + at(d.Origin) + " says"})
+			s.empty = append(s.empty, emptySource{source: "login files of docker and compatible tools", reason: "not looked for, as the oci_default_credentials block" + at(d.Origin) + " says"})
 		}
 		files = d.files(files)
 	}
@@ -80,12 +80,12 @@ func (d *Defaults) files(usual []loginFile) []loginFile {
 // error. Other files that do not exist are skipped, with a warning if a variable names
 // the file. If another file cannot be read or parsed, it is skipped with a warning, as
 // in OpenTofu, because the right login may be in a different file.
-func (s *survey) read(files []loginFile, opts Options) error {
+func (s *loginSources) read(files []loginFile, opts Options) error {
 	env := opts.Environment
 	if env.ReadFile == nil {
 		return nil
 	}
-	spoiled := "" // a file that makes OpenTofu ignore all login files
+	unparsable := "" // a file that makes OpenTofu ignore all login files
 	for _, f := range files {
 		src, err := []byte(f.text), error(nil)
 		if f.text == "" {
@@ -93,7 +93,7 @@ func (s *survey) read(files []loginFile, opts Options) error {
 		}
 		absent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 		if !absent && !f.required && (err != nil || !openTofuParses(src)) && slices.Contains(env.openTofuFiles(), f.name) {
-			spoiled = f.name
+			unparsable = f.name
 		}
 		if err != nil {
 			err = hint.Wrap(fmt.Errorf("it was not read: %w", withoutPath(err)),
@@ -111,22 +111,22 @@ func (s *survey) read(files []loginFile, opts Options) error {
 			if f.named {
 				opts.Log.Warn("the login file that REGISTRY_AUTH_FILE names does not exist", "file", f.name)
 			}
-			s.empty = append(s.empty, empty{source: source, reason: "it does not exist"})
+			s.empty = append(s.empty, emptySource{source: source, reason: "it does not exist"})
 		default:
 			opts.Log.Warn("a login file cannot be used", "file", f.name, "error", err, "hint", hint.Of(err))
-			s.empty = append(s.empty, empty{source: source, reason: err.Error(), err: err})
+			s.empty = append(s.empty, emptySource{source: source, reason: err.Error(), err: err})
 		}
 	}
 	for _, l := range s.logins {
-		if spoiled != "" && l.place == inFile && l.miss == "" {
-			l.miss = "OpenTofu reads no login file while " + spoiled + " does not parse"
+		if unparsable != "" && l.kind == inFile && l.miss == "" {
+			l.miss = "OpenTofu reads no login file while " + unparsable + " does not parse"
 		}
 	}
 	return nil
 }
 
 // fault returns the error of the first source that could not be read, or nil.
-func (s *survey) fault() error {
+func (s *loginSources) fault() error {
 	for _, e := range s.empty {
 		if e.err != nil {
 			return fmt.Errorf("%s: %w", e.source, e.err)
