@@ -36,11 +36,11 @@ import (
 // finds an open one. An announcement is removed by its digest, so that a newer one under the
 // same tag stays.
 const (
-	// crashAge is the age at which an announcement that is not done counts as a crash.
+	// crashAge: an older announcement that is not done counts as a crash.
 	crashAge = time.Hour
-	// renewAge is the age at which a push renews its own announcement.
+	// renewAge: a push renews its own announcement at this age.
 	renewAge = crashAge / 2
-	// maxReadAge is the age up to which a push writes or deletes on what it has read.
+	// maxReadAge: a push reads again before it writes or deletes on an older reading.
 	maxReadAge = time.Minute
 	// maxAnnouncements bounds the announcements of one version.
 	maxAnnouncements = 200

@@ -100,9 +100,9 @@ func (c *referrersCopy) destinationReferrers(ctx context.Context, s ocispec.Desc
 	return out, nil
 }
 
-// copyReferrer copies one referrer, and reports whether the destination has it. It leaves
-// out a manifest that names another subject, that is gone or damaged, or that the
-// destination refuses.
+// copyReferrer copies one referrer, and reports whether the destination has it. It skips a
+// manifest with another subject, a missing or damaged one, and one that the destination
+// refuses.
 func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispec.Descriptor) (bool, error) {
 	if !artifact.IsManifest(desc.MediaType) {
 		c.warnReferrer("the referrer %s has the media type %.80q, and is not copied", desc.Digest, desc.MediaType)

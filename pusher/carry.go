@@ -25,7 +25,7 @@ const (
 	maxCarriedBytes = 1 << 30
 	// maxCarriedNesting bounds the nesting of manifests.
 	maxCarriedNesting = 3
-	// smallBlob is the size up to which a blob is read whole before it is sent.
+	// smallBlob: a blob up to this size is read whole before it is sent.
 	smallBlob = artifact.MaxManifestBytes
 )
 
@@ -90,14 +90,14 @@ type manifestParts struct {
 }
 
 // hasSubject reports whether a manifest has a subject. A registry attaches such a manifest
-// to its subject, whoever has pushed the subject.
+// to its subject, even if another client has pushed the subject.
 func hasSubject(data []byte) (bool, error) {
 	var m manifestParts
 	err := artifact.Unmarshal(data, &m)
 	return m.Subject != nil, err
 }
 
-// storeParts stores every part of a manifest, at any depth, but not the manifest itself.
+// storeParts stores all parts of a manifest, at any depth. It does not store the manifest.
 func (c *carrier) storeParts(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
 	return c.storePartsAt(ctx, desc, data, 1)
 }
@@ -184,17 +184,8 @@ func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error 
 		}
 		return c.to.sendBlob(ctx, "push a blob to", artifact.Blob{Descriptor: desc, Data: data})
 	}
-	pause := c.to.o.RetryPause
-	for attempt := 1; ; attempt++ {
-		err := c.stream(ctx, desc)
-		if err == nil || attempt == sendAttempts || isUnusable(err) || !worthRetrying(err) {
-			return err
-		}
-		if err := sleep(ctx, pause); err != nil {
-			return err
-		}
-		pause *= 2
-	}
+	temporary := func(err error) bool { return !isUnusable(err) && worthRetrying(err) }
+	return c.to.retry(ctx, temporary, func() error { return c.stream(ctx, desc) })
 }
 
 func (c *carrier) readBlob(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {

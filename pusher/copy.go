@@ -135,9 +135,10 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 	return p, manifest, nil
 }
 
-// storeOriginal stores all that the original's index names, if the index can be copied byte
-// for byte: it says only what was verified, and the destination lacks the version. It
-// reports whether it did so. The index itself follows later.
+// storeOriginal stores the manifests and blobs of the original's index, if the index can be
+// copied byte for byte. The index must say only what was verified, and the destination must
+// lack the version. storeOriginal reports whether it stored them. The index itself follows
+// later.
 func (w *push) storeOriginal(ctx context.Context, packages []artifact.Package) (bool, error) {
 	o := w.original
 	if o == nil || !o.whole || w.before != nil {

@@ -23,7 +23,7 @@ const (
 	// maxCachedBytes bounds one cached manifest. Together with maxCachedFiles, it bounds
 	// the folder to 1.3 GB.
 	maxCachedBytes = 64 << 10
-	// touchAfter is the age at which a cached file gets a new mtime when it is used.
+	// touchAfter: a cache hit renews the mtime of an older file.
 	touchAfter = 24 * time.Hour
 )
 
@@ -115,7 +115,8 @@ func (c *manifestCache) evict(limit int) {
 // the manifest only on a cache miss. Without a cache it is the plain store.
 type cachedStore struct {
 	Store
-	cache *manifestCache // nil for none
+	cache *manifestCache // nil: no cache
+
 	// missed is set by the first cache miss. More misses are then likely, so that
 	// cachedStore skips the HEAD from then on. Nil: it always sends the HEAD.
 	missed *atomic.Bool

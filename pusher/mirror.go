@@ -24,23 +24,22 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// mirrorLimits bound the JSON of a mirror folder that is added to.
+// mirrorLimits bound the existing JSON files of a mirror folder.
 var mirrorLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: 10_000}
 
-// mirrored is one release on its way to a mirror folder.
-type mirrored struct {
+// mirrorPush writes one release into a mirror folder.
+type mirrorPush struct {
 	*Pusher
 	release *origin.Release
 	sums    *trust.Checksums
 	root    *os.Root
-	dir     string // of the provider, with slashes
+	dir     string // of the provider, relative to root, with slashes
 
 	mu       sync.Mutex
-	archives map[string]mirrorArchive // by platform, as VERSION.json has them
+	archives map[string]mirrorArchive // of VERSION.json, by platform
 }
 
-// mirrorArchive is a package in VERSION.json. The order of fields is that in which
-// clients write them.
+// mirrorArchive is a package in VERSION.json. Clients write its fields in this order.
 type mirrorArchive struct {
 	Hashes []string `json:"hashes"`
 	URL    string   `json:"url"`
@@ -54,20 +53,19 @@ type mirrorIndex struct {
 	Versions map[string]json.RawMessage `json:"versions"`
 }
 
-// Mirror writes a release into a mirror folder, in the packed layout and with the
-// JSON that "tofu providers mirror" writes: a filesystem_mirror, and on a web
-// server a network mirror. What is there stays: packages, then the version's
-// JSON, then the list of versions are added. A package that is there with another
-// content is a conflict.
+// Mirror writes a release into a mirror folder, in the packed layout and with the JSON that
+// "tofu providers mirror" writes. Clients use the folder as a filesystem_mirror, or as a
+// network mirror on a web server. Mirror adds packages, then the version's JSON, and then the
+// list of versions. It removes nothing. An existing package with other content is a conflict.
 //
-// The folder has no place for evidence. Only verified packages are written.
+// Mirror writes only verified packages. The folder stores no evidence.
 func (p *Pusher) Mirror(ctx context.Context, root *os.Root, r *origin.Release) (*Result, error) {
 	sums, err := p.accept(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	m := &mirrored{Pusher: p, release: r, sums: sums, root: root, dir: r.Provider().Path()}
-	// 1. What is there.
+	m := &mirrorPush{Pusher: p, release: r, sums: sums, root: root, dir: r.Provider().Path()}
+	// 1. Read the existing JSON.
 	var version mirrorVersion
 	if err := m.readJSON(r.Version().String(), &version); err != nil {
 		return nil, err
@@ -83,12 +81,12 @@ func (p *Pusher) Mirror(ctx context.Context, root *os.Root, r *origin.Release) (
 	if err := root.MkdirAll(m.dir, 0o755); err != nil {
 		return nil, err
 	}
-	// 2. Packages.
-	packages, err := m.placeAll(ctx)
+	// 2. Write packages.
+	packages, err := m.writePackages(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// 3. The version, and the list of versions.
+	// 3. Write the version, and the list of versions.
 	if err := m.writeJSON(r.Version().String(), mirrorVersion{m.archives}); err != nil {
 		return nil, err
 	}
@@ -99,7 +97,7 @@ func (p *Pusher) Mirror(ctx context.Context, root *os.Root, r *origin.Release) (
 	return m.result(before, packages), nil
 }
 
-func (m *mirrored) result(before int, packages []PackageResult) *Result {
+func (m *mirrorPush) result(before int, packages []PackageResult) *Result {
 	status := Unchanged
 	switch {
 	case before == 0:
@@ -107,21 +105,19 @@ func (m *mirrored) result(before int, packages []PackageResult) *Result {
 	case len(m.archives) > before || slices.ContainsFunc(packages, func(p PackageResult) bool { return p.Sent }):
 		status = Completed
 	}
-	tag, _ := ociaddr.VersionTag(m.release.Version()) // as it was read by one
+	tag, _ := ociaddr.VersionTag(m.release.Version()) // it cannot fail for a version of a release
 	out := &Result{
 		Provider: m.release.Provider(), Version: m.release.Version(), Tag: tag, Status: status,
 		Repository: ociaddr.Repository{Registry: ociaddr.Registry("mirror:" + m.root.Name()), Name: m.dir},
 		Verdict:    m.sums.Verdict(), Fingerprint: m.sums.Signer().Fingerprint,
 		Packages: packages, Warnings: slices.Clone(m.release.Warnings),
 	}
-	if m.sums.Signer().Expired {
-		out.Warnings = append(out.Warnings, fmt.Sprintf("the key %s or its signature has expired; clients accept it with a warning", out.Fingerprint))
-	}
+	out.warnExpired(m.sums.Signer())
 	return out
 }
 
-// placeAll puts the packages into the folder, several at once.
-func (m *mirrored) placeAll(ctx context.Context) ([]PackageResult, error) {
+// writePackages writes the packages into the folder, several at once.
+func (m *mirrorPush) writePackages(ctx context.Context) ([]PackageResult, error) {
 	out := make([]PackageResult, len(m.release.Packages))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(m.o.Jobs)
@@ -130,7 +126,7 @@ func (m *mirrored) placeAll(ctx context.Context) ([]PackageResult, error) {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			accepted, sent, err := m.place(ctx, pkg)
+			accepted, sent, err := m.writePackage(ctx, pkg)
 			if err != nil {
 				return fmt.Errorf("%s %s for %s: %w", m.release.Provider(), m.release.Version(), pkg.Platform, err)
 			}
@@ -145,13 +141,13 @@ func (m *mirrored) placeAll(ctx context.Context) ([]PackageResult, error) {
 	return out, g.Wait()
 }
 
-// filename is the name under which clients look for a package.
-func (m *mirrored) filename(pkg origin.Package) string {
+// filename returns the file name that clients request for a package.
+func (m *mirrorPush) filename(pkg origin.Package) string {
 	return provider.PackageFilename(m.release.Provider(), m.release.Version(), pkg.Platform)
 }
 
-// place puts one package into the folder, unless it is there.
-func (m *mirrored) place(ctx context.Context, pkg origin.Package) (accepted trust.Package, written bool, err error) {
+// writePackage writes one package into the folder, unless the folder has it.
+func (m *mirrorPush) writePackage(ctx context.Context, pkg origin.Package) (accepted trust.Package, written bool, err error) {
 	name := path.Join(m.dir, m.filename(pkg))
 	if info, err := m.root.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return accepted, false, fmt.Errorf("%s is no regular file", name)
@@ -162,11 +158,11 @@ func (m *mirrored) place(ctx context.Context, pkg origin.Package) (accepted trus
 		defer f.Close()
 		accepted, err = m.verify(ctx, pkg, f, io.Discard, f, -1, func(int) {})
 		if errors.Is(err, trust.ErrChecksum) {
-			return accepted, false, m.conflict("its package in the folder is another one: " + err.Error())
+			return accepted, false, m.conflict("the folder has another package under its name: " + err.Error())
 		}
 		if err == nil {
 			m.event(pkg.Platform, StagePresent, accepted.Size())
-			err = m.enter(pkg, accepted)
+			err = m.addEntry(pkg, accepted)
 		}
 		return accepted, false, err
 	case !errors.Is(err, fs.ErrNotExist):
@@ -176,18 +172,18 @@ func (m *mirrored) place(ctx context.Context, pkg origin.Package) (accepted trus
 	return accepted, true, err
 }
 
-func (m *mirrored) event(p provider.Platform, stage Stage, total int64) {
+func (m *mirrorPush) event(p provider.Platform, stage Stage, total int64) {
 	m.o.OnEvent(Event{m.release.Provider(), m.release.Version(), p, stage, 0, total})
 }
 
-func (m *mirrored) conflict(what string) error {
+func (m *mirrorPush) conflict(what string) error {
 	return hint.Wrap(fmt.Errorf("%w: %s", ErrConflict, what),
 		"what is there was left as it is; find out which of them is right, and remove the wrong one")
 }
 
-// fetch reads a package into a temporary file, and gives it its name once it is
+// fetch reads a package into a temporary file, and renames the file once the package is
 // verified.
-func (m *mirrored) fetch(ctx context.Context, pkg origin.Package, name string) (accepted trust.Package, err error) {
+func (m *mirrorPush) fetch(ctx context.Context, pkg origin.Package, name string) (accepted trust.Package, err error) {
 	body, size, err := pkg.Open(ctx)
 	if err != nil {
 		return accepted, err
@@ -214,7 +210,7 @@ func (m *mirrored) fetch(ctx context.Context, pkg origin.Package, name string) (
 		}
 		return accepted, err
 	}
-	if err = m.enter(pkg, accepted); err != nil {
+	if err = m.addEntry(pkg, accepted); err != nil {
 		return accepted, err
 	}
 	if err = f.Sync(); err != nil {
@@ -229,9 +225,9 @@ func (m *mirrored) fetch(ctx context.Context, pkg origin.Package, name string) (
 	return accepted, err
 }
 
-// verify copies a package of so many bytes, -1 if that is not known, and accepts
-// it. What was copied is read again from content.
-func (m *mirrored) verify(ctx context.Context, pkg origin.Package, src io.Reader, dst io.Writer, content io.ReaderAt, size int64, report func(int)) (trust.Package, error) {
+// verify copies a package, and accepts it. It reads the copy again through content. The size
+// is -1 if it is unknown.
+func (m *mirrorPush) verify(ctx context.Context, pkg origin.Package, src io.Reader, dst io.Writer, content io.ReaderAt, size int64, report func(int)) (trust.Package, error) {
 	verifier, err := m.sums.Verifier(pkg.Platform, pkg.Filename)
 	if err != nil {
 		return trust.Package{}, err
@@ -252,7 +248,7 @@ func (m *mirrored) verify(ctx context.Context, pkg origin.Package, src io.Reader
 	return verifier.Accept(ctx, content)
 }
 
-// reportWriter tells how much is written to it.
+// reportWriter calls a function with the number of bytes of each write.
 type reportWriter func(int)
 
 // Write implements [io.Writer].
@@ -261,9 +257,9 @@ func (w reportWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// enter puts a package into the version's JSON. An entry that is there stays, if it
-// is for the same package.
-func (m *mirrored) enter(pkg origin.Package, p trust.Package) error {
+// addEntry adds a package to the version's JSON. It keeps an existing entry for the same
+// package.
+func (m *mirrorPush) addEntry(pkg origin.Package, p trust.Package) error {
 	hashes := []string{provider.ZipHash(p.Sum()).String()}
 	if !p.H1().IsZero() {
 		hashes = append(hashes, p.H1().String())
@@ -283,8 +279,8 @@ func (m *mirrored) enter(pkg origin.Package, p trust.Package) error {
 	return nil
 }
 
-// readJSON reads NAME.json of the provider, if it is there.
-func (m *mirrored) readJSON(name string, out any) error {
+// readJSON reads NAME.json of the provider, if it exists.
+func (m *mirrorPush) readJSON(name string, out any) error {
 	file := path.Join(m.dir, name+".json")
 	data, err := m.readFile(file)
 	switch {
@@ -299,7 +295,7 @@ func (m *mirrored) readJSON(name string, out any) error {
 	return nil
 }
 
-func (m *mirrored) readFile(name string) ([]byte, error) {
+func (m *mirrorPush) readFile(name string) ([]byte, error) {
 	info, err := m.root.Stat(name)
 	if err != nil {
 		return nil, err
@@ -319,8 +315,8 @@ func (m *mirrored) readFile(name string) ([]byte, error) {
 	return data, mirrorLimits.Check(data)
 }
 
-// writeJSON writes NAME.json of the provider in one step, unless it is so already.
-func (m *mirrored) writeJSON(name string, content any) error {
+// writeJSON replaces NAME.json of the provider by a rename, unless it has the content already.
+func (m *mirrorPush) writeJSON(name string, content any) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
 		return err

@@ -60,8 +60,8 @@ func (s *Syncer) checkPrune(plan *Plan, steps []Step) error {
 	return nil
 }
 
-// CheckPrune returns the error for which [Syncer.Apply] would prune nothing of a plan, if
-// everything else succeeded.
+// CheckPrune returns the error that makes [Syncer.Apply] prune nothing of a plan. It assumes
+// that the rest of the plan succeeds.
 func (s *Syncer) CheckPrune(plan *Plan) error {
 	return s.checkPrune(plan, plan.pruneSteps(plan.Failures))
 }

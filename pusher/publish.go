@@ -160,7 +160,7 @@ func (w *push) decide(ctx context.Context, r round, brings offer) (decision, err
 	return d, err
 }
 
-// situation reads all that a decision depends on.
+// situation reads the input of a decision.
 func (w *push) situation(ctx context.Context, stored *artifact.Version, others otherPushes, brings offer) (situation, error) {
 	s := situation{
 		before: w.before, stored: stored, sums: w.sums, protocols: w.release.Protocols, packages: brings.packages,
@@ -219,8 +219,8 @@ func (w *push) checkBeforeSending(ctx context.Context, missing []origin.Package)
 	return nil
 }
 
-// inPlace returns the stored version if it has all that it should have. It returns nil if
-// another push may still overwrite the version, or was killed before it restored what it
+// inPlace returns the stored version if the push changes nothing. It returns nil if another
+// push may still overwrite the version, or was killed before it restored what it
 // has overwritten.
 func (w *push) inPlace(ctx context.Context, packages []artifact.Package) (*artifact.Version, error) {
 	readAt := w.o.Now()
@@ -271,7 +271,7 @@ func (w *push) ownPackages(sent []artifact.Package) []artifact.Package {
 }
 
 // current returns the version that the tag names now. It returns nil if there is none, or
-// if --force replaces what the tag names. If a policy of the registry forbids reading the
+// if --force replaces invalid content. If a policy of the registry forbids reading the
 // version that this push has tagged, it returns that version.
 func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 	v, err := artifact.Read(ctx, w.dest.Store, w.release.Provider(), w.release.Version())
@@ -337,8 +337,8 @@ func isReplaceable(err error) bool {
 	return artifact.IsContent(err) && !errors.Is(err, artifact.ErrDamaged)
 }
 
-// isUnusable reports whether an error is about stored content, or says that there is
-// none, rather than about the connection to the registry.
+// isUnusable reports whether an error is about stored content, or says that there is none.
+// Other errors are about the connection to the registry.
 func isUnusable(err error) bool {
 	return artifact.IsContent(err) || errors.Is(err, errdef.ErrNotFound)
 }

@@ -650,7 +650,7 @@ func TestForceRepairsIndex(t *testing.T) {
 		"verdict": {func(_ *bench, i *ocispec.Index) {
 			i.Manifests[3].Annotations["io.github.ocibridge.verdict"] = "checksum only"
 		}, "evidence",
-			"the index gives", "", ""},
+			"the index gives the verdict", "", ""},
 		"size, without a hash": {func(b *bench, i *ocispec.Index) {
 			annotated("layer.size", "7")(b, i)
 			delete(i.Manifests[1].Annotations, annotationH1)

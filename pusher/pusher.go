@@ -1,6 +1,5 @@
-// Package pusher stores releases in OCI repositories. It plans what is missing, verifies
-// every package before it stores it, and keeps an order in which a tag never names an
-// incomplete version.
+// Package pusher stores releases in OCI repositories. It plans what is missing,
+// verifies every package, and then stores it. A tag never names an incomplete version.
 //
 // If the accepted checksums determine a package's digest, a push sends the package while
 // it reads it from the origin. It withholds the end of the package from the registry until
@@ -13,8 +12,8 @@
 // platform with other bytes is a conflict.
 //
 // OCI tags have no compare-and-swap, so that two pushes of different platforms could
-// overwrite each other's index. A push of only some of a release's platforms therefore
-// announces itself by a tag of its own ([artifact.Announcement]). It then writes the union
+// overwrite each other's index. A push of only some platforms therefore announces
+// itself by a tag of its own ([artifact.Announcement]). It then writes the union
 // of all announcements until the version's index has all of them. A push removes an
 // announcement once no push needs it.
 package pusher
@@ -37,7 +36,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Store is all that a push, a sync and a prune need of a repository.
+// Store is a repository to which pushes and syncs write.
 type Store interface {
 	artifact.ReferenceFetcher
 	Exists(ctx context.Context, target ocispec.Descriptor) (bool, error)
@@ -65,8 +64,8 @@ type Destination struct {
 	Store      Store
 	// Sibling is the name of another repository of the same registry that probably has the
 	// provider's packages, too; "": none is known. The registry mounts packages from there,
-	// so that they need not be sent. The Pusher also mounts from repositories in which it
-	// has found or stored a package before.
+	// so that they need not be sent. The Pusher also knows the repositories in which it
+	// has found or stored packages.
 	Sibling string
 }
 
@@ -89,8 +88,8 @@ type Options struct {
 	// RetryPause is the pause before the first retry of an upload. Each further pause is
 	// twice as long. 0: half a second.
 	RetryPause time.Duration
-	// StallTimeout is the time after which an upload fails if the registry accepts no byte,
-	// or does not answer. 0: five minutes.
+	// StallTimeout bounds the time in which the registry accepts no byte of an upload, or does
+	// not answer. 0: five minutes.
 	StallTimeout time.Duration
 	// Now is the local clock. Nil: [time.Now].
 	Now func() time.Time
@@ -103,7 +102,7 @@ type Pusher struct {
 	o     Options
 	slots chan struct{} // one for each package that is being stored
 
-	// What the Pusher has found out about repositories and registries:
+	// Facts about repositories and registries that earlier requests have shown:
 	locations   locations
 	attached    sync.Map // ociaddr.Repository -> *attachedTags; of sources of copies
 	removable   sync.Map // ociaddr.Repository -> bool: whether announcements can be removed

@@ -202,7 +202,7 @@ func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool,
 // isGone reports whether an error says that a manifest does not exist.
 func isGone(err error) bool { return isNotFound(err) || errors.Is(err, artifact.ErrMissing) }
 
-// singleManifest is a store in which every tag names the same manifest.
+// singleManifest is a store whose tags all name the same manifest.
 type singleManifest struct {
 	artifact.Fetcher
 	manifest artifact.Blob

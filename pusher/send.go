@@ -3,10 +3,16 @@ package pusher
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -64,18 +70,21 @@ func (w *push) sendTag(ctx context.Context, op string, manifest artifact.Blob, t
 // that links a blob to a repository whenever a push sends the blob, and does not find the
 // blob until the file is written.
 func (w *push) put(ctx context.Context, b artifact.Blob, tag string) error {
-	pause := w.o.RetryPause
-	for attempt := 1; ; attempt++ {
-		var err error
+	return w.retry(ctx, refusals.UnknownBlob, func() error {
 		if tag == "" {
-			err = w.dest.Store.Push(ctx, b.Descriptor, bytes.NewReader(b.Data))
-		} else {
-			err = w.dest.Store.PushReference(ctx, b.Descriptor, bytes.NewReader(b.Data), tag)
+			return w.dest.Store.Push(ctx, b.Descriptor, bytes.NewReader(b.Data))
 		}
-		if attempt == sendAttempts || !refusals.UnknownBlob(err) {
-			return err
-		}
-		if sleep(ctx, pause) != nil {
+		return w.dest.Store.PushReference(ctx, b.Descriptor, bytes.NewReader(b.Data), tag)
+	})
+}
+
+// retry calls send again while it returns a temporary error. It makes at most sendAttempts
+// calls.
+func (p *Pusher) retry(ctx context.Context, temporary func(error) bool, send func() error) error {
+	pause := p.o.RetryPause
+	for attempt := 1; ; attempt++ {
+		err := send()
+		if err == nil || attempt == sendAttempts || !temporary(err) || sleep(ctx, pause) != nil {
 			return err
 		}
 		pause *= 2
@@ -88,4 +97,72 @@ const helpImmutable = "what was sent is there, but the tag still names what it d
 // plain returns a descriptor without annotations and other optional fields.
 func plain(desc ocispec.Descriptor) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
+}
+
+// status returns the HTTP status of the registry's answer that an error wraps; 0 if it
+// wraps none.
+func status(err error) int {
+	var answer *errcode.ErrorResponse
+	if errors.As(err, &answer) {
+		return answer.StatusCode
+	}
+	return 0
+}
+
+// isNotFound reports whether a registry says that something does not exist.
+func isNotFound(err error) bool {
+	return errors.Is(err, errdef.ErrNotFound) || status(err) == http.StatusNotFound
+}
+
+// refusesContent reports whether the status of an answer means that the registry does not
+// accept the content itself.
+func refusesContent(err error) bool {
+	return slices.Contains([]int{
+		http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
+	}, status(err))
+}
+
+// mayBeTagRule reports whether the status of an answer may come from a rule about a tag,
+// such as immutability.
+func mayBeTagRule(err error) bool {
+	return slices.Contains([]int{
+		http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity,
+	}, status(err))
+}
+
+// isTagRule reports whether an answer to the push of a tag clearly says that the tag cannot
+// be moved.
+func isTagRule(err error) bool {
+	return !refusals.Full(err) && (status(err) == http.StatusMethodNotAllowed || isHeld(err))
+}
+
+// isHeld reports whether a registry refuses to change or delete one tag or manifest, for a
+// reason that need not apply to others: a rule about the tag, or another manifest that names
+// this one. It recognizes such a refusal by statuses that registries use for nothing else
+// here. It also recognizes the words of registries: "configured as immutable" (Harbor),
+// "cannot be overwritten because the tag is immutable" (Amazon ECR) and "locked" (Azure).
+func isHeld(err error) bool {
+	switch status(err) {
+	case http.StatusConflict, http.StatusPreconditionFailed:
+		return true
+	case http.StatusMethodNotAllowed: // the registry deletes nothing
+		return false
+	}
+	var answer *errcode.ErrorResponse
+	return errors.As(err, &answer) && ruleWords.MatchString(answer.Errors.Error())
+}
+
+var ruleWords = regexp.MustCompile(`(?i)immutab|overwrit|already exists|locked|protected|cannot be (moved|changed|updated|modified)|tag[ _]already`)
+
+// cannotDelete reports whether an error means that this login or any login cannot delete
+// manifests, rather than that the registry is unavailable.
+func cannotDelete(err error) bool {
+	code := status(err)
+	return errors.Is(err, errdef.ErrUnsupported) || errors.Is(err, auth.ErrBasicCredentialNotFound) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
+}
+
+// refusesReferrers reports whether a registry refuses the referrers API. Registries without
+// the API answer with such a status, too, although they should answer 404.
+func refusesReferrers(err error) bool {
+	return refusesContent(err) || status(err) == http.StatusUnauthorized || errors.Is(err, auth.ErrBasicCredentialNotFound)
 }

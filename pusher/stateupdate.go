@@ -63,9 +63,9 @@ func (c stateChange) changes(now *artifact.State) (bool, error) {
 // then the first one writes. A lost change must be harmless to callers: a version waits
 // longer if it has to be seen again, and a manifest that is not noted is not deleted.
 //
-// Errors wrap [ErrOccupied] if the repository belongs to another provider, [ErrImmutable] if
-// the registry does not move the tag, and the reasons of package artifact if the tag names
-// no state. They are *[RegistryError] if the registry failed.
+// Errors wrap [ErrOccupied] if the repository belongs to another provider, and [ErrImmutable]
+// if the registry does not move the tag. They wrap the reasons of package artifact if the
+// tag names no state. They are *[RegistryError] if the registry failed.
 func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Destination, change stateChange) error {
 	end, err := p.takeTurn(ctx, dest.Repository)
 	if err != nil {

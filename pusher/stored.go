@@ -59,7 +59,7 @@ func (s Stored) Release(ctx context.Context, v provider.Version, want []provider
 	return r, err
 }
 
-// release returns a version as a release, and as it is stored.
+// release returns a stored version, also as a release.
 func (s Stored) release(ctx context.Context, v provider.Version, want []provider.Platform) (*origin.Release, *artifact.Version, error) {
 	found, err := s.find(ctx, v)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Ve
 }
 
 // checkNames refuses a version whose packages are signed under other names. In a copy, only
-// an annotation would say which package is for which platform.
+// annotations would tie packages to platforms.
 func (s Stored) checkNames(ctx context.Context, r *origin.Release, e *artifact.Evidence, packages []artifact.Package) error {
 	if r.Claims.SHA256SUMS == nil || len(r.Claims.Keys) == 0 {
 		return nil
