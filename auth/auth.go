@@ -191,8 +191,8 @@ const maxReferrerPages = 100
 // for a hint.
 //
 // It returns an error if a login file that a block names cannot be read or parsed, or
-// if the repository is invalid. Its only network access is a single probe that finds
-// out whether a loopback registry speaks TLS.
+// if the repository is invalid. Its only network access is a probe that finds out
+// whether a loopback registry speaks TLS.
 func (c *Client) Repository(ctx context.Context, r ociaddr.Repository) (*remote.Repository, error) {
 	repo, err := c.RepositoryWithReferrers(ctx, r)
 	if err != nil {
@@ -232,8 +232,8 @@ func (c *Client) RepositoryWithReferrers(ctx context.Context, r ociaddr.Reposito
 }
 
 // PlainHTTP reports whether requests to a registry go over plain HTTP. The settings
-// [Options.PlainHTTP] and [Registry.PlainHTTP] decide; a loopback registry is probed
-// once. OpenTofu and Terraform never use plain HTTP.
+// [Options.PlainHTTP] and [Registry.PlainHTTP] decide; a loopback registry is probed,
+// and the result is cached. OpenTofu and Terraform never use plain HTTP.
 func (c *Client) PlainHTTP(ctx context.Context, r ociaddr.Registry) (bool, error) {
 	if s, _ := c.conns.settings(string(r)); s.PlainHTTP {
 		return true, nil

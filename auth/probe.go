@@ -16,45 +16,28 @@ const probeTimeout = 5 * time.Second
 
 // schemes caches which loopback registries speak plain HTTP.
 type schemes struct {
-	dial func(ctx context.Context, network, addr string) (net.Conn, error)
-
-	mu    sync.Mutex
-	known map[ociaddr.Registry]*scheme
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
+	known sync.Map // from ociaddr.Registry to whether it speaks plain HTTP
 }
 
-type scheme struct {
-	slot  // held during the probe, and while the fields are read
-	known bool
-	plain bool
-}
-
-func newSchemes() *schemes {
-	return &schemes{dial: (&net.Dialer{}).DialContext, known: map[ociaddr.Registry]*scheme{}}
-}
+func newSchemes() *schemes { return &schemes{dial: (&net.Dialer{}).DialContext} }
 
 // plain reports whether the registry speaks plain HTTP. If the probe is inconclusive, for
 // example because nothing listens yet, plain returns false, so that the next request
-// fails with a useful error. The next call probes again.
+// fails with a useful error. The next call probes again. Concurrent first calls may each
+// probe the registry.
 func (s *schemes) plain(ctx context.Context, r ociaddr.Registry) (bool, error) {
-	s.mu.Lock()
-	sch, ok := s.known[r]
-	if !ok {
-		sch = &scheme{slot: newSlot()}
-		s.known[r] = sch
+	if plain, ok := s.known.Load(r); ok {
+		return plain.(bool), nil
 	}
-	s.mu.Unlock()
-
-	if err := sch.lock(ctx); err != nil {
-		return false, err
+	plain, ok := s.probe(ctx, r)
+	switch {
+	case ok:
+		s.known.Store(r, plain)
+	case ctx.Err() != nil:
+		return false, ctx.Err()
 	}
-	defer sch.unlock()
-	if !sch.known {
-		sch.plain, sch.known = s.probe(ctx, r)
-	}
-	if err := ctx.Err(); err != nil && !sch.known {
-		return false, err
-	}
-	return sch.plain, nil
+	return plain, nil
 }
 
 // probe starts a TLS handshake with the registry; ok reports whether the result is
