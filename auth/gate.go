@@ -3,12 +3,13 @@ package auth
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"sync"
 
 	"golang.org/x/time/rate"
+
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
 // gate limits the concurrency and the rate of the requests to one registry.
@@ -50,7 +51,7 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 		release()
 		return resp, err
 	}
-	resp.Body = &releasingBody{ReadCloser: resp.Body, release: release}
+	outgoing.OnClose(resp, release)
 	return resp, nil
 }
 
@@ -82,15 +83,4 @@ func (g *gate) waitForRate(ctx context.Context) error {
 		return fmt.Errorf("requests to %s would go beyond %v a second (requests_per_second): %w", g.host, float64(g.rate.Limit()), context.DeadlineExceeded)
 	}
 	return err
-}
-
-// releasingBody frees a slot when it is closed.
-type releasingBody struct {
-	io.ReadCloser
-	release func()
-}
-
-func (b *releasingBody) Close() error {
-	defer b.release()
-	return b.ReadCloser.Close()
 }

@@ -202,19 +202,3 @@ func (b *cappedBuffer) Write(p []byte) (int, error) {
 	b.kept = append(b.kept, p...)
 	return n, nil
 }
-
-// slot is a mutex. The wait for it ends when a context is cancelled.
-type slot chan struct{}
-
-func newSlot() slot { return make(slot, 1) }
-
-func (s slot) lock(ctx context.Context) error {
-	select {
-	case s <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (s slot) unlock() { <-s }

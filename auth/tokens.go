@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote/auth"
 
@@ -57,16 +58,16 @@ type tokenKey struct {
 	scopes string // "" for Basic
 }
 
-// token is the cache entry for one key. The cache's mutex guards all fields except the
-// slot.
+// token is the cache entry for one key. The cache's mutex guards all fields except
+// fetching.
 type token struct {
-	slot  // held while the token is fetched
-	key   tokenKey
-	value string
-	until time.Time // when the token must be renewed; zero means never
-	fetch tokenFetch
-	err   error // the error of the last fetch
-	round int   // the number of fetches
+	fetching *semaphore.Weighted // held while the token is fetched
+	key      tokenKey
+	value    string
+	until    time.Time // when the token must be renewed; zero means never
+	fetch    tokenFetch
+	err      error // the error of the last fetch
+	round    int   // the number of fetches
 }
 
 // size returns the number of bytes of text in a token. Its other fields have a bounded
@@ -124,7 +125,7 @@ func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, s
 	c.schemes[host] = scheme
 	t, ok := c.tokens[k]
 	if !ok {
-		t = &token{slot: newSlot(), key: k}
+		t = &token{fetching: semaphore.NewWeighted(1), key: k}
 		c.tokens[k] = t
 		c.bytes += t.size()
 		c.makeRoom(t)
@@ -149,10 +150,10 @@ func wantsFreshToken(ctx context.Context) bool { return ctx.Value(freshTokenKey{
 // renew fetches a token. If another caller has fetched one since the given round, renew
 // returns that token, unless ctx comes from [WithFreshToken].
 func (c *tokenCache) renew(ctx context.Context, t *token, round int, fetch tokenFetch) (string, error) {
-	if err := t.lock(ctx); err != nil {
+	if err := t.fetching.Acquire(ctx, 1); err != nil {
 		return "", err
 	}
-	defer t.unlock()
+	defer t.fetching.Release(1)
 	c.mu.Lock()
 	value, err, done := t.value, t.err, t.round != round && !wantsFreshToken(ctx)
 	c.mu.Unlock()

@@ -2,9 +2,10 @@ package origin
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"sync"
+
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
 // hostGate limits how many answers from one host are pending or being read at once. A
@@ -92,16 +93,6 @@ func (g *hostGate) RoundTrip(req *http.Request) (*http.Response, error) {
 		release()
 		return nil, err
 	}
-	resp.Body = &gatedBody{resp.Body, release}
+	outgoing.OnClose(resp, release)
 	return resp, nil
-}
-
-type gatedBody struct {
-	io.ReadCloser
-	release func()
-}
-
-func (b *gatedBody) Close() error {
-	defer b.release()
-	return b.ReadCloser.Close()
 }
