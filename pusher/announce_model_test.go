@@ -1,30 +1,22 @@
 package pusher
 
-import (
-	"fmt"
-	"os"
-	"slices"
-	"strings"
-	"testing"
-)
-
-// This file models the protocol of announcements: up to three pushes of one version, and
-// a sync that cleans up or prunes. TestAnnouncementsModel visits every order of their
-// requests. A transition is one request to the registry, and the decision that the code
-// takes on the answer. A process may also be killed at any point, and an hour may pass.
+// This file models the protocol of announcements. Up to three pushes of one version run
+// beside a sync that cleans up or prunes. TestAnnouncementsModel visits every order of their
+// requests. A transition is one request to the registry, and the decision of the code on the
+// answer. A process may also be killed at any point, and an hour may pass.
 //
-// The model leaves out three things. A process lists all tags at once. It reads
-// announcements in one order. It checks the minute rule in the same transition that
-// makes the request: in the code, the request may arrive up to 59 minutes after the check.
+// The model simplifies three things. A process lists all tags at once. It reads announcements
+// in one order. It checks the minute rule in the transition of the request. In the code, the
+// request may arrive up to 59 minutes after the check.
 //
-// As the code does, the model's prune leaves a version that has an open announcement, and
-// removes announcements by digest, on what it read within the last minute.
+// Like the code, the model's prune leaves a version with an open announcement. It removes
+// announcements by digest, on a reading of the last minute.
 
 const (
 	modelPushes = 3
 	modelProcs  = modelPushes + 1
-	// cleanUp is the process that is no push. Once nobody runs, a later push takes its
-	// place.
+	// cleanUp is the process that is no push. After all processes have ended, a later push
+	// uses its slot.
 	cleanUp = modelPushes
 )
 
@@ -36,7 +28,7 @@ func (s set) with(i int) set      { return s | 1<<i }
 func (s set) less(i int) set      { return s &^ (1 << i) }
 func (s set) contains(o set) bool { return o&^s == 0 }
 
-// first returns the least member.
+// first returns the smallest member.
 func (s set) first() int {
 	i := 0
 	for !s.has(i) {
@@ -51,7 +43,7 @@ const (
 	both       = linux | darwin
 )
 
-// modelRole is what a process does.
+// modelRole is the kind of a process.
 type modelRole uint8
 
 const (
@@ -82,7 +74,7 @@ const (
 
 var stepNames = [...]string{"inspects", "announces", "lists tags", "reads an announcement", "reads the index", "writes the index", "is done", "withdraws", "removes another's", "removes its own", "removes the version", ""}
 
-// modelPhase is why a process lists and reads.
+// modelPhase is the reason why a process lists and reads.
 type modelPhase uint8
 
 const (
@@ -96,24 +88,24 @@ type modelProc struct {
 	step  modelStep
 	phase modelPhase
 	// As announcements returned them:
-	todo  set  // announcements that were listed, and are not read yet
-	seen  set  // announcements that were read; at stepRemove, those to be removed
-	same  set  // the part of seen that nobody has written anew
+	todo  set  // listed announcements that were not read yet
+	seen  set  // announcements that were read; at stepRemove, those to remove
+	same  set  // the part of seen that was not renewed
 	known set  // the platforms that seen announces
 	open  bool // an announcement of seen is open
 	mine  bool // the process's own announcement was listed
 	fresh bool // the process listed the tags within the last minute
 
-	index     set  // the index as it was read; at stepWrite, the union
+	index     set  // the index at the last reading; at stepWrite, the union
 	announced bool // push.own is not nil
 	recent    bool // the process's announcement is less than half an hour old
 	wrote     bool // push.wrote
-	reported  bool // the push found in the index all that it brings
+	reported  bool // the push found its packages in the index
 	late      bool // the push began after the prune had ended
 	dying     bool // the process was killed, and the registry still gets its last request
 }
 
-// modelAnnouncement is what the tag of a process's announcement names.
+// modelAnnouncement is the manifest that the tag of a process's announcement names.
 type modelAnnouncement struct{ present, done, old bool }
 
 // modelState is a registry with its processes.
@@ -134,25 +126,25 @@ const (
 	announceRule       // a push of some platforms announces itself
 	joinRule           // a push without an announcement joins an open one
 	orderRule          // announcements are read before the index
-	unionRule          // what others announced is written, too
+	unionRule          // a push writes the packages of other announcements, too
 	openRule           // nothing is removed while an announcement is open
-	indexRule          // only what the index has is removed
-	lastRoundRule      // one's own goes after a round that found the union in place
-	lookAgainRule      // a push that saw others looks again after it is done
+	indexRule          // only announcements that the index contains are removed
+	lastRoundRule      // a push removes its own announcement after a round that found the union in place
+	lookAgainRule      // a push that saw other announcements reads again after it is done
 	withdrawRule       // a push that may have written does not withdraw
-	minuteRule         // old readings count for nothing
-	renewRule          // a push that takes long announces itself anew
+	minuteRule         // a push does not act on old readings
+	renewRule          // a push that takes long renews its announcement
 	digestRule         // a newer announcement under the same tag is not removed
 	pruneRule          // a version is not pruned while an announcement is open
 )
 
-// model is a configuration.
+// model is a configuration of processes.
 type model struct {
 	roles   [modelProcs]modelRole
 	brings  [modelProcs]set // platforms
 	kills   uint8
 	hours   uint8
-	without rule // that is taken away
+	without rule // the rule that is taken away
 }
 
 // next returns the state after the next request of a process.
@@ -210,7 +202,7 @@ func (s *modelState) tag(i int, a modelAnnouncement) {
 
 func (m *model) isFresh(p *modelProc) bool { return p.fresh || m.without == minuteRule }
 
-// inspect is the start of a push.
+// inspect begins a push.
 func (m *model) inspect(s *modelState, i int) {
 	p := &s.procs[i]
 	p.late = s.pruned && s.procs[cleanUp].step == stepEnded
@@ -230,7 +222,7 @@ func (m *model) beginRounds(p *modelProc, i int) {
 	}
 }
 
-// look begins to read announcements, and the index.
+// look makes a process read the announcements and the index.
 func (m *model) look(p *modelProc, phase modelPhase) {
 	p.phase, p.step = phase, stepList
 	if m.without == orderRule && phase != inPlacePhase {
@@ -253,7 +245,7 @@ func (m *model) list(s *modelState, i int) {
 	}
 }
 
-// fetch reads one of the announcements that were listed.
+// fetch reads one of the listed announcements.
 func (m *model) fetch(s *modelState, i int) {
 	p := &s.procs[i]
 	j := p.todo.first()
@@ -268,7 +260,7 @@ func (m *model) fetch(s *modelState, i int) {
 	}
 }
 
-// fetched decides what a process does once it has read the announcements.
+// fetched decides how a process continues once it has read the announcements.
 func (m *model) fetched(s *modelState, i int) {
 	p := &s.procs[i]
 	switch {
@@ -287,7 +279,8 @@ func (m *model) fetched(s *modelState, i int) {
 	}
 }
 
-// mustAnnounce is that a push joins an open announcement, or mustRenew.
+// mustAnnounce reports whether a push has to join an open announcement, or to renew its
+// own.
 func (m *model) mustAnnounce(p *modelProc, i int) bool {
 	if !p.announced {
 		return p.open && m.without != announceRule && m.without != joinRule
@@ -295,7 +288,7 @@ func (m *model) mustAnnounce(p *modelProc, i int) bool {
 	return (!p.mine || !p.recent) && m.without != renewRule
 }
 
-// fetchedAtLast is fetched after the last round, and in a clean-up.
+// fetchedAtLast is fetched for the time after the last round, and for a clean-up.
 func (m *model) fetchedAtLast(s *modelState, i int) {
 	p := &s.procs[i]
 	open := p.open && m.without != openRule
@@ -346,7 +339,7 @@ func (m *model) judge(p *modelProc, i int) {
 	}
 }
 
-// write has the version's tag name the union.
+// write makes the version's tag name the union.
 func (m *model) write(s *modelState, i int) {
 	p := &s.procs[i]
 	if !m.isFresh(p) {
@@ -360,7 +353,7 @@ func (m *model) write(s *modelState, i int) {
 	}
 }
 
-// finish comes after the last round.
+// finish follows the last round.
 func (m *model) finish(p *modelProc, i int) {
 	switch {
 	case m.without == lookAgainRule && p.open:
@@ -374,7 +367,7 @@ func (m *model) finish(p *modelProc, i int) {
 	}
 }
 
-// choose chooses the announcements to be removed: what the index has.
+// choose selects the announcements to remove: those that the index contains.
 func (m *model) choose(p *modelProc, i int) {
 	if p.index == 0 { // the version is gone
 		p.step = stepEnded
@@ -408,7 +401,7 @@ func (m *model) remove(s *modelState, i int) {
 	m.nextRemoval(p, i)
 }
 
-// nextRemoval chooses what a process removes next.
+// nextRemoval selects what a process removes next.
 func (m *model) nextRemoval(p *modelProc, i int) {
 	switch {
 	case p.seen != 0:
@@ -431,8 +424,8 @@ func (p *modelProc) hasEffect() bool {
 	return false
 }
 
-// killed returns the states after a process was killed: at once, with its request
-// still on its way, or by an error after which it withdraws its announcement.
+// killed returns the states after a process was killed. It dies at once, or after its last
+// request has arrived, or with an error after which it withdraws its announcement.
 func (m *model) killed(s modelState, i int) []modelState {
 	p := s.procs[i]
 	s.kills++
@@ -451,7 +444,7 @@ func (m *model) killed(s modelState, i int) []modelState {
 	return out
 }
 
-// hour lets an hour pass. What is on its way arrives before.
+// hour advances the time by an hour. Requests of killed processes arrive before.
 func (s modelState) hour() modelState {
 	s.hours++
 	for i := range s.anns {
@@ -459,12 +452,12 @@ func (s modelState) hour() modelState {
 	}
 	for i := range s.procs {
 		p := &s.procs[i]
-		p.fresh, p.recent, p.open = false, false, false // open is decided after the last reading
+		p.fresh, p.recent, p.open = false, false, false // open follows from the last reading
 	}
 	return s
 }
 
-// quiet reports whether nobody runs any more.
+// quiet reports whether all processes have ended.
 func (s *modelState) quiet() bool {
 	for i := range s.procs {
 		if s.procs[i].step != stepEnded {
@@ -474,7 +467,7 @@ func (s *modelState) quiet() bool {
 	return true
 }
 
-// dying reports whether a request of a killed process is on its way.
+// dying reports whether a request of a killed process has not arrived yet.
 func (s *modelState) dying() bool {
 	for i := range s.procs {
 		if s.procs[i].dying {
@@ -484,8 +477,8 @@ func (s *modelState) dying() bool {
 	return false
 }
 
-// reported returns the platforms that pushes reported. Of pushes that ran beside a
-// prune, nothing is known.
+// reported returns the platforms that pushes have reported as stored. It ignores pushes
+// that ran at the same time as a prune.
 func (m *model) reported(s *modelState) set {
 	var out set
 	for i, p := range s.procs {
@@ -496,7 +489,7 @@ func (m *model) reported(s *modelState) set {
 	return out
 }
 
-// violation says what is wrong in a state; "" for nothing.
+// violation describes what is wrong in a state; "": nothing.
 func (m *model) violation(s modelState) string {
 	if !s.quiet() {
 		return ""
@@ -525,7 +518,7 @@ func (m *model) violation(s modelState) string {
 	return ""
 }
 
-// afterwards says what is wrong after an hour and one more push, which runs alone.
+// afterwards describes what is wrong after an hour and one more push that runs alone.
 func (m *model) afterwards(s modelState, platform, want set) string {
 	later := *m
 	later.roles[cleanUp], later.brings[cleanUp] = pushOfSome, platform
@@ -542,8 +535,8 @@ func (m *model) afterwards(s modelState, platform, want set) string {
 	return ""
 }
 
-// forget resets what no later request depends on, so that states are found to be the
-// same.
+// forget resets fields on which no later request depends, so that equal states compare as
+// equal.
 func (m *model) forget(s *modelState) {
 	for i := range s.procs {
 		p := &s.procs[i]
@@ -584,7 +577,7 @@ func (m *model) forget(s *modelState) {
 	}
 }
 
-// keep keeps what only the rules depend on that take a rule's place.
+// keep restores fields that only matter if a rule is taken away.
 func (m *model) keep(q, p *modelProc) {
 	switch {
 	case m.without == orderRule && (p.step == stepList || p.step == stepFetch):
@@ -607,249 +600,3 @@ func (s *modelState) swap() {
 }
 
 func (s set) swap() set { return s&^3 | s&1<<1 | s&2>>1 }
-
-// code is a number for all of a process and its announcement.
-func (s *modelState) code(i int) uint64 {
-	p, a := &s.procs[i], &s.anns[i]
-	out := uint64(p.step)
-	for _, field := range [...]uint8{uint8(p.phase), uint8(p.todo), uint8(p.seen), uint8(p.same), uint8(p.known), uint8(p.index)} {
-		out = out<<4 | uint64(field)
-	}
-	for _, bit := range [...]bool{p.open, p.mine, p.fresh, p.announced, p.recent, p.wrote, p.reported, p.late, p.dying, a.present, a.done, a.old} {
-		out <<= 1
-		if bit {
-			out |= 1
-		}
-	}
-	return out
-}
-
-// key is a hash of the state. Two of a million states have the same one once in
-// 10 million runs.
-func (s *modelState) key() uint64 {
-	h := uint64(s.index) | uint64(s.hours)<<4 | uint64(s.kills)<<8
-	if s.pruned {
-		h |= 1 << 12
-	}
-	for i := range s.procs {
-		h = mix(h ^ s.code(i))
-	}
-	return h | 1<<63 // never 0
-}
-
-// mix is the finalizer of MurmurHash3, with constants of SplitMix64.
-func mix(h uint64) uint64 {
-	h += 0x9e3779b97f4a7c15
-	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
-	h = (h ^ h>>27) * 0x94d049bb133111eb
-	return h ^ h>>31
-}
-
-// keySet is a set of keys, in half the memory of a map.
-type keySet struct {
-	slots []uint64 // 0: free
-	n     int
-}
-
-// add reports whether the key is new.
-func (k *keySet) add(key uint64) bool {
-	if 4*k.n >= 3*len(k.slots) {
-		k.grow()
-	}
-	mask := uint64(len(k.slots) - 1)
-	for i := key & mask; ; i = (i + 1) & mask {
-		switch k.slots[i] {
-		case key:
-			return false
-		case 0:
-			k.slots[i] = key
-			k.n++
-			return true
-		}
-	}
-}
-
-func (k *keySet) grow() {
-	old := k.slots
-	k.slots, k.n = make([]uint64, max(1<<16, 2*len(old))), 0
-	for _, key := range old {
-		if key != 0 {
-			k.add(key)
-		}
-	}
-}
-
-// search visits all states of a model, depth first, until one is wrong.
-type search struct {
-	*model
-	seen  keySet
-	path  []string // how the current state was reached
-	wrong string
-}
-
-func (m *model) search() *search {
-	s := &search{model: m}
-	var first modelState
-	for i, r := range m.roles {
-		switch r {
-		case absent:
-			first.procs[i].step = stepEnded
-		case cleaning, remover:
-			m.look(&first.procs[i], finishPhase)
-		}
-	}
-	s.visit(first)
-	return s
-}
-
-// visit reports whether the state, and all that come after it, are right.
-func (s *search) visit(state modelState) bool {
-	s.forget(&state)
-	if !s.seen.add(state.key()) {
-		return true
-	}
-	if s.wrong = s.violation(state); s.wrong != "" {
-		return false
-	}
-	for i := range state.procs {
-		p := &state.procs[i]
-		if p.step == stepEnded {
-			continue
-		}
-		if !s.follow(s.next(state, i), i, p) {
-			return false
-		}
-		if state.kills == s.kills || p.dying {
-			continue
-		}
-		for _, killed := range s.killed(state, i) {
-			if !s.follow(killed, i, nil) {
-				return false
-			}
-		}
-	}
-	if state.hours < s.hours && !state.quiet() && !state.dying() {
-		return s.follow(state.hour(), -1, nil)
-	}
-	return true
-}
-
-// follow visits the state after an event: the request of process p, or the end of
-// process i, or an hour.
-func (s *search) follow(state modelState, i int, p *modelProc) bool {
-	if s.visit(state) {
-		return true
-	}
-	event := "an hour passes"
-	switch {
-	case p != nil:
-		event = fmt.Sprintf("%d: %s", i, stepNames[p.step])
-	case i >= 0:
-		event = fmt.Sprintf("%d is killed", i)
-	}
-	s.path = append(s.path, fmt.Sprintf("%-24s index %02b, announcements %s", event, state.index, state.announcements()))
-	return false
-}
-
-// announcements describes the announcements for people.
-func (s *modelState) announcements() string {
-	var out []string
-	for i, a := range s.anns {
-		switch {
-		case a.done:
-			out = append(out, fmt.Sprintf("%d done", i))
-		case a.old:
-			out = append(out, fmt.Sprintf("%d old", i))
-		case a.present:
-			out = append(out, fmt.Sprintf("%d open", i))
-		}
-	}
-	return strings.Join(out, ", ")
-}
-
-// Parts that processes play in the cases.
-var (
-	two        = [modelProcs]modelRole{pushOfSome, absent, pushOfSome}
-	three      = [modelProcs]modelRole{pushOfSome, pushOfSome, pushOfSome}
-	twoAndAll  = [modelProcs]modelRole{pushOfSome, pushOfAll, pushOfSome}
-	bringTwo   = [modelProcs]set{linux, 0, darwin}
-	bringThree = [modelProcs]set{linux, linux, darwin}
-	bringAll   = [modelProcs]set{linux, both, darwin}
-)
-
-// with returns roles with a process that is no push.
-func with(roles [modelProcs]modelRole, other modelRole) [modelProcs]modelRole {
-	roles[cleanUp] = other
-	return roles
-}
-
-// modelCases are configurations by name.
-var modelCases = map[string]struct {
-	model
-	long bool // for make test-faults
-}{
-	"two pushes":                 {model{roles: with(two, cleaning), brings: bringTwo, kills: 1, hours: 1}, false},
-	"one push, and one of all":   {model{roles: [modelProcs]modelRole{pushOfSome, pushOfAll, absent, cleaning}, brings: bringAll, kills: 1, hours: 1}, false},
-	"two pushes, and a prune":    {model{roles: with(two, remover), brings: bringTwo, kills: 1, hours: 1}, false},
-	"three pushes":               {model{roles: with(three, cleaning), brings: bringThree, kills: 1}, false},
-	"two pushes, and one of all": {model{roles: twoAndAll, brings: bringAll, kills: 1}, false},
-	"three pushes, and a prune":  {model{roles: with(three, remover), brings: bringThree}, false},
-
-	"three pushes, a kill, and an hour": {model{roles: with(three, absent), brings: bringThree, kills: 1, hours: 1}, false},
-
-	"two pushes, one of all, and a cleaning": {model{roles: with(twoAndAll, cleaning), brings: bringAll, kills: 1}, true},
-	"three pushes, a prune, and a kill":      {model{roles: with(three, remover), brings: bringThree, kills: 1}, true},
-	"three pushes, and an hour":              {model{roles: with(three, cleaning), brings: bringThree, hours: 1}, true},
-	"three pushes, a prune, and an hour":     {model{roles: with(three, remover), brings: bringThree, hours: 1}, true},
-	"three pushes, a prune, a kill, an hour": {model{roles: with(three, remover), brings: bringThree, kills: 1, hours: 1}, true},
-}
-
-// modelRules are the rules, each with a case in which something goes wrong without it.
-var modelRules = []struct {
-	rule
-	what, in string
-}{
-	{announceRule, "a push of some platforms announces itself", "two pushes"},
-	{joinRule, "a push without an announcement joins an open one", "one push, and one of all"},
-	{orderRule, "announcements are read before the index", "two pushes"},
-	{unionRule, "a push writes what others announced", "two pushes"},
-	{openRule, "nothing is removed while an announcement is open", "two pushes"},
-	{indexRule, "only what the index has is removed", "two pushes"},
-	{lastRoundRule, "a push removes its own after a round that found the union in place", "two pushes"},
-	{lookAgainRule, "a push that saw others looks again after it is done", "two pushes"},
-	{withdrawRule, "a push that may have written does not withdraw", "two pushes, and one of all"},
-	{minuteRule, "old readings count for nothing", "two pushes"},
-	{renewRule, "a push that takes long announces itself anew", "two pushes"},
-	{digestRule, "a newer announcement under the same tag is not removed", "two pushes"},
-	{pruneRule, "a version is not pruned while an announcement is open", "two pushes, and a prune"},
-}
-
-// TestAnnouncementsModel shows for every order of requests that no push loses what
-// another one reported, and that no announcement is left in the end. It shows, too, that
-// each rule of the protocol is needed for that.
-func TestAnnouncementsModel(t *testing.T) {
-	for name, c := range modelCases {
-		t.Run(name, func(t *testing.T) {
-			if c.long && os.Getenv("OCIBRIDGE_FAULTS") != "long" {
-				return
-			}
-			s := c.search()
-			t.Logf("%d states", s.seen.n)
-			if s.wrong != "" {
-				slices.Reverse(s.path)
-				t.Errorf("%s:\n%s", s.wrong, strings.Join(s.path, "\n"))
-			}
-		})
-	}
-	for _, r := range modelRules {
-		t.Run("without "+r.what, func(t *testing.T) {
-			m := modelCases[r.in].model
-			m.without = r.rule
-			s := m.search()
-			t.Logf("%d states: %s", s.seen.n, s.wrong)
-			if s.wrong == "" {
-				t.Errorf("nothing goes wrong without it")
-			}
-		})
-	}
-}

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// onlyManifest is a repository in which every tag names one manifest.
+// onlyManifest is a store whose tags all name the same manifest.
 type onlyManifest artifact.Blob
 
 func (m onlyManifest) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
@@ -27,8 +27,8 @@ func (m onlyManifest) FetchReference(context.Context, string) (ocispec.Descripto
 	return m.Descriptor, io.NopCloser(bytes.NewReader(m.Data)), nil
 }
 
-// TestManifestBeforeDone: whoever finds an announcement that is done knows the manifest
-// that its tag named before. Nobody else does once its push was killed.
+// TestManifestBeforeDone: the reader of a done announcement knows the manifest that its tag
+// named before. After the push was killed, no other process knows it.
 func TestManifestBeforeDone(t *testing.T) {
 	manifest := func(s string) ocispec.Descriptor {
 		return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromString(s), Size: 7}

@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestBadReleaseLeavesNoTag shows for each way in which a release can be wrong
-// that it is refused for that reason, and that nothing is tagged.
+// TestBadReleaseLeavesNoTag shows that each kind of bad release is refused for its reason,
+// and that nothing is tagged.
 func TestBadReleaseLeavesNoTag(t *testing.T) {
 	// serve answers paths that end in suffix with the handler.
 	serve := func(suffix string, h http.HandlerFunc) func(*bench) {
@@ -103,7 +103,7 @@ func TestBadReleaseLeavesNoTag(t *testing.T) {
 	}
 }
 
-// sign replaces the signature, and leaves the keys that are offered.
+// sign replaces the signature. The origin still offers the same keys.
 func (b *bench) sign(by *pgp.Signer) {
 	b.t.Helper()
 	var err error
@@ -154,8 +154,8 @@ func TestRegistryRefuses(t *testing.T) {
 	}
 }
 
-// TestPushBrokenOffIsCompleted ends a push before each of its requests in turn:
-// the tag names nothing or the whole version, and the next push completes it.
+// TestPushBrokenOffIsCompleted interrupts a push before each of its requests. The tag names
+// nothing or the whole version, and the next push completes it.
 func TestPushBrokenOffIsCompleted(t *testing.T) {
 	for stop, reached := 1, true; reached; stop++ {
 		b := newBench(t)
@@ -208,7 +208,7 @@ func TestUploadIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestUploadThatStalls has a registry that takes no byte of a package.
+// TestUploadThatStalls: the registry accepts no byte of a package.
 func TestUploadThatStalls(t *testing.T) {
 	b := newBench(t)
 	b.options.StallTimeout = 50 * time.Millisecond

@@ -19,9 +19,9 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestPartialPushEndedBesideAnother ends a push of one platform before each of its
-// requests, after another one, of another platform, completed there. Pushed
-// again, nothing of either is lost.
+// TestPartialPushEndedBesideAnother interrupts a push of one platform at each of its
+// requests, after a push of another platform has completed there. After another push, the
+// version has both platforms.
 func TestPartialPushEndedBesideAnother(t *testing.T) {
 	for pause := 1; ; pause++ {
 		for after := 0; after < 3; after++ {
@@ -68,7 +68,7 @@ func TestPartialPushEndedBesideAnother(t *testing.T) {
 	}
 }
 
-// unsigned is the release as a mirror folder has it: hashes, and no signature.
+// unsigned returns the release with hashes and without a signature, like a mirror folder.
 func (b *bench) unsigned() *realorigin.Release {
 	b.t.Helper()
 	r, err := b.get()
@@ -90,8 +90,8 @@ func (b *bench) unsigned() *realorigin.Release {
 
 func allowUnsigned(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} }
 
-// TestEvidenceIsNeverReplacedByWeaker pauses a push of unsigned packages before
-// each of its requests while a signed push of the same ones completes.
+// TestEvidenceIsNeverReplacedByWeaker pauses a push of unsigned packages before each of its
+// requests. Meanwhile a signed push of the same packages completes.
 func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
 	for pause, reached := 1, true; reached; pause++ {
 		b := newBench(t)
@@ -114,7 +114,7 @@ func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
 			break
 		}
 		if signed.EvidenceKept {
-			continue // it came after, and found everything in place
+			continue // the other push ran first, and this one found everything in place
 		}
 		e, err := artifact.ReadEvidence(t.Context(), b.repo, *b.tagged().Evidence)
 		if err != nil || e.Record.Verdict != trust.Signed || b.taggedPlatforms() != allPlatforms {
@@ -123,7 +123,7 @@ func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
 	}
 }
 
-// TestWeakerPushKeepsEvidence pushes what is there, signed, from a mirror folder.
+// TestWeakerPushKeepsEvidence pushes a stored, signed version again from a mirror folder.
 func TestWeakerPushKeepsEvidence(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")
@@ -138,8 +138,8 @@ func TestWeakerPushKeepsEvidence(t *testing.T) {
 	}
 }
 
-// TestForeignPartIsPassedOver has a tag of the form of a part that names a package
-// which the release does not list for that platform.
+// TestForeignPartIsPassedOver: a tag of an earlier release announces a package that the
+// release does not list for that platform.
 func TestForeignPartIsPassedOver(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")
@@ -156,8 +156,8 @@ func TestForeignPartIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestMisnamedPackage has an origin that offers another version's or platform's
-// package, with its true signature.
+// TestMisnamedPackage: the origin offers a package of another version or platform, with its
+// true signature.
 func TestMisnamedPackage(t *testing.T) {
 	old := func(b *bench) *release.Release { return b.build("0.9.0", "old content") }
 	for name, spoil := range map[string]func(*bench){
@@ -185,8 +185,8 @@ func TestMisnamedPackage(t *testing.T) {
 	}
 }
 
-// TestAnnouncedTooLong has an origin that announces more than any package has: it
-// is not read at all.
+// TestAnnouncedTooLong: the origin announces more bytes than any package has. The push does
+// not read them.
 func TestAnnouncedTooLong(t *testing.T) {
 	b := newBench(t)
 	r, err := b.get()
@@ -203,7 +203,7 @@ func TestAnnouncedTooLong(t *testing.T) {
 	}
 }
 
-// TestLongerThanAnnounced has an origin that sends more than it said.
+// TestLongerThanAnnounced: the origin sends more bytes than it announced.
 func TestLongerThanAnnounced(t *testing.T) {
 	b := newBench(t)
 	r, err := b.get()
@@ -222,8 +222,8 @@ func TestLongerThanAnnounced(t *testing.T) {
 	}
 }
 
-// TestTagsThatBreakOff must not make a push blind to what others left: a later page
-// of tags that is missing is trouble, and no end.
+// TestTagsThatBreakOff: a later page of the list of tags is missing. The push fails,
+// because it cannot see all announcements.
 func TestTagsThatBreakOff(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")

@@ -22,9 +22,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// mirrorRelease is what a mirror folder offers for a platform: a zip with the
-// content given, and a hash that fits it. A hash of the unpacked package says
-// nothing of the zip beforehand.
+// mirrorRelease returns the release of a mirror folder for one platform: a zip with the
+// given content, and its zh: hash.
 func (b *bench) mirrorRelease(platform, content string) *realorigin.Release {
 	p := provider.MustParsePlatform(platform)
 	made := release.For(b.t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: b.signer, Contents: []release.Content{
@@ -53,8 +52,8 @@ func (b *bench) pushRelease(r *realorigin.Release) (*pusher.Result, error) {
 	return pusher.New(o).Push(b.t.Context(), r)
 }
 
-// wantVouched fails unless the evidence that is tagged vouches for every package,
-// or says itself that nobody signed them.
+// wantVouched fails unless the tagged evidence lists every package, or says that it is
+// unsigned.
 func (b *bench) wantVouched(verdict trust.Verdict) {
 	b.t.Helper()
 	v := b.tagged()
@@ -70,8 +69,8 @@ func (b *bench) wantVouched(verdict trust.Verdict) {
 	}
 }
 
-// TestUnsignedBesideSigned pushes a package that the publisher's document
-// contradicts, or does not list, into a version that was pushed signed.
+// TestUnsignedBesideSigned pushes an unsigned package into a signed version. The
+// publisher's SHA256SUMS contradicts the package, does not list it, or lists it.
 func TestUnsignedBesideSigned(t *testing.T) {
 	for name, tc := range map[string]struct {
 		signed   []string
@@ -121,7 +120,7 @@ func TestUnsignedBesideSigned(t *testing.T) {
 			if _, err := b.push("linux_amd64", "windows_amd64"); err == nil {
 				b.wantVouched(trust.ChecksumOnly)
 			}
-			// What the publisher signed takes its place by force, alone.
+			// By force, only the packages that the publisher signed stay.
 			b.options.Force = true
 			b.mustPush()
 			if got := b.taggedPlatforms(); got != allPlatforms {
@@ -132,7 +131,7 @@ func TestUnsignedBesideSigned(t *testing.T) {
 	}
 }
 
-// TestSignedBesideUnsigned is the other order.
+// TestSignedBesideUnsigned pushes a signed package into an unsigned version.
 func TestSignedBesideUnsigned(t *testing.T) {
 	for _, platform := range []string{"darwin_arm64", "freebsd_amd64"} {
 		for _, signed := range [][]string{{"linux_amd64"}, nil} {
@@ -167,7 +166,7 @@ func TestSignedBesideUnsigned(t *testing.T) {
 	}
 }
 
-// misname has the index name a package for linux a second time, for FreeBSD.
+// misname makes the index name a package for Linux a second time, for FreeBSD.
 func (b *bench) misname(evidence bool) {
 	b.t.Helper()
 	b.reindex(func(i *ocispec.Index) {
@@ -180,8 +179,8 @@ func (b *bench) misname(evidence bool) {
 	})
 }
 
-// TestMisnamedBesideSigned has a package for Linux in the place of another platform's:
-// the publisher's document lists its name and its digest.
+// TestMisnamedBesideSigned: the index names a package for Linux as another platform's. The
+// publisher's SHA256SUMS lists its name and its digest.
 func TestMisnamedBesideSigned(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -196,7 +195,7 @@ func TestMisnamedBesideSigned(t *testing.T) {
 	b.wantVouched(trust.Signed)
 }
 
-// TestRefusedPackageIsReported has evidence that does not vouch for a package beside it.
+// TestRefusedPackageIsReported: the stored evidence does not list one of the packages.
 func TestRefusedPackageIsReported(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -214,8 +213,9 @@ func TestRefusedPackageIsReported(t *testing.T) {
 	}
 }
 
-// TestUnsignedAndSignedAtOnce pauses one of the two before each of its requests in
-// turn while the other runs: whichever is refused, nothing is signed that is not.
+// TestUnsignedAndSignedAtOnce pauses an unsigned or a signed push before each of its
+// requests, and runs the other one there. One of them may be refused, and no unsigned
+// package becomes signed.
 func TestUnsignedAndSignedAtOnce(t *testing.T) {
 	for _, tc := range []struct {
 		platform    string
@@ -266,8 +266,8 @@ func TestUnsignedAndSignedAtOnce(t *testing.T) {
 	}
 }
 
-// TestPublisherAddsAPlatform has a new document of the publisher's: it takes the
-// place of the one that does not list the new platform.
+// TestPublisherAddsAPlatform: the publisher signs a new SHA256SUMS with another platform.
+// It replaces the stored one.
 func TestPublisherAddsAPlatform(t *testing.T) {
 	b := newBench(t)
 	all := b.release
@@ -294,7 +294,7 @@ func withoutLine(text, part string) (out []string) {
 	return out
 }
 
-// TestCopyBesideSigned copies a version that nobody signed into one that is signed.
+// TestCopyBesideSigned copies an unsigned version into a repository with a signed one.
 func TestCopyBesideSigned(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.pushRelease(b.mirrorRelease("darwin_arm64", "something else")); err != nil {

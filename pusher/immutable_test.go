@@ -22,8 +22,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// immutable makes the registry refuse a tag that there is already. Of those that were
-// pushed before, it has to be told.
+// immutable makes the registry refuse to move tags. It knows the tags that were pushed
+// before only by its arguments.
 func (b *bench) immutable(status int, answer string, pushed ...string) {
 	tags := map[string]bool{}
 	for _, tag := range pushed {
@@ -45,7 +45,7 @@ func (b *bench) immutable(status int, answer string, pushed ...string) {
 	})
 }
 
-// refusals are what registries answer where a tag is not to be moved.
+// refusals are the answers of registries to the move of an immutable tag.
 var refusals = map[string]struct {
 	status int
 	answer string
@@ -57,8 +57,8 @@ var refusals = map[string]struct {
 	"hub":    {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"Immutable tag cannot be updated"}]}`, "Immutable tag"},
 }
 
-// TestQuotaIsNoRuleAboutTags: Harbor counts a version when its tag is sent, and older
-// versions refuse it with the status of immutable tags.
+// TestQuotaIsNoRuleAboutTags: Harbor counts a version against the quota when its tag is
+// pushed, and older versions refuse it with the status of immutable tags.
 func TestQuotaIsNoRuleAboutTags(t *testing.T) {
 	b := newBench(t)
 	b.immutable(http.StatusPreconditionFailed, `{"errors":[{"code":"PRECONDITION","message":"Quota exceeded when processing the request of adding 5.7 MiB of storage resource"}]}`)
@@ -87,11 +87,11 @@ func TestImmutableTags(t *testing.T) {
 			if got := b.tagged().Index.Digest.String(); got != first.Digest {
 				t.Errorf("the tag names %s", got)
 			}
-			// The push that was refused has left nothing.
+			// The refused push has left no announcement.
 			if r := b.mustPush("linux_amd64"); r.Status != pusher.Unchanged || len(r.Warnings) != 0 || b.leftTags() != 0 {
 				t.Errorf("after it: %s, warnings %q", r.Status, r.Warnings)
 			}
-			// Once the tag may be moved, all is there.
+			// Once the registry moves the tag, the packages need not be sent again.
 			b.registry.Intercept(nil)
 			if r := b.mustPush("darwin_arm64"); r.Status != pusher.Completed || r.Packages[0].Sent || b.taggedPlatforms() != "darwin_arm64 linux_amd64" {
 				t.Errorf("when it may be moved: %+v", r)
@@ -100,8 +100,8 @@ func TestImmutableTags(t *testing.T) {
 	}
 }
 
-// TestImmutableTagWithoutEvidence pushes what is in place, without evidence, under a
-// tag that cannot be moved: a success that says what is not stored.
+// TestImmutableTagWithoutEvidence pushes a stored version again whose immutable tag names
+// an index without evidence. The push succeeds, and warns that the evidence is missing.
 func TestImmutableTagWithoutEvidence(t *testing.T) {
 	b := newBench(t)
 	b.refuseEvidence()
@@ -113,7 +113,7 @@ func TestImmutableTagWithoutEvidence(t *testing.T) {
 	}
 }
 
-// TestRefusalThatIsNoRule has a registry that refuses for want of rights.
+// TestRefusalThatIsNoRule: the registry refuses because a right is missing.
 func TestRefusalThatIsNoRule(t *testing.T) {
 	b := newBench(t)
 	b.immutable(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"requested access to the resource is denied"}]}`)
@@ -123,8 +123,8 @@ func TestRefusalThatIsNoRule(t *testing.T) {
 	}
 }
 
-// TestImmutableTagsAndAPushThatWasEnded ends a push of some platforms when it has
-// left its tags: the next one completes it, although it cannot leave them again.
+// TestImmutableTagsAndAPushThatWasEnded interrupts a push of some platforms after its
+// announcement. The next push completes it.
 func TestImmutableTagsAndAPushThatWasEnded(t *testing.T) {
 	b := newBench(t)
 	b.immutable(http.StatusPreconditionFailed, refusals["harbor"].answer)
@@ -147,7 +147,7 @@ func TestImmutableTagsAndAPushThatWasEnded(t *testing.T) {
 	}
 }
 
-// endedAt ends a push before it tags.
+// endedAt interrupts a push before it tags.
 type endedAt struct {
 	pusher.Store
 	tag    string
@@ -162,7 +162,7 @@ func (e *endedAt) PushReference(ctx context.Context, d ocispec.Descriptor, conte
 	return e.Store.PushReference(ctx, d, content, reference)
 }
 
-// evidence returns the evidence that is tagged.
+// evidence returns the evidence of the tagged version.
 func (b *bench) evidence() *artifact.Evidence {
 	b.t.Helper()
 	e, err := artifact.ReadEvidence(b.t.Context(), b.repo, *b.tagged().Evidence)
@@ -197,14 +197,14 @@ func TestRefreshEvidence(t *testing.T) {
 		t.Errorf("the tag names %s", got)
 	}
 
-	// Weaker is not taken.
+	// Weaker evidence replaces nothing.
 	b.options.Policy = allowUnsigned
 	r, err := pusher.New(b.options).Push(t.Context(), b.unsigned())
 	if err != nil || r.Status != pusher.Unchanged || !r.EvidenceKept || len(r.Warnings) != 1 || b.evidence().Record.Fingerprint != next.Fingerprint() {
 		t.Errorf("weaker: %+v, %v", r, err)
 	}
 
-	// A signed document that does not vouch for every package is weaker, too.
+	// A signed SHA256SUMS that does not list every package is weaker, too.
 	b.release.SHA256SUMS = bytes.Join(without(bytes.Split(b.release.SHA256SUMS, []byte("\n")), "windows"), []byte("\n"))
 	if err := b.release.Sign(b.signer); err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func without(lines [][]byte, part string) (out [][]byte) {
 	return out
 }
 
-// TestRefreshEvidenceByStronger refreshes what was pushed unsigned.
+// TestRefreshEvidenceByStronger refreshes the evidence of an unsigned version.
 func TestRefreshEvidenceByStronger(t *testing.T) {
 	b := newBench(t)
 	o := b.options

@@ -50,8 +50,8 @@ func find(t *testing.T, v *artifact.Version, platform string) *artifact.Package 
 	return nil
 }
 
-// TestAnnouncementHidesNoOther has an announcement of a package that no release lists
-// beside the one of a push that ended well.
+// TestAnnouncementHidesNoOther: besides the announcement of a successful push, there is one
+// of a package that no release lists.
 func TestAnnouncementHidesNoOther(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -68,8 +68,9 @@ func TestAnnouncementHidesNoOther(t *testing.T) {
 	}
 }
 
-// TestNotesThatLie has a state that calls the index of a version that of another one, or a
-// state: a login that may push, and not delete, could have it deleted by a prune.
+// TestNotesThatLie: the state notes the index of a version as that of another version, or
+// as a state. A login that can push but not delete could otherwise make a prune delete the
+// index.
 func TestNotesThatLie(t *testing.T) {
 	for _, says := range []string{"", "1.0.0"} {
 		b := newSyncBench(t, "1.0.0", "1.1.0")
@@ -91,7 +92,7 @@ func TestNotesThatLie(t *testing.T) {
 	}
 }
 
-// lagging lists no announcement.
+// lagging is a store whose list of tags lacks announcements.
 type lagging struct{ registry.Repository }
 
 func (l lagging) Tags(ctx context.Context, last string, fn func([]string) error) error {
@@ -116,7 +117,7 @@ func TestListThatLagsBehindAnnouncements(t *testing.T) {
 	}
 }
 
-// refuseDeletes answers deletes of paths that match with a status.
+// refuseDeletes answers deletes of matching paths with a status.
 func (b *bench) refuseDeletes(status int, match func(path string) bool) {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodDelete || !match(r.URL.Path) {
@@ -129,7 +130,7 @@ func (b *bench) refuseDeletes(status int, match func(path string) bool) {
 
 func anyPath(string) bool { return true }
 
-// TestTroubleWithDeletes: a push needs no delete.
+// TestTroubleWithDeletes: a push succeeds if all deletes fail.
 func TestTroubleWithDeletes(t *testing.T) {
 	for _, status := range []int{http.StatusNotImplemented, http.StatusInternalServerError} {
 		b := newBench(t)
@@ -140,7 +141,7 @@ func TestTroubleWithDeletes(t *testing.T) {
 	}
 }
 
-// TestRepeatedPushesWithoutDeletes has one job push its platform again and again.
+// TestRepeatedPushesWithoutDeletes: one job pushes its platform again and again.
 func TestRepeatedPushesWithoutDeletes(t *testing.T) {
 	placeholder, err := artifact.Placeholder("")
 	if err != nil {
@@ -173,8 +174,8 @@ func TestRepeatedPushesWithoutDeletes(t *testing.T) {
 	}
 }
 
-// TestOldTagsOnTheirWay has a tag of an earlier release moved to a placeholder that could
-// not be deleted: once deletes are allowed, it goes.
+// TestOldTagsOnTheirWay: a tag of an earlier release names a placeholder that could not be
+// deleted. A push removes it once the registry allows deletes.
 func TestOldTagsOnTheirWay(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -197,7 +198,8 @@ func TestOldTagsOnTheirWay(t *testing.T) {
 	}
 }
 
-// TestPruneOfTagsThatDoNotRead: nobody else would remove them.
+// TestPruneOfTagsThatDoNotRead: a prune removes tags of announcements that cannot be read,
+// because nothing else removes them.
 func TestPruneOfTagsThatDoNotRead(t *testing.T) {
 	for _, tag := range []string{"ocibridge-part.1.0.0.linux_amd64", "ocibridge-part.1.0.0.abcdefghij234567"} {
 		b := newSyncBench(t, "1.0.0")
@@ -216,8 +218,8 @@ func TestPruneOfTagsThatDoNotRead(t *testing.T) {
 	}
 }
 
-// TestClockThatWasAhead has a sync with a wrong clock see a version first: it waits no
-// longer than from the next sync on.
+// TestClockThatWasAhead: a sync with a wrong clock saw a version first. The version waits
+// from the next sync on.
 func TestClockThatWasAhead(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
@@ -232,7 +234,7 @@ func TestClockThatWasAhead(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// TestPruneBesideAnOpenAnnouncement leaves a version that is being pushed to the next prune.
+// TestPruneBesideAnOpenAnnouncement: a prune leaves a version that is being pushed.
 func TestPruneBesideAnOpenAnnouncement(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -249,8 +251,8 @@ func TestPruneBesideAnOpenAnnouncement(t *testing.T) {
 	}
 }
 
-// TestOverwrittenIndexesAreNoted has two pushes read that nothing is tagged, and then tag
-// their indexes one after the other: the second one does not know what it overwrites.
+// TestOverwrittenIndexesAreNoted: two pushes find no tag, and then tag their indexes one
+// after the other. The second one does not know that it overwrites an index.
 func TestOverwrittenIndexesAreNoted(t *testing.T) {
 	b := newBench(t)
 	other, err := b.get("darwin_arm64")
@@ -270,17 +272,17 @@ func TestOverwrittenIndexesAreNoted(t *testing.T) {
 		}
 		mu.Unlock()
 		switch {
-		case now == 0 && putsTag: // the first push: the second one comes as far
+		case now == 0 && putsTag: // the first push waits for the second one
 			wg.Go(func() {
 				if _, err := pusher.New(b.options).Push(t.Context(), other); err != nil {
 					t.Error(err)
 				}
 			})
 			<-waits
-		case now == 1 && putsTag: // the second push, until the first one has tagged its index
+		case now == 1 && putsTag: // the second push waits until the first one has tagged its index
 			close(waits)
 			<-tags
-		case now == 2: // the first push, until the second one has tagged its index
+		case now == 2: // the first push waits until the second one has tagged its index
 			close(tags)
 			<-tagged
 		case now == 3:
@@ -300,8 +302,8 @@ func TestOverwrittenIndexesAreNoted(t *testing.T) {
 	}
 }
 
-// TestEvidenceThatTheIndexLacks has an announcement of signed evidence beside an index
-// without: a sync leaves it to the next push.
+// TestEvidenceThatTheIndexLacks: an announcement has signed evidence, and the index has
+// none. A sync leaves the announcement to the next push.
 func TestEvidenceThatTheIndexLacks(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -320,7 +322,7 @@ func TestEvidenceThatTheIndexLacks(t *testing.T) {
 	}
 }
 
-// TestPruneOfEverythingByEarlierReleases leaves nothing of what they left.
+// TestPruneOfEverythingByEarlierReleases: a prune removes all tags of earlier releases.
 func TestPruneOfEverythingByEarlierReleases(t *testing.T) {
 	b := newOldBench(t)
 	b.want.Cooldown = 0
@@ -340,8 +342,8 @@ func TestPruneOfEverythingByEarlierReleases(t *testing.T) {
 	}
 }
 
-// TestStateThatIsNotFound: a state that is listed, and for a moment not found, is no
-// reason for a first sync, in which no version waits.
+// TestStateThatIsNotFound: the state is listed, but for a moment not found. The sync must
+// not become a first sync, in which no version waits.
 func TestStateThatIsNotFound(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
@@ -363,8 +365,8 @@ func TestStateThatIsNotFound(t *testing.T) {
 	b.mustSync(".1.1.0")
 }
 
-// TestRegistryThatTakesNoPlaceholder allows only the artifact types of OpenTofu, as GitLab
-// does: pushes of some platforms announce themselves all the same.
+// TestRegistryThatTakesNoPlaceholder: the registry accepts only the artifact types of
+// OpenTofu, like GitLab. Pushes of some platforms still announce themselves.
 func TestRegistryThatTakesNoPlaceholder(t *testing.T) {
 	placeholder, err := artifact.Placeholder("")
 	if err != nil {
@@ -384,8 +386,8 @@ func TestRegistryThatTakesNoPlaceholder(t *testing.T) {
 	}
 }
 
-// TestCopyOfWhatIsReplaced copies a version while its index is replaced and pruned: the
-// evidence that the index named is gone when it is read.
+// TestCopyOfWhatIsReplaced copies a version while a push replaces its index and a prune
+// deletes the old one. The evidence of the old index is gone when the copy reads it.
 func TestCopyOfWhatIsReplaced(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()

@@ -61,7 +61,7 @@ func TestMirror(t *testing.T) {
 	if got, want := readFile(t, mirrorFile(dir, "index.json")), "{\n  \"versions\": {\n    \"1.0.0\": {}\n  }\n}"; got != want {
 		t.Errorf("index.json is %s", got)
 	}
-	// What a mirror folder is read by agrees.
+	// The reader of mirror folders finds the same.
 	m, err := realorigin.OpenMirrorDir(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// TestMirrorKeeps has a folder with another version and another platform.
+// TestMirrorKeeps: the folder has another version and another platform.
 func TestMirrorKeeps(t *testing.T) {
 	b := newBench(t)
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func TestMirrorKeeps(t *testing.T) {
 	}
 }
 
-// TestMirrorConflicts has folders that say something else of the same version.
+// TestMirrorConflicts: the folder has other content for the same version.
 func TestMirrorConflicts(t *testing.T) {
 	const zip = "terraform-provider-widget_1.0.0_linux_amd64.zip"
 	for name, tc := range map[string]struct {
@@ -141,8 +141,8 @@ func TestMirrorConflicts(t *testing.T) {
 	}
 }
 
-// TestMirrorStoresNothingUnverified has an origin that sends something else, and a
-// publisher who signed what is no zip.
+// TestMirrorStoresNothingUnverified: the origin sends another package, or the publisher has
+// signed a file that is no zip.
 func TestMirrorStoresNothingUnverified(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(*bench) error

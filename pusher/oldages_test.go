@@ -18,7 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// oldAge tags a version's age as earlier releases did; the version "" is ociaddr.SeenAll.
+// oldAge tags the age of a version like earlier releases; the version "" stands for
+// ociaddr.SeenAll.
 func (b *bench) oldAge(version, text string) {
 	b.t.Helper()
 	config := ocispec.DescriptorEmptyJSON
@@ -34,8 +35,8 @@ func (b *bench) oldAge(version, text string) {
 		ocispec.MediaTypeImageManifest, layer, layer, text), tag)
 }
 
-// newOldBench is a repository as earlier releases left it: 1.0.0 was there at the first
-// sync with a cooldown, 1.1.0 was seen an hour ago, and 1.2.0 by no sync yet.
+// newOldBench returns a repository of an earlier release. Version 1.0.0 existed at the
+// first sync with a cooldown, a sync saw 1.1.0 an hour ago, and no sync has seen 1.2.0.
 func newOldBench(t *testing.T) *syncBench {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -50,7 +51,7 @@ func newOldBench(t *testing.T) *syncBench {
 
 const oldTags = "1.0.0 ocibridge-seen ocibridge-seen.0.9.0 ocibridge-seen.1.0.0 ocibridge-seen.1.1.0"
 
-// noTagDeletes has the registry delete by digest alone.
+// noTagDeletes makes the registry delete only by digest.
 func (b *bench) noTagDeletes() {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		byTag := r.Method == http.MethodDelete && !strings.Contains(r.URL.Path, "sha256:")
@@ -62,7 +63,7 @@ func (b *bench) noTagDeletes() {
 }
 
 // TestOldAges: a sync with a cooldown moves the ages into the state, and removes the tags
-// of earlier releases, whichever deletes the registry allows.
+// of earlier releases, by tag or by digest.
 func TestOldAges(t *testing.T) {
 	for name, begin := range map[string]func(b *syncBench){
 		"tags are deleted":      func(*syncBench) {},
@@ -98,8 +99,8 @@ func TestOldAges(t *testing.T) {
 	}
 }
 
-// TestOldAgesThatStay: a login that may not delete is told how many tags are left. The
-// ages are in the state, and are not read again.
+// TestOldAgesThatStay: a login that cannot delete gets a warning with the number of tags.
+// The ages are in the state, and the next sync does not read the tags again.
 func TestOldAgesThatStay(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusMethodNotAllowed} {
 		b := newOldBench(t)
@@ -126,7 +127,8 @@ func TestOldAgesThatStay(t *testing.T) {
 	}
 }
 
-// TestOldAgesGoLast: nothing is deleted before the state has the ages and was read again.
+// TestOldAgesGoLast: a sync deletes nothing before it has written the ages into the state
+// and read them again.
 func TestOldAgesGoLast(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newOldBench(t)
@@ -150,7 +152,7 @@ func TestOldAgesGoLast(t *testing.T) {
 	}
 }
 
-// TestOldAgesNeedTheState: with a state that cannot be written, no tag is removed.
+// TestOldAgesNeedTheState: if the state cannot be written, the sync removes no tag.
 func TestOldAgesNeedTheState(t *testing.T) {
 	b := newOldBench(t)
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -170,7 +172,7 @@ func TestOldAgesNeedTheState(t *testing.T) {
 	}
 }
 
-// TestOldAgesWithoutACooldown: a sync without a cooldown moves the ages all the same, once.
+// TestOldAgesWithoutACooldown: a sync without a cooldown moves the ages, too, once.
 func TestOldAgesWithoutACooldown(t *testing.T) {
 	b := newOldBench(t)
 	b.want.Cooldown = 0
@@ -187,8 +189,8 @@ func TestOldAgesWithoutACooldown(t *testing.T) {
 	}
 }
 
-// TestOldAgesThatAreNone: a tag of that form which names a version keeps what it names,
-// also where manifests alone are deleted. The age counts from now.
+// TestOldAgesThatAreNone: a tag of that form names a version. The version stays, also if
+// the registry only deletes by digest, and the age counts from now.
 func TestOldAgesThatAreNone(t *testing.T) {
 	b := newOldBench(t)
 	b.noTagDeletes()
@@ -212,7 +214,7 @@ func TestOldAgesThatAreNone(t *testing.T) {
 	}
 }
 
-// TestOldAgesWithoutAList: for a moment, the registry says that there are no tags.
+// TestOldAgesWithoutAList: for a moment, the registry lists no tags.
 func TestOldAgesWithoutAList(t *testing.T) {
 	b := newOldBench(t)
 	b.options.First = true
@@ -230,8 +232,8 @@ func TestOldAgesWithoutAList(t *testing.T) {
 	b.mustSync(".1.2.0 .1.1.0 =1.0.0")
 }
 
-// TestOldAgesIncomplete: earlier releases set ociaddr.SeenAll last. Without it, their first
-// sync has not ended.
+// TestOldAgesIncomplete: earlier releases set ociaddr.SeenAll last. If it is missing, their
+// first sync was interrupted.
 func TestOldAgesIncomplete(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.oldAge("1.0.0", "first sync")

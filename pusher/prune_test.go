@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// A version that has no package for the platforms wanted takes the place of none
-// that has.
+// TestLatestAndPlatforms: a version without a package for the platforms wanted does not
+// count as one of the latest.
 func TestLatestAndPlatforms(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0")
 	b.options.Prune = true
@@ -32,7 +32,7 @@ func TestLatestAndPlatforms(t *testing.T) {
 	b.origin.Add(without)
 	b.mustSync("=1.2.0 =1.1.0")
 
-	// Nor is it pruned itself where it is there.
+	// It is not pruned either if it is stored.
 	b.want.Platforms = nil
 	b.mustSync("+1.3.0 ~1.2.0 -1.1.0")
 	b.want.Platforms = []provider.Platform{provider.MustParsePlatform("linux_amd64")}
@@ -40,7 +40,7 @@ func TestLatestAndPlatforms(t *testing.T) {
 	b.mustSync("=1.3.0 =1.2.0 =1.1.0")
 }
 
-// beforeDelete does something once, before the nth manifest is deleted by digest.
+// beforeDelete calls a function once, before the nth delete of a manifest by digest.
 func (b *syncBench) beforeDelete(n int, do func()) {
 	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "sha256:") {
@@ -53,8 +53,8 @@ func (b *syncBench) beforeDelete(n int, do func()) {
 	})
 }
 
-// TestPruneHeldVersions: a version whose tag the registry keeps stops no pruning of the
-// others. A registry that deletes nothing is asked once.
+// TestPruneHeldVersions: the registry keeps the tag of one version. The prune continues
+// with the others. If the registry deletes nothing, the prune sends one request.
 func TestPruneHeldVersions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status         int
@@ -106,8 +106,9 @@ func TestPruneHeldVersions(t *testing.T) {
 	}
 }
 
-// A push of a version that is being pruned finds its manifests there, whichever
-// of them goes next: a tag that it sets lacks none of them in the end.
+// TestPruneBesidePush: a push of a version that is being pruned relies on its manifests. In
+// the end, a tag that the push sets lacks none of them, whichever the prune was about to
+// delete.
 func TestPruneBesidePush(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newSyncBench(t, "1.0.0", "1.1.0")
@@ -136,7 +137,8 @@ func TestPruneBesidePush(t *testing.T) {
 	}
 }
 
-// Where they cannot be put back, it is said and no success.
+// TestPruneBesidePushFails: if the prune cannot restore the manifests, it fails with a
+// hint.
 func TestPruneBesidePushFails(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.mustSync("+1.1.0 +1.0.0")
@@ -162,7 +164,7 @@ func TestPruneBesidePushFails(t *testing.T) {
 	}
 }
 
-// pushUnsigned pushes a version by its checksums alone, as from a mirror.
+// pushUnsigned pushes a version with unsigned checksums, as from a mirror.
 func (b *syncBench) pushUnsigned(version string) {
 	b.t.Helper()
 	listing, err := b.client.Versions(b.t.Context(), widget)
@@ -187,8 +189,8 @@ func (b *syncBench) pushUnsigned(version string) {
 	}
 }
 
-// Versions without a signature share their evidence. Nobody knows which others
-// are being pushed that rely on it: it stays.
+// TestPruneLeavesSharedEvidence: unsigned versions share their evidence, and a concurrent
+// push may rely on it. It stays.
 func TestPruneLeavesSharedEvidence(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.options.Push.Policy = allowUnsigned
@@ -212,8 +214,8 @@ func TestPruneLeavesSharedEvidence(t *testing.T) {
 	}
 }
 
-// A registry that for a moment says that there are no tags has said nothing of
-// what they name.
+// TestPruneWithoutAList: for a moment, the registry lists no tags. The prune deletes no
+// manifest.
 func TestPruneWithoutAList(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.mustSync("+1.1.0 +1.0.0")
@@ -244,7 +246,8 @@ func TestPruneWithoutAList(t *testing.T) {
 	}
 }
 
-// What another sync has pruned meanwhile is done, and the rest is gone on with.
+// TestPruneTwice: another sync has pruned a version in the meantime. The prune continues
+// with the rest.
 func TestPruneTwice(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0", "1.3.0")
 	b.mustSync("+1.3.0 +1.2.0 +1.1.0 +1.0.0")
@@ -259,8 +262,8 @@ func TestPruneTwice(t *testing.T) {
 	}
 }
 
-// Where one version's tag cannot be removed, what is left of those before it goes
-// all the same: no later sync would find it.
+// TestPruneBrokenOff: one version's tag cannot be removed. The prune deletes the manifests
+// of the versions before it, because no later sync would find them.
 func TestPruneBrokenOff(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0", "1.3.0")
 	b.mustSync("+1.3.0 +1.2.0 +1.1.0 +1.0.0")

@@ -23,8 +23,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// newReplaced returns a repository with a version that was completed, and the index that
-// its tag has lost.
+// newReplaced returns a repository with a completed version, and the index that the tag
+// named before.
 func newReplaced(t *testing.T) (*syncBench, ocispec.Descriptor) {
 	b := newSyncBench(t, "1.0.0")
 	b.options.Prune = true
@@ -51,8 +51,8 @@ func (b *syncBench) has(desc ocispec.Descriptor) bool {
 	return err == nil
 }
 
-// TestPruneOfNothingButReplacedIndexes: a prune without a version to remove deletes what
-// pushes have replaced, and the next one has nothing to do.
+// TestPruneOfNothingButReplacedIndexes: a prune that removes no version deletes replaced
+// indexes. The next prune changes nothing.
 func TestPruneOfNothingButReplacedIndexes(t *testing.T) {
 	b, lost := newReplaced(t)
 	out := b.mustSync("=1.0.0")
@@ -83,7 +83,7 @@ func TestPruneLeavesTaggedIndexes(t *testing.T) {
 	}
 }
 
-// TestPruneLeavesReferredIndexes: a noted index stays while something refers to it.
+// TestPruneLeavesReferredIndexes: a noted index stays while it has referrers.
 func TestPruneLeavesReferredIndexes(t *testing.T) {
 	b, lost := newReplaced(t)
 	empty := ocispec.DescriptorEmptyJSON
@@ -107,8 +107,8 @@ func TestPruneLeavesReferredIndexes(t *testing.T) {
 	}
 }
 
-// TestPruneLeavesWhatIsNotOurs: whatever the state says, an index that names another
-// provider, or none, stays.
+// TestPruneLeavesWhatIsNotOurs: an index that names another provider, or none, stays
+// although the state notes it.
 func TestPruneLeavesWhatIsNotOurs(t *testing.T) {
 	for _, of := range []string{"registry.acme.example/acme/gadget", ""} {
 		b, lost := newReplaced(t)
@@ -130,8 +130,8 @@ func TestPruneLeavesWhatIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestPruneBesideATagThatMovesBack: a push may give the tag back to the index that is
-// about to be deleted. Some registries then delete the tag, too.
+// TestPruneBesideATagThatMovesBack: a push moves the tag back to an index that the prune is
+// about to delete. Some registries then delete the tag, too.
 func TestPruneBesideATagThatMovesBack(t *testing.T) {
 	b, lost := newReplaced(t)
 	b.beforeDelete(1, func() { b.tag(lost, "1.0.0") })
@@ -140,7 +140,7 @@ func TestPruneBesideATagThatMovesBack(t *testing.T) {
 		t.Errorf("the tag resolves to %+v", got)
 	}
 
-	// Where it cannot be put back, that is no success.
+	// If the tag cannot be restored, the prune fails.
 	b, lost = newReplaced(t)
 	b.beforeDelete(1, func() {
 		b.tag(lost, "1.0.0")
@@ -157,7 +157,7 @@ func TestPruneBesideATagThatMovesBack(t *testing.T) {
 	}
 }
 
-// TestPruneOfEverything removes the state, and what it has noted, too.
+// TestPruneOfEverything: the prune also deletes the state and the manifests that it notes.
 func TestPruneOfEverything(t *testing.T) {
 	b, lost := newReplaced(t)
 	b.constraint("< 0.0.0")
@@ -181,8 +181,8 @@ func TestPruneOfEverything(t *testing.T) {
 	}
 }
 
-// TestLeftAnnouncementCannotBeRemoved: where a rule holds the tags of announcements, a
-// push that finds one left makes no other, unless it is of a release folder.
+// TestLeftAnnouncementCannotBeRemoved: a rule forbids removing the tags of announcements. A
+// push that finds such a tag announces nothing, unless it pushes a release folder.
 func TestLeftAnnouncementCannotBeRemoved(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	held := func(w http.ResponseWriter, r *http.Request) bool {
@@ -205,7 +205,7 @@ func TestLeftAnnouncementCannotBeRemoved(t *testing.T) {
 	if n := b.leftTags(); n != 1 {
 		t.Errorf("another announcement was made: %q", b.tags())
 	}
-	// Once it can be removed, it goes, and pushes announce themselves again.
+	// Once the announcement can be removed, pushes announce themselves again.
 	b.registry.Intercept(nil)
 	b.mustSync("=1.1.0")
 	if n := b.leftTags(); n != 0 {
@@ -213,7 +213,7 @@ func TestLeftAnnouncementCannotBeRemoved(t *testing.T) {
 	}
 }
 
-// isAnnouncement reports whether a reference is that of an announcement.
+// isAnnouncement reports whether a reference names an announcement.
 func (b *syncBench) isAnnouncement(reference string) bool {
 	if !strings.HasPrefix(reference, "sha256:") {
 		return strings.HasPrefix(reference, "ocibridge-part.")

@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// state is the state of the repository; nil for none.
+// state returns the state of the repository; nil if there is none.
 func (b *bench) state() *artifact.State {
 	b.t.Helper()
 	s, _, err := artifact.ReadState(b.t.Context(), b.repo, widget)
@@ -32,7 +32,7 @@ func (b *bench) state() *artifact.State {
 	return s
 }
 
-// ages are the versions whose age is known, with the hour at which they were seen.
+// ages returns the versions of known age, each with the hour at which a sync first saw it.
 func (b *syncBench) ages() string {
 	b.t.Helper()
 	s := b.state()
@@ -51,7 +51,8 @@ func (b *syncBench) ages() string {
 	return strings.Join(out, " ")
 }
 
-// A provider whose template leads to another one's repository leaves nothing in it.
+// TestCooldownInAnotherProvidersRepository: the template leads to the repository of another
+// provider. The sync writes nothing there.
 func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -73,8 +74,9 @@ func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// TestCooldownWithoutAges: in a repository that has versions and no ages, a first sync
-// looks like one whose state was lost. --first says that it is the first one.
+// TestCooldownWithoutAges: a repository with versions and without ages looks the same
+// before a first sync and after the loss of its state. With --first, the sync is a first
+// one.
 func TestCooldownWithoutAges(t *testing.T) {
 	for name, begin := range map[string]func(b *syncBench){
 		"no state": func(*syncBench) {},
@@ -106,7 +108,7 @@ func TestCooldownWithoutAges(t *testing.T) {
 				t.Errorf("ages %q, state %+v", got, b.state())
 			}
 
-			// From then on, --first changes nothing.
+			// After that sync, --first changes nothing.
 			b.offer("1.2.0")
 			b.mustSync(".1.2.0 =1.1.0 =1.0.0")
 			b.options.First = false
@@ -117,8 +119,8 @@ func TestCooldownWithoutAges(t *testing.T) {
 	}
 }
 
-// TestCooldownWithoutVersions needs no --first: a repository without versions cannot have
-// lost their ages.
+// TestCooldownWithoutVersions: a repository without versions needs no --first, because it
+// cannot have lost their ages.
 func TestCooldownWithoutVersions(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustRemember(pusher.StateChange{Replaced: []artifact.Replaced{lost("x", "0.9.0")}})
@@ -126,7 +128,7 @@ func TestCooldownWithoutVersions(t *testing.T) {
 	b.mustSync("+1.0.0")
 }
 
-// TestCooldownWithAnUnusableState: what is no state is neither believed nor replaced.
+// TestCooldownWithAnUnusableState: a sync neither uses nor replaces an invalid state.
 func TestCooldownWithAnUnusableState(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -144,7 +146,7 @@ func TestCooldownWithAnUnusableState(t *testing.T) {
 	}
 }
 
-// TestCopyLeavesTheState: a state is about one repository.
+// TestCopyLeavesTheState: a copy leaves out the state, which is about one repository.
 func TestCopyLeavesTheState(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
@@ -162,8 +164,8 @@ func TestCopyLeavesTheState(t *testing.T) {
 	}
 }
 
-// A registry that for a moment says that there are no tags makes no first sync:
-// what waits goes on waiting.
+// TestCooldownWithoutAList: for a moment, the registry lists no tags. The sync is no first
+// sync, and versions still wait.
 func TestCooldownWithoutAList(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = 2 * time.Hour
@@ -187,8 +189,8 @@ func TestCooldownWithoutAList(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// Of two syncs at once, the one that saw a version first counts. Both succeed where the
-// registry moves no tag but that of the state.
+// TestCooldownOfTwoSyncs: two syncs run at once, and the earlier age of each version
+// counts. Both succeed in a registry that moves no tag but the one of the state.
 func TestCooldownOfTwoSyncs(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.want.Cooldown = 2 * time.Hour
@@ -224,7 +226,7 @@ func TestCooldownOfTwoSyncs(t *testing.T) {
 	twice()
 	b.offer("1.2.0")
 	twice()
-	b.registry.Intercept(nil) // nor does a registry that moves any tag make it younger
+	b.registry.Intercept(nil) // a registry that moves tags does not make it younger either
 	b.offer("1.3.0")
 	twice()
 	if got := b.ages(); got != "1.0.0 1.1.0 1.2.0@13 1.3.0@14" {
@@ -233,5 +235,66 @@ func TestCooldownOfTwoSyncs(t *testing.T) {
 	b.now = b.now.Add(time.Hour)
 	if got, _, _ := b.sync(); got != "+1.3.0 +1.2.0 =1.1.0 =1.0.0" {
 		t.Errorf("plan %q", got)
+	}
+}
+
+func TestCooldown(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0")
+	b.want.Cooldown = 24 * time.Hour
+	b.constraint("< 2")
+	if _, plan := b.plan(); !plan.Steps[0].FirstSync {
+		t.Error("the plan does not say that the first sync is why nothing waits")
+	}
+	b.mustSync("+1.1.0 +1.0.0")
+	b.offer("1.2.0", "2.0.0")
+	b.mustSync(".1.2.0 =1.1.0 =1.0.0") // this sync sees it
+	b.now = b.now.Add(23 * time.Hour)
+	_, plan := b.plan()
+	if s := plan.Steps[0]; s.Action != pusher.ActionWait || !s.Until.Equal(b.now.Add(time.Hour)) {
+		t.Errorf("step %+v", s)
+	}
+	b.offer("1.3.0")
+	b.now = b.now.Add(2 * time.Hour)
+	b.mustSync(".1.3.0 +1.2.0 =1.1.0 =1.0.0")
+	// 2.0.0 was outside the constraint when it was first seen; it is old enough.
+	b.constraint("< 3")
+	b.mustSync("+2.0.0 .1.3.0 =1.2.0 =1.1.0 =1.0.0")
+	b.want.Latest = 2
+	if got, _, _ := b.sync(); got != "=2.0.0 .1.3.0 =1.2.0" {
+		t.Errorf("plan %q: what waits does not count among the latest", got)
+	}
+}
+
+// TestFirstSyncBrokenOff: a first sync is interrupted before each of the requests that
+// write the state. The next sync is a first one again, and no version waits.
+func TestFirstSyncBrokenOff(t *testing.T) {
+	for n := 1; ; n++ {
+		b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0")
+		b.want.Cooldown, b.options.Push.Jobs = time.Hour, 1
+		s, plan := b.plan()
+		b.cutBefore(n)
+		out, err := s.Apply(t.Context(), plan, func(*pusher.Result) {})
+		b.registry.Intercept(nil)
+		if b.state() != nil {
+			if n < 5 {
+				t.Errorf("the state was written by request %d", n-1)
+			}
+			return
+		}
+		if err != nil || len(out.Failures) == 0 || len(out.Results) > 0 {
+			t.Fatalf("ended before request %d: %v, %+v", n, err, out)
+		}
+		b.mustSync("+1.2.0 +1.1.0 +1.0.0")
+		b.offer("1.3.0")
+		b.mustSync(".1.3.0 =1.2.0 =1.1.0 =1.0.0")
+	}
+}
+
+func TestCooldownKeepsNothingInADryRun(t *testing.T) {
+	b := newSyncBench(t, "1.0.0")
+	b.want.Cooldown = time.Hour
+	b.plan()
+	if n := b.registry.Count(recorder.Writes()); n > 0 {
+		t.Errorf("%d writes", n)
 	}
 }

@@ -27,12 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// destination is the repository of the bench, behind a store.
-func destination(store pusher.Store) pusher.Destination {
-	return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: store}
-}
-
-// remember has a process of its own merge a change into the state.
+// remember updates the state like another process.
 func (b *bench) remember(c pusher.StateChange) error {
 	return pusher.New(b.options).UpdateState(b.t.Context(), widget, destination(registry.Repository{Repository: b.repo}), c)
 }
@@ -44,17 +39,17 @@ func (b *bench) mustRemember(c pusher.StateChange) {
 	}
 }
 
-// sawAt is the change of a sync that saw a version.
+// sawAt returns the change of a sync that has seen a version.
 func sawAt(at time.Time, version string) pusher.StateChange {
 	return pusher.StateChange{Seen: map[provider.Version]time.Time{provider.MustParseVersion(version): at}}
 }
 
-// lost is an index that loses the tag of a version.
+// lost returns an index that loses the tag of a version.
 func lost(text, version string) artifact.Replaced {
 	return artifact.Replaced{Manifest: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromString(text), Size: int64(len(text))}, Version: provider.MustParseVersion(version)}
 }
 
-// replaced lists the replaced manifests of the state, a few digits of each.
+// replaced returns the replaced manifests of the state, with a few digits each.
 func (b *bench) replaced() string {
 	b.t.Helper()
 	var out []string
@@ -65,7 +60,7 @@ func (b *bench) replaced() string {
 	return strings.Join(out, " ")
 }
 
-// digits are what replaced shows of digests.
+// digits returns digests in the form of replaced.
 func digits(ds ...digest.Digest) string {
 	var out []string
 	for _, d := range ds {
@@ -75,7 +70,7 @@ func digits(ds ...digest.Digest) string {
 	return strings.Join(out, " ")
 }
 
-// current is the digest that the tag of the state names.
+// current returns the digest that the tag of the state names.
 func (b *bench) current() digest.Digest {
 	b.t.Helper()
 	desc, err := b.repo.Resolve(b.t.Context(), string(ociaddr.StateTag))
@@ -98,7 +93,7 @@ func TestRemember(t *testing.T) {
 		t.Errorf("the first state replaces %s", got)
 	}
 
-	// A change that the state has already takes one request, and writes nothing.
+	// For a change that the state already has, the call sends one request and writes nothing.
 	b.registry.Reset()
 	b.mustRemember(sawAt(noon.Add(time.Hour), "1.0.0"))
 	if n := b.registry.Count(); n != 1 || b.current() != first {
@@ -109,7 +104,7 @@ func TestRemember(t *testing.T) {
 		t.Errorf("seen at %s, cooldown %t", at, b.state().Cooldown)
 	}
 
-	// The older state is noted, and what a push replaces.
+	// The state notes the older state and the replaced index.
 	if got := b.replaced(); got != digits(first) {
 		t.Errorf("replaced %s, want %s", got, digits(first))
 	}
@@ -129,7 +124,7 @@ func TestRemember(t *testing.T) {
 		}
 	}
 
-	// A prune takes out what it has deleted; the rest stays.
+	// A prune removes deleted manifests from the state.
 	third := b.current()
 	b.mustRemember(pusher.StateChange{Deleted: map[digest.Digest]bool{x.Manifest.Digest: true, first: true}})
 	if got, want := b.replaced(), digits(second, third, y.Manifest.Digest); got != want || len(b.state().Seen) != 1 || !b.state().Cooldown {
@@ -142,7 +137,8 @@ func TestRemember(t *testing.T) {
 	}
 }
 
-// pausing is a store that calls before with the number of each request.
+// pausing is a store that calls a function with the number of each request, before the
+// request.
 type pausing struct {
 	pusher.Store
 	n      int
@@ -180,9 +176,9 @@ func (p *pausing) Tags(ctx context.Context, last string, fn func([]string) error
 }
 
 // TestRememberOfTwoWriters pauses a writer before each of its requests. Another writer
-// begins there, and is paused before each of its own until the first one has ended. The
-// writer that ends last finds its change in the state. A change can be lost only to a writer that was
-// paused between reading and writing, and the next call brings it back.
+// begins there, and pauses before each of its own requests until the first one has ended.
+// The writer that ends last finds its change in the state. Only a writer that pauses
+// between reading and writing can overwrite a change, and the next call restores it.
 func TestRememberOfTwoWriters(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	const write = "write " + string(ociaddr.StateTag)
@@ -269,7 +265,7 @@ func TestRememberOfTwoWriters(t *testing.T) {
 	}
 }
 
-// memoryStore is a store of manifests in memory, for package synctest.
+// memoryStore is a store in memory, for package synctest.
 type memoryStore struct {
 	pusher.Store
 	mu   sync.Mutex
@@ -298,8 +294,8 @@ func (m *memoryStore) PushReference(_ context.Context, _ ocispec.Descriptor, con
 	return err
 }
 
-// TestRememberTakesTurns: within a process, no call reads what another one is about to
-// replace. A call that waits for its turn ends with its context.
+// TestRememberTakesTurns: within a process, a call does not read the state while another
+// call is about to replace it. A call that waits for its turn ends with its context.
 func TestRememberTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{tags: map[string][]byte{}}
@@ -341,8 +337,8 @@ func TestRememberTakesTurns(t *testing.T) {
 	})
 }
 
-// TestRememberImmutable: the state has to move its tag. Where the registry does not let
-// it, the hint names the exemption.
+// TestRememberImmutable: the registry does not move the tag of the state. The hint names
+// the exemption.
 func TestRememberImmutable(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for name, refusal := range refusals {
@@ -360,13 +356,13 @@ func TestRememberImmutable(t *testing.T) {
 					t.Errorf("the hint lacks %q: %s", want, hint.Of(err))
 				}
 			}
-			b.mustRemember(sawAt(noon, "1.0.0")) // nothing has to be written
+			b.mustRemember(sawAt(noon, "1.0.0")) // there is nothing to write
 		})
 	}
 }
 
-// TestRememberInAnotherProvidersRepository writes nothing, whether the state or a version
-// says whose the repository is. Nor does it replace what is no state.
+// TestRememberInAnotherProvidersRepository: the state or a version names another provider.
+// The call writes nothing. It does not replace an invalid state either.
 func TestRememberInAnotherProvidersRepository(t *testing.T) {
 	gadget := provider.MustParseAddress(host + "/acme/gadget")
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -391,8 +387,8 @@ func TestRememberInAnotherProvidersRepository(t *testing.T) {
 	refused(widget, artifact.ErrNotProvider)
 }
 
-// TestRememberWithoutEnd: a state that another writer replaces after each write is an
-// error in the end.
+// TestRememberWithoutEnd: another writer replaces the state after each write, so that the
+// call fails in the end.
 func TestRememberWithoutEnd(t *testing.T) {
 	b := newBench(t)
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

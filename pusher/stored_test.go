@@ -10,66 +10,18 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-var one = provider.MustParseVersion("1.0.0")
-
-// source takes the bench's registry as the one to copy from, and gives the bench
-// an empty one.
-func (b *bench) source() (pusher.Stored, *recorder.Recorder) {
-	from := pusher.Stored{Provider: widget, Repository: ociaddr.Repository{Registry: "source.test", Name: "acme/widget"}, Store: b.repo}
-	registry := b.registry
-	b.newRegistry()
-	return from, registry
-}
-
-// copy pushes a stored version.
-func (b *bench) copy(from pusher.Stored, platforms ...string) (*pusher.Result, error) {
-	var want []provider.Platform
-	for _, p := range platforms {
-		want = append(want, provider.MustParsePlatform(p))
-	}
-	r, err := from.Release(b.t.Context(), one, want)
-	if err != nil {
-		return nil, err
-	}
-	return pusher.New(b.options).Push(b.t.Context(), r)
-}
-
-// leftTags counts the tags that pushes of some platforms leave.
-func (b *bench) leftTags() int {
-	b.t.Helper()
-	n := 0
-	if err := b.repo.Tags(b.t.Context(), "", func(tags []string) error {
-		for _, t := range tags {
-			if _, ok := ociaddr.Tag(t).PartOf(); ok {
-				n++
-			}
-		}
-		return nil
-	}); err != nil {
-		b.t.Fatal(err)
-	}
-	return n
-}
-
-// announcements counts those that pushes have written since the registry was new.
-func (b *bench) announcements() int {
-	return b.registry.Count(recorder.Method(http.MethodPut), recorder.PathContains("/manifests/ocibridge-part."))
-}
-
-// TestStoredIsTheSame copies whole versions and parts of them: in the end the
-// index is the one that the source has.
+// TestStoredIsTheSame copies whole versions and parts of them. In the end, the destination
+// has the index of the source.
 func TestStoredIsTheSame(t *testing.T) {
 	b := newBench(t)
-	b.origin.About("https://git.example/acme/widget", "2026-01-02T03:04:05Z") // which the evidence has
+	b.origin.About("https://git.example/acme/widget", "2026-01-02T03:04:05Z") // the evidence contains both
 	pushed := b.mustPush()
 	from, _ := b.source()
 	b.origin.Reset()
@@ -100,8 +52,8 @@ func TestStoredIsTheSame(t *testing.T) {
 	}
 }
 
-// TestStoredInPart copies all of a version that itself was pushed in part: others
-// may push the rest at the same time.
+// TestStoredInPart copies a version that was pushed in part. Other pushes may add the rest
+// at the same time.
 func TestStoredInPart(t *testing.T) {
 	b := newBench(t)
 	pushed := b.mustPush("linux_amd64", "darwin_arm64")
@@ -135,7 +87,7 @@ func TestStoredNotThere(t *testing.T) {
 	}
 }
 
-// TestStoredWithoutEvidence copies what other tools store.
+// TestStoredWithoutEvidence copies versions of other tools.
 func TestStoredWithoutEvidence(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -182,8 +134,8 @@ func (b *bench) tag(repo *remote.Repository, v artifact.Version) {
 	}
 }
 
-// TestStoredAsAnothers has a repository that offers another provider's packages,
-// signed by the same publisher, as the one that is asked for.
+// TestStoredAsAnothers: the repository offers packages of another provider by the same
+// publisher under the requested provider's name.
 func TestStoredAsAnothers(t *testing.T) {
 	b := newBench(t)
 	gadget := release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "gadget", Version: "1.0.0", Signer: b.signer,
@@ -213,12 +165,12 @@ func TestStoredAsAnothers(t *testing.T) {
 	}
 }
 
-// TestStoredChanged has packages and evidence that do not go together.
+// TestStoredChanged: packages and evidence contradict each other.
 func TestStoredChanged(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
 	v := b.tagged()
-	// Linux gets what is for Windows.
+	// The Linux platform names the Windows package.
 	for i := range v.Packages {
 		if v.Packages[i].Platform.OS == "linux" {
 			w := v.Packages[len(v.Packages)-1]

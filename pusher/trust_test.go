@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestOriginContradictsItself has an origin whose newer answers give another hash or
-// size than its package has: nothing is tagged.
+// TestOriginContradictsItself: newer answers of the origin give another hash or size of its
+// package. The push tags nothing.
 func TestOriginContradictsItself(t *testing.T) {
 	for name, report := range map[string]map[string]any{
 		"size": {"package_size": 5},
@@ -55,8 +55,8 @@ func TestOriginContradictsItself(t *testing.T) {
 	}
 }
 
-// TestPolicyOfTheProvider shows that a push asks for the policy of its provider, and
-// what comes of it in result and evidence.
+// TestPolicyOfTheProvider shows that a push applies the policy of its provider, and how
+// that changes result and evidence.
 func TestPolicyOfTheProvider(t *testing.T) {
 	b := newBench(t)
 	b.signer = pgp.For(t, "Acme", pgp.Expired())

@@ -1,0 +1,282 @@
+package pusher_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/disco"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+const host = "registry.acme.example"
+
+var widget = provider.MustParseAddress(host + "/acme/widget")
+
+// bench is an origin with one signed release, and a real registry that records its
+// requests.
+type bench struct {
+	t        *testing.T
+	signer   *pgp.Signer
+	release  *release.Release
+	origin   *origin.Origin
+	client   *realorigin.Registry
+	registry *recorder.Recorder
+	repo     *remote.Repository
+	options  pusher.Options
+}
+
+func newBench(t *testing.T) *bench {
+	b := &bench{t: t, signer: pgp.For(t, "Acme")}
+	b.release = b.build("1.0.0", "content")
+	b.origin = origin.New(origin.Options{}, b.release)
+	server := httptest.NewServer(b.origin)
+	t.Cleanup(server.Close)
+	services := disco.New()
+	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": server.URL + origin.ServicePath})
+	b.client = realorigin.NewRegistry(realorigin.RegistryOptions{Services: services})
+	b.newRegistry()
+	b.options = pusher.Options{RetryPause: time.Millisecond, Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
+		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: registry.Repository{Repository: b.repo}}, nil
+	}}
+	return b
+}
+
+// newRegistry replaces the registry of the bench by an empty one.
+func (b *bench) newRegistry() {
+	e, err := embedded.Open(b.t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { e.Close() })
+	b.registry = recorder.New(e.Handler())
+	server := httptest.NewServer(b.registry)
+	b.t.Cleanup(server.Close)
+	if b.repo, err = remote.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/acme/widget"); err != nil {
+		b.t.Fatal(err)
+	}
+	b.repo.PlainHTTP = true
+	b.repo.Client = server.Client() // the default one waits and tries again
+}
+
+func (b *bench) build(version, content string) *release.Release {
+	spec := release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: version, Signer: b.signer}
+	for _, p := range []string{"linux_amd64", "darwin_arm64", "windows_amd64"} {
+		os, arch, _ := strings.Cut(p, "_")
+		spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: arch, Files: map[string][]byte{"terraform-provider-widget_v" + version: []byte(content + " for " + p)}})
+	}
+	return release.For(b.t, spec)
+}
+
+// get returns the version of b.release from the origin.
+func (b *bench) get(platforms ...string) (*realorigin.Release, error) {
+	var want []provider.Platform
+	for _, p := range platforms {
+		want = append(want, provider.MustParsePlatform(p))
+	}
+	listing, err := b.client.Versions(b.t.Context(), widget)
+	if err != nil {
+		return nil, err
+	}
+	return b.client.Release(b.t.Context(), widget, listing, provider.MustParseVersion(b.release.Version), want)
+}
+
+func (b *bench) push(platforms ...string) (*pusher.Result, error) {
+	r, err := b.get(platforms...)
+	if err != nil {
+		return nil, err
+	}
+	return pusher.New(b.options).Push(b.t.Context(), r)
+}
+
+func (b *bench) mustPush(platforms ...string) *pusher.Result {
+	b.t.Helper()
+	r, err := b.push(platforms...)
+	if err != nil {
+		b.t.Fatalf("push: %v", err)
+	}
+	return r
+}
+
+// tagged returns the version that the tag names; nil if there is none.
+func (b *bench) tagged() *artifact.Version {
+	b.t.Helper()
+	v, err := artifact.Read(b.t.Context(), b.repo, widget, provider.MustParseVersion("1.0.0"))
+	if errors.Is(err, errdef.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return v
+}
+
+func (b *bench) taggedPlatforms() string {
+	b.t.Helper()
+	var out []string
+	if v := b.tagged(); v != nil {
+		for _, p := range v.Packages {
+			out = append(out, p.Platform.String())
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+const allPlatforms = "darwin_arm64 linux_amd64 windows_amd64"
+
+// refuseEvidence makes the registry refuse manifests of evidence, like a registry with a
+// list of allowed media types.
+func (b *bench) refuseEvidence() {
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/manifests/") {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			b.t.Error(err)
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		if !strings.Contains(string(body), `"artifactType":"`+artifact.TypeEvidence+`","config"`) {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"errors":[{"code":"MANIFEST_INVALID","message":"unknown media type"}]}`)
+		return true
+	})
+}
+
+// pushManifest stores any manifest under a tag.
+func (b *bench) pushManifest(mediaType string, data []byte, tag string) ocispec.Descriptor {
+	b.t.Helper()
+	desc := content.NewDescriptorFromBytes(mediaType, data)
+	if err := b.repo.PushReference(b.t.Context(), desc, bytes.NewReader(data), tag); err != nil {
+		b.t.Fatal(err)
+	}
+	return desc
+}
+
+// annotationH1 is an annotation of index entries.
+const annotationH1 = "io.github.ocibridge.h1"
+
+// reindex changes the index of the version, and tags the version again.
+func (b *bench) reindex(change func(*ocispec.Index)) {
+	b.t.Helper()
+	data, err := content.FetchAll(b.t.Context(), b.repo, b.tagged().Index)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var index ocispec.Index
+	if err := json.Unmarshal(data, &index); err != nil {
+		b.t.Fatal(err)
+	}
+	change(&index)
+	if data, err = json.Marshal(index); err != nil {
+		b.t.Fatal(err)
+	}
+	desc := content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, data)
+	if err := b.repo.PushReference(b.t.Context(), desc, bytes.NewReader(data), "1.0.0"); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// withoutAnnotations stores a platform's manifest without annotations, also of its layer,
+// and returns an index entry for it.
+func (b *bench) withoutAnnotations(entry ocispec.Descriptor) ocispec.Descriptor {
+	b.t.Helper()
+	data, err := content.FetchAll(b.t.Context(), b.repo, entry)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var m ocispec.Manifest
+	if err := json.Unmarshal(data, &m); err != nil {
+		b.t.Fatal(err)
+	}
+	m.Annotations, m.Layers[0].Annotations = nil, nil
+	if data, err = json.Marshal(m); err != nil {
+		b.t.Fatal(err)
+	}
+	desc := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, data)
+	if err := b.repo.Push(b.t.Context(), desc, bytes.NewReader(data)); err != nil {
+		b.t.Fatal(err)
+	}
+	desc.ArtifactType, desc.Platform = entry.ArtifactType, entry.Platform
+	return desc
+}
+
+var one = provider.MustParseVersion("1.0.0")
+
+// source returns the registry of the bench as the source of a copy, and gives the bench an
+// empty one.
+func (b *bench) source() (pusher.Stored, *recorder.Recorder) {
+	from := pusher.Stored{Provider: widget, Repository: ociaddr.Repository{Registry: "source.test", Name: "acme/widget"}, Store: b.repo}
+	registry := b.registry
+	b.newRegistry()
+	return from, registry
+}
+
+// copy pushes a stored version.
+func (b *bench) copy(from pusher.Stored, platforms ...string) (*pusher.Result, error) {
+	var want []provider.Platform
+	for _, p := range platforms {
+		want = append(want, provider.MustParsePlatform(p))
+	}
+	r, err := from.Release(b.t.Context(), one, want)
+	if err != nil {
+		return nil, err
+	}
+	return pusher.New(b.options).Push(b.t.Context(), r)
+}
+
+// leftTags counts the tags of announcements.
+func (b *bench) leftTags() int {
+	b.t.Helper()
+	n := 0
+	if err := b.repo.Tags(b.t.Context(), "", func(tags []string) error {
+		for _, t := range tags {
+			if _, ok := ociaddr.Tag(t).PartOf(); ok {
+				n++
+			}
+		}
+		return nil
+	}); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+// announcements counts the announcements that pushes have written since the registry was
+// new.
+func (b *bench) announcements() int {
+	return b.registry.Count(recorder.Method(http.MethodPut), recorder.PathContains("/manifests/ocibridge-part."))
+}
+
+// destination returns the repository of the bench with a store.
+func destination(store pusher.Store) pusher.Destination {
+	return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: store}
+}

@@ -1,0 +1,146 @@
+package pusher_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// TestCopyOfCosignTags: a copy moves a tag of cosign only if that loses no signature.
+func TestCopyOfCosignTags(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	tag := string(ociaddr.CosignTags(b.tagged().Index.Digest)[0])
+	b.store(b.repo, "first", "", tag)
+	from, _ := b.source()
+	b.mustCopy(from)
+	source := from.Store.(*remote.Repository)
+	both := b.layers(source, tag, "first", "second")
+	if r := b.mustCopy(from); r.ReferrersSent != 1 {
+		t.Errorf("%+v", r)
+	}
+	if desc, err := artifact.Resolve(t.Context(), b.repo, tag); err != nil || desc.Digest != both {
+		t.Errorf("%v, %v", desc.Digest, err)
+	}
+	b.layers(source, tag, "third")
+	r := b.mustCopy(from, "names something else than in source.test/acme/widget, and is left as it is")
+	if desc, err := artifact.Resolve(t.Context(), b.repo, tag); err != nil || desc.Digest != both || r.Referrers != 0 {
+		t.Errorf("%v, %v, %+v", desc.Digest, err, r)
+	}
+}
+
+// TestCopyKeepsOtherSignatures: a tag of the destination has another signature of the same
+// payload, or another subject. The copy leaves it.
+func TestCopyKeepsOtherSignatures(t *testing.T) {
+	for name, manifests := range map[string]func(index digest.Digest) (there, here ocispec.Manifest){
+		"another signature": func(digest.Digest) (there, here ocispec.Manifest) {
+			there.Layers = []ocispec.Descriptor{{Annotations: map[string]string{"dev.cosignproject.cosign/signature": "of the destination"}}}
+			here.Layers = []ocispec.Descriptor{{Annotations: map[string]string{"dev.cosignproject.cosign/signature": "of the source"}}}
+			return there, here
+		},
+		"without a subject": func(index digest.Digest) (there, here ocispec.Manifest) {
+			there.Layers, here.Layers = make([]ocispec.Descriptor, 1), make([]ocispec.Descriptor, 1)
+			there.Subject = &ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: index, Size: 1}
+			return there, here
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.mustPush()
+			index := b.tagged().Index.Digest
+			tag := string(ociaddr.CosignTags(index)[0])
+			there, here := manifests(index)
+			b.signed(b.repo, tag, here)
+			from, _ := b.source()
+			want := b.signed(b.repo, tag, there)
+			b.mustCopy(from, "names something else than in source.test/acme/widget, and is left as it is")
+			if desc, err := artifact.Resolve(t.Context(), b.repo, tag); err != nil || desc.Digest != want {
+				t.Errorf("%v, %v", desc.Digest, err)
+			}
+		})
+	}
+}
+
+// TestCopyListsTagsAgain: the source's list of tags fails once. The next copy of the same
+// run lists the tags again.
+func TestCopyListsTagsAgain(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	from, registry := b.source()
+	var failed atomic.Bool
+	registry.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+		if !strings.HasSuffix(req.URL.Path, "/tags/list") || failed.Swap(true) {
+			return false
+		}
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	p := pusher.New(b.options)
+	if _, err := p.Copy(t.Context(), from, one, nil); err == nil || !strings.Contains(err.Error(), "list tags of") {
+		t.Errorf("%v", err)
+	}
+	if _, err := p.Copy(t.Context(), from, one, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// signed tags a manifest whose layers have the same payload.
+func (b *bench) signed(repo *remote.Repository, tag string, m ocispec.Manifest) digest.Digest {
+	b.t.Helper()
+	const payload = "payload"
+	d := content.NewDescriptorFromBytes("text/plain", []byte(payload))
+	m.Config = artifact.Config().Descriptor
+	for _, blob := range []artifact.Blob{{Descriptor: d, Data: []byte(payload)}, artifact.Config()} {
+		if err := repo.Push(b.t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	for i := range m.Layers {
+		m.Layers[i].MediaType, m.Layers[i].Digest, m.Layers[i].Size = d.MediaType, d.Digest, d.Size
+	}
+	m.MediaType, m.SchemaVersion = ocispec.MediaTypeImageManifest, 2
+	data, err := json.Marshal(m)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	desc := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, data)
+	if err := repo.PushReference(b.t.Context(), desc, bytes.NewReader(data), tag); err != nil {
+		b.t.Fatal(err)
+	}
+	return desc.Digest
+}
+
+// layers tags a manifest with several layers.
+func (b *bench) layers(repo *remote.Repository, tag string, texts ...string) digest.Digest {
+	b.t.Helper()
+	var layers []ocispec.Descriptor
+	for _, text := range texts {
+		d := content.NewDescriptorFromBytes("text/plain", []byte(text))
+		if err := repo.Push(b.t.Context(), d, strings.NewReader(text)); err != nil {
+			b.t.Fatal(err)
+		}
+		layers = append(layers, d)
+	}
+	data, err := json.Marshal(ocispec.Manifest{MediaType: ocispec.MediaTypeImageManifest, Config: artifact.Config().Descriptor, Layers: layers})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	data = bytes.Replace(data, []byte(`"schemaVersion":0`), []byte(`"schemaVersion":2`), 1)
+	desc := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, data)
+	if err := repo.PushReference(b.t.Context(), desc, bytes.NewReader(data), tag); err != nil {
+		b.t.Fatal(err)
+	}
+	return desc.Digest
+}

@@ -1,0 +1,210 @@
+package pusher_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// TestForceSendsWhatWasDeleted: a clean-up job has deleted a platform's manifest.
+func TestForceSendsWhatWasDeleted(t *testing.T) {
+	b := newBench(t)
+	first := b.mustPush()
+	lost := b.tagged().Packages[1].Manifest
+	if err := b.repo.Delete(t.Context(), lost); err != nil {
+		t.Fatal(err)
+	}
+	b.options.Force = true
+	if r := b.mustPush(); r.Status != pusher.Unchanged || r.Digest != first.Digest {
+		t.Errorf("forced: %+v", r)
+	}
+	if exists, err := b.repo.Exists(t.Context(), lost); err != nil || !exists {
+		t.Errorf("the manifest is there: %v, %v", exists, err)
+	}
+}
+
+// TestForceRecordsH1: the index has no h1: hashes, like one of another tool.
+func TestForceRecordsH1(t *testing.T) {
+	isEvidence := func(d ocispec.Descriptor) bool { return d.Platform == nil }
+	drop := func(d *ocispec.Descriptor) { delete(d.Annotations, annotationH1) }
+	for name, tc := range map[string]struct {
+		change   func(*bench, *ocispec.Index)
+		recorded string
+	}{
+		"none is given": {func(_ *bench, i *ocispec.Index) {
+			for n := range i.Manifests {
+				drop(&i.Manifests[n])
+			}
+		}, "darwin_arm64 linux_amd64 windows_amd64"},
+		"one is missing": {func(_ *bench, i *ocispec.Index) { drop(&i.Manifests[1]) }, "linux_amd64"},
+		"one is wrong": {func(_ *bench, i *ocispec.Index) {
+			i.Manifests[0].Annotations[annotationH1] = i.Manifests[1].Annotations[annotationH1]
+		}, "darwin_arm64"},
+		"as the ORAS CLI pushes it": {func(b *bench, i *ocispec.Index) {
+			i.Annotations = nil
+			i.Manifests = slices.DeleteFunc(i.Manifests, isEvidence)
+			for n := range i.Manifests {
+				i.Manifests[n] = b.withoutAnnotations(i.Manifests[n])
+			}
+		}, "darwin_arm64 linux_amd64 windows_amd64"},
+		"all are there": {func(*bench, *ocispec.Index) {}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			want := b.mustPush()
+			b.reindex(func(i *ocispec.Index) { tc.change(b, i) })
+			before := b.tagged().Index.Digest
+			if r := b.mustPush(); tc.recorded != "" && recorded(r) != "" {
+				t.Errorf("without --force, recorded is %q", recorded(r))
+			}
+			b.options.Force = true
+			r := b.mustPush()
+			if recorded(r) != tc.recorded || r.Digest != want.Digest {
+				t.Errorf("recorded is %q, %s; the tag named %s and names %s, want %s", recorded(r), r.Status, before, r.Digest, want.Digest)
+			}
+			if status := map[bool]pusher.Status{true: pusher.Unchanged, false: pusher.Rehashed}[tc.recorded == ""]; r.Status != status {
+				t.Errorf("status %s, want %s", r.Status, status)
+			}
+			for i, p := range b.tagged().Packages {
+				if p.H1.IsZero() || p.H1 != want.Packages[i].H1 || r.Packages[i].H1 != p.H1 {
+					t.Errorf("%s has %q, want %s", p.Platform, p.H1, want.Packages[i].H1)
+				}
+			}
+			if again := b.mustPush(); again.Status != pusher.Unchanged || recorded(again) != "" {
+				t.Errorf("again: %s, recorded %q", again.Status, recorded(again))
+			}
+		})
+	}
+}
+
+// TestForceRemovesH1: the index gives an h1: hash for a zip for which clients compute
+// different ones.
+func TestForceRemovesH1(t *testing.T) {
+	b := newBench(t)
+	b.release = release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: b.signer, Contents: []release.Content{
+		{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-widget_v1.0.0": []byte("widget"), "docs/": nil}},
+	}})
+	b.origin.Add(b.release)
+	first := b.mustPush()
+	if !first.Packages[0].H1.IsZero() {
+		t.Fatalf("h1 %s", first.Packages[0].H1)
+	}
+	b.reindex(func(i *ocispec.Index) {
+		i.Manifests[0].Annotations[annotationH1] = "h1:" + strings.Repeat("A", 43) + "="
+	})
+	if b.tagged().Packages[0].H1.IsZero() {
+		t.Fatal("no h1 to remove")
+	}
+	b.options.Force = true
+	r := b.mustPush()
+	if p := r.Packages[0]; !p.H1Removed || p.H1Recorded || p.Repaired || !p.H1.IsZero() || r.Status != pusher.Rehashed || r.Digest != first.Digest {
+		t.Errorf("%s, %+v, names %s, want %s", r.Status, p, r.Digest, first.Digest)
+	}
+	if r := b.mustPush(); r.Packages[0].H1Removed || r.Status != pusher.Unchanged {
+		t.Errorf("again: %+v", r)
+	}
+}
+
+// TestForceRepairsIndex: verify reports an index, and its hint is to push by force.
+func TestForceRepairsIndex(t *testing.T) {
+	annotated := func(key, value string) func(*bench, *ocispec.Index) {
+		return func(_ *bench, i *ocispec.Index) { i.Manifests[1].Annotations["io.github.ocibridge."+key] = value }
+	}
+	const linux = "linux_amd64"
+	const deletedForeign = "manifest of another tool, deleted"
+	for name, tc := range map[string]struct {
+		change   func(*bench, *ocispec.Index)
+		where    string
+		finding  string
+		repaired string
+		recorded string
+	}{
+		"size":                   {annotated("layer.size", "7"), linux, "the index gives the size 7", linux, ""},
+		"file name":              {annotated("filename", "terraform-provider-widget_1.0.0_darwin_arm64.zip"), linux, "of another version or platform", linux, ""},
+		"size that is no number": {annotated("layer.size", "seven"), linux, "are not used", linux, ""},
+		"manifest size": {func(_ *bench, i *ocispec.Index) { i.Manifests[1].Size++ }, linux,
+			"its index entry gives the manifest", linux, ""},
+		deletedForeign: {func(b *bench, i *ocispec.Index) { b.otherManifest(&i.Manifests[1]) }, linux,
+			"the registry lacks content that it refers to", linux, ""},
+		"size of the evidence": {func(_ *bench, i *ocispec.Index) { i.Manifests[3].Size++ }, "evidence",
+			"its index entry gives the manifest", "", ""},
+		"verdict": {func(_ *bench, i *ocispec.Index) {
+			i.Manifests[3].Annotations["io.github.ocibridge.verdict"] = "checksum only"
+		}, "evidence",
+			"the index gives the verdict", "", ""},
+		"size, without a hash": {func(b *bench, i *ocispec.Index) {
+			annotated("layer.size", "7")(b, i)
+			delete(i.Manifests[1].Annotations, annotationH1)
+		}, linux, "the index gives the size 7", linux, linux},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			want := b.mustPush()
+			b.reindex(func(i *ocispec.Index) { tc.change(b, i) })
+			if name == deletedForeign {
+				if err := b.repo.Delete(t.Context(), b.tagged().Packages[1].Manifest); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.wantFinding(tc.where, tc.finding)
+			b.options.Force = true
+			r := b.mustPush()
+			if r.Status != pusher.Repaired || r.Digest != want.Digest || repaired(r) != tc.repaired || recorded(r) != tc.recorded {
+				t.Errorf("%s, repaired %q, recorded %q, names %s, want %s", r.Status, repaired(r), recorded(r), r.Digest, want.Digest)
+			}
+			b.wantFinding("", "")
+			if again := b.mustPush(); again.Status != pusher.Unchanged || repaired(again) != "" {
+				t.Errorf("again: %s, repaired %q", again.Status, repaired(again))
+			}
+		})
+	}
+}
+
+// wantFinding fails unless this is the only finding of verify. It wants none if where is
+// "".
+func (b *bench) wantFinding(where, what string) {
+	b.t.Helper()
+	l, err := artifact.Lint(b.t.Context(), b.repo, widget, one)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	found := slices.ContainsFunc(l.Findings, func(f artifact.Finding) bool { return f.Where == where && strings.Contains(f.What, what) })
+	if where == "" && len(l.Findings) > 0 || where != "" && !found {
+		b.t.Errorf("findings %+v, want %q: %q", l.Findings, where, what)
+	}
+}
+
+// otherManifest makes an index entry name a manifest of another tool.
+func (b *bench) otherManifest(entry *ocispec.Descriptor) {
+	b.t.Helper()
+	foreign := b.withoutAnnotations(*entry)
+	entry.Digest, entry.Size = foreign.Digest, foreign.Size
+}
+
+// repaired returns the platforms whose index entry a push has corrected.
+func repaired(r *pusher.Result) string {
+	var out []string
+	for _, p := range r.Packages {
+		if p.Repaired {
+			out = append(out, p.Platform.String())
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// recorded returns the platforms whose h1: hash a push has recorded.
+func recorded(r *pusher.Result) string {
+	var out []string
+	for _, p := range r.Packages {
+		if p.H1Recorded {
+			out = append(out, p.Platform.String())
+		}
+	}
+	return strings.Join(out, " ")
+}

@@ -1,0 +1,183 @@
+package pusher_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// list makes the referrers API of a registry return any entries for one subject.
+func list(r *recorder.Recorder, subject digest.Digest, entries ...ocispec.Descriptor) {
+	r.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+		if !strings.HasSuffix(req.URL.Path, "/referrers/"+subject.String()) {
+			return false
+		}
+		w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
+		json.NewEncoder(w).Encode(ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: entries})
+		return true
+	})
+}
+
+// TestLyingListOfReferrers: the source lists manifests that are no referrers, that do not
+// exist, or that have other bytes. The copy stores none of them.
+func TestLyingListOfReferrers(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	subject := b.tagged().Index.Digest
+	none, other := b.store(b.repo, "no subject", "", ""), b.store(b.repo, "another's", digest.FromString("another"), "")
+	missing := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, []byte("missing"))
+	odd := ocispec.Descriptor{MediaType: "application/octet-stream", Digest: digest.FromString("odd"), Size: 3}
+	from, registry := b.source()
+	from = fresh(from)
+	list(registry, subject, none, other, missing, odd)
+	r := b.mustCopy(from, none.Digest.String()+" is listed as a referrer", other.Digest.String()+" is listed as a referrer", "cannot be read in source.test/acme/widget", "has the media type")
+	if r.Referrers != 0 || len(b.referrers(b.repo, subject)) != 0 || len(b.referrers(b.repo, digest.FromString("another"))) != 0 {
+		t.Errorf("%+v", r)
+	}
+
+	// Wrong bytes, in a small blob and in a streamed one.
+	registry.Intercept(nil)
+	for name, text := range map[string]string{"small": "signature", "streamed": strings.Repeat("signature", 1<<20)} {
+		b.newRegistry()
+		signature := b.store(from.Store.(*remote.Repository), text, subject, "")
+		registry.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+			if req.Method != http.MethodGet || !strings.HasSuffix(req.URL.Path, digest.FromString(text).String()) {
+				return false
+			}
+			fmt.Fprint(w, strings.Replace(text, "signature", "forgeries", 1))
+			return true
+		})
+		r, err := b.copyWith(from)
+		if err != nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], signature.Digest.String()+" cannot be read in source.test/acme/widget") {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+		for _, d := range b.referrers(b.repo, subject) {
+			if d == signature.Digest {
+				t.Errorf("%s: it was stored", name)
+			}
+		}
+		registry.Intercept(nil)
+		deleted := from.Store.(*remote.Repository)
+		if err := deleted.Delete(t.Context(), signature); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCopiedReferrersAreBounded: more is attached to a version than a copy accepts.
+func TestCopiedReferrersAreBounded(t *testing.T) {
+	for name, attach := range map[string]func(b *bench, subject digest.Digest) []ocispec.Descriptor{
+		"many": func(*bench, digest.Digest) (out []ocispec.Descriptor) {
+			for i := range 1001 {
+				out = append(out, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromString(fmt.Sprint(i)), Size: 10})
+			}
+			return out
+		},
+		"large": func(b *bench, subject digest.Digest) []ocispec.Descriptor {
+			signature := b.store(b.repo, "x", subject, "")
+			signature.Size = 2 << 30
+			return []ocispec.Descriptor{signature}
+		},
+		"deep": func(b *bench, subject digest.Digest) []ocispec.Descriptor {
+			var first ocispec.Descriptor
+			for i := range 9 {
+				d := b.store(b.repo, "x", subject, "")
+				if i == 0 {
+					first = d
+				}
+				subject = d.Digest
+			}
+			return []ocispec.Descriptor{first}
+		},
+		"nested": func(b *bench, subject digest.Digest) []ocispec.Descriptor {
+			inner := b.store(b.repo, "x", "", "")
+			for i := range 4 {
+				index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{inner}}
+				index.SchemaVersion = 2
+				if i == 3 {
+					index.Subject = &ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: subject, Size: 1}
+				}
+				data, err := json.Marshal(index)
+				if err != nil {
+					b.t.Fatal(err)
+				}
+				inner = b.pushManifest(ocispec.MediaTypeImageIndex, data, digest.FromBytes(data).String())
+			}
+			return []ocispec.Descriptor{inner}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.mustPush()
+			subject := b.tagged().Index.Digest
+			entries := attach(b, subject)
+			from, registry := b.source()
+			from = fresh(from)
+			list(registry, subject, entries...)
+			if _, err := b.copyWith(from); !errors.Is(err, pusher.ErrTooMuchAttached) || !strings.Contains(hint.Of(err), "--without-referrers") {
+				t.Errorf("%v", err)
+			}
+			b.options.WithoutReferrers = true
+			b.mustCopy(from)
+		})
+	}
+}
+
+// TestListsOfReferrersAreBounded: the source lists invalid entries, long texts, or entries
+// for many subjects.
+func TestListsOfReferrersAreBounded(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	v := b.tagged()
+	subject := v.Index.Digest
+	long := strings.Repeat("x", 256)
+	entry := func(mediaType, artifactType string, d digest.Digest) ocispec.Descriptor {
+		return ocispec.Descriptor{MediaType: mediaType, ArtifactType: artifactType, Digest: d, Size: 3, Annotations: map[string]string{"long": long}}
+	}
+	from, registry := b.source()
+	from = fresh(from)
+
+	// Entries that describe no manifest, in the lists of both sides.
+	bad := []ocispec.Descriptor{entry(ocispec.MediaTypeImageManifest, "", "no digest"), entry(long, "", digest.FromString("1")), entry(ocispec.MediaTypeImageManifest, long, digest.FromString("2"))}
+	list(registry, subject, append(bad, entry("application/octet-stream", "", digest.FromString("3")))...)
+	list(b.registry, subject, bad...)
+	if r := b.mustCopy(from, "has the media type", "lists 3 referrers without a digest, or with a type of more than 255 bytes"); r.Referrers != 0 {
+		t.Errorf("%+v", r)
+	}
+
+	// Many referrers, each with a warning.
+	var odd []ocispec.Descriptor
+	for i := range 500 {
+		odd = append(odd, entry("application/octet-stream", "", digest.FromString(fmt.Sprint(i))))
+	}
+	list(registry, subject, odd...)
+	r, err := b.copyWith(from)
+	if err != nil || len(r.Warnings) != 20 || !strings.Contains(r.Warnings[19], "more referrers of source.test/acme/widget are not copied") {
+		t.Errorf("%v, %d warnings", err, len(r.Warnings))
+	}
+
+	// Lists that are within the bound, and exceed it together.
+	registry.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+		if !strings.Contains(req.URL.Path, "/referrers/") {
+			return false
+		}
+		w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
+		json.NewEncoder(w).Encode(ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: odd})
+		return true
+	})
+	if _, err := b.copyWith(from); !errors.Is(err, pusher.ErrTooMuchAttached) || !strings.Contains(fmt.Sprint(err), "lists of more than 1000 referrers") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,304 @@
+package pusher_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	orascontent "oras.land/oras-go/v2/content"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// refuseDelete refuses to delete tags and digests that begin with the prefix.
+func refuseDelete(status int, prefix string) recorder.Intercept {
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodDelete || !strings.HasPrefix(path.Base(r.URL.Path), prefix) {
+			return false
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprint(w, `{"errors":[{"code":"UNSUPPORTED","message":"no"}]}`)
+		return true
+	}
+}
+
+// TestPushesThatMayNotDelete: the login cannot delete manifests.
+func TestPushesThatMayNotDelete(t *testing.T) {
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusMethodNotAllowed} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			b := newAnnounceBench(t)
+			b.handle(refuseDelete(status, ""))
+			// A push of some platforms announces nothing.
+			b.mustPush("linux_amd64")
+			if len(b.sent) != 0 || b.leftTags() != 0 {
+				t.Errorf("announcements %v", b.sent)
+			}
+			// A job that pushes by platform announces itself, and marks its announcement as done.
+			r, err := b.get("darwin_arm64")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.ByPlatform = true
+			if _, err := pusher.New(b.options).Push(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if len(b.sent) != 2 || b.leftTags() != 1 || !b.decode(b.sent[1]).Done {
+				t.Errorf("%d announcements were sent, %d are left", len(b.sent), b.leftTags())
+			}
+			if got := b.taggedPlatforms(); got != "darwin_arm64 linux_amd64" {
+				t.Errorf("the index has %s", got)
+			}
+		})
+	}
+}
+
+// TestOneProbe pushes several versions at once. One push finds out for all whether
+// manifests can be deleted.
+func TestOneProbe(t *testing.T) {
+	const pushes = 8
+	b := newAnnounceBench(t)
+	var ready sync.WaitGroup // all pushes send their evidence
+	ready.Add(pushes)
+	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/sha256:") {
+			data, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			r.Body = io.NopCloser(bytes.NewReader(data))
+			if bytes.Contains(data, []byte(`"artifactType":"`+artifact.TypeEvidence+`","config"`)) {
+				ready.Done()
+				ready.Wait()
+			}
+		}
+		return false
+	})
+	p := pusher.New(b.options)
+	var wg sync.WaitGroup
+	for minor := range pushes {
+		b.release = b.build(fmt.Sprintf("1.%d.0", minor), "content")
+		b.origin.Add(b.release)
+		r, err := b.get("linux_amd64")
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			if _, err := p.Push(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := b.registry.Count(recorder.Method(http.MethodPut), recorder.PathSuffix(b.probe().String())); n != 1 {
+		t.Errorf("%d probes", n)
+	}
+	if n := b.leftTags(); n != 0 {
+		t.Errorf("%d announcements are left", n)
+	}
+}
+
+// TestWholeReleasesAreNotAnnounced: the release has all platforms of its SHA256SUMS.
+func TestWholeReleasesAreNotAnnounced(t *testing.T) {
+	b := newAnnounceBench(t)
+	r, err := b.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Partial, r.ByPlatform = true, true // like a release folder
+	if _, err := pusher.New(b.options).Push(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.sent) != 0 || b.registry.Count(recorder.Method(http.MethodDelete)) != 0 {
+		t.Errorf("requests %s", b.manifests())
+	}
+}
+
+// TestForeignAnnouncements: the tag of an announcement names something else. A push neither
+// uses nor deletes it.
+func TestForeignAnnouncements(t *testing.T) {
+	change := func(do func(*artifact.Announcement)) func(*announceBench, artifact.Announcement) []byte {
+		return func(b *announceBench, a artifact.Announcement) []byte {
+			do(&a)
+			blob, err := artifact.EncodeAnnouncement(a)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			return blob.Data
+		}
+	}
+	for name, encode := range map[string]func(*announceBench, artifact.Announcement) []byte{
+		"of another provider": change(func(a *artifact.Announcement) { a.Provider = provider.MustParseAddress(host + "/other/widget") }),
+		"of another version":  change(func(a *artifact.Announcement) { a.Version.Version = provider.MustParseVersion("2.0.0") }),
+		"without an ID":       change(func(a *artifact.Announcement) { a.ID = "" }),
+		"an index": func(b *announceBench, a artifact.Announcement) []byte {
+			blob, err := artifact.EncodeIndex(a.Version)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			return blob.Data
+		},
+		"of another tool": func(*announceBench, artifact.Announcement) []byte {
+			return []byte(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`)
+		},
+		"JSON that breaks off": func(b *announceBench, a artifact.Announcement) []byte {
+			data := change(func(*artifact.Announcement) {})(b, a)
+			b.handle(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodGet || path.Base(r.URL.Path) != otherTag {
+					return false
+				}
+				broken := data[:len(data)/2]
+				w.Header().Set("Content-Type", ocispec.MediaTypeImageIndex)
+				w.Header().Set("Docker-Content-Digest", digest.FromBytes(broken).String())
+				w.Write(broken)
+				return true
+			})
+			return data
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newAnnounceBench(t)
+			v := b.whole()
+			v.Packages = v.Packages[:1]
+			data := encode(b, artifact.Announcement{Version: *v, ID: "aaaaaaaaaaaaaaaa", At: b.registryTime().Add(-2 * time.Hour)})
+			foreign := b.pushManifest(ocispec.MediaTypeImageIndex, data, otherTag)
+			b.mustPush("linux_amd64")
+			if got := b.taggedPlatforms(); got != "linux_amd64" {
+				t.Errorf("the index has %s", got)
+			}
+			if b.leftTags() != 1 || !b.has(foreign) {
+				t.Errorf("it was deleted: %s", b.manifests())
+			}
+		})
+	}
+}
+
+// TestRefusedAnnouncement: the release contradicts an announced package. The package does
+// not get into the index, and its announcement is removed once its push has certainly
+// ended.
+func TestRefusedAnnouncement(t *testing.T) {
+	b := newAnnounceBench(t)
+	v := b.whole()
+	v.Packages[0].Digest = digest.FromString("other bytes")
+	b.announced(v, b.registryTime(), true, "darwin_arm64")
+	b.sent = nil
+	b.mustPush("linux_amd64")
+	if got := b.taggedPlatforms(); got != "linux_amd64" || b.leftTags() != 1 {
+		t.Errorf("the index has %s, and %d announcements are left", got, b.leftTags())
+	}
+	b.pass(time.Hour)
+	b.mustPush("linux_amd64")
+	if got := b.taggedPlatforms(); got != "linux_amd64" {
+		t.Errorf("the index has %s", got)
+	}
+	b.wantNothingLeft()
+}
+
+// TestManyAnnouncements: a version has more announcements than a push reads.
+func TestManyAnnouncements(t *testing.T) {
+	b := newAnnounceBench(t)
+	v := b.whole()
+	data, err := orascontent.FetchAll(t.Context(), b.repo, v.Packages[0].Manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 201 {
+		tag, err := ociaddr.AnnouncementTag(one, ociaddr.NewAnnouncementID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.pushManifest(v.Packages[0].Manifest.MediaType, data, string(tag))
+	}
+	b.registry.Reset()
+	_, err = b.push("linux_amd64")
+	if err == nil || !strings.Contains(err.Error(), "more than 200") || !strings.Contains(hint.Of(err), "remove them") {
+		t.Errorf("error %v (hint %q)", err, hint.Of(err))
+	}
+	if n := b.registry.Count(recorder.Method(http.MethodGet), recorder.PathContains("/manifests/ocibridge-part.")); n != 0 {
+		t.Errorf("%d of them were read", n)
+	}
+	if n := b.leftTags(); n != 201 {
+		t.Errorf("%d tags are left", n)
+	}
+}
+
+// TestRefusedPushWithdraws: a push is refused after it has announced itself.
+func TestRefusedPushWithdraws(t *testing.T) {
+	b := newAnnounceBench(t)
+	v := b.whole()
+	b.handle(onNth(2, http.MethodGet, "/manifests/1.0.0", func() {
+		forged := *v
+		forged.Packages = slices.Clone(v.Packages[1:2])
+		forged.Packages[0].Digest = digest.FromString("other bytes")
+		index, err := artifact.EncodeIndex(forged)
+		if err != nil {
+			t.Error(err)
+		}
+		b.registry.Intercept(nil)
+		b.pushManifest(index.Descriptor.MediaType, index.Data, "1.0.0")
+		b.registry.Intercept(b.intercept)
+	}))
+	if _, err := b.push("linux_amd64"); err == nil || len(b.sent) != 1 {
+		t.Errorf("error %v, %d announcements", err, len(b.sent))
+	}
+	b.wantNothingLeft()
+}
+
+// TestNewerAnnouncementStays: the registry requires that a tag is removed before its
+// manifest, and a push renews its announcement in the meantime.
+func TestNewerAnnouncementStays(t *testing.T) {
+	b := newAnnounceBench(t)
+	v := b.whole()
+	old := b.announced(v, b.registryTime().Add(-2*time.Hour), false, "darwin_arm64")
+	renewed := false
+	b.handle(func(w http.ResponseWriter, r *http.Request) bool {
+		if renewed || r.Method != http.MethodDelete || path.Base(r.URL.Path) != old.Digest.String() {
+			return false
+		}
+		renewed = true
+		b.registry.Intercept(nil)
+		b.announced(v, b.registryTime(), false, "darwin_arm64")
+		b.registry.Intercept(b.intercept)
+		w.WriteHeader(http.StatusPreconditionFailed)
+		return true
+	})
+	b.mustPush("linux_amd64")
+	if n := b.leftTags(); n != 1 {
+		t.Errorf("%d announcements are left: %s", n, b.manifests())
+	}
+}
+
+// TestTagBeforeManifest: the registry requires that a tag is removed before its manifest.
+func TestTagBeforeManifest(t *testing.T) {
+	b := newAnnounceBench(t)
+	tagged := map[string]string{} // by manifest
+	b.handle(func(w http.ResponseWriter, r *http.Request) bool {
+		name := path.Base(r.URL.Path)
+		switch {
+		case r.Method == http.MethodPut && strings.HasPrefix(name, "ocibridge-part."):
+			tagged[string(b.sent[len(b.sent)-1].digest)] = name
+		case r.Method == http.MethodDelete && tagged[name] != "":
+			w.WriteHeader(http.StatusPreconditionFailed)
+			return true
+		case r.Method == http.MethodDelete && strings.HasPrefix(name, "ocibridge-part."):
+			clear(tagged)
+		}
+		return false
+	})
+	b.mustPush("linux_amd64")
+	b.wantNothingLeft()
+}
