@@ -67,7 +67,7 @@ func (d *download) locate(ctx context.Context, r *release) (origin.Package, erro
 	if d.at != nil {
 		return *d.at, nil
 	}
-	return d.p.place(ctx, r, d.want)
+	return d.p.locate(ctx, r, d.want)
 }
 
 // reserve takes a slot. A download without a client waits until the others have theirs.

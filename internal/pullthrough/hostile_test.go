@@ -73,7 +73,7 @@ func TestHostilePackages(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pushed := make(chan error, 100)
 				p, err := New(Options{
-					Origin: liar{&source{versions: []string{"1.0.0"}}, tc.open()}, Policy: allowUnsigned, Limits: tc.limits, Spool: t.TempDir(),
+					Origin: locating{liar{&source{versions: []string{"1.0.0"}}, tc.open()}}, Policy: allowUnsigned, Limits: tc.limits, Spool: t.TempDir(),
 					Push: func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
 						body, _, err := r.Packages[0].Open(ctx)
 						if err == nil {

@@ -69,7 +69,7 @@ func failingPuller(t *testing.T, s *failing, o Options) *Puller {
 	for i := range 20 {
 		s.versions = append(s.versions, fmt.Sprintf("1.%d.0", i))
 	}
-	o.Origin, o.Policy, o.Spool = s, allowUnsigned, t.TempDir()
+	o.Origin, o.Policy, o.Spool = locating{s}, allowUnsigned, t.TempDir()
 	p, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -204,26 +204,26 @@ func TestTimeoutsStayTimeouts(t *testing.T) {
 	}
 }
 
-// TestPlacesGoBeforeReleases: what has expired makes room for what is in use.
-func TestPlacesGoBeforeReleases(t *testing.T) {
+// TestLocationsGoBeforeReleases: what has expired makes room for what is in use.
+func TestLocationsGoBeforeReleases(t *testing.T) {
 	p := puller(t, &source{}, Options{})
 	subjects := func(i int) subject {
 		return subject{provider: widget, version: provider.MustParseVersion(fmt.Sprintf("1.0.%03d", i+100))}
 	}
 	per := 512 + int64(len(subjects(0).String()))
-	count := int(maxReleaseBytes / (per + placeBytes))
+	count := int(maxReleaseBytes / (per + locationBytes))
 	var last *release
 	for i := range count {
-		last = &release{subject: subjects(i), found: map[provider.Platform]place{}}
+		last = &release{subject: subjects(i), locations: map[provider.Platform]location{}}
 		if i < count-1 {
-			last.addPlace(provider.Platform{OS: "x", Arch: "y"}, place{at: time.Now().Add(-packageLasts)})
+			last.addLocation(provider.Platform{OS: "x", Arch: "y"}, location{since: time.Now().Add(-packageLasts)})
 		}
 		p.releases.Put(last.subject, releaseAnswer{Value: last, At: time.Now(), TTL: releaseTTL})
 	}
 	for i := range 2 {
-		p.addPlace(last, provider.Platform{OS: "x", Arch: fmt.Sprint(i)}, place{at: time.Now()})
+		p.addLocation(last, provider.Platform{OS: "x", Arch: fmt.Sprint(i)}, location{since: time.Now()})
 	}
-	if n, bytes := p.releases.Size(); n != count || bytes != int64(count)*per+2*placeBytes {
+	if n, bytes := p.releases.Size(); n != count || bytes != int64(count)*per+2*locationBytes {
 		t.Errorf("%d of %d releases are left, with %d bytes", n, count, bytes)
 	}
 }
@@ -406,7 +406,7 @@ func TestReleasesKeepWhatIsCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s.versions = []string{"1.0.0"}
 			keepsWhatItCounts(t, 24<<20, func() *Puller {
-				p, err := New(Options{Origin: s, Policy: allowUnsigned, Spool: t.TempDir()})
+				p, err := New(Options{Origin: locating{s}, Policy: allowUnsigned, Spool: t.TempDir()})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -434,8 +434,8 @@ func metadata(platform provider.Platform, v, url string) string {
 		platform.OS, platform.Arch, name, sha256.Sum256([]byte(name)), url)
 }
 
-// TestPlacesAreCounted and forgotten once they have passed.
-func TestPlacesAreCounted(t *testing.T) {
+// TestLocationsAreCounted and forgotten once they have passed.
+func TestLocationsAreCounted(t *testing.T) {
 	var platforms []provider.Platform
 	var listed []string
 	var sums strings.Builder
@@ -463,15 +463,15 @@ func TestPlacesAreCounted(t *testing.T) {
 				return metadata(provider.Platform{OS: "x", Arch: arch}, "1.0.0", url)
 			})
 			keepsWhatItCounts(t, 4<<20, func() *Puller {
-				p, r := placesPuller(t, transport)
+				p, r := locationsPuller(t, transport)
 				for _, pkg := range r.packages {
-					if _, err := p.place(t.Context(), r, wanted{r.subject, pkg.Platform, pkg.Filename, pkg.Digest}); err != nil {
+					if _, err := p.locate(t.Context(), r, wanted{r.subject, pkg.Platform, pkg.Filename, pkg.Digest}); err != nil {
 						t.Fatal(err)
 					}
 				}
-				counted := countedPlaces(t, p, r)
-				if len(r.found) != len(platforms) || counted != placeBytes*int64(len(platforms)) {
-					t.Fatalf("%d places, counted as %d bytes", len(r.found), counted)
+				counted := countedLocations(t, p, r)
+				if len(r.locations) != len(platforms) || counted != locationBytes*int64(len(platforms)) {
+					t.Fatalf("%d places, counted as %d bytes", len(r.locations), counted)
 				}
 				return p
 			})
@@ -487,25 +487,25 @@ func TestPlacesAreCounted(t *testing.T) {
 			}
 			return metadata(provider.Platform{OS: "x", Arch: path[strings.LastIndexByte(path, '/')+1:]}, "1.0.0", "https://x.example/")
 		})
-		p, r := placesPuller(t, transport)
+		p, r := locationsPuller(t, transport)
 		synctest.Wait()
 		place := func(i int) {
 			t.Helper()
 			pkg := r.packages[i]
-			if _, err := p.place(t.Context(), r, wanted{r.subject, pkg.Platform, pkg.Filename, pkg.Digest}); err != nil {
+			if _, err := p.locate(t.Context(), r, wanted{r.subject, pkg.Platform, pkg.Filename, pkg.Digest}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		expect := func(when string, places int) {
 			t.Helper()
-			if counted := countedPlaces(t, p, r); len(r.found) != places || counted != placeBytes*int64(places) {
-				t.Errorf("%s: %d places, want %d; counted are %d bytes", when, len(r.found), places, counted)
+			if counted := countedLocations(t, p, r); len(r.locations) != places || counted != locationBytes*int64(places) {
+				t.Errorf("%s: %d places, want %d; counted are %d bytes", when, len(r.locations), places, counted)
 			}
 		}
 		for i := range 50 {
 			place(i)
 		}
-		before := len(r.found)
+		before := len(r.locations)
 		expect("at first", before)
 		time.Sleep(packageLasts)
 		place(60)
@@ -513,8 +513,8 @@ func TestPlacesAreCounted(t *testing.T) {
 	})
 }
 
-// countedPlaces returns the bytes that are counted for the places of the only release.
-func countedPlaces(t *testing.T, p *Puller, r *release) int64 {
+// countedLocations returns the bytes that are counted for the places of the only release.
+func countedLocations(t *testing.T, p *Puller, r *release) int64 {
 	t.Helper()
 	n, bytes := p.releases.Size()
 	if n != 1 || r.bytes < 1<<10 || r.bytes > 256<<10 {
@@ -523,7 +523,7 @@ func countedPlaces(t *testing.T, p *Puller, r *release) int64 {
 	return bytes - 512 - int64(len(r.subject.String())) - r.bytes
 }
 
-func placesPuller(t *testing.T, transport http.RoundTripper) (*Puller, *release) {
+func locationsPuller(t *testing.T, transport http.RoundTripper) (*Puller, *release) {
 	t.Helper()
 	p, err := New(Options{Origin: origin.NewRegistry(origin.RegistryOptions{Transport: transport}), Policy: allowUnsigned, Spool: t.TempDir()})
 	if err != nil {

@@ -30,7 +30,7 @@ func wantBusy(t *testing.T, err error, limit string, after time.Duration) {
 	}
 }
 
-func TestPlacesAreWaitedFor(t *testing.T) {
+func TestSlotsAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 2})
 		first, second := reserved(t, l, 1, false), reserved(t, l, 1, false)

@@ -51,8 +51,7 @@ type Scope struct {
 
 // Options configure a [Puller].
 type Options struct {
-	// Origin is where providers come from.
-	Origin origin.Source
+	Origin Origin
 	// Policy says what is accepted of a provider; nil: signed releases of each.
 	Policy func(provider.Address) trust.Policy
 	// Push stores a release in the registry; nil: nothing is stored.

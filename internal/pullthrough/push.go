@@ -202,7 +202,7 @@ func (p *Puller) report(ctx context.Context, j *job, result *pusher.Result, err 
 	if r != nil {
 		r.describe(&e)
 		if err == nil {
-			r.stored(result)
+			r.setStored(result)
 		}
 	}
 	var busy *BusyError

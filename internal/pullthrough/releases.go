@@ -50,10 +50,10 @@ type release struct {
 	at       time.Time
 	bytes    int64 // roughly its memory, without found
 
-	mu    sync.Mutex // guards the following
-	sizes map[digest.Digest]int64
-	there map[digest.Digest]bool // in the registry by now
-	found map[provider.Platform]place
+	mu        sync.Mutex // guards the following
+	sizes     map[digest.Digest]int64
+	stored    map[digest.Digest]bool // in the registry by now
+	locations map[provider.Platform]location
 	// logged has the SHA-256 of warnings that the log has, maxLogged at most.
 	logged [][sha256.Size]byte
 }
@@ -237,14 +237,14 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 	}
 	out := &release{
 		subject: s, sums: sums, origin: r.Origin, at: time.Now(),
-		sizes: map[digest.Digest]int64{}, there: map[digest.Digest]bool{}, found: map[provider.Platform]place{},
+		sizes: map[digest.Digest]int64{}, stored: map[digest.Digest]bool{}, locations: map[provider.Platform]location{},
 	}
 	if err := out.list(offer.Platforms); err != nil {
 		return nil, nil, err
 	}
 	for _, pkg := range r.Packages {
 		if known := out.find(pkg.Platform); known != nil && known.Filename == pkg.Filename {
-			out.addPlace(pkg.Platform, place{pkg, out.at})
+			out.addLocation(pkg.Platform, location{pkg, out.at})
 		}
 	}
 	out.bytes += claimsBytes(r.Claims)

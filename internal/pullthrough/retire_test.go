@@ -127,7 +127,7 @@ func TestFoldersAreNarrowed(t *testing.T) {
 		}
 	}
 	puller(t, &source{}, own)
-	other, err := New(Options{Origin: &source{}, Policy: allowUnsigned})
+	other, err := New(Options{Origin: locating{&source{}}, Policy: allowUnsigned})
 	if err != nil {
 		t.Fatal(err)
 	}

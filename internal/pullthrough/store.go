@@ -290,7 +290,7 @@ func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin boo
 		return 0, err
 	}
 	size := r.size(w.digest)
-	if begin && !r.isThere(w.digest) {
+	if begin && !r.isStored(w.digest) {
 		reader, err := s.p.join(ctx, s, w, nil)
 		if err != nil {
 			return 0, err
@@ -304,7 +304,7 @@ func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin boo
 	if size > 0 {
 		return size, s.p.limit.fits(size)
 	}
-	at, err := s.p.place(ctx, r, w)
+	at, err := s.p.locate(ctx, r, w)
 	if err != nil {
 		return 0, brief(err)
 	}
@@ -325,7 +325,7 @@ func (s *store) PackageAsked(pkg artifact.Package) {
 		return // it was not pulled through
 	}
 	w := wanted{subject{s.address, v}, pkg.Platform, pkg.Filename, pkg.Digest}
-	if r := s.p.current(w.subject); r != nil && r.isThere(w.digest) {
+	if r := s.p.current(w.subject); r != nil && r.isStored(w.digest) {
 		return
 	}
 	s.p.mu.Lock()

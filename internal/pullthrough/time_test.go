@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -105,6 +106,23 @@ func (s *source) Release(_ context.Context, a provider.Address, _ *origin.Listin
 	}, nil
 }
 
+// locating adds Package to the origin of a test, out of its releases.
+type locating struct{ origin.Source }
+
+func (l locating) Package(ctx context.Context, a provider.Address, v provider.Version, platform provider.Platform) (pkg origin.Package, sum [sha256.Size]byte, err error) {
+	r, err := l.Release(ctx, a, nil, v, []provider.Platform{platform})
+	if err != nil {
+		return pkg, sum, err
+	}
+	pkg = r.Packages[slices.IndexFunc(r.Packages, func(p origin.Package) bool { return p.Platform == platform })]
+	for line := range strings.Lines(string(r.Claims.SHA256SUMS)) {
+		if text, ok := strings.CutSuffix(line, "  "+pkg.Filename+"\n"); ok {
+			_, err = hex.Decode(sum[:], []byte(text))
+		}
+	}
+	return pkg, sum, err
+}
+
 // empty is a repository without anything in it.
 type empty struct{}
 
@@ -122,7 +140,7 @@ var allowUnsigned = func(provider.Address) trust.Policy { return trust.Policy{Al
 
 func puller(t *testing.T, s *source, o Options) *Puller {
 	t.Helper()
-	o.Origin, o.Policy = s, allowUnsigned
+	o.Origin, o.Policy = locating{s}, allowUnsigned
 	if o.Spool == "" {
 		o.Spool = t.TempDir()
 	}
@@ -315,7 +333,7 @@ func TestPausesHoldNoDisk(t *testing.T) {
 		var pushed []string
 		var mu sync.Mutex
 		p, err := New(Options{
-			Origin: twoPlatforms{&source{versions: []string{"1.0.0"}}}, Policy: allowUnsigned, Spool: t.TempDir(), Scope: Scope{Platforms: []provider.Platform{linux}},
+			Origin: locating{twoPlatforms{&source{versions: []string{"1.0.0"}}}}, Policy: allowUnsigned, Spool: t.TempDir(), Scope: Scope{Platforms: []provider.Platform{linux}},
 			Push: func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
 				mu.Lock()
 				defer mu.Unlock()
