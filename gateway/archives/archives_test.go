@@ -187,8 +187,8 @@ func (s *scene) file(path string) string {
 	return filepath.Join(s.dir, "archives", "sha256", hex[:2], hex)
 }
 
-// age has a file be of another time than when it was written: the clocks of file
-// systems may go by hundredths of a second.
+// age changes a file's mtime. The clocks of file systems may be too coarse to do that
+// within a test.
 func (s *scene) age(path string) {
 	s.t.Helper()
 	at := time.Now().Add(time.Minute)
@@ -272,8 +272,8 @@ func TestCachedArchive(t *testing.T) {
 	}
 }
 
-// TestConditions asks for parts and for what the client may have already: of an
-// archive that is kept, and of one that is just being fetched.
+// TestConditions sends ranges and conditional requests, for a cached archive and during a
+// fetch.
 func TestConditions(t *testing.T) {
 	const size = 300_000
 	data := random(size, 1)
@@ -377,8 +377,7 @@ func (s *scene) holdAt(at int) gate {
 	return g
 }
 
-// TestClientsShareAFetch has them read what the first one's fetch has brought so
-// far, and all the rest as it comes.
+// TestClientsShareAFetch: all clients read the fetch that the first one has begun.
 func TestClientsShareAFetch(t *testing.T) {
 	protocols(t, func(t *testing.T, s *scene) {
 		const size, half, clients = 1_000_000, 500_000, 50
@@ -465,7 +464,7 @@ func TestArchiveThatIsNotItsDigest(t *testing.T) {
 	}
 }
 
-// TestFetchOutlivesItsClient serves whoever comes back, from the same fetch.
+// TestFetchOutlivesItsClient: a client that comes back gets the same fetch.
 func TestFetchOutlivesItsClient(t *testing.T) {
 	protocols(t, func(t *testing.T, s *scene) {
 		s.add("/a", random(1_000_000, 1))

@@ -93,9 +93,8 @@ func (d discard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestMemory has 64 downloads of big archives under way at once, of which half are
-// of archives that are just being fetched, and compares what is allocated with
-// what they come to.
+// TestMemory runs 64 downloads of big archives at once, half of them during a fetch. It
+// compares the allocated bytes with the size of the archives.
 func TestMemory(t *testing.T) {
 	const size, downloads, allowed = 8 << 20, 64, 24 << 20
 	s := newScene(t)

@@ -25,7 +25,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestLeastRecentlyUsedGoesFirst keeps to the bound, also after a restart.
+// TestLeastRecentlyUsedGoesFirst keeps the size limit, also after a restart.
 func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	s := newScene(t)
 	s.max = 350_000
@@ -63,13 +63,13 @@ func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	s.max = 100_000
 	s.restart()
 	check("/d")
-	// No more than a file beside each is left.
+	// Each archive left has one meta file, and no other files are left.
 	if n := s.files(""); n != 2 {
 		t.Errorf("%d files", n)
 	}
 }
 
-// TestLargerThanAll is streamed, and drives nothing out.
+// TestLargerThanAll: an archive larger than the cache is streamed, and evicts nothing.
 func TestLargerThanAll(t *testing.T) {
 	s := newScene(t)
 	s.max = 150_000
@@ -82,8 +82,8 @@ func TestLargerThanAll(t *testing.T) {
 	s.want("/a", 0)
 }
 
-// TestEvictionBreaksNoDownload reads an archive slowly, while others drive out what
-// is not in use, and another process what it can.
+// TestEvictionBreaksNoDownload reads an archive slowly. Meanwhile other archives evict
+// everything that is not in use, and another process evicts what it can.
 func TestEvictionBreaksNoDownload(t *testing.T) {
 	s := newScene(t)
 	const size = 32 << 20 // more than the buffers of a connection hold
@@ -110,7 +110,7 @@ func TestEvictionBreaksNoDownload(t *testing.T) {
 		t.Error("what is in use was removed")
 	}
 	s.max = 1000
-	other := s.open() // removes all that it does not use itself
+	other := s.open() // evicts everything that it does not use itself
 	defer other.Close()
 	rest, err := io.ReadAll(resp.Body)
 	if err != nil || !bytes.Equal(append(first, rest...), data) {
@@ -217,7 +217,7 @@ func TestFetchForParent(t *testing.T) {
 	h.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), archives.Archive{Package: p, Store: fetcher(os.Getenv("FETCH_FROM"))})
 }
 
-// halfWriter says when a megabyte has come.
+// halfWriter reports when it has a megabyte.
 type halfWriter struct {
 	*httptest.ResponseRecorder
 	n int
@@ -231,7 +231,7 @@ func (w *halfWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestNobodyWaitsAnyMore ends a fetch that nobody came back for.
+// TestNobodyWaitsAnyMore cancels a fetch that has been without clients for a while.
 func TestNobodyWaitsAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache, err := archives.OpenCache(t.TempDir(), 1<<30, archives.CacheOptions{})
@@ -255,7 +255,7 @@ func TestNobodyWaitsAnyMore(t *testing.T) {
 			}()
 			h.Serve(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx), archives.Archive{Package: p, Store: slow})
 		}()
-		// Who comes back in time finds it going on, and has it go on.
+		// A client that comes back in time finds the fetch, and keeps it.
 		time.Sleep(3 * time.Minute)
 		if cache.Users() != 1 {
 			t.Errorf("%d users", cache.Users())
@@ -276,7 +276,7 @@ func TestNobodyWaitsAnyMore(t *testing.T) {
 	})
 }
 
-// TestH1 is of what was downloaded, stays over restarts, and goes with the archive.
+// TestH1: the hash is that of the archive, survives restarts, and is evicted with it.
 func TestH1(t *testing.T) {
 	s := newScene(t)
 	s.options.H1 = true
@@ -342,8 +342,8 @@ func TestH1(t *testing.T) {
 	}
 }
 
-// TestH1OfAnotherProcess is seen a moment later: that there is none is remembered, so
-// that the folder is not asked at each request.
+// TestH1OfAnotherProcess: the hash is seen a moment later, because the cache remembers that
+// it was absent.
 func TestH1OfAnotherProcess(t *testing.T) {
 	zip, err := release.Zip(map[string][]byte{"x": nil})
 	if err != nil {
@@ -386,7 +386,7 @@ func TestH1OfAnotherProcess(t *testing.T) {
 	})
 }
 
-// TestH1IsNotComputedUnasked spares the work where nobody wants it.
+// TestH1IsNotComputedUnasked: without the option, no hash is computed.
 func TestH1IsNotComputedUnasked(t *testing.T) {
 	s := newScene(t)
 	zip, err := release.Zip(map[string][]byte{"x": nil})
@@ -409,8 +409,8 @@ func TestH1IsNotComputedUnasked(t *testing.T) {
 	}
 }
 
-// TestFolderIsItsOwnersAlone: who writes to it decides on h1 hashes, and its packages
-// may be private ones.
+// TestFolderIsItsOwnersAlone: whoever can write to the folder can change h1 hashes, and its
+// packages may be private.
 func TestFolderIsItsOwnersAlone(t *testing.T) {
 	s := newScene(t)
 	s.dir = filepath.Join(t.TempDir(), "cache")
@@ -453,7 +453,7 @@ func TestWideFolderIsNarrowed(t *testing.T) {
 	}
 }
 
-// TestForeignFilesStay leaves alone what is none of the cache's.
+// TestForeignFilesStay: files that are not the cache's are not touched.
 func TestForeignFilesStay(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(1000, 1))

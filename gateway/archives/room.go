@@ -127,7 +127,7 @@ func (c *Cache) countIn(part string) ([]entry, error) {
 		}
 		info, err := e.Info()
 		switch {
-		case err != nil || !info.Mode().IsRegular(): // removed by another process, or not a file of the cache
+		case err != nil || !info.Mode().IsRegular(): // another process has removed it, or it is none of the cache's
 		case !isMeta:
 			out = append(out, entry{hex, info.Size(), info.ModTime()})
 		case len(out) > 0 && out[len(out)-1].hex == hex: // names are sorted

@@ -66,7 +66,7 @@ type Options struct {
 // State is the state of a [File] at one moment.
 type State struct {
 	Begun    bool  // the file has its storage
-	Written  int64 // bytes, of which readers get all but the last one before Verified
+	Written  int64 // in bytes; readers get one less until Verified
 	Size     int64 // in bytes; -1: unknown
 	Verified bool
 	Err      error // why the writer has failed

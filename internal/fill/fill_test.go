@@ -177,8 +177,8 @@ func TestLastByteWaits(t *testing.T) {
 	}
 }
 
-// TestWaits ends with what each of them waits for, with the writer's failure, or with
-// the reader's context.
+// TestWaits: each wait ends with its event, with the writer's failure, or with the
+// reader's context.
 func TestWaits(t *testing.T) {
 	failure := errors.New("the source is gone")
 	for name, tc := range map[string]struct {
@@ -252,6 +252,56 @@ func TestFailedFile(t *testing.T) {
 	}
 }
 
+// TestLastUserCloses the storage: a reader counts once, a verified file lingers, and a
+// retired one does not.
+func TestLastUserCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		storage := &memory{}
+		f := New(Options{Linger: time.Hour})
+		f.Load(storage, 0)
+		first, second := open(t, f), open(t, f)
+		f.Close()
+		first.Close()
+		first.Close()
+		if s := f.State(); s.Users != 1 || storage.closings() != 0 {
+			t.Errorf("%+v, closed %d times, while a reader is there", s, storage.closings())
+		}
+		second.Close()
+		if storage.closings() != 0 {
+			t.Error("it does not linger")
+		}
+		f.Retire()
+		if storage.closings() != 1 {
+			t.Errorf("retired, it was closed %d times", storage.closings())
+		}
+	})
+}
+
+// TestReaderComesAsTimeEnds: the timer has fired, and waits for the reader that opens the
+// file.
+func TestReaderComesAsTimeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		storage := &memory{}
+		f := New(Options{Linger: linger})
+		f.Load(storage, 0)
+		f.Close()
+		f.mu.Lock()
+		time.Sleep(linger)
+		r := f.openLocked(t.Context())
+		f.mu.Unlock()
+		synctest.Wait()
+		if storage.closings() != 0 {
+			t.Error("it was closed below its reader")
+		}
+		r.Close()
+		time.Sleep(linger)
+		synctest.Wait()
+		if storage.closings() != 1 {
+			t.Errorf("it was closed %d times", storage.closings())
+		}
+	})
+}
+
 // TestSizes writes more and less than announced, and more than the limit.
 func TestSizes(t *testing.T) {
 	tooLong := errors.New("too long")
@@ -302,7 +352,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestStorageErrors are told from errors of the source.
+// TestStorageErrors have a type of their own; errors of the source do not.
 func TestStorageErrors(t *testing.T) {
 	var storage *StorageError
 	full := New(Options{})

@@ -25,9 +25,13 @@ func (f *File) Open(ctx context.Context) (*Reader, bool) {
 	if f.retired {
 		return nil, false
 	}
+	return f.openLocked(ctx), true
+}
+
+func (f *File) openLocked(ctx context.Context) *Reader {
 	f.state.Users++
 	f.stopTimer()
-	return &Reader{ctx: ctx, file: f}, true
+	return &Reader{ctx: ctx, file: f}
 }
 
 // Read implements [io.Reader]. It returns as soon as there is a byte to be read.

@@ -51,7 +51,7 @@ func (f *File) Write(p []byte) (int, error) {
 func (f *File) Fill(source io.Reader) error {
 	buf := buffers.Get().(*[Buffer]byte)
 	defer buffers.Put(buf)
-	// The wrapper hides WriteTo, with which a source would use a buffer of its own.
+	// The wrapper hides WriteTo: a source would use a buffer of its own.
 	_, err := io.CopyBuffer(f, struct{ io.Reader }{source}, buf[:])
 	if s := f.State(); err == nil && s.Written < s.Size {
 		return io.ErrUnexpectedEOF

@@ -23,7 +23,7 @@ type Budget struct {
 	ahead  int64 // bytes that are reserved and not written
 }
 
-// NewBudget returns a budget of which nothing is taken.
+// NewBudget returns an unused budget.
 func NewBudget(l Limits) *Budget {
 	b := &Budget{}
 	b.Set(l)
@@ -93,8 +93,8 @@ type reservation struct {
 // claim describes the reservation for the rules of sharing.
 func (r *reservation) claim() claim {
 	hosts := r.hosts
-	// The slot for which it has waited stays reserved until it asks that host again. Its
-	// origin may not redirect it there again, so this ends after a while.
+	// It has waited for a slot of that host, which stays reserved until it asks the host
+	// again. Its origin may not redirect it there again, so this ends after a while.
 	if r.awaited != nil && time.Since(r.since) < preemptAfter {
 		hosts = slices.Concat(hosts, r.awaited)
 	}

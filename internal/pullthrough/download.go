@@ -221,7 +221,7 @@ func (p *Puller) fail(key packageKey, err error, lasts time.Duration) {
 	p.failed[key] = failFor(err, lasts)
 }
 
-// log logs the result of a download. A download that nobody wanted any more is not logged.
+// log logs the result of a download, unless it was cancelled for lack of readers.
 func (d *download) log(ctx context.Context, e Event, err error) {
 	log := d.p.o.Log.With("version", d.want.subject.String(), "platform", d.want.platform.String(), "from", e.From, "bytes", e.Bytes)
 	switch {

@@ -44,8 +44,9 @@ type job struct {
 	retry     time.Time // it has failed, and does not begin again before; zero: it runs
 }
 
-// pushLocked has the version of a package pushed that a client requests. d is the download
-// for which the client waits; nil for none. It is called with mu held.
+// pushLocked has the version of a package pushed. The package was requested by a client,
+// which waits for the download d; nil: it got the package elsewhere. It is called with mu
+// held.
 func (p *Puller) pushLocked(s *store, w wanted, d *download) {
 	if p.o.Push == nil || p.closed || p.draining {
 		return
@@ -84,8 +85,8 @@ func (p *Puller) pushLocked(s *store, w wanted, d *download) {
 	}
 }
 
-// dropFailed forgets a job that has failed, and returns false if there is none. It is
-// called with mu held.
+// dropFailed forgets one failed job, and reports whether there was one. It is called with
+// mu held.
 func (p *Puller) dropFailed() bool {
 	for about, j := range p.jobs {
 		if !j.retry.IsZero() {
@@ -271,8 +272,8 @@ func (p *Puller) platforms(available []artifact.Package, requested []provider.Pl
 }
 
 // opener returns the [origin.Package.Open] of a package for a push: it opens the download
-// that clients read as well. A package that the job does not hold waits for the held
-// downloads, for which clients wait.
+// that clients read as well. Downloads that the job holds have waiting clients; they
+// go first.
 func (p *Puller) opener(s *store, w wanted, at origin.Package, held []*reader) func(context.Context) (io.ReadCloser, int64, error) {
 	isHeld := slices.ContainsFunc(held, func(r *reader) bool { return r.d.want.digest == w.digest })
 	return func(ctx context.Context) (io.ReadCloser, int64, error) {

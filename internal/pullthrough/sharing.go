@@ -76,9 +76,9 @@ func next(slots int, held, queue []claim) int {
 	return -1
 }
 
-// victim returns the index of the download that is cancelled for a waiting client: the
-// slowest one that no client reads, and that keeps the client from its slot. It returns -1
-// if there is none, or if it has only just begun.
+// victim returns the index of the download that is cancelled for a waiting client. It is
+// the slowest download without a reading client whose slot the waiting client may have;
+// -1: there is none, or it has only just begun.
 func victim(slots int, held []claim, waiting claim) int {
 	slowest := -1
 	for i, c := range held {
