@@ -17,12 +17,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/refusals"
 )
 
-// ReadOnly is a repository that is read and not written. Where the registry answers HEAD of
-// a blob with 404, ReadOnly asks GET for the blob's first byte, and that answer decides.
-// Harbor's proxy-cache projects answer HEAD so until the first GET fetches the blob from
-// their upstream.
+// ReadOnly is a repository for callers that only read. If the registry answers HEAD of a blob
+// with 404, ReadOnly gets the blob's first byte, and that answer decides. Harbor's
+// proxy-cache projects answer HEAD with 404 until the first GET fetches the blob from their
+// upstream.
 //
-// A push must not use it: a push sends every blob that HEAD does not find.
+// A push must not use ReadOnly: a push sends every blob that HEAD does not find.
 type ReadOnly struct{ *remote.Repository }
 
 // Exists reports whether the repository has a manifest, by HEAD alone, or a blob.
@@ -34,9 +34,9 @@ func (s ReadOnly) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, er
 	return existsByGet(ctx, s.Repository, desc)
 }
 
-// existsByGet gets the first byte of a blob, and reports whether there is one. It reads one
-// byte of the answer, also where the registry ignores Range and answers 200 with the whole
-// blob. A blob of another size is an error.
+// existsByGet reports whether GET finds a blob. It reads one byte of the answer, even if the
+// registry ignores Range and answers 200 with the whole blob. A blob of another size is an
+// error.
 func existsByGet(ctx context.Context, repo *remote.Repository, desc ocispec.Descriptor) (bool, error) {
 	ctx = orasauth.AppendRepositoryScope(ctx, repo.Reference, orasauth.ActionPull)
 	req, err := NewRequest(ctx, repo, http.MethodGet, "blobs/"+desc.Digest.String())
@@ -49,7 +49,7 @@ func existsByGet(ctx context.Context, repo *remote.Repository, desc ocispec.Desc
 		return false, err
 	}
 	defer resp.Body.Close()
-	var size int64 // 0: the answer does not tell
+	var size int64 // 0 if the answer does not name it
 	switch resp.StatusCode {
 	case http.StatusOK:
 		size = resp.ContentLength

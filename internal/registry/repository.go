@@ -1,5 +1,7 @@
-// Package repository adds to an oras-go repository a way to remove tags, and a way to find
-// blobs that only GET finds.
+// Package registry opens the repositories that hold providers, and lists them.
+//
+// It also adds two things to a repository of oras-go: [Repository] can remove a tag alone,
+// and [ReadOnly] finds blobs that only GET finds.
 package registry
 
 import (
@@ -16,14 +18,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/refusals"
 )
 
-// Repository is a repository whose tags can be removed by themselves.
+// Repository is a repository that can remove a tag without its manifest.
 type Repository struct{ *remote.Repository }
 
-// Remote returns the repository as oras-go has it.
+// Remote returns the repository of oras-go.
 func (r Repository) Remote() *remote.Repository { return r.Repository }
 
-// Untag removes a tag, by the distribution specification's "deleting tags". It is
-// errdef.ErrUnsupported where the registry deletes by digest alone.
+// Untag removes a tag, as "deleting tags" in the distribution specification. Its error is
+// errdef.ErrUnsupported if the registry only deletes by digest.
 func (r Repository) Untag(ctx context.Context, tag string) error {
 	ctx = orasauth.AppendRepositoryScope(ctx, r.Reference, orasauth.ActionDelete)
 	req, err := NewRequest(ctx, r.Repository, http.MethodDelete, "manifests/"+tag)
@@ -38,7 +40,7 @@ func (r Repository) Untag(ctx context.Context, tag string) error {
 	return untagError(resp)
 }
 
-// untagError tells what an answer to the deletion of a tag means.
+// untagError returns the error for an answer to the deletion of a tag.
 func untagError(resp *http.Response) error {
 	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNoContent {
 		return nil

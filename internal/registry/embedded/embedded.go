@@ -1,10 +1,9 @@
-// Package embedded is the OCI registry that needs no installation: distribution,
-// on a data folder, inside the process.
+// Package embedded runs an OCI registry inside the process: distribution, on a data folder.
 //
-// Nothing listens: the registry's own clients in this process reach it over
-// pipes. Several processes may open the same folder, and what one of them pushes
-// the others see at once. [Registry.ReadOnly] is what may be shown to others. It also
-// answers the referrers API, which distribution lacks.
+// It opens no listener: clients in this process reach the registry over pipes. Several
+// processes may open the same folder, and each sees at once what another one pushes. A
+// gateway serves [Registry.ReadOnly] to its clients, which also answers the referrers API
+// that distribution lacks.
 package embedded
 
 import (
@@ -34,14 +33,14 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Host is the registry's name in repository addresses. It is resolved nowhere.
+// Host is the registry's name in repository addresses. Nobody resolves it.
 const Host = ociaddr.Registry("embedded")
 
-// Template is the repository template for the embedded registry, as clients
-// write it behind the address that serves it.
+// Template is the repository template of the embedded registry. Clients put the gateway's
+// address in front of it.
 const Template = "${hostname}/${namespace}/${type}"
 
-// maxCatalogEntries is how many repositories one page of the catalog holds.
+// maxCatalogEntries bounds the repositories on one page of the catalog.
 const maxCatalogEntries = 1000
 
 // Registry is an open data folder.
@@ -53,11 +52,10 @@ type Registry struct {
 	stop   context.CancelFunc
 }
 
-// Open opens the registry in a data folder, which is made if it is missing. If other
-// users can use the content's folder, Open narrows its mode to 0700 and warns in log.
-// log also gets what distribution logs, at the level debug; nil: nobody does. As
-// distribution has one log for all its registries, that of the first one opened in a
-// process gets it.
+// Open opens the registry in a data folder, and makes the folder if it is missing. If other
+// users can use the content's folder, Open narrows its mode to 0700 and logs a warning.
+// Distribution's own log goes to log at the level debug; a nil log discards it. Distribution
+// has one log for the whole process, so the first registry that is opened gets all of it.
 func Open(dir string, log *slog.Logger) (*Registry, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
@@ -97,8 +95,8 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 // content is the folder in which distribution stores content.
 func content(dir string) string { return filepath.Join(dir, "registry") }
 
-// config says how distribution runs on dir. It panics on a bad configuration, so
-// nothing in this one depends on its caller but the folder, which is checked.
+// config returns distribution's configuration for a folder. Distribution panics on a bad
+// configuration, so only the folder varies, and Open has checked it.
 func config(dir string) *configuration.Configuration {
 	c := &configuration.Configuration{
 		Storage: configuration.Storage{
@@ -107,13 +105,13 @@ func config(dir string) *configuration.Configuration {
 		},
 	}
 	c.Catalog.MaxEntries = maxCatalogEntries
-	// Signs the state of an upload between its requests, all of which one
-	// process makes.
+	// The secret signs the state of an upload between its requests, which all come from
+	// this process.
 	c.HTTP.Secret = rand.Text()
 	return c
 }
 
-// writable fails where files cannot be made in dir.
+// writable fails if no file can be made in a folder.
 func writable(dir string) error {
 	f, err := os.CreateTemp(dir, ".ocibridge-*")
 	if err != nil {
@@ -123,7 +121,7 @@ func writable(dir string) error {
 	return os.Remove(f.Name())
 }
 
-// Close ends the registry's work. The folder stays.
+// Close stops the registry. The folder stays.
 func (r *Registry) Close() error {
 	r.client.CloseIdleConnections()
 	err := r.server.Close()
@@ -131,8 +129,8 @@ func (r *Registry) Close() error {
 	return err
 }
 
-// marker is a file that every data folder has. Without its folder, such as when a
-// mount is lost, the registry would say of everything that it is not there.
+// marker is a file that every data folder has. If the folder vanishes, such as with a lost
+// mount, the registry would otherwise answer that nothing exists.
 const marker = "ocibridge-registry"
 
 // present fails if the data folder is gone.
@@ -143,8 +141,8 @@ func (r *Registry) present() error {
 	return nil
 }
 
-// Repository returns a client of one of the registry's repositories. It fails if
-// the data folder is gone.
+// Repository returns a client for a repository of the registry. It fails if the data folder
+// is gone.
 func (r *Registry) Repository(name string) (*remote.Repository, error) {
 	if err := r.present(); err != nil {
 		return nil, err
@@ -160,8 +158,7 @@ func (r *Registry) Repository(name string) (*remote.Repository, error) {
 	return repo, nil
 }
 
-// Explain gives an error that came of using the registry, and that its folder is to
-// blame for, a hint.
+// Explain adds a hint to an error of the registry that its folder has caused.
 func (r *Registry) Explain(err error) error {
 	var answer *errcode.ErrorResponse
 	if hint.Of(err) != "" || !errors.As(err, &answer) || answer.StatusCode != http.StatusInternalServerError {
@@ -170,8 +167,8 @@ func (r *Registry) Explain(err error) error {
 	return hint.Wrap(err, "the data folder %s could not be read or written: is its disk full, and is all in it this user's?", r.dir)
 }
 
-// Catalog returns a client of the registry as a whole, for the list of its
-// repositories. It fails if the data folder is gone.
+// Catalog returns a client that lists the registry's repositories. It fails if the data
+// folder is gone.
 func (r *Registry) Catalog() (*remote.Registry, error) {
 	if err := r.present(); err != nil {
 		return nil, err
@@ -188,8 +185,8 @@ func (r *Registry) Catalog() (*remote.Registry, error) {
 // Handler returns the whole registry, for tests.
 func (r *Registry) Handler() http.Handler { return r.app }
 
-// ReadOnly returns a handler for /v2/ that answers what reads, and refuses what
-// writes.
+// ReadOnly returns a handler for /v2/ that answers requests that read, and refuses requests
+// that write.
 func (r *Registry) ReadOnly() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method == http.MethodGet || req.Method == http.MethodHead {
@@ -205,14 +202,14 @@ func (r *Registry) ReadOnly() http.Handler {
 	})
 }
 
-// refuse answers with an error as the distribution specification has it.
+// refuse answers with an error in the format of the distribution specification.
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 }
 
-// pipeListener accepts the connections that its own dial makes.
+// pipeListener accepts the connections that its dial method opens.
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -258,8 +255,8 @@ func (pipeAddr) String() string  { return string(Host) }
 
 var redirectOnce sync.Once
 
-// redirectLogs sends distribution's log, which goes to logrus's one global
-// logger, into ours. It has a line for every request and an error for every 404.
+// redirectLogs sends distribution's log to ours. Distribution logs to the global logger of
+// logrus: a line for every request, and an error for every 404.
 func redirectLogs(log *slog.Logger) {
 	redirectOnce.Do(func() {
 		logrus.SetOutput(io.Discard)

@@ -26,55 +26,53 @@ import (
 )
 
 const (
-	// maxSeen bounds the manifests that are remembered, of all repositories together,
-	// and the manifests of one repository. A manifest takes some 60 bytes, and a referrer
-	// some 300.
+	// maxSeen bounds the cached manifests of all repositories together, and the manifests of
+	// one repository. A manifest takes about 60 bytes, and a referrer about 300.
 	maxSeen = 200_000
 	// maxReferrers bounds the referrers in one answer.
 	maxReferrers = 1000
 	// maxReferrersBytes bounds one answer. Clients read no more.
 	maxReferrersBytes = 4 << 20
-	// manifestBatch is how many names of manifests are read from a folder at once.
+	// manifestBatch bounds how many file names are read from a folder at once.
 	manifestBatch = 1000
-	// maxAnswers is how many answers are made at once, since each reads manifests of up to
-	// 4 MiB.
+	// maxAnswers bounds concurrent answers, because each reads manifests of up to 4 MiB.
 	maxAnswers = 2
 )
 
-// manifestLimits bound a manifest, before it is decoded. Distribution stores no
-// manifest of more than 4 MiB.
+// manifestLimits bound a manifest before it is decoded. Distribution stores no manifest
+// above 4 MiB.
 var manifestLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
 
 var (
 	errNoRepository     = errors.New("no such repository")
 	errTooManyReferrers = errors.New("too many referrers")
-	// errNoManifest means that a blob is no OCI manifest that can have a subject.
+	// errNoManifest means that a blob is not an OCI manifest, which can have a subject.
 	errNoManifest = errors.New("no OCI manifest")
-	// errDamaged means that a manifest has other bytes than its digest says.
+	// errDamaged means that the bytes of a manifest do not match its digest.
 	errDamaged = errors.New("damaged manifest")
 )
 
 // referrers answers the referrers API of the OCI distribution specification, which
 // distribution lacks, and passes other requests on.
 //
-// A manifest's digest never changes its subject, so each manifest of a repository is
-// read once. After that, an answer costs a listing of the repository's manifests. A
-// referrer is listed if its manifest names the subject, or if the fallback tag
-// (sha256-HEX) lists it and its manifest names no other subject.
+// The subject of a digest never changes, so referrers reads each manifest of a repository
+// once. After that, an answer costs a listing of the repository's manifests. An answer has
+// the manifests that name the subject, and those that the fallback tag (sha256-HEX) lists
+// unless they name another subject.
 type referrers struct {
 	root string // the folder of distribution's storage format
 	next http.Handler
-	max  int // manifests that are remembered
-	// answers is held by the requests whose referrers are read.
+	max  int // bounds the cached manifests
+	// answers has a slot for each request that reads manifests.
 	answers *semaphore.Weighted
-	// turn is held by the one request that looks through manifests. It guards the rest.
+	// turn lets one request at a time look through manifests. It guards the fields below.
 	turn  *semaphore.Weighted
-	total int    // of manifests seen
+	total int    // number of cached manifests
 	clock uint64 // counts uses
 	seen  map[string]*manifestsSeen
 }
 
-// manifestsSeen is what the manifests of one repository say.
+// manifestsSeen are the cached manifests of one repository.
 type manifestsSeen struct {
 	digests   map[[sha256.Size]byte]struct{}
 	bySubject map[digest.Digest][]digest.Digest
@@ -117,7 +115,7 @@ func (r *referrers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if req.URL.Query().Get("artifactType") != "" {
 		w.Header().Set("OCI-Filters-Applied", "artifactType")
 	}
-	// Only the client's end can go wrong.
+	// An error means that the client has gone.
 	_, _ = w.Write(body)
 }
 
@@ -132,7 +130,7 @@ func parseReferrersPath(path string) (name string, subject digest.Digest, ok boo
 	return name, digest.Digest(last), ok && isReferrers && name != ""
 }
 
-// index encodes the answer for a subject: the same manifests give the same bytes.
+// index encodes the answer for a subject. The same manifests give the same bytes.
 func (r *referrers) index(ctx context.Context, name string, subject digest.Digest, artifactType string) ([]byte, error) {
 	candidates, err := r.candidates(ctx, name, subject)
 	if err != nil {
@@ -176,8 +174,8 @@ func (r *referrers) index(ctx context.Context, name string, subject digest.Diges
 	return body, err
 }
 
-// candidates returns the digests of manifests that may be referrers, sorted. A
-// repository that does not exist has none.
+// candidates returns the digests of manifests that may be referrers, sorted. It returns none
+// for a repository that does not exist.
 func (r *referrers) candidates(ctx context.Context, name string, subject digest.Digest) ([]digest.Digest, error) {
 	if err := r.turn.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -186,7 +184,7 @@ func (r *referrers) candidates(ctx context.Context, name string, subject digest.
 	seen := r.use(name)
 	err := r.look(ctx, name, seen)
 	if errors.Is(err, errNoRepository) {
-		return nil, nil // clients take a 404 for a registry without the referrers API
+		return nil, nil // clients read a 404 as "no referrers API"
 	}
 	if err != nil {
 		return nil, err
@@ -204,7 +202,7 @@ func (r *referrers) candidates(ctx context.Context, name string, subject digest.
 	return out, nil
 }
 
-// use returns what is known of a repository.
+// use returns the cached manifests of a repository, and marks them as used.
 func (r *referrers) use(name string) *manifestsSeen {
 	if r.seen[name] == nil {
 		r.seen[name] = &manifestsSeen{digests: map[[sha256.Size]byte]struct{}{}, bySubject: map[digest.Digest][]digest.Digest{}}
@@ -214,7 +212,7 @@ func (r *referrers) use(name string) *manifestsSeen {
 	return r.seen[name]
 }
 
-// look reads the manifests of a repository that were not seen yet.
+// look reads the manifests of a repository that are not cached yet.
 func (r *referrers) look(ctx context.Context, name string, seen *manifestsSeen) error {
 	if _, err := os.Stat(r.inRepository(name)); errors.Is(err, fs.ErrNotExist) {
 		r.forget(name)
@@ -244,7 +242,7 @@ func (r *referrers) look(ctx context.Context, name string, seen *manifestsSeen) 
 	}
 }
 
-// lookAt notes the subject of a manifest that was not seen yet.
+// lookAt caches the subject of a manifest.
 func (r *referrers) lookAt(ctx context.Context, name string, seen *manifestsSeen, encoded string) error {
 	var key [sha256.Size]byte
 	if len(encoded) != hex.EncodedLen(len(key)) {
@@ -263,9 +261,9 @@ func (r *referrers) lookAt(ctx context.Context, name string, seen *manifestsSeen
 	m, err := r.readManifest(name, d)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // it was deleted, or is about to be linked
+		return nil // it was deleted, or its link is not written yet
 	case errors.Is(err, errDamaged):
-		return nil // it is read again: it may be repaired
+		return nil // not cached: a new push may repair it
 	case err != nil && !errors.Is(err, errNoManifest):
 		return err
 	}
@@ -279,8 +277,8 @@ func (r *referrers) lookAt(ctx context.Context, name string, seen *manifestsSeen
 	return nil
 }
 
-// makeRoom counts one more manifest, and forgets the repositories that were used
-// longest ago where that takes too many.
+// makeRoom counts one more manifest. If there are too many, it evicts the repositories that
+// were used longest ago.
 func (r *referrers) makeRoom(name string, seen *manifestsSeen) error {
 	if len(seen.digests) >= r.max {
 		return fmt.Errorf("%w: the repository has more than %d manifests", errTooManyReferrers, r.max)
@@ -330,7 +328,7 @@ func (r *referrers) tagged(name string, subject digest.Digest) ([]digest.Digest,
 	return out, nil
 }
 
-// storedManifest is what the referrers API shows of a manifest.
+// storedManifest has the fields of a manifest that the referrers API shows.
 type storedManifest struct {
 	MediaType    string `json:"mediaType"`
 	ArtifactType string `json:"artifactType"`
@@ -347,7 +345,7 @@ type storedManifest struct {
 	size        int64
 }
 
-// subject is the digest of the manifest that this one refers to; "" for none.
+// subject returns the digest of the manifest that this one refers to; "" for none.
 func (m *storedManifest) subject() digest.Digest {
 	if m.Subject == nil || m.Subject.Digest.Validate() != nil {
 		return ""
@@ -355,7 +353,7 @@ func (m *storedManifest) subject() digest.Digest {
 	return m.Subject.Digest
 }
 
-// mediaType is that of the manifest, which may leave it out.
+// mediaType returns the media type of the manifest, which may leave it out.
 func (m *storedManifest) mediaType() string {
 	if m.MediaType == "" && m.Manifests != nil {
 		return ocispec.MediaTypeImageIndex
@@ -366,7 +364,7 @@ func (m *storedManifest) mediaType() string {
 	return m.MediaType
 }
 
-// artifactType falls back to the media type of the config.
+// artifactType returns the artifact type, or else the media type of the config.
 func (m *storedManifest) artifactType() string {
 	if m.ArtifactType == "" && m.mediaType() == ocispec.MediaTypeImageManifest && m.Config != nil {
 		return m.Config.MediaType
@@ -374,8 +372,8 @@ func (m *storedManifest) artifactType() string {
 	return m.ArtifactType
 }
 
-// readManifest reads a manifest of a repository. Its error is fs.ErrNotExist for a
-// manifest that is not there, errNoManifest for content that is none, and errDamaged.
+// readManifest reads a manifest of a repository. Its errors are fs.ErrNotExist,
+// errNoManifest and errDamaged.
 func (r *referrers) readManifest(name string, d digest.Digest) (*storedManifest, error) {
 	if d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return nil, fmt.Errorf("%w: %.80q is no SHA-256 digest", errNoManifest, d)
@@ -408,7 +406,7 @@ func (r *referrers) readManifest(name string, d digest.Digest) (*storedManifest,
 	return m, nil
 }
 
-// inRepository names a file of a repository's manifests.
+// inRepository returns the path of a file among a repository's manifests.
 func (r *referrers) inRepository(name string, elem ...string) string {
 	return filepath.Join(append([]string{r.root, "repositories", filepath.FromSlash(name), "_manifests"}, elem...)...)
 }

@@ -13,10 +13,9 @@ import (
 	"strings"
 )
 
-// wholeTags leaves out of lists of tags those that name nothing. Distribution writes
-// a tag in two steps, of which the first has it listed and the second says what it
-// names: a tag that is just being written, or whose process was killed between them,
-// is not there yet.
+// wholeTags removes tags without a manifest from lists of tags. Distribution writes a tag in
+// two steps: it first creates the tag's folder, which lists show, and then the link to the
+// manifest. Between the two, or after a crash there, the tag does not exist yet.
 func (r *Registry) wholeTags(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		name, ok := strings.CutPrefix(req.URL.Path, "/v2/")
@@ -37,25 +36,25 @@ func (r *Registry) wholeTags(next http.Handler) http.Handler {
 		if answer.status == http.StatusOK && json.Unmarshal(body, &list) == nil {
 			if whole := slices.DeleteFunc(slices.Clone(list.Tags), func(tag string) bool { return r.namesNothing(name, tag) }); len(whole) < len(list.Tags) {
 				list.Tags = whole
-				// Texts alone cannot fail.
+				// The encoding of strings cannot fail.
 				body, _ = json.Marshal(list)
 			}
 		}
 		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 		w.WriteHeader(answer.status)
-		// Only the client's end can go wrong.
+		// An error means that the client has gone.
 		_, _ = w.Write(body)
 	})
 }
 
-// namesNothing reports whether there is no file that says what a tag names. One
-// that cannot be looked at may.
+// namesNothing reports whether a tag has no link to a manifest. It is false if the link
+// cannot be checked.
 func (r *Registry) namesNothing(repository, tag string) bool {
 	_, err := os.Lstat(filepath.Join(r.dir, "registry", "docker", "registry", "v2", "repositories", filepath.FromSlash(repository), "_manifests", "tags", tag, "current", "link"))
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// buffered is an answer whose body and status are not sent yet.
+// buffered holds back the status and body of an answer.
 type buffered struct {
 	header http.Header
 	status int

@@ -1,14 +1,13 @@
-// Package upload owns how the bytes of a blob get into a repository: by a mount
-// from another repository of the same registry, in one request, or in chunks.
+// Package upload sends a blob to a repository: by a mount from another repository of the same
+// registry, in one request, or in chunks.
 //
-// oras-go's Push does the second alone, and leaves an upload that fails to the
-// registry. Here an upload is a [Session] that can be cancelled, so that bytes may
-// be sent while they are still being read and verified: no registry stores a blob
-// before its last byte came.
+// oras-go's Push can only do the second, and cannot cancel an upload. Here an upload is a
+// [Session] that can be cancelled, so that a caller may send bytes while it still verifies
+// them: no registry stores a blob before it has the last byte.
 //
-// Invariants: no request with a body is repeated (whoever has the bytes begins
-// anew); a session stays on the registry's own host and scheme; the credential that began
-// an upload ends it.
+// Invariants: no request with a body is repeated, because only the caller can read the bytes
+// again; a session stays on the registry's own host and scheme; one credential serves the
+// whole upload.
 package upload
 
 import (
@@ -32,8 +31,7 @@ import (
 
 // RefusedError is a registry's refusal. It wraps an *[errcode.ErrorResponse].
 type RefusedError struct {
-	// RetryAfter is what the registry says it wants to be left alone for; 0 if it
-	// says nothing.
+	// RetryAfter is the pause that the registry asks for; 0 if it names none.
 	RetryAfter time.Duration
 	Err        error
 }
@@ -47,23 +45,23 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 type Session struct {
 	client     remote.Client
 	repository registry.Reference
-	began      *url.URL // where it was asked for
-	location   *url.URL // where to go on
+	began      *url.URL // of the first request
+	location   *url.URL // of the next request
 	credential string
 	blob       ocispec.Descriptor
 	minChunk   int64
 }
 
-// Begin begins the upload of a blob.
+// Begin starts the upload of a blob.
 func Begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor) (*Session, error) {
 	ctx = auth.AppendRepositoryScope(ctx, repo.Reference, auth.ActionPull, auth.ActionPush)
 	s, _, err := begin(ctx, repo, blob, nil)
 	return s, err
 }
 
-// Mount asks the registry to take a blob from another of its repositories. A registry that
-// does not mount the blob begins an upload: then there is a session. The credential has to
-// open both repositories.
+// Mount asks the registry to take a blob from another of its repositories. If the registry
+// starts an upload instead, Mount returns its session. The credential must be valid for both
+// repositories.
 func Mount(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor, from string) (s *Session, mounted bool, err error) {
 	source := repo.Reference
 	source.Repository = from
@@ -101,7 +99,7 @@ func begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor
 	return s, false, s.moved(resp)
 }
 
-// moved takes the address to go on at from an answer.
+// moved reads the URL of the next request from an answer.
 func (s *Session) moved(resp *http.Response) error {
 	raw := resp.Header.Get("Location")
 	ref, err := url.Parse(raw)
@@ -110,9 +108,9 @@ func (s *Session) moved(resp *http.Response) error {
 	}
 	next := s.location.ResolveReference(ref)
 	if next.Host+":443" == s.began.Host {
-		next.Host = s.began.Host // some leave out the port that they were asked at
+		next.Host = s.began.Host // some registries leave out the port
 	}
-	// The credential would go there, and the package.
+	// The next request sends the credential and the package there.
 	if next.Host != s.began.Host || next.Scheme != s.began.Scheme {
 		return fmt.Errorf("%s wants a blob to be sent to %s://%s, which is not the registry", s.began.Host, next.Scheme, next.Host)
 	}
@@ -120,11 +118,11 @@ func (s *Session) moved(resp *http.Response) error {
 	return nil
 }
 
-// Send sends the blob and completes the upload: in one request, or, if chunk is
-// not 0, by one for each chunk of so many bytes, or of as many as the registry
-// wants at least, and one more. The registry has the blob if, and only if, there
-// is no error. As many bytes as the blob has are read from body, also after Send
-// has returned with an error, until ctx ends.
+// Send sends the blob and completes the upload. If chunk is 0, it sends one request.
+// Otherwise it sends chunks of that many bytes, or of the registry's minimum if that is more,
+// and then one more request. The registry has the blob if, and only if, Send returns no
+// error. Send reads exactly the blob's size from body. After an error, the reading may go on
+// until ctx ends.
 func (s *Session) Send(ctx context.Context, body io.Reader, chunk int64) error {
 	if chunk > 0 {
 		if err := s.sendChunks(ctx, body, max(chunk, s.minChunk)); err != nil {
@@ -159,7 +157,7 @@ func (s *Session) do(ctx context.Context, method string, at *url.URL, body io.Re
 	if body == nil || size == 0 {
 		body, size = http.NoBody, 0
 	}
-	ctx = auth.AppendRepositoryScope(ctx, s.repository, auth.ActionPull, auth.ActionPush) // should the credential end
+	ctx = auth.AppendRepositoryScope(ctx, s.repository, auth.ActionPull, auth.ActionPush) // in case the token expires
 	req, err := http.NewRequestWithContext(ctx, method, at.String(), body)
 	if err != nil {
 		return err
@@ -193,16 +191,15 @@ func (s *Session) do(ctx context.Context, method string, at *url.URL, body io.Re
 	return s.moved(resp)
 }
 
-// Cancel tells the registry that nothing more will come. It is a courtesy: an
-// upload that is not completed is no blob, and a registry forgets it in the end.
+// Cancel ends the upload. A registry also removes an incomplete upload by itself, later.
 func (s *Session) Cancel(ctx context.Context) error {
 	return s.do(ctx, http.MethodDelete, s.location, nil, 0, "", http.StatusNoContent)
 }
 
-// refused returns the error for an answer that is not the one wanted.
+// refused returns the error for an unexpected answer.
 func refused(resp *http.Response) error {
 	answer := refusals.Read(resp)
-	// Without the query: there the registry keeps the state of the upload.
+	// The query has the state of the upload, and is left out.
 	answer.URL = &url.URL{Scheme: answer.URL.Scheme, Host: answer.URL.Host, Path: answer.URL.Path}
 	return &RefusedError{outgoing.RetryAfter(resp.Header, time.Now()), answer}
 }
