@@ -23,13 +23,13 @@ import (
 // MaxCount bounds numbers of concurrent requests and packages.
 const MaxCount = 256
 
-// config makes of a file what it means.
+// config converts a decoded file, and checks it.
 func (d *decoder) config(f *fileBlock) *Config {
 	c := &Config{
 		Data: d.path(f.Body, "data", f.Data),
 		Jobs: d.positive(f.Body, "jobs", f.Jobs, MaxCount),
 	}
-	parseOne(d, f.Body, "log_level", f.LogLevel, parseLevel) // the flag has it
+	parseOne(d, f.Body, "log_level", f.LogLevel, parseLevel) // only checked: the flag has the value
 	parseOne(d, f.Body, "log_format", f.LogFormat, parseFormat)
 	c.Mirrors = d.mirrors(f)
 	c.Logins = d.logins(f.Credentials)
@@ -47,8 +47,8 @@ func (d *decoder) config(f *fileBlock) *Config {
 	return c
 }
 
-// checkVerify says of which providers verify = "required" serves nothing: those
-// whose keys nobody names.
+// checkVerify warns about providers without pinned keys, because verify = "required" serves
+// none of their versions.
 func (d *decoder) checkVerify(f *fileBlock, c *Config) {
 	if !c.Gateway.VerifyRequired {
 		return
@@ -88,7 +88,7 @@ func (d *decoder) mirrors(f *fileBlock) []Mirror {
 		text, at := d.templateArgument(m.Body, "repository_template")
 		sel := d.selector(m.Body, m.Include, m.Exclude)
 		if text == "" || len(sel.Include) < len(m.Include) {
-			continue // said already
+			continue // another warning says so
 		}
 		t, err := templates.Parse(text, sel)
 		if err != nil {
@@ -135,7 +135,7 @@ func (d *decoder) defaults(b *defaultsBlock) *auth.Defaults {
 	}
 	out := &auth.Defaults{Discover: b.Discover == nil || *b.Discover, Origin: place(b.Range)}
 	if b.Files != nil {
-		// None at all is not the same as not to say.
+		// An empty list differs from no list.
 		out.Files = append([]string{}, parseEach(d, b.Body, "docker_style_config_files", b.Files, d.parsePath)...)
 	}
 	if b.Helper != nil {
@@ -167,7 +167,7 @@ func (d *decoder) registries(blocks []registryBlock) []Registry {
 		seen[r.Host] = true
 		out, at = append(out, r), append(at, b.Range)
 	}
-	// Of all together auth knows which are one registry under two names.
+	// Two names may mean one registry. Package auth finds such pairs.
 	together := func(n int) error {
 		return auth.Options{Registries: (&Config{Registries: out[:n]}).RegistrySettings()}.Validate()
 	}
@@ -215,8 +215,8 @@ func (d *decoder) registry(b registryBlock) Registry {
 	return r
 }
 
-// keyPairError says what is wrong with a certificate and its key, of which the
-// library's errors quote nothing.
+// keyPairError explains why a certificate and its key cannot be used. The library's errors
+// quote nothing from the files.
 func keyPairError(err error) error {
 	return hint.New(strings.TrimPrefix(err.Error(), "tls: "), "both are PEM files, the certificate with its chain, the key without a passphrase")
 }
@@ -239,8 +239,7 @@ func (d *decoder) pem(b hcl.Body, name string, file *string) []byte {
 	})
 }
 
-// maxPEM bounds files of certificates: a system's whole trust store is a quarter
-// of it.
+// maxPEM bounds files of certificates. A system's whole trust store takes a quarter of it.
 const maxPEM = 1 << 20
 
 // pins reports whether the block names the keys that may sign.
@@ -286,7 +285,7 @@ func (d *decoder) keyFile(name string) ([]string, error) {
 	if err != nil {
 		return nil, hint.New(fmt.Sprintf("the file %s: %v", path, cause(err)), "name a file that gpg --armor --export KEYID was written to")
 	}
-	// A file that is too large or holds too much is refused by ReadKeys.
+	// ReadKeys refuses a file that is too large or has too many keys.
 	keys, err := trust.ReadKeys(context.Background(), string(text))
 	if err != nil {
 		return nil, fmt.Errorf("the file %s: %w", path, err)
@@ -326,7 +325,7 @@ func (d *decoder) providers(blocks []providerBlock) []Provider {
 	return out
 }
 
-// warnOfClients reports what a ClientWarning method returns, unless that is "".
+// warnOfClients adds a warning that a ClientWarning method has returned, unless it is "".
 func (d *decoder) warnOfClients(r hcl.Range, warning string) {
 	if warning != "" {
 		d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Provider address that some clients refuse", Detail: warning + ".", Subject: &r})
@@ -344,7 +343,7 @@ func or(s *string, otherwise string) *string {
 	return s
 }
 
-// duplicate reports a second block for one thing.
+// duplicate reports a second block with the same label.
 func (d *decoder) duplicate(r hcl.Range, block, label string) {
 	d.fail(r, "Duplicate "+block+" block", fmt.Sprintf("There is a %s block for %s further up: remove one of them.", block, label))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// maxDomains bounds those of an acme block.
+// maxDomains bounds the domains of an acme block.
 const maxDomains = 100
 
 // acme reads the acme block of a tls block.
@@ -52,8 +52,7 @@ func (d *decoder) acme(tls *tlsBlock, publicURL string) *ACME {
 	return a
 }
 
-// parseDomain reads a name that an authority may issue a certificate for by asking
-// back.
+// parseDomain reads a name that an authority can validate by connecting to it.
 func parseDomain(s string) (string, error) {
 	ascii, err := idna.Lookup.ToASCII(s)
 	switch {

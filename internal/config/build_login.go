@@ -9,7 +9,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// login reads a login block, and holds it against what else the gateway block has.
+// login reads a login block, and checks it against the rest of the gateway block.
 func (d *decoder) login(b *loginBlock, g *gatewayBlock) *gateway.Login {
 	if b == nil {
 		return nil
@@ -29,8 +29,8 @@ func (d *decoder) login(b *loginBlock, g *gatewayBlock) *gateway.Login {
 	return l
 }
 
-// ports reads a range of ports. One port alone would have clients panic, which never
-// take the last of a range.
+// ports reads a range of ports. Clients never use the last port of a range, and panic on a
+// range of one port.
 func (d *decoder) ports(r hcl.Range, ports []int) [2]int {
 	if len(ports) != 2 || ports[0] < 1024 || ports[1] > 65535 || ports[0] >= ports[1] {
 		d.errorf(r, "ports", hint.New("it is no range of ports", "write two that differ, from 1024 to 65535, such as [10000, 10010]"))
@@ -39,8 +39,8 @@ func (d *decoder) ports(r hcl.Range, ports []int) [2]int {
 	return [2]int{ports[0], ports[1]}
 }
 
-// parseEndpoint reads the URL of an endpoint. It may have a query: some issuers
-// learn by it what a token is for.
+// parseEndpoint reads the URL of an endpoint. It may have a query, because some issuers read
+// the token's purpose from it.
 func parseEndpoint(s string) (string, error) {
 	u, err := parseHTTPSWithQuery(s)
 	if err == nil && (u.Fragment != "" || u.ForceQuery) {
@@ -49,7 +49,7 @@ func parseEndpoint(s string) (string, error) {
 	return s, err
 }
 
-// parseScope reads a scope as OAuth 2.0 has them (RFC 6749, section 3.3).
+// parseScope reads a scope of OAuth 2.0 (RFC 6749, section 3.3).
 func parseScope(s string) (string, error) {
 	for _, c := range s {
 		if c <= ' ' || c > '~' || c == '"' || c == '\\' {

@@ -26,8 +26,8 @@ func (d *decoder) pullThrough(b *pullThroughBlock) *PullThrough {
 	}
 }
 
-// checkPullThrough says where serve refuses to start, because whoever reaches the
-// gateway could have it fetch from anywhere. Flags may have it listen elsewhere.
+// checkPullThrough warns if serve would refuse to start because any client could make the
+// gateway fetch from any host. It only warns, because flags may change the address.
 func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
 	g, p := c.Gateway, c.PullThrough
 	host, _, err := net.SplitHostPort(g.Listen)
@@ -42,8 +42,8 @@ func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
 	})
 }
 
-// checkCooldown says where serve refuses to start, because it has no place to keep since
-// when versions are known: the data folder is that of the embedded registry alone.
+// checkCooldown warns if serve would refuse to start because it has no folder to store when
+// it first saw each version. The data folder serves only with the embedded registry.
 func (d *decoder) checkCooldown(f *fileBlock, c *Config) {
 	p := c.PullThrough
 	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache != nil || len(c.Mirrors) == 0 {

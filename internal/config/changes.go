@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Changes returns the paths of the arguments whose value is another one than before,
-// sorted. Secrets are not compared, as none is there; nor is where values come from.
+// Changes returns the paths of the arguments whose values have changed, sorted. It compares
+// neither secrets, which InForce does not have, nor the sources of values.
 func (f *InForce) Changes(before *InForce) []string {
 	then, now := before.values(), f.values()
 	all := maps.Clone(then)

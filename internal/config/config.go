@@ -1,24 +1,22 @@
 // Package config reads ocibridge.hcl, the one file that configures ocibridge.
 //
-// It owns where the file is looked for, its syntax (schema.go, from which the
-// reference page docs/configuration.md is generated), what is checked before
-// anything starts, and which value is in force where a flag, a variable, the
-// file, the user's CLI configuration and a default compete.
+// It finds the file, defines its syntax in schema.go, and checks everything that can be
+// checked before the program starts. It also decides which value is in force if a flag, a
+// variable, the file, the user's CLI configuration and a default compete. The reference page
+// docs/configuration.md is generated from schema.go.
 //
-// Arguments are HCL expressions with two functions, env("NAME") and
-// file("PATH"); the one exception is repository_template, whose text is kept as
-// it is written, for it is a template of its own. Paths are relative to the
-// folder of the file.
+// Arguments are HCL expressions with two functions, env("NAME") and file("PATH"). The
+// exception is repository_template: it is a template itself, and its text is not evaluated.
+// Paths are relative to the folder of the file.
 //
 // Invariants:
 //
-//   - What is unknown is an error, and so is what is known and invalid: nothing is
-//     passed over in silence.
-//   - A secret is an [auth.Secret] from the moment it is evaluated. No error, no
-//     source line that an error shows and nothing that [Config.InForce] gives
-//     holds one; a source line shows the values of arguments only that are known
-//     to hold none.
-//   - The environment is read through [Environment] alone.
+//   - An unknown name is an error, and so is an invalid value: nothing is ignored in
+//     silence.
+//   - A secret is an [auth.Secret] as soon as it is evaluated. Errors, the source lines
+//     in them and [Config.InForce] contain no secret. A source line shows the value of an
+//     argument only if the schema says that it is no secret.
+//   - The package reads the environment only through [Environment].
 package config
 
 import (
@@ -35,25 +33,24 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Config is what a file says. The zero value is that of no file at all, and
-// sets nothing. It does not change once loaded.
+// Config is the content of a file. The zero value is the content of no file. A Config does
+// not change once it is loaded.
 //
-// Fields that the file leaves out have the default that the schema gives for
-// them, wherever their block is there.
+// The zero value of a field means its default, unless its comment says something else.
 type Config struct {
 	// File is the file that was read, "" for none.
 	File string
-	// Warnings are about what is in the file and has no effect.
+	// Warnings are about settings in the file that have no effect.
 	Warnings []Diagnostic
 
 	Data string // folder; "" for the default
 	Jobs int    // 0 for the default
 
-	// Mirrors are the oci_mirror blocks in the order of the file, the first that
-	// is for a provider being the one that counts.
+	// Mirrors are the oci_mirror blocks in the order of the file. The first one that
+	// includes a provider counts for it.
 	Mirrors []Mirror
-	// Logins are the oci_credentials blocks, and Defaults is the
-	// oci_default_credentials block, nil if there is none. They are valid.
+	// Logins are the oci_credentials blocks. Defaults is the oci_default_credentials
+	// block; nil without one. They are valid.
 	Logins   []auth.Login
 	Defaults *auth.Defaults
 	// Registries are the registry blocks.
@@ -87,16 +84,15 @@ func (c *Config) Templates() templates.Set {
 // Registry is a registry block.
 type Registry struct {
 	Host ociaddr.Registry
-	// MirrorsBlobsByRedirect says that blobs may be had by redirect.
+	// MirrorsBlobsByRedirect means that the registry redirects requests for blobs.
 	MirrorsBlobsByRedirect bool
 
-	// settings returns how the registry is spoken to. A function keeps the key of
-	// a client's certificate from encoders and loggers.
+	// settings returns the settings for the registry's client. It is a function so that
+	// encoders and loggers do not see the key of a client certificate.
 	settings func() auth.Registry
 }
 
-// RegistrySettings returns how each registry with a block is spoken to, as
-// [auth.Options] takes it.
+// RegistrySettings returns the settings of the registry blocks for [auth.Options].
 func (c *Config) RegistrySettings() map[ociaddr.Registry]auth.Registry {
 	out := map[ociaddr.Registry]auth.Registry{}
 	for _, r := range c.Registries {
@@ -105,7 +101,7 @@ func (c *Config) RegistrySettings() map[ociaddr.Registry]auth.Registry {
 	return out
 }
 
-// Provider is a provider block: what sync keeps in the registry.
+// Provider is a provider block, which sync mirrors.
 type Provider struct {
 	Address     provider.Address
 	Versions    provider.VersionSet // zero: all, of which Latest says how many
@@ -117,7 +113,7 @@ type Provider struct {
 	Source      string // "FILE:LINE"
 }
 
-// Source is where a provider comes from. The zero value is its origin.
+// Source is where sync fetches a provider from. The zero value is the provider's origin.
 type Source struct {
 	MirrorURL string // https, ends in a slash
 	Folder    string
@@ -136,8 +132,8 @@ type PullThrough struct {
 	MaxSpool      int64 // bytes; 0: the default
 }
 
-// NamesHosts reports whether the include patterns are an allow list: there are
-// some, and each names a host.
+// NamesHosts reports whether the include patterns are an allow list of hosts: there is at
+// least one, and each names a host.
 func (p *PullThrough) NamesHosts() bool {
 	return len(p.Selector.Include) > 0 && !slices.ContainsFunc(p.Selector.Include, func(p provider.Pattern) bool {
 		_, named := p.ServiceHost()
@@ -148,15 +144,15 @@ func (p *PullThrough) NamesHosts() bool {
 // Gateway is the gateway block.
 type Gateway struct {
 	Listen            string // "" for the default
-	PublicURL         string // https, ends in a slash; "" if it is not said
-	MetricsListen     string // "" for none of its own
+	PublicURL         string // https, ends in a slash; "" for none
+	MetricsListen     string // "": the metrics have no listener of their own
 	VerifyRequired    bool
 	Redirect          bool
 	TagTTL            time.Duration // as in [catalog.Options]: 0 is the default, and negative is none
 	StaleIfError      time.Duration // likewise
 	Deny              []catalog.Deny
 	CapabilityKeyFile string
-	HTTP              bool // and no TLS
+	HTTP              bool // plain HTTP, without TLS
 	ShutdownDelay     time.Duration
 	ShutdownTimeout   time.Duration // 0 for the default
 
@@ -170,8 +166,8 @@ type Gateway struct {
 // AsksForTokens reports whether the gateway refuses requests without a token.
 func (g *Gateway) AsksForTokens() bool { return len(g.Tokens)+len(g.OIDC) > 0 }
 
-// TLS is the tls block. Its files are not read by [Load], for a push may not be
-// allowed to; see [Config.CheckFiles].
+// TLS is the tls block. [Load] does not read its files, because a push may not have the
+// right to; see [Config.CheckFiles].
 type TLS struct {
 	CertFile, KeyFile string
 	SelfSigned        bool
@@ -179,7 +175,7 @@ type TLS struct {
 	ACME              *ACME // nil without a block
 }
 
-// ACME is the acme block. The terms are agreed to.
+// ACME is the acme block. The user has agreed to the issuer's terms.
 type ACME struct {
 	Domains      []string // at least one
 	Email        string   // "" for none

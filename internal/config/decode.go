@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Parse reads a file's content. What is wrong with it is an [*Error] that has
-// everything at once.
+// Parse reads the content of a file. Its error is an [*Error] that lists everything that is
+// wrong.
 func Parse(env Environment, name string, src []byte) (*Config, error) {
 	d := &decoder{env: env, source: newSource(name, nil, nil)}
 	c := d.parse(src)
@@ -31,23 +31,23 @@ func Parse(env Environment, name string, src []byte) (*Config, error) {
 	return c, nil
 }
 
-// decoder reads one file, and gathers what is wrong with it.
+// decoder reads one file, and collects diagnostics.
 type decoder struct {
 	env    Environment
 	source *source
 	ctx    *hcl.EvalContext
 	diags  hcl.Diagnostics
 
-	incomplete bool                   // an argument could not be read: what goes together is not checked
+	incomplete bool                   // an argument could not be read, so combinations are not checked
 	arguments  []*hclsyntax.Attribute // in the order of the file
 	failed     map[*hclsyntax.Attribute]bool
 	files      []fileArgument
 }
 
-// parse reads a file in steps: what each finds wrong may make the next one's
-// findings moot.
+// parse reads a file in steps. Errors in the first three end the parse, or limit what the
+// next step reports: it would report consequences of them.
 func (d *decoder) parse(src []byte) *Config {
-	// 1. What the parser is not to see at all.
+	// 1. Bounds: the parser has none.
 	if len(src) > maxFile {
 		d.fail(hcl.Range{Filename: d.source.name, Start: hcl.InitialPos, End: hcl.InitialPos}, "File too large",
 			fmt.Sprintf("A configuration file has at most %d KiB.", maxFile>>10))
@@ -87,8 +87,8 @@ func (d *decoder) parse(src []byte) *Config {
 	return c
 }
 
-// firstOfOpenQuote returns what HCL says, without what follows from a quote that
-// is not closed: everything after it looks wrong then.
+// firstOfOpenQuote drops the diagnostics after one about a quote that is not closed, because
+// that quote has caused them.
 func firstOfOpenQuote(diags hcl.Diagnostics) hcl.Diagnostics {
 	for i, diag := range diags {
 		if diag.Summary == "Invalid multi-line string" {
@@ -98,8 +98,7 @@ func firstOfOpenQuote(diags hcl.Diagnostics) hcl.Diagnostics {
 	return diags
 }
 
-// checkExpressions refuses what no configuration needs and what could take for
-// ever: loops.
+// checkExpressions refuses loops: no configuration needs them, and they could run for ever.
 func (d *decoder) checkExpressions(b *hclsyntax.Body) {
 	hclsyntax.VisitAll(b, func(n hclsyntax.Node) hcl.Diagnostics {
 		switch n.(type) {
@@ -110,7 +109,7 @@ func (d *decoder) checkExpressions(b *hclsyntax.Body) {
 	})
 }
 
-// checkRequired reports arguments that are left out and cannot be.
+// checkRequired reports required arguments that are missing.
 func (d *decoder) checkRequired(v reflect.Value) {
 	eachBlock(v, func(v reflect.Value, _ field) {
 		b := body(v)
@@ -122,7 +121,7 @@ func (d *decoder) checkRequired(v reflect.Value) {
 	})
 }
 
-// eachBlock calls f for a block of the schema and those in it.
+// eachBlock calls f for a block and for all blocks in it.
 func eachBlock(v reflect.Value, f func(reflect.Value, field)) {
 	f(v, field{})
 	for _, each := range fields(v.Type()) {
@@ -150,7 +149,7 @@ func blocks(v reflect.Value, f field) []reflect.Value {
 	return out
 }
 
-// attribute returns the source of an argument, nil where it is left out.
+// attribute returns the source of an argument; nil if the argument is left out.
 func attribute(b hcl.Body, name string) *hclsyntax.Attribute {
 	if b, ok := b.(*hclsyntax.Body); ok {
 		return b.Attributes[name]
@@ -158,7 +157,7 @@ func attribute(b hcl.Body, name string) *hclsyntax.Attribute {
 	return nil
 }
 
-// missing returns where a block begins, for what is not in it.
+// missing returns the range for a diagnostic about a missing argument: the block's start.
 func missing(b hcl.Body) hcl.Range {
 	if b == nil {
 		return hcl.Range{Start: hcl.InitialPos, End: hcl.InitialPos}
@@ -166,7 +165,7 @@ func missing(b hcl.Body) hcl.Range {
 	return b.MissingItemRange()
 }
 
-// at returns where an argument's value is.
+// at returns the range of an argument's value.
 func at(b hcl.Body, name string) hcl.Range {
 	if attr := attribute(b, name); attr != nil {
 		return attr.Expr.Range()
@@ -174,7 +173,7 @@ func at(b hcl.Body, name string) hcl.Range {
 	return missing(b)
 }
 
-// atElement returns where an element of a list is.
+// atElement returns the range of an element of a list.
 func atElement(b hcl.Body, name string, i int) hcl.Range {
 	if attr := attribute(b, name); attr != nil {
 		if list, ok := attr.Expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
@@ -184,11 +183,11 @@ func atElement(b hcl.Body, name string, i int) hcl.Range {
 	return at(b, name)
 }
 
-// place is a range as messages have it.
+// place returns a range as FILE:LINE.
 func place(r hcl.Range) string { return fmt.Sprintf("%s:%d", r.Filename, r.Start.Line) }
 
-// decodeFailed takes over what gohcl says. Only the first of what it says of an
-// argument counts, and nothing else is said of that argument.
+// decodeFailed adds gohcl's diagnostics. It keeps only the first one about each argument, and
+// suppresses all later ones.
 func (d *decoder) decodeFailed(diags hcl.Diagnostics) {
 	place := func(diag *hcl.Diagnostic) int {
 		if attr := d.argumentAt(diag.Subject); attr != nil {
@@ -219,8 +218,7 @@ func (d *decoder) decodeFailed(diags hcl.Diagnostics) {
 	}
 }
 
-// functionError returns what a function of ours said, if that is what a
-// diagnostic is about.
+// functionError returns the error of a function call that a diagnostic is about; nil for none.
 func functionError(diag *hcl.Diagnostic) error {
 	if extra, ok := hcl.DiagnosticExtra[hclsyntax.FunctionCallDiagExtra](diag); ok {
 		return extra.FunctionCallError()
@@ -228,7 +226,7 @@ func functionError(diag *hcl.Diagnostic) error {
 	return nil
 }
 
-// allArguments returns the arguments of a file, in its order.
+// allArguments returns the arguments of a file, in order.
 func allArguments(b *hclsyntax.Body) []*hclsyntax.Attribute {
 	var out []*hclsyntax.Attribute
 	var add func(*hclsyntax.Body)
@@ -245,7 +243,7 @@ func allArguments(b *hclsyntax.Body) []*hclsyntax.Attribute {
 	return out
 }
 
-// argumentAt returns the argument that a range begins in, nil for none.
+// argumentAt returns the argument in which a range begins; nil for none.
 func (d *decoder) argumentAt(r *hcl.Range) *hclsyntax.Attribute {
 	if r == nil {
 		return nil
@@ -269,21 +267,21 @@ func (d *decoder) fail(r hcl.Range, summary, detail string) {
 	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: &r})
 }
 
-// errorf reports that the value of an argument, or the label of a block, is not
-// valid.
+// errorf reports an invalid value of an argument, or an invalid label of a block.
 func (d *decoder) errorf(r hcl.Range, name string, err error) {
 	d.fail(r, "Invalid "+name, strings.TrimSpace(sentence(err.Error())+" "+sentence(hint.Of(err))))
 }
 
-// conflict reports arguments that do not go together, unless one of them could
-// not be read.
+// conflict reports arguments that contradict each other, unless an argument could not be
+// read.
 func (d *decoder) conflict(r hcl.Range, detail string) {
 	if !d.incomplete {
 		d.fail(r, "Arguments that do not go together", detail)
 	}
 }
 
-// parseOne reads the value of an argument; one left out gives the zero value.
+// parseOne reads the value of an argument. It returns the zero value if the argument is left
+// out.
 func parseOne[T any](d *decoder, b hcl.Body, name string, s *string, parse func(string) (T, error)) T {
 	var zero T
 	if s == nil {
@@ -332,7 +330,7 @@ func (d *decoder) selector(b hcl.Body, include, exclude []string) provider.Selec
 	}
 }
 
-// path makes a path of the file relative to its folder. Nothing expands a ~.
+// path resolves a path relative to the folder of the file. It does not expand "~".
 func (d *decoder) path(b hcl.Body, name string, s *string) string {
 	return parseOne(d, b, name, s, d.parsePath)
 }
@@ -349,7 +347,7 @@ func (d *decoder) parsePath(s string) (string, error) {
 	return d.env.beside(d.source.name, s), nil
 }
 
-// positive checks a number that counts something.
+// positive checks a number, which must be at least 1.
 func (d *decoder) positive(b hcl.Body, name string, n *int, largest int) int {
 	switch {
 	case n == nil:
@@ -361,8 +359,8 @@ func (d *decoder) positive(b hcl.Body, name string, n *int, largest int) int {
 	return *n
 }
 
-// secret evaluates an argument that holds one. What HCL says of it when that
-// fails is not passed on, since it may quote it; only what env and file say is.
+// secret evaluates an argument that is a secret. It drops the errors of HCL, which may quote
+// the secret, and keeps those of env and file.
 func (d *decoder) secret(b hcl.Body, name string) auth.Secret {
 	attr := attribute(b, name)
 	if attr == nil {

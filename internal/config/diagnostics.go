@@ -21,33 +21,33 @@ const (
 	SeverityWarning = "warning"
 )
 
-// Diagnostic is what is to be said of a place in a file. It holds no secret.
+// Diagnostic is an error or a warning about a place in a file. It contains no secret.
 type Diagnostic struct {
 	Severity string `json:"severity"`
 	Summary  string `json:"summary"` // a few words
-	Detail   string `json:"detail"`  // sentences: what was found, and what to do
+	Detail   string `json:"detail"`  // sentences: the cause, and what to do
 	File     string `json:"file"`
 	Line     int    `json:"line"`
 	Column   int    `json:"column"`
 
-	in    string // the block around it, as people write it
+	in    string // the path of the enclosing block
 	lines []sourceLine
 }
 
-// sourceLine is a line of a file, without what is hidden, cut at what the
+// sourceLine is a line of a file without its secrets. The subject is the part that the
 // diagnostic is about.
 type sourceLine struct {
 	number                 int
 	before, subject, after string
 }
 
-// Error is what is wrong with the content of a file.
+// Error lists everything that is wrong with a file.
 type Error struct {
 	File        string
 	Diagnostics []Diagnostic // errors and warnings; at least one error
 }
 
-// Error says what the first problem is, and how many more there are, in a line.
+// Error returns the first error, and the number of the others, on one line.
 func (e *Error) Error() string {
 	var first *Diagnostic
 	more := -1
@@ -70,18 +70,17 @@ func (e *Error) Error() string {
 }
 
 const (
-	// maxLines is how many lines of a file one diagnostic shows.
+	// maxLines bounds the lines that one diagnostic shows.
 	maxLines = 6
-	// maxDiagnostics is how many are kept of a file, maxReported how many of them
-	// are printed.
+	// maxDiagnostics bounds the diagnostics of a file, and maxReported those that are
+	// printed.
 	maxDiagnostics = 100
 	maxReported    = 20
-	// minWidth is the least width that is kept to.
+	// minWidth is the least width of a report.
 	minWidth = 40
 )
 
-// Report writes diagnostics for people, with the lines that they are about,
-// within a width.
+// Report writes diagnostics and their source lines for people, within a width.
 func Report(w io.Writer, diags []Diagnostic, width int, color bool) error {
 	width = max(width, minWidth)
 	var out strings.Builder
@@ -124,7 +123,7 @@ func (d Diagnostic) write(out *strings.Builder, width int, color bool) {
 	fmt.Fprintf(out, "%s\n\n", wordwrap.WrapString(detail, uint(width)))
 }
 
-// fit cuts a line down to a width, so that the beginning of the subject stays.
+// fit shortens a line to a width, and keeps the beginning of the subject.
 func fit(l sourceLine, width int) (before, subject, after string) {
 	before, subject, after = l.before, l.subject, l.after
 	length := utf8.RuneCountInString
@@ -145,7 +144,7 @@ func fit(l sourceLine, width int) (before, subject, after string) {
 	return before, subject, cut(after, width-length(before)-length(subject))
 }
 
-// printable takes from a text what a terminal would obey.
+// printable removes control characters, which a terminal would obey.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -158,13 +157,13 @@ func printable(s string) string {
 	}, s)
 }
 
-// source is a file that diagnostics are about.
+// source is the file that is being read.
 type source struct {
 	name   string
 	src    []byte
-	starts []int // where lines begin
+	starts []int // the offsets of lines
 	hidden []span
-	body   *hclsyntax.Body // nil where it did not parse
+	body   *hclsyntax.Body // nil if the file does not parse
 }
 
 func newSource(name string, src []byte, hidden []span) *source {
@@ -177,7 +176,7 @@ func newSource(name string, src []byte, hidden []span) *source {
 	return s
 }
 
-// diagnostics makes ours of HCL's, in the order of the file.
+// diagnostics converts HCL's diagnostics, in the order of the file.
 func (s *source) diagnostics(diags hcl.Diagnostics) []Diagnostic {
 	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
 		return cmp.Or(cmp.Compare(start(a).Byte, start(b).Byte), cmp.Compare(a.Summary, b.Summary), cmp.Compare(a.Detail, b.Detail))
@@ -200,7 +199,7 @@ func (s *source) diagnostic(d *hcl.Diagnostic) Diagnostic {
 	at := start(d)
 	out := Diagnostic{
 		Severity: SeverityError, Summary: d.Summary,
-		// An open quote makes whole lines of the file a value that is quoted here.
+		// After an open quote, HCL quotes whole lines of the file, which may have secrets.
 		Detail: quotedSecret.ReplaceAllString(strings.Join(strings.Fields(d.Detail), " "), redacted),
 		File:   s.name, Line: at.Line, Column: at.Column, in: s.enclosing(at.Byte),
 	}
@@ -213,7 +212,7 @@ func (s *source) diagnostic(d *hcl.Diagnostic) Diagnostic {
 	return out
 }
 
-// enclosing returns the path of blocks around a place.
+// enclosing returns the path of the blocks around an offset.
 func (s *source) enclosing(at int) string {
 	in := ""
 	for b := s.body; b != nil; {
@@ -252,7 +251,7 @@ func (s *source) lines(r hcl.Range) []sourceLine {
 	return out
 }
 
-// show returns a part of the file with a word in the place of what is hidden.
+// show returns a part of the file, with "[redacted]" in place of secrets.
 func (s *source) show(from, to int) string {
 	var out strings.Builder
 	i, _ := slices.BinarySearchFunc(s.hidden, from, func(h span, at int) int { return cmp.Compare(h.to, at+1) })
@@ -285,7 +284,7 @@ func upperFirst(s string) string {
 	return string(unicode.ToUpper(r)) + s[n:]
 }
 
-// sentence makes one of an error's text or a hint.
+// sentence makes a sentence of an error's text or a hint.
 func sentence(s string) string {
 	if s == "" {
 		return ""

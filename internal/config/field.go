@@ -14,14 +14,14 @@ type field struct {
 	name        string
 	isBlock     bool
 	typ         reflect.Type // of a block: its struct
-	repeated    bool         // a block that may be repeated
-	kind        string       // of an argument: the tag value
+	repeated    bool         // a block that may occur several times
+	kind        string       // of an argument: the text of the tag "value"
 	required    bool
 	defaultText string
 	flag, group string
 }
 
-// fields returns the arguments and blocks of a type of the schema, in its order.
+// fields returns the arguments and blocks of a schema type, in order.
 func fields(t reflect.Type) []field {
 	var out []field
 	for i := range t.NumField() {
@@ -54,8 +54,8 @@ func defaultOf[T any](name string) string {
 	panic("config: " + name + " is not in the schema")
 }
 
-// opposite turns what a flag that says no means into what the argument means, and
-// back; other flags mean the same.
+// opposite converts between the value of a flag and the value of its argument: a "no-" flag
+// negates the argument, and others equal it.
 func (f field) opposite(text string) string {
 	if b, err := strconv.ParseBool(text); err == nil && strings.HasPrefix(f.flag, "no-") {
 		return strconv.FormatBool(!b)
@@ -74,8 +74,8 @@ func labels(t reflect.Type) []string {
 	return out
 }
 
-// eachField calls f for every field of a type and of the blocks in it; in is the
-// path of the block around it, "" for the file.
+// eachField calls f for every field of a type and of the blocks in it. in is the path of the
+// enclosing block; "" for the file.
 func eachField(t reflect.Type, f func(in string, _ field)) { eachFieldIn("", t, f) }
 
 func eachFieldIn(in string, t reflect.Type, f func(in string, _ field)) {
@@ -100,7 +100,7 @@ func body(v reflect.Value) hcl.Body {
 	return b
 }
 
-// header returns where a block of the schema begins; for the file, its start.
+// header returns the range of a block's header, or the start of the file.
 func header(v reflect.Value) hcl.Range {
 	if f := v.FieldByName("Range"); f.IsValid() {
 		return f.Interface().(hcl.Range)

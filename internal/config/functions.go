@@ -12,10 +12,10 @@ import (
 	"github.com/zclconf/go-cty/cty/function"
 )
 
-// maxValueFile bounds what file() reads: it is for tokens and keys.
+// maxValueFile bounds the files that file() reads, which hold tokens and keys.
 const maxValueFile = 64 << 10
 
-// functions are what expressions of a file may call.
+// functions returns the functions that expressions may call.
 func functions(env Environment, file string) *hcl.EvalContext {
 	return &hcl.EvalContext{Functions: map[string]function.Function{
 		"env":  textFunction("name", env.variable),
@@ -37,7 +37,7 @@ func textFunction(parameter string, f func(string) (string, error)) function.Fun
 	})
 }
 
-// variable returns the value of an environment variable, which must be set.
+// variable returns the value of an environment variable. An unset variable is an error.
 func (env Environment) variable(name string) (string, error) {
 	v, ok := env.lookupEnv(name)
 	switch {
@@ -49,8 +49,8 @@ func (env Environment) variable(name string) (string, error) {
 	return v, nil
 }
 
-// content returns a file's text without the line end at its end, with which most
-// programs leave a file.
+// content returns a file's text without the last line end, because most programs end a file
+// with one.
 func (env Environment) content(name string) (string, error) {
 	b, err := env.readFile(name)
 	switch {

@@ -14,19 +14,17 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 )
 
-// FlagValue is what the file has for a flag.
+// FlagValue is a value for a flag.
 type FlagValue struct {
 	Flag   string
 	Value  string // as the flag takes it
 	Source string // "FILE:LINE"
 }
 
-// FlagValues returns what the file has for flags, in the order of the schema.
-// given reports whether a flag has its value from the command line or from its
-// variable, which stand above the file; it is asked about flags alone that the
-// schema names, and may say yes to those that a command does not have. Where
-// flags are about one thing, such as the certificate, one that is given stands
-// above all that the file says of it.
+// FlagValues returns the values that the file sets for flags, in the order of the schema. It
+// leaves out flags that are given: given reports whether the command line or a variable sets
+// a flag. If a flag of a group is given, such as one about the certificate, FlagValues leaves
+// out the whole group.
 func (c *Config) FlagValues(given func(flag string) bool) []FlagValue {
 	if c.tree == nil {
 		return nil
@@ -42,14 +40,14 @@ func (c *Config) FlagValues(given func(flag string) bool) []FlagValue {
 	return out
 }
 
-// Flags returns the names of the flags that stand above single arguments.
+// Flags returns the names of the flags that override an argument.
 func Flags() []string {
 	var out []string
 	eachFlag(func(_ []string, f field) { out = append(out, f.flag) })
 	return out
 }
 
-// FlagDefault returns the default of the argument that a flag stands for.
+// FlagDefault returns the default of a flag's argument.
 func FlagDefault(flag string) string {
 	var out string
 	eachFlag(func(_ []string, f field) {
@@ -60,7 +58,7 @@ func FlagDefault(flag string) string {
 	return out
 }
 
-// eachFlag calls f for every argument with a flag that occurs once.
+// eachFlag calls f for every argument that has a flag and is in no repeated block.
 func eachFlag(f func(path []string, _ field)) { eachFlagIn(nil, reflect.TypeFor[fileBlock](), f) }
 
 func eachFlagIn(path []string, t reflect.Type, f func([]string, field)) {
@@ -86,52 +84,51 @@ func (b *block) lookup(path []string) (setting, bool) {
 	return s, ok
 }
 
-// Surroundings are what stands above and below the file.
+// Surroundings are the settings that override the file, and those that the file overrides.
 type Surroundings struct {
-	// Flags are the values of flags that the command line or a variable gives, by
-	// the flag's name, with "flag" or the variable's name as their source. Those of
-	// no single argument are not looked at.
+	// Flags are the flags that the command line or a variable sets, by name. Their source
+	// is "flag" or the variable's name. Flags without an argument are ignored.
 	Flags map[string]FlagValue
-	// Template is the oci_mirror block that --template stands for, nil without it.
+	// Template is the oci_mirror block that --template replaces; nil without the flag.
 	Template *MirrorText
-	// CLI is what the user's CLI configuration has.
+	// CLI is the user's CLI configuration.
 	CLI CLI
-	// Defaults are defaults that depend on the machine, by flag.
+	// Defaults are the defaults that depend on the machine, by flag.
 	Defaults map[string]string
 }
 
-// CLI is what of the user's CLI configuration is in force beside the file.
+// CLI has the settings of the user's CLI configuration that ocibridge uses.
 type CLI struct {
 	Mirrors  []MirrorText
-	Logins   []auth.Login // and that of variables, after those
+	Logins   []auth.Login // the login in variables is the last one
 	Defaults *auth.Defaults
 	Hosts    []Host
-	// Credentials are the hosts that it has API tokens for.
+	// Credentials are the hosts with API tokens.
 	Credentials []Host
 }
 
-// MirrorText is an oci_mirror block as it is written elsewhere.
+// MirrorText is an oci_mirror block as text.
 type MirrorText struct {
 	Template         string
 	Include, Exclude []string
 	Source           string
 }
 
-// Host is what the CLI configuration has for a host.
+// Host is a host block or a credentials block of the CLI configuration.
 type Host struct {
 	Name     string
 	Services map[string]any // of a host block
 	Source   string
 }
 
-// InForce is every value in force, with where it comes from. It holds no secret.
+// InForce has every value in force, with its source. It contains no secret.
 type InForce struct{ blocks []*shown }
 
-// shown is a block in force; the first of an InForce is the top level.
+// shown is a block in force. The first block of an InForce is the top level.
 type shown struct {
 	name, label string
-	index       int    // among the blocks of its name, for those without a label that may be repeated; else -1
-	source      string // "" where that is only its arguments'
+	index       int    // among repeated blocks of its name without a label; else -1
+	source      string // "" if only its arguments have sources
 	settings    []shownSetting
 	blocks      []*shown
 }
@@ -142,8 +139,8 @@ type shownSetting struct {
 	source string
 }
 
-// InForce puts together what is in force: a flag or variable before the file,
-// that before the CLI configuration, and that before a default.
+// InForce returns the values in force. A flag or variable overrides the file, the file
+// overrides the CLI configuration, and that overrides a default.
 func (c *Config) InForce(s Surroundings) *InForce {
 	tree := c.tree
 	if tree == nil {
@@ -167,12 +164,12 @@ func (c *Config) InForce(s Surroundings) *InForce {
 	return &InForce{[]*shown{root}}
 }
 
-// viewer shows what a tree and its surroundings come to.
+// viewer combines a tree with its surroundings.
 type viewer struct {
 	above    map[string]FlagValue
-	fromFile map[string]bool // flags whose argument in the file counts
+	fromFile map[string]bool // flags whose value comes from the file
 	below    map[string]string
-	// publicURL is what public_url in the file means.
+	// publicURL is public_url with a slash at its end.
 	publicURL string
 }
 
@@ -187,7 +184,7 @@ func (v *viewer) block(t reflect.Type, b *block) *shown {
 		}
 		found := b.blocks[f.name]
 		if len(found) == 0 && !f.repeated && v.without(f) {
-			found = []*block{{}} // for its defaults, and what is above it
+			found = []*block{{}} // shows defaults and overrides
 		}
 		for i, inner := range found {
 			s := v.block(f.typ, inner)
@@ -203,25 +200,25 @@ func (v *viewer) block(t reflect.Type, b *block) *shown {
 	return out
 }
 
-// without reports whether a block that is not there stands for its defaults.
+// without reports whether a missing block has its defaults.
 func (v *viewer) without(f field) bool {
 	switch f.name {
 	case "oci_default_credentials":
 		return false
-	case "pull_through": // without it there may be none
+	case "pull_through": // without the block, pull-through is off in most cases
 		_, said := v.above["no-pull-through"]
 		return said
 	}
 	return !hasRequired(f.typ)
 }
 
-// hasRequired reports whether a block has an argument that cannot be left out, so
-// that without the block there are no defaults of it either.
+// hasRequired reports whether a block has a required argument. Such a block has no defaults
+// if it is missing.
 func hasRequired(t reflect.Type) bool {
 	return slices.ContainsFunc(fields(t), func(f field) bool { return f.required })
 }
 
-// setting returns the value of an argument that is in force, if it has one.
+// setting returns the value of an argument in force, if it has one.
 func (v *viewer) setting(b *block, f field) (shownSetting, bool) {
 	out := shownSetting{name: f.name}
 	above, given := v.above[f.flag]
@@ -231,7 +228,7 @@ func (v *viewer) setting(b *block, f field) (shownSetting, bool) {
 	case given && f.flag != "":
 		out.value, out.source = f.parse(f.opposite(above.Value)), above.Source
 	case written && f.name == "public_url":
-		out.value, out.source = textValue(v.publicURL), s.source // with the slash that it may lack in the file
+		out.value, out.source = textValue(v.publicURL), s.source // with its slash
 	case written && (f.flag == "" || v.fromFile[f.flag]):
 		out.value, out.source = s.value, s.source
 	case ok && f.flag != "":
@@ -244,7 +241,7 @@ func (v *viewer) setting(b *block, f field) (shownSetting, bool) {
 	return out, true
 }
 
-// parse shows a value that is given as text.
+// parse converts a text to a value of the argument's kind.
 func (f field) parse(s string) value {
 	switch f.kind {
 	case "bool":
@@ -259,8 +256,8 @@ func (f field) parse(s string) value {
 	return textValue(s)
 }
 
-// MirrorsInForce returns the oci_mirror blocks that are in force: those of one place
-// alone, if there are any.
+// MirrorsInForce returns the oci_mirror blocks in force. They all come from one source: the
+// flag, the file or the CLI configuration.
 func (c *Config) MirrorsInForce(s Surroundings) []MirrorText {
 	if s.Template != nil {
 		return []MirrorText{*s.Template}
@@ -295,7 +292,7 @@ func texts[T fmt.Stringer](list []T) []string {
 	return out
 }
 
-// add adds an argument that comes from where its block does.
+// add adds an argument with the source of its block.
 func (b *shown) add(name string, v value) {
 	b.settings = append(b.settings, shownSetting{name: name, value: v, source: b.source})
 }
@@ -318,9 +315,8 @@ func (b *shown) addSecret(name string, s auth.Secret) {
 	}
 }
 
-// cliInForce shows what of the CLI configuration counts beside the file: logins
-// for other prefixes, other logins where the file has no such block, and what
-// only stands there.
+// cliInForce returns the blocks of the CLI configuration that the file does not override:
+// logins for other prefixes, default logins if the file has none, hosts and credentials.
 func (c *Config) cliInForce(cli CLI) []*shown {
 	var out []*shown
 	for _, l := range cli.Logins {
@@ -361,8 +357,8 @@ func (c *Config) cliInForce(cli CLI) []*shown {
 	return out
 }
 
-// HCL writes everything in force as a configuration file would, each argument
-// with where it comes from in a comment.
+// HCL returns the values in force as a configuration file. A comment behind each argument
+// names its source.
 func (f *InForce) HCL() []byte {
 	var out strings.Builder
 	for _, b := range f.blocks {

@@ -9,27 +9,27 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Environment is what of the machine the configuration depends on. LookupEnv
-// and ReadFile have the meaning of their namesakes in package os, errors
-// included; either may be nil, for an environment that has none of it.
+// Environment has the variables and files that the configuration depends on. LookupEnv and
+// ReadFile behave as in package os, errors included. Nil means that there are no variables,
+// or no files.
 type Environment struct {
 	LookupEnv func(string) (string, bool)
 	ReadFile  func(string) ([]byte, error)
 	Home      string // the user's folder; none when empty
-	GOOS      string // as runtime.GOOS; decides places and path separator
+	GOOS      string // as runtime.GOOS; decides where the file is, and how paths look
 }
 
 const (
 	fileName = "ocibridge.hcl"
 	variable = "OCIBRIDGE_CONFIG"
 
-	// maxFile bounds the file: room for some thousand provider blocks.
+	// maxFile bounds the file. It has room for a few thousand provider blocks.
 	maxFile = 256 << 10
 )
 
-// Load reads the file that name or the variable OCIBRIDGE_CONFIG names, which
-// must be there then; else the first of [Environment.Places] that is there. No
-// file at all is no error. What is wrong with a file's content is an [*Error].
+// Load reads the file that name, or else the variable OCIBRIDGE_CONFIG, names. That file must
+// exist. Without a name, Load reads the first existing file of [Environment.Places], and it
+// is no error if none exists. An invalid file is an [*Error].
 func Load(env Environment, name string) (*Config, error) {
 	what := "the configuration file " + name
 	if name == "" {
@@ -46,8 +46,8 @@ func Load(env Environment, name string) (*Config, error) {
 	return Parse(env, name, src)
 }
 
-// search reads the first file that is there. One that is there and cannot be
-// read is an error: it may say something else than the next.
+// search reads the first file that exists. A file that cannot be read is an error, because
+// the next one may contain other settings.
 func (env Environment) search() (*Config, error) {
 	for _, name := range env.Places() {
 		src, err := env.readFile(name)
@@ -62,8 +62,8 @@ func (env Environment) search() (*Config, error) {
 	return &Config{}, nil
 }
 
-// Places are where the file is looked for when nothing names it, in order: the
-// working folder, the user's configuration, the system's.
+// Places returns the files that Load tries without a name, in order: in the working folder,
+// in the user's configuration folder, in the system's.
 func (env Environment) Places() []string {
 	places := []string{fileName}
 	if env.GOOS == "windows" {
@@ -115,8 +115,8 @@ func (env Environment) separators() string {
 	return "/"
 }
 
-// join joins a path as GOOS writes it, which package filepath does only for the
-// system that the program runs on.
+// join joins a path in the syntax of GOOS. Package filepath only knows the system that the
+// program runs on.
 func (env Environment) join(elem ...string) string {
 	for i := range elem[:len(elem)-1] {
 		elem[i] = strings.TrimRight(elem[i], env.separators())
@@ -124,7 +124,7 @@ func (env Environment) join(elem ...string) string {
 	return strings.Join(elem, env.separators()[:1])
 }
 
-// isAbs reports whether a path does not depend on a working folder.
+// isAbs reports whether a path is absolute.
 func (env Environment) isAbs(path string) bool {
 	if env.GOOS == "windows" {
 		return strings.HasPrefix(path, `\`) || strings.HasPrefix(path, "/") || len(path) > 2 && path[1] == ':' && strings.ContainsRune(`\/`, rune(path[2]))
@@ -132,7 +132,7 @@ func (env Environment) isAbs(path string) bool {
 	return strings.HasPrefix(path, "/")
 }
 
-// beside returns a path that is relative to the folder of a file.
+// beside resolves a path relative to the folder of a file.
 func (env Environment) beside(file, path string) string {
 	i := strings.LastIndexAny(file, env.separators())
 	switch {

@@ -14,15 +14,14 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// What the parser of HCL recurses over is bounded before it is called: it has no
-// bounds of its own, and a stack that overflows ends the process.
+// The parser of HCL recurses without bounds, and a stack overflow ends the process. These
+// bounds apply before the parser runs.
 const (
-	maxDepth     = 64   // brackets and templates within one another
+	maxDepth     = 64   // nested brackets and templates
 	maxOperators = 1000 // in a file
 )
 
-// checkDepth refuses a file that is nested deeper, or has more operators, than
-// anybody writes.
+// checkDepth refuses a file that is nested too deeply or has too many operators.
 func checkDepth(tokens hclsyntax.Tokens) *hcl.Diagnostic {
 	depth, operators := 0, 0
 	for i, t := range tokens {
@@ -87,10 +86,9 @@ func isOperator(t hclsyntax.TokenType) bool {
 // span is a part of the file, in bytes.
 type span struct{ from, to int }
 
-// hidden returns the parts of a file that no message may show, in order: the
-// values of arguments that hold secrets, or that are unknown and so might, be
-// they misspelt or not even an argument. It goes by tokens, since the file may
-// well not parse.
+// hidden returns the parts of a file that no message may show, in order. They are the values
+// of secret arguments and of unknown ones, which may be misspelt secrets. It reads tokens,
+// because the file may not parse.
 func hidden(src []byte, tokens hclsyntax.Tokens) []span {
 	var out []span
 	statement := true // whether an argument or block may begin here
@@ -134,14 +132,13 @@ func hidden(src []byte, tokens hclsyntax.Tokens) []span {
 	return merge(out)
 }
 
-// endsLine reports whether a token ends its line, as comments but those between
-// /* and */ do.
+// endsLine reports whether a token ends its line. Comments do, except those in /* and */.
 func endsLine(t hclsyntax.Token) bool {
 	return t.Type == hclsyntax.TokenNewline || t.Type == hclsyntax.TokenComment && bytes.HasSuffix(t.Bytes, []byte("\n"))
 }
 
-// endOfValue returns the index after the last token of a value: the line's end,
-// or that of the block around it.
+// endOfValue returns the index after the last token of a value. A value ends with its line,
+// or with the enclosing block.
 func endOfValue(tokens hclsyntax.Tokens, i int) int {
 	for depth := 0; i < len(tokens); i++ {
 		t := tokens[i]
@@ -158,14 +155,14 @@ func endOfValue(tokens hclsyntax.Tokens, i int) int {
 }
 
 var (
-	// secretLine finds what follows the name of a secret on its line wherever that
-	// stands, also where an open quote further up makes it part of a text.
+	// secretLine finds the rest of a line after the name of a secret, even if an open
+	// quote before it makes the line part of a string.
 	secretLine = regexp.MustCompile(`(?im)\b\w*(?:passw|username|token|secret)\w*"?[ \t]*[=:]([^\n]*)`)
-	// quotedSecret finds the same within a text that is quoted.
+	// quotedSecret finds the same in a quoted string.
 	quotedSecret = regexp.MustCompile(`(?i)\b\w*(?:passw|username|token|secret)\w*\\?"? *[=:] *\\?["'].*`)
-	// reference is a value that names where the secret is.
+	// reference matches a value that only names where the secret is.
 	reference = regexp.MustCompile(`^[ \t]*(?:env|file)\([ \t]*"[^"\n]*"[ \t]*\)[ \t\r]*$`)
-	// userInfo finds the password, or whatever stands in its place, of a URL.
+	// userInfo finds the user and password in a URL.
 	userInfo = regexp.MustCompile(`://([^/\s"]*)@`)
 )
 

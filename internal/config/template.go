@@ -13,9 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// templateText returns the template that a quoted string of HCL holds: its text
-// with the escapes of the string undone, and with ${...} left as it is. It is
-// what OpenTofu sees of the same string in its own configuration.
+// templateText returns the template in a quoted string of HCL: it undoes the escapes of the
+// string, and keeps ${...}. OpenTofu reads the same template from the same string.
 func templateText(quoted []byte) (string, error) {
 	tokens, diags := hclsyntax.LexExpression(quoted, "", hcl.InitialPos)
 	if last := len(tokens) - 1; last > 0 && tokens[last].Type == hclsyntax.TokenEOF {
@@ -25,7 +24,7 @@ func templateText(quoted []byte) (string, error) {
 		return "", errors.New("it is not a quoted string")
 	}
 	var out strings.Builder
-	depth := 0 // of ${ and %{
+	depth := 0 // of nested ${ and %{
 	for i, t := range tokens[1 : len(tokens)-1] {
 		switch t.Type {
 		case hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
@@ -54,8 +53,8 @@ func templateText(quoted []byte) (string, error) {
 	return out.String(), nil
 }
 
-// unescape undoes the escapes of a quoted string of HCL, but not $${ and %%{,
-// which are escapes of templates.
+// unescape undoes the escapes of a quoted string of HCL. It keeps $${ and %%{, which are
+// escapes of templates.
 func unescape(s string) (string, error) {
 	var out strings.Builder
 	for {
@@ -88,8 +87,7 @@ func unescape(s string) (string, error) {
 	}
 }
 
-// QuoteTemplate writes a template as a quoted string: templateText gives it
-// back.
+// QuoteTemplate returns a template as a quoted string of HCL. templateText is its inverse.
 func QuoteTemplate(text string) string {
 	var out strings.Builder
 	out.WriteByte('"')
@@ -139,7 +137,7 @@ func escape(s string) string {
 
 const templateHelp = `write the template itself, in one pair of quotes, such as "ghcr.io/acme/${namespace}/${type}": it is kept as it is, so that env, file and heredocs have no place in it`
 
-// templateArgument returns the template that an argument holds.
+// templateArgument returns the template of an argument.
 func (d *decoder) templateArgument(b hcl.Body, name string) (text string, at hcl.Range) {
 	attr := attribute(b, name)
 	if attr == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// block is what a file says in a block, or at top level, in the form that can be
-// shown: without secrets.
+// block has the settings of a block, or of the top level, as they can be shown: without
+// secrets.
 type block struct {
 	label    string // "" for none
 	source   string // "FILE:LINE"
@@ -30,14 +30,14 @@ type setting struct {
 	source string
 }
 
-// value is a value for people and programs.
+// value is a value in the forms that people and programs read.
 type value struct {
 	hcl  string // an expression
 	json any
-	text string // as a flag takes it; "" for what no flag has
+	text string // as a flag takes it; "" for types without flags
 }
 
-// tree shows a valid block, and gathers on the way which files it names.
+// tree converts a valid block. It also collects the files that the block names.
 func (d *decoder) tree(v reflect.Value, path string) *block {
 	out := &block{source: place(header(v)), settings: map[string]setting{}, blocks: map[string][]*block{}}
 	if len(labels(v.Type())) > 0 {
@@ -69,7 +69,7 @@ func (d *decoder) tree(v reflect.Value, path string) *block {
 	return out
 }
 
-// value shows the value of an argument that is given.
+// value converts the value of an argument, if the file sets it.
 func (d *decoder) value(v reflect.Value, f field) (value, bool) {
 	attr := attribute(body(v), f.name)
 	if attr == nil {
@@ -92,7 +92,7 @@ func (d *decoder) value(v reflect.Value, f field) (value, bool) {
 		case "file", "folder":
 			s = d.env.beside(d.source.name, s)
 		case "sha256":
-			s = s[:8] + "..." // enough to know it by
+			s = s[:8] + "..." // enough to recognize it
 		}
 		return textValue(s), true
 	case *bool:
@@ -163,17 +163,16 @@ func otherValue(v cty.Value, json any) value {
 // fileArgument is an argument that names a file.
 type fileArgument struct {
 	path, file string
-	about      Diagnostic // but for its detail
+	about      Diagnostic // without its detail
 }
 
-// names takes note of a file that an argument names.
+// names records a file that an argument names.
 func (d *decoder) names(path, file string, r hcl.Range) {
 	d.files = append(d.files, fileArgument{path, file, d.source.diagnostic(&hcl.Diagnostic{Summary: "Unusable file", Subject: &r})})
 }
 
-// CheckFiles reads the files that Parse does not, as not every command needs to be
-// allowed to: those of the gateway block and login files. It returns what is wrong
-// with them.
+// CheckFiles reads login files and the files of the gateway block, and returns diagnostics.
+// Parse does not read them, because not every command has the right to.
 func (c *Config) CheckFiles(env Environment) []Diagnostic {
 	var out []Diagnostic
 	content := map[string][]byte{}

@@ -104,8 +104,8 @@ func parseListen(s string) (string, error) {
 	return s, nil
 }
 
-// ParsePublicURL checks the URL by which clients reach a gateway: clients accept https
-// alone. Clients drop what follows the last slash, so a missing last slash is added.
+// ParsePublicURL checks the URL by which clients reach a gateway, which must be https. It adds
+// a missing slash at the end, because clients drop everything after the last slash.
 func ParsePublicURL(s string) (string, error) {
 	u, err := parseHTTPS(s)
 	if err != nil {
@@ -117,8 +117,8 @@ func ParsePublicURL(s string) (string, error) {
 	return s, nil
 }
 
-// parseHTTPS reads an https URL without user, query and fragment. Its errors do
-// not quote one that has a user, for the password beside it.
+// parseHTTPS reads an https URL without user, query and fragment. Its errors do not quote a
+// URL with a user, which may also have a password.
 func parseHTTPS(s string) (*url.URL, error) {
 	u, err := parseHTTPSWithQuery(s)
 	if err == nil && (u.RawQuery != "" || u.Fragment != "" || u.ForceQuery) {
@@ -140,7 +140,7 @@ func parseHTTPSWithQuery(s string) (*url.URL, error) {
 	case u.Scheme != "https":
 		return nil, hint.New(fmt.Sprintf("%q is not an https: URL", ociaddr.HideLogin(s)), "clients speak TLS only: write an https: URL, "+example)
 	}
-	// A host is written in Unicode or in Punycode; an address is no name at all.
+	// The host may be a name in Unicode or Punycode, or an address.
 	_, unicode := svchost.ForComparison(u.Host)
 	if _, ascii := ociaddr.ParseRegistry(u.Host); unicode != nil && ascii != nil {
 		return nil, hint.New(fmt.Sprintf("%q names no host", ociaddr.HideLogin(s)), "write an https: URL, "+example)
@@ -153,7 +153,7 @@ func parseIssuer(s string) (string, error) {
 	return s, err
 }
 
-// parseSource reads where a provider comes from.
+// parseSource reads the source of a provider.
 func (d *decoder) parseSource(s string) (Source, error) {
 	switch {
 	case s == "origin":
@@ -202,8 +202,8 @@ func parseDeny(s string) (catalog.Deny, error) {
 	return catalog.Deny{Pattern: p, Versions: set}, err
 }
 
-// parseFingerprint reads the whole fingerprint of an OpenPGP key, with or
-// without blanks. A key ID is not enough: others can have a key with the same.
+// parseFingerprint reads the whole fingerprint of an OpenPGP key, with or without blanks. It
+// refuses a key ID, because anybody can make a key with the same ID.
 func parseFingerprint(s string) (string, error) {
 	const help = "learn it with: ocibridge fingerprint FILE"
 	f := strings.ToUpper(strings.Join(strings.Fields(strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")), ""))
@@ -217,8 +217,7 @@ func parseFingerprint(s string) (string, error) {
 	return f, nil
 }
 
-// parseSHA256 reads a sum. Its errors do not quote what is there: it may be the
-// token itself.
+// parseSHA256 reads a sum. Its errors do not quote the text, which may be the token itself.
 func parseSHA256(s string) (sum [sha256.Size]byte, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != sha256.Size {
@@ -249,7 +248,7 @@ func parseText(s string) (string, error) {
 
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// parseName reads the name of a token or issuer, which stands in logs.
+// parseName reads the name of a token or issuer, which appears in logs.
 func parseName(s string) (string, error) {
 	if !name.MatchString(s) {
 		return "", hint.New(fmt.Sprintf("%q is no name", s), "a name is letters, digits, dots, dashes and underscores, at most 64")
