@@ -36,7 +36,7 @@ configuration lists its blocks and arguments, and the places where it is found.`
 // configFlag is the flag of the commands that read the configuration file.
 type configFlag struct {
 	file  string
-	files *files.Snapshot // that settings are read from; nil: nobody looks for changes
+	files *files.Snapshot // the files that settings are read from; nil if nobody looks for changes
 }
 
 func (f *configFlag) register(cmd *cobra.Command) {

@@ -148,7 +148,7 @@ type registryFlags struct {
 	exclude   []string
 	data      string
 	plainHTTP bool
-	running   string // the address that serve listens on; "" before it does
+	running   string // the address that serve listens on; "" before it listens
 }
 
 func (f *registryFlags) register(cmd *cobra.Command) {

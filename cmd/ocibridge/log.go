@@ -14,7 +14,7 @@ import (
 // logDelay bounds how long a line of the log waits in a buffer.
 const logDelay = 100 * time.Millisecond
 
-// maxLogBuffer is the size from which the buffer is written at once.
+// maxLogBuffer bounds the buffer. A line that exceeds it causes a write.
 const maxLogBuffer = 64 << 10
 
 // logBuffer gathers lines of the log, because a busy gateway logs one for each request.

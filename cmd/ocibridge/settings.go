@@ -27,11 +27,11 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// settings are what configures a command besides its flags.
+// settings configure a command, together with its flags.
 type settings struct {
 	file  *config.Config // ocibridge.hcl
 	cli   *cliconfig.Config
-	files *files.Snapshot // that they were read from; nil: nobody looks for changes
+	files *files.Snapshot // the files they were read from; nil if nobody looks for changes
 }
 
 // settings reads the configuration file for a command, and the user's CLI
@@ -53,8 +53,8 @@ func (s settings) trustRules() trust.Rules {
 	return s.file.Trust
 }
 
-// policyBy is what rules say of a provider, and --allow-unsigned of all that have no
-// pinned keys.
+// policyBy returns the policies of trust rules, changed by --allow-unsigned. The flag has no
+// effect on providers with pinned keys.
 func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trust.Policy {
 	return func(a provider.Address) trust.Policy {
 		policy := rules.For(a)
@@ -63,9 +63,9 @@ func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trus
 	}
 }
 
-// templateSet returns the templates that flags, configuration file or CLI
-// configuration give, the first of them that gives any, and none if none does.
-// providers, if any, stand for --include where that is not given.
+// templateSet returns the templates of the flags, or else of the configuration file, or else
+// of the CLI configuration. It returns none if all of them have none. Without --include, the
+// template in --template only applies to providers, if there are any.
 func (f *registryFlags) templateSet(s settings, providers []provider.Address) (templates.Set, error) {
 	if f.template != "" {
 		if !strings.ContainsAny(f.template, "$@") && !strings.Contains(f.template, "://") && strings.Contains(f.template+"/", "//") {
@@ -108,9 +108,8 @@ func (f *registryFlags) templateSet(s settings, providers []provider.Address) (t
 	return set, nil
 }
 
-// ownTemplate is the one that serve prints for clients, for the CLI configuration
-// that it reads, too: it means the embedded registry, which is not reached by way
-// of the gateway here.
+// ownTemplate returns the template that serve prints for clients. In the CLI configuration
+// it means the embedded registry, which ocibridge opens itself instead of asking the gateway.
 func (f *registryFlags) ownTemplate(s settings) string {
 	return cmp.Or(f.running, s.file.Gateway.Listen, config.FlagDefault("listen")) + "/" + embedded.Template
 }
@@ -141,7 +140,7 @@ func (f *registryFlags) open(s settings, providers []provider.Address, log *slog
 	return registry.Open(o)
 }
 
-// repositories says where providers are stored.
+// repositories returns the options that open the configured repositories.
 func (f *registryFlags) repositories(s settings, providers []provider.Address) (registry.Options, error) {
 	set, err := f.templateSet(s, providers)
 	o := registry.Options{Templates: set, Auth: s.authOptions(), DataFolder: f.dataFolder()}
@@ -165,7 +164,7 @@ func (s settings) authOptions() auth.Options {
 	return o
 }
 
-// origins returns how the user reaches the origins of providers.
+// origins returns the user's configuration for the origins of providers.
 func (s settings) origins() originclient.User {
 	return originclient.User{CLI: s.cli, UserAgent: userAgent(), Netrc: origin.NetrcEnvironment{
 		Getenv: os.Getenv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS,
@@ -178,7 +177,7 @@ func authEnvironment() auth.Environment {
 	return auth.Environment{Getenv: os.Getenv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS, UID: strconv.Itoa(os.Getuid())}
 }
 
-// loadCLIConfig reads the user's CLI configuration, and shows its warnings.
+// loadCLIConfig reads the user's CLI configuration, and prints its warnings.
 func loadCLIConfig(stderr io.Writer, seen *files.Snapshot) (*cliconfig.Config, error) {
 	c, err := cliconfig.Load(cliconfig.Environment{
 		Getenv: os.Getenv, Environ: os.Environ, ReadFile: seen.ReadFile, ReadDir: seen.ReadDir, Home: homeDir(), GOOS: runtime.GOOS,

@@ -1,9 +1,9 @@
 // Package files reads the files that users name: configuration, logins, keys and
 // certificates. It bounds what it reads, and notices when a file or folder changes.
 //
-// Links are followed, so that a file may be replaced in any way: written in place,
-// renamed over, or swapped through a link as Kubernetes does. Contents are compared, not
-// times.
+// The package follows links and compares contents. So it notices a file that is written in
+// place, a file that is renamed over another one, and a folder that is swapped through a
+// link, as Kubernetes does it.
 package files
 
 import (
@@ -13,11 +13,10 @@ import (
 	"os"
 )
 
-// MaxSize bounds a file. Readers have narrower bounds of their own.
+// MaxSize bounds a file. Its parser has a narrower bound.
 const MaxSize = 4 << 20
 
-// Read reads a file that may turn out to be a device or a pipe. A file of more than
-// [MaxSize] bytes is an error.
+// Read reads a file. More than [MaxSize] bytes are an error: the name may lead to a device.
 func Read(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// Snapshot reads files and folders, and remembers what it found, a missing file
-// included. It finds out later which of them have changed. The zero value is empty, and
-// a nil Snapshot reads and remembers nothing.
+// Snapshot reads files and folders, and remembers their contents, or that they are missing.
+// Later it can tell which of them have changed. The zero value is empty. A nil Snapshot
+// reads, and remembers nothing.
 type Snapshot struct {
 	mu   sync.Mutex
 	sums map[string][sha256.Size]byte // by file name; a folder's name ends in a slash

@@ -203,8 +203,8 @@ func (i *issued) obtain(domain string) (*tls.Certificate, error) {
 	return cert, err
 }
 
-// helloFor returns a hello for which the manager returns an ECDSA certificate, which every
-// client of a gateway supports.
+// helloFor returns a ClientHello for a domain. It makes the manager choose an ECDSA
+// certificate, which every client of a gateway supports.
 func helloFor(domain string) *tls.ClientHelloInfo {
 	return &tls.ClientHelloInfo{ServerName: domain, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// embeddedTTL is the default tag_ttl with the embedded registry: it caches no tags, so that
-// the gateway serves a version as soon as it is pushed.
+// embeddedTTL is the default tag_ttl with the embedded registry. The catalog then caches no
+// tags, and a pushed version is visible at once.
 const embeddedTTL = -1
 
 // newCatalog makes a catalog of the repositories that a function returns. offers selects

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// live answers requests from the site in force, which another site may replace at any
-// time. A replaced site is closed after the last request that began on it.
+// live passes requests to the current site. Another site can replace it at any time. The old
+// site is closed after its last request has ended.
 type live struct {
 	process *process
 	current atomic.Pointer[site] // nil at the end
@@ -32,7 +32,7 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.handler.ServeHTTP(w, r)
 }
 
-// acquire returns the site in force. It stays open until the caller releases it.
+// acquire returns the current site, which stays open until the caller releases it.
 func (l *live) acquire() *site {
 	for {
 		s := l.current.Load()
@@ -59,7 +59,7 @@ func (l *live) replace(s *site) {
 	}
 }
 
-// release ends the use of a site by a request, or by l itself.
+// release ends one use of a site. The uses are requests, and being the current site.
 func (l *live) release(s *site) { _ = s.release() }
 
 // close closes a site that has no users.
@@ -73,7 +73,7 @@ func (l *live) close(s *site) {
 // closeTimeout bounds how long the process waits at its end for sites to close.
 const closeTimeout = 10 * time.Second
 
-// Close closes the site in force. No new request may come.
+// Close closes the current site. The caller makes sure that no new request arrives.
 func (l *live) Close() error {
 	l.process.end()
 	l.replace(nil)
@@ -87,8 +87,8 @@ func (l *live) Close() error {
 	}
 }
 
-// tlsConfig returns a configuration that takes each handshake's certificate from the site
-// in force; nil for plain HTTP.
+// tlsConfig returns a configuration that takes the certificate for each handshake from the
+// current site. It returns nil for plain HTTP.
 func (l *live) tlsConfig() *tls.Config {
 	if l.current.Load().certificates == nil {
 		return nil

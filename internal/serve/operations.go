@@ -15,18 +15,17 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// operations are what operators see of a process: metrics, readiness and traces. They
-// outlive sites.
+// operations are the metrics, the readiness and the traces of a process. They outlive sites.
 type operations struct {
 	metrics *telemetry.Metrics
 	ready   *telemetry.Readiness
 	tracer  telemetry.Tracer // nil without traces
 	close   func() error
 	log     *slog.Logger
-	address string // of the metrics' own listener; "" for none
+	address string // of a separate listener for metrics; "" for none
 
-	site     atomic.Pointer[site]  // in force
-	reloaded atomic.Pointer[error] // the outcome of the last reload; nil if there was none
+	site     atomic.Pointer[site]  // the current one
+	reloaded atomic.Pointer[error] // how the last reload ended; nil before the first
 }
 
 // newOperations begins to observe, with traces if the environment asks for them. The caller
@@ -68,8 +67,8 @@ func (o *operations) reload(err error) {
 	o.metrics.Reloaded(err)
 }
 
-// observe adds metrics, readiness and traces to the options of a gateway. The gateway does
-// not answer /metrics if the metrics have a listener of their own.
+// observe adds metrics, readiness and traces to the options of a gateway. The gateway answers
+// /metrics only if there is no separate listener for metrics.
 func (o *operations) observe(to *gateway.Options) {
 	to.Hooks = gateway.Hooks{Began: o.metrics.RequestBegan, Ended: o.metrics.RequestEnded, Tracer: o.tracer}
 	to.Archives, to.Ready = &o.metrics.Archives, o.ready
@@ -78,8 +77,8 @@ func (o *operations) observe(to *gateway.Options) {
 	}
 }
 
-// metricsHandler answers with the metrics. It checks readiness first, because nobody else
-// may do so.
+// metricsHandler answers with the metrics. It checks readiness first, because a gateway whose
+// /readyz nobody requests would report an old state.
 func (o *operations) metricsHandler() http.Handler {
 	metrics := o.metrics.Handler(o.log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +87,7 @@ func (o *operations) metricsHandler() http.Handler {
 	})
 }
 
-// handler answers on the metrics' own listener.
+// handler answers on the separate listener for metrics.
 func (o *operations) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", o.metricsHandler())
@@ -97,7 +96,7 @@ func (o *operations) handler() http.Handler {
 	return mux
 }
 
-// listen answers on the metrics' own address, if there is one, until stop is called.
+// listen answers on the separate listener for metrics, if there is one, until stop is called.
 func (o *operations) listen() (stop func() error, err error) {
 	if o.address == "" {
 		return func() error { return nil }, nil
@@ -116,7 +115,7 @@ func (o *operations) listen() (stop func() error, err error) {
 	return server.Close, nil
 }
 
-// checkConfiguration finds out whether a configuration is in force.
+// checkConfiguration checks that there are valid settings.
 func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 	if err := o.reloaded.Load(); err != nil && *err != nil {
 		return telemetry.Finding{OK: true, Message: "what it is now cannot be used: what it was stays in force", Err: *err}
@@ -124,8 +123,7 @@ func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 	return telemetry.Finding{OK: o.site.Load() != nil}
 }
 
-// checkRegistry finds out whether any registry answers, or else whether the catalog has
-// stale answers.
+// checkRegistry checks that a registry answers, or else that the catalog has stale answers.
 func (o *operations) checkRegistry(ctx context.Context) telemetry.Finding {
 	site := o.site.Load()
 	if site == nil {

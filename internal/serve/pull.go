@@ -23,7 +23,7 @@ func (s *site) pullThrough() error {
 		return err
 	}
 	p.via = s.via
-	// The gateway already has the providers of its own host.
+	// The gateway is itself the origin of its own host's providers.
 	if own, err := provider.ParsePattern(s.address.URL.Hostname() + "/*/*"); err == nil {
 		p.Selector.Exclude = append(slices.Clip(p.Selector.Exclude), own)
 	}
@@ -84,8 +84,8 @@ func (s *site) push() func(context.Context, *origin.Release) (*pusher.Result, er
 	}
 }
 
-// pullFolder returns the folder for pull-through's cache and for packages under way: beside
-// the gateway's cache, or beside the embedded registry. It is "" without either.
+// pullFolder returns the folder for pull-through's cache and spool. It is the folder of the
+// gateway's cache, or else that of the embedded registry, or "" without either.
 func (s *site) pullFolder() string {
 	switch {
 	case s.settings.gateway().Cache != nil:
@@ -96,7 +96,7 @@ func (s *site) pullFolder() string {
 	return ""
 }
 
-// pulled returns the repository of a provider, together with what its origin offers.
+// pulled returns the repository of a provider, combined with its origin.
 func (s *site) pulled(ctx context.Context, a provider.Address) (catalog.Store, error) {
 	store, err := s.store(ctx, a)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// pullRules say what is pulled through, and for which requests.
+// pullRules select the providers to pull through, and the requests that may cause a fetch.
 type pullRules struct {
 	config.PullThrough
 	// byDefault means that nothing is configured. Then only clients on this machine that
@@ -67,10 +67,10 @@ func (p *pullRules) choose(withPull, registryOnly http.Handler, log *slog.Logger
 	})
 }
 
-// forbids returns the name of the header for which a request may not cause a fetch; "" if it
-// may. It forbids a request that this gateway itself sent to an origin, and a request of a
-// browser for another site's page. By default it also forbids a request that came through
-// a proxy: the client may be anywhere.
+// forbids returns the header because of which a request may not cause a fetch, or "". It
+// forbids requests that this gateway itself sent to an origin, and a browser's requests for
+// another site's page. If pull-through is on by default, it also forbids requests that came
+// through a proxy, because the client may be anywhere.
 func (p *pullRules) forbids(h http.Header) string {
 	for _, via := range h.Values("Via") {
 		if strings.Contains(via, p.via) {

@@ -15,13 +15,13 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// reloader makes new sites from settings that have changed. Settings that cannot be used
-// leave everything as it is.
+// reloader replaces the site when settings change. It ignores settings that it cannot use,
+// and logs why.
 type reloader struct {
 	*process
 	live  *live
 	load  func(*files.Snapshot) (Settings, error)
-	level *slog.LevelVar // of the log
+	level *slog.LevelVar // the log's level
 
 	seen    *files.Snapshot   // of the last time that settings were read
 	pending [sha256.Size]byte // the digest of the changes at the last look
@@ -55,7 +55,7 @@ func (r *reloader) changed() (names []string, stable bool) {
 	return names, stable
 }
 
-// reload puts new settings in force, or logs why they cannot be used.
+// reload loads settings and replaces the site, or logs why it cannot.
 func (r *reloader) reload(reason string) {
 	r.manager.notify("RELOADING=1", "MONOTONIC_USEC="+monotonic())
 	err := r.replace(reason)
@@ -140,8 +140,8 @@ func (s *Settings) readWatched() *files.Snapshot {
 	return watched
 }
 
-// stillThere fails if the configuration file is gone or empty. Without this check, such a
-// mishap would give everybody access to everything.
+// stillThere fails if the configuration file is gone or empty. Otherwise a deleted file would
+// turn off access control.
 func (r *reloader) stillThere(name string, s *Settings) error {
 	if name == "" {
 		return nil

@@ -28,23 +28,21 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Settings say what a gateway serves, to whom and how. Flags, variables, files and
-// defaults are merged in them.
+// Settings configure a gateway. The caller has merged flags, variables, files and defaults.
 type Settings struct {
-	// Config is the configuration file, with the values in force for the settings that
-	// also have flags.
+	// Config is the configuration file. Flags have already replaced its values.
 	Config *config.Config
-	// Repositories say where the providers are stored. Their data folder also holds the
-	// local CA and the certificates of ACME.
+	// Repositories name the repositories with the providers. Their data folder also has
+	// the local CA and the certificates of ACME.
 	Repositories registry.Options
-	// Origins are how the user reaches the origins of providers.
+	// Origins is the user's configuration for the origins of providers.
 	Origins originclient.User
-	// LogLevel is the least level that is logged.
+	// LogLevel is the minimum level of the log.
 	LogLevel slog.Level
-	// InForce shows the settings, so that the log can say what a reload changes.
+	// InForce has the settings as text. The log names those that a reload changes.
 	InForce *config.InForce
 
-	files *files.Snapshot // that the settings were read from
+	files *files.Snapshot // the files that the settings were read from
 }
 
 // cli returns the user's CLI configuration.
@@ -63,12 +61,12 @@ func (s *Settings) dataFolder() (string, error) {
 
 // Options are what a gateway needs besides settings.
 type Options struct {
-	// Settings are those to begin with, and Files are the files that they were read from.
+	// Settings are the first settings, and Files the files that they were read from.
 	Settings Settings
 	Files    *files.Snapshot
 	// Load reads the settings again, through a new snapshot.
 	Load func(*files.Snapshot) (Settings, error)
-	// Reload asks for a reload, whether files have changed or not.
+	// Reload requests a reload, even if no file has changed.
 	Reload <-chan os.Signal
 	// Started is called once, when the gateway listens.
 	Started func(Address) error
@@ -79,14 +77,13 @@ type Options struct {
 	Getenv   func(string) string
 }
 
-// UsageError means that settings contradict each other, so that the caller has to change
-// them.
+// UsageError means that settings contradict each other.
 type UsageError struct{ error }
 
 // Unwrap returns the error with its hint.
 func (e UsageError) Unwrap() error { return e.error }
 
-// Run serves until ctx ends, and then lets downloads finish.
+// Run serves until ctx ends, and then waits for downloads to finish.
 func Run(ctx context.Context, o Options) error {
 	s := o.Settings
 	s.files = o.Files

@@ -6,14 +6,12 @@ import (
 	"time"
 )
 
-// Limits on what clients take of the gateway's time and memory, so that slow clients do not
-// hold connections for ever. Archives, and what the registry sends, have limits of their
-// own: they may take long as long as bytes arrive.
+// Limits on clients, so that slow ones do not hold connections for ever. Other limits apply
+// to archives: a download may take long as long as bytes arrive.
 const (
 	// headerTimeout bounds the handshake, and then the headers of a request.
 	headerTimeout = 10 * time.Second
-	// answerTimeout bounds how long a client takes to receive an answer that has no limit
-	// of its own.
+	// answerTimeout bounds how long a client takes to receive an answer, except archives.
 	answerTimeout = 5 * time.Minute
 	// bodyTimeout bounds how long the server reads a body after its answer. If it closed
 	// the connection at once, a client that is still sending could lose the answer.

@@ -23,8 +23,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// site is everything that is made from one value of the settings. It does not change once
-// it is made. newSite makes its parts in order, and registers how to close each of them.
+// site has all parts of a gateway that depend on the settings. A site never changes: other
+// settings make another site. open makes the parts in order, and registers how to close each
+// of them.
 type site struct {
 	*process
 	resource
@@ -96,10 +97,10 @@ func (s *site) open(before *site) error {
 	return s.pullThrough()
 }
 
-// onClose has Close call f.
+// onClose registers a function that Close calls.
 func (s *site) onClose(f func() error) { s.closers = append(s.closers, f) }
 
-// Close closes everything that the site has opened. No request may be under way.
+// Close closes all parts. The caller makes sure that no request uses them.
 func (s *site) Close() error {
 	var err error
 	for _, f := range slices.Backward(s.closers) {
@@ -108,7 +109,8 @@ func (s *site) Close() error {
 	return err
 }
 
-// begin starts what must wait until the site is in force.
+// begin starts what must wait until this site is the current one: ACME needs a gateway that
+// answers, and the limits of pull-through apply from now on.
 func (s *site) begin() {
 	if s.acme != nil {
 		s.acme.begin()
@@ -118,7 +120,8 @@ func (s *site) begin() {
 	}
 }
 
-// retire ends what must end as soon as another site is in force.
+// retire tells pull-through that another site has replaced this one: it finishes what it has
+// begun, and keeps nothing more on disk.
 func (s *site) retire() {
 	if s.puller != nil {
 		s.puller.Retire()
@@ -136,8 +139,8 @@ func (s *site) sizes() (out telemetry.Sizes) {
 	return out
 }
 
-// look reads the files that the site watches, so that a change takes effect, or is logged,
-// without a request.
+// look checks the watched files, so that a change takes effect without a request, and an
+// unusable file is logged.
 func (s *site) look() {
 	if s.certificates != nil {
 		s.certificates.current.Get()
