@@ -14,10 +14,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-const configClientExamples = `  # everything, with what it is for
+const configClientExamples = `  # all texts, with explanations
   ocibridge config client
 
-  # for Terraform, of a gateway that this machine does not know
+  # for Terraform, and a gateway on another machine
   ocibridge config client --for terraform --url https://providers.example.com/ > ~/.terraformrc
 
   # OpenTofu 1.10 and later, straight from the OCI registry
@@ -45,24 +45,25 @@ func newConfigClientCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "client",
 		Short: "Print ready-to-paste configuration for clients",
-		Long: `client prints what goes into the CLI configuration of Terraform (~/.terraformrc)
-and OpenTofu (~/.tofurc), and into the environment of a CI job. With --for it
-prints one of that alone, to be sent into a file:
+		Long: `client prints blocks for the CLI configuration of Terraform (~/.terraformrc) and
+OpenTofu (~/.tofurc), and variables for CI jobs. Replace the word TOKEN by a token of
+the gateway. With --for, client prints one text without explanations, so that it can
+be redirected into a file:
 
   terraform     the gateway as network mirror, for Terraform
   tofu          the same for OpenTofu, which then trusts the mirror's hashes
-  host          the gateway in the place of the origins, for either: what it
-                serves is checked as the publisher signed it. Where it asks for a
-                token, this is filed for each of the origins; put it in the place
-                of TOKEN
+  host          the gateway in the place of the origins, for both: clients then
+                verify the publisher's signature. If the gateway asks for a token,
+                there is a credentials block for each origin
   oci           the OCI repositories as oci_mirror, for OpenTofu 1.10 and later
-  lock          tofu providers lock for those repositories, which it finds by the
-                URI template in -oci-mirror; for OpenTofu 1.13 and later
-  credentials   the token for the gateway; put it in the place of TOKEN
-  ci            NAME=value lines for a CI job; the token in the place of TOKEN
+  lock          tofu providers lock commands for these repositories, with a URI
+                template in -oci-mirror, for OpenTofu 1.13 and later
+  credentials   the token of the gateway
+  ci            NAME=value lines for a CI job, with the token
 
-The gateway is the one at gateway.public_url or --url; else the one that serve
-would start here. The repositories are those of the oci_mirror blocks in force.`,
+The gateway is the one at --url or gateway.public_url. Without both, it is the one
+that serve would start here. The repositories are those of the oci_mirror blocks in
+force.`,
 		Example: configClientExamples,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,11 +73,11 @@ would start here. The repositories are those of the oci_mirror blocks in force.`
 	f.configFlag.register(cmd)
 	f.output.register(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.piece, "for", "", "print only what is for `CLIENT`: "+strings.Join(clientsetup.Names(), ", "))
+	flags.StringVar(&f.piece, "for", "", "print only the text for `CLIENT`: "+strings.Join(clientsetup.Names(), ", "))
 	given := &givenText{text: &f.url, help: "leave out --url for the gateway's public_url", emptyVariable: true}
 	flags.Var(given, "url", "https `URL` of the gateway (default: gateway.public_url)")
-	flags.StringVar(&f.cliConfig, "cli-config", "ocibridge.tfrc", "`file` that the CLI configuration is in, for CI")
-	flags.StringVar(&f.caFile, "ca-file", "", "`file` with the CA that clients are to trust, for CI")
+	flags.StringVar(&f.cliConfig, "cli-config", "ocibridge.tfrc", "`file` with the CLI configuration, for CI")
+	flags.StringVar(&f.caFile, "ca-file", "", "`file` with a CA that clients should trust, for CI")
 	surroundingFlags(cmd)
 	cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(clientsetup.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd

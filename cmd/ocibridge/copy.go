@@ -19,11 +19,10 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-const copyExamples = `  # everything that provider blocks name, or else that there is, into one file
+const copyExamples = `  # all providers of provider blocks, or without such blocks all, into one file
   ocibridge copy --to oci-archive:providers.tar
 
-  # and from that file into the registry behind the air gap, in repositories as its
-  # own template has them
+  # from that file into the registry behind the air gap, by that registry's template
   ocibridge copy --from oci-archive:providers.tar \
     --to 'harbor.internal/tf/${hostname}/${namespace}/${type}'
 
@@ -51,29 +50,30 @@ func newCopyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "copy [PROVIDER[@VERSION]]... --from PLACE --to PLACE",
 		Short: "Copy stored providers to another registry, a bundle or a mirror folder",
-		Long: `copy takes versions from where they are stored, verifies them by the evidence
-beside them as push does, and stores them elsewhere, evidence included. What is
-there already is not sent again. A PLACE is one of
+		Long: `copy reads stored versions, verifies them by the evidence that is stored with them,
+and stores them and their evidence at another place. It does not send packages again
+that this place has. A PLACE is one of
 
   REGISTRY/...      a repository template, such as ghcr.io/acme/${namespace}/${type}
   embedded          the embedded registry, in the folder that --data names
   oci:DIR           a bundle: an OCI image layout with all versions, in a folder
-  oci-archive:FILE  the same as one tar file
+  oci-archive:FILE  a bundle in one tar file
   mirror:DIR        a folder as "tofu providers mirror" writes it (with --to only)
 
-One of --from and --to may be left out for the registry that is configured.
+Without --from or without --to, copy uses the configured registry.
 
-Manifests keep their digests, and what is attached to them (signatures and SBOMs, as
-referrers or by cosign's tags) is copied, too. Nobody verifies attached artifacts.
+Manifests keep their digests. copy also copies the artifacts that are attached to
+them, such as signatures and SBOMs, as referrers or by cosign's tags. Nobody verifies
+attached artifacts.
 
-PROVIDER is HOSTNAME/NAMESPACE/TYPE, and stands for all of its versions. VERSION is
-a version or a version constraint, of which the newest match is taken, or every
-match with --all. Without arguments a bundle is copied whole, and from a registry
-the providers that have a provider block in ocibridge.hcl, or else those in the
-registry's catalog, where it has one: ocibridge list shows them.
+PROVIDER is HOSTNAME/NAMESPACE/TYPE, for all of its versions. VERSION is a version or
+a version constraint. copy takes the newest version that matches the constraint, or
+every one with --all. Without arguments it copies everything in a bundle. From a
+registry it then copies the providers that have a provider block in ocibridge.hcl, or
+without such blocks the providers in the registry's catalog: ocibridge list shows them.
 
-A bundle lists what it should hold. One that lacks any of it is refused before
-anything is copied. A folder that holds a bundle is added to.`,
+A bundle lists its content. copy refuses an incomplete bundle before it copies
+anything. It adds versions to a folder that already holds a bundle.`,
 		Example: copyExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return perform(&f.commonFlags, cmd, func(s settings) (*transfer.Copy, error) {
@@ -84,14 +84,14 @@ anything is copied. A folder that holds a bundle is added to.`,
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	f.commonFlags.register(cmd, "how many packages are under way at once, of all versions together")
+	f.commonFlags.register(cmd, "number of packages to transfer at once, of all versions together")
 	flags := cmd.Flags()
 	flags.Var(&givenText{text: &f.from, help: "for the registry that is configured, leave out --from and unset OCIBRIDGE_FROM"}, "from", "`place` to copy from (default: the registry that is configured)")
 	flags.Var(&givenText{text: &f.to, help: "for the registry that is configured, leave out --to and unset OCIBRIDGE_TO"}, "to", "`place` to copy to (default: the registry that is configured)")
-	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to copy, such as linux_amd64 (repeatable; default: all that there are)")
-	flags.BoolVar(&f.all, "all", false, "copy every version that matches a constraint, not the newest alone")
-	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
-	flags.BoolVar(&f.noReferrers, "without-referrers", false, "leave out what is attached to versions, such as signatures and SBOMs")
+	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to copy, such as linux_amd64 (repeatable; default: all)")
+	flags.BoolVar(&f.all, "all", false, "copy every version that matches a constraint, not only the newest")
+	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept unsigned packages by their checksum")
+	flags.BoolVar(&f.noReferrers, "without-referrers", false, "omit the artifacts that are attached to versions, such as signatures and SBOMs")
 	for _, name := range []string{"from", "to"} {
 		cmd.RegisterFlagCompletionFunc(name, completeLocation)
 	}

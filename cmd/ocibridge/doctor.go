@@ -49,14 +49,15 @@ func newDoctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor [PROVIDER | REGISTRY]",
 		Short: "Find out why a registry or a gateway does not work",
-		Long: `doctor takes the steps of a push, a gateway or a client one by one, and says of
-each whether it works and what to do if not: where the credential comes from and
-which others were considered, connection, certificate, clock, rights, tags, content.
+		Long: `doctor takes the steps of a push, a gateway or a client one by one. For each step it
+says whether it works, and what to do if not: the source of the credential and the
+other candidates, connection, certificate, clock, rights, tags, content.
 
-With REGISTRY, a host such as ghcr.io, it examines one repository of every template
-that names that registry; with neither, one repository of every template.
+With REGISTRY, a host such as ghcr.io, doctor examines one repository of every
+template that names this registry. Without arguments it examines one repository of
+every template.
 
-It exits with 1 if a step failed. It changes nothing, unless --write allows it.`,
+It exits with 1 if a step failed. It writes to the registry only with --write.`,
 		Example: doctorExamples,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {

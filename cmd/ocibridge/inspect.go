@@ -18,7 +18,7 @@ const inspectExamples = `  ocibridge inspect registry.opentofu.org/hashicorp/nul
   # the newest that matches
   ocibridge inspect 'registry.opentofu.org/hashicorp/null@~> 3.0'
 
-  # all hashes, as they stand in a lock file
+  # all hashes, in the form of lock files
   ocibridge inspect --output json registry.opentofu.org/hashicorp/null@3.2.4 | jq -r '.packages[].hashes[]'`
 
 func newInspectCommand() *cobra.Command {
@@ -26,12 +26,11 @@ func newInspectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect PROVIDER@VERSION",
 		Short: "Show one stored version in full",
-		Long: `inspect shows a version as it is stored: manifests, digests and hashes of every
-platform, and what push recorded of its origin and signature, which ocibridge verify
-checks.
+		Long: `inspect shows a stored version: the manifests, digests and hashes for every platform,
+and the origin and signature as push recorded them. ocibridge verify checks them.
 
-VERSION is a version, or a version constraint, of which the newest stored match is
-taken.`,
+VERSION is a version or a version constraint. inspect shows the newest stored version
+that matches.`,
 		Example: inspectExamples,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {

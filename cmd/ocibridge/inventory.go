@@ -15,7 +15,7 @@ import (
 type inventoryFlags struct{ commonFlags }
 
 func (f *inventoryFlags) register(cmd *cobra.Command) {
-	f.commonFlags.register(cmd, "how many versions are looked at at once")
+	f.commonFlags.register(cmd, "number of versions to read at once")
 	cmd.ValidArgsFunction = f.complete
 }
 

@@ -11,13 +11,13 @@ import (
 	"github.com/ocibridge/ocibridge/internal/inventory"
 )
 
-const listExamples = `  # everything in the embedded registry, or in one that lists its repositories
+const listExamples = `  # all versions in the embedded registry, or in a registry with a catalog
   ocibridge list
 
   # one provider, and all of a namespace
   ocibridge list registry.opentofu.org/hashicorp/null 'registry.acme.example/acme/*'
 
-  # versions that are not signed
+  # unsigned versions
   ocibridge list --output json | jq -r '.providers[] | .provider as $p | .versions[] | select(.signature.verdict != "signed") | "\($p) \(.version)"'`
 
 func newListCommand() *cobra.Command {
@@ -25,15 +25,15 @@ func newListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [PROVIDER | PATTERN]...",
 		Short: "List the providers in a registry",
-		Long: `list shows what is stored: versions, platforms, sizes, and who signed. The
-signature is what push recorded; ocibridge verify checks it.
+		Long: `list shows the stored versions with their platforms, sizes and signatures. A
+signature is shown as push recorded it; ocibridge verify checks it.
 
-PROVIDER is HOSTNAME/NAMESPACE/TYPE; a PATTERN has * in the place of its last parts.
-Without arguments, and for patterns, providers are looked for in the provider blocks
-of ocibridge.hcl, and in the registry's catalog where it has one: the embedded
-registry, Harbor, distribution and some others do.
+PROVIDER is HOSTNAME/NAMESPACE/TYPE. A PATTERN is a PROVIDER whose last parts are *.
+Without arguments, and for patterns, list searches the provider blocks of
+ocibridge.hcl and the registry's catalog. The embedded registry, Harbor,
+distribution and some other registries have a catalog.
 
-It exits with 1 if something could not be read.`,
+It exits with 1 if a provider or a version could not be read.`,
 		Example: listExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			queries, err := parseQueries(args, false)

@@ -14,19 +14,19 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-const lockExamples = `  # the configuration in this folder, for every platform that the registry has
+const lockExamples = `  # the configuration in this folder, for every platform in the registry
   ocibridge lock .
 
-  # two configurations, for what the team and the pipeline run on
+  # two configurations, for the platforms of the team and the pipeline
   ocibridge lock network cluster --platform linux_amd64 --platform darwin_arm64
 
-  # what would be added
+  # show the changes, and make none
   ocibridge lock . --dry-run
 
-  # nothing that is not signed
+  # signed hashes only
   ocibridge lock . --h1 none
 
-  # h1: hashes of packages that were downloaded and verified
+  # h1: hashes that are computed from verified packages
   ocibridge lock . --h1 computed`
 
 // lockFlags are the flags of lock.
@@ -47,31 +47,30 @@ func newLockCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lock DIR...",
 		Short: "Add every platform's hashes to dependency lock files",
-		Long: `lock adds to the .terraform.lock.hcl of configurations the hashes that the locked
-versions have on every platform in the registry, so that "init -lockfile=readonly"
-works on all of them. It downloads no package, unless --h1 computed has it do so.
-Only hashes are added: versions, constraints, comments and the hashes that are
-there stay.
+		Long: `lock adds hashes to the .terraform.lock.hcl of configurations: for each locked
+version, the hashes for every platform in the registry. "init -lockfile=readonly"
+then works on all of these platforms. lock changes nothing else in the file, and
+downloads packages only with --h1 computed.
 
-zh: hashes stand in the SHA256SUMS that is kept beside each version as evidence.
-Its signature is checked again, by the trust blocks of ocibridge.hcl; a version
-without one is refused, unless they or --allow-unsigned allow it. Only where a
-trust block pins keys does that prove anything against whoever can write to the
-registry.
+lock takes zh: hashes from the SHA256SUMS that is stored with each version as
+evidence. It verifies the signature again by the trust blocks of ocibridge.hcl, and
+refuses an unsigned version unless a trust block or --allow-unsigned allows it. This
+protects against somebody who can write to the registry only if a trust block pins
+keys.
 
-h1: hashes are in no signed document. The registry has them as annotations, as
-push computed them; whoever can write to the registry can write others, and
-clients accept any package that has one hash of the lock file. --h1 says what to
-do:
+Nobody signs h1: hashes. The registry has those that push computed, as annotations.
+Anybody who can write to the registry can change them, and clients accept any
+package that matches one hash of the lock file. --h1 says where h1: hashes come from:
 
-  auto       take annotations, but none where a trust block pins keys
-  annotated  take annotations: believe the registry
-  computed   download the packages, verify them, and compute the hashes
-  none       add zh: hashes alone; network mirrors and oci_mirror need no others
+  auto       as annotated, or as none where a trust block pins keys
+  annotated  take the annotations, and trust the registry
+  computed   download and verify the packages, and compute the hashes
+  none       add only zh: hashes; network mirrors and oci_mirror need no others
 
-A lock file that contradicts the registry is refused: one with a zh: hash that
-the SHA256SUMS does not list, with an h1: hash of no platform where those of all
-are known, or with no hash in common. If anything is wrong, no file is changed.`,
+lock refuses a lock file that contradicts the registry: it has a zh: hash that the
+SHA256SUMS does not list, or an h1: hash that no package has although the h1: hashes
+of all platforms are known, or no hash in common with the registry. After an error,
+all files are unchanged.`,
 		Example: lockExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return perform(&f.commonFlags, cmd, func(s settings) (lock.Options, error) {
@@ -90,13 +89,13 @@ are known, or with no hash in common. If anything is wrong, no file is changed.`
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		},
 	}
-	f.commonFlags.register(cmd, "how many versions are looked at at once")
+	f.commonFlags.register(cmd, "number of versions to read at once")
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to add, such as linux_amd64 (repeatable; default: all that the registry has)")
 	flags.StringVar(&f.h1, "h1", string(lock.Auto), "`where` h1: hashes come from: auto, annotated, computed or none")
-	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept versions by what the registry has, where nothing is signed")
-	flags.BoolVar(&f.skipMissing, "skip-missing", false, "leave entries as they are whose version is not in the registry")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "print what would change, and change nothing")
+	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept unsigned versions as the registry has them")
+	flags.BoolVar(&f.skipMissing, "skip-missing", false, "leave entries unchanged whose version is not in the registry")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print the changes as a diff, and change nothing")
 	completePlatforms(cmd)
 	cmd.RegisterFlagCompletionFunc("h1", cobra.FixedCompletions(h1Modes, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -29,7 +29,7 @@ const pushExamples = `  # into the embedded registry, which ocibridge serve serv
   # every version that matches
   ocibridge push --all 'registry.opentofu.org/hashicorp/random@>= 3.5, < 4.0'
 
-  # what a configuration has locked, each package checked against its lock file
+  # the versions that a configuration has locked, checked against its lock file
   ocibridge push --lock-file infra/.terraform.lock.hcl --platform linux_amd64
 
   # what "tofu providers mirror" wrote on a machine with a network
@@ -61,16 +61,15 @@ func newPushCommand() *cobra.Command {
 		Short: "Verify providers and store them in an OCI registry",
 		Long: `push takes providers from their origin registry, a mirror folder or a release
 folder, verifies checksums and OpenPGP signatures, and stores the packages byte
-for byte in the repository that the template names. What is there already is not
-sent again.
+for byte in the repository that the template names. It does not send packages
+again that the registry has.
 
-PROVIDER is HOSTNAME/NAMESPACE/TYPE. VERSION is a version or a version constraint,
-of which the newest match is taken, or every match with --all.
+PROVIDER is HOSTNAME/NAMESPACE/TYPE. VERSION is a version or a version constraint.
+push takes the newest version that matches the constraint, or every one with --all.
 
-With --lock-file, exactly the versions that the dependency lock files name are
-pushed, and each package must have one of the hashes that stand there, as clients
-want it when they install it. A package that a file does not know is refused:
-nothing says that it is what its users have reviewed.`,
+With --lock-file, push takes exactly the versions that the dependency lock files
+name. Each package must match one of the file's hashes, as when clients install it:
+push refuses other packages, because the file's users have not reviewed them.`,
 		Example: pushExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return perform(&f.commonFlags, cmd, func(s settings) (*pushPlan, error) {
@@ -81,18 +80,18 @@ nothing says that it is what its users have reviewed.`,
 		},
 		ValidArgsFunction: f.complete,
 	}
-	f.commonFlags.register(cmd, "how many packages are under way at once, of all versions together")
+	f.commonFlags.register(cmd, "number of packages to transfer at once, of all versions together")
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to push, such as linux_amd64 (repeatable; default: all that there are)")
-	flags.BoolVar(&f.all, "all", false, "push every version that matches the constraint, not the newest alone")
-	flags.StringArrayVar(&f.lockFiles, "lock-file", nil, "push what a dependency lock `file` names, if it knows the packages (repeatable)")
+	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to push, such as linux_amd64 (repeatable; default: all)")
+	flags.BoolVar(&f.all, "all", false, "push every version that matches the constraint, not only the newest")
+	flags.StringArrayVar(&f.lockFiles, "lock-file", nil, "push the versions that a dependency lock `file` names, if their packages match its hashes (repeatable)")
 	flags.StringVar(&f.mirrorDir, "mirror-dir", "", "push everything in a `folder` that tofu or terraform providers mirror wrote")
 	flags.StringVar(&f.releaseDir, "release-dir", "", "push a release `folder` as GoReleaser writes it")
-	flags.StringVar(&f.as, "as", "", "what is in --release-dir: `PROVIDER@VERSION`")
+	flags.StringVar(&f.as, "as", "", "the `PROVIDER@VERSION` in --release-dir")
 	flags.StringVar(&f.publicKey, "public-key", "", "`file` with the ASCII-armoured public key that signed --release-dir")
-	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept packages by their checksum alone where nothing is signed")
-	flags.BoolVar(&f.force, "force", false, "replace packages and tags that are there with other content, and send again what was deleted of them")
-	flags.BoolVar(&f.refresh, "refresh-evidence", false, "replace the evidence (checksums and signature) of versions that are there, but never by weaker")
+	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept unsigned packages by their checksum")
+	flags.BoolVar(&f.force, "force", false, "replace stored packages and tags that differ, and send deleted packages again")
+	flags.BoolVar(&f.refresh, "refresh-evidence", false, "replace the evidence (checksums and signature) of stored versions, but never by weaker evidence")
 	cmd.MarkFlagFilename("lock-file", "hcl")
 	cmd.MarkFlagDirname("mirror-dir")
 	cmd.MarkFlagDirname("release-dir")

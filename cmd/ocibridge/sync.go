@@ -20,10 +20,10 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-const syncExamples = `  # what would be done, by the provider blocks of ocibridge.hcl
+const syncExamples = `  # print the plan, by the provider blocks of ocibridge.hcl
   ocibridge sync --dry-run
 
-  # do it, and remove what no block asks for any more
+  # carry it out, and remove versions that no block selects
   ocibridge sync --prune
 
   # in a scheduled job
@@ -43,40 +43,40 @@ func newSyncCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sync",
 		Short: "Bring the registry to what the configuration asks for",
-		Long: `sync makes the registry hold what the provider blocks of ocibridge.hcl ask for. It
-prints a plan, and does it:
+		Long: `sync stores the versions in the registry that the provider blocks of ocibridge.hcl
+select. It prints a plan, and then carries it out:
 
   +  a version to push           =  a version in place
   ~  platforms to add            -  a version to prune
   !  a version to repair         .  a version that waits until it is as
                                     old as cooldown says
 
-A version is repaired if verify = "required" is configured and the gateway refuses
-it: it is pushed again with the evidence of its origin, and its packages stay.
+sync repairs a version if verify = "required" is configured and the gateway refuses
+it: it pushes the version again with the evidence of its origin. The packages stay.
 
-A version's age counts from when a sync first saw it, because origins publish no
-dates. Versions that were there at a provider's first sync with a cooldown do not
-wait. If the repository has versions by then, that sync needs --first: without it,
-sync fails, because the tag that keeps the ages may have been lost.
+The age of a version counts from the first sync that saw it, because origins publish
+no dates. The versions at a provider's first sync with a cooldown do not wait. If the
+repository already has versions, that sync needs --first. Without it, sync fails,
+because the tag that stores the ages may have been lost.
 
-With --prune, versions that no block asks for are removed, of providers that have
-a block: never because an origin failed or lists less than before, and never more
-than ten or a provider's last one unless --prune-limit says so.
+With --prune, sync removes the versions that no block selects, of providers that have
+a block. It never does so because an origin failed or lists fewer versions. Without
+--prune-limit it removes at most ten versions, and never a provider's last one.
 
-It exits with 0 if everything is as asked for, and with 1 if anything failed; what
-failed keeps sync from nothing else.`,
+A failure does not stop the work on other versions. sync exits with 0 if all
+versions are in place, and with 1 if anything failed.`,
 		Example: syncExamples,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd)
 		},
 	}
-	f.commonFlags.register(cmd, "how many packages are under way at once")
+	f.commonFlags.register(cmd, "number of packages to transfer at once")
 	flags := cmd.Flags()
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and do nothing")
-	flags.BoolVar(&f.first, "first", false, "let a first sync with a cooldown begin in repositories that have versions: no version that is there by then waits")
-	flags.BoolVar(&f.prune, "prune", false, "remove versions that no block asks for")
-	flags.IntVar(&f.pruneLimit, "prune-limit", 0, "remove up to so many versions, and a provider's last one, too (default: 10, and no last one)")
+	flags.BoolVar(&f.first, "first", false, "allow a first sync with a cooldown in repositories that have versions: the present versions do not wait")
+	flags.BoolVar(&f.prune, "prune", false, "remove versions that no block selects")
+	flags.IntVar(&f.pruneLimit, "prune-limit", 0, "remove up to this number of versions, also a provider's last one (default: 10, and no last one)")
 	return cmd
 }
 

@@ -14,29 +14,29 @@ import (
 	"github.com/ocibridge/ocibridge/internal/inventory"
 )
 
-const verifyExamples = `  # everything that is stored
+const verifyExamples = `  # all stored versions
   ocibridge verify
 
-  # the versions that match, packages downloaded and hashed again
+  # the versions that match; download and hash their packages, too
   ocibridge verify --packages 'registry.opentofu.org/hashicorp/null@~> 3.0'
 
-  # what is wrong, for a scheduled job
+  # versions with findings, for a scheduled job
   ocibridge verify --output json | jq '.providers[].versions[] | select(.findings != [])'`
 
 func newVerifyCommand() *cobra.Command {
 	f, packages := &inventoryFlags{}, false
 	cmd := &cobra.Command{
 		Use:   "verify [PROVIDER | PROVIDER@VERSION | PATTERN]...",
-		Short: "Check again what is stored, without its origin",
-		Long: `verify checks stored versions against the evidence beside them, SHA256SUMS and its
-signature, and against the keys that trust blocks pin. It asks nobody but the
-registry. And it lists every way in which a version would not install with the
-clients' own rules, whichever tool pushed it, with what to do about it.
+		Short: "Verify stored versions again, without their origins",
+		Long: `verify checks stored versions against their evidence, which is SHA256SUMS and its
+signature, and against the keys that trust blocks pin. It sends requests only to the
+registry. It also lists everything that keeps clients from installing a version,
+whichever tool pushed it, and says what to do about it.
 
-VERSION is a version or a version constraint, of which every match is checked.
-Without arguments, everything is that ocibridge list shows.
+VERSION is a version or a version constraint; verify checks every version that
+matches. Without arguments, it checks all versions that ocibridge list shows.
 
-It exits with 1 if there is an error; warnings alone do not count.`,
+It exits with 1 if there is an error. Warnings do not count.`,
 		Example: verifyExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			queries, err := parseQueries(args, true)
@@ -49,7 +49,7 @@ It exits with 1 if there is an error; warnings alone do not count.`,
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().BoolVar(&packages, "packages", false, "download every package, too, and hash it again")
+	cmd.Flags().BoolVar(&packages, "packages", false, "also download and hash every package")
 	return cmd
 }
 
