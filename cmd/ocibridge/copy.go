@@ -115,7 +115,7 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 	}
 	switch {
 	case f.from == "" && f.to == "":
-		return nil, hint.New("copy does not say where to", "give --to, such as --to oci-archive:providers.tar, or --from; ocibridge copy --help shows more")
+		return nil, hint.New("neither --from nor --to is given", "give --to, such as --to oci-archive:providers.tar, or --from; ocibridge copy --help shows more")
 	case c.From == c.To:
 		return nil, hint.New("--from and --to name the same place", "leave one of them out for the registry that is configured")
 	case c.From.Kind == transfer.Mirror:

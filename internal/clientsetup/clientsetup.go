@@ -107,7 +107,7 @@ func (s *Setup) Guide(texts map[string]string, missing error) string {
 		out.WriteString("If a CA of your own or ocibridge serve's local CA signed the gateway's certificate, name the CA's file in SSL_CERT_FILE, on Unix other than macOS.\n")
 	}
 	if missing != nil {
-		fmt.Fprintf(&out, "That is not all: %v. To have the rest, %s.\n", missing, hint.Of(missing))
+		fmt.Fprintf(&out, "Some texts are missing: %v. To get them, %s.\n", missing, hint.Of(missing))
 	}
 	return out.String()
 }

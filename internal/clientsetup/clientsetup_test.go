@@ -87,7 +87,7 @@ func TestGuide(t *testing.T) {
 	if len(texts) != len(clientsetup.Names()) || missing != nil {
 		t.Fatalf("%v, %v", texts, missing)
 	}
-	if got := s.Guide(texts, missing); !strings.Contains(got, "env 'TF_TOKEN_localhost:8443=TOKEN' tofu init\n") || !strings.Contains(got, "SSL_CERT_FILE") || strings.Contains(got, "not all") {
+	if got := s.Guide(texts, missing); !strings.Contains(got, "env 'TF_TOKEN_localhost:8443=TOKEN' tofu init\n") || !strings.Contains(got, "SSL_CERT_FILE") || strings.Contains(got, "missing") {
 		t.Errorf("a complete guide:\n%s", got)
 	}
 	s = &clientsetup.Setup{NoURL: hint.New("no URL", "give one"), Mirrors: []config.MirrorText{{Template: `ghcr.io/${type == "a" ? "b" : type}`}}}
@@ -95,7 +95,7 @@ func TestGuide(t *testing.T) {
 	if len(texts) != 1 || texts["oci"] == "" {
 		t.Fatalf("%v, %v", texts, missing)
 	}
-	if got := s.Guide(texts, missing); !strings.HasSuffix(got, "That is not all: no URL. To have the rest, give one.\n") || strings.Contains(got, "URI template") {
+	if got := s.Guide(texts, missing); !strings.HasSuffix(got, "Some texts are missing: no URL. To get them, give one.\n") || strings.Contains(got, "URI template") {
 		t.Errorf("an incomplete guide:\n%s", got)
 	}
 }

@@ -105,7 +105,7 @@ func writeLoginComments(out *strings.Builder, mirrors []config.MirrorText) {
 		host, _, _ := strings.Cut(m.Template, "/")
 		if _, err := ociaddr.ParseRegistry(host); err == nil && !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
-			fmt.Fprintf(out, "# Where docker login is not to be had:\n# oci_credentials %q {\n#   username = \"USER\"\n#   password = \"PASSWORD\"\n# }\n", host)
+			fmt.Fprintf(out, "# Without docker login:\n# oci_credentials %q {\n#   username = \"USER\"\n#   password = \"PASSWORD\"\n# }\n", host)
 		}
 	}
 }

@@ -193,7 +193,7 @@ func TestVerify(t *testing.T) {
 		"signed":                 {push: signed, verdict: trust.Signed},
 		"signed by a pinned key": {push: signed, policy: func(r *stored.Registry) trust.Policy { return pins(r.Signer) }, verdict: trust.Signed, pinned: true},
 		"signed by another key":  {push: signed, policy: func(*stored.Registry) trust.Policy { return pins(pgp.For(t, "Other")) }, verdict: artifact.NoEvidence, findings: []string{"error evidence: "}},
-		"unsigned":               {push: unsigned, verdict: trust.ChecksumOnly, findings: []string{"warning evidence: nobody signed it"}},
+		"unsigned":               {push: unsigned, verdict: trust.ChecksumOnly, findings: []string{"warning evidence: it is unsigned"}},
 		"unsigned and allowed":   {push: unsigned, policy: func(*stored.Registry) trust.Policy { return trust.Policy{AllowUnsigned: true} }, verdict: trust.ChecksumOnly},
 		"swapped packages": {push: signed, forge: stored.Swap, verdict: trust.Signed, findings: []string{
 			"error darwin_arm64: its file name is", "error darwin_arm64: terraform-provider-null_1.0.0_darwin_arm64.zip: checksum mismatch",

@@ -79,5 +79,5 @@ func (l *Listing) Failed() error {
 	if n > 1 {
 		problems = fmt.Sprintf("%d problems", n)
 	}
-	return hint.New(problems+" in reading what is stored", "the list says which; where it does not say what to do, ocibridge verify PROVIDER@VERSION does")
+	return hint.New(problems+" in reading what is stored", "the list shows each; ocibridge verify PROVIDER@VERSION says what to do")
 }

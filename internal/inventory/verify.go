@@ -79,7 +79,7 @@ type check struct {
 func (c *check) run(ctx context.Context, packages bool) error {
 	linted, err := artifact.Lint(ctx, c.provider.store, c.provider.Provider, c.Version)
 	if errors.Is(err, errdef.ErrNotFound) {
-		return hint.New("the registry lists the tag, and does not have it", "if it was not deleted just now, ask whoever runs the registry")
+		return hint.New("the registry lists the tag, but has no manifest for it", "unless it was deleted just now, ask the operator of the registry")
 	}
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (c *check) checkPackages(ctx context.Context, packages []artifact.Package) 
 		_, err := artifact.Rehash(ctx, c.provider.store, pkg)
 		switch {
 		case artifact.IsContent(err):
-			c.report(artifact.SeverityError, pkg.Platform.String(), err.Error(), "do not install it: push it again from its origin with ocibridge push --force, and find out how it came to be so")
+			c.report(artifact.SeverityError, pkg.Platform.String(), err.Error(), "do not install it: push it again from its origin with ocibridge push --force, and find out what changed it")
 		case err != nil:
 			return fmt.Errorf("%s: %w", pkg.Platform, err)
 		}
@@ -161,10 +161,10 @@ func (c *check) reportVerified(verified *artifact.Verified) {
 	switch {
 	case verified.Verdict == trust.Signed:
 	case verified.Evidence.Record.Verdict == trust.Signed:
-		c.report(artifact.SeverityError, "evidence", "its record says that it is signed, and it is not", doNotTrust)
+		c.report(artifact.SeverityError, "evidence", "the record says that it is signed, but the signature does not cover it", doNotTrust)
 	case !c.policy.AllowUnsigned:
-		c.report(artifact.SeverityWarning, "evidence", "nobody signed it: its packages match its checksums, which anybody could have written",
-			"push it with --refresh-evidence from an origin that has it signed, or allow it with allow_unsigned = true in a trust block")
+		c.report(artifact.SeverityWarning, "evidence", "it is unsigned: its packages match its checksums, but anybody could have written these",
+			"push it with --refresh-evidence from an origin that signs it, or allow it with allow_unsigned = true in a trust block")
 	}
 	if verified.Signer.Expired {
 		c.report(artifact.SeverityWarning, "evidence", "the key or the signature has expired", "clients accept it with a warning; strict_expiry in a trust block refuses it")

@@ -99,7 +99,7 @@ func TestPlan(t *testing.T) {
 		"pinned keys do not sign annotations":      {pins: true, added: "zh zh", warning: "no h1: hashes are added"},
 		"annotations are wanted in spite of pins":  {pins: true, options: lock.Options{H1: lock.Annotated}, added: "h1 h1 zh zh"},
 		"computed h1 under pins":                   {pins: true, options: lock.Options{H1: lock.Computed}, added: "h1 h1 zh zh"},
-		"a wrong annotation is found by computing": {registry: wrongH1, options: lock.Options{H1: lock.Computed}, err: "but computed is"},
+		"a wrong annotation is found by computing": {registry: wrongH1, options: lock.Options{H1: lock.Computed}, err: "but the computed hash is"},
 		"other platforms are not computed":         {registry: wrongH1, options: lock.Options{H1: lock.Computed, Platforms: linux}, added: "h1 zh"},
 		"an absent version":                        {version: "2.0.0", err: "not in the registry: " + stored.Host + "/acme/null 2.0.0"},
 		"an absent version is skipped":             {version: "2.0.0", options: lock.Options{SkipMissing: true}},

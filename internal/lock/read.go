@@ -132,7 +132,7 @@ func (o Options) read(ctx context.Context, files []*lockfile.File) (found map[ta
 	}
 	if len(missing) > 0 {
 		return nil, warnings, hint.New("not in the registry: "+strings.Join(missing, ", "),
-			"push them, for which ocibridge push has --lock-file; --skip-missing leaves entries as they are whose version is not there")
+			"push them with ocibridge push --lock-file, or leave their entries unchanged with --skip-missing")
 	}
 	return found, warnings, nil
 }
@@ -191,7 +191,7 @@ func (r *reading) readStored(ctx context.Context) error {
 	case r.H1 == Computed:
 		return r.compute(ctx, checked.Packages)
 	case !r.release.writesH1 && r.H1 == Auto:
-		r.warnings = append(r.warnings, fmt.Sprintf("%s: no h1: hashes are added, because a trust block pins its keys and nobody signed the registry's h1: hashes; --h1 says otherwise", r.target))
+		r.warnings = append(r.warnings, fmt.Sprintf("%s: no h1: hashes are added, because a trust block pins its keys and nobody signed the registry's h1: hashes; --h1 annotated or computed adds them", r.target))
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifac
 	}
 	for _, refused := range checked.Refused {
 		if errors.Is(refused.Err, trust.ErrChecksum) {
-			return nil, hint.Wrap(fmt.Errorf("%s: %w", r.target, refused.Err), "what the registry has is not what its publisher released: push it again from its origin, with --force")
+			return nil, hint.Wrap(fmt.Errorf("%s: %w", r.target, refused.Err), "the registry's package is not the one that the publisher released: push it again from its origin, with --force")
 		}
 		r.warnings = append(r.warnings, fmt.Sprintf("%s: %s is left out: %v", r.target, refused.Package.Platform, refused.Err))
 	}
@@ -255,7 +255,7 @@ func (r *reading) compute(ctx context.Context, packages []artifact.Package) erro
 			return fmt.Errorf("%s for %s: %w", r.target, p.Platform, err)
 		}
 		if !annotated.IsZero() && annotated != h1 {
-			return hint.New(fmt.Sprintf("%s for %s: the registry says %s of its package, but computed is %q", r.target, p.Platform, annotated, h1),
+			return hint.New(fmt.Sprintf("%s for %s: the registry annotates its package with %s, but the computed hash is %q", r.target, p.Platform, annotated, h1),
 				"somebody has changed the annotations of the version in the registry: find out who can write there, and push it again with --force")
 		}
 		r.release.Packages[i].H1 = h1

@@ -117,7 +117,7 @@ func (c Copy) selectVersions(ctx context.Context, src *source, named []provider.
 		case len(c.Queries) == 0:
 			c.Progress.Warn(fmt.Sprintf("%s has no version of %s", stored.Repository, q.Provider))
 		case len(have) == 0:
-			return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", q.Provider, origin.ErrProviderNotFound, stored.Repository), "is it spelled as its publisher has it, and --from the place that it is in?")
+			return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", q.Provider, origin.ErrProviderNotFound, stored.Repository), "check its spelling, and that --from names the place that has it")
 		default:
 			return nil, (&origin.Listing{Versions: have}).NoMatch(q.Provider, q.Versions)
 		}
