@@ -13,8 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/files"
 )
 
-// TestDefaults: what config show and the reference page call a default is that
-// of the flag.
+// TestDefaults checks that config show and the reference page have the defaults of the flags.
 func TestDefaults(t *testing.T) {
 	b, err := json.Marshal(new(config.Config).InForce(config.Surroundings{}))
 	if err != nil {
@@ -47,7 +46,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestFlagsOfTheFileExist: each flag that an argument names is one of a command.
+// TestFlagsOfTheFileExist checks that each argument of the file names an existing flag.
 func TestFlagsOfTheFileExist(t *testing.T) {
 	for _, name := range config.Flags() {
 		if newServeCommand().Flags().Lookup(name) == nil && newPushCommand().Flags().Lookup(name) == nil {
@@ -56,7 +55,8 @@ func TestFlagsOfTheFileExist(t *testing.T) {
 	}
 }
 
-// TestHomeWithoutVariable: services and containers often run without HOME.
+// TestHomeWithoutVariable looks up the home folder without HOME, as in many services and
+// containers.
 func TestHomeWithoutVariable(t *testing.T) {
 	for _, name := range []string{"HOME", "USERPROFILE", "XDG_DATA_HOME"} {
 		t.Setenv(name, "")
@@ -75,7 +75,7 @@ func TestHomeWithoutVariable(t *testing.T) {
 	}
 }
 
-// TestReadsAreBounded: what a variable names may be a device.
+// TestReadsAreBounded reads large files: a variable can also name a device.
 func TestReadsAreBounded(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large")
 	if err := os.WriteFile(large, make([]byte, files.MaxSize+1), 0o600); err != nil {

@@ -106,7 +106,7 @@ func (j *jobsFlag) Set(s string) error {
 	return nil
 }
 
-// logFlag is --log-level, and --log-format for what runs for long.
+// logFlag is --log-level, and --log-format for commands that run for long.
 type logFlag struct {
 	level   slog.Level
 	format  formatFlag

@@ -23,8 +23,8 @@ import (
 //
 //	lockfile FILE VERSION [HASH...]
 //
-// HASH is zh:PLATFORM or h1:PLATFORM, for a hash of the origin's package, or
-// other-zh:PLATFORM or other-h1:PLATFORM for one of a package with other content.
+// HASH is zh:PLATFORM or h1:PLATFORM for a hash of the origin's package. It is
+// other-zh:PLATFORM or other-h1:PLATFORM for a hash of a package with other content.
 func writeLock(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: lockfile FILE VERSION [HASH...]")
@@ -50,7 +50,7 @@ provider "%s/acme/widget" {
 `, widgetHost, args[1], list), 0o640))
 }
 
-// widgetHash is a hash of a widget package.
+// widgetHash returns a hash of a widget package.
 func widgetHash(ts *testscript.TestScript, version, name string) string {
 	scheme, platform, _ := strings.Cut(name, ":")
 	content := ""
@@ -72,14 +72,14 @@ func widgetHash(ts *testscript.TestScript, version, name string) string {
 	return ""
 }
 
-// forge does what whoever can write to the registry can do: it changes the index of
-// a version in $REGISTRY/providers/acme/widget, and nothing that is signed:
+// forge changes the index of a version in $REGISTRY/providers/acme/widget, as an attacker
+// who can write to the registry can. It changes no signed document:
 //
-//	forge h1 VERSION     every package has the h1: hash of another
-//	forge no-h1 VERSION  no package has one
-//	forge swap VERSION   the packages of its two platforms are exchanged
-//	forge no-evidence VERSION  the evidence is left out
-//	forge size VERSION   index and manifest give every package a byte more
+//	forge h1 VERSION           replace every h1: hash by the hash of another package
+//	forge no-h1 VERSION        remove the h1: hashes
+//	forge swap VERSION         exchange the packages of the two platforms
+//	forge no-evidence VERSION  remove the evidence
+//	forge size VERSION         add one byte to every size in the index and the manifests
 func forge(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: forge h1|no-h1|swap|no-evidence|size VERSION")
@@ -121,8 +121,8 @@ func forge(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(repo.PushReference(ctx, content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, data), bytes.NewReader(data), args[1]))
 }
 
-// forgeSize has an index entry name another manifest, which gives its package a byte
-// more.
+// forgeSize replaces the manifest of an index entry by one that adds a byte to the package's
+// size.
 func forgeSize(ts *testscript.TestScript, repo *remote.Repository, entry *ocispec.Descriptor) {
 	ctx := context.Background()
 	data, err := content.FetchAll(ctx, repo, *entry)

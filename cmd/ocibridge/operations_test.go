@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// The tests of this file hold docs/operations.md and the dashboard against the
-// program. Its endpoints are held against it in package gateway, which knows them.
+// The tests in this file compare docs/operations.md and the dashboard with the program. A
+// test in package gateway compares the endpoints.
 
 const root = "../.."
 
@@ -34,7 +34,7 @@ func readFile(t *testing.T, name string) string {
 	return string(data)
 }
 
-// metricNames returns the names of all metrics, as they are described.
+// metricNames returns the names of all metrics.
 func metricNames(t *testing.T) map[string]bool {
 	t.Helper()
 	described := make(chan *prometheus.Desc, 1000)
@@ -71,7 +71,7 @@ var (
 	ofAKind    = regexp.MustCompile(`_(bucket|sum|count)$`)
 )
 
-// wantMetrics fails where a text names a metric that there is none of.
+// wantMetrics fails if a text names a metric that does not exist.
 func wantMetrics(t *testing.T, where, text string, names map[string]bool) {
 	t.Helper()
 	found := metricName.FindAllString(text, -1)
@@ -85,7 +85,7 @@ func wantMetrics(t *testing.T, where, text string, names map[string]bool) {
 	}
 }
 
-// TestDashboard has each panel show what there is.
+// TestDashboard checks that each panel shows existing metrics.
 func TestDashboard(t *testing.T) {
 	const file = "deploy/grafana/ocibridge.json"
 	var dashboard struct {
@@ -115,8 +115,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestEveryLogLineIsDocumented reads the source for what is logged: the names of all
-// fields (and of attributes of spans), and the messages of warnings and errors.
+// TestEveryLogLineIsDocumented looks in the source for the names of all log fields and span
+// attributes, and for the messages of warnings and errors. The documentation must have them.
 func TestEveryLogLineIsDocumented(t *testing.T) {
 	page := readFile(t, "docs/operations.md")
 	l := &logged{fields: map[string]string{telemetry.LogKey: "internal/telemetry"}, messages: map[string]string{}, fset: token.NewFileSet()}
@@ -142,13 +142,13 @@ func TestEveryLogLineIsDocumented(t *testing.T) {
 	}
 }
 
-// logged is what is logged, and where.
+// logged is a name or a message, with its position in the source.
 type logged struct {
 	fset             *token.FileSet
 	fields, messages map[string]string
 }
 
-// readAll reads the files of the program below a folder.
+// readAll reads the source files below a folder.
 func (l *logged) readAll(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(root, dir), func(name string, entry fs.DirEntry, err error) error {
@@ -179,14 +179,13 @@ func (l *logged) readAll(t *testing.T, dir string) {
 	}
 }
 
-// levels are the methods of a Logger, and how many arguments stand before the
-// message.
+// levels are the methods of a Logger, with the number of arguments before the message.
 var levels = map[string]int{
 	"Debug": 0, "Info": 0, "Warn": 0, "Error": 0, "DebugContext": 1, "InfoContext": 1, "WarnContext": 1, "ErrorContext": 1, "Log": 2, "LogAttrs": 2,
 }
 
-// look takes note of a call that logs, of an attribute that is made, and of lists of
-// fields that are logged later.
+// look records the calls that log, the attributes, and the lists of fields that are logged
+// later.
 func (l *logged) look(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.CompositeLit:
@@ -213,7 +212,7 @@ func (l *logged) look(n ast.Node) {
 	}
 }
 
-// matters reports whether a call logs what somebody may have to do something about.
+// matters reports whether a call logs a warning or an error.
 func matters(method string, call *ast.CallExpr) bool {
 	level := strings.TrimSuffix(method, "Context")
 	if strings.HasPrefix(method, "Log") {
@@ -222,8 +221,8 @@ func matters(method string, call *ast.CallExpr) bool {
 	return level != "Info" && level != "Debug"
 }
 
-// pairs takes note of the names in a list of names and values, which may be appended
-// to another one.
+// pairs records the names in a list of names and values, which may be appended to another
+// list.
 func (l *logged) pairs(list []ast.Expr) {
 	for i := 0; i < len(list); i++ {
 		if call, ok := list[i].(*ast.CallExpr); ok {
@@ -243,7 +242,7 @@ func (l *logged) field(e ast.Expr) {
 	}
 }
 
-// text returns that of a string literal.
+// text returns the value of a string literal.
 func text(e ast.Expr) (string, bool) {
 	lit, ok := e.(*ast.BasicLit)
 	if !ok || lit.Kind != token.STRING {

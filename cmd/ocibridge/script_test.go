@@ -36,8 +36,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The scripts in testdata/script are the contract of the command line: what is
-// said where, and with which status it ends.
+// The scripts in testdata/script are the contract of the command line: they check standard
+// output, standard error and the exit status.
 
 func TestMain(m *testing.M) {
 	testscript.Main(leaks.M{M: m}, map[string]func(){"ocibridge": main, "curl": curl, "docker": dockerLogin})
@@ -71,8 +71,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// setup gives a script a home of its own. Nothing else of the machine's
-// environment reaches it but PATH.
+// setup makes a home folder for a script. Of the machine's environment, the script gets only
+// PATH.
 func setup(env *testscript.Env) error {
 	for name, dir := range map[string]string{
 		"HOME": "home", "XDG_DATA_HOME": "home/data", "XDG_CONFIG_HOME": "home/config", "XDG_RUNTIME_DIR": "home/run",
@@ -94,9 +94,9 @@ func setup(env *testscript.Env) error {
 	return os.WriteFile(filepath.Join(env.WorkDir, "key.asc"), []byte(s.signer.ArmoredPublicKey()), 0o644)
 }
 
-// scene is what the commands of one script share.
+// scene is the state that the commands of one script share.
 type scene struct {
-	vars     []string // the environment at its beginning
+	vars     []string // the initial environment
 	signer   *pgp.Signer
 	registry *recorder.Recorder
 	handler  http.Handler // behind it
@@ -129,8 +129,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 
 var twoLines = regexp.MustCompile(`\Aerror: [^\n]+\nhint: [^\n]+\n\z`)
 
-// refused is exits for what fails: it prints nothing, and says one line with the
-// error and one with a hint.
+// refused is exits for a program that should fail: it checks that standard output is empty,
+// and that standard error has one line with the error and one with a hint.
 func refused(ts *testscript.TestScript, neg bool, args []string) {
 	exits(ts, neg, args)
 	if out := ts.ReadFile("stdout"); out != "" {
@@ -141,7 +141,7 @@ func refused(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// widgetRelease makes a release whose packages hold the content given.
+// widgetRelease makes a release whose packages contain the given text.
 func widgetRelease(ts *testscript.TestScript, version, content string, signer *pgp.Signer) *release.Release {
 	spec := release.Spec{Host: widgetHost, Namespace: "acme", Type: "widget", Version: version, Signer: signer}
 	for _, p := range []string{"linux_amd64", "darwin_arm64"} {
@@ -158,8 +158,8 @@ func widgetRelease(ts *testscript.TestScript, version, content string, signer *p
 //
 //	release DIR VERSION [unsigned|other-key|no-zip]
 //
-// What is in its packages depends on DIR and VERSION alone. With no-zip, that for
-// linux_amd64 is a page of HTML.
+// The content of the packages depends only on DIR and VERSION. With no-zip, the package for
+// linux_amd64 is an HTML page.
 func writeRelease(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args) > 3 {
 		ts.Fatalf("usage: release DIR VERSION [unsigned|other-key|no-zip]")
@@ -209,11 +209,11 @@ func writeMirror(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // startOrigin starts an origin registry with signed releases of
-// registry.acme.example/acme/widget, and lets a host block lead to it:
+// registry.acme.example/acme/widget, and writes a host block that points to it:
 //
 //	origin [token=TOKEN|zips=NAME] VERSION...
 //
-// With zips, packages are called NAME_OS_ARCH.zip.
+// With zips, the packages have the names NAME_OS_ARCH.zip.
 func startOrigin(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: origin [token=TOKEN|zips=NAME] VERSION...")
@@ -246,7 +246,7 @@ func startOrigin(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	server := httptest.NewUnstartedServer(origin)
 	server.TLS = config
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not trust it
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes of clients that do not trust the certificate fail
 	server.StartTLS()
 	ts.Defer(server.Close)
 	file := ts.MkAbs("home/origin.tfrc")
@@ -255,7 +255,7 @@ func startOrigin(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("SSL_CERT_FILE", caFile)
 }
 
-// startRegistry starts an OCI registry, whose HOST:PORT is $REGISTRY then.
+// startRegistry starts an OCI registry, and sets $REGISTRY to its HOST:PORT.
 func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: registry")
@@ -270,8 +270,8 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("REGISTRY", server.Listener.Addr().String())
 }
 
-// countWrites holds the number of requests that changed the registry, or tried
-// to, since the last time it was asked against zero; with ! there must be some.
+// countWrites checks that no request tried to change the registry since the last check, or
+// with ! that one did.
 func countWrites(ts *testscript.TestScript, neg bool, args []string) {
 	rec := sceneOf(ts).registry
 	if n := rec.Count(recorder.Writes()); (n == 0) != neg && len(args) == 0 {
@@ -281,7 +281,7 @@ func countWrites(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("usage: [!] writes; requests: %+v", rec.Requests())
 }
 
-// refuse lets the registry refuse requests of a method whose paths end so from now on:
+// refuse makes the registry refuse the requests with a method and a suffix of the path:
 //
 //	refuse METHOD SUFFIX STATUS CODE MESSAGE
 //	! refuse
@@ -306,7 +306,7 @@ func refuse(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// noCatalog lets the registry refuse to list its repositories from now on.
+// noCatalog makes the registry refuse to list its repositories.
 func noCatalog(ts *testscript.TestScript, neg bool, args []string) {
 	sceneOf(ts).registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != "/v2/_catalog" {
@@ -318,7 +318,7 @@ func noCatalog(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// breakPath lets the registry answer to paths that end so with what is no index:
+// breakPath makes the registry answer requests for a suffix of the path with invalid content:
 //
 //	broken PATH
 func breakPath(ts *testscript.TestScript, neg bool, args []string) {
@@ -332,8 +332,8 @@ func breakPath(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// uncached lets the registry answer HEAD of blobs 404, as proxy caches do before the first
-// GET, and with "gone" GET, too:
+// uncached makes the registry answer HEAD requests for blobs with 404, as proxy caches do
+// before the first GET. With "gone" it answers GET in the same way:
 //
 //	uncached [gone]
 func uncached(ts *testscript.TestScript, neg bool, args []string) {
@@ -349,8 +349,7 @@ func uncached(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// allowEvidence lets the registry refuse manifests of evidence from now on, or take
-// them again:
+// allowEvidence makes the registry refuse manifests of evidence, or accept them again:
 //
 //	allowed nothing-but-packages|everything
 func allowEvidence(ts *testscript.TestScript, neg bool, args []string) {
@@ -380,8 +379,7 @@ func allowEvidence(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// damagePackages lets the registry hand out blobs that are zips with one byte
-// changed.
+// damagePackages makes the registry change one byte of each zip that it serves.
 func damagePackages(ts *testscript.TestScript, neg bool, args []string) {
 	s := sceneOf(ts)
 	s.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -415,13 +413,13 @@ func writeCert(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), cert.KeyPEM, 0o600))
 }
 
-// serving starts ocibridge serve, asks it for a path, and stops it:
+// serving starts ocibridge serve, requests a path, and stops it:
 //
 //	serving FILE PATH [token=TOKEN] ARG...
 //
-// PATH is relative to the URL of the mirror that it prints. FILE has the last
-// certificate of the chain that a client trusts it by, or is "none" for plain HTTP.
-// Afterwards the file out holds what it printed, log what it logged, and body the answer.
+// PATH is relative to the mirror's URL. FILE has the last certificate of the server's chain,
+// or is "none" for plain HTTP. Afterwards the file out has the standard output, log has the
+// log, and body has the answer.
 func serving(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: serving FILE PATH [token=TOKEN] ARG...")
@@ -463,7 +461,7 @@ func serving(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("log"), logged.Bytes(), 0o644))
 }
 
-// announcement is what serve prints, and tells when it has said where it listens.
+// announcement is the output of serve. It signals that serve has printed its address.
 type announcement struct {
 	found chan string
 
@@ -472,7 +470,7 @@ type announcement struct {
 	told bool
 }
 
-// listening finds where it listens, if clients are told another place.
+// listening returns the address that serve listens on, if its public URL is another one.
 var listening = regexp.MustCompile(`(?m)(?:^Listening on |"address":")([^\s"]+)`)
 
 var mirrorURL = regexp.MustCompile(`https?://[^\s"]+/providers/`)
@@ -485,7 +483,7 @@ func (a *announcement) Write(p []byte) (int, error) {
 		a.told = true
 		if m := listening.FindStringSubmatch(a.buf.String()); m != nil {
 			scheme, _, _ := strings.Cut(url, ":")
-			url = scheme + "://" + m[1] + "/providers/" // clients' URL leads nowhere
+			url = scheme + "://" + m[1] + "/providers/" // the public URL leads nowhere
 		}
 		a.found <- url
 	}
@@ -498,8 +496,8 @@ func (a *announcement) text() string {
 	return a.buf.String()
 }
 
-// fetch returns the status and the body of what a server answers to a path
-// relative to a URL, where it speaks TLS with the last certificate in a file.
+// fetch requests a path relative to a URL, and returns the status and the body of the
+// answer. It trusts the last certificate in a file.
 func fetch(ctx context.Context, base, path, caFile, token string) ([]byte, error) {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -528,7 +526,7 @@ func fetch(ctx context.Context, base, path, caFile, token string) ([]byte, error
 	return append([]byte(resp.Status+"\n"), body...), err
 }
 
-// trusting trusts the last certificate in a file.
+// trusting returns a client that trusts the last certificate in a file.
 func trusting(caFile string) (*tls.Config, error) {
 	rest, err := os.ReadFile(caFile)
 	if err != nil {

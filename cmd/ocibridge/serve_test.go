@@ -11,8 +11,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/serve"
 )
 
-// TestSettingsAreReadAgain has flags and variables keep their values, while the other
-// settings follow the configuration file, back to the default where it no longer sets them.
+// TestSettingsAreReadAgain checks that flags and variables keep their values at a reload,
+// and that other settings change with the configuration file. A setting that the file no
+// longer has gets its default.
 func TestSettingsAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)

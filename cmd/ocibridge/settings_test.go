@@ -7,8 +7,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 )
 
-// TestWhatServePrintsMeansTheEmbeddedRegistry: users paste it into the CLI
-// configuration, which serve and push read, too.
+// TestWhatServePrintsMeansTheEmbeddedRegistry checks the template that serve prints: users
+// paste it into the CLI configuration, which serve and push also read.
 func TestWhatServePrintsMeansTheEmbeddedRegistry(t *testing.T) {
 	const parts = "/${hostname}/${namespace}/${type}"
 	for name, tc := range map[string]struct {

@@ -62,7 +62,7 @@ func pieces() []piece {
 	}
 }
 
-// Names returns the names of all texts, in the order in which [Setup.Guide] prints them.
+// Names returns the names of all texts, in the order of [Setup.Guide].
 func Names() []string {
 	var out []string
 	for _, p := range pieces() {

@@ -16,8 +16,8 @@ import (
 // errNoURITemplate says that a URI template cannot express a repository template.
 var errNoURITemplate = errors.New("no URI template means the same as")
 
-// OCI returns the oci_mirror blocks with which OpenTofu installs straight from the
-// repositories, and the logins that it needs there.
+// OCI returns oci_mirror blocks, which let OpenTofu install straight from the repositories,
+// and blocks for the logins to their registries.
 func (s *Setup) OCI() (string, error) {
 	mirrors, err := s.mirrorsForTofu()
 	if err != nil {

@@ -149,9 +149,8 @@ func (c *Change) Compare() {
 	c.Diff = string(diff.Diff(c.File, c.old.Bytes(), c.File, c.new.Bytes()))
 }
 
-// Write makes the changes, and returns those that it made and those that needed nothing. It
-// writes all new files beside the old ones before it replaces the first, so that a full disk
-// changes none.
+// Write makes the changes, and returns all complete ones. It writes all new files next to the
+// old ones before it replaces the first file: a full disk then leaves every file unchanged.
 func Write(changes []*Change) (done []*Change, err error) {
 	replacements := make([]*lockfile.Replacement, len(changes))
 	defer func() {

@@ -154,7 +154,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestAllowUnsigned checks the grounds of versions that nobody signed.
+// TestAllowUnsigned checks the verdict on an unsigned version.
 func TestAllowUnsigned(t *testing.T) {
 	r := stored.For(t, "${namespace}/${type}")
 	r.Reindex(r.Store("acme/null", "1.0.0"), "1.0.0", stored.WithoutEvidence)
@@ -252,8 +252,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestWriteFails checks that a file that cannot be written leaves all others unchanged, and
-// that one that changed meanwhile stays as it is.
+// TestWriteFails checks that no file changes if a new file cannot be written, and that Write
+// does not overwrite a file that changed after Read.
 func TestWriteFails(t *testing.T) {
 	t.Run("gone", func(t *testing.T) {
 		dirs, changes := plans(t)

@@ -1,6 +1,6 @@
-// Package query reads the arguments by which users select providers and versions:
-// PROVIDER, PROVIDER@VERSION, PROVIDER@CONSTRAINT, and a PATTERN of providers. It does not
-// know which of them exist.
+// Package query reads arguments that select providers and versions: PROVIDER,
+// PROVIDER@VERSION, PROVIDER@CONSTRAINT, and a PATTERN of providers. It does no I/O, so a
+// query can select a version that does not exist.
 package query
 
 import (
@@ -79,7 +79,7 @@ func (q Query) Has(v provider.Version) bool {
 	return q.All() || q.Version == v || q.Versions.Has(v)
 }
 
-// Addresses returns the providers that queries name, without those of patterns.
+// Addresses returns the providers of queries. It ignores patterns.
 func Addresses(queries []Query) []provider.Address {
 	var out []provider.Address
 	for _, q := range queries {

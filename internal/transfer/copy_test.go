@@ -220,8 +220,8 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// TestOpenWants checks that blocks share a folder, and that a source that cannot be opened
-// fails alone.
+// TestOpenWants checks that blocks share a folder, and that a missing folder does not affect
+// other blocks.
 func TestOpenWants(t *testing.T) {
 	dir := t.TempDir()
 	block := func(typ string, from config.Source) config.Provider {

@@ -19,8 +19,7 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// run is a batch whose transfers last as long as they are told. Transfers and reports are
-// named by their numbers.
+// run is a batch of named transfers that last for a given time.
 type run struct {
 	*batch
 	mu      sync.Mutex
