@@ -25,12 +25,11 @@ const (
 	bigPackages      = 4
 )
 
-// fakeRegistry answers for a catalog that nobody could push for a benchmark: each
-// index is made when it is asked for, as a push would have made it. The last
-// version of the first provider has packages that are there.
+// fakeRegistry serves a catalog that is too large to push for a benchmark: it creates each index on request, as
+// a push would have created it. Only the last version of the first provider has packages.
 type fakeRegistry struct {
 	big []artifact.Package
-	dir string // with them, by their digest in hexadecimal
+	dir string // contains the packages, by hexadecimal digest
 }
 
 func catalogProvider(i int) provider.Address {
@@ -67,7 +66,7 @@ func (b *bench) newFakeRegistry() (*fakeRegistry, error) {
 	return f, nil
 }
 
-// bigPath is that of a package that is there.
+// bigPath is the path of an existing package.
 func (f *fakeRegistry) bigPath(i int) string {
 	p := f.big[i]
 	return catalogProvider(0).Path() + "/" + catalogVersion(catalogVersions-1).String() + "/" + p.Platform.String() + "/" + p.Filename
@@ -88,7 +87,7 @@ func packageOf(a provider.Address, v provider.Version, i int) artifact.Package {
 	}
 }
 
-// index makes that of a version.
+// index creates the index of a version.
 func (f *fakeRegistry) index(a provider.Address, v provider.Version) (artifact.Blob, error) {
 	out := artifact.Version{Provider: a, Version: v, Protocols: []string{"5.0"}}
 	for i := range platforms {

@@ -1,13 +1,11 @@
-// Command bench compares the gateway with servers that only write the same bytes,
-// and a push with the ORAS CLI, and prints one table of ratios. "make bench" runs
-// it.
+// Command bench compares the gateway with servers that only write the same bytes, and a push with the ORAS CLI,
+// and prints one table of ratios. "make bench" runs it.
 //
-// All of it is on the loopback interface, over TLS and kept connections. The
-// gateway is the built program, configured as for production: a registry behind
-// it, a cache, a log a line a request that goes to a file. Each server is a
-// process of its own, and all speak TLS with one certificate. A figure is the
-// median of five runs (fifteen for a package pulled through), in each of which all are measured in turn, so that
-// whatever else the machine does meanwhile is everybody's.
+// All connections use the loopback interface and TLS, and are kept. The gateway is the built program,
+// configured as in production: with a registry, a cache, and a log file with a line per request. Each server is
+// its own process, and all use one certificate. A figure is the median of five runs (fifteen for a package
+// pulled through). Each run measures all servers in turn, so that other load on the machine affects all of
+// them.
 package main
 
 import (
@@ -27,10 +25,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// timeLimit bounds all of it.
+// timeLimit bounds the whole benchmark.
 const timeLimit = 30 * time.Minute
 
-// runs is how often each comparison is made.
+// runs is the number of runs of each comparison.
 const runs = 5
 
 func main() {
@@ -61,18 +59,18 @@ func exit(err error) {
 // row is a line of the table.
 type row struct {
 	what    string
-	figure  string // what the gateway reaches, in its own unit
+	figure  string // the gateway's result, in its own unit
 	ratio   float64
-	than    string // what the ratio is to
+	than    string // what the gateway is compared with
 	wanted  string // or nothing
 	reached bool
-	nginx   float64 // 0: it was not measured
+	nginx   float64 // 0: not measured
 }
 
-// nothing is wanted of a row that is there for comparison.
+// nothing marks a row without a target.
 const nothing = "-"
 
-// bench is what its parts share.
+// bench is the state that all benchmarks share.
 type bench struct {
 	*world.World
 	ctx    context.Context
@@ -147,7 +145,7 @@ func (b *bench) print() {
 	t.Flush()
 }
 
-// load is the machine's load averages, where the system says.
+// load returns the machine's load averages, if the system has them.
 func load() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(data))

@@ -18,9 +18,8 @@ const (
 	allowedPeak = 128 << 20
 )
 
-// memory measures the gateway's peak resident memory over all of its life: every
-// version of a large catalog is asked for once, and then there are 64 downloads
-// at once.
+// memory measures the gateway's peak resident memory over its whole life: it requests every version of a large
+// catalog once, and then runs 64 downloads at once.
 func (b *bench) memory() error {
 	certFile, keyFile, err := b.certificate()
 	if err != nil {
@@ -64,7 +63,7 @@ func (b *bench) memory() error {
 	return nil
 }
 
-// askAll asks for every document of the catalog once, by several connections.
+// askAll requests every document of the catalog once, over several connections.
 func (b *bench) askAll(gateway *server) error {
 	providers := make(chan int)
 	var all sync.WaitGroup
@@ -104,8 +103,8 @@ func (c *client) askProvider(ctx context.Context, url string) error {
 	return err
 }
 
-// downloadAll downloads the packages, none of which the gateway has, by as many
-// connections as there are downloads. All are under way before any goes on.
+// downloadAll downloads the packages, none of which the gateway has cached, over one connection each. All
+// downloads start before any continues.
 func (b *bench) downloadAll(gateway *server, fake *fakeRegistry) error {
 	var begun, all sync.WaitGroup
 	begun.Add(downloads)

@@ -17,24 +17,22 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// pullRuns is how often that is compared: it takes milliseconds, and what else a
-// machine does shows more.
+// pullRuns is the number of runs of this comparison: it takes only milliseconds, so other load has more effect.
 const pullRuns = 15
 
-// pulledPackage is a package that each run pulls through, under another provider's
-// name in each.
+// pulledPackage is a package that each run pulls through, each time under another provider's name.
 type pulledPackage struct {
 	name string
 	mib  int
-	kept bool // by a client that has a connection already
+	kept bool // by a client with an existing connection
 }
 
 var (
-	// warmUp is what a gateway does first that was just started: its first requests
-	// cost what a long-running process has paid before.
+	// warmUp is the first pull of a new gateway: its first requests have costs that a long-running process no
+	// longer has.
 	warmUp = pulledPackage{name: "warm", mib: 8}
-	// cold is asked for by a client with a new connection, kept by one that goes on
-	// with that by which it asked for the documents.
+	// cold is requested by a client with a new connection, and kept by a client that keeps the connection of
+	// its requests for documents.
 	cold = pulledPackage{name: "cold", mib: 96}
 	kept = pulledPackage{name: "kept", mib: 96, kept: true}
 
@@ -45,18 +43,17 @@ func (p pulledPackage) provider(run int) string { return fmt.Sprint(p.name, run)
 
 func (p pulledPackage) zip(dir string) string { return filepath.Join(dir, p.name+".zip") }
 
-// firstBytes are how long a client waits for the first byte of a package.
+// firstBytes are the times until the first byte of a package.
 type firstBytes struct {
-	gateway  time.Duration // that the gateway did not see before
-	direct   time.Duration // by its URL
-	document time.Duration // as clients do it: the registry is asked for the URL first
+	gateway  time.Duration // from the gateway, without a cached package
+	direct   time.Duration // directly, by its URL
+	document time.Duration // directly, as clients do: the registry returns the URL first
 }
 
-// pull compares how long a client waits for the first byte of a package that only
-// the origin has: by the gateway, and straight from the origin. The client has the
-// URL already. Each run has a gateway of its own, which has pulled another provider
-// through before, and which the origin has forgotten since: it has no connection to
-// that when the client asks for its documents.
+// pull compares the time until the first byte of a package that only the origin has: through the gateway, and
+// directly from the origin. The client already has the URL. Each run uses a new gateway, which has pulled
+// another provider through before. Its connection to the origin has since been closed, so it has none when the
+// client requests its documents.
 func (b *bench) pull() error {
 	certFile, keyFile, err := b.certificate()
 	if err != nil {
@@ -90,7 +87,7 @@ func (b *bench) pull() error {
 	return nil
 }
 
-// tell adds a row; most is what its ratio may be, 0 for one that nothing is wanted of.
+// tell adds a row; most is the maximum ratio, or 0 for a row without a target.
 func (b *bench) tell(how, than string, took []firstBytes, of func(firstBytes) time.Duration, most float64) {
 	var ratios []float64
 	var gateway []time.Duration
@@ -124,7 +121,7 @@ func (b *bench) pulled(i int, from *server, reg *registry.Registry, certFile, ke
 		if err := awaitStored(b.ctx, "http://"+reg.Host+"/v2/providers/"+world.Host+"/"+base+"manifests/1.0.0"); err != nil {
 			return err
 		}
-		time.Sleep(2 * originIdle) // all is done, and the origin has hung up
+		time.Sleep(2 * originIdle) // everything is done, and the origin has closed its connections
 		file := from.url + "/files/" + base + "1.0.0/terraform-provider-" + p.provider(i) + "_1.0.0_linux_amd64.zip"
 		document := from.url + origin.ServicePath + base + "1.0.0/download/linux/amd64"
 		if f.direct, err = b.direct(p.kept, document, file); err != nil {
@@ -138,7 +135,7 @@ func (b *bench) pulled(i int, from *server, reg *registry.Registry, certFile, ke
 	return nil
 }
 
-// startPulling starts a gateway that knows nothing.
+// startPulling starts a gateway with empty caches.
 func (b *bench) startPulling(i int, from *server, reg *registry.Registry, certFile, keyFile string) (*world.Gateway, error) {
 	dir, err := b.subdir(fmt.Sprint("pull", i))
 	if err != nil {
@@ -168,7 +165,7 @@ gateway {
 	return world.Serve(ws, "--config", config, "--tls-cert", certFile, "--tls-key", keyFile)
 }
 
-// coldArchive is how long a client waits that has asked for the documents before.
+// coldArchive measures the time of a client that has requested the documents before.
 func (b *bench) coldArchive(base string, kept bool) (time.Duration, error) {
 	client := b.CA.HTTPClient()
 	defer client.CloseIdleConnections()
@@ -188,8 +185,8 @@ func (b *bench) coldArchive(base string, kept bool) (time.Duration, error) {
 	return firstByte(client, base+version.Archives["linux_amd64"].URL)
 }
 
-// direct is how long a new client waits for the first byte of the last URL, which
-// asks for all in turn. With kept, it has asked for another before.
+// direct measures the time of a new client until the first byte of the last URL; it requests all URLs in turn.
+// With kept, it has requested before on the same connection.
 func (b *bench) direct(kept bool, before string, urls ...string) (time.Duration, error) {
 	client := b.CA.HTTPClient()
 	defer client.CloseIdleConnections()
@@ -209,8 +206,7 @@ func (b *bench) direct(kept bool, before string, urls ...string) (time.Duration,
 	return asked + took, err
 }
 
-// firstByte measures how long a client waits for the first byte of a package, and
-// reads the rest.
+// firstByte measures the time until the first byte of a package, and reads the rest.
 func firstByte(client *http.Client, url string) (time.Duration, error) {
 	start := time.Now()
 	resp, err := get(client, url)
@@ -226,7 +222,7 @@ func firstByte(client *http.Client, url string) (time.Duration, error) {
 	return took, err
 }
 
-// read reads an answer whole, as JSON if into is given.
+// read reads a complete answer, as JSON if into is not nil.
 func read(c *http.Client, url string, into any) error {
 	resp, err := get(c, url)
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// originCommand has this program be an origin registry.
+// originCommand makes this program an origin registry.
 const originCommand = "origin"
 
-// originIdle is how long the origin keeps a connection that nobody uses.
+// originIdle is how long the origin keeps an idle connection.
 const originIdle = 500 * time.Millisecond
 
-// serveOrigin serves the providers of so many runs, their packages out of a folder. It
-// prints its address, and ends with its standard input.
+// serveOrigin serves the providers of all runs, with their packages from a folder. It prints its address, and
+// ends with its standard input.
 func serveOrigin(args []string) error {
 	certFile, keyFile := args[0], args[1]
 	n, err := strconv.Atoi(args[2])
@@ -98,7 +98,7 @@ func (b *bench) startSelf(name string, args ...string) (*server, error) {
 	return &server{name, "https://localhost:" + port, stop}, nil
 }
 
-// awaitStored waits until the registry has what was pulled through.
+// awaitStored waits until the registry has the pulled version.
 func awaitStored(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -16,9 +16,9 @@ import (
 // pushed is the release that is pushed.
 const pushed = world.Host + "/acme/pushed@1.0.0"
 
-// push compares a push of a release of 12 platforms with what the ORAS CLI takes to
-// store the same packages from files. It gets them from an origin registry over
-// TLS, or from a folder, as ORAS does. Each run has a registry of its own.
+// push compares a push of a release for 12 platforms with the ORAS CLI, which stores the same packages from
+// files. The push gets them from an origin registry over TLS, or from a folder as ORAS does. Each run uses a
+// new registry.
 func (b *bench) push(packageMB int) error {
 	folder, err := b.subdir("dist")
 	if err != nil {
@@ -70,8 +70,8 @@ func (b *bench) push(packageMB int) error {
 	return nil
 }
 
-// release publishes a release of 12 platforms, whose packages have so many
-// megabytes each and are in a folder.
+// release publishes a release for 12 platforms, whose packages have packageMB megabytes each and are also in a
+// folder.
 func (b *bench) release(folder string, packageMB int) (*release.Release, error) {
 	spec := release.Spec{Host: world.Host, Namespace: "acme", Type: "pushed", Version: "1.0.0", Signer: b.Signer}
 	for i := range 12 {
@@ -95,7 +95,7 @@ func (b *bench) release(folder string, packageMB int) (*release.Release, error) 
 	return rel, nil
 }
 
-// timed returns how long a push to a new registry takes.
+// timed measures a push to a new registry.
 func (b *bench) timed(push func(*registry.Registry) error) (time.Duration, error) {
 	reg, err := registry.Start(b.ctx, registry.Options{})
 	if err != nil {

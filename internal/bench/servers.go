@@ -20,12 +20,11 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// bareCommand has this program be the bare server.
+// bareCommand makes this program the bare server.
 const bareCommand = "bare"
 
-// serveBare serves a folder by net/http and nothing else: documents from memory,
-// with the headers that the gateway sends, and other files by http.ServeContent. It prints its address, and ends with its
-// standard input.
+// serveBare serves a folder with only net/http: documents from memory, with the gateway's headers, and other
+// files with http.ServeContent. It prints its address, and ends with its standard input.
 func serveBare(args []string) error {
 	root, certFile, keyFile := args[0], args[1], args[2]
 	documents, etags := map[string][]byte{}, map[string]string{}
@@ -74,7 +73,7 @@ func serveBare(args []string) error {
 	}), certFile, keyFile)
 }
 
-// server is what is measured.
+// server is a measured server.
 type server struct {
 	name string
 	url  string // without a slash at the end
@@ -123,8 +122,8 @@ func (b *bench) startGatewayWith(certFile, keyFile, template string, settings fu
 	return &server{"gateway", strings.TrimSuffix(g.URL, "/"), stop}, g, nil
 }
 
-// startNginx starts nginx with a configuration of its own, in the foreground; nil
-// where it is not installed.
+// startNginx starts nginx with its own configuration, in the foreground; it returns nil if nginx is not
+// installed.
 func (b *bench) startNginx(root, certFile, keyFile string) (*server, error) {
 	program, err := exec.LookPath("nginx")
 	if err != nil {
@@ -181,12 +180,11 @@ func freeAddr() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// nginxConfig is a static mirror's, with a log like the gateway's, and no bound on
-// how long a connection is kept.
+// nginxConfig is the configuration of a static mirror, with a log like the gateway's, and unlimited keep-alive.
 func nginxConfig(dir, root, certFile, keyFile, addr string) string {
 	user := ""
 	if os.Getuid() == 0 {
-		user = "user root;\n" // what is served is in a folder of root's
+		user = "user root;\n" // the served folder belongs to root
 	}
 	return user + strings.NewReplacer("DIR", dir, "ROOT", root, "CERT", certFile, "KEY", keyFile, "ADDR", addr).Replace(`daemon off;
 worker_processes auto;

@@ -20,21 +20,20 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// What is asked for: a provider of twenty versions for ten platforms each, whose
-// last has one package of 150 MB.
+// The catalog: a provider with twenty versions for ten platforms each; the last one has one package of 150 MB.
 const (
 	benchmarked = world.Host + "/acme/bench"
 	versions    = 20
 	platforms   = 10
 	archiveMiB  = 143
-	// clientsAtOnce is how many connections there are to each server.
+	// clientsAtOnce is the number of connections to each server.
 	clientsAtOnce = 8
 )
 
-// asked is something that all servers have.
+// asked is a resource that all servers have.
 type asked struct {
 	what, path string
-	requests   int // of each connection in one run
+	requests   int // per connection in one run
 	unit       func(requests int, bytes int64, took time.Duration) string
 	wanted     float64
 	than       string
@@ -119,7 +118,7 @@ func (b *bench) certificate() (certFile, keyFile string, err error) {
 	return cert.WriteFiles(b.Dir)
 }
 
-// publish makes the releases, and pushes them into the registry.
+// publish creates the releases, and pushes them into the registry.
 func (b *bench) publish(template string) error {
 	big := filepath.Join(b.Dir, "big.zip")
 	if _, err := release.WriteBigZip(big, "terraform-provider-bench_v"+last(), archiveMiB, 1); err != nil {
@@ -145,7 +144,7 @@ func (b *bench) publish(template string) error {
 	return err
 }
 
-// copyOf makes a folder of what the gateway serves.
+// copyOf copies the gateway's answers into a folder.
 func (b *bench) copyOf(gateway *server, all []asked) (string, error) {
 	root, err := b.subdir("root")
 	if err != nil {
@@ -170,8 +169,7 @@ func (b *bench) copyOf(gateway *server, all []asked) (string, error) {
 	return root, nil
 }
 
-// compare adds a row: the median over several runs of how many times as much the
-// gateway serves as the others in the same time.
+// compare adds a row: the median over several runs of the ratio of the gateway's throughput to the others'.
 func (b *bench) compare(a asked, http2 bool, servers []*server) error {
 	loads := make([]*group, len(servers))
 	for i, s := range servers {
@@ -189,7 +187,7 @@ func (b *bench) compare(a asked, http2 bool, servers []*server) error {
 	for run := range runs {
 		times := make([]time.Duration, len(servers))
 		for i := range servers {
-			k := (i + run) % len(servers) // none is always the first
+			k := (i + run) % len(servers) // the order changes with each run
 			runtime.GC()
 			var err error
 			if times[k], err = loads[k].ask(b.ctx, a.requests); err != nil {
@@ -227,7 +225,7 @@ func median[T cmp.Ordered](all []T) T {
 	return all[len(all)/2]
 }
 
-// client is one connection that is kept.
+// client is one kept connection.
 type client struct {
 	*http.Client
 	transport *http.Transport
@@ -244,7 +242,7 @@ func (b *bench) connect(http2 bool) *client {
 
 func (c *client) close() { c.transport.CloseIdleConnections() }
 
-// get asks for something and returns the connection's cipher.
+// get requests a resource and returns the connection's cipher.
 func (c *client) get(ctx context.Context, url string, w io.Writer) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -255,7 +253,7 @@ func (c *client) get(ctx context.Context, url string, w io.Writer) (*http.Respon
 		return nil, err
 	}
 	defer resp.Body.Close()
-	// Wrapped, since a writer may bring a buffer of its own.
+	// Wrapped, because a writer may have its own buffer.
 	n, err := io.CopyBuffer(struct{ io.Writer }{w}, resp.Body, c.buf)
 	if err == nil && (resp.StatusCode != http.StatusOK || n != resp.ContentLength) {
 		err = fmt.Errorf("%s: %s, %d bytes", url, resp.Status, n)
@@ -268,10 +266,10 @@ type group struct {
 	url     string
 	clients []*client
 	cipher  uint16
-	bytes   int64 // of an answer
+	bytes   int64 // of one answer
 }
 
-// newGroup connects to a server, and gets something by each connection once.
+// newGroup connects to a server, and requests a resource once on each connection.
 func (b *bench) newGroup(s *server, path string, http2 bool) (*group, error) {
 	g := &group{url: s.url + path}
 	for range clientsAtOnce {
@@ -297,7 +295,7 @@ func (g *group) close() {
 	}
 }
 
-// ask asks so often by each connection, and returns how long all of it takes.
+// ask sends the given number of requests on each connection, and returns the total time.
 func (g *group) ask(ctx context.Context, requests int) (time.Duration, error) {
 	var all sync.WaitGroup
 	errs := make([]error, len(g.clients))

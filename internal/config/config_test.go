@@ -60,7 +60,7 @@ const (
 	testFile = testDir + "/ocibridge.hcl"
 )
 
-// parse reads a file's content in a folder with other files.
+// parse parses a file in a folder with other files.
 func parse(src string, m machine) (*Config, error) {
 	return Parse(m.environment(), testFile, []byte(src))
 }
@@ -74,8 +74,8 @@ func mustParse(t *testing.T, src string, m machine) *Config {
 	return c
 }
 
-// testMachine makes a machine of an archive: the file env has variables, all
-// others are in the configuration's folder.
+// testMachine creates a machine from an archive: the file env has variables, all others are in the
+// configuration's folder.
 func testMachine(a *txtar.Archive) machine {
 	m := machine{goos: "linux", home: "/home/u", vars: map[string]string{}, files: map[string]string{}}
 	for _, f := range a.Files {
@@ -91,9 +91,8 @@ func testMachine(a *txtar.Archive) machine {
 	return m
 }
 
-// TestFiles loads the archives of testdata and compares what is said of each
-// (want) with what should be: diagnostics of one that is not valid, else warnings
-// and everything in force.
+// TestFiles loads the archives of testdata and compares the result with the file want: diagnostics if the file
+// is invalid, else warnings and all effective values.
 func TestFiles(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(names) == 0 {
@@ -325,8 +324,7 @@ gateway {
 	}
 }
 
-// TestRepositoryTemplateIsUntouched: what our own file has for a template is what
-// OpenTofu sees of the same text.
+// TestRepositoryTemplateIsUntouched shows that our file and OpenTofu read the same template from the same text.
 func TestRepositoryTemplateIsUntouched(t *testing.T) {
 	for written, want := range map[string]string{
 		`"ghcr.io/acme/${hostname}/${namespace}/${type}"`:                                                 "ghcr.io/acme/${hostname}/${namespace}/${type}",
@@ -364,7 +362,7 @@ func FuzzTemplate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		text, err := templateText([]byte(QuoteTemplate(s)))
 		if err != nil || !strings.Contains(s, "{") && text != s {
-			// Only what is no template, such as an open ${, cannot be written.
+			// Only an invalid template cannot be written, such as an open ${.
 			if !strings.Contains(s, "{") && strings.ToValidUTF8(s, "") == s {
 				t.Fatalf("%q is written as %s, which is %q, %v", s, QuoteTemplate(s), text, err)
 			}
@@ -449,8 +447,8 @@ func TestSuggestions(t *testing.T) {
 	}
 }
 
-// TestBounds: what takes the parser beyond all measure is refused before it is
-// parsed, and all that is said of a file is bounded.
+// TestBounds shows that files that would overload the parser are refused before they are parsed, and that all
+// messages are bounded.
 func TestBounds(t *testing.T) {
 	n := maxFile / 4
 	for name, src := range map[string]string{
@@ -488,7 +486,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestManyBlocks: nothing of a large file is left out, or takes for ever.
+// TestManyBlocks shows that a large file is read completely, in reasonable time.
 func TestManyBlocks(t *testing.T) {
 	for name, block := range map[string]string{
 		"logins":     "oci_credentials \"a.io/p%d\" {\n  access_token = \"t\"\n}\n",
@@ -523,7 +521,7 @@ func TestReportKeepsToItsWidth(t *testing.T) {
 		}
 		for line := range strings.Lines(out.String()) {
 			if strings.HasPrefix(line, "  on ") {
-				continue // the name of a file is not cut
+				continue // the name of a file is not shortened
 			}
 			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > max(width, minWidth) {
 				t.Errorf("width %d: a line has %d: %s", width, n, line)
@@ -584,7 +582,7 @@ func TestCheckFiles(t *testing.T) {
 	}
 }
 
-// TestCheckLoginFiles: every command that needs a login fails without these.
+// TestCheckLoginFiles shows that every command that needs a login fails without these files.
 func TestCheckLoginFiles(t *testing.T) {
 	c := mustParse(t, "oci_default_credentials {\n  docker_style_config_files = [\n    \"a.json\",\n    \"b.json\",\n  ]\n}\n", machine{})
 	for want, files := range map[string]map[string]string{
@@ -607,7 +605,7 @@ func TestCheckLoginFiles(t *testing.T) {
 	}
 }
 
-// TestMissingSecretIsOneError: of what could not be read, nothing else is said.
+// TestMissingSecretIsOneError shows that an unreadable secret causes only one error.
 func TestMissingSecretIsOneError(t *testing.T) {
 	for argument, want := range map[string]string{
 		`env("PW")`: "PW", `file("gone")`: "gone", `["x"]`: "it is not text", `""`: "it is empty",
@@ -620,7 +618,7 @@ func TestMissingSecretIsOneError(t *testing.T) {
 	}
 }
 
-// TestPrecedence: for each setting, what is nearest to the user counts.
+// TestPrecedence shows which source of each setting has priority.
 func TestPrecedence(t *testing.T) {
 	file := `
 data = "/file"
@@ -660,7 +658,7 @@ gateway {
 		name string
 		src  string
 		s    Surroundings
-		want map[string]string // path: "value (source)"; "" for none
+		want map[string]string // path: "value (source)", or ""
 	}{
 		{"nothing", "", Surroundings{Defaults: defaults}, map[string]string{
 			"data": "/default (default)", "log_format": "", "gateway.metrics_listen": "", "jobs": "4 (default)", "gateway.listen": "localhost:8443 (default)", "log_level": "",
@@ -682,7 +680,7 @@ gateway {
 		}},
 		{"flags and variables before the file", file, Surroundings{Flags: flags, Defaults: defaults, CLI: cli}, map[string]string{
 			"gateway.listen": ":1 (OCIBRIDGE_LISTEN)", "jobs": "1 (flag)", "data": "/file (F:2)",
-			"gateway.tls.cert_file": "/flag.pem (flag)", "gateway.tls.key_file": "", // of another certificate
+			"gateway.tls.cert_file": "/flag.pem (flag)", "gateway.tls.key_file": "", // belongs to another certificate
 		}},
 		{"--template before all", file, Surroundings{CLI: cli, Template: &MirrorText{Template: "flag.io/${type}", Include: []string{"*/*/*"}, Source: "flag"}}, map[string]string{
 			"oci_mirror[0].repository_template": "flag.io/${type} (flag)", "oci_mirror[0].include": "[*/*/*] (flag)", "oci_mirror[1].repository_template": "",
@@ -741,11 +739,10 @@ func TestFlagValues(t *testing.T) {
 	}
 }
 
-// marked is a secret that no output may hold.
+// marked is a secret that must not appear in any output.
 const marked = "s3cr3t"
 
-// TestSecretsStaySecret puts one at every place that is for one, and at those
-// where people put them by mistake.
+// TestSecretsStaySecret puts the secret into every argument for secrets, and where people put one by mistake.
 func TestSecretsStaySecret(t *testing.T) {
 	vars := map[string]string{"SECRET": marked}
 	valid := `
@@ -866,7 +863,7 @@ func TestExampleIsValid(t *testing.T) {
 			t.Errorf("the example has no block %s", joinPath(in, f.name))
 		}
 	})
-	// What is shown of it is a file of its own that says the same.
+	// The output is itself a file with the same meaning.
 	again := mustParse(t, strings.NewReplacer("abababab...", strings.Repeat("ab", 32), "cdcdcdcd...", strings.Repeat("cd", 32)).
 		Replace(string(c.InForce(Surroundings{}).HCL())), m)
 	if got, want := settings(t, again), settings(t, c); !reflect.DeepEqual(got, want) {
@@ -894,7 +891,7 @@ func settings(t *testing.T, c *Config) map[string]any {
 	return out
 }
 
-// TestFlagOfTheOpposite: --no-pull-through is what enabled is not.
+// TestFlagOfTheOpposite shows that --no-pull-through is the opposite of enabled.
 func TestFlagOfTheOpposite(t *testing.T) {
 	const flag = "no-pull-through"
 	for enabled, want := range map[string]string{"true": "false", "false": "true"} {
@@ -920,7 +917,7 @@ func TestFlagOfTheOpposite(t *testing.T) {
 	}
 }
 
-// TestSchema: the tags say what the code relies on.
+// TestSchema checks the tags that the code relies on.
 func TestSchema(t *testing.T) {
 	flags := map[string]bool{}
 	eachField(reflect.TypeFor[fileBlock](), func(in string, f field) {
@@ -989,7 +986,7 @@ func FuzzLoad(f *testing.F) {
 		case err != nil:
 			t.Fatalf("error %v", err)
 		case !slices.ContainsFunc(c.Logins, func(l auth.Login) bool { return l.Prefix == "fuzz.io" }):
-			return // it became a part of something else, such as a comment
+			return // it became part of something else, such as a comment
 		default:
 			fmt.Fprintf(&out, "%+v\n%s", c, c.InForce(Surroundings{}).HCL())
 			if _, err := json.Marshal(c.InForce(Surroundings{})); err != nil {
@@ -1002,8 +999,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestRevokedKeyFile: a pin by fingerprint alone would accept an older copy of the key,
-// which does not say that it is revoked.
+// TestRevokedKeyFile shows that a revoked key is refused. A pinned fingerprint alone would accept an older copy
+// of the key without the revocation.
 func TestRevokedKeyFile(t *testing.T) {
 	key, err := pgp.NewSigner("Acme", pgp.Compromised())
 	if err != nil {

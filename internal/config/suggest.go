@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// clientSettings belong in the CLI configuration, and have no counterpart in ocibridge.hcl.
+// clientSettings belong in the CLI configuration, and have no equivalent in ocibridge.hcl.
 var clientSettings = []string{"host", "credentials", "credentials_helper", "plugin_cache_dir", "disable_checkpoint", "provider_meta"}
 
 // unknown replaces HCL's suggestion for an unknown name. HCL suggests no name that is
