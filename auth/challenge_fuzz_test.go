@@ -73,22 +73,3 @@ func FuzzLink(f *testing.F) {
 		}
 	})
 }
-
-// FuzzHelperAnswer shows that the output of a credential helper becomes a credential, or
-// an error that does not quote the output.
-func FuzzHelperAnswer(f *testing.F) {
-	for _, s := range []string{`{"Username":"u","Secret":"marked-secret"}`, `{"Username":"<token>","Secret":"marked-secret"}`, `{"ServerURL":1,"Username":2}`, `marked-secret`, ``, `null`, `[]`} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, out []byte) {
-		b := cappedBuffer{max: 64}
-		b.Write(out)
-		c, err := parseHelperAnswer(b)
-		switch {
-		case err != nil && strings.Contains(err.Error(), "marked"):
-			t.Errorf("the error quotes it: %v", err)
-		case err == nil && len(out) > 64:
-			t.Errorf("an answer that is too long is read: %v", c)
-		}
-	})
-}

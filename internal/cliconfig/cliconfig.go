@@ -63,7 +63,7 @@ type Config struct {
 	tokens      map[svchost.Hostname]filedToken // from credentials blocks
 	env         map[svchost.Hostname]filedToken // from TF_TOKEN_ variables
 	helpers     map[string]hidden               // credentials_helper blocks: arguments by name
-	helper      *helper                         // the program that the configuration names, or nil
+	helper      *credentialsHelper              // the program that the configuration names, or nil
 	credentials []auth.Login
 	defaults    *auth.Defaults
 }

@@ -3,11 +3,8 @@ package cliconfig
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +14,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/fresh"
+	"github.com/ocibridge/ocibridge/internal/helper"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -28,15 +26,12 @@ const (
 	helperLimit = 30 * time.Second
 	// helperKeep is how long an answer is cached.
 	helperKeep = time.Minute
-	// maxHelperOutput bounds a helper's answer, and maxHelperStderr the part of its error output that is shown.
-	maxHelperOutput = 64 << 10
-	maxHelperStderr = 1 << 10
 )
 
-// helper is the program that a credentials_helper block names. It is run by the clients' protocol: its
+// credentialsHelper is the program that a credentials_helper block names. It is run by the clients' protocol: its
 // arguments are the block's arguments, "get" and a host name, and it prints the JSON object of a credentials
 // block. It is never asked to store or forget anything.
-type helper struct {
+type credentialsHelper struct {
 	path  string
 	args  hidden
 	limit time.Duration
@@ -63,7 +58,7 @@ func (c *Config) findHelper(env Environment) error {
 			names[0], helperPrefix, names[0], strings.Join(env.pluginFolders(), ", ")))
 		return nil
 	}
-	c.helper = &helper{path: path, args: c.helpers[names[0]], limit: helperLimit, grace: time.Second}
+	c.helper = &credentialsHelper{path: path, args: c.helpers[names[0]], limit: helperLimit, grace: time.Second}
 	c.helper.answers = fresh.New(fresh.Options[svchost.Hostname, *apiToken]{
 		Key: svchost.Hostname.String,
 		Fetch: func(ctx context.Context, host svchost.Hostname, _ *fresh.Answer[*apiToken]) (fresh.Answer[*apiToken], error) {
@@ -143,7 +138,7 @@ func pluginVersion(file, name string) (*version.Version, bool) {
 }
 
 // get returns the token for a host, or nil if the helper has none. Concurrent callers share one run.
-func (h *helper) get(ctx context.Context, host svchost.Hostname) (*apiToken, error) {
+func (h *credentialsHelper) get(ctx context.Context, host svchost.Hostname) (*apiToken, error) {
 	answer, err := h.answers.Get(ctx, host)
 	switch {
 	case ctx.Err() != nil:
@@ -154,58 +149,17 @@ func (h *helper) get(ctx context.Context, host svchost.Hostname) (*apiToken, err
 	return answer.Value, nil
 }
 
-// run runs the helper once. Its error never contains the helper's output.
-func (h *helper) run(ctx context.Context, host svchost.Hostname) (*apiToken, error) {
-	limited, cancel := context.WithTimeout(ctx, h.limit)
-	defer cancel()
-	stdout, stderr := cappedBuffer{max: maxHelperOutput}, cappedBuffer{max: maxHelperStderr}
-	cmd := exec.CommandContext(limited, h.path, slices.Concat(h.args(), []string{"get", string(host)})...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	// A helper may leave a child process that keeps its output open.
-	cmd.WaitDelay = h.grace
-
-	err := cmd.Run()
-	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // it succeeded, and left a child process
-	}
-	byHand := fmt.Sprintf("run it by hand, with the arguments of the credentials_helper block and: get %s", host)
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case limited.Err() != nil:
-		return nil, hint.Wrap(fmt.Errorf("no answer within %s: %w", h.limit, limited.Err()), "it may be waiting for input: %s", byHand)
-	case err != nil:
-		if complaint := hint.OneLine(string(stderr.kept)); complaint != "" {
-			err = fmt.Errorf("%w: %s", err, complaint)
-		}
-		return nil, hint.Wrap(err, "%s", byHand)
-	case stdout.cut:
-		return nil, hint.New(fmt.Sprintf("its answer is longer than %d bytes", maxHelperOutput), "%s", byHand)
-	}
+// run runs the helper once.
+func (h *credentialsHelper) run(ctx context.Context, host svchost.Hostname) (*apiToken, error) {
 	var answer map[string]any
-	if json.Unmarshal(stdout.kept, &answer) != nil {
-		return nil, hint.New("its answer is not the JSON object that credentials helpers give", "%s", byHand)
-	}
+	_, err := helper.Command{
+		Path: h.path, Args: slices.Concat(h.args(), []string{"get", string(host)}), Limit: h.limit, Grace: h.grace,
+		ByHand: fmt.Sprintf("run it by hand, with the arguments of the credentials_helper block and: get %s", host),
+	}.Get(ctx, &answer)
 	// Other members belong to future kinds of credentials.
-	if s, ok := answer["token"].(string); ok && s != "" {
+	if s, ok := answer["token"].(string); err == nil && ok && s != "" {
 		t := newToken(s)
 		return &t, nil
 	}
-	return nil, nil
-}
-
-// cappedBuffer keeps the first max bytes that are written to it, and discards the rest without an error.
-type cappedBuffer struct {
-	kept []byte
-	max  int
-	cut  bool
-}
-
-func (b *cappedBuffer) Write(p []byte) (int, error) {
-	n := len(p)
-	if room := b.max - len(b.kept); n > room {
-		p, b.cut = p[:room], true
-	}
-	b.kept = append(b.kept, p...)
-	return n, nil
+	return nil, err
 }

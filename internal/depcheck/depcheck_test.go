@@ -51,7 +51,7 @@ var may = map[string][]string{
 }
 
 // leaves import nothing of ours but each other.
-var leaves = []string{"internal/document", "internal/files", "internal/fresh", "internal/hint", "internal/neterr", "internal/outgoing", "internal/privatefolder", "internal/refusals", "internal/telemetry"}
+var leaves = []string{"internal/document", "internal/files", "internal/fresh", "internal/helper", "internal/hint", "internal/neterr", "internal/outgoing", "internal/privatefolder", "internal/refusals", "internal/telemetry"}
 
 type listed struct {
 	ImportPath   string

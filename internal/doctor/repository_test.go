@@ -222,8 +222,8 @@ func TestFailingHelpers(t *testing.T) {
 		script, detail, hint string
 	}{
 		"complains": {"echo MARK-x; echo vault is sealed >&2; exit 3", "exit status 3: vault is sealed", "run it by hand"},
-		"garbage":   {"echo MARK-x", "not the JSON", "that is no credential helper"},
-		"endless":   {"yes MARK-x | head -c 100000", "longer than", "that is no credential helper"},
+		"garbage":   {"echo MARK-x", "not the JSON", "is not a credential helper"},
+		"endless":   {"yes MARK-x | head -c 100000", "longer than", "is not a credential helper"},
 		"hangs":     {"exec sleep 5", "no answer within", "it may be waiting for input"},
 		"missing":   {"", "no such program on PATH", "install docker-credential-missing"},
 		"../x":      {"", "cannot hold a path", "put the program on PATH"},

@@ -1,0 +1,105 @@
+// Package helper runs credential helpers: docker's, which have logins of registries, and
+// the clients' own, which have API tokens of hosts. A helper is a program that prints one
+// JSON object.
+//
+// Invariants:
+//
+//   - No error contains what a helper printed to standard output, which may be a secret.
+//   - A run ends within its limit and its grace period, and costs at most 64 KiB of
+//     memory for the output.
+package helper
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+const (
+	// maxOutput bounds a helper's answer in bytes. An answer has a few short strings.
+	maxOutput = 64 << 10
+	// maxStderr bounds how many bytes of a helper's standard error an error shows.
+	maxStderr = 1 << 10
+)
+
+// Command is one call of a helper.
+type Command struct {
+	Path  string // a file, or a name that is looked up in PATH
+	Args  []string
+	Stdin string
+	// Limit bounds the run.
+	Limit time.Duration
+	// Grace bounds the wait for the output after the helper has exited or was killed: a
+	// helper may leave a child process that holds its output open.
+	Grace time.Duration
+	// ByHand tells a user how to run the helper, such as "run x get". Hints contain it.
+	ByHand string
+	// NotFound reports whether the output of a helper that failed says that the helper
+	// has no credential. nil: a failure is always an error.
+	NotFound func(stdout, stderr []byte) bool
+}
+
+// Get runs the helper and decodes its answer. It returns false without an error if
+// NotFound says that the helper has no credential. The error wraps [exec.ErrNotFound] if
+// PATH has no such program, and [context.DeadlineExceeded] if the run exceeds its limit.
+func (c Command) Get(ctx context.Context, answer any) (bool, error) {
+	limited, cancel := context.WithTimeout(ctx, c.Limit)
+	defer cancel()
+	stdout, stderr := cappedBuffer{max: maxOutput}, cappedBuffer{max: maxStderr}
+	cmd := exec.CommandContext(limited, c.Path, c.Args...)
+	cmd.Stdin = strings.NewReader(c.Stdin)
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &stdout, &stderr, c.Grace
+
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // the helper succeeded, and left a child process behind
+	}
+	switch {
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case limited.Err() != nil:
+		return false, hint.Wrap(fmt.Errorf("no answer within %s: %w", c.Limit, limited.Err()), "it may be waiting for input: %s", c.ByHand)
+	case err != nil && c.NotFound != nil && c.NotFound(stdout.kept, stderr.kept):
+		return false, nil
+	case err != nil:
+		if complaint := hint.OneLine(string(stderr.kept)); complaint != "" {
+			err = fmt.Errorf("%w: %s", err, complaint)
+		}
+		return false, hint.Wrap(err, "%s", c.ByHand)
+	}
+	return true, hint.Wrap(decode(stdout, answer), "the program is not a credential helper, or is damaged; to check the output of the program, %s", c.ByHand)
+}
+
+// decode decodes a helper's answer. Its error quotes nothing of the answer.
+func decode(b cappedBuffer, answer any) error {
+	if b.cut {
+		return fmt.Errorf("its answer is longer than %d bytes", b.max)
+	}
+	if json.Unmarshal(b.kept, answer) != nil {
+		return errors.New("its answer is not the JSON object that credential helpers print")
+	}
+	return nil
+}
+
+// cappedBuffer keeps the first max bytes that are written to it. It discards the rest,
+// so that the writer never blocks or fails.
+type cappedBuffer struct {
+	kept []byte
+	max  int
+	cut  bool
+}
+
+func (b *cappedBuffer) Write(p []byte) (int, error) {
+	n := len(p)
+	if room := b.max - len(b.kept); n > room {
+		p, b.cut = p[:room], true
+	}
+	b.kept = append(b.kept, p...)
+	return n, nil
+}
