@@ -90,7 +90,7 @@ func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	now := time.Now()
-	item, ok := g.catalog.Warm(path, now)
+	item, ok := g.view(r).Warm(path, now)
 	if !ok {
 		return false
 	}

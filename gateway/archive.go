@@ -12,12 +12,13 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
 // serveArchive answers with a package.
 func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
-	p, store, err := g.archive(r)
+	p, packages, err := g.archive(r)
 	if err != nil {
 		g.fail(w, r, err)
 		return
@@ -26,11 +27,11 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
 		g.access.ForbidCapability(w)
 		return
 	}
-	a := archives.Archive{Package: *p, Store: store}
+	a := archives.Archive{Package: *p, Store: packages}
 	if a.Package.Size == 0 {
 		// The request may have to wait for a slot among the packages that are being fetched.
 		ctx, cancel := context.WithTimeout(r.Context(), 2*g.limits.start)
-		a.Package.Size, err = g.sizeOf(ctx, store, *p, r.Method != http.MethodHead)
+		a.Package.Size, err = g.sizeOf(ctx, packages, *p, r.Method != http.MethodHead)
 		cancel()
 		if err != nil {
 			g.fail(w, r, err)
@@ -47,29 +48,15 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sizer is a store that may have packages whose size is not known until they are
-// asked for.
-type sizer interface {
-	// PackageSize returns the size of such a package. With begin, the package is about
-	// to be read.
-	PackageSize(ctx context.Context, p artifact.Package, begin bool) (int64, error)
-	// PackageAsked says that such a package is about to be read from the cache.
-	PackageAsked(p artifact.Package)
-}
-
-// sizeOf returns the size of a package that the registry does not have yet.
-func (g *gateway) sizeOf(ctx context.Context, store Store, p artifact.Package, begin bool) (int64, error) {
-	s, ok := store.(sizer)
+// sizeOf returns the size of a package whose version does not have it.
+func (g *gateway) sizeOf(ctx context.Context, packages catalog.Packages, p artifact.Package, begin bool) (int64, error) {
 	if size, cached := g.cache.SizeOf(p.Digest); cached {
-		if ok && begin {
-			s.PackageAsked(p)
+		if begin {
+			packages.Requested(p)
 		}
 		return size, nil
 	}
-	if !ok {
-		return 0, fmt.Errorf("%s: its size is not known", p.Filename)
-	}
-	size, err := s.PackageSize(ctx, p, begin)
+	size, err := packages.Size(ctx, p, begin)
 	if err == nil && size <= 0 {
 		err = errors.New("its origin does not say how large it is")
 	}
@@ -80,7 +67,7 @@ func (g *gateway) sizeOf(ctx context.Context, store Store, p artifact.Package, b
 }
 
 // archive finds the package that a request is for.
-func (g *gateway) archive(r *http.Request) (*artifact.Package, Store, error) {
+func (g *gateway) archive(r *http.Request) (*artifact.Package, catalog.Packages, error) {
 	vars := mux.Vars(r)
 	a, err := addressOf(r)
 	if err != nil {
@@ -96,16 +83,18 @@ func (g *gateway) archive(r *http.Request) (*artifact.Package, Store, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.start)
 	defer cancel()
-	found, store, err := g.version(ctx, a, v)
+	view := g.view(r)
+	item, err := view.Version(ctx, a, v)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s %s: %w", a, v, err)
 	}
+	found := item.Found
 	if m, ok := found.MissingFor(platform); ok {
 		return nil, nil, fmt.Errorf("read %s %s: %w", a, v, m.Err())
 	}
 	for i := range found.Packages {
 		if p := &found.Packages[i]; p.Platform == platform && p.Filename == vars["filename"] {
-			return p, store, nil
+			return p, view.Packages(ctx, a), nil
 		}
 	}
 	return nil, nil, errAbsent

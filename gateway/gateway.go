@@ -42,7 +42,10 @@ type Options struct {
 	Repository func(context.Context, provider.Address) (Store, error)
 	// Check verifies a version that was read: its result replaces the version, and its error refuses the
 	// version; see package verify. Nil: all versions are served unchanged. It is ignored if there is a Catalog.
-	Check func(context.Context, Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
+	Check func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
+	// Fetches reports whether a request may cause a fetch from an origin. Other requests are answered from the
+	// registry alone. Nil: every request may.
+	Fetches func(*http.Request) bool
 	// Explain adds a hint for the log to an error of a provider's repository; nil: errors keep their own hints.
 	Explain func(provider.Address, error) error
 	// H1 returns the h1: hash of a package, if it was computed from verified bytes. It is called for versions
@@ -109,6 +112,7 @@ func defaultLimits() limits {
 
 type gateway struct {
 	catalog  *catalog.Catalog
+	fetches  func(*http.Request) bool
 	access   *access.Control
 	public   *url.URL // nil: documents have relative URLs, or the request's Host
 	redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
@@ -137,13 +141,21 @@ func newHandler(o Options, l limits) http.Handler {
 		o.Catalog = c
 	}
 	g := &gateway{
-		catalog: o.Catalog, access: o.Access, public: o.PublicURL, redirect: o.Redirect, explain: o.Explain, cache: o.Cache, h1: o.H1, hooks: o.Hooks, log: o.Log, limits: l,
+		catalog: o.Catalog, fetches: o.Fetches, access: o.Access, public: o.PublicURL, redirect: o.Redirect, explain: o.Explain, cache: o.Cache, h1: o.H1, hooks: o.Hooks, log: o.Log, limits: l,
 		archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: archives.Limits{
 			Start: l.start, RegistryStall: l.registryStall, ClientStall: l.clientStall, Resumes: l.resumes,
 		}}),
 	}
 	g.routes = g.access.Handler(g.logged(g.router(o)))
 	return g
+}
+
+// view returns the catalog as a request may see it.
+func (g *gateway) view(r *http.Request) catalog.View {
+	if g.fetches != nil && !g.fetches(r) {
+		return g.catalog.Registry()
+	}
+	return g.catalog.Union()
 }
 
 // router returns the routes. The hottest routes bypass it; see [gateway.ServeHTTP].

@@ -38,7 +38,7 @@ func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	item, err := g.catalog.Versions(ctx, a)
+	item, err := g.view(r).Versions(ctx, a)
 	if err != nil {
 		g.fail(w, r, fmt.Errorf("list versions of %s: %w", a, err))
 		return
@@ -67,7 +67,7 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	item, err := g.catalog.Version(ctx, a, v)
+	item, err := g.view(r).Version(ctx, a, v)
 	if err != nil && !errors.Is(err, errAbsent) && !errors.Is(err, ErrNotServed) {
 		g.fail(w, r, fmt.Errorf("read %s %s: %w", a, v, err))
 		return
@@ -114,15 +114,6 @@ func (g *gateway) hashes(p artifact.Package) []provider.Hash {
 // hashesAreKnown reports whether no more hashes of a version's packages can become known.
 func (g *gateway) hashesAreKnown(v *artifact.Version) bool {
 	return g.h1 == nil || !slices.ContainsFunc(v.Packages, func(p artifact.Package) bool { return len(g.hashes(p)) < 2 })
-}
-
-// version returns a version with its repository, or errAbsent.
-func (g *gateway) version(ctx context.Context, a provider.Address, v provider.Version) (*artifact.Version, Store, error) {
-	item, err := g.catalog.Version(ctx, a, v)
-	if err != nil {
-		return nil, nil, err
-	}
-	return item.Found, g.catalog.Store(ctx, a), nil
 }
 
 // writeJSON answers with a document that is built for each request.

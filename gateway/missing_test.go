@@ -130,7 +130,7 @@ func TestMissingManifestInRegistryProtocol(t *testing.T) {
 			o := catalog.Options{TagTTL: -1}
 			if required {
 				checker := verify.New(verify.Options{Policy: func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{p.signer.Fingerprint()}} }})
-				o.Check = func(ctx context.Context, s catalog.Store, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
+				o.Check = func(ctx context.Context, s artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 					return checker.Check(ctx, s, a, v, found)
 				}
 			}

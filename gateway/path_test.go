@@ -175,7 +175,12 @@ func TestNeedlessEscapesAreRead(t *testing.T) {
 }
 
 // emptyStore is an empty repository, which records requests for tags.
-type emptyStore struct{ tags []string }
+type emptyStore struct {
+	gateway.Store
+	tags []string
+}
+
+func (*emptyStore) Exists(context.Context, ocispec.Descriptor) (bool, error) { return false, nil }
 
 func (s *emptyStore) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
 	return nil, errdef.ErrNotFound

@@ -84,11 +84,12 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
 	start := time.Now()
-	item, err := g.catalog.Versions(ctx, a)
+	view := g.view(r)
+	item, err := view.Versions(ctx, a)
 	var out versionsJSON
 	if err == nil {
 		out.Warnings = item.Warnings
-		out.Versions, err = g.listSigned(ctx, item, g.catalog.Confirmed(a).Before(start))
+		out.Versions, err = g.listSigned(ctx, view, item, view.Confirmed(a).Before(start))
 	}
 	if err == nil && len(out.Versions) == 0 {
 		err = errUnsigned
@@ -106,7 +107,7 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request) {
 // If a version cannot be read, the list is unknown, which is an error. But if the list itself is a stale
 // answer, such a version may be unreadable for a long time: then it is listed without a description, so that
 // clients can install the others. If no version can be read, that is an error again.
-func (g *gateway) listSigned(ctx context.Context, item *catalog.Item, remembered bool) ([]*listedJSON, error) {
+func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catalog.Item, remembered bool) ([]*listedJSON, error) {
 	a, versions := item.Address, item.Versions
 	out := make([]*listedJSON, len(versions))
 	trouble := make([]error, len(versions))
@@ -123,7 +124,7 @@ func (g *gateway) listSigned(ctx context.Context, item *catalog.Item, remembered
 				return nil
 			}
 			var err error
-			if out[i], err = g.listVersion(ctx, a, v); err == nil {
+			if out[i], err = g.listVersion(ctx, view, a, v); err == nil {
 				return nil
 			}
 			out[i] = &listedJSON{Version: v.String()}
@@ -155,15 +156,16 @@ func (g *gateway) listSigned(ctx context.Context, item *catalog.Item, remembered
 
 // listVersion describes a version from its index, or from its evidence's manifest if the index has no verdict.
 // It returns nil if the version is not signed.
-func (g *gateway) listVersion(ctx context.Context, a provider.Address, v provider.Version) (*listedJSON, error) {
-	found, _, err := g.version(ctx, a, v)
+func (g *gateway) listVersion(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*listedJSON, error) {
+	item, err := view.Version(ctx, a, v)
 	if err != nil {
 		if statusOf(err) == http.StatusNotFound {
 			return nil, nil // deleted since it was listed
 		}
 		return nil, err
 	}
-	if verdict, err := artifact.ReadVerdict(ctx, g.catalog.Metadata(a), found); err != nil || verdict != trust.Signed {
+	found := item.Found
+	if verdict, err := artifact.ReadVerdict(ctx, view.Metadata(a), found); err != nil || verdict != trust.Signed {
 		return nil, err
 	}
 	return listed(v, found.Protocols, found.Platforms()), nil
@@ -263,7 +265,7 @@ func (g *gateway) signedVersion(r *http.Request) (*signedVersion, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
 	s := &signedVersion{address: a, version: v}
-	if s.found, s.evidence, err = g.evidence(ctx, a, v); err != nil {
+	if s.found, s.evidence, err = g.evidence(ctx, g.view(r), a, v); err != nil {
 		return nil, fmt.Errorf("read signed %s %s: %w", a, v, err)
 	}
 	return s, nil
@@ -324,7 +326,7 @@ func (g *gateway) askSize(r *http.Request, s *signedVersion, platform provider.P
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	size, err := g.sizeOf(ctx, g.catalog.Store(ctx, s.address), s.found.Packages[i], false)
+	size, err := g.sizeOf(ctx, g.view(r).Packages(ctx, s.address), s.found.Packages[i], false)
 	if err != nil {
 		g.log.Debug("the size of a package is left out", "path", r.URL.Path, "err", hint.Brief(err))
 		return

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/disco"
@@ -57,29 +58,72 @@ func registryClient(base string, transport http.RoundTripper) *realorigin.Regist
 	return realorigin.NewRegistry(realorigin.RegistryOptions{Services: services, Transport: transport})
 }
 
-// warned is a store whose source has a warning, but no versions.
-type warned struct{ gateway.Store }
+// warned is an origin that has a warning, but no versions.
+type warned struct{ catalog.Origin }
 
-func (warned) Offers(context.Context) ([]catalog.Offer, []string, error) {
+func (warned) Selects(provider.Address) bool { return true }
+
+func (warned) Offers(context.Context, provider.Address) ([]catalog.Offer, []string, error) {
 	return nil, []string{"it has moved to <acme/void>"}, nil
 }
 
-func (warned) Complete(_ context.Context, _ provider.Version, stored *artifact.Version) (*artifact.Version, error) {
+func (warned) Complete(_ context.Context, _ provider.Address, _ provider.Version, stored *artifact.Version) (*artifact.Version, error) {
 	return stored, nil
 }
 
-func (warned) Forget() {}
+func (warned) Blob(provider.Address, digest.Digest) ([]byte, bool) { return nil, false }
+
+// TestRequestsThatMayNotFetch shows that they are answered from the registry alone, also from
+// memory.
+func TestRequestsThatMayNotFetch(t *testing.T) {
+	p := newPublisher(newBench(t))
+	p.push(widget, "1.0.0")
+	p.options.Catalog = p.bench.catalog(catalog.Options{Origin: offering{}})
+	p.options.Fetches = func(r *http.Request) bool { return r.Header.Get("Via") == "" }
+	c := p.serve()
+	list := func(via string) string {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.s.URL+prefix+"index.json", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if via != "" {
+			r.Header.Set("Via", via)
+		}
+		resp, err := c.s.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(body)
+	}
+	for range 2 { // the second answer comes from memory
+		if got, want := list(""), `{"versions":{"1.0.0":{},"9.0.0":{}}}`; got != want {
+			t.Errorf("it may cause a fetch: %s, want %s", got, want)
+		}
+		if got, want := list("1.1 x"), `{"versions":{"1.0.0":{}}}`; got != want {
+			t.Errorf("it may not: %s, want %s", got, want)
+		}
+	}
+}
+
+// offering is an origin that offers version 9.0.0.
+type offering struct{ warned }
+
+func (offering) Offers(context.Context, provider.Address) ([]catalog.Offer, []string, error) {
+	return []catalog.Offer{{Version: provider.MustParseVersion("9.0.0")}}, nil, nil
+}
 
 // TestWarnings shows that the list of versions carries warnings, which clients show.
 func TestWarnings(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
 	without := p.serve().get(hostsPrefix + "versions")
-	repository := p.options.Repository
-	p.options.Repository = func(ctx context.Context, a provider.Address) (gateway.Store, error) {
-		s, err := repository(ctx, a)
-		return warned{s}, err
-	}
+	p.options.Catalog = p.bench.catalog(catalog.Options{TagTTL: -1, Origin: warned{}})
 	with := p.serve().get(hostsPrefix + "versions")
 	var got struct{ Versions, Warnings []any }
 	if err := json.Unmarshal([]byte(with.body), &got); err != nil || len(got.Versions) != 1 || fmt.Sprint(got.Warnings) != "[it has moved to <acme/void>]" {

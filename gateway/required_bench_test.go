@@ -15,7 +15,6 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
@@ -34,7 +33,7 @@ func newRequired(t *testing.T) *required {
 	r := &required{bench: newBench(t), acme: pgp.For(t, "Acme")}
 	rules := trust.Rules{{Pattern: provider.MustParsePattern(host + "/acme/*"), Policy: trust.Policy{Keys: []string{r.acme.Fingerprint()}}}}
 	r.checker = verify.New(verify.Options{Policy: rules.For, Log: slog.New(slog.NewTextHandler(r.log, nil))})
-	r.options.Check = func(ctx context.Context, s gateway.Store, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
+	r.options.Check = func(ctx context.Context, s artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		return r.checker.Check(ctx, s, a, v, found)
 	}
 	return r

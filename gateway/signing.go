@@ -8,6 +8,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -18,18 +19,18 @@ var errUnsigned = fmt.Errorf("%w: signed by nobody", errAbsent)
 
 // evidence reads a version with its stored evidence. It fails with errUnsigned if there is no signature,
 // whatever the index says.
-func (g *gateway) evidence(ctx context.Context, a provider.Address, v provider.Version) (*artifact.Version, *artifact.Evidence, error) {
-	item, err := g.catalog.Version(ctx, a, v)
+func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*artifact.Version, *artifact.Evidence, error) {
+	item, err := view.Version(ctx, a, v)
 	if err != nil {
 		return nil, nil, err
 	}
-	e, err := g.catalog.Evidence(ctx, item)
+	e, err := view.Evidence(ctx, item)
 	if errors.Is(err, artifact.ErrMissing) {
 		// The tag may have moved, and a prune may have deleted the index that it named before.
-		newer, nerr := g.catalog.Newer(ctx, item)
+		newer, nerr := view.Newer(ctx, item)
 		if nerr == nil && newer != nil {
 			item = newer
-			e, err = g.catalog.Evidence(ctx, item)
+			e, err = view.Evidence(ctx, item)
 		}
 	}
 	switch {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
@@ -22,11 +23,18 @@ import (
 
 // memory is a registry with one version of widget.
 type memory struct {
+	gateway.Store
 	index, blob []byte
 	fetches     int                                                // of the blob
 	unclosed    int                                                // answers with the blob
 	tags, open  func(ctx context.Context) error                    // called before an answer
 	read        func(ctx context.Context, fetch, number int) error // called before a read
+}
+
+func (*memory) Exists(context.Context, ocispec.Descriptor) (bool, error) { return true, nil }
+
+func (*memory) Resolve(context.Context, string) (ocispec.Descriptor, error) {
+	return ocispec.Descriptor{}, errdef.ErrUnsupported
 }
 
 func newMemory(t *testing.T, size int) *memory {

@@ -30,6 +30,7 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/fresh"
@@ -41,6 +42,12 @@ import (
 type Store interface {
 	artifact.ReferenceFetcher
 	Tags(ctx context.Context, last string, fn func(tags []string) error) error
+	// Exists reports whether the repository has a manifest or blob.
+	Exists(context.Context, ocispec.Descriptor) (bool, error)
+	// Resolve returns the descriptor of a tag or digest.
+	Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error)
+	// Blobs returns the repository's blobs.
+	Blobs() registry.BlobStore
 }
 
 var (
@@ -90,10 +97,9 @@ type Options struct {
 	// it returns is served; its error refuses the version. The decision about an index
 	// digest is kept while the version is in memory. The store reads metadata of at most
 	// 4 MiB, and caches it.
-	Check func(context.Context, Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
-	// Offers reports whether the repository of a provider is an [Offerer]. Answers on disk
-	// then lack what the origin offers. Nil: no repository is one.
-	Offers func(provider.Address) bool
+	Check func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
+	// Origin has what the registry lacks; nil: there is none.
+	Origin Origin
 	// Deny lists versions that are never served.
 	Deny []Deny
 	// TagTTL is how long a list of tags, and the index that a tag names, is current. 0 means
@@ -117,6 +123,9 @@ type Options struct {
 	// Log gets the registry's failures; nil: there is no log.
 	Log *slog.Logger
 }
+
+// maxFlights bounds the requests to the registry in flight.
+const maxFlights = 512
 
 // Catalog answers questions about versions. It is safe for concurrent use.
 type Catalog struct {
@@ -154,10 +163,14 @@ func New(o Options) (*Catalog, error) {
 	}
 	c := &Catalog{opts: o, watch: newWatch()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	flights := maxFlights
+	if o.Origin != nil {
+		flights *= 2 // an answer of the union needs one of the registry
+	}
 	c.cache = fresh.New(fresh.Options[question, *Item]{
 		Key: question.name, Fetch: c.ask, Load: c.load, Size: sizeOf,
 		Superseded: c.isListedSince, Failed: c.failed, LastFailure: c.lastFailure, Follow: telemetry.Follow,
-		Timeout: o.Timeout, Early: true, MaxBytes: o.Memory, Counters: o.Counters,
+		Timeout: o.Timeout, Early: true, MaxBytes: o.Memory, MaxFlights: flights, Counters: o.Counters,
 	})
 	if o.Directory != "" {
 		var err error
@@ -183,10 +196,23 @@ func (c *Catalog) Close() error {
 // sweep brings the folder on disk within its bound, in the background.
 func (c *Catalog) sweep() { c.sweeps.Go(func() { c.disk.sweep(c.ctx) }) }
 
-// get returns an item with the error that is the registry's answer, if any. Other errors
-// mean that the registry failed.
-func (c *Catalog) get(ctx context.Context, q question) (*Item, error) {
-	a, err := c.cache.Get(ctx, q)
+// View is a catalog as some clients may see it: the registry alone, or its union with the
+// origin. Both share the registry's answers.
+type View struct {
+	c     *Catalog
+	union bool
+}
+
+// Registry returns the view of the registry alone.
+func (c *Catalog) Registry() View { return View{c, false} }
+
+// Union returns the view of the registry and the origin; without an origin, of the registry.
+func (c *Catalog) Union() View { return View{c, c.opts.Origin != nil} }
+
+// get returns an item with the error that is the answer, if any. Other errors mean that the
+// registry or the origin failed.
+func (v View) get(ctx context.Context, q question) (*Item, error) {
+	a, err := v.c.cache.Get(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -196,24 +222,28 @@ func (c *Catalog) get(ctx context.Context, q question) (*Item, error) {
 // Versions returns the versions of a provider, in an item with Versions. The denied
 // versions are left out, even if none remain. [ErrAbsent] and [ErrNotServed] mean that
 // there is no such provider. Other errors mean that nobody knows.
-func (c *Catalog) Versions(ctx context.Context, a provider.Address) (*Item, error) {
-	return c.get(ctx, c.listingOf(a))
+func (v View) Versions(ctx context.Context, a provider.Address) (*Item, error) {
+	return v.get(ctx, v.listingOf(a))
 }
 
 // Version returns a version, in an item with Found. Its errors are those of Versions, and
 // [ErrDenied]. [ErrAbsent] comes with an item, so that [Catalog.Keep] can cache a document
 // with it.
-func (c *Catalog) Version(ctx context.Context, a provider.Address, v provider.Version) (*Item, error) {
-	if c.Denied(a, v) {
-		return nil, fmt.Errorf("%s %s: %w", a, v, ErrDenied)
+func (v View) Version(ctx context.Context, a provider.Address, of provider.Version) (*Item, error) {
+	if v.c.Denied(a, of) {
+		return nil, fmt.Errorf("%s %s: %w", a, of, ErrDenied)
 	}
-	return c.get(ctx, c.versionOf(a, v))
+	return v.get(ctx, v.versionOf(a, of))
 }
 
 // Newer asks the registry again for a version's tag. It returns the version if the tag
 // names another index now, else nil. Its errors are those of [Catalog.Version].
-func (c *Catalog) Newer(ctx context.Context, of *Item) (*Item, error) {
-	a, err := c.cache.Ask(ctx, of.about)
+func (v View) Newer(ctx context.Context, of *Item) (*Item, error) {
+	q := v.versionOf(of.Address, of.Version)
+	a, err := v.c.cache.Ask(ctx, v.c.ofRegistry(q))
+	if err == nil && q.union {
+		a, err = v.c.cache.Ask(ctx, q)
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -227,11 +257,11 @@ func (c *Catalog) Newer(ctx context.Context, of *Item) (*Item, error) {
 
 // Evidence returns the evidence of a version, not verified; nil if it has none. Its errors
 // are those of [artifact.ReadEvidence].
-func (c *Catalog) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error) {
+func (v View) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error) {
 	if of.Found.Evidence == nil {
 		return nil, nil
 	}
-	item, err := c.get(ctx, c.contentOf(evidence, of.Address, *of.Found.Evidence))
+	item, err := v.get(ctx, v.contentOf(evidence, of.Address, *of.Found.Evidence))
 	if err != nil {
 		return nil, err
 	}
@@ -240,42 +270,45 @@ func (c *Catalog) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, e
 
 // Metadata returns a fetcher for content of a provider's repository of at most 4 MiB. It
 // reads from the cache first.
-func (c *Catalog) Metadata(a provider.Address) artifact.Fetcher { return metadata{c, a} }
+func (v View) Metadata(a provider.Address) artifact.Fetcher { return metadata{v, a} }
 
 type metadata struct {
-	c *Catalog
+	v View
 	a provider.Address
 }
 
 // Fetch implements [artifact.Fetcher].
 func (m metadata) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	item, err := m.c.get(ctx, m.c.contentOf(content, m.a, desc))
+	item, err := m.v.get(ctx, m.v.contentOf(content, m.a, desc))
 	if err != nil {
 		return nil, err
 	}
 	return io.NopCloser(bytes.NewReader(item.content)), nil
 }
 
-// Store returns the repository of a provider, for requests past the catalog. If it cannot
-// be opened, its methods return the reason.
-func (c *Catalog) Store(ctx context.Context, a provider.Address) Store {
-	store, err := c.opts.Repository(ctx, a)
+// Packages returns a reader for the packages of a provider. If its repository cannot be
+// opened, the reader's methods return the reason.
+func (v View) Packages(ctx context.Context, a provider.Address) Packages {
+	store, err := v.c.opts.Repository(ctx, a)
 	if err != nil {
-		return noStore{err}
+		return unavailable{err}
 	}
-	return store
+	if v.union && v.c.opts.Origin.Selects(a) {
+		return v.c.opts.Origin.Packages(a, store)
+	}
+	return stored{store}
 }
 
 // Warm returns the current item in memory for the path of a network mirror's document
 // (HOSTNAME/NAMESPACE/TYPE/index.json or VERSION.json), if there is one. It never waits;
 // it counts as a use, and may start a refresh in the background.
-func (c *Catalog) Warm(path string, now time.Time) (*Item, bool) {
-	a := c.cache.Current(path, now)
+func (v View) Warm(path string, now time.Time) (*Item, bool) {
+	a := v.c.cache.Current(v.c.prefix(v.union)+path, now)
 	if a == nil {
 		return nil, false
 	}
 	if a.Value.document.Load() != nil {
-		c.opts.Counters.Hits.Add(1) // without a document the caller gets the item again
+		v.c.opts.Counters.Hits.Add(1) // without a document the caller gets the item again
 	}
 	return a.Value, true
 }
@@ -291,8 +324,8 @@ func (c *Catalog) Keep(i *Item, value any, size int) {
 // Refresh forgets everything about a provider, in memory and on disk. It returns how many
 // answers were in memory.
 func (c *Catalog) Refresh(a provider.Address) int {
-	if o, ok := c.Store(c.ctx, a).(Offerer); ok {
-		o.Forget()
+	if c.opts.Origin != nil {
+		c.opts.Origin.Forget(a)
 	}
 	return c.cache.Drop(func(q question) bool { return q.address == a }, func() {
 		if c.disk != nil {
@@ -310,8 +343,8 @@ func (c *Catalog) Denied(a provider.Address, v provider.Version) bool {
 
 // Confirmed returns when the registry last confirmed the list of a provider's versions;
 // zero if there is none in memory.
-func (c *Catalog) Confirmed(a provider.Address) time.Time {
-	if last := c.cache.Last(c.listingOf(a)); last != nil {
+func (v View) Confirmed(a provider.Address) time.Time {
+	if last := v.c.cache.Last(v.listingOf(a)); last != nil {
 		return last.At
 	}
 	return time.Time{}

@@ -19,6 +19,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -194,6 +195,10 @@ func (s fakeStore) Resolve(ctx context.Context, tag string) (ocispec.Descriptor,
 	return s.named(ctx, tag, "head")
 }
 
+func (s fakeStore) Exists(context.Context, ocispec.Descriptor) (bool, error) { return true, nil }
+
+func (s fakeStore) Blobs() registry.BlobStore { return nil }
+
 func (s fakeStore) named(ctx context.Context, tag, what string) (ocispec.Descriptor, error) {
 	if err := s.f.ask(ctx, s.a, what); err != nil {
 		return ocispec.Descriptor{}, err
@@ -245,20 +250,26 @@ func hangs(ctx context.Context, _ provider.Address, _ string) error {
 	return ctx.Err()
 }
 
-func open(t testing.TB, o catalog.Options) *catalog.Catalog {
+// opened is a catalog as its clients see it.
+type opened struct {
+	*catalog.Catalog
+	catalog.View
+}
+
+func open(t testing.TB, o catalog.Options) opened {
 	t.Helper()
 	c, err := catalog.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return c
+	return opened{c, c.Union()}
 }
 
 // bench is a catalog and the registry that it asks.
 type bench struct {
 	*fake
-	*catalog.Catalog
+	opened
 	t *testing.T
 }
 
@@ -270,7 +281,7 @@ func newBench(t *testing.T, change func(*catalog.Options)) *bench {
 	if change != nil {
 		change(&o)
 	}
-	b.Catalog = open(t, o)
+	b.opened = open(t, o)
 	return b
 }
 
@@ -324,11 +335,7 @@ func TestTaggedBetweenTwoQuestions(t *testing.T) {
 		}
 		return nil
 	})
-	c, err := catalog.New(catalog.Options{Repository: f.repository})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := open(t, catalog.Options{Repository: f.repository})
 	if item, err := c.Version(t.Context(), widget, v100); err != nil || item.Found == nil {
 		t.Errorf("%+v, %v", item, err)
 	}

@@ -110,7 +110,7 @@ func TestCostOfVersions(t *testing.T) {
 
 // checkBelieved fails the test unless what fill has the catalog keep takes as much
 // memory as the catalog believes.
-func checkBelieved(t *testing.T, c *catalog.Catalog, least int64, fill func()) {
+func checkBelieved(t *testing.T, c opened, least int64, fill func()) {
 	t.Helper()
 	heap := func() int64 {
 		runtime.GC()
@@ -135,16 +135,12 @@ func TestRefusalsAreCounted(t *testing.T) {
 	for name, words := range map[string]int{"long": 64 << 10, "just short enough": 1500} {
 		for where, by := range map[string]func(*catalog.Options, func() error){
 			"by Check": func(o *catalog.Options, refusal func() error) {
-				o.Check = func(context.Context, catalog.Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
+				o.Check = func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
 					return nil, refusal()
 				}
 			},
-			"by an Offerer": func(o *catalog.Options, refusal func() error) {
-				next := o.Repository
-				o.Repository = func(ctx context.Context, a provider.Address) (catalog.Store, error) {
-					store, err := next(ctx, a)
-					return &offering{fakeStore: store.(fakeStore), err: refusal()}, err
-				}
+			"by an origin": func(o *catalog.Options, refusal func() error) {
+				o.Origin = refusing(refusal)
 			},
 		} {
 			t.Run(name+", "+where, func(t *testing.T) {
@@ -176,10 +172,30 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
+// refusing is an origin that refuses each version with another error.
+type refusing func() error
+
+func (refusing) Selects(provider.Address) bool { return true }
+
+func (refusing) Offers(context.Context, provider.Address) ([]catalog.Offer, []string, error) {
+	return nil, nil, nil
+}
+
+func (r refusing) Complete(context.Context, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
+	return nil, r()
+}
+
+func (refusing) Blob(provider.Address, digest.Digest) ([]byte, bool) { return nil, false }
+
+func (refusing) Packages(provider.Address, catalog.Store) catalog.Packages { return nil }
+
+func (refusing) Forget(provider.Address) {}
+
 // made is a store whose answers are made anew each time, so that nothing of them is in
 // memory before.
 type made struct {
 	fakeStore
+	*offering
 	tags     func() []string
 	offers   func() []catalog.Offer
 	warnings func() []string // nil: there are none
@@ -187,19 +203,13 @@ type made struct {
 
 func (m *made) Tags(_ context.Context, _ string, fn func([]string) error) error { return fn(m.tags()) }
 
-func (m *made) Offers(context.Context) ([]catalog.Offer, []string, error) {
+func (m *made) Offers(context.Context, provider.Address) ([]catalog.Offer, []string, error) {
 	var warnings []string
 	if m.warnings != nil {
 		warnings = m.warnings()
 	}
 	return m.offers(), warnings, nil
 }
-
-func (m *made) Complete(_ context.Context, _ provider.Version, stored *artifact.Version) (*artifact.Version, error) {
-	return stored, nil
-}
-
-func (m *made) Forget() {}
 
 // TestListsAreCounted has lists of versions with long names, and of offers with many
 // protocols.
@@ -236,7 +246,7 @@ func TestListsAreCounted(t *testing.T) {
 			if m.offers == nil {
 				m.offers = func() []catalog.Offer { return nil }
 			}
-			c := open(t, catalog.Options{Memory: 64 << 20, Repository: func(context.Context, provider.Address) (catalog.Store, error) { return m, nil }})
+			c := open(t, catalog.Options{Memory: 64 << 20, Origin: m, Repository: func(context.Context, provider.Address) (catalog.Store, error) { return m, nil }})
 			checkBelieved(t, c, 1<<20, func() {
 				if _, err := c.Versions(t.Context(), widget); err != nil {
 					t.Fatal(err)
@@ -340,7 +350,7 @@ func TestCostOfRecords(t *testing.T) {
 	f.publish(t, widget, v100, "one")
 	c := open(t, catalog.Options{Repository: f.repository, Directory: t.TempDir()})
 	body := cost.Filled(16<<20-100, `{"provider":"registry.acme.example/acme/widget","confirmed":"2999-01-01T00:00:00Z","versions":[`, `""`, `]}`)
-	file := catalog.RecordFile(c, widget, "list")
+	file := catalog.RecordFile(c.Catalog, widget, "list")
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func onDisk(t *testing.T, dir string, change func(*catalog.Options), f func(k *k
 func (k *kept) restart() {
 	k.t.Helper()
 	k.Close()
-	k.Catalog = open(k.t, k.options)
+	k.opened = open(k.t, k.options)
 	k.requests()
 }
 
@@ -163,7 +163,7 @@ func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
 		pass(time.Hour)
 		k.restart()
 		k.want("[1.0.0]", true, "[]")
-		if _, err := k.Store(k.t.Context(), widget).Fetch(k.t.Context(), artifact.Version{}.Index); !errors.Is(err, unreachable) {
+		if _, err := k.Packages(k.t.Context(), widget).Fetch(k.t.Context(), artifact.Version{}.Index); !errors.Is(err, unreachable) {
 			k.t.Errorf("%v", err)
 		}
 	})
@@ -346,7 +346,7 @@ func TestEmptiedFolderIsFilledAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			change := func(o *catalog.Options) {
-				o.Check = func(ctx context.Context, s catalog.Store, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
+				o.Check = func(ctx context.Context, s artifact.Fetcher, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
 					_, err := artifact.ReadEvidence(ctx, s, *found.Evidence)
 					return found, err
 				}
@@ -404,7 +404,7 @@ func TestNewRulesCountForWhatIsKept(t *testing.T) {
 		k.options.Deny = nil
 		k.restart()
 		k.want("[1.0.0]", true, "[]")
-		k.options.Check = func(context.Context, catalog.Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
+		k.options.Check = func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
 			return nil, errors.New("refused")
 		}
 		k.restart()

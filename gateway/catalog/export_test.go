@@ -9,7 +9,7 @@ import (
 
 // PutClockBack makes the answer about a provider's versions that much later than now.
 func (c *Catalog) PutClockBack(a provider.Address, by time.Duration) {
-	q := c.listingOf(a)
+	q := c.Registry().listingOf(a)
 	last := *c.cache.Last(q)
 	c.cache.Drop(func(other question) bool { return other.name() == q.name() }, nil)
 	last.At = last.At.Add(by)
@@ -17,7 +17,7 @@ func (c *Catalog) PutClockBack(a provider.Address, by time.Duration) {
 }
 
 // MaxFlights is how many requests to the registry may be in flight.
-const MaxFlights = 512
+const MaxFlights = maxFlights
 
 // Swept returns when the folder is within its bound.
 func (c *Catalog) Swept() int64 {

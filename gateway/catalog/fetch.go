@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
@@ -24,6 +23,9 @@ const maxVersions = 100_000
 // ask answers a question from the registry, for the cache. Its error is the registry's
 // failure.
 func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, error) {
+	if q.union && (q.kind == listing || q.kind == version) {
+		return c.join(ctx, q, last)
+	}
 	ctx, end := q.span(ctx)
 	up := &upstream{c: c, question: q, last: last, before: last}
 	if c.disk != nil && !c.isSaved(last) {
@@ -40,9 +42,9 @@ func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, er
 		c.watch.answered(q.account().Name, q.address, err == nil, q.kind == listing && err != nil)
 	}
 	a := c.newAnswer(item, err)
-	if c.disk != nil {
+	if c.disk != nil && !q.union {
 		a.Save = func(latest *answer) { c.save(up, item, err, latest) }
-	} else if item.Found != nil {
+	} else if c.disk == nil && item.Found != nil {
 		c.cacheContent(up, item.Found.Index.Digest)
 	}
 	return a, nil
@@ -97,8 +99,7 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 		up.fail(err)
 		return item, err
 	}
-	c.list(item, versions, etag)
-	if err = c.addOffers(ctx, up, item, err); err != nil {
+	if c.list(item, versions, etag); err != nil {
 		return item, err
 	}
 	if before != nil && before.Err == nil && before.Value.lists(item) {
@@ -192,7 +193,7 @@ func (p *pageCounter) Tags(ctx context.Context, last string, fn func([]string) e
 
 func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*Item, error) {
 	before := up.before
-	if last := indexOf(before); last != "" && !isPartial(before) {
+	if last := indexOf(before); last != "" {
 		same, err := resolvesTo(ctx, up.store, up.version, last)
 		switch {
 		case err != nil:
@@ -202,14 +203,14 @@ func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*
 			return before.Value, before.Err
 		}
 	}
-	found, err := c.readVersion(ctx, up, item)
+	found, err := c.readVersion(ctx, up)
 	switch {
 	case err != nil:
 		return item, err
 	case found.Index.Digest == indexOf(before), isSame(before, found):
 		return before.Value, before.Err
 	}
-	item.Found = found
+	item.Found, item.read = found, found
 	if len(found.Missing) > 0 {
 		c.opts.Log.LogAttrs(ctx, slog.LevelWarn, "the registry lacks manifests that an index names: the other platforms are served",
 			slog.String("provider", up.address.String()), slog.String("version", up.version.String()), slog.Any("missing", found.Missing))
@@ -225,7 +226,7 @@ func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
 	if c.opts.Check == nil {
 		return nil
 	}
-	found := item.Found
+	found := item.read
 	checked, err := c.opts.Check(ctx, up, up.address, up.version, found)
 	item.Found = checked
 	switch {
@@ -243,13 +244,13 @@ func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
 	return nil
 }
 
-// readVersion reads a version, with the packages that the store offers beyond it.
-func (c *Catalog) readVersion(ctx context.Context, up *upstream, item *Item) (*artifact.Version, error) {
+// readVersion reads a version. Its error is the registry's answer, or its failure.
+func (c *Catalog) readVersion(ctx context.Context, up *upstream) (*artifact.Version, error) {
 	found, err := artifact.ReadAvailable(ctx, up, up.address, up.version)
 	if errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
 		absent := c.confirmAbsent(ctx, up, err)
 		if !errors.Is(absent, ErrLost) {
-			return c.complete(ctx, up, item, nil, absent)
+			return nil, absent
 		}
 		// It may have been tagged between the two requests.
 		up.failure = nil
@@ -262,7 +263,7 @@ func (c *Catalog) readVersion(ctx context.Context, up *upstream, item *Item) (*a
 	case up.failure != nil && up.account().DeniedMeansAbsent && saysDenied(up.failure) && stale == nil:
 		denial := up.failure
 		up.failure = nil
-		return c.complete(ctx, up, item, nil, c.confirmAbsent(ctx, up, denial)) // the list decides
+		return nil, c.confirmAbsent(ctx, up, denial) // the list decides
 	case up.failure != nil:
 		return nil, up.failure
 	case errors.Is(err, artifact.ErrMissing):
@@ -275,7 +276,7 @@ func (c *Catalog) readVersion(ctx context.Context, up *upstream, item *Item) (*a
 		up.fail(err) // likewise; until then the stale answer has all platforms
 		return nil, err
 	}
-	return c.complete(ctx, up, item, found, nil)
+	return found, nil
 }
 
 // isSame reports whether an answer is the same index with the same packages missing.
@@ -314,23 +315,14 @@ func indexOf(a *answer) digest.Digest {
 	return ""
 }
 
-// resolver resolves a tag by HEAD. oras-go's remote.Repository implements it.
-type resolver interface {
-	Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error)
-}
-
 // resolvesTo reports whether a version's tag still names an index. Not all registries
 // answer HEAD correctly, so only a missing answer is an error, and GET decides the rest.
 func resolvesTo(ctx context.Context, store Store, v provider.Version, index digest.Digest) (bool, error) {
-	r, ok := store.(resolver)
-	if !ok {
-		return false, nil
-	}
 	tag, err := ociaddr.VersionTag(v)
 	if err != nil {
 		return false, nil
 	}
-	desc, err := r.Resolve(ctx, string(tag))
+	desc, err := store.Resolve(ctx, string(tag))
 	var response *errcode.ErrorResponse
 	if err != nil && (ctx.Err() != nil || isNetwork(err) && !errors.As(err, &response)) {
 		return false, err
@@ -343,10 +335,10 @@ func resolvesTo(ctx context.Context, store Store, v provider.Version, index dige
 // the 404 may come from a proxy. And a version that index.json lists must not be called
 // absent.
 func (c *Catalog) confirmAbsent(ctx context.Context, up *upstream, missing error) error {
-	list := c.cache.Last(c.listingOf(up.address))
+	list := c.cache.Last(c.Registry().listingOf(up.address))
 	if !list.Current(time.Now()) || isTagged(list, up.version) {
 		var err error
-		if list, err = c.cache.Ask(ctx, c.listingOf(up.address)); err != nil {
+		if list, err = c.cache.Ask(ctx, c.Registry().listingOf(up.address)); err != nil {
 			up.fail(err)
 			return up.failure
 		}
@@ -367,7 +359,7 @@ func (c *Catalog) isListedSince(q question, a *answer) bool {
 	if q.kind != version || !errors.Is(a.Err, ErrAbsent) {
 		return false
 	}
-	list := c.cache.Last(c.listingOf(q.address))
+	list := c.cache.Last(View{c, q.union}.listingOf(q.address))
 	return list != nil && list.Err == nil && slices.Contains(list.Value.Versions, q.version)
 }
 

@@ -44,7 +44,7 @@ func FuzzRecords(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		if item, err := c.Versions(t.Context(), widget); err == nil {
+		if item, err := c.Union().Versions(t.Context(), widget); err == nil {
 			for i, v := range item.Versions {
 				if again, err := provider.ParseVersion(v.String()); err != nil || again != v {
 					t.Errorf("version %q: %v", v, err)
@@ -54,7 +54,7 @@ func FuzzRecords(f *testing.F) {
 				}
 			}
 		}
-		if item, err := c.Version(t.Context(), widget, v100); err == nil {
+		if item, err := c.Union().Version(t.Context(), widget, v100); err == nil {
 			t.Errorf("a version whose index is not there is served: %+v", item.Found)
 		}
 	})

@@ -151,7 +151,7 @@ func TestManyMissingManifests(t *testing.T) {
 // TestRefusedWhileManifestsAreMissing asks again about an index that was refused, once
 // the registry has what it lacked.
 func TestRefusedWhileManifestsAreMissing(t *testing.T) {
-	refuse := func(_ context.Context, _ catalog.Store, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
+	refuse := func(_ context.Context, _ artifact.Fetcher, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		if len(found.Missing) > 0 {
 			return nil, errors.New("nothing that is whole is vouched for")
 		}

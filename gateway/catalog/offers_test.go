@@ -15,16 +15,19 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// offering is a store that has more than its registry.
+// offering is an origin in memory.
 type offering struct {
-	fakeStore
 	offers []catalog.Offer
 	warns  []string
 	err    error
-	hangs  bool // its source never answers
+	hangs  bool // it never answers
 }
 
-func (o *offering) Offers(ctx context.Context) ([]catalog.Offer, []string, error) {
+var _ catalog.Origin = (*offering)(nil)
+
+func (o *offering) Selects(provider.Address) bool { return true }
+
+func (o *offering) Offers(ctx context.Context, _ provider.Address) ([]catalog.Offer, []string, error) {
 	if o.hangs {
 		<-ctx.Done()
 		return nil, nil, fmt.Errorf("%w: %w", catalog.ErrSource, ctx.Err())
@@ -32,10 +35,14 @@ func (o *offering) Offers(ctx context.Context) ([]catalog.Offer, []string, error
 	return o.offers, o.warns, o.err
 }
 
-func (o *offering) Forget() {}
+func (o *offering) Blob(provider.Address, digest.Digest) ([]byte, bool) { return nil, false }
+
+func (o *offering) Packages(provider.Address, catalog.Store) catalog.Packages { return nil }
+
+func (o *offering) Forget(provider.Address) {}
 
 // Complete adds a package for darwin_arm64 to what is offered.
-func (o *offering) Complete(ctx context.Context, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
+func (o *offering) Complete(ctx context.Context, _ provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
 	if o.hangs {
 		<-ctx.Done()
 		if stored != nil {
@@ -69,13 +76,7 @@ func offered(t *testing.T, change func(*catalog.Options), f func(b *bench, o *of
 	t.Helper()
 	o := &offering{}
 	inTime(t, func(options *catalog.Options) {
-		next := options.Repository
-		options.Repository = func(ctx context.Context, a provider.Address) (catalog.Store, error) {
-			store, err := next(ctx, a)
-			o.fakeStore = store.(fakeStore)
-			return o, err
-		}
-		options.Offers = func(provider.Address) bool { return true }
+		options.Origin = o
 		if change != nil {
 			change(options)
 		}
@@ -243,16 +244,75 @@ func TestOffersAreNotKeptOnDisk(t *testing.T) {
 		b.expect("stored and offered", b.found(v100), "[darwin_arm64 linux_amd64]")
 		b.expect("offered", b.found(v110), "[darwin_arm64]")
 		k.restart()
-		b.Catalog = k.Catalog
+		b.opened = k.opened
 		b.expect("list, after a restart", b.listed(), "[1.0.0 1.1.0]")
 		b.expect("stored and offered, after a restart", b.found(v100), "[darwin_arm64 linux_amd64]")
 		b.down(unreachable)
 		o.err = errNoWay
 		k.restart()
 		pass(time.Minute)
-		b.Catalog = k.Catalog
+		b.opened = k.opened
 		b.expect("list", b.listed(), "[1.0.0]")
 		b.expect("stored", b.found(v100), "[linux_amd64]")
+		b.expect("offered", b.found(v110), "trouble")
+	})
+}
+
+// TestViews shows that the registry's view has nothing of the origin, that both views share
+// the registry's answers, and that a refresh empties both.
+func TestViews(t *testing.T) {
+	offered(t, nil, func(b *bench, o *offering) {
+		o.offers = []catalog.Offer{{Version: v100}, {Version: v110}}
+		alone := *b
+		alone.opened.View = b.Registry()
+		b.expect("union", b.listed(), "[1.0.0 1.1.0]")
+		b.expect("registry", alone.listed(), "[1.0.0]")
+		b.expect("union", b.found(v100), "[darwin_arm64 linux_amd64]")
+		b.expect("registry", alone.found(v100), "[linux_amd64]")
+		b.expect("requests", b.requests(), "[1 get 1 list]")
+		b.expect("union", b.found(v110), "[darwin_arm64]")
+		b.expect("registry", alone.found(v110), "absent")
+		for _, path := range []string{"index.json", "1.0.0.json", "1.1.0.json"} {
+			union, ok := b.Warm(widget.Path()+"/"+path, time.Now())
+			registry, _ := alone.Warm(widget.Path()+"/"+path, time.Now())
+			if !ok || registry == nil || union == registry {
+				b.t.Errorf("%s: one item is warm for both views", path)
+			}
+		}
+		if n := b.Refresh(widget); n != 6 || b.Size() != (catalog.Size{}) {
+			b.t.Errorf("a refresh drops %d answers, and leaves %+v", n, b.Size())
+		}
+	})
+}
+
+// TestUnionIsAsOldAsTheRegistry shows that an answer of the union expires with the
+// registry's answer in it.
+func TestUnionIsAsOldAsTheRegistry(t *testing.T) {
+	offered(t, nil, func(b *bench, o *offering) {
+		alone := *b
+		alone.opened.View = b.Registry()
+		alone.listed()
+		pass(20 * time.Second)
+		o.offers = []catalog.Offer{{Version: v110}}
+		b.expect("list", b.listed(), "[1.0.0 1.1.0]")
+		b.publish(b.t, widget, provider.MustParseVersion("1.2.0"), "new")
+		pass(10 * time.Second)
+		b.expect("list", b.listed(), "[1.0.0 1.1.0 1.2.0]")
+	})
+}
+
+// TestUnionOfAStaleAnswer shows that the registry's stale answer is joined with the origin's,
+// also if the union was never asked for.
+func TestUnionOfAStaleAnswer(t *testing.T) {
+	offered(t, nil, func(b *bench, o *offering) {
+		alone := *b
+		alone.opened.View = b.Registry()
+		alone.listed()
+		b.down(unreachable)
+		pass(time.Hour)
+		o.offers = []catalog.Offer{{Version: v110}}
+		b.expect("list", b.listed(), "[1.0.0 1.1.0]")
+		b.expect("never read", b.found(v100), "trouble")
 		b.expect("offered", b.found(v110), "trouble")
 	})
 }

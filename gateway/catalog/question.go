@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -29,9 +28,11 @@ const (
 
 var kindNames = [...]string{listing: "versions", version: "version", evidence: "evidence", content: "content"}
 
-// question is one question to the registry.
+// question is one question to the registry, or to its union with the origin.
 type question struct {
 	kind    kind
+	union   bool
+	prefix  string // of the name
 	address provider.Address
 	version provider.Version   // of kind version
 	desc    ocispec.Descriptor // of kind evidence and content
@@ -40,38 +41,63 @@ type question struct {
 }
 
 // question returns a question about a provider.
-func (c *Catalog) question(k kind, a provider.Address) question {
-	return question{kind: k, address: a, account: sync.OnceValue(func() Account { return c.opts.Account(a) })}
+func (v View) question(k kind, a provider.Address) question {
+	return question{
+		kind: k, union: v.union, prefix: v.c.prefix(v.union), address: a,
+		account: sync.OnceValue(func() Account { return v.c.opts.Account(a) }),
+	}
 }
 
-func (c *Catalog) listingOf(a provider.Address) question { return c.question(listing, a) }
+func (v View) listingOf(a provider.Address) question { return v.question(listing, a) }
 
-func (c *Catalog) versionOf(a provider.Address, v provider.Version) question {
-	q := c.question(version, a)
-	q.version = v
+func (v View) versionOf(a provider.Address, version_ provider.Version) question {
+	q := v.question(version, a)
+	q.version = version_
 	return q
 }
 
-// contentOf returns a question of kind evidence or content.
-func (c *Catalog) contentOf(k kind, a provider.Address, desc ocispec.Descriptor) question {
-	q := c.question(k, a)
+// contentOf returns a question of kind evidence or content. Content that the origin does not
+// have in memory is the registry's.
+func (v View) contentOf(k kind, a provider.Address, desc ocispec.Descriptor) question {
+	if v.union {
+		_, v.union = v.c.opts.Origin.Blob(a, desc.Digest)
+	}
+	q := v.question(k, a)
 	// Annotations have any length, and the cache keeps the question.
 	q.desc = ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
 	return q
 }
 
-// name is the name under which the answer is cached. For versions it is the path of the
-// mirror's document, so that a request finds the answer by its path alone.
+// ofRegistry returns the same question to the registry alone.
+func (c *Catalog) ofRegistry(q question) question {
+	q.union, q.prefix = false, c.prefix(false)
+	return q
+}
+
+// name is the name under which the answer is cached. For versions it is the prefix of the
+// source and the path of the mirror's document, so that a request finds the answer by its
+// path alone.
 func (q question) name() string {
 	switch q.kind {
 	case listing:
-		return q.address.Path() + "/index.json"
+		return q.prefix + q.address.Path() + "/index.json"
 	case version:
-		return q.address.Path() + "/" + q.version.String() + ".json"
+		return q.prefix + q.address.Path() + "/" + q.version.String() + ".json"
 	case evidence:
-		return q.address.Path() + "/" + string(q.desc.Digest)
+		return q.prefix + q.address.Path() + "/" + string(q.desc.Digest)
 	}
-	return q.address.Path() + "@" + string(q.desc.Digest)
+	return q.prefix + q.address.Path() + "@" + string(q.desc.Digest)
+}
+
+// registryPrefix is the prefix of the registry's answers if there is an origin, too. The
+// answers of the union are requested more often, and have none.
+const registryPrefix = "registry:"
+
+func (c *Catalog) prefix(union bool) string {
+	if union || c.opts.Origin == nil {
+		return ""
+	}
+	return registryPrefix
 }
 
 // span begins the span of a question to the registry.
@@ -90,13 +116,6 @@ func (c *Catalog) newAnswer(item *Item, err error) answer {
 	}
 	return a
 }
-
-// partialTTL is the TTL of an answer from disk about a provider whose origin may offer
-// more: it is served only stale.
-const partialTTL time.Duration = 0
-
-// isPartial reports whether an answer lacks what the origin offers.
-func isPartial(a *answer) bool { return a.TTL == partialTTL }
 
 // Item is one answer. It is immutable, apart from the document that is cached with it.
 type Item struct {
@@ -118,10 +137,11 @@ type Item struct {
 	parts    []digest.Digest    // the content that a version was read from
 	content  []byte
 	offers   []Offer // beside tagged
-	// completed is set if Found has more than stored, the version in the registry; stored
-	// is nil if the registry has none.
-	completed bool
-	stored    *artifact.Version
+	// read is a version before it was checked.
+	read *artifact.Version
+	// stored is the version in the registry that an item of the union adds to; nil if the
+	// registry has none.
+	stored *artifact.Version
 
 	// savedAt is the time of the item's record on disk, in Unix nanoseconds; 0: it has none.
 	savedAt  atomic.Int64
@@ -163,7 +183,10 @@ const (
 )
 
 // sizeOf returns roughly the memory of an answer, in bytes.
-func sizeOf(_ question, i *Item, err error) int64 {
+func sizeOf(q question, i *Item, err error) int64 {
+	if i != nil && i.about.union != q.union {
+		return 0 // it is the registry's item, which is counted there
+	}
 	var n int64
 	if err != nil {
 		n = errorOverhead + wrappings*int64(len(err.Error())+len(hint.Of(err)))
@@ -199,8 +222,8 @@ func (i *Item) size() int64 {
 		r := e.Record
 		n += int64(len(e.SHA256SUMS)+len(e.Signature)+len(e.SigningKeys)+len(r.Origin)+len(r.Fingerprint)+len(r.Source)+len(r.PublishedAt)) + textsSize(r.Protocols)
 	}
-	for _, v := range []*artifact.Version{i.Found, i.stored} {
-		if v != nil {
+	for n2, v := range []*artifact.Version{i.Found, i.read} {
+		if v != nil && (n2 == 0 || v != i.Found) {
 			n += foundSize(v)
 		}
 	}

@@ -69,7 +69,7 @@ func (g *ghcr) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // catalog reads the registry by a login of package auth.
-func (g *ghcr) catalog(t *testing.T, ttl time.Duration) *catalog.Catalog {
+func (g *ghcr) catalog(t *testing.T, ttl time.Duration) opened {
 	host := strings.TrimPrefix(g.URL, "http://")
 	login := fmt.Sprintf(`{"auths":{%q:{"auth":"dTpw"}}}`, host)
 	client := auth.New(auth.Options{Environment: auth.Environment{

@@ -37,9 +37,7 @@ func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
 		return
 	}
 	name := up.recordName()
-	// Pull-through saves its offers itself.
-	absent := item.completed && item.stored == nil || err == nil && up.kind == listing && len(item.tagged) == 0
-	if err != nil || absent {
+	if err != nil {
 		if name != "" && !errors.Is(err, ErrNotServed) {
 			// A deleted version must not be served stale after a restart.
 			if err := os.Remove(filepath.Join(c.disk.folder(up.address), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -128,9 +126,9 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 // newRecord returns the record of an item that the registry confirmed at a time.
 func newRecord(item *Item, at time.Time) record {
 	r := record{Provider: item.Address.Path(), Version: item.Version.String(), Confirmed: at, ETag: item.etag}
-	if stored := item.Stored(); stored != nil {
-		r.Index = stored.Index
-		for _, m := range stored.Missing {
+	if found := item.Found; found != nil {
+		r.Index = found.Index
+		for _, m := range found.Missing {
 			r.Missing = append(r.Missing, m.Manifest)
 		}
 	}
@@ -142,8 +140,8 @@ func newRecord(item *Item, at time.Time) record {
 
 // load returns the answer on disk to a question, if it is whole and may be served.
 func (c *Catalog) load(q question) (answer, bool) {
-	if c.disk == nil {
-		return answer{}, false
+	if c.disk == nil || q.union {
+		return answer{}, false // the origin saves its own answers
 	}
 	up := &upstream{c: c, question: q}
 	item, at, err := c.read(up)
@@ -153,9 +151,6 @@ func (c *Catalog) load(q question) (answer, bool) {
 	a := c.newAnswer(item, nil)
 	if a.At = at; at.After(time.Now()) {
 		a.At = time.Now().Add(-c.opts.TagTTL) // the clock was wrong when it was written
-	}
-	if (q.kind == listing || q.kind == version) && c.opts.Offers != nil && c.opts.Offers(q.address) {
-		a.TTL = partialTTL
 	}
 	item.savedAt.Store(a.At.UnixNano())
 	return a, true
@@ -190,6 +185,7 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	}
 	saved := savedIndex{up, r.Index, r.Missing}
 	item.Found, err = artifact.ReadAvailable(c.ctx, saved, up.address, up.version)
+	item.read = item.Found
 	if err == nil && c.opts.Check != nil {
 		item.Found, err = c.opts.Check(c.ctx, saved, up.address, up.version, item.Found)
 	}

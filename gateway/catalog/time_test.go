@@ -390,7 +390,7 @@ func TestCheckIsAskedOnce(t *testing.T) {
 	var checks atomic.Int32
 	var refuse atomic.Bool
 	refused := errors.New("signed by nobody known")
-	check := func(ctx context.Context, s catalog.Store, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
+	check := func(ctx context.Context, s artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		checks.Add(1)
 		if _, err := artifact.ReadEvidence(ctx, s, *found.Evidence); err != nil {
 			return nil, err
@@ -439,7 +439,7 @@ func TestCheckIsAskedOnce(t *testing.T) {
 
 // TestTroubleInACheckIsNoRefusal asks again when the registry is back.
 func TestTroubleInACheckIsNoRefusal(t *testing.T) {
-	check := func(ctx context.Context, s catalog.Store, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
+	check := func(ctx context.Context, s artifact.Fetcher, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		if _, err := artifact.ReadEvidence(ctx, s, *found.Evidence); err != nil {
 			return nil, errors.New("no evidence") // whatever it says
 		}

@@ -40,7 +40,7 @@ type upstream struct {
 	parts   []digest.Digest          // read, and the content that came from the cache
 }
 
-var _ Store = (*upstream)(nil)
+var _ artifact.ReferenceFetcher = (*upstream)(nil)
 
 // errOffline means that content is not in the cache.
 var errOffline = errors.New("not in the cache")
@@ -62,14 +62,6 @@ func (u *upstream) failed(ctx context.Context, err error) {
 	if cause == nil || errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
 		u.fail(err)
 	}
-}
-
-// Tags implements [Store].
-func (u *upstream) Tags(ctx context.Context, last string, fn func([]string) error) error {
-	if u.store == nil {
-		return errOffline
-	}
-	return u.store.Tags(ctx, last, fn)
 }
 
 // FetchReference implements [artifact.ReferenceFetcher].
@@ -119,6 +111,11 @@ func (u *upstream) whole(ctx context.Context, desc ocispec.Descriptor) ([]byte, 
 	if data, ok := u.c.cached(u.address, desc.Digest); ok {
 		u.note(desc.Digest)
 		return data, nil
+	}
+	if u.union {
+		if data, ok := u.c.opts.Origin.Blob(u.address, desc.Digest); ok {
+			return data, nil
+		}
 	}
 	if u.store == nil {
 		return nil, errOffline
@@ -190,7 +187,7 @@ func (c *Catalog) cached(a provider.Address, d digest.Digest) ([]byte, bool) {
 	if c.disk != nil {
 		return c.disk.content(a, d)
 	}
-	last := c.cache.Last(c.contentOf(content, a, ocispec.Descriptor{Digest: d}))
+	last := c.cache.Last(c.Registry().contentOf(content, a, ocispec.Descriptor{Digest: d}))
 	if last == nil || last.Err != nil {
 		return nil, false
 	}
@@ -204,7 +201,7 @@ func (c *Catalog) cacheContent(u *upstream, index digest.Digest) {
 		if d == index {
 			continue
 		}
-		item := newItem(c.contentOf(content, u.address, ocispec.Descriptor{Digest: d}))
+		item := newItem(c.Registry().contentOf(content, u.address, ocispec.Descriptor{Digest: d}))
 		item.content = data
 		a := c.newAnswer(item, nil)
 		a.At = time.Now()
@@ -217,19 +214,6 @@ func isNetwork(err error) bool {
 	var request *url.Error
 	var network net.Error
 	return errors.As(err, &request) || errors.As(err, &network)
-}
-
-// noStore is a repository that cannot be opened.
-type noStore struct{ err error }
-
-func (s noStore) Tags(context.Context, string, func([]string) error) error { return s.err }
-
-func (s noStore) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
-	return nil, s.err
-}
-
-func (s noStore) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
-	return ocispec.Descriptor{}, nil, s.err
 }
 
 // condition makes the request for a list of tags conditional, and has its result. It

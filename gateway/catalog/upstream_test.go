@@ -16,7 +16,7 @@ import (
 )
 
 // overHTTP returns a catalog of a registry that answers every question so.
-func overHTTP(t *testing.T, o catalog.Options, answer http.HandlerFunc) *catalog.Catalog {
+func overHTTP(t *testing.T, o catalog.Options, answer http.HandlerFunc) opened {
 	t.Helper()
 	s := httptest.NewServer(answer)
 	t.Cleanup(s.Close)

@@ -62,6 +62,8 @@ type Options struct {
 	// Pulls reports whether the gateway fetches missing versions of a provider from its origin; nil: it does
 	// not.
 	Pulls func(provider.Address) bool
+	// Fetches reports whether a request may cause a fetch from an origin; nil: every request may.
+	Fetches func(*http.Request) bool
 	// Configured are the providers that the configuration names.
 	Configured []provider.Address
 	// List returns the providers in the registry's catalog, and whether the list is complete. Nil: there is no
@@ -124,6 +126,16 @@ func New(o Options) http.Handler {
 	p.routes = r
 	return p
 }
+
+// view returns the catalog as a request may see it, and whether it includes origins.
+func (p *page) view(r *http.Request) (view catalog.View, union bool) {
+	if p.fetches(r) {
+		return p.Catalog.Union(), true
+	}
+	return p.Catalog.Registry(), false
+}
+
+func (p *page) fetches(r *http.Request) bool { return p.Fetches == nil || p.Fetches(r) }
 
 // policy is the content security policy: a page may load only assets of the same host, and runs nothing inline.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

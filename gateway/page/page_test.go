@@ -174,7 +174,7 @@ func TestNeverAWrongNotFound(t *testing.T) {
 	c.want(widgetPage+"/1.0.0", 502, "The registry cannot answer now")
 	b.registry.Intercept(nil)
 
-	b.catalog.Check = func(context.Context, catalog.Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
+	b.catalog.Check = func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
 		return nil, verify.ErrRefused
 	}
 	c = b.serve(nil)

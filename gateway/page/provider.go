@@ -85,14 +85,15 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	asked, named := mux.Vars(r)["version"]
 	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
 	defer cancel()
-	list, err := p.Catalog.Versions(ctx, a)
+	view, union := p.view(r)
+	list, err := view.Versions(ctx, a)
 	if err != nil {
 		p.fail(w, r, a, "", fmt.Errorf("list versions of %s: %w", a, err))
 		return
 	}
 	all := slices.Clone(list.All())
 	slices.Reverse(all)
-	v := providerView{Address: a, Total: len(all), Confirmed: p.Catalog.Confirmed(a), Pulls: p.Pulls(a)}
+	v := providerView{Address: a, Total: len(all), Confirmed: view.Confirmed(a), Pulls: union && p.Pulls(a)}
 	newest := newestOf(list.Versions)
 	chosen := newest
 	if named {
@@ -102,7 +103,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if !chosen.IsZero() {
-		v.Shown, err = p.describe(ctx, r, a, chosen)
+		v.Shown, err = p.describe(ctx, r, view, a, chosen)
 		switch {
 		case err != nil && named:
 			p.fail(w, r, a, chosen.String(), fmt.Errorf("describe %s %s: %w", a, chosen, err))
@@ -122,7 +123,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	var from, to int
 	v.Pages, from, to = newPager(v.Total, versionsPerPage, part)
 	v.Pages.What, v.Pages.Back, v.Pages.On = "the versions", "Newer", "Older"
-	v.Versions = p.rows(ctx, list, all[from:to], chosen)
+	v.Versions = p.rows(ctx, view, list, all[from:to], chosen)
 	title := a.String()
 	if named {
 		title += " " + chosen.String()
@@ -142,7 +143,7 @@ func newestOf(versions []provider.Version) (out provider.Version) {
 }
 
 // rows describes versions as far as they can be read in time.
-func (p *page) rows(ctx context.Context, list *catalog.Item, versions []provider.Version, chosen provider.Version) []rowView {
+func (p *page) rows(ctx context.Context, view catalog.View, list *catalog.Item, versions []provider.Version, chosen provider.Version) []rowView {
 	ctx, cancel := context.WithTimeout(ctx, listVersionsWithin)
 	defer cancel()
 	out := make([]rowView, len(versions))
@@ -150,7 +151,7 @@ func (p *page) rows(ctx context.Context, list *catalog.Item, versions []provider
 	group.SetLimit(versionReads)
 	for i, v := range versions {
 		group.Go(func() error {
-			out[i] = p.row(ctx, list, v)
+			out[i] = p.row(ctx, view, list, v)
 			out[i].Current = v == chosen
 			return nil
 		})
@@ -159,7 +160,7 @@ func (p *page) rows(ctx context.Context, list *catalog.Item, versions []provider
 	return out
 }
 
-func (p *page) row(ctx context.Context, list *catalog.Item, v provider.Version) rowView {
+func (p *page) row(ctx context.Context, view catalog.View, list *catalog.Item, v provider.Version) rowView {
 	a := list.Address
 	row := rowView{Version: v, Path: providerPath(a, v), State: rowUnknown}
 	if offer, ok := list.Offer(v); ok && !p.Catalog.Denied(a, v) {
@@ -167,7 +168,7 @@ func (p *page) row(ctx context.Context, list *catalog.Item, v provider.Version) 
 		row.State, row.Platforms = rowOffered, names(offer.Platforms)
 		return row
 	}
-	item, err := p.Catalog.Version(ctx, a, v)
+	item, err := view.Version(ctx, a, v)
 	switch {
 	case errors.Is(err, catalog.ErrDenied):
 		row.State = rowDenied
@@ -183,7 +184,7 @@ func (p *page) row(ctx context.Context, list *catalog.Item, v provider.Version) 
 		row.State = rowNone
 		return row
 	}
-	switch verdict, err := artifact.ReadVerdict(ctx, p.Catalog.Metadata(a), item.Found); {
+	switch verdict, err := artifact.ReadVerdict(ctx, view.Metadata(a), item.Found); {
 	case err != nil:
 	case item.Found.RecordedStanding(verdict, a, v) == artifact.SignedOtherName:
 		row.State = rowOther

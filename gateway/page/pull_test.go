@@ -1,7 +1,6 @@
 package page_test
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/disco"
 
-	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -42,14 +40,7 @@ func (b *bench) pulls() {
 	})
 	b.must(err)
 	b.t.Cleanup(func() { p.Close() })
-	inner := b.catalog.Repository
-	b.catalog.Repository = func(ctx context.Context, a provider.Address) (catalog.Store, error) {
-		store, err := inner(ctx, a)
-		if err != nil {
-			return nil, err
-		}
-		return p.Store(a, store), nil
-	}
+	b.catalog.Origin = p
 	b.options.Pulls = scope.Selector.Selects
 }
 

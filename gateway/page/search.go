@@ -26,7 +26,7 @@ type frontView struct {
 // front shows the client configuration to everyone, and some providers to those who may read them.
 func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	at := p.gatewayURL(r)
-	v := frontView{Host: hostOf(at), Pulls: p.pulls}
+	v := frontView{Host: hostOf(at), Pulls: p.pulls && p.fetches(r)}
 	who, err := p.Access.Person(r)
 	if err != nil && r.Header.Get("Authorization") != "" {
 		p.Access.Refused(err) // a request without a token is not a refusal
@@ -79,7 +79,7 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	k := p.directory.known(r.Context())
 	words := strings.Fields(strings.ToLower(query))
 	all := readable(who, slices.DeleteFunc(k.providers, func(a provider.Address) bool { return !matches(a, words) }))
-	v := searchView{Query: query, Total: len(all), Complete: k.complete, Pending: k.pending, Pulls: p.pulls, Maybe: listView{base(r), withHost(query)}}
+	v := searchView{Query: query, Total: len(all), Complete: k.complete, Pending: k.pending, Pulls: p.pulls && p.fetches(r), Maybe: listView{base(r), withHost(query)}}
 	v.Bad = len(all) == 0 && !plausible(query)
 	var from, to int
 	v.Pages, from, to = newPager(len(all), searchesPerPage, r.URL.Query().Get("page"))

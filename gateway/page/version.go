@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -60,8 +61,8 @@ type signatureView struct {
 }
 
 // describe describes a version. Its errors are those of the catalog.
-func (p *page) describe(ctx context.Context, r *http.Request, a provider.Address, v provider.Version) (*versionView, error) {
-	item, err := p.Catalog.Version(ctx, a, v)
+func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View, a provider.Address, v provider.Version) (*versionView, error) {
+	item, err := view.Version(ctx, a, v)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, a provider.Address
 	if p.Reference != nil && out.Stored {
 		out.Reference = p.Reference(p.gatewayURL(r), a, v)
 	}
-	verified, err := artifact.Verify(ctx, p.Catalog.Metadata(a), a, v, found, p.lenient(a))
+	verified, err := artifact.Verify(ctx, view.Metadata(a), a, v, found, p.lenient(a))
 	out.Signature = p.judge(a, found, verified, err)
 	for _, pkg := range found.Packages {
 		view := packageView{

@@ -69,25 +69,25 @@ func documents(rel *release.Release) []document {
 // serve starts a gateway as "ocibridge serve" does, with its files in dir.
 func (r *rig) serve(dir string) {
 	r.t.Helper()
-	r.serveWith(dir, func(_ provider.Address, s catalog.Store) catalog.Store { return s }, func() {})
+	r.serveWith(dir, nil, func() {})
 }
 
-// serveWith is serve with add applied to each repository. The gateway ends with end.
-func (r *rig) serveWith(dir string, add func(provider.Address, catalog.Store) catalog.Store, end func()) {
+// serveWith is serve with an origin; nil for none. The gateway ends with end.
+func (r *rig) serveWith(dir string, origin catalog.Origin, end func()) {
 	r.t.Helper()
 	log := slog.New(slog.NewTextHandler(r.log, nil))
 	cache, err := archives.OpenCache(dir, 1<<30, archives.CacheOptions{Log: log})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	known, err := catalog.New(catalog.Options{Directory: dir, Log: log, Anew: auth.WithFreshToken,
-		Repository: func(ctx context.Context, a provider.Address) (catalog.Store, error) {
+	known, err := catalog.New(catalog.Options{Directory: dir, Log: log, Anew: auth.WithFreshToken, Origin: origin,
+		Repository: func(ctx context.Context, _ provider.Address) (catalog.Store, error) {
 			repo, err := r.auth.Repository(ctx, r.repo)
 			if err != nil {
 				return nil, err
 			}
 			repo.Client = catalog.Conditional(repo.Client)
-			return add(a, repo), nil
+			return repo, nil
 		}})
 	if err != nil {
 		r.t.Fatal(err)

@@ -78,7 +78,7 @@ func (r *rig) servePullingWithin(dir string, limits pullthrough.Limits) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.serveWith(dir, puller.Store, func() { puller.Close() })
+	r.serveWith(dir, puller, func() { puller.Close() })
 }
 
 // TestPullThroughOrigin tests every fault at every step between a gateway that pulls through and the origin of

@@ -196,6 +196,12 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K) (*Answer[V], error) {
 	return a, err
 }
 
+// GetFor is [Cache.Get] for the fetch of another key. It is not counted.
+func (c *Cache[K, V]) GetFor(ctx context.Context, key K) (*Answer[V], error) {
+	a, _, err := c.get(ctx, key)
+	return a, err
+}
+
 func (c *Cache[K, V]) get(ctx context.Context, key K) (*Answer[V], *atomic.Uint64, error) {
 	n := c.o.Counters
 	if err := ctx.Err(); err != nil {

@@ -196,12 +196,13 @@ func (b *bench) serve(o siteOptions) *site {
 	options := catalog.Options{
 		TagTTL: ttl, Log: log,
 		Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
-			return s.puller.Store(a, b.repositoryOf(a)), nil
+			return b.repositoryOf(a), nil
 		},
+		Origin: s.puller,
 	}
 	if o.required {
 		checker := verify.New(verify.Options{Policy: policy, Log: log})
-		options.Check = func(ctx context.Context, store catalog.Store, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
+		options.Check = func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 			return checker.Check(ctx, store, a, v, found)
 		}
 	}

@@ -217,7 +217,7 @@ func (n *internet) puller(o Options) *Puller {
 // get gets a package as a client of the gateway does, and returns why it does not get
 // it whole.
 func (n *internet) get(ctx context.Context, p *Puller, host, version string) error {
-	store := p.Store(provider.MustParseAddress(host+"/acme/widget"), empty{}).(catalog.Offerer)
+	store := of(p, provider.MustParseAddress(host+"/acme/widget"))
 	found, err := store.Complete(ctx, provider.MustParseVersion(version), nil)
 	if err != nil {
 		return err
@@ -338,7 +338,7 @@ func TestNamesOfOneAddress(t *testing.T) {
 					tc.resolve(n, evil, i)
 					n.origin(evil, "1.0.0")
 					n.drips(evil)
-					store := p.Store(provider.MustParseAddress(evil+"/acme/widget"), empty{}).(catalog.Offerer)
+					store := of(p, provider.MustParseAddress(evil+"/acme/widget"))
 					if _, err := store.Complete(t.Context(), provider.MustParseVersion("1.0.0"), nil); err != nil {
 						t.Fatal(err)
 					}

@@ -90,7 +90,7 @@ func TestHostilePackages(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				store := p.Store(widget, empty{}).(catalog.Offerer)
+				store := of(p, widget)
 				found, err := store.Complete(t.Context(), v, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -113,10 +113,8 @@ func TestHostilePackages(t *testing.T) {
 }
 
 // fetched reads a package as the gateway does, and returns why it does not end well.
-func fetched(ctx context.Context, store catalog.Store, p artifact.Package) error {
-	size, err := store.(interface {
-		PackageSize(context.Context, artifact.Package, bool) (int64, error)
-	}).PackageSize(ctx, p, true)
+func fetched(ctx context.Context, store catalog.Packages, p artifact.Package) error {
+	size, err := store.Size(ctx, p, true)
 	if err != nil {
 		return err
 	}

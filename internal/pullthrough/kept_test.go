@@ -19,9 +19,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -85,13 +82,13 @@ func fail(t *testing.T, p *Puller, s *failing) {
 	if s.listed != nil {
 		for i := range 20 {
 			a := provider.MustParseAddress(fmt.Sprintf("registry.acme.example/acme/widget%d", i))
-			if _, _, err := p.Store(a, empty{}).(catalog.Offerer).Offers(t.Context()); !errors.Is(err, catalog.ErrSource) {
+			if _, _, err := of(p, a).Offers(t.Context()); !errors.Is(err, catalog.ErrSource) {
 				t.Fatal(err)
 			}
 		}
 		return
 	}
-	store := p.Store(widget, empty{}).(catalog.Offerer)
+	store := of(p, widget)
 	for _, v := range s.versions {
 		found, err := store.Complete(t.Context(), provider.MustParseVersion(v), nil)
 		if err == nil {
@@ -538,38 +535,4 @@ func locationsPuller(t *testing.T, transport http.RoundTripper) (*Puller, *relea
 		t.Fatal(err)
 	}
 	return p, r
-}
-
-// TestSettledVersionsKeepNoLists of platforms, which have no bound together.
-func TestSettledVersionsKeepNoLists(t *testing.T) {
-	const versions = 50
-	names := cost.Counted(versions, "", "1.%d.0", "")
-	p := puller(t, &source{versions: strings.Split(string(names), ",")}, Options{})
-	cost.Kept(t, versions*2<<10, func() any {
-		for i, v := range strings.Split(string(names), ",") {
-			var platforms []provider.Platform
-			var packages []artifact.Package
-			for j := range 128 {
-				platform := provider.MustParsePlatform(fmt.Sprintf("x%020d_y%d", i, j))
-				platforms, packages = append(platforms, platform), append(packages, artifact.Package{Platform: platform})
-			}
-			offer := catalog.Offer{Version: provider.MustParseVersion(v), Platforms: platforms}
-			p.lists.Drop(func(provider.Address) bool { return true }, nil)
-			p.lists.Put(widget, p.newListAnswer(&list{listing: &origin.Listing{}, offers: []catalog.Offer{offer}, at: time.Now()}))
-			stored := &artifact.Version{Index: ocispec.Descriptor{Digest: digest.FromString(v)}, Packages: packages}
-			found, err := p.Store(widget, empty{}).(catalog.Offerer).Complete(t.Context(), offer.Version, stored)
-			if err != nil || found != stored {
-				t.Fatal(found, err)
-			}
-		}
-		p.lists.Drop(func(provider.Address) bool { return true }, nil)
-		if len(p.settled) != versions {
-			t.Errorf("%d of %d are settled", len(p.settled), versions)
-		}
-		return p
-	})
-	one, other := []provider.Platform{{OS: "a", Arch: "bc"}}, []provider.Platform{{OS: "ab", Arch: "c"}}
-	if sumOf(one) == sumOf(other) || sumOf(one) == sumOf(nil) || sumOf(append(one, other...)) == sumOf(append(other, one...)) {
-		t.Error("different platforms have one sum")
-	}
 }

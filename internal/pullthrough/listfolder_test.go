@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -28,7 +27,7 @@ func TestListFolderIsBounded(t *testing.T) {
 		p.folder.max = 2 << 10
 		ask := func(p *Puller, a provider.Address) int {
 			t.Helper()
-			offers, _, err := p.Store(a, empty{}).(catalog.Offerer).Offers(t.Context())
+			offers, _, err := of(p, a).Offers(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +83,7 @@ func TestReleasesAreBounded(t *testing.T) {
 			s.versions = append(s.versions, fmt.Sprintf("1.%d.0", i))
 		}
 		p := puller(t, s, Options{})
-		store := p.Store(widget, empty{}).(catalog.Offerer)
+		store := of(p, widget)
 		for _, v := range s.versions {
 			found, err := store.Complete(t.Context(), provider.MustParseVersion(v), nil)
 			if err != nil || len(found.Packages) != 1 {

@@ -72,7 +72,7 @@ func TestWarningsAreKeptWithTheList(t *testing.T) {
 		p := puller(t, s, o)
 		expect := func(when, want string) {
 			t.Helper()
-			_, warnings, err := p.Store(widget, empty{}).(catalog.Offerer).Offers(t.Context())
+			_, warnings, err := of(p, widget).Offers(t.Context())
 			if err != nil || fmt.Sprint(warnings) != want {
 				t.Errorf("%s: %q, %v", when, warnings, err)
 			}
@@ -120,7 +120,7 @@ func TestAbsenceDoesNotStandIn(t *testing.T) {
 		// absent is what is said of version 2.0.0.
 		absent := func(want string) {
 			t.Helper()
-			found, err := p.Store(widget, empty{}).(catalog.Offerer).Complete(t.Context(), provider.MustParseVersion("2.0.0"), nil)
+			found, err := of(p, widget).Complete(t.Context(), provider.MustParseVersion("2.0.0"), nil)
 			got := "trouble"
 			if err == nil {
 				got = fmt.Sprintf("absent %t", found == nil)
@@ -174,7 +174,7 @@ func TestListsAreBounded(t *testing.T) {
 			for i := range n {
 				time.Sleep(time.Millisecond)
 				a := provider.MustParseAddress(fmt.Sprintf("registry.acme.example/%s/widget%d", kind, i))
-				if _, _, err := p.Store(a, empty{}).(catalog.Offerer).Offers(t.Context()); err != nil {
+				if _, _, err := of(p, a).Offers(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -43,7 +43,7 @@ func TestObserved(t *testing.T) {
 		io.WriteString(w, "<html>")
 		return true
 	})
-	s.puller.Store(widget, nil).(interface{ Forget() }).Forget()
+	s.puller.Forget(widget)
 	if status := get(mirror+"3.0.0.json", "troubled"); status != http.StatusBadGateway {
 		t.Errorf("in trouble: %d", status)
 	}

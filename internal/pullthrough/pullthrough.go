@@ -1,21 +1,20 @@
-// Package pullthrough brings providers that nobody pushed: a version that the
-// registry lacks is taken from its origin when a client first asks for it,
-// verified, served, and pushed into the registry.
+// Package pullthrough serves providers that nobody pushed: a version that the registry
+// lacks is fetched from its origin when a client first requests it, verified, served, and
+// pushed into the registry.
 //
-// A [Puller] wraps the repository of a provider ([Puller.Store]) so that package
-// catalog sees what the origin offers beside what is stored. What the registry has
-// comes first: a version is completed from its origin, never changed.
+// A [Puller] is the origin of a catalog ([catalog.Origin]). The registry wins: the origin
+// completes a version, and never changes it.
 //
 // Invariants:
 //
 //   - Nothing is served before the SHA256SUMS that lists it was accepted under the
-//     provider's trust policy, and nothing is stored but by a push, which verifies
-//     again. Packages are known by digest from then on.
-//   - That a provider or version is absent is said on the origin's own word. Trouble
-//     of an origin is an error that wraps [catalog.ErrSource].
-//   - However many clients, and the push, want a package: it is downloaded once, into
-//     a temporary file without a name that all of them read along with. A client that
-//     goes away takes it from nobody.
+//     provider's trust policy. Only a push stores packages, and it verifies them again.
+//     After that, packages are identified by digest.
+//   - A provider or version is called absent only on the origin's own word. A failure of an
+//     origin is an error that wraps [catalog.ErrSource].
+//   - A package is downloaded once for all clients and the push, into a temporary file
+//     without a name that all of them read meanwhile. A client that leaves ends no download
+//     that others read.
 //   - Memory and disk are bounded: see [Limits].
 package pullthrough
 
@@ -27,7 +26,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
@@ -138,7 +136,6 @@ type Puller struct {
 	downloads map[packageKey]*download
 	failed    map[packageKey]failure
 	jobs      map[subject]*job
-	settled   map[subject]settlement
 }
 
 // subject is a version of a provider.
@@ -179,7 +176,7 @@ func New(o Options) (*Puller, error) {
 	}
 	p := &Puller{
 		o: o, limit: o.Budget, retired: make(chan struct{}),
-		downloads: map[packageKey]*download{}, failed: map[packageKey]failure{}, jobs: map[subject]*job{}, settled: map[subject]settlement{},
+		downloads: map[packageKey]*download{}, failed: map[packageKey]failure{}, jobs: map[subject]*job{},
 	}
 	p.folder.count(o.Directory)
 	p.lists, p.releases = p.newLists(), p.newReleases()
@@ -270,14 +267,6 @@ func (p *Puller) taskLocked(f func(context.Context)) bool {
 	}
 	p.tasks.Go(func() { f(p.ctx) })
 	return true
-}
-
-// Store wraps a provider's repository. What is not in scope is returned as it is.
-func (p *Puller) Store(a provider.Address, inner catalog.Store) catalog.Store {
-	if !p.o.Scope.Selector.Selects(a) {
-		return inner
-	}
-	return &store{Store: inner, p: p, address: a}
 }
 
 // Busy says when the same may succeed; the gateway asks for it.

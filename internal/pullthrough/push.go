@@ -216,12 +216,10 @@ func (p *Puller) report(ctx context.Context, j *job, result *pusher.Result, err 
 		log.Error("pulled through: a version is not stored; clients are served from its origin", "err", err, "hint", hint.Of(err))
 	default:
 		log.Info("pulled through: a version is stored", "repository", result.Repository.String(), "status", result.Status, "platforms", len(result.Packages))
-		warnings := result.Warnings
-		if r != nil {
-			warnings = r.unlogged(warnings)
-		}
-		for _, w := range warnings {
-			log.Warn("pulled through: a version is stored, with a warning", "warning", w)
+		for _, w := range result.Warnings {
+			if r == nil || r.isNew(w) {
+				log.Warn("pulled through: a version is stored, with a warning", "warning", w)
+			}
 		}
 	}
 	p.o.Events(e)

@@ -62,21 +62,18 @@ type release struct {
 // are logged each time.
 const maxLogged = 16
 
-// unlogged returns the warnings that the log does not have, and remembers them as logged.
-func (r *release) unlogged(warnings []string) (out []string) {
+// isNew reports whether a warning was not logged yet, and remembers it as logged.
+func (r *release) isNew(warning string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, w := range warnings {
-		sum := sha256.Sum256([]byte(w))
-		if slices.Contains(r.logged, sum) {
-			continue
-		}
-		if len(r.logged) < maxLogged {
-			r.logged = append(r.logged, sum)
-		}
-		out = append(out, w)
+	sum := sha256.Sum256([]byte(warning))
+	if slices.Contains(r.logged, sum) {
+		return false
 	}
-	return out
+	if len(r.logged) < maxLogged {
+		r.logged = append(r.logged, sum)
+	}
+	return true
 }
 
 // inherit remembers the warnings that an earlier answer about the version has logged.
@@ -153,8 +150,10 @@ func (p *Puller) askForRelease(ctx context.Context, s subject, last *releaseAnsw
 		r.inherit(last.Value)
 	}
 	p.o.Log.InfoContext(ctx, "pulled through: checksums accepted", "version", s.String(), "from", r.origin, "verdict", r.sums.Verdict(), "key", r.sums.Signer().Fingerprint, "platforms", len(r.packages))
-	for _, w := range r.unlogged(warnings) {
-		p.o.Log.WarnContext(ctx, "pulled through: the origin's answer about a version has a flaw", "version", s.String(), "warning", w)
+	for _, w := range warnings {
+		if r.isNew(w) {
+			p.o.Log.WarnContext(ctx, "pulled through: the origin's answer about a version has a flaw", "version", s.String(), "warning", w)
+		}
 	}
 	p.task(r.prepare)
 	return releaseAnswer{Value: r, At: r.at, TTL: releaseTTL, StaleFor: fresh.Forever}, nil

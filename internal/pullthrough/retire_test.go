@@ -19,7 +19,7 @@ import (
 // asked has a package of a version fetched, and so the version stored.
 func asked(t *testing.T, p *Puller, version string) {
 	t.Helper()
-	store := p.Store(widget, empty{}).(catalog.Offerer)
+	store := of(p, widget)
 	found, err := store.Complete(t.Context(), provider.MustParseVersion(version), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestSpoolIsShared(t *testing.T) {
 	s := &source{versions: []string{"1.0.0"}}
 	o := Options{Spool: t.TempDir()}
 	before := puller(t, s, o)
-	store := before.Store(widget, empty{}).(catalog.Offerer)
+	store := of(before, widget)
 	found, err := store.Complete(t.Context(), provider.MustParseVersion("1.0.0"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -161,11 +161,9 @@ func TestSpoolIsShared(t *testing.T) {
 }
 
 // begin begins to read a package as the gateway does.
-func begin(t *testing.T, store catalog.Store, p artifact.Package) (body io.ReadCloser, size int64, err error) {
+func begin(t *testing.T, store catalog.Packages, p artifact.Package) (body io.ReadCloser, size int64, err error) {
 	t.Helper()
-	size, err = store.(interface {
-		PackageSize(context.Context, artifact.Package, bool) (int64, error)
-	}).PackageSize(t.Context(), p, true)
+	size, err = store.Size(t.Context(), p, true)
 	if err != nil {
 		t.Fatal(err)
 	}

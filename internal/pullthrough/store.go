@@ -1,9 +1,7 @@
 package pullthrough
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -14,83 +12,68 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
-	"oras.land/oras-go/v2/registry"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// store is a provider's repository, with what its origin offers beside it.
-type store struct {
-	catalog.Store // the repository
-	p             *Puller
-	address       provider.Address
-}
+// Selects implements [catalog.Origin].
+func (p *Puller) Selects(a provider.Address) bool { return p.o.Scope.Selector.Selects(a) }
 
-var _ catalog.Offerer = (*store)(nil)
-
-// Offers implements [catalog.Offerer].
-func (s *store) Offers(ctx context.Context) ([]catalog.Offer, []string, error) {
-	l, err := s.p.list(ctx, s.address)
+// Offers implements [catalog.Origin].
+func (p *Puller) Offers(ctx context.Context, a provider.Address) ([]catalog.Offer, []string, error) {
+	l, err := p.list(ctx, a)
 	if err != nil {
 		return nil, nil, err
 	}
 	return l.offers, l.warnings, nil
 }
 
-// Forget implements [catalog.Offerer].
-func (s *store) Forget() {
-	s.p.lists.Drop(func(a provider.Address) bool { return a == s.address }, nil)
-	s.p.releases.Drop(func(about subject) bool { return about.provider == s.address }, nil)
+// Forget implements [catalog.Origin].
+func (p *Puller) Forget(a provider.Address) {
+	p.lists.Drop(func(other provider.Address) bool { return other == a }, nil)
+	p.releases.Drop(func(about subject) bool { return about.provider == a }, nil)
 }
 
-// Complete implements [catalog.Offerer].
-func (s *store) Complete(ctx context.Context, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
-	about := subject{s.address, v}
-	l, err := s.p.list(ctx, s.address)
+// Complete implements [catalog.Origin].
+func (p *Puller) Complete(ctx context.Context, a provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
+	about := subject{a, v}
+	l, err := p.list(ctx, a)
 	if err != nil {
-		return s.orStored(ctx, about, stored, err)
+		return p.orStored(ctx, about, stored, err)
 	}
 	offer, ok := l.offer(v)
-	if !ok && stored == nil && !s.p.lists.Last(s.address).Current(time.Now()) {
-		if l, err = s.p.askAgain(ctx, s.address); err != nil {
+	if !ok && stored == nil && !p.lists.Last(a).Current(time.Now()) {
+		if l, err = p.askAgain(ctx, a); err != nil {
 			return nil, err
 		}
 		offer, ok = l.offer(v)
 	}
 	if !ok || stored != nil && covers(stored, offer) {
-		if stored != nil {
-			s.p.settle(about, settlement{stored.Index.Digest, ok, sumOf(offer.Platforms), time.Time{}})
-		}
 		return stored, nil
 	}
-	r, err := s.p.release(ctx, about)
+	r, err := p.release(ctx, about)
 	switch {
 	case errors.Is(err, ErrNotOffered):
 		return stored, nil
 	case err != nil:
-		return s.orStored(ctx, about, stored, err)
+		return p.orStored(ctx, about, stored, err)
 	case stored == nil:
 		return r.version, nil
 	}
-	found := s.unite(ctx, stored, r)
-	if found == stored {
-		s.p.settle(about, settlement{stored.Index.Digest, true, sumOf(offer.Platforms), time.Now().Add(settledFor)})
-	}
-	return found, nil
+	return p.merge(ctx, stored, r), nil
 }
 
-// orStored returns what is stored in place of what the origin has trouble with, or
-// must not be believed about.
-func (s *store) orStored(ctx context.Context, about subject, stored *artifact.Version, err error) (*artifact.Version, error) {
+// orStored returns the stored version if there is one, because the origin failed or was
+// refused.
+func (p *Puller) orStored(ctx context.Context, about subject, stored *artifact.Version, err error) (*artifact.Version, error) {
 	if stored == nil {
 		return nil, err
 	}
-	s.p.o.Log.DebugContext(ctx, "only what the registry has of a version is served", "version", about.String(), "err", err)
+	p.o.Log.DebugContext(ctx, "only what the registry has of a version is served", "version", about.String(), "err", err)
 	return stored, nil
 }
 
@@ -101,20 +84,22 @@ func covers(stored *artifact.Version, o catalog.Offer) bool {
 	})
 }
 
-// unite returns what is stored, with the packages that the origin has beside it, if
-// the origin's evidence vouches for all of them and is no weaker than what is
-// stored. Else it is what is stored alone.
-func (s *store) unite(ctx context.Context, stored *artifact.Version, r *release) *artifact.Version {
+// merge returns the stored version with the packages that only the origin has. The origin's
+// evidence must list all stored packages, and must not be weaker than the stored evidence;
+// otherwise merge returns the stored version.
+func (p *Puller) merge(ctx context.Context, stored *artifact.Version, r *release) *artifact.Version {
 	out := *stored
 	out.Packages = slices.Clone(stored.Packages)
-	for _, p := range stored.Packages {
-		sum, listed := r.sums.Sum(provider.PackageFilename(s.address, r.subject.version, p.Platform))
+	for _, pkg := range stored.Packages {
+		sum, listed := r.sums.Sum(provider.PackageFilename(r.subject.provider, r.subject.version, pkg.Platform))
 		d := digest.NewDigestFromBytes(digest.SHA256, sum[:])
 		switch {
-		case listed && d != p.Digest:
-			s.p.o.Log.ErrorContext(ctx, "the registry and the origin have different packages: the registry's is served",
-				"version", r.subject.String(), "platform", p.Platform.String(), "registry", p.Digest, "origin", d,
-				"hint", "find out which of them the publisher released")
+		case listed && d != pkg.Digest:
+			if r.isNew(fmt.Sprint("conflict ", pkg.Digest)) {
+				p.o.Log.ErrorContext(ctx, "the registry and the origin have different packages: the registry's is served",
+					"version", r.subject.String(), "platform", pkg.Platform.String(), "registry", pkg.Digest, "origin", d,
+					"hint", "find out which of them the publisher released")
+			}
 			return stored
 		case !listed:
 			return stored
@@ -123,9 +108,9 @@ func (s *store) unite(ctx context.Context, stored *artifact.Version, r *release)
 	if stored.Evidence != nil && stored.Evidence.Digest != r.version.Evidence.Digest && r.sums.Verdict() != trust.Signed {
 		return stored
 	}
-	for _, p := range r.packages {
-		if !slices.ContainsFunc(stored.Packages, func(q artifact.Package) bool { return q.Platform == p.Platform }) {
-			out.Packages = append(out.Packages, p)
+	for _, pkg := range r.packages {
+		if !slices.ContainsFunc(stored.Packages, func(q artifact.Package) bool { return q.Platform == pkg.Platform }) {
+			out.Packages = append(out.Packages, pkg)
 		}
 	}
 	out.Missing = slices.DeleteFunc(slices.Clone(stored.Missing), func(m artifact.MissingPackage) bool {
@@ -155,100 +140,37 @@ func describe(v *artifact.Version) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromString(text.String()), Size: int64(text.Len())}
 }
 
-// errUnsettled has whoever asks what a tag names read the version itself.
-var errUnsettled = errors.New("what the tag names is not all that there is")
+// Blob implements [catalog.Origin].
+func (p *Puller) Blob(a provider.Address, d digest.Digest) ([]byte, bool) { return p.blob(a, d) }
 
-// resolver says what a tag names. oras-go's remote.Repository is one.
-type resolver interface {
-	Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error)
+// store reads the packages of a provider from its repository and its origin.
+type store struct {
+	catalog.Store // the repository
+	p             *Puller
+	address       provider.Address
 }
 
-// settlement is an index to which the origin had nothing to add.
-type settlement struct {
-	index     digest.Digest
-	offered   bool
-	platforms [sha256.Size]byte // sumOf those that the origin offered then
-	until     time.Time         // zero: as long as it offers those
-}
-
-// sumOf stands for platforms: a settlement outlives the list that has them.
-func sumOf(platforms []provider.Platform) [sha256.Size]byte {
-	var text []byte
-	for _, platform := range platforms {
-		text = append(append(text, platform.String()...), '\n')
-	}
-	return sha256.Sum256(text)
-}
-
-const (
-	// maxSettled bounds how many are remembered.
-	maxSettled = 8 << 10
-	// settledFor is how long what the origin offers is passed over that does not go
-	// with what is stored.
-	settledFor = 10 * time.Minute
+var (
+	_ catalog.Origin   = (*Puller)(nil)
+	_ catalog.Packages = (*store)(nil)
 )
 
-func (p *Puller) settle(about subject, s settlement) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.settled) >= maxSettled {
-		clear(p.settled)
-	}
-	p.settled[about] = s
+// Packages implements [catalog.Origin].
+func (p *Puller) Packages(a provider.Address, repository catalog.Store) catalog.Packages {
+	return &store{Store: repository, p: p, address: a}
 }
 
-// Resolve returns what a version's tag names, if that is all that there is of it.
-func (s *store) Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error) {
-	inner, ok := s.Store.(resolver)
-	v, isVersion := ociaddr.Tag(reference).Version()
-	if !ok || !isVersion {
-		return ocispec.Descriptor{}, errUnsettled
-	}
-	s.p.mu.Lock()
-	known, ok := s.p.settled[subject{s.address, v}]
-	s.p.mu.Unlock()
-	if !ok || !known.until.IsZero() && time.Now().After(known.until) {
-		return ocispec.Descriptor{}, errUnsettled
-	}
-	l, err := s.p.list(ctx, s.address)
-	if err != nil {
-		return ocispec.Descriptor{}, errUnsettled
-	}
-	if offer, ok := l.offer(v); ok != known.offered || sumOf(offer.Platforms) != known.platforms {
-		return ocispec.Descriptor{}, errUnsettled
-	}
-	desc, err := inner.Resolve(ctx, reference)
-	if err == nil && desc.Digest != known.index {
-		return ocispec.Descriptor{}, errUnsettled
-	}
-	return desc, err
-}
-
-// Exists reports whether a blob is stored, or can be had.
+// Exists implements [catalog.Packages].
 func (s *store) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
-	if _, ok := s.p.blob(s.address, desc.Digest); ok {
+	if _, ok := s.p.wants(s.address, desc.Digest); ok {
 		return true, nil
 	}
-	inner, ok := s.Store.(interface {
-		Exists(context.Context, ocispec.Descriptor) (bool, error)
-	})
-	_, can := s.p.wants(s.address, desc.Digest)
-	if !ok {
-		return can, nil
-	}
-	found, err := inner.Exists(ctx, desc)
-	if can {
-		return true, nil
-	}
-	return found, err
+	return s.Store.Exists(ctx, desc)
 }
 
 // Fetch gets what is stored, or what the origin has: a package that is under way is
 // read along, and begun where the registry does not have it.
 func (s *store) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	if data, ok := s.p.blob(s.address, desc.Digest); ok {
-		return io.NopCloser(bytes.NewReader(data)), nil
-	}
 	w, can := s.p.wants(s.address, desc.Digest)
 	if can {
 		if d := s.p.underway(ctx, w); d != nil {
@@ -282,9 +204,8 @@ func readAlong(ctx context.Context, r *reader, desc ocispec.Descriptor) (io.Read
 	return r, nil
 }
 
-// PackageSize returns the size in bytes of a package that is not stored. With begin,
-// its download is begun.
-func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin bool) (int64, error) {
+// Size implements [catalog.Packages]. With begin, it begins the download.
+func (s *store) Size(ctx context.Context, pkg artifact.Package, begin bool) (int64, error) {
 	w, r, err := s.find(ctx, pkg)
 	if err != nil {
 		return 0, err
@@ -317,9 +238,9 @@ func (s *store) PackageSize(ctx context.Context, pkg artifact.Package, begin boo
 	return 0, outage(fmt.Errorf("%s: its origin does not say how large it is", w.filename))
 }
 
-// PackageAsked has a package stored, with its version, that a client is given out of
+// Requested implements [catalog.Packages]. It has a package stored, with its version, that a client is given out of
 // a cache: without a download for it, nothing else would begin that.
-func (s *store) PackageAsked(pkg artifact.Package) {
+func (s *store) Requested(pkg artifact.Package) {
 	v, err := versionOf(s.address, pkg)
 	if err != nil {
 		return // it was not pulled through
@@ -374,11 +295,7 @@ func versionOf(a provider.Address, pkg artifact.Package) (provider.Version, erro
 // stored returns the descriptor of a package that the registry turns out to have,
 // whether or not it is tagged; nil where it does not, or does not say.
 func (s *store) stored(ctx context.Context, d digest.Digest) *ocispec.Descriptor {
-	r, ok := s.Store.(interface{ Blobs() registry.BlobStore })
-	if !ok {
-		return nil
-	}
-	desc, err := r.Blobs().Resolve(ctx, d.String())
+	desc, err := s.Store.Blobs().Resolve(ctx, d.String())
 	if err != nil || desc.Digest != d || desc.Size <= 0 {
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -123,8 +124,41 @@ func (l locating) Package(ctx context.Context, a provider.Address, v provider.Ve
 	return pkg, sum, err
 }
 
+// pulled is one provider as its origin has it.
+type pulled struct {
+	catalog.Packages
+	p *Puller
+	a provider.Address
+}
+
+// of returns a provider whose repository is empty.
+func of(p *Puller, a provider.Address) pulled { return pulled{p.Packages(a, empty{}), p, a} }
+
+func (s pulled) Offers(ctx context.Context) ([]catalog.Offer, []string, error) {
+	return s.p.Offers(ctx, s.a)
+}
+
+func (s pulled) Complete(ctx context.Context, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
+	return s.p.Complete(ctx, s.a, v, stored)
+}
+
 // empty is a repository without anything in it.
 type empty struct{}
+
+func (empty) Exists(context.Context, ocispec.Descriptor) (bool, error) { return false, nil }
+
+func (empty) Resolve(context.Context, string) (ocispec.Descriptor, error) {
+	return ocispec.Descriptor{}, errdef.ErrNotFound
+}
+
+func (empty) Blobs() registry.BlobStore { return noBlobs{} }
+
+// noBlobs has no blobs.
+type noBlobs struct{ registry.BlobStore }
+
+func (noBlobs) Resolve(context.Context, string) (ocispec.Descriptor, error) {
+	return ocispec.Descriptor{}, errdef.ErrNotFound
+}
 
 func (empty) Tags(context.Context, string, func([]string) error) error { return errdef.ErrNotFound }
 
@@ -155,7 +189,7 @@ func puller(t *testing.T, s *source, o Options) *Puller {
 // offered returns the versions that are offered, or "trouble".
 func offered(t *testing.T, p *Puller) string {
 	t.Helper()
-	offers, _, err := p.Store(widget, empty{}).(catalog.Offerer).Offers(t.Context())
+	offers, _, err := of(p, widget).Offers(t.Context())
 	if err != nil {
 		if !errors.Is(err, catalog.ErrSource) {
 			t.Errorf("%v is not marked as trouble", err)
@@ -238,7 +272,7 @@ func TestOriginHangs(t *testing.T) {
 		}
 		s.set(func() { s.delay = time.Hour })
 		for name, o := range map[string]Options{"nothing is known of it": {}, "its list is on disk": {Directory: dir}} {
-			store := puller(t, s, o).Store(widget, empty{}).(catalog.Offerer)
+			store := of(puller(t, s, o), widget)
 			for _, stored := range []*artifact.Version{{Provider: widget, Version: v}, nil} {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				found, err := store.Complete(ctx, v, stored)
@@ -275,7 +309,7 @@ func TestPushIsTriedAgain(t *testing.T) {
 			return &pusher.Result{}, nil
 		}}
 		p := puller(t, s, o)
-		store := p.Store(widget, empty{}).(catalog.Offerer)
+		store := of(p, widget)
 		v := provider.MustParseVersion("1.0.0")
 		found, err := store.Complete(t.Context(), v, nil)
 		if err != nil || len(found.Packages) != 1 {
@@ -351,7 +385,7 @@ func TestPausesHoldNoDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		store := p.Store(widget, empty{}).(catalog.Offerer)
+		store := of(p, widget)
 		found, err := store.Complete(t.Context(), provider.MustParseVersion("1.0.0"), nil)
 		if err != nil || len(found.Packages) != 2 {
 			t.Fatal(found, err)
@@ -375,7 +409,7 @@ func TestPausesHoldNoDisk(t *testing.T) {
 }
 
 // read reads a package as the gateway does.
-func read(t *testing.T, store catalog.Store, p artifact.Package) {
+func read(t *testing.T, store catalog.Packages, p artifact.Package) {
 	t.Helper()
 	body, size, err := begin(t, store, p)
 	if err != nil {

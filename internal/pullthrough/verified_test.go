@@ -23,7 +23,7 @@ func TestEndOfTheTimeIsNoRefusal(t *testing.T) {
 			return trust.Policy{}
 		}
 		complete := func() error {
-			_, err := p.Store(widget, empty{}).(catalog.Offerer).Complete(t.Context(), provider.MustParseVersion("1.0.0"), nil)
+			_, err := of(p, widget).Complete(t.Context(), provider.MustParseVersion("1.0.0"), nil)
 			return err
 		}
 		if err := complete(); !errors.Is(err, catalog.ErrSource) || trust.Refused(err) {

@@ -15,14 +15,15 @@ import (
 // tags, and a pushed version is visible at once.
 const embeddedTTL = -1
 
-// newCatalog makes a catalog of the repositories that a function returns. offers selects
-// the providers whose repositories also have what an origin offers; nil for none. The site
-// closes the catalog.
-func (s *site) newCatalog(repository func(context.Context, provider.Address) (catalog.Store, error), offers func(provider.Address) bool) (*catalog.Catalog, error) {
+// newCatalog makes the catalog of the repositories and of pull-through. The site closes it.
+func (s *site) newCatalog() (*catalog.Catalog, error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
-		Repository: repository, Account: s.account, Place: s.location, Anew: auth.WithFreshToken, Check: s.check, Offers: offers, Deny: g.Deny,
+		Repository: s.store, Account: s.account, Place: s.location, Anew: auth.WithFreshToken, Check: s.check, Deny: g.Deny,
 		TagTTL: g.TagTTL, StaleIfError: g.StaleIfError, Counters: &s.ops.metrics.Catalog, Log: s.log,
+	}
+	if s.puller != nil {
+		o.Origin = s.puller
 	}
 	if s.repositories.Embedded != nil && g.TagTTL == 0 {
 		o.TagTTL = embeddedTTL

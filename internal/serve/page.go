@@ -23,7 +23,7 @@ func (s *site) page(o gateway.Options) http.Handler {
 	s.onClose(func() error { stop(); return nil })
 	about := pageSetup{s.repositories, s.settings.gateway().AsksForTokens()}
 	p := page.Options{
-		Catalog: o.Catalog, Access: o.Access, H1: o.H1, Policy: s.settings.Config.Trust.For, PublicURL: o.PublicURL, Address: o.Address, Log: s.log, Pulls: s.pulls,
+		Catalog: o.Catalog, Access: o.Access, H1: o.H1, Policy: s.settings.Config.Trust.For, PublicURL: o.PublicURL, Address: o.Address, Log: s.log, Pulls: s.pulls, Fetches: o.Fetches,
 		Snippets: about.snippets, Reference: about.reference,
 		List: func(ctx context.Context) ([]provider.Address, bool) {
 			ctx, cancel := context.WithCancel(ctx)

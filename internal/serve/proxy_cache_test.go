@@ -2,14 +2,11 @@ package serve
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -45,21 +42,19 @@ func TestGatewayReadsProxyCaches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type exister interface {
-		Exists(context.Context, ocispec.Descriptor) (bool, error)
-	}
 	destination := registry.Repository{Repository: repo}
 	if found, err := destination.Exists(t.Context(), blob.Descriptor); found || err != nil {
 		t.Errorf("a push finds it: %v, %v", found, err)
 	}
-	s := &site{repositories: repositories, puller: puller}
-	for i, open := range []func(context.Context, provider.Address) (catalog.Store, error){s.pulled, s.store} {
-		store, err := open(t.Context(), a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if found, err := store.(exister).Exists(t.Context(), blob.Descriptor); !found || err != nil {
-			t.Errorf("gateway %d finds it: %v, %v", i, found, err)
+	s := &site{repositories: repositories}
+	metadata, err := catalog.New(catalog.Options{Repository: s.store, Origin: puller})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer metadata.Close()
+	for name, view := range map[string]catalog.View{"with pull-through": metadata.Union(), "the registry alone": metadata.Registry()} {
+		if found, err := view.Packages(t.Context(), a).Exists(t.Context(), blob.Descriptor); !found || err != nil {
+			t.Errorf("%s: the gateway finds it: %t, %v", name, found, err)
 		}
 	}
 	// The first GET has the proxy fetch the blob, and HEAD finds it from then on.

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/pullthrough"
 	"github.com/ocibridge/ocibridge/internal/transfer"
 	"github.com/ocibridge/ocibridge/origin"
@@ -15,9 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// pullThrough adds pull-through to the site, if the settings ask for it: requests that may
-// cause a fetch are then answered from a second catalog, which also has what origins offer.
-func (s *site) pullThrough() error {
+// openPuller opens pull-through, if the settings ask for it.
+func (s *site) openPuller() error {
 	p, err := s.settings.pullRules(s.addr, s.repositories.Embedded != nil, s.control != nil)
 	if err != nil || p == nil {
 		return err
@@ -36,13 +33,7 @@ func (s *site) pullThrough() error {
 		s.puller.Drain(ctx)
 		return s.puller.Close()
 	})
-	metadata, err := s.newCatalog(s.pulled, p.Selector.Selects)
-	if err != nil {
-		return err
-	}
-	s.pulls, s.address.Pulls = p.Selector.Selects, true
-	s.handler = p.choose(gateway.New(s.gatewayOptions(metadata)), s.handler, s.log)
-	s.catalog = metadata // for the metrics
+	s.pulls, s.fetches, s.address.Pulls = p.Selector.Selects, p.fetches(s.log), true
 	return nil
 }
 
@@ -94,13 +85,4 @@ func (s *site) pullFolder() string {
 		return s.settings.Repositories.DataFolder
 	}
 	return ""
-}
-
-// pulled returns the repository of a provider, combined with its origin.
-func (s *site) pulled(ctx context.Context, a provider.Address) (catalog.Store, error) {
-	store, err := s.store(ctx, a)
-	if err != nil {
-		return nil, err
-	}
-	return s.puller.Store(a, store), nil
 }

@@ -49,22 +49,20 @@ func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRul
 	return p, nil
 }
 
-// choose returns a handler that answers a request with pull-through, or from the registry
-// alone if the request may not cause a fetch.
-func (p *pullRules) choose(withPull, registryOnly http.Handler, log *slog.Logger) http.Handler {
+// fetches returns a function that reports whether a request may cause a fetch. Other
+// requests are answered from the registry alone.
+func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 	var once sync.Once
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return func(r *http.Request) bool {
 		name := p.forbids(r.Header)
-		if name == "" {
-			withPull.ServeHTTP(w, r)
-			return
+		if name != "" {
+			once.Do(func() {
+				log.Warn("requests that come by way of others are answered from the registry alone: nothing is fetched from origins for them", "header", name,
+					"hint", "a pull_through block says what may be fetched for whom")
+			})
 		}
-		once.Do(func() {
-			log.Warn("requests that come by way of others are answered from the registry alone: nothing is fetched from origins for them", "header", name,
-				"hint", "a pull_through block says what may be fetched for whom")
-		})
-		registryOnly.ServeHTTP(w, r)
-	})
+		return name == ""
+	}
 }
 
 // forbids returns the header because of which a request may not cause a fetch, or "". It

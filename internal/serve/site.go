@@ -39,6 +39,7 @@ type site struct {
 	check        checkVersion                 // nil: every version is served
 	catalog      *catalog.Catalog             // answers clients
 	pulls        func(provider.Address) bool  // selects the providers to pull through; nil for none
+	fetches      func(*http.Request) bool     // reports whether a request may cause a fetch; nil without pull-through
 	puller       *pullthrough.Puller          // nil without pull-through
 	acme         *issued                      // nil without an ACME issuer
 	certificates *certificates                // nil for plain HTTP
@@ -48,7 +49,7 @@ type site struct {
 }
 
 // checkVersion decides whether a version may be served. See [catalog.Options].
-type checkVersion = func(context.Context, catalog.Store, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
+type checkVersion = func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
 
 // newSite makes a site. before is the site that the new one will replace; nil for none. The
 // caller closes the site.
@@ -81,7 +82,10 @@ func (s *site) open(before *site) error {
 		return err
 	}
 	s.checkVersions()
-	if s.catalog, err = s.newCatalog(s.store, nil); err != nil {
+	if err := s.openPuller(); err != nil {
+		return err
+	}
+	if s.catalog, err = s.newCatalog(); err != nil {
 		return err
 	}
 	if !g.HTTP {
@@ -93,8 +97,8 @@ func (s *site) open(before *site) error {
 		s.log.Warn("there is no access control: whoever reaches this gateway may read everything that it serves", "address", s.addr)
 	}
 	s.address.Embedded, s.address.Tokens = s.repositories.Embedded != nil, s.control != nil
-	s.handler = gateway.New(s.gatewayOptions(s.catalog))
-	return s.pullThrough()
+	s.handler = gateway.New(s.gatewayOptions())
+	return nil
 }
 
 // onClose registers a function that Close calls.
@@ -192,7 +196,7 @@ func (s *site) checkVersions() {
 		return
 	}
 	checker := verify.New(verify.Options{Policy: s.settings.Config.Trust.For, Counters: &s.ops.metrics.Verify, Log: s.log})
-	s.check = func(ctx context.Context, store catalog.Store, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
+	s.check = func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		return checker.Check(ctx, store, a, v, found)
 	}
 	s.onClose(func() error {
@@ -202,9 +206,8 @@ func (s *site) checkVersions() {
 	})
 }
 
-// gatewayOptions returns the options of the gateway that answers from a catalog.
-func (s *site) gatewayOptions(metadata *catalog.Catalog) gateway.Options {
-	o := gateway.Options{Catalog: metadata, Explain: s.repositories.ExplainFor, Access: s.control, Address: s.address.URL, Cache: s.cache, Log: s.log}
+func (s *site) gatewayOptions() gateway.Options {
+	o := gateway.Options{Catalog: s.catalog, Fetches: s.fetches, Explain: s.repositories.ExplainFor, Access: s.control, Address: s.address.URL, Cache: s.cache, Log: s.log}
 	g := s.settings.gateway()
 	o.Login = g.Login
 	if g.PublicURL != "" {
@@ -219,7 +222,7 @@ func (s *site) gatewayOptions(metadata *catalog.Catalog) gateway.Options {
 	if g.Redirect {
 		o.Redirect = s.repositories.BlobRedirect
 		redirects := func(r config.Registry) bool { return r.MirrorsBlobsByRedirect }
-		if metadata == s.catalog && !slices.ContainsFunc(s.settings.Config.Registries, redirects) {
+		if !slices.ContainsFunc(s.settings.Config.Registries, redirects) {
 			s.log.Warn("redirect = true sends nobody anywhere: no registry block has mirrors_blobs_by_redirect")
 		}
 	}

@@ -1,0 +1,214 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Offer is a version that a provider's origin offers, whether or not the registry has it.
+type Offer struct {
+	Version   provider.Version
+	Protocols []string            // nil if not known
+	Platforms []provider.Platform // nil if not known
+	// Signed means that the version is served only if it is signed.
+	Signed bool
+}
+
+// Origin is where the versions come from that the registry lacks.
+type Origin interface {
+	// Selects reports whether the origin is asked about a provider.
+	Selects(provider.Address) bool
+	// Offers returns the versions that the origin offers, oldest first; none if it does not
+	// know the provider. Warnings are the origin's warnings to the provider's users. An error
+	// means that the origin failed, and wraps [ErrSource]. Callers must not change the slices.
+	Offers(context.Context, provider.Address) (offers []Offer, warnings []string, err error)
+	// Complete returns a version with the packages that the origin adds to stored, the
+	// version in the registry; stored is nil if the registry says that it lacks the version.
+	// The result is nil if neither has it, and stored itself if the origin adds nothing, or
+	// does not answer before ctx ends. Packages of unknown size have 0 bytes. An error that
+	// wraps [ErrSource] means that the origin failed; other errors refuse the version.
+	Complete(ctx context.Context, a provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error)
+	// Blob returns evidence of a completed version that the registry lacks.
+	Blob(provider.Address, digest.Digest) ([]byte, bool)
+	// Packages returns a reader for the packages of a provider with a given repository.
+	Packages(provider.Address, Store) Packages
+	// Forget drops what is cached about a provider.
+	Forget(provider.Address)
+}
+
+// Packages reads the packages of one provider.
+type Packages interface {
+	artifact.Fetcher
+	// Exists reports whether a package can be fetched. A reader that cannot tell returns
+	// true.
+	Exists(context.Context, ocispec.Descriptor) (bool, error)
+	// Size returns the size of a package whose size its version does not have. Begin means
+	// that the package is about to be read.
+	Size(ctx context.Context, p artifact.Package, begin bool) (int64, error)
+	// Requested notes that a client gets a package without a size from a cache.
+	Requested(artifact.Package)
+}
+
+// stored reads the packages that the registry has.
+type stored struct{ Store }
+
+// Size implements [Packages].
+func (stored) Size(_ context.Context, p artifact.Package, _ bool) (int64, error) {
+	return 0, fmt.Errorf("%s: its size is not known", p.Filename)
+}
+
+// Requested implements [Packages].
+func (stored) Requested(artifact.Package) {}
+
+// unavailable are the packages of a repository that cannot be opened.
+type unavailable struct{ err error }
+
+func (u unavailable) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
+	return nil, u.err
+}
+
+func (u unavailable) Exists(context.Context, ocispec.Descriptor) (bool, error) { return false, u.err }
+
+func (u unavailable) Size(context.Context, artifact.Package, bool) (int64, error) { return 0, u.err }
+
+func (unavailable) Requested(artifact.Package) {}
+
+// ErrSource means that an origin failed, and not the registry.
+var ErrSource = errors.New("the origin of what the registry lacks is in trouble")
+
+// originTimeout bounds the origin's time to add to a version or list of the registry.
+// Clients wait for 8 s, and a slow origin must not keep the registry's answer from them.
+const originTimeout = 5 * time.Second
+
+// join answers a question about the union of the registry and the origin. The registry wins
+// on a digest. A version is absent only if both say so. If the registry fails, so does the
+// union, unless the registry's answer may be served stale.
+func (c *Catalog) join(ctx context.Context, q question, last *answer) (answer, error) {
+	reg, err := c.cache.GetFor(ctx, c.ofRegistry(q))
+	if err != nil {
+		return answer{}, err
+	}
+	if !c.opts.Origin.Selects(q.address) || reg.Err != nil && !errors.Is(reg.Err, ErrAbsent) && reg.Value.read == nil {
+		return *reg, nil
+	}
+	within := ctx
+	if reg.Err == nil {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeout(ctx, originTimeout)
+		defer cancel()
+	}
+	if q.kind == listing {
+		return c.joinLists(within, q, reg, last)
+	}
+	found, err := c.opts.Origin.Complete(within, q.address, q.version, reg.Value.read)
+	switch {
+	case err != nil && (errors.Is(err, ErrSource) || ctx.Err() != nil):
+		if reg.Err == nil && last.Stale(time.Now()) == nil {
+			return *reg, nil
+		}
+		return answer{}, err // a stale answer may have more platforms
+	case err != nil:
+		return c.joined(reg, newItem(q), shorten(fmt.Errorf("%s %s: %w", q.address, q.version, err))), nil
+	case found == reg.Value.read:
+		return *reg, nil
+	}
+	return c.joinVersions(ctx, q, reg, found, last)
+}
+
+// joined returns an answer of the union. It is as old as the registry's answer.
+func (c *Catalog) joined(reg *answer, item *Item, err error) answer {
+	a := c.newAnswer(item, err)
+	a.At = reg.At
+	return a
+}
+
+// joinLists adds the origin's versions to a list of tags.
+func (c *Catalog) joinLists(ctx context.Context, q question, reg, last *answer) (answer, error) {
+	offers, warnings, err := c.opts.Origin.Offers(ctx, q.address)
+	switch {
+	case err != nil && reg.Err == nil:
+		c.opts.Log.Debug("only what the registry has is listed", "provider", q.address.String(), "err", hint.Brief(err))
+		return *reg, nil
+	case err != nil:
+		return answer{}, err
+	case len(offers) == 0 && len(warnings) == 0:
+		return *reg, nil
+	}
+	item := newItem(q)
+	item.Warnings, item.offers = warnings, offers
+	c.list(item, reg.Value.tagged, reg.Value.etag)
+	if len(item.Versions) == 0 {
+		err = reg.Err
+	}
+	if last != nil && last.Err == nil && err == nil && last.Value.lists(item) {
+		item = last.Value
+	}
+	return c.joined(reg, item, err), nil
+}
+
+// joinVersions answers with a version that the origin has completed.
+func (c *Catalog) joinVersions(ctx context.Context, q question, reg *answer, found *artifact.Version, last *answer) (answer, error) {
+	if last != nil && last.Value.about.union && last.Value.read != nil && last.Value.read.Index.Digest == found.Index.Digest {
+		return c.joined(reg, last.Value, last.Err), nil
+	}
+	item := newItem(q)
+	item.Found, item.read, item.stored = found, found, reg.Value.read
+	up := &upstream{c: c, question: q, last: last}
+	var err error
+	if up.store, err = c.opts.Repository(ctx, q.address); err != nil {
+		return answer{}, err
+	}
+	err = c.check(ctx, up, item)
+	if up.failure != nil {
+		return answer{}, up.failure
+	}
+	return c.joined(reg, item, err), nil
+}
+
+// merge returns the versions that are tagged or offered, oldest first.
+func merge(tagged []provider.Version, offers []Offer) []provider.Version {
+	if len(offers) == 0 {
+		return tagged
+	}
+	out := slices.Clone(tagged)
+	have := map[provider.Version]bool{}
+	for _, v := range tagged {
+		have[v] = true
+	}
+	for _, o := range offers {
+		if !have[o.Version] {
+			have[o.Version] = true
+			out = append(out, o.Version)
+		}
+	}
+	provider.SortVersions(out)
+	return out
+}
+
+// Offer returns the origin's offer of a version that the registry lacks, if there is one.
+func (i *Item) Offer(v provider.Version) (Offer, bool) {
+	n, ok := slices.BinarySearchFunc(i.offers, v, func(o Offer, v provider.Version) int { return o.Version.Compare(v) })
+	if _, tagged := slices.BinarySearchFunc(i.tagged, v, provider.Version.Compare); tagged || !ok {
+		return Offer{}, false
+	}
+	return i.offers[n], true
+}
+
+// Stored returns the version as the registry has it; nil if the registry lacks it.
+func (i *Item) Stored() *artifact.Version {
+	if i.about.union {
+		return i.stored
+	}
+	return i.Found
+}
