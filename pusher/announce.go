@@ -10,6 +10,8 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -85,7 +87,7 @@ func (w *push) signedEvidence(ctx context.Context, desc *ocispec.Descriptor) (*o
 // time. If the registry cannot remove announcements, only jobs that push one platform each
 // announce themselves.
 func (w *push) announces(ctx context.Context) (bool, error) {
-	if !w.release.Partial || w.release.Claims.SHA256SUMS != nil && !listsMore(w.release.Claims, w.offered()) {
+	if !w.release.Partial || w.release.Claims.SHA256SUMS != nil && !listsMore(w.release.Claims, w.offers) {
 		return false, nil
 	}
 	if w.release.ByPlatform {
@@ -94,12 +96,9 @@ func (w *push) announces(ctx context.Context) (bool, error) {
 	return w.canRemove(ctx)
 }
 
-// offered returns the release's packages with nothing but their platforms.
-func (w *push) offered() (out []artifact.Package) {
-	for _, p := range w.release.Packages {
-		out = append(out, artifact.Package{Platform: p.Platform})
-	}
-	return out
+// offers reports whether the release has a package for a platform.
+func (w *push) offers(p provider.Platform) bool {
+	return slices.ContainsFunc(w.release.Packages, func(pkg origin.Package) bool { return pkg.Platform == p })
 }
 
 // announce writes the announcement of this push. If the push has announced itself before,
@@ -131,11 +130,10 @@ func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	if err != nil {
 		return err
 	}
-	err = w.sendTag(ctx, "tag "+string(w.own.tag)+" in", blob, string(w.own.tag), helpImmutable)
-	if err != nil && w.own.manifest.Digest == "" {
-		w.own.manifest = blob.Descriptor // the registry may have it in spite of the error
-	}
-	if err != nil {
+	if err := w.sendTag(ctx, "tag "+string(w.own.tag)+" in", blob, string(w.own.tag), helpImmutable); err != nil {
+		if w.own.manifest.Digest == "" {
+			w.own.manifest = blob.Descriptor // the registry may have it in spite of the error
+		}
 		return err
 	}
 	before := w.own.manifest
@@ -253,11 +251,7 @@ func (w *push) canRemove(ctx context.Context) (bool, error) {
 // isDockerHub reports whether a registry is Docker Hub. It deletes neither tags nor
 // manifests that have a tag, so that it cannot remove announcements.
 func isDockerHub(r ociaddr.Registry) bool {
-	switch r {
-	case "docker.io", "index.docker.io", "registry-1.docker.io":
-		return true
-	}
-	return false
+	return slices.Contains([]ociaddr.Registry{"docker.io", "index.docker.io", "registry-1.docker.io"}, r)
 }
 
 // removeLeftover removes an announcement of any version that no push needs. If a rule about

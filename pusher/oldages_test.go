@@ -164,8 +164,8 @@ func TestOldAgesNeedTheState(t *testing.T) {
 	})
 	b.registry.Reset()
 	_, out, err := b.sync()
-	if err != nil || len(out.Failures) != 1 || !strings.Contains(hint.Of(out.Err()), "leave cooldown out") || b.tags() != oldTags {
-		t.Errorf("%v, %+v (%s), tags %q", err, out, hint.Of(out.Err()), b.tags())
+	if err != nil || len(out.Failures) != 1 || !strings.Contains(hint.Of(failure(out)), "leave cooldown out") || b.tags() != oldTags {
+		t.Errorf("%v, %+v (%s), tags %q", err, out, hint.Of(failure(out)), b.tags())
 	}
 	if n := b.registry.Count(recorder.Method(http.MethodDelete)); n > 0 {
 		t.Errorf("%d deletes", n)
@@ -247,7 +247,7 @@ func TestOldAgesIncomplete(t *testing.T) {
 	if err := (registry.Repository{Repository: b.repo}).Untag(t.Context(), "ocibridge-seen"); err != nil {
 		t.Fatal(err)
 	}
-	if _, out, err := b.sync(); err != nil || !errors.Is(out.Err(), pusher.ErrNoAges) {
+	if _, out, err := b.sync(); err != nil || !errors.Is(failure(out), pusher.ErrNoAges) {
 		t.Errorf("%v, %+v", err, out)
 	}
 	b.options.First = true

@@ -62,11 +62,11 @@ func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 	gadget := *b
 	gadget.want.Provider, gadget.want.Cooldown = provider.MustParseAddress(host+"/acme/gadget"), time.Hour
 	_, out, err := gadget.sync()
-	if err != nil || !errors.Is(out.Err(), pusher.ErrOccupied) || b.state() != nil {
+	if err != nil || !errors.Is(failure(out), pusher.ErrOccupied) || b.state() != nil {
 		t.Errorf("%v, %+v, state %+v", err, out, b.state())
 	}
 	gadget.options.First = true
-	if _, out, err = gadget.sync(); err != nil || !errors.Is(out.Err(), pusher.ErrOccupied) || b.state() != nil {
+	if _, out, err = gadget.sync(); err != nil || !errors.Is(failure(out), pusher.ErrOccupied) || b.state() != nil {
 		t.Errorf("%v, %+v, state %+v", err, out, b.state())
 	}
 	b.offer("1.1.0")
@@ -92,8 +92,8 @@ func TestCooldownWithoutAges(t *testing.T) {
 			b.want.Cooldown = 2 * time.Hour
 			b.registry.Reset()
 			_, out, err := b.sync()
-			if err != nil || len(out.Failures) != 1 || len(out.Results) > 0 || !errors.Is(out.Err(), pusher.ErrNoAges) || out.Failures[0].Provider != widget || !strings.Contains(hint.Of(out.Err()), "ocibridge sync --first") {
-				t.Errorf("%v, %+v (%s)", err, out, hint.Of(out.Err()))
+			if err != nil || len(out.Failures) != 1 || len(out.Results) > 0 || !errors.Is(failure(out), pusher.ErrNoAges) || out.Failures[0].Provider != widget || !strings.Contains(hint.Of(failure(out)), "ocibridge sync --first") {
+				t.Errorf("%v, %+v (%s)", err, out, hint.Of(failure(out)))
 			}
 			if n := b.registry.Count(recorder.Writes()); n > 0 || b.tags() != "1.0.0" {
 				t.Errorf("%d writes, tags %q", n, b.tags())
@@ -141,8 +141,8 @@ func TestCooldownWithAnUnusableState(t *testing.T) {
 	}
 	b.want.Cooldown, b.options.First = time.Hour, true
 	_, out, err := b.sync()
-	if err != nil || !errors.Is(out.Err(), artifact.ErrNotProvider) || hint.Of(out.Err()) == "" || b.current() != desc.Digest {
-		t.Errorf("%v, %+v (%s)", err, out, hint.Of(out.Err()))
+	if err != nil || !errors.Is(failure(out), artifact.ErrNotProvider) || hint.Of(failure(out)) == "" || b.current() != desc.Digest {
+		t.Errorf("%v, %+v (%s)", err, out, hint.Of(failure(out)))
 	}
 }
 

@@ -106,7 +106,7 @@ func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provid
 		}
 	}
 	// A version is also partial if its SHA256SUMS lists platforms that are not stored.
-	r.Partial = len(packages) < len(found.Packages) || r.Claims.SHA256SUMS == nil || listsMore(r.Claims, found.Packages)
+	r.Partial = len(packages) < len(found.Packages) || r.Claims.SHA256SUMS == nil || listsMore(r.Claims, func(p provider.Platform) bool { return find(found.Packages, p) != nil })
 	for _, p := range packages {
 		r.Packages = append(r.Packages, s.offer(r, p))
 	}
@@ -219,16 +219,16 @@ func (s Stored) offer(r *origin.Release, p artifact.Package) origin.Package {
 
 var anyPackage = regexp.MustCompile(`^terraform-provider-.+_([a-z0-9]+_[a-z0-9]+)\.zip$`)
 
-// listsMore reports whether the SHA256SUMS of a release lists packages for platforms that
-// none of the given packages is for.
-func listsMore(c trust.Claims, packages []artifact.Package) bool {
+// listsMore reports whether the SHA256SUMS of a release lists packages for other platforms
+// than those that are known.
+func listsMore(c trust.Claims, known func(provider.Platform) bool) bool {
 	for _, field := range strings.Fields(string(c.SHA256SUMS)) {
 		m := anyPackage.FindStringSubmatch(field)
 		if m == nil {
 			continue
 		}
 		p, err := provider.ParsePlatform(m[1])
-		if err == nil && find(packages, p) == nil {
+		if err == nil && !known(p) {
 			return true
 		}
 	}

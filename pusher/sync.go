@@ -256,15 +256,6 @@ func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*
 	return err
 }
 
-// Err returns all failures as one error; nil if there are none.
-func (o *Outcome) Err() error {
-	var all []error
-	for _, f := range o.Failures {
-		all = append(all, f.Err)
-	}
-	return errors.Join(all...)
-}
-
 // repositoryState is what one listing of the tags says of a provider's repository, and
 // what the plan has found out since.
 type repositoryState struct {

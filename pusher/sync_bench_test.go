@@ -2,6 +2,7 @@ package pusher_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -139,4 +140,13 @@ func (b *syncBench) cutBefore(n int) (reached func() bool) {
 		return false
 	})
 	return func() bool { return count.Load() >= int64(n) }
+}
+
+// failure returns the failures of a sync as one error; nil if there are none.
+func failure(out *pusher.Outcome) error {
+	var all []error
+	for _, f := range out.Failures {
+		all = append(all, f.Err)
+	}
+	return errors.Join(all...)
 }

@@ -176,8 +176,8 @@ func TestPruneLeavesImmutable(t *testing.T) {
 	}
 	b.checkTags("with the rule", "1.1.0", "1.2.0", "1.3.0")
 	b.registry.Set(func(s *quirks.Settings) { s.Immutable = 0 })
-	if out := b.sync(pusher.Want{}, "1.3.0"); out.Err() != nil || len(out.Pruned) != 2 {
-		t.Errorf("without the rule: %v, %+v", out.Err(), out)
+	if out := b.sync(pusher.Want{}, "1.3.0"); failure(out) != nil || len(out.Pruned) != 2 {
+		t.Errorf("without the rule: %v, %+v", failure(out), out)
 	}
 	b.checkTags("without the rule", "1.3.0")
 }

@@ -80,7 +80,7 @@ func TestWhatRobotsLeave(t *testing.T) {
 				t.Errorf("%d announcements", announced)
 			}
 			out := b.sync(pusher.Want{}, "~> 1.1, < 1.10")
-			if err := out.Err(); (err == nil) != mayDelete || len(out.Pruned) == 1 != mayDelete || err != nil && hint.Of(err) == "" {
+			if err := failure(out); (err == nil) != mayDelete || len(out.Pruned) == 1 != mayDelete || err != nil && hint.Of(err) == "" {
 				t.Errorf("sync: %v (%s), pruned %d, warnings %q", err, hint.Of(err), len(out.Pruned), out.Warnings)
 			}
 			if !mayDelete && len(out.Warnings) == 0 {
@@ -96,7 +96,7 @@ func TestWhatRobotsLeave(t *testing.T) {
 				return
 			}
 			out = b.sync(pusher.Want{}, "< 0.0.0")
-			if err := out.Err(); err != nil || len(out.Warnings) > 0 || len(b.contents().Manifests) > 0 {
+			if err := failure(out); err != nil || len(out.Warnings) > 0 || len(b.contents().Manifests) > 0 {
 				t.Errorf("everything: %v, %q, %d manifests left", err, out.Warnings, len(b.contents().Manifests))
 			}
 		})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"io"
 	"io/fs"
 	"log"
@@ -238,22 +239,22 @@ func TestCooldown(t *testing.T) {
 		}
 		_, out := sync()
 		if b.profile.Allowed != nil {
-			if err := out.Err(); err == nil || !strings.Contains(hint.Of(err), "leave cooldown out") {
+			if err := failure(out); err == nil || !strings.Contains(hint.Of(err), "leave cooldown out") {
 				t.Errorf("%v (%s)", err, hint.Of(err))
 			}
 			return
 		}
-		if err := out.Err(); err != nil || len(out.Results) != 3 {
+		if err := failure(out); err != nil || len(out.Results) != 3 {
 			t.Fatalf("first sync: %v (%s), %d results", err, hint.Of(err), len(out.Results))
 		}
 		b.publish("1.11.0")
 		plan, out := sync()
-		if n, _ := plan.Count(pusher.ActionWait); n != 1 || out.Err() != nil {
-			t.Errorf("%d versions wait, %v", n, out.Err())
+		if n, _ := plan.Count(pusher.ActionWait); n != 1 || failure(out) != nil {
+			t.Errorf("%d versions wait, %v", n, failure(out))
 		}
 		now = now.Add(time.Hour)
-		if _, out = sync(); out.Err() != nil || len(out.Results) != 1 {
-			t.Errorf("an hour later: %v, %d results", out.Err(), len(out.Results))
+		if _, out = sync(); failure(out) != nil || len(out.Results) != 1 {
+			t.Errorf("an hour later: %v, %d results", failure(out), len(out.Results))
 		}
 	})
 }
@@ -364,7 +365,7 @@ func (b *bench) checkPrune() {
 	}
 	out, err := syncer.Apply(b.t.Context(), plan, func(*pusher.Result) {})
 	if err == nil {
-		err = out.Err()
+		err = failure(out)
 	}
 	want := []string{"1.0.0", "1.1.0", "1.10.0"}
 	if b.profile.NoDelete || b.profile.NoDeleteTag != nil && b.profile.NoDeleteTagged != nil {
@@ -393,4 +394,13 @@ func (b *bench) checkPrune() {
 			b.t.Errorf("%s after prune: %+v", v, linted.Findings)
 		}
 	}
+}
+
+// failure returns the failures of a sync as one error; nil if there are none.
+func failure(out *pusher.Outcome) error {
+	var all []error
+	for _, f := range out.Failures {
+		all = append(all, f.Err)
+	}
+	return errors.Join(all...)
 }

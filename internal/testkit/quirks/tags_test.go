@@ -200,7 +200,7 @@ func TestTagsInTheEnd(t *testing.T) {
 		}
 		// 1. A sync of some platforms, and then a push of all.
 		out := b.sync(pusher.Want{Platforms: []provider.Platform{provider.MustParsePlatform("linux_amd64")}}, "1.0.0")
-		if err := out.Err(); err != nil {
+		if err := failure(out); err != nil {
 			t.Fatal(err)
 		}
 		tags("some platforms", "1.0.0")
@@ -229,7 +229,7 @@ func TestTagsInTheEnd(t *testing.T) {
 		}
 		out = b.sync(want, "~> 1.0")
 		said = append(said, out.Warnings...)
-		if err := out.Err(); (err == nil) != b.deletesTags() || err != nil && hint.Of(err) == "" {
+		if err := failure(out); (err == nil) != b.deletesTags() || err != nil && hint.Of(err) == "" {
 			t.Errorf("sync: %v (%s)", err, hint.Of(err))
 		}
 		if b.deletesTags() {
@@ -241,7 +241,7 @@ func TestTagsInTheEnd(t *testing.T) {
 		}
 		// 4. A prune of everything. A cooldown needs the state.
 		if takesState && b.deletesTags() {
-			if err := b.sync(want, "< 0.0.0").Err(); err != nil {
+			if err := failure(b.sync(want, "< 0.0.0")); err != nil {
 				t.Error(err)
 			}
 			tags("everything, with a cooldown")
@@ -260,19 +260,19 @@ func TestTagsInTheEnd(t *testing.T) {
 		}
 		switch {
 		case b.profile.NoDelete: // GHCR
-			if out.Err() == nil || hint.Of(out.Err()) == "" || !slices.Equal(after.TagNames(), before.TagNames()) || len(after.Manifests) != len(before.Manifests) {
-				t.Errorf("%v (%s), tags %q, then %q", out.Err(), hint.Of(out.Err()), before.TagNames(), after.TagNames())
+			if failure(out) == nil || hint.Of(failure(out)) == "" || !slices.Equal(after.TagNames(), before.TagNames()) || len(after.Manifests) != len(before.Manifests) {
+				t.Errorf("%v (%s), tags %q, then %q", failure(out), hint.Of(failure(out)), before.TagNames(), after.TagNames())
 			}
 			if len(out.Warnings) != 2 || !strings.Contains(out.Warnings[0], "ocibridge-part are left") || !strings.Contains(out.Warnings[1], "The operation is unsupported") {
 				t.Errorf("warnings %q", out.Warnings)
 			}
 		case !b.deletesTags(): // Docker Hub
-			if out.Err() == nil || hint.Of(out.Err()) == "" || !slices.Equal(after.TagNames(), before.TagNames()) ||
+			if failure(out) == nil || hint.Of(failure(out)) == "" || !slices.Equal(after.TagNames(), before.TagNames()) ||
 				len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "ocibridge-part are left") {
-				t.Errorf("%v (%s), tags %q, then %q, warnings %q", out.Err(), hint.Of(out.Err()), before.TagNames(), after.TagNames(), out.Warnings)
+				t.Errorf("%v (%s), tags %q, then %q, warnings %q", failure(out), hint.Of(failure(out)), before.TagNames(), after.TagNames(), out.Warnings)
 			}
-		case out.Err() != nil:
-			t.Errorf("%v (%s)", out.Err(), hint.Of(out.Err()))
+		case failure(out) != nil:
+			t.Errorf("%v (%s)", failure(out), hint.Of(failure(out)))
 		case takesState:
 			if left := ours(after, foreign); len(left) > 0 || len(out.Warnings) > 0 {
 				t.Errorf("%q are left, warnings %q", left, out.Warnings)
@@ -305,21 +305,21 @@ func TestPruneOfWhatWasReplaced(t *testing.T) {
 		before := b.contents()
 		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = []string{"delete"}, b.profile.User == "" })
 		out := b.sync(pusher.Want{}, "~> 1.0, < 1.10")
-		if err := out.Err(); err != nil || len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "the next prune tries again") {
+		if err := failure(out); err != nil || len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "the next prune tries again") {
 			t.Errorf("without the right to delete, nothing to prune: %v, %q", err, out.Warnings)
 		}
 		if after := b.contents(); len(after.Manifests) != len(before.Manifests) {
 			t.Errorf("%d manifests, then %d", len(before.Manifests), len(after.Manifests))
 		}
 		out = b.sync(pusher.Want{}, "1.1.0")
-		if err := out.Err(); err == nil || !b.saysRightToDelete(hint.Of(err)) || len(out.Pruned) > 0 {
+		if err := failure(out); err == nil || !b.saysRightToDelete(hint.Of(err)) || len(out.Pruned) > 0 {
 			t.Errorf("without the right to delete: %v (%s), pruned %d", err, hint.Of(err), len(out.Pruned))
 		}
 		b.checkTags("without the right to delete", "1.0.0", "1.1.0")
 
 		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = nil, false })
 		out = b.sync(pusher.Want{}, "1.1.0")
-		if err := out.Err(); err != nil || len(out.Warnings) > 0 || len(out.Pruned) != 1 {
+		if err := failure(out); err != nil || len(out.Warnings) > 0 || len(out.Pruned) != 1 {
 			t.Errorf("with the right: %v (%s), %q, pruned %d", err, hint.Of(err), out.Warnings, len(out.Pruned))
 		}
 		b.checkTags("in the end", "1.1.0")
@@ -341,7 +341,7 @@ func TestPruneOfWhatAPushOnlyLoginLeaves(t *testing.T) {
 		b.mustPush("1.0.0", false, false)
 		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = nil, false })
 		out := b.sync(pusher.Want{}, "< 0.0.0")
-		if err := out.Err(); err != nil || len(out.Pruned) != 1 {
+		if err := failure(out); err != nil || len(out.Pruned) != 1 {
 			t.Errorf("%v (%s), %q, pruned %d", err, hint.Of(err), out.Warnings, len(out.Pruned))
 		}
 		for d := range b.contents().Manifests {
