@@ -63,7 +63,7 @@ func TestOriginsOfPushesLeadNowhereInside(t *testing.T) {
 	}
 	pulls := user.Pull(nil, "1.1 test")
 	_, err = pulls.Versions(t.Context(), provider.MustParseAddress("registry.acme.example:"+port+"/acme/widget"))
-	if err == nil || !strings.Contains(err.Error(), "not a public one") || asked > 0 {
+	if err == nil || !strings.Contains(err.Error(), "its address is not public") || asked > 0 {
 		t.Errorf("a pull-through: %v, after %d requests", err, asked)
 	}
 }
