@@ -19,7 +19,6 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -44,9 +43,6 @@ type Settings struct {
 
 	files *files.Snapshot // the files that the settings were read from
 }
-
-// cli returns the user's CLI configuration.
-func (s *Settings) cli() *cliconfig.Config { return s.Origins.CLI }
 
 // gateway returns the gateway block.
 func (s *Settings) gateway() *config.Gateway { return &s.Config.Gateway }
