@@ -239,10 +239,13 @@ func (d *download) wellUnderway(ctx context.Context) {
 	_, _ = d.Wait(ctx, func(s fill.State) bool { return s.Verified || s.Written >= wellBegun }) // readers get the error
 }
 
-// over waits until the download has ended, and only fails if ctx ends before.
+// over waits until the download has ended. It fails if the package cannot be had, so that
+// a push stores nothing of a version that it cannot complete. A download that was preempted
+// begins again, and is no failure.
 func (d *download) over(ctx context.Context) error {
-	if err := d.Verified(ctx); ctx.Err() != nil {
-		return err
+	err := d.Verified(ctx)
+	if ctx.Err() == nil && errors.Is(err, errPreempted) {
+		return nil
 	}
-	return nil
+	return err
 }
