@@ -28,7 +28,7 @@ type machine struct {
 }
 
 // basics are the programs of every machine that the script may call. Systems
-// differ in which checksum tool they have; flock is Linux's.
+// have different checksum tools; only Linux has flock.
 var basics = []string{"bash", "env", "awk", "cat", "cp", "cut", "dirname", "find", "ln", "mkdir", "mv", "rm", "sort", "touch", "chmod", "xargs", "flock", "sha256sum", "shasum"}
 
 // newMachine makes a machine with the basics, a fake Go, and a user with that id.
@@ -238,8 +238,8 @@ func TestPackagesFromNpm(t *testing.T) {
 	}
 }
 
-// TestFailedNpmIsRunAgain: other pins, with which npm fails, leave nothing behind that
-// passes for an installation of the earlier ones.
+// TestFailedNpmIsRunAgain shows that a failed installation of other versions is not taken
+// for an installation of the earlier ones.
 func TestFailedNpmIsRunAgain(t *testing.T) {
 	m := newMachine(t, 0)
 	m.copyPins("renovate")

@@ -10,8 +10,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// composeFile loads a compose file as docker compose does, against its schema and with
-// what it names being there.
+// composeFile loads a compose file as docker compose does: it validates the schema, and
+// checks that the files exist that the compose file names.
 func composeFile(name string, data []byte) (any, []error) {
 	folder, err := filepath.Abs(filepath.Dir(name))
 	if err != nil {
@@ -37,7 +37,7 @@ func composeFile(name string, data []byte) (any, []error) {
 	return project, errs
 }
 
-// service asks for containers that may nothing.
+// service returns the privileges of a service that it should not have.
 func service(s types.ServiceConfig) (problems []string) {
 	no := func(ok bool, problem string) {
 		if !ok {

@@ -14,7 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// containerFile is what a container file does, in order.
+// containerFile has the instructions of a container file, in order.
 type containerFile struct {
 	Args   map[string]string `json:"args"`
 	Stages []stage           `json:"stages"`
@@ -26,7 +26,7 @@ type stage struct {
 	Steps []step `json:"steps"`
 }
 
-// step is one instruction. What it names is set.
+// step is one instruction. Only the fields of its kind are set.
 type step struct {
 	Name   string            `json:"name"`
 	Run    string            `json:"run,omitempty"`
@@ -77,8 +77,8 @@ func dockerfile(_ string, data []byte) (any, []error) {
 	return file, errs
 }
 
-// lint does what docker build --check does: it converts the file for BuildKit, under
-// all of its rules. No registry is asked.
+// lint does what docker build --check does: it converts the file for BuildKit, with
+// all lint rules. It sends no request to a registry.
 func lint(data []byte) (errs []error) {
 	_, err := dockerfile2llb.Dockerfile2LLB(context.Background(), data, dockerfile2llb.ConvertOpt{
 		MetaResolver: noRegistry{},
@@ -93,7 +93,7 @@ func lint(data []byte) (errs []error) {
 	return errs
 }
 
-// noRegistry knows of every image that it has no configuration of its own.
+// noRegistry resolves every image to an empty configuration.
 type noRegistry struct{}
 
 func (noRegistry) ResolveImageConfig(_ context.Context, ref string, _ sourceresolver.Opt) (string, digest.Digest, []byte, error) {

@@ -79,7 +79,7 @@ func stripComments(document []byte) []byte {
 	return out
 }
 
-// examine says what of an object breaks the promises of deploy/.
+// examine returns the ways in which an object breaks the promises of deploy/.
 func examine(object runtime.Object) (problems []string) {
 	switch o := object.(type) {
 	case *apps.Deployment:
@@ -101,8 +101,8 @@ func examine(object runtime.Object) (problems []string) {
 	return problems
 }
 
-// pod asks for the restricted profile of the Pod Security Standards, and for more: a
-// root file system that is read-only, bounded memory, no token, pinned images.
+// pod checks the restricted profile of the Pod Security Standards. It also requires a
+// read-only root file system, a memory limit, no service account token, and pinned images.
 func pod(p core.PodSpec) (problems []string) {
 	no := func(ok bool, problem string) {
 		if !ok {
@@ -142,8 +142,8 @@ func pod(p core.PodSpec) (problems []string) {
 
 func is(b *bool, want bool) bool { return b != nil && *b == want }
 
-// selectors holds objects against each other: what selects pods must find some, and
-// ports that are named must be there.
+// selectors checks that objects match: each selector must select a pod, and each named
+// port must exist.
 func selectors(objects []runtime.Object) (errs []error) {
 	var pods []map[string]string
 	ports := map[string]bool{}

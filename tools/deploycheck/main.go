@@ -1,14 +1,14 @@
-// Command deploycheck checks deployment files as those who will read them do: each by
-// the parser and the types of its own project, strictly. Beyond that it asks for what
-// deploy/ promises: images and actions that are pinned, containers that may nothing.
+// Command deploycheck checks deployment files strictly, with the parser and the types of
+// the program that will read them. It also checks the promises of deploy/: pinned images
+// and actions, and containers without privileges.
 //
 //	deploycheck kubernetes FILE...   rendered objects
 //	deploycheck dockerfile FILE      a container file
 //	deploycheck compose FILE         a compose file
 //	deploycheck workflow FILE...     workflows of GitHub Actions
 //
-// FILE may be - for standard input. What was read is printed as JSON; what is wrong
-// goes to stderr, a line each, and makes the exit status 1.
+// FILE may be - for standard input. The command prints the decoded files as JSON. It
+// prints each problem on a line of stderr, and then exits with 1.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"os"
 )
 
-// checks reads one file. It returns what it read, and everything that is wrong.
+// checks has a function for each kind of file. It returns the decoded file and all problems.
 var checks = map[string]func(name string, data []byte) (any, []error){
 	"kubernetes": kubernetes,
 	"dockerfile": dockerfile,

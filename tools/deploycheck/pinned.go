@@ -14,7 +14,7 @@ func newReader(data []byte) *bufio.Reader { return bufio.NewReader(bytes.NewRead
 
 var exactVersion = regexp.MustCompile(`^v?[0-9]+\.[0-9]+\.[0-9]+([.+_-].*)?$`)
 
-// pinned refuses images that are not named by a digest, or at least by an exact version.
+// pinned refuses an image without a digest and without an exact version.
 func pinned(image string) error {
 	ref, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -34,7 +34,7 @@ var (
 	action = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40}$`)
 )
 
-// pinnedAction refuses an action that is not named by a commit, with its version in a
+// pinnedAction refuses an action that is not pinned to a commit, with its version in a
 // comment.
 func pinnedAction(line string) error {
 	m := uses.FindStringSubmatch(line)

@@ -8,12 +8,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// writes are the permissions to write that a workflow of ours may have, and only in a
-// job of its own.
+// writes are the write permissions that a workflow may have. Only a separate job may have
+// them.
 var writes = []string{"contents", "packages", "id-token", "attestations"}
 
-// workflow checks a workflow of GitHub Actions: its actions are pinned, and it may
-// little. Whether it is one at all, actionlint says.
+// workflow checks a workflow of GitHub Actions: its actions are pinned, and it
+// has few permissions. actionlint checks the syntax.
 func workflow(_ string, data []byte) (any, []error) {
 	type permissions map[string]string
 	var w struct {

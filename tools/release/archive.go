@@ -24,7 +24,7 @@ func sorted(entries []entry) []entry {
 	return entries
 }
 
-// tarball packs entries below a folder: sorted, owned by root, all of one time.
+// tarball packs entries below a folder. It sorts them, and gives all of them to root with the same time.
 func tarball(folder string, entries []entry, at time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	packed := gzip.NewWriter(&out)
@@ -47,7 +47,7 @@ func tarball(folder string, entries []entry, at time.Time) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// zipfile is the same as a zip file, whose times have even seconds.
+// zipfile packs the same entries as a zip file. Times in zip files have even seconds.
 func zipfile(folder string, entries []entry, at time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	w := zip.NewWriter(&out)

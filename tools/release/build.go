@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// documents go into every archive; README.md refers to those in docs.
+// documents are the files in every archive. README.md links to those in docs.
 var documents = []string{"README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "docs/*.md", "docs/*.hcl"}
 
 // host is the platform of this machine.
@@ -22,7 +22,7 @@ const host = runtime.GOOS + "_" + runtime.GOARCH
 
 // build builds the release into o.out.
 func build(o options, goCache string) error {
-	// 1. What is built, and of when it is.
+	// 1. The version of the release, and its time.
 	b := builder{options: o, goCache: goCache}
 	if err := b.identify(); err != nil {
 		return err
@@ -35,7 +35,7 @@ func build(o options, goCache string) error {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	// 2. What is the same in all archives; completions come from the program itself.
+	// 2. The files that all archives share. The program prints its own completions.
 	common, err := b.documents()
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func build(o options, goCache string) error {
 		return err
 	}
 	common = append(common, completions...)
-	// 3. An archive and an SBOM a platform.
+	// 3. An archive and an SBOM for each platform.
 	var sums []string
 	for _, platform := range o.platforms {
 		files, err := b.platform(platform, common, filepath.Join(temp, platform))
@@ -59,7 +59,7 @@ func build(o options, goCache string) error {
 			sums = append(sums, fmt.Sprintf("%x  %s\n", sha256.Sum256(data), name))
 		}
 	}
-	// 4. Their sums, by name.
+	// 4. Their checksums, sorted by name.
 	slices.SortFunc(sums, func(a, b string) int { return strings.Compare(a[66:], b[66:]) })
 	if err := os.WriteFile(filepath.Join(o.out, "SHA256SUMS"), []byte(strings.Join(sums, "")), 0o644); err != nil {
 		return err
@@ -74,12 +74,12 @@ type builder struct {
 	time    time.Time
 }
 
-// identify finds version and time, where nobody has given them.
+// identify sets the version and the time from git, unless a flag gives them.
 func (b *builder) identify() error {
 	if b.version == "" {
 		out, err := b.run("git", "describe", "--tags", "--always", "--dirty")
 		if err != nil {
-			return fmt.Errorf("which version is it? -version says it: %w", err)
+			return fmt.Errorf("the version is unknown; give -version: %w", err)
 		}
 		b.version = strings.TrimSpace(string(out))
 	}
@@ -99,8 +99,8 @@ func (b *builder) identify() error {
 	return nil
 }
 
-// run runs a program in the project's folder, with nothing of the caller's that could
-// change what go builds.
+// run runs a program in the project's folder, in an environment without the caller's
+// settings that could change the build.
 func (b *builder) run(name string, args ...string) ([]byte, error) {
 	return b.runEnv(nil, name, args...)
 }
@@ -163,7 +163,7 @@ func add(entries []entry, file, name string, mode os.FileMode) ([]entry, error) 
 	return append(entries, entry{name: name, mode: mode, data: data}), err
 }
 
-// completions are what the program prints of itself, on this machine.
+// completions returns the shell completions that the program prints on this machine.
 func (b *builder) completions(program string) (entries []entry, err error) {
 	if err := b.compile(host, program); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (b *builder) completions(program string) (entries []entry, err error) {
 	return entries, nil
 }
 
-// platform returns the files of a platform by their names: an archive and its SBOM.
+// platform returns the archive of a platform and its SBOM, by file name.
 func (b *builder) platform(platform string, common []entry, program string) (map[string][]byte, error) {
 	if platform != host { // which gave completions
 		if err := b.compile(platform, program); err != nil {

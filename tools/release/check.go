@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// check builds the last commit twice: in clones whose paths differ, the second time
-// with nothing compiled before. Both have to give the same SHA256SUMS.
+// check builds the last commit in two clones with different paths. The second build has
+// an empty build cache. Both builds must give the same SHA256SUMS.
 func check(o options) error {
 	temp, err := os.MkdirTemp("", "ocibridge-release-")
 	if err != nil {

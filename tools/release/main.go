@@ -1,11 +1,11 @@
-// Command release builds the archives of a release, reproducibly: the same commit and
-// the same version of Go give the same bytes, wherever and whenever they are built.
+// Command release builds the archives of a release. Builds are reproducible: the same
+// commit and the same version of Go give the same bytes on every machine.
 //
-//	release build     archives, SBOMs and SHA256SUMS for every platform
-//	release check     two builds of the last commit, in two folders, are the same
-//	release licences  the list of the licences of what is in the program
+//	release build     build archives, SBOMs and SHA256SUMS for every platform
+//	release check     build the last commit twice, and compare
+//	release licences  check or write the list of the modules' licences
 //
-// It runs in the project's folder, or in the one that -root names.
+// The project's folder is the working directory, unless -root names another one.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 
 const platforms = "linux_amd64,linux_arm64,darwin_amd64,darwin_arm64,windows_amd64,windows_arm64"
 
-// options are those of every command.
+// options are the flags of all commands.
 type options struct {
 	root, out, version string
 	platforms          []string

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// module is one that is in a program.
+// module is a Go module that is linked into the program.
 type module struct {
 	Path, Version, Sum string
 	Dir                string
@@ -21,10 +21,10 @@ type module struct {
 	Texts              []string
 }
 
-// standard is the standard library, which has no module.
+// standard is the name of the standard library, which is not a module.
 const standard = "std"
 
-// modulesOf reads which modules a program was linked from, and finds their licences.
+// modulesOf returns the modules that are linked into a program, with their licences.
 func modulesOf(b *builder, program string) ([]module, error) {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
@@ -40,7 +40,7 @@ func modulesOf(b *builder, program string) ([]module, error) {
 	return modules, locate(b, modules)
 }
 
-// linked are the modules whose packages are linked for any of the platforms.
+// linked returns the modules that are linked into the program for any platform.
 func linked(b *builder) ([]module, error) {
 	found := map[string]module{standard: {Path: standard}}
 	for _, platform := range b.platforms {
@@ -64,7 +64,7 @@ func linked(b *builder) ([]module, error) {
 	return modules, locate(b, modules)
 }
 
-// locate finds where the modules are, and under which licences.
+// locate finds the folders of the modules, and reads their licences.
 func locate(b *builder, modules []module) error {
 	args := []string{"list", "-m", "-json"}
 	for _, m := range modules {
@@ -103,8 +103,8 @@ func locate(b *builder, modules []module) error {
 	return nil
 }
 
-// read reads the files of the module that say under which licence it is. Those of
-// documents (.docs) do not concern the program.
+// read reads the module's licence files. Licences of its documents (.docs) do not apply
+// to the program.
 func (m *module) read() error {
 	files, err := os.ReadDir(m.Dir)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 
 const name = "github.com/ocibridge/ocibridge"
 
-// sbom is the software bill of materials of the program for a platform: CycloneDX 1.6,
-// from what the linker wrote into the program.
+// sbom returns the software bill of materials of the program for a platform, in the
+// format CycloneDX 1.6. It lists the modules that the linker recorded in the program.
 func sbom(b *builder, modules []module, platform string) ([]byte, error) {
 	bom := cyclonedx.NewBOM()
 	bom.SpecVersion = cyclonedx.SpecVersion1_6
