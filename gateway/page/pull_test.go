@@ -9,7 +9,7 @@ import (
 	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/disco"
 
-	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -33,8 +33,8 @@ func (b *bench) offer(a provider.Address, version string, signer *pgp.Signer) *r
 func (b *bench) pulls() {
 	services := disco.New()
 	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": b.source.URL + origin.ServicePath})
-	scope := pullthrough.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(host + "/acme/*")}}}
-	p, err := pullthrough.New(pullthrough.Options{
+	scope := pull.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(host + "/acme/*")}}}
+	p, err := pull.New(pull.Options{
 		Origin: realorigin.NewRegistry(realorigin.RegistryOptions{Services: services}),
 		Scope:  scope, Spool: b.t.TempDir(), Log: slog.New(slog.NewTextHandler(b.log, nil)),
 	})

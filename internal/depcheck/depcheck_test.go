@@ -37,7 +37,7 @@ var may = map[string][]string{
 	"cmd/ocibridge": {"docs", "provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/verify",
 		"internal/bundle", "internal/cliconfig", "internal/clientsetup", "internal/config", "internal/doctor", "internal/inventory", "internal/lock", "internal/lockfile", "internal/originclient", "internal/query", "internal/registry", "internal/registry/embedded", "internal/serve", "internal/transfer"},
 	"internal/serve": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
-		"internal/cliconfig", "internal/clientsetup", "internal/config", "internal/localca", "internal/originclient", "internal/pullthrough", "internal/registry", "internal/registry/embedded", "internal/transfer"},
+		"internal/cliconfig", "internal/clientsetup", "internal/config", "internal/localca", "internal/originclient", "internal/pull", "internal/registry", "internal/registry/embedded", "internal/transfer"},
 	"internal/originclient": {"provider", "origin", "internal/cliconfig"},
 	"internal/registry":     {"provider", "ociaddr", "templates", "artifact", "auth", "internal/registry/embedded"},
 	"internal/query":        {"provider"},
@@ -46,7 +46,7 @@ var may = map[string][]string{
 	"internal/transfer":     {"provider", "ociaddr", "trust", "origin", "pusher", "internal/bundle", "internal/config", "internal/inventory", "internal/lockfile", "internal/query", "internal/registry"},
 	"internal/clientsetup":  {"provider", "ociaddr", "templates", "gateway", "internal/config", "internal/registry/embedded"},
 	"gateway/catalog":       {"provider", "ociaddr", "artifact"},
-	"internal/pullthrough":  {"provider", "ociaddr", "artifact", "trust", "origin", "pusher", "gateway/catalog", "internal/fill"},
+	"internal/pull":         {"provider", "ociaddr", "artifact", "trust", "origin", "pusher", "gateway/catalog", "internal/fill"},
 	"internal/fill":         {},
 }
 

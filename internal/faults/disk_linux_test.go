@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
@@ -131,7 +131,7 @@ func TestFullDiskForTemporaryFiles(t *testing.T) {
 // is served and stored when there is room.
 func TestFullDiskOfPullThrough(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
-		for how, limits := range map[string]pullthrough.Limits{
+		for how, limits := range map[string]pull.Limits{
 			"little is free":  {},
 			"writing says so": {Free: func() (int64, error) { return 1 << 40, nil }},
 		} {

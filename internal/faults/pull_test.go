@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/origin"
@@ -59,19 +59,19 @@ func (o *renewed) Versions(ctx context.Context, a provider.Address) (*origin.Lis
 // servePulling starts a gateway that pulls through, with its files in dir.
 func (r *rig) servePulling(dir string) {
 	r.t.Helper()
-	r.servePullingWithin(dir, pullthrough.Limits{})
+	r.servePullingWithin(dir, pull.Limits{})
 }
 
 // servePullingWithin is servePulling with limits.
-func (r *rig) servePullingWithin(dir string, limits pullthrough.Limits) {
+func (r *rig) servePullingWithin(dir string, limits pull.Limits) {
 	r.t.Helper()
-	puller, err := pullthrough.New(pullthrough.Options{
+	puller, err := pull.New(pull.Options{
 		Origin: &renewed{Registry: r.source, rig: r, since: time.Now()},
 		Push: func(ctx context.Context, rel *origin.Release) (*pusher.Result, error) {
 			result, err := r.pusher.Push(ctx, rel)
 			return result, r.auth.Explain(err, r.repo)
 		},
-		Scope:     pullthrough.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(originHost + "/acme/*")}}},
+		Scope:     pull.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(originHost + "/acme/*")}}},
 		Limits:    limits,
 		Directory: filepath.Join(dir, "origins"), Spool: filepath.Join(dir, "pull"), Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	})

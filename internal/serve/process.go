@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
-	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 )
 
@@ -29,7 +29,7 @@ type process struct {
 	ending context.Context
 	end    context.CancelFunc
 	// budget counts what pull-through takes of its limits.
-	budget *pullthrough.Budget
+	budget *pull.Budget
 	// via is the header Via of requests to origins: a request that comes back is known by
 	// it.
 	via string
@@ -40,7 +40,7 @@ type process struct {
 func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress string) (*process, error) {
 	p := &process{
 		log: o.Log, addr: addr, version: o.Version, manager: manager{o.Getenv, o.Log}, randomKeys: sync.OnceValue(access.RandomKeys),
-		budget: pullthrough.NewBudget(pullthrough.Limits{}), via: "1.1 ocibridge-" + rand.Text(),
+		budget: pull.NewBudget(pull.Limits{}), via: "1.1 ocibridge-" + rand.Text(),
 	}
 	p.ending, p.end = context.WithCancel(context.Background())
 	var err error

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -38,7 +38,7 @@ func TestGatewayReadsProxyCaches(t *testing.T) {
 	}
 	quirky.Set(func(s *quirks.Settings) { s.Proxies = []string{"proxied"} })
 
-	puller, err := pullthrough.New(pullthrough.Options{Log: slog.New(slog.DiscardHandler)})
+	puller, err := pull.New(pull.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/transfer"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -42,14 +42,14 @@ func (s *site) openPuller() error {
 const drainTimeout = 10 * time.Minute
 
 // newPuller makes what fetches and stores missing versions. The caller closes it.
-func (s *site) newPuller(p *pullRules) (*pullthrough.Puller, error) {
+func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 	c := s.settings.Config
-	o := pullthrough.Options{
+	o := pull.Options{
 		Origin:       s.settings.Origins.Pull(p.Selector.Include, p.via),
 		Policy:       c.Trust.For,
 		Push:         s.push(),
-		Scope:        pullthrough.Scope{Selector: p.Selector, Versions: p.Versions, Platforms: p.Platforms, Cooldown: p.Cooldown},
-		Limits:       pullthrough.Limits{MaxConcurrent: p.MaxConcurrent, MaxPerDay: p.MaxPerDay, MaxSize: p.MaxSize, MaxSpool: p.MaxSpool},
+		Scope:        pull.Scope{Selector: p.Selector, Versions: p.Versions, Platforms: p.Platforms, Cooldown: p.Cooldown},
+		Limits:       pull.Limits{MaxConcurrent: p.MaxConcurrent, MaxPerDay: p.MaxPerDay, MaxSize: p.MaxSize, MaxSpool: p.MaxSpool},
 		Budget:       s.budget,
 		StaleIfError: c.Gateway.StaleIfError,
 		Events:       s.ops.pulled,
@@ -58,7 +58,7 @@ func (s *site) newPuller(p *pullRules) (*pullthrough.Puller, error) {
 	if dir := s.pullFolder(); dir != "" {
 		o.Directory, o.Spool = filepath.Join(dir, "origins"), filepath.Join(dir, "pull")
 	}
-	return pullthrough.New(o)
+	return pull.New(o)
 }
 
 // push returns a function that stores a release in the provider's repository.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -12,7 +12,7 @@ import (
 )
 
 // watchPulls adds the usage of pull-through's limits to the metrics.
-func (o *operations) watchPulls(b *pullthrough.Budget) {
+func (o *operations) watchPulls(b *pull.Budget) {
 	o.metrics.WatchPull(func() telemetry.PullUsage {
 		u := b.Usage()
 		return telemetry.PullUsage{
@@ -24,20 +24,20 @@ func (o *operations) watchPulls(b *pullthrough.Budget) {
 }
 
 // pulled counts an event of pull-through.
-func (o *operations) pulled(e pullthrough.Event) {
+func (o *operations) pulled(e pull.Event) {
 	switch e.Kind {
-	case pullthrough.Verified:
+	case pull.Verified:
 		o.metrics.PullChecked(verifyOutcome(e.Err))
-	case pullthrough.Fetched:
+	case pull.Fetched:
 		bytes := e.Bytes
-		if e.From == pullthrough.FromRegistry {
+		if e.From == pull.FromRegistry {
 			bytes = 0
 		}
 		o.metrics.PullFetched(fetchOutcome(e), bytes, e.Took)
 		if limit := limitOf(e.Err); limit != "" {
 			o.metrics.PullLimited(limit)
 		}
-	case pullthrough.Stored:
+	case pull.Stored:
 		o.metrics.PullStored(storeOutcome(e.Err))
 	}
 }
@@ -52,11 +52,11 @@ func verifyOutcome(err error) string {
 	return telemetry.PullFailed
 }
 
-func fetchOutcome(e pullthrough.Event) string {
-	var size *pullthrough.SizeError
-	var busy *pullthrough.BusyError
+func fetchOutcome(e pull.Event) string {
+	var size *pull.SizeError
+	var busy *pull.BusyError
 	switch err := e.Err; {
-	case err == nil && e.From == pullthrough.FromRegistry:
+	case err == nil && e.From == pull.FromRegistry:
 		return telemetry.PullPresent
 	case err == nil:
 		return telemetry.PullFetched
@@ -66,7 +66,7 @@ func fetchOutcome(e pullthrough.Event) string {
 		return telemetry.PullRefused
 	case errors.Is(err, context.Canceled):
 		return telemetry.PullAbandoned
-	case errors.Is(err, pullthrough.ErrNotOffered), errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
+	case errors.Is(err, pull.ErrNotOffered), errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
 		return telemetry.PullAbsent
 	}
 	return telemetry.PullFailed
@@ -74,8 +74,8 @@ func fetchOutcome(e pullthrough.Event) string {
 
 // limitOf returns the limit that an error is about; "" for none.
 func limitOf(err error) string {
-	var size *pullthrough.SizeError
-	var busy *pullthrough.BusyError
+	var size *pull.SizeError
+	var busy *pull.BusyError
 	switch {
 	case errors.As(err, &busy):
 		return busy.Limit

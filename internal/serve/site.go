@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
-	"github.com/ocibridge/ocibridge/internal/pullthrough"
+	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
@@ -40,7 +40,7 @@ type site struct {
 	catalog      *catalog.Catalog             // answers clients
 	pulls        func(provider.Address) bool  // selects the providers to pull through; nil for none
 	fetches      func(*http.Request) bool     // reports whether a request may cause a fetch; nil without pull-through
-	puller       *pullthrough.Puller          // nil without pull-through
+	puller       *pull.Puller                 // nil without pull-through
 	acme         *issued                      // nil without an ACME issuer
 	certificates *certificates                // nil for plain HTTP
 	handler      http.Handler

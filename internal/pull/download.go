@@ -1,0 +1,251 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ocibridge/ocibridge/internal/fill"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const (
+	// lingerTime is how long a finished download is kept for later readers.
+	lingerTime = 10 * time.Second
+	// failureTTL is how long a download that has failed is not tried again.
+	failureTTL = 5 * time.Second
+	// notZipTTL is the same for a package that is no zip though its digest is right:
+	// another download would bring the same bytes.
+	notZipTTL = 10 * time.Minute
+	// maxUnannounced bounds a package whose size the origin does not announce.
+	maxUnannounced = 4 << 30
+	// wellBegun is how many bytes of a package are downloaded before its push begins.
+	wellBegun = 8 << 20
+	// maxFailed bounds how many failures are remembered, of some 5 KiB each at most.
+	maxFailed = 1024
+)
+
+// download brings a package into a temporary file, which clients and the push read
+// meanwhile.
+type download struct {
+	*fill.File
+	p      *Puller
+	store  *store
+	want   wanted
+	at     *origin.Package // where the push found it; nil: the origin is asked
+	cancel context.CancelCauseFunc
+	urgent chan struct{} // closed once a client waits for it
+	hurry  func()        // closes urgent
+	room   *reservation  // of its task, and then of the last user
+
+	clients atomic.Int32 // among its readers; grows with Puller.mu held
+}
+
+// reader reads a download for a client, or for a push.
+type reader struct {
+	*fill.Reader
+	d     *download
+	leave func() // counts a client's end, once
+}
+
+// Close implements [io.Closer].
+func (r *reader) Close() error {
+	r.leave()
+	return r.Reader.Close()
+}
+
+// openLocked opens a download; nil if it has failed or is gone. It is called with mu held.
+func (d *download) openLocked(ctx context.Context, client bool) *reader {
+	file, ok := d.Open(ctx)
+	if !ok {
+		return nil
+	}
+	r := &reader{file, d, func() {}}
+	if client {
+		d.clients.Add(1)
+		d.hurry()
+		r.leave = sync.OnceFunc(func() { d.clients.Add(-1) })
+	}
+	return r
+}
+
+// underway opens the download of a package for a client; nil if there is none.
+func (p *Puller) underway(ctx context.Context, w wanted) *reader {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d := p.downloads[w.key()]; d != nil {
+		return d.openLocked(ctx, true)
+	}
+	return nil
+}
+
+// join opens the download of a package, which it begins if needed. A request of a client
+// (at is nil) also has the version pushed.
+func (p *Puller) join(request context.Context, s *store, w wanted, at *origin.Package) (*reader, error) {
+	client := at == nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var r *reader
+	if d := p.downloads[w.key()]; d != nil {
+		r = d.openLocked(request, client)
+	}
+	if r == nil {
+		if p.closed {
+			return nil, outage(errClosed)
+		}
+		if f := p.failed[w.key()]; f.holds(time.Now()) {
+			return nil, f.err
+		}
+		r = p.beginLocked(request, s, w, at)
+	}
+	if client {
+		p.pushLocked(s, w, r.d)
+	}
+	return r, nil
+}
+
+// beginLocked begins a download, and opens it. It is called with mu held.
+func (p *Puller) beginLocked(request context.Context, s *store, w wanted, at *origin.Package) *reader {
+	ctx, cancel := context.WithCancelCause(telemetry.Follow(p.ctx, request))
+	d := &download{p: p, store: s, want: w, at: at, cancel: cancel, urgent: make(chan struct{})}
+	d.File = fill.New(fill.Options{Cancel: func() { cancel(nil) }, Linger: lingerTime, Limit: maxUnannounced, Closed: d.closed})
+	d.hurry = sync.OnceFunc(func() {
+		close(d.urgent)
+		d.Keep() // a client may come back for it
+	})
+	p.downloads[w.key()] = d
+	r := d.openLocked(request, at == nil)
+	p.tasks.Go(func() { d.run(ctx) })
+	return r
+}
+
+// closed gives back the room of a download whose file is closed, and forgets it.
+func (d *download) closed() {
+	if d.room != nil {
+		d.room.drop()
+	}
+	d.p.mu.Lock()
+	defer d.p.mu.Unlock()
+	if d.p.downloads[d.want.key()] == d {
+		delete(d.p.downloads, d.want.key())
+	}
+}
+
+// errPreempted is the end of a download that was cancelled for a waiting client. Its push
+// is tried again.
+var errPreempted = hint.Wrap(fmt.Errorf("no client read the package, and another client waited for its slot: %w", &BusyError{"max_concurrent", retrySlot}),
+	"it is fetched again later; where this is frequent, raise max_concurrent in the pull_through block")
+
+// preempt cancels a download for a waiting client. It returns false if the download has
+// ended, or has a client by now.
+func (p *Puller) preempt(d *download) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := d.State(); d.clients.Load() > 0 || s.Verified || s.Err != nil {
+		return false
+	}
+	d.Retire()
+	d.cancel(errPreempted)
+	return true
+}
+
+// run downloads the package and reports the result.
+func (d *download) run(ctx context.Context) {
+	defer d.cancel(nil)
+	spanned, end := telemetry.Start(ctx, "origin package", slog.String("file", d.want.filename))
+	from, err := d.fetch(spanned)
+	if cause := context.Cause(ctx); err != nil && cause == errPreempted {
+		err = cause
+	}
+	err = brief(err)
+	end(err)
+	e := Event{Kind: Fetched, Provider: d.want.subject.provider, Version: d.want.subject.version, Platform: d.want.platform, Bytes: d.State().Written, Err: err}
+	if d.room != nil {
+		e.Took = d.room.age()
+		d.room.done()
+	}
+	r := d.p.current(d.want.subject)
+	if r != nil {
+		if err == nil {
+			r.setSize(d.want.digest, e.Bytes)
+		}
+		r.describe(&e)
+	}
+	e.From = from
+	cancelled := err != nil && ctx.Err() != nil
+	if cancelled {
+		e.Err = context.Canceled
+	} else if err != nil {
+		d.p.noteFailure(d.want, err)
+	}
+	d.Finish(err)
+	d.Close()
+	d.log(ctx, e, err)
+	d.p.o.Events(e)
+}
+
+// noteFailure remembers why a package could not be downloaded.
+func (p *Puller) noteFailure(w wanted, err error) {
+	if errors.Is(err, trust.ErrChecksum) || errors.Is(err, provider.ErrNotZip) {
+		p.releases.Drop(func(s subject) bool { return s == w.subject }, nil) // the version may have been published anew
+	}
+	var busy *BusyError
+	if errors.As(err, &busy) {
+		return
+	}
+	ttl := failureTTL
+	if errors.Is(err, provider.ErrNotZip) {
+		ttl = notZipTTL
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fail(w.key(), err, ttl)
+}
+
+// fail remembers a failure for as long as it lasts. It is called with mu held.
+func (p *Puller) fail(key packageKey, err error, lasts time.Duration) {
+	now := time.Now()
+	maps.DeleteFunc(p.failed, func(_ packageKey, f failure) bool { return !f.holds(now) })
+	if len(p.failed) >= maxFailed {
+		clear(p.failed)
+	}
+	p.failed[key] = failFor(err, lasts)
+}
+
+// log logs the result of a download, unless it was cancelled for lack of readers.
+func (d *download) log(ctx context.Context, e Event, err error) {
+	log := d.p.o.Log.With("version", d.want.subject.String(), "platform", d.want.platform.String(), "from", e.From, "bytes", e.Bytes)
+	switch {
+	case err == nil:
+		log.InfoContext(ctx, "pulled through: a package is here")
+	case err == errPreempted:
+		log.InfoContext(ctx, "pulled through: a package made room for a client, and is fetched again later")
+	case e.Err == err:
+		log.ErrorContext(ctx, "pulled through: a package cannot be had", "err", err, "hint", hint.Of(err))
+	}
+}
+
+// wellUnderway waits until much of the package is downloaded, or until the download ends.
+func (d *download) wellUnderway(ctx context.Context) {
+	_, _ = d.Wait(ctx, func(s fill.State) bool { return s.Verified || s.Written >= wellBegun }) // readers get the error
+}
+
+// over waits until the download has ended. It fails if the package cannot be had, so that
+// a push stores nothing of a version that it cannot complete. A download that was preempted
+// begins again, and is no failure.
+func (d *download) over(ctx context.Context) error {
+	err := d.Verified(ctx)
+	if ctx.Err() == nil && errors.Is(err, errPreempted) {
+		return nil
+	}
+	return err
+}

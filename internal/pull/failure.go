@@ -1,0 +1,89 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// failure is an error that is the answer for a while.
+type failure struct {
+	err   error // nil: nothing failed
+	until time.Time
+}
+
+// failFor returns a failure that takes little memory.
+func failFor(err error, ttl time.Duration) failure { return failure{flatten(err), time.Now().Add(ttl)} }
+
+// flatten returns an error for a cache. The origin decides how long its errors are, and what
+// they hold: a refused certificate is in its error.
+func flatten(err error) error { return keepTimeout(err, hint.Flatten(err, reasons(err)...)) }
+
+// keepTimeout returns short as a timeout if err is one: clients are told.
+func keepTimeout(err, short error) error {
+	var from, to net.Error
+	if errors.As(err, &from) && from.Timeout() && !errors.As(short, &to) {
+		return timeout{short}
+	}
+	return short
+}
+
+// timeout is a [net.Error].
+type timeout struct{ error }
+
+func (t timeout) Unwrap() error { return t.error }
+func (timeout) Timeout() bool   { return true }
+func (timeout) Temporary() bool { return true }
+
+// holds reports whether the failure is still the answer.
+func (f failure) holds(now time.Time) bool { return f.err != nil && now.Before(f.until) }
+
+// errorSize is roughly the memory of an error, in bytes.
+func errorSize(err error) int64 {
+	if err == nil {
+		return 0
+	}
+	return 512 + int64(len(err.Error())+len(hint.Of(err)))
+}
+
+// brief returns an error whose text and hint are of bounded length, for logs, traces and
+// callers. It returns a short error unchanged.
+func brief(err error) error {
+	if err == nil {
+		return nil
+	}
+	return keepTimeout(err, hint.Brief(err, reasons(err)...))
+}
+
+// reasons returns the errors that this package, the gateway and the metrics ask for. A
+// shortened error is still those that err is.
+func reasons(err error) []error {
+	out := []error{
+		catalog.ErrSource, ErrNotOffered, origin.ErrVersionNotFound, origin.ErrPlatformNotFound,
+		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip, artifact.ErrTooLarge,
+		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded,
+	}
+	var busy *BusyError
+	if errors.As(err, &busy) {
+		out = append(out, busy)
+	}
+	var later *outgoing.LaterError
+	if errors.As(err, &later) {
+		out = append(out, later.Bare())
+	}
+	var size *SizeError
+	if errors.As(err, &size) {
+		out = append(out, size)
+	}
+	return out
+}

@@ -1,0 +1,178 @@
+package pull
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// listFile is a list on disk. It stands after its SHA-256 in hexadecimal and a line
+// end.
+type listFile struct {
+	Provider  string       `json:"provider"`
+	Confirmed time.Time    `json:"confirmed"`
+	Versions  []listedFile `json:"versions"`
+	Warnings  []string     `json:"warnings,omitempty"`
+	// Seen has all that was listed, allowed or not; nil without a cooldown.
+	Seen map[string]time.Time `json:"seen,omitempty"`
+}
+
+type listedFile struct {
+	Version   string   `json:"version"`
+	Protocols []string `json:"protocols,omitempty"`
+	Platforms []string `json:"platforms,omitempty"`
+}
+
+func (p *Puller) listPath(a provider.Address) string {
+	sum := sha256.Sum256([]byte(a.Path()))
+	name := hex.EncodeToString(sum[:16])
+	return filepath.Join(p.o.Directory, name[:2], name[2:])
+}
+
+// keepList writes a list whole, or not at all.
+func (p *Puller) keepList(a provider.Address, l *list) {
+	if p.o.Directory == "" || p.isRetired() {
+		return // or it would undo what another one keeps, of another scope
+	}
+	err := p.writeList(a, l)
+	if err != nil {
+		p.o.Log.Warn("what an origin offers cannot be kept on disk", "provider", a.String(), "err", err)
+	}
+}
+
+func (p *Puller) writeList(a provider.Address, l *list) error {
+	path := p.listPath(a)
+	if len(l.offers) == 0 && l.seen == nil {
+		// What is gone must not stand in after a restart.
+		if err := p.folder.replace(path, 0); err != nil {
+			return err
+		}
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	out := listFile{Provider: a.Path(), Confirmed: l.at, Warnings: l.warnings}
+	for _, o := range l.offers {
+		f := listedFile{Version: o.Version.String(), Protocols: o.Protocols}
+		for _, platform := range o.Platforms {
+			f.Platforms = append(f.Platforms, platform.String())
+		}
+		out.Versions = append(out.Versions, f)
+	}
+	if l.seen != nil {
+		out.Seen = map[string]time.Time{}
+		for v, at := range l.seen {
+			out.Seen[v.String()] = at
+		}
+	}
+	body, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	body = append(fmt.Appendf(nil, "%x\n", sha256.Sum256(body)), body...)
+	if err := p.folder.replace(path, int64(len(body))); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(body)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// loadList returns the list on disk, for the cache. It is only served stale. A file that
+// cannot be read still shows that the provider is not new.
+func (p *Puller) loadList(a provider.Address) (listAnswer, bool) {
+	if p.o.Directory == "" {
+		return listAnswer{}, false
+	}
+	l, err := p.readList(a)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !p.folder.isFull():
+		return listAnswer{}, false
+	case errors.Is(err, fs.ErrNotExist):
+		l = &list{seen: map[provider.Version]time.Time{}} // its file may not have fitted
+	case err != nil:
+		p.o.Log.Warn("what an origin offered cannot be read from disk", "provider", a.String(), "err", err)
+		l = &list{seen: map[provider.Version]time.Time{}} // a cooldown begins again
+	}
+	if l.at.After(time.Now()) {
+		l.at = time.Time{} // the clock was wrong when it was written
+	}
+	l.weigh()
+	answer := p.newListAnswer(l)
+	answer.TTL = 0
+	return answer, true
+}
+
+var errDamaged = errors.New("the file is damaged")
+
+func (p *Puller) readList(a provider.Address) (*list, error) {
+	f, err := os.Open(p.listPath(a))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxListFile))
+	if err != nil {
+		return nil, err
+	}
+	sum, body, _ := bytes.Cut(data, []byte("\n"))
+	var in listFile
+	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(body)) || json.Unmarshal(body, &in) != nil || in.Provider != a.Path() {
+		return nil, errDamaged
+	}
+	out := &list{at: in.Confirmed, warnings: in.Warnings}
+	if in.Seen != nil {
+		out.seen = map[provider.Version]time.Time{}
+	}
+	for text, at := range in.Seen {
+		v, err := provider.ParseVersion(text)
+		if err != nil {
+			return nil, errDamaged
+		}
+		out.seen[v] = at
+	}
+	policy := p.o.Policy(a)
+	for _, f := range in.Versions {
+		v, err := provider.ParseVersion(f.Version)
+		if err != nil {
+			return nil, errDamaged
+		}
+		if !p.o.Scope.Versions.IsZero() && !p.o.Scope.Versions.Has(v) {
+			continue
+		}
+		o := catalog.Offer{Version: v, Protocols: f.Protocols, Signed: !policy.AllowUnsigned || policy.Pins()}
+		for _, text := range f.Platforms {
+			platform, err := provider.ParsePlatform(text)
+			if err != nil {
+				return nil, errDamaged
+			}
+			o.Platforms = append(o.Platforms, platform)
+		}
+		out.offers = append(out.offers, o)
+	}
+	return out, nil
+}

@@ -1,0 +1,107 @@
+package pull
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// TestListFolderIsBounded: an origin of a client's choice may have any number of
+// providers, and what is on disk of them ends somewhere. A cooldown is none the
+// shorter for it.
+func TestListFolderIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		var log bytes.Buffer
+		s := &source{versions: []string{"1.0.0"}}
+		o := Options{Scope: Scope{Cooldown: time.Hour}, Directory: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}
+		p := puller(t, s, o)
+		p.folder.max = 2 << 10
+		ask := func(p *Puller, a provider.Address) int {
+			t.Helper()
+			offers, _, err := of(p, a).Offers(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			return len(offers)
+		}
+		if n := ask(p, widget); n != 1 {
+			t.Fatalf("%d versions", n)
+		}
+		for i := range 100 {
+			ask(p, provider.MustParseAddress(fmt.Sprintf("registry.acme.example/acme/p%d", i)))
+		}
+		if size := sizeOf(t, dir); size > 2<<10 || size < 1<<10 {
+			t.Errorf("%d bytes are on disk", size)
+		}
+		if !strings.Contains(log.String(), "cannot be kept on disk") {
+			t.Errorf("the log says\n%s", log.String())
+		}
+		// What could not be kept is not taken for new, and what was kept is as it was.
+		if n := ask(p, provider.MustParseAddress("registry.acme.example/acme/late")); n != 0 {
+			t.Errorf("%d versions are offered at once", n)
+		}
+		if n := ask(p, widget); n != 1 {
+			t.Errorf("%d versions of what is kept", n)
+		}
+		again := puller(t, s, o)
+		if got := again.folder.bytes; got != sizeOf(t, dir) {
+			t.Errorf("another process counts %d bytes", got)
+		}
+	})
+}
+
+func sizeOf(t *testing.T, dir string) (size int64) {
+	t.Helper()
+	err := filepath.Walk(dir, func(_ string, info os.FileInfo, err error) error {
+		if err == nil && !info.IsDir() {
+			size += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return size
+}
+
+// TestReleasesAreBounded: what is in memory of versions is that of those asked for
+// last, and of no more than may be.
+func TestReleasesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{}
+		for i := range maxReleases + 100 {
+			s.versions = append(s.versions, fmt.Sprintf("1.%d.0", i))
+		}
+		p := puller(t, s, Options{})
+		store := of(p, widget)
+		for _, v := range s.versions {
+			found, err := store.Complete(t.Context(), provider.MustParseVersion(v), nil)
+			if err != nil || len(found.Packages) != 1 {
+				t.Fatal(found, err)
+			}
+		}
+		synctest.Wait()
+		counted := int64(0)
+		good := p.releases.Good()
+		for _, a := range good {
+			counted += 512 + int64(len(a.Value.subject.String())) + a.Value.memory()
+		}
+		if n, bytes := p.releases.Size(); n > maxReleases || n < maxReleases/2 || len(good) != n || bytes != counted || bytes > maxReleaseBytes {
+			t.Errorf("%d versions (%d good) with %d bytes, counted as %d", n, len(good), counted, bytes)
+		}
+		last := subject{widget, provider.MustParseVersion(s.versions[len(s.versions)-1])}
+		if r := p.current(last); r == nil {
+			t.Error("the last one is forgotten")
+		}
+	})
+}

@@ -1,0 +1,256 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/fresh"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+const (
+	// maxLists and maxListBytes bound the lists in memory.
+	maxLists     = 2048
+	maxListBytes = 24 << 20
+	// absentTTL is how long an origin's answer is current that it offers nothing.
+	absentTTL = time.Minute
+)
+
+// list is what an origin offers of a provider. It is immutable.
+type list struct {
+	// listing is nil if the list was read from disk. Such a list is served stale, and
+	// nothing can be fetched by it.
+	listing *origin.Listing
+	offers  []catalog.Offer // the versions that the scope allows, oldest first
+	// warnings are the origin's warnings to users.
+	warnings []string
+	// seen has the time when each version was first seen; zero: together with the
+	// provider. It is nil without a cooldown.
+	seen map[provider.Version]time.Time
+	at   time.Time // when the origin gave the list
+
+	bytes int64 // roughly its memory, counted by weigh
+}
+
+// offer returns the offer of a version.
+func (l *list) offer(v provider.Version) (catalog.Offer, bool) {
+	i, ok := slices.BinarySearchFunc(l.offers, v, func(o catalog.Offer, v provider.Version) int { return o.Version.Compare(v) })
+	if !ok {
+		return catalog.Offer{}, false
+	}
+	return l.offers[i], true
+}
+
+// errNoOffers is the answer of an origin that offers nothing of a provider.
+var errNoOffers = errors.New("the origin offers nothing")
+
+type listAnswer = fresh.Answer[*list]
+
+// newLists returns the cache of lists.
+func (p *Puller) newLists() *fresh.Cache[provider.Address, *list] {
+	return fresh.New(fresh.Options[provider.Address, *list]{
+		Key: provider.Address.Path, Fetch: p.askForList, Load: p.loadList, Follow: telemetry.Follow,
+		Size: func(_ provider.Address, l *list, err error) int64 {
+			if l == nil {
+				return errorSize(err)
+			}
+			return l.bytes
+		},
+		Timeout: metadataTimeout, FailureTTL: outageTTL, Early: true, MaxBytes: maxListBytes, MaxEntries: maxLists,
+	})
+}
+
+// newListAnswer returns a list with its validity. A list without offers is never served
+// stale.
+func (p *Puller) newListAnswer(l *list) listAnswer {
+	if len(l.offers) == 0 {
+		return listAnswer{Value: l, Err: errNoOffers, At: l.at, TTL: min(absentTTL, p.o.ListTTL)}
+	}
+	return listAnswer{Value: l, At: l.at, TTL: p.o.ListTTL, StaleFor: max(p.o.StaleIfError, p.o.ListTTL)}
+}
+
+// list returns what the origin offers of a provider: its current list, or the last one
+// while the origin fails.
+func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
+	return listOf(p.lists.Get(ctx, a))
+}
+
+// askAgain asks the origin for its list, unless it has just failed.
+func (p *Puller) askAgain(ctx context.Context, a provider.Address) (*list, error) {
+	return listOf(p.lists.Ask(ctx, a))
+}
+
+func listOf(a *listAnswer, err error) (*list, error) {
+	if err != nil {
+		return nil, outage(err)
+	}
+	return a.Value, nil
+}
+
+// fetchable returns a list by which versions can be fetched.
+func (p *Puller) fetchable(ctx context.Context, a provider.Address) (*list, error) {
+	l, err := p.list(ctx, a)
+	if err != nil || l.listing != nil {
+		return l, err
+	}
+	return p.askAgain(ctx, a)
+}
+
+// weigh counts the memory of a list that is not shared yet.
+func (l *list) weigh() {
+	l.bytes = 512
+	for v := range l.seen {
+		l.bytes += seenBytes + textBytes(v)
+	}
+	if l.listing != nil {
+		l.bytes += l.listing.Bytes() // with warnings
+	} else {
+		for _, w := range l.warnings {
+			l.bytes += 32 + int64(len(w))
+		}
+	}
+	for i, o := range l.offers {
+		l.bytes += offerBytes + textBytes(o.Version) + protocolBytes*int64(len(o.Protocols))
+		if i > 0 && same(o.Platforms, l.offers[i-1].Platforms) {
+			continue
+		}
+		for _, platform := range o.Platforms {
+			l.bytes += platformBytes + int64(len(platform.OS)+len(platform.Arch))
+		}
+	}
+}
+
+// These are upper bounds of the memory of a list's parts, without their texts.
+const (
+	seenBytes     = 200 // an entry of list.seen
+	offerBytes    = 240
+	protocolBytes = 48
+	platformBytes = 48
+)
+
+// textBytes is the memory of a version's text: most versions have numbers only.
+func textBytes(v provider.Version) int64 {
+	if text := v.String(); strings.ContainsAny(text, "-+") {
+		return 16 + int64(len(text))
+	}
+	return 0
+}
+
+// same reports whether two slices share their array.
+func same(a, b []provider.Platform) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// outage marks an error as an origin's failure.
+func outage(err error) error {
+	if err == nil || errors.Is(err, catalog.ErrSource) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", catalog.ErrSource, err)
+}
+
+// askForList asks the origin for its list, for the cache.
+func (p *Puller) askForList(ctx context.Context, a provider.Address, last *listAnswer) (listAnswer, error) {
+	spanned, end := telemetry.Start(ctx, "origin versions", slog.String("provider", a.String()))
+	var before *list
+	if last != nil {
+		before = last.Value
+	}
+	l, err := p.fetchList(spanned, a, before)
+	err = brief(err)
+	end(err)
+	if err != nil {
+		p.o.Log.WarnContext(ctx, "the origin is in trouble: what it offers is not known now", "provider", a.String(), "err", err, "hint", hint.Of(err))
+		return listAnswer{}, flatten(err)
+	}
+	answer := p.newListAnswer(l)
+	answer.Save = func(latest *listAnswer) { p.keepList(a, latest.Value) }
+	return answer, nil
+}
+
+var errClosed = errors.New("the gateway is shutting down")
+
+// fetchList asks the origin. The list of a provider that the origin does not know is empty.
+func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list) (*list, error) {
+	out := &list{at: time.Now()}
+	listing, err := p.o.Origin.Versions(ctx, a)
+	switch {
+	case errors.Is(err, origin.ErrProviderNotFound):
+		if before != nil {
+			out.seen = before.seen // versions that come back later keep their age
+		}
+		out.weigh()
+		return out, nil
+	case err != nil:
+		return nil, outage(err)
+	}
+	for _, w := range listing.Warnings {
+		p.o.Log.DebugContext(ctx, "the origin warns", "provider", a.String(), "warning", w)
+	}
+	out.seen = p.firstSeen(listing, before, out.at)
+	policy := p.o.Policy(a)
+	var last []provider.Platform
+	var offered []provider.Version
+	for _, v := range listing.Versions {
+		if !p.allows(v, out) {
+			continue
+		}
+		platforms, err := p.o.Origin.Platforms(ctx, a, listing, v)
+		if err != nil {
+			return nil, outage(err)
+		}
+		platforms = slices.Clone(platforms)
+		provider.SortPlatforms(platforms)
+		if slices.Equal(platforms, last) {
+			platforms = last // most versions share their platforms
+		}
+		last = platforms
+		offered = append(offered, v)
+		out.offers = append(out.offers, catalog.Offer{
+			Version: v, Protocols: listing.Protocols(v), Platforms: platforms, Signed: !policy.AllowUnsigned || policy.Pins(),
+		})
+	}
+	out.listing = listing.Only(offered)
+	out.warnings = listing.OriginWarnings
+	out.weigh()
+	return out, nil
+}
+
+// allows reports whether the scope allows a version.
+func (p *Puller) allows(v provider.Version, l *list) bool {
+	if _, err := ociaddr.VersionTag(v); err != nil || !p.o.Scope.Versions.IsZero() && !p.o.Scope.Versions.Has(v) {
+		return false
+	}
+	since := l.seen[v]
+	return since.IsZero() || l.at.Sub(since) >= p.o.Scope.Cooldown
+}
+
+// firstSeen returns when each version was first seen; nil without a cooldown.
+func (p *Puller) firstSeen(listing *origin.Listing, before *list, now time.Time) map[provider.Version]time.Time {
+	if p.o.Scope.Cooldown == 0 {
+		return nil
+	}
+	seen := map[provider.Version]time.Time{}
+	for _, v := range listing.Versions {
+		if before == nil || before.seen == nil {
+			seen[v] = time.Time{} // it is as old as the provider, to us
+			continue
+		}
+		since, known := before.seen[v]
+		if !known {
+			since = now
+		}
+		seen[v] = since
+	}
+	return seen
+}

@@ -1,0 +1,211 @@
+package pull
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+func TestListIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{versions: []string{"1.0.0"}}
+		p := puller(t, s, Options{ListTTL: 4 * time.Minute, StaleIfError: time.Hour})
+		expect := func(want string, calls int) {
+			t.Helper()
+			if got := offered(t, p); got != want {
+				t.Errorf("offered are %q, want %q", got, want)
+			}
+			if n := s.calls(); n != calls {
+				t.Errorf("the origin was asked %d times, want %d", n, calls)
+			}
+		}
+		expect("1.0.0", 1)
+		expect("1.0.0", 0)
+		s.set(func() { s.versions = []string{"1.0.0", "2.0.0"} })
+		time.Sleep(3 * time.Minute)
+		expect("1.0.0", 1) // for whoever comes next
+		expect("1.0.0 2.0.0", 0)
+		s.set(func() { s.err = errors.New("no way") })
+		time.Sleep(5 * time.Minute)
+		expect("1.0.0 2.0.0", 1)
+		expect("1.0.0 2.0.0", 0) // in trouble it is left alone for a moment
+		time.Sleep(6 * time.Second)
+		s.set(func() { s.delay = time.Second })
+		start := time.Now()
+		expect("1.0.0 2.0.0", 1) // nobody waits for it so soon after it failed
+		if took := time.Since(start); took != 0 {
+			t.Errorf("waited for %s", took)
+		}
+		s.set(func() { s.err, s.delay = nil, time.Minute })
+		time.Sleep(32 * time.Second)
+		start = time.Now()
+		expect("1.0.0 2.0.0", 1)
+		if took := time.Since(start); took != 2*time.Second {
+			t.Errorf("waited for %s", took)
+		}
+		s.set(func() { s.err, s.delay = errors.New("no way"), 0 })
+		time.Sleep(time.Hour)
+		expect("trouble", 1)
+		s.set(func() { s.err = fmt.Errorf("%w: 404", origin.ErrProviderNotFound) })
+		time.Sleep(10 * time.Second)
+		expect("", 1)
+		s.set(func() { s.err = nil })
+		expect("", 0)
+		time.Sleep(absentTTL)
+		expect("1.0.0 2.0.0", 1)
+	})
+}
+
+// TestWarningsAreKeptWithTheList shows that an origin's warnings last as long as its list,
+// on disk, too.
+func TestWarningsAreKeptWithTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{versions: []string{"1.0.0"}, warnings: []string{"it is old"}}
+		o := Options{Directory: t.TempDir(), ListTTL: time.Minute, StaleIfError: time.Hour}
+		p := puller(t, s, o)
+		expect := func(when, want string) {
+			t.Helper()
+			_, warnings, err := of(p, widget).Offers(t.Context())
+			if err != nil || fmt.Sprint(warnings) != want {
+				t.Errorf("%s: %q, %v", when, warnings, err)
+			}
+		}
+		expect("at first", "[it is old]")
+		s.set(func() { s.err = errors.New("no way") })
+		time.Sleep(10 * time.Minute)
+		expect("while the origin is unavailable", "[it is old]")
+		p.Close()
+		p = puller(t, s, o)
+		expect("after a restart", "[it is old]")
+		s.set(func() { s.err, s.warnings = nil, nil })
+		time.Sleep(time.Minute)
+		expect("with the next list", "[]")
+	})
+}
+
+// TestWarningsFromDiskAreCounted in what a list takes in memory.
+func TestWarningsFromDiskAreCounted(t *testing.T) {
+	warnings := strings.Split(strings.Repeat("x", 64*500), "")
+	l := &list{offers: []catalog.Offer{{Version: provider.MustParseVersion("1.0.0")}}, warnings: warnings}
+	p := puller(t, &source{}, Options{Directory: t.TempDir()})
+	if err := p.writeList(widget, l); err != nil {
+		t.Fatal(err)
+	}
+	answer, ok := p.loadList(widget)
+	if !ok || len(answer.Value.warnings) != len(warnings) || answer.Value.bytes < 32*int64(len(warnings)) {
+		t.Errorf("%d bytes are counted", answer.Value.bytes)
+	}
+}
+
+// TestAbsenceDoesNotStandIn: that the origin has no such provider, or version, is said
+// while that is its word of now, and is not known while it is in trouble.
+func TestAbsenceDoesNotStandIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{err: fmt.Errorf("%w: 404", origin.ErrProviderNotFound)}
+		o := Options{Directory: t.TempDir()}
+		p := puller(t, s, o)
+		expect := func(want string) {
+			t.Helper()
+			if got := offered(t, p); got != want {
+				t.Errorf("offered are %q, want %q", got, want)
+			}
+		}
+		// absent is what is said of version 2.0.0.
+		absent := func(want string) {
+			t.Helper()
+			found, err := of(p, widget).Complete(t.Context(), provider.MustParseVersion("2.0.0"), nil)
+			got := "trouble"
+			if err == nil {
+				got = fmt.Sprintf("absent %t", found == nil)
+			} else if !errors.Is(err, catalog.ErrSource) {
+				t.Errorf("%v is not marked as trouble", err)
+			}
+			if got != want {
+				t.Errorf("2.0.0: %s, want %s", got, want)
+			}
+		}
+		down := func() { s.set(func() { s.err = errors.New("no way") }) }
+		expect("")
+		absent("absent true")
+		down()
+		expect("")
+		time.Sleep(2 * absentTTL)
+		expect("trouble")
+		absent("trouble")
+		s.set(func() { s.err, s.versions = nil, []string{"1.0.0"} })
+		time.Sleep(10 * time.Second)
+		expect("1.0.0")
+		absent("absent true")
+		down()
+		time.Sleep(time.Minute)
+		absent("absent true")
+		s.calls()
+		time.Sleep(10 * time.Minute)
+		expect("1.0.0")
+		for range 3 {
+			absent("trouble")
+		}
+		if n := s.calls(); n != 1 {
+			t.Errorf("the origin was asked %d times", n)
+		}
+		p.Close()
+		p = puller(t, s, o)
+		expect("1.0.0")
+		absent("trouble")
+		time.Sleep(10 * time.Second)
+		s.set(func() { s.err, s.versions = nil, []string{"1.0.0", "2.0.0"} })
+		absent("absent false")
+	})
+}
+
+// TestListsAreBounded, whatever clients ask for and origins answer.
+func TestListsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{err: fmt.Errorf("%w: 404", origin.ErrProviderNotFound)}
+		p := puller(t, s, Options{})
+		ask := func(n int, kind string) {
+			for i := range n {
+				time.Sleep(time.Millisecond)
+				a := provider.MustParseAddress(fmt.Sprintf("registry.acme.example/%s/widget%d", kind, i))
+				if _, _, err := of(p, a).Offers(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		ask(2*maxLists, "none")
+		if n, size := p.lists.Size(); n > maxLists || size > maxListBytes {
+			t.Errorf("%d lists of nothing have %d bytes", n, size)
+		}
+		for i := range 1000 {
+			s.versions = append(s.versions, fmt.Sprintf("1.%d.0", i))
+		}
+		s.set(func() { s.err = nil })
+		ask(80, "many")
+		n, size := p.lists.Size()
+		if n < 40 || size > maxListBytes || size < maxListBytes/2 {
+			t.Errorf("%d lists of 1000 versions have %d bytes", n, size)
+		}
+		s.calls()
+		ask(80, "many")
+		if n := s.calls(); n == 0 || n > 80 {
+			t.Errorf("the origin was asked %d times", n)
+		}
+		// One that is larger than all may be is kept, for who asks next.
+		for i := range 60 * 1000 {
+			s.versions = append(s.versions, fmt.Sprintf("2.%d.0", i))
+		}
+		ask(1, "large")
+		s.calls()
+		ask(1, "large")
+		if n := s.calls(); n != 0 {
+			t.Errorf("the origin was asked %d times", n)
+		}
+	})
+}

@@ -1,0 +1,296 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const (
+	// maxJobs bounds how many versions wait to be pushed. Further versions are pushed after
+	// a later request.
+	maxJobs = 256
+	// pushAttempts is how often a version is pushed before it waits for another request.
+	pushAttempts = 6
+	// pushPause is the pause before the second attempt. Each further pause is twice as long.
+	pushPause = 30 * time.Second
+	// refusedPause is how long a version is not pushed again after a final refusal.
+	refusedPause = 10 * time.Minute
+)
+
+// job pushes one version with the platforms that clients request meanwhile.
+type job struct {
+	store   *store
+	subject subject
+
+	// Guarded by Puller.mu.
+	held      []*reader           // downloads that it keeps until they are pushed
+	added     []provider.Platform // requested since the last push
+	requested map[provider.Platform]bool
+	paused    bool      // it waits for its next attempt, and holds no download
+	retry     time.Time // it has failed, and does not begin again before; zero: it runs
+}
+
+// pushLocked has the version of a package pushed. The package was requested by a client,
+// which waits for the download d; nil: it got the package elsewhere. It is called with mu
+// held.
+func (p *Puller) pushLocked(s *store, w wanted, d *download) {
+	if p.o.Push == nil || p.closed || p.draining {
+		return
+	}
+	j := p.jobs[w.subject]
+	switch {
+	case j != nil && !j.retry.IsZero():
+		if time.Now().Before(j.retry) {
+			return
+		}
+		j = nil
+	case j != nil && j.requested[w.platform]:
+		return
+	case j == nil && len(p.jobs) >= maxJobs && !p.dropFailed():
+		p.o.Log.Warn("too many versions wait to be stored: it is served, and stored when it is asked for later", "version", w.subject.String())
+		return
+	}
+	isNew := j == nil
+	if isNew {
+		j = &job{store: s, subject: w.subject, requested: map[provider.Platform]bool{}}
+		p.jobs[w.subject] = j
+	}
+	j.requested[w.platform] = true
+	j.added = append(j.added, w.platform)
+	if d != nil && !j.paused {
+		if r := d.openLocked(p.ctx, false); r != nil {
+			j.held = append(j.held, r)
+		}
+	}
+	if isNew {
+		p.pushes.Add(1)
+		p.tasks.Go(func() {
+			defer p.pushes.Done()
+			p.work(p.ctx, j)
+		})
+	}
+}
+
+// dropFailed forgets one failed job, and reports whether there was one. It is called with
+// mu held.
+func (p *Puller) dropFailed() bool {
+	for about, j := range p.jobs {
+		if !j.retry.IsZero() {
+			delete(p.jobs, about)
+			return true
+		}
+	}
+	return false
+}
+
+// work pushes until all requested platforms are stored.
+func (p *Puller) work(ctx context.Context, j *job) {
+	pause := pushPause
+	var platforms []provider.Platform
+	for attempt := 1; ; attempt++ {
+		held, added := p.take(j, false)
+		platforms = append(platforms, added...)
+		for _, r := range held {
+			r.d.wellUnderway(ctx) // the waiting client goes first
+		}
+		result, err := p.push(ctx, j, held, platforms)
+		closeAll(held)
+		p.report(ctx, j, result, err)
+		var busy *BusyError
+		wait := pause
+		switch {
+		case ctx.Err() != nil:
+			p.end(j, time.Time{})
+			return
+		case err == nil:
+			if p.end(j, time.Time{}) {
+				return
+			}
+			attempt, pause, platforms = 0, pushPause, nil
+			continue
+		case errors.As(err, &busy):
+			attempt, wait = 0, max(pause, busy.RetryAfter)
+		case isFinal(err):
+			p.end(j, time.Now().Add(refusedPause))
+			return
+		case attempt == pushAttempts:
+			p.end(j, time.Now().Add(pause))
+			return
+		default:
+			pause *= 2
+		}
+		held, added = p.take(j, true)
+		platforms = append(platforms, added...)
+		closeAll(held) // the pause may be long
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		case <-p.retired: // its successor pushes the version after the next request
+			p.end(j, time.Now().Add(wait))
+			return
+		}
+	}
+}
+
+// take returns the downloads that a job holds, and the platforms that were requested since
+// the last call. If the job is paused, it holds no download from now on.
+func (p *Puller) take(j *job, paused bool) ([]*reader, []provider.Platform) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	held, added := j.held, j.added
+	j.held, j.added, j.paused = nil, nil, paused
+	return held, added
+}
+
+// end ends a job. It returns false for a job that has succeeded but has more platforms to
+// push. A job that has failed does not begin again before retry.
+func (p *Puller) end(j *job, retry time.Time) bool {
+	p.mu.Lock()
+	if retry.IsZero() && len(j.added) > 0 && !p.closed {
+		p.mu.Unlock()
+		return false
+	}
+	held := j.held
+	j.held, j.added, j.retry = nil, nil, retry
+	if retry.IsZero() {
+		delete(p.jobs, j.subject)
+	}
+	p.mu.Unlock()
+	closeAll(held)
+	return true
+}
+
+func closeAll(held []*reader) {
+	for _, r := range held {
+		r.Close()
+	}
+}
+
+// isFinal reports whether a push that is repeated would fail again.
+func isFinal(err error) bool {
+	var size *SizeError
+	for _, reason := range []error{pusher.ErrConflict, pusher.ErrOccupied, pusher.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown} {
+		if errors.Is(err, reason) {
+			return true
+		}
+	}
+	var answer *errcode.ErrorResponse
+	denied := errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
+	return denied || errors.As(err, &size) || trust.Refused(err)
+}
+
+// report logs the result of a push, and emits its event.
+func (p *Puller) report(ctx context.Context, j *job, result *pusher.Result, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	e := Event{Kind: Stored, Provider: j.subject.provider, Version: j.subject.version, Err: err}
+	r := p.current(j.subject)
+	if r != nil {
+		r.describe(&e)
+		if err == nil {
+			r.setStored(result)
+		}
+	}
+	var busy *BusyError
+	err = brief(err)
+	log := p.o.Log.With("version", j.subject.String())
+	switch {
+	case errors.As(err, &busy):
+		log.Warn("pulled through: a version is not stored yet, because a limit is reached", "err", err, "hint", hint.Of(err))
+	case err != nil:
+		log.Error("pulled through: a version is not stored; clients are served from its origin", "err", err, "hint", hint.Of(err))
+	default:
+		log.Info("pulled through: a version is stored", "repository", result.Repository.String(), "status", result.Status, "platforms", len(result.Packages))
+		for _, w := range result.Warnings {
+			if r == nil || r.isNew(w) {
+				log.Warn("pulled through: a version is stored, with a warning", "warning", w)
+			}
+		}
+	}
+	p.o.Events(e)
+}
+
+// push pushes the platforms of the configuration, and those that clients have requested.
+// It reads the downloads that the job holds, and downloads the other packages after them.
+func (p *Puller) push(ctx context.Context, j *job, held []*reader, requested []provider.Platform) (*pusher.Result, error) {
+	r, err := p.release(ctx, j.subject)
+	if err != nil {
+		return nil, err
+	}
+	l, err := p.fetchable(ctx, j.subject.provider)
+	if err != nil {
+		return nil, err
+	}
+	platforms := p.platforms(r.packages, requested)
+	if len(platforms) == 0 {
+		return nil, fmt.Errorf("%s: there is no package to be stored", j.subject)
+	}
+	if _, ok := l.offer(j.subject.version); !ok {
+		return nil, ErrNotOffered // it was withdrawn
+	}
+	rel, err := p.o.Origin.Release(ctx, j.subject.provider, l.listing, j.subject.version, platforms)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rel.Packages {
+		pkg := &rel.Packages[i]
+		known := r.find(pkg.Platform)
+		if known == nil || known.Filename != pkg.Filename {
+			return nil, contradiction(wanted{j.subject, pkg.Platform, provider.PackageFilename(j.subject.provider, j.subject.version, pkg.Platform), ""}, pkg.Filename)
+		}
+		pkg.Open = p.opener(j.store, wanted{j.subject, pkg.Platform, known.Filename, known.Digest}, *pkg, held)
+	}
+	return p.o.Push(ctx, rel)
+}
+
+// platforms returns the platforms to be pushed among the available packages.
+func (p *Puller) platforms(available []artifact.Package, requested []provider.Platform) []provider.Platform {
+	var out []provider.Platform
+	for _, pkg := range available {
+		if len(p.o.Scope.Platforms) == 0 || slices.Contains(p.o.Scope.Platforms, pkg.Platform) || slices.Contains(requested, pkg.Platform) {
+			out = append(out, pkg.Platform)
+		}
+	}
+	return out
+}
+
+// opener returns the [origin.Package.Open] of a package for a push: it opens the download
+// that clients read as well. Downloads that the job holds have waiting clients; they
+// go first.
+func (p *Puller) opener(s *store, w wanted, at origin.Package, held []*reader) func(context.Context) (io.ReadCloser, int64, error) {
+	isHeld := slices.ContainsFunc(held, func(r *reader) bool { return r.d.want.digest == w.digest })
+	return func(ctx context.Context) (io.ReadCloser, int64, error) {
+		if !isHeld {
+			for _, r := range held {
+				if err := r.d.over(ctx); err != nil {
+					return nil, 0, err
+				}
+			}
+		}
+		r, err := p.join(ctx, s, w, &at)
+		if err != nil {
+			return nil, 0, err
+		}
+		size, err := r.d.Size(ctx)
+		if err != nil {
+			r.Close()
+			return nil, 0, err
+		}
+		return r, size, nil
+	}
+}

@@ -1,0 +1,368 @@
+package pull
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/fresh"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+const (
+	// maxReleases and maxReleaseBytes bound the versions in memory.
+	maxReleases     = 1024
+	maxReleaseBytes = 16 << 20
+	// releaseTTL is how long a verified version is current.
+	releaseTTL = time.Hour
+	// packageLasts is how long the location of a package is used: it may be a URL that
+	// expires.
+	packageLasts = time.Minute
+)
+
+// ErrNotOffered means that the origin does not offer a version, or that the scope does not
+// allow it.
+var ErrNotOffered = errors.New("not offered")
+
+// release is a version whose SHA256SUMS was accepted.
+type release struct {
+	subject  subject
+	sums     *trust.Checksums
+	origin   string
+	packages []artifact.Package // sorted by platform; sizes and h1 are unknown
+	version  *artifact.Version  // of those packages, with evidence
+	blobs    map[digest.Digest][]byte
+	at       time.Time
+	bytes    int64 // roughly its memory, without found
+
+	mu        sync.Mutex // guards the following
+	sizes     map[digest.Digest]int64
+	stored    map[digest.Digest]bool // in the registry by now
+	locations map[provider.Platform]location
+	// logged has the SHA-256 of warnings that the log has, maxLogged at most.
+	logged [][sha256.Size]byte
+}
+
+// maxLogged is how many warnings about a version are remembered as logged. Further ones
+// are logged each time.
+const maxLogged = 16
+
+// isNew reports whether a warning was not logged yet, and remembers it as logged.
+func (r *release) isNew(warning string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sum := sha256.Sum256([]byte(warning))
+	if slices.Contains(r.logged, sum) {
+		return false
+	}
+	if len(r.logged) < maxLogged {
+		r.logged = append(r.logged, sum)
+	}
+	return true
+}
+
+// inherit remembers the warnings that an earlier answer about the version has logged.
+func (r *release) inherit(before *release) {
+	if before == nil {
+		return
+	}
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	r.logged = slices.Clone(before.logged)
+}
+
+// wanted is a package that can be had from its origin.
+type wanted struct {
+	subject  subject
+	platform provider.Platform
+	filename string
+	digest   digest.Digest
+}
+
+func (w wanted) key() packageKey { return packageKey{w.subject.provider, w.digest} }
+
+// packageKey names a package of a provider. Two providers may have the same package, such as
+// two registries that offer the same GitHub release. Each package is fetched from its own
+// provider's origin, so that the failure of one origin does not affect the other.
+type packageKey struct {
+	provider provider.Address
+	digest   digest.Digest
+}
+
+type releaseAnswer = fresh.Answer[*release]
+
+// newReleases returns the cache of verified versions.
+func (p *Puller) newReleases() *fresh.Cache[subject, *release] {
+	return fresh.New(fresh.Options[subject, *release]{
+		Key: subject.String, Fetch: p.askForRelease, Follow: telemetry.Follow,
+		Size:    func(_ subject, r *release, err error) int64 { return r.memory() + errorSize(err) },
+		Timeout: metadataTimeout, FailureTTL: outageTTL, MaxBytes: maxReleaseBytes, MaxEntries: maxReleases,
+	})
+}
+
+// release returns a version as its origin offers it, verified.
+func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
+	a, err := p.releases.Get(ctx, s)
+	if err != nil {
+		return nil, outage(err)
+	}
+	return a.Value, a.Err
+}
+
+// askForRelease asks the origin about a version, for the cache. A refusal is an answer.
+func (p *Puller) askForRelease(ctx context.Context, s subject, last *releaseAnswer) (releaseAnswer, error) {
+	spanned, end := telemetry.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
+	r, warnings, err := p.resolve(spanned, s)
+	err = brief(err)
+	end(err)
+	if errors.Is(err, ErrNotOffered) {
+		return releaseAnswer{Err: err}, nil // the list decides for how long
+	}
+	event := Event{Kind: Verified, Provider: s.provider, Version: s.version, From: s.provider.Hostname(), Err: err}
+	defer func() { p.o.Events(event) }()
+	if err != nil {
+		if ctx.Err() == nil {
+			p.o.Log.WarnContext(ctx, "pulled through: nothing is known of a version", "version", s.String(), "err", err, "hint", hint.Of(err))
+		}
+		err = flatten(err)
+		if errors.Is(err, catalog.ErrSource) {
+			return releaseAnswer{}, err
+		}
+		return releaseAnswer{Err: err, TTL: refusalTTL}, nil
+	}
+	r.describe(&event)
+	if last != nil {
+		r.inherit(last.Value)
+	}
+	p.o.Log.InfoContext(ctx, "pulled through: checksums accepted", "version", s.String(), "from", r.origin, "verdict", r.sums.Verdict(), "key", r.sums.Signer().Fingerprint, "platforms", len(r.packages))
+	for _, w := range warnings {
+		if r.isNew(w) {
+			p.o.Log.WarnContext(ctx, "pulled through: the origin's answer about a version has a flaw", "version", s.String(), "warning", w)
+		}
+	}
+	p.task(r.prepare)
+	return releaseAnswer{Value: r, At: r.at, TTL: releaseTTL, StaleFor: fresh.Forever}, nil
+}
+
+// describe says on what grounds a version was accepted.
+func (r *release) describe(e *Event) {
+	e.From, e.Verdict, e.Fingerprint = r.origin, r.sums.Verdict(), r.sums.Signer().Fingerprint
+}
+
+// wants returns the package of a provider that has a digest, if it is known.
+func (p *Puller) wants(a provider.Address, d digest.Digest) (wanted, bool) {
+	for _, answer := range p.releases.Good() {
+		r := answer.Value
+		if r.subject.provider != a {
+			continue
+		}
+		if i := slices.IndexFunc(r.packages, func(p artifact.Package) bool { return p.Digest == d }); i >= 0 {
+			return wanted{r.subject, r.packages[i].Platform, r.packages[i].Filename, d}, true
+		}
+	}
+	return wanted{}, false
+}
+
+// blob returns evidence that is in memory alone.
+func (p *Puller) blob(a provider.Address, d digest.Digest) ([]byte, bool) {
+	for _, answer := range p.releases.Good() {
+		if r := answer.Value; r.subject.provider == a {
+			if data, ok := r.blobs[d]; ok {
+				p.releases.Last(r.subject) // it is in use
+				return data, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// current returns a current release from memory; nil if there is none.
+func (p *Puller) current(s subject) *release {
+	if a := p.releases.Current(s.String(), time.Now()); a != nil {
+		return a.Value
+	}
+	return nil
+}
+
+// resolve asks the origin for the metadata of one package, by which it has the
+// SHA256SUMS that lists all of them, and verifies that. An error wraps ErrNotOffered,
+// or [catalog.ErrSource] for trouble, or says why the version is refused. The warnings
+// are about the origin's answer.
+func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings []string, err error) {
+	l, err := p.fetchable(ctx, s.provider)
+	if err != nil {
+		return nil, nil, err
+	}
+	offer, ok := l.offer(s.version)
+	if !ok {
+		return nil, nil, ErrNotOffered
+	}
+	var r *origin.Release
+	for _, platform := range p.candidates(offer) {
+		r, err = p.o.Origin.Release(ctx, s.provider, l.listing, s.version, []provider.Platform{platform})
+		if !errors.Is(err, origin.ErrPlatformNotFound) {
+			break
+		}
+	}
+	switch {
+	case errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
+		return nil, nil, p.withdrawn(ctx, s, err)
+	case trust.Refused(err):
+		return nil, nil, err
+	case err != nil:
+		return nil, nil, outage(err)
+	}
+	sums, err := p.o.Policy(s.provider).Accept(ctx, r.Claims)
+	switch {
+	case err != nil && ctx.Err() != nil && !trust.Refused(err):
+		return nil, nil, outage(err) // nothing was decided
+	case err != nil:
+		return nil, nil, err
+	}
+	out := &release{
+		subject: s, sums: sums, origin: r.Origin, at: time.Now(),
+		sizes: map[digest.Digest]int64{}, stored: map[digest.Digest]bool{}, locations: map[provider.Platform]location{},
+	}
+	if err := out.list(offer.Platforms); err != nil {
+		return nil, nil, err
+	}
+	for _, pkg := range r.Packages {
+		if known := out.find(pkg.Platform); known != nil && known.Filename == pkg.Filename {
+			out.addLocation(pkg.Platform, location{pkg, out.at})
+		}
+	}
+	out.bytes += claimsBytes(r.Claims)
+	return out, r.Warnings, out.encode(r.Protocols, r.About)
+}
+
+// maxCandidates is how many platforms an origin is asked for that it lists and does
+// not have.
+const maxCandidates = 3
+
+// candidates returns the platforms whose metadata is asked for, until there is one:
+// first what is likely to be asked for next.
+func (p *Puller) candidates(o catalog.Offer) []provider.Platform {
+	wish := append(slices.Clone(p.o.Scope.Platforms), provider.MustParsePlatform("linux_amd64"))
+	out := slices.Clone(o.Platforms)
+	if len(out) == 0 {
+		out = wish
+	}
+	rank := func(platform provider.Platform) int {
+		if i := slices.Index(wish, platform); i >= 0 {
+			return i
+		}
+		return len(wish)
+	}
+	slices.SortStableFunc(out, func(a, b provider.Platform) int { return cmp.Compare(rank(a), rank(b)) })
+	return out[:min(len(out), maxCandidates)]
+}
+
+// withdrawn returns what it means that the origin says that what it lists is not
+// there: that it was withdrawn, if its list now says so, too.
+func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
+	l, lerr := p.askAgain(ctx, s.provider)
+	if lerr != nil {
+		return lerr
+	}
+	if _, ok := l.offer(s.version); !ok {
+		return fmt.Errorf("%w: %v", ErrNotOffered, err)
+	}
+	return outage(err)
+}
+
+// list fills in the packages that the accepted document lists under the names that
+// packages of the version are published under, of the platforms that the origin
+// offers; of all platforms if it offers none.
+func (r *release) list(offered []provider.Platform) error {
+	platforms := offered
+	if len(platforms) == 0 {
+		prefix := strings.TrimSuffix(provider.PackageFilename(r.subject.provider, r.subject.version, provider.Platform{}), "_.zip")
+		for _, name := range r.sums.Files() {
+			rest, ok := strings.CutPrefix(name, prefix)
+			rest, zip := strings.CutSuffix(rest, ".zip")
+			if platform, err := provider.ParsePlatform(rest); ok && zip && err == nil {
+				platforms = append(platforms, platform)
+			}
+		}
+	}
+	for _, platform := range platforms {
+		name := provider.PackageFilename(r.subject.provider, r.subject.version, platform)
+		if sum, ok := r.sums.Sum(name); ok {
+			r.packages = append(r.packages, artifact.Package{
+				Platform: platform, Filename: name, Digest: digest.NewDigestFromBytes(digest.SHA256, sum[:]),
+			})
+		}
+	}
+	slices.SortFunc(r.packages, func(a, b artifact.Package) int { return a.Platform.Compare(b.Platform) })
+	if len(r.packages) == 0 {
+		return hint.Wrap(fmt.Errorf("%s: %w under the names that its packages are published under", r.subject, trust.ErrNotListed),
+			"what is published otherwise can be pushed, and not pulled through")
+	}
+	return nil
+}
+
+// encode makes the version and its evidence as a push would store it.
+func (r *release) encode(protocols []string, about provider.About) error {
+	manifest, blobs, err := artifact.EncodeEvidence(artifact.NewEvidence(r.sums, r.origin, protocols, about))
+	if err != nil {
+		return err
+	}
+	r.blobs = map[digest.Digest][]byte{}
+	for _, b := range append(blobs, manifest) {
+		r.blobs[b.Descriptor.Digest] = b.Data
+		r.bytes += int64(cap(b.Data))
+	}
+	r.bytes += releaseBytes
+	for _, p := range r.packages {
+		r.bytes += packageBytes + int64(len(p.Filename))
+	}
+	r.version = &artifact.Version{
+		Provider: r.subject.provider, Version: r.subject.version, Protocols: protocols,
+		Packages: r.packages, Evidence: &manifest.Descriptor,
+	}
+	r.version.Index = describe(r.version)
+	return nil
+}
+
+// What a release takes in memory beside its evidence, and each of its packages.
+const (
+	releaseBytes = 4 << 10
+	packageBytes = 768
+)
+
+// claimsBytes is about what accepted claims take in memory beside the blobs of the
+// evidence.
+func claimsBytes(c trust.Claims) int64 {
+	n := 2 * len(c.SHA256SUMS) // the parsed checksums
+	for _, key := range c.Keys {
+		n += len(key)
+	}
+	for name, report := range c.Reported {
+		n += 256 + len(name) + 96*len(report.Hashes)
+	}
+	return int64(n + 256*len(c.Announced))
+}
+
+// find returns the package for a platform; nil for none.
+func (r *release) find(platform provider.Platform) *artifact.Package {
+	i := slices.IndexFunc(r.packages, func(p artifact.Package) bool { return p.Platform == platform })
+	if i < 0 {
+		return nil
+	}
+	return &r.packages[i]
+}

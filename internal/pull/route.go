@@ -1,0 +1,98 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/ocibridge/ocibridge/origin"
+)
+
+// maxTried bounds how many addresses count for a request without a connection. A dialer
+// tries two addresses at once: an IPv6 address and an IPv4 address.
+const maxTried = 2
+
+// errCrowded ends a request to a host that has its share of the slots.
+var errCrowded = errors.New("the host has its share of max_concurrent")
+
+// open opens the package at its origin. If the request leads to a host that has its share
+// of the slots, the download loses its slot, waits for one of that host's, and starts over.
+func (d *download) open(ctx context.Context, at origin.Package) (io.ReadCloser, int64, error) {
+	for {
+		// Not cancelled on return: the body is still read with it. It ends with ctx.
+		asking, cancel := context.WithCancelCause(ctx)
+		way := &route{room: d.room, cancel: cancel}
+		body, size, err := at.Open(origin.WatchHosts(asking, way.asks))
+		if !way.isCrowded(err == nil) {
+			return body, size, outage(err)
+		}
+		if err == nil {
+			body.Close()
+		}
+		if err := d.p.limit.waitForSlot(ctx, d.room); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// route follows the requests of a download through redirects. Only the host of the last
+// request counts: it sends the package, or is about to.
+type route struct {
+	room   *reservation
+	cancel context.CancelCauseFunc // ends the requests
+
+	mu        sync.Mutex // guards the following
+	last      []string   // the host of the last request: its name, then its addresses; never changed in place
+	connected bool       // the last request has its connection
+	crowded   bool       // the host of the last request has its share
+	failed    bool       // the package could not be opened
+	open      bool       // the package is being read
+}
+
+// asks notes a host that [origin.WatchHosts] reports. It cancels the requests if the host
+// has its share of the slots. Once the package is being read, a host only counts: a
+// download that resumes keeps its slot.
+func (w *route) asks(host origin.AskedHost) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	address := host.Address.String()
+	switch {
+	case w.crowded || w.failed:
+		return
+	case !host.Address.IsValid():
+		w.last, w.connected = []string{host.Name}, false
+	case len(w.last) == 0 || w.last[0] != host.Name:
+		return // an earlier request has tried the address
+	case host.Connected:
+		w.last, w.connected = []string{host.Name, address}, true
+	case w.connected || slices.Contains(w.last, address):
+		return
+	default:
+		tried := w.last[max(1, len(w.last)-maxTried+1):]
+		w.last = slices.Concat([]string{host.Name}, tried, []string{address})
+	}
+	if !w.room.asks(w.last, w.open) {
+		w.crowded = true
+		w.cancel(errCrowded)
+	}
+}
+
+// isCrowded reports whether the requests were cancelled at a host that has its share of the
+// slots. If not, no further request takes the slot away.
+func (w *route) isCrowded(opened bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.crowded:
+	case !opened:
+		w.failed = true
+	default:
+		w.open = true
+		if w.last != nil {
+			w.room.comesFrom(w.last)
+		}
+	}
+	return w.crowded
+}

@@ -1,0 +1,79 @@
+package pull
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/ocibridge/ocibridge/internal/fill"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
+)
+
+// spoolPattern names the files of downloads, where the system requires a name.
+const spoolPattern = "ocibridge-pull-*.zip"
+
+// sweepSpool makes the folder for downloads, and removes files of processes that have
+// ended. Files that another process has open have no name, or cannot be removed. It never
+// changes the mode of the system's temporary folder.
+func sweepSpool(o *Options) error {
+	var err error
+	if o.Spool == "" {
+		o.Spool = os.TempDir()
+		err = os.MkdirAll(o.Spool, 0o700)
+	} else {
+		err = privatefolder.Make(o.Spool, o.Log)
+	}
+	if err != nil {
+		return hint.Wrap(fmt.Errorf("the folder for packages under way: %w", err), "it must be writable for the user that serve runs as")
+	}
+	if o.Limits.Free == nil {
+		o.Limits.Free = func() (int64, error) { return Free(o.Spool) }
+	}
+	left, err := filepath.Glob(filepath.Join(o.Spool, spoolPattern))
+	if err != nil {
+		return err
+	}
+	for _, name := range left {
+		if os.Remove(name) == nil && o.Log != nil {
+			o.Log.Info("removed what a download left that did not end", "file", name)
+		}
+	}
+	return nil
+}
+
+// spoolFile is the temporary file of a download. Its writes count against the room that
+// the download has reserved.
+type spoolFile struct {
+	*fill.Temp
+	room *reservation
+}
+
+func newSpoolFile(dir string, room *reservation) (*spoolFile, error) {
+	f, err := fill.NewTemp(dir, spoolPattern)
+	if err != nil {
+		return nil, spoolError(err)
+	}
+	return &spoolFile{f, room}, nil
+}
+
+// Write implements [io.Writer].
+func (f *spoolFile) Write(p []byte) (int, error) {
+	if err := f.room.write(int64(len(p))); err != nil {
+		return 0, err
+	}
+	n, err := f.Temp.Write(p)
+	if err != nil {
+		err = spoolError(err)
+	}
+	return n, err
+}
+
+// spoolError explains an error of a download's file. A disk that other programs have filled
+// meanwhile is a limit, like a disk that was full before.
+func spoolError(err error) error {
+	if isFull(err) {
+		return fmt.Errorf("%w: %w", busy("disk", retryRoom), err)
+	}
+	return hint.Wrap(fmt.Errorf("package under way: %w", err), "is the folder for packages under way writable, and its disk well?")
+}

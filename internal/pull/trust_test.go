@@ -1,0 +1,248 @@
+package pull_test
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/pull"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// TestRefused is what must not be served: nothing of it is stored.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	stranger := func(b *bench) { // signed by another key than the one offered
+		r := b.build("1.0.0", 100)
+		if err := r.Sign(pgpFor(b, "Mallory")); err != nil {
+			b.tb.Fatal(err)
+		}
+		r.Keys = b.build("1.0.0", 1).Keys
+		b.origin.Add(r)
+	}
+	for name, tc := range map[string]struct {
+		spoil  func(*bench)
+		policy trust.Policy
+		log    string
+	}{
+		"wrong signature": {spoil: stranger, log: "signature refused"},
+		"unsigned": {spoil: func(b *bench) {
+			b.signer = nil
+			b.publish("1.0.0")
+		}, log: "not signed"},
+		"other key than pinned": {spoil: func(b *bench) { b.publish("1.0.0") }, policy: trust.Policy{Keys: []string{strings.Repeat("A", 40)}}, log: "pinned"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			tc.spoil(b)
+			s := b.serve(siteOptions{policy: tc.policy})
+			for _, path := range []string{mirror + "1.0.0.json", archivePath("1.0.0", "linux_amd64"), hosts + "1.0.0/download/linux/amd64"} {
+				if got := s.get(path); got.status != http.StatusBadGateway || strings.Contains(got.body, "signature") || !strings.Contains(got.body, "may serve") {
+					t.Errorf("%s: %+v", path, got)
+				}
+			}
+			if !strings.Contains(s.log.String(), tc.log) {
+				t.Errorf("the log lacks %q", tc.log)
+			}
+			if n, m := b.registry.Count(recorder.Writes()), b.origin.Count(zips(), recorder.Method(http.MethodGet)); n != 0 || m != 0 {
+				t.Errorf("%d writes, %d downloads", n, m)
+			}
+		})
+	}
+}
+
+// TestOfferedAsAnother: an origin that offers one platform's package as another's, both
+// signed, gets neither served nor stored as what it is not.
+func TestOfferedAsAnother(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.publish("1.0.0")
+	b.origin.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+		if !strings.HasSuffix(req.URL.Path, "/1.0.0/download/linux/amd64") {
+			return false
+		}
+		req.URL.Path = strings.Replace(req.URL.Path, "linux/amd64", "darwin/arm64", 1)
+		answer := httptest.NewRecorder()
+		b.origin.ServeHTTP(answer, req)
+		w.Write(bytes.Replace(bytes.Replace(answer.Body.Bytes(), []byte(`"os":"darwin"`), []byte(`"os":"linux"`), 1), []byte(`"arch":"arm64"`), []byte(`"arch":"amd64"`), 1))
+		return true
+	})
+	s := b.serve(siteOptions{})
+	if got := s.hashes("1.0.0"); got != zh(r) {
+		t.Errorf("1.0.0.json: %s", got)
+	}
+	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.status != http.StatusBadGateway {
+		t.Errorf("linux_amd64: %d, %d bytes", got.status, len(got.body))
+	}
+	if got := s.get(archivePath("1.0.0", "darwin_arm64")); got.body != string(r.Package("darwin", "arm64").Data) {
+		t.Errorf("darwin_arm64: %d, %d bytes", got.status, len(got.body))
+	}
+	if e := s.await(pull.Stored, 1); !errors.Is(e.Err, trust.ErrChecksum) {
+		t.Errorf("stored: %v", e.Err)
+	}
+	if n := b.registry.Count(recorder.Writes()); n != 0 {
+		t.Errorf("%d writes", n)
+	}
+}
+
+// TestUnsigned is served and stored where a trust block allows it, as what it is.
+func TestUnsigned(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.signer = nil
+	r := b.publish("1.0.0")
+	s := b.serve(siteOptions{policy: trust.Policy{AllowUnsigned: true}})
+	for _, when := range []string{"cold", "stored"} {
+		if got := s.versions(); got != "1.0.0" {
+			t.Errorf("%s: index.json: %s", when, got)
+		}
+		if got := s.get(hosts + "versions"); got.status != http.StatusNotFound {
+			t.Errorf("%s: versions: %+v", when, got)
+		}
+		if got := s.get(hosts + "1.0.0/download/linux/amd64"); got.status != http.StatusNotFound {
+			t.Errorf("%s: download: %+v", when, got)
+		}
+		if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(r.Package("linux", "amd64").Data) {
+			t.Errorf("%s: %d, %d bytes", when, got.status, len(got.body))
+		}
+		if e := s.await(pull.Stored, 1); e.Err != nil || e.Verdict == trust.Signed {
+			t.Errorf("%s: %+v", when, e)
+		}
+	}
+	verdict, err := artifact.ReadVerdict(t.Context(), b.repository(), b.tagged("1.0.0"))
+	if err != nil || verdict == trust.Signed {
+		t.Errorf("stored as %s, %v", verdict, err)
+	}
+}
+
+// TestRequiredWithoutKeys: what the origin's own keys signed is not enough then, and
+// is not stored by the way.
+func TestRequiredWithoutKeys(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.publish("1.0.0")
+	s := b.serve(siteOptions{required: true})
+	for _, path := range []string{mirror + "1.0.0.json", archivePath("1.0.0", "linux_amd64"), hosts + "1.0.0/download/linux/amd64"} {
+		if got := s.get(path); got.status != http.StatusBadGateway {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+	if n, m := b.registry.Count(recorder.Writes()), b.origin.Count(zips(), recorder.Method(http.MethodGet)); n != 0 || m != 0 {
+		t.Errorf("%d writes, %d downloads", n, m)
+	}
+}
+
+// TestDamagedPackage is not what its SHA256SUMS lists.
+func TestDamagedPackage(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			r := b.build("1.0.0", 300<<10)
+			b.origin.Add(r)
+			linux := r.Package("linux", "amd64")
+			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, linux.Filename) {
+					return false
+				}
+				w.Write(append(bytes.Clone(linux.Data[:len(linux.Data)-1]), 'x'))
+				return true
+			})
+			s := b.serve(o)
+			if got := s.get(archivePath("1.0.0", "linux_amd64")); got.err == nil && got.status == http.StatusOK {
+				t.Errorf("%d bytes were answered in whole", len(got.body))
+			}
+			if e := s.await(pull.Stored, 1); e.Err == nil {
+				t.Error("it was stored")
+			}
+			if got := b.tagged("1.0.0"); got != nil {
+				t.Errorf("tagged: %+v", got)
+			}
+			if n := b.origin.Count(zips(), recorder.Method(http.MethodGet), recorder.PathSuffix(linux.Filename)); n != 1 {
+				t.Errorf("%d downloads of what is wrong", n)
+			}
+		})
+	}
+}
+
+// TestPackageThatIsNoZip is what its SHA256SUMS lists, with a good signature. It is not
+// fetched again while it is listed.
+func TestPackageThatIsNoZip(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			r := b.build("1.0.0", 300<<10)
+			linux := r.Package("linux", "amd64")
+			if err := r.Repack("linux", "amd64", linux.Data[:len(linux.Data)-1], b.signer); err != nil {
+				t.Fatal(err)
+			}
+			b.origin.Add(r)
+			s := b.serve(o)
+			if got := s.get(archivePath("1.0.0", "linux_amd64")); got.err == nil && got.status == http.StatusOK {
+				t.Errorf("%d bytes were answered in whole", len(got.body))
+			}
+			if e := s.await(pull.Stored, 1); !errors.Is(e.Err, provider.ErrNotZip) {
+				t.Errorf("stored: %v", e.Err)
+			}
+			if got := s.get(archivePath("1.0.0", "linux_amd64")); got.status != http.StatusBadGateway {
+				t.Errorf("asked for again: %d, %d bytes", got.status, len(got.body))
+			}
+			if got := b.tagged("1.0.0"); got != nil {
+				t.Errorf("tagged: %+v", got)
+			}
+			if n := b.registry.Count(recorder.Method(http.MethodPut)); n != 0 {
+				t.Errorf("%d blobs or manifests are stored", n)
+			}
+			if n := b.origin.Count(zips(), recorder.Method(http.MethodGet), recorder.PathSuffix(linux.Filename)); n != 1 {
+				t.Errorf("%d downloads of what is wrong", n)
+			}
+		})
+	}
+}
+
+// TestPublishedAnew: a version that is not stored, and has other packages now than when
+// it was described, is refused, and then described as it is now.
+func TestPublishedAnew(t *testing.T) {
+	t.Parallel()
+	for _, platform := range []string{"linux_amd64", "windows_amd64"} { // known is where the first is
+		b := newBench(t)
+		first := b.publish("1.0.0")
+		s := b.serve(siteOptions{})
+		if got := s.hashes("1.0.0"); got != zh(first) {
+			t.Fatalf("1.0.0.json: %s", got)
+		}
+		second := b.publish("1.0.0")
+		may := make(chan struct{})
+		b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPost || r.Method == http.MethodPut {
+				select {
+				case <-may: // it is not stored before it was looked at
+				case <-r.Context().Done():
+				}
+			}
+			return false
+		})
+		goos, arch, _ := strings.Cut(platform, "_")
+		want := string(second.Package(goos, arch).Data)
+		// An answer that was broken off at once, the client may have asked for again.
+		if got := s.get(archivePath("1.0.0", platform)); got.err == nil && got.status == http.StatusOK && got.body != want {
+			t.Errorf("%s: %d, %d bytes", platform, got.status, len(got.body))
+		}
+		s.await(pull.Fetched, 1)
+		if got := s.hashes("1.0.0"); got != zh(second) {
+			t.Errorf("%s: 1.0.0.json: %s", platform, got)
+		}
+		close(may)
+		if got := s.get(archivePath("1.0.0", platform)); got.err != nil || got.body != want {
+			t.Errorf("%s: %d, %v", platform, got.status, got.err)
+		}
+		s.await(pull.Stored, 1)
+	}
+}
