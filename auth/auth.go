@@ -74,8 +74,8 @@ type Environment struct {
 }
 
 // Options configures a [Client]. With the zero value the client has no login, speaks
-// TLS to every registry that is not on loopback, and retries with the defaults of
-// [Retry].
+// TLS to every registry that is not on loopback, and repeats requests that fail for a
+// transient reason.
 type Options struct {
 	Environment Environment
 
@@ -102,7 +102,9 @@ type Options struct {
 	// UserAgent is the User-Agent header; empty means "ocibridge".
 	UserAgent string
 
-	Retry Retry
+	// RetryDelay is the maximum of the wait before a request is repeated for the first
+	// time; 0 means 500 ms. It doubles with each further attempt.
+	RetryDelay time.Duration
 
 	// HelperTimeout bounds one run of a credential helper; 0 means 30 s.
 	HelperTimeout time.Duration
@@ -159,6 +161,7 @@ func New(opts Options) *Client {
 	}
 	opts.UserAgent = cmp.Or(opts.UserAgent, "ocibridge")
 	opts.HelperTimeout = cmp.Or(opts.HelperTimeout, 30*time.Second)
+	opts.RetryDelay = cmp.Or(opts.RetryDelay, 500*time.Millisecond)
 	invalid := sync.OnceValue(opts.Validate)
 	return &Client{
 		opts:    opts,

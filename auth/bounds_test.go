@@ -3,7 +3,6 @@ package auth
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -199,7 +198,7 @@ func TestTokenCacheBoundsBytes(t *testing.T) {
 func TestFailuresOfTokenServersAreNotKept(t *testing.T) {
 	refusal := `{"errors":[{"code":"DENIED","message":"no","detail":[` + strings.Repeat("{},", 2000) + `{}]}]}`
 	deny := true
-	c := New(Options{Retry: Retry{Attempts: 1}, Transport: protected("", func() *http.Response {
+	c := New(Options{RetryDelay: time.Millisecond, Transport: protected("", func() *http.Response {
 		if deny {
 			return answer(403, http.Header{"Content-Type": {"application/json"}}, refusal)
 		}
@@ -294,8 +293,7 @@ func TestSecretsOfManyCredentials(t *testing.T) {
 // signature that opens a blob, and may have any length.
 func TestRetriesAreLoggedWithoutTheTarget(t *testing.T) {
 	var log bytes.Buffer
-	transport := newRetrier(roundTripper(func(*http.Request) *http.Response { return answer(503, nil, "") }), Retry{}, slog.New(slog.NewTextHandler(&log, nil)))
-	transport.sleep = func(context.Context, time.Duration) error { return errors.New("end") }
+	transport := newRetrier(roundTripper(func(*http.Request) *http.Response { return answer(503, nil, "") }), time.Millisecond, slog.New(slog.NewTextHandler(&log, nil)))
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://storage.test/s1gn4ture/blob", nil)
 	req.Response = &http.Response{Request: req}
 	_, _ = transport.RoundTrip(req)

@@ -41,7 +41,7 @@ func behindFaults(t *testing.T) (*remote.Repository, *faultproxy.Server) {
 	}), config)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.CertPool()}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
-	c := auth.New(auth.Options{Transport: transport, Retry: auth.Retry{BaseDelay: time.Millisecond}})
+	c := auth.New(auth.Options{Transport: transport, RetryDelay: time.Millisecond})
 	repo, err := c.Repository(t.Context(), ociaddr.Repository{Registry: ociaddr.Registry(proxy.Addr), Name: "acme/null"})
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -433,7 +434,7 @@ func TestLoopbackRegistriesAreAskedForTLS(t *testing.T) {
 	plain, secure := newFakeRegistry(t, false), newFakeRegistry(t, true)
 	const closed = "127.0.0.1:1" // the system never assigns this port
 	for _, allPlain := range []bool{false, true} {
-		c := New(Options{PlainHTTP: allPlain, Retry: Retry{Attempts: 1}, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}})
+		c := New(Options{PlainHTTP: allPlain, RetryDelay: time.Millisecond, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}})
 		dials := map[string]int{}
 		c.schemes.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			dials[addr]++
@@ -554,7 +555,7 @@ func TestRedirectCarriesNoCredentialAndNoQueryIntoErrors(t *testing.T) {
 
 	host := registry.Listener.Addr().String()
 	c := New(Options{
-		Retry:       Retry{Attempts: 1},
+		RetryDelay:  time.Millisecond,
 		Environment: environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginJSON(host + "=u:p")}),
 	})
 	r := mustRepository(t, host+"/a/x")

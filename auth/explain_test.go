@@ -176,13 +176,13 @@ func TestExplainRealFailures(t *testing.T) {
 		name, want string
 		opts       Options
 	}{
-		{"proxy not there", "which HTTPS_PROXY names, is not reached: correct the variable, or add example.com to NO_PROXY", Options{Transport: through("127.0.0.1:1"), Retry: Retry{Attempts: 1}}},
+		{"proxy not there", "which HTTPS_PROXY names, is not reached: correct the variable, or add example.com to NO_PROXY", Options{Transport: through("127.0.0.1:1"), RetryDelay: time.Millisecond}},
 		{"proxy that wants a login", "which HTTPS_PROXY names, wants a login: write the variable as http://USER:PASSWORD@HOST:PORT, or add example.com to NO_PROXY", Options{Transport: through(wantsLogin)}},
 		{"proxy that wants a login for plain HTTP", "which HTTP_PROXY names, wants a login", Options{Transport: through(wantsLogin), PlainHTTP: true}},
 		{"circle of redirects", "example.com redirects in a circle", Options{Transport: dialTo(around)}},
 		{"unknown CA", "SSL_CERT_FILE", Options{Transport: trusting(dialTo(secure.Server))}},
 		{"plain HTTP to a TLS server", "leave out --plain-http", Options{PlainHTTP: true, Transport: dialTo(secure.Server)}},
-		{"nobody there", "nothing listens", Options{Transport: silent, Retry: Retry{Attempts: 1}}},
+		{"nobody there", "nothing listens", Options{Transport: silent, RetryDelay: time.Millisecond}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -42,7 +42,7 @@ func TestAskedToWait(t *testing.T) {
 				io.WriteString(w, `{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}`)
 			}))
 			defer srv.Close()
-			c := auth.New(auth.Options{Transport: srv.Client().Transport, Defaults: &auth.Defaults{}, Retry: auth.Retry{BaseDelay: time.Millisecond}})
+			c := auth.New(auth.Options{Transport: srv.Client().Transport, Defaults: &auth.Defaults{}, RetryDelay: time.Millisecond})
 			repo, err := c.Repository(t.Context(), ociaddr.Repository{Registry: ociaddr.Registry(strings.TrimPrefix(srv.URL, "http://")), Name: "acme/null"})
 			if err != nil {
 				t.Fatal(err)

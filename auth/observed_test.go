@@ -49,7 +49,7 @@ func TestSent(t *testing.T) {
 			transport.TLSClientConfig = srv.Client().Transport.(*http.Transport).TLSClientConfig
 			transport.TLSClientConfig.InsecureSkipVerify = true
 		}
-		c := New(Options{Transport: transport, Registries: registries, Sent: seen.record, Retry: Retry{BaseDelay: time.Millisecond}})
+		c := New(Options{Transport: transport, Registries: registries, Sent: seen.record, RetryDelay: time.Millisecond})
 		repo, err := c.Repository(t.Context(), ociaddr.Repository{Registry: "registry.test", Name: "a/b"})
 		if err != nil {
 			t.Fatal(err)

@@ -170,7 +170,7 @@ func TestClientCertificate(t *testing.T) {
 					config.ClientAuth, config.ClientCAs, config.MaxVersion = tls.RequireAndVerifyClientCert, ca.CertPool(), version
 				})
 				host := ociaddr.Registry(srv.Listener.Addr().String())
-				c := New(Options{Registries: map[ociaddr.Registry]Registry{host: tt.settings}, Retry: Retry{Attempts: 1}})
+				c := New(Options{Registries: map[ociaddr.Registry]Registry{host: tt.settings}, RetryDelay: time.Millisecond})
 				r := mustRepository(t, string(host)+"/a/x")
 				var tags []string
 				err := mustOpen(t, c, r).Tags(t.Context(), "", func(page []string) error { tags = page; return nil })

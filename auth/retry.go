@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -10,94 +9,91 @@ import (
 	"strings"
 	"time"
 
+	"oras.land/oras-go/v2/registry/remote/retry"
+
 	"github.com/ocibridge/ocibridge/internal/neterr"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
-// Retry configures retries. A request is repeated if a registry answers 429, 502, 503
-// or 504, or 500 to a GET or HEAD. It is also repeated if the connection is refused,
-// or breaks before the answer, or breaks in the middle of a small answer that is not a
-// blob.
+const (
+	// maxAttempts is how often a request is sent in total.
+	maxAttempts = 4
+	// maxDelay limits the doubling of the waits.
+	maxDelay = 10 * time.Second
+	// maxRetryAfter is the longest Retry-After that is honoured. If a registry asks for a
+	// longer wait, its answer is returned.
+	maxRetryAfter = time.Minute
+)
+
+// retrier is a transport that repeats requests. A request is repeated if a registry
+// answers 429, 502, 503 or 504, or 500 to a GET or HEAD. It is also repeated if the
+// connection is refused, or breaks before the answer, or breaks in the middle of a small
+// answer that is not a blob.
 //
 // Only requests that are safe to repeat are repeated: GET, HEAD, PUT, DELETE, the POST
 // that opens an upload, and the POST that requests a token. A request with a body is
-// repeated only if the body can be read again. The maximum wait doubles from
-// BaseDelay, and each wait is random between zero and that maximum ("full jitter"). No
-// wait is shorter than Retry-After. If a wait would exceed the deadline of the
-// request's context, the last answer is returned instead.
-type Retry struct {
-	Attempts      int           // the total number of requests; 0 means 4, 1 means no retry
-	BaseDelay     time.Duration // the maximum of the first wait; 0 means 500 ms
-	MaxDelay      time.Duration // the limit of the doubling; 0 means 10 s
-	MaxRetryAfter time.Duration // if Retry-After is longer, the answer is returned; 0 means 60 s
-}
-
-func (r Retry) withDefaults() Retry {
-	return Retry{
-		Attempts:      cmp.Or(r.Attempts, 4),
-		BaseDelay:     cmp.Or(r.BaseDelay, 500*time.Millisecond),
-		MaxDelay:      cmp.Or(r.MaxDelay, 10*time.Second),
-		MaxRetryAfter: cmp.Or(r.MaxRetryAfter, time.Minute),
-	}
-}
-
-// retrier is the transport that implements [Retry]. The one in oras-go
-// (registry/remote/retry) repeats requests of any method, supports Retry-After only
-// for 429 and only in seconds, and waits until the deadline instead of returning the
-// answer.
+// repeated only if the body can be read again. The maximum wait doubles from delay, and
+// each wait is random between zero and that maximum ("full jitter"). No wait is shorter
+// than Retry-After. If a wait would exceed the deadline of the request's context, the
+// last answer is returned instead.
 type retrier struct {
-	next  http.RoundTripper
-	retry Retry
-	log   *slog.Logger
-
-	now    func() time.Time
-	sleep  func(context.Context, time.Duration) error
+	next   http.RoundTripper
+	delay  time.Duration // the maximum of the first wait
+	log    *slog.Logger
 	jitter func(limit time.Duration) time.Duration // in [0, limit)
 }
 
-func newRetrier(next http.RoundTripper, retry Retry, log *slog.Logger) *retrier {
-	return &retrier{
-		next: next, retry: retry.withDefaults(), log: log,
-		now: time.Now, sleep: sleep, jitter: rand.N[time.Duration],
-	}
+func newRetrier(next http.RoundTripper, delay time.Duration, log *slog.Logger) *retrier {
+	return &retrier{next: next, delay: delay, log: log, jitter: rand.N[time.Duration]}
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// RoundTrip implements [http.RoundTripper].
+// RoundTrip implements [http.RoundTripper]. The transport of oras-go repeats a copy,
+// because it changes the body of the request that it is given.
 func (t *retrier) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
-	current := req
-	for attempt := 1; ; attempt++ {
-		resp, err := t.next.RoundTrip(current)
-		if attempt >= t.retry.Attempts || !repeatable(req) || !isTransient(req, resp, err) {
-			return resp, err
-		}
-		wait, ok := t.wait(ctx, attempt, resp)
-		if !ok {
-			return resp, err
-		}
-		if current, ok = cloneRequest(req); !ok {
-			return resp, err
-		}
-		t.logRetry(ctx, req, resp, err, wait)
-		drain(resp)
-		if err := t.sleep(ctx, wait); err != nil {
-			if current.Body != nil {
-				_ = current.Body.Close()
-			}
-			return nil, err
-		}
+	if !repeatable(req) {
+		return t.next.RoundTrip(req)
 	}
+	repeat := retry.Transport{Base: t.next, Policy: func() retry.Policy { return retryPolicy{t, req} }}
+	return repeat.RoundTrip(req.Clone(req.Context()))
+}
+
+// retryPolicy decides whether a request is repeated. Unlike the policies of oras-go, it
+// supports Retry-After with every status and as a date, and returns the last answer
+// instead of waiting until the deadline.
+type retryPolicy struct {
+	*retrier
+	req *http.Request
+}
+
+// Retry implements [retry.Policy]. It discards the answer if the request is repeated.
+func (p retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Duration, error) {
+	const no = -1
+	ctx := p.req.Context()
+	if attempt+1 >= maxAttempts || !isTransient(p.req, resp, err) {
+		return no, nil
+	}
+	wait := p.jitter(p.limit(attempt))
+	if resp != nil {
+		after := outgoing.RetryAfter(resp.Header, time.Now())
+		if after > maxRetryAfter {
+			return no, nil
+		}
+		wait = max(wait, after)
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Add(wait).Before(deadline) {
+		return no, nil
+	}
+	p.logRetry(ctx, p.req, resp, err, wait)
+	drain(resp)
+	return wait, nil
+}
+
+// limit returns the maximum wait after an attempt, which are counted from 0.
+func (t *retrier) limit(attempt int) time.Duration {
+	if doubled := t.delay << attempt; doubled > 0 && doubled < maxDelay {
+		return doubled
+	}
+	return maxDelay
 }
 
 // repeatable reports whether sending the request twice has the same effect as sending
@@ -135,40 +131,6 @@ func isTransient(req *http.Request, resp *http.Response, err error) bool {
 		return req.Method == http.MethodGet || req.Method == http.MethodHead
 	}
 	return false
-}
-
-// wait returns how long to wait after the given attempt. It returns false if the wait
-// would exceed MaxRetryAfter or the deadline of ctx.
-func (t *retrier) wait(ctx context.Context, attempt int, resp *http.Response) (time.Duration, bool) {
-	limit := t.retry.MaxDelay
-	if doubled := t.retry.BaseDelay << (attempt - 1); doubled > 0 && doubled < limit {
-		limit = doubled
-	}
-	d := t.jitter(limit)
-	if resp != nil {
-		after := outgoing.RetryAfter(resp.Header, t.now())
-		if after > t.retry.MaxRetryAfter {
-			return 0, false
-		}
-		d = max(d, after)
-	}
-	deadline, ok := ctx.Deadline()
-	return d, !ok || t.now().Add(d).Before(deadline)
-}
-
-// cloneRequest returns a copy of the request with its body from the start. The caller's
-// request stays unchanged.
-func cloneRequest(req *http.Request) (*http.Request, bool) {
-	next := req.Clone(req.Context())
-	if req.Body == nil || req.Body == http.NoBody {
-		return next, true
-	}
-	body, err := req.GetBody()
-	if err != nil {
-		return nil, false
-	}
-	next.Body = body
-	return next, true
 }
 
 // maxDrain is how many bytes of a discarded answer are read, so that its connection

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -16,6 +15,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -30,7 +30,9 @@ type step struct {
 type script struct {
 	steps  []step
 	bodies []string
-	open   int // the number of answers whose body is not closed
+	slept  []time.Duration // the times between the requests
+	last   time.Time       // the time of the last request
+	open   int             // the number of answers whose body is not closed
 }
 
 func (s *script) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -40,6 +42,10 @@ func (s *script) RoundTrip(req *http.Request) (*http.Response, error) {
 		_ = req.Body.Close()
 		body = string(b)
 	}
+	if len(s.bodies) > 0 {
+		s.slept = append(s.slept, time.Since(s.last))
+	}
+	s.last = time.Now()
 	st := s.steps[min(len(s.bodies), len(s.steps)-1)]
 	s.bodies = append(s.bodies, body)
 	if st.err != nil {
@@ -59,26 +65,18 @@ type countedBody struct {
 }
 
 func (b *countedBody) Close() error {
-	b.script.open--
+	if b.script != nil {
+		b.script.open--
+	}
+	b.script = nil // a body may be closed twice
 	return nil
 }
 
-// testClock replaces the retrier's clock: sleeping advances it, and no test waits. Jitter is
-// always the maximum.
-type testClock struct {
-	at    time.Time
-	slept []time.Duration
-}
-
-func (c *testClock) install(t *retrier) {
-	c.at = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	t.now = func() time.Time { return c.at }
+// newTestRetrier returns a retrier that always waits for the maximum.
+func newTestRetrier(next http.RoundTripper, log *slog.Logger) *retrier {
+	t := newRetrier(next, time.Second/2, log)
 	t.jitter = func(limit time.Duration) time.Duration { return limit }
-	t.sleep = func(ctx context.Context, d time.Duration) error {
-		c.slept = append(c.slept, d)
-		c.at = c.at.Add(d)
-		return ctx.Err()
-	}
+	return t
 }
 
 var discard = slog.New(slog.DiscardHandler)
@@ -130,8 +128,8 @@ func TestRetry(t *testing.T) {
 
 		{name: "Retry-After in seconds", steps: []step{{status: 429, retryAfter: "7"}, {status: 200}}, slept: []time.Duration{7 * sec}, status: 200},
 		{name: "Retry-After with 503", steps: []step{{status: 503, retryAfter: " 60 "}, {status: 200}}, slept: []time.Duration{60 * sec}, status: 200},
-		{name: "Retry-After as a date", steps: []step{{status: 503, retryAfter: "Wed, 02 Jan 2030 03:04:16 GMT"}, {status: 200}}, slept: []time.Duration{11 * sec}, status: 200},
-		{name: "Retry-After in the past", steps: []step{{status: 503, retryAfter: "Wed, 02 Jan 2030 03:00:00 GMT"}, {status: 200}}, slept: once, status: 200},
+		{name: "Retry-After as a date", steps: []step{{status: 503, retryAfter: "Sat, 01 Jan 2000 00:00:11 GMT"}, {status: 200}}, slept: []time.Duration{11 * sec}, status: 200},
+		{name: "Retry-After in the past", steps: []step{{status: 503, retryAfter: "Fri, 31 Dec 1999 23:55:00 GMT"}, {status: 200}}, slept: once, status: 200},
 		{name: "Retry-After of zero", steps: []step{{status: 429, retryAfter: "0"}, {status: 200}}, slept: once, status: 200},
 		{name: "Retry-After that is none", steps: []step{{status: 429, retryAfter: "soon"}, {status: 200}}, slept: once, status: 200},
 		{name: "Retry-After beyond the cap", steps: []step{{status: 429, retryAfter: "61"}}, status: 429},
@@ -139,46 +137,46 @@ func TestRetry(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			url := tt.url
-			if url == "" {
-				url = "https://r.test/v2/a/b/manifests/1.0.0"
-			}
-			req, err := http.NewRequestWithContext(t.Context(), tt.method, url, tt.body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if tt.form {
-				req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			}
-			server := &script{steps: tt.steps}
-			transport := newRetrier(server, Retry{}, discard)
-			var clock testClock
-			clock.install(transport)
+			synctest.Test(t, func(t *testing.T) {
+				url := tt.url
+				if url == "" {
+					url = "https://r.test/v2/a/b/manifests/1.0.0"
+				}
+				req, err := http.NewRequestWithContext(t.Context(), tt.method, url, tt.body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tt.form {
+					req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+				}
+				server := &script{steps: tt.steps}
+				transport := newTestRetrier(server, discard)
 
-			resp, err := transport.RoundTrip(req)
-			if status := statusOf(resp); status != tt.status || (err == nil) != (tt.status != 0) {
-				t.Errorf("status %d, %v; want %d", status, err, tt.status)
-			}
-			if !slices.Equal(clock.slept, tt.slept) {
-				t.Errorf("waited %v, want %v", clock.slept, tt.slept)
-			}
-			if len(server.bodies) != len(tt.slept)+1 {
-				t.Errorf("%d requests after %d waits", len(server.bodies), len(tt.slept))
-			}
-			for _, body := range server.bodies {
-				if tt.body != nil && body != "x" {
-					t.Errorf("a request had the body %q", body)
+				resp, err := transport.RoundTrip(req)
+				if status := statusOf(resp); status != tt.status || (err == nil) != (tt.status != 0) {
+					t.Errorf("status %d, %v; want %d", status, err, tt.status)
 				}
-			}
-			if resp != nil {
-				if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "answer" {
-					t.Errorf("the answer reads %q, %v", b, err)
+				if !slices.Equal(server.slept, tt.slept) {
+					t.Errorf("waited %v, want %v", server.slept, tt.slept)
 				}
-				_ = resp.Body.Close()
-			}
-			if server.open != 0 {
-				t.Errorf("%d answers were left open", server.open)
-			}
+				if len(server.bodies) != len(tt.slept)+1 {
+					t.Errorf("%d requests after %d waits", len(server.bodies), len(tt.slept))
+				}
+				for _, body := range server.bodies {
+					if tt.body != nil && body != "x" {
+						t.Errorf("a request had the body %q", body)
+					}
+				}
+				if resp != nil {
+					if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "answer" {
+						t.Errorf("the answer reads %q, %v", b, err)
+					}
+					_ = resp.Body.Close()
+				}
+				if server.open != 0 {
+					t.Errorf("%d answers were left open", server.open)
+				}
+			})
 		})
 	}
 }
@@ -191,52 +189,61 @@ func statusOf(resp *http.Response) int {
 }
 
 func TestRetryNeverWaitsBeyondTheDeadline(t *testing.T) {
-	server := &script{steps: []step{{status: 429, retryAfter: "4"}}}
-	transport := newRetrier(server, Retry{Attempts: 10}, discard)
-	var clock testClock
-	clock.install(transport)
-	// The clock starts at the real time, because the deadline of the context is a real time.
-	clock.at = time.Now()
-	ctx, cancel := context.WithDeadline(t.Context(), clock.at.Add(10*time.Second))
-	defer cancel()
-	req, _ := http.NewRequestWithContext(ctx, "GET", "https://r.test/v2/a/tags/list", nil)
-	resp, err := transport.RoundTrip(req)
-	if err != nil || resp.StatusCode != 429 {
-		t.Fatalf("%v, %v; want the last answer", resp, err)
-	}
-	if want := []time.Duration{4 * time.Second, 4 * time.Second}; !slices.Equal(clock.slept, want) {
-		t.Errorf("waited %v, want %v", clock.slept, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		server := &script{steps: []step{{status: 429, retryAfter: "4"}}}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		req, _ := http.NewRequestWithContext(ctx, "GET", "https://r.test/v2/a/tags/list", nil)
+		resp, err := newTestRetrier(server, discard).RoundTrip(req)
+		if err != nil || resp.StatusCode != 429 {
+			t.Fatalf("%v, %v; want the last answer", resp, err)
+		}
+		if want := []time.Duration{4 * time.Second, 4 * time.Second}; !slices.Equal(server.slept, want) {
+			t.Errorf("waited %v, want %v", server.slept, want)
+		}
+	})
 }
 
 func TestRetryEndsWithItsContext(t *testing.T) {
-	server := &script{steps: []step{{status: 503}}}
-	transport := newRetrier(server, Retry{}, discard)
-	ctx, cancel := context.WithCancel(t.Context())
-	transport.sleep = func(ctx context.Context, _ time.Duration) error {
-		cancel()
-		return sleep(ctx, time.Hour)
-	}
-	req, _ := http.NewRequestWithContext(ctx, "GET", "https://r.test/", nil)
-	if _, err := transport.RoundTrip(req); !errors.Is(err, context.Canceled) || len(server.bodies) != 1 || server.open != 0 {
-		t.Errorf("%v after %d requests, %d answers open", err, len(server.bodies), server.open)
-	}
-	// The caller's cancellation shows up as a reset. It is not an error of the registry.
-	server = &script{steps: []step{{err: syscall.ECONNRESET}}}
-	transport.next = server
-	if _, err := transport.RoundTrip(req); !errors.Is(err, syscall.ECONNRESET) || len(server.bodies) != 1 {
-		t.Errorf("%v after %d requests", err, len(server.bodies))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		server := &script{steps: []step{{status: 503, retryAfter: "60"}}}
+		transport := newTestRetrier(server, discard)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		req, _ := http.NewRequestWithContext(ctx, "GET", "https://r.test/", nil)
+		if _, err := transport.RoundTrip(req); !errors.Is(err, context.Canceled) || len(server.bodies) != 1 || server.open != 0 {
+			t.Errorf("%v after %d requests, %d answers open", err, len(server.bodies), server.open)
+		}
+		if took := time.Since(server.last); took != time.Second {
+			t.Errorf("it ends after %s", took)
+		}
+		// The caller's cancellation shows up as a reset. It is not an error of the registry.
+		server = &script{steps: []step{{err: syscall.ECONNRESET}}}
+		transport.next = server
+		if _, err := transport.RoundTrip(req); !errors.Is(err, syscall.ECONNRESET) || len(server.bodies) != 1 {
+			t.Errorf("%v after %d requests", err, len(server.bodies))
+		}
+	})
 }
 
 func TestRetryWaitsAreBoundedAndJittered(t *testing.T) {
-	transport := newRetrier(nil, Retry{BaseDelay: time.Second, MaxDelay: 5 * time.Second}, discard)
-	for attempt, limit := range map[int]time.Duration{1: 1, 2: 2, 3: 4, 4: 5, 40: 5, 70: 5} {
-		for range 50 {
-			if d, ok := transport.wait(t.Context(), attempt, nil); !ok || d < 0 || d >= limit*time.Second {
-				t.Errorf("attempt %d: wait %s, %t", attempt, d, ok)
-			}
+	transport := newRetrier(nil, time.Second, discard)
+	for attempt, limit := range map[int]time.Duration{0: 1, 1: 2, 2: 4, 3: 8, 4: 10, 39: 10, 69: 10} {
+		if got := transport.limit(attempt); got != limit*time.Second {
+			t.Errorf("attempt %d: at most %s", attempt, got)
 		}
+	}
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://r.test/", nil)
+	different := map[time.Duration]bool{}
+	for range 50 {
+		d, err := retryPolicy{transport, req}.Retry(1, nil, syscall.ECONNRESET)
+		if err != nil || d < 0 || d >= 2*time.Second {
+			t.Errorf("wait %s, %v", d, err)
+		}
+		different[d] = true
+	}
+	if len(different) < 2 {
+		t.Error("every wait is the same")
 	}
 }
 
@@ -259,9 +266,7 @@ func TestRetryOnRealConnections(t *testing.T) {
 	}))
 	defer srv.Close()
 	var log bytes.Buffer
-	transport := newRetrier(&http.Transport{}, Retry{}, slog.New(slog.NewTextHandler(&log, nil)))
-	var clock testClock
-	clock.install(transport)
+	transport := newRetrier(&http.Transport{}, time.Millisecond, slog.New(slog.NewTextHandler(&log, nil)))
 	req, _ := http.NewRequestWithContext(t.Context(), "PUT", srv.URL+"/v2/a/manifests/1?secret=s3cr3t", strings.NewReader("hello"))
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
@@ -274,9 +279,4 @@ func TestRetryOnRealConnections(t *testing.T) {
 	if s := log.String(); strings.Count(s, "repeated") != 3 || strings.Contains(s, "s3cr3t") {
 		t.Errorf("log: %s", s)
 	}
-}
-
-func ExampleRetry() {
-	fmt.Printf("%+v\n", Retry{}.withDefaults())
-	// Output: {Attempts:4 BaseDelay:500ms MaxDelay:10s MaxRetryAfter:1m0s}
 }

@@ -68,7 +68,7 @@ func TestWideChallenges(t *testing.T) {
 	t.Cleanup(server.Close)
 	host = strings.TrimPrefix(server.URL, "http://")
 
-	repo, err := New(Options{Retry: Retry{Attempts: 1}}).Repository(t.Context(), mustRepository(t, host+"/a/x"))
+	repo, err := New(Options{}).Repository(t.Context(), mustRepository(t, host+"/a/x"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestTokensAreForOneRepository(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	host = strings.TrimPrefix(server.URL, "http://")
-	client := New(Options{Retry: Retry{Attempts: 1}})
+	client := New(Options{})
 	source, err := client.Repository(t.Context(), mustRepository(t, host+"/a/tags/x"))
 	if err != nil {
 		t.Fatal(err)

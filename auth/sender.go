@@ -137,11 +137,14 @@ func replay(req *http.Request) (*http.Request, bool) {
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return nil, false
 	}
-	next, ok := cloneRequest(req)
-	if ok {
-		next.Header.Del("Authorization")
+	next := req.Clone(req.Context())
+	next.Header.Del("Authorization")
+	if req.GetBody == nil {
+		return next, true
 	}
-	return next, ok
+	body, err := req.GetBody()
+	next.Body = body
+	return next, err == nil
 }
 
 // insufficientScope reports whether a registry accepts a token but finds its scope

@@ -18,7 +18,7 @@ import (
 func newTransport(base router, sent *sentSecrets) http.RoundTripper {
 	opts := base.conns.opts
 	var t http.RoundTripper = stallGuard{base, stallTimeout}
-	t = newRetrier(checked{t, []check{readWhole}}, opts.Retry, opts.Log)
+	t = newRetrier(checked{t, []check{readWhole}}, opts.RetryDelay, opts.Log)
 	t = checked{t, []check{readClock, boundChallenge, refuseHTML, refuseForeign, sent.scrubRefusal, readTokenLife, narrowScopes}}
 	t = plainHTTPGuard{t, base.conns.plainHTTP}
 	return newRealmAliases(redirectRedactor{t})

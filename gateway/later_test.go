@@ -22,7 +22,7 @@ import (
 
 // viaAuth makes the gateway use package auth for requests to the registry, as serve does.
 func (b *bench) viaAuth() {
-	client := auth.New(auth.Options{Transport: b.upstream.Client().Transport, Defaults: &auth.Defaults{}, Retry: auth.Retry{BaseDelay: time.Millisecond}})
+	client := auth.New(auth.Options{Transport: b.upstream.Client().Transport, Defaults: &auth.Defaults{}, RetryDelay: time.Millisecond})
 	b.options.Repository = func(ctx context.Context, a provider.Address) (gateway.Store, error) {
 		var repo *remote.Repository
 		repo, err := client.Repository(ctx, ociaddr.Repository{Registry: ociaddr.Registry(strings.TrimPrefix(b.upstream.URL, "http://")), Name: a.Path()})

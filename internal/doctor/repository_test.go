@@ -74,7 +74,7 @@ func TestLoginThatOpenTofuMisses(t *testing.T) {
 // repository is what the command passes for a provider.
 func (b *bench) repository() Repository {
 	b.t.Helper()
-	b.opts.Retry.Attempts = 1
+	b.opts.RetryDelay = time.Millisecond
 	c := auth.New(b.opts)
 	addr := ociaddr.Repository{Registry: b.host, Name: "acme/null"}
 	repo, err := c.Repository(b.t.Context(), addr)

@@ -99,7 +99,7 @@ func (b *bench) useLogins(config string) {
 				return (&net.Dialer{}).DialContext(ctx, network, b.server.Listener.Addr().String())
 			},
 		},
-		Retry: auth.Retry{BaseDelay: time.Millisecond},
+		RetryDelay: time.Millisecond,
 	})
 }
 
