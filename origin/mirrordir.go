@@ -73,18 +73,17 @@ func (m *MirrorDir) Releases(platforms []provider.Platform) ([]*Release, error) 
 }
 
 // provider returns the releases in a provider's folder, oldest first.
-func (m *MirrorDir) provider(dir string, platforms []provider.Platform) ([]*Release, error) {
+func (m *MirrorDir) provider(dir string, platforms []provider.Platform) (out []*Release, err error) {
 	a, err := provider.ParseAddress(dir)
 	if err != nil {
 		return nil, hint.Wrap(err, helpMirrorDir)
 	}
-	versions, contents, err := m.versions(dir)
+	l, err := m.listing(dir)
 	if err != nil {
 		return nil, err
 	}
-	var out []*Release
-	for _, v := range versions {
-		r, err := m.release(dir, a, v, contents, platforms)
+	for _, v := range l.Versions {
+		r, err := m.release(dir, a, v, l, platforms)
 		if err != nil {
 			return nil, fmt.Errorf("%s/%s.json: %w", dir, v, err)
 		}
@@ -98,15 +97,9 @@ func (m *MirrorDir) Versions(_ context.Context, a provider.Address) (*Listing, e
 	if _, err := m.root.Stat(path.Join(a.Path(), "index.json")); errors.Is(err, fs.ErrNotExist) {
 		return nil, hint.Wrap(fmt.Errorf("mirror folder %s: %s: %w", m.root.Name(), a, ErrProviderNotFound), helpMirrorDir)
 	}
-	versions, contents, err := m.versions(a.Path())
+	l, err := m.listing(a.Path())
 	if err != nil {
 		return nil, fmt.Errorf("mirror folder: %w", err)
-	}
-	l := &Listing{Versions: versions, platforms: map[provider.Version][]provider.Platform{}, contents: contents}
-	for v, c := range contents.versions {
-		if l.platforms[v], err = c.platforms(); err != nil {
-			return nil, fmt.Errorf("mirror folder: %s/%s.json: %w", a.Path(), v, err)
-		}
 	}
 	return l, nil
 }
@@ -118,44 +111,46 @@ func (m *MirrorDir) Platforms(_ context.Context, _ provider.Address, l *Listing,
 
 // Release implements [Source].
 func (m *MirrorDir) Release(_ context.Context, a provider.Address, l *Listing, v provider.Version, want []provider.Platform) (*Release, error) {
-	if l.contents.versions[v] == nil {
+	if l.contents[v] == nil {
 		return nil, fmt.Errorf("mirror folder: %s %s: %w", a, v, ErrVersionNotFound)
 	}
-	r, err := m.release(a.Path(), a, v, l.contents, want)
+	r, err := m.release(a.Path(), a, v, l, want)
 	if err != nil {
 		return nil, fmt.Errorf("mirror folder: %s/%s.json: %w", a.Path(), v, err)
 	}
 	return r, nil
 }
 
-// versions reads the versions in a provider's folder, oldest first.
-func (m *MirrorDir) versions(dir string) ([]provider.Version, *mirrorContents, error) {
+// listing reads the documents in a provider's folder.
+func (m *MirrorDir) listing(dir string) (*Listing, error) {
 	var index mirrorIndex
 	if err := m.readJSON(path.Join(dir, "index.json"), indexLimits, &index); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := index.check(); err != nil {
-		return nil, nil, hint.Replace(fmt.Errorf("%s/index.json: %w", dir, err), helpRewrite)
+		return nil, hint.Replace(fmt.Errorf("%s/index.json: %w", dir, err), helpRewrite)
 	}
-	var versions []provider.Version
-	contents := map[provider.Version]*mirrorVersion{}
+	l := &Listing{platforms: map[provider.Version][]provider.Platform{}, contents: mirrorContents{}}
 	for s := range index.Versions.value {
 		v, err := provider.ParseVersion(s)
 		if err != nil {
-			return nil, nil, hint.Wrap(fmt.Errorf("%s/index.json: %w", dir, err), helpRewrite)
+			return nil, hint.Wrap(fmt.Errorf("%s/index.json: %w", dir, err), helpRewrite)
 		}
-		contents[v] = &mirrorVersion{}
-		name := path.Join(dir, s+".json")
-		if err := m.readJSON(name, versionLimits, contents[v]); err != nil {
-			return nil, nil, err
+		name, document := path.Join(dir, s+".json"), &mirrorVersion{}
+		if err := m.readJSON(name, versionLimits, document); err != nil {
+			return nil, err
 		}
-		if err := contents[v].check(); err != nil {
-			return nil, nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), helpRewrite)
+		if err := document.check(); err != nil {
+			return nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), helpRewrite)
 		}
-		versions = append(versions, v)
+		if l.platforms[v], err = document.platforms(); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		l.Versions = append(l.Versions, v)
+		l.contents[v] = document
 	}
-	provider.SortVersions(versions)
-	return versions, &mirrorContents{contents, newHashOwners(contents)}, nil
+	provider.SortVersions(l.Versions)
+	return l, nil
 }
 
 func (m *MirrorDir) readJSON(name string, limits document.Limits, out any) error {
@@ -174,25 +169,19 @@ func (m *MirrorDir) readJSON(name string, limits document.Limits, out any) error
 	return nil
 }
 
-// release returns one version of the provider in dir.
-func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, contents *mirrorContents, want []provider.Platform) (*Release, error) {
-	archives := contents.versions[v].Archives
-	have, err := contents.versions[v].platforms()
-	if err != nil {
-		return nil, err
-	}
-	// The folder may have only some platforms of the release, so a push from a folder is
-	// always partial.
-	if len(have) == 0 {
+// release returns one of the listed versions. The folder may have only some platforms of
+// the version, so a push from a folder is always partial.
+func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, l *Listing, want []provider.Platform) (*Release, error) {
+	if len(l.platforms[v]) == 0 {
 		return nil, hint.New("it lists no package", helpRewrite)
 	}
-	platforms, _, err := selectPlatforms(a, v, have, want)
+	platforms, _, err := selectPlatforms(a, v, l.platforms[v], want)
 	if err != nil {
 		return nil, err
 	}
 	r := &Release{Origin: "mirror folder", Partial: true, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}
 	for _, p := range platforms {
-		archive := archives[p.String()]
+		archive := l.contents[v].Archives[p.String()]
 		hashes, err := archive.check(provider.PackageFilename(a, v, p))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p, err)
@@ -205,7 +194,7 @@ func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, 
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p, err)
 		}
-		if other, ok := contents.owners.another(v, p.String(), archive.Hashes); ok {
+		if other, ok := l.contents.another(v, p.String(), archive.Hashes); ok {
 			pkg.MismatchHint = fmt.Sprintf("its JSON gives for %s the hashes of version %s: some OpenTofu releases mix them up in a folder with several versions of a provider; mirror each version into a folder of its own and push those", v, other)
 		}
 		r.Packages = append(r.Packages, pkg)

@@ -62,7 +62,7 @@ func (c *mirrorVersion) knownPlatforms() (out []provider.Platform, ignored names
 	for _, s := range slices.Sorted(maps.Keys(c.Archives)) {
 		p, err := provider.ParsePlatform(s)
 		if err != nil {
-			ignored.add(quote(s))
+			ignored = append(ignored, quote(s))
 			continue
 		}
 		out = append(out, p)
@@ -128,40 +128,15 @@ func (a mirrorArchive) checkSchemes() error {
 }
 
 // mirrorContents is the content of a mirror folder's documents about a provider.
-type mirrorContents struct {
-	versions map[provider.Version]*mirrorVersion
-	owners   hashOwners
-}
-
-// hashOwners maps each hash of a platform's package to the first two versions that have
-// it.
-type hashOwners map[platformHash][]provider.Version
-
-type platformHash struct{ platform, hash string }
-
-func newHashOwners(contents map[provider.Version]*mirrorVersion) hashOwners {
-	out := hashOwners{}
-	for v, c := range contents {
-		for platform, archive := range c.Archives {
-			for _, h := range archive.Hashes {
-				key := platformHash{platform, h}
-				if owners := out[key]; len(owners) < 2 && !slices.Contains(owners, v) {
-					out[key] = append(owners, v)
-				}
-			}
-		}
-	}
-	return out
-}
+type mirrorContents map[provider.Version]*mirrorVersion
 
 // another returns a different version with one of the same hashes for a platform. A bug
 // in OpenTofu's providers mirror produces such folders.
-func (o hashOwners) another(v provider.Version, platform string, hashes []string) (provider.Version, bool) {
-	for _, h := range hashes {
-		for _, owner := range o[platformHash{platform, h}] {
-			if owner != v {
-				return owner, true
-			}
+func (c mirrorContents) another(v provider.Version, platform string, hashes []string) (provider.Version, bool) {
+	for other, document := range c {
+		theirs := document.Archives[platform].Hashes
+		if other != v && slices.ContainsFunc(hashes, func(h string) bool { return slices.Contains(theirs, h) }) {
+			return other, true
 		}
 	}
 	return provider.Version{}, false

@@ -40,7 +40,7 @@ func (m *NetworkMirror) Versions(ctx context.Context, a provider.Address) (*List
 		for s := range index.Versions.value {
 			v, err := provider.ParseVersion(s)
 			if err != nil {
-				ignored.add(quote(s))
+				ignored = append(ignored, quote(s))
 				continue
 			}
 			l.Versions = append(l.Versions, v)
@@ -51,7 +51,7 @@ func (m *NetworkMirror) Versions(ctx context.Context, a provider.Address) (*List
 		return nil, fmt.Errorf("list versions of %s: %w", a, err)
 	}
 	provider.SortVersions(l.Versions)
-	if ignored.count > 0 {
+	if len(ignored) > 0 {
 		l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists entries that are not versions and are ignored: %s", m.base.Host, ignored))
 	}
 	return l, nil
@@ -106,7 +106,7 @@ func (m *NetworkMirror) release(a provider.Address, v provider.Version, contents
 	}
 	// It is unknown whether the mirror has all platforms of the release.
 	r := &Release{Origin: m.base.Hostname(), Partial: true, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}
-	if ignored.count > 0 {
+	if len(ignored) > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s lists names that are no platforms; clients ignore them: %s", m.base.Host, ignored))
 	}
 	for _, p := range platforms {

@@ -125,31 +125,23 @@ func distinct(platforms []provider.Platform) []provider.Platform {
 func list[T fmt.Stringer](all []T) string {
 	var out names
 	for _, n := range all {
-		out.add(n.String())
+		out = append(out, n.String())
 	}
 	return out.String()
 }
 
-// names collects names for a message. It keeps the first few and counts the rest.
-type names struct {
-	first []string
-	count int
-}
+// names are names for a message, which shows the first few and counts the rest.
+type names []string
 
-func (n *names) add(name string) {
-	if n.count++; n.count <= maxListed {
-		n.first = append(n.first, name)
-	}
-}
-
+// String joins the names.
 func (n names) String() string {
 	switch {
-	case n.count == 0:
+	case len(n) == 0:
 		return "nothing"
-	case n.count > maxListed:
-		return fmt.Sprintf("%s and %d more", strings.Join(n.first, ", "), n.count-maxListed)
+	case len(n) > maxListed:
+		return fmt.Sprintf("%s and %d more", strings.Join(n[:maxListed], ", "), len(n)-maxListed)
 	}
-	return strings.Join(n.first, ", ")
+	return strings.Join(n, ", ")
 }
 
 // quote returns a quoted, shortened text for strings that may be long or contain control
@@ -160,7 +152,7 @@ func quote(s string) string { return fmt.Sprintf("%.80q", s) }
 func quoteAll(all []string) string {
 	var out names
 	for _, s := range all {
-		out.add(quote(s))
+		out = append(out, quote(s))
 	}
 	return out.String()
 }

@@ -42,11 +42,11 @@ func warnProtocols(host string, platforms []provider.Platform, metas []*packageM
 	var others names
 	for i, m := range metas {
 		if own := knownProtocols(m.Protocols, listed); !sameProtocols(own, first) {
-			others.add(fmt.Sprintf("%s has %s", platforms[i], joinProtocols(own)))
+			others = append(others, fmt.Sprintf("%s has %s", platforms[i], joinProtocols(own)))
 		}
 	}
 	switch {
-	case others.count > 0:
+	case len(others) > 0:
 		return fmt.Sprintf("%s gives platforms different protocols: %s has %s, which count for all; %s",
 			host, platforms[0], joinProtocols(first), others)
 	case len(first) == 0:

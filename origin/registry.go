@@ -78,7 +78,7 @@ type Listing struct {
 	OriginWarnings []string
 
 	platforms map[provider.Version][]provider.Platform
-	contents  *mirrorContents // of a mirror folder
+	contents  mirrorContents // of a mirror folder
 	protocols map[provider.Version][]string
 }
 
@@ -149,19 +149,19 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 	for _, listed := range b.Versions.value {
 		v, err := provider.ParseVersion(listed.Version)
 		if err != nil {
-			noVersions.add(quote(listed.Version))
+			noVersions = append(noVersions, quote(listed.Version))
 			continue
 		}
 		platforms, known := l.platforms[v]
 		if known {
-			twice.add(v.String())
+			twice = append(twice, v.String())
 		} else {
 			l.Versions = append(l.Versions, v)
 		}
 		for _, p := range listed.Platforms {
 			platform, err := provider.NewPlatform(p.OS, p.Arch)
 			if err != nil {
-				noPlatforms.add(v.String() + " for " + quote(p.OS+"_"+p.Arch))
+				noPlatforms = append(noPlatforms, v.String()+" for "+quote(p.OS+"_"+p.Arch))
 			} else if !slices.Contains(platforms, platform) {
 				platforms = append(platforms, platform)
 			}
@@ -179,7 +179,7 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 		{"versions more than once, which count once", twice},
 		{"entries that are not platforms and are ignored", noPlatforms},
 	} {
-		if w.about.count > 0 {
+		if len(w.about) > 0 {
 			l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists %s: %s", host, w.what, w.about))
 		}
 	}

@@ -104,9 +104,7 @@ func (d *ReleaseDir) claims(ctx context.Context, a provider.Address, v provider.
 	if c.Signature, err = d.signature(name); err != nil {
 		return c, err
 	}
-	if c.Keys, err = splitKeys(publicKey); err != nil {
-		return c, err
-	}
+	c.Keys = splitKeys(publicKey)
 	type gpgKey struct {
 		KeyID      string `json:"key_id"`
 		ASCIIArmor string `json:"ascii_armor"`
@@ -124,22 +122,17 @@ func (d *ReleaseDir) claims(ctx context.Context, a provider.Address, v provider.
 }
 
 // splitKeys splits a file with public keys into its armoured blocks, one key ring each, as
-// registries provide them. It refuses private keys, because everyone can read the keys
-// that are stored with the release.
-func splitKeys(armoured string) ([]string, error) {
+// registries provide them. It ignores text around the blocks.
+func splitKeys(armoured string) (out []string) {
 	const begin = "-----BEGIN PGP "
 	blocks := strings.Split(armoured, begin)
 	if len(blocks) == 1 {
-		return []string{armoured}, nil // not armoured; the parser reports it
+		return blocks // not armoured; package trust reports it
 	}
-	var out []string
 	for _, block := range blocks[1:] {
-		if strings.HasPrefix(block, "PRIVATE") {
-			return nil, hint.New("the public key is a private key", "keys are stored with the release, for everybody to read: give what gpg --armor --export KEYID writes")
-		}
 		out = append(out, begin+block)
 	}
-	return out, nil
+	return out
 }
 
 // signature reads the detached signature of a file, binary or armoured.

@@ -243,8 +243,8 @@ func TestReleaseDirRefused(t *testing.T) {
 		"key of no armour":   {func(d *dist) { d.key = "mDMEZ" }, nil, "key does not read", "gpg --armor --export"},
 		"key cut off":        {func(d *dist) { d.key = d.key[:200] }, nil, "key does not read", "gpg --armor --export"},
 		"key a signature":    {func(d *dist) { d.key = strings.ReplaceAll(d.key, "PUBLIC KEY BLOCK", "SIGNATURE") }, nil, "key does not read", "gpg --armor --export"},
-		"key private":        {func(d *dist) { d.key = privateKey(d.t) }, nil, "the public key is a private key", "for everybody to read"},
-		"second key private": {func(d *dist) { d.key += privateKey(d.t) }, nil, "the public key is a private key", "for everybody to read"},
+		"key private":        {func(d *dist) { d.key = privateKey(d.t) }, nil, "it is a private key", "for everybody to read"},
+		"second key private": {func(d *dist) { d.key += privateKey(d.t) }, nil, "it is a private key", "for everybody to read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDist(t)
