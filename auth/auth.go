@@ -213,25 +213,31 @@ func (c *Client) Repository(ctx context.Context, r ociaddr.Repository) (*remote.
 // referrers. oras-go then finds out whether the registry has the referrers API, and
 // maintains fallback tags if it does not.
 func (c *Client) RepositoryWithReferrers(ctx context.Context, r ociaddr.Repository) (*remote.Repository, error) {
-	if err := c.invalid(); err != nil {
-		return nil, err
-	}
-	b, err := c.bind(r)
-	if err != nil {
-		return nil, fmt.Errorf("find the login for %s: %w", r, err)
-	}
 	repo, err := remote.NewRepository(r.String())
 	if err != nil {
 		return nil, err
 	}
-	if repo.PlainHTTP, err = c.PlainHTTP(ctx, r.Registry); err != nil {
+	if repo.Client, repo.PlainHTTP, err = c.open(ctx, r, r.String()); err != nil {
 		return nil, err
 	}
-	repo.Client = b.sender
 	repo.TagListMaxPages = maxTagPages
 	repo.ReferrerListMaxPages = maxReferrerPages
 	repo.SkipReferrersGC = true // another process may read the list that was replaced
 	return repo, nil
+}
+
+// open returns the client for a repository's registry, and whether it speaks plain HTTP.
+// Errors about the login call the repository name.
+func (c *Client) open(ctx context.Context, r ociaddr.Repository, name string) (remote.Client, bool, error) {
+	if err := c.invalid(); err != nil {
+		return nil, false, err
+	}
+	b, err := c.bind(r)
+	if err != nil {
+		return nil, false, fmt.Errorf("find the login for %s: %w", name, err)
+	}
+	plain, err := c.PlainHTTP(ctx, r.Registry)
+	return b.sender, plain, err
 }
 
 // PlainHTTP reports whether requests to a registry go over plain HTTP. The settings

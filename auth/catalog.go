@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"fmt"
 
 	"oras.land/oras-go/v2/registry/remote"
 
@@ -14,20 +13,12 @@ import (
 // and requests a token for the catalog only. It returns the same errors as
 // [Client.Repository].
 func (c *Client) Registry(ctx context.Context, r ociaddr.Registry) (*remote.Registry, error) {
-	if err := c.invalid(); err != nil {
-		return nil, err
-	}
-	b, err := c.bind(ociaddr.Repository{Registry: r})
-	if err != nil {
-		return nil, fmt.Errorf("find the login for %s: %w", r, err)
-	}
 	registry, err := remote.NewRegistry(string(r))
 	if err != nil {
 		return nil, err
 	}
-	if registry.PlainHTTP, err = c.PlainHTTP(ctx, r); err != nil {
+	if registry.Client, registry.PlainHTTP, err = c.open(ctx, ociaddr.Repository{Registry: r}, string(r)); err != nil {
 		return nil, err
 	}
-	registry.Client = b.sender
 	return registry, nil
 }

@@ -1,12 +1,14 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"net/http"
 	"sync"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"github.com/ocibridge/ocibridge/internal/outgoing"
@@ -16,8 +18,8 @@ import (
 type gate struct {
 	next  http.RoundTripper
 	host  string
-	slots chan struct{} // nil: no limit
-	rate  *rate.Limiter // nil: no limit
+	slots *semaphore.Weighted
+	rate  *rate.Limiter
 }
 
 // newGate wraps next with the limits. Without limits it returns next itself.
@@ -25,15 +27,13 @@ func newGate(next http.RoundTripper, host string, s Registry) http.RoundTripper 
 	if s.MaxConcurrent <= 0 && s.RequestsPerSecond <= 0 {
 		return next
 	}
-	g := &gate{next: next, host: host}
-	if s.MaxConcurrent > 0 {
-		g.slots = make(chan struct{}, s.MaxConcurrent)
+	perSecond := cmp.Or(s.RequestsPerSecond, float64(rate.Inf))
+	burst := int(min(max(1, perSecond), math.MaxInt32)) // one second's worth
+	return &gate{
+		next: next, host: host,
+		slots: semaphore.NewWeighted(int64(cmp.Or(s.MaxConcurrent, math.MaxInt))),
+		rate:  rate.NewLimiter(rate.Limit(perSecond), burst),
 	}
-	if s.RequestsPerSecond > 0 {
-		burst := int(min(max(1, s.RequestsPerSecond), math.MaxInt32)) // one second's worth
-		g.rate = rate.NewLimiter(rate.Limit(s.RequestsPerSecond), burst)
-	}
-	return g
 }
 
 // RoundTrip implements [http.RoundTripper]. It holds a slot until the body of the
@@ -57,20 +57,13 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // enter waits for a free slot, and then for the rate limit.
 func (g *gate) enter(ctx context.Context) (release func(), err error) {
-	release = func() {}
-	if g.slots != nil {
-		select {
-		case g.slots <- struct{}{}:
-			release = sync.OnceFunc(func() { <-g.slots })
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	if err := g.slots.Acquire(ctx, 1); err != nil {
+		return nil, err
 	}
-	if g.rate != nil {
-		if err := g.waitForRate(ctx); err != nil {
-			release()
-			return nil, err
-		}
+	release = sync.OnceFunc(func() { g.slots.Release(1) })
+	if err := g.waitForRate(ctx); err != nil {
+		release()
+		return nil, err
 	}
 	return release, nil
 }

@@ -78,26 +78,31 @@ func (s Registry) changesTransport() bool {
 // and one that all other hosts share.
 type connections struct {
 	opts   Options
-	byHost map[string]Registry // the settings
-	base   http.RoundTripper   // the shared transport, without observation
+	byHost map[string]configured
+	base   http.RoundTripper // the shared transport, without observation
 	shared http.RoundTripper
+}
 
-	mu   sync.Mutex
-	own  map[string]http.RoundTripper // by host that has settings
-	with map[string]http.RoundTripper // by registry that refers to other hosts: with its CAs only
+// configured is a registry with settings, and its transports.
+type configured struct {
+	Registry
+	own      func() http.RoundTripper
+	referred func() http.RoundTripper // for hosts that it refers to: with its CAs only
 }
 
 func newConnections(opts Options) *connections {
-	c := &connections{
-		opts: opts, byHost: map[string]Registry{}, base: opts.Transport,
-		own: map[string]http.RoundTripper{}, with: map[string]http.RoundTripper{},
-	}
+	c := &connections{opts: opts, byHost: map[string]configured{}, base: opts.Transport}
 	if c.base == nil {
 		c.base = defaultTransport()
 	}
 	c.shared = c.seen(c.base)
 	for r, s := range opts.Registries {
-		c.byHost[settingsHost(string(r))] = s
+		host := settingsHost(string(r))
+		c.byHost[host] = configured{
+			Registry: s,
+			own:      sync.OnceValue(func() http.RoundTripper { return c.ownTransport(host, s) }),
+			referred: sync.OnceValue(func() http.RoundTripper { return c.seen(c.derive(Registry{CAs: s.CAs})) }),
+		}
 	}
 	return c
 }
@@ -127,7 +132,7 @@ func settingsHost(host string) string { return strings.TrimSuffix(canonicalHost(
 // settings returns the settings of a host, with or without a port.
 func (c *connections) settings(host string) (Registry, bool) {
 	s, ok := c.byHost[settingsHost(host)]
-	return s, ok
+	return s.Registry, ok
 }
 
 // plainHTTP reports whether the user allows plain HTTP to the host.
@@ -139,29 +144,22 @@ func (c *connections) plainHTTP(host string) bool {
 // transport returns the transport for a request to host, on behalf of a registry. The
 // registry is the host itself, or refers its clients to the host.
 func (c *connections) transport(host, behalf string) http.RoundTripper {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s, ok := c.settings(host); ok {
-		host = settingsHost(host)
-		t, ok := c.own[host]
-		if !ok {
-			if s.InsecureSkipVerify {
-				c.opts.Log.Warn("the certificate of the registry is not verified: whoever is in between can read and change everything",
-					slog.String("registry", host), slog.String("insecure_skip_verify", s.Origin))
-			}
-			t = newGate(c.seen(c.derive(s)), host, s)
-			c.own[host] = t
-		}
-		return t
+	if s, ok := c.byHost[settingsHost(host)]; ok {
+		return s.own()
 	}
-	if s, ok := c.settings(behalf); ok && s.CAs != nil {
-		behalf = settingsHost(behalf)
-		if _, ok := c.with[behalf]; !ok {
-			c.with[behalf] = c.seen(c.derive(Registry{CAs: s.CAs}))
-		}
-		return c.with[behalf]
+	if s, ok := c.byHost[settingsHost(behalf)]; ok && s.CAs != nil {
+		return s.referred()
 	}
 	return c.shared
+}
+
+// ownTransport returns a new transport for a host with settings.
+func (c *connections) ownTransport(host string, s Registry) http.RoundTripper {
+	if s.InsecureSkipVerify {
+		c.opts.Log.Warn("the certificate of the registry is not verified: whoever is in between can read and change everything",
+			slog.String("registry", host), slog.String("insecure_skip_verify", s.Origin))
+	}
+	return newGate(c.seen(c.derive(s)), host, s)
 }
 
 // seen wraps a transport so that its requests are traced and reported.

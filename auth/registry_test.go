@@ -417,8 +417,8 @@ func TestMaxConcurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(g.(*gate).slots); n != 2 {
-		t.Errorf("%d slots taken", n)
+	if n := freeSlots(g.(*gate)); n != 0 {
+		t.Errorf("%d slots are free", n)
 	}
 	_, _ = resp.Body.Close(), open[1].Body.Close()
 	srv.Close()
@@ -428,9 +428,18 @@ func TestMaxConcurrent(t *testing.T) {
 	if _, err := get(t.Context()); err == nil {
 		t.Error("no error of a server that is gone")
 	}
-	if n := len(g.(*gate).slots); n != 0 {
-		t.Errorf("%d slots taken after all", n)
+	if n := freeSlots(g.(*gate)); n != 2 {
+		t.Errorf("%d slots are free after all", n)
 	}
+}
+
+// freeSlots counts the free slots of a gate, up to 100.
+func freeSlots(g *gate) (n int) {
+	for n < 100 && g.slots.TryAcquire(1) {
+		n++
+	}
+	g.slots.Release(int64(n))
+	return n
 }
 
 // TestRequestsPerSecond sends requests at once, and compares how long each waits.
@@ -502,7 +511,7 @@ func TestBoundsInAClient(t *testing.T) {
 	r := mustRepository(t, host+"/a/x")
 	repo := mustOpen(t, c, r)
 	g, ok := c.conns.transport(host, "").(*gate)
-	if !ok || g.rate == nil || cap(g.slots) != 1 {
+	if !ok || g.rate.Limit() != 1 || freeSlots(g) != 1 {
 		t.Fatalf("%+v", g)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
