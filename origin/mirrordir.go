@@ -143,11 +143,12 @@ func (m *MirrorDir) listing(dir string) (*Listing, error) {
 		if err := document.check(); err != nil {
 			return nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), helpRewrite)
 		}
-		if l.platforms[v], err = document.platforms(); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		platforms, ignored := document.knownPlatforms()
+		if len(ignored) > 0 {
+			return nil, hint.New(fmt.Sprintf("%s: invalid platform %s", name, ignored), helpRewrite)
 		}
 		l.Versions = append(l.Versions, v)
-		l.contents[v] = document
+		l.platforms[v], l.contents[v] = platforms, document
 	}
 	provider.SortVersions(l.Versions)
 	return l, nil

@@ -42,20 +42,6 @@ func (c *mirrorVersion) check() error {
 	return nil
 }
 
-// platforms returns the platforms of the packages, sorted.
-func (c *mirrorVersion) platforms() ([]provider.Platform, error) {
-	var out []provider.Platform
-	for s := range c.Archives {
-		p, err := provider.ParsePlatform(s)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, p)
-	}
-	provider.SortPlatforms(out)
-	return out, nil
-}
-
 // knownPlatforms returns the platforms of the packages, sorted, and the keys that are not
 // platforms. A client looks up only its own platform, so it ignores such keys.
 func (c *mirrorVersion) knownPlatforms() (out []provider.Platform, ignored names) {

@@ -1,6 +1,7 @@
 package origin
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -59,9 +60,4 @@ func sameProtocols(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-func joinProtocols(ps []string) string {
-	if len(ps) == 0 {
-		return "none"
-	}
-	return strings.Join(ps, ", ")
-}
+func joinProtocols(ps []string) string { return cmp.Or(strings.Join(ps, ", "), "none") }

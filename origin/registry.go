@@ -279,10 +279,8 @@ func (l *Listing) NoMatch(a provider.Address, s provider.VersionSet) error {
 
 // newest returns the versions in reverse order, newest first.
 func newest(vs []provider.Version) []provider.Version {
-	out := make([]provider.Version, len(vs))
-	for i, v := range vs {
-		out[len(vs)-1-i] = v
-	}
+	out := slices.Clone(vs)
+	slices.Reverse(out)
 	return out
 }
 
