@@ -101,8 +101,8 @@ func (p Package) Layer() ocispec.Descriptor {
 
 // MissingPackage is a platform in an index whose manifest is not in the registry.
 type MissingPackage struct {
-	Platform provider.Platform
-	Manifest digest.Digest
+	Platform provider.Platform `json:"platform"`
+	Manifest digest.Digest     `json:"manifest"`
 }
 
 // Err returns an error that wraps [ErrMissing] and [ErrNotProvider].

@@ -69,6 +69,17 @@ func ListTags(ctx context.Context, store TagLister) ([]ociaddr.Tag, error) {
 	}
 }
 
+// ListAnyTags is [ListTags] for a repository that may not exist: it then has no tags.
+func ListAnyTags(ctx context.Context, store TagLister) ([]ociaddr.Tag, error) {
+	tags, err := ListTags(ctx, store)
+	var answer *errcode.ErrorResponse
+	absent := errors.Is(err, errdef.ErrNotFound) || errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound
+	if absent && !errors.Is(err, ErrTagsBrokeOff) {
+		return nil, nil
+	}
+	return tags, err
+}
+
 // tagList is the part of a list that has been read.
 type tagList struct {
 	tags  []ociaddr.Tag

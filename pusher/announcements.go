@@ -172,7 +172,12 @@ func removeAnnouncement(ctx context.Context, store Store, a announced) error {
 	if a.before == nil {
 		return nil
 	}
-	if err := store.Delete(ctx, *a.before); err != nil && !isNotFound(err) {
+	return deleteAny(ctx, store, *a.before)
+}
+
+// deleteAny deletes a manifest, if it exists.
+func deleteAny(ctx context.Context, store Store, manifest ocispec.Descriptor) error {
+	if err := store.Delete(ctx, manifest); !isNotFound(err) {
 		return err
 	}
 	return nil
@@ -181,8 +186,8 @@ func removeAnnouncement(ctx context.Context, store Store, a announced) error {
 // deleteWithTag deletes a manifest that only one tag names. Some registries require that
 // the tag is removed first.
 func deleteWithTag(ctx context.Context, store Store, manifest ocispec.Descriptor, tag ociaddr.Tag) error {
-	err := store.Delete(ctx, manifest)
-	if err == nil || isNotFound(err) {
+	err := deleteAny(ctx, store, manifest)
+	if err == nil {
 		return nil
 	}
 	named, rerr := artifact.Resolve(ctx, store, string(tag))
@@ -192,10 +197,7 @@ func deleteWithTag(ctx context.Context, store Store, manifest ocispec.Descriptor
 	if store.Untag(ctx, string(tag)) != nil {
 		return err
 	}
-	if err := store.Delete(ctx, manifest); err != nil && !isNotFound(err) {
-		return err
-	}
-	return nil
+	return deleteAny(ctx, store, manifest)
 }
 
 // removeOldTag removes a tag, and leaves the manifest that it names. If the registry only

@@ -215,30 +215,25 @@ func (c *referrersCopy) copyTag(ctx context.Context, s subject, tag ociaddr.Tag,
 	return c.isCopied(desc, err)
 }
 
-// attachedTags are the tags of a repository that name a subject. They are listed once,
-// unless that fails.
-type attachedTags struct {
-	once sync.Once
-	tags map[ociaddr.Tag]struct{}
-	err  error
-}
+// tagSet returns a set of tags.
+type tagSet = func() (map[ociaddr.Tag]struct{}, error)
 
+// attachedTags returns the tags of a repository that name a subject. It lists them once,
+// unless that fails.
 func (p *Pusher) attachedTags(ctx context.Context, from Stored) (map[ociaddr.Tag]struct{}, error) {
-	entry, _ := p.attached.LoadOrStore(from.Repository, &attachedTags{})
-	a := entry.(*attachedTags)
-	a.once.Do(func() {
-		tags, err := listTags(ctx, from.Store)
+	list, _ := p.attached.LoadOrStore(from.Repository, sync.OnceValues(func() (map[ociaddr.Tag]struct{}, error) {
+		tags, err := artifact.ListAnyTags(ctx, from.Store)
 		if err != nil {
-			p.attached.CompareAndDelete(from.Repository, entry) // the next version lists them again
-			a.err = &RegistryError{"list tags of", from.Repository, err}
-			return
+			p.attached.Delete(from.Repository) // the next version lists them again
+			return nil, &RegistryError{"list tags of", from.Repository, err}
 		}
-		a.tags = map[ociaddr.Tag]struct{}{}
+		out := map[ociaddr.Tag]struct{}{}
 		for _, t := range tags {
 			if _, ok := t.Subject(); ok {
-				a.tags[t] = struct{}{}
+				out[t] = struct{}{}
 			}
 		}
-	})
-	return a.tags, a.err
+		return out, nil
+	}))
+	return list.(tagSet)()
 }

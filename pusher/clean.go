@@ -80,7 +80,7 @@ func (r *recentTags) list(ctx context.Context, store artifact.TagLister, now fun
 		return r.tags, nil
 	}
 	at := now()
-	tags, err := listTags(ctx, store)
+	tags, err := artifact.ListAnyTags(ctx, store)
 	if err == nil {
 		r.tags, r.at = tags, at
 	}

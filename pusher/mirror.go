@@ -236,7 +236,7 @@ func (m *mirrorPush) verify(ctx context.Context, pkg origin.Package, src io.Read
 	if size >= 0 && size < limit {
 		limit = size
 	}
-	n, err := io.Copy(io.MultiWriter(dst, verifier, reportWriter(report)), io.LimitReader(src, limit+1))
+	n, err := io.Copy(io.MultiWriter(dst, verifier, reporter(report)), io.LimitReader(src, limit+1))
 	switch {
 	case err != nil:
 		return trust.Package{}, fmt.Errorf("read %s: %w", pkg.Filename, err)
@@ -246,15 +246,6 @@ func (m *mirrorPush) verify(ctx context.Context, pkg origin.Package, src io.Read
 		return trust.Package{}, hint.Wrap(fmt.Errorf("read %s: %w after %d of %d bytes", pkg.Filename, ErrTruncated, n, size), "run it again")
 	}
 	return verifier.Accept(ctx, content)
-}
-
-// reportWriter calls a function with the number of bytes of each write.
-type reportWriter func(int)
-
-// Write implements [io.Writer].
-func (w reportWriter) Write(p []byte) (int, error) {
-	w(len(p))
-	return len(p), nil
 }
 
 // addEntry adds a package to the version's JSON. It keeps an existing entry for the same
@@ -308,11 +299,7 @@ func (m *mirrorPush) readFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, mirrorLimits.Bytes+1))
-	if err != nil {
-		return nil, err
-	}
-	return data, mirrorLimits.Check(data)
+	return document.ReadAll(f, mirrorLimits.Bytes)
 }
 
 // writeJSON replaces NAME.json of the provider by a rename, unless it has the content already.

@@ -27,10 +27,8 @@ func (p *planner) pruneStep(ctx context.Context, v provider.Version) (*Step, err
 		return nil, err // a version that cannot be read is not pruned
 	}
 	step := &Step{Provider: p.want.Provider, Version: v, Action: ActionPrune, dest: p.state.dest, index: found.Index}
-	for _, pkg := range found.Packages {
-		step.Platforms = append(step.Platforms, pkg.Platform)
-		step.Size += pkg.Size
-	}
+	all := servedVersion{served: found.Packages}
+	step.Platforms, step.Size = all.platforms(), all.size()
 	return step, nil
 }
 
@@ -242,14 +240,6 @@ func (p *pruner) deleteError(op string, err error) error {
 		return hint.Wrap(out, "a rule about the tag, or another manifest that names this one, keeps it in the registry: remove that reason and run sync again, or ask for the version in its provider block")
 	}
 	return hint.Wrap(out, "the registry must allow deletes, and the credential must have that right")
-}
-
-// delete deletes a manifest, if it exists.
-func (p *pruner) delete(ctx context.Context, desc ocispec.Descriptor) error {
-	if err := p.state.dest.Store.Delete(ctx, desc); !errors.Is(err, errdef.ErrNotFound) {
-		return err
-	}
-	return nil
 }
 
 // warnLeftovers warns of manifests that stay because tags that name them could not be read.

@@ -291,20 +291,11 @@ func (w *push) occupied(err error, help string) error {
 
 // tags lists the repository's tags. It returns none if there is no repository.
 func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
-	tags, err := listTags(ctx, w.dest.Store)
+	tags, err := artifact.ListAnyTags(ctx, w.dest.Store)
 	if err != nil {
 		return nil, w.registryError("list tags of", err)
 	}
 	return tags, nil
-}
-
-// listTags lists tags. It returns none if there is no repository.
-func listTags(ctx context.Context, store artifact.TagLister) ([]ociaddr.Tag, error) {
-	tags, err := artifact.ListTags(ctx, store)
-	if isNotFound(err) && !errors.Is(err, artifact.ErrTagsBrokeOff) {
-		return nil, nil
-	}
-	return tags, err
 }
 
 // versionsOf returns the versions among tags, oldest first.

@@ -186,7 +186,7 @@ func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool,
 	if err != nil || referred {
 		return false, nil, err
 	}
-	if err := p.state.dest.Store.Delete(ctx, r.Manifest); err != nil && !isNotFound(err) {
+	if err := deleteAny(ctx, p.state.dest.Store, r.Manifest); err != nil {
 		return false, nil, err
 	}
 	if r.Version.IsZero() {

@@ -103,9 +103,10 @@ func (s *spool) fill(ctx context.Context, body io.Reader) error {
 	return nil
 }
 
-// reporter reports the bytes that are written to it.
+// reporter calls a function with the number of bytes of each write.
 type reporter func(int)
 
+// Write implements [io.Writer].
 func (r reporter) Write(p []byte) (int, error) {
 	r(len(p))
 	return len(p), nil

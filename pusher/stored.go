@@ -41,7 +41,7 @@ const storedOrigin = "OCI repository"
 
 // Versions lists the versions, oldest first. It returns none if there is no repository.
 func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
-	tags, err := listTags(ctx, s.Store)
+	tags, err := artifact.ListAnyTags(ctx, s.Store)
 	if err != nil {
 		return nil, &RegistryError{"list tags of", s.Repository, err}
 	}

@@ -52,7 +52,7 @@ func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Di
 		}
 		return false, nil
 	}
-	err := p.delete(ctx, index)
+	err := deleteAny(ctx, p.state.dest.Store, index)
 	switch {
 	case err == nil && u.tied:
 		p.out.Pruned = append(p.out.Pruned, u.step)
@@ -97,7 +97,7 @@ func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) e
 		named[child.Digest] = true // delete it once
 		data, err := artifact.FetchManifest(ctx, p.cached(p.state), child)
 		if err == nil {
-			err = p.delete(ctx, child)
+			err = deleteAny(ctx, p.state.dest.Store, child)
 		}
 		switch {
 		case err == nil:
@@ -119,7 +119,7 @@ func (p *pruner) deleteProbe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.delete(ctx, probe.Descriptor); err != nil {
+	if err := deleteAny(ctx, p.state.dest.Store, probe.Descriptor); err != nil {
 		p.warnLeft(probe.Descriptor, err)
 	}
 	return nil

@@ -281,7 +281,7 @@ func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repo
 		return nil, err
 	}
 	state := &repositoryState{provider: a, dest: dest, versions: map[provider.Version]bool{}}
-	if state.tags, err = listTags(mayPush(ctx, dest.Repository), dest.Store); err != nil {
+	if state.tags, err = artifact.ListAnyTags(mayPush(ctx, dest.Repository), dest.Store); err != nil {
 		return nil, &RegistryError{"list tags of", dest.Repository, err}
 	}
 	for _, t := range state.tags {

@@ -162,24 +162,18 @@ func (w *push) uploadTo(ctx context.Context, repo *remote.Repository, layer ocis
 // begins an upload if from is "", or if the registry refuses the mount.
 func (w *push) mountOrBegin(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, from string) (*upload.Session, bool, error) {
 	if from != "" {
-		session, mounted, err := w.mount(ctx, repo, layer, from)
+		session, mounted, err := upload.Mount(ctx, repo, layer, from)
 		if err == nil || ctx.Err() != nil {
 			return session, mounted, err
+		}
+		// A refusal applies to all packages of the other repository: a login may lack the right
+		// to read it, and the robot of a project in Harbor has no rights in other projects.
+		if refused := status(err); refused == http.StatusUnauthorized || refused == http.StatusForbidden {
+			w.unmountable.Store(mountKey{w.dest.Repository, from}, true)
 		}
 	}
 	session, err := upload.Begin(ctx, repo, layer)
 	return session, false, err
-}
-
-// mount makes the registry mount a package from another of its repositories. A refusal
-// applies to all packages of that repository: a login may lack the right to read it, and
-// the robot of a project in Harbor has no rights in other projects.
-func (w *push) mount(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, from string) (*upload.Session, bool, error) {
-	session, mounted, err := upload.Mount(ctx, repo, layer, from)
-	if refused := status(err); refused == http.StatusUnauthorized || refused == http.StatusForbidden {
-		w.unmountable.Store(mountKey{w.dest.Repository, from}, true)
-	}
-	return session, mounted, err
 }
 
 // mountKey identifies mounts into a repository from the repository of a name.

@@ -174,7 +174,7 @@ func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, s
 		return nil, err
 	}
 	defer src.Close()
-	providers := src.Providers()
+	providers := src.Providers
 	back, err := f.open(s, providers, f.log.open(stderr))
 	if err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, s
 }
 
 // source opens the source that the flags name.
-func (f *pushFlags) source(ctx context.Context, s settings, p *pushPlan, stderr io.Writer) (transfer.Source, error) {
+func (f *pushFlags) source(ctx context.Context, s settings, p *pushPlan, stderr io.Writer) (*transfer.Source, error) {
 	switch {
 	case f.mirrorDir != "":
 		return transfer.MirrorDir(f.mirrorDir, p.platforms)
@@ -221,5 +221,6 @@ func (f *pushFlags) source(ctx context.Context, s settings, p *pushPlan, stderr 
 		}
 		p.requests = requests
 	}
-	return &transfer.Origins{Registry: s.origins().Registry(), Requests: p.requests, All: f.all, Platforms: p.platforms}, nil
+	origins := &transfer.Origins{Registry: s.origins().Registry(), Requests: p.requests, All: f.all, Platforms: p.platforms}
+	return origins.Source(), nil
 }

@@ -17,29 +17,24 @@ import (
 
 // Inspection shows one version in full.
 type Inspection struct {
-	Provider   provider.Address    `json:"provider"`
-	Version    provider.Version    `json:"version"`
-	Repository ociaddr.Repository  `json:"repository"`
-	Tag        ociaddr.Tag         `json:"tag"`
-	Digest     string              `json:"digest"`             // of the index
-	Declared   *Declared           `json:"declared,omitempty"` // nil for the indexes of other tools
-	Protocols  []string            `json:"protocols,omitempty"`
-	Evidence   *InspectedEvidence  `json:"evidence,omitempty"`
-	Partial    []ociaddr.Tag       `json:"partial_tags,omitempty"`
-	Packages   []InspectedPackage  `json:"packages"`
-	Missing    []InspectedManifest `json:"missing,omitempty"`
+	Provider   provider.Address   `json:"provider"`
+	Version    provider.Version   `json:"version"`
+	Repository ociaddr.Repository `json:"repository"`
+	Tag        ociaddr.Tag        `json:"tag"`
+	Digest     string             `json:"digest"`             // of the index
+	Declared   *Declared          `json:"declared,omitempty"` // nil for the indexes of other tools
+	Protocols  []string           `json:"protocols,omitempty"`
+	Evidence   *InspectedEvidence `json:"evidence,omitempty"`
+	Partial    []ociaddr.Tag      `json:"partial_tags,omitempty"`
+	Packages   []InspectedPackage `json:"packages"`
+	// Missing lists the platforms whose manifests the registry lacks.
+	Missing []artifact.MissingPackage `json:"missing,omitempty"`
 }
 
 // Declared is the version that the index's annotations name.
 type Declared struct {
 	Provider provider.Address `json:"provider"`
 	Version  provider.Version `json:"version"`
-}
-
-// InspectedManifest is a platform whose manifest the registry lacks.
-type InspectedManifest struct {
-	Platform provider.Platform `json:"platform"`
-	Manifest string            `json:"manifest"` // its digest
 }
 
 // InspectedPackage is the package for one platform.
@@ -84,7 +79,7 @@ func (s *Selection) Inspect(ctx context.Context) (*Inspection, error) {
 	}
 	out := &Inspection{
 		Provider: p.Provider, Version: v, Repository: p.Repository, Digest: found.Index.Digest.String(), Protocols: found.Protocols,
-		Packages: []InspectedPackage{},
+		Packages: []InspectedPackage{}, Missing: found.Missing,
 	}
 	out.Tag, _ = ociaddr.VersionTag(v) // cannot fail: v was read from a tag
 	if !found.Provider.IsZero() && !found.Version.IsZero() {
@@ -96,9 +91,6 @@ func (s *Selection) Inspect(ctx context.Context) (*Inspection, error) {
 			hashes = append(hashes, pkg.H1)
 		}
 		out.Packages = append(out.Packages, InspectedPackage{pkg.Platform, pkg.Filename, pkg.Size, pkg.Digest.String(), pkg.Manifest.Digest.String(), hashes})
-	}
-	for _, m := range found.Missing {
-		out.Missing = append(out.Missing, InspectedManifest{m.Platform, m.Manifest.String()})
 	}
 	for _, t := range p.tags {
 		if whole, ok := t.PartOf(); ok && whole == v {

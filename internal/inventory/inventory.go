@@ -9,15 +9,11 @@ package inventory
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
-	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote"
-	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -153,7 +149,7 @@ func (u Unlisted) Warning() string {
 // list reads the tags. A missing repository has none.
 func (p *Provider) list(ctx context.Context) {
 	var err error
-	if p.tags, err = artifact.ListTags(ctx, p.store); err != nil && !isAbsent(err) {
+	if p.tags, err = artifact.ListAnyTags(ctx, p.store); err != nil {
 		p.Err = p.explain(fmt.Errorf("list tags of %s: %w", p.Repository, err))
 		return
 	}
@@ -164,13 +160,6 @@ func (p *Provider) list(ctx context.Context) {
 	}
 	provider.SortVersions(p.Matches)
 	slices.Reverse(p.Matches)
-}
-
-// isAbsent reports whether a registry says that a repository does not exist.
-func isAbsent(err error) bool {
-	var answer *errcode.ErrorResponse
-	return !errors.Is(err, artifact.ErrTagsBrokeOff) &&
-		(errors.Is(err, errdef.ErrNotFound) || errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound)
 }
 
 func (p *Provider) explain(err error) error {

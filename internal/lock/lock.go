@@ -105,7 +105,7 @@ func Plan(ctx context.Context, o Options, files []*lockfile.File) (changes []*Ch
 }
 
 // plan compares a lock file with the versions in the registry.
-func plan(file *lockfile.File, found map[target]*release, platforms []provider.Platform) (*Change, error) {
+func plan(file *lockfile.File, found map[target]*reading, platforms []provider.Platform) (*Change, error) {
 	c := &Change{File: file.Name, Status: Unchanged, Entries: []*Entry{}, old: file}
 	add := map[provider.Address][]provider.Hash{}
 	for _, p := range file.Providers {
@@ -116,11 +116,11 @@ func plan(file *lockfile.File, found map[target]*release, platforms []provider.P
 			entry.Missing = true
 			continue
 		}
-		if err := file.Check(p.Address, r.Release); err != nil {
+		if err := file.Check(p.Address, r.release); err != nil {
 			return nil, err
 		}
-		entry.Verdict, entry.Fingerprint, entry.Pinned = r.verdict, r.fingerprint, r.pinned
-		for _, pkg := range r.Packages {
+		entry.Verdict, entry.Fingerprint, entry.Pinned = r.verified.Verdict, r.verified.Signer.Fingerprint, r.verified.Pinned
+		for _, pkg := range r.release.Packages {
 			if len(platforms) > 0 && !slices.Contains(platforms, pkg.Platform) {
 				continue
 			}

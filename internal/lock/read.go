@@ -69,18 +69,9 @@ type target struct {
 
 func (v target) String() string { return v.provider.String() + " " + v.version.String() }
 
-// release is a verified version in the registry.
-type release struct {
-	lockfile.Release
-	verdict     trust.Verdict
-	fingerprint string
-	pinned      bool
-	writesH1    bool
-}
-
 // hashes returns the hashes of a package that may go into lock files.
-func (r *release) hashes(p lockfile.Package) []provider.Hash {
-	if r.writesH1 && !p.H1.IsZero() {
+func (r *reading) hashes(p lockfile.Package) []provider.Hash {
+	if r.H1.writes(r.policy) && !p.H1.IsZero() {
 		return []provider.Hash{p.Zip, p.H1}
 	}
 	return []provider.Hash{p.Zip}
@@ -92,13 +83,14 @@ type reading struct {
 	target
 	store    *remote.Repository
 	policy   trust.Policy
-	release  *release
-	missing  []string // what the registry lacks
+	verified *artifact.Verified // nil: the registry lacks the version
+	release  lockfile.Release   // the verified version
+	missing  []string           // what the registry lacks
 	warnings []string
 }
 
 // read returns the versions in the registry that the files name.
-func (o Options) read(ctx context.Context, files []*lockfile.File) (found map[target]*release, warnings []string, err error) {
+func (o Options) read(ctx context.Context, files []*lockfile.File) (found map[target]*reading, warnings []string, err error) {
 	var all []*reading
 	seen := map[target]bool{}
 	for _, file := range files {
@@ -122,12 +114,12 @@ func (o Options) read(ctx context.Context, files []*lockfile.File) (found map[ta
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	found = map[target]*release{}
+	found = map[target]*reading{}
 	var missing []string
 	for _, r := range all {
 		warnings, missing = append(warnings, r.warnings...), append(missing, r.missing...)
-		if r.release != nil {
-			found[r.target] = r.release
+		if r.verified != nil {
+			found[r.target] = r
 		}
 	}
 	if len(missing) > 0 {
@@ -172,15 +164,10 @@ func (r *reading) readStored(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", r.target, err)
 	}
-	checked, err := r.verify(ctx, index)
-	if err != nil {
+	if r.verified, err = r.verify(ctx, index); err != nil {
 		return err
 	}
-	r.release = &release{
-		Release: r.known(checked),
-		verdict: checked.Verdict, fingerprint: checked.Signer.Fingerprint, pinned: checked.Pinned,
-		writesH1: r.H1.writes(r.policy),
-	}
+	r.release = r.known(r.verified)
 	for _, want := range r.Platforms {
 		if !slices.ContainsFunc(r.release.Packages, func(p lockfile.Package) bool { return p.Platform == want }) {
 			r.missing = append(r.missing, fmt.Sprintf("%s for %s", r.target, want))
@@ -189,8 +176,8 @@ func (r *reading) readStored(ctx context.Context) error {
 	switch {
 	case len(r.missing) > 0:
 	case r.H1 == Computed:
-		return r.compute(ctx, checked.Packages)
-	case !r.release.writesH1 && r.H1 == Auto:
+		return r.compute(ctx, r.verified.Packages)
+	case !r.H1.writes(r.policy) && r.H1 == Auto:
 		r.warnings = append(r.warnings, fmt.Sprintf("%s: no h1: hashes are added, because a trust block pins its keys and nobody signed the registry's h1: hashes; --h1 annotated or computed adds them", r.target))
 	}
 	return nil

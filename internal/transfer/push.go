@@ -17,21 +17,20 @@ import (
 )
 
 // Source yields releases to push.
-type Source interface {
-	// Providers returns the providers of the releases.
-	Providers() []provider.Address
-	// Each calls fn for every release, until a call fails.
-	Each(ctx context.Context, warn func(string), fn func(*origin.Release) error) error
-	io.Closer
+type Source struct {
+	Providers []provider.Address // of the releases
+	Close     func() error
+	// each calls fn for every release, until a call fails.
+	each func(ctx context.Context, warn func(string), fn func(*origin.Release) error) error
 }
 
 // Push pushes the releases of a source into a registry. The pusher's options get their
 // destination and events here.
-func Push(ctx context.Context, src Source, to *registry.Repositories, o pusher.Options, progress Progress) ([]*pusher.Result, error) {
+func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.Options, progress Progress) ([]*pusher.Result, error) {
 	o.Destination, o.OnEvent = Destination(to), progress.Event
 	p := pusher.New(o)
 	all := newBatch(o.Jobs, progress.Done)
-	return all.wait(src.Each(ctx, progress.Warn, func(r *origin.Release) error {
+	return all.wait(src.each(ctx, progress.Warn, func(r *origin.Release) error {
 		return all.add(func() (*pusher.Result, error) {
 			result, err := p.Push(ctx, r)
 			return result, Explain(to, err)
@@ -39,57 +38,45 @@ func Push(ctx context.Context, src Source, to *registry.Repositories, o pusher.O
 	}))
 }
 
-// folder yields the releases in a folder.
-type folder struct {
-	releases []*origin.Release
-	io.Closer
+// folder yields the releases in a folder. If err is not nil, it closes the folder.
+func folder(dir io.Closer, releases []*origin.Release, err error) (*Source, error) {
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	src := &Source{Close: dir.Close}
+	for _, r := range releases {
+		src.Providers = append(src.Providers, r.Provider())
+	}
+	src.each = func(_ context.Context, _ func(string), fn func(*origin.Release) error) error {
+		for _, r := range releases {
+			if err := fn(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return src, nil
 }
 
 // MirrorDir returns the releases in a mirror folder, with the given platforms or with all.
-func MirrorDir(path string, platforms []provider.Platform) (Source, error) {
+func MirrorDir(path string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenMirrorDir(path)
 	if err != nil {
 		return nil, err
 	}
 	releases, err := dir.Releases(platforms)
-	if err != nil {
-		dir.Close()
-		return nil, err
-	}
-	return &folder{releases, dir}, nil
+	return folder(dir, releases, err)
 }
 
 // ReleaseDir returns the release in a release folder, which the armoured public key signed.
-func ReleaseDir(ctx context.Context, path string, q query.Query, publicKey string, platforms []provider.Platform) (Source, error) {
+func ReleaseDir(ctx context.Context, path string, q query.Query, publicKey string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenReleaseDir(path)
 	if err != nil {
 		return nil, err
 	}
 	r, err := dir.Release(ctx, q.Provider, q.Version, publicKey, platforms)
-	if err != nil {
-		dir.Close()
-		return nil, err
-	}
-	return &folder{[]*origin.Release{r}, dir}, nil
-}
-
-// Providers implements [Source].
-func (f *folder) Providers() []provider.Address {
-	var out []provider.Address
-	for _, r := range f.releases {
-		out = append(out, r.Provider())
-	}
-	return out
-}
-
-// Each implements [Source].
-func (f *folder) Each(_ context.Context, _ func(string), fn func(*origin.Release) error) error {
-	for _, r := range f.releases {
-		if err := fn(r); err != nil {
-			return err
-		}
-	}
-	return nil
+	return folder(dir, []*origin.Release{r}, err)
 }
 
 // Request is a query for releases, and the lock files that must know each of their packages.
@@ -106,20 +93,16 @@ type Origins struct {
 	Platforms []provider.Platform
 }
 
-// Close implements [Source].
-func (o *Origins) Close() error { return nil }
-
-// Providers implements [Source].
-func (o *Origins) Providers() []provider.Address {
-	var out []provider.Address
+// Source returns the origins as a source.
+func (o *Origins) Source() *Source {
+	src := &Source{Close: func() error { return nil }, each: o.each}
 	for _, r := range o.Requests {
-		out = append(out, r.Provider)
+		src.Providers = append(src.Providers, r.Provider)
 	}
-	return out
+	return src
 }
 
-// Each implements [Source].
-func (o *Origins) Each(ctx context.Context, warn func(string), fn func(*origin.Release) error) error {
+func (o *Origins) each(ctx context.Context, warn func(string), fn func(*origin.Release) error) error {
 	for _, r := range o.Requests {
 		listing, err := o.Registry.Versions(ctx, r.Provider)
 		if err != nil {
