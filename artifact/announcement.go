@@ -65,9 +65,7 @@ func decodeAnnouncement(desc ocispec.Descriptor, data []byte, a provider.Address
 			return nil, fmt.Errorf("%w: the announcement does not describe the package for %s", ErrNotProvider, p.Platform)
 		}
 	}
-	var index struct {
-		Annotations map[string]string `json:"annotations"`
-	}
+	var index ocispec.Index
 	if err := Unmarshal(data, &index); err != nil {
 		return nil, err
 	}

@@ -28,12 +28,7 @@ func newBlob(mediaType string, data []byte) Blob {
 
 // Config returns the config blob of all our manifests: {}, the content of the empty
 // descriptor.
-func Config() Blob {
-	return Blob{
-		ocispec.Descriptor{MediaType: ocispec.DescriptorEmptyJSON.MediaType, Digest: ocispec.DescriptorEmptyJSON.Digest, Size: ocispec.DescriptorEmptyJSON.Size},
-		[]byte("{}"),
-	}
-}
+func Config() Blob { return newBlob(ocispec.MediaTypeEmptyJSON, []byte("{}")) }
 
 // EncodePackage converts a verified package into a package of a version. It also returns
 // the package's image manifest.
@@ -53,13 +48,7 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 		// from the manifests, and finds the hash here.
 		layer.Annotations[annotationH1] = out.H1.String()
 	}
-	manifest, err := encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
-		Versioned:    specs.Versioned{SchemaVersion: 2},
-		MediaType:    ocispec.MediaTypeImageManifest,
-		ArtifactType: TypeTarget,
-		Config:       Config().Descriptor,
-		Layers:       []ocispec.Descriptor{layer},
-	})
+	manifest, err := encodeImage(TypeTarget, []ocispec.Descriptor{layer}, nil)
 	if err != nil {
 		return Package{}, Blob{}, err
 	}
@@ -153,13 +142,17 @@ func indexEntry(p Package) ocispec.Descriptor {
 // encodeEmpty encodes an image manifest whose only content is its annotations. Its only
 // blob is [Config].
 func encodeEmpty(artifactType string, annotations map[string]string) (Blob, error) {
-	empty := Config().Descriptor
+	return encodeImage(artifactType, []ocispec.Descriptor{Config().Descriptor}, annotations) // some registries require a layer
+}
+
+// encodeImage encodes an image manifest. Its config is [Config].
+func encodeImage(artifactType string, layers []ocispec.Descriptor, annotations map[string]string) (Blob, error) {
 	return encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
 		Versioned:    specs.Versioned{SchemaVersion: 2},
 		MediaType:    ocispec.MediaTypeImageManifest,
 		ArtifactType: artifactType,
-		Config:       empty,
-		Layers:       []ocispec.Descriptor{empty}, // some registries require a layer
+		Config:       Config().Descriptor,
+		Layers:       layers,
 		Annotations:  annotations,
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/provider"
@@ -70,12 +69,7 @@ func EncodeEvidence(e Evidence) (manifest Blob, blobs []Blob, err error) {
 	if err != nil {
 		return Blob{}, nil, err
 	}
-	m := ocispec.Manifest{
-		Versioned:    specs.Versioned{SchemaVersion: 2},
-		MediaType:    ocispec.MediaTypeImageManifest,
-		ArtifactType: TypeEvidence,
-		Config:       Config().Descriptor,
-	}
+	var layers []ocispec.Descriptor
 	for _, part := range []struct {
 		mediaType, title string
 		data             []byte
@@ -95,9 +89,9 @@ func EncodeEvidence(e Evidence) (manifest Blob, blobs []Blob, err error) {
 		blobs = append(blobs, b)
 		layer := b.Descriptor
 		layer.Annotations = map[string]string{ocispec.AnnotationTitle: part.title}
-		m.Layers = append(m.Layers, layer)
+		layers = append(layers, layer)
 	}
-	manifest, err = encodeManifest(ocispec.MediaTypeImageManifest, m)
+	manifest, err = encodeImage(TypeEvidence, layers, nil)
 	manifest.Descriptor = DescribeEvidence(manifest.Descriptor, e.Record.Verdict)
 	return manifest, blobs, err
 }

@@ -101,11 +101,7 @@ func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest
 	if err != nil {
 		return nil, "", err
 	}
-	var index struct {
-		Manifests []struct {
-			Digest digest.Digest `json:"digest"`
-		} `json:"manifests"`
-	}
+	var index ocispec.Index
 	if err := Unmarshal(data, &index); err != nil {
 		return nil, "", fmt.Errorf("tag %s: %w", tag, err)
 	}

@@ -236,10 +236,7 @@ func IsOwned(ctx context.Context, store Fetcher, r Replaced, a provider.Address)
 	if err != nil {
 		return nil, false, err
 	}
-	var m struct {
-		ArtifactType string            `json:"artifactType"`
-		Annotations  map[string]string `json:"annotations"`
-	}
+	var m ocispec.Index // a state has the same fields
 	if err := Unmarshal(data, &m); err != nil {
 		return nil, false, err
 	}

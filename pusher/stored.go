@@ -168,14 +168,6 @@ func (s Stored) checkNames(ctx context.Context, r *origin.Release, e *artifact.E
 	if r.Claims.SHA256SUMS == nil || len(r.Claims.Keys) == 0 {
 		return nil
 	}
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(ctx, trust.Claims{Provider: s.Provider, Version: r.Version(), SHA256SUMS: e.SHA256SUMS})
-	if err != nil {
-		return nil // the push fails with the reason
-	}
-	_, refused := artifact.Vouched(sums, packages)
-	if !slices.ContainsFunc(refused, artifact.Refusal.OtherName) {
-		return nil
-	}
 	verified, err := e.Verify(ctx, s.Provider, r.Version(), packages, trust.Policy{})
 	if err != nil || verified.Standing() != artifact.SignedOtherName {
 		return nil // the push fails with the reason
