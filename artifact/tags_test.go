@@ -1,6 +1,7 @@
 package artifact_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -172,4 +173,40 @@ func TestTagsOfAbsentRepository(t *testing.T) {
 	if !errors.As(err, &answer) || answer.StatusCode != 404 || errors.Is(err, artifact.ErrTagsBrokeOff) {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestTagsOfNoRepository: only a first page that is not found means that there is no
+// repository.
+func TestTagsOfNoRepository(t *testing.T) {
+	notFound := &errcode.ErrorResponse{StatusCode: http.StatusNotFound}
+	for name, tc := range map[string]struct {
+		pages  []string // before the error
+		err    error
+		absent bool
+	}{
+		"the error of oras-go": {nil, errdef.ErrNotFound, true},
+		"a status":             {nil, notFound, true},
+		"a refusal":            {nil, &errcode.ErrorResponse{StatusCode: http.StatusForbidden}, false},
+		"a later page":         {[]string{"1.0.0"}, notFound, false},
+	} {
+		list := listerFunc(func(last string, fn func([]string) error) error {
+			if last == "" && tc.pages != nil {
+				if err := fn(tc.pages); err != nil {
+					return err
+				}
+			}
+			return tc.err
+		})
+		tags, err := artifact.ListAnyTags(t.Context(), list)
+		if len(tags) > 0 || tc.absent != (err == nil) || !tc.absent && !errors.Is(err, tc.err) {
+			t.Errorf("%s: %v, %v", name, tags, err)
+		}
+	}
+}
+
+type listerFunc func(last string, fn func([]string) error) error
+
+// Tags implements [artifact.TagLister].
+func (f listerFunc) Tags(_ context.Context, last string, fn func([]string) error) error {
+	return f(last, fn)
 }
