@@ -215,9 +215,6 @@ func (c *referrersCopy) copyTag(ctx context.Context, s subject, tag ociaddr.Tag,
 	return c.isCopied(desc, err)
 }
 
-// tagSet returns a set of tags.
-type tagSet = func() (map[ociaddr.Tag]struct{}, error)
-
 // attachedTags returns the tags of a repository that name a subject. It lists them once,
 // unless that fails.
 func (p *Pusher) attachedTags(ctx context.Context, from Stored) (map[ociaddr.Tag]struct{}, error) {
@@ -235,5 +232,5 @@ func (p *Pusher) attachedTags(ctx context.Context, from Stored) (map[ociaddr.Tag
 		}
 		return out, nil
 	}))
-	return list.(tagSet)()
+	return list.(func() (map[ociaddr.Tag]struct{}, error))()
 }

@@ -161,7 +161,7 @@ func (m *mirrorPush) writePackage(ctx context.Context, pkg origin.Package) (acce
 			return accepted, false, m.conflict("the folder has another package under its name: " + err.Error())
 		}
 		if err == nil {
-			m.event(pkg.Platform, StagePresent, accepted.Size())
+			m.event(pkg.Platform, StagePresent, 0, accepted.Size())
 			err = m.addEntry(pkg, accepted)
 		}
 		return accepted, false, err
@@ -172,8 +172,8 @@ func (m *mirrorPush) writePackage(ctx context.Context, pkg origin.Package) (acce
 	return accepted, true, err
 }
 
-func (m *mirrorPush) event(p provider.Platform, stage Stage, total int64) {
-	m.o.OnEvent(Event{m.release.Provider(), m.release.Version(), p, stage, 0, total})
+func (m *mirrorPush) event(p provider.Platform, stage Stage, n int, total int64) {
+	m.o.OnEvent(Event{m.release.Provider(), m.release.Version(), p, stage, n, total})
 }
 
 func (m *mirrorPush) conflict(what string) error {
@@ -200,10 +200,8 @@ func (m *mirrorPush) fetch(ctx context.Context, pkg origin.Package, name string)
 			m.root.Remove(temp)
 		}
 	}()
-	m.event(pkg.Platform, StageFetch, size)
-	report := func(n int) {
-		m.o.OnEvent(Event{m.release.Provider(), m.release.Version(), pkg.Platform, StageFetch, n, size})
-	}
+	m.event(pkg.Platform, StageFetch, 0, size)
+	report := func(n int) { m.event(pkg.Platform, StageFetch, n, size) }
 	if accepted, err = m.verify(ctx, pkg, body, f, f, size, report); err != nil {
 		if errors.Is(err, trust.ErrChecksum) && pkg.MismatchHint != "" {
 			err = hint.Replace(err, "%s", pkg.MismatchHint)
@@ -220,7 +218,7 @@ func (m *mirrorPush) fetch(ctx context.Context, pkg origin.Package, name string)
 		return accepted, err
 	}
 	if err = m.root.Rename(temp, name); err == nil {
-		m.event(pkg.Platform, StageDone, accepted.Size())
+		m.event(pkg.Platform, StageDone, 0, accepted.Size())
 	}
 	return accepted, err
 }

@@ -281,7 +281,7 @@ func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 	case errors.Is(err, errdef.ErrNotFound):
 		return nil, nil
 	case refusals.Policy(err) && w.tagged != nil:
-		w.warnOnce("%s:%s is stored, and nobody can read it yet: %v", w.dest.Repository, w.tag, err)
+		w.warn("%s:%s is stored, and nobody can read it yet: %v", w.dest.Repository, w.tag, err)
 		return w.tagged, nil
 	case errors.Is(err, artifact.ErrForeign):
 		return nil, w.occupied(err, helpForeign)

@@ -229,12 +229,8 @@ func (w *push) event(p provider.Platform, stage Stage, n int, total int64) {
 	w.o.OnEvent(Event{w.release.Provider(), w.release.Version(), p, stage, n, total})
 }
 
+// warn adds a warning, unless the push has it already.
 func (w *push) warn(format string, args ...any) {
-	w.warnings = append(w.warnings, fmt.Sprintf(format, args...))
-}
-
-// warnOnce adds a warning, unless the push has it already.
-func (w *push) warnOnce(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(w.warnings, text) {
 		w.warnings = append(w.warnings, text)
 	}

@@ -104,7 +104,7 @@ type Pusher struct {
 
 	// Facts about repositories and registries that earlier requests have shown:
 	locations   locations
-	attached    sync.Map // ociaddr.Repository -> tagSet; of sources of copies
+	attached    sync.Map // ociaddr.Repository -> func: the tags that attachedTags has listed
 	removable   sync.Map // ociaddr.Repository -> bool: whether announcements can be removed
 	noted       sync.Map // noteKey -> true: replaced indexes that the state of a repository has
 	chunked     sync.Map // ociaddr.Registry -> true: the registry rejects a package in one request
