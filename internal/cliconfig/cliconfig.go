@@ -33,12 +33,12 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 // Environment is the part of the machine that the configuration depends on. Getenv, Environ, ReadFile and
-// ReadDir behave like the functions of package os with the same names, including their errors. Each may be nil,
-// for an environment without it.
+// ReadDir behave like the functions of package os with the same names, including their errors.
 type Environment struct {
 	Getenv   func(string) string
 	Environ  func() []string // "NAME=value"
@@ -91,11 +91,8 @@ func Load(env Environment) (*Config, error) {
 	c := &Config{
 		services: map[svchost.Hostname]map[string]any{},
 		tokens:   map[svchost.Hostname]filedToken{},
-		env:      map[svchost.Hostname]filedToken{},
+		env:      tokensFromEnviron(env.Environ()),
 		helpers:  map[string]hidden{},
-	}
-	if env.Environ != nil {
-		c.env = tokensFromEnviron(env.Environ())
 	}
 	override := env.override()
 	main := override
@@ -124,12 +121,12 @@ func (c *Config) readMain(env Environment, name string, mustExist bool) error {
 	if name == "" {
 		return nil
 	}
-	src, err := env.readFile(name)
+	src, err := env.ReadFile(name)
 	switch {
 	case err == nil:
 		return c.add(env, name, src)
 	case !errors.Is(err, fs.ErrNotExist):
-		c.Warnings = append(c.Warnings, fmt.Sprintf("the CLI configuration file %s was not read: %v", name, cause(err)))
+		c.Warnings = append(c.Warnings, fmt.Sprintf("the CLI configuration file %s was not read: %v", name, files.Cause(err)))
 	case mustExist:
 		c.Warnings = append(c.Warnings, fmt.Sprintf("the CLI configuration file %s does not exist", name))
 	}
@@ -142,21 +139,21 @@ func (c *Config) readFolder(env Environment, dir string) error {
 	if dir == "" {
 		return nil
 	}
-	entries, err := env.readDir(dir)
+	entries, err := env.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil // the clients also ignore a file in place of the folder
 	}
 	if err != nil {
-		return fmt.Errorf("read the CLI configuration folder %s: %w", dir, cause(err))
+		return fmt.Errorf("read the CLI configuration folder %s: %w", dir, files.Cause(err))
 	}
 	for _, e := range entries {
 		if e.IsDir() || !strings.HasSuffix(e.Name(), ".tfrc") && !strings.HasSuffix(e.Name(), ".tfrc.json") {
 			continue
 		}
 		name := env.join(dir, e.Name())
-		src, err := env.readFile(name)
+		src, err := env.ReadFile(name)
 		if err != nil {
-			return fmt.Errorf("read the CLI configuration file %s: %w", name, cause(err))
+			return fmt.Errorf("read the CLI configuration file %s: %w", name, files.Cause(err))
 		}
 		if err := c.add(env, name, src); err != nil {
 			return err
@@ -211,19 +208,10 @@ func hostname(file, block, given string) (svchost.Hostname, error) {
 	return host, nil
 }
 
-// cause removes the path that a PathError repeats.
-func cause(err error) error {
-	var perr *fs.PathError
-	if errors.As(err, &perr) {
-		return perr.Err
-	}
-	return err
-}
-
 // override returns the file that the environment names instead of all others, or "".
 func (env Environment) override() string {
 	for _, name := range []string{"TF_CLI_CONFIG_FILE", "TERRAFORM_CONFIG"} {
-		if v := env.getenv(name); v != "" {
+		if v := env.Getenv(name); v != "" {
 			return v
 		}
 	}
@@ -239,7 +227,7 @@ func (env Environment) mainFile() string {
 		}
 		return env.firstExisting(env.join(dir, "tofu.rc"), env.join(dir, "terraform.rc"))
 	}
-	xdg := env.getenv("XDG_CONFIG_HOME")
+	xdg := env.Getenv("XDG_CONFIG_HOME")
 	if env.Home == "" && xdg == "" {
 		return ""
 	}
@@ -265,14 +253,14 @@ func (env Environment) folder() string {
 	if env.Home != "" {
 		inHome = env.join(env.Home, ".terraform.d")
 	}
-	if xdg := env.getenv("XDG_CONFIG_HOME"); xdg != "" && (inHome == "" || !env.isFolder(inHome)) {
+	if xdg := env.Getenv("XDG_CONFIG_HOME"); xdg != "" && (inHome == "" || !env.isFolder(inHome)) {
 		return env.join(xdg, "opentofu")
 	}
 	return inHome
 }
 
 func (env Environment) appData() string {
-	if dir := env.getenv("APPDATA"); dir != "" || env.Home == "" {
+	if dir := env.Getenv("APPDATA"); dir != "" || env.Home == "" {
 		return dir
 	}
 	return env.join(env.Home, "AppData", "Roaming")
@@ -290,45 +278,14 @@ func (env Environment) firstExisting(names ...string) string {
 
 // exists reports whether a file or folder exists, readable or not.
 func (env Environment) exists(name string) bool {
-	_, err := env.readFile(name)
+	_, err := env.ReadFile(name)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
 func (env Environment) isFolder(name string) bool {
-	_, err := env.readDir(name)
+	_, err := env.ReadDir(name)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-func (env Environment) getenv(name string) string {
-	if env.Getenv == nil {
-		return ""
-	}
-	return env.Getenv(name)
-}
-
-func (env Environment) readFile(name string) ([]byte, error) {
-	if env.ReadFile == nil {
-		return nil, fs.ErrNotExist
-	}
-	return env.ReadFile(name)
-}
-
-func (env Environment) readDir(name string) ([]fs.DirEntry, error) {
-	if env.ReadDir == nil {
-		return nil, fs.ErrNotExist
-	}
-	return env.ReadDir(name)
-}
-
-// join joins a path with the separator of GOOS; package filepath only supports the system that the program runs
-// on.
-func (env Environment) join(elem ...string) string {
-	sep := "/"
-	if env.GOOS == "windows" {
-		sep = `\`
-	}
-	for i := range elem[:len(elem)-1] {
-		elem[i] = strings.TrimRight(elem[i], sep)
-	}
-	return strings.Join(elem, sep)
-}
+// join joins a path with the separator of GOOS.
+func (env Environment) join(elem ...string) string { return files.Paths(env.GOOS).Join(elem...) }

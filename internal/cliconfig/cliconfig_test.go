@@ -202,7 +202,9 @@ func TestLoadPlaces(t *testing.T) {
 
 func TestLoadEmptyEnvironment(t *testing.T) {
 	for _, goos := range []string{"linux", "darwin", "windows"} {
-		if c, err := Load(Environment{GOOS: goos}); err != nil || len(c.Files)+len(c.Warnings) > 0 {
+		env := machine{goos: goos}.environment()
+		env.Home = ""
+		if c, err := Load(env); err != nil || len(c.Files)+len(c.Warnings) > 0 {
 			t.Errorf("%s: Load = %+v, %v", goos, c, err)
 		}
 	}

@@ -85,7 +85,7 @@ func (env Environment) pluginFolders() []string {
 		if env.Home != "" {
 			data = append(data, env.join(env.Home, ".terraform.d"))
 		}
-		if xdg := env.getenv("XDG_DATA_HOME"); xdg != "" {
+		if xdg := env.Getenv("XDG_DATA_HOME"); xdg != "" {
 			data = append(data, env.join(xdg, "opentofu"))
 		}
 	}
@@ -104,7 +104,7 @@ func (env Environment) findPlugin(name string) string {
 	var found string
 	var newest *version.Version
 	for _, dir := range env.pluginFolders() {
-		entries, err := env.readDir(dir)
+		entries, err := env.ReadDir(dir)
 		if err != nil {
 			continue // clients ignore missing and unreadable folders
 		}

@@ -135,7 +135,7 @@ func installHelper(t *testing.T, config, script string) (*Config, func() []strin
 		t.Fatal(err)
 	}
 	c, err := Load(Environment{
-		GOOS: runtime.GOOS, Home: home, ReadFile: os.ReadFile, ReadDir: os.ReadDir,
+		GOOS: runtime.GOOS, Home: home, Getenv: func(string) string { return "" }, ReadFile: os.ReadFile, ReadDir: os.ReadDir,
 		Environ: func() []string { return []string{"TF_TOKEN_env_example=from-env"} },
 	})
 	if err != nil || len(c.Warnings) > 0 || c.helper == nil {

@@ -11,6 +11,7 @@ import (
 	"oras.land/oras-go/v2/registry"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -140,7 +141,7 @@ func ociDefaults(env Environment, name string, root *ast.ObjectList) ([]*auth.De
 		}
 		d.Origin = origin(name, item)
 		for i, file := range d.Files {
-			d.Files[i] = env.besides(name, file)
+			d.Files[i] = files.Paths(env.GOOS).Beside(name, file)
 		}
 		out = append(out, d)
 	}
@@ -183,27 +184,4 @@ func origin(name string, item *ast.ObjectItem) string {
 		return fmt.Sprintf("%s:%d", name, pos.Line)
 	}
 	return name
-}
-
-// besides resolves a path relative to the folder of the file name.
-func (env Environment) besides(name, path string) string {
-	if path == "" || env.isAbs(path) {
-		return path
-	}
-	separators := "/"
-	if env.GOOS == "windows" {
-		separators = `/\`
-	}
-	i := strings.LastIndexAny(name, separators)
-	if i < 0 {
-		return path
-	}
-	return name[:i+1] + path
-}
-
-func (env Environment) isAbs(path string) bool {
-	if env.GOOS != "windows" {
-		return strings.HasPrefix(path, "/")
-	}
-	return strings.HasPrefix(path, `\`) || strings.HasPrefix(path, "/") || len(path) > 2 && path[1] == ':' && (path[2] == '\\' || path[2] == '/')
 }

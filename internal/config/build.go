@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -228,10 +229,10 @@ func (d *decoder) pem(b hcl.Body, name string, file *string) []byte {
 		if err != nil {
 			return nil, err
 		}
-		pem, err := d.env.readFile(path)
+		pem, err := d.env.ReadFile(path)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("the file %s: %w", path, cause(err))
+			return nil, fmt.Errorf("the file %s: %w", path, files.Cause(err))
 		case len(pem) > maxPEM:
 			return nil, fmt.Errorf("the file %s has more than %d MiB", path, maxPEM>>20)
 		}
@@ -281,9 +282,9 @@ func (d *decoder) keyFile(name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := d.env.readFile(path)
+	text, err := d.env.ReadFile(path)
 	if err != nil {
-		return nil, hint.New(fmt.Sprintf("the file %s: %v", path, cause(err)), "name a file that gpg --armor --export KEYID was written to")
+		return nil, hint.New(fmt.Sprintf("the file %s: %v", path, files.Cause(err)), "name a file that gpg --armor --export KEYID was written to")
 	}
 	// ReadKeys refuses a file that is too large or has too many keys.
 	keys, err := trust.ReadKeys(context.Background(), string(text))

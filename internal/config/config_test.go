@@ -242,7 +242,7 @@ func TestLoadPlaces(t *testing.T) {
 }
 
 func TestZeroConfig(t *testing.T) {
-	c, err := Load(Environment{}, "")
+	c, err := Load(machine{}.environment(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/function"
+
+	"github.com/ocibridge/ocibridge/internal/files"
 )
 
 // maxValueFile bounds the files that file() reads, which hold tokens and keys.
@@ -39,7 +41,7 @@ func textFunction(parameter string, f func(string) (string, error)) function.Fun
 
 // variable returns the value of an environment variable. An unset variable is an error.
 func (env Environment) variable(name string) (string, error) {
-	v, ok := env.lookupEnv(name)
+	v, ok := env.LookupEnv(name)
 	switch {
 	case !ok:
 		return "", fmt.Errorf("the environment variable %s is not set", name)
@@ -52,12 +54,12 @@ func (env Environment) variable(name string) (string, error) {
 // content returns a file's text without the last line end, because most programs end a file
 // with one.
 func (env Environment) content(name string) (string, error) {
-	b, err := env.readFile(name)
+	b, err := env.ReadFile(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("the file %s does not exist", name)
 	case err != nil:
-		return "", fmt.Errorf("read %s: %v", name, cause(err))
+		return "", fmt.Errorf("read %s: %v", name, files.Cause(err))
 	case len(b) > maxValueFile:
 		return "", fmt.Errorf("the file %s has more than %d KiB", name, maxValueFile>>10)
 	case !utf8.Valid(b):

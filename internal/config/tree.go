@@ -12,6 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -184,9 +185,9 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 		if strings.HasPrefix(a.path, "registry.") || strings.HasPrefix(a.path, "trust.") {
 			continue // read by Parse
 		}
-		b, err := env.readFile(a.file)
+		b, err := env.ReadFile(a.file)
 		if err != nil {
-			report(a, cause(err))
+			report(a, files.Cause(err))
 			continue
 		}
 		content[a.path] = b

@@ -17,6 +17,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -161,7 +162,7 @@ func (d *decoder) parseSource(s string) (Source, error) {
 	case strings.Contains(s, "://"):
 		u, err := ParsePublicURL(s)
 		return Source{MirrorURL: u}, err
-	case strings.HasPrefix(s, "./") || strings.HasPrefix(s, "../") || strings.HasPrefix(s, `.\`) || strings.HasPrefix(s, `..\`) || d.env.isAbs(s):
+	case strings.HasPrefix(s, "./") || strings.HasPrefix(s, "../") || strings.HasPrefix(s, `.\`) || strings.HasPrefix(s, `..\`) || files.Paths(d.env.GOOS).IsAbs(s):
 		path, err := d.parsePath(s)
 		return Source{Folder: path}, err
 	}

@@ -167,6 +167,8 @@ func hostBlock(t *testing.T, host, url string) *cliconfig.Config {
 	text := "host \"" + host + "\" {\n  services = {\n    \"providers.v1\" = \"" + url + "\"\n  }\n}\n"
 	cli, err := cliconfig.Load(cliconfig.Environment{
 		Home: t.TempDir(), GOOS: "linux", Getenv: func(string) string { return "" },
+		Environ: func() []string { return nil },
+		ReadDir: func(string) ([]fs.DirEntry, error) { return nil, fs.ErrNotExist },
 		ReadFile: func(name string) ([]byte, error) {
 			if filepath.Base(name) != ".terraformrc" {
 				return nil, fs.ErrNotExist
