@@ -60,11 +60,7 @@ func (d *decoder) checkVerify(f *fileBlock, c *Config) {
 	}
 	for _, b := range f.Trust {
 		if !b.pins() {
-			d.diags = append(d.diags, &hcl.Diagnostic{
-				Severity: hcl.DiagWarning, Summary: "Providers that are not served",
-				Detail:  `This trust block has no keys: with verify = "required", the gateway serves none of its providers.`,
-				Subject: b.Range.Ptr(),
-			})
+			d.warn(b.Range, "Providers that are not served", `This trust block has no keys: with verify = "required", the gateway serves none of its providers.`)
 		}
 	}
 }
@@ -74,11 +70,7 @@ func (d *decoder) mirrors(f *fileBlock) []Mirror {
 	for _, in := range f.Installations {
 		all = append(all, in.Mirrors...)
 		for _, other := range slices.Concat(in.Direct, in.Network, in.Filesystem) {
-			d.diags = append(d.diags, &hcl.Diagnostic{
-				Severity: hcl.DiagWarning, Summary: "Block without effect",
-				Detail:  "This installation method is for clients. Of provider_installation, ocibridge takes the oci_mirror blocks.",
-				Subject: other.Range.Ptr(),
-			})
+			d.warn(other.Range, "Block without effect", "This installation method is for clients. Of provider_installation, ocibridge takes the oci_mirror blocks.")
 		}
 	}
 	slices.SortStableFunc(all, func(a, b mirrorBlock) int {
@@ -329,7 +321,7 @@ func (d *decoder) providers(blocks []providerBlock) []Provider {
 // warnOfClients adds a warning that a ClientWarning method has returned, unless it is "".
 func (d *decoder) warnOfClients(r hcl.Range, warning string) {
 	if warning != "" {
-		d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Provider address that some clients refuse", Detail: warning + ".", Subject: &r})
+		d.warn(r, "Provider address that some clients refuse", warning+".")
 	}
 }
 

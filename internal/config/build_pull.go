@@ -3,8 +3,6 @@ package config
 import (
 	"net"
 
-	"github.com/hashicorp/hcl/v2"
-
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -35,11 +33,7 @@ func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
 	if p == nil || !p.Enabled || !beyond || len(g.Tokens)+len(g.OIDC) > 0 || p.NamesHosts() {
 		return
 	}
-	d.diags = append(d.diags, &hcl.Diagnostic{
-		Severity: hcl.DiagWarning, Summary: "Pull-through for everybody",
-		Detail:  `With this, serve refuses to start: whoever reaches the gateway could have it fetch from anywhere. Let include name what may be fetched, or add token or oidc blocks.`,
-		Subject: f.PullThrough.Range.Ptr(),
-	})
+	d.warn(f.PullThrough.Range, "Pull-through for everybody", `With this, serve refuses to start: whoever reaches the gateway could have it fetch from anywhere. Let include name what may be fetched, or add token or oidc blocks.`)
 }
 
 // checkCooldown warns if serve would refuse to start because it has no folder to store when
@@ -49,9 +43,5 @@ func (d *decoder) checkCooldown(f *fileBlock, c *Config) {
 	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache != nil || len(c.Mirrors) == 0 {
 		return
 	}
-	d.diags = append(d.diags, &hcl.Diagnostic{
-		Severity: hcl.DiagWarning, Summary: "A cooldown without a cache",
-		Detail:  `With this, serve refuses to start: since when versions are known is kept in the folder of the cache block. Add one to the gateway block.`,
-		Subject: f.PullThrough.Range.Ptr(),
-	})
+	d.warn(f.PullThrough.Range, "A cooldown without a cache", `With this, serve refuses to start: since when versions are known is kept in the folder of the cache block. Add one to the gateway block.`)
 }

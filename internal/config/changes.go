@@ -2,7 +2,6 @@ package config
 
 import (
 	"maps"
-	"reflect"
 	"slices"
 )
 
@@ -12,21 +11,18 @@ func (f *InForce) Changes(before *InForce) []string {
 	then, now := before.values(), f.values()
 	all := maps.Clone(then)
 	maps.Copy(all, now)
-	var out []string
-	for _, path := range slices.Sorted(maps.Keys(all)) {
-		a, before := then[path]
-		b, after := now[path]
-		if before != after || !reflect.DeepEqual(a, b) {
-			out = append(out, path)
-		}
-	}
-	return out
+	maps.DeleteFunc(all, func(path, _ string) bool {
+		_, before := then[path]
+		_, after := now[path]
+		return before == after && then[path] == now[path]
+	})
+	return slices.Sorted(maps.Keys(all))
 }
 
-func (f *InForce) values() map[string]any {
-	out := map[string]any{}
+func (f *InForce) values() map[string]string {
+	out := map[string]string{}
 	for _, b := range f.blocks {
-		b.list("", func(path string, s shownSetting) { out[path] = s.json })
+		b.list("", func(path string, s shownSetting) { out[path] = s.hcl })
 	}
 	return out
 }

@@ -267,6 +267,11 @@ func (d *decoder) fail(r hcl.Range, summary, detail string) {
 	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: &r})
 }
 
+// warn reports something that has no effect, or an effect that the user may not expect.
+func (d *decoder) warn(r hcl.Range, summary, detail string) {
+	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: summary, Detail: detail, Subject: &r})
+}
+
 // errorf reports an invalid value of an argument, or an invalid label of a block.
 func (d *decoder) errorf(r hcl.Range, name string, err error) {
 	d.fail(r, "Invalid "+name, strings.TrimSpace(sentence(err.Error())+" "+sentence(hint.Of(err))))

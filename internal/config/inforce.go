@@ -6,10 +6,11 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/ocibridge/ocibridge/auth"
 )
@@ -243,14 +244,10 @@ func (v *viewer) setting(b *block, f field) (shownSetting, bool) {
 
 // parse converts a text to a value of the argument's kind.
 func (f field) parse(s string) value {
-	switch f.kind {
-	case "bool":
-		if b, err := strconv.ParseBool(s); err == nil {
-			return value{strconv.FormatBool(b), b, s}
-		}
-	case "number":
-		if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-			return value{s, n, s}
+	types := map[string]cty.Type{"bool": cty.Bool, "number": cty.Number}
+	if t, ok := types[f.kind]; ok {
+		if v, err := convert.Convert(cty.StringVal(s), t); err == nil {
+			return newValue(v)
 		}
 	}
 	return textValue(s)
@@ -276,9 +273,9 @@ func showMirrors(mirrors []MirrorText) []*shown {
 	var out []*shown
 	for i, m := range mirrors {
 		b := &shown{name: "oci_mirror", index: i, source: m.Source}
-		b.add("repository_template", templateValue(m.Template))
-		b.addList("include", m.Include)
-		b.addList("exclude", m.Exclude)
+		b.addValue("repository_template", templateValue(m.Template))
+		b.add("include", m.Include)
+		b.add("exclude", m.Exclude)
 		out = append(out, b)
 	}
 	return out
@@ -292,27 +289,24 @@ func texts[T fmt.Stringer](list []T) []string {
 	return out
 }
 
-// add adds an argument with the source of its block.
-func (b *shown) add(name string, v value) {
-	b.settings = append(b.settings, shownSetting{name: name, value: v, source: b.source})
-}
-
-func (b *shown) addText(name, s string) {
-	if s != "" {
-		b.add(name, textValue(s))
+// add adds an argument with the source of its block, unless x is nil or "".
+func (b *shown) add(name string, x any) {
+	if v, ok := valueOf(x); ok && v.hcl != `""` {
+		b.addValue(name, v)
 	}
 }
 
-func (b *shown) addList(name string, list []string) {
-	if list != nil {
-		b.add(name, listValue(list))
-	}
+// addValue adds an argument with the source of its block.
+func (b *shown) addValue(name string, v value) {
+	b.settings = append(b.settings, shownSetting{name, v, b.source})
 }
 
-func (b *shown) addSecret(name string, s auth.Secret) {
-	if !s.IsZero() {
-		b.add(name, textValue(redacted))
+// redact returns the text in place of a secret; "" if there is no secret.
+func redact(s auth.Secret) string {
+	if s.IsZero() {
+		return ""
 	}
+	return redacted
 }
 
 // cliInForce returns the blocks of the CLI configuration that the file does not override:
@@ -324,18 +318,18 @@ func (c *Config) cliInForce(cli CLI) []*shown {
 			continue
 		}
 		b := &shown{name: "oci_credentials", label: l.Prefix, index: -1, source: l.Origin}
-		b.addSecret("username", l.Username)
-		b.addSecret("password", l.Password)
-		b.addSecret("access_token", l.AccessToken)
-		b.addSecret("refresh_token", l.RefreshToken)
-		b.addText("docker_credentials_helper", l.Helper)
+		b.add("username", redact(l.Username))
+		b.add("password", redact(l.Password))
+		b.add("access_token", redact(l.AccessToken))
+		b.add("refresh_token", redact(l.RefreshToken))
+		b.add("docker_credentials_helper", l.Helper)
 		out = append(out, b)
 	}
 	if d := cli.Defaults; d != nil && c.Defaults == nil {
 		b := &shown{name: "oci_default_credentials", index: -1, source: d.Origin}
-		b.add("discover_ambient_credentials", value{hcl: strconv.FormatBool(d.Discover), json: d.Discover})
-		b.addList("docker_style_config_files", d.Files)
-		b.addText("docker_credentials_helper", d.Helper)
+		b.add("discover_ambient_credentials", d.Discover)
+		b.add("docker_style_config_files", d.Files)
+		b.add("docker_credentials_helper", d.Helper)
 		out = append(out, b)
 	}
 	for _, h := range cli.Hosts {
@@ -346,12 +340,12 @@ func (c *Config) cliInForce(cli CLI) []*shown {
 				lines = append(lines, fmt.Sprintf("%s = %s", textValue(name).hcl, textValue(s).hcl))
 			}
 		}
-		b.add("services", value{hcl: "{ " + strings.Join(lines, ", ") + " }", json: h.Services})
+		b.addValue("services", value{hcl: "{ " + strings.Join(lines, ", ") + " }", json: h.Services})
 		out = append(out, b)
 	}
 	for _, h := range cli.Credentials {
 		b := &shown{name: "credentials", label: h.Name, index: -1, source: h.Source}
-		b.add("token", textValue(redacted))
+		b.add("token", redacted)
 		out = append(out, b)
 	}
 	return out

@@ -10,6 +10,9 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+	"github.com/zclconf/go-cty/cty/gocty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/files"
@@ -52,114 +55,89 @@ func (d *decoder) tree(v reflect.Value, path string) *block {
 			}
 			continue
 		}
-		shown, ok := d.value(v, f)
+		shown, ok := d.value(v, f, in)
 		if !ok {
 			continue
 		}
-		r := at(body(v), f.name)
-		if f.kind == "file" {
-			d.names(in, shown.text, r)
-		}
-		if list, ok := shown.json.([]string); ok && f.kind == "files" {
-			for i, name := range list {
-				d.names(in, name, atElement(body(v), f.name, i))
-			}
-		}
-		out.settings[f.name] = setting{shown, place(r)}
+		out.settings[f.name] = setting{shown, place(at(body(v), f.name))}
 	}
 	return out
 }
 
-// value converts the value of an argument, if the file sets it.
-func (d *decoder) value(v reflect.Value, f field) (value, bool) {
+// value converts the value of an argument, if the file sets it, and records the files that it
+// names. path is the path of the argument.
+func (d *decoder) value(v reflect.Value, f field, path string) (value, bool) {
 	attr := attribute(body(v), f.name)
 	if attr == nil {
 		return value{}, false
 	}
 	switch f.kind {
 	case "secret":
-		return textValue(redacted), true
+		return valueOf(redacted)
 	case "template":
 		text, _ := d.templateArgument(body(v), f.name)
 		return templateValue(text), true
 	}
-	switch x := v.Field(f.index).Interface().(type) {
+	x := v.Field(f.index).Interface()
+	switch written := x.(type) {
 	case *string:
-		if x == nil {
-			return value{}, false
+		if written == nil {
+			break
 		}
-		s := *x
-		switch f.kind {
-		case "file", "folder":
-			s = d.env.beside(d.source.name, s)
-		case "sha256":
-			s = s[:8] + "..." // enough to recognize it
+		text := d.text(f, *written)
+		if f.kind == "file" {
+			d.names(path, text, at(body(v), f.name))
 		}
-		return textValue(s), true
-	case *bool:
-		if x == nil {
-			return value{}, false
-		}
-		return otherValue(cty.BoolVal(*x), *x), true
-	case *int:
-		if x == nil {
-			return value{}, false
-		}
-		return otherValue(cty.NumberIntVal(int64(*x)), *x), true
-	case *float64:
-		if x == nil {
-			return value{}, false
-		}
-		return otherValue(cty.NumberFloatVal(*x), *x), true
+		x = text
 	case []string:
-		if x == nil {
-			return value{}, false
+		if f.kind != "files" {
+			break
 		}
-		if x = slices.Clone(x); f.kind == "files" {
-			for i := range x {
-				x[i] = d.env.beside(d.source.name, x[i])
-			}
+		names := slices.Clone(written)
+		for i, name := range names {
+			names[i] = d.env.beside(d.source.name, name)
+			d.names(path, names[i], atElement(body(v), f.name, i))
 		}
-		return listValue(x), true
-	case []int:
-		if x == nil {
-			return value{}, false
-		}
-		var all []cty.Value
-		for _, n := range x {
-			all = append(all, cty.NumberIntVal(int64(n)))
-		}
-		return otherValue(cty.TupleVal(all), x), true
-	case map[string]string:
-		if x == nil {
-			return value{}, false
-		}
-		all := map[string]cty.Value{}
-		for k, s := range x {
-			all[k] = cty.StringVal(s)
-		}
-		return otherValue(cty.ObjectVal(all), x), true
+		x = names
 	}
-	panic(fmt.Sprintf("config: %s has the type %s", f.name, v.Field(f.index).Type()))
+	return valueOf(x)
 }
 
-func textValue(s string) value {
-	return value{string(hclwrite.TokensForValue(cty.StringVal(s)).Bytes()), s, s}
+// text returns a text as it is shown.
+func (d *decoder) text(f field, s string) string {
+	switch f.kind {
+	case "file", "folder":
+		return d.env.beside(d.source.name, s)
+	case "sha256":
+		return s[:8] + "..." // enough to recognize it
+	}
+	return s
 }
+
+// valueOf converts a value of Go. A nil pointer, list or map is no value.
+func valueOf(x any) (value, bool) {
+	t, err := gocty.ImpliedType(x)
+	if err != nil {
+		panic("config: " + err.Error()) // the schema has no such type
+	}
+	v, err := gocty.ToCtyValue(x, t)
+	if err != nil {
+		panic("config: " + err.Error())
+	}
+	return newValue(v), !v.IsNull()
+}
+
+func newValue(v cty.Value) value {
+	out := value{hcl: string(hclwrite.TokensForValue(v).Bytes()), json: ctyjson.SimpleJSONValue{Value: v}}
+	if text, err := convert.Convert(v, cty.String); err == nil && !text.IsNull() {
+		out.text = text.AsString()
+	}
+	return out
+}
+
+func textValue(s string) value { return newValue(cty.StringVal(s)) }
 
 func templateValue(s string) value { return value{QuoteTemplate(s), s, ""} }
-
-func listValue(list []string) value {
-	all := []cty.Value{cty.EmptyTupleVal}[:0]
-	for _, s := range list {
-		all = append(all, cty.StringVal(s))
-	}
-	return value{string(hclwrite.TokensForValue(cty.TupleVal(all)).Bytes()), list, ""}
-}
-
-func otherValue(v cty.Value, json any) value {
-	return value{string(hclwrite.TokensForValue(v).Bytes()), json, fmt.Sprint(json)}
-}
 
 // fileArgument is an argument that names a file.
 type fileArgument struct {
