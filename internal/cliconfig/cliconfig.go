@@ -180,12 +180,8 @@ func (c *Config) add(env Environment, name string, src []byte) error {
 		if err != nil {
 			return err
 		}
-		filed := filedToken{source: name}
-		if s, ok := block["token"].(string); ok {
-			t := newToken(s)
-			filed.token = &t
-		}
-		c.tokens[host] = filed
+		token, _ := block["token"].(string)
+		c.tokens[host] = filedToken{auth.NewSecret(token), name}
 	}
 	for helper, block := range f.Helpers {
 		c.helpers[helper] = func() []string { return block.Args }

@@ -2,9 +2,6 @@ package cliconfig
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
@@ -12,37 +9,27 @@ import (
 
 	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/svcauth"
+
+	"github.com/ocibridge/ocibridge/auth"
 )
 
-const redacted = "[redacted]"
-
-// apiToken is an API token. It appears only in the Authorization header of a request: every formatting verb,
-// logger and encoder gets the word redacted. The pointer hides it from reflection, with which fmt prints
-// unexported fields.
-type apiToken struct{ value *string }
+// apiToken is an API token in the Authorization header of a request.
+type apiToken struct{ auth.Secret }
 
 var _ svcauth.HostCredentials = apiToken{}
-
-func newToken(s string) apiToken { return apiToken{&s} }
 
 // PrepareRequest implements [svcauth.HostCredentials].
 func (t apiToken) PrepareRequest(req *http.Request) {
 	if req.Header == nil {
 		req.Header = http.Header{}
 	}
-	req.Header.Set("Authorization", "Bearer "+*t.value)
+	req.Header.Set("Authorization", "Bearer "+t.Reveal())
 }
-
-func (apiToken) String() string               { return redacted }
-func (apiToken) GoString() string             { return redacted }
-func (apiToken) Format(f fmt.State, _ rune)   { _, _ = io.WriteString(f, redacted) }
-func (apiToken) LogValue() slog.Value         { return slog.StringValue(redacted) }
-func (apiToken) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // filedToken is the token of a host from one source.
 type filedToken struct {
-	token  *apiToken // nil if the source says that there is none
-	source string    // the file, or the name of the variable
+	token  auth.Secret // empty if the source says that there is none
+	source string      // the file, or the name of the variable
 }
 
 // TokenHost is a host that has an API token.
@@ -58,7 +45,7 @@ func (c *Config) TokenHosts() []TokenHost {
 	maps.Copy(filed, c.env)
 	var out []TokenHost
 	for _, host := range slices.Sorted(maps.Keys(filed)) {
-		if f := filed[host]; f.token != nil {
+		if f := filed[host]; !f.token.IsZero() {
 			out = append(out, TokenHost{host, f.source})
 		}
 	}
@@ -85,10 +72,10 @@ func (s source) ForHost(ctx context.Context, host svchost.Hostname) (svcauth.Hos
 			return nil, err
 		}
 	}
-	if t == nil {
+	if t.IsZero() {
 		return nil, nil
 	}
-	return *t, nil
+	return apiToken{t}, nil
 }
 
 const tokenPrefix = "TF_TOKEN_"
@@ -104,8 +91,7 @@ func tokensFromEnviron(environ []string) map[svchost.Hostname]filedToken {
 			continue
 		}
 		if host, err := hostFromVariable(encoded); err == nil {
-			t := newToken(value)
-			out[host] = filedToken{&t, name}
+			out[host] = filedToken{auth.NewSecret(value), name}
 		}
 	}
 	return out

@@ -13,6 +13,7 @@ import (
 	version "github.com/hashicorp/go-version"
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/helper"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -37,7 +38,7 @@ type credentialsHelper struct {
 	limit time.Duration
 	grace time.Duration // the wait for its output, after it has ended or was killed
 
-	answers *fresh.Cache[svchost.Hostname, *apiToken]
+	answers *fresh.Cache[svchost.Hostname, auth.Secret]
 }
 
 // findHelper finds the program of the credentials_helper block. Clients continue without a missing program, so
@@ -59,11 +60,11 @@ func (c *Config) findHelper(env Environment) error {
 		return nil
 	}
 	c.helper = &credentialsHelper{path: path, args: c.helpers[names[0]], limit: helperLimit, grace: time.Second}
-	c.helper.answers = fresh.New(fresh.Options[svchost.Hostname, *apiToken]{
+	c.helper.answers = fresh.New(fresh.Options[svchost.Hostname, auth.Secret]{
 		Key: svchost.Hostname.String,
-		Fetch: func(ctx context.Context, host svchost.Hostname, _ *fresh.Answer[*apiToken]) (fresh.Answer[*apiToken], error) {
+		Fetch: func(ctx context.Context, host svchost.Hostname, _ *fresh.Answer[auth.Secret]) (fresh.Answer[auth.Secret], error) {
 			token, err := c.helper.run(ctx, host)
-			return fresh.Answer[*apiToken]{Value: token, TTL: helperKeep}, err
+			return fresh.Answer[auth.Secret]{Value: token, TTL: helperKeep}, err
 		},
 		Timeout: 2 * helperLimit, // each run has its own limit
 	})
@@ -137,29 +138,25 @@ func pluginVersion(file, name string) (*version.Version, bool) {
 	return parsed, err == nil
 }
 
-// get returns the token for a host, or nil if the helper has none. Concurrent callers share one run.
-func (h *credentialsHelper) get(ctx context.Context, host svchost.Hostname) (*apiToken, error) {
+// get returns the token for a host, which is empty if the helper has none. Concurrent callers share one run.
+func (h *credentialsHelper) get(ctx context.Context, host svchost.Hostname) (auth.Secret, error) {
 	answer, err := h.answers.Get(ctx, host)
 	switch {
 	case ctx.Err() != nil:
-		return nil, ctx.Err()
+		return auth.Secret{}, ctx.Err()
 	case err != nil:
-		return nil, fmt.Errorf("credentials helper %s: %w", h.path, err)
+		return auth.Secret{}, fmt.Errorf("credentials helper %s: %w", h.path, err)
 	}
 	return answer.Value, nil
 }
 
 // run runs the helper once.
-func (h *credentialsHelper) run(ctx context.Context, host svchost.Hostname) (*apiToken, error) {
+func (h *credentialsHelper) run(ctx context.Context, host svchost.Hostname) (auth.Secret, error) {
 	var answer map[string]any
 	_, err := helper.Command{
 		Path: h.path, Args: slices.Concat(h.args(), []string{"get", string(host)}), Limit: h.limit, Grace: h.grace,
 		ByHand: fmt.Sprintf("run it by hand, with the arguments of the credentials_helper block and: get %s", host),
 	}.Get(ctx, &answer)
-	// Other members belong to future kinds of credentials.
-	if s, ok := answer["token"].(string); err == nil && ok && s != "" {
-		t := newToken(s)
-		return &t, nil
-	}
-	return nil, err
+	token, _ := answer["token"].(string) // other members belong to future kinds of credentials
+	return auth.NewSecret(token), err
 }

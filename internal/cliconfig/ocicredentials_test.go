@@ -191,7 +191,7 @@ credentials_helper "x" { args = ["--token=` + secret + `"] }
 		logger.Info("x", "v", v)
 		_ = json.NewEncoder(&out).Encode(v)
 	}
-	if s := out.String(); strings.Contains(s, secret) || strings.Contains(s, fmt.Sprintf("%x", secret)) || !strings.Contains(s, redacted) {
+	if s := out.String(); strings.Contains(s, secret) || strings.Contains(s, fmt.Sprintf("%x", secret)) || !strings.Contains(s, "[redacted]") {
 		t.Errorf("a secret shows: %s", s)
 	}
 }

@@ -19,9 +19,9 @@ import (
 
 // file holds the settings that we read from a file.
 type file struct {
-	Hosts       map[string]*hostBlock     `hcl:"host"`
+	Hosts       map[string]hostBlock      `hcl:"host"`
 	Credentials map[string]map[string]any `hcl:"credentials"`
-	Helpers     map[string]*helperBlock   `hcl:"credentials_helper"`
+	Helpers     map[string]helperBlock    `hcl:"credentials_helper"`
 	mirrors     []OCIMirror
 	credentials []auth.Login
 	defaults    []*auth.Defaults
@@ -53,16 +53,6 @@ func parse(env Environment, name string, src []byte) (f *file, err error) {
 	f = &file{}
 	if err := hcl.DecodeObject(f, root); err != nil {
 		return nil, invalid(name, err)
-	}
-	for given, h := range f.Hosts {
-		if h == nil {
-			f.Hosts[given] = &hostBlock{}
-		}
-	}
-	for helper, block := range f.Helpers {
-		if block == nil {
-			f.Helpers[helper] = &helperBlock{}
-		}
 	}
 	list, ok := root.Node.(*ast.ObjectList)
 	if !ok {

@@ -14,12 +14,12 @@ package lockfile
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -67,7 +67,7 @@ func (p Provider) Known() []provider.Hash {
 
 // Read reads the lock file at path.
 func Read(path string) (*File, error) {
-	src, err := readBounded(path)
+	src, err := files.Read(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, hint.Wrap(fmt.Errorf("no lock file: %w", err), "run tofu init or terraform init in %s: it writes the lock file", filepath.Dir(path))
 	}
@@ -75,28 +75,6 @@ func Read(path string) (*File, error) {
 		return nil, hint.Wrap(err, "give the path of a file %s that a client wrote", Name)
 	}
 	return Parse(path, src)
-}
-
-// readBounded reads a file of at most MaxBytes. A folder or a device is an error.
-func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
-	}
-	src, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(src) > MaxBytes {
-		return nil, fmt.Errorf("%s has more than %d bytes: no lock file is that large", path, MaxBytes)
-	}
-	return src, nil
 }
 
 // Provider returns the entry of a provider.

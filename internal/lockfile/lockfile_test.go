@@ -232,8 +232,8 @@ func TestRead(t *testing.T) {
 	if _, err := lockfile.Read(path); err == nil || !strings.Contains(hint.Of(err), "tofu init") {
 		t.Errorf("absent: %v, hint %q", err, hint.Of(err))
 	}
-	if _, err := lockfile.Read(dir); err == nil || !strings.Contains(err.Error(), "no regular file") {
-		t.Errorf("folder: %v", err)
+	if _, err := lockfile.Read(dir); err == nil || !strings.Contains(hint.Of(err), "give the path of a file "+lockfile.Name) {
+		t.Errorf("folder: %v, hint %q", err, hint.Of(err))
 	}
 	if err := os.WriteFile(path, []byte(strings.Repeat("#", lockfile.MaxBytes+1)), 0o600); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -20,27 +21,26 @@ type Replacement struct {
 // file stays unchanged until [Replacement.Commit]; the caller must always call [Replacement.Discard] at the
 // end.
 func (f *File) Prepare(content []byte) (_ *Replacement, err error) {
-	const help = "the folder of the lock file must be writable; nothing was changed"
-	path, err := filepath.EvalSymlinks(f.Name)
-	if err != nil {
-		return nil, hint.Wrap(err, help)
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, hint.Wrap(err, help)
-	}
-	temp, err := os.CreateTemp(filepath.Dir(path), Name+".*.tmp")
-	if err != nil {
-		return nil, hint.Wrap(err, help)
-	}
-	r := &Replacement{path, temp.Name(), f.src}
+	r := &Replacement{old: f.src}
 	defer func() {
 		if err != nil {
-			temp.Close()
 			r.Discard()
-			err = hint.Wrap(err, help)
+			err = hint.Wrap(err, "the folder of the lock file must be writable; nothing was changed")
 		}
 	}()
+	if r.path, err = filepath.EvalSymlinks(f.Name); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(r.path)
+	if err != nil {
+		return nil, err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(r.path), Name+".*.tmp")
+	if err != nil {
+		return nil, err
+	}
+	defer temp.Close()
+	r.temp = temp.Name()
 	if err := temp.Chmod(info.Mode().Perm()); err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (f *File) Prepare(content []byte) (_ *Replacement, err error) {
 
 // Commit replaces the old content in one step. It fails if the file has changed since it was read.
 func (r *Replacement) Commit() error {
-	now, err := readBounded(r.path)
+	now, err := files.Read(r.path)
 	if err != nil {
 		return err
 	}
