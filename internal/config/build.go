@@ -32,7 +32,7 @@ func (d *decoder) config(f *fileBlock) *Config {
 	}
 	parseOne(d, f.Body, "log_level", f.LogLevel, parseLevel) // only checked: the flag has the value
 	parseOne(d, f.Body, "log_format", f.LogFormat, parseFormat)
-	c.Mirrors = d.mirrors(f)
+	c.templates, c.mirrors = d.mirrors(f)
 	c.Logins = d.logins(f.Credentials)
 	c.Defaults = d.defaults(f.Defaults)
 	c.Registries = d.registries(f.Registries)
@@ -65,7 +65,7 @@ func (d *decoder) checkVerify(f *fileBlock, c *Config) {
 	}
 }
 
-func (d *decoder) mirrors(f *fileBlock) []Mirror {
+func (d *decoder) mirrors(f *fileBlock) (set templates.Set, written []MirrorText) {
 	all := f.Mirrors
 	for _, in := range f.Installations {
 		all = append(all, in.Mirrors...)
@@ -76,7 +76,6 @@ func (d *decoder) mirrors(f *fileBlock) []Mirror {
 	slices.SortStableFunc(all, func(a, b mirrorBlock) int {
 		return cmp.Compare(a.Range.Start.Byte, b.Range.Start.Byte)
 	})
-	var out []Mirror
 	for _, m := range all {
 		text, at := d.templateArgument(m.Body, "repository_template")
 		sel := d.selector(m.Body, m.Include, m.Exclude)
@@ -88,9 +87,10 @@ func (d *decoder) mirrors(f *fileBlock) []Mirror {
 			d.errorf(at, "repository_template", err)
 			continue
 		}
-		out = append(out, Mirror{t, sel.Include, sel.Exclude, place(m.Range)})
+		set = append(set, t)
+		written = append(written, TextOf(t, place(m.Range)))
 	}
-	return out
+	return set, written
 }
 
 func (d *decoder) logins(blocks []credentialsBlock) []auth.Login {

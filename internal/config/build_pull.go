@@ -40,7 +40,7 @@ func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
 // it first saw each version. The data folder serves only with the embedded registry.
 func (d *decoder) checkCooldown(f *fileBlock, c *Config) {
 	p := c.PullThrough
-	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache != nil || len(c.Mirrors) == 0 {
+	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache != nil || len(c.templates) == 0 {
 		return
 	}
 	d.warn(f.PullThrough.Range, "A cooldown without a cache", `With this, serve refuses to start: since when versions are known is kept in the folder of the cache block. Add one to the gateway block.`)

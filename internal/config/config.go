@@ -46,9 +46,6 @@ type Config struct {
 	Data string // folder; "" for the default
 	Jobs int    // 0 for the default
 
-	// Mirrors are the oci_mirror blocks in the order of the file. The first one that
-	// includes a provider counts for it.
-	Mirrors []Mirror
 	// Logins are the oci_credentials blocks. Defaults is the oci_default_credentials
 	// block; nil without one. They are valid.
 	Logins   []auth.Login
@@ -61,25 +58,15 @@ type Config struct {
 	PullThrough *PullThrough // nil without a block
 	Gateway     Gateway
 
-	tree  *block
-	files []fileArgument
+	templates templates.Set
+	mirrors   []MirrorText // the blocks of templates
+	tree      *block
+	files     []fileArgument
 }
 
-// Mirror is an oci_mirror block.
-type Mirror struct {
-	Template         *templates.Template
-	Include, Exclude []provider.Pattern
-	Source           string // "FILE:LINE"
-}
-
-// Templates returns the templates of the oci_mirror blocks, in order.
-func (c *Config) Templates() templates.Set {
-	var set templates.Set
-	for _, m := range c.Mirrors {
-		set = append(set, m.Template)
-	}
-	return set
-}
+// Templates returns the templates of the oci_mirror blocks in the order of the file. The first
+// one that includes a provider counts for it.
+func (c *Config) Templates() templates.Set { return c.templates }
 
 // Registry is a registry block.
 type Registry struct {

@@ -306,7 +306,7 @@ gateway {
 	s := c.RegistrySettings()["Harbor.example:8443"]
 	for name, check := range map[string]bool{
 		"data":        c.Data == testDir+"/data",
-		"templates":   len(c.Templates()) == 1 && c.Mirrors[0].Source == testFile+":3",
+		"templates":   len(c.Templates()) == 1 && c.mirrors[0].Source == testFile+":3",
 		"registry":    s.ClientCert != nil && string(s.CAs) == string(ca.CertPEM()) && s.RequestsPerSecond == 0.5 && s.MaxConcurrent == 3 && s.Timeout.String() == "1m30s" && s.Origin == testFile+":6",
 		"redirect":    c.Registries[0].MirrorsBlobsByRedirect,
 		"fingerprint": c.Trust[0].Policy.Keys[0] == "C874011F0AB405110D02105534365D9472D7468F",
@@ -340,7 +340,7 @@ func TestRepositoryTemplateIsUntouched(t *testing.T) {
 			t.Errorf("%s: %v", written, err)
 			continue
 		}
-		if got := c.Mirrors[0].Template.Source(); got != want {
+		if got := c.Templates()[0].Source(); got != want {
 			t.Errorf("%s is %s, want %s", written, got, want)
 		}
 	}

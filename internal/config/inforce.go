@@ -13,6 +13,7 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/templates"
 )
 
 // FlagValue is a value for a flag.
@@ -113,6 +114,12 @@ type MirrorText struct {
 	Template         string
 	Include, Exclude []string
 	Source           string
+}
+
+// TextOf returns the oci_mirror block of a template.
+func TextOf(t *templates.Template, source string) MirrorText {
+	sel := t.Selector()
+	return MirrorText{t.Source(), texts(sel.Include), texts(sel.Exclude), source}
 }
 
 // Host is a host block or a credentials block of the CLI configuration.
@@ -256,17 +263,13 @@ func (f field) parse(s string) value {
 // MirrorsInForce returns the oci_mirror blocks in force. They all come from one source: the
 // flag, the file or the CLI configuration.
 func (c *Config) MirrorsInForce(s Surroundings) []MirrorText {
-	if s.Template != nil {
+	switch {
+	case s.Template != nil:
 		return []MirrorText{*s.Template}
+	case len(c.mirrors) > 0:
+		return c.mirrors
 	}
-	var out []MirrorText
-	for _, m := range c.Mirrors {
-		out = append(out, MirrorText{m.Template.Source(), texts(m.Include), texts(m.Exclude), m.Source})
-	}
-	if out == nil {
-		return s.CLI.Mirrors
-	}
-	return out
+	return s.CLI.Mirrors
 }
 
 func showMirrors(mirrors []MirrorText) []*shown {

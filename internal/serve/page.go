@@ -14,7 +14,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/templates"
 )
 
 // page returns the page for people, for a gateway with the options o.
@@ -120,24 +119,13 @@ func (p pageSetup) mirrors(at string) (all, readable []config.MirrorText) {
 		return nil, nil
 	}
 	for _, t := range p.repositories.Templates {
-		m := mirrorText(t)
+		m := config.TextOf(t, "")
 		all = append(all, m)
 		if registry, ok := t.Registry(); !ok || p.readable(at, registry) {
 			readable = append(readable, m)
 		}
 	}
 	return all, readable
-}
-
-func mirrorText(t *templates.Template) config.MirrorText {
-	m := config.MirrorText{Template: t.Source()}
-	for _, pattern := range t.Selector().Include {
-		m.Include = append(m.Include, pattern.String())
-	}
-	for _, pattern := range t.Selector().Exclude {
-		m.Exclude = append(m.Exclude, pattern.String())
-	}
-	return m
 }
 
 // readable reports whether clients of the gateway at a URL can read a registry. Clients speak
