@@ -328,14 +328,6 @@ func (d *decoder) warnOfClients(r hcl.Range, warning string) {
 // yes reports whether an argument is true. Left out, it is false.
 func yes(b *bool) bool { return b != nil && *b }
 
-// or returns a default for an argument that is left out.
-func or(s *string, otherwise string) *string {
-	if s == nil {
-		return &otherwise
-	}
-	return s
-}
-
 // duplicate reports a second block with the same label.
 func (d *decoder) duplicate(r hcl.Range, block, label string) {
 	d.fail(r, "Duplicate "+block+" block", fmt.Sprintf("There is a %s block for %s further up: remove one of them.", block, label))

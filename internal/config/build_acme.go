@@ -24,7 +24,7 @@ func (d *decoder) acme(tls *tlsBlock, publicURL string) *ACME {
 	a := &ACME{
 		Domains:      parseEach(d, b.Body, "domains", b.Domains, parseDomain),
 		Email:        parseOne(d, b.Body, "email", b.Email, parseEmail),
-		DirectoryURL: parseOne(d, b.Body, "directory_url", or(b.DirectoryURL, defaultOf[acmeBlock]("directory_url")), parseEndpoint),
+		DirectoryURL: parseOne(d, b.Body, "directory_url", orDefault[acmeBlock](b.DirectoryURL, "directory_url"), parseEndpoint),
 		CAFile:       d.path(b.Body, "ca_file", b.CAFile),
 		Directory:    d.path(b.Body, "directory", b.Directory),
 	}

@@ -32,7 +32,7 @@ func (d *decoder) gateway(b *gatewayBlock) Gateway {
 	if b.Cache != nil {
 		g.Cache = &Cache{
 			Directory: d.path(b.Cache.Body, "directory", b.Cache.Directory),
-			MaxSize:   parseOne(d, b.Cache.Body, "max_size", or(b.Cache.MaxSize, defaultOf[cacheBlock]("max_size")), parseSize),
+			MaxSize:   parseOne(d, b.Cache.Body, "max_size", orDefault[cacheBlock](b.Cache.MaxSize, "max_size"), parseSize),
 		}
 	}
 	g.Tokens = d.tokens(b.Tokens)

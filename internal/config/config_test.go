@@ -924,8 +924,13 @@ func TestSchema(t *testing.T) {
 		path := joinPath(in, f.name)
 		switch {
 		case f.isBlock:
-			if f.typ.Kind() != reflect.Struct || len(labels(f.typ)) > 1 {
-				t.Errorf("%s: what block is that?", path)
+			if f.typ.Kind() != reflect.Struct {
+				t.Fatalf("%s: what block is that?", path)
+			}
+			for i := 1; i < f.typ.NumField(); i++ {
+				if strings.HasSuffix(f.typ.Field(i).Tag.Get("hcl"), ",label") {
+					t.Errorf("%s has a label that is not its first field", path)
+				}
 			}
 			if _, ok := f.typ.FieldByName("Range"); !ok {
 				t.Errorf("%s has no range", path)

@@ -109,26 +109,17 @@ func (d *decoder) checkExpressions(b *hclsyntax.Body) {
 	})
 }
 
-// checkRequired reports required arguments that are missing.
+// checkRequired reports required arguments that are missing in a block and the blocks in it.
 func (d *decoder) checkRequired(v reflect.Value) {
-	eachBlock(v, func(v reflect.Value, _ field) {
-		b := body(v)
-		for _, f := range fields(v.Type()) {
-			if f.required && attribute(b, f.name) == nil {
-				d.fail(header(v), "Missing argument", fmt.Sprintf("The argument %q is required here.", f.name))
-			}
+	for _, f := range fields(v.Type()) {
+		if f.required && attribute(body(v), f.name) == nil {
+			d.fail(header(v), "Missing argument", fmt.Sprintf("The argument %q is required here.", f.name))
 		}
-	})
-}
-
-// eachBlock calls f for a block and for all blocks in it.
-func eachBlock(v reflect.Value, f func(reflect.Value, field)) {
-	f(v, field{})
-	for _, each := range fields(v.Type()) {
-		if each.isBlock {
-			for _, inner := range blocks(v, each) {
-				eachBlock(inner, f)
-			}
+		if !f.isBlock {
+			continue
+		}
+		for _, inner := range blocks(v, f) {
+			d.checkRequired(inner)
 		}
 	}
 }

@@ -44,11 +44,15 @@ func fields(t reflect.Type) []field {
 	return out
 }
 
-// defaultOf returns the default of an argument in a type of the schema.
-func defaultOf[T any](name string) string {
+// orDefault returns the default of an argument in a type of the schema for an argument that is
+// left out.
+func orDefault[T any](s *string, name string) *string {
+	if s != nil {
+		return s
+	}
 	for _, f := range fields(reflect.TypeFor[T]()) {
 		if f.name == name {
-			return f.defaultText
+			return &f.defaultText
 		}
 	}
 	panic("config: " + name + " is not in the schema")
@@ -61,17 +65,6 @@ func (f field) opposite(text string) string {
 		return strconv.FormatBool(!b)
 	}
 	return text
-}
-
-// labels returns the names of a block's labels; there is at most one.
-func labels(t reflect.Type) []string {
-	var out []string
-	for i := range t.NumField() {
-		if name, kind, _ := strings.Cut(t.Field(i).Tag.Get("hcl"), ","); kind == "label" {
-			out = append(out, name)
-		}
-	}
-	return out
 }
 
 // eachField calls f for every field of a type and of the blocks in it. in is the path of the

@@ -208,7 +208,8 @@ func (v *viewer) block(t reflect.Type, b *block) *shown {
 	return out
 }
 
-// without reports whether a missing block has its defaults.
+// without reports whether a missing block has its defaults. A block with a required argument
+// has none.
 func (v *viewer) without(f field) bool {
 	switch f.name {
 	case "oci_default_credentials":
@@ -217,13 +218,7 @@ func (v *viewer) without(f field) bool {
 		_, said := v.above["no-pull-through"]
 		return said
 	}
-	return !hasRequired(f.typ)
-}
-
-// hasRequired reports whether a block has a required argument. Such a block has no defaults
-// if it is missing.
-func hasRequired(t reflect.Type) bool {
-	return slices.ContainsFunc(fields(t), func(f field) bool { return f.required })
+	return !slices.ContainsFunc(fields(f.typ), func(f field) bool { return f.required })
 }
 
 // setting returns the value of an argument in force, if it has one.

@@ -44,7 +44,7 @@ type value struct {
 // tree converts a valid block. It also collects the files that the block names.
 func (d *decoder) tree(v reflect.Value, path string) *block {
 	out := &block{source: place(header(v)), settings: map[string]setting{}, blocks: map[string][]*block{}}
-	if len(labels(v.Type())) > 0 {
+	if strings.HasSuffix(v.Type().Field(0).Tag.Get("hcl"), ",label") {
 		out.label = v.Field(0).String()
 	}
 	for _, f := range fields(v.Type()) {

@@ -17,9 +17,12 @@ var fileSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
 	{Type: "module", LabelNames: []string{"path"}}, // clients reserve it for later
 }}
 
-var providerSchema = &hcl.BodySchema{Attributes: []hcl.AttributeSchema{
-	{Name: "version", Required: true}, {Name: "constraints"}, {Name: "hashes"},
-}}
+// providerBlock has the arguments of a provider block.
+type providerBlock struct {
+	Version     string         `hcl:"version"`
+	Constraints string         `hcl:"constraints,optional"`
+	Hashes      hcl.Expression `hcl:"hashes,optional"`
+}
 
 // entry has the positions of an entry's parts in the file.
 type entry struct {
@@ -80,17 +83,22 @@ func (f *File) decode(block *hclsyntax.Block) hcl.Diagnostics {
 	if earlier, ok := f.Provider(a); ok {
 		return hcl.Diagnostics{problem(block.TypeRange, "Duplicate provider lock", "%s is locked in line %d already.", a, earlier.Line)}
 	}
-	content, diags := block.Body.Content(providerSchema)
-	if diags.HasErrors() {
+	var written providerBlock
+	if diags := gohcl.DecodeBody(block.Body, nil, &written); diags.HasErrors() {
 		return diags
 	}
-	p := Provider{Address: a, Line: block.TypeRange.Start.Line}
+	attrs := block.Body.Attributes
+	p := Provider{Address: a, Constraints: written.Constraints, Line: block.TypeRange.Start.Line}
 	e := &entry{block: block}
-	var more hcl.Diagnostics
-	p.Version, diags = decodeVersion(content.Attributes["version"])
-	p.Constraints, more = decodeConstraints(content.Attributes["constraints"])
-	diags = append(diags, more...)
-	diags = append(diags, e.decodeHashes(content.Attributes["hashes"])...)
+	var diags hcl.Diagnostics
+	if p.Version, err = provider.ParseVersion(written.Version); err != nil {
+		diags = append(diags, problem(attrs["version"].Expr.Range(), "Invalid provider version number", "%v.", err))
+	}
+	// Clients only show constraints in messages.
+	if _, err := provider.ParseConstraint(p.Constraints); err != nil && p.Constraints != "" {
+		diags = append(diags, problem(attrs["constraints"].Expr.Range(), "Invalid provider version constraints", "%v.", err))
+	}
+	diags = append(diags, e.decodeHashes(attrs["hashes"])...)
 	for _, h := range e.hashes {
 		p.Hashes = append(p.Hashes, h.text)
 	}
@@ -99,36 +107,9 @@ func (f *File) decode(block *hclsyntax.Block) hcl.Diagnostics {
 	return diags
 }
 
-func decodeVersion(attr *hcl.Attribute) (provider.Version, hcl.Diagnostics) {
-	var raw string
-	if diags := gohcl.DecodeExpression(attr.Expr, nil, &raw); diags.HasErrors() {
-		return provider.Version{}, diags
-	}
-	v, err := provider.ParseVersion(raw)
-	if err != nil {
-		return v, hcl.Diagnostics{problem(attr.Expr.Range(), "Invalid provider version number", "%v.", err)}
-	}
-	return v, nil
-}
-
-// decodeConstraints reads constraints, which clients only show in messages.
-func decodeConstraints(attr *hcl.Attribute) (string, hcl.Diagnostics) {
-	if attr == nil {
-		return "", nil
-	}
-	var raw string
-	if diags := gohcl.DecodeExpression(attr.Expr, nil, &raw); diags.HasErrors() {
-		return "", diags
-	}
-	if _, err := provider.ParseConstraint(raw); err != nil && raw != "" {
-		return "", hcl.Diagnostics{problem(attr.Expr.Range(), "Invalid provider version constraints", "%v.", err)}
-	}
-	return raw, nil
-}
-
 // decodeHashes reads the list of hashes. Like clients, it requires that each hash has a scheme, and that the
 // list is not empty.
-func (e *entry) decodeHashes(attr *hcl.Attribute) hcl.Diagnostics {
+func (e *entry) decodeHashes(attr *hclsyntax.Attribute) hcl.Diagnostics {
 	if attr == nil {
 		return nil
 	}
