@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 )
@@ -22,7 +23,10 @@ func (f *InForce) Changes(before *InForce) []string {
 func (f *InForce) values() map[string]string {
 	out := map[string]string{}
 	for _, b := range f.blocks {
-		b.list("", func(path string, s shownSetting) { out[path] = s.hcl })
+		b.list("", func(path string, s shownSetting) {
+			text, _ := json.Marshal(s.json) // complete, other than the HCL of services
+			out[path] = string(text)
+		})
 	}
 	return out
 }

@@ -1017,3 +1017,19 @@ func TestRevokedKeyFile(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestChanges(t *testing.T) {
+	services := func(url string) Surroundings {
+		login := []map[string]any{{"client": "c", "authz": url}}
+		return Surroundings{CLI: CLI{Hosts: []Host{{Name: "h.example", Services: map[string]any{"login.v1": login}}}}}
+	}
+	before := mustParse(t, "jobs = 2\ndata = \"/a\"\n", machine{}).InForce(services("https://a/"))
+	after := mustParse(t, "\ndata = \"/a\"\ngateway {\n  metrics_listen = \":1\"\n}\n", machine{}).InForce(services("https://b/"))
+	if got := before.Changes(before); len(got) > 0 {
+		t.Errorf("changes %v without a change", got)
+	}
+	want := []string{"gateway.metrics_listen", `host["h.example"].services`, "jobs"}
+	if got := after.Changes(before); !slices.Equal(got, want) {
+		t.Errorf("changes %v, want %v", got, want)
+	}
+}
