@@ -79,7 +79,7 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	redirectLogs(log)
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Registry{dir: dir, stop: stop}
-	r.app = newReferrers(dir, r.wholeTags(handlers.NewApp(ctx, config(dir))))
+	r.app = newReferrers(dir, r.wholeTags(handlers.NewApp(ctx, config(dir))), maxSubjects)
 	pipes := newPipeListener()
 	r.server = &http.Server{Handler: r.app, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go r.server.Serve(pipes)

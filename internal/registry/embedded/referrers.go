@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/distribution/reference"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -26,9 +27,9 @@ import (
 )
 
 const (
-	// maxSeen bounds the cached manifests of all repositories together, and the manifests of
-	// one repository. A manifest takes about 60 bytes, and a referrer about 300.
-	maxSeen = 200_000
+	// maxSubjects bounds the manifests whose subjects are cached, of all repositories
+	// together, and the manifests of one repository. Each takes about 170 bytes.
+	maxSubjects = 200_000
 	// maxReferrers bounds the referrers in one answer.
 	maxReferrers = 1000
 	// maxReferrersBytes bounds one answer. Clients read no more.
@@ -44,7 +45,6 @@ const (
 var manifestLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
 
 var (
-	errNoRepository     = errors.New("no such repository")
 	errTooManyReferrers = errors.New("too many referrers")
 	// errNoManifest means that a blob is not an OCI manifest, which can have a subject.
 	errNoManifest = errors.New("no OCI manifest")
@@ -55,34 +55,27 @@ var (
 // referrers answers the referrers API of the OCI distribution specification, which
 // distribution lacks, and passes other requests on.
 //
-// The subject of a digest never changes, so referrers reads each manifest of a repository
-// once. After that, an answer costs a listing of the repository's manifests. An answer has
-// the manifests that name the subject, and those that the fallback tag (sha256-HEX) lists
-// unless they name another subject.
+// The subject of a digest never changes, so referrers caches the subjects of manifests. An
+// answer costs a listing of the repository's manifests. It has the manifests that name the
+// subject, and those that the fallback tag (sha256-HEX) lists unless they name another
+// subject.
 type referrers struct {
 	root string // the folder of distribution's storage format
 	next http.Handler
-	max  int // bounds the cached manifests
+	max  int // bounds the manifests of a repository
 	// answers has a slot for each request that reads manifests.
 	answers *semaphore.Weighted
-	// turn lets one request at a time look through manifests. It guards the fields below.
-	turn  *semaphore.Weighted
-	total int    // number of cached manifests
-	clock uint64 // counts uses
-	seen  map[string]*manifestsSeen
+	// turn lets one request at a time look through the manifests of a repository.
+	turn *semaphore.Weighted
+	// subjects has the subjects of manifests by their digests; "" for none.
+	subjects *lru.Cache[[sha256.Size]byte, digest.Digest]
 }
 
-// manifestsSeen are the cached manifests of one repository.
-type manifestsSeen struct {
-	digests   map[[sha256.Size]byte]struct{}
-	bySubject map[digest.Digest][]digest.Digest
-	used      uint64
-}
-
-func newReferrers(dir string, next http.Handler) *referrers {
+func newReferrers(dir string, next http.Handler, limit int) *referrers {
+	subjects, _ := lru.New[[sha256.Size]byte, digest.Digest](limit) // fails only for sizes below 1
 	return &referrers{
-		root: filepath.Join(content(dir), "docker", "registry", "v2"), next: next, max: maxSeen,
-		answers: semaphore.NewWeighted(maxAnswers), turn: semaphore.NewWeighted(1), seen: map[string]*manifestsSeen{},
+		root: filepath.Join(content(dir), "docker", "registry", "v2"), next: next, max: limit,
+		answers: semaphore.NewWeighted(maxAnswers), turn: semaphore.NewWeighted(1), subjects: subjects,
 	}
 }
 
@@ -175,21 +168,16 @@ func (r *referrers) index(ctx context.Context, name string, subject digest.Diges
 }
 
 // candidates returns the digests of manifests that may be referrers, sorted. It returns none
-// for a repository that does not exist.
+// for a repository that does not exist: clients read a 404 as "no referrers API".
 func (r *referrers) candidates(ctx context.Context, name string, subject digest.Digest) ([]digest.Digest, error) {
 	if err := r.turn.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
 	defer r.turn.Release(1)
-	seen := r.use(name)
-	err := r.look(ctx, name, seen)
-	if errors.Is(err, errNoRepository) {
-		return nil, nil // clients read a 404 as "no referrers API"
-	}
+	out, err := r.withSubject(ctx, name, subject)
 	if err != nil {
 		return nil, err
 	}
-	out := slices.Clone(seen.bySubject[subject])
 	tagged, err := r.tagged(name, subject)
 	if err != nil {
 		return nil, err
@@ -202,104 +190,68 @@ func (r *referrers) candidates(ctx context.Context, name string, subject digest.
 	return out, nil
 }
 
-// use returns the cached manifests of a repository, and marks them as used.
-func (r *referrers) use(name string) *manifestsSeen {
-	if r.seen[name] == nil {
-		r.seen[name] = &manifestsSeen{digests: map[[sha256.Size]byte]struct{}{}, bySubject: map[digest.Digest][]digest.Digest{}}
-	}
-	r.clock++
-	r.seen[name].used = r.clock
-	return r.seen[name]
-}
-
-// look reads the manifests of a repository that are not cached yet.
-func (r *referrers) look(ctx context.Context, name string, seen *manifestsSeen) error {
-	if _, err := os.Stat(r.inRepository(name)); errors.Is(err, fs.ErrNotExist) {
-		r.forget(name)
-		return errNoRepository
-	}
+// withSubject returns the manifests of a repository that name a subject. Some of them may
+// have been deleted.
+func (r *referrers) withSubject(ctx context.Context, name string, subject digest.Digest) (out []digest.Digest, err error) {
 	dir, err := os.Open(r.inRepository(name, "revisions", "sha256"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer dir.Close()
-	for {
+	for count := 0; ; {
 		names, err := dir.Readdirnames(manifestBatch)
+		if count += len(names); count > r.max {
+			return nil, fmt.Errorf("%w: the repository has more than %d manifests", errTooManyReferrers, r.max)
+		}
 		for _, encoded := range names {
-			if err := r.lookAt(ctx, name, seen, encoded); err != nil {
-				return err
+			found, err := r.subjectOf(ctx, name, encoded)
+			if err != nil {
+				return nil, err
+			}
+			if found == subject {
+				out = append(out, digest.NewDigestFromEncoded(digest.SHA256, encoded))
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			return nil
+			return out, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 }
 
-// lookAt caches the subject of a manifest.
-func (r *referrers) lookAt(ctx context.Context, name string, seen *manifestsSeen, encoded string) error {
+// subjectOf returns the subject of a manifest, and caches it. It returns "" for none, and for
+// a manifest that was deleted or whose link is not written yet. It does not cache the subject
+// of a damaged manifest, because a new push may repair it.
+func (r *referrers) subjectOf(ctx context.Context, name, encoded string) (digest.Digest, error) {
 	var key [sha256.Size]byte
 	if len(encoded) != hex.EncodedLen(len(key)) {
-		return nil // distribution makes no such folder
+		return "", nil // distribution makes no such folder
 	}
 	if _, err := hex.Decode(key[:], []byte(encoded)); err != nil {
-		return nil
+		return "", nil
 	}
-	if _, ok := seen.digests[key]; ok {
-		return nil
+	if subject, ok := r.subjects.Get(key); ok {
+		return subject, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return "", err
 	}
-	d := digest.NewDigestFromEncoded(digest.SHA256, encoded)
-	m, err := r.readManifest(name, d)
+	m, err := r.readManifest(name, digest.NewDigestFromEncoded(digest.SHA256, encoded))
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil // it was deleted, or its link is not written yet
-	case errors.Is(err, errDamaged):
-		return nil // not cached: a new push may repair it
-	case err != nil && !errors.Is(err, errNoManifest):
-		return err
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, errDamaged):
+		return "", nil
+	case errors.Is(err, errNoManifest):
+		m = &storedManifest{}
+	case err != nil:
+		return "", err
 	}
-	if err := r.makeRoom(name, seen); err != nil {
-		return err
-	}
-	seen.digests[key] = struct{}{}
-	if err == nil && m.subject() != "" {
-		seen.bySubject[m.subject()] = append(seen.bySubject[m.subject()], d)
-	}
-	return nil
-}
-
-// makeRoom counts one more manifest. If there are too many, it evicts the repositories that
-// were used longest ago.
-func (r *referrers) makeRoom(name string, seen *manifestsSeen) error {
-	if len(seen.digests) >= r.max {
-		return fmt.Errorf("%w: the repository has more than %d manifests", errTooManyReferrers, r.max)
-	}
-	for r.total >= r.max {
-		oldest := ""
-		for other, s := range r.seen {
-			if other != name && (oldest == "" || s.used < r.seen[oldest].used) {
-				oldest = other
-			}
-		}
-		r.total -= len(r.seen[oldest].digests)
-		delete(r.seen, oldest)
-	}
-	r.total++
-	return nil
-}
-
-func (r *referrers) forget(name string) {
-	r.total -= len(r.seen[name].digests)
-	delete(r.seen, name)
+	r.subjects.Add(key, m.subject())
+	return m.subject(), nil
 }
 
 // tagged returns the manifests that the fallback tag of a subject lists.
