@@ -14,13 +14,14 @@ import (
 // site is closed after its last request has ended.
 type live struct {
 	process *process
+	mu      sync.Mutex           // guards the uses of sites, and is held while current is replaced
 	current atomic.Pointer[site] // nil at the end
 	closing sync.WaitGroup       // one for each site that is not closed
 }
 
 // ServeHTTP implements [http.Handler].
 func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s := l.acquire()
+	s := l.begin()
 	if s == nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -32,13 +33,23 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.handler.ServeHTTP(w, r)
 }
 
-// acquire returns the current site, which stays open until the caller releases it.
-func (l *live) acquire() *site {
-	for {
-		s := l.current.Load()
-		if s == nil || s.acquire() {
-			return s
-		}
+// begin returns the current site, which stays open until the caller releases it.
+func (l *live) begin() *site {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.current.Load()
+	if s != nil {
+		s.uses++
+	}
+	return s
+}
+
+// release ends one use of a site. The last use closes the site.
+func (l *live) release(s *site) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.uses--; s.uses == 0 {
+		go l.close(s)
 	}
 }
 
@@ -46,10 +57,12 @@ func (l *live) acquire() *site {
 func (l *live) replace(s *site) {
 	if s != nil {
 		l.closing.Add(1)
-		s.hold(func() error { go l.close(s); return nil })
+		s.uses = 1
 		l.process.ops.use(s)
 	}
+	l.mu.Lock()
 	before := l.current.Swap(s)
+	l.mu.Unlock()
 	if s != nil {
 		s.begin()
 	}
@@ -59,10 +72,7 @@ func (l *live) replace(s *site) {
 	}
 }
 
-// release ends one use of a site. The uses are requests, and being the current site.
-func (l *live) release(s *site) { _ = s.release() }
-
-// close closes a site that has no users.
+// close closes a site that is not used.
 func (l *live) close(s *site) {
 	defer l.closing.Done()
 	if err := s.Close(); err != nil {

@@ -3,41 +3,7 @@ package serve
 import (
 	"io"
 	"sync"
-	"sync/atomic"
 )
-
-// resource has several users, and is closed by the last of them.
-type resource struct {
-	users atomic.Int64
-	close func() error
-}
-
-// hold begins the use by the first user.
-func (r *resource) hold(close func() error) {
-	r.close = close
-	r.users.Store(1)
-}
-
-// acquire adds a user. It fails once the last user has released the resource.
-func (r *resource) acquire() bool {
-	for {
-		n := r.users.Load()
-		if n == 0 {
-			return false
-		}
-		if r.users.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-}
-
-// release ends the use by one user. It closes the resource after the last one.
-func (r *resource) release() error {
-	if r.users.Add(-1) > 0 {
-		return nil
-	}
-	return r.close()
-}
 
 // pool has the resources that sites share while one replaces the other, such as the cache
 // of a folder. The zero value is empty.
@@ -46,38 +12,42 @@ type pool struct {
 	open map[any]*pooled
 }
 
+// pooled is a resource with the number of its users.
 type pooled struct {
-	resource
-	value io.Closer
+	io.Closer
+	users int
 }
 
 // share returns the resource that is open under a key, which may be any comparable value,
-// or else opens it. The caller calls release once.
+// or else opens it. The caller calls release once. The last user closes the resource.
 func share[T io.Closer](p *pool, key any, open func() (T, error)) (shared T, release func() error, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if found := p.open[key]; found != nil && found.acquire() {
-		return found.value.(T), found.release, nil
+	found := p.open[key]
+	if found == nil {
+		if shared, err = open(); err != nil {
+			return shared, nil, err
+		}
+		if p.open == nil {
+			p.open = map[any]*pooled{}
+		}
+		found = &pooled{Closer: shared}
+		p.open[key] = found
 	}
-	if shared, err = open(); err != nil {
-		return shared, nil, err
-	}
-	opened := &pooled{value: shared}
-	opened.hold(func() error {
-		p.forget(key, opened)
-		return shared.Close()
-	})
-	if p.open == nil {
-		p.open = map[any]*pooled{}
-	}
-	p.open[key] = opened
-	return shared, opened.release, nil
+	found.users++
+	return found.Closer.(T), func() error { return p.release(key) }, nil
 }
 
-func (p *pool) forget(key any, closed *pooled) {
+// release ends the use of a resource by one user.
+func (p *pool) release(key any) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.open[key] == closed {
-		delete(p.open, key)
+	used := p.open[key]
+	used.users--
+	if used.users > 0 {
+		p.mu.Unlock()
+		return nil
 	}
+	delete(p.open, key)
+	p.mu.Unlock()
+	return used.Close()
 }

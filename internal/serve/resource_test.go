@@ -30,32 +30,13 @@ func TestPool(t *testing.T) {
 	if a.closed != 1 || other.closed != 0 {
 		t.Errorf("closed %d and %d times", a.closed, other.closed)
 	}
-	if c, _, _ := share(&p, "key", open); c == a {
-		t.Error("what is closed is given again")
+	if c, _, _ := share(&p, "key", open); c == a || a.closed != 1 {
+		t.Errorf("what is closed is given again, or closed %d times", a.closed)
 	}
 	trouble := errors.New("trouble")
 	for range 2 {
 		if _, _, err := share(&p, "bad", func() (*closer, error) { return nil, trouble }); err != trouble {
 			t.Errorf("%v", err)
 		}
-	}
-}
-
-// TestResourceIsClosedOnce by its last user, and has no users after that.
-func TestResourceIsClosedOnce(t *testing.T) {
-	var r resource
-	closed := 0
-	r.hold(func() error { closed++; return nil })
-	if !r.acquire() {
-		t.Fatal("no second user")
-	}
-	for users := 2; users > 0; users-- {
-		if closed != 0 {
-			t.Errorf("closed with %d users", users)
-		}
-		r.release()
-	}
-	if closed != 1 || r.acquire() {
-		t.Errorf("closed %d times, or used after that", closed)
 	}
 }

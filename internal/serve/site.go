@@ -28,7 +28,7 @@ import (
 // of them.
 type site struct {
 	*process
-	resource
+	uses     int // requests, and 1 while it is the current site
 	settings Settings
 
 	address      Address
