@@ -8,23 +8,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
 const (
-	// fresh is the age at which keys are refreshed in the background. A token that names an unknown key causes
+	// current is the age at which keys are refreshed in the background. A token that names an unknown key causes
 	// an immediate refresh.
-	fresh = time.Hour
+	current = time.Hour
 	// stale is how long keys stay valid while the issuer cannot be reached.
 	stale = 24 * time.Hour
 	// pause is the minimum time between two requests to an issuer, because anyone can make up a token that
@@ -52,18 +52,12 @@ type keySource struct {
 	issuer string
 	client *http.Client
 	log    *slog.Logger
-
-	mu      sync.Mutex
-	set     *jose.JSONWebKeySet // nil: never fetched
-	fetched time.Time           // when set was fetched
-	asked   time.Time           // when the issuer was last asked
-	failed  bool                // whether that failed
-	pending chan struct{}       // closed when the running fetch is done
+	sets   *fresh.Cache[string, *jose.JSONWebKeySet] // by the issuer's URL
 }
 
 func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySource {
 	if client == nil {
-		client = &http.Client{}
+		client = &http.Client{Transport: outgoing.Transport()}
 	}
 	bounded := *client
 	bounded.CheckRedirect = func(r *http.Request, via []*http.Request) error {
@@ -72,12 +66,12 @@ func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySour
 		}
 		return nil
 	}
-	transport := bounded.Transport
-	if transport == nil {
-		transport = outgoing.Transport()
-	}
-	bounded.Transport = boundedBodies{transport}
-	return &keySource{issuer: issuer, client: &bounded, log: log}
+	s := &keySource{issuer: issuer, client: &bounded, log: log}
+	s.sets = fresh.New(fresh.Options[string, *jose.JSONWebKeySet]{
+		Key: func(issuer string) string { return issuer }, Fetch: s.fetch, Failed: s.failed,
+		Timeout: fetchTimeout, Patience: time.Nanosecond, FailureTTL: pause,
+	})
+	return s
 }
 
 // find returns the keys that may have signed a token whose header names a key. It fails with ErrUnavailable if
@@ -86,60 +80,35 @@ func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySour
 func (s *keySource) find(ctx context.Context, keyID string) ([]crypto.PublicKey, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
-	s.mu.Lock()
-	keys := s.lookup(keyID)
-	wanted := len(keys) == 0 || time.Since(s.fetched) >= fresh
-	if wanted && s.pending == nil && (s.asked.IsZero() || time.Since(s.asked) >= pause) {
-		s.asked, s.pending = time.Now(), make(chan struct{})
-		go s.fetch()
+	set, err := s.sets.Get(ctx, s.issuer)
+	if err != nil {
+		return nil, ErrUnavailable
 	}
-	pending := s.pending
-	s.mu.Unlock()
-	if len(keys) > 0 {
+	if keys := public(set.Value, keyID); len(keys) > 0 {
 		return keys, nil
 	}
-	if pending != nil {
-		select {
-		case <-pending:
-		case <-ctx.Done():
+	if time.Since(set.At) >= pause { // the issuer may have a new key
+		if set, err = s.sets.Ask(ctx, s.issuer); err != nil {
 			return nil, ErrUnavailable
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if keys = s.lookup(keyID); len(keys) > 0 {
+	if keys := public(set.Value, keyID); len(keys) > 0 {
 		return keys, nil
-	}
-	if s.failed || s.set == nil {
-		return nil, ErrUnavailable
 	}
 	return nil, ErrUnknown
 }
 
-// lookup returns the cached keys that are still valid. The caller holds the lock.
-func (s *keySource) lookup(keyID string) []crypto.PublicKey {
-	if s.set == nil || time.Since(s.fetched) >= stale {
-		return nil
-	}
-	return public(s.set, keyID)
+// fetch asks the issuer for its keys.
+func (s *keySource) fetch(ctx context.Context, _ string, _ *fresh.Answer[*jose.JSONWebKeySet]) (fresh.Answer[*jose.JSONWebKeySet], error) {
+	began := time.Now()
+	set, err := s.ask(ctx)
+	return fresh.Answer[*jose.JSONWebKeySet]{Value: set, At: began, TTL: current, StaleFor: stale}, err
 }
 
-// fetch asks the issuer for all waiting requests.
-func (s *keySource) fetch() {
-	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
-	defer cancel()
-	set, err := s.ask(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failed = err != nil; s.failed {
-		// Both texts may quote the issuer's answer.
-		text, help := err.Error(), hint.Of(err)
-		s.log.Error("cannot have the keys of an issuer of tokens", "issuer", s.issuer, "err", text[:min(len(text), maxReason)], "hint", help[:min(len(help), maxReason)])
-	} else {
-		s.set, s.fetched = set, s.asked
-	}
-	close(s.pending)
-	s.pending = nil
+// failed logs a failure. Both texts may quote the issuer's answer.
+func (s *keySource) failed(_ context.Context, _ string, _ *fresh.Answer[*jose.JSONWebKeySet], _ bool, err error) {
+	text, help := err.Error(), hint.Of(err)
+	s.log.Error("cannot have the keys of an issuer of tokens", "issuer", s.issuer, "err", text[:min(len(text), maxReason)], "hint", help[:min(len(help), maxReason)])
 }
 
 // ask fetches the issuer's discovery document and the key set that it names.
@@ -181,7 +150,7 @@ func (s *keySource) get(ctx context.Context, url string) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s", url, resp.Status)
 	}
-	body, err := io.ReadAll(resp.Body) // bounded by the client
+	body, err := document.ReadAll(resp.Body, maxDocument)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", url, err)
 	}
@@ -263,28 +232,4 @@ func parseKey(raw json.RawMessage) (jose.JSONWebKey, bool) {
 		return k, bits >= minModulus && bits <= maxModulus
 	}
 	return k, true
-}
-
-// boundedBodies fails on bodies that are larger than a document of an issuer may be.
-type boundedBodies struct{ http.RoundTripper }
-
-func (b boundedBodies) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := b.RoundTripper.RoundTrip(r)
-	if err == nil {
-		resp.Body = &boundedBody{resp.Body, maxDocument}
-	}
-	return resp, err
-}
-
-type boundedBody struct {
-	io.ReadCloser
-	left int
-}
-
-func (b *boundedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if b.left -= n; b.left < 0 {
-		return 0, fmt.Errorf("more than %d MiB", maxDocument>>20)
-	}
-	return n, err
 }
