@@ -14,7 +14,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/content"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
@@ -164,51 +163,25 @@ func (a *archive) close() error {
 	return err
 }
 
-func (a *archive) find(name string) (extent, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e, ok := a.files[name]
-	return e, ok
-}
-
-func (a *archive) readFile(name string, limit int64) ([]byte, error) {
-	e, ok := a.find(name)
-	if !ok {
-		return nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
-	}
-	return readLimited(io.NewSectionReader(a.file, e.at, e.size), name, limit)
-}
-
-func (a *archive) size(d digest.Digest) (int64, bool, error) {
-	e, ok := a.find(blobName(d))
-	return e.size, ok, nil
-}
-
 // section is a file of the archive, open for reading.
 type section struct{ *io.SectionReader }
 
 // Close does nothing: the archive stays open.
 func (section) Close() error { return nil }
 
-func (a *archive) fetch(d digest.Digest) (io.ReadCloser, error) {
-	e, ok := a.find(blobName(d))
+func (a *archive) open(name string) (io.ReadCloser, int64, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, ok := a.files[name]
 	if !ok {
-		return nil, fmt.Errorf("%s: %w", d, fs.ErrNotExist)
+		return nil, 0, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
 	}
-	return section{io.NewSectionReader(a.file, e.at, e.size)}, nil
+	return section{io.NewSectionReader(a.file, e.at, e.size)}, e.size, nil
 }
 
-func (a *archive) push(desc ocispec.Descriptor, body io.Reader) error {
-	if _, there := a.find(blobName(desc.Digest)); there {
-		return nil
-	}
-	verified := content.NewVerifyReader(body, desc)
-	return a.add(blobName(desc.Digest), desc.Size, verified, verified.Verify)
-}
-
-// add appends a file if check passes after it was read. Several calls may run at once, each in its own region.
+// write appends a file if check passes after it was read. Several calls may run at once, each in its own region.
 // If a call fails, or another call stores the same file first, its region remains as an unused file.
-func (a *archive) add(name string, size int64, body io.Reader, check func() error) error {
+func (a *archive) write(name string, size int64, body io.Reader, check func() error) error {
 	header, err := headerOf(name, size)
 	if err != nil {
 		return err
@@ -249,15 +222,7 @@ func headerOf(name string, size int64) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-func (a *archive) finish(_, index []byte) error {
-	for _, f := range []struct {
-		name string
-		data []byte
-	}{{ocispec.ImageLayoutFile, layoutFile}, {ocispec.ImageIndexFile, index}} {
-		if err := a.add(f.name, int64(len(f.data)), bytes.NewReader(f.data), func() error { return nil }); err != nil {
-			return err
-		}
-	}
+func (a *archive) finish() error {
 	if _, err := a.file.WriteAt(make([]byte, 2*blockBytes), a.end); err != nil { // the end of a tar archive
 		return err
 	}

@@ -17,6 +17,7 @@
 package bundle
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,16 +60,12 @@ var (
 
 // storage holds the files of a layout.
 type storage interface {
-	// readFile returns a file of the layout other than a blob, or fs.ErrNotExist.
-	readFile(name string, limit int64) ([]byte, error)
-	// size returns the size of a blob; ok is false if the blob does not exist.
-	size(d digest.Digest) (n int64, ok bool, err error)
-	// fetch reads a blob, or fails with fs.ErrNotExist.
-	fetch(d digest.Digest) (io.ReadCloser, error)
-	// push stores a blob after checking its content.
-	push(desc ocispec.Descriptor, content io.Reader) error
-	// finish writes oci-layout and index.json, if the current index.json is still before, or nil for none.
-	finish(before, index []byte) error
+	// open opens a regular file and returns its size, or fails with fs.ErrNotExist.
+	open(name string) (io.ReadCloser, int64, error)
+	// write stores a file in one step, if check passes after body was read.
+	write(name string, size int64, body io.Reader, check func() error) error
+	// finish completes the layout after its last file.
+	finish() error
 	close() error
 }
 
@@ -120,7 +117,7 @@ func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 		return nil, err
 	}
 	b := newBundle(name, s)
-	if _, err = s.readFile(ocispec.ImageIndexFile, indexLimits.Bytes); err == nil {
+	if _, err = b.readFile(ocispec.ImageIndexFile, indexLimits.Bytes); err == nil {
 		err = b.load(ctx)
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
@@ -170,7 +167,7 @@ func (b *Bundle) loadIndex(ctx context.Context) error {
 	if err := b.checkLayout(); err != nil {
 		return err
 	}
-	data, err := b.storage.readFile(ocispec.ImageIndexFile, indexLimits.Bytes)
+	data, err := b.readFile(ocispec.ImageIndexFile, indexLimits.Bytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: it has no %s, or is not completely written", ErrNotBundle, ocispec.ImageIndexFile)
 	}
@@ -201,7 +198,7 @@ func (b *Bundle) loadIndex(ctx context.Context) error {
 }
 
 func (b *Bundle) checkLayout() error {
-	data, err := b.storage.readFile(ocispec.ImageLayoutFile, maxLayoutBytes)
+	data, err := b.readFile(ocispec.ImageLayoutFile, maxLayoutBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: it has no file %s", ErrNotBundle, ocispec.ImageLayoutFile)
 	}
@@ -272,8 +269,60 @@ func (b *Bundle) Save(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", b.name, err)
 	}
-	if err := b.storage.finish(b.before, index); err != nil {
+	if err := b.finish(index); err != nil {
 		return fmt.Errorf("%s: %w", b.name, err)
 	}
 	return nil
+}
+
+// layoutFile is the content of the file oci-layout.
+var layoutFile = []byte(`{"imageLayoutVersion":"` + ocispec.ImageLayoutVersion + `"}`)
+
+// finish writes oci-layout and index.json, unless index.json has changed since the bundle was opened.
+func (b *Bundle) finish(index []byte) error {
+	now, err := b.readFile(ocispec.ImageIndexFile, indexLimits.Bytes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if !bytes.Equal(now, b.before) {
+		return hint.New(ocispec.ImageIndexFile+" was changed by somebody else in the meantime", "let one copy write to a bundle at a time, and run it again")
+	}
+	if err := b.writeFile(ocispec.ImageLayoutFile, layoutFile); err != nil {
+		return err
+	}
+	if err := b.writeFile(ocispec.ImageIndexFile, index); err != nil {
+		return err
+	}
+	return b.storage.finish()
+}
+
+// writeFile stores a file of the layout other than a blob.
+func (b *Bundle) writeFile(name string, data []byte) error {
+	return b.storage.write(name, int64(len(data)), bytes.NewReader(data), func() error { return nil })
+}
+
+// readFile returns a file of the layout other than a blob, or fs.ErrNotExist.
+func (b *Bundle) readFile(name string, limit int64) ([]byte, error) {
+	file, _, err := b.storage.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s has more than %d bytes", name, limit)
+	}
+	return data, err
+}
+
+// size returns the size of a blob; ok is false if the blob does not exist.
+func (b *Bundle) size(d digest.Digest) (n int64, ok bool, err error) {
+	file, n, err := b.storage.open(blobName(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	return n, true, file.Close()
 }

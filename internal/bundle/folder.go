@@ -1,9 +1,7 @@
 package bundle
 
 import (
-	"bytes"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/content"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
@@ -61,8 +58,7 @@ func createFolder(dir string) (storage, error) {
 
 func (f *folder) close() error { return f.root.Close() }
 
-// open opens a regular file.
-func (f *folder) open(name string) (*os.File, int64, error) {
+func (f *folder) open(name string) (io.ReadCloser, int64, error) {
 	// Check before opening: opening a pipe would wait for a writer.
 	info, err := f.root.Stat(name)
 	if err != nil {
@@ -72,56 +68,15 @@ func (f *folder) open(name string) (*os.File, int64, error) {
 		return nil, 0, fmt.Errorf("%s is no regular file", name)
 	}
 	file, err := f.root.Open(name)
-	return file, info.Size(), err
-}
-
-func (f *folder) readFile(name string, limit int64) ([]byte, error) {
-	file, _, err := f.open(name)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	defer file.Close()
-	return readLimited(file, name, limit)
-}
-
-func readLimited(r io.Reader, name string, limit int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s has more than %d bytes", name, limit)
-	}
-	return data, err
+	return file, info.Size(), nil
 }
 
 func blobName(d digest.Digest) string { return path.Join(blobsDir, d.Encoded()) }
 
-func (f *folder) size(d digest.Digest) (int64, bool, error) {
-	info, err := f.root.Stat(blobName(d))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return 0, false, nil
-	case err != nil:
-		return 0, false, err
-	case !info.Mode().IsRegular():
-		return 0, false, fmt.Errorf("%s is no regular file", blobName(d))
-	}
-	return info.Size(), true, nil
-}
-
-func (f *folder) fetch(d digest.Digest) (io.ReadCloser, error) {
-	file, _, err := f.open(blobName(d))
-	if err != nil {
-		return nil, err
-	}
-	return file, nil
-}
-
-func (f *folder) push(desc ocispec.Descriptor, body io.Reader) error {
-	verified := content.NewVerifyReader(body, desc)
-	return f.replace(blobName(desc.Digest), verified, verified.Verify)
-}
-
-// replace writes a file in one step, if check passes after body was read.
-func (f *folder) replace(name string, body io.Reader, check func() error) (err error) {
+func (f *folder) write(name string, _ int64, body io.Reader, check func() error) (err error) {
 	temp := path.Join(path.Dir(name), ".ocibridge-"+rand.Text())
 	file, err := f.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -148,20 +103,5 @@ func (f *folder) replace(name string, body io.Reader, check func() error) (err e
 	return err
 }
 
-func (f *folder) finish(before, index []byte) error {
-	now, err := f.readFile(ocispec.ImageIndexFile, indexLimits.Bytes)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if !bytes.Equal(now, before) {
-		return hint.New(ocispec.ImageIndexFile+" was changed by somebody else in the meantime", "let one copy write to a bundle at a time, and run it again")
-	}
-	ok := func() error { return nil }
-	if err := f.replace(ocispec.ImageLayoutFile, bytes.NewReader(layoutFile), ok); err != nil {
-		return err
-	}
-	return f.replace(ocispec.ImageIndexFile, bytes.NewReader(index), ok)
-}
-
-// layoutFile is the content of the file oci-layout.
-var layoutFile = []byte(`{"imageLayoutVersion":"` + ocispec.ImageLayoutVersion + `"}`)
+// finish does nothing: each file has been written in one step.
+func (f *folder) finish() error { return nil }

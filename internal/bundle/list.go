@@ -71,7 +71,7 @@ func (b *Bundle) checkBlob(d digest.Digest, size int64) error {
 	if err := checkDigest(d); err != nil {
 		return fmt.Errorf("%w: %w", ErrIncomplete, err)
 	}
-	switch n, ok, err := b.storage.size(d); {
+	switch n, ok, err := b.size(d); {
 	case err != nil:
 		return err
 	case !ok:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote"
 
@@ -40,7 +41,7 @@ func (b *Bundle) Fetch(_ context.Context, target ocispec.Descriptor) (io.ReadClo
 	if err := checkDigest(target.Digest); err != nil {
 		return nil, err
 	}
-	body, err := b.storage.fetch(target.Digest)
+	body, _, err := b.storage.open(blobName(target.Digest))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s in %s: %w", target.Digest, b.name, errdef.ErrNotFound)
 	}
@@ -51,16 +52,17 @@ func (b *Bundle) exists(target ocispec.Descriptor) (bool, error) {
 	if err := checkDigest(target.Digest); err != nil {
 		return false, err
 	}
-	n, ok, err := b.storage.size(target.Digest)
+	n, ok, err := b.size(target.Digest)
 	return ok && n == target.Size, err
 }
 
-// push stores a blob unless it exists.
-func (b *Bundle) push(desc ocispec.Descriptor, content io.Reader) error {
+// push stores a blob unless it exists, after checking its content.
+func (b *Bundle) push(desc ocispec.Descriptor, body io.Reader) error {
 	if there, err := b.exists(desc); err != nil || there {
 		return err
 	}
-	return b.storage.push(desc, content)
+	verified := content.NewVerifyReader(body, desc)
+	return b.storage.write(blobName(desc.Digest), desc.Size, verified, verified.Verify)
 }
 
 // Fetch reads a blob.
