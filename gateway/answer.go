@@ -99,18 +99,18 @@ func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	line := g.begin(w, r, now)
-	line.route = RouteVersion
+	line.route = routeVersion
 	if item.IsListing() {
-		line.route = RouteIndex
+		line.route = routeIndex
 	}
 	status, bytes := kept.write(w, r)
-	g.ended(r, line, status, bytes)
+	g.ended(line, status, bytes)
 	return true
 }
 
 // answer answers with the item's cached document; it builds and caches the document if needed. It caches only
 // documents that are the same for every client.
-func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.Item, forAll bool, document func() any) {
+func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.Item, forAll bool, document func() any) error {
 	var a *answer
 	if forAll {
 		a, _ = item.Kept().(*answer)
@@ -118,14 +118,14 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.I
 	if a == nil {
 		var err error
 		if a, err = newAnswer(document()); err != nil {
-			g.fail(w, r, err)
-			return
+			return err
 		}
 		if forAll {
 			g.catalog.Keep(item, a, len(a.body)+answerOverhead)
 		}
 	}
 	a.write(w, r)
+	return nil
 }
 
 // serveRefresh drops the cached answers about a provider. It is for operators.

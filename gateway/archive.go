@@ -17,15 +17,14 @@ import (
 )
 
 // serveArchive answers with a package.
-func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
-	p, packages, err := g.archive(r)
+func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address provider.Address) error {
+	p, packages, err := g.archive(r, address)
 	if err != nil {
-		g.fail(w, r, err)
-		return
+		return err
 	}
 	if !access.Covers(r.Context(), p.Digest) {
 		g.access.ForbidCapability(w)
-		return
+		return nil
 	}
 	a := archives.Archive{Package: *p, Store: packages}
 	if a.Package.Size == 0 {
@@ -34,18 +33,13 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request) {
 		a.Package.Size, err = g.sizeOf(ctx, packages, *p, r.Method != http.MethodHead)
 		cancel()
 		if err != nil {
-			g.fail(w, r, err)
-			return
+			return err
 		}
-		if address, err := addressOf(r); err == nil {
-			a.Source = address.Path()
-		}
-	} else if address, err := addressOf(r); err == nil && g.redirect != nil {
+		a.Source = address.Path()
+	} else if g.redirect != nil {
 		a.Redirect = func(ctx context.Context, d ocispec.Descriptor) (string, error) { return g.redirect(ctx, address, d) }
 	}
-	if err := g.archives.Serve(w, r, a); err != nil {
-		g.fail(w, r, err)
-	}
+	return g.archives.Serve(w, r, a)
 }
 
 // sizeOf returns the size of a package whose version does not have it.
@@ -67,15 +61,11 @@ func (g *gateway) sizeOf(ctx context.Context, packages catalog.Packages, p artif
 }
 
 // archive finds the package that a request is for.
-func (g *gateway) archive(r *http.Request) (*artifact.Package, catalog.Packages, error) {
+func (g *gateway) archive(r *http.Request, a provider.Address) (*artifact.Package, catalog.Packages, error) {
 	vars := mux.Vars(r)
-	a, err := addressOf(r)
+	v, err := versionOf(r)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %v", errAbsent, err)
-	}
-	v, err := provider.ParseVersion(vars["version"])
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %v", errAbsent, err)
+		return nil, nil, err
 	}
 	platform, err := provider.ParsePlatform(vars["platform"])
 	if err != nil || !provider.ValidFilename(vars["filename"]) {

@@ -86,12 +86,14 @@ func (g *gateway) serveHostDiscovery(w http.ResponseWriter, r *http.Request) {
 		g.fail(w, r, err)
 		return
 	}
-	g.writeJSON(w, r, map[string]string{"providers.v1": absolute(".." + RegistryPath)})
+	if err := writeJSON(w, r, map[string]string{"providers.v1": absolute(".." + RegistryPath)}); err != nil {
+		g.fail(w, r, err)
+	}
 }
 
 // routeDiscovery adds the routes of service discovery, if there is a service to announce.
 func (g *gateway) routeDiscovery(r *mux.Router, o Options) {
-	r.HandleFunc(HostsPath+"{hostname}"+discoveryPath, g.serveHostDiscovery)
+	r.HandleFunc(HostsPath+"{hostname}"+discoveryPath, g.serveHostDiscovery).Name("discovery")
 	services := map[string]any{}
 	if at := o.announced(); ownHost(at) != "" {
 		// The URL is relative to the requested host, so that it works behind a proxy and on any port.
@@ -107,7 +109,7 @@ func (g *gateway) routeDiscovery(r *mux.Router, o Options) {
 	if err != nil {
 		panic(err) // cannot happen: only strings and numbers
 	}
-	r.HandleFunc(discoveryPath, func(w http.ResponseWriter, r *http.Request) { found.write(w, r) })
+	r.HandleFunc(discoveryPath, func(w http.ResponseWriter, r *http.Request) { found.write(w, r) }).Name("discovery")
 }
 
 // routeRegistry adds the routes of the provider registry protocol. Without a host name in public, own providers
@@ -130,11 +132,11 @@ func (g *gateway) routeRegistry(r *mux.Router, public *url.URL) {
 // answer 404 to other methods.
 func (g *gateway) routeHost(r *mux.Router, path string, wrap func(http.HandlerFunc) http.HandlerFunc) {
 	path += "{namespace}/{type}/"
-	r.HandleFunc(path+"versions", wrap(g.guarded(g.serveVersions)))
-	r.HandleFunc(path+"{version}/download/"+checksumsDir+"/{filename}", wrap(joined(g.guarded(g.serveChecksums))))
-	r.HandleFunc(path+"{version}/download/{platform}/{filename}", wrap(joined(g.guarded(g.serveArchive)))).MatcherFunc(inPlatform)
-	r.HandleFunc(path+"{version}/download/{os}/{arch}", wrap(g.guarded(g.serveDownload)))
-	r.HandleFunc(path+"{version}", wrap(g.guarded(g.serveAbout)))
-	r.HandleFunc(path+"{version}/"+checksumsDir+"/{filename}", wrap(g.guarded(g.serveChecksums)))
-	r.HandleFunc(path+"{version}/{platform}/{filename}", wrap(g.guarded(g.serveArchive)))
+	r.HandleFunc(path+"versions", wrap(g.guarded(g.serveVersions))).Name("versions")
+	r.HandleFunc(path+"{version}/download/"+checksumsDir+"/{filename}", wrap(joined(g.guarded(g.serveChecksums)))).Name("checksums")
+	r.HandleFunc(path+"{version}/download/{platform}/{filename}", wrap(joined(g.guarded(g.serveArchive)))).MatcherFunc(inPlatform).Name("archive")
+	r.HandleFunc(path+"{version}/download/{os}/{arch}", wrap(g.guarded(g.serveDownload))).Name("download")
+	r.HandleFunc(path+"{version}", wrap(g.guarded(g.serveAbout))).Name("download")
+	r.HandleFunc(path+"{version}/"+checksumsDir+"/{filename}", wrap(g.guarded(g.serveChecksums))).Name("checksums")
+	r.HandleFunc(path+"{version}/{platform}/{filename}", wrap(g.guarded(g.serveArchive))).Name("archive")
 }

@@ -11,6 +11,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -169,29 +170,50 @@ func (g *gateway) router(o Options) *mux.Router {
 	reads := r.Methods(http.MethodGet, http.MethodHead).Subrouter()
 	g.routeHealth(reads, o)
 	const address = MirrorPath + "{hostname}/{namespace}/{type}/"
-	reads.HandleFunc(address+"index.json", g.guarded(g.serveIndex))
-	reads.HandleFunc(address+"{version}.json", g.guarded(g.serveVersion))
-	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.guarded(g.serveArchive))
+	reads.HandleFunc(address+"index.json", g.guarded(g.serveIndex)).Name(routeIndex)
+	reads.HandleFunc(address+"{version}.json", g.guarded(g.serveVersion)).Name(routeVersion)
+	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.guarded(g.serveArchive)).Name("archive")
 	g.routeDiscovery(reads, o)
 	g.routeRegistry(reads, o.announced())
-	routePage(r, reads, o.Page)
+	addPage(r, reads, o.Page)
 	if o.Access != nil {
-		r.Handle("/-/refresh", g.access.GuardOperator(http.HandlerFunc(g.serveRefresh)))
+		r.Handle("/-/refresh", g.access.GuardOperator(http.HandlerFunc(g.serveRefresh))).Name("operator")
 	}
 	if o.Registry != nil {
-		r.PathPrefix("/v2/").Handler(g.access.GuardRegistry(addressOfRepository, boundWrites(g.withoutDenied(o.Registry), g.limits.clientStall)))
+		r.PathPrefix("/v2/").Handler(g.access.GuardRegistry(addressOfRepository, boundWrites(g.withoutDenied(o.Registry), g.limits.clientStall))).Name("registry")
 	}
 	return r
 }
 
-// guarded passes on requests from clients that may read the requested provider. Every route of a provider goes
-// through it.
-func (g *gateway) guarded(h http.HandlerFunc) http.HandlerFunc {
-	return g.access.Guard(addressOf, h).ServeHTTP
+// providerHandler answers a request about a provider. If it returns an error, it has sent no answer.
+type providerHandler func(w http.ResponseWriter, r *http.Request, a provider.Address) error
+
+// guarded passes on requests from clients that may read the requested provider, and answers with the handler's
+// error. Every route of a provider goes through it.
+func (g *gateway) guarded(h providerHandler) http.HandlerFunc {
+	return g.access.Guard(addressOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, err := addressOf(r)
+		if err != nil {
+			notFound(w, r)
+			return
+		}
+		if err := h(w, r, a); err != nil {
+			g.fail(w, r, err)
+		}
+	})).ServeHTTP
 }
 
-// routePage adds the routes of the web page.
-func routePage(r, reads *mux.Router, page http.Handler) {
+// versionOf reads the version in a request's path.
+func versionOf(r *http.Request) (provider.Version, error) {
+	v, err := provider.ParseVersion(mux.Vars(r)["version"])
+	if err != nil {
+		return v, fmt.Errorf("%w: %v", catalog.ErrAbsent, err)
+	}
+	return v, nil
+}
+
+// addPage adds the routes of the web page.
+func addPage(r, reads *mux.Router, page http.Handler) {
 	if page == nil {
 		return
 	}
@@ -225,16 +247,16 @@ func asksForHTML(r *http.Request) bool {
 
 // routeHealth adds the routes for monitoring.
 func (g *gateway) routeHealth(r *mux.Router, o Options) {
-	r.HandleFunc("/healthz", Healthz)
+	r.HandleFunc("/healthz", Healthz).Name(routeHealth)
 	if o.Ready != nil {
-		r.Handle("/readyz", o.Ready)
+		r.Handle("/readyz", o.Ready).Name(routeHealth)
 	}
 	switch {
 	case o.Metrics == nil:
 	case o.Access != nil:
-		r.Handle("/metrics", o.Access.GuardOperator(o.Metrics))
+		r.Handle("/metrics", o.Access.GuardOperator(o.Metrics)).Name(routeHealth)
 	default:
-		r.Handle("/metrics", o.Metrics)
+		r.Handle("/metrics", o.Metrics).Name(routeHealth)
 	}
 }
 

@@ -29,8 +29,8 @@ func (g *gateway) logged(next http.Handler) http.Handler {
 				defer panic(http.ErrAbortHandler)
 			}
 			line.access = access.LogAttrs(ctx)
-			g.ended(r, line, out.status, out.bytes)
-			end(nil, slog.String("http.route", line.route.String()), slog.Int("http.response.status_code", out.status))
+			g.ended(line, out.status, out.bytes)
+			end(nil, slog.String("http.route", line.route), slog.Int("http.response.status_code", out.status))
 		}()
 		next.ServeHTTP(out, r)
 	})
@@ -39,7 +39,7 @@ func (g *gateway) logged(next http.Handler) http.Handler {
 // begin starts the log line of a request.
 func (g *gateway) begin(w http.ResponseWriter, r *http.Request, now time.Time) *requestLine {
 	line := &requestLine{
-		method: clip(r.Method), path: clip(r.URL.Path), client: r.RemoteAddr, agent: clip(r.UserAgent()), start: now,
+		method: clip(r.Method), path: clip(r.URL.Path), client: r.RemoteAddr, agent: clip(r.UserAgent()), route: routeOther, start: now,
 	}
 	line.identify(w, r)
 	if g.hooks.Began != nil {
@@ -61,29 +61,26 @@ func clip(s string) string {
 }
 
 // ended calls the hook for an answered request, and logs the request.
-func (g *gateway) ended(r *http.Request, line *requestLine, status int, bytes int64) {
+func (g *gateway) ended(line *requestLine, status int, bytes int64) {
 	line.status, line.bytes, line.took = status, bytes, time.Since(line.start)
 	if g.hooks.Ended != nil {
-		g.hooks.Ended(line.route.String(), line.method, status, line.took)
+		g.hooks.Ended(line.route, line.method, status, line.took)
 	}
 	level := slog.LevelInfo
-	if line.route.forMachines() {
+	if line.route == routeHealth {
 		level = slog.LevelDebug // machines poll it
 	}
-	ctx := r.Context()
-	if !g.log.Enabled(ctx, level) {
-		return
+	ctx := context.Background() // the line has the ID of the request's context
+	if g.log.Enabled(ctx, level) {
+		g.log.LogAttrs(ctx, level, "request", line.attrs()...)
 	}
-	record := slog.NewRecord(line.start.Add(line.took), level, "request", 0)
-	record.AddAttrs(line.attrs()...)
-	_ = g.log.Handler().Handle(context.Background(), record) // ignores errors as a Logger does; the line has the id
 }
 
 // requestLine is the line of the log about a request.
 type requestLine struct {
 	method, path, client, agent string
 	id                          [1]string // as a header has it
-	route                       Route
+	route                       string
 	start                       time.Time
 	status                      int
 	bytes                       int64

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/gorilla/mux"
-
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -30,20 +28,14 @@ type archiveJSON struct {
 
 // serveIndex answers index.json: 404 if the registry has no version of the provider, so that clients look
 // elsewhere.
-func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request) {
-	a, err := addressOf(r)
-	if err != nil {
-		notFound(w, r)
-		return
-	}
+func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
 	item, err := g.view(r).Versions(ctx, a)
 	if err != nil {
-		g.fail(w, r, fmt.Errorf("list versions of %s: %w", a, err))
-		return
+		return fmt.Errorf("list versions of %s: %w", a, err)
 	}
-	g.answer(w, r, item, true, func() any {
+	return g.answer(w, r, item, true, func() any {
 		out := indexJSON{Versions: map[string]struct{}{}}
 		for _, v := range item.Versions {
 			out.Versions[v.String()] = struct{}{}
@@ -54,27 +46,20 @@ func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request) {
 
 // serveVersion answers VERSION.json. For an absent version, it answers an empty list of archives instead of
 // 404: clients ask every mirror for the version that they chose, and a 404 would end the whole installation.
-func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request) {
-	a, err := addressOf(r)
+func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provider.Address) error {
+	v, err := versionOf(r)
 	if err != nil {
-		notFound(w, r)
-		return
-	}
-	v, err := provider.ParseVersion(mux.Vars(r)["version"])
-	if err != nil {
-		notFound(w, r)
-		return
+		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
 	item, err := g.view(r).Version(ctx, a, v)
 	if err != nil && !errors.Is(err, errAbsent) && !errors.Is(err, ErrNotServed) {
-		g.fail(w, r, fmt.Errorf("read %s %s: %w", a, v, err))
-		return
+		return fmt.Errorf("read %s %s: %w", a, v, err)
 	}
 	// With access control, links depend on the client, and an h1: hash may become known later.
 	keep := g.access == nil && (err != nil || g.hashesAreKnown(item.Found))
-	g.answer(w, r, item, keep, func() any {
+	return g.answer(w, r, item, keep, func() any {
 		out := versionJSON{Archives: map[string]archiveJSON{}}
 		if err == nil {
 			for _, p := range item.Found.Packages {
@@ -117,11 +102,10 @@ func (g *gateway) hashesAreKnown(v *artifact.Version) bool {
 }
 
 // writeJSON answers with a document that is built for each request.
-func (g *gateway) writeJSON(w http.ResponseWriter, r *http.Request, document any) {
+func writeJSON(w http.ResponseWriter, r *http.Request, document any) error {
 	a, err := newAnswer(document)
-	if err != nil {
-		g.fail(w, r, err)
-		return
+	if err == nil {
+		a.write(w, r)
 	}
-	a.write(w, r)
+	return err
 }

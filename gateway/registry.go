@@ -75,12 +75,7 @@ type packageJSON struct {
 }
 
 // serveVersions lists the signed versions; 404 if there is none, so that clients treat the provider as absent.
-func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request) {
-	a, err := addressOf(r)
-	if err != nil {
-		notFound(w, r)
-		return
-	}
+func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
 	start := time.Now()
@@ -95,10 +90,9 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request) {
 		err = errUnsigned
 	}
 	if err != nil {
-		g.fail(w, r, fmt.Errorf("list signed versions of %s: %w", a, err))
-		return
+		return fmt.Errorf("list signed versions of %s: %w", a, err)
 	}
-	g.writeJSON(w, r, out)
+	return writeJSON(w, r, out)
 }
 
 // listSigned describes the signed versions among the given ones, oldest first. A version with invalid content
@@ -201,47 +195,42 @@ type aboutJSON struct {
 }
 
 // serveAbout answers the source of a signed version.
-func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request) {
-	s, err := g.signedVersion(r)
+func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request, a provider.Address) error {
+	s, err := g.signedVersion(r, a)
 	if err != nil {
-		g.fail(w, r, err)
-		return
+		return err
 	}
 	about := s.evidence.Record.About
 	out := aboutJSON{PublishedAt: about.PublishedAt}
 	if about.Source != "" {
 		out.Source = &about.Source
 	}
-	g.writeJSON(w, r, out)
+	return writeJSON(w, r, out)
 }
 
 // serveDownload describes the package for one platform, with the publisher's signed documents.
-func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request) {
+func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	vars := mux.Vars(r)
 	platform, err := provider.NewPlatform(vars["os"], vars["arch"])
 	if err != nil {
-		notFound(w, r)
-		return
+		return errAbsent
 	}
 	absolute, err := g.references(w, r)
 	if err != nil {
-		g.fail(w, r, err)
-		return
+		return err
 	}
-	s, err := g.signedVersion(r)
+	s, err := g.signedVersion(r, a)
 	if err != nil {
-		g.fail(w, r, err)
-		return
+		return err
 	}
 	g.askSize(r, s, platform)
 	out, err := s.download(r.Context(), platform, func(base string, f file) string {
-		return absolute(g.access.Link(r, s.address, fileURL(base, f), f.digest))
+		return absolute(g.access.Link(r, a, fileURL(base, f), f.digest))
 	}, g.hashes)
 	if err != nil {
-		g.fail(w, r, fmt.Errorf("%s %s for %s: %w", s.address, s.version, platform, err))
-		return
+		return fmt.Errorf("%s %s for %s: %w", a, s.version, platform, err)
 	}
-	g.writeJSON(w, r, out)
+	return writeJSON(w, r, out)
 }
 
 // signedVersion is the data for requests about one version.
@@ -253,14 +242,10 @@ type signedVersion struct {
 }
 
 // signedVersion reads the version in a request's path.
-func (g *gateway) signedVersion(r *http.Request) (*signedVersion, error) {
-	a, err := addressOf(r)
+func (g *gateway) signedVersion(r *http.Request, a provider.Address) (*signedVersion, error) {
+	v, err := versionOf(r)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", errAbsent, err)
-	}
-	v, err := provider.ParseVersion(mux.Vars(r)["version"])
-	if err != nil {
-		return nil, fmt.Errorf("%w: %v", errAbsent, err)
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
@@ -338,16 +323,14 @@ func (g *gateway) askSize(r *http.Request, s *signedVersion, platform provider.P
 }
 
 // serveChecksums replays the checksum document or its signature, byte for byte.
-func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request) {
+func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	filename := mux.Vars(r)["filename"]
 	if !provider.ValidFilename(filename) {
-		notFound(w, r)
-		return
+		return errAbsent
 	}
-	s, err := g.signedVersion(r)
+	s, err := g.signedVersion(r, a)
 	if err != nil {
-		g.fail(w, r, err)
-		return
+		return err
 	}
 	var data []byte
 	h := w.Header()
@@ -359,16 +342,16 @@ func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request) {
 		data = s.evidence.Signature
 		h.Set("Content-Type", "application/pgp-signature")
 	default:
-		notFound(w, r)
-		return
+		return errAbsent
 	}
 	d := digest.FromBytes(data)
 	if !access.Covers(r.Context(), d) {
 		g.access.ForbidCapability(w)
-		return
+		return nil
 	}
 	h.Set("ETag", strconv.Quote(d.String()))
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+	return nil
 }
 
 // file is a file that clients fetch by a URL in one of our documents, and without their credentials.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"log/slog"
@@ -26,78 +27,32 @@ type Hooks struct {
 	Tracer telemetry.Tracer
 }
 
-// Route is a kind of request.
-type Route uint8
-
-// Kinds of requests.
+// Names of routes, in metrics and traces. A route without a name of its own belongs to the web page.
 const (
-	RouteOther     Route = iota // not found, or an unsupported method
-	RouteIndex                  // index.json
-	RouteVersion                // VERSION.json
-	RouteArchive                // packages, in both protocols
-	RouteVersions               // the list of versions in the provider registry protocol
-	RouteDownload               // the description of a version, or of a package in it
-	RouteChecksums              // SHA256SUMS and signatures
-	RouteDiscovery              // service discovery
-	RouteRegistry               // the embedded registry
-	RouteOperator               // requests of operators
-	RouteHealth                 // health, readiness and metrics
-	RoutePage                   // the web page
-	routes
+	routeOther   = "other" // not found, or an unsupported method
+	routeIndex   = "index"
+	routeVersion = "version"
+	routeHealth  = "health" // health, readiness and metrics
+	routePage    = "page"
 )
 
-var routeNames = [routes]string{"other", "index", "version", "archive", "versions", "download", "checksums", "discovery", "registry", "operator", "health", "page"}
-
-// String returns the name of a route in metrics and traces.
-func (r Route) String() string { return routeNames[min(r, routes-1)] }
-
 // RouteNames returns the names of all routes.
-func RouteNames() []string { return routeNames[:] }
-
-// forMachines reports whether only monitoring requests the route.
-func (r Route) forMachines() bool { return r == RouteHealth }
-
-// routeOf returns the route of a path template, by its prefix or suffix.
-func routeOf(template string) Route {
-	switch {
-	case strings.HasSuffix(template, "/index.json"):
-		return RouteIndex
-	case strings.HasSuffix(template, "/{version}.json"):
-		return RouteVersion
-	case strings.HasSuffix(template, "/versions"):
-		return RouteVersions
-	case strings.HasSuffix(template, "/download/{os}/{arch}"), strings.HasSuffix(template, RegistryPath+"{namespace}/{type}/{version}"):
-		return RouteDownload
-	case strings.Contains(template, "/"+checksumsDir+"/"):
-		return RouteChecksums
-	case strings.HasSuffix(template, "/{platform}/{filename}"):
-		return RouteArchive
-	case strings.HasSuffix(template, discoveryPath):
-		return RouteDiscovery
-	case strings.HasPrefix(template, "/v2/"):
-		return RouteRegistry
-	case strings.HasPrefix(template, "/-/"):
-		return RouteOperator
-	case template == "/healthz", template == "/readyz", template == "/metrics":
-		return RouteHealth
-	}
-	return RoutePage
+func RouteNames() []string {
+	return []string{routeOther, routeIndex, routeVersion, "archive", "versions", "download", "checksums", "discovery", "registry", "operator", routeHealth, routePage}
 }
 
 type routeKey struct{}
 
 // contextWith returns ctx with a variable for the route of its request.
-func contextWith(ctx context.Context, route *Route) context.Context {
+func contextWith(ctx context.Context, route *string) context.Context {
 	return context.WithValue(ctx, routeKey{}, route)
 }
 
 // classify stores the route of a request in its context.
 func classify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if to, ok := r.Context().Value(routeKey{}).(*Route); ok {
-			if template, err := mux.CurrentRoute(r).GetPathTemplate(); err == nil {
-				*to = routeOf(template)
-			}
+		if to, ok := r.Context().Value(routeKey{}).(*string); ok {
+			*to = cmp.Or(mux.CurrentRoute(r).GetName(), routePage)
 		}
 		next.ServeHTTP(w, r)
 	})
