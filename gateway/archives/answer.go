@@ -54,6 +54,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	n, err := a.ResponseWriter.Write(p)
 	a.sent += int64(n)
 	if a.left -= int64(n); a.left > 0 {
+		_ = a.client.Flush() // the client of a slow registry sees that its archive has begun
 		// HTTP/2 would enforce the deadline during the wait for the registry, too.
 		_ = a.client.SetWriteDeadline(time.Time{})
 	}
@@ -65,35 +66,11 @@ func (a *answer) Write(p []byte) (int, error) {
 func (a *answer) ReadFrom(r io.Reader) (int64, error) {
 	buf := buffers.Get().(*[CopyBuffer]byte)
 	defer buffers.Put(buf)
-	var sent int64
-	for {
-		n, err := a.read(r, buf[:], sent == 0)
-		if n > 0 {
-			m, err := a.Write(buf[:n])
-			if sent += int64(m); err != nil {
-				return sent, err
-			}
-			if n < len(buf) && a.left > 0 {
-				_ = a.client.Flush() // a ResponseWriter need not support it
-			}
-		}
-		switch {
-		case err == io.EOF, err == io.ErrUnexpectedEOF:
-			return sent, nil
-		case err != nil:
-			a.err = err
-			return sent, err
-		}
+	sent, err := io.CopyBuffer(struct{ io.Writer }{a}, struct{ io.Reader }{r}, buf[:])
+	if a.err == nil {
+		a.err = err
 	}
-}
-
-// read reads a full buffer, but returns the first piece as soon as it has a byte: the
-// client of a slow registry then sees that its archive has begun.
-func (a *answer) read(r io.Reader, buf []byte, first bool) (int, error) {
-	if first {
-		return io.ReadAtLeast(r, buf, 1)
-	}
-	return io.ReadFull(r, buf)
+	return sent, err
 }
 
 // end returns why the answer is incomplete; nil if it is complete.

@@ -81,12 +81,17 @@ func New(o Options) *Handler {
 	return &Handler{o.Cache, o.Log, o.Limits, o.Counters}
 }
 
+// Store reads packages. oras-go's remote.Repository implements it.
+type Store interface {
+	artifact.Fetcher
+	// Exists reports whether a package can be fetched, and answers HEAD.
+	Exists(context.Context, ocispec.Descriptor) (bool, error)
+}
+
 // Archive is a requested archive.
 type Archive struct {
 	Package artifact.Package
-	// Store has the package. If it has a method Exists, as oras-go's remote.Repository, that
-	// answers HEAD.
-	Store artifact.Fetcher
+	Store   Store // has the package
 	// Source is the origin of the packages in Store; "": the registry.
 	// Requests for the same package from another source do not wait for this one.
 	Source string
@@ -186,15 +191,9 @@ func (h *Handler) check(ctx context.Context, a Archive) error {
 	if h.cache != nil && h.cache.has(a.blob()) {
 		return nil
 	}
-	store, ok := a.Store.(interface {
-		Exists(context.Context, ocispec.Descriptor) (bool, error)
-	})
-	if !ok {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, h.limits.Start)
 	defer cancel()
-	found, err := store.Exists(ctx, a.Package.Layer())
+	found, err := a.Store.Exists(ctx, a.Package.Layer())
 	var answer *errcode.ErrorResponse
 	var network net.Error
 	switch {

@@ -43,6 +43,9 @@ type registry struct {
 	gone    bool
 }
 
+// Exists says that every package can be fetched.
+func (r *registry) Exists(context.Context, ocispec.Descriptor) (bool, error) { return true, nil }
+
 func (r *registry) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
 	fetch := int(r.fetches.Add(1))
 	if r.gone {
@@ -516,6 +519,8 @@ func TestBrokenFetchIsResumed(t *testing.T) {
 
 // fetcher gets every blob from a URL.
 type fetcher string
+
+func (f fetcher) Exists(context.Context, ocispec.Descriptor) (bool, error) { return true, nil }
 
 func (f fetcher) Fetch(ctx context.Context, _ ocispec.Descriptor) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, string(f), nil)

@@ -65,7 +65,6 @@ type Cache struct {
 	shared  map[blob]*shared
 	fetches int
 	failed  time.Time // when the folder could not be written
-	absent  absence   // of h1 hashes
 	closed  bool
 
 	running sync.WaitGroup // fetches

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -42,54 +41,20 @@ func (c *Cache) H1(d digest.Digest) (provider.Hash, bool) {
 
 // knownH1 returns an archive's h1 hash or [noH1]; "" if it is unknown.
 func (c *Cache) knownH1(hex string) string {
-	now := time.Now()
 	c.mu.Lock()
-	h1, absent := c.known[hex].h1, c.absent.has(hex, now)
+	h1 := c.known[hex].h1
 	c.mu.Unlock()
-	if h1 != "" || absent {
+	if h1 != "" {
 		return h1
 	}
 	if h1 = c.readMeta(hex); h1 != "" {
 		c.setH1(hex, h1)
-		return h1
 	}
-	c.mu.Lock()
-	if c.known[hex].h1 == "" {
-		c.absent.add(hex, now)
-	}
-	c.mu.Unlock()
-	return ""
-}
-
-// absence remembers for a moment which h1 hashes are not in the folder. Each request for a
-// version needs the hashes of all its platforms, and most of those were never fetched. It
-// expires because another process that shares the folder may add hashes.
-type absence struct {
-	since time.Time
-	of    map[string]bool
-}
-
-const (
-	absentFor = 5 * time.Second
-	maxAbsent = 16 << 10
-)
-
-func (a *absence) has(hex string, now time.Time) bool {
-	return now.Sub(a.since) < absentFor && a.of[hex]
-}
-
-func (a *absence) add(hex string, now time.Time) {
-	if now.Sub(a.since) >= absentFor || len(a.of) >= maxAbsent {
-		a.since, a.of = now, map[string]bool{}
-	}
-	a.of[hex] = true
+	return h1
 }
 
 func (c *Cache) setH1(hex, h1 string) {
-	c.update(hex, func(k *known) {
-		k.h1 = h1
-		delete(c.absent.of, hex)
-	})
+	c.update(hex, func(k *known) { k.h1 = h1 })
 }
 
 // readMeta returns the h1 hash in an archive's meta file; "" if it has none, or is
