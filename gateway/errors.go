@@ -27,17 +27,11 @@ var (
 
 	// errAbsent means that the registry itself says that a repository or tag does not exist.
 	errAbsent = catalog.ErrAbsent
-
-	// errLost means that the registry lists a tag, but lacks the manifest that it names.
-	errLost = catalog.ErrLost
 )
 
-// StatusOf returns the status of a page about an error, which is the same as in the protocols: 404, 451, 502,
-// 503 or 504.
-func StatusOf(err error) int { return statusOf(err) }
-
-// statusOf maps errors to statuses, in one place. A failure of the registry never becomes an absence.
-func statusOf(err error) int {
+// StatusOf returns the status of an answer or a page about an error, in one place: 400, 404, 451, 502, 503 or
+// 504. A failure of the registry never becomes an absence.
+func StatusOf(err error) int {
 	var answer *errcode.ErrorResponse
 	var network net.Error
 	var busy busyError
@@ -51,9 +45,9 @@ func statusOf(err error) int {
 		return http.StatusUnavailableForLegalReasons
 	case errors.Is(err, archives.ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout
-	case errors.As(err, &busy), errors.As(err, &later):
+	case errors.As(err, &busy), errors.As(err, &later), errors.Is(err, catalog.ErrBusy):
 		return http.StatusServiceUnavailable
-	case errors.Is(err, catalog.ErrBusy), errors.As(err, &answer) && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable):
+	case errors.As(err, &answer) && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable):
 		return http.StatusServiceUnavailable
 	case errors.As(err, &answer) && answer.StatusCode == http.StatusGatewayTimeout:
 		return http.StatusGatewayTimeout
@@ -101,7 +95,7 @@ func (g *gateway) hintOf(r *http.Request, err error) string {
 // fail answers a request with an error. Only the log gets the reason, because it may name repositories and
 // registries that clients must not see.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status := statusOf(err)
+	status := StatusOf(err)
 	switch status {
 	case http.StatusBadRequest:
 		g.log.InfoContext(r.Context(), "a document cannot be given an absolute URL: where a proxy sets the Host header, set public_url", "err", err)

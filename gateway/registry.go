@@ -153,7 +153,7 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 func (g *gateway) listVersion(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*listedJSON, error) {
 	item, err := view.Version(ctx, a, v)
 	if err != nil {
-		if statusOf(err) == http.StatusNotFound {
+		if StatusOf(err) == http.StatusNotFound {
 			return nil, nil // deleted since it was listed
 		}
 		return nil, err

@@ -63,5 +63,5 @@ func vouchedFor(ctx context.Context, found *artifact.Version, e *artifact.Eviden
 // isContent reports whether an error is about the stored content of one version, rather than about the
 // connection to the registry.
 func isContent(err error) bool {
-	return artifact.IsContent(err) || trust.Refused(err) || errors.Is(err, errLost)
+	return artifact.IsContent(err) || trust.Refused(err) || errors.Is(err, catalog.ErrLost)
 }

@@ -33,17 +33,11 @@ type directory struct {
 	lists      *fresh.Cache[string, listed] // of the registry, under one name; nil: the registry has no list
 }
 
-// listed is the registry's last list.
+// listed is a list of providers.
 type listed struct {
 	providers []provider.Address
 	complete  bool // the registry has no others
-}
-
-// known is the list of known providers.
-type known struct {
-	providers []provider.Address // unsorted, without duplicates
-	complete  bool               // the registry has no others
-	pending   bool               // the registry's list has not arrived yet
+	pending   bool // the registry's list has not arrived yet
 }
 
 func newDirectory(o Options) *directory {
@@ -65,32 +59,32 @@ func newDirectory(o Options) *directory {
 }
 
 // known returns the known names. It asks the registry for its list, one request at a time. The request
-// continues if no client waits for it any more; callers wait only briefly.
-func (d *directory) known(ctx context.Context) known {
-	last, pending := d.listed(ctx)
-	out := known{complete: last.complete, pending: pending}
+// continues if no client waits for it any more; callers wait only briefly. The names are unsorted, without
+// duplicates.
+func (d *directory) known(ctx context.Context) listed {
+	out := d.listed(ctx)
 	seen := map[provider.Address]bool{}
-	for _, a := range slices.Concat(last.providers, d.configured, d.catalog.Known()) {
-		if !seen[a] {
-			seen[a] = true
-			out.providers = append(out.providers, a)
-		}
-	}
+	all := slices.Concat(out.providers, d.configured, d.catalog.Known())
+	out.providers = slices.DeleteFunc(all, func(a provider.Address) bool {
+		again := seen[a]
+		seen[a] = true
+		return again
+	})
 	return out
 }
 
-// listed returns the registry's list. Pending means that it has not arrived yet.
-func (d *directory) listed(ctx context.Context) (l listed, pending bool) {
+// listed returns the registry's list.
+func (d *directory) listed(ctx context.Context) listed {
 	if d.lists == nil {
-		return listed{}, false
+		return listed{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
 	a, err := d.lists.Get(ctx, "")
 	if err != nil {
-		return listed{}, true
+		return listed{pending: true}
 	}
-	return a.Value, false
+	return a.Value
 }
 
 // askForList asks the registry for its providers. If it fails, the last list remains.

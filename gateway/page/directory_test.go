@@ -33,7 +33,7 @@ func TestDirectory(t *testing.T) {
 			}
 			return []provider.Address{a, provider.MustParseAddress("registry.acme.example/acme/other")}, true
 		}})
-		see := func(want known, asks int32) {
+		see := func(want listed, asks int32) {
 			t.Helper()
 			got := d.known(t.Context())
 			if len(got.providers) != len(want.providers) || got.complete != want.complete || got.pending != want.pending || !slices.Contains(got.providers, a) {
@@ -55,23 +55,23 @@ func TestDirectory(t *testing.T) {
 			})
 		}
 		all.Wait()
-		see(known{providers: one, pending: true}, 1)
+		see(listed{providers: one, pending: true}, 1)
 		time.Sleep(5 * time.Second)
-		see(known{providers: two, complete: true}, 1)
+		see(listed{providers: two, complete: true}, 1)
 
 		// The list is refreshed after its time, which grows with the time that the registry takes. Until then,
 		// the old list is shown.
 		time.Sleep(31 * time.Second)
-		see(known{providers: two, complete: true}, 1)
+		see(listed{providers: two, complete: true}, 1)
 		time.Sleep(70 * time.Second)
 		fails.Store(true)
 		before := time.Now()
-		see(known{providers: two, complete: true}, 2)
+		see(listed{providers: two, complete: true}, 2)
 		if waited := time.Since(before); waited != agedPatience {
 			t.Errorf("waited %s", waited)
 		}
 		time.Sleep(6 * time.Second)
-		see(known{providers: two}, 2)
+		see(listed{providers: two}, 2)
 		synctest.Wait()
 	})
 }

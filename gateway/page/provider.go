@@ -103,18 +103,15 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if !chosen.IsZero() {
+		v.Newest = chosen == newest
 		v.Shown, err = p.describe(ctx, r, view, a, chosen)
-		switch {
-		case err != nil && named:
+		if err != nil && named {
 			p.fail(w, r, a, chosen.String(), fmt.Errorf("describe %s %s: %w", a, chosen, err))
 			return
-		case err != nil: // users can choose another version
-			p.Log.WarnContext(r.Context(), "cannot show", "path", r.URL.Path, "version", chosen.String(), "err", hint.Brief(err))
-			m := messageView{Status: gateway.StatusOf(err), Version: chosen.String()}
-			m.describeTrouble(err)
-			v.Unshown = fmt.Sprintf("The newest version, %s, cannot be shown. %s.", chosen, m.Heading)
 		}
-		v.Newest = chosen == newest
+		if err != nil { // users can choose another version
+			v.Unshown = p.unshown(r, chosen, err)
+		}
 	}
 	part := r.URL.Query().Get("page")
 	if at := slices.Index(all, chosen); part == "" && named && at >= 0 {
@@ -129,6 +126,14 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 		title += " " + chosen.String()
 	}
 	p.render(w, r, http.StatusOK, "provider", layout{Title: title, View: v})
+}
+
+// unshown logs why the newest version cannot be shown, and returns the page's text about it.
+func (p *page) unshown(r *http.Request, newest provider.Version, err error) string {
+	p.Log.WarnContext(r.Context(), "cannot show", "path", r.URL.Path, "version", newest.String(), "err", hint.Brief(err))
+	m := messageView{Status: gateway.StatusOf(err), Version: newest.String()}
+	m.describeTrouble(err)
+	return fmt.Sprintf("The newest version, %s, cannot be shown. %s.", newest, m.Heading)
 }
 
 // newestOf returns the version that clients choose by default: the newest, and a prerelease only if there is

@@ -30,13 +30,13 @@ type versionView struct {
 
 // packageView is one platform's package.
 type packageView struct {
-	Platform, OS, Arch string
-	Filename           string
-	Size               int64  // 0 if unknown
-	ZH, H1             string // H1 is "" if it was not computed
-	Elsewhere          bool   // it is not in the registry, and is fetched at the first request
-	Missing            string // the digest of a manifest that the registry lacks, or ""
-	Unvouched          string // why the evidence does not cover it; "" if it does
+	Platform  provider.Platform
+	Filename  string
+	Size      int64  // 0 if unknown
+	ZH, H1    string // H1 is "" if it was not computed
+	Elsewhere bool   // it is not in the registry, and is fetched at the first request
+	Missing   string // the digest of a manifest that the registry lacks, or ""
+	Unvouched string // why the evidence does not cover it; "" if it does
 }
 
 // titleOtherName is the page's title for [artifact.SignedOtherName].
@@ -81,8 +81,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 	out.Signature = p.judge(a, found, verified, err)
 	for _, pkg := range found.Packages {
 		view := packageView{
-			Platform: pkg.Platform.String(), OS: pkg.Platform.OS, Arch: pkg.Platform.Arch,
-			Filename: pkg.Filename, Size: pkg.Size, ZH: pkg.ZipHash().String(),
+			Platform: pkg.Platform, Filename: pkg.Filename, Size: pkg.Size, ZH: pkg.ZipHash().String(),
 			Elsewhere: stored == nil || !slices.ContainsFunc(stored.Packages, func(s artifact.Package) bool { return s.Platform == pkg.Platform }),
 			Unvouched: unvouched(verified, pkg.Platform),
 		}
@@ -93,11 +92,12 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 	}
 	for _, m := range found.Missing {
 		out.Packages = append(out.Packages, packageView{
-			Platform: m.Platform.String(), OS: m.Platform.OS, Arch: m.Platform.Arch,
-			Filename: provider.PackageFilename(a, v, m.Platform), Missing: m.Manifest.String(),
+			Platform: m.Platform, Filename: provider.PackageFilename(a, v, m.Platform), Missing: m.Manifest.String(),
 		})
 	}
-	slices.SortStableFunc(out.Packages, func(a, b packageView) int { return cmp.Or(cmp.Compare(a.OS, b.OS), cmp.Compare(a.Arch, b.Arch)) })
+	slices.SortStableFunc(out.Packages, func(a, b packageView) int {
+		return cmp.Or(cmp.Compare(a.Platform.OS, b.Platform.OS), cmp.Compare(a.Platform.Arch, b.Platform.Arch))
+	})
 	return out, nil
 }
 

@@ -10,7 +10,8 @@ import (
 )
 
 // connection reports on TLS and the clock, from any answer of a server.
-func (r *Report) connection(resp *http.Response, loopback bool, now time.Time) {
+func (r *Report) connection(resp *http.Response, loopback bool) {
+	now := time.Now()
 	r.tls(resp.TLS, loopback, now)
 	r.clock(resp.Header.Get("Date"), now)
 }

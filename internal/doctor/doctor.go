@@ -7,6 +7,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -41,12 +42,7 @@ type Report struct {
 
 // Failed reports whether a check failed.
 func (r *Report) Failed() bool {
-	for _, c := range r.Checks {
-		if c.Status == Fail {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Status == Fail })
 }
 
 func (r *Report) ok(name, format string, args ...any) {

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -31,23 +30,16 @@ type Gateway struct {
 	TokenSource string
 	// Transport sends the requests; nil is [outgoing.Transport].
 	Transport http.RoundTripper
-	// Now is the time; nil is time.Now.
-	Now func() time.Time
 }
 
 // documentLimits bound a gateway's JSON.
 var documentLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: 10_000}
 
-const (
-	// maxRedirects is how many redirects OpenTofu follows.
-	maxRedirects = 5
-)
+// maxRedirects is how many redirects OpenTofu follows.
+const maxRedirects = 5
 
 // Examine makes the requests of an installation.
 func (x Gateway) Examine(ctx context.Context) *Report {
-	if x.Now == nil {
-		x.Now = time.Now
-	}
 	if x.Transport == nil {
 		x.Transport = outgoing.Transport()
 	}
@@ -110,7 +102,7 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 	const name = "index.json"
 	resp, err := x.document(ctx, base.JoinPath(x.Provider.Path(), name), &doc)
 	if resp != nil {
-		r.connection(resp, false, x.Now())
+		r.connection(resp, false)
 	}
 	var status *statusError
 	switch {
@@ -238,11 +230,11 @@ func (x Gateway) document(ctx context.Context, u *url.URL, out any) (*http.Respo
 	if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mediaType != "application/json" {
 		return resp, hint.New(fmt.Sprintf("%s is of the type %q", shown(u), resp.Header.Get("Content-Type")), "clients want application/json: is there a proxy or a login page in between?")
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, documentLimits.Bytes+1))
-	if err != nil {
-		return resp, err
+	data, err := document.ReadAll(resp.Body, documentLimits.Bytes)
+	if err == nil {
+		err = documentLimits.Unmarshal(data, out)
 	}
-	if err := documentLimits.Unmarshal(data, out); err != nil {
+	if err != nil {
 		return resp, fmt.Errorf("%s: %w", shown(u), err)
 	}
 	return resp, nil

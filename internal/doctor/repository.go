@@ -42,8 +42,6 @@ type Repository struct {
 	Explain func(error) error
 	// Write allows the push of a test version, which is deleted if the login may delete.
 	Write bool
-	// Now is the time; nil is time.Now.
-	Now func() time.Time
 }
 
 // Shadowed reports on a template that no provider uses.
@@ -56,9 +54,6 @@ func Shadowed(template string) *Report {
 
 // Examine diagnoses a repository.
 func (x Repository) Examine(ctx context.Context) *Report {
-	if x.Now == nil {
-		x.Now = time.Now
-	}
 	r := &Report{Subject: x.Address.String()}
 	r.ok("address", "%s is kept in %s, by the template %s", x.Provider, x.Address, x.Template)
 	if x.Store == nil {
@@ -147,11 +142,11 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 	switch {
 	case errors.As(err, &login): // said already
 		r.ok("connection", "%s answers, and asks for a credential", x.Address.Registry)
-		r.tls(conn, x.Address.Registry.IsLoopback(), x.Now())
+		r.tls(conn, x.Address.Registry.IsLoopback(), time.Now())
 		return false
 	case errors.Is(err, orasauth.ErrBasicCredentialNotFound), errors.As(err, &answer):
 		r.ok("connection", "%s answers", x.Address.Registry)
-		r.tls(conn, x.Address.Registry.IsLoopback(), x.Now())
+		r.tls(conn, x.Address.Registry.IsLoopback(), time.Now())
 		r.fail("authentication", x.Explain(err), "check the credential, and its rights in the repository")
 		return false
 	case err != nil:
@@ -161,7 +156,7 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 	defer resp.Body.Close()
 	r.ok("connection", "%s answers", x.Address.Registry)
 	if !x.Embedded {
-		r.connection(resp, x.Address.Registry.IsLoopback(), x.Now())
+		r.connection(resp, x.Address.Registry.IsLoopback())
 	}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -263,9 +258,9 @@ func (x Repository) referrers(ctx context.Context, r *Report) {
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusOK {
 		r.ok("referrers", "the registry has the referrers API; ocibridge does not need it")
-		return
+	} else {
+		r.ok("referrers", none)
 	}
-	r.ok("referrers", none)
 }
 
 func count(n int, thing string) string {
