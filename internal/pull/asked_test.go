@@ -18,9 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestSamePackagesOfTwoProviders: one release is offered under two addresses, as
-// Terraform's and OpenTofu's registries do with what is on GitHub. Each is served from
-// its own origin, and stored.
+// TestSamePackagesOfTwoProviders shows that one release under two addresses is served from the origin of each address,
+// and is stored under both. Terraform's and OpenTofu's registries both offer the same releases of GitHub.
 func TestSamePackagesOfTwoProviders(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -30,7 +29,7 @@ func TestSamePackagesOfTwoProviders(t *testing.T) {
 			r := b.publish("1.0.0")
 			linux := r.Package("linux", "amd64")
 			b.twin(r)
-			// So that nothing is stored before both were asked for.
+			// The registry blocks writes, so that the gateway stores nothing before both packages were requested.
 			may := make(chan struct{})
 			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Method == http.MethodPost || r.Method == http.MethodPut {
@@ -66,8 +65,8 @@ func TestSamePackagesOfTwoProviders(t *testing.T) {
 	}
 }
 
-// TestTroubleOfAnotherOrigin: that of one which claims to have the same package is no
-// trouble of who asks for it elsewhere.
+// TestTroubleOfAnotherOrigin shows that an origin that fails does not harm clients that request the same package from
+// another origin.
 func TestTroubleOfAnotherOrigin(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -107,12 +106,12 @@ func troubleOfAnotherOrigin(t *testing.T, o siteOptions) {
 	}
 }
 
-// twin is the widget provider at another host.
+// twin is the address of the widget provider at another host.
 var twin = provider.MustParseAddress("registry.twin.example/acme/widget")
 
 func atTwin(path string) string { return strings.Replace(path, host, twin.Hostname(), 1) }
 
-// twin has an origin of its own offer a release as the twin's.
+// twin makes an origin that offers a release as the twin's.
 func (b *bench) twin(r *release.Release) *origin.Origin {
 	o := origin.New(origin.Options{}, r)
 	server := httptest.NewServer(o)
@@ -121,8 +120,8 @@ func (b *bench) twin(r *release.Release) *origin.Origin {
 	return o
 }
 
-// TestCachedAndNotStored: what the gateway has in its cache, and could not store, is
-// stored once it is asked for again.
+// TestCachedAndNotStored shows that a package that is in the gateway's cache, but could not be stored, is stored at the
+// next request for it.
 func TestCachedAndNotStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -52,8 +52,7 @@ var (
 	platforms = []string{"darwin_arm64", "linux_amd64", "windows_amd64"}
 )
 
-// bench is an origin with a signed release and a real, empty registry, both of which
-// keep a record of what they are asked.
+// bench is an origin with a signed release, and a real, empty registry. Both record their requests.
 type bench struct {
 	tb       testing.TB
 	signer   *pgp.Signer
@@ -95,7 +94,7 @@ func (b *bench) build(version string, size int) *release.Release {
 	return release.For(b.tb, spec)
 }
 
-// publish has the origin offer a release of small packages.
+// publish makes a release of small packages, which the origin then offers.
 func (b *bench) publish(version string) *release.Release {
 	b.tb.Helper()
 	r := b.build(version, 100)
@@ -115,7 +114,7 @@ func (b *bench) repositoryOf(a provider.Address) *remote.Repository {
 	return repo
 }
 
-// tagged reads what the tag of a version names; nil for nothing.
+// tagged reads the version that the tag names, nil if the tag is absent.
 func (b *bench) tagged(version string) *artifact.Version { return b.taggedOf(widget, version) }
 
 func (b *bench) taggedOf(a provider.Address, version string) *artifact.Version {
@@ -141,10 +140,10 @@ func platformsOf(v *artifact.Version) string {
 	return strings.Join(out, " ")
 }
 
-// zips lets through downloads of packages from the origin.
+// zips selects the requests that download packages from the origin.
 func zips() recorder.Filter { return recorder.PathSuffix(".zip") }
 
-// sites configure a gateway that pulls through.
+// siteOptions configures a gateway that pulls through.
 type siteOptions struct {
 	pull     pull.Options
 	policy   trust.Policy
@@ -245,7 +244,7 @@ func (s *site) event(e pull.Event) {
 	s.changed = make(chan struct{})
 }
 
-// await waits for n events of a kind, and returns the last of them.
+// await waits for n events of a kind, and returns the last event.
 func (s *site) await(kind pull.Kind, n int) pull.Event {
 	s.tb.Helper()
 	for {
@@ -286,7 +285,7 @@ func archivePath(version, platform string) string {
 	return mirror + version + "/" + platform + "/terraform-provider-widget_" + version + "_" + platform + ".zip"
 }
 
-// versions returns those in index.json, in order, or its status.
+// versions returns the versions in index.json, in order, or its status.
 func (s *site) versions() string {
 	s.tb.Helper()
 	r := s.get(mirror + "index.json")
@@ -305,7 +304,7 @@ func (s *site) versions() string {
 	return strings.Trim(fmt.Sprint(out), "[]")
 }
 
-// hashes returns what VERSION.json has, a platform a line, or its status.
+// hashes returns the hashes in VERSION.json, one platform per line, or its status.
 func (s *site) hashes(version string) string {
 	s.tb.Helper()
 	r := s.get(mirror + version + ".json")
@@ -326,7 +325,7 @@ func (s *site) hashes(version string) string {
 	return strings.Join(out, "\n")
 }
 
-// zh is what hashes returns of a release of which nobody knows the h1.
+// zh is the result of hashes for a release whose h1 hashes are unknown.
 func zh(r *release.Release) string {
 	var out []string
 	for _, p := range r.Packages {

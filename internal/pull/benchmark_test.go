@@ -15,12 +15,11 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 )
 
-// BenchmarkFirstByte compares when the first byte of a package that nobody asked for
-// before arrives through the gateway with when it does straight from the origin, in
-// turn within one run. Each client is a new one, as a client's process is, and speaks
-// TLS to either; it knows the version already. "of-direct" is the median of how many
-// times as long it takes as a bare download of the file does, "of-client" as what a
-// client does at the origin, which is to ask for the URL first.
+// BenchmarkFirstByte compares the time until the first byte of a new package arrives through the gateway with the time
+// straight from the origin. It alternates between the two within one run. Each client is new, as a client's process is,
+// speaks TLS to both, and knows the version already. "of-direct" is the median of the gateway's time divided by the
+// time of a bare download of the file. "of-client" divides by the time that a client takes at the origin, where it
+// requests the URL first.
 func BenchmarkFirstByte(b *testing.B) {
 	for name, cache := range map[string]string{"streamed": "", "cached": b.TempDir()} {
 		b.Run(name, func(b *testing.B) {
@@ -61,8 +60,7 @@ func BenchmarkFirstByte(b *testing.B) {
 	}
 }
 
-// firstByte returns how long it takes a new client until the first byte of the last
-// of URLs is there.
+// firstByte returns the time until a new client has the first byte of the last URL.
 func firstByte(b *testing.B, server *httptest.Server, urls ...string) time.Duration {
 	client := &http.Client{Transport: server.Client().Transport.(*http.Transport).Clone()}
 	defer client.CloseIdleConnections()

@@ -30,8 +30,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// internet is a network in memory, with origins and the client that asks them. Its
-// names resolve as a test says.
+// internet is a network in memory, with origins and the client that requests their packages. A test says how its names
+// resolve.
 type internet struct {
 	t         *testing.T
 	net       *memnet.Network
@@ -56,7 +56,7 @@ func newInternet(t *testing.T) *internet {
 	return n
 }
 
-// close ends all servers, and with them the connections of clients.
+// close stops all servers and closes the connections of clients.
 func (n *internet) close() {
 	for _, s := range n.servers {
 		s.Close()
@@ -64,7 +64,7 @@ func (n *internet) close() {
 	time.Sleep(dialTimeout)
 }
 
-// dialTimeout is how long a client tries to connect, also for a request that has ended.
+// dialTimeout is how long a client tries to connect. The attempt goes on after its request has ended.
 const dialTimeout = 30 * time.Second
 
 // dial connects to the next address of a name, and reports that as a net.Dialer does.
@@ -93,7 +93,7 @@ func (n *internet) dial(ctx context.Context, network, address string) (net.Conn,
 	return n.net.Dial(ctx, network, address)
 }
 
-// die ends the connections to an address, and has nobody answer there from then on.
+// die closes the connections to an address, which does not answer from then on.
 func (n *internet) die(address string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -112,7 +112,7 @@ func (n *internet) listen(address string, h http.Handler) {
 	go s.Serve(l)
 }
 
-// resolve has a name resolve to addresses, which have servers from then on.
+// resolve makes a name resolve to addresses, and starts their servers.
 func (n *internet) resolve(name string, addresses ...string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -130,7 +130,7 @@ func (n *internet) resolve(name string, addresses ...string) {
 	n.resolves[name] = addresses
 }
 
-// serve answers as the origin of a request's host.
+// serve answers as the origin of the request's host.
 func (n *internet) serve(w http.ResponseWriter, r *http.Request) {
 	n.mu.Lock()
 	o := n.origins[strings.TrimSuffix(r.Host, ":80")]
@@ -138,7 +138,7 @@ func (n *internet) serve(w http.ResponseWriter, r *http.Request) {
 	o.ServeHTTP(w, r)
 }
 
-// origin makes a name one of an origin that has versions of a provider.
+// origin makes a name the host of an origin that has versions of a provider.
 func (n *internet) origin(name string, versions ...string) *testorigin.Origin {
 	n.t.Helper()
 	o := testorigin.New(testorigin.Options{})
@@ -159,7 +159,7 @@ func (n *internet) origin(name string, versions ...string) *testorigin.Origin {
 	return o
 }
 
-// drip has an origin send its packages by so many bytes, after a pause each.
+// drip makes an origin send its packages in pieces of a size, each after a pause.
 func (n *internet) drip(name string, size, piece int, pause time.Duration) {
 	n.origins[name].Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, ".zip") {
@@ -191,11 +191,11 @@ func (n *internet) drip(name string, size, piece int, pause time.Duration) {
 	})
 }
 
-// drips has an origin send a byte in five seconds. It sends a little earlier, so that no
-// byte comes at the very moment in which a minute ends.
+// drips makes an origin send one byte every five seconds. Each byte is a little early, because a byte that arrives
+// exactly at the end of a minute would make the test ambiguous.
 func (n *internet) drips(name string) { n.drip(name, 1<<20, 1, 5*time.Second-time.Millisecond) }
 
-// drippings returns how many downloads from a host are under way.
+// drippings returns the number of downloads in flight from a host.
 func (n *internet) drippings(name string) int {
 	synctest.Wait()
 	n.mu.Lock()
@@ -214,8 +214,7 @@ func (n *internet) puller(o Options) *Puller {
 	return p
 }
 
-// get gets a package as a client of the gateway does, and returns why it does not get
-// it whole.
+// get reads a package as a client of the gateway does, and returns an error unless the package is complete.
 func (n *internet) get(ctx context.Context, p *Puller, host, version string) error {
 	store := of(p, provider.MustParseAddress(host+"/acme/widget"))
 	found, err := store.Complete(ctx, provider.MustParseVersion(version), nil)
@@ -225,14 +224,14 @@ func (n *internet) get(ctx context.Context, p *Puller, host, version string) err
 	return fetched(ctx, store, found.Packages[0])
 }
 
-// asks has a client get a package, and returns what gets its error.
+// asks starts a client that reads a package, and returns a channel that receives the client's error.
 func (n *internet) asks(ctx context.Context, p *Puller, host, version string) <-chan error {
 	got := make(chan error, 1)
 	go func() { got <- n.get(ctx, p, host, version) }()
 	return got
 }
 
-// served fails unless a client gets a package within a time.
+// served fails the test unless a client gets a package within a time.
 func (n *internet) served(p *Puller, host, version string, within time.Duration) {
 	n.t.Helper()
 	start := time.Now()
@@ -251,8 +250,8 @@ func versions(n int) []string {
 
 const soon = time.Second
 
-// TestDrippingDownloads: eight slow downloads from one origin do not keep a client
-// from another origin's package, and they end.
+// TestDrippingDownloads shows that eight slow downloads from one origin do not block a package of another origin. The
+// slow downloads end.
 func TestDrippingDownloads(t *testing.T) {
 	for name, tc := range map[string]struct {
 		drip  func(*internet)
@@ -314,7 +313,7 @@ func TestDrippingDownloads(t *testing.T) {
 	}
 }
 
-// TestNamesOfOneAddress count as one host, as do the addresses of one name.
+// TestNamesOfOneAddress shows that the names of one address count as one host, as do the addresses of one name.
 func TestNamesOfOneAddress(t *testing.T) {
 	for name, tc := range map[string]struct {
 		resolve func(n *internet, name string, i int)
@@ -364,8 +363,7 @@ func TestNamesOfOneAddress(t *testing.T) {
 	}
 }
 
-// TestAddressesOfOneName: a name that resolves to another address each time is one
-// host.
+// TestAddressesOfOneName shows that a name that resolves to another address each time counts as one host.
 func TestAddressesOfOneName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -387,7 +385,7 @@ func TestAddressesOfOneName(t *testing.T) {
 	})
 }
 
-// TestHostsBehindAProxy: each name has its share, though all have the proxy's address.
+// TestHostsBehindAProxy shows that each name has its own share, although all names have the proxy's address.
 func TestHostsBehindAProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -415,8 +413,8 @@ func TestHostsBehindAProxy(t *testing.T) {
 	})
 }
 
-// TestHostAtTheEndOfRedirects: the storage counts as the host of a package, and the
-// origin that redirects to it does not.
+// TestHostAtTheEndOfRedirects shows that a package counts for the storage's host, and not for the origin that redirects
+// to the storage.
 func TestHostAtTheEndOfRedirects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -444,15 +442,15 @@ func TestHostAtTheEndOfRedirects(t *testing.T) {
 		if under := n.drippings("bucket.test"); under != 6 || p.Usage().Fetching != 6 {
 			t.Errorf("%d downloads of the storage are under way: %+v", under, p.Usage())
 		}
-		// The origins send one package themselves.
+		// These origins send a package themselves.
 		for _, host := range []string{"a.test", "b.test", "c.test"} {
 			n.served(p, host, "4.0.0", soon)
 		}
 	})
 }
 
-// TestAddressThatRefuses: an address of another origin, which a name resolves to and
-// which refuses to connect, takes no place of that origin.
+// TestAddressThatRefuses shows that a download takes no slot of another origin, if its name also resolves to an address
+// of that origin and the address refuses connections.
 func TestAddressThatRefuses(t *testing.T) {
 	for name, drip := range map[string]func(*internet){
 		"while the package comes": func(n *internet) { n.drips("evil.test") },
@@ -490,8 +488,8 @@ func TestAddressThatRefuses(t *testing.T) {
 	}
 }
 
-// TestResumedThroughRedirects: of a download that breaks off again and again, and is
-// redirected to another name each time, only the last host counts.
+// TestResumedThroughRedirects shows that only the last host counts for a download that breaks off again and again and
+// is redirected to another name each time.
 func TestResumedThroughRedirects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -549,8 +547,8 @@ func TestResumedThroughRedirects(t *testing.T) {
 	})
 }
 
-// TestManyRedirectedToOneHost: there are more downloads than places, and their origins
-// redirect all of them to one host. That host serves them in turn.
+// TestManyRedirectedToOneHost shows that one host serves its downloads in turn when many origins redirect to it. The
+// test starts more downloads than there are slots.
 func TestManyRedirectedToOneHost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		places   int
@@ -620,8 +618,8 @@ func TestManyRedirectedToOneHost(t *testing.T) {
 	}
 }
 
-// TestRedirectedToBusyHosts: a download that is redirected to one busy host after another
-// waits for each of them, and is served.
+// TestRedirectedToBusyHosts shows that a download that is redirected to one busy host after another waits for each
+// host, and is served in the end.
 func TestRedirectedToBusyHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -665,8 +663,8 @@ func TestRedirectedToBusyHosts(t *testing.T) {
 	})
 }
 
-// TestDownloadsYield: when a client waits, the slowest download ends that no client
-// reads, and no other one. The next client has it fetched anew.
+// TestDownloadsYield shows that a waiting client ends the slowest download that no client reads, and no other download.
+// The next client starts the ended download again.
 func TestDownloadsYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -706,14 +704,14 @@ func TestDownloadsYield(t *testing.T) {
 		n.asks(t.Context(), p, "last.test", "1.0.0")
 		time.Sleep(preemptAfter)
 		want(1, 1, 0, 1)
-		// All that is left is read.
+		// Clients read all downloads that are left.
 		var busy *BusyError
 		start := time.Now()
 		if err := n.get(t.Context(), p, "late.test", "1.0.0"); !errors.As(err, &busy) || time.Since(start) != slotPatience {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 		want(1, 1, 0, 1)
-		// Nor does one end whose client has come at the last moment.
+		// A download does not end either if its client arrives at the last moment.
 		p.mu.Lock()
 		downloads := slices.Collect(maps.Values(p.downloads))
 		p.mu.Unlock()
@@ -725,7 +723,7 @@ func TestDownloadsYield(t *testing.T) {
 	})
 }
 
-// TestPushOfWhatYielded is tried again after its pause, as often as it takes.
+// TestPushOfWhatYielded shows that a push whose download yielded is retried after its pause, without a limit.
 func TestPushOfWhatYielded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)

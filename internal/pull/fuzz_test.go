@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// FuzzListFile: what is read of a list on disk is written as it was; nothing else
-// is believed, and what does not read starts a cooldown anew.
+// FuzzListFile shows that a list file is read exactly as it was written. The reader rejects all other content, and an
+// unreadable list starts a new cooldown.
 func FuzzListFile(f *testing.F) {
 	for _, seed := range []string{
 		`{"provider":"registry.acme.example/acme/widget","confirmed":"2026-01-02T03:04:05Z","versions":[{"version":"1.0.0","protocols":["5.0"],"platforms":["linux_amd64"]}]}`,

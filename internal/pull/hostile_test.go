@@ -21,7 +21,7 @@ import (
 // opener opens a package, as [origin.Package] does.
 type opener = func(context.Context) (io.ReadCloser, int64, error)
 
-// liar is an origin whose packages are not what it says.
+// liar is an origin whose packages differ from its description of them.
 type liar struct {
 	*source
 	open opener
@@ -35,13 +35,13 @@ func (l liar) Release(ctx context.Context, a provider.Address, listing *origin.L
 	return r, err
 }
 
-// endless has bytes for as long as somebody reads.
+// endless is a body without an end.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestHostilePackages: neither clients nor the registry get what is not what was
-// signed as a whole, nor does it take more than it may.
+// TestHostilePackages shows that neither clients nor the registry get a complete package whose bytes are not signed. A
+// hostile package cannot exceed its bounds.
 func TestHostilePackages(t *testing.T) {
 	v := provider.MustParseVersion("1.0.0")
 	whole := content(v)
@@ -112,7 +112,7 @@ func TestHostilePackages(t *testing.T) {
 	}
 }
 
-// fetched reads a package as the gateway does, and returns why it does not end well.
+// fetched reads a package as the gateway does, and returns the error that ended the read.
 func fetched(ctx context.Context, store catalog.Packages, p artifact.Package) error {
 	size, err := store.Size(ctx, p, true)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// wordy is an error with a MiB of an origin's words, or one that holds as much.
+// wordy has errors that contain a MiB of an origin's text, or other data of that size.
 var wordy = map[string]func() error{
 	"long text": func() error { return errors.New(strings.Repeat("x", 1<<20)) },
 	"long hint": func() error { return hint.New("no way", "%s", strings.Repeat("x", 1<<20)) },
@@ -37,7 +37,7 @@ var wordy = map[string]func() error{
 	},
 }
 
-// failing is a source of versions that cannot be had: their metadata, or their packages.
+// failing is a source that fails to return lists, releases or packages.
 type failing struct {
 	source
 	listed, released, opened func() error // nil: it does not fail
@@ -75,8 +75,7 @@ func failingPuller(t *testing.T, s *failing, o Options) *Puller {
 	return p
 }
 
-// fail asks for what s fails to return: the lists of 20 providers, or the package of each
-// version.
+// fail requests the things that s fails to return: the lists of 20 providers, or the package of each version.
 func fail(t *testing.T, p *Puller, s *failing) {
 	t.Helper()
 	if s.listed != nil {
@@ -100,7 +99,7 @@ func fail(t *testing.T, p *Puller, s *failing) {
 	}
 }
 
-// TestFailuresKeepLittle, whatever an origin answers.
+// TestFailuresKeepLittle shows that cached failures take little memory, whatever an origin answers.
 func TestFailuresKeepLittle(t *testing.T) {
 	for name, f := range wordy {
 		for where, s := range map[string]*failing{"list": {listed: f}, "version": {released: f}, "package": {opened: f}} {
@@ -115,7 +114,8 @@ func TestFailuresKeepLittle(t *testing.T) {
 	}
 }
 
-// TestFailuresAreCounted and are forgotten once they have passed and there are others.
+// TestFailuresAreCounted shows that cached failures are counted, and are forgotten once they have expired and new
+// failures arrive.
 func TestFailuresAreCounted(t *testing.T) {
 	for where, s := range map[string]*failing{
 		"list": {listed: wordy["long text"]}, "version": {released: wordy["long text"]}, "package": {opened: wordy["long text"]},
@@ -151,8 +151,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
-// TestReasonsOfFailures: what is kept of an error says as much to those who tell errors
-// apart.
+// TestReasonsOfFailures shows that a cached error still matches errors.Is and errors.As.
 func TestReasonsOfFailures(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	for _, reason := range []error{
@@ -182,7 +181,7 @@ func TestReasonsOfFailures(t *testing.T) {
 	}
 }
 
-// TestTimeoutsStayTimeouts: the next client has the same answer as the first.
+// TestTimeoutsStayTimeouts shows that the next client gets the same answer as the first client.
 func TestTimeoutsStayTimeouts(t *testing.T) {
 	for name, err := range map[string]error{
 		"short": &net.OpError{Op: "read", Err: syscall.ETIMEDOUT},
@@ -201,7 +200,7 @@ func TestTimeoutsStayTimeouts(t *testing.T) {
 	}
 }
 
-// TestLocationsGoBeforeReleases: what has expired makes room for what is in use.
+// TestLocationsGoBeforeReleases shows that expired locations are evicted before releases in use.
 func TestLocationsGoBeforeReleases(t *testing.T) {
 	p := puller(t, &source{}, Options{})
 	subjects := func(i int) subject {
@@ -225,7 +224,7 @@ func TestLocationsGoBeforeReleases(t *testing.T) {
 	}
 }
 
-// TestLogOfFailures: an origin does not fill the log.
+// TestLogOfFailures shows that an origin cannot fill the log.
 func TestLogOfFailures(t *testing.T) {
 	for name, f := range wordy {
 		for where, s := range map[string]*failing{"list": {listed: f}, "version": {released: f}, "package": {opened: f}} {
@@ -249,7 +248,7 @@ func TestLogOfFailures(t *testing.T) {
 	}
 }
 
-// answers is an origin whose discovery is in order. Its other answers are as given.
+// answers is an origin whose discovery document is valid. The function returns its other answers.
 type answers func(path string) string
 
 func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -263,8 +262,8 @@ func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// keepsWhatItCounts fails the test if a Puller that fill makes keeps more in memory than
-// it counts, or more than given.
+// keepsWhatItCounts fails the test if a Puller that fill makes takes more memory than it counts, or counts more than
+// most.
 func keepsWhatItCounts(t *testing.T, most int64, fill func() *Puller) {
 	t.Helper()
 	p := fill()
@@ -278,7 +277,8 @@ func keepsWhatItCounts(t *testing.T, most int64, fill func() *Puller) {
 	cost.Kept(t, uint64(counted)+64<<10, func() any { return fill() })
 }
 
-// TestListsKeepWhatIsCounted and no more than is offered.
+// TestListsKeepWhatIsCounted shows that lists take no more memory than they count, and keep only the versions that are
+// offered.
 func TestListsKeepWhatIsCounted(t *testing.T) {
 	const lists = 1
 	newer, err := provider.ParseConstraint(">= 1.0.0")
@@ -288,7 +288,7 @@ func TestListsKeepWhatIsCounted(t *testing.T) {
 	versions := func(n int, version, rest string) string {
 		return string(cost.Counted(n, `{"versions":[`, `{"version":"`+version+`"`+rest+`}`, `]}`))
 	}
-	// No two versions have a platform in common.
+	// Each version has its own platforms.
 	var own []string
 	for i := range 1_000 {
 		platforms := cost.Counted(128, "", fmt.Sprintf(`{"os":"x%020d","arch":"y%%d"}`, i), "")
@@ -333,7 +333,7 @@ func TestListsKeepWhatIsCounted(t *testing.T) {
 	}
 }
 
-// TestHeldBackPlatformsAreNotKept of versions that a cooldown holds back.
+// TestHeldBackPlatformsAreNotKept shows that a list keeps no platforms of versions that a cooldown holds back.
 func TestHeldBackPlatformsAreNotKept(t *testing.T) {
 	document := `{"versions":[{"version":"1.0.0"}]}`
 	transport := answers(func(string) string { return document })
@@ -353,8 +353,7 @@ func TestHeldBackPlatformsAreNotKept(t *testing.T) {
 	}
 }
 
-// listing is a source that lists no platforms. It returns a SHA256SUMS and reports of
-// hashes.
+// listing is a source whose list has no platforms. It returns a SHA256SUMS file and reports of hashes.
 type listing struct {
 	source
 	sums    func(provider.Version) []byte
@@ -378,7 +377,7 @@ func (s *listing) Release(_ context.Context, a provider.Address, _ *origin.Listi
 	return &origin.Release{Origin: a.Hostname(), Claims: trust.Claims{Provider: a, Version: v, SHA256SUMS: s.sums(v), Reported: reports}}, nil
 }
 
-// TestReleasesKeepWhatIsCounted: the parsed checksums and the reports count, too.
+// TestReleasesKeepWhatIsCounted shows that the parsed checksums and the reports are counted, too.
 func TestReleasesKeepWhatIsCounted(t *testing.T) {
 	const lines = 9_000 // a MiB has no more of packages
 	for name, s := range map[string]*listing{
@@ -411,7 +410,7 @@ func TestReleasesKeepWhatIsCounted(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// As evict would leave one that is smaller.
+				// evict would leave a smaller release like this.
 				r, _, err := p.resolve(t.Context(), subject{widget, l.offers[0].Version})
 				if err != nil {
 					t.Fatal(err)
@@ -424,14 +423,14 @@ func TestReleasesKeepWhatIsCounted(t *testing.T) {
 	}
 }
 
-// metadata returns the answer about the widget for a platform, at a URL.
+// metadata returns the origin's answer about widget for a platform, with a download URL.
 func metadata(platform provider.Platform, v, url string) string {
 	name := provider.PackageFilename(widget, provider.MustParseVersion(v), platform)
 	return fmt.Sprintf(`{"os":%q,"arch":%q,"filename":%q,"shasum":"%x","shasums_url":"SHA256SUMS","download_url":%q}`,
 		platform.OS, platform.Arch, name, sha256.Sum256([]byte(name)), url)
 }
 
-// TestLocationsAreCounted and forgotten once they have passed.
+// TestLocationsAreCounted shows that locations are counted, and are forgotten once they have expired.
 func TestLocationsAreCounted(t *testing.T) {
 	var platforms []provider.Platform
 	var listed []string
@@ -510,7 +509,7 @@ func TestLocationsAreCounted(t *testing.T) {
 	})
 }
 
-// countedLocations returns the bytes that are counted for the places of the only release.
+// countedLocations returns the counted bytes of the only release's locations.
 func countedLocations(t *testing.T, p *Puller, r *release) int64 {
 	t.Helper()
 	n, bytes := p.releases.Size()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// reserved is a reservation that must be had at once.
+// reserved makes a reservation, which must succeed at once.
 func reserved(t *testing.T, l *Budget, size int64, background bool) *reservation {
 	t.Helper()
 	before := time.Now()
@@ -68,7 +68,7 @@ func TestBackgroundLeavesPlacesToClients(t *testing.T) {
 		}
 		reserved(t, l, 1, false)
 		client := reserved(t, l, 1, false)
-		// One that waits for a place and gives up keeps nothing.
+		// A reservation that waits for a slot and gives up holds nothing.
 		first.done()
 		ctx, cancel = context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -81,7 +81,8 @@ func TestBackgroundLeavesPlacesToClients(t *testing.T) {
 	})
 }
 
-// TestLimitsChange while packages are under way, which keep what they have.
+// TestLimitsChange shows that the limits can change while packages are in flight. These packages keep their
+// reservations.
 func TestLimitsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 2, MaxPerDay: 100})
@@ -128,7 +129,7 @@ func TestBytesPerDay(t *testing.T) {
 		r := reserved(t, l, 60, false)
 		_, err := l.reserve(t.Context(), 41, demand{})
 		wantBusy(t, err, "max_per_day", 6*time.Hour)
-		// What was not sent does not count.
+		// Bytes that were not sent do not count.
 		if err := r.write(50); err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +195,7 @@ func TestDisk(t *testing.T) {
 		wantBusy(t, err, "disk", retryRoom)
 		other := reserved(t, l, 19, false)
 		wantBusy(t, other.write(20), "disk", retryRoom)
-		// What is ahead of others counts until it is written.
+		// The reserved bytes of others count until they are written.
 		_, err = l.reserve(t.Context(), 1, demand{})
 		wantBusy(t, err, "disk", retryRoom)
 		other.drop()

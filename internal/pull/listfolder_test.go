@@ -14,9 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestListFolderIsBounded: an origin of a client's choice may have any number of
-// providers, and what is on disk of them ends somewhere. A cooldown is none the
-// shorter for it.
+// TestListFolderIsBounded shows that the lists on disk are bounded, although an origin that a client chooses may have
+// any number of providers. The bound shortens no cooldown.
 func TestListFolderIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -46,7 +45,7 @@ func TestListFolderIsBounded(t *testing.T) {
 		if !strings.Contains(log.String(), "cannot be kept on disk") {
 			t.Errorf("the log says\n%s", log.String())
 		}
-		// What could not be kept is not taken for new, and what was kept is as it was.
+		// A list that could not be saved starts a cooldown, and the saved lists are unchanged.
 		if n := ask(p, provider.MustParseAddress("registry.acme.example/acme/late")); n != 0 {
 			t.Errorf("%d versions are offered at once", n)
 		}
@@ -74,8 +73,7 @@ func sizeOf(t *testing.T, dir string) (size int64) {
 	return size
 }
 
-// TestReleasesAreBounded: what is in memory of versions is that of those asked for
-// last, and of no more than may be.
+// TestReleasesAreBounded shows that the memory has a bounded number of releases, which are the most recently used ones.
 func TestReleasesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{}

@@ -63,8 +63,7 @@ func TestListIsKept(t *testing.T) {
 	})
 }
 
-// TestWarningsAreKeptWithTheList shows that an origin's warnings last as long as its list,
-// on disk, too.
+// TestWarningsAreKeptWithTheList shows that an origin's warnings last as long as its list, on disk, too.
 func TestWarningsAreKeptWithTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0"}, warnings: []string{"it is old"}}
@@ -90,7 +89,7 @@ func TestWarningsAreKeptWithTheList(t *testing.T) {
 	})
 }
 
-// TestWarningsFromDiskAreCounted in what a list takes in memory.
+// TestWarningsFromDiskAreCounted shows that the warnings count towards the memory of a list.
 func TestWarningsFromDiskAreCounted(t *testing.T) {
 	warnings := strings.Split(strings.Repeat("x", 64*500), "")
 	l := &list{offers: []catalog.Offer{{Version: provider.MustParseVersion("1.0.0")}}, warnings: warnings}
@@ -104,8 +103,8 @@ func TestWarningsFromDiskAreCounted(t *testing.T) {
 	}
 }
 
-// TestAbsenceDoesNotStandIn: that the origin has no such provider, or version, is said
-// while that is its word of now, and is not known while it is in trouble.
+// TestAbsenceDoesNotStandIn shows that the absence of a provider or version is only reported while it is the origin's
+// current answer. A stale absence is never an answer during an outage.
 func TestAbsenceDoesNotStandIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{err: fmt.Errorf("%w: 404", origin.ErrProviderNotFound)}
@@ -117,7 +116,7 @@ func TestAbsenceDoesNotStandIn(t *testing.T) {
 				t.Errorf("offered are %q, want %q", got, want)
 			}
 		}
-		// absent is what is said of version 2.0.0.
+		// absent checks whether version 2.0.0 is reported as absent.
 		absent := func(want string) {
 			t.Helper()
 			found, err := of(p, widget).Complete(t.Context(), provider.MustParseVersion("2.0.0"), nil)
@@ -165,7 +164,7 @@ func TestAbsenceDoesNotStandIn(t *testing.T) {
 	})
 }
 
-// TestListsAreBounded, whatever clients ask for and origins answer.
+// TestListsAreBounded shows that lists take bounded memory, whatever clients request and origins answer.
 func TestListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{err: fmt.Errorf("%w: 404", origin.ErrProviderNotFound)}
@@ -197,7 +196,7 @@ func TestListsAreBounded(t *testing.T) {
 		if n := s.calls(); n == 0 || n > 80 {
 			t.Errorf("the origin was asked %d times", n)
 		}
-		// One that is larger than all may be is kept, for who asks next.
+		// A list that is larger than the whole bound is still cached for the next client.
 		for i := range 60 * 1000 {
 			s.versions = append(s.versions, fmt.Sprintf("2.%d.0", i))
 		}

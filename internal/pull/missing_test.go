@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/pull"
 )
 
-// TestMissingManifestIsAtTheOrigin has a stored index, rewritten by another tool, of
-// which the registry lost one platform's manifest: that platform comes from the origin.
+// TestMissingManifestIsAtTheOrigin shows that a platform whose manifest is missing in the registry comes from the
+// origin. Another tool has rewritten the stored index of the version.
 func TestMissingManifestIsAtTheOrigin(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

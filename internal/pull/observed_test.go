@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/traces"
 )
 
-// TestObserved has what an origin is asked for a request under the request's id in the
-// log, and in its trace; what nobody waits for has none.
+// TestObserved shows that the origin's requests for a client appear in the log under the client's request ID, and in
+// its trace. Requests in the background have neither.
 func TestObserved(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestColdVersion is listed, described by its signed checksums, served and stored.
+// TestColdVersion shows that a new version is listed, described by its signed checksums, served and stored.
 func TestColdVersion(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -35,8 +35,7 @@ func TestColdVersion(t *testing.T) {
 			if got := s.hashes("1.0.0"); got != zh(r) {
 				t.Errorf("1.0.0.json has\n%s, want\n%s", got, zh(r))
 			}
-			// The list, and of the version the metadata of one package, SHA256SUMS and its
-			// signature.
+			// The requests are the list, the metadata of one package, SHA256SUMS and its signature.
 			if n := b.origin.Count(recorder.Method(http.MethodGet)); n != 4 {
 				t.Errorf("%d requests to the origin: %+v", n, b.origin.Requests())
 			}
@@ -72,7 +71,7 @@ func TestColdVersion(t *testing.T) {
 				t.Errorf("once stored, 1.0.0.json has\n%s", got)
 			}
 			s.await(pull.Fetched, 3)
-			// Warm: the origin is not asked for anything more.
+			// Warm requests send the origin nothing more.
 			before := b.origin.Count(recorder.Method(http.MethodGet))
 			for _, p := range platforms {
 				if got := s.get(archivePath("1.0.0", p)); got.status != http.StatusOK || got.err != nil {
@@ -86,7 +85,7 @@ func TestColdVersion(t *testing.T) {
 	}
 }
 
-// TestManyClientsOneDownload has clients come while the first half is there.
+// TestManyClientsOneDownload shows that clients that arrive during a download share it.
 func TestManyClientsOneDownload(t *testing.T) {
 	t.Parallel()
 	const clients = 20
@@ -111,7 +110,7 @@ func TestManyClientsOneDownload(t *testing.T) {
 						return
 					}
 					defer resp.Body.Close()
-					// Each reader on the way holds back less than its buffer.
+					// Each reader on the way holds back less than the size of its buffer.
 					half := make([]byte, linux.Size/2-4*archives.CopyBuffer)
 					_, err = io.ReadFull(resp.Body, half) // the origin has sent no more yet
 					begun.Done()
@@ -132,7 +131,7 @@ func TestManyClientsOneDownload(t *testing.T) {
 	}
 }
 
-// halfThenWait has the origin send half of a package, and the rest once it may.
+// halfThenWait makes the origin send half of a package, and the rest once may is closed.
 func (b *bench) halfThenWait(filename string, data []byte, may <-chan struct{}) {
 	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, filename) || r.Header.Get("Range") != "" {
@@ -150,7 +149,8 @@ func (b *bench) halfThenWait(filename string, data []byte, may <-chan struct{}) 
 	})
 }
 
-// TestClientGoesAway in the middle: others, and the registry, get the package.
+// TestClientGoesAway shows that the other clients and the registry get the package when one client leaves in the
+// middle.
 func TestClientGoesAway(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -178,7 +178,7 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// TestAbsent is what the origin says of a provider and of a version.
+// TestAbsent shows that the gateway reports the absence of a provider or version only as the origin reports it.
 func TestAbsent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -194,7 +194,8 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestPlatformsBeyondThoseConfigured are served, and added when they are asked for.
+// TestPlatformsBeyondThoseConfigured shows that other platforms are served, and are added to the stored version when a
+// client requests them.
 func TestPlatformsBeyondThoseConfigured(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -224,8 +225,8 @@ func TestPlatformsBeyondThoseConfigured(t *testing.T) {
 	}
 }
 
-// TestTwoGateways on one registry end with one index, and each downloads a package
-// once at most.
+// TestTwoGateways shows that two gateways on one registry end with one index. Each gateway downloads a package at most
+// once.
 func TestTwoGateways(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -259,8 +260,8 @@ func TestTwoGateways(t *testing.T) {
 	}
 }
 
-// TestRegistryProtocol replays what the publisher signed, before and after the
-// version is stored, and where evidence is required, too.
+// TestRegistryProtocol shows that the gateway replays the publisher's signed files, before and after the version is
+// stored, and also if evidence is required.
 func TestRegistryProtocol(t *testing.T) {
 	t.Parallel()
 	for _, required := range []bool{false, true} {
@@ -297,7 +298,7 @@ func TestRegistryProtocol(t *testing.T) {
 	}
 }
 
-// TestScope leaves out what may not be pulled through.
+// TestScope shows that the gateway leaves out the providers that it may not pull through.
 func TestScope(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -323,7 +324,7 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestHeadAsksForNoPackage answers as GET would.
+// TestHeadAsksForNoPackage shows that HEAD gets the same status as GET, and downloads no package.
 func TestHeadAsksForNoPackage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -338,7 +339,7 @@ func TestHeadAsksForNoPackage(t *testing.T) {
 	}
 }
 
-// TestRefresh has an operator not wait for what an origin offers anew.
+// TestRefresh shows that an operator can refresh the list, so that new versions appear at once.
 func TestRefresh(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -357,8 +358,8 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// TestProtocolsAreWarnedAboutOnce: a client that asks for another platform later has the
-// version pushed again, and the log has no more warnings for that.
+// TestProtocolsAreWarnedAboutOnce shows that the log has each warning about protocols once, also if a request for
+// another platform pushes the version again.
 func TestProtocolsAreWarnedAboutOnce(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// asked has a package of a version fetched, and so the version stored.
+// asked reads a package of a version, so that the Puller stores the version.
 func asked(t *testing.T, p *Puller, version string) {
 	t.Helper()
 	store := of(p, widget)
@@ -27,9 +27,8 @@ func asked(t *testing.T, p *Puller, version string) {
 	read(t, store, found.Packages[0])
 }
 
-// TestRetired has one Puller take the place of another, in one folder, with one
-// budget: what is being stored is stored, what fails is not tried again, and neither
-// takes anything from the other.
+// TestRetired shows that one Puller can replace another in one folder with one budget. The old Puller finishes the
+// pushes that have begun and retries no failed push, and neither Puller takes anything from the other.
 func TestRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0", "2.0.0"}}
@@ -98,7 +97,7 @@ func TestRetired(t *testing.T) {
 		if pushes != 2 {
 			t.Errorf("%d pushes", pushes)
 		}
-		// One that fails ends it, and one that does not end is waited for so long.
+		// A push that fails ends the wait of Drain, and a push that does not end is waited for until the context ends.
 		after.Retire()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -115,8 +114,8 @@ func TestRetired(t *testing.T) {
 	})
 }
 
-// TestFoldersAreNarrowed narrows the folders of the options, and leaves the system's
-// temporary folder open to everybody.
+// TestFoldersAreNarrowed shows that the Puller closes the folders of its options to other users. The system's temporary
+// folder stays open to all users.
 func TestFoldersAreNarrowed(t *testing.T) {
 	own, system := Options{Directory: t.TempDir(), Spool: t.TempDir()}, t.TempDir()
 	t.Setenv("TMPDIR", system)
@@ -139,7 +138,7 @@ func TestFoldersAreNarrowed(t *testing.T) {
 	}
 }
 
-// TestSpoolIsShared: one that begins takes away nothing that another has under way.
+// TestSpoolIsShared shows that a Puller that starts removes no file that another Puller is writing.
 func TestSpoolIsShared(t *testing.T) {
 	s := &source{versions: []string{"1.0.0"}}
 	o := Options{Spool: t.TempDir()}
@@ -160,7 +159,7 @@ func TestSpoolIsShared(t *testing.T) {
 	}
 }
 
-// begin begins to read a package as the gateway does.
+// begin starts to read a package as the gateway does.
 func begin(t *testing.T, store catalog.Packages, p artifact.Package) (body io.ReadCloser, size int64, err error) {
 	t.Helper()
 	size, err = store.Size(t.Context(), p, true)

@@ -14,10 +14,10 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 )
 
-// from are n downloads from one host.
+// from returns the claims of n downloads from the same hosts.
 func from(n int, hosts ...string) []claim { return slices.Repeat([]claim{{hosts: hosts}}, n) }
 
-// TestShareOfOneHost: one host has all places but two, and one at least.
+// TestShareOfOneHost shows that one host has all slots but two, and at least one slot.
 func TestShareOfOneHost(t *testing.T) {
 	for places, share := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 8: 6, 256: 254} {
 		evil := claim{hosts: []string{"evil"}}
@@ -33,7 +33,7 @@ func TestShareOfOneHost(t *testing.T) {
 	}
 }
 
-// TestAdmits with eight places.
+// TestAdmits checks admission with eight slots.
 func TestAdmits(t *testing.T) {
 	background := slices.Repeat([]claim{{background: true}}, 4)
 	for name, tc := range map[string]struct {
@@ -71,7 +71,7 @@ func TestAdmits(t *testing.T) {
 	}
 }
 
-// TestNext with eight places, six of them taken.
+// TestNext checks the order of the queue with eight slots, six of them taken.
 func TestNext(t *testing.T) {
 	for name, tc := range map[string]struct {
 		queue []claim
@@ -90,7 +90,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestToEnd with four places.
+// TestToEnd checks which download ends, with four slots.
 func TestToEnd(t *testing.T) {
 	read := claim{bytes: 1, age: time.Hour}
 	slow, fast := claim{unread: true, bytes: 100 << 10, age: time.Minute}, claim{unread: true, bytes: 10 << 20, age: time.Minute}
@@ -117,8 +117,8 @@ func TestToEnd(t *testing.T) {
 	}
 }
 
-// TestOnlyClientsHaveDownloadsEnd: a download in the background waits, until a client
-// wants it.
+// TestOnlyClientsHaveDownloadsEnd shows that a download in the background waits for a slot and ends no other download,
+// until a client wants it.
 func TestOnlyClientsHaveDownloadsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 2})
@@ -157,7 +157,8 @@ func TestOnlyClientsHaveDownloadsEnd(t *testing.T) {
 	})
 }
 
-// TestYieldRefused: what a client reads by now does not end, and others may.
+// TestYieldRefused shows that a download does not end if a client has begun to read it. Another download can end
+// instead.
 func TestYieldRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 2})
@@ -180,8 +181,8 @@ func TestYieldRefused(t *testing.T) {
 	})
 }
 
-// TestConnectionsOfEarlierRequests: a transport may connect for a request that another
-// connection has served by then. The address is not that of the host which came next.
+// TestConnectionsOfEarlierRequests shows that the address of a late connection is not taken for the address of the next
+// host. A transport may connect for a request that another connection has served by then.
 func TestConnectionsOfEarlierRequests(t *testing.T) {
 	l := NewBudget(Limits{})
 	room := reservedFor(t, l, "a.test")
@@ -209,8 +210,8 @@ func TestConnectionsOfEarlierRequests(t *testing.T) {
 	}
 }
 
-// TestTriedAddresses: the addresses that a request tries count, until it has its
-// connection. A name with many addresses takes no more memory than one with two.
+// TestTriedAddresses shows that the addresses that a request tries count until the request is connected. A name with
+// many addresses takes no more memory than a name with two.
 func TestTriedAddresses(t *testing.T) {
 	l := NewBudget(Limits{})
 	room := reservedFor(t, l, "a.test")
@@ -235,7 +236,7 @@ func TestTriedAddresses(t *testing.T) {
 	want("a.test", "198.51.100.7/32")
 }
 
-// reservedFor is a reservation that must be had at once.
+// reservedFor makes a reservation for hosts, which must succeed at once.
 func reservedFor(t *testing.T, l *Budget, hosts ...string) *reservation {
 	t.Helper()
 	r, err := l.reserve(t.Context(), -1, demand{hosts: hosts})
@@ -245,8 +246,8 @@ func reservedFor(t *testing.T, l *Budget, hosts ...string) *reservation {
 	return r
 }
 
-// TestCrowdedDownloadLosesItsPlace at once, waits before those that came later, and
-// waits no longer than a client does, however often it has to.
+// TestCrowdedDownloadLosesItsPlace shows that a download loses its slot at once if its next host is busy. It then waits
+// ahead of downloads that came later, and its waits together last no longer than a client's patience.
 func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 3})
@@ -270,7 +271,7 @@ func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 		if third.asks([]string{"bucket.test"}, false) || l.Usage().Fetching != 2 {
 			t.Errorf("the third one has a place: %+v", l.Usage())
 		}
-		// It is not in the way of the second one, which has its place from before.
+		// The waiting third download does not block the second download, which had its slot before.
 		first.done()
 		if !second.asks([]string{"bucket.test"}, false) {
 			t.Error("the second one has no place")
@@ -300,8 +301,8 @@ func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 	})
 }
 
-// TestNothingEndsForClientsThatLeft: a download that waits for a place takes none from
-// others once its clients have left.
+// TestNothingEndsForClientsThatLeft shows that a download that waits for a slot ends no other download once its own
+// clients have left.
 func TestNothingEndsForClientsThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 1})
@@ -328,8 +329,8 @@ func TestNothingEndsForClientsThatLeft(t *testing.T) {
 	})
 }
 
-// TestRedirectsThatEnd: an origin that led once to a busy host, and then leads nowhere,
-// does not take that host's share with what else it sends.
+// TestRedirectsThatEnd shows that an origin that once redirected to a busy host does not use up that host's share with
+// later downloads that it sends itself.
 func TestRedirectsThatEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestDescribe: an index that stands for what is known is another one once more is
-// known, as when the registry has a package: who knows the one does not look again.
+// TestDescribe shows that the digest of a described index changes when more is known of its packages, such as once the
+// registry has a package. A reader that knows the digest knows the same content.
 func TestDescribe(t *testing.T) {
 	seen := map[digest.Digest]string{}
 	for _, tc := range []struct {

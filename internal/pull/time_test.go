@@ -34,7 +34,7 @@ var (
 	linux  = provider.MustParsePlatform("linux_amd64")
 )
 
-// source is an origin in memory: a network has no virtual time.
+// source is an origin in memory, because a network has no virtual time.
 type source struct {
 	mu       sync.Mutex
 	versions []string
@@ -52,7 +52,7 @@ func (s *source) set(f func()) {
 	f()
 }
 
-// calls returns how often it was asked for its versions since the last time.
+// calls returns the number of requests for the list since the last call of calls.
 func (s *source) calls() int {
 	synctest.Wait()
 	s.mu.Lock()
@@ -107,7 +107,7 @@ func (s *source) Release(_ context.Context, a provider.Address, _ *origin.Listin
 	}, nil
 }
 
-// locating adds Package to the origin of a test, out of its releases.
+// locating adds the method Package to a test's origin, with the packages of its releases.
 type locating struct{ origin.Source }
 
 func (l locating) Package(ctx context.Context, a provider.Address, v provider.Version, platform provider.Platform) (pkg origin.Package, sum [sha256.Size]byte, err error) {
@@ -124,7 +124,7 @@ func (l locating) Package(ctx context.Context, a provider.Address, v provider.Ve
 	return pkg, sum, err
 }
 
-// pulled is one provider as its origin has it.
+// pulled is one provider as its origin offers it.
 type pulled struct {
 	catalog.Packages
 	p *Puller
@@ -142,7 +142,7 @@ func (s pulled) Complete(ctx context.Context, v provider.Version, stored *artifa
 	return s.p.Complete(ctx, s.a, v, stored)
 }
 
-// empty is a repository without anything in it.
+// empty is a repository without content.
 type empty struct{}
 
 func (empty) Exists(context.Context, ocispec.Descriptor) (bool, error) { return false, nil }
@@ -203,7 +203,7 @@ func offered(t *testing.T, p *Puller) string {
 	return strings.Join(out, " ")
 }
 
-// TestCooldown counts from when a version was first seen, across restarts.
+// TestCooldown shows that a cooldown starts when a version is first seen, and survives restarts.
 func TestCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0", "1.1.0"}}
@@ -226,7 +226,7 @@ func TestCooldown(t *testing.T) {
 		expect("1.0.0 1.1.0")
 		time.Sleep(12 * time.Hour)
 		expect("1.0.0 1.1.0 2.0.0")
-		// An origin that knows nothing of the provider for a while makes no version older.
+		// An origin that reports the provider as absent for a while makes no version older.
 		s.set(func() { s.err = fmt.Errorf("%w: 404", origin.ErrProviderNotFound) })
 		expect("")
 		p.Close()
@@ -239,8 +239,8 @@ func TestCooldown(t *testing.T) {
 	}
 }
 
-// TestScopeChanges between two processes, or as settings are read again: a list on
-// disk of which nothing is left is no word of the origin's that there is nothing.
+// TestScopeChanges shows that the scope can change between two processes or on a reload. If the new scope leaves no
+// version of a list on disk, the Puller does not conclude that the origin has no versions.
 func TestScopeChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0", "2.0.0"}}
@@ -260,8 +260,8 @@ func TestScopeChanges(t *testing.T) {
 	})
 }
 
-// TestOriginHangs: whoever gives up waiting for an origin gets what is stored, and what
-// is not is not taken for absent.
+// TestOriginHangs shows that a client that stops waiting for an origin gets the stored versions. The other versions are
+// not reported as absent.
 func TestOriginHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := provider.MustParseVersion("1.0.0")
@@ -285,7 +285,7 @@ func TestOriginHangs(t *testing.T) {
 	})
 }
 
-// TestPushIsTriedAgain after a pause, while clients are served.
+// TestPushIsTriedAgain shows that a failed push is retried after a pause. Clients are served meanwhile.
 func TestPushIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0"}}
@@ -360,8 +360,8 @@ func (s twoPlatforms) Release(_ context.Context, a provider.Address, _ *origin.L
 	return r, nil
 }
 
-// TestPausesHoldNoDisk: what is asked for of a version that waits to be pushed again
-// does not lie about until then, and is pushed with it.
+// TestPausesHoldNoDisk shows that the packages of a version take no disk space while its push waits for a retry. The
+// retry pushes the packages that clients requested meanwhile, too.
 func TestPausesHoldNoDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pushed []string

@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestBrokenDownloadIsResumed where the origin breaks off.
+// TestBrokenDownloadIsResumed shows that a broken download resumes at its last offset.
 func TestBrokenDownloadIsResumed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -45,7 +45,8 @@ func TestBrokenDownloadIsResumed(t *testing.T) {
 	}
 }
 
-// TestOriginDown leaves what the registry has, and is never taken for absence.
+// TestOriginDown shows that an origin that is down leaves the registry's versions available, and is never taken for
+// absence.
 func TestOriginDown(t *testing.T) {
 	t.Parallel()
 	down := func(w http.ResponseWriter, r *http.Request) bool { panic(http.ErrAbortHandler) }
@@ -99,7 +100,7 @@ func TestOriginDown(t *testing.T) {
 	})
 }
 
-// TestWithdrawn leaves what is stored, and nothing else.
+// TestWithdrawn shows that only the stored packages remain of a withdrawn version.
 func TestWithdrawn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -123,7 +124,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// refuseWrites is a registry that this login may only read.
+// refuseWrites is a registry whose login allows only reads.
 func refuseWrites(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return false
@@ -132,7 +133,7 @@ func refuseWrites(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// TestRegistryRefuses writes: clients are served all the same.
+// TestRegistryRefuses shows that clients are served although the registry refuses writes.
 func TestRegistryRefuses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -152,8 +153,8 @@ func TestRegistryRefuses(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyWantsEnds: once a push has failed, what it has begun to fetch that no
-// client asked for is broken off.
+// TestWhatNobodyWantsEnds shows that a failed push cancels the downloads that it has started, unless a client requested
+// them.
 func TestWhatNobodyWantsEnds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -189,7 +190,7 @@ func TestWhatNobodyWantsEnds(t *testing.T) {
 	<-ended
 }
 
-// TestRegistryDown is trouble, whatever the origin has.
+// TestRegistryDown shows that a registry that is down is an outage, whatever the origin has.
 func TestRegistryDown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -207,8 +208,7 @@ func TestRegistryDown(t *testing.T) {
 	}
 }
 
-// TestConflict has another package in the registry than the origin has: the
-// registry's is served.
+// TestConflict shows that the registry's package is served if the origin offers another package for the same version.
 func TestConflict(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -229,7 +229,7 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestLimitIsReached answers 503 and when to come back.
+// TestLimitIsReached shows that a request beyond the limit gets 503 and Retry-After.
 func TestLimitIsReached(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -241,8 +241,8 @@ func TestLimitIsReached(t *testing.T) {
 	}
 }
 
-// TestEndInTheMiddle leaves nothing wrong: neither in the registry nor on disk. What
-// an end without warning leaves on disk goes with the next start.
+// TestEndInTheMiddle shows that a shutdown in the middle leaves nothing wrong in the registry or on disk. The next
+// start removes the files that a kill leaves on disk.
 func TestEndInTheMiddle(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -286,8 +286,8 @@ func TestEndInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestOriginContradictsItself: once its SHA256SUMS was accepted, it announces another
-// package for one of the platforms. That is not had; the others are.
+// TestOriginContradictsItself shows that a platform is refused if the origin announces another package for it after its
+// SHA256SUMS was accepted. The other platforms are served.
 func TestOriginContradictsItself(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -324,8 +324,8 @@ func TestOriginContradictsItself(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfTheOrigin has an origin say when it will answer: at once, and while the
-// failure is remembered.
+// TestRetryAfterOfTheOrigin shows that a client gets the Retry-After of the origin, at once and while the failure is
+// cached.
 func TestRetryAfterOfTheOrigin(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestRefused is what must not be served: nothing of it is stored.
+// TestRefused shows that releases that must not be served are not stored either.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	stranger := func(b *bench) { // signed by another key than the one offered
@@ -57,8 +57,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestOfferedAsAnother: an origin that offers one platform's package as another's, both
-// signed, gets neither served nor stored as what it is not.
+// TestOfferedAsAnother shows that an origin cannot offer one platform's package as another platform's package, although
+// both are signed: the package is neither served nor stored under the wrong platform.
 func TestOfferedAsAnother(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -91,7 +91,7 @@ func TestOfferedAsAnother(t *testing.T) {
 	}
 }
 
-// TestUnsigned is served and stored where a trust block allows it, as what it is.
+// TestUnsigned shows that an unsigned release is served and stored as unsigned, if a trust block allows it.
 func TestUnsigned(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -121,8 +121,8 @@ func TestUnsigned(t *testing.T) {
 	}
 }
 
-// TestRequiredWithoutKeys: what the origin's own keys signed is not enough then, and
-// is not stored by the way.
+// TestRequiredWithoutKeys shows that the gateway neither serves nor stores a release that only the origin's own keys
+// signed, if keys are required.
 func TestRequiredWithoutKeys(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -138,7 +138,7 @@ func TestRequiredWithoutKeys(t *testing.T) {
 	}
 }
 
-// TestDamagedPackage is not what its SHA256SUMS lists.
+// TestDamagedPackage shows that a package that differs from its SHA256SUMS is refused.
 func TestDamagedPackage(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -171,8 +171,8 @@ func TestDamagedPackage(t *testing.T) {
 	}
 }
 
-// TestPackageThatIsNoZip is what its SHA256SUMS lists, with a good signature. It is not
-// fetched again while it is listed.
+// TestPackageThatIsNoZip shows that a package that is no zip is refused, although SHA256SUMS lists it and the signature
+// is good. It is not downloaded again while it is listed.
 func TestPackageThatIsNoZip(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -207,8 +207,8 @@ func TestPackageThatIsNoZip(t *testing.T) {
 	}
 }
 
-// TestPublishedAnew: a version that is not stored, and has other packages now than when
-// it was described, is refused, and then described as it is now.
+// TestPublishedAnew shows that an unstored version is refused if its packages have changed since it was described. The
+// next description has the new packages.
 func TestPublishedAnew(t *testing.T) {
 	t.Parallel()
 	for _, platform := range []string{"linux_amd64", "windows_amd64"} { // known is where the first is
@@ -231,7 +231,7 @@ func TestPublishedAnew(t *testing.T) {
 		})
 		goos, arch, _ := strings.Cut(platform, "_")
 		want := string(second.Package(goos, arch).Data)
-		// An answer that was broken off at once, the client may have asked for again.
+		// The client may have repeated a request that was broken off at once.
 		if got := s.get(archivePath("1.0.0", platform)); got.err == nil && got.status == http.StatusOK && got.body != want {
 			t.Errorf("%s: %d, %d bytes", platform, got.status, len(got.body))
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestEndOfTheTimeIsNoRefusal has no time left to verify a signature. The puller
+// TestEndOfTheTimeIsNoRefusal shows that a deadline that ends a signature's verification is no refusal. The puller
 // retries after outageTTL, and does not wait for refusalLasts.
 func TestEndOfTheTimeIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
