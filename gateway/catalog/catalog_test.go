@@ -37,8 +37,8 @@ var (
 	linux  = provider.MustParsePlatform("linux_amd64")
 )
 
-// fake is a registry in memory: one over a network cannot live by the clock of
-// these tests. It counts what it is asked, and fails when told to.
+// fake is a registry in memory, because a registry over a network has no virtual time. It counts its requests, and
+// fails when a test says so.
 type fake struct {
 	mu    sync.Mutex
 	tags  map[provider.Address]map[string]artifact.Blob
@@ -55,7 +55,7 @@ func (f *fake) repository(_ context.Context, a provider.Address) (catalog.Store,
 	return fakeStore{f, a}, nil
 }
 
-// down makes every request fail with err from now on; nil: none.
+// down makes every request fail with err from now on. With nil, requests succeed.
 func (f *fake) down(err error) {
 	f.failing(func(context.Context, provider.Address, string) error { return err })
 }
@@ -66,7 +66,7 @@ func (f *fake) failing(fail func(ctx context.Context, a provider.Address, what s
 	f.fail = fail
 }
 
-// requests returns how often it was asked for each thing since the last time.
+// requests returns the number of requests of each kind since the last call of requests.
 func (f *fake) requests() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,8 +126,8 @@ func (f *fake) publish(t testing.TB, a provider.Address, v provider.Version, con
 	return out
 }
 
-// publishBare stores an index that does not say what is in the manifest that it
-// names, and returns that manifest, which is not stored.
+// publishBare stores an index that does not describe the manifest that it references. It returns that manifest, which
+// is not stored.
 func (f *fake) publishBare(t testing.TB, a provider.Address, v provider.Version, content string) artifact.Blob {
 	t.Helper()
 	accepted, _ := accept(t, a, v, release.AsZip([]byte(content)))
@@ -236,12 +236,12 @@ func (s fakeStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadC
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// answered is an answer of a registry as oras-go has it.
+// answered is an error response of a registry, as oras-go returns it.
 func answered(status int, code string) error {
 	return &errcode.ErrorResponse{Method: http.MethodGet, URL: &url.URL{Path: "/v2/x/tags/list"}, StatusCode: status, Errors: errcode.Errors{{Code: code}}}
 }
 
-// unreachable is what a registry that is down ends in.
+// unreachable is the error of a request to a registry that is down.
 var unreachable = &url.Error{Op: "Get", URL: "http://registry/v2/", Err: errors.New("connection refused")}
 
 // hangs waits until the context ends.
@@ -266,7 +266,7 @@ func open(t testing.TB, o catalog.Options) opened {
 	return opened{c, c.Union()}
 }
 
-// bench is a catalog and the registry that it asks.
+// bench is a catalog and its registry.
 type bench struct {
 	*fake
 	opened
@@ -285,8 +285,7 @@ func newBench(t *testing.T, change func(*catalog.Options)) *bench {
 	return b
 }
 
-// want asks for widget's versions and for 1.0.0, and checks what the registry was
-// asked for.
+// want gets widget's versions and version 1.0.0, and checks the requests that the registry received.
 func (b *bench) want(versions string, found bool, requests string) {
 	b.t.Helper()
 	item, err := b.Versions(b.t.Context(), widget)
@@ -308,7 +307,7 @@ func (b *bench) want(versions string, found bool, requests string) {
 	}
 }
 
-// evidence asks for that of widget 1.0.0.
+// evidence gets the evidence of widget 1.0.0.
 func (b *bench) evidence() (*artifact.Evidence, error) {
 	item, err := b.Version(b.t.Context(), widget, v100)
 	if err != nil {
@@ -317,11 +316,11 @@ func (b *bench) evidence() (*artifact.Evidence, error) {
 	return b.Evidence(b.t.Context(), item)
 }
 
-// pass lets time go by.
+// pass advances the virtual time.
 func pass(d time.Duration) { time.Sleep(d) }
 
-// TestTaggedBetweenTwoQuestions has a version tagged after its manifest was asked
-// for, and before the list of tags was: it is there.
+// TestTaggedBetweenTwoQuestions shows that a version is found if it is tagged after the request for its manifest, and
+// before the request for the list of tags.
 func TestTaggedBetweenTwoQuestions(t *testing.T) {
 	f := newFake()
 	f.publish(t, widget, v100, "content")

@@ -26,8 +26,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// hostile returns the index of a version for linux_amd64, with the given members in
-// addition.
+// hostile returns the index of a version for linux_amd64 with additional members.
 func hostile(t *testing.T, members map[string]any, entries ...any) artifact.Blob {
 	t.Helper()
 	index := map[string]any{
@@ -48,7 +47,7 @@ func hostile(t *testing.T, members map[string]any, entries ...any) artifact.Blob
 	if err != nil {
 		t.Fatal(err)
 	}
-	// encoding/json replaces what is no UTF-8, and the attacker does not.
+	// encoding/json replaces invalid UTF-8, but an attacker does not.
 	data = bytes.ReplaceAll(data, []byte(`\ufffd`), []byte{0xff})
 	return blobOf(ocispec.MediaTypeImageIndex, data)
 }
@@ -57,8 +56,8 @@ func blobOf(mediaType string, data []byte) artifact.Blob {
 	return artifact.Blob{Descriptor: ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, Data: data}
 }
 
-// TestCostOfVersions measures what an index of almost 4 MiB costs, and what is kept of
-// five versions with it.
+// TestCostOfVersions measures the cost of an index of almost 4 MiB, and the memory that five versions with such an
+// index keep.
 func TestCostOfVersions(t *testing.T) {
 	const size = artifact.MaxManifestBytes - 3000
 	evidence := func(mediaType string) any {
@@ -91,7 +90,7 @@ func TestCostOfVersions(t *testing.T) {
 				return err
 			}
 			cost.Check(t, len(tc.index.Data), !tc.accepted, func() error { return ask(versions[0]) })
-			// The decoder's buffers are gone; what is counted is what the five take.
+			// The decoder's buffers are free by now, so that only the content of the five versions is measured.
 			before := c.Size().Bytes
 			content := int64(0)
 			cost.Kept(t, 256<<10, func() any {
@@ -108,8 +107,7 @@ func TestCostOfVersions(t *testing.T) {
 	}
 }
 
-// checkBelieved fails the test unless what fill has the catalog keep takes as much
-// memory as the catalog believes.
+// checkBelieved fails the test unless the catalog counts as many bytes as the results of fill take in memory.
 func checkBelieved(t *testing.T, c opened, least int64, fill func()) {
 	t.Helper()
 	heap := func() int64 {
@@ -129,8 +127,7 @@ func checkBelieved(t *testing.T, c opened, least int64, fill func()) {
 	runtime.KeepAlive(c)
 }
 
-// TestRefusalsAreCounted has versions refused for reasons of many words, which the
-// catalog keeps.
+// TestRefusalsAreCounted shows that the cached refusals of versions are counted, however long their reasons are.
 func TestRefusalsAreCounted(t *testing.T) {
 	for name, words := range map[string]int{"long": 64 << 10, "just short enough": 1500} {
 		for where, by := range map[string]func(*catalog.Options, func() error){
@@ -191,8 +188,7 @@ func (refusing) Packages(provider.Address, catalog.Store) catalog.Packages { ret
 
 func (refusing) Forget(provider.Address) {}
 
-// made is a store whose answers are made anew each time, so that nothing of them is in
-// memory before.
+// made is a store that makes its answers anew each time, so that no answer is in memory before.
 type made struct {
 	fakeStore
 	*offering
@@ -211,8 +207,8 @@ func (m *made) Offers(context.Context, provider.Address) ([]catalog.Offer, []str
 	return m.offers(), warnings, nil
 }
 
-// TestListsAreCounted has lists of versions with long names, and of offers with many
-// protocols.
+// TestListsAreCounted shows that lists of versions with long names, and lists of offers with many protocols, are
+// counted.
 func TestListsAreCounted(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("1.0.%d-%s", i, strings.Repeat("x", 100)) }
 	for what, m := range map[string]*made{
@@ -256,7 +252,7 @@ func TestListsAreCounted(t *testing.T) {
 	}
 }
 
-// TestEvidenceIsCounted has evidence whose records are as large as they may be.
+// TestEvidenceIsCounted shows that evidence with the largest valid records is counted.
 func TestEvidenceIsCounted(t *testing.T) {
 	f := newFake()
 	c := open(t, catalog.Options{Repository: f.repository, Memory: 64 << 20})
@@ -282,8 +278,8 @@ func TestEvidenceIsCounted(t *testing.T) {
 	})
 }
 
-// TestVersionOfManyManifests refuses a version once its manifests have more bytes than
-// any version's do: they are in memory together.
+// TestVersionOfManyManifests shows that a version is refused if its manifests together have more bytes than any real
+// version has. All manifests are in memory at once.
 func TestVersionOfManyManifests(t *testing.T) {
 	layer := map[string]any{"mediaType": "archive/zip", "digest": digest.FromString("layer"), "size": 1}
 	for n, accepted := range map[int]bool{6: true, 20: false} {
@@ -323,7 +319,8 @@ func TestVersionOfManyManifests(t *testing.T) {
 	}
 }
 
-// TestDescriptorsAreNotKept reads content by descriptors with annotations of 1 MiB.
+// TestDescriptorsAreNotKept shows that annotations of 1 MiB in a descriptor do not stay in memory after its content is
+// read.
 func TestDescriptorsAreNotKept(t *testing.T) {
 	f := newFake()
 	c := open(t, catalog.Options{Repository: f.repository})
@@ -344,7 +341,7 @@ func TestDescriptorsAreNotKept(t *testing.T) {
 	})
 }
 
-// TestCostOfRecords has a record on disk with millions of versions: it says nothing.
+// TestCostOfRecords shows that a record on disk with millions of versions is rejected cheaply.
 func TestCostOfRecords(t *testing.T) {
 	f := newFake()
 	f.publish(t, widget, v100, "one")

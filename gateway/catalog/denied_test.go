@@ -11,7 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// denies answers as GHCR does: denied, where a repository is absent.
+// denies makes the registry answer "denied" for absent repositories, as GHCR does.
 func (f *fake) denies() {
 	f.failing(func(_ context.Context, a provider.Address, _ string) error {
 		f.mu.Lock()
@@ -23,8 +23,8 @@ func (f *fake) denies() {
 	})
 }
 
-// TestDeniedMeansAbsent only where that is said of the registry, and only while
-// one that exists still answers to the same credential.
+// TestDeniedMeansAbsent shows that "denied" means absent only if the registry's settings say so, and while an existing
+// repository still answers to the same credential.
 func TestDeniedMeansAbsent(t *testing.T) {
 	tests := map[string]struct {
 		means   bool
@@ -70,21 +70,21 @@ func TestDeniedMeansAbsent(t *testing.T) {
 	}
 }
 
-// seen has a provider answer.
+// seen makes a provider answer.
 func (b *bench) seen(a provider.Address) {
 	if _, err := b.Versions(b.t.Context(), a); err != nil {
 		b.t.Error(err)
 	}
 }
 
-// seenOnce has gadget answer before it is deleted.
+// seenOnce makes gadget answer, and then deletes it.
 func (b *bench) seenOnce() {
 	b.publish(b.t, gadget, v100, "there once")
 	b.seen(gadget)
 	delete(b.tags, gadget)
 }
 
-// onlyDenies is a registry of which only the part works that denies.
+// onlyDenies makes the registry deny gadget, and be unreachable for other providers.
 func (b *bench) onlyDenies() {
 	b.failing(func(_ context.Context, a provider.Address, _ string) error {
 		if a == gadget {
@@ -94,7 +94,7 @@ func (b *bench) onlyDenies() {
 	})
 }
 
-// TestDenyRules leave versions out of lists, and say so of each.
+// TestDenyRules shows that lists leave out denied versions. A request for a denied version gets an error.
 func TestDenyRules(t *testing.T) {
 	all := catalog.Deny{Pattern: provider.MustParsePattern("registry.acme.example/acme/gadget")}
 	some := catalog.Deny{Pattern: provider.MustParsePattern("registry.acme.example/*/*")}
@@ -105,7 +105,7 @@ func TestDenyRules(t *testing.T) {
 		}
 		b.publish(b.t, gadget, v100, "denied")
 		b.want("[1.0.0 1.2.0-beta.1]", true, "[1 get 1 list]")
-		// A list without any is no absence, with which clients would go elsewhere.
+		// An empty list is not an absence, because clients would install an absent provider from elsewhere.
 		if item, err := b.Versions(b.t.Context(), gadget); err != nil || len(item.Versions) != 0 {
 			b.t.Errorf("%+v, %v", item, err)
 		}

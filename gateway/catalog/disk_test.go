@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// kept is a bench whose catalog is kept in a folder, so that it may be restarted.
+// kept is a bench whose catalog is saved in a folder, so that the catalog can be restarted.
 type kept struct {
 	*bench
 	options catalog.Options
@@ -64,7 +64,7 @@ func TestRestartWithTheRegistryDown(t *testing.T) {
 		if e, err := k.evidence(); err != nil || e.SHA256SUMS == nil {
 			k.t.Errorf("evidence: %v", err)
 		}
-		// The time of the last good answer counts, and not that of the restart.
+		// The stale time starts at the last good answer, not at the restart.
 		pass(5 * time.Hour)
 		k.restart()
 		k.want("", false, "[1 get 1 list]")
@@ -73,8 +73,8 @@ func TestRestartWithTheRegistryDown(t *testing.T) {
 	})
 }
 
-// TestFolderIsItsOwnersAlone: names of private providers are in it, and what it says
-// is believed.
+// TestFolderIsItsOwnersAlone shows that only the owner can open the folder. The folder has names of private providers,
+// and the catalog trusts its content.
 func TestFolderIsItsOwnersAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
 	onDisk(t, dir, nil, func(k *kept) {
@@ -115,8 +115,7 @@ func TestWideFolderIsNarrowed(t *testing.T) {
 	})
 }
 
-// TestConfirmedBeforeItIsKept has a version confirmed before the disk has what the
-// registry first said of it.
+// TestConfirmedBeforeItIsKept shows that a version reaches the disk if the registry confirms it before its first save.
 func TestConfirmedBeforeItIsKept(t *testing.T) {
 	onDisk(t, t.TempDir(), func(o *catalog.Options) { o.TagTTL = -1 }, func(k *kept) {
 		var release func()
@@ -144,8 +143,8 @@ func TestConfirmedBeforeItIsKept(t *testing.T) {
 	})
 }
 
-// TestRestartWithoutAWayToTheRegistry: to find out how a registry is spoken to may
-// take the registry.
+// TestRestartWithoutAWayToTheRegistry shows that the catalog serves from disk if even opening a repository fails. To
+// find out which protocol a registry speaks may need the registry.
 func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
 	noWay := false
 	change := func(o *catalog.Options) {
@@ -169,8 +168,8 @@ func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
 	})
 }
 
-// TestAnotherRepositoryAfterARestart: what one repository said is not believed of
-// another one.
+// TestAnotherRepositoryAfterARestart shows that the saved answer of one repository is never used for another
+// repository.
 func TestAnotherRepositoryAfterARestart(t *testing.T) {
 	at := func(place string) func(provider.Address) string {
 		return func(provider.Address) string { return place }
@@ -188,8 +187,7 @@ func TestAnotherRepositoryAfterARestart(t *testing.T) {
 	})
 }
 
-// TestConfirmedTimeIsKept: an answer that the registry confirms again and again
-// stands in for a day from then.
+// TestConfirmedTimeIsKept shows that an answer may be served stale for a day after the registry last confirmed it.
 func TestConfirmedTimeIsKept(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		requests := "[1 get 1 list]"
@@ -235,7 +233,7 @@ func TestWhatIsGoneStaysGoneAfterARestart(t *testing.T) {
 	}
 }
 
-// TestRefreshWhileInUse leaves nothing that somebody read from disk meanwhile.
+// TestRefreshWhileInUse shows that a refresh leaves no answer that another goroutine reads from disk meanwhile.
 func TestRefreshWhileInUse(t *testing.T) {
 	b := newBench(t, func(o *catalog.Options) { o.Directory = t.TempDir() })
 	for range 50 {
@@ -261,8 +259,8 @@ func TestRefreshWhileInUse(t *testing.T) {
 	}
 }
 
-// TestEveryFileSpoilt, one at a time, as a crash or somebody else may leave it:
-// what it said is not known, and nothing else is believed.
+// TestEveryFileSpoilt damages one file at a time, as a crash or another program may. The content of the damaged file is
+// unknown then, and no wrong content is used.
 func TestEveryFileSpoilt(t *testing.T) {
 	var names []string
 	for i := 0; i == 0 || i < len(names); i++ {
@@ -318,8 +316,8 @@ func files(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// TestForeignRecord is one that is whole and says something of another version,
-// such as where file names do not tell upper case from lower.
+// TestForeignRecord shows that a whole record of another version is rejected. Such a record can appear where file names
+// ignore case.
 func TestForeignRecord(t *testing.T) {
 	dir := t.TempDir()
 	onDisk(t, dir, nil, func(k *kept) {
@@ -339,8 +337,8 @@ func TestForeignRecord(t *testing.T) {
 	})
 }
 
-// TestEmptiedFolderIsFilledAgain, with all that a check needs, by the next answer
-// of the registry about what is in use.
+// TestEmptiedFolderIsFilledAgain shows that the registry's next answer about a version in use saves it again, with all
+// the data that a check needs.
 func TestEmptiedFolderIsFilledAgain(t *testing.T) {
 	for name, lost := range map[string]string{"all": "", "records": "1.0.0", "content": "sha256-"} {
 		t.Run(name, func(t *testing.T) {
@@ -371,8 +369,8 @@ func TestEmptiedFolderIsFilledAgain(t *testing.T) {
 	}
 }
 
-// TestWhatIsInUseStaysOnDisk: a folder that is too small keeps what is answered
-// out of memory all the time.
+// TestWhatIsInUseStaysOnDisk shows that a folder that is too small keeps the answers that the memory serves all the
+// time.
 func TestWhatIsInUseStaysOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	onDisk(t, dir, nil, func(k *kept) {
@@ -424,7 +422,7 @@ func TestFolderThatCannotBeWritten(t *testing.T) {
 	}
 	dir := t.TempDir()
 	onDisk(t, dir, nil, func(k *kept) {
-		// Not to be written from now on, not even by root.
+		// A file in the folder's place makes writes fail, even for root.
 		if err := os.RemoveAll(dir); err != nil {
 			k.t.Fatal(err)
 		}
@@ -437,8 +435,8 @@ func TestFolderThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// TestFolderIsBounded, and keeps what was used last. It looks at the times of
-// files, which are those of the machine.
+// TestFolderIsBounded shows that the folder is bounded, and keeps the answers that were used last. It uses the files'
+// times, which come from the machine's clock.
 func TestFolderIsBounded(t *testing.T) {
 	dir, f := t.TempDir(), newFake()
 	const limit = 400 << 10

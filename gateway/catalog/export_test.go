@@ -7,7 +7,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// PutClockBack makes the answer about a provider's versions that much later than now.
+// PutClockBack dates the answer about a provider's versions that far into the future.
 func (c *Catalog) PutClockBack(a provider.Address, by time.Duration) {
 	q := c.Registry().listingOf(a)
 	last := *c.cache.Last(q)
@@ -16,10 +16,10 @@ func (c *Catalog) PutClockBack(a provider.Address, by time.Duration) {
 	c.cache.Put(q, last)
 }
 
-// MaxFlights is how many requests to the registry may be in flight.
+// MaxFlights is the largest number of requests to the registry in flight.
 const MaxFlights = maxFlights
 
-// Swept returns when the folder is within its bound.
+// Swept waits until the folder is within its bound, and returns its size.
 func (c *Catalog) Swept() int64 {
 	c.disk.sweeps.Lock() // the one at the start may still go on
 	defer c.disk.sweeps.Unlock()
@@ -27,7 +27,7 @@ func (c *Catalog) Swept() int64 {
 	return c.disk.bytes.Load()
 }
 
-// RecordFile is where a record about a provider is kept.
+// RecordFile returns the path of a record about a provider.
 func RecordFile(c *Catalog, a provider.Address, name string) string {
 	return filepath.Join(c.disk.folder(a), name)
 }

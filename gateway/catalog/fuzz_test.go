@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// FuzzRecords has a folder in which somebody wrote records that are whole. What
-// comes of them, without a registry, is fit to be served, or nothing.
+// FuzzRecords starts a catalog in a folder with whole records of arbitrary content, without a registry. Each answer of
+// the catalog must be fit to be served.
 func FuzzRecords(f *testing.F) {
 	const at = `"confirmed":"2999-01-01T00:00:00Z"`
 	for _, s := range []string{

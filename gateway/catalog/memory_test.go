@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestMemoryIsAsBelieved fills the memory of a catalog with many versions of many
-// platforms, and looks at what that takes in truth.
+// TestMemoryIsAsBelieved fills the memory of a catalog with many versions of many platforms, and compares the counted
+// bytes with the memory that they really take.
 func TestMemoryIsAsBelieved(t *testing.T) {
 	f := newFake()
 	heap := func() int64 {
@@ -103,8 +103,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// TestWhatDoesNotExistTakesLittle: questions about it leave the last good answers
-// where they are.
+// TestWhatDoesNotExistTakesLittle shows that requests for absent versions do not evict the last good answers.
 func TestWhatDoesNotExistTakesLittle(t *testing.T) {
 	const limit = 256 << 10
 	inTime(t, func(o *catalog.Options) { o.Memory = limit }, func(b *bench) {

@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// publishPartly stores an index of another tool for linux_amd64 and for n platforms
-// whose manifests are not stored. It returns those.
+// publishPartly stores an index of another tool for linux_amd64 and for n platforms whose manifests are not stored. It
+// returns the missing manifests.
 func (f *fake) publishPartly(t testing.TB, a provider.Address, v provider.Version, n int) []artifact.Blob {
 	t.Helper()
 	first := f.publishBare(t, a, v, "partly")
@@ -50,8 +50,8 @@ func (f *fake) publishPartly(t testing.TB, a provider.Address, v provider.Versio
 	return missing
 }
 
-// wantPackages asks for widget 1.1.0, and checks how many packages it has, how many
-// are missing, and what the registry was asked for.
+// wantPackages gets widget 1.1.0. It checks the numbers of packages and of missing manifests, and the requests that the
+// registry received.
 func (b *bench) wantPackages(whole, missing int, requests string) *catalog.Item {
 	b.t.Helper()
 	item, err := b.Version(b.t.Context(), widget, v110)
@@ -67,8 +67,8 @@ func (b *bench) wantPackages(whole, missing int, requests string) *catalog.Item 
 	return item
 }
 
-// TestMissingManifestArrives asks for what is missing whenever the tag is revalidated,
-// and for nothing else again.
+// TestMissingManifestArrives shows that the catalog requests only the missing manifests again, each time when it
+// revalidates the tag.
 func TestMissingManifestArrives(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		missing := b.publishPartly(b.t, widget, v110, 1)[0]
@@ -86,8 +86,7 @@ func TestMissingManifestArrives(t *testing.T) {
 	})
 }
 
-// TestMissingManifestAfterRestart has what is whole served from disk while the registry
-// is down.
+// TestMissingManifestAfterRestart shows that the complete packages are served from disk while the registry is down.
 func TestMissingManifestAfterRestart(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		missing := k.publishPartly(k.t, widget, v110, 1)[0]
@@ -107,8 +106,8 @@ func TestMissingManifestAfterRestart(t *testing.T) {
 	})
 }
 
-// TestMissingManifestOfANewIndex has an index in the place of one that was whole: the
-// last good answer stands in until all its manifests are there.
+// TestMissingManifestOfANewIndex shows that the last good answer is served stale until all manifests of a new index
+// have arrived.
 func TestMissingManifestOfANewIndex(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.publish(b.t, widget, v110, "whole")
@@ -124,8 +123,7 @@ func TestMissingManifestOfANewIndex(t *testing.T) {
 	})
 }
 
-// TestManyMissingManifests bounds the requests that one version with missing manifests
-// costs the registry.
+// TestManyMissingManifests shows that the requests for the missing manifests of one version are bounded.
 func TestManyMissingManifests(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.publishPartly(b.t, widget, v110, 32)
@@ -148,8 +146,8 @@ func TestManyMissingManifests(t *testing.T) {
 	})
 }
 
-// TestRefusedWhileManifestsAreMissing asks again about an index that was refused, once
-// the registry has what it lacked.
+// TestRefusedWhileManifestsAreMissing shows that a refused index is checked again once its missing manifests have
+// arrived.
 func TestRefusedWhileManifestsAreMissing(t *testing.T) {
 	refuse := func(_ context.Context, _ artifact.Fetcher, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		if len(found.Missing) > 0 {

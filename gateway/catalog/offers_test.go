@@ -41,7 +41,7 @@ func (o *offering) Packages(provider.Address, catalog.Store) catalog.Packages { 
 
 func (o *offering) Forget(provider.Address) {}
 
-// Complete adds a package for darwin_arm64 to what is offered.
+// Complete adds a package for darwin_arm64 to the packages that the registry has.
 func (o *offering) Complete(ctx context.Context, _ provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
 	if o.hangs {
 		<-ctx.Done()
@@ -71,7 +71,7 @@ func (o *offering) Complete(ctx context.Context, _ provider.Address, v provider.
 
 var errNoWay = fmt.Errorf("%w: no way", catalog.ErrSource)
 
-// offered is a bench whose registry is completed by what o has.
+// offered runs f with a bench whose registry is completed by the origin o.
 func offered(t *testing.T, change func(*catalog.Options), f func(b *bench, o *offering)) {
 	t.Helper()
 	o := &offering{}
@@ -83,7 +83,7 @@ func offered(t *testing.T, change func(*catalog.Options), f func(b *bench, o *of
 	}, func(b *bench) { f(b, o) })
 }
 
-// found returns what a version has, or why there is none.
+// found returns the packages of a version, or the reason why it has none.
 func (b *bench) found(v provider.Version) string {
 	b.t.Helper()
 	item, err := b.Version(b.t.Context(), widget, v)
@@ -135,7 +135,7 @@ func TestOffersAreUnited(t *testing.T) {
 		if _, ok := item.Offer(v110); !ok {
 			b.t.Error("what is offered is not")
 		}
-		// Withdrawn.
+		// The origin withdraws its versions.
 		o.offers = nil
 		pass(time.Minute)
 		b.expect("list", b.listed(), "[1.0.0]")
@@ -144,7 +144,8 @@ func TestOffersAreUnited(t *testing.T) {
 	})
 }
 
-// TestWarningsOfTheSource are those of its last answer, wherever the versions are.
+// TestWarningsOfTheSource shows that the warnings are those in the origin's last answer, whether the versions are in
+// the registry or at the origin.
 func TestWarningsOfTheSource(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		warnings := func() string {
@@ -168,7 +169,7 @@ func TestWarningsOfTheSource(t *testing.T) {
 	})
 }
 
-// TestSourceInTrouble is no absence, and no trouble of the registry either.
+// TestSourceInTrouble shows that a failure of the origin is no absence, and no failure of the registry either.
 func TestSourceInTrouble(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.err = errNoWay
@@ -184,8 +185,8 @@ func TestSourceInTrouble(t *testing.T) {
 		o.err = errNoWay
 		pass(time.Minute)
 		b.expect("what was offered, in trouble", b.found(v110), "[darwin_arm64]")
-		// Had the registry been blamed, it would be left alone, as the last list could
-		// stand in.
+		// If the catalog blamed the registry for the failure, it would serve the last list stale instead of the new
+		// list.
 		o.err = nil
 		pass(time.Minute)
 		b.expect("list", b.listed(), "[1.0.0 1.1.0]")
@@ -201,8 +202,8 @@ func TestSourceInTrouble(t *testing.T) {
 	})
 }
 
-// TestSourceHangs: what the registry has is told within the 8 s that clients wait, and
-// nothing is taken for absent.
+// TestSourceHangs shows that the registry's versions are served within the 8 s that clients wait, and no other version
+// is reported as absent.
 func TestSourceHangs(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.hangs = true
@@ -223,7 +224,7 @@ func TestSourceHangs(t *testing.T) {
 	})
 }
 
-// TestRegistryInTrouble is so, whatever there is elsewhere.
+// TestRegistryInTrouble shows that a failure of the registry is a failure, whatever the origin has.
 func TestRegistryInTrouble(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.offers = []catalog.Offer{{Version: v110}}
@@ -233,7 +234,7 @@ func TestRegistryInTrouble(t *testing.T) {
 	})
 }
 
-// TestOffersAreNotKeptOnDisk: what the registry has of a version is.
+// TestOffersAreNotKeptOnDisk shows that only the registry's part of an answer is saved.
 func TestOffersAreNotKeptOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	var options catalog.Options
@@ -258,8 +259,8 @@ func TestOffersAreNotKeptOnDisk(t *testing.T) {
 	})
 }
 
-// TestViews shows that the registry's view has nothing of the origin, that both views share
-// the registry's answers, and that a refresh empties both.
+// TestViews shows that the registry's view has nothing of the origin. Both views share the registry's answers, and a
+// refresh empties both views.
 func TestViews(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.offers = []catalog.Offer{{Version: v100}, {Version: v110}}

@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ghcr is a registry whose token server denies what is absent, and whatever is
-// asked with a login that was revoked. Tokens last for five minutes.
+// ghcr is a registry whose token server denies requests for absent repositories, and all requests with a revoked login.
+// Tokens last for five minutes.
 type ghcr struct {
 	*httptest.Server
 	revoked atomic.Bool
@@ -68,7 +68,7 @@ func (g *ghcr) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `{"tags":["1.0.0"]}`)
 }
 
-// catalog reads the registry by a login of package auth.
+// catalog makes a catalog that reads the registry with a login of package auth.
 func (g *ghcr) catalog(t *testing.T, ttl time.Duration) opened {
 	host := strings.TrimPrefix(g.URL, "http://")
 	login := fmt.Sprintf(`{"auths":{%q:{"auth":"dTpw"}}}`, host)
@@ -96,8 +96,8 @@ func (g *ghcr) catalog(t *testing.T, ttl time.Duration) opened {
 	})
 }
 
-// TestRevokedLogin makes nothing absent, though tokens that it got before are
-// still good for another repository.
+// TestRevokedLogin shows that a revoked login makes nothing absent, although its earlier tokens are still good for
+// another repository.
 func TestRevokedLogin(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(g *ghcr)
@@ -125,7 +125,7 @@ func TestRevokedLogin(t *testing.T) {
 	}
 }
 
-// TestTokenFromBeforeThePush denies what is there now.
+// TestTokenFromBeforeThePush shows that a token that was issued before a push does not hide the pushed repository.
 func TestTokenFromBeforeThePush(t *testing.T) {
 	g := newGHCR(t)
 	c := g.catalog(t, -1)

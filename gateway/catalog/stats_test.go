@@ -46,7 +46,7 @@ func TestCounters(t *testing.T) {
 	})
 }
 
-// TestCanStandInAfterARestart has what is on disk count.
+// TestCanStandInAfterARestart shows that answers on disk count as available during an outage.
 func TestCanStandInAfterARestart(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		k.restart()

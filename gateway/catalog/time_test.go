@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The tests of this file run by a clock of their own.
+// The tests of this file run in virtual time.
 
 func inTime(t *testing.T, change func(*catalog.Options), f func(b *bench)) {
 	t.Helper()
@@ -39,7 +39,7 @@ func TestCurrentThenRevalidated(t *testing.T) {
 	})
 }
 
-// TestClockThatWasPutBack makes nothing current for longer.
+// TestClockThatWasPutBack shows that no answer stays current for longer because the clock was put back.
 func TestClockThatWasPutBack(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.want("[1.0.0]", true, "[1 get 1 list]")
@@ -56,8 +56,8 @@ func TestNothingIsCurrentWithoutTTL(t *testing.T) {
 	})
 }
 
-// TestRefreshedWhileInUse has nobody wait for what is asked for all the time,
-// however slow the registry is.
+// TestRefreshedWhileInUse shows that no client waits for an answer that clients use all the time, however slow the
+// registry is.
 func TestRefreshedWhileInUse(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.want("[1.0.0]", true, "[1 get 1 list]")
@@ -100,7 +100,8 @@ func TestOneRequestForAll(t *testing.T) {
 	})
 }
 
-// TestClientThatGoesAway takes nobody's answer with it, nor its own next one.
+// TestClientThatGoesAway shows that a client that leaves spoils neither the answers of other clients nor its own next
+// answer.
 func TestClientThatGoesAway(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.failing(func(context.Context, provider.Address, string) error { pass(time.Second); return nil })
@@ -126,8 +127,7 @@ func TestClientThatGoesAway(t *testing.T) {
 	})
 }
 
-// TestStandIn is the last good answer, for a day and not longer, whatever the
-// trouble.
+// TestStandIn shows that the last good answer is served stale for a day and no longer, whatever the failure is.
 func TestStandIn(t *testing.T) {
 	for name, err := range map[string]error{
 		"unreachable": unreachable, "500": answered(500, ""), "503": answered(503, ""), "429": answered(429, "TOOMANYREQUESTS"),
@@ -162,8 +162,8 @@ func TestStandIn(t *testing.T) {
 	}
 }
 
-// TestMissingManifestIsTrouble: an index of other tools is in the registry before
-// what it names, as in a replica. Until that is there, the last good answer is.
+// TestMissingManifestIsTrouble shows that the last good answer is served until all manifests of a new index are there.
+// A replica may receive an index of another tool before its manifests.
 func TestMissingManifestIsTrouble(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
@@ -188,8 +188,8 @@ func TestNoStandInWithoutStaleIfError(t *testing.T) {
 	})
 }
 
-// TestOutageIsNotWaitedFor: of a registry that hangs, one client learns it in two
-// seconds; the others have their answers at once, and the registry its rest.
+// TestOutageIsNotWaitedFor shows that one client waits two seconds for a registry that hangs. The other clients get
+// stale answers at once, and the registry gets a rest.
 func TestOutageIsNotWaitedFor(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.publish(b.t, gadget, v100, "another")
@@ -229,8 +229,8 @@ func TestOutageIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestQuestionsAreBounded: clients that give up at once cannot have a registry that
-// hangs asked any number of questions, nor is the answer to one too many absence.
+// TestQuestionsAreBounded shows that clients that give up at once cannot start any number of requests to a registry
+// that hangs. The answer beyond the bound is not an absence.
 func TestQuestionsAreBounded(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.seen(widget)
@@ -270,8 +270,8 @@ func TestQuestionsAreBounded(t *testing.T) {
 	})
 }
 
-// TestOneRepositorysTroubleIsItsOwn: a credential that is rejected for one says
-// nothing of others.
+// TestOneRepositorysTroubleIsItsOwn shows that a credential that one repository rejects does not affect other
+// repositories.
 func TestOneRepositorysTroubleIsItsOwn(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.publish(b.t, gadget, v100, "another")
@@ -294,7 +294,7 @@ func TestOneRepositorysTroubleIsItsOwn(t *testing.T) {
 	})
 }
 
-// TestAbsenceIsRememberedOnlyWhileCurrent: an outage does not make a 404 of it.
+// TestAbsenceIsRememberedOnlyWhileCurrent shows that an outage never turns an expired absence into a 404.
 func TestAbsenceIsRememberedOnlyWhileCurrent(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		ask := func(absent bool, requests string) {
@@ -327,8 +327,7 @@ func TestAbsenceIsRememberedOnlyWhileCurrent(t *testing.T) {
 	})
 }
 
-// TestAbsentThenListed: a version that the list shows is not absent any more, by
-// whichever way it is asked for.
+// TestAbsentThenListed shows that a version in the list is no longer absent, whichever way a client requests it.
 func TestAbsentThenListed(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.seen(widget)
@@ -354,7 +353,7 @@ func TestAbsentThenListed(t *testing.T) {
 			b.t.Errorf("though it is listed: %v", err)
 		}
 	})
-	// While the registry is in trouble, too, nobody knows.
+	// While the registry is down, a listed version is not reported as absent either.
 	inTime(t, nil, func(b *bench) {
 		b.seen(widget)
 		pass(20 * time.Second)
@@ -369,7 +368,7 @@ func TestAbsentThenListed(t *testing.T) {
 	})
 }
 
-// TestWhatWasDeletedIsGone, and does not come back when the registry is in trouble.
+// TestWhatWasDeletedIsGone shows that a deleted version does not come back during an outage.
 func TestWhatWasDeletedIsGone(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.want("[1.0.0]", true, "[1 get 1 list]")
@@ -385,7 +384,7 @@ func TestWhatWasDeletedIsGone(t *testing.T) {
 	})
 }
 
-// TestCheckIsAskedOnce for each index, of which it remembers the refusal, too.
+// TestCheckIsAskedOnce shows that the catalog runs the check once for each index, and also caches the check's refusal.
 func TestCheckIsAskedOnce(t *testing.T) {
 	var checks atomic.Int32
 	var refuse atomic.Bool
@@ -427,8 +426,7 @@ func TestCheckIsAskedOnce(t *testing.T) {
 		if n := checks.Load(); n != 2 {
 			b.t.Errorf("%d checks", n)
 		}
-		// A registry in trouble does not bring back what was there before, nor is its
-		// trouble taken for a refusal.
+		// An outage does not bring back the earlier answer, and is not taken for a refusal.
 		b.down(answered(http.StatusServiceUnavailable, ""))
 		pass(time.Minute)
 		if item, err := b.Version(b.t.Context(), widget, v100); err == nil || errors.Is(err, refused) {
@@ -437,7 +435,7 @@ func TestCheckIsAskedOnce(t *testing.T) {
 	})
 }
 
-// TestTroubleInACheckIsNoRefusal asks again when the registry is back.
+// TestTroubleInACheckIsNoRefusal shows that the check runs again once the registry is back.
 func TestTroubleInACheckIsNoRefusal(t *testing.T) {
 	check := func(ctx context.Context, s artifact.Fetcher, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		if _, err := artifact.ReadEvidence(ctx, s, *found.Evidence); err != nil {
