@@ -18,12 +18,12 @@ var (
 	errAbsent = errors.New("not found")
 )
 
-// source answers with the number of its fetches, unless it is told otherwise.
+// source answers with the number of its fetches, unless a test changes its answer.
 type source struct {
 	mu      sync.Mutex
 	fetches int
 	delay   time.Duration
-	err     error // the source fails
+	err     error // not nil: the source fails
 	absent  bool
 	answer  fresh.Answer[int]
 }
@@ -60,8 +60,7 @@ func (s *source) count() int {
 	return n
 }
 
-// scene is a cache with its source. Its answers are current for a minute, and may be
-// served stale for an hour.
+// scene is a cache with its source. An answer is current for a minute, and may be served stale for an hour.
 type scene struct {
 	*fresh.Cache[string, int]
 	*source
@@ -86,7 +85,7 @@ func inTime(t *testing.T, change func(*options), f func(s *scene)) {
 	})
 }
 
-// want gets a key, and checks what it gets, how long that takes, and the number of fetches.
+// want gets a key. It checks the answer, the time that the call takes, and the number of fetches.
 func (s *scene) want(key, want string, took time.Duration, fetches int) {
 	s.t.Helper()
 	start := time.Now()
@@ -121,7 +120,7 @@ func TestExpires(t *testing.T) {
 	})
 }
 
-// TestClockThatWentBack shows that an answer of the future is not current.
+// TestClockThatWentBack shows that an answer from the future is not current.
 func TestClockThatWentBack(t *testing.T) {
 	inTime(t, nil, func(s *scene) {
 		s.Put("a", fresh.Answer[int]{Value: 9, At: time.Now().Add(time.Hour), TTL: time.Minute})
@@ -129,7 +128,7 @@ func TestClockThatWentBack(t *testing.T) {
 	})
 }
 
-// TestEarlyRefresh shows that nobody waits for an answer in use.
+// TestEarlyRefresh shows that no caller waits for an answer in use.
 func TestEarlyRefresh(t *testing.T) {
 	inTime(t, func(o *options) { o.Early = true }, func(s *scene) {
 		s.want("a", "1", 0, 1)
@@ -173,7 +172,7 @@ func TestSingleFlight(t *testing.T) {
 	})
 }
 
-// TestCallerThatLeaves shows that it ends no fetch.
+// TestCallerThatLeaves shows that a caller that leaves cancels no fetch.
 func TestCallerThatLeaves(t *testing.T) {
 	inTime(t, nil, func(s *scene) {
 		s.set(func(s *source) { s.delay = 10 * time.Second })
@@ -200,7 +199,7 @@ func TestStale(t *testing.T) {
 		time.Sleep(6 * time.Second)        // now it has failed
 		s.want("a", "1", 0, 0)
 		time.Sleep(5 * time.Second)
-		s.want("a", "1", 0, 1) // in the background
+		s.want("a", "1", 0, 1) // fetched in the background
 		time.Sleep(10*time.Second + 30*time.Second)
 		s.want("a", "1", 2*time.Second, 1)
 		time.Sleep(time.Hour)
@@ -225,8 +224,7 @@ func TestStaleForACallerThatLeaves(t *testing.T) {
 	})
 }
 
-// TestErrorsAreNeverStale shows that "not found" is the source's current word, and that
-// it replaces the answer before.
+// TestErrorsAreNeverStale shows that "not found" is the source's current answer. It replaces the answer before.
 func TestErrorsAreNeverStale(t *testing.T) {
 	inTime(t, nil, func(s *scene) {
 		s.want("a", "1", 0, 1)
@@ -293,7 +291,7 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// TestSuperseded shows an answer that another one contradicts.
+// TestSuperseded shows that an answer is dropped once another answer contradicts it.
 func TestSuperseded(t *testing.T) {
 	contradicted := false
 	inTime(t, func(o *options) { o.Superseded = func(string, *fresh.Answer[int]) bool { return contradicted } }, func(s *scene) {
@@ -306,7 +304,7 @@ func TestSuperseded(t *testing.T) {
 	})
 }
 
-// sized has answers of 1000 bytes.
+// sized gives each answer a size of 1000 bytes.
 func sized(bytes int64, entries int) func(*options) {
 	return func(o *options) {
 		o.MaxBytes, o.MaxEntries = bytes, entries
@@ -319,7 +317,7 @@ func sized(bytes int64, entries int) func(*options) {
 	}
 }
 
-// TestEviction shows that the answers that were used last are kept, within the bounds.
+// TestEviction shows that the cache keeps the most recently used answers, within its bounds.
 func TestEviction(t *testing.T) {
 	for name, change := range map[string]func(*options){"by bytes": sized(20*1514, 0), "by number": sized(0, 20)} {
 		t.Run(name, func(t *testing.T) {
@@ -327,7 +325,7 @@ func TestEviction(t *testing.T) {
 				for i := range 100 {
 					s.want(fmt.Sprint(i), "1", 0, 1)
 					if i >= 19 {
-						s.want(fmt.Sprint(i-5), "1", 0, 0) // it was used 5 keys ago
+						s.want(fmt.Sprint(i-5), "1", 0, 0) // the answer was used 5 keys ago
 					}
 				}
 				s.want("99", "1", 0, 0)
@@ -343,8 +341,7 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// TestFloodOfErrors shows that requests for what does not exist, or fails, evict no good
-// answer.
+// TestFloodOfErrors shows that no good answer is evicted by requests for absent or failing keys.
 func TestFloodOfErrors(t *testing.T) {
 	inTime(t, sized(200*1519, 0), func(s *scene) {
 		for i := range 100 {
@@ -367,7 +364,7 @@ func TestFloodOfErrors(t *testing.T) {
 	})
 }
 
-// TestExpiredErrorsAreForgotten shows that what serves nobody takes no memory for long.
+// TestExpiredErrorsAreForgotten shows that an error that no caller can get any more is removed from memory soon.
 func TestExpiredErrorsAreForgotten(t *testing.T) {
 	inTime(t, func(o *options) { o.FailureTTL = time.Minute }, func(s *scene) {
 		s.set(func(s *source) { s.absent = true })
@@ -389,8 +386,7 @@ func TestExpiredErrorsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestFlightsAreNotEvicted shows that a key that is being fetched stays, with its caller,
-// whatever else is asked for.
+// TestFlightsAreNotEvicted shows that a key with a fetch in flight is not evicted, whatever other keys callers get.
 func TestFlightsAreNotEvicted(t *testing.T) {
 	inTime(t, sized(0, 8), func(s *scene) {
 		s.set(func(s *source) { s.delay = 10 * time.Second })
@@ -404,7 +400,7 @@ func TestFlightsAreNotEvicted(t *testing.T) {
 	})
 }
 
-// TestAnswerLargerThanTheCache shows that it is kept until the next one comes.
+// TestAnswerLargerThanTheCache shows that the cache keeps a very large answer until the next answer arrives.
 func TestAnswerLargerThanTheCache(t *testing.T) {
 	inTime(t, sized(100, 0), func(s *scene) {
 		s.want("a", "1", 0, 1)
@@ -427,8 +423,7 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// TestDrop shows that nothing of a dropped key comes back: not from the fetch in flight,
-// and not from disk.
+// TestDrop shows that a dropped answer never comes back, neither from the fetch in flight nor from disk.
 func TestDrop(t *testing.T) {
 	saved := map[string]int{}
 	var saves sync.Mutex

@@ -13,13 +13,13 @@ import (
 	"github.com/ocibridge/ocibridge/internal/fresh"
 )
 
-// The state of a source whose answers change, vanish and fail at random.
+// world is the state of a source whose answers change, vanish and fail at random.
 type world struct {
 	mu     sync.Mutex
 	rand   *rand.Rand
-	epoch  map[string]int // the value of a key
+	epoch  map[string]int // the current value of a key
 	absent map[string]bool
-	downAt map[string]time.Time // when a fetch of a key last failed
+	downAt map[string]time.Time // the time of the last failed fetch of a key
 	flying map[string]int
 	errs   []string
 }
@@ -35,7 +35,7 @@ func (w *world) complain(format string, args ...any) {
 	w.errs = append(w.errs, fmt.Sprintf(format, args...))
 }
 
-// fetch takes up to 30 s, and answers with the state at its end.
+// fetch takes up to 30 s, and answers with the state at the end of that time.
 func (w *world) fetch(ctx context.Context, key string, last *fresh.Answer[int]) (fresh.Answer[int], error) {
 	w.mu.Lock()
 	if w.flying[key]++; w.flying[key] > 1 {
@@ -67,7 +67,7 @@ func (w *world) fetch(ctx context.Context, key string, last *fresh.Answer[int]) 
 	return a, nil
 }
 
-// change gives a key another value.
+// change gives a key a new value.
 func (w *world) change(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -110,7 +110,7 @@ func history(t *testing.T, seed uint64) {
 			time.Sleep(time.Duration(r.IntN(8)) * time.Second)
 		case 3:
 			if r.IntN(10) == 0 {
-				callers.Wait() // an answer in flight may be of the time before
+				callers.Wait() // an answer in flight may be older than the drop
 				time.Sleep(worldTimeout + 1)
 				w.change(key)
 				w.mu.Lock()
@@ -151,7 +151,7 @@ func (w *world) call(t *testing.T, c *fresh.Cache[string, int], key string, pati
 		if before.Stale(now) != nil {
 			w.complain("%s: %v, and a stale answer is left", key, err)
 		}
-	case now.Sub(a.At) < worldTTL: // it is current
+	case now.Sub(a.At) < worldTTL: // the answer is current
 	case a.Err != nil:
 		w.complain("%s: %v is served stale", key, a.Err)
 	case now.Sub(a.At) >= worldStale+2*time.Second:
