@@ -4,36 +4,36 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// manager is the service manager that started the process, if any: systemd.
-type manager struct {
-	getenv func(string) string
-	log    *slog.Logger
-}
+// manager is the service manager that started the process, if any: systemd, which the
+// variables NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID describe.
+type manager struct{ log *slog.Logger }
 
-// notify sends assignments to the service manager, as in sd_notify(3).
-func (m manager) notify(assignments ...string) {
-	if err := m.send(assignments...); err != nil {
+// notify sends assignments to the service manager, one on each line, as in sd_notify(3).
+func (m manager) notify(assignments string) {
+	if _, err := daemon.SdNotify(false, assignments); err != nil {
 		m.log.Warn("the service manager cannot be told", "what", assignments, "err", err)
 	}
 }
 
 // keepAlive reports to the service manager, as often as it asks for, that the process
-// lives.
+// lives. It returns at once if the service manager does not ask for reports.
 func (m manager) keepAlive(ctx context.Context) {
-	every := m.watchdogInterval()
-	if every == 0 {
+	timeout, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || timeout == 0 {
 		return
 	}
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(timeout / 2)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			m.notify("WATCHDOG=1")
+			m.notify(daemon.SdNotifyWatchdog)
 		}
 	}
 }

@@ -1,13 +1,18 @@
 package serve
 
 import (
+	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
 )
 
 // listenAsManager stands for systemd: it returns what is told to it next.
@@ -45,12 +50,11 @@ func TestManagerIsTold(t *testing.T) {
 		withToken("# more\n"): "STATUS=serving",
 		"wrong":               "STATUS=serving by earlier settings: the new ones cannot be used",
 	} {
-		before, _ := strconv.ParseInt(monotonic(), 10, 64)
+		before := monotonic(daemon.SdNotifyMonotonicUsec())
 		r.as(config)
-		lines := strings.Split(next(), "\n")
-		usec, err := strconv.ParseInt(strings.TrimPrefix(lines[len(lines)-1], "MONOTONIC_USEC="), 10, 64)
-		if len(lines) != 2 || lines[0] != "RELOADING=1" || err != nil || usec < before {
-			t.Errorf("at the beginning: %q", lines)
+		began := next()
+		if at, ok := strings.CutPrefix(began, "RELOADING=1\n"); !ok || before < 0 || monotonic(at) < before {
+			t.Errorf("at the beginning: %q", began)
 		}
 		if got, want := next(), "READY=1\n"+status; got != want {
 			t.Errorf("at the end: %q, want %q", got, want)
@@ -58,23 +62,46 @@ func TestManagerIsTold(t *testing.T) {
 	}
 }
 
+// monotonic returns the time in an assignment to MONOTONIC_USEC, or -1.
+func monotonic(assignment string) int64 {
+	text, ok := strings.CutPrefix(strings.TrimSpace(assignment), "MONOTONIC_USEC=")
+	usec, err := strconv.ParseInt(text, 10, 64)
+	if !ok || err != nil {
+		return -1
+	}
+	return usec
+}
+
+// TestWatchdog has the service manager ask this process for reports, or no process, or
+// another one.
 func TestWatchdog(t *testing.T) {
-	m := manager{getenv: os.Getenv}
-	for _, tt := range []struct {
-		usec, pid string
-		want      time.Duration
-	}{
-		{"", "", 0}, {"x", "", 0}, {"-5", "", 0}, {"30000000", "", 15 * time.Second},
-		{"30000000", "1", 0}, {"30000000", strconv.Itoa(os.Getpid()), 15 * time.Second},
-	} {
+	next := listenAsManager(t)
+	m := manager{slog.New(slog.DiscardHandler)}
+	for _, tt := range []struct{ usec, pid string }{{"", ""}, {"x", ""}, {"-5", ""}, {"20000", "1"}} {
 		t.Setenv("WATCHDOG_USEC", tt.usec)
 		t.Setenv("WATCHDOG_PID", tt.pid)
-		if got := m.watchdogInterval(); got != tt.want {
-			t.Errorf("%+v: %s", tt, got)
-		}
+		m.keepAlive(t.Context()) // returns
 	}
+	for _, pid := range []string{"", strconv.Itoa(os.Getpid())} {
+		t.Setenv("WATCHDOG_USEC", "20000")
+		t.Setenv("WATCHDOG_PID", pid)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { m.keepAlive(ctx) })
+		if got := next(); got != "WATCHDOG=1" {
+			t.Errorf("%q", got)
+		}
+		cancel()
+		running.Wait()
+	}
+}
+
+// TestNoServiceManager has nobody listen.
+func TestNoServiceManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
-	if err := m.send("READY=1"); err != nil {
-		t.Errorf("with nobody to tell: %v", err)
+	log := &logLines{}
+	manager{slog.New(slog.NewTextHandler(log, nil))}.notify("READY=1")
+	if n := log.count("service manager"); n != 0 {
+		t.Errorf("%d warnings", n)
 	}
 }

@@ -39,7 +39,7 @@ type process struct {
 // newProcess prepares what sites share. The caller closes its operations.
 func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress string) (*process, error) {
 	p := &process{
-		log: o.Log, addr: addr, version: o.Version, manager: manager{o.Getenv, o.Log}, randomKeys: sync.OnceValue(access.RandomKeys),
+		log: o.Log, addr: addr, version: o.Version, manager: manager{o.Log}, randomKeys: sync.OnceValue(access.RandomKeys),
 		budget: pull.NewBudget(pull.Limits{}), via: "1.1 ocibridge-" + rand.Text(),
 	}
 	p.ending, p.end = context.WithCancel(context.Background())

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -57,7 +59,7 @@ func (r *reloader) changed() (names []string, stable bool) {
 
 // reload loads settings and replaces the site, or logs why it cannot.
 func (r *reloader) reload(reason string) {
-	r.manager.notify("RELOADING=1", "MONOTONIC_USEC="+monotonic())
+	r.manager.notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 	err := r.replace(reason)
 	r.ops.reload(err)
 	status := "serving"
@@ -65,7 +67,7 @@ func (r *reloader) reload(reason string) {
 		status = "serving by earlier settings: the new ones cannot be used"
 		r.log.Error("settings cannot be used; those from before stay in force", "reason", reason, "err", hint.OneLine(err.Error()), "hint", hint.OneLine(hint.Of(err)))
 	}
-	r.manager.notify("READY=1", "STATUS="+status)
+	r.manager.notify(daemon.SdNotifyReady + "\nSTATUS=" + status)
 }
 
 // replace loads settings, and swaps in a site that is made from them.

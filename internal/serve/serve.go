@@ -5,8 +5,8 @@
 // that it began with. Sites share what must be open only once, such as a cache's folder.
 // Settings that cannot be used change nothing.
 //
-// The package knows no flags and no terminal, and reads the environment through [Options]
-// alone.
+// The package knows no flags and no terminal. It reads the environment through [Options], and
+// systemd's variables by itself.
 package serve
 
 import (

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
 )
 
 // shutdownTimeout is the default of how long downloads under way may take to finish.
@@ -26,7 +28,7 @@ func (l *live) serve(ctx context.Context, listener net.Listener) error {
 		}
 		failed <- server.ServeTLS(listener, "", "")
 	}()
-	p.manager.notify("READY=1", "STATUS=serving")
+	p.manager.notify(daemon.SdNotifyReady + "\nSTATUS=serving")
 	ended, end := context.WithCancel(context.Background())
 	defer end()
 	go p.manager.keepAlive(ended)
@@ -37,7 +39,7 @@ func (l *live) serve(ctx context.Context, listener net.Listener) error {
 	}
 	p.draining.Store(true)
 	p.ops.ready.Drain()
-	p.manager.notify("STOPPING=1")
+	p.manager.notify(daemon.SdNotifyStopping)
 	g := l.current.Load().settings.gateway()
 	if g.ShutdownDelay > 0 {
 		p.log.Info("shutting down: requests are still answered, for whoever does not know yet", "for", g.ShutdownDelay)
