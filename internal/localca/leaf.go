@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -70,15 +71,10 @@ func (ca *CA) sign(hosts []string, now time.Time) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	serial, err := newSerial()
-	if err != nil {
-		return nil, err
-	}
 	template := &x509.Certificate{
-		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: "ocibridge gateway", Organization: []string{"ocibridge"}},
 		NotBefore:             now.Add(-margin),
-		NotAfter:              earlier(now.Add(leafValidity), ca.cert.NotAfter),
+		NotAfter:              slices.MinFunc([]time.Time{now.Add(leafValidity), ca.cert.NotAfter}, time.Time.Compare),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
@@ -99,11 +95,4 @@ func (ca *CA) sign(hosts []string, now time.Time) (*tls.Certificate, error) {
 		return nil, err
 	}
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

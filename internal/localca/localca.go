@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -149,14 +148,9 @@ func generate(now time.Time) (certPEM, keyPEM []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	serial, err := newSerial()
-	if err != nil {
-		return nil, nil, err
-	}
 	template := &x509.Certificate{
-		SerialNumber: serial,
-		// The number distinguishes the CAs of several data folders in a trust store.
-		Subject:               pkix.Name{CommonName: fmt.Sprintf("ocibridge local CA %.8x", serial.Bytes()), Organization: []string{"ocibridge"}},
+		// The text distinguishes the CAs of several data folders in a trust store.
+		Subject:               pkix.Name{CommonName: "ocibridge local CA " + rand.Text()[:8], Organization: []string{"ocibridge"}},
 		NotBefore:             now.Add(-margin),
 		NotAfter:              now.AddDate(years, 0, 0),
 		KeyUsage:              x509.KeyUsageCertSign,
@@ -175,10 +169,6 @@ func generate(now time.Time) (certPEM, keyPEM []byte, err error) {
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
-}
-
-func newSerial() (*big.Int, error) {
-	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 }
 
 // open narrows the folder of a CA, reads the CA and checks it.
