@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/mitchellh/go-wordwrap"
 	"golang.org/x/term"
 )
 
@@ -78,7 +79,11 @@ func (t table) row(out *strings.Builder, row []string, widths []int, width int) 
 			limit = max(minWrapped, limit)
 		}
 	}
-	lines := wrap(row[wrapped], limit)
+	text := row[wrapped]
+	if limit > 0 {
+		text = wordwrap.WrapString(text, uint(limit))
+	}
+	lines := strings.Split(text, "\n")
 	for n, part := range lines {
 		line := tableIndent
 		for i, cell := range row {
@@ -92,25 +97,4 @@ func (t table) row(out *strings.Builder, row []string, widths []int, width int) 
 		}
 		out.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
-}
-
-// wrap splits s at blanks into lines of at most limit characters. A longer word gets a line
-// of its own. Without a limit, which is 0, there is one line.
-func wrap(s string, limit int) []string {
-	if limit <= 0 || utf8.RuneCountInString(s) <= limit {
-		return []string{s}
-	}
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(s) {
-		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > limit {
-			lines = append(lines, line)
-			line = ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(lines, line)
 }
