@@ -51,11 +51,8 @@ type issued struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	// kept has the certificates that the folder had at the start, by domain.
-	kept map[string]*tls.Certificate
-
 	mu    sync.Mutex
-	ready map[string]bool // by domain: the manager has a certificate
+	ready map[string]bool // by domain: the manager has a certificate, or its folder does
 }
 
 const acmeCAHint = "it is a PEM file with the authorities of the issuer's own certificate"
@@ -78,7 +75,7 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	i := &issued{log: log, ready: map[string]bool{}, kept: map[string]*tls.Certificate{}}
+	i := &issued{log: log, ready: map[string]bool{}}
 	i.ended, i.end = context.WithCancel(context.Background())
 	for _, d := range c.Domains {
 		name, err := idna.Lookup.ToASCII(d)
@@ -86,9 +83,7 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 			return nil, hint.New(fmt.Sprintf("acme: %q is no name of a host", d), "write names as clients have them in URLs")
 		}
 		i.domains = append(i.domains, name)
-		if cert := keptCertificate(dir, name); cert != nil {
-			i.kept[name] = cert
-		}
+		i.ready[name] = hasCertificate(dir, name)
 	}
 	i.manager = &autocert.Manager{
 		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(dir), HostPolicy: autocert.HostWhitelist(i.domains...), Email: c.Email,
@@ -101,18 +96,16 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 	return i, nil
 }
 
-// keptCertificate returns the certificate that the folder has for a domain, or nil if it has
-// none that is valid now. With it, handshakes succeed right after a start or a reload.
-func keptCertificate(dir, domain string) *tls.Certificate {
+// hasCertificate reports whether the folder has a certificate for a domain that is valid now.
+// The manager reads it, so that handshakes succeed right after a start or a reload.
+func hasCertificate(dir, domain string) bool {
 	data, err := files.Read(filepath.Join(dir, domain)) // key and chain, as the manager writes them
 	if err != nil {
-		return nil
+		return false
 	}
 	cert, err := tls.X509KeyPair(data, data)
-	if now := time.Now(); err != nil || cert.Leaf.VerifyHostname(domain) != nil || now.Before(cert.Leaf.NotBefore) || now.After(cert.Leaf.NotAfter) {
-		return nil
-	}
-	return &cert
+	now := time.Now()
+	return err == nil && cert.Leaf.VerifyHostname(domain) == nil && !now.Before(cert.Leaf.NotBefore) && !now.After(cert.Leaf.NotAfter)
 }
 
 // begin has missing certificates issued. The gateway must already listen, because the issuer
@@ -245,10 +238,7 @@ func (i *issued) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	i.mu.Lock()
 	ready := i.ready[name]
 	i.mu.Unlock()
-	switch kept := i.kept[name]; {
-	case !ready && kept != nil:
-		return kept, nil
-	case !ready:
+	if !ready {
 		return nil, fmt.Errorf("there is no certificate for %q", name)
 	}
 	return i.manager.GetCertificate(helloFor(name))
