@@ -21,11 +21,11 @@ type Check struct {
 
 // Finding is the result of a [Check].
 type Finding struct {
-	OK bool
+	OK bool `json:"ok"`
 	// Message is public: it contains no host name and no secret.
-	Message string
+	Message string `json:"says,omitempty"`
 	// Err is the reason, for the log.
-	Err error
+	Err error `json:"-"`
 }
 
 const (
@@ -58,14 +58,9 @@ type Readiness struct {
 type report struct {
 	Ready  bool               `json:"ready"`
 	Says   string             `json:"says,omitempty"`
-	Checks map[string]checked `json:"checks,omitempty"`
+	Checks map[string]Finding `json:"checks,omitempty"`
 
 	at time.Time
-}
-
-type checked struct {
-	OK   bool   `json:"ok"`
-	Says string `json:"says,omitempty"`
 }
 
 // NewReadiness returns a gateway's readiness, which is unknown until the first request.
@@ -144,12 +139,11 @@ func (h *Readiness) check() {
 	running.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	found := &report{Ready: true, Checks: map[string]checked{}, at: time.Now()}
+	found := &report{Ready: true, Checks: map[string]Finding{}, at: time.Now()}
 	for i, c := range h.checks {
-		f := findings[i]
-		found.Checks[c.Name] = checked{f.OK, f.Message}
-		found.Ready = found.Ready && f.OK
-		h.logChange(c.Name, f)
+		found.Checks[c.Name] = findings[i]
+		found.Ready = found.Ready && findings[i].OK
+		h.logChange(c.Name, findings[i])
 	}
 	if !h.draining {
 		h.metrics.ready.Set(oneIf(found.Ready))
@@ -159,12 +153,12 @@ func (h *Readiness) check() {
 
 // logChange logs a finding that differs from the previous one.
 func (h *Readiness) logChange(name string, f Finding) {
-	was := checked{OK: true}
+	was := Finding{OK: true}
 	if h.last != nil {
 		was = h.last.Checks[name]
 	}
 	switch {
-	case f.OK == was.OK && f.Message == was.Says:
+	case f.OK == was.OK && f.Message == was.Message:
 	case !f.OK:
 		h.log.Error("not ready", "check", name, "says", f.Message, "err", f.Err)
 	case f.Err != nil:
