@@ -90,7 +90,7 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 		Client: &acme.Client{
 			DirectoryURL: c.DirectoryURL, UserAgent: userAgent,
 			// The manager renews certificates until the process ends; the transport ends it.
-			HTTPClient: &http.Client{Transport: &orders{RoundTripper: transport, ended: i.ended, known: map[string]string{}}, Timeout: acmeTimeout},
+			HTTPClient: &http.Client{Transport: newOrders(i.ended, transport), Timeout: acmeTimeout},
 		},
 	}
 	return i, nil

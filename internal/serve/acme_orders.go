@@ -6,7 +6,8 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 )
 
 // maxACMEDocument bounds an issuer's answer. The longest answers are certificate chains.
@@ -18,13 +19,16 @@ const maxACMEDocument = 1 << 20
 type orders struct {
 	http.RoundTripper
 	ended context.Context
-
-	mu    sync.Mutex
-	known map[string]string // URL of an order by its finalize URL; not nil
+	known *lru.Cache[string, string] // the URL of an order by its finalize URL
 }
 
 // maxOrders bounds the orders that are remembered. There is one for each domain.
 const maxOrders = 1000
+
+func newOrders(ended context.Context, transport http.RoundTripper) *orders {
+	known, _ := lru.New[string, string](maxOrders) // fails only for sizes below 1
+	return &orders{transport, ended, known}
+}
 
 // RoundTrip implements [http.RoundTripper].
 func (o *orders) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -44,23 +48,13 @@ func (o *orders) RoundTrip(r *http.Request) (*http.Response, error) {
 	var order struct {
 		Finalize string `json:"finalize"`
 	}
-	if json.Unmarshal(body, &order) == nil && order.Finalize != "" {
-		o.locate(order.Finalize, resp.Header)
+	if json.Unmarshal(body, &order) != nil || order.Finalize == "" {
+		return resp, nil
+	}
+	if at := resp.Header.Get("Location"); at != "" {
+		o.known.Add(order.Finalize, at)
+	} else if at, ok := o.known.Get(order.Finalize); ok {
+		resp.Header.Set("Location", at)
 	}
 	return resp, nil
-}
-
-// locate remembers the URL of an order, or adds it to the headers of an answer.
-func (o *orders) locate(finalize string, h http.Header) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	at := h.Get("Location")
-	switch {
-	case at == "" && o.known[finalize] != "":
-		h.Set("Location", o.known[finalize])
-	case at != "" && len(o.known) < maxOrders:
-		o.known[finalize] = at
-	case at != "":
-		o.known = map[string]string{finalize: at}
-	}
 }

@@ -196,9 +196,7 @@ func (s *site) checkVersions() {
 		return
 	}
 	checker := verify.New(verify.Options{Policy: s.settings.Config.Trust.For, Counters: &s.ops.metrics.Verify, Log: s.log})
-	s.check = func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
-		return checker.Check(ctx, store, a, v, found)
-	}
+	s.check = checker.Check
 	s.onClose(func() error {
 		n := checker.Counts()
 		s.log.Info("evidence was required: versions since the start", "verified", n.Verified, "refused", n.Refused, "packages_withheld", n.Withheld)
