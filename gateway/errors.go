@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
@@ -34,8 +35,8 @@ var (
 func StatusOf(err error) int {
 	var answer *errcode.ErrorResponse
 	var network net.Error
-	var busy busyError
 	var later *outgoing.LaterError
+	_, limited := pauseOf(err)
 	switch {
 	case errors.Is(err, errNoHost):
 		return http.StatusBadRequest
@@ -45,7 +46,7 @@ func StatusOf(err error) int {
 		return http.StatusUnavailableForLegalReasons
 	case errors.Is(err, archives.ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout
-	case errors.As(err, &busy), errors.As(err, &later), errors.Is(err, catalog.ErrBusy):
+	case limited, errors.As(err, &later), errors.Is(err, catalog.ErrBusy):
 		return http.StatusServiceUnavailable
 	case errors.As(err, &answer) && (answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusServiceUnavailable):
 		return http.StatusServiceUnavailable
@@ -55,10 +56,16 @@ func StatusOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// busyError is an error that says when a retry may succeed, because a limit on fetches from origins is reached.
-type busyError interface {
-	error
-	Busy() time.Duration
+// pauseOf returns the pause before a retry if err means that a limit on fetches from origins is reached.
+func pauseOf(err error) (pause time.Duration, limited bool) {
+	var busy *catalog.BusyError
+	switch {
+	case errors.As(err, &busy):
+		return busy.RetryAfter, true
+	case errors.Is(err, document.ErrBusy):
+		return document.RetryAfter, true
+	}
+	return 0, false
 }
 
 const (
@@ -72,14 +79,14 @@ const (
 // RetryAfterOf returns the seconds of the Retry-After header for an error: the time that the registry or the
 // origin requested, or that a limit lasts, or else a default.
 func RetryAfterOf(err error) int {
-	wait := retryAfter * time.Second
-	var busy busyError
+	wait, limited := pauseOf(err)
 	var later *outgoing.LaterError
 	switch {
-	case errors.As(err, &busy):
-		wait = busy.Busy()
+	case limited:
 	case errors.As(err, &later) && !later.Until.IsZero():
 		wait = min(time.Until(later.Until), maxRetryAfter)
+	default:
+		wait = retryAfter * time.Second
 	}
 	return max(1, int(math.Ceil(wait.Seconds())))
 }
@@ -123,9 +130,9 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // saidOf returns the text of an error for clients: what failed, and no more.
 func saidOf(err error) string {
-	var busy busyError
+	_, limited := pauseOf(err)
 	switch {
-	case errors.As(err, &busy):
+	case limited:
 		return "this gateway has reached a limit of its fetches from origins"
 	case errors.Is(err, catalog.ErrSource):
 		return "the provider's origin is unavailable"

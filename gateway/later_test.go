@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -87,5 +88,22 @@ func TestLaterWithoutATime(t *testing.T) {
 	b.checkTrouble(a, "index.json", http.StatusServiceUnavailable)
 	if after := a.header.Get("Retry-After"); after != "5" {
 		t.Errorf("Retry-After %q", after)
+	}
+}
+
+// TestLimitOfFetches shows that a limit on fetches from origins tells clients when to retry.
+func TestLimitOfFetches(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want int
+	}{
+		"a limit of pull_through": {&catalog.BusyError{Limit: "max_per_day", RetryAfter: 6 * time.Hour}, 6 * 60 * 60},
+		"a limit about to end":    {&catalog.BusyError{Limit: "max_per_day"}, 1},
+		"too many documents":      {document.ErrBusy, 10},
+	} {
+		err := fmt.Errorf("%w: %w", catalog.ErrSource, tc.err)
+		if status, wait := gateway.StatusOf(err), gateway.RetryAfterOf(err); status != http.StatusServiceUnavailable || wait != tc.want {
+			t.Errorf("%s: status %d, retry after %d s, want %d s", name, status, wait, tc.want)
+		}
 	}
 }

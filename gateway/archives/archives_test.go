@@ -43,9 +43,6 @@ type registry struct {
 	gone    bool
 }
 
-// Exists says that every package can be fetched.
-func (r *registry) Exists(context.Context, ocispec.Descriptor) (bool, error) { return true, nil }
-
 func (r *registry) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
 	fetch := int(r.fetches.Add(1))
 	if r.gone {
@@ -67,6 +64,15 @@ func (r *registry) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadClos
 		}
 		return n, nil
 	})), nil
+}
+
+// Exists reports whether the registry has a package.
+func (r *registry) Exists(_ context.Context, d ocispec.Descriptor) (bool, error) {
+	if r.gone {
+		return false, errors.New("the registry is not there")
+	}
+	_, found := r.data[d.Digest]
+	return found, nil
 }
 
 type readerFunc func([]byte) (int, error)

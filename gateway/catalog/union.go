@@ -87,6 +87,25 @@ func (unavailable) Requested(artifact.Package) {}
 // ErrSource means that an origin failed, and not the registry.
 var ErrSource = errors.New("the origin of what the registry lacks is in trouble")
 
+// BusyError means that a limit on fetches from origins is reached. A retry after RetryAfter
+// may succeed.
+type BusyError struct {
+	// Limit is an argument of the pull_through block, or "disk" for the free space.
+	Limit      string
+	RetryAfter time.Duration
+}
+
+// Error implements error.
+func (e *BusyError) Error() string {
+	switch e.Limit {
+	case "disk":
+		return "too little disk is free for what is fetched from origins"
+	case "max_per_day":
+		return "max_per_day is reached: no more is fetched from origins until midnight UTC"
+	}
+	return fmt.Sprintf("%s is reached: too much is being fetched from origins", e.Limit)
+}
+
 // originTimeout bounds the origin's time to add to a version or list of the registry.
 // Clients wait for 8 s, and a slow origin must not keep the registry's answer from them.
 const originTimeout = 5 * time.Second

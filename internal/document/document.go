@@ -151,16 +151,12 @@ var (
 	decoding = semaphore.NewWeighted(decodeBudget)
 )
 
-// ErrBusy means that too many documents are being read at this moment.
-var ErrBusy error = busyError{}
+// ErrBusy means that too many documents are being read at this moment. A retry after
+// [RetryAfter] may succeed.
+var ErrBusy = errors.New("too many documents of other parties are being read at once")
 
-type busyError struct{}
-
-// Error implements error.
-func (busyError) Error() string { return "too many documents of other parties are being read at once" }
-
-// Busy returns the time after which a retry may succeed.
-func (busyError) Busy() time.Duration { return 10 * time.Second }
+// RetryAfter is the pause before the retry of a read that failed with [ErrBusy].
+const RetryAfter = 10 * time.Second
 
 // Document is a document in memory, which holds its share of the budgets until it is closed.
 type Document struct {

@@ -113,7 +113,7 @@ func claims(rs []*reservation) []claim {
 }
 
 // reserve waits for a slot, and takes room for size bytes; -1: unknown. A client waits for a
-// while, and then gets a *[BusyError]. A background download waits until ctx ends. The
+// while, and then gets a *[catalog.BusyError]. A background download waits until ctx ends. The
 // caller calls done once the download has ended, and drop once its file is removed.
 func (l *Budget) reserve(ctx context.Context, size int64, by demand) (*reservation, error) {
 	r := &reservation{budget: l, demand: by, patience: slotPatience}

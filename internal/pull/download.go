@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
@@ -142,7 +143,7 @@ func (d *download) closed() {
 
 // errPreempted is the end of a download that was cancelled for a waiting client. Its push
 // is tried again.
-var errPreempted = hint.Wrap(fmt.Errorf("no client read the package, and another client waited for its slot: %w", &BusyError{"max_concurrent", retrySlot}),
+var errPreempted = hint.Wrap(fmt.Errorf("no client read the package, and another client waited for its slot: %w", &catalog.BusyError{Limit: "max_concurrent", RetryAfter: retrySlot}),
 	"it is fetched again later; where this is frequent, raise max_concurrent in the pull_through block")
 
 // preempt cancels a download for a waiting client. It returns false if the download has
@@ -198,7 +199,7 @@ func (p *Puller) noteFailure(w wanted, err error) {
 	if errors.Is(err, trust.ErrChecksum) || errors.Is(err, provider.ErrNotZip) {
 		p.releases.Drop(func(s subject) bool { return s == w.subject }, nil) // the version may have been published anew
 	}
-	var busy *BusyError
+	var busy *catalog.BusyError
 	if errors.As(err, &busy) {
 		return
 	}

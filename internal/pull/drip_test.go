@@ -291,7 +291,7 @@ func TestDrippingDownloads(t *testing.T) {
 				n.served(p, "good.test", "1.0.0", soon)
 				slow := 0
 				for _, result := range got {
-					var busy *BusyError
+					var busy *catalog.BusyError
 					switch err := <-result; {
 					case err == nil:
 						t.Error("a package came whole")
@@ -705,7 +705,7 @@ func TestDownloadsYield(t *testing.T) {
 		time.Sleep(preemptAfter)
 		want(1, 1, 0, 1)
 		// Clients read all downloads that are left.
-		var busy *BusyError
+		var busy *catalog.BusyError
 		start := time.Now()
 		if err := n.get(t.Context(), p, "late.test", "1.0.0"); !errors.As(err, &busy) || time.Since(start) != slotPatience {
 			t.Errorf("after %s: %v", time.Since(start), err)
@@ -755,7 +755,7 @@ func TestPushOfWhatYielded(t *testing.T) {
 			n.served(p, "good.test", v, preemptAfter+soon)
 			time.Sleep(pushPause + 10*time.Second)
 			synctest.Wait()
-			var busy *BusyError
+			var busy *catalog.BusyError
 			if len(pushed) != i+1 || !errors.As(pushed[i], &busy) || errors.Is(pushed[i], catalog.ErrSource) || n.drippings("slow.test") != 1 {
 				t.Fatalf("pushed %d times, %d downloads under way: %v", len(pushed), n.drippings("slow.test"), pushed)
 			}

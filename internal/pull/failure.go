@@ -73,7 +73,7 @@ func reasons(err error) []error {
 		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip, artifact.ErrTooLarge,
 		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded,
 	}
-	var busy *BusyError
+	var busy *catalog.BusyError
 	if errors.As(err, &busy) {
 		out = append(out, busy)
 	}

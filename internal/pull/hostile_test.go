@@ -67,7 +67,7 @@ func TestHostilePackages(t *testing.T) {
 		"announced too large": {open: func() opener { return says(2<<20, endless{}) }, limits: Limits{MaxSize: 1 << 20},
 			check: func(err error) bool { return errors.As(err, new(*SizeError)) }},
 		"more than the disk may take": {open: func() opener { return says(-1, endless{}) }, limits: Limits{MaxSpool: 4 << 20},
-			check: func(err error) bool { return errors.As(err, new(*BusyError)) }},
+			check: func(err error) bool { return errors.As(err, new(*catalog.BusyError)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -157,11 +157,11 @@ func TestReasonsOfFailures(t *testing.T) {
 	for _, reason := range []error{
 		catalog.ErrSource, ErrNotOffered, origin.ErrVersionNotFound, origin.ErrPlatformNotFound,
 		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip, artifact.ErrTooLarge,
-		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded, &BusyError{"disk", time.Second}, &SizeError{2, 1},
+		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded, &catalog.BusyError{Limit: "disk", RetryAfter: time.Second}, &SizeError{2, 1},
 	} {
 		err := hint.Wrap(fmt.Errorf("%s: %w", long, reason), "help")
 		for name, got := range map[string]error{"kept": failFor(err, time.Second).err, "brief": brief(err)} {
-			var busy, wantBusy *BusyError
+			var busy, wantBusy *catalog.BusyError
 			var size, wantSize *SizeError
 			var network net.Error
 			switch {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -32,34 +33,16 @@ const (
 	keepFree = 256 << 20
 	// spoolStep is by how many bytes the room of a package of unknown size grows.
 	spoolStep = 8 << 20
-	// slotPatience is how long a client waits for a slot before it gets a [BusyError].
+	// slotPatience is how long a client waits for a slot before it gets a [catalog.BusyError].
 	slotPatience = 30 * time.Second
 	// retrySlot and retryRoom tell clients when to retry if all slots, or the disk, are
 	// taken: downloads take seconds.
 	retrySlot, retryRoom = 10 * time.Second, 30 * time.Second
 )
 
-// BusyError is the error for a limit that is reached. A retry after RetryAfter may succeed.
-type BusyError struct {
-	// Limit is an argument of the pull_through block, or "disk" for [Limits.Free].
-	Limit      string
-	RetryAfter time.Duration
-}
-
-// Error implements error.
-func (e *BusyError) Error() string {
-	switch e.Limit {
-	case "disk":
-		return "too little disk is free for what is fetched from origins"
-	case "max_per_day":
-		return "max_per_day is reached: no more is fetched from origins until midnight UTC"
-	}
-	return fmt.Sprintf("%s is reached: too much is being fetched from origins", e.Limit)
-}
-
-// busy returns a [BusyError] with its hint.
+// busy returns a [catalog.BusyError] with its hint.
 func busy(limit string, after time.Duration) error {
-	err := &BusyError{limit, after}
+	err := &catalog.BusyError{Limit: limit, RetryAfter: after}
 	switch limit {
 	case "disk":
 		return hint.Wrap(err, "make room where packages under way are kept, beside the cache or the embedded registry")

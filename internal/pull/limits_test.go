@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 )
 
 // reserved makes a reservation, which must succeed at once.
@@ -24,7 +26,7 @@ func reserved(t *testing.T, l *Budget, size int64, background bool) *reservation
 
 func wantBusy(t *testing.T, err error, limit string, after time.Duration) {
 	t.Helper()
-	var busy *BusyError
+	var busy *catalog.BusyError
 	if !errors.As(err, &busy) || busy.Limit != limit || busy.RetryAfter != after {
 		t.Errorf("error %v (%+v), want %s and again after %s", err, busy, limit, after)
 	}

@@ -268,6 +268,3 @@ func (p *Puller) taskLocked(f func(context.Context)) bool {
 	p.tasks.Go(func() { f(p.ctx) })
 	return true
 }
-
-// Busy says when the same may succeed; the gateway asks for it.
-func (e *BusyError) Busy() time.Duration { return e.RetryAfter }

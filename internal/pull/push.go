@@ -12,6 +12,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -110,7 +111,7 @@ func (p *Puller) work(ctx context.Context, j *job) {
 		result, err := p.push(ctx, j, held, platforms)
 		closeAll(held)
 		p.report(ctx, j, result, err)
-		var busy *BusyError
+		var busy *catalog.BusyError
 		wait := pause
 		switch {
 		case ctx.Err() != nil:
@@ -206,7 +207,7 @@ func (p *Puller) report(ctx context.Context, j *job, result *pusher.Result, err 
 			r.setStored(result)
 		}
 	}
-	var busy *BusyError
+	var busy *catalog.BusyError
 	err = brief(err)
 	log := p.o.Log.With("version", j.subject.String())
 	switch {

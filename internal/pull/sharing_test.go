@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/origin"
 )
 
@@ -371,7 +372,7 @@ func TestRedirectsThatEnd(t *testing.T) {
 		if sent := n.drippings("busy.test"); sent != 0 || p.Usage().Fetching != 6 {
 			t.Fatalf("busy.test sends %d, and %d are under way", sent, p.Usage().Fetching)
 		}
-		var busy *BusyError
+		var busy *catalog.BusyError
 		if err := n.get(t.Context(), p, "busy.test", "8.0.0"); errors.As(err, &busy) {
 			t.Errorf("it finds no place: %v", err)
 		}

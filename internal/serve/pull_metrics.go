@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/origin"
@@ -54,7 +55,7 @@ func verifyOutcome(err error) string {
 
 func fetchOutcome(e pull.Event) string {
 	var size *pull.SizeError
-	var busy *pull.BusyError
+	var busy *catalog.BusyError
 	switch err := e.Err; {
 	case err == nil && e.From == pull.FromRegistry:
 		return telemetry.PullPresent
@@ -75,7 +76,7 @@ func fetchOutcome(e pull.Event) string {
 // limitOf returns the limit that an error is about; "" for none.
 func limitOf(err error) string {
 	var size *pull.SizeError
-	var busy *pull.BusyError
+	var busy *catalog.BusyError
 	switch {
 	case errors.As(err, &busy):
 		return busy.Limit
