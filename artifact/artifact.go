@@ -127,8 +127,22 @@ type Version struct {
 	// Evidence describes the evidence manifest; nil if there is none. It keeps the
 	// annotation that [DescribeEvidence] sets.
 	Evidence *ocispec.Descriptor
-	// Index describes the index itself.
+	// Index describes the index itself; zero if the version is not stored.
 	Index ocispec.Descriptor
+}
+
+// Same reports whether two versions have the same index, evidence and packages.
+func (v *Version) Same(other *Version) bool {
+	return v.Index.Digest == other.Index.Digest && v.evidence() == other.evidence() &&
+		slices.EqualFunc(v.Packages, other.Packages, func(p, q Package) bool { return p.Claims(q) && p.H1 == q.H1 })
+}
+
+// evidence returns the digest of the evidence manifest; "" if there is none.
+func (v *Version) evidence() digest.Digest {
+	if v.Evidence == nil {
+		return ""
+	}
+	return v.Evidence.Digest
 }
 
 // Platforms returns the platforms in Packages and Missing, sorted.

@@ -236,8 +236,9 @@ func (v View) Version(ctx context.Context, a provider.Address, of provider.Versi
 	return v.get(ctx, v.versionOf(a, of))
 }
 
-// Newer asks the registry again for a version's tag. It returns the version if the tag
-// names another index now, else nil. Its errors are those of [Catalog.Version].
+// Newer asks the registry, and the origin, again for a version. It returns the version if
+// its index, its evidence or its packages have changed, else nil. Its errors are those of
+// [View.Version].
 func (v View) Newer(ctx context.Context, of *Item) (*Item, error) {
 	q := v.versionOf(of.Address, of.Version)
 	a, err := v.c.cache.Ask(ctx, v.c.ofRegistry(q))
@@ -249,7 +250,7 @@ func (v View) Newer(ctx context.Context, of *Item) (*Item, error) {
 		return nil, err
 	case a.Err != nil:
 		return nil, a.Err
-	case a.Value.Found.Index.Digest == of.Found.Index.Digest:
+	case a.Value.Found.Same(of.Found):
 		return nil, nil
 	}
 	return a.Value, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -20,7 +21,8 @@ type offering struct {
 	offers []catalog.Offer
 	warns  []string
 	err    error
-	hangs  bool // it never answers
+	hangs  bool   // it never answers
+	bytes  string // of its package
 }
 
 var _ catalog.Origin = (*offering)(nil)
@@ -61,9 +63,9 @@ func (o *offering) Complete(ctx context.Context, _ provider.Address, v provider.
 		if stored != nil {
 			out = *stored
 		}
-		p := artifact.Package{Platform: provider.MustParsePlatform("darwin_arm64"), Filename: "x.zip", Digest: digest.FromString("x")}
+		p := artifact.Package{Platform: provider.MustParsePlatform("darwin_arm64"), Filename: "x.zip", Digest: digest.FromString(o.bytes)}
 		out.Packages = append([]artifact.Package{p}, out.Packages...)
-		out.Index.Digest = digest.FromString("made of " + string(out.Index.Digest))
+		out.Index = ocispec.Descriptor{}
 		return &out, nil
 	}
 	return stored, nil
@@ -117,6 +119,38 @@ func (b *bench) expect(what, got, want string) {
 	if got != want {
 		b.t.Errorf("%s: %s, want %s", what, got, want)
 	}
+}
+
+// TestOriginHasAnotherPackage shows that an item, with its document, is kept until the origin
+// has another package. Such a version has no index whose digest would differ.
+func TestOriginHasAnotherPackage(t *testing.T) {
+	offered(t, nil, func(b *bench, o *offering) {
+		o.offers = []catalog.Offer{{Version: v110}}
+		ask := func() *catalog.Item {
+			item, err := b.Version(b.t.Context(), widget, v110)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			return item
+		}
+		first := ask()
+		pass(time.Minute)
+		if ask() != first {
+			b.t.Error("the same package makes another item")
+		}
+		if newer, err := b.Newer(b.t.Context(), first); newer != nil || err != nil {
+			b.t.Errorf("the same package is newer: %+v, %v", newer, err)
+		}
+		o.bytes = "other"
+		newer, err := b.Newer(b.t.Context(), first)
+		if err != nil || newer == nil || newer.Found.Packages[0].Digest != digest.FromString("other") {
+			b.t.Errorf("newer: %+v, %v", newer, err)
+		}
+		pass(time.Minute)
+		if ask() != newer {
+			b.t.Error("the newer item is not served")
+		}
+	})
 }
 
 func TestOffersAreUnited(t *testing.T) {

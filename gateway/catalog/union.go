@@ -36,7 +36,8 @@ type Origin interface {
 	// Complete returns a version with the packages that the origin adds to stored, the
 	// version in the registry; stored is nil if the registry says that it lacks the version.
 	// The result is nil if neither has it, and stored itself if the origin adds nothing, or
-	// does not answer before ctx ends. Packages of unknown size have 0 bytes. An error that
+	// does not answer before ctx ends. A version with packages of the origin has no index,
+	// and packages of unknown size have 0 bytes. An error that
 	// wraps [ErrSource] means that the origin failed; other errors refuse the version.
 	Complete(ctx context.Context, a provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error)
 	// Blob returns evidence of a completed version that the registry lacks.
@@ -178,7 +179,7 @@ func (c *Catalog) joinLists(ctx context.Context, q question, reg, last *answer) 
 
 // joinVersions answers with a version that the origin has completed.
 func (c *Catalog) joinVersions(ctx context.Context, q question, reg *answer, found *artifact.Version, last *answer) (answer, error) {
-	if last != nil && last.Value.about.union && last.Value.read != nil && last.Value.read.Index.Digest == found.Index.Digest {
+	if last != nil && last.Value.about.union && last.Value.read != nil && last.Value.read.Same(found) {
 		return c.joined(reg, last.Value, last.Err), nil
 	}
 	item := newItem(q)

@@ -13,11 +13,11 @@ package verify
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/opencontainers/go-digest"
@@ -43,7 +43,7 @@ type Options struct {
 	Counters *telemetry.VerifyCounters
 }
 
-// Checker checks versions, and caches results by the digest of their index. It is safe for concurrent use.
+// Checker checks versions, and caches their results. It is safe for concurrent use.
 type Checker struct {
 	policy func(provider.Address) trust.Policy
 	log    *slog.Logger
@@ -56,12 +56,13 @@ type Checker struct {
 // remembered bounds the cached results. A result takes some 300 bytes, and 16 KiB at most.
 const remembered = 16 << 10
 
-// subject is what a result applies to: one index under two names has two results.
+// subject is what a result applies to: one index under two names has two results, and one with packages that
+// arrive later has another one.
 type subject struct {
 	provider provider.Address
 	version  provider.Version
-	index    digest.Digest
-	missing  string // the platforms with missing manifests
+	index    digest.Digest     // "": the version is not stored
+	content  [sha256.Size]byte // of its evidence and packages
 }
 
 // outcome is the result of checking an index.
@@ -102,7 +103,7 @@ func (c *Checker) Counts() Counts {
 // has not seen, five times at most. Errors either wrap [ErrRefused], which is final for that index, or come
 // from the store and may be temporary.
 func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
-	s := subject{a, v, found.Index.Digest, missingPlatforms(found)}
+	s := subject{a, v, found.Index.Digest, contentOf(found)}
 	o, ok := c.results.Get(s)
 	if !ok {
 		var err error
@@ -132,13 +133,16 @@ func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.
 	return &out, nil
 }
 
-// missingPlatforms returns the names of the missing packages' platforms, separated by commas.
-func missingPlatforms(found *artifact.Version) string {
-	var names []string
-	for _, m := range found.Missing {
-		names = append(names, m.Platform.String())
+// contentOf returns a hash of what a check decides about: the evidence and the packages.
+func contentOf(found *artifact.Version) [sha256.Size]byte {
+	hash := sha256.New()
+	if found.Evidence != nil {
+		fmt.Fprintf(hash, "evidence %s\n", found.Evidence.Digest)
 	}
-	return strings.Join(names, ",")
+	for _, p := range found.Packages {
+		fmt.Fprintf(hash, "%q %s %q\n", p.Platform, p.Digest, p.Filename)
+	}
+	return [sha256.Size]byte(hash.Sum(nil))
 }
 
 // decide checks a version. An error means that the check could not be completed.

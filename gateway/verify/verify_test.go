@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -184,6 +185,37 @@ func TestMissingManifestArrives(t *testing.T) {
 	}
 	if got, err := c.Check(t.Context(), m, widget, v100, &later); err != nil || len(got.Packages) != 1 {
 		t.Errorf("with it: %+v, %v", got, err)
+	}
+}
+
+// TestNotStored checks versions without an index: other packages or other evidence are another version.
+func TestNotStored(t *testing.T) {
+	acme := pgp.For(t, "Acme")
+	m, found := signed(t, acme)
+	found.Index = ocispec.Descriptor{}
+	c := newChecker(acme)
+	for range 2 {
+		if _, err := c.Check(t.Context(), m, widget, v100, found); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := c.Counts(); got != (verify.Counts{Verified: 1}) {
+		t.Errorf("%+v", got)
+	}
+	tampered, renamed, unsigned := *found, *found, *found
+	tampered.Packages = slices.Clone(found.Packages)
+	tampered.Packages[0].Digest = digest.FromString("tampered")
+	if _, err := c.Check(t.Context(), m, widget, v100, &tampered); !errors.Is(err, trust.ErrChecksum) {
+		t.Errorf("another package: %v", err)
+	}
+	renamed.Packages = slices.Clone(found.Packages)
+	renamed.Packages[0].Platform = provider.MustParsePlatform("darwin_arm64")
+	if got, err := c.Check(t.Context(), m, widget, v100, &renamed); !errors.Is(err, verify.ErrRefused) {
+		t.Errorf("another platform: %+v, %v", got, err)
+	}
+	unsigned.Evidence = nil
+	if _, err := c.Check(t.Context(), m, widget, v100, &unsigned); !errors.Is(err, trust.ErrUnsigned) {
+		t.Errorf("without evidence: %v", err)
 	}
 }
 

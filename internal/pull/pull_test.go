@@ -208,6 +208,10 @@ func TestPlatformsBeyondThoseConfigured(t *testing.T) {
 	if got := platformsOf(b.tagged("1.0.0")); got != "linux_amd64" {
 		t.Errorf("stored are %s", got)
 	}
+	stored := b.tagged("1.0.0")
+	if all, err := s.puller.Complete(t.Context(), widget, provider.MustParseVersion("1.0.0"), stored); err != nil || len(all.Packages) != 3 || all.Index.Digest != "" || stored.Index.Digest == "" {
+		t.Errorf("completed: %+v, %v; stored: %+v", all, err, stored)
+	}
 	got := s.hashes("1.0.0")
 	if strings.Count(got, "zh:") != 3 || strings.Count(got, "h1:") != 1 {
 		t.Errorf("1.0.0.json: %s", got)

@@ -316,7 +316,7 @@ func (r *release) list(offered []provider.Platform) error {
 	return nil
 }
 
-// encode makes the version and its evidence as a push would store it.
+// encode makes the version and its evidence as a push would store them, without an index.
 func (r *release) encode(protocols []string, about provider.About) error {
 	manifest, blobs, err := artifact.EncodeEvidence(artifact.NewEvidence(r.sums, r.origin, protocols, about))
 	if err != nil {
@@ -335,7 +335,6 @@ func (r *release) encode(protocols []string, about provider.About) error {
 		Provider: r.subject.provider, Version: r.subject.version, Protocols: protocols,
 		Packages: r.packages, Evidence: &manifest.Descriptor,
 	}
-	r.version.Index = describe(r.version)
 	return nil
 }
 

@@ -84,7 +84,8 @@ func covers(stored *artifact.Version, o catalog.Offer) bool {
 	})
 }
 
-// merge returns the stored version with the packages that only the origin has. The origin's
+// merge returns the stored version with the packages that only the origin has, and without
+// an index, because no index in the registry has these packages. The origin's
 // evidence must list all stored packages, and must not be weaker than the stored evidence;
 // otherwise merge returns the stored version.
 func (p *Puller) merge(ctx context.Context, stored *artifact.Version, r *release) *artifact.Version {
@@ -124,20 +125,8 @@ func (p *Puller) merge(ctx context.Context, stored *artifact.Version, r *release
 	if out.Protocols == nil {
 		out.Protocols = r.version.Protocols
 	}
-	out.Index = describe(&out)
+	out.Index = ocispec.Descriptor{}
 	return &out
-}
-
-// describe returns a descriptor that stands for the index of a version which is in
-// memory alone: the same for the same packages, as far as they are known, and
-// evidence, and of no content that could be fetched.
-func describe(v *artifact.Version) ocispec.Descriptor {
-	var text strings.Builder
-	fmt.Fprintf(&text, "pull-through of %s %s\nevidence %s\n", v.Provider.Path(), v.Version, v.Evidence.Digest)
-	for _, p := range v.Packages {
-		fmt.Fprintf(&text, "%s %s %d %s %s\n", p.Platform, p.Digest, p.Size, p.Filename, p.H1)
-	}
-	return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromString(text.String()), Size: int64(text.Len())}
 }
 
 // Blob implements [catalog.Origin].
