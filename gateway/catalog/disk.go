@@ -64,7 +64,6 @@ type record struct {
 const (
 	listName      = "list"
 	contentPrefix = "sha256-"
-	temporary     = ".tmp-"
 	// maxRecord bounds what is read of a record.
 	maxRecord = 16 << 20
 )
@@ -149,23 +148,7 @@ func (d *disk) putRecord(a provider.Address, name string, r record) error {
 
 // put writes a file whole or not at all.
 func (d *disk) put(a provider.Address, name string, data []byte) error {
-	dir := d.folder(a)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, temporary)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, name))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
+	if err := privatefolder.Write(filepath.Join(d.folder(a), name), data); err != nil {
 		return err
 	}
 	d.bytes.Add(int64(len(data)) + fileOverhead)
@@ -242,7 +225,7 @@ func (d *disk) walk(ctx context.Context, f func(name string, size, hour int64)) 
 		if err != nil {
 			return nil
 		}
-		if age := time.Since(info.ModTime()); strings.HasPrefix(entry.Name(), temporary) && age > time.Hour {
+		if age := time.Since(info.ModTime()); strings.HasPrefix(entry.Name(), privatefolder.Temporary) && age > time.Hour {
 			_ = os.Remove(name) // of a process that did not end well
 			return nil
 		}
@@ -262,7 +245,7 @@ const maxRecordsLooked = 256
 func (d *disk) hasRecord(after time.Time) (found bool) {
 	looked := 0
 	_ = filepath.WalkDir(d.dir, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || strings.HasPrefix(entry.Name(), contentPrefix) || strings.HasPrefix(entry.Name(), temporary) {
+		if err != nil || entry.IsDir() || strings.HasPrefix(entry.Name(), contentPrefix) || strings.HasPrefix(entry.Name(), privatefolder.Temporary) {
 			return nil // it may have gone meanwhile
 		}
 		if confirmed, ok := confirmedAt(name); ok && confirmed.After(after) {

@@ -1,5 +1,5 @@
-// Package privatefolder creates folders that only their owner can use. It also narrows existing folders and
-// files that other users can use.
+// Package privatefolder creates folders that only their owner can use, and writes files into
+// them. It also narrows existing folders and files that other users can use.
 //
 // It sets their modes. Windows has no modes: there, a folder inherits the access rules of its parent.
 package privatefolder

@@ -219,7 +219,7 @@ func (p *Puller) fail(key packageKey, err error, lasts time.Duration) {
 	if len(p.failed) >= maxFailed {
 		clear(p.failed)
 	}
-	p.failed[key] = failFor(err, lasts)
+	p.failed[key] = failure{flatten(err), now.Add(lasts)}
 }
 
 // log logs the result of a download, unless it was cancelled for lack of readers.

@@ -22,9 +22,6 @@ type failure struct {
 	until time.Time
 }
 
-// failFor returns a failure that takes little memory.
-func failFor(err error, ttl time.Duration) failure { return failure{flatten(err), time.Now().Add(ttl)} }
-
 // flatten returns an error for a cache. The origin decides how long its errors are, and what
 // they hold: a refused certificate is in its error.
 func flatten(err error) error { return keepTimeout(err, hint.Flatten(err, reasons(err)...)) }

@@ -160,7 +160,7 @@ func TestReasonsOfFailures(t *testing.T) {
 		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded, &catalog.BusyError{Limit: "disk", RetryAfter: time.Second}, &SizeError{2, 1},
 	} {
 		err := hint.Wrap(fmt.Errorf("%s: %w", long, reason), "help")
-		for name, got := range map[string]error{"kept": failFor(err, time.Second).err, "brief": brief(err)} {
+		for name, got := range map[string]error{"kept": flatten(err), "brief": brief(err)} {
 			var busy, wantBusy *catalog.BusyError
 			var size, wantSize *SizeError
 			var network net.Error
@@ -188,14 +188,14 @@ func TestTimeoutsStayTimeouts(t *testing.T) {
 		"long":  &net.OpError{Op: strings.Repeat("x", 1<<20), Err: syscall.ETIMEDOUT},
 	} {
 		err = hint.Wrap(outage(err), "help")
-		for how, got := range map[string]error{"kept": failFor(err, time.Second).err, "brief": brief(err)} {
+		for how, got := range map[string]error{"kept": flatten(err), "brief": brief(err)} {
 			var network net.Error
 			if !errors.As(got, &network) || !network.Timeout() || !errors.Is(got, catalog.ErrSource) || hint.Of(got) != "help" || len(got.Error()) > 3<<10 {
 				t.Errorf("%s, %s: %.200v", name, how, got)
 			}
 		}
 	}
-	if got := failFor(&net.OpError{Op: "read", Err: syscall.ECONNREFUSED}, time.Second).err; errors.As(got, new(net.Error)) {
+	if got := flatten(&net.OpError{Op: "read", Err: syscall.ECONNREFUSED}); errors.As(got, new(net.Error)) {
 		t.Errorf("%v is a timeout", got)
 	}
 }

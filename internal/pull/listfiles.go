@@ -14,17 +14,19 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// listFile is a list on disk. It stands after its SHA-256 in hexadecimal and a line
-// end.
+// listFile is the JSON of a list on disk. The file begins with a line that has the SHA-256
+// of the JSON in hexadecimal.
 type listFile struct {
 	Provider  string       `json:"provider"`
 	Confirmed time.Time    `json:"confirmed"`
 	Versions  []listedFile `json:"versions"`
 	Warnings  []string     `json:"warnings,omitempty"`
-	// Seen has all that was listed, allowed or not; nil without a cooldown.
+	// Seen has all listed versions, whether or not the scope allows them; nil without a
+	// cooldown.
 	Seen map[string]time.Time `json:"seen,omitempty"`
 }
 
@@ -40,13 +42,12 @@ func (p *Puller) listPath(a provider.Address) string {
 	return filepath.Join(p.o.Directory, name[:2], name[2:])
 }
 
-// keepList writes a list whole, or not at all.
+// keepList saves a list on disk.
 func (p *Puller) keepList(a provider.Address, l *list) {
 	if p.o.Directory == "" || p.isRetired() {
-		return // or it would undo what another one keeps, of another scope
+		return // the next Puller has other settings, and saves its own lists
 	}
-	err := p.writeList(a, l)
-	if err != nil {
+	if err := p.writeList(a, l); err != nil {
 		p.o.Log.Warn("what an origin offers cannot be kept on disk", "provider", a.String(), "err", err)
 	}
 }
@@ -54,7 +55,7 @@ func (p *Puller) keepList(a provider.Address, l *list) {
 func (p *Puller) writeList(a provider.Address, l *list) error {
 	path := p.listPath(a)
 	if len(l.offers) == 0 && l.seen == nil {
-		// What is gone must not stand in after a restart.
+		// A withdrawn provider must not be served stale after a restart.
 		if err := p.folder.replace(path, 0); err != nil {
 			return err
 		}
@@ -85,21 +86,7 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 	if err := p.folder.replace(path, int64(len(body))); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(body)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return privatefolder.Write(path, body)
 }
 
 // loadList returns the list on disk, for the cache. It is only served stale. A file that

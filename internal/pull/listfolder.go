@@ -15,25 +15,26 @@ const (
 	// maxListFile bounds a list on disk: a thousand versions for twenty platforms have
 	// half a MiB.
 	maxListFile = 4 << 20
-	// maxListFolder bounds all of them together: clients may ask for as many providers
-	// as an origin of their choice makes up.
+	// maxListFolder bounds all lists on disk: clients may request any number of providers if
+	// the origin is theirs.
 	maxListFolder = 256 << 20
 )
 
-// listFolder counts what the lists on disk take. They are not removed to make room:
-// since when versions are known is in them, which a flood must not have forgotten.
+// listFolder counts the bytes of the lists on disk. Lists are never removed to make room:
+// they have the times when versions were first seen, and a flood of requests must not reset
+// the cooldown.
 type listFolder struct {
 	max int64 // bytes
 
 	mu    sync.Mutex // guards the following
 	bytes int64
-	full  bool // a list was not kept for lack of room
+	full  bool // a list was not saved for lack of room
 }
 
-// errFull means that a list is not kept on disk.
+// errFull means that a list does not fit on disk.
 var errFull = errors.New("there is no room for it")
 
-// count begins with what is there. What cannot be read takes nothing.
+// count adds the sizes of the files in a folder. It ignores files that it cannot read.
 func (f *listFolder) count(dir string) {
 	if f.max = maxListFolder; dir == "" {
 		return
@@ -49,7 +50,7 @@ func (f *listFolder) count(dir string) {
 	})
 }
 
-// replace takes room for a file of size bytes in place of what is at path.
+// replace reserves room for a file of size bytes that replaces the file at path.
 func (f *listFolder) replace(path string, size int64) error {
 	before := int64(0)
 	if info, err := os.Stat(path); err == nil {
@@ -66,8 +67,7 @@ func (f *listFolder) replace(path string, size int64) error {
 	return nil
 }
 
-// isFull reports whether a provider of which nothing is kept may be known all the
-// same.
+// isFull reports whether a provider without a saved list may have been requested before.
 func (f *listFolder) isFull() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -254,17 +254,11 @@ func (p *Puller) Pending() int {
 	return n
 }
 
-// task runs f, which Close waits for; false if the Puller is closed.
-func (p *Puller) task(f func(context.Context)) bool {
+// task runs f, which Close waits for, unless the Puller is closed.
+func (p *Puller) task(f func(context.Context)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.taskLocked(f)
-}
-
-func (p *Puller) taskLocked(f func(context.Context)) bool {
-	if p.closed {
-		return false
+	if !p.closed {
+		p.tasks.Go(func() { f(p.ctx) })
 	}
-	p.tasks.Go(func() { f(p.ctx) })
-	return true
 }

@@ -178,8 +178,8 @@ func (p *Puller) wants(a provider.Address, d digest.Digest) (wanted, bool) {
 	return wanted{}, false
 }
 
-// blob returns evidence that is in memory alone.
-func (p *Puller) blob(a provider.Address, d digest.Digest) ([]byte, bool) {
+// Blob implements [catalog.Origin].
+func (p *Puller) Blob(a provider.Address, d digest.Digest) ([]byte, bool) {
 	for _, answer := range p.releases.Good() {
 		if r := answer.Value; r.subject.provider == a {
 			if data, ok := r.blobs[d]; ok {

@@ -129,9 +129,6 @@ func (p *Puller) merge(ctx context.Context, stored *artifact.Version, r *release
 	return &out
 }
 
-// Blob implements [catalog.Origin].
-func (p *Puller) Blob(a provider.Address, d digest.Digest) ([]byte, bool) { return p.blob(a, d) }
-
 // store reads the packages of a provider from its repository and its origin.
 type store struct {
 	catalog.Store // the repository
