@@ -14,9 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// TestIssuedBefore has certificates that are kept in the folder be in force before
-// the issuer is asked, as it has to be when another block takes the place of one: no
-// handshake fails in between.
+// TestIssuedBefore shows that certificates in the folder are used before the issuer receives a request. So no handshake
+// fails when one acme block replaces another.
 func TestIssuedBefore(t *testing.T) { synctest.Test(t, testIssuedBefore) }
 
 func testIssuedBefore(t *testing.T) {

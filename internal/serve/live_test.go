@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registry"
 )
 
-// stubSite answers with a name, once it may.
+// stubSite returns a site that answers with a name, once may is closed.
 func stubSite(name string, may <-chan struct{}, closed chan<- string) *site {
 	s := &site{repositories: &registry.Repositories{}, handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-may
@@ -33,8 +33,8 @@ func testProcess(t *testing.T, log *slog.Logger) *process {
 	return p
 }
 
-// TestReplacedUnderWay has requests end on the site that they began with, and that
-// site close after them.
+// TestReplacedUnderWay shows that a request ends on the site that accepted it. The old site closes after its last
+// request.
 func TestReplacedUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := testProcess(t, slog.New(slog.DiscardHandler))
@@ -84,7 +84,7 @@ func TestReplacedUnderWay(t *testing.T) {
 	})
 }
 
-// TestEndDoesNotWaitForEver has a request that does not end.
+// TestEndDoesNotWaitForEver shows that the shutdown does not wait for a request that never ends.
 func TestEndDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &live{process: testProcess(t, slog.New(slog.DiscardHandler))}

@@ -15,7 +15,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// listenAsManager stands for systemd: it returns what is told to it next.
+// listenAsManager listens like systemd. The result returns the next message.
 func listenAsManager(t *testing.T) func() string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "notify-") // whose name is short enough
@@ -42,7 +42,7 @@ func listenAsManager(t *testing.T) func() string {
 	}
 }
 
-// TestManagerIsTold has reloads told as Type=notify-reload wants it.
+// TestManagerIsTold shows that reloads send the messages that Type=notify-reload requires.
 func TestManagerIsTold(t *testing.T) {
 	next := listenAsManager(t)
 	r := newReloading(t, withToken(""))

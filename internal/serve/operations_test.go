@@ -16,7 +16,7 @@ func asked(h http.Handler, path string) (status int, body string) {
 	return w.Code, w.Body.String()
 }
 
-// testOperations observes a gateway, with a listener of its own for metrics.
+// testOperations observes a gateway that serves its metrics on a separate listener.
 func testOperations(t *testing.T) *operations {
 	t.Helper()
 	ops, err := newOperations(t.Context(), Options{Log: slog.New(slog.DiscardHandler), Getenv: os.Getenv}, "localhost:0")
@@ -27,8 +27,8 @@ func testOperations(t *testing.T) *operations {
 	return ops
 }
 
-// TestOperationsOutliveReloads has what is counted go on with other settings, and the
-// gateway be ready with those from before where new ones cannot be used.
+// TestOperationsOutliveReloads shows that counters survive a reload. The gateway stays ready with the earlier settings
+// if the new settings are invalid.
 func TestOperationsOutliveReloads(t *testing.T) {
 	r := newReloading(t, withToken(""))
 	ops := testOperations(t)

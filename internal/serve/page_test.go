@@ -34,7 +34,8 @@ func snippet(all []page.Snippet, id string) string {
 	return ""
 }
 
-// TestPageSaysWhatClientsCanRead of the registry itself, and to whom.
+// TestPageSaysWhatClientsCanRead shows what the page says about the registry: what clients can read from it directly,
+// and which clients.
 func TestPageSaysWhatClientsCanRead(t *testing.T) {
 	const at = "https://gateway.example/"
 	a, v := provider.MustParseAddress("registry.acme.example/acme/null"), provider.MustParseVersion("1.0.0+build.5")

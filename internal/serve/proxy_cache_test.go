@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestGatewayReadsProxyCaches has a gateway find a blob that only GET finds. A push to the
-// same repository does not: what HEAD does not find, it sends.
+// TestGatewayReadsProxyCaches shows that the gateway finds a blob that only GET finds. A push to the same repository
+// sends each blob that HEAD does not find.
 func TestGatewayReadsProxyCaches(t *testing.T) {
 	quirky := quirks.For(t, quirks.Settings{})
 	requests := recorder.New(quirky)
@@ -57,7 +57,7 @@ func TestGatewayReadsProxyCaches(t *testing.T) {
 			t.Errorf("%s: the gateway finds it: %t, %v", name, found, err)
 		}
 	}
-	// The first GET has the proxy fetch the blob, and HEAD finds it from then on.
+	// The proxy fetches the blob for the first GET, and HEAD finds the blob from then on.
 	if n := requests.Count(recorder.Method(http.MethodGet), recorder.PathContains("/blobs/")); n != 1 {
 		t.Errorf("%d GET", n)
 	}

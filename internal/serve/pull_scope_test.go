@@ -27,7 +27,7 @@ func patterns(list ...string) (out []provider.Pattern) {
 	return out
 }
 
-// TestPullingNeedsAnAllowList: a gateway that others reach is no proxy to anywhere.
+// TestPullingNeedsAnAllowList shows that a gateway that other machines reach does not pull from any host.
 func TestPullingNeedsAnAllowList(t *testing.T) {
 	const named, all = "registry.opentofu.org/hashicorp/*", "*/*/*"
 	for name, tc := range map[string]struct {
@@ -67,7 +67,7 @@ func TestPullingNeedsAnAllowList(t *testing.T) {
 	}
 }
 
-// TestPullingByDefault is on where nothing is configured and nobody else gets in.
+// TestPullingByDefault shows that pulling through is on if nothing is configured and no other user reaches the gateway.
 func TestPullingByDefault(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file, publicURL string
@@ -92,8 +92,8 @@ func TestPullingByDefault(t *testing.T) {
 	}
 }
 
-// TestPassedOn: who comes by way of a proxy gets nothing fetched where that is on by
-// default, and who comes from this gateway itself never does.
+// TestPassedOn shows that the default pull-through fetches nothing for requests that came through a proxy. No
+// pull-through fetches anything for requests that this gateway itself sent.
 func TestPassedOn(t *testing.T) {
 	own := "1.1 ocibridge-own"
 	for _, tc := range []struct {

@@ -24,7 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// reloading is a gateway that reads its settings again when told to.
+// reloading is a gateway whose settings a test can reload.
 type reloading struct {
 	*reloader
 	t    *testing.T
@@ -32,7 +32,7 @@ type reloading struct {
 	log  *logLines
 }
 
-// testToken is what the SHA-256 sum below is of.
+// testTokenSum is the SHA-256 of testToken.
 const (
 	testToken    = "test"
 	testTokenSum = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -98,7 +98,7 @@ func loadSettings(home, file string, seen *files.Snapshot, overrides []func(*Set
 	return out, nil
 }
 
-// as replaces the file and reloads, and says whether that came into force.
+// as replaces the file, reloads it, and reports whether the gateway applied the new settings.
 func (r *reloading) as(config string) bool {
 	r.t.Helper()
 	before := r.live.current.Load()
@@ -107,10 +107,10 @@ func (r *reloading) as(config string) bool {
 	return r.live.current.Load() != before
 }
 
-// listen returns the address to listen on that is in force.
+// listen returns the address to listen on in the current settings.
 func (r *reloading) listen() string { return r.live.current.Load().settings.Config.Gateway.Listen }
 
-// failed reports whether the last reload is said to have failed.
+// failed reports whether the gateway says that its last reload failed.
 func (r *reloading) failed() bool {
 	err := r.ops.reloaded.Load()
 	return err != nil && *err != nil
@@ -129,7 +129,7 @@ func (r *reloading) status(path, token string) int {
 
 const absentPath = "/providers/registry.acme.example/acme/absent/index.json"
 
-// TestReload has the rules of access follow the file, and stay where it is of no use.
+// TestReload shows that the access rules follow the file, and stay unchanged if the file is invalid.
 func TestReload(t *testing.T) {
 	r := newReloading(t, withToken(""))
 	if got := r.status(absentPath, ""); got != http.StatusUnauthorized {
@@ -182,7 +182,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestReloadKeeps has the address and flags stay, and the level of the log follow.
+// TestReloadKeeps shows that a reload changes the log's level, but neither the address nor the values of flags.
 func TestReloadKeeps(t *testing.T) {
 	level := slog.LevelInfo
 	r := newReloading(t, withToken(""), func(s *Settings) { s.Config.Gateway.Listen, s.LogLevel = "localhost:1234", level })
@@ -213,8 +213,7 @@ func TestReloadKeeps(t *testing.T) {
 	}
 }
 
-// TestReloadSharesCache has two sites use one cache, and settings of another
-// capacity another one.
+// TestReloadSharesCache shows that two sites share one cache. Settings with another capacity get a new cache.
 func TestReloadSharesCache(t *testing.T) {
 	cache := func(size string) string {
 		return withToken("  cache {\n    directory = \"cache\"\n    max_size = \"" + size + "\"\n  }\n")
@@ -256,7 +255,7 @@ func TestReloadSharesCache(t *testing.T) {
 	}
 }
 
-// TestFilesAreNoticed has files of all kinds change in all the ways that they do.
+// TestFilesAreNoticed changes files of all kinds in the same ways as users do.
 func TestFilesAreNoticed(t *testing.T) {
 	r := newReloading(t, withToken(""))
 	dir := filepath.Dir(r.file)
@@ -289,7 +288,7 @@ func TestFilesAreNoticed(t *testing.T) {
 	write(t, filepath.Join(dir, ".terraformrc"), []byte("oci_default_credentials {\n  docker_style_config_files = []\n}\n"))
 	noticed("the CLI configuration")
 
-	// As Kubernetes does it: the file is a link through a folder that is replaced.
+	// Kubernetes swaps files this way: the file is a link into a folder, and the folder is replaced.
 	for _, version := range []string{"1", "2"} {
 		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
 			t.Fatal(err)
@@ -314,8 +313,8 @@ func TestFilesAreNoticed(t *testing.T) {
 	noticed("a folder that a link leads through")
 }
 
-// TestReloadAwaitsKey has settings and a certificate change while its key is yet to
-// come: the settings come into force with that.
+// TestReloadAwaitsKey changes the settings and a certificate, whose key arrives later. The gateway applies the settings
+// once the key has arrived.
 func TestReloadAwaitsKey(t *testing.T) {
 	ca := tlsca.For(t)
 	issue := func() *tlsca.Cert {
@@ -357,8 +356,7 @@ func TestReloadAwaitsKey(t *testing.T) {
 	}
 }
 
-// TestFilesAreFollowed has the files that a site watches change while nobody sends a
-// request.
+// TestFilesAreFollowed shows that a site notices changed files although no client sends a request.
 func TestFilesAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "links.key")

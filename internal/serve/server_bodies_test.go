@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// absentBodies announce a body that the client does not send.
+// absentBodies are headers that announce a body that the client does not send.
 var absentBodies = map[string][]string{
 	"length":          {"Content-Length: 10"},
 	"great length":    {"Content-Length: 100000000"},
@@ -20,8 +20,8 @@ var absentBodies = map[string][]string{
 	"HTTP/1.0's last": {"Content-Length: 10", "Connection: keep-alive"},
 }
 
-// deniedPath is of a version that the gateway denies without asking the registry,
-// which runs outside the bubble.
+// deniedPath is the path of a version that the gateway denies without a request to the registry, because the registry
+// runs outside the synctest bubble.
 const deniedPath = "/providers/registry.acme.example/acme/absent/1.0.0.json"
 
 // denying returns a gateway over TLS that denies that version.
@@ -30,8 +30,8 @@ func denying(t *testing.T) *reloading {
 	return newReloading(t, strings.Replace(withToken("  deny = [\"registry.acme.example/acme/absent\"]\n"), "  http = true\n", "", 1))
 }
 
-// TestBodiesThatNeverCome has every part of the server answer a request at once, as
-// it answers the request without a body.
+// TestBodiesThatNeverCome shows that every part of the server answers at once, with the same answer as to a request
+// without a body.
 func TestBodiesThatNeverCome(t *testing.T) {
 	r := denying(t)
 	inServed(t, r.live, func(s *served) {
@@ -86,8 +86,7 @@ func (s *served) wantBodyIgnored(address, method, path string, headers ...string
 	}
 }
 
-// TestBodiesThatNeverComeHTTP2 has the server answer at once, too, and keep the
-// connection.
+// TestBodiesThatNeverComeHTTP2 shows that the server answers at once over HTTP/2, too, and keeps the connection.
 func TestBodiesThatNeverComeHTTP2(t *testing.T) {
 	inServed(t, denying(t).live, func(s *served) {
 		client := s.http2()
@@ -113,7 +112,8 @@ func TestBodiesThatNeverComeHTTP2(t *testing.T) {
 	})
 }
 
-// TestBodyIsNoRequest sends a body that looks like a request, after the answer.
+// TestBodyIsNoRequest sends a body that looks like a request, after the answer to the first request. The server never
+// answers the body.
 func TestBodyIsNoRequest(t *testing.T) {
 	inServed(t, echoing(t), func(s *served) {
 		smuggled := get("/smuggled")
@@ -133,8 +133,8 @@ func TestBodyIsNoRequest(t *testing.T) {
 	})
 }
 
-// TestAnswerReachesSender has the server leave a connection open for a moment to a
-// client that goes on sending.
+// TestAnswerReachesSender shows that the server keeps a connection open for a moment if the client goes on sending, so
+// that the client can read the answer.
 func TestAnswerReachesSender(t *testing.T) {
 	inServed(t, echoing(t), func(s *served) {
 		for _, length := range []int{100 << 10, 100 << 20} {

@@ -26,7 +26,7 @@ const (
 	metricsAddress = "gateway.test:9090"
 )
 
-// served is a gateway that serve runs, on a network in memory and in virtual time.
+// served is a running gateway, on a network in memory and in virtual time.
 type served struct {
 	t      *testing.T
 	net    *memnet.Network
@@ -34,7 +34,7 @@ type served struct {
 	server *live
 }
 
-// inServed runs f in a bubble of synctest, while a gateway serves over TLS.
+// inServed runs f in a synctest bubble, while a gateway serves over TLS.
 func inServed(t *testing.T, l *live, f func(*served)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func (s *served) listen(address string) net.Listener {
 	return listener
 }
 
-// rawClient sends what it is given, and reads answers.
+// rawClient sends raw text, and reads answers.
 type rawClient struct {
 	net.Conn
 	t *testing.T
@@ -171,7 +171,7 @@ func TestPipelinedRequests(t *testing.T) {
 	}
 }
 
-// TestConnectionClose has the server close connections as their clients ask.
+// TestConnectionClose shows that the server closes a connection if its client requests that.
 func TestConnectionClose(t *testing.T) {
 	last := get("/last", "Connection: close")
 	for name, before := range map[string]string{"alone": "", "pipelined": get("/first")} {
@@ -188,7 +188,7 @@ func TestConnectionClose(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionEnds has the server close connections that idle for too long.
+// TestIdleConnectionEnds shows that the server closes connections that are idle for too long.
 func TestIdleConnectionEnds(t *testing.T) {
 	inServed(t, echoing(t), func(s *served) {
 		c := s.dial(gatewayAddress)
@@ -206,7 +206,7 @@ func TestIdleConnectionEnds(t *testing.T) {
 	})
 }
 
-// TestHandshakes bounds and logs them, and answers clients that speak plain HTTP.
+// TestHandshakes shows that handshakes are bounded and logged. Clients that speak plain HTTP get an answer.
 func TestHandshakes(t *testing.T) {
 	for sent, want := range map[string]string{
 		"":                 "",

@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// logLines is a log that several goroutines write.
+// logLines is a log for several goroutines.
 type logLines struct {
 	mu  sync.Mutex
 	buf strings.Builder
@@ -45,7 +45,7 @@ func write(t *testing.T, name string, data []byte) {
 	}
 }
 
-// TestCertificateFiles has a pair replaced file by file, as everybody does.
+// TestCertificateFiles replaces a certificate and its key one file after the other, as users do.
 func TestCertificateFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, err := tlsca.New()
@@ -118,8 +118,8 @@ func mustConfig(t *testing.T, c *certificates) *tls.Config {
 	return out
 }
 
-// TestLocalCertificateIsRenewed while the gateway runs. In virtual time, it serves a
-// certificate that has a month left at least.
+// TestLocalCertificateIsRenewed shows that the gateway renews its certificate while it runs. In virtual time, the
+// certificate is always valid for at least another month.
 func TestLocalCertificateIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
@@ -179,7 +179,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 	go server.ServeTLS(listener, "", "")
 	defer server.Close()
-	// get is by a client whose certificate is by an authority, nil: who has none.
+	// get sends a request with a client certificate of an authority, or without one if by is nil.
 	get := func(by *tlsca.CA) error {
 		t.Helper()
 		client := ca.HTTPClient()
@@ -193,7 +193,7 @@ func TestClientCertificates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Shown whatever the server asks for.
+			// The client sends its certificate whatever authorities the server names.
 			client.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		}
 		resp, err := client.Get("https://" + listener.Addr().String())
@@ -214,7 +214,7 @@ func TestClientCertificates(t *testing.T) {
 		}
 	}
 
-	// What is no authority does not replace the one in force; another one does.
+	// A file that is no authority does not replace the current authority. A file with another authority does.
 	replace := func(pem []byte) {
 		t.Helper()
 		if err := os.WriteFile(clientCAs, pem, 0o600); err != nil {
@@ -247,7 +247,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections have virtual time.
+// pipes is a listener whose connections use virtual time.
 type pipes struct{ conns chan net.Conn }
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -260,7 +260,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p.conns); return nil } // a server does so once
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// TestSlowClients are rid of in the end, whatever they are slow at.
+// TestSlowClients shows that the server closes the connections of slow clients, whatever they are slow at.
 func TestSlowClients(t *testing.T) {
 	large := make([]byte, 1<<20)
 	for name, tt := range map[string]struct {
@@ -292,7 +292,7 @@ func TestSlowClients(t *testing.T) {
 						io.Copy(io.Discard, mine)
 						return
 					}
-					// It is closed at the other end, which a write shows.
+					// The other end has closed the connection, which only a write shows.
 					for {
 						if _, err := mine.Write([]byte("x")); err != nil {
 							return
