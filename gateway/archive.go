@@ -29,7 +29,7 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address p
 	a := archives.Archive{Package: *p, Store: packages}
 	if a.Package.Size == 0 {
 		// The request may have to wait for a slot among the packages that are being fetched.
-		ctx, cancel := context.WithTimeout(r.Context(), 2*g.limits.start)
+		ctx, cancel := context.WithTimeout(r.Context(), 2*g.limits.Start)
 		a.Package.Size, err = g.sizeOf(ctx, packages, *p, r.Method != http.MethodHead)
 		cancel()
 		if err != nil {
@@ -71,7 +71,7 @@ func (g *gateway) archive(r *http.Request, a provider.Address) (*artifact.Packag
 	if err != nil || !provider.ValidFilename(vars["filename"]) {
 		return nil, nil, errAbsent
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), g.limits.start)
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.Start)
 	defer cancel()
 	view := g.view(r)
 	item, err := view.Version(ctx, a, v)

@@ -93,7 +93,7 @@ func RetryAfterOf(err error) int {
 
 // hintOf returns the hint of an error, or "".
 func (g *gateway) hintOf(r *http.Request, err error) string {
-	if a, aerr := addressOf(r); aerr == nil && g.explain != nil {
+	if a, aerr := AddressOf(r); aerr == nil && g.explain != nil {
 		err = g.explain(a, err)
 	}
 	return hint.Of(err)

@@ -22,9 +22,11 @@ type Limits struct {
 func NewWithin(o Options, l Limits) http.Handler {
 	d := defaultLimits()
 	within := limits{
-		metadata: cmp.Or(l.Metadata, d.metadata), start: cmp.Or(l.Start, d.start),
-		registryStall: cmp.Or(l.RegistryStall, d.registryStall), clientStall: cmp.Or(l.ClientStall, d.clientStall),
-		resumes: cmp.Or(l.Resumes, d.resumes),
+		metadata: cmp.Or(l.Metadata, d.metadata),
+		Limits: archives.Limits{
+			Start: cmp.Or(l.Start, d.Start), RegistryStall: cmp.Or(l.RegistryStall, d.RegistryStall),
+			ClientStall: cmp.Or(l.ClientStall, d.ClientStall), Resumes: cmp.Or(l.Resumes, d.Resumes),
+		},
 	}
 	if o.Catalog == nil {
 		c, err := catalog.New(catalog.Options{Repository: o.Repository, Check: o.Check, TagTTL: -1, StaleIfError: -1, Timeout: within.metadata, Log: o.Log})
@@ -54,4 +56,4 @@ const (
 	VersionReads = versionReads
 )
 
-var DefaultResumes = defaultLimits().resumes
+var DefaultResumes = defaultLimits().Resumes

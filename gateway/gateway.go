@@ -95,19 +95,14 @@ const MirrorPath = "/providers/"
 type limits struct {
 	// metadata is the time for the registry to answer requests for JSON: clients wait 10 seconds.
 	metadata time.Duration
-	// start is the time for the registry until an archive begins, at most twice; clients wait much longer.
-	start time.Duration
-	// registryStall and clientStall are the maximum times without a byte during a transfer.
-	registryStall, clientStall time.Duration
-	// resumes is how often the gateway resumes one broken transfer.
-	resumes int
+	// Start is needed at most twice for an archive; clients wait much longer.
+	archives.Limits
 }
 
 func defaultLimits() limits {
 	return limits{
-		metadata: 8 * time.Second, start: 30 * time.Second,
-		registryStall: 60 * time.Second, clientStall: 60 * time.Second,
-		resumes: 8,
+		metadata: 8 * time.Second,
+		Limits:   archives.Limits{Start: 30 * time.Second, RegistryStall: 60 * time.Second, ClientStall: 60 * time.Second, Resumes: 8},
 	}
 }
 
@@ -143,9 +138,7 @@ func newHandler(o Options, l limits) http.Handler {
 	}
 	g := &gateway{
 		catalog: o.Catalog, fetches: o.Fetches, access: o.Access, public: o.PublicURL, redirect: o.Redirect, explain: o.Explain, cache: o.Cache, h1: o.H1, hooks: o.Hooks, log: o.Log, limits: l,
-		archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: archives.Limits{
-			Start: l.start, RegistryStall: l.registryStall, ClientStall: l.clientStall, Resumes: l.resumes,
-		}}),
+		archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: l.Limits}),
 	}
 	g.routes = g.access.Handler(g.logged(g.router(o)))
 	return g
@@ -180,7 +173,7 @@ func (g *gateway) router(o Options) *mux.Router {
 		r.Handle("/-/refresh", g.access.GuardOperator(http.HandlerFunc(g.serveRefresh))).Name("operator")
 	}
 	if o.Registry != nil {
-		r.PathPrefix("/v2/").Handler(g.access.GuardRegistry(addressOfRepository, boundWrites(g.withoutDenied(o.Registry), g.limits.clientStall))).Name("registry")
+		r.PathPrefix("/v2/").Handler(g.access.GuardRegistry(addressOfRepository, boundWrites(g.withoutDenied(o.Registry), g.limits.ClientStall))).Name("registry")
 	}
 	return r
 }
@@ -191,8 +184,8 @@ type providerHandler func(w http.ResponseWriter, r *http.Request, a provider.Add
 // guarded passes on requests from clients that may read the requested provider, and answers with the handler's
 // error. Every route of a provider goes through it.
 func (g *gateway) guarded(h providerHandler) http.HandlerFunc {
-	return g.access.Guard(addressOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a, err := addressOf(r)
+	return g.access.Guard(AddressOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, err := AddressOf(r)
 		if err != nil {
 			notFound(w, r)
 			return
@@ -275,8 +268,8 @@ func methodNotAllowed(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "only GET and HEAD are allowed here", http.StatusMethodNotAllowed)
 }
 
-// addressOf reads the provider address of a request's path.
-func addressOf(r *http.Request) (provider.Address, error) {
+// AddressOf reads the provider address of a path with the router's variables hostname, namespace and type.
+func AddressOf(r *http.Request) (provider.Address, error) {
 	if hasEncodedSlash(r) {
 		return provider.Address{}, errors.New("encoded slash in a path")
 	}

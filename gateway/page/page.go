@@ -182,17 +182,6 @@ func withoutSlash(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// addressOf reads the provider address of a request's path.
-func addressOf(r *http.Request) (provider.Address, bool) {
-	// The router treats an encoded slash as a separator.
-	if strings.Count(r.URL.EscapedPath(), "/") != strings.Count(r.URL.Path, "/") {
-		return provider.Address{}, false
-	}
-	v := mux.Vars(r)
-	a, err := provider.AddressFromURL(v["hostname"], v["namespace"], v["type"])
-	return a, err == nil
-}
-
 // gatewayURL returns the gateway's URL for clients, with a slash at the end.
 func (p *page) gatewayURL(r *http.Request) string {
 	if p.PublicURL != nil {

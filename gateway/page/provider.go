@@ -73,8 +73,8 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	if who == nil {
 		return
 	}
-	a, ok := addressOf(r)
-	if !ok {
+	a, err := gateway.AddressOf(r)
+	if err != nil {
 		p.noAddress(w, r)
 		return
 	}

@@ -485,7 +485,7 @@ var mutants = []mutant{
 	{"the digest in the capability of a link to a signature", "gateway.(*gateway).serveChecksums",
 		"if !access.Covers(r.Context(), d)", "if false && !access.Covers(r.Context(), d)",
 		"gateway.TestCapabilityIsForOneSignature"},
-	{"the ban on encoded slashes", "gateway.addressOf",
+	{"the ban on encoded slashes", "gateway.AddressOf",
 		"if hasEncodedSlash(r)", "if false",
 		"gateway.TestMalformedPaths"},
 	{"the form of a hostname in a path", "provider.AddressFromURL",
