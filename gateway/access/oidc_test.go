@@ -428,6 +428,25 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 	})
 }
 
+// TestIssuerThatFailsIsAskedSeldom shows that clients cannot make the gateway flood an issuer that fails.
+func TestIssuerThatFailsIsAskedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newIssuer(t)
+		d := newDoor(t, i.trusting(rule("*/*/*", "repository_owner", "acme")))
+		token := "Bearer " + i.token(nil)
+		i.discovery = "broken"
+		for range 100 {
+			if w := d.get(doc, token); w.Code != http.StatusServiceUnavailable {
+				t.Fatalf("without keys: %d", w.Code)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := i.asked.Load(); n < 2 || n > 3 {
+			t.Errorf("the issuer was asked %d times in 10 s", n)
+		}
+	})
+}
+
 // TestManyWaitForOneAnswer shows that concurrent requests share one request to the issuer.
 func TestManyWaitForOneAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
