@@ -27,19 +27,18 @@ import (
 
 var limits = archives.Limits{Start: 30 * time.Second, RegistryStall: 60 * time.Second, ClientStall: 60 * time.Second, Resumes: 2}
 
-// random returns size bytes that do not compress, the same ones for the same size
-// and seed.
+// random returns size incompressible bytes. The same size and seed give the same bytes.
 func random(size int, seed byte) []byte {
 	data := make([]byte, size)
 	rand.NewChaCha8([32]byte{seed, byte(size), byte(size >> 8)}).Read(data)
 	return data
 }
 
-// registry is one that lies on demand.
+// registry is a registry that can send wrong bytes or fail.
 type registry struct {
-	data    map[digest.Digest][]byte // what it sends
+	data    map[digest.Digest][]byte // the bytes that it sends
 	fetches atomic.Int32
-	before  func(fetch, offset int) error // called before a piece is sent; nil: nothing happens
+	before  func(fetch, offset int) error // called before each piece is sent, if not nil
 	gone    bool
 }
 
@@ -100,7 +99,7 @@ func newScene(t testing.TB) *scene {
 	return s
 }
 
-// restart opens the folder anew, as another process would.
+// restart opens the folder again, as a new process would.
 func (s *scene) restart() {
 	s.t.Helper()
 	if s.cache != nil {
@@ -122,7 +121,7 @@ func (s *scene) open() *archives.Cache {
 	return c
 }
 
-// start serves by way of a cache; nil: without one.
+// start serves from a cache, or without a cache if c is nil.
 func (s *scene) start(c *archives.Cache) {
 	s.handler = archives.New(archives.Options{Cache: c, Limits: limits, Counters: s.options.Counters, Log: slog.New(slog.NewTextHandler(s.log, nil))})
 	s.server = httptest.NewUnstartedServer(s)
@@ -177,7 +176,7 @@ func (s *scene) get(path string, headers ...string) answer {
 	return s.do(http.MethodGet, path, headers...)
 }
 
-// want gets a whole archive, which may need so many fetches.
+// want gets a complete archive, and checks the number of fetches.
 func (s *scene) want(path string, fetches int32) {
 	s.t.Helper()
 	before := s.registry.fetches.Load()
@@ -190,7 +189,7 @@ func (s *scene) want(path string, fetches int32) {
 	}
 }
 
-// file is where an archive is kept.
+// file returns the path of an archive in the cache.
 func (s *scene) file(path string) string {
 	hex := s.packages[path].Digest.Encoded()
 	return filepath.Join(s.dir, "archives", "sha256", hex[:2], hex)
@@ -211,8 +210,7 @@ func (s *scene) kept(path string) bool {
 	return err == nil
 }
 
-// until waits for something that happens in its own time, and fails the test where
-// it never does.
+// until waits for a condition that another goroutine makes true, and fails the test if that takes too long.
 func (s *scene) until(what string, is func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
@@ -222,12 +220,12 @@ func (s *scene) until(what string, is func() bool) {
 	}
 }
 
-// idle waits until nothing is in use any more.
+// idle waits until no archive is in use.
 func (s *scene) idle() {
 	s.until("nothing is in use", func() bool { return s.cache.Users() == 0 })
 }
 
-// files returns how many files there are below a folder of the cache.
+// files returns the number of files below a folder of the cache.
 func (s *scene) files(in string) int {
 	n := 0
 	filepath.WalkDir(filepath.Join(s.dir, "archives", in), func(_ string, d os.DirEntry, err error) error {
@@ -340,8 +338,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestWithoutCache answers the whole where a part is asked for, since it could not
-// verify that.
+// TestWithoutCache shows that a request for a range gets the whole archive, because the handler could not verify a
+// range.
 func TestWithoutCache(t *testing.T) {
 	s := newScene(t)
 	s.start(nil)
@@ -370,7 +368,7 @@ func protocols(t *testing.T, f func(t *testing.T, s *scene)) {
 	}
 }
 
-// gate holds a registry back at an offset until it is opened.
+// gate pauses a registry at an offset until the gate is opened.
 type gate struct{ reached, open chan struct{} }
 
 func (s *scene) holdAt(at int) gate {
@@ -386,7 +384,7 @@ func (s *scene) holdAt(at int) gate {
 	return g
 }
 
-// TestClientsShareAFetch: all clients read the fetch that the first one has begun.
+// TestClientsShareAFetch shows that all clients read the fetch that the first client has started.
 func TestClientsShareAFetch(t *testing.T) {
 	protocols(t, func(t *testing.T, s *scene) {
 		const size, half, clients = 1_000_000, 500_000, 50
@@ -406,7 +404,8 @@ func TestClientsShareAFetch(t *testing.T) {
 					return
 				}
 				defer resp.Body.Close()
-				// An answer holds back less than its buffer, and the server what is in its own.
+				// An answer holds back less than the size of its buffer, and the server holds back the content of its
+				// own buffer.
 				first := make([]byte, half-2*archives.CopyBuffer)
 				_, err = io.ReadFull(resp.Body, first)
 				reading.Done()
@@ -416,7 +415,7 @@ func TestClientsShareAFetch(t *testing.T) {
 				}
 			}()
 		}
-		reading.Wait() // half of it, while the registry is held
+		reading.Wait() // half of it, while the registry is paused
 		close(g.open)
 		all.Wait()
 		if n := s.registry.fetches.Load(); n != 1 {
@@ -425,8 +424,8 @@ func TestClientsShareAFetch(t *testing.T) {
 	})
 }
 
-// TestArchiveThatIsNotItsDigest breaks every answer off, ranges included, and
-// keeps nothing.
+// TestArchiveThatIsNotItsDigest shows that every answer is broken off if the archive has another digest, also an answer
+// with a range. The cache keeps nothing of the archive.
 func TestArchiveThatIsNotItsDigest(t *testing.T) {
 	for name, change := range map[string]func(data []byte) []byte{
 		"first byte":    func(d []byte) []byte { d[0] ^= 1; return d },
@@ -449,7 +448,7 @@ func TestArchiveThatIsNotItsDigest(t *testing.T) {
 							if headers != nil {
 								want = 100
 							}
-							// One that came late may be told so at once.
+							// A client that came late may get the error status at once.
 							if a := s.get("/a", headers...); a.status != http.StatusBadGateway && (a.err == nil || len(a.body) >= want) {
 								t.Errorf("%v: %d with %d bytes, and no error", headers, a.status, len(a.body))
 							}
@@ -473,7 +472,7 @@ func TestArchiveThatIsNotItsDigest(t *testing.T) {
 	}
 }
 
-// TestFetchOutlivesItsClient: a client that comes back gets the same fetch.
+// TestFetchOutlivesItsClient shows that a client that comes back reads the same fetch.
 func TestFetchOutlivesItsClient(t *testing.T) {
 	protocols(t, func(t *testing.T, s *scene) {
 		s.add("/a", random(1_000_000, 1))
@@ -496,8 +495,8 @@ func TestFetchOutlivesItsClient(t *testing.T) {
 	})
 }
 
-// TestRegistryThatIsNotThere answers nothing to any client, and the next one tries
-// again.
+// TestRegistryThatIsNotThere shows that no client gets an archive while the registry is down. The next client starts a
+// new fetch.
 func TestRegistryThatIsNotThere(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(1000, 1))
@@ -509,7 +508,7 @@ func TestRegistryThatIsNotThere(t *testing.T) {
 	s.want("/a", 1)
 }
 
-// TestBrokenFetchIsResumed shows that it is unseen by all.
+// TestBrokenFetchIsResumed shows that clients do not notice a fetch that breaks off and resumes.
 func TestBrokenFetchIsResumed(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(1_000_000, 1))

@@ -17,10 +17,9 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// BenchmarkCachedArchive compares a warm archive with a bare http.ServeContent of
-// the same file, in turn within one run, over TLS and kept connections.
-// "of-ServeContent" is the median of how many times its throughput the handler
-// reaches.
+// BenchmarkCachedArchive compares a warm archive with a bare http.ServeContent of the same file. It alternates between
+// the two within one run, over TLS and kept connections. "of-ServeContent" is the median of the handler's throughput,
+// divided by the throughput of ServeContent.
 func BenchmarkCachedArchive(b *testing.B) {
 	for name, http2 := range map[string]bool{"HTTP1": false, "HTTP2": true} {
 		b.Run(name, func(b *testing.B) {
@@ -62,7 +61,7 @@ func BenchmarkCachedArchive(b *testing.B) {
 	}
 }
 
-// timer returns a function that says how long a download takes.
+// timer returns a function that measures the time of a download.
 func timer(b *testing.B, s *httptest.Server) func(path string) time.Duration {
 	client := s.Client()
 	buf := make([]byte, 1<<20)
@@ -80,7 +79,7 @@ func timer(b *testing.B, s *httptest.Server) func(path string) time.Duration {
 	}
 }
 
-// discard is a client that takes everything, and counts.
+// discard is a client that discards the body, and counts its bytes.
 type discard struct {
 	header http.Header
 	n      *atomic.Int64

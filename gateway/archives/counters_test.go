@@ -28,7 +28,7 @@ func TestCounters(t *testing.T) {
 			"hits": &n.Hits, "joins": &n.Joins, "misses": &n.Misses, "bypasses": &n.Bypasses, "evicted": &n.Evicted, "damaged": &n.Damaged, "broken off": &n.BrokenOff,
 			"cached bytes": &n.Cached.Bytes, "fetched bytes": &n.Fetched.Bytes, "streamed bytes": &n.Streamed.Bytes,
 		} {
-			s.until("all is counted", func() bool { return c.Load() >= counters[name] }) // after the client has it
+			s.until("all is counted", func() bool { return c.Load() >= counters[name] }) // the counters change after the client has the archive
 			if got := c.Load(); got != counters[name] {
 				t.Errorf("%s: %d %s, want %d", when, got, name, counters[name])
 			}
@@ -59,7 +59,7 @@ func TestCounters(t *testing.T) {
 	want("damaged", map[string]uint64{"misses": 4, "fetched bytes": 4 * size, "hits": 2, "cached bytes": size + 100, "bypasses": 1, "streamed bytes": 3 * size, "evicted": 1, "damaged": 1})
 }
 
-// TestJoinsAreCounted has many clients wait for one fetch.
+// TestJoinsAreCounted shows that each client that joins a fetch is counted.
 func TestJoinsAreCounted(t *testing.T) {
 	const clients = 10
 	n := &telemetry.ArchiveCounters{}
@@ -79,7 +79,7 @@ func TestJoinsAreCounted(t *testing.T) {
 	s.until("all wait", func() bool { return n.Misses.Load()+n.Joins.Load() == clients })
 	close(g.open)
 	all.Wait()
-	s.until("all is counted", func() bool { return n.Fetched.Bytes.Load() >= clients*1_000_000 }) // after the client has it
+	s.until("all is counted", func() bool { return n.Fetched.Bytes.Load() >= clients*1_000_000 }) // the counters change after the client has the archive
 	if n.Misses.Load() != 1 || n.Joins.Load() != clients-1 || n.Hits.Load() != 0 || n.Fetched.Bytes.Load() != clients*1_000_000 {
 		t.Errorf("%d misses, %d joins, %d hits, %d bytes", n.Misses.Load(), n.Joins.Load(), n.Hits.Load(), n.Fetched.Bytes.Load())
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/fill"
 )
 
-// FillUp has the disk of a cache full after so many more bytes.
+// FillUp makes the disk of a cache full after that many more bytes.
 func (c *Cache) FillUp(after int) {
 	c.storage = func(f *os.File) fill.Storage { return &fullDisk{f, after} }
 }
@@ -25,7 +25,7 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-// Users returns how many answers and fetches use an archive.
+// Users returns the number of answers and fetches that use an archive.
 func (c *Cache) Users() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

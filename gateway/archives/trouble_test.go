@@ -11,8 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 )
 
-// TestFullDisk is one that is full in the middle: every client goes on from where
-// it is, past the cache.
+// TestFullDisk fills the disk in the middle of a fetch. Every client continues at its offset, without the cache.
 func TestFullDisk(t *testing.T) {
 	protocols(t, func(t *testing.T, s *scene) {
 		const size = 1_000_000
@@ -42,11 +41,11 @@ func TestFullDisk(t *testing.T) {
 		if !strings.Contains(s.log.String(), "no space left") {
 			t.Errorf("log:\n%s", s.log)
 		}
-		s.want("/a", 1) // past it, for a while
+		s.want("/a", 1) // without the cache, for a while
 	})
 }
 
-// TestFullDiskAndWrongArchive does not verify less where the cache gives up.
+// TestFullDiskAndWrongArchive shows that archives are verified as strictly after the cache has given up.
 func TestFullDiskAndWrongArchive(t *testing.T) {
 	s := newScene(t)
 	data := random(1_000_000, 1)
@@ -60,7 +59,7 @@ func TestFullDiskAndWrongArchive(t *testing.T) {
 	}
 }
 
-// TestFolderThatIsGone is removed under a running process.
+// TestFolderThatIsGone removes the folder under a running process, which still serves archives.
 func TestFolderThatIsGone(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(100_000, 1))
@@ -84,7 +83,7 @@ func TestFolderThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestAlteredFile has a file changed in every way; none is served.
+// TestAlteredFile changes a cached file in many ways. The cache serves none of the changed files.
 func TestAlteredFile(t *testing.T) {
 	data := random(200_000, 1)
 	flipped := bytes.Clone(data)
@@ -120,7 +119,7 @@ func TestAlteredFile(t *testing.T) {
 	}
 }
 
-// TestRotBetweenProcesses leaves size and times as they were.
+// TestRotBetweenProcesses changes a file without changing its size and times.
 func TestRotBetweenProcesses(t *testing.T) {
 	s := newScene(t)
 	data := random(200_000, 1)
