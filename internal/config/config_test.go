@@ -165,7 +165,7 @@ func TestLoadPlaces(t *testing.T) {
 		name    string
 		machine machine
 		flag    string
-		want    string // file, "" for none
+		want    string // the file, or "" for no file
 		err     string
 	}{
 		{name: "nothing anywhere", machine: machine{goos: "linux", home: "/home/u"}},
@@ -447,8 +447,8 @@ func TestSuggestions(t *testing.T) {
 	}
 }
 
-// TestBounds shows that files that would overload the parser are refused before they are parsed, and that all
-// messages are bounded.
+// TestBounds shows that files that would overload the parser are refused before they are parsed. All messages are
+// bounded.
 func TestBounds(t *testing.T) {
 	n := maxFile / 4
 	for name, src := range map[string]string{
@@ -521,7 +521,7 @@ func TestReportKeepsToItsWidth(t *testing.T) {
 		}
 		for line := range strings.Lines(out.String()) {
 			if strings.HasPrefix(line, "  on ") {
-				continue // the name of a file is not shortened
+				continue // file names are not shortened
 			}
 			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > max(width, minWidth) {
 				t.Errorf("width %d: a line has %d: %s", width, n, line)
@@ -830,7 +830,7 @@ oci_credentials "b.io" {
 	}
 }
 
-// example is the example of the documentation.
+// example returns the example of the documentation.
 func example(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("../../docs/ocibridge.hcl")
@@ -891,7 +891,7 @@ func settings(t *testing.T, c *Config) map[string]any {
 	return out
 }
 
-// TestFlagOfTheOpposite shows that --no-pull-through is the opposite of enabled.
+// TestFlagOfTheOpposite shows that --no-pull-through sets enabled to false.
 func TestFlagOfTheOpposite(t *testing.T) {
 	const flag = "no-pull-through"
 	for enabled, want := range map[string]string{"true": "false", "false": "true"} {
@@ -991,7 +991,7 @@ func FuzzLoad(f *testing.F) {
 		case err != nil:
 			t.Fatalf("error %v", err)
 		case !slices.ContainsFunc(c.Logins, func(l auth.Login) bool { return l.Prefix == "fuzz.io" }):
-			return // it became part of something else, such as a comment
+			return // the line became part of another construct, such as a comment
 		default:
 			fmt.Fprintf(&out, "%+v\n%s", c, c.InForce(Surroundings{}).HCL())
 			if _, err := json.Marshal(c.InForce(Surroundings{})); err != nil {
