@@ -1,9 +1,8 @@
-// Package files reads the files that users name: configuration, logins, keys and
-// certificates. It bounds what it reads, and notices when a file or folder changes.
+// Package files reads the files that users name: configuration, logins, keys and certificates. It bounds the size of
+// each file, and notices when a file or folder changes.
 //
-// The package follows links and compares contents. So it notices a file that is written in
-// place, a file that is renamed over another one, and a folder that is swapped through a
-// link, as Kubernetes does it.
+// The package follows links and compares contents. Therefore it notices three kinds of changes: a file is written in
+// place, another file is renamed to its name, or a link to its folder is swapped, as Kubernetes does it.
 package files
 
 import (
@@ -13,10 +12,11 @@ import (
 	"os"
 )
 
-// MaxSize bounds a file. Its parser has a narrower bound.
+// MaxSize is the maximum size of a file. The parser of the file has a narrower bound.
 const MaxSize = 4 << 20
 
-// Read reads a file. More than [MaxSize] bytes are an error: the name may lead to a device.
+// Read reads a file. It returns an error if the file has more than [MaxSize] bytes, because the name may lead to a
+// device.
 func Read(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"sync"
 )
 
-// Snapshot reads files and folders, and remembers their contents, or that they are missing.
-// Later it can tell which of them have changed. The zero value is empty. A nil Snapshot
-// reads, and remembers nothing.
+// Snapshot reads files and folders, and remembers their contents or their absence. Later it reports the files that have
+// changed. The zero value is empty. A nil Snapshot reads files without remembering them.
 type Snapshot struct {
 	mu   sync.Mutex
 	sums map[string][sha256.Size]byte // by file name; a folder's name ends in a slash
@@ -33,7 +32,7 @@ func (s *Snapshot) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// Add remembers everything that another snapshot does.
+// Add copies the contents that another snapshot remembers.
 func (s *Snapshot) Add(other *Snapshot) {
 	for name, sum := range other.sums {
 		s.note(name, sum)
@@ -63,7 +62,7 @@ func (s *Snapshot) Changed() (names []string, digest [sha256.Size]byte) {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		var now [sha256.Size]byte
 		if dir, ok := strings.CutSuffix(name, "/"); ok {
-			now = sumOfDir(os.ReadDir(dir)) // without the slash: errors quote the name
+			now = sumOfDir(os.ReadDir(dir)) // cut the slash, because the sum of an error contains the name
 		} else {
 			now = sumOf(Read(name))
 		}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestChanged has files and folders change, appear and vanish. What is as it was
-// includes what is not there.
+// TestChanged changes, creates and removes files and folders. Files that are unchanged, or still absent, are not
+// reported.
 func TestChanged(t *testing.T) {
 	dir := t.TempDir()
 	file, folder, noFile, noFolder := filepath.Join(dir, "file"), filepath.Join(dir, "folder"), filepath.Join(dir, "no-file"), filepath.Join(dir, "no-folder")

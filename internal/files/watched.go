@@ -11,9 +11,8 @@ import (
 // Interval is the shortest time between two looks at the same files.
 const Interval = time.Second
 
-// Watched is a value that is compiled from files, and compiled again when they change.
-// While the files cannot be used, the last good value stays: nobody replaces a
-// certificate and its key at one stroke.
+// Watched is a value that is compiled from files, and is compiled again when the files change. While the files are
+// invalid, the last good value stays, because users replace a certificate and its key one after the other.
 type Watched[T any] struct {
 	names   []string
 	compile func(contents [][]byte) (T, error)
@@ -21,9 +20,9 @@ type Watched[T any] struct {
 
 	current atomic.Pointer[T]
 
-	mu     sync.Mutex // held by the goroutine that looks; the others take the current value
+	mu     sync.Mutex // held by the goroutine that reads the files; others take the current value
 	looked time.Time
-	seen   *Snapshot // of the last look; nil before the first
+	seen   *Snapshot // the last contents, nil before the first read
 }
 
 // Watch reads files and compiles a value from their contents.

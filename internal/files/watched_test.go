@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestWatched has files change as users change them: one after the other, so that they do
-// not fit together for a while, or by removing one.
+// TestWatched changes files as users do. A user removes a file, or replaces files one after the other, so that they do
+// not match for a while.
 func TestWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -59,7 +59,7 @@ func TestWatched(t *testing.T) {
 	})
 }
 
-// TestWatchFails where a file is missing or the contents cannot be used.
+// TestWatchFails shows that Watch fails if a file is missing or its contents are invalid.
 func TestWatchFails(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	refuse := func([][]byte) (int, error) { return 0, errors.New("refused") }
