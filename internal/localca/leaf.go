@@ -17,7 +17,7 @@ import (
 
 const (
 	leafValidity = 90 * 24 * time.Hour
-	// leafAge is the age at which a leaf is renewed, early enough for clients with a fast clock.
+	// A leaf is renewed at the age of leafAge, early enough for clients with a fast clock.
 	leafAge = 60 * 24 * time.Hour
 )
 
@@ -44,8 +44,8 @@ func (ca *CA) Issue(hosts []string) (*Leaf, error) {
 // CA returns the CA that signs the certificate.
 func (l *Leaf) CA() *CA { return l.ca }
 
-// Get returns the certificate, for [tls.Config]. It renews a certificate that is 60 days old, or that begins in
-// the future because the clock was set back.
+// Get returns the certificate, for [tls.Config]. It renews the certificate after 60 days. It also renews a certificate
+// that begins in the future, because the clock was set back.
 func (l *Leaf) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

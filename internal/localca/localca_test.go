@@ -104,7 +104,7 @@ func TestMadeOnce(t *testing.T) {
 		}
 		before := read(t, dir).Leaf
 		first := issue(t, ca, hosts)
-		time.Sleep(9 * 365 * day) // of virtual time
+		time.Sleep(9 * 365 * day) // virtual time
 		second := issue(t, open(t, dir), []string{"other.example.com", "192.0.2.1"})
 		if after := read(t, dir).Leaf; !after.Equal(before) {
 			t.Error("the CA is another one at the second start")
@@ -261,7 +261,7 @@ func TestLeaf(t *testing.T) {
 	})
 }
 
-// TestLeafIsRenewed uses virtual time.
+// TestLeafIsRenewed shows that a leaf is renewed before it expires, in virtual time.
 func TestLeafIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "ca")
@@ -284,17 +284,17 @@ func TestLeafIsRenewed(t *testing.T) {
 				t.Fatalf("at %s: ends at %s, %v", time.Now(), cert.NotAfter, err)
 			}
 		}
-		// Near its end, the CA signs nothing that expires later.
+		// Near its own end, the CA signs only certificates that expire before the CA.
 		time.Sleep(time.Until(ca.NotAfter.Add(-70 * day)))
 		last := current(t, issue(t, open(t, dir), hosts))
 		if !last.NotAfter.Equal(ca.NotAfter) {
 			t.Errorf("it ends at %s, the CA at %s", last.NotAfter, ca.NotAfter)
 		}
-		wantNames(t, dir, "ca-key.pem", "ca.pem") // no leaf
+		wantNames(t, dir, "ca-key.pem", "ca.pem") // the leaf is not on disk
 	})
 }
 
-// TestServes shows that a server can use the leaf, and that a client trusts it with only the CA's file.
+// TestServes shows that a server can use the leaf. A client trusts the leaf if it has only the CA's file.
 func TestServes(t *testing.T) {
 	ca := open(t, filepath.Join(t.TempDir(), "ca"))
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -317,7 +317,7 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// TestNeverReplaced damages a CA. Each time, Open says what is wrong and what to do, and leaves the folder
+// TestNeverReplaced damages a CA. Each time, Open reports the problem and the next step, and leaves the folder
 // unchanged.
 func TestNeverReplaced(t *testing.T) {
 	const remove = "clients have to trust"
@@ -376,7 +376,7 @@ func TestNeverReplaced(t *testing.T) {
 					return all
 				}
 				before := content()
-				time.Sleep(tt.after) // of virtual time
+				time.Sleep(tt.after) // virtual time
 				_, err := localca.Open(dir, nil)
 				if tt.want == "" {
 					must(t, err)
@@ -391,7 +391,7 @@ func TestNeverReplaced(t *testing.T) {
 	}
 }
 
-// TestCannotBeMade uses a path below a file.
+// TestCannotBeMade shows that Open fails for a path below a file.
 func TestCannotBeMade(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))

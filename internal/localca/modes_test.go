@@ -21,8 +21,8 @@ func mode(t *testing.T, path string) os.FileMode {
 	return info.Mode().Perm()
 }
 
-// TestOnlyTheOwnerReadsTheKey shows this for any umask, from the beginning: nothing needs to be narrowed. It
-// must not run in parallel, because a process has one umask.
+// TestOnlyTheOwnerReadsTheKey shows that the key's file is never open to other users, with any umask. It must not run
+// in parallel, because a process has one umask.
 func TestOnlyTheOwnerReadsTheKey(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077, 0o177, 0o777} {
 		dir := filepath.Join(t.TempDir(), "ca")
@@ -40,7 +40,7 @@ func TestOnlyTheOwnerReadsTheKey(t *testing.T) {
 	}
 }
 
-// TestWideModesAreNarrowed shows a warning for each, and that the CA stays.
+// TestWideModesAreNarrowed shows that Open narrows each mode that is too wide, logs a warning, and keeps the CA.
 func TestWideModesAreNarrowed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ca")
 	key := filepath.Join(dir, "ca-key.pem")
