@@ -1,8 +1,8 @@
-// Package ociaddr defines the names in an OCI registry: registry hosts, repositories and tags.
-// It converts provider versions into tags and back. It does no I/O.
+// Package ociaddr defines the names in an OCI registry: registry hosts, repositories and tags. It converts provider
+// versions into tags and back. It does no I/O.
 //
-// Repository names and tags follow the OCI distribution specification 1.1. The types for
-// digests and descriptors are those of image-spec.
+// Repository names and tags follow the OCI distribution specification 1.1. Digests and descriptors have the types of
+// the Go module image-spec.
 package ociaddr
 
 import (
@@ -60,8 +60,8 @@ var (
 	tag      = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 )
 
-// maxRepositoryLen is the maximum length of host and name together that the distribution
-// specification recommends registries to accept.
+// maxRepositoryLen is the maximum length of host and name together. The distribution specification recommends that
+// registries accept this length.
 const maxRepositoryLen = 255
 
 // ParseRegistry parses HOST or HOST:PORT.
@@ -173,8 +173,8 @@ func (t Tag) Version() (provider.Version, bool) {
 	return v, err == nil && back == t
 }
 
-// partialPrefix is the prefix of announcement tags, with which pushes of some platforms of a
-// version announce these platforms. No client reads such a tag as a version.
+// partialPrefix is the prefix of announcement tags. A push of some platforms of a version announces its platforms under
+// such a tag. No client reads the tag as a version.
 const partialPrefix = "ocibridge-part."
 
 // NewAnnouncementID returns a random ID for an announcement.
@@ -251,8 +251,8 @@ func ReferrersTag(d digest.Digest) Tag {
 // manifest.
 var cosignSuffixes = []string{".sig", ".att", ".sbom"}
 
-// CosignTags returns the tags under which cosign stores a manifest's signatures, attestations
-// and SBOMs: sha256-HEX.sig and so on.
+// CosignTags returns the tags that cosign uses for a manifest's signatures, attestations and SBOMs, such as
+// sha256-HEX.sig.
 func CosignTags(d digest.Digest) []Tag {
 	var out []Tag
 	for _, suffix := range cosignSuffixes {
@@ -261,8 +261,8 @@ func CosignTags(d digest.Digest) []Tag {
 	return out
 }
 
-// Subject returns the manifest to which the artifact under a tag of [ReferrersTag] or
-// [CosignTags] is attached. No client reads such a tag as a version.
+// Subject returns the subject of the artifact under a tag of [ReferrersTag] or [CosignTags]: the manifest to which the
+// artifact is attached. No client reads such a tag as a version.
 func (t Tag) Subject() (digest.Digest, bool) {
 	name := string(t)
 	for _, suffix := range cosignSuffixes {
@@ -280,12 +280,11 @@ func (t Tag) Subject() (digest.Digest, bool) {
 // version.
 const StateTag Tag = "ocibridge-state"
 
-// SeenAll is a tag of earlier releases. It meant that every version of a provider's first sync
-// had a tag of its own: see [Tag.Seen].
+// SeenAll is a tag of earlier releases. Its presence meant that every version of a provider's first sync had its own
+// tag, see [Tag.Seen].
 const SeenAll Tag = "ocibridge-seen"
 
-// seenPrefix is the prefix of the tags in which earlier releases recorded when each version
-// was first seen.
+// seenPrefix is the prefix of tags of earlier releases. Each tag recorded the time when a version was first seen.
 const seenPrefix = string(SeenAll) + "."
 
 // Seen returns the version in a tag ocibridge-seen.VERSION.

@@ -102,7 +102,7 @@ func TestVersionTags(t *testing.T) {
 	}
 }
 
-// TestLongNamesOfTags: a registry may list names of megabytes.
+// TestLongNamesOfTags shows that a name of a megabyte gets a short error. A registry may list such names.
 func TestLongNamesOfTags(t *testing.T) {
 	if tag, err := ParseTag(strings.Repeat("\x7f", 1<<20)); err == nil || len(err.Error()) > 1000 {
 		t.Errorf("%.100s, an error of %d bytes", tag, len(fmt.Sprint(err)))
@@ -132,7 +132,7 @@ func TestAnnouncementTags(t *testing.T) {
 	}
 }
 
-// TestPartialTags has the tags of earlier releases.
+// TestPartialTags parses the tags of earlier releases.
 func TestPartialTags(t *testing.T) {
 	v, p := provider.MustParseVersion("1.0.0-rc.1+build.5"), provider.MustParsePlatform("linux_amd64")
 	if gv, gp, ok := Tag("ocibridge-part.1.0.0-rc.1_build.5.linux_amd64").Partial(); !ok || gv != v || gp != p {
@@ -193,8 +193,8 @@ func TestOwnTags(t *testing.T) {
 	}
 }
 
-// FuzzParseRepository compares our parser with the library that OpenTofu uses for repository
-// addresses. The library must read everything that ours accepts in the same way.
+// FuzzParseRepository compares our parser with the library that OpenTofu uses for repository addresses. The library
+// must parse each address that our parser accepts, with the same result.
 func FuzzParseRepository(f *testing.F) {
 	for _, s := range []string{"ghcr.io/acme/null", "localhost:5000/a", "[::1]:5000/a", "ghcr.io/a:1", "ghcr.io/a@sha256:00", "a/b__c"} {
 		f.Add(s)
@@ -215,7 +215,7 @@ func FuzzParseRepository(f *testing.F) {
 		if named, err := reference.WithName(r.Name); err != nil || named.Name() != r.Name {
 			t.Fatalf("%q: distribution reads %v, %v", s, named, err)
 		}
-		// The requested repository must be exactly the one that was written.
+		// The URL must lead to exactly the repository that was written.
 		if u, err := url.Parse("https://" + string(r.Registry) + "/v2/" + r.Name + "/tags/list"); err != nil || u.Host != string(r.Registry) || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "/v2/"+r.Name+"/tags/list" {
 			t.Fatalf("%q leads to %v, %v", s, u, err)
 		}
