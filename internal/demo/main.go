@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// The pushed version, and the version that nobody pushes.
+// The pushed version, and the version that the demo does not push.
 const version, unpushed = "3.2.4", "4.0.0"
 
 func main() {
@@ -138,7 +138,7 @@ func (d *demo) release(version string) error {
 	return nil
 }
 
-// push stores the release twice.
+// push pushes the release twice.
 func (d *demo) push() error {
 	d.title("ocibridge push takes it from there, verifies it and stores it in an OCI registry: its own, as nothing else is configured.")
 	push := []string{"push", world.Null + "@~> 3.2", "--data", d.data}
@@ -185,7 +185,7 @@ func (d *demo) install(g *world.Gateway) error {
 	return nil
 }
 
-// pullThrough installs a version that nobody pushed, with its origin and without.
+// pullThrough installs the version that the demo does not push, first with its origin, then without.
 func (d *demo) pullThrough(g *world.Gateway) error {
 	d.title("Nobody pushed %s: the gateway fetches it when tofu asks for it, verifies it, and stores it.", unpushed)
 	if err := d.use(g, d.tofu, unpushed, world.NetworkMirror(g.URL)); err != nil {
