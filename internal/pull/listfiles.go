@@ -89,8 +89,8 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 	return privatefolder.Write(path, body)
 }
 
-// loadList returns the list on disk, for the cache. It is only served stale. A file that
-// cannot be read still shows that the provider is not new.
+// loadList returns the saved list, for the cache. It is only served stale. A file that cannot be read still shows that
+// the provider is not new.
 func (p *Puller) loadList(a provider.Address) (listAnswer, bool) {
 	if p.o.Directory == "" {
 		return listAnswer{}, false

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// maxListFile bounds a list on disk: a thousand versions for twenty platforms have
-	// half a MiB.
+	// maxListFile bounds a list on disk. A list of a thousand versions for twenty platforms has half a MiB.
 	maxListFile = 4 << 20
 	// maxListFolder bounds all lists on disk: clients may request any number of providers if
 	// the origin is theirs.

@@ -22,20 +22,20 @@ const (
 	// maxLists and maxListBytes bound the lists in memory.
 	maxLists     = 2048
 	maxListBytes = 24 << 20
-	// absentTTL is how long an origin's answer is current that it offers nothing.
+	// absentTTL is how long an origin's absence of a provider is current.
 	absentTTL = time.Minute
 )
 
-// list is what an origin offers of a provider. It is immutable.
+// list has the versions of a provider that its origin offers. It is immutable.
 type list struct {
-	// listing is nil if the list was read from disk. Such a list is served stale, and
-	// nothing can be fetched by it.
+	// listing is nil if the list was read from disk. Such a list is only served stale, and versions cannot be fetched
+	// with it.
 	listing *origin.Listing
 	offers  []catalog.Offer // the versions that the scope allows, oldest first
 	// warnings are the origin's warnings to users.
 	warnings []string
-	// seen has the time when each version was first seen; zero: together with the
-	// provider. It is nil without a cooldown.
+	// seen has the time when each version was first seen. The zero time means that the version was seen together with
+	// the provider. The map is nil without a cooldown.
 	seen map[provider.Version]time.Time
 	at   time.Time // when the origin gave the list
 
@@ -51,7 +51,7 @@ func (l *list) offer(v provider.Version) (catalog.Offer, bool) {
 	return l.offers[i], true
 }
 
-// errNoOffers is the answer of an origin that offers nothing of a provider.
+// errNoOffers means that the origin offers no versions of a provider.
 var errNoOffers = errors.New("the origin offers nothing")
 
 type listAnswer = fresh.Answer[*list]
@@ -79,13 +79,12 @@ func (p *Puller) newListAnswer(l *list) listAnswer {
 	return listAnswer{Value: l, At: l.at, TTL: p.o.ListTTL, StaleFor: max(p.o.StaleIfError, p.o.ListTTL)}
 }
 
-// list returns what the origin offers of a provider: its current list, or the last one
-// while the origin fails.
+// list returns the origin's current list of a provider, or the last list while the origin fails.
 func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
 	return listOf(p.lists.Get(ctx, a))
 }
 
-// askAgain asks the origin for its list, unless it has just failed.
+// askAgain requests the list from the origin, unless the origin has just failed.
 func (p *Puller) askAgain(ctx context.Context, a provider.Address) (*list, error) {
 	return listOf(p.lists.Ask(ctx, a))
 }
@@ -97,7 +96,7 @@ func listOf(a *listAnswer, err error) (*list, error) {
 	return a.Value, nil
 }
 
-// fetchable returns a list by which versions can be fetched.
+// fetchable returns a list that has the origin's listing, which a fetch needs.
 func (p *Puller) fetchable(ctx context.Context, a provider.Address) (*list, error) {
 	l, err := p.list(ctx, a)
 	if err != nil || l.listing != nil {
@@ -138,7 +137,7 @@ const (
 	platformBytes = 48
 )
 
-// textBytes is the memory of a version's text: most versions have numbers only.
+// textBytes returns the memory of a version's text. Most versions have only numbers, and no text.
 func textBytes(v provider.Version) int64 {
 	if text := v.String(); strings.ContainsAny(text, "-+") {
 		return 16 + int64(len(text))
@@ -159,7 +158,7 @@ func outage(err error) error {
 	return fmt.Errorf("%w: %w", catalog.ErrSource, err)
 }
 
-// askForList asks the origin for its list, for the cache.
+// askForList requests a list from the origin, for the cache.
 func (p *Puller) askForList(ctx context.Context, a provider.Address, last *listAnswer) (listAnswer, error) {
 	spanned, end := telemetry.Start(ctx, "origin versions", slog.String("provider", a.String()))
 	var before *list
@@ -180,7 +179,7 @@ func (p *Puller) askForList(ctx context.Context, a provider.Address, last *listA
 
 var errClosed = errors.New("the gateway is shutting down")
 
-// fetchList asks the origin. The list of a provider that the origin does not know is empty.
+// fetchList requests a list from the origin. The list of a provider that the origin does not know is empty.
 func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list) (*list, error) {
 	out := &list{at: time.Now()}
 	listing, err := p.o.Origin.Versions(ctx, a)
@@ -235,7 +234,7 @@ func (p *Puller) allows(v provider.Version, l *list) bool {
 	return since.IsZero() || l.at.Sub(since) >= p.o.Scope.Cooldown
 }
 
-// firstSeen returns when each version was first seen; nil without a cooldown.
+// firstSeen returns the time when each version was first seen, or nil without a cooldown.
 func (p *Puller) firstSeen(listing *origin.Listing, before *list, now time.Time) map[provider.Version]time.Time {
 	if p.o.Scope.Cooldown == 0 {
 		return nil

@@ -1,19 +1,18 @@
-// Package pull serves providers that nobody pushed: a version that the registry
-// lacks is fetched from its origin when a client first requests it, verified, served, and
-// pushed into the registry.
+// Package pull serves providers that nobody has pushed. When a client first requests a version that the registry lacks,
+// the package fetches the version from its origin, verifies it, serves it, and pushes it into the registry.
 //
-// A [Puller] is the origin of a catalog ([catalog.Origin]). The registry wins: the origin
-// completes a version, and never changes it.
+// A [Puller] is the origin of a catalog ([catalog.Origin]). The registry wins: the origin completes a version, and
+// never changes it.
 //
 // Invariants:
 //
 //   - Nothing is served before the SHA256SUMS that lists it was accepted under the
 //     provider's trust policy. Only a push stores packages, and it verifies them again.
 //     After that, packages are identified by digest.
-//   - A provider or version is called absent only on the origin's own word. A failure of an
-//     origin is an error that wraps [catalog.ErrSource].
+//   - A provider or version is reported as absent only if its origin says so. A failure of
+//     an origin is an error that wraps [catalog.ErrSource].
 //   - A package is downloaded once for all clients and the push, into a temporary file
-//     without a name that all of them read meanwhile. A client that leaves ends no download
+//     without a name, which all of them read meanwhile. A client that leaves ends no download
 //     that others read.
 //   - Memory and disk are bounded: see [Limits].
 package pull
@@ -35,83 +34,81 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Scope says what may be pulled through.
+// Scope selects the providers, versions and platforms that may be pulled through.
 type Scope struct {
 	Selector provider.Selector
-	// Versions are those that may be; zero: all.
+	// Versions are the allowed versions. The zero value allows all versions.
 	Versions provider.VersionSet
-	// Platforms are stored before a version is tagged; none: all that there are.
+	// Platforms are stored before a version is tagged. If it is empty, all platforms are stored.
 	Platforms []provider.Platform
-	// Cooldown is how long ago a version must have been seen first, unless its origin
-	// offered it when the provider was first asked for.
+	// Cooldown is the minimum time since a version was first seen. It does not apply to versions that the origin
+	// offered at the first request for the provider.
 	Cooldown time.Duration
 }
 
 // Options configure a [Puller].
 type Options struct {
 	Origin Origin
-	// Policy says what is accepted of a provider; nil: signed releases of each.
+	// Policy returns the trust policy of a provider. If it is nil, every provider needs signed releases.
 	Policy func(provider.Address) trust.Policy
-	// Push stores a release in the registry; nil: nothing is stored.
+	// Push stores a release in the registry. If it is nil, nothing is stored.
 	Push   func(context.Context, *origin.Release) (*pusher.Result, error)
 	Scope  Scope
 	Limits Limits
-	// Budget is what keeps the limits, once [Puller.Begin] has told it them; nil: one
-	// for this Puller alone.
+	// Budget enforces the limits after [Puller.Begin] has set them. If it is nil, the Puller has its own budget.
 	Budget *Budget
-	// ListTTL is how long what an origin offers is current; 0 means 5 min.
+	// ListTTL is how long an origin's list is current; 0 means 5 min.
 	ListTTL time.Duration
-	// StaleIfError is how long the last list stands in while the origin is in
-	// trouble; 0 means 24 h, less never.
+	// StaleIfError is how long the last list is served stale while the origin fails. 0 means 24 h, and a negative value
+	// means never.
 	StaleIfError time.Duration
-	// Directory is the folder in which lists are kept beyond the process's end; "":
-	// they are not. A cooldown needs it.
+	// Directory is the folder in which lists survive the process. If it is "", lists are not saved. A cooldown needs
+	// the folder.
 	Directory string
-	// Spool is the folder for packages under way; "" is that for temporary files.
+	// Spool is the folder for packages in flight; "" means the system's folder for temporary files.
 	Spool string
-	// Events is told what came of things, from several goroutines at once; nil:
-	// nobody is.
+	// Events receives each event, from several goroutines at once. It may be nil.
 	Events func(Event)
 	Log    *slog.Logger // nil: nobody reads it
 }
 
-// Kind says what an [Event] is about.
+// Kind is the subject of an [Event].
 type Kind string
 
 const (
-	// Verified: the SHA256SUMS of a version was accepted.
+	// Verified means that the SHA256SUMS of a version was accepted.
 	Verified Kind = "verified"
-	// Fetched: a package was downloaded, or that failed.
+	// Fetched means that the download of a package succeeded or failed.
 	Fetched Kind = "fetched"
-	// Stored: a version was tagged in the registry, or that failed.
+	// Stored means that a version was tagged in the registry, or could not be tagged.
 	Stored Kind = "stored"
 )
 
-// Event is what came of something.
+// Event is a result of the Puller's work.
 type Event struct {
 	Kind     Kind
 	Provider provider.Address
 	Version  provider.Version
 	Platform provider.Platform // of Fetched
-	// From is the origin, such as the host of its registry, or [FromRegistry] for a
-	// package that turned out to be stored already.
+	// From is the origin, such as the host of its registry. It is [FromRegistry] for a package that the registry
+	// already had.
 	From string
-	// Verdict and Fingerprint say on what grounds the version was accepted.
+	// Verdict and Fingerprint are the grounds on which the version was accepted.
 	Verdict     trust.Verdict
 	Fingerprint string
 	Bytes       int64 // of Fetched
-	// Took is how long a package was being fetched, without the wait for its turn.
+	// Took is the time that the download of a package took, without the wait for its slot.
 	Took time.Duration
 	Err  error // nil: it went well
 }
 
 const (
-	// metadataTimeout is how long an origin may take for what clients wait for. They
-	// wait less; who asks again finds it.
+	// metadataTimeout bounds the origin's metadata requests. Clients wait for a shorter time, and find the answer when
+	// they ask again.
 	metadataTimeout = 30 * time.Second
-	// outageTTL is how long an origin that has failed is not asked again.
+	// outageTTL is the pause before the next request to an origin that has failed.
 	outageTTL = 5 * time.Second
-	// refusalTTL is how long a refused version is not asked for again.
+	// refusalTTL is the pause before the next request for a refused version.
 	refusalTTL = 30 * time.Second
 )
 
@@ -187,15 +184,14 @@ func New(o Options) (*Puller, error) {
 	return p, nil
 }
 
-// Begin has the limits of its options count from now on, for whoever uses its budget.
+// Begin applies the limits of the Puller's options to its budget, which others may share.
 func (p *Puller) Begin() { p.limit.Set(p.o.Limits) }
 
-// Retire is for when another Puller takes its place, with other settings perhaps.
-// What is being fetched and stored goes on, and nothing is kept on disk any more
-// of what origins offer, nor tried again. It is called once.
+// Retire must be called once, when another Puller replaces this one. Fetches and pushes in flight go on. The retired
+// Puller saves no more lists, and retries no failed push.
 func (p *Puller) Retire() { close(p.retired) }
 
-// isRetired reports whether another Puller has taken its place.
+// isRetired reports whether another Puller has replaced this one.
 func (p *Puller) isRetired() bool {
 	select {
 	case <-p.retired:
@@ -205,8 +201,7 @@ func (p *Puller) isRetired() bool {
 	}
 }
 
-// Drain waits until what is being stored is, or has failed, but no longer than until
-// ctx ends. Nothing more may be asked for by then.
+// Drain waits until all pushes have succeeded or failed, or until ctx ends. No request may begin after the call.
 func (p *Puller) Drain(ctx context.Context) {
 	p.mu.Lock()
 	p.draining = true
@@ -219,8 +214,8 @@ func (p *Puller) Drain(ctx context.Context) {
 	}
 }
 
-// Close ends downloads and pushes under way, and returns when they have ended. What
-// they left in the registry is complete, or not tagged.
+// Close ends downloads and pushes in flight, and returns when they have ended. A version in the registry is complete,
+// or it is not tagged.
 func (p *Puller) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -238,10 +233,10 @@ func (p *Puller) Close() error {
 	return nil
 }
 
-// Usage returns what is taken of the limits.
+// Usage returns the used part of the limits.
 func (p *Puller) Usage() Usage { return p.limit.Usage() }
 
-// Pending returns how many versions are being stored, or wait for that.
+// Pending returns the number of versions that are being stored, or wait for that.
 func (p *Puller) Pending() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

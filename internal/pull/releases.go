@@ -30,13 +30,11 @@ const (
 	maxReleaseBytes = 16 << 20
 	// releaseTTL is how long a verified version is current.
 	releaseTTL = time.Hour
-	// packageLasts is how long the location of a package is used: it may be a URL that
-	// expires.
+	// packageLasts is how long the location of a package is used. The location may be a URL that expires.
 	packageLasts = time.Minute
 )
 
-// ErrNotOffered means that the origin does not offer a version, or that the scope does not
-// allow it.
+// ErrNotOffered means that the origin does not offer a version, or the scope excludes it.
 var ErrNotOffered = errors.New("not offered")
 
 // release is a version whose SHA256SUMS was accepted.
@@ -58,8 +56,8 @@ type release struct {
 	logged [][sha256.Size]byte
 }
 
-// maxLogged is how many warnings about a version are remembered as logged. Further ones
-// are logged each time.
+// maxLogged bounds the number of warnings about a version that are remembered as logged. Further warnings are logged
+// each time.
 const maxLogged = 16
 
 // isNew reports whether a warning was not logged yet, and remembers it as logged.
@@ -86,7 +84,7 @@ func (r *release) inherit(before *release) {
 	r.logged = slices.Clone(before.logged)
 }
 
-// wanted is a package that can be had from its origin.
+// wanted is a package that its origin offers.
 type wanted struct {
 	subject  subject
 	platform provider.Platform
@@ -124,7 +122,7 @@ func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 	return a.Value, a.Err
 }
 
-// askForRelease asks the origin about a version, for the cache. A refusal is an answer.
+// askForRelease requests a version from the origin, for the cache. A refusal is an answer.
 func (p *Puller) askForRelease(ctx context.Context, s subject, last *releaseAnswer) (releaseAnswer, error) {
 	spanned, end := telemetry.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
 	r, warnings, err := p.resolve(spanned, s)
@@ -159,12 +157,12 @@ func (p *Puller) askForRelease(ctx context.Context, s subject, last *releaseAnsw
 	return releaseAnswer{Value: r, At: r.at, TTL: releaseTTL, StaleFor: fresh.Forever}, nil
 }
 
-// describe says on what grounds a version was accepted.
+// describe adds the grounds on which a version was accepted to an event.
 func (r *release) describe(e *Event) {
 	e.From, e.Verdict, e.Fingerprint = r.origin, r.sums.Verdict(), r.sums.Signer().Fingerprint
 }
 
-// wants returns the package of a provider that has a digest, if it is known.
+// wants returns the package of a provider with a digest, if the digest is known.
 func (p *Puller) wants(a provider.Address, d digest.Digest) (wanted, bool) {
 	for _, answer := range p.releases.Good() {
 		r := answer.Value
@@ -191,7 +189,7 @@ func (p *Puller) Blob(a provider.Address, d digest.Digest) ([]byte, bool) {
 	return nil, false
 }
 
-// current returns a current release from memory; nil if there is none.
+// current returns a current release from memory, or nil.
 func (p *Puller) current(s subject) *release {
 	if a := p.releases.Current(s.String(), time.Now()); a != nil {
 		return a.Value
@@ -199,10 +197,9 @@ func (p *Puller) current(s subject) *release {
 	return nil
 }
 
-// resolve asks the origin for the metadata of one package, by which it has the
-// SHA256SUMS that lists all of them, and verifies that. An error wraps ErrNotOffered,
-// or [catalog.ErrSource] for trouble, or says why the version is refused. The warnings
-// are about the origin's answer.
+// resolve requests the metadata of one package from the origin. The metadata leads to the SHA256SUMS file that lists
+// all packages, which resolve verifies. An error wraps ErrNotOffered, wraps [catalog.ErrSource] if the origin fails, or
+// is the reason of a refusal. The warnings are about the origin's answer.
 func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings []string, err error) {
 	l, err := p.fetchable(ctx, s.provider)
 	if err != nil {
@@ -250,12 +247,11 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 	return out, r.Warnings, out.encode(r.Protocols, r.About)
 }
 
-// maxCandidates is how many platforms an origin is asked for that it lists and does
-// not have.
+// maxCandidates bounds the platforms that are tried if the origin lists platforms that it does not have.
 const maxCandidates = 3
 
-// candidates returns the platforms whose metadata is asked for, until there is one:
-// first what is likely to be asked for next.
+// candidates returns the platforms to try until the origin has the metadata of one. The platforms that clients will
+// most likely request come first.
 func (p *Puller) candidates(o catalog.Offer) []provider.Platform {
 	wish := append(slices.Clone(p.o.Scope.Platforms), provider.MustParsePlatform("linux_amd64"))
 	out := slices.Clone(o.Platforms)
@@ -272,8 +268,8 @@ func (p *Puller) candidates(o catalog.Offer) []provider.Platform {
 	return out[:min(len(out), maxCandidates)]
 }
 
-// withdrawn returns what it means that the origin says that what it lists is not
-// there: that it was withdrawn, if its list now says so, too.
+// withdrawn returns the error for a listed version that the origin does not have. If the origin's new list lacks the
+// version, too, the version was withdrawn.
 func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
 	l, lerr := p.askAgain(ctx, s.provider)
 	if lerr != nil {
@@ -285,9 +281,8 @@ func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
 	return outage(err)
 }
 
-// list fills in the packages that the accepted document lists under the names that
-// packages of the version are published under, of the platforms that the origin
-// offers; of all platforms if it offers none.
+// list adds the packages that the accepted SHA256SUMS lists under their usual file names. It adds the platforms that
+// the origin offers, or all platforms if the origin offers none.
 func (r *release) list(offered []provider.Platform) error {
 	platforms := offered
 	if len(platforms) == 0 {
@@ -338,14 +333,13 @@ func (r *release) encode(protocols []string, about provider.About) error {
 	return nil
 }
 
-// What a release takes in memory beside its evidence, and each of its packages.
+// These are the bytes of memory of a release without its evidence, and of each of its packages.
 const (
 	releaseBytes = 4 << 10
 	packageBytes = 768
 )
 
-// claimsBytes is about what accepted claims take in memory beside the blobs of the
-// evidence.
+// claimsBytes estimates the memory of accepted claims, without the blobs of the evidence.
 func claimsBytes(c trust.Claims) int64 {
 	n := 2 * len(c.SHA256SUMS) // the parsed checksums
 	for _, key := range c.Keys {
@@ -357,7 +351,7 @@ func claimsBytes(c trust.Claims) int64 {
 	return int64(n + 256*len(c.Announced))
 }
 
-// find returns the package for a platform; nil for none.
+// find returns the package for a platform, or nil.
 func (r *release) find(platform provider.Platform) *artifact.Package {
 	i := slices.IndexFunc(r.packages, func(p artifact.Package) bool { return p.Platform == platform })
 	if i < 0 {

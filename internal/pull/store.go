@@ -154,8 +154,8 @@ func (s *store) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, erro
 	return s.Store.Exists(ctx, desc)
 }
 
-// Fetch gets what is stored, or what the origin has: a package that is under way is
-// read along, and begun where the registry does not have it.
+// Fetch reads a package from the registry or from its origin. It joins a download in flight, and starts a download if
+// the registry lacks the package.
 func (s *store) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	w, can := s.p.wants(s.address, desc.Digest)
 	if can {
@@ -177,7 +177,7 @@ func (s *store) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadClos
 	return readAlong(ctx, d, desc)
 }
 
-// readAlong returns the reader of a download if its size is that of desc.
+// readAlong returns the reader of a download. It returns an error if the download has another size than desc.
 func readAlong(ctx context.Context, r *reader, desc ocispec.Descriptor) (io.ReadCloser, error) {
 	size, err := r.d.Size(ctx)
 	if err == nil && size != desc.Size {
@@ -190,7 +190,7 @@ func readAlong(ctx context.Context, r *reader, desc ocispec.Descriptor) (io.Read
 	return r, nil
 }
 
-// Size implements [catalog.Packages]. With begin, it begins the download.
+// Size implements [catalog.Packages]. With begin, it starts the download.
 func (s *store) Size(ctx context.Context, pkg artifact.Package, begin bool) (int64, error) {
 	w, r, err := s.find(ctx, pkg)
 	if err != nil {
@@ -224,8 +224,8 @@ func (s *store) Size(ctx context.Context, pkg artifact.Package, begin bool) (int
 	return 0, outage(fmt.Errorf("%s: its origin does not say how large it is", w.filename))
 }
 
-// Requested implements [catalog.Packages]. It has a package stored, with its version, that a client is given out of
-// a cache: without a download for it, nothing else would begin that.
+// Requested implements [catalog.Packages]. It stores a package, with its version, after a client got the package from a
+// cache. Such a request starts no download, which would store the package otherwise.
 func (s *store) Requested(pkg artifact.Package) {
 	v, err := versionOf(s.address, pkg)
 	if err != nil {
@@ -240,8 +240,7 @@ func (s *store) Requested(pkg artifact.Package) {
 	s.p.pushLocked(s, w, nil)
 }
 
-// find returns what is known of a package, asking for its version again if that was
-// forgotten.
+// find returns the facts about a package. It requests the package's version again if the version was evicted.
 func (s *store) find(ctx context.Context, pkg artifact.Package) (wanted, *release, error) {
 	about := subject{provider: s.address}
 	w, ok := s.p.wants(s.address, pkg.Digest)
@@ -268,7 +267,7 @@ func (s *store) find(ctx context.Context, pkg artifact.Package) (wanted, *releas
 	return wanted{about, p.Platform, p.Filename, p.Digest}, r, nil
 }
 
-// versionOf reads the version in the name of a package.
+// versionOf parses the version in the file name of a package.
 func versionOf(a provider.Address, pkg artifact.Package) (provider.Version, error) {
 	rest, ok := strings.CutPrefix(pkg.Filename, "terraform-provider-"+a.Type()+"_")
 	rest, is := strings.CutSuffix(rest, "_"+pkg.Platform.String()+".zip")
@@ -278,8 +277,8 @@ func versionOf(a provider.Address, pkg artifact.Package) (provider.Version, erro
 	return provider.ParseVersion(rest)
 }
 
-// stored returns the descriptor of a package that the registry turns out to have,
-// whether or not it is tagged; nil where it does not, or does not say.
+// stored returns the descriptor of a package that the registry already has, tagged or not. It returns nil if the
+// registry lacks the package or fails.
 func (s *store) stored(ctx context.Context, d digest.Digest) *ocispec.Descriptor {
 	desc, err := s.Store.Blobs().Resolve(ctx, d.String())
 	if err != nil || desc.Digest != d || desc.Size <= 0 {
