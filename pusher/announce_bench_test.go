@@ -193,7 +193,7 @@ func (b *announceBench) isSent(name string) bool {
 	return slices.ContainsFunc(b.sent, func(a sentAnnouncement) bool { return a.digest.String() == name })
 }
 
-// probe is the manifest with which a push finds out whether it can delete.
+// probe returns the manifest that a push sends to find out whether it can delete manifests.
 func (b *announceBench) probe() digest.Digest {
 	p, err := artifact.Placeholder("")
 	if err != nil {

@@ -1,16 +1,12 @@
 package pusher
 
-// This file models the protocol of announcements. Up to three pushes of one version run
-// beside a sync that cleans up or prunes. TestAnnouncementsModel visits every order of their
-// requests. A transition is one request to the registry, and the decision of the code on the
-// answer. A process may also be killed at any point, and an hour may pass.
-//
-// The model simplifies three things. A process lists all tags at once. It reads announcements
-// in one order. It checks the minute rule in the transition of the request. In the code, the
-// request may arrive up to 59 minutes after the check.
-//
-// Like the code, the model's prune leaves a version with an open announcement. It removes
-// announcements by digest, on a reading of the last minute.
+// This file models the protocol of announcements. Up to three pushes of one version run at the same time as a sync that
+// cleans up or prunes. TestAnnouncementsModel visits every order of their requests. A transition is one request to the
+// registry, and the decision of the code on the answer. A process may also be killed at any point, and an hour may
+// pass.  The model simplifies three things. A process lists all tags at once. It reads announcements in one order. It
+// checks the minute rule in the transition of the request. In the code, the request may arrive up to 59 minutes after
+// the check.  Like the code, the model's prune leaves a version with an open announcement. It removes announcements by
+// digest, on a reading of the last minute.
 
 const (
 	modelPushes = 3
@@ -192,7 +188,7 @@ func (m *model) next(s modelState, i int) modelState {
 	return s
 }
 
-// tag has the tag of a process's announcement name something else.
+// tag moves the tag of a process's announcement.
 func (s *modelState) tag(i int, a modelAnnouncement) {
 	s.anns[i] = a
 	for j := range s.procs {
@@ -424,8 +420,8 @@ func (p *modelProc) hasEffect() bool {
 	return false
 }
 
-// killed returns the states after a process was killed. It dies at once, or after its last
-// request has arrived, or with an error after which it withdraws its announcement.
+// killed returns the states after a process was killed. The process dies at once or after its last request has arrived.
+// It may also withdraw its announcement after an error.
 func (m *model) killed(s modelState, i int) []modelState {
 	p := s.procs[i]
 	s.kills++

@@ -204,7 +204,7 @@ var modelCases = map[string]struct {
 	"three pushes, a prune, a kill, an hour": {model{roles: with(three, remover), brings: bringThree, kills: 1, hours: 1}, true},
 }
 
-// modelRules are the rules. Each has a case that goes wrong without it.
+// modelRules are the rules. Each rule has a case that goes wrong without the rule.
 var modelRules = []struct {
 	rule
 	what, in string
@@ -224,9 +224,8 @@ var modelRules = []struct {
 	{pruneRule, "a version is not pruned while an announcement is open", "two pushes, and a prune"},
 }
 
-// TestAnnouncementsModel shows for every order of requests that no push loses what another
-// one has reported, and that no announcement stays in the end. It also shows that each rule
-// of the protocol is necessary.
+// TestAnnouncementsModel shows for every order of requests that no push loses packages that another push has reported.
+// No announcement stays in the end. It also shows that each rule of the protocol is necessary.
 func TestAnnouncementsModel(t *testing.T) {
 	for name, c := range modelCases {
 		t.Run(name, func(t *testing.T) {

@@ -65,8 +65,7 @@ func TestRequestsBesideAnother(t *testing.T) {
 	}
 }
 
-// TestAnnouncementOfACrash: a push finds the announcement of a crashed push, of any age by
-// either clock.
+// TestAnnouncementOfACrash shows how a push treats the announcement of a crashed push, with any age by either clock.
 func TestAnnouncementOfACrash(t *testing.T) {
 	const ahead = 5 * time.Hour
 	for name, tc := range map[string]struct {
@@ -121,8 +120,8 @@ func (o oneTag) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error
 	return io.NopCloser(bytes.NewReader(o)), nil
 }
 
-// TestOldReadings: a push that read more than a minute ago reads again before it writes,
-// and removes nothing.
+// TestOldReadings shows that a push whose readings are older than a minute reads again before it writes, and removes
+// nothing.
 func TestOldReadings(t *testing.T) {
 	twoMinutes := func(b *announceBench) func() { return func() { b.pass(2 * time.Minute) } }
 	const begin = "GET 1.0.0, GET tags, PUT probe, DELETE probe, PUT announcement, "
@@ -204,8 +203,8 @@ func TestCopyJoinsAnnouncements(t *testing.T) {
 	}
 }
 
-// TestAnnouncementIsRenewed: a push takes half an hour, and another client removes the
-// announcement of a push.
+// TestAnnouncementIsRenewed shows that a push renews its announcement if the push takes half an hour, or if another
+// client removes the announcement.
 func TestAnnouncementIsRenewed(t *testing.T) {
 	for name, event := range map[string]func(*announceBench){
 		"half an hour": func(b *announceBench) { b.pass(31 * time.Minute) },
@@ -227,8 +226,8 @@ func TestAnnouncementIsRenewed(t *testing.T) {
 	}
 }
 
-// TestOwnAnnouncementStaysUntilItIsInTheIndex: another client moves the tag of the version
-// at the last moment, against the protocol.
+// TestOwnAnnouncementStaysUntilItIsInTheIndex shows that a push keeps its announcement until the index has its
+// packages. Another client moves the version's tag at the last moment, against the protocol.
 func TestOwnAnnouncementStaysUntilItIsInTheIndex(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -255,8 +254,8 @@ func TestOwnAnnouncementStaysUntilItIsInTheIndex(t *testing.T) {
 	b.wantNothingLeft()
 }
 
-// TestTagsOfEarlierReleases: earlier releases announced a platform and evidence by tags. A
-// push adds both to the index. It removes the tags, and leaves the manifests.
+// TestTagsOfEarlierReleases shows that a push adds a platform and evidence to the index if tags of earlier releases
+// announced them. It removes the tags, and leaves the manifests.
 func TestTagsOfEarlierReleases(t *testing.T) {
 	for name, refuse := range map[string]int{"tags can be deleted": 0, "400": http.StatusBadRequest, "405": http.StatusMethodNotAllowed} {
 		t.Run(name, func(t *testing.T) {

@@ -27,8 +27,8 @@ func (m onlyManifest) FetchReference(context.Context, string) (ocispec.Descripto
 	return m.Descriptor, io.NopCloser(bytes.NewReader(m.Data)), nil
 }
 
-// TestManifestBeforeDone: the reader of a done announcement knows the manifest that its tag
-// named before. After the push was killed, no other process knows it.
+// TestManifestBeforeDone shows that the reader of a done announcement learns the manifest that the tag named before.
+// After the push was killed, no other process knows that manifest.
 func TestManifestBeforeDone(t *testing.T) {
 	manifest := func(s string) ocispec.Descriptor {
 		return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromString(s), Size: 7}

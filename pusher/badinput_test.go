@@ -18,8 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestBadReleaseLeavesNoTag shows that each kind of bad release is refused for its reason,
-// and that nothing is tagged.
+// TestBadReleaseLeavesNoTag shows that each kind of bad release is refused for its reason. Nothing is tagged.
 func TestBadReleaseLeavesNoTag(t *testing.T) {
 	// serve answers paths that end in suffix with the handler.
 	serve := func(suffix string, h http.HandlerFunc) func(*bench) {
@@ -208,7 +207,7 @@ func TestUploadIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestUploadThatStalls: the registry accepts no byte of a package.
+// TestUploadThatStalls pushes to a registry that accepts no byte of a package.
 func TestUploadThatStalls(t *testing.T) {
 	b := newBench(t)
 	b.options.StallTimeout = 50 * time.Millisecond

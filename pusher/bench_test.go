@@ -81,7 +81,7 @@ func (b *bench) newRegistry() {
 		b.t.Fatal(err)
 	}
 	b.repo.PlainHTTP = true
-	b.repo.Client = server.Client() // the default one waits and tries again
+	b.repo.Client = server.Client() // the default client pauses and retries
 }
 
 func (b *bench) build(version, content string) *release.Release {

@@ -138,8 +138,8 @@ func TestWeakerPushKeepsEvidence(t *testing.T) {
 	}
 }
 
-// TestForeignPartIsPassedOver: a tag of an earlier release announces a package that the
-// release does not list for that platform.
+// TestForeignPartIsPassedOver shows that a push ignores a tag of an earlier release if the tag announces a package that
+// the release does not list for that platform.
 func TestForeignPartIsPassedOver(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")
@@ -156,8 +156,8 @@ func TestForeignPartIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestMisnamedPackage: the origin offers a package of another version or platform, with its
-// true signature.
+// TestMisnamedPackage shows that a push refuses a package of another version or platform, although the origin offers it
+// with its true signature.
 func TestMisnamedPackage(t *testing.T) {
 	old := func(b *bench) *release.Release { return b.build("0.9.0", "old content") }
 	for name, spoil := range map[string]func(*bench){
@@ -185,8 +185,8 @@ func TestMisnamedPackage(t *testing.T) {
 	}
 }
 
-// TestAnnouncedTooLong: the origin announces more bytes than any package has. The push does
-// not read them.
+// TestAnnouncedTooLong shows that a push does not read a package if the origin announces more bytes than any package
+// has.
 func TestAnnouncedTooLong(t *testing.T) {
 	b := newBench(t)
 	r, err := b.get()
@@ -203,7 +203,7 @@ func TestAnnouncedTooLong(t *testing.T) {
 	}
 }
 
-// TestLongerThanAnnounced: the origin sends more bytes than it announced.
+// TestLongerThanAnnounced shows that a push fails if the origin sends more bytes than it announced.
 func TestLongerThanAnnounced(t *testing.T) {
 	b := newBench(t)
 	r, err := b.get()
@@ -222,8 +222,8 @@ func TestLongerThanAnnounced(t *testing.T) {
 	}
 }
 
-// TestTagsThatBreakOff: a later page of the list of tags is missing. The push fails,
-// because it cannot see all announcements.
+// TestTagsThatBreakOff shows that a push fails if a later page of the list of tags is missing, because it cannot see
+// all announcements.
 func TestTagsThatBreakOff(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")

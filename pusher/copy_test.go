@@ -97,7 +97,7 @@ func TestCopyKeepsForeignManifests(t *testing.T) {
 	}
 }
 
-// TestCopyKeepsNothingUnverified: manifests of other tools contradict the verified
+// TestCopyKeepsNothingUnverified shows that a copy does not keep manifests of other tools that contradict the verified
 // packages.
 func TestCopyKeepsNothingUnverified(t *testing.T) {
 	const keyH1, wrong = "io.github.ocibridge.h1", "h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
@@ -168,8 +168,8 @@ func TestCopyKeepsNothingUnverified(t *testing.T) {
 	}
 }
 
-// TestCopyAttachesNothingElsewhere: manifests of the source name another manifest of the
-// destination as their subject. The copy attaches nothing to that manifest.
+// TestCopyAttachesNothingElsewhere shows that a copy attaches nothing to a manifest of the destination that manifests
+// of the source name as their subject.
 func TestCopyAttachesNothingElsewhere(t *testing.T) {
 	victim := digest.FromString("another version of the destination")
 	subject := &ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: victim, Size: 1}
@@ -223,8 +223,8 @@ func TestCopyAttachesNothingElsewhere(t *testing.T) {
 	}
 }
 
-// TestCopyOfForeignIndexGoesOn: an index of another tool cannot be copied byte for byte, so
-// that the copy stores a new one.
+// TestCopyOfForeignIndexGoesOn shows that a copy stores a new index if it cannot copy the index of another tool byte
+// for byte.
 func TestCopyOfForeignIndexGoesOn(t *testing.T) {
 	sbom := func(b *bench, index *ocispec.Index, desc ocispec.Descriptor) {
 		desc.ArtifactType = "application/vnd.example.sbom"
@@ -318,8 +318,8 @@ func TestCopyOfForeignIndexGoesOn(t *testing.T) {
 	}
 }
 
-// TestCopyLeavesOutWhatABundleRefuses: the list of two referrers would exceed the size
-// limit of a manifest. The bundle gets one of them.
+// TestCopyLeavesOutWhatABundleRefuses shows that a bundle gets one of two referrers if the list of both would exceed
+// the size limit of a manifest.
 func TestCopyLeavesOutWhatABundleRefuses(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()

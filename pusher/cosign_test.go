@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestCopyOfCosignTags: a copy moves a tag of cosign only if that loses no signature.
+// TestCopyOfCosignTags shows that a copy moves a tag of cosign only if the destination loses no signature.
 func TestCopyOfCosignTags(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -41,8 +41,8 @@ func TestCopyOfCosignTags(t *testing.T) {
 	}
 }
 
-// TestCopyKeepsOtherSignatures: a tag of the destination has another signature of the same
-// payload, or another subject. The copy leaves it.
+// TestCopyKeepsOtherSignatures shows that a copy leaves a tag of the destination that has another signature of the same
+// payload, or another subject.
 func TestCopyKeepsOtherSignatures(t *testing.T) {
 	for name, manifests := range map[string]func(index digest.Digest) (there, here ocispec.Manifest){
 		"another signature": func(digest.Digest) (there, here ocispec.Manifest) {
@@ -73,8 +73,7 @@ func TestCopyKeepsOtherSignatures(t *testing.T) {
 	}
 }
 
-// TestCopyListsTagsAgain: the source's list of tags fails once. The next copy of the same
-// run lists the tags again.
+// TestCopyListsTagsAgain shows that the next copy of a run lists the source's tags again if the list failed once.
 func TestCopyListsTagsAgain(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()

@@ -179,8 +179,8 @@ func (b *bench) misname(evidence bool) {
 	})
 }
 
-// TestMisnamedBesideSigned: the index names a package for Linux as another platform's. The
-// publisher's SHA256SUMS lists its name and its digest.
+// TestMisnamedBesideSigned shows how pushes treat an index that names a package for Linux as another platform's
+// package. The publisher's SHA256SUMS lists the package's name and digest.
 func TestMisnamedBesideSigned(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -195,7 +195,7 @@ func TestMisnamedBesideSigned(t *testing.T) {
 	b.wantVouched(trust.Signed)
 }
 
-// TestRefusedPackageIsReported: the stored evidence does not list one of the packages.
+// TestRefusedPackageIsReported shows that a push reports a package that the stored evidence does not list.
 func TestRefusedPackageIsReported(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -266,8 +266,7 @@ func TestUnsignedAndSignedAtOnce(t *testing.T) {
 	}
 }
 
-// TestPublisherAddsAPlatform: the publisher signs a new SHA256SUMS with another platform.
-// It replaces the stored one.
+// TestPublisherAddsAPlatform shows that a new, signed SHA256SUMS with another platform replaces the stored one.
 func TestPublisherAddsAPlatform(t *testing.T) {
 	b := newBench(t)
 	all := b.release

@@ -12,7 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestForceSendsWhatWasDeleted: a clean-up job has deleted a platform's manifest.
+// TestForceSendsWhatWasDeleted shows that a forced push sends a platform's manifest again after a clean-up job deleted
+// it.
 func TestForceSendsWhatWasDeleted(t *testing.T) {
 	b := newBench(t)
 	first := b.mustPush()
@@ -29,7 +30,7 @@ func TestForceSendsWhatWasDeleted(t *testing.T) {
 	}
 }
 
-// TestForceRecordsH1: the index has no h1: hashes, like one of another tool.
+// TestForceRecordsH1 shows that a forced push records the h1: hashes that the index of another tool lacks.
 func TestForceRecordsH1(t *testing.T) {
 	isEvidence := func(d ocispec.Descriptor) bool { return d.Platform == nil }
 	drop := func(d *ocispec.Descriptor) { delete(d.Annotations, annotationH1) }
@@ -83,8 +84,8 @@ func TestForceRecordsH1(t *testing.T) {
 	}
 }
 
-// TestForceRemovesH1: the index gives an h1: hash for a zip for which clients compute
-// different ones.
+// TestForceRemovesH1 shows that a forced push removes a stored h1: hash of a zip if clients compute different hashes
+// for the zip.
 func TestForceRemovesH1(t *testing.T) {
 	b := newBench(t)
 	b.release = release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: b.signer, Contents: []release.Content{
@@ -111,7 +112,8 @@ func TestForceRemovesH1(t *testing.T) {
 	}
 }
 
-// TestForceRepairsIndex: verify reports an index, and its hint is to push by force.
+// TestForceRepairsIndex shows that a forced push repairs each index that verify reports. The hint of verify is such a
+// push.
 func TestForceRepairsIndex(t *testing.T) {
 	annotated := func(key, value string) func(*bench, *ocispec.Index) {
 		return func(_ *bench, i *ocispec.Index) { i.Manifests[1].Annotations["io.github.ocibridge."+key] = value }

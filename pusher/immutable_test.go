@@ -57,8 +57,8 @@ var refusals = map[string]struct {
 	"hub":    {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"Immutable tag cannot be updated"}]}`, "Immutable tag"},
 }
 
-// TestQuotaIsNoRuleAboutTags: Harbor counts a version against the quota when its tag is
-// pushed, and older versions refuse it with the status of immutable tags.
+// TestQuotaIsNoRuleAboutTags shows that a full quota is not taken for an immutable tag. Harbor counts a version against
+// the quota when its tag is pushed, and older versions refuse it with the status of immutable tags.
 func TestQuotaIsNoRuleAboutTags(t *testing.T) {
 	b := newBench(t)
 	b.immutable(http.StatusPreconditionFailed, `{"errors":[{"code":"PRECONDITION","message":"Quota exceeded when processing the request of adding 5.7 MiB of storage resource"}]}`)
@@ -113,7 +113,7 @@ func TestImmutableTagWithoutEvidence(t *testing.T) {
 	}
 }
 
-// TestRefusalThatIsNoRule: the registry refuses because a right is missing.
+// TestRefusalThatIsNoRule shows that a refusal for lack of a right is not taken for an immutable tag.
 func TestRefusalThatIsNoRule(t *testing.T) {
 	b := newBench(t)
 	b.immutable(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"requested access to the resource is denied"}]}`)

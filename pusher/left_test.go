@@ -50,8 +50,8 @@ func find(t *testing.T, v *artifact.Version, platform string) *artifact.Package 
 	return nil
 }
 
-// TestAnnouncementHidesNoOther: besides the announcement of a successful push, there is one
-// of a package that no release lists.
+// TestAnnouncementHidesNoOther shows that a push reads the announcement of a successful push although another
+// announcement has a package that no release lists.
 func TestAnnouncementHidesNoOther(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -68,9 +68,8 @@ func TestAnnouncementHidesNoOther(t *testing.T) {
 	}
 }
 
-// TestNotesThatLie: the state notes the index of a version as that of another version, or
-// as a state. A login that can push but not delete could otherwise make a prune delete the
-// index.
+// TestNotesThatLie shows that a prune does not delete a version's index if the state notes it as another version's
+// index, or as a state. Otherwise a login that can push but not delete could make a prune delete the index.
 func TestNotesThatLie(t *testing.T) {
 	for _, says := range []string{"", "1.0.0"} {
 		b := newSyncBench(t, "1.0.0", "1.1.0")
@@ -130,7 +129,7 @@ func (b *bench) refuseDeletes(status int, match func(path string) bool) {
 
 func anyPath(string) bool { return true }
 
-// TestTroubleWithDeletes: a push succeeds if all deletes fail.
+// TestTroubleWithDeletes shows that a push succeeds if all deletes fail.
 func TestTroubleWithDeletes(t *testing.T) {
 	for _, status := range []int{http.StatusNotImplemented, http.StatusInternalServerError} {
 		b := newBench(t)
@@ -141,7 +140,8 @@ func TestTroubleWithDeletes(t *testing.T) {
 	}
 }
 
-// TestRepeatedPushesWithoutDeletes: one job pushes its platform again and again.
+// TestRepeatedPushesWithoutDeletes shows that a job that pushes its platform again and again leaves only one
+// announcement.
 func TestRepeatedPushesWithoutDeletes(t *testing.T) {
 	placeholder, err := artifact.Placeholder("")
 	if err != nil {
@@ -174,8 +174,8 @@ func TestRepeatedPushesWithoutDeletes(t *testing.T) {
 	}
 }
 
-// TestOldTagsOnTheirWay: a tag of an earlier release names a placeholder that could not be
-// deleted. A push removes it once the registry allows deletes.
+// TestOldTagsOnTheirWay shows that a push removes a tag of an earlier release once the registry allows deletes. The tag
+// names a placeholder that an earlier push could not delete.
 func TestOldTagsOnTheirWay(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -198,8 +198,8 @@ func TestOldTagsOnTheirWay(t *testing.T) {
 	}
 }
 
-// TestPruneOfTagsThatDoNotRead: a prune removes tags of announcements that cannot be read,
-// because nothing else removes them.
+// TestPruneOfTagsThatDoNotRead shows that a prune removes tags of unreadable announcements, because no other command
+// removes them.
 func TestPruneOfTagsThatDoNotRead(t *testing.T) {
 	for _, tag := range []string{"ocibridge-part.1.0.0.linux_amd64", "ocibridge-part.1.0.0.abcdefghij234567"} {
 		b := newSyncBench(t, "1.0.0")
@@ -218,8 +218,7 @@ func TestPruneOfTagsThatDoNotRead(t *testing.T) {
 	}
 }
 
-// TestClockThatWasAhead: a sync with a wrong clock saw a version first. The version waits
-// from the next sync on.
+// TestClockThatWasAhead shows that a version waits from the next sync on if a sync with a wrong clock saw it first.
 func TestClockThatWasAhead(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
@@ -234,7 +233,7 @@ func TestClockThatWasAhead(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// TestPruneBesideAnOpenAnnouncement: a prune leaves a version that is being pushed.
+// TestPruneBesideAnOpenAnnouncement shows that a prune leaves a version while a push of it is in progress.
 func TestPruneBesideAnOpenAnnouncement(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -251,8 +250,8 @@ func TestPruneBesideAnOpenAnnouncement(t *testing.T) {
 	}
 }
 
-// TestOverwrittenIndexesAreNoted: two pushes find no tag, and then tag their indexes one
-// after the other. The second one does not know that it overwrites an index.
+// TestOverwrittenIndexesAreNoted shows that the state notes an overwritten index. Two pushes find no tag, and tag their
+// indexes one after the other, so that the second push does not know that it overwrites an index.
 func TestOverwrittenIndexesAreNoted(t *testing.T) {
 	b := newBench(t)
 	other, err := b.get("darwin_arm64")
@@ -302,8 +301,8 @@ func TestOverwrittenIndexesAreNoted(t *testing.T) {
 	}
 }
 
-// TestEvidenceThatTheIndexLacks: an announcement has signed evidence, and the index has
-// none. A sync leaves the announcement to the next push.
+// TestEvidenceThatTheIndexLacks shows that a sync leaves an announcement to the next push if the announcement has
+// signed evidence that the index lacks.
 func TestEvidenceThatTheIndexLacks(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -322,7 +321,7 @@ func TestEvidenceThatTheIndexLacks(t *testing.T) {
 	}
 }
 
-// TestPruneOfEverythingByEarlierReleases: a prune removes all tags of earlier releases.
+// TestPruneOfEverythingByEarlierReleases shows that a prune of all versions removes all tags of earlier releases.
 func TestPruneOfEverythingByEarlierReleases(t *testing.T) {
 	b := newOldBench(t)
 	b.want.Cooldown = 0
@@ -342,8 +341,8 @@ func TestPruneOfEverythingByEarlierReleases(t *testing.T) {
 	}
 }
 
-// TestStateThatIsNotFound: the state is listed, but for a moment not found. The sync must
-// not become a first sync, in which no version waits.
+// TestStateThatIsNotFound shows that a sync fails while the registry lists the state's tag but does not find the state.
+// Otherwise the sync would be a first sync, and no version would wait.
 func TestStateThatIsNotFound(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
@@ -365,8 +364,8 @@ func TestStateThatIsNotFound(t *testing.T) {
 	b.mustSync(".1.1.0")
 }
 
-// TestRegistryThatTakesNoPlaceholder: the registry accepts only the artifact types of
-// OpenTofu, like GitLab. Pushes of some platforms still announce themselves.
+// TestRegistryThatTakesNoPlaceholder shows that pushes of some platforms announce themselves also if the registry
+// accepts only the artifact types of OpenTofu, like GitLab.
 func TestRegistryThatTakesNoPlaceholder(t *testing.T) {
 	placeholder, err := artifact.Placeholder("")
 	if err != nil {

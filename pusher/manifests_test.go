@@ -64,8 +64,8 @@ func TestAlteredManifestIsACacheMiss(t *testing.T) {
 	}
 }
 
-// TestLargeManifestsAreNotCached: a limit on the number of files bounds the folder only
-// if each file is bounded.
+// TestLargeManifestsAreNotCached shows that large manifests are not cached. A limit on the number of files bounds the
+// folder only if each file is bounded.
 func TestLargeManifestsAreNotCached(t *testing.T) {
 	folder := t.TempDir()
 	c := openManifestCache(folder)
@@ -81,7 +81,7 @@ func TestLargeManifestsAreNotCached(t *testing.T) {
 	}
 }
 
-// TestManifestCacheEvicts: the least recently used manifests are evicted.
+// TestManifestCacheEvicts shows that the cache evicts the least recently used manifests.
 func TestManifestCacheEvicts(t *testing.T) {
 	c := openManifestCache(t.TempDir())
 	for i := range 10 {

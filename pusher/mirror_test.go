@@ -77,7 +77,7 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// TestMirrorKeeps: the folder has another version and another platform.
+// TestMirrorKeeps shows that a push keeps another version and another platform in the mirror folder.
 func TestMirrorKeeps(t *testing.T) {
 	b := newBench(t)
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func TestMirrorKeeps(t *testing.T) {
 	}
 }
 
-// TestMirrorConflicts: the folder has other content for the same version.
+// TestMirrorConflicts shows that a push refuses a mirror folder that has other content for the same version.
 func TestMirrorConflicts(t *testing.T) {
 	const zip = "terraform-provider-widget_1.0.0_linux_amd64.zip"
 	for name, tc := range map[string]struct {
@@ -141,8 +141,8 @@ func TestMirrorConflicts(t *testing.T) {
 	}
 }
 
-// TestMirrorStoresNothingUnverified: the origin sends another package, or the publisher has
-// signed a file that is no zip.
+// TestMirrorStoresNothingUnverified shows that a mirror folder gets no package that differs from the signed one, and no
+// signed file that is not a zip.
 func TestMirrorStoresNothingUnverified(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(*bench) error

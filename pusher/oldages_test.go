@@ -62,8 +62,8 @@ func (b *bench) noTagDeletes() {
 	})
 }
 
-// TestOldAges: a sync with a cooldown moves the ages into the state, and removes the tags
-// of earlier releases, by tag or by digest.
+// TestOldAges shows that a sync with a cooldown moves the ages into the state. It removes the tags of earlier releases,
+// by tag or by digest.
 func TestOldAges(t *testing.T) {
 	for name, begin := range map[string]func(b *syncBench){
 		"tags are deleted":      func(*syncBench) {},
@@ -99,8 +99,8 @@ func TestOldAges(t *testing.T) {
 	}
 }
 
-// TestOldAgesThatStay: a login that cannot delete gets a warning with the number of tags.
-// The ages are in the state, and the next sync does not read the tags again.
+// TestOldAgesThatStay shows that a sync whose login cannot delete warns with the number of tags. The ages are in the
+// state, and the next sync does not read the tags again.
 func TestOldAgesThatStay(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusMethodNotAllowed} {
 		b := newOldBench(t)
@@ -127,8 +127,8 @@ func TestOldAgesThatStay(t *testing.T) {
 	}
 }
 
-// TestOldAgesGoLast: a sync deletes nothing before it has written the ages into the state
-// and read them again.
+// TestOldAgesGoLast shows that a sync deletes nothing before it has written the ages into the state and has read them
+// again.
 func TestOldAgesGoLast(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newOldBench(t)
@@ -152,7 +152,7 @@ func TestOldAgesGoLast(t *testing.T) {
 	}
 }
 
-// TestOldAgesNeedTheState: if the state cannot be written, the sync removes no tag.
+// TestOldAgesNeedTheState shows that a sync removes no tag if it cannot write the state.
 func TestOldAgesNeedTheState(t *testing.T) {
 	b := newOldBench(t)
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -172,7 +172,7 @@ func TestOldAgesNeedTheState(t *testing.T) {
 	}
 }
 
-// TestOldAgesWithoutACooldown: a sync without a cooldown moves the ages, too, once.
+// TestOldAgesWithoutACooldown shows that a sync without a cooldown moves the ages once, too.
 func TestOldAgesWithoutACooldown(t *testing.T) {
 	b := newOldBench(t)
 	b.want.Cooldown = 0
@@ -189,8 +189,8 @@ func TestOldAgesWithoutACooldown(t *testing.T) {
 	}
 }
 
-// TestOldAgesThatAreNone: a tag of that form names a version. The version stays, also if
-// the registry only deletes by digest, and the age counts from now.
+// TestOldAgesThatAreNone shows that a version stays if a tag in the form of an age names it, also if the registry only
+// deletes by digest. The age of the version then counts from now.
 func TestOldAgesThatAreNone(t *testing.T) {
 	b := newOldBench(t)
 	b.noTagDeletes()
@@ -214,7 +214,7 @@ func TestOldAgesThatAreNone(t *testing.T) {
 	}
 }
 
-// TestOldAgesWithoutAList: for a moment, the registry lists no tags.
+// TestOldAgesWithoutAList shows that a sync fails and writes nothing while the registry lists no tags.
 func TestOldAgesWithoutAList(t *testing.T) {
 	b := newOldBench(t)
 	b.options.First = true
@@ -232,8 +232,8 @@ func TestOldAgesWithoutAList(t *testing.T) {
 	b.mustSync(".1.2.0 .1.1.0 =1.0.0")
 }
 
-// TestOldAgesIncomplete: earlier releases set ociaddr.SeenAll last. If it is missing, their
-// first sync was interrupted.
+// TestOldAgesIncomplete shows that a missing ociaddr.SeenAll means that the first sync was interrupted. Earlier
+// releases set that tag last.
 func TestOldAgesIncomplete(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.oldAge("1.0.0", "first sync")

@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestLatestAndPlatforms: a version without a package for the platforms wanted does not
-// count as one of the latest.
+// TestLatestAndPlatforms shows that a version without a package for the selected platforms does not count as one of the
+// latest.
 func TestLatestAndPlatforms(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0")
 	b.options.Prune = true
@@ -53,8 +53,8 @@ func (b *syncBench) beforeDelete(n int, do func()) {
 	})
 }
 
-// TestPruneHeldVersions: the registry keeps the tag of one version. The prune continues
-// with the others. If the registry deletes nothing, the prune sends one request.
+// TestPruneHeldVersions shows that a prune continues if the registry refuses to remove the tag of one version. If the
+// registry deletes nothing, the prune sends one request.
 func TestPruneHeldVersions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status         int
@@ -106,9 +106,8 @@ func TestPruneHeldVersions(t *testing.T) {
 	}
 }
 
-// TestPruneBesidePush: a push of a version that is being pruned relies on its manifests. In
-// the end, a tag that the push sets lacks none of them, whichever the prune was about to
-// delete.
+// TestPruneBesidePush shows that a tag lacks no manifest if a push of a version runs during its prune. The push relies
+// on manifests that the prune may be about to delete.
 func TestPruneBesidePush(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newSyncBench(t, "1.0.0", "1.1.0")
@@ -137,8 +136,7 @@ func TestPruneBesidePush(t *testing.T) {
 	}
 }
 
-// TestPruneBesidePushFails: if the prune cannot restore the manifests, it fails with a
-// hint.
+// TestPruneBesidePushFails shows that a prune that cannot restore the manifests fails with a hint.
 func TestPruneBesidePushFails(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.mustSync("+1.1.0 +1.0.0")
@@ -189,8 +187,8 @@ func (b *syncBench) pushUnsigned(version string) {
 	}
 }
 
-// TestPruneLeavesSharedEvidence: unsigned versions share their evidence, and a concurrent
-// push may rely on it. It stays.
+// TestPruneLeavesSharedEvidence shows that a prune leaves evidence that unsigned versions share, because a concurrent
+// push may rely on it.
 func TestPruneLeavesSharedEvidence(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.options.Push.Policy = allowUnsigned
@@ -214,8 +212,7 @@ func TestPruneLeavesSharedEvidence(t *testing.T) {
 	}
 }
 
-// TestPruneWithoutAList: for a moment, the registry lists no tags. The prune deletes no
-// manifest.
+// TestPruneWithoutAList shows that a prune deletes no manifest while the registry lists no tags.
 func TestPruneWithoutAList(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.mustSync("+1.1.0 +1.0.0")
@@ -246,8 +243,8 @@ func TestPruneWithoutAList(t *testing.T) {
 	}
 }
 
-// TestPruneTwice: another sync has pruned a version in the meantime. The prune continues
-// with the rest.
+// TestPruneTwice shows that a prune continues with the other versions if another sync has pruned a version in the
+// meantime.
 func TestPruneTwice(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0", "1.3.0")
 	b.mustSync("+1.3.0 +1.2.0 +1.1.0 +1.0.0")
@@ -262,8 +259,8 @@ func TestPruneTwice(t *testing.T) {
 	}
 }
 
-// TestPruneBrokenOff: one version's tag cannot be removed. The prune deletes the manifests
-// of the versions before it, because no later sync would find them.
+// TestPruneBrokenOff shows that a prune deletes the manifests of the versions before a version whose tag cannot be
+// removed. No later sync would find these manifests.
 func TestPruneBrokenOff(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0", "1.3.0")
 	b.mustSync("+1.3.0 +1.2.0 +1.1.0 +1.0.0")

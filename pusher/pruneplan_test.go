@@ -62,8 +62,7 @@ func (b *syncBench) missing(version string) string {
 	return ""
 }
 
-// TestPruneNeedsTheBlocksWord: a source that lists fewer versions than before, or fails,
-// removes none.
+// TestPruneNeedsTheBlocksWord shows that no version is removed if a source fails, or lists fewer versions than before.
 func TestPruneNeedsTheBlocksWord(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.options.Prune = true
@@ -126,8 +125,7 @@ func TestPruneLimit(t *testing.T) {
 	}
 }
 
-// TestPruneLeavesWhatIsNamed: manifests stay that other tags name, directly or through an
-// index.
+// TestPruneLeavesWhatIsNamed shows that a prune leaves manifests that other tags name, directly or through an index.
 func TestPruneLeavesWhatIsNamed(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.mustSync("+1.1.0 +1.0.0")
@@ -147,8 +145,8 @@ func TestPruneLeavesWhatIsNamed(t *testing.T) {
 	}
 }
 
-// TestPruneByDigest: a registry that only deletes by digest deletes the tag with its index,
-// unless another tag names the index.
+// TestPruneByDigest shows that a registry that only deletes by digest deletes the tag with its index, unless another
+// tag names the index.
 func TestPruneByDigest(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.mustSync("+1.1.0 +1.0.0")
@@ -186,7 +184,7 @@ func TestPruneByDigest(t *testing.T) {
 	}
 }
 
-// TestPruneRefused: the registry allows no deletes. Nothing changes, and the error says so.
+// TestPruneRefused shows that a prune changes nothing and fails with a clear error if the registry allows no deletes.
 func TestPruneRefused(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.mustSync("+1.1.0 +1.0.0")

@@ -109,8 +109,8 @@ func TestPlatformsAreAdded(t *testing.T) {
 	}
 }
 
-// TestLongVersion: a version may be so long that only its own tag has at most 128
-// characters. It is pushed whole, signed or unsigned.
+// TestLongVersion shows that a version is pushed completely, signed or unsigned, even if only its own tag fits into 128
+// characters.
 func TestLongVersion(t *testing.T) {
 	b := newBench(t)
 	b.release = b.build("1.0.0-"+strings.Repeat("a", 122), "content")
@@ -268,7 +268,7 @@ func TestEvidenceIsAdded(t *testing.T) {
 			if r.Status != pusher.Completed || r.Verdict != tc.verdict || r.EvidenceKept || len(r.Warnings) != 0 || r.Digest != after.Index.Digest.String() {
 				t.Errorf("%+v", r)
 			}
-			if n := b.origin.Count(recorder.PathSuffix(".zip")); n != 0 && tc.verdict == trust.Signed { // otherwise only the bytes tell
+			if n := b.origin.Count(recorder.PathSuffix(".zip")); n != 0 && tc.verdict == trust.Signed { // unsigned packages must be read to compare their bytes
 				t.Errorf("%d packages downloaded", n)
 			}
 			if !reflect.DeepEqual(after.Packages, before.Packages) {

@@ -30,8 +30,8 @@ func list(r *recorder.Recorder, subject digest.Digest, entries ...ocispec.Descri
 	})
 }
 
-// TestLyingListOfReferrers: the source lists manifests that are no referrers, that do not
-// exist, or that have other bytes. The copy stores none of them.
+// TestLyingListOfReferrers shows that a copy stores no manifest that is wrongly listed: it is no referrer, does not
+// exist, or has other bytes.
 func TestLyingListOfReferrers(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -76,7 +76,7 @@ func TestLyingListOfReferrers(t *testing.T) {
 	}
 }
 
-// TestCopiedReferrersAreBounded: more is attached to a version than a copy accepts.
+// TestCopiedReferrersAreBounded copies a version with more referrers than a copy accepts.
 func TestCopiedReferrersAreBounded(t *testing.T) {
 	for name, attach := range map[string]func(b *bench, subject digest.Digest) []ocispec.Descriptor{
 		"many": func(*bench, digest.Digest) (out []ocispec.Descriptor) {
@@ -135,8 +135,8 @@ func TestCopiedReferrersAreBounded(t *testing.T) {
 	}
 }
 
-// TestListsOfReferrersAreBounded: the source lists invalid entries, long texts, or entries
-// for many subjects.
+// TestListsOfReferrersAreBounded shows how a copy treats a list of invalid entries, of long texts, or of entries for
+// many subjects.
 func TestListsOfReferrersAreBounded(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()

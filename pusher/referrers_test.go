@@ -193,9 +193,8 @@ func TestCopyReferrers(t *testing.T) {
 	}
 }
 
-// TestCopyReferrersWhereTheAPIIsRefused: the registry refuses the referrers API, but should
-// answer 404. The copy reads the fallback tags. If there are none, a warning names the
-// refusal.
+// TestCopyReferrersWhereTheAPIIsRefused shows that a copy reads the fallback tags if the registry refuses the referrers
+// API instead of answering 404. Without fallback tags, a warning names the refusal.
 func TestCopyReferrersWhereTheAPIIsRefused(t *testing.T) {
 	refused := func(answer func(w http.ResponseWriter), tags bool) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, req *http.Request) bool {

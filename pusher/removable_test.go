@@ -37,7 +37,7 @@ func refuseDelete(status int, prefix string) recorder.Intercept {
 	}
 }
 
-// TestPushesThatMayNotDelete: the login cannot delete manifests.
+// TestPushesThatMayNotDelete pushes with a login that cannot delete manifests.
 func TestPushesThatMayNotDelete(t *testing.T) {
 	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusMethodNotAllowed} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -112,7 +112,8 @@ func TestOneProbe(t *testing.T) {
 	}
 }
 
-// TestWholeReleasesAreNotAnnounced: the release has all platforms of its SHA256SUMS.
+// TestWholeReleasesAreNotAnnounced shows that a push does not announce itself if the release has all platforms of its
+// SHA256SUMS.
 func TestWholeReleasesAreNotAnnounced(t *testing.T) {
 	b := newAnnounceBench(t)
 	r, err := b.get()
@@ -128,8 +129,8 @@ func TestWholeReleasesAreNotAnnounced(t *testing.T) {
 	}
 }
 
-// TestForeignAnnouncements: the tag of an announcement names something else. A push neither
-// uses nor deletes it.
+// TestForeignAnnouncements shows that a push neither uses nor deletes a manifest of another kind under the tag of an
+// announcement.
 func TestForeignAnnouncements(t *testing.T) {
 	change := func(do func(*artifact.Announcement)) func(*announceBench, artifact.Announcement) []byte {
 		return func(b *announceBench, a artifact.Announcement) []byte {
@@ -187,9 +188,8 @@ func TestForeignAnnouncements(t *testing.T) {
 	}
 }
 
-// TestRefusedAnnouncement: the release contradicts an announced package. The package does
-// not get into the index, and its announcement is removed once its push has certainly
-// ended.
+// TestRefusedAnnouncement shows that a package that the release contradicts does not get from an announcement into the
+// index. The announcement is removed once its push has certainly ended.
 func TestRefusedAnnouncement(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -208,7 +208,7 @@ func TestRefusedAnnouncement(t *testing.T) {
 	b.wantNothingLeft()
 }
 
-// TestManyAnnouncements: a version has more announcements than a push reads.
+// TestManyAnnouncements shows that a push fails and reads no announcement if the version has too many.
 func TestManyAnnouncements(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -236,7 +236,7 @@ func TestManyAnnouncements(t *testing.T) {
 	}
 }
 
-// TestRefusedPushWithdraws: a push is refused after it has announced itself.
+// TestRefusedPushWithdraws shows that a push that is refused after its announcement removes the announcement.
 func TestRefusedPushWithdraws(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -258,8 +258,8 @@ func TestRefusedPushWithdraws(t *testing.T) {
 	b.wantNothingLeft()
 }
 
-// TestNewerAnnouncementStays: the registry requires that a tag is removed before its
-// manifest, and a push renews its announcement in the meantime.
+// TestNewerAnnouncementStays shows that a renewed announcement is not removed. The registry requires that a tag is
+// removed before its manifest, and the push renews its announcement between the two requests.
 func TestNewerAnnouncementStays(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -282,7 +282,7 @@ func TestNewerAnnouncementStays(t *testing.T) {
 	}
 }
 
-// TestTagBeforeManifest: the registry requires that a tag is removed before its manifest.
+// TestTagBeforeManifest removes announcements from a registry that requires that a tag is removed before its manifest.
 func TestTagBeforeManifest(t *testing.T) {
 	b := newAnnounceBench(t)
 	tagged := map[string]string{} // by manifest

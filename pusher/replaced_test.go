@@ -51,8 +51,8 @@ func (b *syncBench) has(desc ocispec.Descriptor) bool {
 	return err == nil
 }
 
-// TestPruneOfNothingButReplacedIndexes: a prune that removes no version deletes replaced
-// indexes. The next prune changes nothing.
+// TestPruneOfNothingButReplacedIndexes shows that a prune that removes no version deletes replaced indexes. The next
+// prune changes nothing.
 func TestPruneOfNothingButReplacedIndexes(t *testing.T) {
 	b, lost := newReplaced(t)
 	out := b.mustSync("=1.0.0")
@@ -67,7 +67,7 @@ func TestPruneOfNothingButReplacedIndexes(t *testing.T) {
 	}
 }
 
-// TestPruneLeavesTaggedIndexes: a noted index stays while a tag resolves to it.
+// TestPruneLeavesTaggedIndexes shows that a noted index stays while a tag resolves to it.
 func TestPruneLeavesTaggedIndexes(t *testing.T) {
 	b, lost := newReplaced(t)
 	b.tag(lost, "stable")
@@ -83,7 +83,7 @@ func TestPruneLeavesTaggedIndexes(t *testing.T) {
 	}
 }
 
-// TestPruneLeavesReferredIndexes: a noted index stays while it has referrers.
+// TestPruneLeavesReferredIndexes shows that a noted index stays while it has referrers.
 func TestPruneLeavesReferredIndexes(t *testing.T) {
 	b, lost := newReplaced(t)
 	empty := ocispec.DescriptorEmptyJSON
@@ -107,8 +107,7 @@ func TestPruneLeavesReferredIndexes(t *testing.T) {
 	}
 }
 
-// TestPruneLeavesWhatIsNotOurs: an index that names another provider, or none, stays
-// although the state notes it.
+// TestPruneLeavesWhatIsNotOurs shows that a noted index stays if it names another provider or no provider.
 func TestPruneLeavesWhatIsNotOurs(t *testing.T) {
 	for _, of := range []string{"registry.acme.example/acme/gadget", ""} {
 		b, lost := newReplaced(t)
@@ -130,8 +129,8 @@ func TestPruneLeavesWhatIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestPruneBesideATagThatMovesBack: a push moves the tag back to an index that the prune is
-// about to delete. Some registries then delete the tag, too.
+// TestPruneBesideATagThatMovesBack shows that a prune restores a tag that a push moves back to an index that the prune
+// is about to delete. Some registries delete the tag with the index.
 func TestPruneBesideATagThatMovesBack(t *testing.T) {
 	b, lost := newReplaced(t)
 	b.beforeDelete(1, func() { b.tag(lost, "1.0.0") })
@@ -157,7 +156,8 @@ func TestPruneBesideATagThatMovesBack(t *testing.T) {
 	}
 }
 
-// TestPruneOfEverything: the prune also deletes the state and the manifests that it notes.
+// TestPruneOfEverything shows that a prune of all versions also deletes the state and the manifests that the state
+// notes.
 func TestPruneOfEverything(t *testing.T) {
 	b, lost := newReplaced(t)
 	b.constraint("< 0.0.0")
@@ -181,8 +181,8 @@ func TestPruneOfEverything(t *testing.T) {
 	}
 }
 
-// TestLeftAnnouncementCannotBeRemoved: a rule forbids removing the tags of announcements. A
-// push that finds such a tag announces nothing, unless it pushes a release folder.
+// TestLeftAnnouncementCannotBeRemoved shows that a push announces nothing if it finds an announcement whose tag a rule
+// protects, unless it pushes a release folder.
 func TestLeftAnnouncementCannotBeRemoved(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	held := func(w http.ResponseWriter, r *http.Request) bool {

@@ -32,7 +32,7 @@ func (b *bench) state() *artifact.State {
 	return s
 }
 
-// ages returns the versions of known age, each with the hour at which a sync first saw it.
+// ages returns the versions with a known age and the hour of the sync that first saw each version.
 func (b *syncBench) ages() string {
 	b.t.Helper()
 	s := b.state()
@@ -51,8 +51,8 @@ func (b *syncBench) ages() string {
 	return strings.Join(out, " ")
 }
 
-// TestCooldownInAnotherProvidersRepository: the template leads to the repository of another
-// provider. The sync writes nothing there.
+// TestCooldownInAnotherProvidersRepository shows that a sync writes nothing if the template leads to the repository of
+// another provider.
 func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -74,9 +74,8 @@ func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// TestCooldownWithoutAges: a repository with versions and without ages looks the same
-// before a first sync and after the loss of its state. With --first, the sync is a first
-// one.
+// TestCooldownWithoutAges shows that a sync needs --first if the repository has versions without ages. Such a
+// repository looks the same before a first sync and after the loss of its state. With --first, the sync is a first one.
 func TestCooldownWithoutAges(t *testing.T) {
 	for name, begin := range map[string]func(b *syncBench){
 		"no state": func(*syncBench) {},
@@ -119,8 +118,8 @@ func TestCooldownWithoutAges(t *testing.T) {
 	}
 }
 
-// TestCooldownWithoutVersions: a repository without versions needs no --first, because it
-// cannot have lost their ages.
+// TestCooldownWithoutVersions shows that a repository without versions needs no --first, because it cannot have lost
+// their ages.
 func TestCooldownWithoutVersions(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustRemember(pusher.StateChange{Replaced: []artifact.Replaced{lost("x", "0.9.0")}})
@@ -128,7 +127,7 @@ func TestCooldownWithoutVersions(t *testing.T) {
 	b.mustSync("+1.0.0")
 }
 
-// TestCooldownWithAnUnusableState: a sync neither uses nor replaces an invalid state.
+// TestCooldownWithAnUnusableState shows that a sync neither uses nor replaces an invalid state.
 func TestCooldownWithAnUnusableState(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -146,7 +145,7 @@ func TestCooldownWithAnUnusableState(t *testing.T) {
 	}
 }
 
-// TestCopyLeavesTheState: a copy leaves out the state, which is about one repository.
+// TestCopyLeavesTheState shows that a copy leaves out the state, which describes only one repository.
 func TestCopyLeavesTheState(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
@@ -164,8 +163,7 @@ func TestCopyLeavesTheState(t *testing.T) {
 	}
 }
 
-// TestCooldownWithoutAList: for a moment, the registry lists no tags. The sync is no first
-// sync, and versions still wait.
+// TestCooldownWithoutAList shows that a sync while the registry lists no tags is no first sync. Versions still wait.
 func TestCooldownWithoutAList(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = 2 * time.Hour
@@ -189,8 +187,8 @@ func TestCooldownWithoutAList(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// TestCooldownOfTwoSyncs: two syncs run at once, and the earlier age of each version
-// counts. Both succeed in a registry that moves no tag but the one of the state.
+// TestCooldownOfTwoSyncs shows that the earlier age of each version counts if two syncs run at once. Both syncs succeed
+// in a registry that moves only the state's tag.
 func TestCooldownOfTwoSyncs(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.want.Cooldown = 2 * time.Hour
@@ -265,8 +263,8 @@ func TestCooldown(t *testing.T) {
 	}
 }
 
-// TestFirstSyncBrokenOff: a first sync is interrupted before each of the requests that
-// write the state. The next sync is a first one again, and no version waits.
+// TestFirstSyncBrokenOff interrupts a first sync before each request that writes the state. The next sync is a first
+// sync again, and no version waits.
 func TestFirstSyncBrokenOff(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0")

@@ -30,8 +30,8 @@ func (b *syncBench) verifying(keys ...string) {
 	}
 }
 
-// TestSyncOfWhatIsNotServed: a gateway with verify = "required" refuses stored versions.
-// None of them counts as in place, and the sync repairs those that a push can repair.
+// TestSyncOfWhatIsNotServed shows that stored versions that a gateway with verify = "required" refuses do not count as
+// in place. The sync repairs the versions that a push can repair.
 func TestSyncOfWhatIsNotServed(t *testing.T) {
 	t.Run("no evidence", func(t *testing.T) {
 		b := newSyncBench(t, "1.0.0")

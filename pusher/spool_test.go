@@ -25,8 +25,8 @@ func (e *endless) Close() error {
 	return nil
 }
 
-// TestPackageWithoutEnd stops at the bound, whether the origin announces no size or
-// one beyond it, and keeps no more than that on disk.
+// TestPackageWithoutEnd shows that a push stops at the bound, whether the origin announces no size or a larger size.
+// The disk never has more bytes than the bound.
 func TestPackageWithoutEnd(t *testing.T) {
 	const name, limit = "terraform-provider-widget_1.0.0_linux_amd64.zip", 10 * fill.Buffer
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{

@@ -175,10 +175,10 @@ func (p *pausing) Tags(ctx context.Context, last string, fn func([]string) error
 	return p.Store.Tags(ctx, last, fn)
 }
 
-// TestRememberOfTwoWriters pauses a writer before each of its requests. Another writer
-// begins there, and pauses before each of its own requests until the first one has ended.
-// The writer that ends last finds its change in the state. Only a writer that pauses
-// between reading and writing can overwrite a change, and the next call restores it.
+// TestRememberOfTwoWriters pauses a writer before each of its requests. Another writer begins during the pause. It
+// pauses before each of its own requests until the first writer has ended. The writer that ends last finds its change
+// in the state. Only a writer that pauses between reading and writing can overwrite a change, and the next call
+// restores it.
 func TestRememberOfTwoWriters(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	const write = "write " + string(ociaddr.StateTag)
@@ -294,8 +294,8 @@ func (m *memoryStore) PushReference(_ context.Context, _ ocispec.Descriptor, con
 	return err
 }
 
-// TestRememberTakesTurns: within a process, a call does not read the state while another
-// call is about to replace it. A call that waits for its turn ends with its context.
+// TestRememberTakesTurns shows that a call does not read the state while another call of the process is about to
+// replace it. A call that waits for its turn ends with its context.
 func TestRememberTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{tags: map[string][]byte{}}
@@ -337,8 +337,7 @@ func TestRememberTakesTurns(t *testing.T) {
 	})
 }
 
-// TestRememberImmutable: the registry does not move the tag of the state. The hint names
-// the exemption.
+// TestRememberImmutable shows that the hint names the exemption if the registry does not move the state's tag.
 func TestRememberImmutable(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for name, refusal := range refusals {
@@ -361,8 +360,8 @@ func TestRememberImmutable(t *testing.T) {
 	}
 }
 
-// TestRememberInAnotherProvidersRepository: the state or a version names another provider.
-// The call writes nothing. It does not replace an invalid state either.
+// TestRememberInAnotherProvidersRepository shows that the call writes nothing if the state or a version names another
+// provider. It does not replace an invalid state either.
 func TestRememberInAnotherProvidersRepository(t *testing.T) {
 	gadget := provider.MustParseAddress(host + "/acme/gadget")
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -387,8 +386,7 @@ func TestRememberInAnotherProvidersRepository(t *testing.T) {
 	refused(widget, artifact.ErrNotProvider)
 }
 
-// TestRememberWithoutEnd: another writer replaces the state after each write, so that the
-// call fails in the end.
+// TestRememberWithoutEnd shows that the call fails in the end if another writer replaces the state after each write.
 func TestRememberWithoutEnd(t *testing.T) {
 	b := newBench(t)
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

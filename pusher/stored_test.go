@@ -134,8 +134,8 @@ func (b *bench) tag(repo *remote.Repository, v artifact.Version) {
 	}
 }
 
-// TestStoredAsAnothers: the repository offers packages of another provider by the same
-// publisher under the requested provider's name.
+// TestStoredAsAnothers shows that a copy refuses packages of another provider by the same publisher that the repository
+// offers under the requested provider's name.
 func TestStoredAsAnothers(t *testing.T) {
 	b := newBench(t)
 	gadget := release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "gadget", Version: "1.0.0", Signer: b.signer,
@@ -165,7 +165,7 @@ func TestStoredAsAnothers(t *testing.T) {
 	}
 }
 
-// TestStoredChanged: packages and evidence contradict each other.
+// TestStoredChanged shows that a copy fails if packages and evidence contradict each other.
 func TestStoredChanged(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()

@@ -31,11 +31,10 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// bigSize is more than what connections and buffers on the way hold together.
+// bigSize is more than connections and buffers hold together.
 const bigSize = 24 << 20
 
-// big puts a package for linux_amd64 that does not compress in the place of the
-// release, and returns it.
+// big replaces the release by a linux_amd64 package that does not compress, and returns the package.
 func (b *bench) big() *release.Package {
 	b.t.Helper()
 	content := make([]byte, bigSize)
@@ -46,19 +45,19 @@ func (b *bench) big() *release.Package {
 	return b.release.Package("linux", "amd64")
 }
 
-// isUpload reports whether a request carries a package.
+// isUpload reports whether a request uploads a package.
 func isUpload(r *http.Request) bool {
 	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/blobs/uploads/") && r.ContentLength > 1000
 }
 
-// uploads lets through the requests that complete a package's upload.
+// uploads selects the requests that complete a package's upload.
 func (b *bench) uploads() recorder.Filter {
 	return func(r recorder.Request) bool {
 		return r.Method == http.MethodPut && slices.ContainsFunc(b.release.Packages, func(p release.Package) bool { return strings.Contains(r.Query, p.SHA256) })
 	}
 }
 
-// counted counts what is read of a request's body.
+// counted counts the bytes that are read of a request's body.
 type counted struct {
 	io.ReadCloser
 	n     *atomic.Int64
@@ -73,8 +72,8 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// inHalves has the origin send a package, the second half only when the registry has got
-// some of the first. It counts what the registry gets.
+// inHalves makes the origin send a package in two halves. It sends the second half once the registry has received a
+// part of the first half. The result counts the bytes that the registry receives.
 func (b *bench) inHalves(data []byte) *atomic.Int64 {
 	begun, got := make(chan struct{}), &atomic.Int64{}
 	begin := sync.OnceFunc(func() { close(begun) })
@@ -111,8 +110,8 @@ func (b *bench) hasLayer(sum string) bool {
 	return exists
 }
 
-// TestPackageIsSentWhileItIsRead has an origin that sends the second half of a
-// package only when the registry has got some of the first.
+// TestPackageIsSentWhileItIsRead shows that a push sends a package while it reads the package. The origin sends the
+// second half only after the registry has received a part of the first half.
 func TestPackageIsSentWhileItIsRead(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
@@ -132,8 +131,7 @@ func TestPackageIsSentWhileItIsRead(t *testing.T) {
 	}
 }
 
-// TestMismatchInMidStream has an origin whose package differs in its last byte
-// alone: the registry never gets the whole of it, and keeps nothing.
+// TestMismatchInMidStream shows that the registry neither gets nor keeps a complete package whose last byte is wrong.
 func TestMismatchInMidStream(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
@@ -145,8 +143,8 @@ func TestMismatchInMidStream(t *testing.T) {
 	}
 }
 
-// TestNotZipInMidStream has a package with a good signature that is no zip, which
-// shows at its end.
+// TestNotZipInMidStream pushes a package with a good signature that is no zip. The error shows at the end of the
+// package.
 func TestNotZipInMidStream(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
@@ -157,8 +155,8 @@ func TestNotZipInMidStream(t *testing.T) {
 	b.refusedInMidStream(pkg, cut, provider.ErrNotZip)
 }
 
-// refusedInMidStream pushes a package that is refused at its end: the registry gets a
-// part of what the origin sends, and does not keep that.
+// refusedInMidStream pushes a package that is refused at its end. The registry receives a part of the package, and does
+// not keep that part.
 func (b *bench) refusedInMidStream(pkg *release.Package, sent []byte, want error) {
 	b.t.Helper()
 	got := b.inHalves(sent)
@@ -178,8 +176,8 @@ func (b *bench) refusedInMidStream(pkg *release.Package, sent []byte, want error
 	}
 }
 
-// TestUploadIsBegunAnewFromTheFile breaks uploads off in their middle. The origin
-// is asked once.
+// TestUploadIsBegunAnewFromTheFile breaks uploads off in the middle. Each new upload reads the temporary file, so that
+// the origin sends the package only once.
 func TestUploadIsBegunAnewFromTheFile(t *testing.T) {
 	for name, breakOff := range map[string]func(http.ResponseWriter){
 		"by a refusal":      func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
@@ -216,8 +214,7 @@ func TestUploadIsBegunAnewFromTheFile(t *testing.T) {
 	}
 }
 
-// TestDownloadBreaksOffWhileItIsSent has an origin that breaks off three times. The
-// registry sees nothing of it.
+// TestDownloadBreaksOffWhileItIsSent shows that the registry does not notice when the origin breaks off three times.
 func TestDownloadBreaksOffWhileItIsSent(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
@@ -257,8 +254,8 @@ func TestDownloadBreaksOffWhileItIsSent(t *testing.T) {
 	}
 }
 
-// elsewhere offers the same packages as another provider's, whose repository is
-// another one of the same registry, and returns that.
+// elsewhere makes the origin offer the same packages for another provider. It returns that provider's release and its
+// repository in the same registry.
 func (b *bench) elsewhere() (*realorigin.Release, *remote.Repository) {
 	b.t.Helper()
 	other := *b.release
@@ -291,8 +288,8 @@ func (b *bench) elsewhere() (*realorigin.Release, *remote.Repository) {
 // TestMount pushes the same packages to two repositories of a registry.
 func TestMount(t *testing.T) {
 	for name, tc := range map[string]struct {
-		first   bool   // push to the one with the Pusher that pushes to the other
-		sibling string // that the destination names
+		first   bool   // one Pusher pushes to both repositories
+		sibling string // the sibling repository in the destination
 		refuse  bool
 		mounted bool
 	}{
@@ -357,7 +354,7 @@ func TestMount(t *testing.T) {
 	}
 }
 
-// TestMountOfOneAbsentPackage: a repository that lacks one package may have the others.
+// TestMountOfOneAbsentPackage shows that a push still mounts other packages from a repository that lacks one package.
 func TestMountOfOneAbsentPackage(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -386,7 +383,7 @@ func TestMountOfOneAbsentPackage(t *testing.T) {
 	}
 }
 
-// TestTooLargeForOneRequest has a proxy before the registry that limits requests.
+// TestTooLargeForOneRequest pushes through a proxy that limits the size of requests.
 func TestTooLargeForOneRequest(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
@@ -409,8 +406,7 @@ func TestTooLargeForOneRequest(t *testing.T) {
 	}
 }
 
-// inProcess is a transport that calls a handler, so that time can be that of
-// package synctest.
+// inProcess is a transport that calls a handler, so that requests use the virtual time of package synctest.
 type inProcess struct{ http.Handler }
 
 func (h inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -425,7 +421,8 @@ func (h inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// TestRetryAfterOfAnUpload has a registry that wants to be left alone.
+// TestRetryAfterOfAnUpload shows that an upload waits as long as the registry's Retry-After says, unless that is too
+// long.
 func TestRetryAfterOfAnUpload(t *testing.T) {
 	for name, tc := range map[string]struct {
 		after string
@@ -472,8 +469,7 @@ func TestRetryAfterOfAnUpload(t *testing.T) {
 	}
 }
 
-// TestOneBoundForAllPushes pushes two versions at once with a Pusher that may have
-// two packages under way.
+// TestOneBoundForAllPushes pushes two versions at once with a Pusher that may have two packages in flight.
 func TestOneBoundForAllPushes(t *testing.T) {
 	b := newBench(t)
 	b.origin.Add(b.build("2.0.0", "other content"))
@@ -531,7 +527,7 @@ func TestStagesSayWhatWasSent(t *testing.T) {
 			ended[e.Stage]++
 		}
 	}
-	// check compares what was said since the last check. A push that fails has no result.
+	// check compares the reported stages since the last check. A push that fails has no result.
 	check := func(what string, r *pusher.Result, want map[pusher.Stage]int) {
 		t.Helper()
 		if !maps.Equal(ended, want) {

@@ -75,8 +75,8 @@ func TestSyncPlatforms(t *testing.T) {
 	}
 }
 
-// TestSyncWithNothingToDo: a sync lists the tags once, and sends one HEAD for each version.
-// A cooldown takes one more HEAD, for the state.
+// TestSyncWithNothingToDo shows that a sync lists the tags once, and sends one HEAD for each version. A cooldown takes
+// one more HEAD, for the state.
 func TestSyncWithNothingToDo(t *testing.T) {
 	var versions []string
 	for i := range 40 {
@@ -124,7 +124,7 @@ func TestSyncWithNothingToDo(t *testing.T) {
 	}
 }
 
-// TestSyncGoesOn: a version that fails affects no other version, and no pruning.
+// TestSyncGoesOn shows that a version that fails affects neither other versions nor the prune.
 func TestSyncGoesOn(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0")
 	b.constraint("1.0.0")
@@ -147,8 +147,8 @@ func TestSyncGoesOn(t *testing.T) {
 	}
 }
 
-// TestSyncBrokenOff: a sync is interrupted before each of its requests. It leaves no tag of
-// an incomplete version, and the next sync completes it.
+// TestSyncBrokenOff interrupts a sync before each of its requests. The sync leaves no tag of an incomplete version, and
+// the next sync completes the version.
 func TestSyncBrokenOff(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newSyncBench(t, "1.0.0", "1.1.0")
