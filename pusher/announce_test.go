@@ -145,7 +145,7 @@ func TestOldReadings(t *testing.T) {
 		}
 		b.mustPush("linux_amd64")
 		if n := b.leftTags(); n != 0 {
-			t.Errorf("%d announcements are left by one more push", n)
+			t.Errorf("the next push leaves %d announcements", n)
 		}
 	})
 	t.Run("an old index that is copied", func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestTagsOfEarlierReleases(t *testing.T) {
 			}
 			b.wantNothingLeft()
 			if !b.has(windows) || !b.has(*b.tagged().Evidence) {
-				t.Error("what the index names was deleted")
+				t.Error("a manifest of the index was deleted")
 			}
 			b.wantFinding("", "")
 		})

@@ -123,7 +123,7 @@ func (b *bench) mustPush(platforms ...string) *pusher.Result {
 	return r
 }
 
-// tagged returns the version that the tag names; nil if there is none.
+// tagged returns the version that the tag names, or nil if the tag is absent.
 func (b *bench) tagged() *artifact.Version {
 	b.t.Helper()
 	v, err := artifact.Read(b.t.Context(), b.repo, widget, provider.MustParseVersion("1.0.0"))

@@ -49,8 +49,8 @@ func notation(v *artifact.Version) string {
 	return strings.Join(out, " ")
 }
 
-// sumsOf returns checksums that list packages. "none" lists nothing, because there is no
-// SHA256SUMS.
+// sumsOf returns checksums that list packages. "none" means that the release has no SHA256SUMS, so that nothing is
+// listed.
 func sumsOf(t testing.TB, listed string) *trust.Checksums {
 	t.Helper()
 	claims := trust.Claims{Provider: decisionProvider, Version: decisionVersion, Hashes: map[string][]provider.Hash{}}
@@ -97,9 +97,8 @@ func stored(packages string, evidence proof) *artifact.Version {
 	return &artifact.Version{Provider: decisionProvider, Version: decisionVersion, Packages: pack(packages), Evidence: evidence.descriptor}
 }
 
-// TestDecision is the truth table of a push: what is stored, what the release brings, what
-// other pushes have announced, and the policy decide what is stored, what is reported, and
-// which conflict there is.
+// TestDecision is the truth table of a push. The stored content, the release, the announcements of other pushes, and
+// the policy decide what the push stores, what it reports, and which conflict it finds.
 func TestDecision(t *testing.T) {
 	const both = "signed L1 D1"
 	for _, tc := range []struct {

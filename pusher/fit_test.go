@@ -260,7 +260,7 @@ func TestUnsignedAndSignedAtOnce(t *testing.T) {
 				t.Errorf("the signed push ended well, and %s is tagged as %q", b.taggedPlatforms(), verdict)
 			}
 			if t.Failed() {
-				t.Fatalf("%s, the signed one paused: %v, before request %d", tc.platform, tc.signedFirst, pause)
+				t.Fatalf("%s: signed push paused: %v, before request %d", tc.platform, tc.signedFirst, pause)
 			}
 		}
 	}

@@ -187,7 +187,7 @@ func TestRefreshEvidence(t *testing.T) {
 	}
 	b.options.RefreshEvidence = false
 	if r := b.mustPush(); r.Status != pusher.Unchanged || !r.EvidenceKept || len(r.Warnings) != 0 || b.evidence().Record.Fingerprint != b.signer.Fingerprint() {
-		t.Errorf("not asked for: %+v", r)
+		t.Errorf("without RefreshEvidence: %+v", r)
 	}
 	b.options.RefreshEvidence = true
 	if r := b.mustPush(); r.Status != pusher.Refreshed || r.EvidenceKept || b.evidence().Record.Fingerprint != next.Fingerprint() {

@@ -84,7 +84,7 @@ func TestPruneNeedsTheBlocksWord(t *testing.T) {
 	b.want.Keep = true
 	b.mustSync("=1.1.0")
 	if got := b.tags(); got != "1.0.0 1.1.0" {
-		t.Errorf("what others keep was pruned: tags %q", got)
+		t.Errorf("the prune removed versions although pull-through writes the repository: tags %q", got)
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// state returns the state of the repository; nil if there is none.
+// state returns the state of the repository, or nil if it has no state.
 func (b *bench) state() *artifact.State {
 	b.t.Helper()
 	s, _, err := artifact.ReadState(b.t.Context(), b.repo, widget)
@@ -259,7 +259,7 @@ func TestCooldown(t *testing.T) {
 	b.mustSync("+2.0.0 .1.3.0 =1.2.0 =1.1.0 =1.0.0")
 	b.want.Latest = 2
 	if got, _, _ := b.sync(); got != "=2.0.0 .1.3.0 =1.2.0" {
-		t.Errorf("plan %q: what waits does not count among the latest", got)
+		t.Errorf("plan %q: waiting versions must not count as latest", got)
 	}
 }
 

@@ -133,7 +133,7 @@ func TestRemember(t *testing.T) {
 	b.registry.Reset()
 	b.mustRemember(pusher.StateChange{Deleted: map[digest.Digest]bool{x.Manifest.Digest: true}})
 	if n := b.registry.Count(); n != 1 {
-		t.Errorf("%d requests for what is not there", n)
+		t.Errorf("%d requests for absent manifests", n)
 	}
 }
 
@@ -258,7 +258,7 @@ func TestRememberOfTwoWriters(t *testing.T) {
 				}
 			}
 			if runs < 12 || kept < runs/2 {
-				t.Errorf("%d runs, %d of them kept both changes", runs, kept)
+				t.Errorf("%d runs, both changes survived %d runs", runs, kept)
 			}
 			t.Logf("%d runs, %d of them kept both changes at once", runs, kept)
 		})
@@ -355,7 +355,7 @@ func TestRememberImmutable(t *testing.T) {
 					t.Errorf("the hint lacks %q: %s", want, hint.Of(err))
 				}
 			}
-			b.mustRemember(sawAt(noon, "1.0.0")) // there is nothing to write
+			b.mustRemember(sawAt(noon, "1.0.0")) // the state has the age already
 		})
 	}
 }

@@ -183,6 +183,6 @@ func TestStoredChanged(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, err := b.copy(from, "darwin_arm64"); err != nil {
-		t.Errorf("what is as it was: %v", err)
+		t.Errorf("the unchanged platform: %v", err)
 	}
 }

@@ -208,7 +208,7 @@ func TestUploadIsBegunAnewFromTheFile(t *testing.T) {
 				t.Errorf("%d failures left, events tell of %d bytes", failures, sent.Load())
 			}
 			if n := b.origin.Count(recorder.PathSuffix(".zip")); n != 1 {
-				t.Errorf("the origin was asked %d times", n)
+				t.Errorf("the origin received %d requests", n)
 			}
 		})
 	}
@@ -250,7 +250,7 @@ func TestDownloadBreaksOffWhileItIsSent(t *testing.T) {
 		offset = from
 	}
 	if len(requests) != 4 {
-		t.Errorf("the origin was asked %d times", len(requests))
+		t.Errorf("the origin received %d requests", len(requests))
 	}
 }
 
@@ -402,7 +402,7 @@ func TestTooLargeForOneRequest(t *testing.T) {
 		t.Errorf("%d chunks, %d refused", n, refused)
 	}
 	if n := b.origin.Count(recorder.PathSuffix(".zip")); n != 1 {
-		t.Errorf("the origin was asked %d times", n)
+		t.Errorf("the origin received %d requests", n)
 	}
 }
 

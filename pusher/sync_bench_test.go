@@ -142,7 +142,7 @@ func (b *syncBench) cutBefore(n int) (reached func() bool) {
 	return func() bool { return count.Load() >= int64(n) }
 }
 
-// failure returns the failures of a sync as one error; nil if there are none.
+// failure returns the failures of a sync as one error, or nil without failures.
 func failure(out *pusher.Outcome) error {
 	var all []error
 	for _, f := range out.Failures {

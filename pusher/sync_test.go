@@ -116,7 +116,7 @@ func TestSyncWithNothingToDo(t *testing.T) {
 		t.Fatalf("%v, plan %q", err, got)
 	}
 	if all := b.registry.Count(); all > 1+40+4+2 { // the state takes a HEAD and a GET
-		t.Errorf("%d requests with nothing kept", all)
+		t.Errorf("%d requests with an empty cache", all)
 	}
 	b.registry.Reset()
 	if b.sync(); b.registry.Count() != 42 {

@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestOriginContradictsItself: newer answers of the origin give another hash or size of its
-// package. The push tags nothing.
+// TestOriginContradictsItself shows that a push tags nothing if newer answers of the origin have another hash or size
+// of a package.
 func TestOriginContradictsItself(t *testing.T) {
 	for name, report := range map[string]map[string]any{
 		"size": {"package_size": 5},
@@ -80,7 +80,7 @@ func TestPolicyOfTheProvider(t *testing.T) {
 		t.Errorf("result %+v", r)
 	}
 	if len(asked) != 2 || asked[0] != widget {
-		t.Errorf("asked for the policy of %v", asked)
+		t.Errorf("the push used the policy of %v", asked)
 	}
 	e, err := artifact.ReadEvidence(t.Context(), b.repo, *b.tagged().Evidence)
 	if err != nil || e.Record.Verdict != trust.Signed || e.Record.Fingerprint != b.signer.Fingerprint() {
