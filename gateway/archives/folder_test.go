@@ -107,7 +107,7 @@ func TestEvictionBreaksNoDownload(t *testing.T) {
 	s.want("/b", 1)
 	s.want("/c", 1)
 	if !s.kept("/a") {
-		t.Error("what is in use was removed")
+		t.Error("an archive in use was removed")
 	}
 	s.max = 1000
 	other := s.open() // evicts everything that it does not use itself

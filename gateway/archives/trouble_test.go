@@ -36,7 +36,7 @@ func TestFullDisk(t *testing.T) {
 		all.Wait()
 		s.idle()
 		if s.files("") != 0 {
-			t.Errorf("%d files are kept", s.files(""))
+			t.Errorf("%d files are left", s.files(""))
 		}
 		if !strings.Contains(s.log.String(), "no space left") {
 			t.Errorf("log:\n%s", s.log)
