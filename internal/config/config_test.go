@@ -856,7 +856,7 @@ func TestExampleIsValid(t *testing.T) {
 	text := example(t)
 	c := mustParse(t, text, m)
 	if len(c.Warnings) > 0 {
-		t.Errorf("the example has what is warned of: %+v", c.Warnings)
+		t.Errorf("the example causes warnings: %+v", c.Warnings)
 	}
 	eachField(reflect.TypeFor[fileBlock](), func(in string, f field) {
 		if f.isBlock && !strings.HasPrefix(in, "provider_installation") && f.name != "provider_installation" && !strings.Contains(text, f.name+" ") {
@@ -936,11 +936,11 @@ func TestSchema(t *testing.T) {
 				t.Errorf("%s has no range", path)
 			}
 		case f.kind == "":
-			t.Errorf("%s does not say what its value is", path)
+			t.Errorf("%s does not describe its value", path)
 		}
 		if f.flag != "" && f.kind != "template" && f.kind != "patterns" {
 			if flags[f.flag] {
-				t.Errorf("%s: --%s is that of another argument, too", path, f.flag)
+				t.Errorf("%s: another argument also has the flag --%s", path, f.flag)
 			}
 			flags[f.flag] = true
 		}
