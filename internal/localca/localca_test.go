@@ -107,7 +107,7 @@ func TestMadeOnce(t *testing.T) {
 		time.Sleep(9 * 365 * day) // virtual time
 		second := issue(t, open(t, dir), []string{"other.example.com", "192.0.2.1"})
 		if after := read(t, dir).Leaf; !after.Equal(before) {
-			t.Error("the CA is another one at the second start")
+			t.Error("the second start has another CA")
 		}
 		for _, h := range hosts {
 			if err := trusted(current(t, first), before, h); err != nil {
