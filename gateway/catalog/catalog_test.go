@@ -43,7 +43,7 @@ type fake struct {
 	mu    sync.Mutex
 	tags  map[provider.Address]map[string]artifact.Blob
 	blobs map[digest.Digest][]byte
-	asked map[string]int // list, get, head and blob
+	asked map[string]int // the numbers of list, get, head and blob requests
 	fail  func(ctx context.Context, a provider.Address, what string) error
 }
 

@@ -156,7 +156,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 				c := open(t, o)
 				checkBelieved(t, c, 200<<10, func() {
 					for _, v := range versions {
-						for range 2 { // the second one gets what is kept
+						for range 2 { // the second request gets the cached refusal
 							_, err := c.Version(t.Context(), widget, v)
 							if !errors.Is(err, trust.ErrSignature) || len(err.Error()) > 3<<10 {
 								t.Fatalf("an error of %d bytes: %.200v", len(err.Error()), err)
@@ -194,7 +194,7 @@ type made struct {
 	*offering
 	tags     func() []string
 	offers   func() []catalog.Offer
-	warnings func() []string // nil: there are none
+	warnings func() []string // nil means no warnings
 }
 
 func (m *made) Tags(_ context.Context, _ string, fn func([]string) error) error { return fn(m.tags()) }

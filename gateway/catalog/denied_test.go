@@ -28,7 +28,7 @@ func (f *fake) denies() {
 func TestDeniedMeansAbsent(t *testing.T) {
 	tests := map[string]struct {
 		means   bool
-		account string // of the provider that answers
+		account string // the account of the provider that answers
 		before  func(b *bench)
 		absent  bool
 	}{

@@ -57,10 +57,10 @@ func TestRestartWithTheRegistryDown(t *testing.T) {
 		}
 		k.down(unreachable)
 		k.restart()
-		k.want("[1.0.0]", true, "[]") // it is current still
+		k.want("[1.0.0]", true, "[]") // the saved answer is current
 		pass(20 * time.Hour)
 		k.restart()
-		k.want("[1.0.0]", true, "[1 list]") // that tells enough of the registry
+		k.want("[1.0.0]", true, "[1 list]") // one failed request shows that the registry is down
 		if e, err := k.evidence(); err != nil || e.SHA256SUMS == nil {
 			k.t.Errorf("evidence: %v", err)
 		}
@@ -79,7 +79,7 @@ func TestFolderIsItsOwnersAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
 	onDisk(t, dir, nil, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
-		synctest.Wait() // what is being written is renamed by then
+		synctest.Wait() // writes end with a rename, which is done by then
 		files := 0
 		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 			if err != nil {
@@ -176,7 +176,7 @@ func TestAnotherRepositoryAfterARestart(t *testing.T) {
 	}
 	onDisk(t, t.TempDir(), func(o *catalog.Options) { o.Place = at("one") }, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
-		synctest.Wait() // what was learnt is on disk
+		synctest.Wait() // the answer is on disk
 		k.options.Place = at("another")
 		k.restart()
 		k.down(unreachable)
@@ -291,7 +291,7 @@ func TestEveryFileSpoilt(t *testing.T) {
 				if k.requests() == "[]" {
 					k.t.Errorf("%s %s is believed", names[i], how)
 				}
-				k.restart() // it is whole again
+				k.restart() // the file is whole again
 				k.want("[1.0.0]", true, "[]")
 			})
 		}
@@ -351,7 +351,7 @@ func TestEmptiedFolderIsFilledAgain(t *testing.T) {
 			}
 			onDisk(t, dir, change, func(k *kept) {
 				k.want("[1.0.0]", true, "[3 blob 1 get 1 list]")
-				synctest.Wait() // it is written
+				synctest.Wait() // the record is written
 				for _, file := range files(k.t, dir) {
 					if strings.HasPrefix(filepath.Base(file), lost) {
 						os.Remove(file)

@@ -21,7 +21,7 @@ const MaxFlights = maxFlights
 
 // Swept waits until the folder is within its bound, and returns its size.
 func (c *Catalog) Swept() int64 {
-	c.disk.sweeps.Lock() // the one at the start may still go on
+	c.disk.sweeps.Lock() // a sweep at the start may be in progress
 	defer c.disk.sweeps.Unlock()
 	c.disk.clean(c.ctx)
 	return c.disk.bytes.Load()

@@ -34,7 +34,7 @@ func TestMemoryIsAsBelieved(t *testing.T) {
 		f.publishAll(t, gadget, v)
 		versions = append(versions, v)
 	}
-	for _, v := range versions { // for what the registry itself makes of it
+	for _, v := range versions { // the fake registry allocates its own answers first
 		if _, _, err := (fakeStore{f, gadget}).FetchReference(t.Context(), v.String()); err != nil {
 			t.Fatal(err)
 		}

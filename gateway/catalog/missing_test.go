@@ -31,7 +31,7 @@ func (f *fake) publishPartly(t testing.TB, a provider.Address, v provider.Versio
 	var missing []artifact.Blob
 	data := first.Data
 	for i := range n {
-		data = append(data[:len(data):len(data)], '\n') // the same manifest by another digest
+		data = append(data[:len(data):len(data)], '\n') // the same manifest with another digest
 		entry := index.Manifests[0]
 		entry.Digest, entry.Size = digest.FromBytes(data), int64(len(data))
 		entry.Platform = &ocispec.Platform{OS: fmt.Sprintf("os%d", i), Architecture: "amd64"}
@@ -131,7 +131,7 @@ func TestManyMissingManifests(t *testing.T) {
 		b.publishPartly(b.t, widget, v100, 4000)
 		var asked atomic.Int32
 		b.failing(func(ctx context.Context, _ provider.Address, _ string) error {
-			if ctx.Err() == nil { // else nothing would be sent
+			if ctx.Err() == nil { // an ended context would send no request
 				asked.Add(1)
 			}
 			return nil

@@ -24,9 +24,9 @@ import (
 type ghcr struct {
 	*httptest.Server
 	revoked atomic.Bool
-	absent  atomic.Bool // gadget is
-	public  atomic.Bool // widget is: nobody is asked who he is
-	polite  atomic.Bool // tokens are given for what is absent, too, and good for nothing
+	absent  atomic.Bool // gadget is absent
+	public  atomic.Bool // widget is public and needs no login
+	polite  atomic.Bool // absent repositories get tokens, too, which are good for nothing
 }
 
 func newGHCR(t *testing.T) *ghcr {

@@ -205,7 +205,7 @@ func TestOutageIsNotWaitedFor(t *testing.T) {
 		if took := time.Since(start); took != 2*time.Second {
 			b.t.Errorf("the first client waited for %s", took)
 		}
-		pass(6 * time.Second) // the registry's time is up
+		pass(6 * time.Second) // the deadline of the request has passed
 		synctest.Wait()
 		start = time.Now()
 		for range 100 {
@@ -219,7 +219,7 @@ func TestOutageIsNotWaitedFor(t *testing.T) {
 		if took := time.Since(start); took != 10*time.Second {
 			b.t.Errorf("others waited for %s", took-10*time.Second)
 		}
-		if got := b.requests(); got != "[3 list]" { // the first, and one for each after 5 s
+		if got := b.requests(); got != "[3 list]" { // the first request, and one after each pause of 5 s
 			b.t.Errorf("asked for %s", got)
 		}
 		b.down(nil)
@@ -262,8 +262,8 @@ func TestQuestionsAreBounded(t *testing.T) {
 		if got := b.requests(); got != "[]" {
 			b.t.Errorf("asked for %s", got)
 		}
-		pass(8 * time.Second) // the registry's time is up
-		synctest.Wait()       // for all that asked it
+		pass(8 * time.Second) // the deadline of the requests has passed
+		synctest.Wait()       // all requests have ended
 		b.down(nil)
 		b.publish(b.t, gadget, v100, "another")
 		b.seen(gadget)
@@ -439,7 +439,7 @@ func TestCheckIsAskedOnce(t *testing.T) {
 func TestTroubleInACheckIsNoRefusal(t *testing.T) {
 	check := func(ctx context.Context, s artifact.Fetcher, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		if _, err := artifact.ReadEvidence(ctx, s, *found.Evidence); err != nil {
-			return nil, errors.New("no evidence") // whatever it says
+			return nil, errors.New("no evidence") // the text of the error does not matter
 		}
 		return found, nil
 	}

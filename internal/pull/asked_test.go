@@ -90,7 +90,7 @@ func troubleOfAnotherOrigin(t *testing.T, o siteOptions) {
 		w.Header().Set("Content-Length", fmt.Sprint(size))
 		http.NewResponseController(w).Flush()
 		begins()
-		<-r.Context().Done() // it never sends anything
+		<-r.Context().Done() // the origin never sends anything
 		return true
 	})
 	s := b.serve(o)

@@ -110,7 +110,7 @@ func (b *bench) repositoryOf(a provider.Address) *remote.Repository {
 		b.tb.Fatal(err)
 	}
 	repo.PlainHTTP = true
-	repo.Client = b.upstream.Client() // the default one waits and tries again
+	repo.Client = b.upstream.Client() // the default client pauses and retries
 	return repo
 }
 
@@ -147,9 +147,9 @@ func zips() recorder.Filter { return recorder.PathSuffix(".zip") }
 type siteOptions struct {
 	pull     pull.Options
 	policy   trust.Policy
-	cache    string // its folder; "": there is none
+	cache    string // its folder; "" means no cache
 	required bool
-	tagTTL   time.Duration // 0: asked each time
+	tagTTL   time.Duration // 0 means a request each time
 	tracer   telemetry.Tracer
 }
 
@@ -267,7 +267,7 @@ type reply struct {
 	status int
 	header http.Header
 	body   string
-	err    error // of reading the body
+	err    error // the error of reading the body
 }
 
 func (s *site) get(path string) reply {

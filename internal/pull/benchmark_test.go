@@ -43,7 +43,7 @@ func BenchmarkFirstByte(b *testing.B) {
 				file := direct.URL + "/files/acme/widget/" + version + "/" + r.Package("linux", "amd64").Filename
 				meta := direct.URL + origin.ServicePath + "acme/widget/" + version + "/download/linux/amd64"
 				bare, client := firstByte(b, direct, file), firstByte(b, direct, meta, file)
-				runtime.GC() // of what the benchmark itself has made
+				runtime.GC() // frees the garbage of the benchmark itself
 				b.StartTimer()
 				took := firstByte(b, through, through.URL+archivePath(version, "linux_amd64"))
 				b.StopTimer()

@@ -39,12 +39,12 @@ type internet struct {
 	services  *disco.Disco
 	servers   []*http.Server
 
-	mu       sync.Mutex // guards the following
+	mu       sync.Mutex // guards the fields below
 	resolves map[string][]string
-	dead     map[string]bool     // addresses at which nobody answers
-	closed   map[string][]string // further addresses of names, which refuse to connect
+	dead     map[string]bool     // addresses that do not answer
+	closed   map[string][]string // further addresses of names, which refuse connections
 	origins  map[string]*testorigin.Origin
-	dripping map[string]int // downloads under way, by their host
+	dripping map[string]int // downloads in flight, by host
 }
 
 func newInternet(t *testing.T) *internet {
@@ -317,7 +317,7 @@ func TestDrippingDownloads(t *testing.T) {
 func TestNamesOfOneAddress(t *testing.T) {
 	for name, tc := range map[string]struct {
 		resolve func(n *internet, name string, i int)
-		silent  bool // the address does not let anybody connect
+		silent  bool // the address accepts no connection
 	}{
 		"nine names of one address":                     {resolve: func(n *internet, name string, _ int) { n.resolve(name, "198.51.100.1") }},
 		"nine names in one network of IPv6":             {resolve: func(n *internet, name string, i int) { n.resolve(name, fmt.Sprintf("2001:db8::%d", i+1)) }},
@@ -499,7 +499,7 @@ func TestResumedThroughRedirects(t *testing.T) {
 		n.origin("good.test", "1.0.0")
 		n.origin("bucket.test", "1.0.0")
 		const breaks, piece = 40, 1 << 20
-		at := 0 // which name is next
+		at := 0 // index of the next name
 		n.origin("evil.test", "1.0.0").Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 			if !strings.HasSuffix(r.URL.Path, ".zip") || r.Method == http.MethodHead {
 				return false
@@ -553,9 +553,9 @@ func TestManyRedirectedToOneHost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		places   int
 		origins  int
-		versions int           // of each origin
-		takes    time.Duration // a download
-		slow     time.Duration // a redirect
+		versions int           // per origin
+		takes    time.Duration // duration of a download
+		slow     time.Duration // duration of a redirect
 	}{
 		"eight places":                       {8, 20, 1, 4 * time.Second, 100 * time.Millisecond},
 		"one origin":                         {8, 1, 20, 4 * time.Second, 100 * time.Millisecond},
@@ -624,7 +624,7 @@ func TestRedirectedToBusyHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
 		defer n.close()
-		p := n.puller(Options{Limits: Limits{MaxConcurrent: 3}}) // a host has one place
+		p := n.puller(Options{Limits: Limits{MaxConcurrent: 3}}) // a host has one slot
 		defer p.Close()
 		for i := range 4 {
 			host := fmt.Sprintf("b%d.test", i)
@@ -669,7 +669,7 @@ func TestDownloadsYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
 		defer n.close()
-		const rate = 32 << 10 // bytes in a second
+		const rate = 32 << 10 // bytes per second
 		for i, host := range []string{"read.test", "slow.test", "fast.test", "good.test", "last.test", "late.test"} {
 			n.resolve(host, fmt.Sprintf("198.51.100.%d", i+1))
 			n.origin(host, "1.0.0")
@@ -700,7 +700,7 @@ func TestDownloadsYield(t *testing.T) {
 		n.served(p, "good.test", "1.0.0", preemptAfter+soon)
 		want(1, 0, 1, 0)
 		n.asks(t.Context(), p, "slow.test", "1.0.0")
-		want(1, 1, 1, 0) // its origin has not failed
+		want(1, 1, 1, 0) // the origin has not failed
 		n.asks(t.Context(), p, "last.test", "1.0.0")
 		time.Sleep(preemptAfter)
 		want(1, 1, 0, 1)
@@ -751,7 +751,7 @@ func TestPushOfWhatYielded(t *testing.T) {
 		n.asks(leaving, p, "slow.test", "1.0.0")
 		time.Sleep(15 * time.Second)
 		leave()
-		for i, v := range versions(10) { // more often than a push is tried that fails
+		for i, v := range versions(10) { // more retries than a failed push has
 			n.served(p, "good.test", v, preemptAfter+soon)
 			time.Sleep(pushPause + 10*time.Second)
 			synctest.Wait()

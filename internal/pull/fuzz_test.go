@@ -47,7 +47,7 @@ func FuzzListFile(f *testing.F) {
 			}
 		}
 		if !whole {
-			write(body) // without its sum
+			write(body) // without its checksum
 			if l, err := p.readList(widget); err == nil {
 				t.Fatalf("believed: %+v", l)
 			}
@@ -65,7 +65,7 @@ func FuzzListFile(f *testing.F) {
 			t.Error("packages can be fetched by a list from disk")
 		}
 		if err := p.writeList(widget, l); err != nil {
-			return // such as a time that JSON cannot write
+			return // JSON cannot encode some times
 		}
 		again, err := p.readList(widget)
 		if len(l.offers) == 0 && l.seen == nil {

@@ -40,7 +40,7 @@ var wordy = map[string]func() error{
 // failing is a source that fails to return lists, releases or packages.
 type failing struct {
 	source
-	listed, released, opened func() error // nil: it does not fail
+	listed, released, opened func() error // nil means success
 }
 
 func (s *failing) Versions(ctx context.Context, a provider.Address) (*origin.Listing, error) {
@@ -299,7 +299,7 @@ func TestListsKeepWhatIsCounted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		document string
 		scope    Scope
-		most     int64 // of one list
+		most     int64 // for one list
 	}{
 		"plain":           {versions(10_000, "1.%d.0", ""), Scope{}, 9 << 20},
 		"prereleases":     {versions(9_000, "1.0.%d-"+strings.Repeat("a", 110), ""), Scope{}, 9 << 20},
@@ -361,7 +361,7 @@ type listing struct {
 }
 
 func (s *listing) Platforms(context.Context, provider.Address, *origin.Listing, provider.Version) ([]provider.Platform, error) {
-	return nil, nil // SHA256SUMS says it
+	return nil, nil // SHA256SUMS has the platforms
 }
 
 func (s *listing) Release(_ context.Context, a provider.Address, _ *origin.Listing, v provider.Version, _ []provider.Platform) (*origin.Release, error) {
@@ -379,7 +379,7 @@ func (s *listing) Release(_ context.Context, a provider.Address, _ *origin.Listi
 
 // TestReleasesKeepWhatIsCounted shows that the parsed checksums and the reports are counted, too.
 func TestReleasesKeepWhatIsCounted(t *testing.T) {
-	const lines = 9_000 // a MiB has no more of packages
+	const lines = 9_000 // a MiB of SHA256SUMS has no more lines of packages
 	for name, s := range map[string]*listing{
 		"other files": {sums: func(v provider.Version) []byte {
 			out := fmt.Appendf(nil, "%064x  %s\n", 1, provider.PackageFilename(widget, v, linux))

@@ -125,7 +125,7 @@ func TestLimitsChange(t *testing.T) {
 }
 
 func TestBytesPerDay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // begins at midnight UTC
+	synctest.Test(t, func(t *testing.T) { // virtual time begins at midnight UTC
 		l := NewBudget(Limits{MaxPerDay: 100})
 		time.Sleep(18 * time.Hour)
 		r := reserved(t, l, 60, false)
@@ -150,7 +150,7 @@ func TestBytesPerDay(t *testing.T) {
 			t.Errorf("the new day begins with %d", got)
 		}
 		next := reserved(t, l, 100, false)
-		unknown.done() // yesterday's does not give to today
+		unknown.done() // yesterday's reservation gives no bytes back to today
 		r.done()
 		if got := l.Usage().Today; got != 100 {
 			t.Errorf("today is %d", got)
@@ -192,7 +192,7 @@ func TestDisk(t *testing.T) {
 		if err := r.write(60); err != nil {
 			t.Fatal(err)
 		}
-		free = keepFree + 19 // others use it, too
+		free = keepFree + 19 // other programs use the disk, too
 		_, err = l.reserve(t.Context(), 20, demand{})
 		wantBusy(t, err, "disk", retryRoom)
 		other := reserved(t, l, 19, false)

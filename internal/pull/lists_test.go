@@ -30,16 +30,16 @@ func TestListIsKept(t *testing.T) {
 		expect("1.0.0", 0)
 		s.set(func() { s.versions = []string{"1.0.0", "2.0.0"} })
 		time.Sleep(3 * time.Minute)
-		expect("1.0.0", 1) // for whoever comes next
+		expect("1.0.0", 1) // refreshed for the next client
 		expect("1.0.0 2.0.0", 0)
 		s.set(func() { s.err = errors.New("no way") })
 		time.Sleep(5 * time.Minute)
 		expect("1.0.0 2.0.0", 1)
-		expect("1.0.0 2.0.0", 0) // in trouble it is left alone for a moment
+		expect("1.0.0 2.0.0", 0) // a pause after the failure
 		time.Sleep(6 * time.Second)
 		s.set(func() { s.delay = time.Second })
 		start := time.Now()
-		expect("1.0.0 2.0.0", 1) // nobody waits for it so soon after it failed
+		expect("1.0.0 2.0.0", 1) // so soon after a failure, the client does not wait
 		if took := time.Since(start); took != 0 {
 			t.Errorf("waited for %s", took)
 		}

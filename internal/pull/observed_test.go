@@ -47,7 +47,7 @@ func TestObserved(t *testing.T) {
 	if status := get(mirror+"3.0.0.json", "troubled"); status != http.StatusBadGateway {
 		t.Errorf("in trouble: %d", status)
 	}
-	s.close() // the log is complete then
+	s.close() // completes the log
 	for message, id := range map[string]string{
 		"pulled through: checksums accepted":                        "asks",
 		"platform=linux_amd64":                                      "asks",

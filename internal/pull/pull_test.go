@@ -112,7 +112,7 @@ func TestManyClientsOneDownload(t *testing.T) {
 					defer resp.Body.Close()
 					// Each reader on the way holds back less than the size of its buffer.
 					half := make([]byte, linux.Size/2-4*archives.CopyBuffer)
-					_, err = io.ReadFull(resp.Body, half) // the origin has sent no more yet
+					_, err = io.ReadFull(resp.Body, half) // the origin has sent only half by now
 					begun.Done()
 					rest, rerr := io.ReadAll(resp.Body)
 					if err != nil || rerr != nil || !bytes.Equal(append(half, rest...), linux.Data) {
@@ -367,7 +367,7 @@ func TestRefresh(t *testing.T) {
 func TestProtocolsAreWarnedAboutOnce(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		linux, others string // the protocols of platforms; none are listed
+		linux, others string // the protocols of platforms; the list has no protocols
 		says          string
 	}{
 		"different": {`["6.0"]`, `["5.0"]`, "gives platforms different protocols"},

@@ -62,10 +62,10 @@ func TestRetired(t *testing.T) {
 			t.Errorf("what is taken: %+v, and before %d", u, today)
 		}
 		time.Sleep(2 * time.Minute)
-		offered(t, after) // it remembers since when
+		offered(t, after) // the list saves when the versions were first seen
 		s.set(func() { s.versions = append(s.versions, "3.0.0") })
 		time.Sleep(2 * time.Minute)
-		for range 2 { // each asks, the earlier one last
+		for range 2 { // each Puller fetches the list, the old one last
 			if got := offered(t, after); got != "1.0.0 2.0.0" {
 				t.Errorf("offered are %s", got)
 			}

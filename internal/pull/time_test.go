@@ -41,7 +41,7 @@ type source struct {
 	warnings []string
 	err      error
 	delay    time.Duration
-	signer   *pgp.Signer // nil: nothing is signed
+	signer   *pgp.Signer // nil means that releases are unsigned
 	asked    int
 	opened   int
 }

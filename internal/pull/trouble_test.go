@@ -218,7 +218,7 @@ func TestConflict(t *testing.T) {
 	first := b.serve(o)
 	first.get(archivePath("1.0.0", "linux_amd64"))
 	first.await(pull.Stored, 1)
-	b.publish("1.0.0") // anew, with other packages
+	b.publish("1.0.0") // a new release of the version, with other packages
 	s := b.serve(o)
 	got := s.hashes("1.0.0")
 	if !strings.Contains(got, mine.Package("linux", "amd64").SHA256) || strings.Contains(got, "darwin") {
@@ -329,11 +329,11 @@ func TestOriginContradictsItself(t *testing.T) {
 func TestRetryAfterOfTheOrigin(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		ends        string // the path that is answered so
+		ends        string // the path that gets this answer
 		status      int
 		after       string
 		asked       string
-		least, most int // seconds; a slow machine may use up some
+		least, most int // seconds; a slow machine may take some of them
 	}{
 		"versions":      {"/versions", 429, "200", mirror + "index.json", 100, 200},
 		"package":       {"/download/darwin/arm64", 503, "200", mirror + "1.0.0.json", 100, 200},

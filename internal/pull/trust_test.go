@@ -18,7 +18,7 @@ import (
 // TestRefused shows that releases that must not be served are not stored either.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	stranger := func(b *bench) { // signed by another key than the one offered
+	stranger := func(b *bench) { // signed by another key than the offered key
 		r := b.build("1.0.0", 100)
 		if err := r.Sign(pgpFor(b, "Mallory")); err != nil {
 			b.tb.Fatal(err)
@@ -211,7 +211,7 @@ func TestPackageThatIsNoZip(t *testing.T) {
 // next description has the new packages.
 func TestPublishedAnew(t *testing.T) {
 	t.Parallel()
-	for _, platform := range []string{"linux_amd64", "windows_amd64"} { // known is where the first is
+	for _, platform := range []string{"linux_amd64", "windows_amd64"} { // the location is known for the first platform
 		b := newBench(t)
 		first := b.publish("1.0.0")
 		s := b.serve(siteOptions{})
@@ -223,7 +223,7 @@ func TestPublishedAnew(t *testing.T) {
 		b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodPost || r.Method == http.MethodPut {
 				select {
-				case <-may: // it is not stored before it was looked at
+				case <-may: // the test looks before the version is stored
 				case <-r.Context().Done():
 				}
 			}
