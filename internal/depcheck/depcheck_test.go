@@ -1,5 +1,4 @@
-// Package depcheck enforces which package may import which. Changing the table below is a design decision;
-// CONTRIBUTING.md shows the same arrows as a map.
+// Package depcheck tests which package imports which. The map in CONTRIBUTING.md has the arrows.
 package depcheck
 
 import (
@@ -17,41 +16,56 @@ import (
 
 const module = "github.com/ocibridge/ocibridge"
 
-// may lists, for each top-level package, which of our packages it may import, in addition to leaves, which
-// every package may import.
-var may = map[string][]string{
-	"docs":             {},
-	"provider":         {},
-	"ociaddr":          {"provider"},
-	"templates":        {"provider", "ociaddr"},
-	"trust":            {"provider"},
-	"artifact":         {"provider", "ociaddr", "trust"},
-	"origin":           {"provider", "trust"},
-	"pusher":           {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "internal/fill", "internal/registry/upload"},
-	"auth":             {"ociaddr"},
-	"gateway":          {"provider", "ociaddr", "templates", "artifact", "trust", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/verify"},
-	"gateway/access":   {"provider"},
-	"gateway/archives": {"provider", "artifact", "internal/fill"},
-	"gateway/page":     {"provider", "artifact", "trust", "gateway", "gateway/access", "gateway/catalog", "gateway/verify"},
-	"gateway/verify":   {"provider", "artifact", "trust"},
-	"cmd/ocibridge": {"docs", "provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/verify",
-		"internal/bundle", "internal/cliconfig", "internal/clientsetup", "internal/config", "internal/doctor", "internal/inventory", "internal/lock", "internal/lockfile", "internal/originclient", "internal/query", "internal/registry", "internal/registry/embedded", "internal/serve", "internal/transfer"},
-	"internal/serve": {"provider", "ociaddr", "templates", "artifact", "trust", "origin", "pusher", "auth", "gateway", "gateway/access", "gateway/archives", "gateway/catalog", "gateway/page", "gateway/verify",
-		"internal/cliconfig", "internal/clientsetup", "internal/config", "internal/localca", "internal/originclient", "internal/pull", "internal/registry", "internal/registry/embedded", "internal/transfer"},
-	"internal/originclient": {"provider", "origin", "internal/cliconfig"},
-	"internal/registry":     {"provider", "ociaddr", "templates", "artifact", "auth", "internal/registry/embedded"},
-	"internal/query":        {"provider"},
-	"internal/inventory":    {"provider", "ociaddr", "artifact", "trust", "internal/query", "internal/registry"},
-	"internal/lock":         {"provider", "ociaddr", "templates", "artifact", "trust", "internal/lockfile"},
-	"internal/transfer":     {"provider", "ociaddr", "trust", "origin", "pusher", "internal/bundle", "internal/config", "internal/inventory", "internal/lockfile", "internal/query", "internal/registry"},
-	"internal/clientsetup":  {"provider", "ociaddr", "templates", "gateway", "internal/config", "internal/registry/embedded"},
-	"gateway/catalog":       {"provider", "ociaddr", "artifact"},
-	"internal/pull":         {"provider", "ociaddr", "artifact", "trust", "origin", "pusher", "gateway/catalog", "internal/fill"},
-	"internal/fill":         {},
+// row is a row of the map. Its package may import the packages in imports, or all packages
+// of a kind: "leaves", "tests" or "all of the product".
+type row struct {
+	kind    string // "leaf" or "package", as the header of its table says, or "tests"
+	imports []string
 }
 
-// leaves import nothing of ours but each other.
-var leaves = []string{"internal/document", "internal/files", "internal/fresh", "internal/helper", "internal/hint", "internal/neterr", "internal/outgoing", "internal/privatefolder", "internal/refusals", "internal/telemetry"}
+// readMap returns the rows of the map in CONTRIBUTING.md by package.
+func readMap(t *testing.T) map[string]row {
+	t.Helper()
+	text, err := os.ReadFile("../../CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## The map\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows, kind := map[string]row{}, ""
+	for line := range strings.Lines(section) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		switch {
+		case len(cells) != 3 || strings.HasPrefix(cells[0], "---"):
+			continue
+		case strings.TrimSpace(cells[2]) == "imports":
+			kind = strings.TrimSpace(cells[0])
+			continue
+		}
+		r := row{kind, strings.Split(strings.TrimSpace(cells[2]), ", ")}
+		if slices.Equal(r.imports, []string{"tests"}) {
+			r.kind = "tests"
+		}
+		for _, name := range names.FindAllStringSubmatch(cells[0], -1) {
+			if _, twice := rows[name[1]]; twice {
+				t.Errorf("the map has package %s twice", name[1])
+			}
+			rows[name[1]] = r
+		}
+	}
+	return rows
+}
+
+var names = regexp.MustCompile("`([^`]+)`")
+
+// rowOf returns the row of a package. The packages below internal/testkit share one row.
+func rowOf(rows map[string]row, name string) (row, bool) {
+	if strings.HasPrefix(name, "internal/testkit/") {
+		name = "internal/testkit"
+	}
+	r, found := rows[name]
+	return r, found
+}
 
 type listed struct {
 	ImportPath   string
@@ -94,32 +108,49 @@ func ours(imports []string) (out []string) {
 	return out
 }
 
-func TestArrows(t *testing.T) {
-	graph := importGraph(t)
-	for name := range may {
-		if _, ok := graph[name]; !ok {
-			t.Errorf("package %s is in the table and not in the module", name)
+// TestMap shows that every package has a row in the map, and every row a package; that a
+// package imports only what its row allows; and that it uses each arrow of its row.
+func TestMap(t *testing.T) {
+	graph, rows := importGraph(t), readMap(t)
+	for name, r := range rows {
+		p, found := graph[name]
+		if !found {
+			t.Errorf("the map has package %s, and the module has not", name)
 		}
-	}
-	for name, p := range graph {
-		allowed, top := may[name]
-		if !top && !strings.HasPrefix(name, "internal/") && name != "e2e" && name != "deploy" && name != "tools" {
-			t.Errorf("package %s is not in the table", name)
-		}
-		for _, imported := range ours(p.Imports) {
-			switch {
-			case slices.Contains(leaves, imported):
-			case slices.Contains(leaves, name):
-				t.Errorf("%s imports %s, but is a leaf", name, imported)
-			case strings.HasPrefix(imported, "cmd/"):
-				t.Errorf("%s imports %s", name, imported)
-			case top && !slices.Contains(allowed, imported):
-				t.Errorf("%s imports %s, which the design does not allow", name, imported)
-			case strings.HasPrefix(imported, "internal/testkit") && !strings.HasPrefix(name, "internal/testkit") && name != "internal/demo" && name != "internal/bench" && name != "internal/soak":
-				t.Errorf("%s imports %s, which is for tests", name, imported)
+		for _, arrow := range r.imports {
+			if _, isPackage := rows[arrow]; isPackage && !slices.Contains(ours(p.Imports), arrow) {
+				t.Errorf("the map has an arrow from %s to %s, and the code has not", name, arrow)
+			} else if !isPackage && !slices.Contains([]string{"-", "leaves", "tests", "all of the product"}, arrow) {
+				t.Errorf("the row of %s names %q, which is no package", name, arrow)
 			}
 		}
 	}
+	for name, p := range graph {
+		r, found := rowOf(rows, name)
+		if !found {
+			t.Errorf("the map has no package %s", name)
+			continue
+		}
+		for _, imported := range ours(p.Imports) {
+			to, _ := rowOf(rows, imported)
+			if !r.allows(imported, to) {
+				t.Errorf("%s imports %s, which the map does not allow", name, imported)
+			}
+		}
+	}
+}
+
+// allows reports whether the package of a row may import another package.
+func (r row) allows(imported string, to row) bool {
+	switch {
+	case strings.HasPrefix(imported, "cmd/"):
+		return false
+	case r.kind == "tests" || to.kind == "leaf":
+		return true
+	case to.kind == "tests":
+		return false
+	}
+	return slices.Contains(r.imports, "all of the product") || slices.Contains(r.imports, imported)
 }
 
 // TestObserversAreAlone shows that only one package uses the libraries of metrics and traces.
