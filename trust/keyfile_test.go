@@ -45,7 +45,7 @@ func TestReadKeysRefused(t *testing.T) {
 		"nothing":        {"", "it has no ASCII armour"},
 		"no armour":      {"C874 011F", "it has no ASCII armour"},
 		"a private key":  {key.ArmoredPrivateKey(t, "PGP PRIVATE KEY BLOCK"), "it is a private key"},
-		"rubbish beside": {key.ArmoredPublicKey() + "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nAAAA\n-----END PGP PUBLIC KEY BLOCK-----\n", "a signing key does not read"},
+		"rubbish beside": {key.ArmoredPublicKey() + "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nAAAA\n-----END PGP PUBLIC KEY BLOCK-----\n", "a signing key cannot be read"},
 		"text after":     {key.ArmoredPublicKey() + "something else", "it has no ASCII armour"},
 		"too much":       {strings.Repeat(key.ArmoredPublicKey(), maxKeys+1), "signing keys are offered, more than"},
 	} {

@@ -116,7 +116,7 @@ func unreadable(err error) error {
 	if errors.Is(err, errPrivateKey) {
 		help = privateKeyHelp
 	}
-	return hint.Wrap(fmt.Errorf("a signing key does not read: %w", err), "%s", help)
+	return hint.Wrap(fmt.Errorf("a signing key cannot be read: %w", err), "%s", help)
 }
 
 // maxArmourLine bounds the length of a line. The library copies a header line again for

@@ -123,7 +123,7 @@ func TestHostileKeys(t *testing.T) {
 		"private key behind the signer's":  {[]string{acme.ArmoredPublicKey(), private}, acme, "it is a private key"},
 		"private key in the same text":     {[]string{acme.ArmoredPublicKey() + private}, acme, "it is a private key"},
 		"signature for a key":              {[]string{"-----BEGIN PGP SIGNATURE-----\n\nAAAA\n-----END PGP SIGNATURE-----\n"}, acme, `it is a "PGP SIGNATURE"`},
-		"armour without a key":             {[]string{"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n\n-----END PGP PUBLIC KEY BLOCK-----\n"}, acme, "does not read"},
+		"armour without a key":             {[]string{"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n\n-----END PGP PUBLIC KEY BLOCK-----\n"}, acme, "cannot be read"},
 		"text":                             {[]string{"my key"}, acme, "it has no ASCII armour"},
 		"empty":                            {[]string{""}, acme, "it has no ASCII armour"},
 		"very long":                        {[]string{strings.Repeat("x", 5<<20)}, acme, "more than"},

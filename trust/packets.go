@@ -355,7 +355,7 @@ func checkSignaturePackets(signature []byte) (err error) {
 		}
 		more, err := countPacket(t, rest)
 		if err != nil {
-			return fmt.Errorf("the signature does not read: %w", err)
+			return fmt.Errorf("the signature cannot be read: %w", err)
 		}
 		if subpackets += more; subpackets > maxSignatureSubpackets {
 			return tooLarge("the signature holds more than %d subpackets", maxSignatureSubpackets)

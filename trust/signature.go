@@ -231,7 +231,7 @@ func BinarySignature(signature []byte) ([]byte, error) {
 	blockType, raw, err := dearmour(string(signature))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the armoured signature does not read: %w", err)
+		return nil, fmt.Errorf("the armoured signature cannot be read: %w", err)
 	case blockType != openpgp.SignatureType:
 		return nil, fmt.Errorf("the signature is a %.40s", blockType)
 	}
