@@ -24,7 +24,6 @@ import (
 	"github.com/distribution/distribution/v3/registry/handlers"
 	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem" // the storage driver configured below
 	"github.com/sirupsen/logrus"
-	"google.golang.org/grpc/test/bufconn"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
@@ -43,9 +42,6 @@ const Template = "${hostname}/${namespace}/${type}"
 
 // maxCatalogEntries bounds the repositories on one page of the catalog.
 const maxCatalogEntries = 1000
-
-// pipeBuffer is how many bytes a connection holds in each direction.
-const pipeBuffer = 32 << 10
 
 // Registry is an open data folder.
 type Registry struct {
@@ -84,12 +80,12 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Registry{dir: dir, stop: stop}
 	r.app = newReferrers(dir, r.wholeTags(handlers.NewApp(ctx, config(dir))), maxSubjects)
-	pipes := bufconn.Listen(pipeBuffer)
+	pipes := newPipeListener()
 	r.server = &http.Server{Handler: r.app, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go r.server.Serve(pipes)
 	transport := outgoing.Transport()
 	transport.Proxy = nil
-	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return pipes.DialContext(ctx) }
+	transport.DialContext = pipes.dial
 	transport.WriteBufferSize, transport.ReadBufferSize = 64<<10, 64<<10
 	transport.MaxIdleConnsPerHost = 64
 	r.client = &http.Client{Transport: transport}
@@ -212,6 +208,51 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 }
+
+// pipeListener accepts the connections that its dial method opens. Connections of grpc's
+// bufconn do not work here: their deadlines expire late, so that net/http cancels requests.
+type pipeListener struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipeListener() *pipeListener {
+	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case l.conns <- server:
+		return client, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return string(Host) }
 
 var redirectOnce sync.Once
 
