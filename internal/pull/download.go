@@ -197,7 +197,8 @@ func (d *download) run(ctx context.Context) {
 // noteFailure remembers why a package could not be downloaded.
 func (p *Puller) noteFailure(w wanted, err error) {
 	if errors.Is(err, trust.ErrChecksum) || errors.Is(err, provider.ErrNotZip) {
-		p.releases.Drop(func(s subject) bool { return s == w.subject }, nil) // the version may have been published anew
+		// The version may have been published anew. The failure is recorded first, for readers that no longer find it.
+		defer p.releases.Drop(func(s subject) bool { return s == w.subject }, nil)
 	}
 	var busy *catalog.BusyError
 	if errors.As(err, &busy) {

@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,8 +165,11 @@ func (s *store) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadClos
 		}
 	}
 	body, err := s.Store.Fetch(ctx, desc)
-	if err == nil || !can || ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil {
 		return body, err
+	}
+	if !can { // a failed download may have ended what was known of the package
+		return nil, cmp.Or(s.p.failure(s.address, desc.Digest), err)
 	}
 	if !errors.Is(err, errdef.ErrNotFound) {
 		s.p.o.Log.WarnContext(ctx, "the registry is in trouble: a package is taken from its origin", "file", w.filename, "err", brief(err))
@@ -175,6 +179,16 @@ func (s *store) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadClos
 		return nil, err
 	}
 	return readAlong(ctx, d, desc)
+}
+
+// failure returns the error of a download that failed a moment ago, or nil.
+func (p *Puller) failure(a provider.Address, d digest.Digest) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f := p.failed[packageKey{a, d}]; f.holds(time.Now()) {
+		return f.err
+	}
+	return nil
 }
 
 // readAlong returns the reader of a download. It returns an error if the download has another size than desc.
