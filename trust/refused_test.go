@@ -67,7 +67,7 @@ func TestSignaturesRefused(t *testing.T) {
 		"has more than 65536 bytes":    bytes.Repeat([]byte{1}, 64<<10+1),
 		"signature has more than 6553": armoured("SIGNATURE", long),
 		"is a PGP MESSAGE":             armoured("MESSAGE", "AAAA"),
-		"cannot be read":                armoured("SIGNATURE", "!!!!"),
+		"cannot be read":               armoured("SIGNATURE", "!!!!"),
 	} {
 		_, err := trust.Policy{}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: sumsOf(name), Signature: signature, Keys: []string{acme.ArmoredPublicKey()}})
 		if !errors.Is(err, trust.ErrSignature) || !strings.Contains(err.Error(), says) || len(err.Error()) > 1000 {
