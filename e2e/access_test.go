@@ -268,7 +268,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		io.Copy(io.Discard, resp.Body)
-		if resp.StatusCode != http.StatusOK || resp.Proto != "HTTP/2.0" {
+		if resp.StatusCode != http.StatusOK || resp.Proto != "HTTP/1.1" {
 			t.Errorf("%s %s", resp.Proto, resp.Status)
 		}
 		return resp.TLS

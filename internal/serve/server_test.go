@@ -238,8 +238,10 @@ func TestHandshakes(t *testing.T) {
 
 // http2 returns a client that keeps its HTTP/2 connections.
 func (s *served) http2() *http.Transport {
+	var protocols http.Protocols
+	protocols.SetHTTP2(true)
 	transport := &http.Transport{
-		DialContext: s.net.Dial, ForceAttemptHTTP2: true,
+		DialContext: s.net.Dial, Protocols: &protocols,
 		TLSClientConfig: &tls.Config{RootCAs: s.ca.CertPool(), ServerName: "gateway.test"},
 	}
 	s.t.Cleanup(transport.CloseIdleConnections)

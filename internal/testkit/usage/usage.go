@@ -132,7 +132,9 @@ func (c client) Close() error {
 }
 
 func openHTTP2(u *url.URL, roots *x509.CertPool) (io.Closer, error) {
-	c := client{&http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	var protocols http.Protocols
+	protocols.SetHTTP2(true)
+	c := client{&http.Transport{Protocols: &protocols, TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	resp, err := (&http.Client{Transport: c}).Get(u.Scheme + "://" + u.Host + "/healthz")
 	if err != nil {
 		return c, err
