@@ -52,7 +52,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -142,7 +141,7 @@ func (o Options) Validate() error {
 type Client struct {
 	opts    Options
 	invalid func() error // returns the result of [Options.Validate]
-	sources func() (*loginSources, error)
+	sources func() (loginSources, error)
 	conns   *connections
 	sent    *sentSecrets
 	helpers *helperRunner
@@ -166,7 +165,7 @@ func New(opts Options) *Client {
 	return &Client{
 		opts:    opts,
 		invalid: invalid,
-		sources: sync.OnceValues(func() (*loginSources, error) {
+		sources: sync.OnceValues(func() (loginSources, error) {
 			if err := invalid(); err != nil {
 				return nil, err
 			}
@@ -277,19 +276,6 @@ func (c *Client) Account(r ociaddr.Repository) string {
 		return string(r.Registry)
 	}
 	return fmt.Sprintf("%s %p", r.Registry, b)
-}
-
-// join joins a path with the separator of env.GOOS. Package filepath can do that only
-// for the system that the program runs on.
-func (env Environment) join(elem ...string) string {
-	sep := "/"
-	if env.GOOS == "windows" {
-		sep = `\`
-	}
-	for i := range elem[:len(elem)-1] {
-		elem[i] = strings.TrimRight(elem[i], sep)
-	}
-	return strings.Join(elem, sep)
 }
 
 func (env Environment) getenv(name string) string {

@@ -37,7 +37,7 @@ func (c *Client) bind(r ociaddr.Repository) (*binding, error) {
 	if err != nil {
 		return nil, err
 	}
-	matching := rank(all.logins, r)
+	matching := rank(all, r)
 	id := string(r.Registry)
 	for _, l := range matching {
 		id += fmt.Sprintf(" %p", l)

@@ -24,7 +24,7 @@ func FuzzChallenge(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, challenge string, inside bool) {
 		aliases := newRealmAliases(nil)
-		aliases.lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+		aliases.lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
 			if host != "registry.test" {
 				return nil, &net.DNSError{Name: host, IsNotFound: true}
 			}
@@ -36,11 +36,10 @@ func FuzzChallenge(f *testing.F) {
 		req := &http.Request{Method: http.MethodGet, URL: &url.URL{Scheme: "https", Host: "registry.test", Path: "/v2/a/x/tags/list"}}
 		resp := &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{"Www-Authenticate": {challenge}}, Request: req}
 		aliases.rewriteChallenge(req, resp)
-		if !inside && (len(aliases.aliases) > 0 || resp.Header.Get("Www-Authenticate") != challenge) {
+		if !inside && (aliases.aliases.Len() > 0 || resp.Header.Get("Www-Authenticate") != challenge) {
 			t.Errorf("a registry outside has an alias for %q", challenge)
 		}
-		for _, alias := range aliases.aliases {
-			real := alias.realm
+		for _, real := range aliases.aliases.Values() {
 			addr, err := netip.ParseAddr(real.Hostname())
 			if err != nil || !addr.Unmap().IsPrivate() || real.Scheme != "https" {
 				t.Errorf("%q is an alias of %s", challenge, real)

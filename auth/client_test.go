@@ -862,7 +862,7 @@ func TestTokenServerInAPrivateNetwork(t *testing.T) {
 			f.realm = tt.realm
 			env := environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginJSON("registry.test=u:p")})
 			c := New(Options{Environment: env, Transport: dialTo(f.Server)})
-			sharedAliases(c).lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+			sharedAliases(c).lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
 				if host != "registry.test" || tt.registry == "" {
 					return nil, &net.DNSError{Name: host, IsNotFound: true}
 				}
@@ -904,7 +904,7 @@ func TestPrivateTokenServerThatRefuses(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"https://10.0.0.6/jwt/auth?client=x&scope=`) || strings.Contains(err.Error(), ".token-server") {
 		t.Errorf("%v", err)
 	}
-	if got := (&realmAliases{}).realOf(&url.URL{Scheme: "https", Host: "10.0.0.5", Path: "/.token-server/1"}); got != nil {
+	if got := newRealmAliases(nil).realOf(&url.URL{Scheme: "https", Host: "10.0.0.5", Path: "/.token-server/1"}); got != nil {
 		t.Errorf("an alias that was never given leads to %s", got)
 	}
 }

@@ -218,11 +218,11 @@ func TestConsidered(t *testing.T) {
 				{`the block oci_credentials "ghcr.io" at /etc/x.hcl:7`, false, "it is for ghcr.io, which is less specific"},
 				{"the login for ghcr.io in " + dockerConfig, false, "it is for ghcr.io, which is less specific"},
 				{"the helper docker-credential-none (credsStore in " + dockerConfig + ")", false, "it is for every registry, which is less specific"},
+				{`the block oci_credentials "quay.io" at /etc/x.hcl:7`, false, "it is for quay.io"},
 				notSet,
 			}, missing(usual[0], usual[1])...),
 				considered{"the login for https://ghcr.io/v1/ in " + dockerConfig, false, "it is empty, as logging in with a helper leaves it"},
 				considered{"the login file /home/u/.dockercfg", false, "it does not exist"},
-				considered{`the block oci_credentials "quay.io" at /etc/x.hcl:7`, false, "it is for quay.io"},
 			),
 		},
 		{

@@ -92,15 +92,13 @@ func reason(l, chosen *login, passed bool, err error, r ociaddr.Repository) stri
 }
 
 // others returns the sources without a login for the repository.
-func (s *loginSources) others(r ociaddr.Repository) []Candidate {
+func (s loginSources) others(r ociaddr.Repository) []Candidate {
 	var out []Candidate
-	for _, e := range s.empty {
-		if e.key == nil || e.key.specificity(r) != noMatch {
-			out = append(out, Candidate{Source: e.source, Reason: e.reason, Err: e.err})
-		}
-	}
-	for _, l := range s.logins {
-		if l.specificity(r) == noMatch {
+	for _, l := range s {
+		switch matches := l.specificity(r) != noMatch; {
+		case matches && l.absent != "":
+			out = append(out, Candidate{Source: l.String(), Reason: l.absent, Err: l.err})
+		case !matches && l.absent == "":
 			out = append(out, Candidate{Source: l.String(), Reason: fmt.Sprintf("it is for %s", l.key)})
 		}
 	}

@@ -236,7 +236,7 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 		return fmt.Sprintf("used %s: it has no user name and password, and %s takes no tokens", login, r.Registry)
 	case refused && answer.StatusCode == http.StatusUnauthorized && b.lacksRight.Load():
 		return fmt.Sprintf("used %s: it lacks the right to do this in %s%s", login, r.Name, rightsNote(r))
-	case refused && b.sender.tokens.loginAccepted() && refusals.MissingRight(err) != "":
+	case refused && b.sender.tokens.accepted.Load() && refusals.MissingRight(err) != "":
 		return harborRight(login, r, refusals.MissingRight(err))
 	case refused && answer.StatusCode == http.StatusForbidden:
 		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository (some registries answer so then)%s", login, r.Name, rightsNote(r))
@@ -255,8 +255,8 @@ func (c *Client) noLogin(r ociaddr.Repository) string {
 	}
 	var others []string
 	if err == nil {
-		for _, l := range all.logins {
-			if l.key.host == canonicalHost(string(r.Registry)) && !slices.Contains(others, l.key.String()) {
+		for _, l := range all {
+			if l.absent == "" && l.key.host == canonicalHost(string(r.Registry)) && !slices.Contains(others, l.key.String()) {
 				others = append(others, l.key.String())
 			}
 		}

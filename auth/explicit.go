@@ -70,26 +70,33 @@ func (l Login) problem() (problem, help string) {
 		return fmt.Sprintf("has a label that is neither a registry nor a repository prefix: %v", err),
 			"label the block HOST or HOST/PATH, such as ghcr.io or ghcr.io/acme, without https:// and without a slash at the end"
 	}
-	basic := !l.Username.IsZero() || !l.Password.IsZero()
-	tokens := !l.AccessToken.IsZero() || !l.RefreshToken.IsZero()
-	switch count(basic, tokens, l.Helper != "") {
-	case 0:
-		return "holds no credential", "set username and password, or access_token, or docker_credentials_helper"
-	case 1:
-	default:
-		return "holds credentials of more than one kind",
-			"set either username and password, or access_token with or without refresh_token, or docker_credentials_helper"
-	}
+	problem, help = l.credentialProblem()
 	switch {
-	case basic && (l.Username.IsZero() || l.Password.IsZero()):
-		return "has only one of username and password", "set both, neither of them empty"
-	case tokens && l.AccessToken.IsZero():
+	case problem != "":
+		return problem, help
+	case l.AccessToken.IsZero() && !l.RefreshToken.IsZero():
 		return "has a refresh_token without an access_token",
 			"set both; a refresh token alone can be given in " + variableIdentityToken
 	case l.Helper != "" && !validHelper(l.Helper):
 		return fmt.Sprintf("names the helper %q, which holds a path", l.Helper), helperHelp
 	case l.Helper != "" && strings.Contains(l.Prefix, "/"):
 		return "has a path and docker_credentials_helper", "leave the path out: a helper knows whole registries only"
+	}
+	return "", ""
+}
+
+// credentialProblem says what is wrong with the login's credentials, and how to correct it.
+func (l Login) credentialProblem() (problem, help string) {
+	basic := !l.Username.IsZero() || !l.Password.IsZero()
+	tokens := !l.AccessToken.IsZero() || !l.RefreshToken.IsZero()
+	switch {
+	case !basic && !tokens && l.Helper == "":
+		return "holds no credential", "set username and password, or access_token, or docker_credentials_helper"
+	case basic && tokens, (basic || tokens) && l.Helper != "":
+		return "holds credentials of more than one kind",
+			"set either username and password, or access_token with or without refresh_token, or docker_credentials_helper"
+	case basic && (l.Username.IsZero() || l.Password.IsZero()):
+		return "has only one of username and password", "set both, neither of them empty"
 	}
 	return "", ""
 }
@@ -102,15 +109,6 @@ func checkPrefix(prefix string) error {
 	}
 	_, err := ociaddr.ParseRegistry(prefix)
 	return err
-}
-
-func count(conditions ...bool) (n int) {
-	for _, c := range conditions {
-		if c {
-			n++
-		}
-	}
-	return n
 }
 
 // Validate checks the block by OpenTofu's rules for oci_default_credentials.
@@ -166,7 +164,7 @@ func (l Login) login() *login {
 		out.miss = blockMiss(l.InCLIConfig)
 		return out
 	}
-	return &login{key: k, label: l.Prefix, source: "the block " + block, kind: inBlock, miss: blockMiss(l.InCLIConfig), cred: newCredential(auth.Credential{
+	return &login{key: k, source: "the block " + block, kind: inBlock, miss: blockMiss(l.InCLIConfig), cred: newCredential(auth.Credential{
 		Username: l.Username.Reveal(), Password: l.Password.Reveal(),
 		AccessToken: l.AccessToken.Reveal(), RefreshToken: l.RefreshToken.Reveal(),
 	})}
@@ -198,14 +196,26 @@ func (env Environment) VariableLogin() (*Login, error) {
 		Origin: variableRegistry,
 	}
 	used := env.usedVariables()
-	if l.Prefix == "" && len(used) == 0 {
+	switch {
+	case l.Prefix == "" && len(used) == 0:
 		return nil, nil
+	case l.Prefix == "":
+		return nil, hint.New(fmt.Sprintf("%s is set and %s is not", strings.Join(used, ", "), variableRegistry),
+			"name the registry in %s, such as ghcr.io, or ghcr.io/acme for the repositories below that path", variableRegistry)
 	}
-	if err := checkVariables(l.Prefix, used); err != nil {
-		return nil, err
+	if err := checkPrefix(l.Prefix); err != nil {
+		return nil, hint.Wrap(fmt.Errorf("%s: %w", variableRegistry, err), "give HOST or HOST/PATH, such as ghcr.io or ghcr.io/acme")
+	}
+	if problem, help := l.credentialProblem(); problem != "" {
+		return nil, hint.New(fmt.Sprintf("the login for %s in the variables %s_... %s", l.Prefix, variableRegistry, variableNames.Replace(problem)),
+			"%s; an empty variable counts as not set", variableNames.Replace(help))
 	}
 	return &l, nil
 }
+
+// variableNames replaces the arguments of a block by the variables for the same values.
+var variableNames = strings.NewReplacer("username", variableUsername, "password", variablePassword,
+	"access_token", variableToken, "refresh_token", variableIdentityToken, ", or docker_credentials_helper", "")
 
 // usedVariables returns the credential variables that are set.
 func (env Environment) usedVariables() []string {
@@ -220,35 +230,7 @@ func (env Environment) variableLogin() (*login, error) {
 		return nil, err
 	}
 	out := l.login()
-	out.kind = inVariables
+	out.kind, out.miss = inVariables, "OpenTofu does not know the variables "+variableRegistry+"_..."
 	out.source = fmt.Sprintf("the variables %s=%s, %s", variableRegistry, l.Prefix, strings.Join(env.usedVariables(), ", "))
 	return out, nil
-}
-
-// checkVariables returns an error if the login in the environment is incomplete or
-// contradictory. used lists the credential variables that are set.
-func checkVariables(prefix string, used []string) error {
-	has := func(name string) bool { return slices.Contains(used, name) }
-	basic, tokens := has(variableUsername) || has(variablePassword), has(variableToken) || has(variableIdentityToken)
-	switch {
-	case prefix == "":
-		return hint.New(fmt.Sprintf("%s is set and %s is not", strings.Join(used, ", "), variableRegistry),
-			"say in %s which registry it is for, such as ghcr.io, or ghcr.io/acme for the repositories that begin so", variableRegistry)
-	case len(used) == 0:
-		return hint.New(fmt.Sprintf("%s is %s and there is no credential for it", variableRegistry, prefix),
-			"set %s and %s, or %s, or %s", variableUsername, variablePassword, variableToken, variableIdentityToken)
-	case basic && tokens:
-		return hint.New(fmt.Sprintf("%s contradict each other", strings.Join(used, ", ")),
-			"set either %s and %s, or %s and %s", variableUsername, variablePassword, variableToken, variableIdentityToken)
-	case basic && len(used) == 1:
-		missing := variablePassword
-		if has(missing) {
-			missing = variableUsername
-		}
-		return hint.New(fmt.Sprintf("%s is set and %s is not", used[0], missing), "set both; an empty one counts as not set")
-	}
-	if err := checkPrefix(prefix); err != nil {
-		return hint.Wrap(fmt.Errorf("%s: %w", variableRegistry, err), "give HOST or HOST/PATH, such as ghcr.io or ghcr.io/acme")
-	}
-	return nil
 }

@@ -8,13 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"slices"
 	"strings"
 
 	"oras.land/oras-go/v2/registry/remote/auth"
 
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -23,12 +23,13 @@ import (
 // configuration, environment variables, or a helper that one of these names.
 type login struct {
 	key    key
-	label  string // the key as written, or the setting that names the helper
 	source string // a description, for [login.String]
 	kind   sourceKind
 	helper string // the name after docker-credential-; "" if cred is the credential
 	cred   credential
-	err    error // what is wrong with the entry; reported only if the entry is chosen
+	err    error // what is wrong with the source; reported only if the source is chosen
+	// absent says why the source has no login; "" if it has one.
+	absent string
 	// except lists registries that are excluded although key matches them.
 	except []key
 	// written is the key as written in the login file; "" for credsStore.
@@ -60,7 +61,7 @@ const (
 // that names the helper.
 func helperLogin(k key, helper, setting string, kind sourceKind) *login {
 	return &login{
-		key: k, label: setting, kind: kind, helper: helper,
+		key: k, kind: kind, helper: helper,
 		source: fmt.Sprintf("the helper %s%s (%s)", helperPrefix, helper, setting),
 	}
 }
@@ -89,7 +90,10 @@ type loginFile struct {
 	// required is true if a block names the file. Then every problem with the file is an
 	// error.
 	required bool
-	ours     bool // that block is in our own configuration file
+	// openTofu is true if OpenTofu reads the file too.
+	openTofu bool
+	// skip is true if only OpenTofu reads the file.
+	skip bool
 }
 
 // String describes the location.
@@ -102,67 +106,45 @@ func (f loginFile) String() string {
 
 // loginFiles returns the locations of login files in search order: the user's choice,
 // then the files of containers-auth.json(5), as podman uses them, then docker's. The
-// variable that holds the content comes before docker's files.
+// variable that holds the content comes before docker's files. OpenTofu ignores
+// REGISTRY_AUTH_FILE and DOCKER_CONFIG, and does not use podman's location for systems
+// without XDG_RUNTIME_DIR.
 func (env Environment) loginFiles() []loginFile {
 	var out []loginFile
-	add := func(f loginFile) {
-		if !slices.ContainsFunc(out, func(o loginFile) bool { return o.name == f.name }) {
+	add := func(f loginFile, dir string, elem ...string) {
+		if dir == "" {
+			return
+		}
+		f.name = files.Paths(env.GOOS).Join(append([]string{dir}, elem...)...)
+		i := slices.IndexFunc(out, func(o loginFile) bool { return o.name == f.name })
+		if i < 0 {
 			out = append(out, f)
+			return
 		}
+		out[i].openTofu = out[i].openTofu || f.openTofu
 	}
-	if name := env.getenv("REGISTRY_AUTH_FILE"); name != "" {
-		add(loginFile{name: name, named: true})
-	}
-	for _, name := range env.containersFiles() {
-		add(loginFile{name: name})
-	}
-	if text := env.getenv("DOCKER_AUTH_CONFIG"); text != "" {
-		add(loginFile{name: "DOCKER_AUTH_CONFIG", text: text})
-	}
-	if dir := env.getenv("DOCKER_CONFIG"); dir != "" {
-		add(loginFile{name: env.join(dir, "config.json")})
-	} else if env.Home != "" {
-		add(loginFile{name: env.join(env.Home, ".docker", "config.json")})
-	}
-	if env.Home != "" {
-		add(loginFile{name: env.join(env.Home, ".dockercfg"), legacy: true})
-	}
-	return out
-}
-
-// containersFiles returns the locations of auth.json: first the one that lasts for the
-// login session, if the system has one, then the one in the user's configuration.
-func (env Environment) containersFiles() []string {
-	var out []string
-	inHome := ""
-	if env.Home != "" {
-		inHome = env.join(env.Home, ".config", "containers", "auth.json")
-	}
-	switch runtimeDir := env.getenv("XDG_RUNTIME_DIR"); {
+	runtimeDir, dockerDir := env.getenv("XDG_RUNTIME_DIR"), env.getenv("DOCKER_CONFIG")
+	add(loginFile{named: true}, env.getenv("REGISTRY_AUTH_FILE"))
+	switch {
 	case env.GOOS == "windows" || env.GOOS == "darwin":
-		if inHome != "" {
-			out = append(out, inHome)
-		}
+		add(loginFile{openTofu: true}, env.Home, ".config", "containers", "auth.json")
 	case runtimeDir != "":
-		out = append(out, env.join(runtimeDir, "containers", "auth.json"))
+		add(loginFile{openTofu: env.GOOS == "linux"}, runtimeDir, "containers", "auth.json")
 	case env.GOOS == "linux" && env.UID != "":
-		out = append(out, env.join("/run/containers", env.UID, "auth.json"))
+		add(loginFile{}, "/run/containers", env.UID, "auth.json")
 	}
 	if dir := env.getenv("XDG_CONFIG_HOME"); dir != "" {
-		out = append(out, env.join(dir, "containers", "auth.json"))
-	} else if inHome != "" {
-		out = append(out, inHome)
+		add(loginFile{openTofu: true}, dir, "containers", "auth.json")
+	} else {
+		add(loginFile{openTofu: true}, env.Home, ".config", "containers", "auth.json")
 	}
+	if text := env.getenv("DOCKER_AUTH_CONFIG"); text != "" {
+		add(loginFile{text: text}, "DOCKER_AUTH_CONFIG")
+	}
+	add(loginFile{}, dockerDir, "config.json")
+	add(loginFile{openTofu: true, skip: dockerDir != ""}, env.Home, ".docker", "config.json")
+	add(loginFile{openTofu: true, legacy: true}, env.Home, ".dockercfg")
 	return out
-}
-
-// withoutPath removes the path from an error, if it is a PathError.
-func withoutPath(err error) error {
-	var perr *fs.PathError
-	if errors.As(err, &perr) {
-		return perr.Err
-	}
-	return err
 }
 
 // wireFile is a login file as docker and podman write it. The fields that they use for
@@ -182,22 +164,22 @@ type wireAuth struct {
 	RegistryToken string `json:"registrytoken"` // a bearer token
 }
 
-// parse adds the logins of a file. The order within a file differs from other tools. A
-// registry's own helper (credHelpers) comes before its entry (auths), unlike in
+// parse returns the sources in a file. The order within a file differs from other tools.
+// A registry's own helper (credHelpers) comes before its entry (auths), unlike in
 // OpenTofu, because logging in with a helper leaves the entry of an earlier login
 // behind. The helper for all registries (credsStore) comes last, as in OpenTofu and
 // unlike in docker. An empty name in credHelpers excludes a registry from credsStore,
 // as in docker.
-func (s *loginSources) parse(f loginFile, src []byte) error {
+func (f loginFile) parse(src []byte) ([]*login, error) {
 	wire, err := decodeLoginFile(f, src)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	before := len(s.logins) + len(s.empty)
-	fileMiss := f.openTofuMiss(s.env)
+	fileMiss := f.openTofuMiss()
 	if wire.bare {
 		fileMiss = cmp.Or(fileMiss, "OpenTofu reads no file without \"auths\"")
 	}
+	var out []*login
 	var except []key
 	for _, name := range sortedKeys(wire.CredHelpers) {
 		k, ok := parseKey(name)
@@ -206,10 +188,11 @@ func (s *loginSources) parse(f loginFile, src []byte) error {
 		case !ok:
 		case wire.CredHelpers[name] == "":
 			except = append(except, k)
-			s.empty = append(s.empty, emptySource{source: setting, reason: "it is empty, which excludes the registry from credsStore", key: &k})
+			out = append(out, &login{key: k, source: setting, absent: "it is empty, which excludes the registry from credsStore"})
 		default:
-			l := s.addHelper(k, wire.CredHelpers[name], setting)
+			l := fileHelper(k, wire.CredHelpers[name], setting)
 			l.written, l.miss = name, fileMiss
+			out = append(out, l)
 		}
 	}
 	for _, name := range sortedKeys(wire.Auths) {
@@ -217,34 +200,31 @@ func (s *loginSources) parse(f loginFile, src []byte) error {
 		if !ok {
 			continue
 		}
-		source := fmt.Sprintf("the login for %s in %s", name, f.name)
-		cred, err := wire.Auths[name].credential()
-		if err == nil && cred.empty() {
-			s.empty = append(s.empty, emptySource{source: source, reason: "it is empty, as logging in with a helper leaves it", key: &k})
-			continue
+		l := &login{key: k, source: fmt.Sprintf("the login for %s in %s", name, f.name), written: name}
+		l.cred, l.err = wire.Auths[name].credential()
+		l.miss = cmp.Or(fileMiss, wire.Auths[name].openTofuMiss())
+		if l.err == nil && l.cred.empty() {
+			l.absent = "it is empty, as logging in with a helper leaves it"
 		}
-		s.logins = append(s.logins, &login{
-			key: k, label: name, source: source, cred: cred, err: err,
-			written: name, miss: cmp.Or(fileMiss, wire.Auths[name].openTofuMiss()),
-		})
+		out = append(out, l)
 	}
 	if wire.CredsStore != "" {
-		l := s.addHelper(key{}, wire.CredsStore, "credsStore in "+f.name)
+		l := fileHelper(key{}, wire.CredsStore, "credsStore in "+f.name)
 		l.except, l.miss = except, fileMiss
+		out = append(out, l)
 	}
-	if len(s.logins)+len(s.empty) == before {
-		s.empty = append(s.empty, emptySource{source: f.String(), reason: "it holds no login"})
+	if len(out) == 0 {
+		out = append(out, &login{source: f.String(), absent: "it holds no login"})
 	}
-	return nil
+	return out, nil
 }
 
-// addHelper adds the login of a helper that a login file names.
-func (s *loginSources) addHelper(k key, name, setting string) *login {
+// fileHelper returns the login of a helper that a login file names.
+func fileHelper(k key, name, setting string) *login {
 	l := helperLogin(k, name, setting, inFile)
 	if !validHelper(name) {
 		l.err = hint.New("a helper's name cannot hold a path", "%s", helperHelp)
 	}
-	s.logins = append(s.logins, l)
 	return l
 }
 

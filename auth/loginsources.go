@@ -7,58 +7,43 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// loginSources holds every source of logins that was examined.
-type loginSources struct {
-	env    Environment
-	logins []*login // in order of precedence among equally specific logins
-	empty  []emptySource
-}
+// loginSources holds every source that was examined, also those without a login, in
+// order of precedence among equally specific logins.
+type loginSources []*login
 
-// emptySource is a source that was examined and has no login.
-type emptySource struct {
-	source string
-	reason string
-	key    *key  // the scope of the source; nil means any registry
-	err    error // why the source could not be read, with a hint; nil if it could
-}
-
-// findSources collects the logins of all sources, in order of precedence: blocks, then
+// findSources collects all sources of logins, in order of precedence: blocks, then
 // variables, then the helper for all registries, then login files. The options must be
 // valid.
-func findSources(opts Options) (*loginSources, error) {
-	s := &loginSources{env: opts.Environment}
+func findSources(opts Options) (loginSources, error) {
+	var s loginSources
 	for _, l := range opts.Explicit {
-		s.logins = append(s.logins, l.login())
+		s = append(s, l.login())
 	}
 	variables, err := opts.Environment.variableLogin()
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case variables != nil:
-		variables.miss = "OpenTofu does not know the variables " + variableRegistry + "_..."
-		s.logins = append(s.logins, variables)
-	default:
-		s.empty = append(s.empty, emptySource{source: "the variables " + variableRegistry + " and " + variableRegistry + "_...", reason: "not set"})
 	}
-	files := opts.Environment.loginFiles()
+	if variables == nil {
+		variables = &login{source: "the variables " + variableRegistry + " and " + variableRegistry + "_...", absent: "not set"}
+	}
+	s = append(s, variables)
+	locations := opts.Environment.loginFiles()
 	if d := opts.Defaults; d != nil {
 		if d.Helper != "" {
 			l := helperLogin(key{}, d.Helper, "oci_default_credentials"+at(d.Origin), inBlock)
 			l.miss = blockMiss(d.InCLIConfig)
-			s.logins = append(s.logins, l)
+			s = append(s, l)
 		}
 		if !d.Discover || d.Files != nil && len(d.Files) == 0 {
-			s.empty = append(s.empty, emptySource{source: "login files of docker and compatible tools", reason: "not looked for, as the oci_default_credentials block" + at(d.Origin) + " says"})
+			s = append(s, &login{source: "login files of docker and compatible tools", absent: "not looked for, as the oci_default_credentials block" + at(d.Origin) + " says"})
 		}
-		files = d.files(files)
+		locations = d.files(locations)
 	}
-	if err := s.read(files, opts); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s.read(locations, opts)
 }
 
 // files returns the login files to read, given the usual ones.
@@ -71,65 +56,70 @@ func (d *Defaults) files(usual []loginFile) []loginFile {
 	}
 	var out []loginFile
 	for _, name := range d.Files {
-		out = append(out, loginFile{name: name, required: true, ours: !d.InCLIConfig})
+		openTofu := d.InCLIConfig || slices.ContainsFunc(usual, func(f loginFile) bool { return f.name == name && f.openTofu })
+		out = append(out, loginFile{name: name, required: true, openTofu: openTofu})
 	}
 	return out
 }
 
-// read reads the login files. Every problem with a file that a block names is an
-// error. Other files that do not exist are skipped, with a warning if a variable names
+// read adds the logins of login files. Every problem with a file that a block names is
+// an error. Other files that do not exist are skipped, with a warning if a variable names
 // the file. If another file cannot be read or parsed, it is skipped with a warning, as
 // in OpenTofu, because the right login may be in a different file.
-func (s *loginSources) read(files []loginFile, opts Options) error {
+func (s loginSources) read(locations []loginFile, opts Options) (loginSources, error) {
 	env := opts.Environment
 	if env.ReadFile == nil {
-		return nil
+		return s, nil
 	}
 	unparsable := "" // a file that makes OpenTofu ignore all login files
-	for _, f := range files {
+	for _, f := range locations {
+		if f.skip {
+			continue
+		}
 		src, err := []byte(f.text), error(nil)
 		if f.text == "" {
 			src, err = env.ReadFile(f.name)
 		}
-		absent := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
-		if !absent && !f.required && (err != nil || !openTofuParses(src)) && slices.Contains(env.openTofuFiles(), f.name) {
+		missing := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+		if f.openTofu && !f.required && !missing && (err != nil || !openTofuParses(src)) {
 			unparsable = f.name
 		}
-		if err != nil {
-			err = hint.Wrap(fmt.Errorf("it was not read: %w", withoutPath(err)),
-				"make the file readable, or name another one in REGISTRY_AUTH_FILE or DOCKER_CONFIG")
+		var found []*login
+		if err == nil {
+			found, err = f.parse(src)
 		} else {
-			err = s.parse(f, src)
+			err = hint.Wrap(fmt.Errorf("it was not read: %w", files.Cause(err)),
+				"make the file readable, or name another one in REGISTRY_AUTH_FILE or DOCKER_CONFIG")
 		}
-		source := f.String()
 		switch {
 		case err == nil:
+			s = append(s, found...)
 		case f.required:
-			return hint.Replace(fmt.Errorf("%s: %w", source, err),
+			return nil, hint.Replace(fmt.Errorf("%s: %w", f, err),
 				"the oci_default_credentials block%s names it in docker_style_config_files: correct it, or take it out there", at(opts.Defaults.Origin))
-		case absent:
+		case missing:
 			if f.named {
 				opts.Log.Warn("the login file that REGISTRY_AUTH_FILE names does not exist", "file", f.name)
 			}
-			s.empty = append(s.empty, emptySource{source: source, reason: "it does not exist"})
+			s = append(s, &login{source: f.String(), absent: "it does not exist"})
 		default:
 			opts.Log.Warn("a login file cannot be used", "file", f.name, "error", err, "hint", hint.Of(err))
-			s.empty = append(s.empty, emptySource{source: source, reason: err.Error(), err: err})
+			s = append(s, &login{source: f.String(), absent: err.Error(), err: err})
 		}
 	}
-	for _, l := range s.logins {
+	for _, l := range s {
 		if unparsable != "" && l.kind == inFile && l.miss == "" {
 			l.miss = "OpenTofu reads no login file while " + unparsable + " does not parse"
 		}
 	}
-	return nil
+	return s, nil
 }
 
 // fault returns the error of the first source that could not be read, or nil.
-func (s *loginSources) fault() error {
-	for _, e := range s.empty {
-		if e.err != nil {
-			return fmt.Errorf("%s: %w", e.source, e.err)
+func (s loginSources) fault() error {
+	for _, l := range s {
+		if l.absent != "" && l.err != nil {
+			return fmt.Errorf("%s: %w", l, l.err)
 		}
 	}
 	return nil

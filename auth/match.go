@@ -92,12 +92,12 @@ func (k key) specificity(r ociaddr.Repository) int {
 	return noMatch
 }
 
-// rank returns the logins that match the repository, most specific first. Equally
+// rank returns the logins of all sources that match the repository, most specific first. Equally
 // specific logins keep their order.
 func rank(all []*login, r ociaddr.Repository) []*login {
 	var out []*login
 	for _, l := range all {
-		if l.specificity(r) != noMatch {
+		if l.absent == "" && l.specificity(r) != noMatch {
 			out = append(out, l)
 		}
 	}

@@ -84,12 +84,12 @@ func TestRankKeepsOrderOfEquals(t *testing.T) {
 	var all []*login
 	for _, name := range []string{"ghcr.io", "ghcr.io/acme", "other.io", "https://ghcr.io/elsewhere", "ghcr.io/acme/null", "https://ghcr.io", "ghcr.io/acme"} {
 		k, _ := parseKey(name)
-		all = append(all, &login{key: k, label: name})
+		all = append(all, &login{key: k, source: name})
 	}
-	all = slices.Insert(all, 1, &login{label: "every host"})
+	all = slices.Insert(all, 1, &login{source: "every host"})
 	var got []string
 	for _, l := range rank(all, mustRepository(t, "ghcr.io/acme/null")) {
-		got = append(got, l.label)
+		got = append(got, l.String())
 	}
 	want := []string{"ghcr.io/acme/null", "ghcr.io/acme", "ghcr.io/acme", "ghcr.io", "https://ghcr.io", "https://ghcr.io/elsewhere", "every host"}
 	if !slices.Equal(got, want) {

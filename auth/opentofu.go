@@ -2,7 +2,6 @@ package auth
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -29,12 +28,12 @@ func matchesAsWritten(written string, r ociaddr.Repository) bool {
 }
 
 // openTofuMiss says why OpenTofu does not read a login file; "" means that it does.
-func (f loginFile) openTofuMiss(env Environment) string {
+func (f loginFile) openTofuMiss() string {
 	switch {
+	case f.openTofu:
+		return ""
 	case f.text != "":
 		return "OpenTofu does not read the variable " + f.name
-	case f.required && !f.ours || slices.Contains(env.openTofuFiles(), f.name):
-		return ""
 	case f.named:
 		return "OpenTofu does not know the variable REGISTRY_AUTH_FILE"
 	}
@@ -60,25 +59,6 @@ func openTofuParses(src []byte) bool {
 		CredsStore  string            `json:"credsStore"`
 	}
 	return json.Unmarshal(src, &f) == nil
-}
-
-// openTofuFiles returns the locations where OpenTofu looks for login files. It ignores
-// REGISTRY_AUTH_FILE and DOCKER_CONFIG, and does not use podman's location for systems
-// without XDG_RUNTIME_DIR.
-func (env Environment) openTofuFiles() []string {
-	var out []string
-	switch dir := env.getenv("XDG_RUNTIME_DIR"); {
-	case env.GOOS == "linux" && dir != "":
-		out = append(out, env.join(dir, "containers", "auth.json"))
-	case env.GOOS == "windows" || env.GOOS == "darwin":
-		out = append(out, env.join(env.Home, ".config", "containers", "auth.json"))
-	}
-	if dir := env.getenv("XDG_CONFIG_HOME"); dir != "" {
-		out = append(out, env.join(dir, "containers", "auth.json"))
-	} else {
-		out = append(out, env.join(env.Home, ".config", "containers", "auth.json"))
-	}
-	return append(out, env.join(env.Home, ".docker", "config.json"), env.join(env.Home, ".dockercfg"))
 }
 
 // openTofuMiss says why OpenTofu takes no login from an entry; "" means that it does.

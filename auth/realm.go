@@ -2,15 +2,16 @@ package auth
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 )
 
 // realmAliases allows a registry in a private network to name a token server in a
@@ -28,12 +29,9 @@ import (
 // link-local (with the metadata services of clouds), unspecified and shared ones
 // (RFC 6598).
 type realmAliases struct {
-	next   http.RoundTripper
-	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
-
-	mu      sync.Mutex
-	aliases []realmAlias // the most recently used last
-	made    int          // the number of aliases ever made
+	next    http.RoundTripper
+	lookup  func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	aliases *lru.Cache[string, *url.URL] // from the URL of an alias, without its query, to the realm
 }
 
 // maxAliases bounds the number of aliases. A registry has one or two realms. If a token
@@ -41,18 +39,9 @@ type realmAliases struct {
 // gets a new alias.
 const maxAliases = 64
 
-// realmAlias is a URL that represents a realm.
-type realmAlias struct {
-	url, realm *url.URL
-}
-
 func newRealmAliases(next http.RoundTripper) *realmAliases {
-	return &realmAliases{
-		next: next,
-		lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
-			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		},
-	}
+	aliases, _ := lru.New[string, *url.URL](maxAliases) // fails only for sizes below 1
+	return &realmAliases{next: next, lookup: net.DefaultResolver.LookupNetIP, aliases: aliases}
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -110,7 +99,7 @@ func (t *realmAliases) private(ctx context.Context, host string) bool {
 	addrs := []netip.Addr{}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		addrs = append(addrs, addr)
-	} else if addrs, err = t.lookup(ctx, host); err != nil {
+	} else if addrs, err = t.lookup(ctx, "ip", host); err != nil {
 		return false
 	}
 	private := false
@@ -128,42 +117,29 @@ func (t *realmAliases) private(ctx context.Context, host string) bool {
 // there.
 var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
 
-// aliasFor returns a URL on the registry's host as an alias of the realm.
+// aliasFor returns a URL on the registry's host as an alias of the realm. Its path has a
+// hash of the realm, so that no alias ever means another realm.
 func (t *realmAliases) aliasFor(registry, realm *url.URL) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var a realmAlias
-	i := slices.IndexFunc(t.aliases, func(a realmAlias) bool {
-		return a.url.Scheme == registry.Scheme && a.url.Host == registry.Host && a.realm.String() == realm.String()
-	})
-	if i >= 0 {
-		a = t.aliases[i]
-		t.aliases = slices.Delete(t.aliases, i, i+1)
-	} else {
-		t.made++ // never reused, so that no alias ever means another realm
-		path := fmt.Sprintf("/.token-server/%d", t.made)
-		// The caller appends to the query.
-		a = realmAlias{url: &url.URL{Scheme: registry.Scheme, Host: registry.Host, Path: path, RawQuery: realm.RawQuery}, realm: realm}
-		if len(t.aliases) == maxAliases {
-			t.aliases = slices.Delete(t.aliases, 0, 1)
-		}
-	}
-	t.aliases = append(t.aliases, a)
-	return a.url.String()
+	path := fmt.Sprintf("%s%x", aliasPath, sha256.Sum256([]byte(realm.String())))
+	alias := url.URL{Scheme: registry.Scheme, Host: registry.Host, Path: path}
+	t.aliases.Add(alias.String(), realm)
+	alias.RawQuery = realm.RawQuery // the caller appends to it
+	return alias.String()
 }
+
+// aliasPath begins the path of every alias.
+const aliasPath = "/.token-server/"
 
 // realOf returns a copy of the realm that the alias u represents, or nil.
 func (t *realmAliases) realOf(u *url.URL) *url.URL {
-	if !strings.HasPrefix(u.Path, "/.token-server/") {
+	if !strings.HasPrefix(u.Path, aliasPath) {
 		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, a := range t.aliases {
-		if a.url.Scheme == u.Scheme && a.url.Host == u.Host && a.url.Path == u.Path {
-			c := *a.realm
-			return &c
-		}
+	alias := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	realm, ok := t.aliases.Get(alias.String())
+	if !ok {
+		return nil
 	}
-	return nil
+	c := *realm
+	return &c
 }

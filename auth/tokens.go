@@ -9,9 +9,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/singleflight"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote/auth"
 
@@ -25,15 +27,16 @@ const (
 	// tokenMargin is how long before its expiry a token is renewed, so that it does not
 	// expire in transit. For a short-lived token it is a quarter of the lifetime.
 	tokenMargin = 10 * time.Second
-	// maxTokens and maxTokenBytes bound the tokens of a binding: their number, and the
-	// size of their values and scopes. oras-go stores up to maxChallenge with each token.
-	maxTokens     = 4096
-	maxTokenBytes = 16 << 20
+	// maxTokens bounds the tokens of a binding. With their bound on length, and the bound
+	// on challenges, they take at most 20 MiB: oras-go stores up to maxChallenge with each.
+	maxTokens = 1024
 	// maxToken bounds the tokens of token servers. The tokens of Azure and GitLab have
 	// up to 8 KiB, and few servers accept a header longer than 16 KiB.
 	maxToken = 16 << 10
 	// maxTokenAnswer is how much of a token server's answer oras-go reads.
 	maxTokenAnswer = 128 << 10
+	// tokenTimeout bounds one fetch of a token, retries included.
+	tokenTimeout = 30 * time.Second
 )
 
 // tokenCache caches the authentication scheme and the tokens of one binding for
@@ -41,15 +44,13 @@ const (
 // before use: if a registry refuses a token in the middle of an upload, the upload is
 // lost.
 type tokenCache struct {
-	now func() time.Time
-
-	mu      sync.Mutex
-	schemes map[string]auth.Scheme // by host
-	tokens  map[tokenKey]*token
-	bytes   int // the sum of token.size over all tokens
+	now     func() time.Time
+	schemes sync.Map // from a host to its auth.Scheme
+	tokens  *lru.Cache[tokenKey, token]
+	flights singleflight.Group
 	// accepted reports whether the token server accepted the login when it issued the
 	// last token. Harbor answers a wrong password with a token that has no subject.
-	accepted bool
+	accepted atomic.Bool
 }
 
 type tokenKey struct {
@@ -58,55 +59,40 @@ type tokenKey struct {
 	scopes string // "" for Basic
 }
 
-// token is the cache entry for one key. The cache's mutex guards all fields except
-// fetching.
 type token struct {
-	fetching *semaphore.Weighted // held while the token is fetched
-	key      tokenKey
-	value    string
-	until    time.Time // when the token must be renewed; zero means never
-	fetch    tokenFetch
-	err      error // the error of the last fetch
-	round    int   // the number of fetches
+	value string
+	until time.Time // when the token must be renewed; zero means never
+	fetch tokenFetch
 }
-
-// size returns the number of bytes of text in a token. Its other fields have a bounded
-// size.
-func (t *token) size() int { return len(t.key.host) + len(t.key.scopes) + len(t.value) }
 
 type tokenFetch = func(context.Context) (string, error)
 
 var _ auth.Cache = (*tokenCache)(nil)
 
 func newTokenCache(now func() time.Time) *tokenCache {
-	return &tokenCache{now: now, schemes: map[string]auth.Scheme{}, tokens: map[tokenKey]*token{}}
+	tokens, _ := lru.New[tokenKey, token](maxTokens) // fails only for sizes below 1
+	return &tokenCache{now: now, tokens: tokens}
 }
 
 // GetScheme implements [auth.Cache].
 func (c *tokenCache) GetScheme(_ context.Context, host string) (auth.Scheme, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if scheme, ok := c.schemes[host]; ok {
-		return scheme, nil
+	if scheme, ok := c.schemes.Load(host); ok {
+		return scheme.(auth.Scheme), nil
 	}
 	return auth.SchemeUnknown, errdef.ErrNotFound
 }
 
 // GetToken implements [auth.Cache]. It renews an expired token.
 func (c *tokenCache) GetToken(ctx context.Context, host string, scheme auth.Scheme, scopes string) (string, error) {
-	c.mu.Lock()
-	t, ok := c.tokens[tokenKey{host, scheme, scopes}]
-	if !ok || t.fetch == nil || c.schemes[host] != scheme {
-		c.mu.Unlock()
+	k := tokenKey{host, scheme, scopes}
+	t, ok := c.tokens.Get(k)
+	if current, _ := c.GetScheme(ctx, host); !ok || current != scheme {
 		return "", errdef.ErrNotFound
 	}
-	value, fetch, round := t.value, t.fetch, t.round
-	ended := t.ended(c.now())
-	c.mu.Unlock()
-	if !ended && !wantsFreshToken(ctx) {
-		return value, nil
+	if !t.ended(c.now()) && !wantsFreshToken(ctx) {
+		return t.value, nil
 	}
-	value, err := c.renew(ctx, t, round, fetch)
+	value, err := c.fetch(ctx, k, t.fetch)
 	if err != nil {
 		// The request is then sent without a token, and the refusal of the registry or of
 		// its token server becomes the error.
@@ -115,24 +101,12 @@ func (c *tokenCache) GetToken(ctx context.Context, host string, scheme auth.Sche
 	return value, nil
 }
 
-func (t *token) ended(now time.Time) bool { return !t.until.IsZero() && !now.Before(t.until) }
+func (t token) ended(now time.Time) bool { return !t.until.IsZero() && !now.Before(t.until) }
 
-// Set implements [auth.Cache]: it fetches a token and caches it. Concurrent callers
-// share one fetch.
-func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, scopes string, fetch func(context.Context) (string, error)) (string, error) {
-	k := tokenKey{host, scheme, scopes}
-	c.mu.Lock()
-	c.schemes[host] = scheme
-	t, ok := c.tokens[k]
-	if !ok {
-		t = &token{fetching: semaphore.NewWeighted(1), key: k}
-		c.tokens[k] = t
-		c.bytes += t.size()
-		c.makeRoom(t)
-	}
-	round := t.round
-	c.mu.Unlock()
-	return c.renew(ctx, t, round, fetch)
+// Set implements [auth.Cache]: it fetches a token and caches it.
+func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, scopes string, fetch tokenFetch) (string, error) {
+	c.schemes.Store(host, scheme)
+	return c.fetch(ctx, tokenKey{host, scheme, scopes}, fetch)
 }
 
 type freshTokenKey struct{}
@@ -147,129 +121,82 @@ func WithFreshToken(ctx context.Context) context.Context {
 
 func wantsFreshToken(ctx context.Context) bool { return ctx.Value(freshTokenKey{}) != nil }
 
-// renew fetches a token. If another caller has fetched one since the given round, renew
-// returns that token, unless ctx comes from [WithFreshToken].
-func (c *tokenCache) renew(ctx context.Context, t *token, round int, fetch tokenFetch) (string, error) {
-	if err := t.fetching.Acquire(ctx, 1); err != nil {
-		return "", err
+// fetch fetches a token and caches it. Concurrent callers share one fetch, which goes on
+// when a caller leaves.
+func (c *tokenCache) fetch(ctx context.Context, k tokenKey, fetch tokenFetch) (string, error) {
+	answer := c.flights.DoChan(fmt.Sprint(k), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tokenTimeout)
+		defer cancel()
+		return c.fetchOnce(ctx, k, fetch)
+	})
+	select {
+	case r := <-answer:
+		return r.Val.(string), r.Err
+	case <-ctx.Done():
+		return "", ctx.Err()
 	}
-	defer t.fetching.Release(1)
-	c.mu.Lock()
-	value, err, done := t.value, t.err, t.round != round && !wantsFreshToken(ctx)
-	c.mu.Unlock()
-	if done {
-		return value, err
-	}
+}
+
+// fetchOnce fetches a token and caches it. It does not cache a failure, because that may
+// contain a long text of a token server.
+func (c *tokenCache) fetchOnce(ctx context.Context, k tokenKey, fetch tokenFetch) (string, error) {
 	life := &tokenLife{asked: c.now()}
-	value, err = fetch(context.WithValue(ctx, tokenLifeKey{}, life))
-	if err != nil && ctx.Err() != nil {
-		return "", err // other callers must not get this caller's cancellation
-	}
+	value, err := fetch(context.WithValue(ctx, tokenLifeKey{}, life))
 	if err == nil && life.answered() && len(value) > maxToken {
-		value, err = "", hint.New(fmt.Sprintf("the token server's token has %d bytes, and at most %d are accepted", len(value), maxToken),
+		err = hint.New(fmt.Sprintf("the token server's token has %d bytes, and at most %d are accepted", len(value), maxToken),
 			"registries refuse such tokens: check the token server that the registry names")
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if life.answered() {
-		c.accepted = err == nil && !isAnonymous(value)
+		c.accepted.Store(err == nil && !isAnonymous(value))
 	}
-	kept := c.remove(t)
-	t.value, t.err, t.until, t.fetch = value, err, life.until, fetch
-	t.round++
-	// A failure is not cached. The callers that wait at this moment share it through t,
-	// and the cache keeps no text of a token server.
-	if kept && err == nil {
-		c.tokens[t.key] = t
-		c.bytes += t.size()
-		c.makeRoom(t)
+	if err != nil {
+		c.tokens.Remove(k)
+		return "", err
 	}
-	return value, err
-}
-
-// remove removes a token from the cache, and reports whether it was there.
-func (c *tokenCache) remove(t *token) bool {
-	if c.tokens[t.key] != t {
-		return false
-	}
-	delete(c.tokens, t.key)
-	c.bytes -= t.size()
-	return true
-}
-
-// makeRoom evicts tokens until the cache is within its bounds, expired tokens first. It
-// never evicts the token keep.
-func (c *tokenCache) makeRoom(keep *token) {
-	now := c.now()
-	for len(c.tokens) > 1 && (len(c.tokens) > maxTokens || c.bytes > maxTokenBytes) {
-		var victim *token
-		for _, t := range c.tokens {
-			if t == keep {
-				continue
-			}
-			victim = t
-			if t.ended(now) {
-				break
-			}
-		}
-		c.remove(victim)
-	}
+	c.tokens.Add(k, token{value, life.until, fetch})
+	return value, nil
 }
 
 // refuse expires the token in an Authorization header, because a registry has refused
 // it. It reports whether the cache has such a token.
 func (c *tokenCache) refuse(authorization string) bool {
-	t := c.find(authorization)
-	if t != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		t.until = time.Unix(0, 1)
+	k, t, ok := c.find(authorization)
+	if ok {
+		c.expire(k, t)
 	}
-	return t != nil
+	return ok
+}
+
+func (c *tokenCache) expire(k tokenKey, t token) {
+	t.until = time.Unix(0, 1)
+	c.tokens.Add(k, t)
 }
 
 // usable reports whether an Authorization header may be sent. It may not if its token is
 // in the cache and has expired.
 func (c *tokenCache) usable(authorization string) bool {
-	t := c.find(authorization)
-	if t == nil {
-		return true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !t.ended(c.now())
+	_, t, ok := c.find(authorization)
+	return !ok || !t.ended(c.now())
 }
 
-// find returns the cached token of an Authorization header, or nil.
-func (c *tokenCache) find(authorization string) *token {
-	value, ok := strings.CutPrefix(authorization, "Bearer ")
-	if !ok || value == "" {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for k, t := range c.tokens {
-		if k.scheme == auth.SchemeBearer && t.value == value {
-			return t
+// find returns the cached token of an Authorization header.
+func (c *tokenCache) find(authorization string) (tokenKey, token, bool) {
+	value, isBearer := strings.CutPrefix(authorization, "Bearer ")
+	for _, k := range c.tokens.Keys() {
+		if t, ok := c.tokens.Peek(k); ok && isBearer && k.scheme == auth.SchemeBearer && t.value == value {
+			return k, t, true
 		}
 	}
-	return nil
+	return tokenKey{}, token{}, false
 }
 
 // forget expires all tokens.
 func (c *tokenCache) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, t := range c.tokens {
-		t.until = time.Unix(0, 1)
+	for _, k := range c.tokens.Keys() {
+		if t, ok := c.tokens.Peek(k); ok {
+			c.expire(k, t)
+		}
 	}
-}
-
-// loginAccepted reports whether the token server has accepted the login.
-func (c *tokenCache) loginAccepted() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.accepted
 }
 
 // isAnonymous reports whether a token is a JSON Web Token without a subject. The

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -260,71 +261,76 @@ func TestTokenWhereAPasswordIsWanted(t *testing.T) {
 
 func TestTokenCacheFetchesOnceForAll(t *testing.T) {
 	for _, failure := range []error{nil, errors.New("sealed")} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newTokenCache(time.Now)
+			fetches := 0
+			fetch := func(context.Context) (string, error) {
+				fetches++
+				time.Sleep(time.Second)
+				return "t", failure
+			}
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					value, err := c.Set(t.Context(), "h", auth.SchemeBearer, "s", fetch)
+					if (value == "t") != (failure == nil) || !errors.Is(err, failure) {
+						t.Errorf("%q, %v", value, err)
+					}
+				})
+			}
+			wg.Wait()
+			if fetches != 1 {
+				t.Errorf("fetched %d times", fetches)
+			}
+			// Later callers do not share a failure.
+			if _, err := c.GetToken(t.Context(), "h", auth.SchemeBearer, "s"); (err == nil) != (failure == nil) {
+				t.Errorf("after %v: %v", failure, err)
+			}
+		})
+	}
+}
+
+// TestTokenCacheWaitEndsWithItsContext shows that a caller can leave a fetch, and that the
+// others still get the token.
+func TestTokenCacheWaitEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		c := newTokenCache(time.Now)
-		var fetched *token
-		fetch := func(context.Context) (string, error) {
-			fetched = c.tokens[tokenKey{"h", auth.SchemeBearer, "s"}]
-			return "t", failure
+		fetch := func(ctx context.Context) (string, error) {
+			select {
+			case <-time.After(2 * time.Second):
+				return "t", nil
+			case <-ctx.Done():
+				return "", ctx.Err()
+			}
 		}
-		if _, err := c.Set(t.Context(), "h", auth.SchemeBearer, "s", fetch); !errors.Is(err, failure) {
-			t.Fatal(err)
-		}
-		// The callers that waited during the fetch share its result.
-		cloneRequest := func(context.Context) (string, error) {
-			t.Error("fetched again")
-			return "", nil
-		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
 		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() {
-				value, err := c.renew(t.Context(), fetched, 0, cloneRequest)
-				if value != "t" || !errors.Is(err, failure) {
-					t.Errorf("%q, %v", value, err)
-				}
-			})
+		wg.Go(func() {
+			if _, err := c.Set(ctx, "h", auth.SchemeBearer, "s", fetch); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the first caller: %v", err)
+			}
+		})
+		synctest.Wait()
+		if value, err := c.Set(t.Context(), "h", auth.SchemeBearer, "s", fetch); value != "t" || err != nil {
+			t.Errorf("the second caller: %q, %v", value, err)
 		}
 		wg.Wait()
-		// Later callers do not share a failure.
-		if _, err := c.GetToken(t.Context(), "h", auth.SchemeBearer, "s"); (err == nil) != (failure == nil) {
-			t.Errorf("after %v: %v", failure, err)
-		}
-	}
-}
-
-func TestTokenCacheWaitEndsWithItsContext(t *testing.T) {
-	c := newTokenCache(time.Now)
-	started, release := make(chan struct{}), make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_, _ = c.Set(context.Background(), "h", auth.SchemeBearer, "s", func(context.Context) (string, error) {
-			close(started)
-			<-release
-			return "t", nil
-		})
 	})
-	<-started
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := c.Set(ctx, "h", auth.SchemeBearer, "s", nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
-	}
-	close(release)
-	wg.Wait()
-	if value, err := c.GetToken(t.Context(), "h", auth.SchemeBearer, "s"); value != "t" || err != nil {
-		t.Errorf("%q, %v", value, err)
-	}
 }
 
-func TestTokenCacheIsBounded(t *testing.T) {
-	c := newTokenCache(time.Now)
-	for i := range maxTokens + 10 {
-		if _, err := c.Set(t.Context(), "h", auth.SchemeBearer, fmt.Sprint(i), func(context.Context) (string, error) { return "t", nil }); err != nil {
-			t.Fatal(err)
+// TestTokenFetchIsBounded has a token server that does not answer.
+func TestTokenFetchIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, start := newTokenCache(time.Now), time.Now()
+		_, err := c.Set(t.Context(), "h", auth.SchemeBearer, "s", func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != tokenTimeout {
+			t.Errorf("%v after %s", err, took)
 		}
-	}
-	if len(c.tokens) != maxTokens {
-		t.Errorf("%d tokens", len(c.tokens))
-	}
+	})
 }
 
 func TestSpellingsOfSecrets(t *testing.T) {
