@@ -111,7 +111,7 @@ func TestFoldersOfDataAreTheirOwnersAlone(t *testing.T) {
 	log = s.fillDataFolder("3.3.1")
 	s.folders()
 	for _, name := range names {
-		told := fmt.Sprintf(`level=WARN msg="other users of this machine could use a private folder: its mode is 0700 now" folder=%s mode=0777`, filepath.Join(s.data, name))
+		told := fmt.Sprintf(`level=WARN msg="other users of this machine could use a private folder or file: only its owner can use it now" folder=%s mode=0777`, filepath.Join(s.data, name))
 		if n := strings.Count(log, told); n != 1 {
 			t.Errorf("the log says %d times that %s is narrowed\n%s", n, name, log)
 		}

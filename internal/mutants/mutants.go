@@ -573,7 +573,7 @@ var mutants = []mutant{
 		"digest.Digest](limit)", "digest.Digest](1 << 20)",
 		"internal/registry/embedded.TestReferrersAreBounded"},
 	{"the bound on manifests of one repository that are read for referrers", "internal/registry/embedded.(*referrers).withSubject",
-		"count > r.max {", "false {",
+		"len(names) > r.max {", "false {",
 		"internal/registry/embedded.TestReferrersAreBounded"},
 	{"the length bound of referrers' annotations", "internal/registry/embedded.(*referrers).index",
 		"if texts > maxReferrersBytes {", "if false {",

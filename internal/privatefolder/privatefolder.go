@@ -36,41 +36,31 @@ func Make(path string, log *slog.Logger) error {
 	if err := os.MkdirAll(path, folderMode); err != nil {
 		return err
 	}
-	was, err := keepNarrow(path, folderMode)
-	switch {
-	case was == "":
-		return err
-	case err != nil:
-		orDiscard(log).Warn("other users of this machine may use a private folder, and its mode stays as it is",
-			"folder", path, "mode", was, "err", err, "hint", "chmod 700 "+path+", as the user that it belongs to")
-	default:
-		orDiscard(log).Warn("other users of this machine could use a private folder: its mode is 0700 now", "folder", path, "mode", was)
-	}
-	return nil
+	return warn("folder", path, folderMode, log)
 }
 
 // NarrowFile narrows an existing file to mode 0600 if other users can use it, with the
 // same warnings and exceptions as [Make].
 func NarrowFile(path string, log *slog.Logger) error {
-	was, err := keepNarrow(path, fileMode)
-	switch {
-	case was == "":
-		return err
-	case err != nil:
-		orDiscard(log).Warn("other users of this machine may use a private file, and its mode stays as it is",
-			"file", path, "mode", was, "err", err, "hint", "chmod 600 "+path+", as the user that it belongs to")
-	default:
-		orDiscard(log).Warn("other users of this machine could use a private file: its mode is 0600 now", "file", path, "mode", was)
-	}
-	return nil
+	return warn("file", path, fileMode, log)
 }
 
-// orDiscard returns log, or a log that discards everything.
-func orDiscard(log *slog.Logger) *slog.Logger {
-	if log == nil {
-		return slog.New(slog.DiscardHandler)
+// warn narrows path to mode, and logs a warning if other users could use it.
+func warn(kind, path string, mode fs.FileMode, log *slog.Logger) error {
+	was, err := keepNarrow(path, mode)
+	if was == "" {
+		return err
 	}
-	return log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if err != nil {
+		log.Warn("other users of this machine may use a private folder or file, and its mode stays as it is",
+			kind, path, "mode", was, "err", err, "hint", fmt.Sprintf("chmod %o %s, as the user that it belongs to", mode, path))
+	} else {
+		log.Warn("other users of this machine could use a private folder or file: only its owner can use it now", kind, path, "mode", was)
+	}
+	return nil
 }
 
 // keepNarrow narrows path to mode if other users can use it. It returns the mode that

@@ -66,7 +66,7 @@ func TestWiderIsNarrowed(t *testing.T) {
 	for _, mode := range []fs.FileMode{0o777, 0o755, 0o750, 0o701} {
 		path := folder(t, mode)
 		log := makes(t, path)
-		if strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "its mode is 0700 now") || !strings.Contains(log, "folder="+path) || !strings.Contains(log, "mode=0") {
+		if strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "only its owner can use it now") || !strings.Contains(log, "folder="+path) || !strings.Contains(log, "mode=0") {
 			t.Errorf("%04o: %s", mode, log)
 		}
 		wantMode(t, path, 0o700)
@@ -127,7 +127,7 @@ func TestFileIsNarrowed(t *testing.T) {
 			t.Error(log)
 		}
 		wantMode(t, path, mode)
-		if log := narrow(path); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "private file: its mode is 0600 now") || !strings.Contains(log, "file="+path) {
+		if log := narrow(path); strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "only its owner can use it now") || !strings.Contains(log, "file="+path) {
 			t.Errorf("%04o: %s", mode, log)
 		}
 		wantMode(t, path, 0o600)

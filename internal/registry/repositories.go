@@ -84,6 +84,16 @@ func (r *Repositories) Close() error {
 // Repository returns the address of a provider's repository and a client for it. The
 // address is the zero one where no template has a repository for the provider.
 func (r *Repositories) Repository(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
+	return r.open(ctx, a, r.Client.Repository)
+}
+
+// RepositoryWithReferrers is [Repositories.Repository] for a client that copies
+// referrers.
+func (r *Repositories) RepositoryWithReferrers(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
+	return r.open(ctx, a, r.Client.RepositoryWithReferrers)
+}
+
+func (r *Repositories) open(ctx context.Context, a provider.Address, client func(context.Context, ociaddr.Repository) (*remote.Repository, error)) (ociaddr.Repository, *remote.Repository, error) {
 	addr, err := r.Templates.Repository(a)
 	if err != nil {
 		return addr, nil, err
@@ -92,22 +102,8 @@ func (r *Repositories) Repository(ctx context.Context, a provider.Address) (ocia
 	if r.Embedded != nil {
 		repo, err = r.Embedded.Repository(addr.Name)
 	} else {
-		repo, err = r.Client.Repository(ctx, addr)
+		repo, err = client(ctx, addr)
 	}
-	return addr, repo, err
-}
-
-// RepositoryWithReferrers is [Repositories.Repository] for a client that copies
-// referrers.
-func (r *Repositories) RepositoryWithReferrers(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
-	if r.Embedded != nil {
-		return r.Repository(ctx, a)
-	}
-	addr, err := r.Templates.Repository(a)
-	if err != nil {
-		return addr, nil, err
-	}
-	repo, err := r.Client.RepositoryWithReferrers(ctx, addr)
 	return addr, repo, err
 }
 

@@ -34,8 +34,6 @@ const (
 	maxReferrers = 1000
 	// maxReferrersBytes bounds one answer. Clients read no more.
 	maxReferrersBytes = 4 << 20
-	// manifestBatch bounds how many file names are read from a folder at once.
-	manifestBatch = 1000
 	// maxAnswers bounds concurrent answers, because each reads manifests of up to 4 MiB.
 	maxAnswers = 2
 )
@@ -140,13 +138,10 @@ func (r *referrers) index(ctx context.Context, name string, subject digest.Diges
 			return nil, err
 		}
 		m, err := r.readManifest(name, d)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoManifest) || errors.Is(err, errDamaged) {
-			continue
-		}
-		if err != nil {
+		if err != nil && !unusable(err) {
 			return nil, err
 		}
-		if m.subject() != "" && m.subject() != subject || artifactType != "" && m.artifactType() != artifactType {
+		if err != nil || m.subject() != "" && m.subject() != subject || artifactType != "" && m.artifactType() != artifactType {
 			continue
 		}
 		texts += len(m.artifactType())
@@ -201,27 +196,23 @@ func (r *referrers) withSubject(ctx context.Context, name string, subject digest
 		return nil, err
 	}
 	defer dir.Close()
-	for count := 0; ; {
-		names, err := dir.Readdirnames(manifestBatch)
-		if count += len(names); count > r.max {
-			return nil, fmt.Errorf("%w: the repository has more than %d manifests", errTooManyReferrers, r.max)
-		}
-		for _, encoded := range names {
-			found, err := r.subjectOf(ctx, name, encoded)
-			if err != nil {
-				return nil, err
-			}
-			if found == subject {
-				out = append(out, digest.NewDigestFromEncoded(digest.SHA256, encoded))
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
+	names, err := dir.Readdirnames(r.max + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(names) > r.max {
+		return nil, fmt.Errorf("%w: the repository has more than %d manifests", errTooManyReferrers, r.max)
+	}
+	for _, encoded := range names {
+		found, err := r.subjectOf(ctx, name, encoded)
 		if err != nil {
 			return nil, err
 		}
+		if found == subject {
+			out = append(out, digest.NewDigestFromEncoded(digest.SHA256, encoded))
+		}
 	}
+	return out, nil
 }
 
 // subjectOf returns the subject of a manifest, and caches it. It returns "" for none, and for
@@ -258,14 +249,11 @@ func (r *referrers) subjectOf(ctx context.Context, name, encoded string) (digest
 func (r *referrers) tagged(name string, subject digest.Digest) ([]digest.Digest, error) {
 	tag := string(subject.Algorithm()) + "-" + subject.Encoded()
 	link, err := os.ReadFile(r.inRepository(name, "tags", tag, "current", "link"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	var m *storedManifest
+	if err == nil {
+		m, err = r.readManifest(name, digest.Digest(strings.TrimSpace(string(link))))
 	}
-	if err != nil {
-		return nil, err
-	}
-	m, err := r.readManifest(name, digest.Digest(strings.TrimSpace(string(link))))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoManifest) || errors.Is(err, errDamaged) || err == nil && m.mediaType() != ocispec.MediaTypeImageIndex {
+	if unusable(err) || err == nil && m.mediaType() != ocispec.MediaTypeImageIndex {
 		return nil, nil
 	}
 	if err != nil {
@@ -322,6 +310,12 @@ func (m *storedManifest) artifactType() string {
 		return m.Config.MediaType
 	}
 	return m.ArtifactType
+}
+
+// unusable reports whether an error of readManifest is about one manifest, so that the
+// others can still be listed.
+func unusable(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoManifest) || errors.Is(err, errDamaged)
 }
 
 // readManifest reads a manifest of a repository. Its errors are fs.ErrNotExist,
