@@ -150,7 +150,6 @@ type Client struct {
 
 	mu    sync.Mutex
 	bound map[string]*binding
-	http  map[string]*http.Client // by registry with settings that follow its references; "" for all others
 }
 
 // New returns a client. It reads no files and makes no requests yet.
@@ -177,7 +176,6 @@ func New(opts Options) *Client {
 		schemes: newSchemes(),
 		now:     time.Now,
 		bound:   map[string]*binding{},
-		http:    map[string]*http.Client{},
 	}
 }
 

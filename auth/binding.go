@@ -52,12 +52,12 @@ func (c *Client) bind(r ociaddr.Repository) (*binding, error) {
 	return b, nil
 }
 
-// newBinding creates a binding. The caller holds c.mu.
+// newBinding creates a binding. Its HTTP client shares the connections of all others.
 func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding {
 	b := &binding{registry: registry, logins: logins}
 	tokens := newTokenCache(func() time.Time { return c.now() })
 	client := &auth.Client{
-		Client:   c.httpClient(registry),
+		Client:   &http.Client{Transport: newTransport(router{c.conns, string(registry)}, c.sent), CheckRedirect: followRedirect},
 		Cache:    tokens,
 		ClientID: "ocibridge",
 		Credential: func(ctx context.Context, hostport string) (auth.Credential, error) {
@@ -70,20 +70,6 @@ func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding
 	client.SetUserAgent(c.opts.UserAgent)
 	b.sender = &sender{client: client, tokens: tokens, binding: b}
 	return b
-}
-
-// httpClient returns the HTTP client for a registry. All registries share one, except
-// those with settings that also apply to the hosts that they refer to. The caller
-// holds c.mu.
-func (c *Client) httpClient(registry ociaddr.Registry) *http.Client {
-	behalf := ""
-	if s, ok := c.conns.settings(string(registry)); ok && s.CAs != nil {
-		behalf = settingsHost(string(registry))
-	}
-	if _, ok := c.http[behalf]; !ok {
-		c.http[behalf] = &http.Client{Transport: newTransport(router{c.conns, behalf}, c.sent), CheckRedirect: followRedirect}
-	}
-	return c.http[behalf]
 }
 
 // credential returns the credential of the first login in the binding that has one.

@@ -227,7 +227,7 @@ func pushManifest(t *testing.T, c *Client, r ociaddr.Repository) error {
 		t.Fatal(err)
 	}
 	desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(b), Size: int64(len(b))}
-	return mustOpen(t, c, r).Push(t.Context(), desc, io.MultiReader(bytes.NewReader(b)))
+	return mustOpen(t, c, r).Push(t.Context(), desc, bytes.NewReader(b))
 }
 
 func wantRequests(t *testing.T, f *fakeRegistry, want ...string) {
@@ -438,7 +438,7 @@ func TestLoopbackRegistriesAreAskedForTLS(t *testing.T) {
 		dials := map[string]int{}
 		c.schemes.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			dials[addr]++
-			return (&net.Dialer{}).DialContext(ctx, network, addr)
+			return newSchemes().dial(ctx, network, addr)
 		}
 		for range 2 {
 			for _, tt := range []struct {
@@ -832,11 +832,14 @@ func TestUserAgent(t *testing.T) {
 	}
 }
 
-// sharedAliases returns the realmAliases of registries without settings.
-func sharedAliases(c *Client) *realmAliases {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.httpClient("").Transport.(*realmAliases)
+// aliasesOf returns the realmAliases of a repository's client.
+func aliasesOf(t *testing.T, c *Client, r ociaddr.Repository) *realmAliases {
+	t.Helper()
+	b, err := c.bind(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.sender.client.Client.Transport.(*realmAliases)
 }
 
 func TestTokenServerInAPrivateNetwork(t *testing.T) {
@@ -862,7 +865,8 @@ func TestTokenServerInAPrivateNetwork(t *testing.T) {
 			f.realm = tt.realm
 			env := environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginJSON("registry.test=u:p")})
 			c := New(Options{Environment: env, Transport: dialTo(f.Server)})
-			sharedAliases(c).lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
+			r := mustRepository(t, "registry.test/a/x")
+			aliasesOf(t, c, r).lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
 				if host != "registry.test" || tt.registry == "" {
 					return nil, &net.DNSError{Name: host, IsNotFound: true}
 				}
@@ -872,7 +876,6 @@ func TestTokenServerInAPrivateNetwork(t *testing.T) {
 				}
 				return addrs, nil
 			}
-			r := mustRepository(t, "registry.test/a/x")
 			for range 2 {
 				err := c.Explain(listTags(t, c, r), r)
 				if (err == nil) != tt.allowed || err != nil && !strings.Contains(hint.Of(err), "token server") {

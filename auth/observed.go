@@ -3,7 +3,6 @@ package auth
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -60,9 +59,6 @@ func apiURL(host string, plainHTTP bool) string {
 	return "https://" + host + "/v2/"
 }
 
-// maxProbed is how many bytes of an unused answer are read.
-const maxProbed = 4 << 10
-
 // Reachable sends one request without a credential to the root of a registry's API. It
 // returns an error if nothing answers, or if the answer is a server error. It accepts
 // an answer that asks for a credential.
@@ -80,8 +76,7 @@ func (c *Client) Reachable(ctx context.Context, r ociaddr.Registry) error {
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", r, err)
 	}
-	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, maxProbed) // so that the connection can be reused
+	drain(resp)
 	if resp.StatusCode >= 500 {
 		return fmt.Errorf("ask %s: it answers %d %s", r, resp.StatusCode, http.StatusText(resp.StatusCode))
 	}

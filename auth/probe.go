@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,11 +17,13 @@ const probeTimeout = 5 * time.Second
 
 // schemes caches which loopback registries speak plain HTTP.
 type schemes struct {
-	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
-	known sync.Map // from ociaddr.Registry to whether it speaks plain HTTP
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // with a TLS handshake
+	known sync.Map                                                          // from ociaddr.Registry to whether it speaks plain HTTP
 }
 
-func newSchemes() *schemes { return &schemes{dial: (&net.Dialer{}).DialContext} }
+func newSchemes() *schemes {
+	return &schemes{dial: (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext}
+}
 
 // plain reports whether the registry speaks plain HTTP. If the probe is inconclusive, for
 // example because nothing listens yet, plain returns false, so that the next request
@@ -45,28 +48,19 @@ func (s *schemes) plain(ctx context.Context, r ociaddr.Registry) (bool, error) {
 func (s *schemes) probe(ctx context.Context, r ociaddr.Registry) (plain, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	host, addr := string(r), string(r)
-	if h, _, err := net.SplitHostPort(addr); err == nil {
-		host = h
-	} else {
-		addr = net.JoinHostPort(trimBrackets(host), "443")
+	conn, err := s.dial(ctx, "tcp", probeAddress(r))
+	if err == nil {
+		_ = conn.Close()
 	}
-	conn, err := s.dial(ctx, "tcp", addr)
-	if err != nil {
-		return false, false
-	}
-	defer conn.Close()
-	err = tls.Client(conn, &tls.Config{ServerName: trimBrackets(host), InsecureSkipVerify: true}).HandshakeContext(ctx)
 	var record tls.RecordHeaderError
-	if errors.As(err, &record) {
-		return true, true
-	}
-	return false, err == nil
+	plain = errors.As(err, &record)
+	return plain, plain || err == nil
 }
 
-func trimBrackets(host string) string {
-	if len(host) > 1 && host[0] == '[' && host[len(host)-1] == ']' {
-		return host[1 : len(host)-1]
+// probeAddress returns the address of a registry, with a port.
+func probeAddress(r ociaddr.Registry) string {
+	if _, _, err := net.SplitHostPort(string(r)); err == nil {
+		return string(r)
 	}
-	return host
+	return net.JoinHostPort(strings.Trim(string(r), "[]"), "443")
 }

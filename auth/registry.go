@@ -45,9 +45,12 @@ type Registry struct {
 	// connecting, and 60 s until an answer begins.
 	Timeout time.Duration
 
-	// DeniedMeansAbsent is not used by this package: see [Client.DeniedMeansAbsent].
+	// DeniedMeansAbsent says that the registry answers "denied" for an absent repository.
+	// Callers that must tell the two apart read it in [Client.Settings]; this package does
+	// not use it.
 	DeniedMeansAbsent bool
-	// RedirectsBlobs is not used by this package: see [Client.RedirectsBlobs].
+	// RedirectsBlobs says that the registry's redirects for blobs may be passed on to
+	// clients: see [Client.BlobRedirect]. This package does not use it.
 	RedirectsBlobs bool
 
 	Origin string // "FILE:LINE", for messages
@@ -210,7 +213,7 @@ func withCAs(pool *x509.CertPool, pem []byte) *x509.CertPool {
 // router sends each request over the transport for its host.
 type router struct {
 	conns  *connections
-	behalf string // the registry on whose behalf the requests are sent; "" if it does not matter
+	behalf string // the registry on whose behalf the requests are sent
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -218,17 +221,8 @@ func (r router) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.conns.transport(req.URL.Host, r.behalf).RoundTrip(req)
 }
 
-// DeniedMeansAbsent reports whether the repository's registry is configured as one that
-// answers "denied" for an absent repository. Callers that must tell the two apart use
-// it; this package does not.
-func (c *Client) DeniedMeansAbsent(r ociaddr.Repository) bool {
-	s, _ := c.conns.settings(string(r.Registry))
-	return s.DeniedMeansAbsent
-}
-
-// RedirectsBlobs reports whether the repository's registry is configured as one whose
-// redirects for blobs may be passed on to clients: see [Client.BlobRedirect].
-func (c *Client) RedirectsBlobs(r ociaddr.Repository) bool {
-	s, _ := c.conns.settings(string(r.Registry))
-	return s.RedirectsBlobs
+// Settings returns the settings of a registry.
+func (c *Client) Settings(r ociaddr.Registry) Registry {
+	s, _ := c.conns.settings(string(r))
+	return s
 }

@@ -375,7 +375,7 @@ func TestRegistryValidation(t *testing.T) {
 func TestDeniedMeansAbsent(t *testing.T) {
 	c := New(Options{Registries: map[ociaddr.Registry]Registry{"ghcr.io": {DeniedMeansAbsent: true}, "quay.io": {}}})
 	for repository, want := range map[string]bool{"ghcr.io/a/b": true, "GHCR.io/a/b": true, "quay.io/a/b": false, "docker.io/a/b": false} {
-		if got := c.DeniedMeansAbsent(mustRepository(t, repository)); got != want {
+		if got := c.Settings(mustRepository(t, repository).Registry).DeniedMeansAbsent; got != want {
 			t.Errorf("%s: %t", repository, got)
 		}
 	}

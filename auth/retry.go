@@ -72,7 +72,7 @@ func (p retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Du
 	if attempt+1 >= maxAttempts || !isTransient(p.req, resp, err) {
 		return no, nil
 	}
-	wait := p.jitter(p.limit(attempt))
+	wait := p.jitter(min(p.delay<<attempt, maxDelay))
 	if resp != nil {
 		after := outgoing.RetryAfter(resp.Header, time.Now())
 		if after > maxRetryAfter {
@@ -86,14 +86,6 @@ func (p retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Du
 	p.logRetry(ctx, p.req, resp, err, wait)
 	drain(resp)
 	return wait, nil
-}
-
-// limit returns the maximum wait after an attempt, which are counted from 0.
-func (t *retrier) limit(attempt int) time.Duration {
-	if doubled := t.delay << attempt; doubled > 0 && doubled < maxDelay {
-		return doubled
-	}
-	return maxDelay
 }
 
 // repeatable reports whether sending the request twice has the same effect as sending
@@ -138,11 +130,10 @@ func isTransient(req *http.Request, resp *http.Response, err error) bool {
 const maxDrain = 64 << 10
 
 func drain(resp *http.Response) {
-	if resp == nil {
-		return
+	if resp != nil {
+		_, _ = io.CopyN(io.Discard, resp.Body, maxDrain)
+		_ = resp.Body.Close()
 	}
-	_, _ = io.CopyN(io.Discard, resp.Body, maxDrain)
-	_ = resp.Body.Close()
 }
 
 func (t *retrier) logRetry(ctx context.Context, req *http.Request, resp *http.Response, err error, wait time.Duration) {

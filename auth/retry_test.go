@@ -227,13 +227,17 @@ func TestRetryEndsWithItsContext(t *testing.T) {
 }
 
 func TestRetryWaitsAreBoundedAndJittered(t *testing.T) {
-	transport := newRetrier(nil, time.Second, discard)
-	for attempt, limit := range map[int]time.Duration{0: 1, 1: 2, 2: 4, 3: 8, 4: 10, 39: 10, 69: 10} {
-		if got := transport.limit(attempt); got != limit*time.Second {
-			t.Errorf("attempt %d: at most %s", attempt, got)
+	transport := newTestRetrier(nil, discard)
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://r.test/", nil)
+	for delay, want := range map[time.Duration][]time.Duration{time.Second: {1, 2, 4}, 4 * time.Second: {4, 8, 10}, time.Minute: {10, 10, 10}} {
+		transport.delay = delay
+		for attempt, limit := range want {
+			if got, err := (retryPolicy{transport, req}).Retry(attempt, nil, syscall.ECONNRESET); err != nil || got != limit*time.Second {
+				t.Errorf("from %s, attempt %d: at most %s, %v", delay, attempt, got, err)
+			}
 		}
 	}
-	req, _ := http.NewRequestWithContext(t.Context(), "GET", "https://r.test/", nil)
+	transport = newRetrier(nil, time.Second, discard)
 	different := map[time.Duration]bool{}
 	for range 50 {
 		d, err := retryPolicy{transport, req}.Retry(1, nil, syscall.ECONNRESET)

@@ -1,10 +1,8 @@
 package auth
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -28,18 +26,11 @@ type sender struct {
 
 var _ remote.Client = (*sender)(nil)
 
-// maxManifest is the maximum size of a manifest that is kept in memory for a retry. The
-// manifests of artifacts are smaller.
-const maxManifest = 4 << 20
-
 // errNoCredential is the error of a request that needed no credential. See [WithFreshToken].
 var errNoCredential = errors.New("the registry did not ask for a credential, so the credential is not checked")
 
 // Do implements [remote.Client].
 func (s *sender) Do(req *http.Request) (*http.Response, error) {
-	if err := bufferManifest(req); err != nil {
-		return nil, err
-	}
 	req = ownScopes(req)
 	resp, err := s.send(req)
 	if err != nil {
@@ -151,24 +142,4 @@ func replay(req *http.Request) (*http.Request, bool) {
 // insufficient (RFC 6750, section 3.1).
 func insufficientScope(resp *http.Response) bool {
 	return resp.StatusCode == http.StatusUnauthorized && strings.Contains(resp.Header.Get("Www-Authenticate"), `error="insufficient_scope"`)
-}
-
-// bufferManifest makes the body of a manifest repeatable. oras-go does that itself,
-// but only for requests that are sent directly to its own client.
-func bufferManifest(req *http.Request) error {
-	if req.Method != http.MethodPut || req.GetBody != nil || req.Body == nil || !strings.Contains(req.URL.Path, "/manifests/") ||
-		req.ContentLength < 0 || req.ContentLength > maxManifest {
-		return nil
-	}
-	body, err := io.ReadAll(io.LimitReader(req.Body, req.ContentLength+1))
-	_ = req.Body.Close()
-	if err != nil {
-		return fmt.Errorf("read manifest: %w", err)
-	}
-	if int64(len(body)) != req.ContentLength {
-		return fmt.Errorf("read manifest: it does not have %d bytes", req.ContentLength)
-	}
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	req.Body, err = req.GetBody()
-	return err
 }

@@ -111,7 +111,7 @@ func (r *Repositories) open(ctx context.Context, a provider.Address, client func
 // blob. It is "" unless the configuration says that this registry redirects them.
 func (r *Repositories) BlobRedirect(ctx context.Context, a provider.Address, blob ocispec.Descriptor) (string, error) {
 	addr, err := r.Templates.Repository(a)
-	if err != nil || r.Client == nil || !r.Client.RedirectsBlobs(addr) {
+	if err != nil || r.Client == nil || !r.Client.Settings(addr.Registry).RedirectsBlobs {
 		return "", err
 	}
 	return r.Client.BlobRedirect(ctx, addr, blob)

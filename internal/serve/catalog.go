@@ -67,5 +67,5 @@ func (s *site) account(a provider.Address) catalog.Account {
 	if err != nil || client == nil {
 		return catalog.Account{}
 	}
-	return catalog.Account{Name: client.Account(repo), DeniedMeansAbsent: client.DeniedMeansAbsent(repo)}
+	return catalog.Account{Name: client.Account(repo), DeniedMeansAbsent: client.Settings(repo.Registry).DeniedMeansAbsent}
 }
