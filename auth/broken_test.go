@@ -81,8 +81,8 @@ func TestPageIsNoBlob(t *testing.T) {
 		t.Errorf("%v, %v", there, err)
 	}
 	defer proxy.Begin(faultproxy.Rule{Fault: faultproxy.HTML()})()
-	var page *auth.HTMLError
-	if there, err := repo.Exists(t.Context(), blob); there || !errors.As(err, &page) {
+	var page *auth.ForeignError
+	if there, err := repo.Exists(t.Context(), blob); there || !errors.As(err, &page) || !page.HTML {
 		t.Errorf("%v, %v", there, err)
 	}
 }

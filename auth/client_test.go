@@ -635,8 +635,8 @@ func TestHTMLAnswers(t *testing.T) {
 			c := New(Options{})
 			r := mustRepository(t, srv.Listener.Addr().String()+"/a/x")
 			err := c.Explain(tt.use(t, mustOpen(t, c, r)), r)
-			var html *HTMLError
-			if errors.As(err, &html) != tt.html || (err != nil) != tt.html {
+			var html *ForeignError
+			if (errors.As(err, &html) && html.HTML) != tt.html || (err != nil) != tt.html {
 				t.Fatalf("%v", err)
 			}
 			if tt.html && (html.Host != string(r.Registry) || !strings.Contains(err.Error(), "answered with HTML, not as an OCI registry") || hint.Of(err) == "") {
@@ -792,7 +792,7 @@ func TestTokenServerThatAnswersHTML(t *testing.T) {
 	defer srv.Close()
 	c := New(Options{})
 	r := mustRepository(t, srv.Listener.Addr().String()+"/a/x")
-	if err := c.Explain(listTags(t, c, r), r); !strings.Contains(hint.Of(err), "HTML") {
+	if err := c.Explain(listTags(t, c, r), r); !strings.Contains(hint.Of(err), "a login page answers there") {
 		t.Errorf("%v, hint %q", err, hint.Of(err))
 	}
 }

@@ -31,7 +31,7 @@ func (c *Client) Explain(err error, r ociaddr.Repository) error {
 		return err
 	}
 	for _, explain := range []func(error, ociaddr.Repository) string{
-		explainProxy, c.explainProtocol, c.explainTLS, c.explainNetwork, c.explainAnswer, c.explainCredential,
+		explainProxy, c.explainPlainHTTP, explainSymptom, c.explainTLS, c.explainAnswer, c.explainCredential,
 	} {
 		if h := explain(err, r); h != "" {
 			return hint.Wrap(err, "%s", h)
@@ -44,42 +44,97 @@ func (c *Client) Explain(err error, r ociaddr.Repository) error {
 // error, that error already has a hint.
 func explainProxy(err error, _ ociaddr.Repository) string { return outgoing.ProxyHint(err) }
 
-// explainProtocol recognises servers that speak a different protocol.
-func (c *Client) explainProtocol(err error, r ociaddr.Repository) string {
-	var html *HTMLError
-	var foreign *ForeignError
-	var plain *PlainHTTPError
-	var record tls.RecordHeaderError
-	var syntax *json.SyntaxError
-	switch {
-	case errors.As(err, &html):
-		return fmt.Sprintf("a web site, a proxy or a login page answers there: check that %s is the host name of the registry itself", r.Registry)
-	case errors.As(err, &foreign):
-		return fmt.Sprintf("a proxy or a web site answers there, perhaps while the registry is down: check that %s is the host name of the registry itself", r.Registry)
-	case errors.As(err, &plain):
-		return fmt.Sprintf("%s should be spoken to over TLS; plain HTTP can be allowed with --plain-http, or plain_http in a registry block for it", plain.Host)
-	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
-		return fmt.Sprintf("%s speaks plain HTTP: set TLS up there, or allow plain HTTP with --plain-http, or plain_http in its registry block", r.Registry)
-	case strings.Contains(err.Error(), "invalid response; digest mismatch"):
-		return fmt.Sprintf("%s, or a proxy in front of it, returned a different digest than requested: run the command again, and report it to the operator", r.Registry)
-	case errors.As(err, &syntax) && strings.Contains(syntax.Error(), "'<'"):
-		return fmt.Sprintf("that is HTML, where an OCI registry answers in JSON: check that %s is the host name of the registry itself", r.Registry)
+// explainPlainHTTP recognises a server that ends connections because it speaks TLS.
+func (c *Client) explainPlainHTTP(err error, r ociaddr.Repository) string {
+	if !neterr.Lost(err) || neterr.Refused(err) || !c.conns.plainHTTP(string(r.Registry)) || r.Registry.IsLoopback() {
+		return ""
+	}
+	return fmt.Sprintf("%s may speak TLS: leave out --plain-http, and plain_http in its registry block", r.Registry)
+}
+
+// symptoms are the failures with one hint each. The first that recognises an error counts.
+// A hint has the registry, the repository's name and its project in braces.
+var symptoms = []struct {
+	recognise func(error) bool
+	hint      string
+}{
+	{isForeign, "a proxy, a web site or a login page answers there, perhaps while the registry is down: check that {registry} is the host name of the registry itself"},
+	{is[*PlainHTTPError], "that host should use TLS; to allow plain HTTP, use --plain-http, or plain_http in a registry block for the host"},
+	{isPlainHTTP, "{registry} speaks plain HTTP: set TLS up there, or allow plain HTTP with --plain-http, or plain_http in its registry block"},
+	{isOtherDigest, "{registry}, or a proxy in front of it, returned a different digest than requested: run the command again, and report it to the operator"},
+
+	{is[x509.HostnameError], "the certificate of {registry} is for other names: use one of them, or have it made out for this one"},
+	{when(func(e x509.CertificateInvalidError) bool { return e.Reason == x509.Expired }), "renew the certificate of {registry}, or set the clock of this machine"},
+
+	{when(func(e *net.DNSError) bool { return e.IsNotFound }), "there is no such host: check the spelling of its name"},
+	{is[*net.DNSError], "the name could not be looked up: check the network and its DNS servers"},
+	{neterr.Refused, "nothing listens at that address: check the name of the registry ({registry}), its port, and that it is running"},
+	{when(net.Error.Timeout), "{registry} did not answer in time: check the network, and whether it wants a proxy (HTTPS_PROXY)"},
+	{isLost, "the connection to {registry} broke off, or went silent: run it again; if that does not help, is there a proxy in between?"},
+
+	{refusals.Full, "{registry} has no room for more in {name}: have the quota raised (in Harbor, that of the project), or remove versions and have the registry's garbage collection run"},
+	{refusals.NoProject, `create the project "{project}" on {registry}, or correct the template, whose first part after the host names a project: a new login does not help`},
+	{refusals.NameWithoutProject, "in Harbor a repository name begins with its project: correct the template, such as {registry}/PROJECT/${namespace}/${type}"},
+	{refusals.ProxyCache, `the project "{project}" on {registry} is a proxy cache, which takes no pushes: name another project in the template, or push to the registry that it caches`},
+	{refusals.ReadOnly, "{registry} is in read-only mode, and takes no changes from any login: run it again when its administrator has ended that"},
+	{refusals.Policy, `a policy of the project "{project}" forbids everybody to read this artifact: switch the policy off (in Harbor: the project's Configuration, Deployment security), or meet it, such as by cosign sign --recursive`},
+	{refusals.Immutable, "a rule of {registry} makes this tag immutable: change the rule (in Harbor: the project's Policy, Tag Immutability), or leave the version as it is"},
+	{hasStatus(http.StatusPreconditionFailed), "a rule of {registry} refuses this: in Harbor that is a quota, an immutable tag or a policy of the project"},
+	{hasStatus(http.StatusRequestEntityTooLarge), "a proxy in front of {registry} limits the size of uploads (nginx calls the limit client_max_body_size)"},
+	{hasStatus(http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout), "{registry} reports a server error: try again later"},
+}
+
+// explainSymptom looks the error up among the symptoms.
+func explainSymptom(err error, r ociaddr.Repository) string {
+	for _, s := range symptoms {
+		if s.recognise(err) {
+			return strings.NewReplacer("{registry}", string(r.Registry), "{name}", r.Name, "{project}", project(r)).Replace(s.hint)
+		}
 	}
 	return ""
 }
 
+// is reports whether err wraps an error of type T.
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
+}
+
+// when recognises the errors of type T that meet a condition.
+func when[T error](meets func(T) bool) func(error) bool {
+	return func(err error) bool {
+		e, ok := errors.AsType[T](err)
+		return ok && meets(e)
+	}
+}
+
+// hasStatus recognises the answers of registries with one of the statuses.
+func hasStatus(statuses ...int) func(error) bool {
+	return when(func(e *errcode.ErrorResponse) bool { return slices.Contains(statuses, e.StatusCode) })
+}
+
+func isPlainHTTP(err error) bool {
+	return errors.Is(err, http.ErrSchemeMismatch) || is[tls.RecordHeaderError](err)
+}
+
+// isOtherDigest recognises oras-go's error for a wrong digest, which has no type.
+func isOtherDigest(err error) bool {
+	return strings.Contains(err.Error(), "invalid response; digest mismatch")
+}
+
+// isForeign also recognises HTML by the error of its decoder: not every page has the media
+// type of HTML.
+func isForeign(err error) bool {
+	syntax, ok := errors.AsType[*json.SyntaxError](err)
+	return is[*ForeignError](err) || ok && strings.Contains(syntax.Error(), "'<'")
+}
+
+func isLost(err error) bool { return neterr.Lost(err) || errors.Is(err, errStalled) }
+
 // explainTLS recognises certificates that are not trusted.
 func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
-	var authority x509.UnknownAuthorityError
-	var name x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	var other *tls.CertificateVerificationError
 	switch {
-	case errors.As(err, &name):
-		return fmt.Sprintf("the certificate of %s is for other names: use one of them, or have it made out for this one", r.Registry)
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Sprintf("renew the certificate of %s, or set the clock of this machine", r.Registry)
-	case errors.As(err, &authority), errors.As(err, &other):
+	case is[x509.UnknownAuthorityError](err), is[*tls.CertificateVerificationError](err):
 		if goos := c.opts.Environment.GOOS; goos == "darwin" || goos == "windows" {
 			return fmt.Sprintf("add the CA that issued the certificate of %s to the system's trust store, or name its PEM file as ca_file in a registry block", r.Registry)
 		}
@@ -101,38 +156,11 @@ func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
 // client certificate, or requires one. crypto/tls exports no type for these alerts.
 var certificateRefused = regexp.MustCompile(`remote error: tls: (certificate required|bad certificate|unknown certificate|unknown certificate authority|expired certificate|handshake failure)$`)
 
-// explainNetwork recognises why a registry cannot be reached.
-func (c *Client) explainNetwork(err error, r ociaddr.Repository) string {
-	var dns *net.DNSError
-	var network net.Error
-	switch {
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return fmt.Sprintf("there is no host %s: check its spelling", dns.Name)
-	case errors.As(err, &dns):
-		return "the name could not be looked up: check the network and its DNS servers"
-	case neterr.Refused(err):
-		return fmt.Sprintf("nothing listens at that address: check the name of the registry (%s), its port, and that it is running", r.Registry)
-	case errors.As(err, &network) && network.Timeout():
-		return fmt.Sprintf("%s did not answer in time: check the network, and whether it wants a proxy (HTTPS_PROXY)", r.Registry)
-	case neterr.Lost(err) && c.conns.plainHTTP(string(r.Registry)) && !r.Registry.IsLoopback():
-		return fmt.Sprintf("%s may speak TLS: leave out --plain-http, and plain_http in its registry block", r.Registry)
-	case neterr.Lost(err), errors.Is(err, errStalled):
-		return fmt.Sprintf("the connection to %s broke off, or went silent: run it again; if that does not help, is there a proxy in between?", r.Registry)
-	}
-	return ""
-}
-
 // explainAnswer recognises refusals that are not about credentials.
 func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
 		return ""
-	}
-	if refusals.Full(err) {
-		return fmt.Sprintf("%s has no room for more in %s: have the quota raised (in Harbor, that of the project), or remove versions and have the registry's garbage collection run", r.Registry, r.Name)
-	}
-	if help := explainHarbor(err, r); help != "" {
-		return help
 	}
 	switch answer.StatusCode {
 	case http.StatusBadRequest:
@@ -147,21 +175,15 @@ func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 		if begins || hasCode(answer, errcode.ErrorCodeNameUnknown) {
 			return howToCreate(r)
 		}
-	case http.StatusPreconditionFailed:
-		return fmt.Sprintf("a rule of %s refuses this: in Harbor that is a quota, an immutable tag or a policy of the project", r.Registry)
 	case http.StatusProxyAuthRequired:
 		if answer.URL != nil && answer.URL.Scheme == "http" {
 			return outgoing.ProxyLoginHint(answer.URL)
 		}
-	case http.StatusRequestEntityTooLarge:
-		return fmt.Sprintf("a proxy in front of %s limits the size of uploads (nginx calls the limit client_max_body_size)", r.Registry)
 	case http.StatusTooManyRequests:
 		if c.Source(r) == "" {
 			return fmt.Sprintf("%s limits requests: try again later, or log in, which often raises the limit: %s", r.Registry, loginCommand(r.Registry))
 		}
 		return fmt.Sprintf("%s limits requests: try again later", r.Registry)
-	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return fmt.Sprintf("%s reports a server error: try again later", r.Registry)
 	}
 	return ""
 }

@@ -109,7 +109,7 @@ func TestExplain(t *testing.T) {
 		{name: "plain server asked over TLS", err: &url.Error{Err: http.ErrSchemeMismatch}, want: "--plain-http"},
 		{name: "no TLS in the answer", err: &url.Error{Err: tls.RecordHeaderError{Msg: "x"}}, want: "--plain-http"},
 		{name: "refused", err: dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), want: "nothing listens at that address"},
-		{name: "no such host", err: dial(&net.DNSError{Name: "ghcr.oi", IsNotFound: true}), want: "there is no host ghcr.oi"},
+		{name: "no such host", err: dial(&net.DNSError{Name: "ghcr.oi", IsNotFound: true}), want: "there is no such host"},
 		{name: "no DNS", err: dial(&net.DNSError{Name: "ghcr.io", IsTimeout: true}), want: "could not be looked up"},
 		{name: "timeout", err: dial(os.ErrDeadlineExceeded), want: "did not answer in time"},
 		{name: "deadline of the caller", err: &url.Error{Err: context.DeadlineExceeded}, want: "did not answer in time"},

@@ -28,15 +28,24 @@ func boundChallenge(req *http.Request, resp *http.Response) error {
 		"check that this is the host name of a registry: challenges of registries have a few hundred bytes")
 }
 
-// HTMLError means that an HTML page answered a request to a registry's API. The page
-// comes from a proxy, a login form, or another service at that address.
-type HTMLError struct{ Host string }
-
-func (e *HTMLError) Error() string {
-	return fmt.Sprintf("%s answered with HTML, not as an OCI registry", e.Host)
+// ForeignError means that the answer does not come from a registry, but from a proxy, a
+// login form or another service at that address. It is an HTML page, a 404 without the
+// errors that the distribution specification requires in the body, or an invalid list of
+// tags.
+type ForeignError struct {
+	Host   string
+	Status int
+	HTML   bool
 }
 
-// refuseHTML returns an [HTMLError] if a successful answer of the registry API is an HTML
+func (e *ForeignError) Error() string {
+	if e.HTML {
+		return fmt.Sprintf("%s answered with HTML, not as an OCI registry", e.Host)
+	}
+	return fmt.Sprintf("%s answered %d, but not as an OCI registry does", e.Host, e.Status)
+}
+
+// refuseHTML returns a [ForeignError] if a successful answer of the registry API is an HTML
 // page. A blob may be HTML, since its digest is verified. But a page must not confirm
 // that a blob exists, in answer to HEAD or to GET of the first byte. The media type alone
 // proves nothing: some registries leave a framework's text/html on answers without a
@@ -45,7 +54,7 @@ func refuseHTML(req *http.Request, resp *http.Response) error {
 	checksBlob := req.Method == http.MethodHead || req.Header.Get("Range") == outgoing.FirstByte
 	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if resp.StatusCode/100 == 2 && (wantsJSON(req) || checksBlob) && mediaType == "text/html" && looksLikeHTML(req, resp) {
-		return &HTMLError{req.URL.Host}
+		return &ForeignError{Host: req.URL.Host, Status: resp.StatusCode, HTML: true}
 	}
 	return nil
 }
@@ -82,18 +91,6 @@ func looksLikeHTML(req *http.Request, resp *http.Response) bool {
 	return bytes.HasPrefix(start, []byte("<"))
 }
 
-// ForeignError means that the answer does not come from a registry. It is a 404 without
-// the errors that the distribution specification requires in the body, or an invalid list
-// of tags.
-type ForeignError struct {
-	Host   string
-	Status int
-}
-
-func (e *ForeignError) Error() string {
-	return fmt.Sprintf("%s answered %d, but not as an OCI registry does", e.Host, e.Status)
-}
-
 // maxErrorBody is how much of an error's body is read to decide who sent it.
 const maxErrorBody = 64 << 10
 
@@ -113,7 +110,7 @@ func refuseForeign(req *http.Request, resp *http.Response) error {
 	if req.Method != http.MethodGet || !wantsJSON(req) {
 		return nil
 	}
-	foreign := &ForeignError{resp.Request.URL.Host, resp.StatusCode}
+	foreign := &ForeignError{Host: resp.Request.URL.Host, Status: resp.StatusCode}
 	path := firstOf(req).URL.Path
 	switch {
 	case resp.StatusCode == http.StatusNotFound && referrersPath.MatchString(path):

@@ -55,7 +55,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{name: "uploads limited", profile: "artifactory", create: true, change: func(s *quirks.Settings) { s.MaxBody = 16 }, err: "413", hint: "size of uploads"},
 		{name: "a page in place of tags", profile: "gar", create: true, change: func(s *quirks.Settings) {
 			s.HTML = func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/tags/list") }
-		}, err: "answered with HTML", hint: "a web site, a proxy or a login page answers there"},
+		}, err: "answered with HTML", hint: "a proxy, a web site or a login page answers there"},
 	} {
 		t.Run(tc.profile+", "+tc.name, func(t *testing.T) {
 			p := profile(t, tc.profile)
