@@ -171,7 +171,7 @@ func New(opts Options) *Client {
 			return findSources(opts)
 		}),
 		conns:   newConnections(opts),
-		sent:    &sentSecrets{},
+		sent:    newSentSecrets(),
 		helpers: newHelperRunner(opts.HelperTimeout),
 		schemes: newSchemes(),
 		now:     time.Now,
@@ -259,7 +259,7 @@ func (c *Client) Source(r ociaddr.Repository) string {
 	if err != nil {
 		return ""
 	}
-	if l := b.current(); l != nil {
+	if l := b.used.Load(); l != nil {
 		return l.String()
 	}
 	return ""

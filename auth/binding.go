@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,12 +21,11 @@ type binding struct {
 	logins   []*login // best first
 	sender   *sender
 
+	// used is the login that gave the last credential, or nil if none did. Before the
+	// registry asks, it is the login that would be tried first.
+	used       atomic.Pointer[login]
+	refused    atomic.Bool // the registry refused the access token of that login
 	lacksRight atomic.Bool // the last answer said that the scope of the token is insufficient
-
-	mu      sync.Mutex
-	asked   bool
-	used    *login // the login that gave the last credential; nil if none did
-	refused bool   // the registry refused the access token of that login
 }
 
 // bind returns the binding of a repository's registry and the logins that match the
@@ -55,6 +53,9 @@ func (c *Client) bind(r ociaddr.Repository) (*binding, error) {
 // newBinding creates a binding. Its HTTP client shares the connections of all others.
 func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding {
 	b := &binding{registry: registry, logins: logins}
+	if len(logins) > 0 {
+		b.used.Store(logins[0])
+	}
 	tokens := newTokenCache(func() time.Time { return c.now() })
 	client := &auth.Client{
 		Client:   &http.Client{Transport: newTransport(router{c.conns, string(registry)}, c.sent), CheckRedirect: followRedirect},
@@ -76,7 +77,7 @@ func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding
 // If a helper does not know the registry, the next login is tried.
 func (c *Client) credential(ctx context.Context, b *binding) (auth.Credential, error) {
 	l, cred, err := c.choose(ctx, b)
-	b.setUsed(l)
+	b.used.Store(l)
 	switch {
 	case err != nil:
 		return auth.EmptyCredential, &LoginError{l.String(), err}
@@ -89,49 +90,23 @@ func (c *Client) credential(ctx context.Context, b *binding) (auth.Credential, e
 		slog.String("registry", string(b.registry)), slog.String("source", l.String()))
 	revealed := cred.reveal()
 	c.sent.add(revealed)
-	if b.accessTokenRefused() {
+	if b.refused.Load() {
 		revealed.AccessToken = ""
 	}
 	return revealed, nil
 }
 
-func (b *binding) setUsed(l *login) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.asked, b.used = true, l
-}
-
 // refuseAccessToken records that the registry refused the access token of a login. It
 // reports whether the login also has a refresh token to try instead.
 func (b *binding) refuseAccessToken(resp *http.Response) bool {
-	if resp.Request == nil {
+	used := b.used.Load()
+	if resp.Request == nil || used == nil || used.helper != "" {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.used == nil || b.used.helper != "" {
-		return false
-	}
-	cred := b.used.cred.reveal()
+	cred := used.cred.reveal()
 	if cred.AccessToken == "" || cred.RefreshToken == "" || resp.Request.Header.Get("Authorization") != "Bearer "+cred.AccessToken {
 		return false
 	}
-	b.refused = true
+	b.refused.Store(true)
 	return true
-}
-
-func (b *binding) accessTokenRefused() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.refused
-}
-
-// current returns the login in use, or the first to be tried.
-func (b *binding) current() *login {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.asked && len(b.logins) > 0 {
-		return b.logins[0]
-	}
-	return b.used
 }

@@ -72,7 +72,7 @@ func TestChallengesAreBounded(t *testing.T) {
 			conns := newConnections(Options{Log: slog.New(slog.DiscardHandler), Transport: roundTripper(func(*http.Request) *http.Response {
 				return answer(401, http.Header{"Www-Authenticate": {challenge}}, "")
 			})})
-			transport := newTransport(router{conns, ""}, &sentSecrets{}).(*realmAliases)
+			transport := newTransport(router{conns, ""}, newSentSecrets()).(*realmAliases)
 			transport.lookup = func(context.Context, string, string) ([]netip.Addr, error) {
 				return []netip.Addr{netip.MustParseAddr("10.0.0.5")}, nil
 			}
@@ -221,14 +221,14 @@ func TestAliasesAreBounded(t *testing.T) {
 
 // TestSecretsOfManyCredentials has a helper that returns a different password each time.
 func TestSecretsOfManyCredentials(t *testing.T) {
-	sent := &sentSecrets{}
+	sent := newSentSecrets()
 	sent.add(auth.Credential{AccessToken: "always-used"})
 	for i := range 10 * maxSecretTexts {
 		sent.add(auth.Credential{Username: "u", Password: fmt.Sprintf("secret/%d", i)})
 		sent.add(auth.Credential{AccessToken: "always-used"})
 	}
-	if len(sent.texts) != maxSecretTexts {
-		t.Errorf("%d texts are kept", len(sent.texts))
+	if sent.texts.Len() != maxSecretTexts {
+		t.Errorf("%d texts are kept", sent.texts.Len())
 	}
 	last := fmt.Sprintf("secret/%d", 10*maxSecretTexts-1)
 	if got := string(sent.scrub([]byte(last+" always-used"), "")); got != redacted+" "+redacted {

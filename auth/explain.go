@@ -249,10 +249,10 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 		return ""
 	}
 	b, berr := c.bind(r)
-	if berr != nil || b.current() == nil {
+	if berr != nil || b.used.Load() == nil {
 		return c.noLogin(r)
 	}
-	login := b.current()
+	login := b.used.Load()
 	switch {
 	case noPassword:
 		return fmt.Sprintf("used %s: it has no user name and password, and %s takes no tokens", login, r.Registry)

@@ -312,11 +312,9 @@ func (w wireAuth) credential() (credential, error) {
 
 // decodeAuth decodes USER:PASSWORD from base64. Only the password may contain colons.
 func decodeAuth(s string) (user, password string, ok bool) {
-	b, err := base64.StdEncoding.DecodeString(s)
+	b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "="))
 	if err != nil {
-		if b, err = base64.RawStdEncoding.DecodeString(s); err != nil {
-			return "", "", false
-		}
+		return "", "", false
 	}
 	user, password, ok = strings.Cut(string(b), ":")
 	return user, strings.TrimRight(password, "\x00"), ok

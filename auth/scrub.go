@@ -10,15 +10,17 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"oras.land/oras-go/v2/registry/remote/auth"
 )
 
 // sentSecrets holds the secrets that were sent to registries and token servers.
-type sentSecrets struct {
-	mu    sync.Mutex
-	texts []string // the most recently sent last
+type sentSecrets struct{ texts *lru.Cache[string, struct{}] }
+
+func newSentSecrets() *sentSecrets {
+	texts, _ := lru.New[string, struct{}](maxSecretTexts) // fails only for sizes below 1
+	return &sentSecrets{texts}
 }
 
 // maxSecretTexts bounds the number of texts. A helper may return a new password every
@@ -42,18 +44,11 @@ func (s *sentSecrets) add(c auth.Credential) {
 }
 
 func (s *sentSecrets) addText(secret string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, text := range spellings(secret) {
-		if len(text) < minSecret {
-			continue
+		if len(text) >= minSecret {
+			s.texts.Add(text, struct{}{})
 		}
-		if i := slices.Index(s.texts, text); i >= 0 {
-			s.texts = slices.Delete(s.texts, i, i+1)
-		}
-		s.texts = append(s.texts, text)
 	}
-	s.texts = slices.Delete(s.texts, 0, max(0, len(s.texts)-maxSecretTexts))
 }
 
 // spellings returns the forms that a text may have in JSON and in URLs. JSON encoders
@@ -74,9 +69,7 @@ func spellings(text string) []string {
 
 // scrub replaces a bearer token and all recorded secrets in b.
 func (s *sentSecrets) scrub(b []byte, bearer string) []byte {
-	s.mu.Lock()
-	texts := slices.Clone(s.texts)
-	s.mu.Unlock()
+	texts := s.texts.Keys()
 	// The longest first, because a shorter secret may be part of it.
 	slices.SortFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	for _, text := range append([]string{bearer}, texts...) {

@@ -39,7 +39,7 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 	if resp.StatusCode == http.StatusUnauthorized && s.binding.refuseAccessToken(resp) {
 		if next, ok := replay(req); ok {
 			drain(resp)
-			s.tokens.forget()
+			s.tokens.refuse(resp.Request.Header.Get("Authorization"))
 			if resp, err = s.send(next); err != nil {
 				return nil, err
 			}

@@ -157,46 +157,38 @@ func (c *tokenCache) fetchOnce(ctx context.Context, k tokenKey, fetch tokenFetch
 	return value, nil
 }
 
-// refuse expires the token in an Authorization header, because a registry has refused
+// refuse expires the tokens in an Authorization header, because a registry has refused
 // it. It reports whether the cache has such a token.
 func (c *tokenCache) refuse(authorization string) bool {
-	k, t, ok := c.find(authorization)
-	if ok {
-		c.expire(k, t)
+	found := c.find(authorization)
+	for k, t := range found {
+		t.until = time.Unix(0, 1)
+		c.tokens.Add(k, t)
 	}
-	return ok
-}
-
-func (c *tokenCache) expire(k tokenKey, t token) {
-	t.until = time.Unix(0, 1)
-	c.tokens.Add(k, t)
+	return len(found) > 0
 }
 
 // usable reports whether an Authorization header may be sent. It may not if its token is
 // in the cache and has expired.
 func (c *tokenCache) usable(authorization string) bool {
-	_, t, ok := c.find(authorization)
-	return !ok || !t.ended(c.now())
-}
-
-// find returns the cached token of an Authorization header.
-func (c *tokenCache) find(authorization string) (tokenKey, token, bool) {
-	value, isBearer := strings.CutPrefix(authorization, "Bearer ")
-	for _, k := range c.tokens.Keys() {
-		if t, ok := c.tokens.Peek(k); ok && isBearer && k.scheme == auth.SchemeBearer && t.value == value {
-			return k, t, true
+	for _, t := range c.find(authorization) {
+		if t.ended(c.now()) {
+			return false
 		}
 	}
-	return tokenKey{}, token{}, false
+	return true
 }
 
-// forget expires all tokens.
-func (c *tokenCache) forget() {
+// find returns the cached tokens with the value of an Authorization header. An access
+// token of the user may have several keys.
+func (c *tokenCache) find(authorization string) map[tokenKey]token {
+	out := map[tokenKey]token{}
 	for _, k := range c.tokens.Keys() {
-		if t, ok := c.tokens.Peek(k); ok {
-			c.expire(k, t)
+		if t, ok := c.tokens.Peek(k); ok && k.scheme == auth.SchemeBearer && authorization == "Bearer "+t.value {
+			out[k] = t
 		}
 	}
+	return out
 }
 
 // isAnonymous reports whether a token is a JSON Web Token without a subject. The

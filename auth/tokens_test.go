@@ -335,7 +335,7 @@ func TestTokenFetchIsBounded(t *testing.T) {
 
 func TestSpellingsOfSecrets(t *testing.T) {
 	const password = `a"b/c<d e&f`
-	sent := &sentSecrets{}
+	sent := newSentSecrets()
 	sent.add(auth.Credential{Username: "u", Password: password})
 	for _, text := range []string{
 		password, `a\"b/c<d e&f`, `a\"b/c\u003cd e\u0026f`, `a\"b\/c<d e&f`, "a%22b%2Fc%3Cd+e%26f", "a%22b%2Fc%3Cd%20e&f",
@@ -348,7 +348,7 @@ func TestSpellingsOfSecrets(t *testing.T) {
 	if got := string(sent.scrub([]byte("no bearer here, nor ab"), "bearer")); got != "no "+redacted+" here, nor ab" {
 		t.Errorf("%s", got)
 	}
-	short := &sentSecrets{}
+	short := newSentSecrets()
 	short.add(auth.Credential{Username: "u", Password: "a"})
 	if got := string(short.scrub([]byte("banana"), "")); got != "banana" {
 		t.Errorf("%s", got)
