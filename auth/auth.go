@@ -116,8 +116,8 @@ type Options struct {
 }
 
 // Validate checks blocks, variables and settings, as far as that needs neither a file
-// nor the network. Every method of a [Client] with invalid options returns the error
-// that Validate returns.
+// nor the network. The methods of a [Client] with invalid options that open something fail
+// with the error that Validate returns.
 func (o Options) Validate() error {
 	for _, l := range o.Explicit {
 		if err := l.Validate(); err != nil {
@@ -140,7 +140,6 @@ func (o Options) Validate() error {
 // tokens and what it has found out about registries.
 type Client struct {
 	opts    Options
-	invalid func() error // returns the result of [Options.Validate]
 	sources func() (loginSources, error)
 	conns   *connections
 	sent    *sentSecrets
@@ -160,12 +159,10 @@ func New(opts Options) *Client {
 	opts.UserAgent = cmp.Or(opts.UserAgent, "ocibridge")
 	opts.HelperTimeout = cmp.Or(opts.HelperTimeout, 30*time.Second)
 	opts.RetryDelay = cmp.Or(opts.RetryDelay, 500*time.Millisecond)
-	invalid := sync.OnceValue(opts.Validate)
 	return &Client{
-		opts:    opts,
-		invalid: invalid,
+		opts: opts,
 		sources: sync.OnceValues(func() (loginSources, error) {
-			if err := invalid(); err != nil {
+			if err := opts.Validate(); err != nil {
 				return nil, err
 			}
 			return findSources(opts)
@@ -226,9 +223,6 @@ func (c *Client) RepositoryWithReferrers(ctx context.Context, r ociaddr.Reposito
 // open returns the client for a repository's registry, and whether it speaks plain HTTP.
 // Errors about the login call the repository name.
 func (c *Client) open(ctx context.Context, r ociaddr.Repository, name string) (remote.Client, bool, error) {
-	if err := c.invalid(); err != nil {
-		return nil, false, err
-	}
 	b, err := c.bind(r)
 	if err != nil {
 		return nil, false, fmt.Errorf("find the login for %s: %w", name, err)

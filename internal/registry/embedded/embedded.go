@@ -62,9 +62,6 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err == nil {
-		err = writable(dir)
-	}
-	if err == nil {
 		err = privatefolder.Make(content(dir), log) // distribution leaves the mode to the umask
 	}
 	if err == nil {
@@ -109,16 +106,6 @@ func config(dir string) *configuration.Configuration {
 	// this process.
 	c.HTTP.Secret = rand.Text()
 	return c
-}
-
-// writable fails if no file can be made in a folder.
-func writable(dir string) error {
-	f, err := os.CreateTemp(dir, ".ocibridge-*")
-	if err != nil {
-		return err
-	}
-	f.Close()
-	return os.Remove(f.Name())
 }
 
 // Close stops the registry. The folder stays.
