@@ -22,11 +22,8 @@ type gate struct {
 	rate  *rate.Limiter
 }
 
-// newGate wraps next with the limits. Without limits it returns next itself.
+// newGate wraps next with the limits.
 func newGate(next http.RoundTripper, host string, s Registry) http.RoundTripper {
-	if s.MaxConcurrent <= 0 && s.RequestsPerSecond <= 0 {
-		return next
-	}
 	perSecond := cmp.Or(s.RequestsPerSecond, float64(rate.Inf))
 	burst := int(min(max(1, perSecond), math.MaxInt32)) // one second's worth
 	return &gate{

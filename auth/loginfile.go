@@ -171,7 +171,7 @@ type wireAuth struct {
 // unlike in docker. An empty name in credHelpers excludes a registry from credsStore,
 // as in docker.
 func (f loginFile) parse(src []byte) ([]*login, error) {
-	wire, err := decodeLoginFile(f, src)
+	wire, err := decodeLoginFile(src, f.legacy)
 	if err != nil {
 		return nil, err
 	}
@@ -249,11 +249,11 @@ func sortedKeys[V any](m map[string]V) []string {
 // CheckLoginFile checks that the content of a login file can be parsed. Entries are
 // checked only when they are used. The error quotes none of the content.
 func CheckLoginFile(src []byte) error {
-	_, err := decodeLoginFile(loginFile{}, src)
+	_, err := decodeLoginFile(src, false)
 	return err
 }
 
-func decodeLoginFile(f loginFile, src []byte) (wireFile, error) {
+func decodeLoginFile(src []byte, legacy bool) (wireFile, error) {
 	var wire wireFile
 	// Editors and shells on Windows write a byte order mark at the start.
 	src = bytes.TrimSpace(bytes.TrimPrefix(src, []byte("\xef\xbb\xbf")))
@@ -261,7 +261,7 @@ func decodeLoginFile(f loginFile, src []byte) (wireFile, error) {
 		return wire, nil
 	}
 	err := json.Unmarshal(src, &wire)
-	if err == nil && f.legacy && wire.Auths == nil {
+	if err == nil && legacy && wire.Auths == nil {
 		wire.bare = true
 		err = json.Unmarshal(src, &wire.Auths)
 	}

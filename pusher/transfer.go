@@ -18,6 +18,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/registry/upload"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -89,9 +90,9 @@ func (w *push) upload(ctx context.Context, op string, platform provider.Platform
 			continue
 		}
 		wait := pause + rand.N(pause)
-		var refused *upload.RefusedError
-		if errors.As(err, &refused) {
-			wait = max(wait, refused.RetryAfter)
+		var later *outgoing.LaterError
+		if errors.As(err, &later) {
+			wait = max(wait, time.Until(later.Until))
 		}
 		if attempt == sendAttempts || !worthRetrying(err) || wait > maxRetryAfter {
 			return "", w.registryError(op, err)

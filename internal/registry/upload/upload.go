@@ -18,7 +18,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry"
@@ -28,18 +27,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/refusals"
 )
-
-// RefusedError is a registry's refusal. It wraps an *[errcode.ErrorResponse].
-type RefusedError struct {
-	// RetryAfter is the pause that the registry asks for; 0 if it names none.
-	RetryAfter time.Duration
-	Err        error
-}
-
-func (e *RefusedError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the answer.
-func (e *RefusedError) Unwrap() error { return e.Err }
 
 // Session is an upload that has begun.
 type Session struct {
@@ -196,10 +183,14 @@ func (s *Session) Cancel(ctx context.Context) error {
 	return s.do(ctx, http.MethodDelete, s.location, nil, 0, "", http.StatusNoContent)
 }
 
-// refused returns the error for an unexpected answer.
+// refused returns the error for an unexpected answer: an *[errcode.ErrorResponse], within an
+// *[outgoing.LaterError] if the registry cannot answer now.
 func refused(resp *http.Response) error {
 	answer := refusals.Read(resp)
 	// The query has the state of the upload, and is left out.
 	answer.URL = &url.URL{Scheme: answer.URL.Scheme, Host: answer.URL.Host, Path: answer.URL.Path}
-	return &RefusedError{outgoing.RetryAfter(resp.Header, time.Now()), answer}
+	if outgoing.IsLater(resp.StatusCode) {
+		return outgoing.NewLaterError(resp.Header, answer)
+	}
+	return answer
 }

@@ -15,6 +15,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/registry/upload"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -185,9 +186,9 @@ func TestRefusal(t *testing.T) {
 	_, _, mount := upload.Mount(t.Context(), repo, blob, "acme/other")
 	_, begin := upload.Begin(t.Context(), repo, blob)
 	for _, err := range []error{mount, begin} {
-		var refused *upload.RefusedError
+		var later *outgoing.LaterError
 		var answer *errcode.ErrorResponse
-		if !errors.As(err, &refused) || refused.RetryAfter != 7*time.Second || !errors.As(err, &answer) || answer.StatusCode != http.StatusTooManyRequests ||
+		if !errors.As(err, &later) || time.Until(later.Until).Round(time.Second) != 7*time.Second || !errors.As(err, &answer) || answer.StatusCode != http.StatusTooManyRequests ||
 			!strings.Contains(err.Error(), "slow down") {
 			t.Errorf("error %v", err)
 		}
