@@ -49,11 +49,7 @@ func (c *Client) choose(ctx context.Context, b *binding) (*login, credential, er
 // until one answers, as they do when a registry asks for a credential. The result
 // contains no secret.
 func (c *Client) Considered(ctx context.Context, r ociaddr.Repository) []Candidate {
-	all, err := c.sources()
-	var b *binding
-	if err == nil {
-		b, err = c.bind(r)
-	}
+	b, err := c.bind(r)
 	if err != nil {
 		return []Candidate{{Source: "the configured logins", Reason: err.Error(), Err: err}}
 	}
@@ -68,6 +64,7 @@ func (c *Client) Considered(ctx context.Context, r ociaddr.Repository) []Candida
 		out = append(out, considered)
 		passed = passed || l == chosen
 	}
+	all, _ := c.sources() // bind has returned its error
 	return append(out, all.others(r)...)
 }
 

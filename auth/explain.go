@@ -249,10 +249,13 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 		return ""
 	}
 	b, berr := c.bind(r)
-	if berr != nil || b.used.Load() == nil {
+	if berr != nil {
 		return c.noLogin(r)
 	}
 	login := b.used.Load()
+	if login == nil {
+		return c.noLogin(r)
+	}
 	switch {
 	case noPassword:
 		return fmt.Sprintf("used %s: it has no user name and password, and %s takes no tokens", login, r.Registry)
@@ -271,16 +274,14 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 // noLogin says that there is no login for a repository, and names the logins for other
 // repositories of its registry.
 func (c *Client) noLogin(r ociaddr.Repository) string {
-	all, err := c.sources()
-	if err == nil && all.fault() != nil {
-		return fmt.Sprintf("no login for %s was found, and one source of logins could not be read: %v; %s", r.Registry, all.fault(), hint.Of(all.fault()))
+	all, _ := c.sources() // none if they are invalid
+	if err := all.fault(); err != nil {
+		return fmt.Sprintf("no login for %s was found, and one source of logins could not be read: %v; %s", r.Registry, err, hint.Of(err))
 	}
 	var others []string
-	if err == nil {
-		for _, l := range all {
-			if l.absent == "" && l.key.host == canonicalHost(string(r.Registry)) && !slices.Contains(others, l.key.String()) {
-				others = append(others, l.key.String())
-			}
+	for _, l := range all {
+		if l.absent == "" && l.key.host == canonicalHost(string(r.Registry)) && !slices.Contains(others, l.key.String()) {
+			others = append(others, l.key.String())
 		}
 	}
 	if len(others) > 0 {

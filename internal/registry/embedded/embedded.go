@@ -234,12 +234,7 @@ func (l *pipeListener) Close() error {
 	return nil
 }
 
-func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
-
-type pipeAddr struct{}
-
-func (pipeAddr) Network() string { return "pipe" }
-func (pipeAddr) String() string  { return string(Host) }
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: string(Host), Net: "pipe"} }
 
 var redirectOnce sync.Once
 

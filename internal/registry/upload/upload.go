@@ -121,11 +121,7 @@ func (s *Session) Send(ctx context.Context, body io.Reader, chunk int64) error {
 	query := at.Query()
 	query.Set("digest", s.blob.Digest.String())
 	at.RawQuery = query.Encode()
-	size := s.blob.Size
-	if body == nil {
-		size = 0
-	}
-	return s.do(ctx, http.MethodPut, &at, body, size, "", http.StatusCreated)
+	return s.do(ctx, http.MethodPut, &at, body, s.blob.Size, "", http.StatusCreated)
 }
 
 func (s *Session) sendChunks(ctx context.Context, body io.Reader, chunk int64) error {
@@ -139,7 +135,7 @@ func (s *Session) sendChunks(ctx context.Context, body io.Reader, chunk int64) e
 	return nil
 }
 
-// do sends one request of the upload.
+// do sends one request of the upload, with size bytes of body unless that is nil.
 func (s *Session) do(ctx context.Context, method string, at *url.URL, body io.Reader, size int64, contentRange string, want int) error {
 	if body == nil || size == 0 {
 		body, size = http.NoBody, 0
