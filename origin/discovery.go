@@ -12,7 +12,9 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
+	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/disco"
 
 	"github.com/ocibridge/ocibridge/internal/document"
@@ -104,6 +106,27 @@ func onlyProviders(data []byte) ([]byte, error) {
 	return json.Marshal(services)
 }
 
+const (
+	// rediscoverAfter is how long a host's services stay cached.
+	rediscoverAfter = 10 * time.Minute
+	// maxDiscovered bounds how many hosts' services are cached.
+	maxDiscovered = 256
+)
+
+// servicesFor returns the service discovery client for requests to a host.
+func (r *Registry) servicesFor(host svchost.Hostname) *disco.Disco {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rediscover == nil {
+		return r.services
+	}
+	if time.Since(r.since) >= rediscoverAfter || len(r.hosts) >= maxDiscovered && !r.hosts[host] {
+		r.services, r.since, r.hosts = r.rediscover(), time.Now(), map[svchost.Hostname]bool{}
+	}
+	r.hosts[host] = true
+	return r.services
+}
+
 // endpoint returns the base URL of a provider's registry, and a function that adds the
 // credentials to each request. The credentials are those for the provider's own host,
 // even if the base URL is on a different host.
@@ -112,7 +135,8 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	defer cancel()
 	host := &url.URL{Scheme: "https", Host: string(a.ServiceHost())}
 	r.guard.recordAsked(host.Hostname())
-	base, err := r.services.DiscoverServiceURL(ctx, a.ServiceHost(), serviceID)
+	services := r.servicesFor(a.ServiceHost())
+	base, err := services.DiscoverServiceURL(ctx, a.ServiceHost(), serviceID)
 	if err != nil {
 		return nil, nil, explainDiscovery(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)), a)
 	}
@@ -125,7 +149,7 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	if err := r.guard.checkService(host, base); err != nil {
 		return nil, nil, fmt.Errorf("service discovery of %s: %s is at %w", a.Hostname(), serviceID, err)
 	}
-	creds, err := r.services.CredentialsForHost(ctx, a.ServiceHost())
+	creds, err := services.CredentialsForHost(ctx, a.ServiceHost())
 	if err != nil {
 		return nil, nil, fmt.Errorf("credentials for %s: %w", a.Hostname(), err)
 	}

@@ -75,7 +75,7 @@ func FuzzNetworkMirror(f *testing.F) {
 		if json.Unmarshal(body, &contents) != nil {
 			return
 		}
-		r, err := m.release(a, v, &contents, at, nil)
+		r, err := m.release(a, v, &contents, mirrorDocument{url: at}, nil)
 		if err != nil {
 			return
 		}

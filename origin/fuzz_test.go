@@ -3,6 +3,8 @@ package origin
 import (
 	"encoding/json"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 	"unicode"
 
@@ -20,6 +22,7 @@ func seed(f *testing.F) {
 			`"shasum":"0000000000000000000000000000000000000000000000000000000000000000","signing_keys":{"gpg_public_keys":[{"ascii_armor":"x"}]}}`,
 		`{"os":"linux","arch":"amd64","filename":"../x.zip","download_url":"file:///x","shasums_url":"https:x","shasum":"00"}`,
 		`{"archives":{"linux_amd64":{"url":"x.zip","hashes":["h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","h2:x"]}}}`,
+		`{"archives":{"linux_amd64":{"url":"terraform-provider-widget_1.0.0_linux_amd64.zip","hashes":["h2:x"]}}}`,
 		`{"archives":{"linux_amd64":{"url":"../x.zip","hashes":["zh:0000000000000000000000000000000000000000000000000000000000000000"]},"darwin":{}}}`,
 	} {
 		f.Add([]byte(s))
@@ -101,22 +104,35 @@ func FuzzPackageAnswer(f *testing.F) {
 	})
 }
 
-// FuzzMirrorVersion shows that everything accepted from a VERSION.json is safe to use: URLs
-// become file names.
+// FuzzMirrorVersion shows that everything accepted from a VERSION.json in a folder is safe
+// to use: URLs become file names.
 func FuzzMirrorVersion(f *testing.F) {
 	seed(f)
+	dir := f.TempDir()
+	const file = "terraform-provider-widget_1.0.0_linux_amd64.zip"
+	for _, err := range []error{os.MkdirAll(filepath.Join(dir, "registry.example.com/acme/widget"), 0o700), os.WriteFile(filepath.Join(dir, "registry.example.com/acme/widget", file), nil, 0o600)} {
+		if err != nil {
+			f.Fatal(err)
+		}
+	}
+	m, err := OpenMirrorDir(dir)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { m.Close() })
+	a, version := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var v mirrorVersion
 		if json.Unmarshal(data, &v) != nil {
 			return
 		}
-		for _, a := range v.Archives {
-			hashes, err := a.check("x.zip")
-			if err != nil {
-				continue
+		for _, entry := range v.Archives {
+			if pkg, err := m.locate(mirrorDocument{}, a, version, provider.MustParsePlatform("linux_amd64"), entry); err == nil && (entry.URL != file || pkg.Filename != file) {
+				t.Errorf("URL %q, file %q", entry.URL, pkg.Filename)
 			}
-			if a.URL != "x.zip" || len(hashes) == 0 && len(a.Hashes) > 0 {
-				t.Errorf("URL %q, hashes %v", a.URL, hashes)
+			hashes, err := entry.knownHashes()
+			if err == nil && len(hashes) == 0 && len(entry.Hashes) > 0 {
+				t.Errorf("%q: no hashes", entry.Hashes)
 			}
 			for _, h := range hashes {
 				if again, err := provider.ParseHash(h.String()); err != nil || again != h {

@@ -2,9 +2,9 @@ package origin
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -21,19 +21,16 @@ func (m *member[T]) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &m.value)
 }
 
-// noVersionList returns the error for a document without a list of versions. Such a
-// document says nothing about versions. If it counted as an empty list, clients would
-// fall back to another origin.
-func noVersionList(help string) error {
-	return hint.New(`the document has no list of versions: "versions" is missing`, "%s, or a proxy has changed its answer", help)
-}
+// errNoVersionList means that a document has no list of versions, so it says nothing about
+// versions. If it counted as an empty list, clients would fall back to another origin.
+var errNoVersionList = errors.New(`the document has no list of versions: "versions" is missing`)
 
 // Only returns a copy of the listing with the given versions, which l must contain,
 // oldest first. The copy shares no memory with the decoded document, so callers can keep
 // it. Consecutive versions with the same platforms share one slice.
 func (l *Listing) Only(versions []provider.Version) *Listing {
 	out := &Listing{
-		Versions: slices.Clone(versions), Warnings: l.Warnings, OriginWarnings: l.OriginWarnings, contents: l.contents,
+		Versions: slices.Clone(versions), Warnings: l.Warnings, OriginWarnings: l.OriginWarnings,
 		platforms: map[provider.Version][]provider.Platform{}, protocols: map[provider.Version][]string{},
 	}
 	for _, v := range versions {
@@ -48,8 +45,7 @@ func (l *Listing) Only(versions []provider.Version) *Listing {
 	return out
 }
 
-// Bytes estimates the memory in bytes of a listing that [Listing.Only] returned, without
-// the contents of a mirror folder.
+// Bytes estimates the memory in bytes of a listing that [Listing.Only] returned.
 func (l *Listing) Bytes() int64 {
 	n := 1<<10 + 16*len(l.OriginWarnings) // their texts are shared with Warnings
 	for _, w := range l.Warnings {

@@ -8,11 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/trust"
 )
 
 // MirrorDir is a folder that "tofu providers mirror" or "terraform providers mirror" has
@@ -22,11 +23,16 @@ import (
 //	HOSTNAME/NAMESPACE/TYPE/VERSION.json
 //	HOSTNAME/NAMESPACE/TYPE/terraform-provider-TYPE_VERSION_OS_ARCH.zip
 //
-// It has hashes of its packages, but no signature. Nothing outside the folder is read,
-// wherever its links and URLs point.
+// Nothing outside the folder is read, wherever its links and URLs point.
 type MirrorDir struct {
+	mirror
 	root *os.Root
 }
+
+const (
+	helpMirrorDir = "name the folder that was given to tofu providers mirror or terraform providers mirror; a folder of unpacked providers, such as a plugin cache, cannot be checked"
+	helpRewrite   = "the folder is incomplete or damaged: run providers mirror again"
+)
 
 // OpenMirrorDir opens a mirror folder. The caller closes it after the last
 // package is read.
@@ -35,21 +41,18 @@ func OpenMirrorDir(dir string) (*MirrorDir, error) {
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), helpMirrorDir)
 	}
-	return &MirrorDir{root}, nil
+	m := &MirrorDir{root: root}
+	m.mirror = mirror{files: m, origin: "mirror folder", strict: true, help: helpRewrite, empty: helpRewrite}
+	return m, nil
 }
 
 // Close releases the folder.
 func (m *MirrorDir) Close() error { return m.root.Close() }
 
-const (
-	helpMirrorDir = "name the folder that was given to tofu providers mirror or terraform providers mirror; a folder of unpacked providers, such as a plugin cache, cannot be checked"
-	helpRewrite   = "the folder is incomplete or damaged: run providers mirror again"
-)
-
 // Releases returns every version of every provider in the folder, with the given
 // platforms, or with all platforms if none is given. It returns an error if a version
 // lacks one of the given platforms, or if the folder has no versions.
-func (m *MirrorDir) Releases(platforms []provider.Platform) ([]*Release, error) {
+func (m *MirrorDir) Releases(ctx context.Context, platforms []provider.Platform) ([]*Release, error) {
 	indexes, err := fs.Glob(m.root.FS(), "*/*/*/index.json")
 	if err != nil {
 		return nil, err
@@ -60,11 +63,22 @@ func (m *MirrorDir) Releases(platforms []provider.Platform) ([]*Release, error) 
 	}
 	var out []*Release
 	for _, index := range indexes {
-		releases, err := m.provider(path.Dir(index), platforms)
+		parts := strings.Split(index, "/")
+		a, err := provider.AddressFromURL(parts[0], parts[1], parts[2])
 		if err != nil {
-			return nil, fmt.Errorf("mirror folder: %w", err)
+			return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), helpMirrorDir)
 		}
-		out = append(out, releases...)
+		l, err := m.Versions(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range l.Versions {
+			r, err := m.Release(ctx, a, l, v, platforms)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, r)
+		}
 	}
 	if len(out) == 0 {
 		return nil, hint.New(fmt.Sprintf("mirror folder %s lists no version of any provider", m.root.Name()), helpRewrite)
@@ -72,193 +86,76 @@ func (m *MirrorDir) Releases(platforms []provider.Platform) ([]*Release, error) 
 	return out, nil
 }
 
-// provider returns the releases in a provider's folder, oldest first.
-func (m *MirrorDir) provider(dir string, platforms []provider.Platform) (out []*Release, err error) {
-	a, err := provider.ParseAddress(dir)
-	if err != nil {
-		return nil, hint.Wrap(err, helpMirrorDir)
+// dir returns the folder of a provider. Clients write hostnames in Unicode.
+func (m *MirrorDir) dir(a provider.Address) string {
+	if _, err := m.root.Stat(a.String()); err == nil {
+		return a.String()
 	}
-	l, err := m.listing(dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, v := range l.Versions {
-		r, err := m.release(dir, a, v, l, platforms)
-		if err != nil {
-			return nil, fmt.Errorf("%s/%s.json: %w", dir, v, err)
-		}
-		out = append(out, r)
-	}
-	return out, nil
+	return a.Path()
 }
 
-// Versions implements [Source].
-func (m *MirrorDir) Versions(_ context.Context, a provider.Address) (*Listing, error) {
-	if _, err := m.root.Stat(path.Join(a.Path(), "index.json")); errors.Is(err, fs.ErrNotExist) {
-		return nil, hint.Wrap(fmt.Errorf("mirror folder %s: %s: %w", m.root.Name(), a, ErrProviderNotFound), helpMirrorDir)
-	}
-	l, err := m.listing(a.Path())
-	if err != nil {
-		return nil, fmt.Errorf("mirror folder: %w", err)
-	}
-	return l, nil
-}
-
-// Platforms implements [Source].
-func (m *MirrorDir) Platforms(_ context.Context, _ provider.Address, l *Listing, v provider.Version) ([]provider.Platform, error) {
-	return l.platforms[v], nil
-}
-
-// Release implements [Source].
-func (m *MirrorDir) Release(_ context.Context, a provider.Address, l *Listing, v provider.Version, want []provider.Platform) (*Release, error) {
-	if l.contents[v] == nil {
-		return nil, fmt.Errorf("mirror folder: %s %s: %w", a, v, ErrVersionNotFound)
-	}
-	r, err := m.release(a.Path(), a, v, l, want)
-	if err != nil {
-		return nil, fmt.Errorf("mirror folder: %s/%s.json: %w", a.Path(), v, err)
-	}
-	return r, nil
-}
-
-// listing reads the documents in a provider's folder.
-func (m *MirrorDir) listing(dir string) (*Listing, error) {
-	var index mirrorIndex
-	if err := m.readJSON(path.Join(dir, "index.json"), indexLimits, &index); err != nil {
-		return nil, err
-	}
-	if err := index.check(); err != nil {
-		return nil, hint.Replace(fmt.Errorf("%s/index.json: %w", dir, err), helpRewrite)
-	}
-	l := &Listing{platforms: map[provider.Version][]provider.Platform{}, contents: mirrorContents{}}
-	for s := range index.Versions.value {
-		v, err := provider.ParseVersion(s)
-		if err != nil {
-			return nil, hint.Wrap(fmt.Errorf("%s/index.json: %w", dir, err), helpRewrite)
-		}
-		name, document := path.Join(dir, s+".json"), &mirrorVersion{}
-		if err := m.readJSON(name, versionLimits, document); err != nil {
-			return nil, err
-		}
-		if err := document.check(); err != nil {
-			return nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), helpRewrite)
-		}
-		platforms, ignored := document.knownPlatforms()
-		if len(ignored) > 0 {
-			return nil, hint.New(fmt.Sprintf("%s: invalid platform %s", name, ignored), helpRewrite)
-		}
-		l.Versions = append(l.Versions, v)
-		l.platforms[v], l.contents[v] = platforms, document
-	}
-	provider.SortVersions(l.Versions)
-	return l, nil
-}
-
-func (m *MirrorDir) readJSON(name string, limits document.Limits, out any) error {
+// get implements [mirrorFiles].
+func (m *MirrorDir) get(_ context.Context, a provider.Address, name string, limits document.Limits, out any, notFound error) (mirrorDocument, error) {
+	name = path.Join(m.dir(a), name)
+	from := mirrorDocument{at: "mirror folder: " + name}
 	f, _, err := openFile(m.root, name)
 	if err != nil {
-		return hint.Wrap(err, helpRewrite)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: %w", notFound, err)
+		}
+		return from, hint.Wrap(fmt.Errorf("mirror folder: %w", err), helpRewrite)
 	}
 	defer f.Close()
 	data, err := document.ReadAll(f, limits.Bytes)
 	if err == nil {
 		err = limits.Unmarshal(data, out)
 	}
-	if err != nil {
-		return hint.Wrap(fmt.Errorf("%s: %w", name, err), helpRewrite)
-	}
-	return nil
+	return from, m.invalid(from, err)
 }
 
-// release returns one of the listed versions. The folder may have only some platforms of
-// the version, so a push from a folder is always partial.
-func (m *MirrorDir) release(dir string, a provider.Address, v provider.Version, l *Listing, want []provider.Platform) (*Release, error) {
-	if len(l.platforms[v]) == 0 {
-		return nil, hint.New("it lists no package", helpRewrite)
+// locate implements [mirrorFiles]. The package must be next to its document, under its
+// published name.
+func (m *MirrorDir) locate(_ mirrorDocument, a provider.Address, v provider.Version, p provider.Platform, entry mirrorArchive) (Package, error) {
+	filename := provider.PackageFilename(a, v, p)
+	if entry.URL != filename || !provider.ValidFilename(filename) {
+		return Package{}, hint.New(fmt.Sprintf("the package is at %.200q, not at %s", entry.URL, filename),
+			"only packages beside their JSON, named as providers mirror names them, are read from a folder")
 	}
-	platforms, _, err := selectPlatforms(a, v, l.platforms[v], want)
+	name := path.Join(m.dir(a), filename)
+	size, err := fileSize(m.root, name)
 	if err != nil {
-		return nil, err
-	}
-	r := &Release{Origin: "mirror folder", Partial: true, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}
-	for _, p := range platforms {
-		archive := l.contents[v].Archives[p.String()]
-		hashes, err := archive.check(provider.PackageFilename(a, v, p))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p, err)
-		}
-		r.Claims.Hashes[archive.URL] = hashes
-		if len(hashes) == 0 {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("the JSON gives no hash of the package for %s: %s", p, unchecked))
-		}
-		pkg, err := m.newPackage(p, path.Join(dir, archive.URL))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p, err)
-		}
-		if other, ok := l.contents.another(v, p.String(), archive.Hashes); ok {
-			pkg.MismatchHint = fmt.Sprintf("its JSON gives for %s the hashes of version %s: some OpenTofu releases mix them up in a folder with several versions of a provider; mirror each version into a folder of its own and push those", v, other)
-		}
-		r.Packages = append(r.Packages, pkg)
-	}
-	return r, nil
-}
-
-// newPackage returns the package in a file, which must exist.
-func (m *MirrorDir) newPackage(p provider.Platform, name string) (Package, error) {
-	if err := checkFile(m.root, name); err != nil {
-		return Package{}, hint.Wrap(err, helpRewrite)
+		return Package{}, err
 	}
 	return Package{
-		Platform: p, Filename: path.Base(name),
-		Open: func(context.Context) (io.ReadCloser, int64, error) {
-			return openFile(m.root, name)
-		},
-		Size: func(context.Context) int64 {
-			info, err := m.root.Stat(name)
-			if err != nil {
-				return -1
-			}
-			return info.Size()
-		},
-		MismatchHint: "the package was changed or damaged after providers mirror wrote the folder: run it again",
+		Platform: p, Filename: filename,
+		Open:         func(context.Context) (io.ReadCloser, int64, error) { return openFile(m.root, name) },
+		Size:         func(context.Context) int64 { return size },
+		MismatchHint: "the package was changed or damaged after providers mirror wrote the folder, or OpenTofu mixed up the hashes of several versions, as some releases do: run providers mirror again, for each version into a folder of its own",
 	}, nil
 }
 
-// checkFile returns an error unless name is a regular file.
-func checkFile(root *os.Root, name string) error {
+// fileSize returns the size of a regular file in bytes, or an error for any other file.
+func fileSize(root *os.Root, name string) (int64, error) {
 	info, err := root.Stat(name)
 	if err != nil {
-		return fileError(name, err)
+		return 0, fmt.Errorf("%s: %w", name, files.Cause(err))
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no regular file", name)
+		return 0, fmt.Errorf("%s is no regular file", name)
 	}
-	return nil
-}
-
-// fileError returns err with the file name that users know, and without the system call.
-func fileError(name string, err error) error {
-	var perr *fs.PathError
-	if errors.As(err, &perr) {
-		err = perr.Err
-	}
-	return fmt.Errorf("%s: %w", name, err)
+	return info.Size(), nil
 }
 
 // openFile opens a regular file for reading.
 func openFile(root *os.Root, name string) (io.ReadCloser, int64, error) {
 	// This comes first, because opening a pipe would block until something writes to it.
-	if err := checkFile(root, name); err != nil {
+	size, err := fileSize(root, name)
+	if err != nil {
 		return nil, 0, err
 	}
 	f, err := root.Open(name)
 	if err != nil {
-		return nil, 0, fileError(name, err)
+		return nil, 0, fmt.Errorf("%s: %w", name, files.Cause(err))
 	}
-	info, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return nil, 0, fileError(name, err)
-	}
-	return f, info.Size(), nil
+	return f, size, nil
 }

@@ -15,7 +15,7 @@ import (
 
 // netrc returns the logins in a file with the given content.
 func netrc(content string) *origin.Netrc {
-	return origin.NewNetrc(origin.NetrcEnvironment{
+	return &origin.Netrc{
 		GOOS: "linux", Home: "/home/u",
 		ReadFile: func(name string) ([]byte, error) {
 			if name != "/home/u/.netrc" || content == "" {
@@ -23,7 +23,7 @@ func netrc(content string) *origin.Netrc {
 			}
 			return []byte(content), nil
 		},
-	})
+	}
 }
 
 // logins records the login of each request: "HOST/NAME USER:PASSWORD".
@@ -108,9 +108,9 @@ func TestNetrcWithoutDefault(t *testing.T) {
 		b := newBench(t)
 		var seen logins
 		b.asked = b.serve(host, seen.watch("", b.origin))
-		b.client = origin.NewRegistry(origin.RegistryOptions{Transport: b.transport(), Netrc: origin.NewNetrc(origin.NetrcEnvironment{
+		b.client = origin.NewRegistry(origin.RegistryOptions{Transport: b.transport(), Netrc: &origin.Netrc{
 			GOOS: "linux", Home: "/home/u", NoDefault: true, ReadFile: func(string) ([]byte, error) { return []byte(file), nil },
-		})})
+		}})
 		read(t, b.mustGet("linux_amd64").Packages[0])
 		if got := strings.Join(seen, " "); (got != "") != (want != "") || !strings.HasSuffix(got, want) {
 			t.Errorf("%q: logins %q, want %q", file, got, want)
@@ -132,7 +132,7 @@ func TestNetrcErrors(t *testing.T) {
 			if name == "refused" {
 				checkError(t, err, "answered 401", "")
 			} else {
-				checkError(t, err, "/home/u/.netrc: line 2: a second password", "NETRC")
+				checkError(t, err, "/home/u/.netrc: line 2 is not in the format of .netrc", "NETRC")
 			}
 			if s := err.Error() + hint.Of(err); strings.Contains(s, "s3cr3t") {
 				t.Errorf("the password shows: %s", s)

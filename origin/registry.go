@@ -10,7 +10,10 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"sync"
+	"time"
 
+	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/disco"
 	"golang.org/x/sync/errgroup"
 
@@ -28,6 +31,10 @@ type RegistryOptions struct {
 	// Services finds the services of a host, with the credentials and overrides of the CLI
 	// configuration; nil means plain service discovery.
 	Services *disco.Disco
+	// Rediscover returns a new value for Services. A [disco.Disco] caches the services of
+	// every host for as long as it exists, so a long-running program needs a new one from
+	// time to time. nil means that Services is never replaced.
+	Rediscover func() *disco.Disco
 	// UserAgent is sent with every request.
 	UserAgent string
 	// Via is sent with every request as the Via header. It shows servers that the request
@@ -43,9 +50,14 @@ type RegistryOptions struct {
 // addresses.
 type Registry struct {
 	*client
+	guard      *Guard
+	netrc      *Netrc
+	rediscover func() *disco.Disco
+
+	mu       sync.Mutex
 	services *disco.Disco
-	guard    *Guard
-	netrc    *Netrc
+	since    time.Time                 // when services was made
+	hosts    map[svchost.Hostname]bool // the hosts that services was used for
 }
 
 // NewRegistry returns a client.
@@ -59,7 +71,8 @@ func NewRegistry(o RegistryOptions) *Registry {
 			http: newHTTPClient(gate), downloads: newHTTPClient(gate.over(watchHosts(forDownloads(o.Transport)))),
 			userAgent: o.UserAgent, via: o.Via,
 		},
-		services: o.Services, guard: o.Guard, netrc: o.Netrc,
+		guard: o.Guard, netrc: o.Netrc, rediscover: o.Rediscover,
+		services: o.Services, since: time.Now(), hosts: map[svchost.Hostname]bool{},
 	}
 	if r.services == nil {
 		r.services = NewDiscovery(gate)
@@ -78,7 +91,6 @@ type Listing struct {
 	OriginWarnings []string
 
 	platforms map[provider.Version][]provider.Platform
-	contents  mirrorContents // of a mirror folder
 	protocols map[provider.Version][]string
 }
 
@@ -127,7 +139,7 @@ func (b *versionsJSON) check() error {
 		}
 	}
 	if err == nil && !b.Versions.given {
-		err = noVersionList("the registry does not keep to the provider registry protocol")
+		err = hint.Wrap(errNoVersionList, "the registry does not keep to the provider registry protocol, or a proxy has changed its answer")
 	}
 	return err
 }

@@ -67,7 +67,7 @@ func TestMirror(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	releases, err := m.Releases(nil)
+	releases, err := m.Releases(t.Context(), nil)
 	if err != nil || len(releases) != 1 || len(releases[0].Packages) != 3 {
 		t.Fatalf("%v, %v", releases, err)
 	}

@@ -203,7 +203,7 @@ func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, s
 func (f *pushFlags) source(ctx context.Context, s settings, p *pushPlan, stderr io.Writer) (*transfer.Source, error) {
 	switch {
 	case f.mirrorDir != "":
-		return transfer.MirrorDir(f.mirrorDir, p.platforms)
+		return transfer.MirrorDir(ctx, f.mirrorDir, p.platforms)
 	case f.releaseDir != "":
 		var key []byte
 		if f.publicKey != "" {

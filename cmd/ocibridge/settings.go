@@ -166,7 +166,7 @@ func (s settings) authOptions() auth.Options {
 
 // origins returns the user's configuration for the origins of providers.
 func (s settings) origins() originclient.User {
-	return originclient.User{CLI: s.cli, UserAgent: userAgent(), Netrc: origin.NetrcEnvironment{
+	return originclient.User{CLI: s.cli, UserAgent: userAgent(), Netrc: origin.Netrc{
 		Getenv: os.Getenv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS,
 	}}
 }

@@ -158,7 +158,7 @@ func TestPullThroughStaysAtThePorts(t *testing.T) {
 
 // userWith returns a user with a CLI configuration and without .netrc.
 func userWith(cli *cliconfig.Config) User {
-	return User{CLI: cli, Netrc: realorigin.NetrcEnvironment{Getenv: func(string) string { return "" }, ReadFile: os.ReadFile, GOOS: "linux"}}
+	return User{CLI: cli, Netrc: realorigin.Netrc{Getenv: func(string) string { return "" }, ReadFile: os.ReadFile, GOOS: "linux"}}
 }
 
 // hostBlock reads a CLI configuration with a host block.

@@ -21,7 +21,7 @@ func TestLoginsForAllAreForTheUserAlone(t *testing.T) {
 	a := provider.MustParseAddress(host + "/acme/widget")
 	home := t.TempDir()
 	write(t, filepath.Join(home, "netrc"), []byte("default login me password secret\n"))
-	netrc := realorigin.NetrcEnvironment{Home: home, GOOS: "linux", ReadFile: os.ReadFile, Getenv: func(name string) string {
+	netrc := realorigin.Netrc{Home: home, GOOS: "linux", ReadFile: os.ReadFile, Getenv: func(name string) string {
 		return map[string]string{"NETRC": filepath.Join(home, "netrc")}[name]
 	}}
 	files := origin.New(origin.Options{}, release.For(t, release.Spec{

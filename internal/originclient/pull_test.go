@@ -1,17 +1,13 @@
 package originclient
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
-	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -52,44 +48,5 @@ func TestNamedHosts(t *testing.T) {
 		if got := named(host, port); got != want {
 			t.Errorf("%s is named: %t", hostPort, got)
 		}
-	}
-}
-
-// TestServicesAreDiscoveredAnew: a gateway may run for months.
-func TestServicesAreDiscoveredAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		made := 0
-		own := provider.MustParseAddress("registry.acme.example/acme/widget")
-		o := &Pull{make: func() *origin.Registry { made++; return origin.NewRegistry(origin.RegistryOptions{}) }}
-		for range 3 {
-			first := o.registry(own)
-			time.Sleep(rediscoverAfter - time.Second)
-			if o.registry(own) != first {
-				t.Error("another one, too early")
-			}
-			time.Sleep(time.Second)
-		}
-		if made != 3 {
-			t.Errorf("%d are made", made)
-		}
-	})
-}
-
-// TestMadeUpHostsTakeLittle: others may have as many hosts asked as they can name,
-// and of each it is kept where its services are.
-func TestMadeUpHostsTakeLittle(t *testing.T) {
-	made := 0
-	o := &Pull{make: func() *origin.Registry { made++; return origin.NewRegistry(origin.RegistryOptions{}) }}
-	for i := range 3 * maxDiscovered {
-		a := provider.MustParseAddress(fmt.Sprintf("h%d.acme.example/acme/widget", i))
-		if first := o.registry(a); o.registry(a) != first {
-			t.Fatal("another one for the same host")
-		}
-		if len(o.hosts) > maxDiscovered {
-			t.Fatalf("%d hosts are known", len(o.hosts))
-		}
-	}
-	if made != 3 {
-		t.Errorf("%d are made", made)
 	}
 }

@@ -11,7 +11,6 @@ package originclient
 import (
 	"cmp"
 	"net"
-	"net/http"
 	"net/url"
 	"strings"
 
@@ -27,27 +26,35 @@ import (
 // User is the user's configuration for origins.
 type User struct {
 	CLI       *cliconfig.Config
-	Netrc     origin.NetrcEnvironment
+	Netrc     origin.Netrc
 	UserAgent string
 }
 
 // Registry returns a client for a command of the user.
 func (u User) Registry() *origin.Registry {
-	guard := origin.NewLenientGuard(namedHosts(nil, u.CLI.Services()))
-	return u.over(guard, guard.Transport(outgoing.Transport()), "")
+	return u.client(origin.NewLenientGuard(namedHosts(nil, u.CLI.Services())), "")
 }
 
-// over returns a client that sends requests through a guarded transport. The header Via
-// names the gateway that asks on behalf of its clients; "" is none.
-func (u User) over(guard *origin.Guard, transport http.RoundTripper, via string) *origin.Registry {
-	services := origin.NewDiscovery(transport, disco.WithCredentials(u.CLI.CredentialsSource()))
-	for host, s := range u.CLI.Services() {
-		services.ForceHostServices(host, s)
+// Pull returns a client for a gateway's pull-through. The header Via tells origins, and the
+// gateway itself, which gateway asks. Hosts in the include patterns may be at any address.
+func (u User) Pull(include []provider.Pattern, via string) *origin.Registry {
+	u.Netrc.NoDefault = true
+	return u.client(origin.NewGuard(namedHosts(include, u.CLI.Services())), via)
+}
+
+// client returns a client that sends requests through a guard. The header Via names the
+// gateway that asks on behalf of its clients; "" is none.
+func (u User) client(guard *origin.Guard, via string) *origin.Registry {
+	transport := guard.Transport(outgoing.Transport())
+	services := func() *disco.Disco {
+		out := origin.NewDiscovery(transport, disco.WithCredentials(u.CLI.CredentialsSource()))
+		for host, s := range u.CLI.Services() {
+			out.ForceHostServices(host, s)
+		}
+		return out
 	}
-	netrc := u.Netrc
-	netrc.NoDefault = via != ""
 	return origin.NewRegistry(origin.RegistryOptions{
-		Transport: transport, Guard: guard, Services: services, UserAgent: u.UserAgent, Via: via, Netrc: origin.NewNetrc(netrc),
+		Transport: transport, Guard: guard, Services: services(), Rediscover: services, UserAgent: u.UserAgent, Via: via, Netrc: &u.Netrc,
 	})
 }
 

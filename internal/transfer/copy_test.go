@@ -179,7 +179,7 @@ func TestPushFromFolders(t *testing.T) {
 	if _, err := c.run(func(run *transfer.Copy) { run.To = transfer.Location{Kind: transfer.Mirror, Name: dir} }); err != nil {
 		t.Fatal(err)
 	}
-	src, err := transfer.MirrorDir(dir, nil)
+	src, err := transfer.MirrorDir(t.Context(), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

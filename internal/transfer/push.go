@@ -60,12 +60,12 @@ func folder(dir io.Closer, releases []*origin.Release, err error) (*Source, erro
 }
 
 // MirrorDir returns the releases in a mirror folder, with the given platforms or with all.
-func MirrorDir(path string, platforms []provider.Platform) (*Source, error) {
+func MirrorDir(ctx context.Context, path string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenMirrorDir(path)
 	if err != nil {
 		return nil, err
 	}
-	releases, err := dir.Releases(platforms)
+	releases, err := dir.Releases(ctx, platforms)
 	return folder(dir, releases, err)
 }
 

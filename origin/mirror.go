@@ -1,0 +1,239 @@
+package origin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// mirror implements [Source] with the documents of the provider network mirror protocol. A
+// mirror has hashes of its packages, but no signature.
+type mirror struct {
+	files  mirrorFiles
+	origin string // as in [Release]
+	strict bool   // invalid names are errors; otherwise they are ignored with a warning, as clients ignore them
+	help   string // the hint for invalid documents
+	empty  string // the hint for a version without packages
+}
+
+// mirrorFiles are the files of a mirror, on a server or in a folder.
+type mirrorFiles interface {
+	// get decodes a provider's document. If the document does not exist, the error wraps
+	// notFound.
+	get(ctx context.Context, a provider.Address, name string, limits document.Limits, out any, notFound error) (mirrorDocument, error)
+	// locate returns the package that an entry of a version's document describes.
+	locate(from mirrorDocument, a provider.Address, v provider.Version, p provider.Platform, entry mirrorArchive) (Package, error)
+}
+
+// mirrorDocument describes a document of a mirror.
+type mirrorDocument struct {
+	at       string   // its location, for messages
+	url      *url.URL // nil in a folder
+	warnings []string
+}
+
+// Versions implements [Source].
+func (m *mirror) Versions(ctx context.Context, a provider.Address) (*Listing, error) {
+	var index mirrorIndex
+	from, err := m.files.get(ctx, a, "index.json", indexLimits, &index, ErrProviderNotFound)
+	if err == nil {
+		err = m.invalid(from, index.check())
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &Listing{Warnings: from.warnings}
+	var ignored names
+	for s := range index.Versions.value {
+		v, err := provider.ParseVersion(s)
+		switch {
+		case err == nil:
+			l.Versions = append(l.Versions, v)
+		case m.strict:
+			return nil, m.invalid(from, err)
+		default:
+			ignored = append(ignored, quote(s))
+		}
+	}
+	provider.SortVersions(l.Versions)
+	if len(ignored) > 0 {
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s lists entries that are not versions and are ignored: %s", from.at, ignored))
+	}
+	return l, nil
+}
+
+// Platforms implements [Source].
+func (m *mirror) Platforms(ctx context.Context, a provider.Address, _ *Listing, v provider.Version) ([]provider.Platform, error) {
+	contents, _, err := m.version(ctx, a, v)
+	if err != nil {
+		return nil, err
+	}
+	platforms, _ := contents.knownPlatforms()
+	return platforms, nil
+}
+
+// Release implements [Source].
+func (m *mirror) Release(ctx context.Context, a provider.Address, _ *Listing, v provider.Version, want []provider.Platform) (*Release, error) {
+	contents, from, err := m.version(ctx, a, v)
+	if err != nil {
+		return nil, err
+	}
+	release, err := m.release(a, v, contents, from, want)
+	return release, m.invalid(from, err)
+}
+
+// version reads the document about a version.
+func (m *mirror) version(ctx context.Context, a provider.Address, v provider.Version) (*mirrorVersion, mirrorDocument, error) {
+	contents := &mirrorVersion{}
+	from, err := m.files.get(ctx, a, v.String()+".json", versionLimits, contents, ErrVersionNotFound)
+	if err == nil {
+		err = m.invalid(from, contents.check())
+	}
+	return contents, from, err
+}
+
+// invalid adds the location of a document and a hint to an error about its content.
+func (m *mirror) invalid(from mirrorDocument, err error) error {
+	if err == nil {
+		return nil
+	}
+	return hint.Wrap(fmt.Errorf("%s: %w", from.at, err), "%s", m.help)
+}
+
+// unchecked is the end of a warning about a package without a hash.
+const unchecked = "nothing shows that it is what its publisher released"
+
+// release returns a version from its document. The mirror may lack some platforms of the
+// version, so a push from a mirror is always partial.
+func (m *mirror) release(a provider.Address, v provider.Version, contents *mirrorVersion, from mirrorDocument, want []provider.Platform) (*Release, error) {
+	have, ignored := contents.knownPlatforms()
+	r := &Release{Origin: m.origin, Partial: true, Warnings: from.warnings, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}
+	switch {
+	case len(ignored) > 0 && m.strict:
+		return nil, fmt.Errorf("invalid platform %s", ignored)
+	case len(ignored) > 0:
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%s lists names that are no platforms; clients ignore them: %s", from.at, ignored))
+	}
+	if len(have) == 0 {
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: the mirror lists no package of it", a, v, ErrVersionNotFound), "%s", m.empty)
+	}
+	platforms, _, err := selectPlatforms(a, v, have, want)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range platforms {
+		entry := contents.Archives[p.String()]
+		pkg, err := m.files.locate(from, a, v, p, entry)
+		if err == nil {
+			r.Claims.Hashes[pkg.Filename], err = entry.knownHashes()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p, err)
+		}
+		if len(r.Claims.Hashes[pkg.Filename]) == 0 {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s gives no hash of the package for %s: %s", from.at, p, unchecked))
+		}
+		r.Packages = append(r.Packages, pkg)
+	}
+	return r, nil
+}
+
+// mirrorIndex is the content of index.json.
+type mirrorIndex struct {
+	Versions member[map[string]json.RawMessage] `json:"versions"`
+}
+
+// check returns an error for a document without a list, or with too many versions.
+func (i *mirrorIndex) check() error {
+	if !i.Versions.given {
+		return errNoVersionList
+	}
+	return checkCount("versions", len(i.Versions.value), maxVersions)
+}
+
+// mirrorVersion is the content of VERSION.json.
+type mirrorVersion struct {
+	Archives map[string]mirrorArchive `json:"archives"`
+}
+
+// check returns an error for a document with too many packages or hashes.
+func (c *mirrorVersion) check() error {
+	if err := checkCount("packages of one version", len(c.Archives), maxPlatforms); err != nil {
+		return err
+	}
+	for _, a := range c.Archives {
+		if err := checkCount("hashes of one package", len(a.Hashes), maxHashes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// knownPlatforms returns the platforms of the packages, sorted, and the keys that are not
+// platforms. A client looks up only its own platform, so it ignores such keys.
+func (c *mirrorVersion) knownPlatforms() (out []provider.Platform, ignored names) {
+	for _, s := range slices.Sorted(maps.Keys(c.Archives)) {
+		p, err := provider.ParsePlatform(s)
+		if err != nil {
+			ignored = append(ignored, quote(s))
+			continue
+		}
+		out = append(out, p)
+	}
+	provider.SortPlatforms(out)
+	return out, ignored
+}
+
+type mirrorArchive struct {
+	URL    string   `json:"url"`
+	Hashes []string `json:"hashes"`
+}
+
+// knownHashes returns the hashes of known schemes. It returns none if the document gives
+// no hash at all; clients install such a package unchecked. Like clients, knownHashes
+// ignores unknown schemes if there is a known one, and fails if there is not.
+func (a mirrorArchive) knownHashes() ([]provider.Hash, error) {
+	out, err := parseHashes(a.Hashes)
+	if err == nil && len(out) == 0 && len(a.Hashes) > 0 {
+		return nil, hint.New(fmt.Sprintf("the JSON gives no hash to check the package with, only unknown schemes: %s", quoteAll(a.Hashes)),
+			"clients refuse the package, too: write the mirror anew with a current client's providers mirror")
+	}
+	return out, err
+}
+
+// parseHashes returns the hashes of known schemes.
+func parseHashes(hashes []string) ([]provider.Hash, error) {
+	var out []provider.Hash
+	for _, s := range hashes {
+		scheme, _, _ := strings.Cut(s, ":")
+		if scheme != "h1" && scheme != "zh" {
+			continue
+		}
+		h, err := provider.ParseHash(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, h)
+	}
+	return out, nil
+}
+
+// checkSchemes returns an error if any hash has no scheme. Clients of network mirrors
+// refuse the package then, even if it has other hashes.
+func (a mirrorArchive) checkSchemes() error {
+	for _, s := range a.Hashes {
+		if scheme, _, found := strings.Cut(s, ":"); !found || scheme == "" {
+			return fmt.Errorf("the hash %.80q has no scheme: clients refuse the package", s)
+		}
+	}
+	return nil
+}
