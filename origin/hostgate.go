@@ -2,8 +2,11 @@ package origin
 
 import (
 	"context"
+	"hash/maphash"
 	"net/http"
 	"sync"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
@@ -11,83 +14,48 @@ import (
 // hostGate limits how many answers from one host are pending or being read at once. A
 // request holds its slot until the answer's body is closed.
 type hostGate struct {
-	next  http.RoundTripper
-	hosts *hostSlots
+	next http.RoundTripper
+	*hostSlots
 }
 
-func newHostGate(next http.RoundTripper, limit int) *hostGate {
-	return &hostGate{next, &hostSlots{limit: limit, hosts: map[string]*slots{}}}
+func newHostGate(next http.RoundTripper, limit int64) *hostGate {
+	slots := &hostSlots{seed: maphash.MakeSeed()}
+	for i := range slots.shards {
+		slots.shards[i] = semaphore.NewWeighted(limit)
+	}
+	return &hostGate{next, slots}
 }
 
 // over returns a gate for another transport. Both gates share one limit per host.
-func (g *hostGate) over(next http.RoundTripper) *hostGate { return &hostGate{next, g.hosts} }
+func (g *hostGate) over(next http.RoundTripper) *hostGate { return &hostGate{next, g.hostSlots} }
 
-// hostSlots holds the slots of the hosts with active requests only, because others can
-// choose any number of host names.
+// hostSlots has a fixed number of shards, because others can choose any number of host
+// names. The hosts of a shard share its slots. Few hosts are active at once, and nobody can
+// choose a name in the shard of another host, because the seed is random.
 type hostSlots struct {
-	limit int
-
-	mu    sync.Mutex
-	hosts map[string]*slots
-}
-
-type slots struct {
-	used  chan struct{} // one element for each slot in use
-	users int           // requests that hold a slot or wait for one; guarded by hostSlots.mu
-}
-
-// enter returns the slots of a host. The caller calls leave when it no longer uses them.
-func (h *hostSlots) enter(host string) *slots {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s := h.hosts[host]
-	if s == nil {
-		s = &slots{used: make(chan struct{}, h.limit)}
-		h.hosts[host] = s
-	}
-	s.users++
-	return s
-}
-
-func (h *hostSlots) leave(host string, s *slots) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s.users--; s.users == 0 {
-		delete(h.hosts, host)
-	}
+	seed   maphash.Seed
+	shards [256]*semaphore.Weighted
 }
 
 // wait takes a slot. The origin's clock is stopped while it waits, because the limit is
 // ours.
-func (s *slots) wait(ctx context.Context) error {
-	select {
-	case s.used <- struct{}{}:
+func wait(ctx context.Context, slots *semaphore.Weighted) error {
+	if slots.TryAcquire(1) {
 		return nil
-	default:
 	}
 	origin := paceOf(ctx)
 	origin.stop()
 	defer origin.start()
-	select {
-	case s.used <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return slots.Acquire(ctx, 1)
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (g *hostGate) RoundTrip(req *http.Request) (*http.Response, error) {
-	host := req.URL.Host
-	s := g.hosts.enter(host)
-	if err := s.wait(req.Context()); err != nil {
-		g.hosts.leave(host, s)
+	slots := g.shards[maphash.String(g.seed, req.URL.Host)%uint64(len(g.shards))]
+	if err := wait(req.Context(), slots); err != nil {
 		return nil, err // requests to origins have no body that must be closed
 	}
-	release := sync.OnceFunc(func() {
-		<-s.used
-		g.hosts.leave(host, s)
-	})
+	release := sync.OnceFunc(func() { slots.Release(1) })
 	resp, err := g.next.RoundTrip(req)
 	if err != nil {
 		release()
