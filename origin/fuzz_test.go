@@ -42,8 +42,8 @@ func FuzzVersions(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(l.Versions) != len(l.platforms) {
-			t.Errorf("%d versions, platforms of %d", len(l.Versions), len(l.platforms))
+		if len(l.Versions) != len(l.Platforms) {
+			t.Errorf("%d versions, platforms of %d", len(l.Versions), len(l.Platforms))
 		}
 		for i, v := range l.Versions {
 			if again, err := provider.ParseVersion(v.String()); err != nil || again != v {
@@ -53,7 +53,7 @@ func FuzzVersions(f *testing.F) {
 				t.Errorf("%s after %s", v, l.Versions[i-1])
 			}
 			seen := map[provider.Platform]bool{}
-			for _, p := range l.platforms[v] {
+			for _, p := range l.Platforms[v] {
 				if again, err := provider.ParsePlatform(p.String()); err != nil || again != p || seen[p] {
 					t.Errorf("platform %q: %v", p, err)
 				}

@@ -90,8 +90,10 @@ type Listing struct {
 	// of a provider.
 	OriginWarnings []string
 
-	platforms map[provider.Version][]provider.Platform
-	protocols map[provider.Version][]string
+	// Platforms and Protocols have the platforms and the plugin protocols of versions, as
+	// far as the origin lists them.
+	Platforms map[provider.Version][]provider.Platform
+	Protocols map[provider.Version][]string
 }
 
 // Versions lists the versions of a provider. Its errors wrap ErrProviderNotFound or
@@ -150,7 +152,7 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 	if err := b.check(); err != nil {
 		return nil, err
 	}
-	l := &Listing{platforms: map[provider.Version][]provider.Platform{}, protocols: map[provider.Version][]string{}}
+	l := &Listing{Platforms: map[provider.Version][]provider.Platform{}, Protocols: map[provider.Version][]string{}}
 	for _, w := range b.Warnings {
 		if w = oneLine(w); w != "" {
 			l.Warnings = append(l.Warnings, w)
@@ -164,7 +166,7 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 			noVersions = append(noVersions, quote(listed.Version))
 			continue
 		}
-		platforms, known := l.platforms[v]
+		platforms, known := l.Platforms[v]
 		if known {
 			twice = append(twice, v.String())
 		} else {
@@ -178,11 +180,10 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 				platforms = append(platforms, platform)
 			}
 		}
-		l.platforms[v] = platforms
-		l.protocols[v] = knownProtocols(l.protocols[v], listed.Protocols)
+		l.Platforms[v] = platforms
+		l.Protocols[v] = knownProtocols(l.Protocols[v], listed.Protocols)
 	}
 	provider.SortVersions(l.Versions)
-	l.sharePlatforms()
 	for _, w := range []struct {
 		what  string
 		about names
@@ -198,31 +199,11 @@ func (b *versionsJSON) listing(host string) (*Listing, error) {
 	return l, nil
 }
 
-// sharePlatforms makes consecutive versions with the same platforms share one slice, because
-// callers may keep the listing for a long time.
-func (l *Listing) sharePlatforms() {
-	var last []provider.Platform
-	for _, v := range l.Versions {
-		platforms, ok := l.platforms[v]
-		switch {
-		case !ok:
-		case slices.Equal(platforms, last):
-			l.platforms[v] = last
-		default:
-			last = platforms
-		}
-	}
-}
-
 // Platforms returns the platforms of a version in l, or nil if the origin does not list
 // them.
 func (r *Registry) Platforms(_ context.Context, _ provider.Address, l *Listing, v provider.Version) ([]provider.Platform, error) {
-	return l.platforms[v], nil
+	return l.Platforms[v], nil
 }
-
-// Protocols returns the plugin protocols of a version in l, or nil if the origin does not
-// list them.
-func (l *Listing) Protocols(v provider.Version) []string { return l.protocols[v] }
 
 // Package returns the package of a version for a platform, and the SHA-256 that the origin
 // announces for it. It sends one request and fetches nothing to verify the SHA-256 with,
@@ -238,7 +219,7 @@ func (r *Registry) Package(ctx context.Context, a provider.Address, v provider.V
 // Release returns a version in l with the given platforms, or with all platforms if none
 // is given.
 func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, v provider.Version, want []provider.Platform) (*Release, error) {
-	have, listed := l.platforms[v]
+	have, listed := l.Platforms[v]
 	if !listed {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w", a, v, ErrVersionNotFound), "%s offers %s", a.Hostname(), list(newest(l.Versions)))
 	}
@@ -262,8 +243,8 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 	if err != nil {
 		return nil, err
 	}
-	out := &Release{Origin: a.Hostname(), Partial: partial, Protocols: protocolsOf(metas, l.protocols[v]), About: metas[0].about()}
-	if w := warnProtocols(a.Hostname(), platforms, metas, l.protocols[v]); w != "" {
+	out := &Release{Origin: a.Hostname(), Partial: partial, Protocols: protocolsOf(metas, l.Protocols[v]), About: metas[0].about()}
+	if w := warnProtocols(a.Hostname(), platforms, metas, l.Protocols[v]); w != "" {
 		out.Warnings = append(out.Warnings, w)
 	}
 	if out.Claims, err = r.claims(ctx, a, v, metas[0]); err != nil {

@@ -28,10 +28,7 @@ const (
 
 // list has the versions of a provider that its origin offers. It is immutable.
 type list struct {
-	// listing is nil if the list was read from disk. Such a list is only served stale, and versions cannot be fetched
-	// with it.
-	listing *origin.Listing
-	offers  []catalog.Offer // the versions that the scope allows, oldest first
+	offers []catalog.Offer // the versions that the scope allows, oldest first
 	// warnings are the origin's warnings to users.
 	warnings []string
 	// seen has the time when each version was first seen. The zero time means that the version was seen together with
@@ -49,6 +46,15 @@ func (l *list) offer(v provider.Version) (catalog.Offer, bool) {
 		return catalog.Offer{}, false
 	}
 	return l.offers[i], true
+}
+
+// listingOf returns an offer in the form that [origin.Source] takes.
+func listingOf(o catalog.Offer) *origin.Listing {
+	return &origin.Listing{
+		Versions:  []provider.Version{o.Version},
+		Platforms: map[provider.Version][]provider.Platform{o.Version: o.Platforms},
+		Protocols: map[provider.Version][]string{o.Version: o.Protocols},
+	}
 }
 
 // errNoOffers means that the origin offers no versions of a provider.
@@ -96,27 +102,14 @@ func listOf(a *listAnswer, err error) (*list, error) {
 	return a.Value, nil
 }
 
-// fetchable returns a list that has the origin's listing, which a fetch needs.
-func (p *Puller) fetchable(ctx context.Context, a provider.Address) (*list, error) {
-	l, err := p.list(ctx, a)
-	if err != nil || l.listing != nil {
-		return l, err
-	}
-	return p.askAgain(ctx, a)
-}
-
 // weigh counts the memory of a list that is not shared yet.
 func (l *list) weigh() {
 	l.bytes = 512
 	for v := range l.seen {
 		l.bytes += seenBytes + textBytes(v)
 	}
-	if l.listing != nil {
-		l.bytes += l.listing.Bytes() // with warnings
-	} else {
-		for _, w := range l.warnings {
-			l.bytes += 32 + int64(len(w))
-		}
+	for _, w := range l.warnings {
+		l.bytes += 32 + int64(len(w))
 	}
 	for i, o := range l.offers {
 		l.bytes += offerBytes + textBytes(o.Version) + protocolBytes*int64(len(o.Protocols))
@@ -199,7 +192,6 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 	out.seen = p.firstSeen(listing, before, out.at)
 	policy := p.o.Policy(a)
 	var last []provider.Platform
-	var offered []provider.Version
 	for _, v := range listing.Versions {
 		if !p.allows(v, out) {
 			continue
@@ -214,12 +206,10 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 			platforms = last // most versions share their platforms
 		}
 		last = platforms
-		offered = append(offered, v)
 		out.offers = append(out.offers, catalog.Offer{
-			Version: v, Protocols: listing.Protocols(v), Platforms: platforms, Signed: !policy.AllowUnsigned || policy.Pins(),
+			Version: v, Protocols: listing.Protocols[v], Platforms: platforms, Signed: !policy.AllowUnsigned || policy.Pins(),
 		})
 	}
-	out.listing = listing.Only(offered)
 	out.warnings = listing.OriginWarnings
 	out.weigh()
 	return out, nil

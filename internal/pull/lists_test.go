@@ -186,14 +186,14 @@ func TestListsAreBounded(t *testing.T) {
 			s.versions = append(s.versions, fmt.Sprintf("1.%d.0", i))
 		}
 		s.set(func() { s.err = nil })
-		ask(80, "many")
+		ask(160, "many")
 		n, size := p.lists.Size()
-		if n < 40 || size > maxListBytes || size < maxListBytes/2 {
+		if n < 80 || size > maxListBytes || size < maxListBytes/2 {
 			t.Errorf("%d lists of 1000 versions have %d bytes", n, size)
 		}
 		s.calls()
-		ask(80, "many")
-		if n := s.calls(); n == 0 || n > 80 {
+		ask(160, "many")
+		if n := s.calls(); n == 0 || n > 160 {
 			t.Errorf("the origin was asked %d times", n)
 		}
 		// A list that is larger than the whole bound is still cached for the next client.

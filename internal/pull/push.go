@@ -233,7 +233,7 @@ func (p *Puller) push(ctx context.Context, j *job, held []*reader, requested []p
 	if err != nil {
 		return nil, err
 	}
-	l, err := p.fetchable(ctx, j.subject.provider)
+	l, err := p.list(ctx, j.subject.provider)
 	if err != nil {
 		return nil, err
 	}
@@ -241,10 +241,11 @@ func (p *Puller) push(ctx context.Context, j *job, held []*reader, requested []p
 	if len(platforms) == 0 {
 		return nil, fmt.Errorf("%s: there is no package to be stored", j.subject)
 	}
-	if _, ok := l.offer(j.subject.version); !ok {
+	offer, ok := l.offer(j.subject.version)
+	if !ok {
 		return nil, ErrNotOffered // it was withdrawn
 	}
-	rel, err := p.o.Origin.Release(ctx, j.subject.provider, l.listing, j.subject.version, platforms)
+	rel, err := p.o.Origin.Release(ctx, j.subject.provider, listingOf(offer), j.subject.version, platforms)
 	if err != nil {
 		return nil, err
 	}

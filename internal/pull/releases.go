@@ -201,7 +201,7 @@ func (p *Puller) current(s subject) *release {
 // all packages, which resolve verifies. An error wraps ErrNotOffered, wraps [catalog.ErrSource] if the origin fails, or
 // is the reason of a refusal. The warnings are about the origin's answer.
 func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings []string, err error) {
-	l, err := p.fetchable(ctx, s.provider)
+	l, err := p.list(ctx, s.provider)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -211,7 +211,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 	}
 	var r *origin.Release
 	for _, platform := range p.candidates(offer) {
-		r, err = p.o.Origin.Release(ctx, s.provider, l.listing, s.version, []provider.Platform{platform})
+		r, err = p.o.Origin.Release(ctx, s.provider, listingOf(offer), s.version, []provider.Platform{platform})
 		if !errors.Is(err, origin.ErrPlatformNotFound) {
 			break
 		}

@@ -71,11 +71,19 @@ func (s *source) Versions(ctx context.Context, _ provider.Address) (*origin.List
 		l.Versions = append(l.Versions, provider.MustParseVersion(v))
 	}
 	s.mu.Unlock()
+	if ctxErr := hang(ctx, delay); ctxErr != nil {
+		return nil, ctxErr
+	}
+	return l, err
+}
+
+// hang waits for the delay, or until ctx ends.
+func hang(ctx context.Context, delay time.Duration) error {
 	select {
 	case <-time.After(delay):
-		return l, err
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 
@@ -87,7 +95,13 @@ func content(v provider.Version) []byte {
 	return testrelease.AsZip([]byte(strings.Repeat("content of "+v.String(), 1000)))
 }
 
-func (s *source) Release(_ context.Context, a provider.Address, _ *origin.Listing, v provider.Version, _ []provider.Platform) (*origin.Release, error) {
+func (s *source) Release(ctx context.Context, a provider.Address, _ *origin.Listing, v provider.Version, _ []provider.Platform) (*origin.Release, error) {
+	s.mu.Lock()
+	delay := s.delay
+	s.mu.Unlock()
+	if err := hang(ctx, delay); err != nil {
+		return nil, err
+	}
 	name := provider.PackageFilename(a, v, linux)
 	claims := trust.Claims{Provider: a, Version: v, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content(v)), name)}
 	if s.signer != nil {
