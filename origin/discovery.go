@@ -166,36 +166,38 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 
 // explainDiscovery says why a host provides no discovery document.
 func explainDiscovery(err error, a provider.Address) error {
+	const help = "is it the host of a provider registry?"
 	var refused *statusError
-	if errors.As(err, &refused) {
-		switch status := refused.status; {
-		case status == http.StatusUnauthorized || status == http.StatusForbidden:
-			return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err),
-				"%s refuses its discovery document, which is usually public: a firewall may answer so. If the host wants a token, set TF_TOKEN_%s, or replace the token that is filed for it",
-				a.Hostname(), tokenVariable(a.Hostname()))
-		case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
-			return hint.Wrap(err, "%s reports a server error: run it again later", a.Hostname())
-		}
+	if errors.As(err, &refused) && refused.status < http.StatusInternalServerError && refused.status != http.StatusTooManyRequests && !refused.unauthorized() {
+		return hint.Wrap(err, help)
 	}
-	return hint.Wrap(err, "is it the host of a provider registry?")
+	return hint.Wrap(explainStatus(err, a.Hostname(), nil, "",
+		fmt.Sprintf("%s refuses its discovery document, which is usually public: a firewall may answer so. If the host wants a token, set TF_TOKEN_%s, or replace the token that is filed for it", a.Hostname(), tokenVariable(a.Hostname()))), help)
 }
 
 // explain says what a status means. notFound is the meaning of a 404.
 func (r *Registry) explain(err error, a provider.Address, notFound error) error {
+	absent := fmt.Sprintf("check the address: %s does not know it", a.Hostname())
+	if notFound == ErrPlatformNotFound {
+		absent = fmt.Sprintf("name those that %s has with --platform", a.Hostname())
+	}
+	return explainStatus(err, a.Hostname(), notFound, absent,
+		fmt.Sprintf("log in with terraform login or tofu login %[1]s, or set TF_TOKEN_%[2]s", a.Hostname(), tokenVariable(a.Hostname())))
+}
+
+// explainStatus adds the meaning of a status to an error, and a hint: absent for a 404, and
+// login if the server refuses the credentials. It returns other errors unchanged.
+func explainStatus(err error, server string, notFound error, absent, login string) error {
 	var status *statusError
-	if !errors.As(err, &status) {
-		return err
-	}
 	switch {
-	case status.status == http.StatusNotFound && notFound == ErrPlatformNotFound:
-		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "name those that %s has with --platform", a.Hostname())
+	case !errors.As(err, &status):
+		return err
 	case status.status == http.StatusNotFound:
-		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "check the address: %s does not know it", a.Hostname())
-	case status.status == http.StatusUnauthorized, status.status == http.StatusForbidden:
-		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err),
-			"log in with terraform login or tofu login %[1]s, or set TF_TOKEN_%[2]s", a.Hostname(), tokenVariable(a.Hostname()))
+		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "%s", absent)
+	case status.unauthorized():
+		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err), "%s", login)
 	}
-	return hint.Wrap(err, "%s reports a server error: run it again later", a.Hostname())
+	return hint.Wrap(err, "%s reports a server error: run it again later", server)
 }
 
 // tokenVariable encodes a host name as in the name of a TF_TOKEN_ variable.

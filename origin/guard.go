@@ -52,25 +52,22 @@ func (g *Guard) Transport(base *http.Transport) *http.Transport {
 	// net/http calls Proxy once for each request, redirects included, before anything
 	// else.
 	t.Proxy = func(req *http.Request) (*url.URL, error) {
-		if g.lenient {
-			return g.throughProxy(proxy, req)
-		}
-		if from := req.Response; from != nil && from.Request.URL.Scheme == "https" && req.URL.Scheme != "https" {
+		if from := req.Response; !g.lenient && from != nil && from.Request.URL.Scheme == "https" && req.URL.Scheme != "https" {
 			return nil, hint.Wrap(errDowngrade, "the origin must redirect to https: pull-through does not leave https")
 		}
 		if proxy == nil {
 			return nil, nil
 		}
 		through, err := proxy(req)
-		switch {
-		case err != nil:
-			return nil, err
-		case through != nil:
-			g.proxies.Store(hostPort(through), true)
-			return through, g.checkName(req.URL)
+		if through != nil {
+			g.proxies.Store(hostPort(through), true) // a proxy may have any address
 		}
-		if _, ok := g.proxies.Load(hostPort(req.URL)); ok {
-			return nil, g.checkName(req.URL) // the dialer would take it for the proxy
+		if err != nil || g.lenient {
+			return through, err
+		}
+		// The dialer would take a host at the address of a proxy for the proxy.
+		if _, isProxy := g.proxies.Load(hostPort(req.URL)); through != nil || isProxy {
+			return through, g.checkName(req.URL)
 		}
 		return nil, nil
 	}

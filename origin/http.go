@@ -80,6 +80,11 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s answered %d %s", e.url, e.status, http.StatusText(e.status))
 }
 
+// unauthorized reports whether the server refuses the credentials, or wants some.
+func (e *statusError) unauthorized() bool {
+	return e.status == http.StatusUnauthorized || e.status == http.StatusForbidden
+}
+
 // forDownloads returns a transport that opens a separate connection for each package,
 // with large buffers. Over HTTP/2, all packages would share one connection and its flow
 // control window.

@@ -3,7 +3,6 @@ package origin
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -69,19 +68,6 @@ func (g *Guard) checkService(from, to *url.URL) error {
 		return nil
 	}
 	return checkLocalReference(from, to)
-}
-
-// throughProxy returns the proxy for a request and records it, because a proxy may have
-// any address.
-func (g *Guard) throughProxy(proxy func(*http.Request) (*url.URL, error), req *http.Request) (*url.URL, error) {
-	if proxy == nil {
-		return nil, nil
-	}
-	through, err := proxy(req)
-	if through != nil {
-		g.proxies.Store(hostPort(through), true)
-	}
-	return through, err
 }
 
 // checkLocalAddress refuses to open a connection to an address of this machine or its link.

@@ -2,7 +2,6 @@ package origin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -11,7 +10,6 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/document"
-	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -55,24 +53,11 @@ func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string
 		return nil
 	})
 	if err != nil {
-		return from, fmt.Errorf("read %s of %s: %w", name, a, m.explain(err, notFound))
+		server := "the mirror " + redactedURL(m.base)
+		return from, fmt.Errorf("read %s of %s: %w", name, a, explainStatus(err, server, notFound, server+" does not have it",
+			fmt.Sprintf("write a credentials block for %s into the CLI configuration, or set TF_TOKEN_%s", m.base.Host, tokenVariable(m.base.Host))))
 	}
 	return from, nil
-}
-
-// explain says what a status means.
-func (m *NetworkMirror) explain(err, notFound error) error {
-	var status *statusError
-	switch {
-	case !errors.As(err, &status):
-		return err
-	case status.status == http.StatusNotFound:
-		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "the mirror %s does not have it", redactedURL(m.base))
-	case status.status == http.StatusUnauthorized, status.status == http.StatusForbidden:
-		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err), "write a credentials block for %s into the CLI configuration, or set TF_TOKEN_%s",
-			m.base.Host, tokenVariable(m.base.Host))
-	}
-	return hint.Wrap(err, "the mirror %s reports a server error: run it again later", redactedURL(m.base))
 }
 
 // locate implements [mirrorFiles]. The protocol has no file names, and a mirror may choose

@@ -750,7 +750,7 @@ var mutants = []mutant{
 		"return !f.holds(now) })", "return !f.holds(now) && false })",
 		"internal/pull.TestFailuresAreCounted"},
 	{"the counted memory of origins' lists", "internal/pull.(*list).weigh",
-		"l.bytes += platformBytes + int64(len(platform.OS)+len(platform.Arch))", "l.bytes += 0",
+		"l.bytes += platformBytes + int64(len(platform.OS)+len(platform.Arch))", "_ = platform",
 		"internal/pull.TestListsKeepWhatIsCounted"},
 	{"the copy of a version without its request", "provider.parseVersion",
 		"versions.ParseVersion(strings.Clone(s))", "versions.ParseVersion(s)",
