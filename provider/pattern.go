@@ -109,13 +109,15 @@ func (p Pattern) Matches(a Address) bool {
 // the same address, the one with more parts is more specific.
 func (p Pattern) Parts() int {
 	n := 0
-	for _, part := range []string{string(p.host), p.namespace, p.typ} {
+	for _, part := range p.parts() {
 		if part != wildcard {
 			n++
 		}
 	}
 	return n
 }
+
+func (p Pattern) parts() [3]string { return [3]string{string(p.host), p.namespace, p.typ} }
 
 // ServiceHost returns the host in the pattern, and whether it is not a wildcard.
 func (p Pattern) ServiceHost() (host svchost.Hostname, named bool) {
@@ -156,20 +158,18 @@ func (s Selector) Selects(a Address) bool {
 		(len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches))
 }
 
-// SinglePart reports for each part of an address whether the include patterns contain exactly
-// one value of it, so that a template need not use that part. Like OpenTofu, it counts only
-// values, and ignores additional wildcards.
-func (s Selector) SinglePart() (hostname, namespace, typ bool) {
-	single := func(part func(Pattern) string) bool {
+// SingleParts reports for the hostname, the namespace and the type whether the include
+// patterns contain exactly one value of it, so that a template need not use that part. Like
+// OpenTofu, it counts only values, and ignores additional wildcards.
+func (s Selector) SingleParts() (single [3]bool) {
+	for i := range single {
 		named := map[string]bool{}
 		for _, p := range s.Include {
-			if v := part(p); v != wildcard {
+			if v := p.parts()[i]; v != wildcard {
 				named[v] = true
 			}
 		}
-		return len(named) == 1
+		single[i] = len(named) == 1
 	}
-	return single(func(p Pattern) string { return string(p.host) }),
-		single(func(p Pattern) string { return p.namespace }),
-		single(func(p Pattern) string { return p.typ })
+	return single
 }

@@ -11,6 +11,7 @@ package templates
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -67,12 +68,11 @@ func Parse(source string, sel provider.Selector) (*Template, error) {
 
 func checkSymbols(used map[string]bool, sel provider.Selector) error {
 	for name := range used {
-		if name != "hostname" && name != "namespace" && name != "type" {
+		if !slices.Contains(symbols, name) {
 			return fmt.Errorf("it refers to %q, but only hostname, namespace and type are available", name)
 		}
 	}
-	var single [3]bool
-	single[0], single[1], single[2] = sel.SinglePart()
+	single := sel.SingleParts()
 	for i, name := range symbols {
 		if !used[name] && !single[i] {
 			return hint.New(fmt.Sprintf("it does not refer to ${%s}, and the include patterns do not name exactly one %[1]s", name),

@@ -28,33 +28,13 @@ func (c *Checksums) KnownBySum(filename string) bool {
 	return len(c.claims.Known) == 0 || ok && !slices.ContainsFunc(c.claims.Known, func(k Known) bool { return !k.hasZip(sum) })
 }
 
-// checkKnown returns ErrUnknown or ErrChecksum if the listed SHA-256 of a file is enough to
-// know that a lock file does not have the package.
-func (c *Checksums) checkKnown(p provider.Platform, filename string) error {
-	sum, listed := c.sums[filename]
-	if !listed {
-		return nil // the bytes of the package decide
-	}
-	for _, k := range c.claims.Known {
-		if k.hasZip(sum) {
-			continue
-		}
-		if other := c.unlistedZip(k); !other.IsZero() {
-			return k.contradicted(filename, sum, other)
-		}
-		if !slices.ContainsFunc(k.Hashes, isH1) {
-			return k.unknown(p, filename, provider.ZipHash(sum).String())
-		}
-	}
-	return nil
-}
-
-// checkAccepted is like checkKnown for a package whose bytes were verified.
+// checkKnown returns ErrUnknown or ErrChecksum if a lock file does not have the package.
+// Before the bytes of the package were read, any h1: hash in a lock file may be its own.
 //
 // Like clients, it accepts a package if one hash matches. But if a lock file has only the
 // h1: hash of the package, and zh: hashes that the release does not list, the lock file was
 // made from different packages.
-func (c *Checksums) checkAccepted(p Package) error {
+func (c *Checksums) checkKnown(p Package, read bool) error {
 	for _, k := range c.claims.Known {
 		if k.hasZip(p.sum) {
 			continue
@@ -62,12 +42,8 @@ func (c *Checksums) checkAccepted(p Package) error {
 		if other := c.unlistedZip(k); !other.IsZero() {
 			return k.contradicted(p.filename, p.sum, other)
 		}
-		if p.h1.IsZero() || !slices.Contains(k.Hashes, p.h1) {
-			has := provider.ZipHash(p.sum).String()
-			if !p.h1.IsZero() {
-				has += " and " + p.h1.String()
-			}
-			return k.unknown(p.platform, p.filename, has)
+		if !slices.ContainsFunc(k.Hashes, func(h provider.Hash) bool { return !h.IsZip() && (!read || h == p.h1) }) {
+			return k.unknown(p)
 		}
 	}
 	return nil
@@ -92,11 +68,13 @@ func (k Known) hasZip(sum [sha256.Size]byte) bool {
 	return slices.Contains(k.Hashes, provider.ZipHash(sum))
 }
 
-func isH1(h provider.Hash) bool { return !h.IsZip() }
-
-func (k Known) unknown(p provider.Platform, filename, has string) error {
-	return hint.Wrap(fmt.Errorf("%s: %w at %s: none of the hashes there is the package's, which has %s", filename, ErrUnknown, k.Where, has),
-		"add it to the lock file with tofu providers lock -platform=%s or terraform providers lock -platform=%[1]s, or leave the platform out: --platform names those to push", p)
+func (k Known) unknown(p Package) error {
+	has := provider.ZipHash(p.sum).String()
+	if !p.h1.IsZero() {
+		has += " and " + p.h1.String()
+	}
+	return hint.Wrap(fmt.Errorf("%s: %w at %s: none of the hashes there is the package's, which has %s", p.filename, ErrUnknown, k.Where, has),
+		"add it to the lock file with tofu providers lock -platform=%s or terraform providers lock -platform=%[1]s, or leave the platform out: --platform names those to push", p.platform)
 }
 
 func (k Known) contradicted(filename string, sum [sha256.Size]byte, other provider.Hash) error {

@@ -52,14 +52,16 @@ type Verifier struct {
 // ErrNotListed if the checksums do not cover that name, and ErrUnknown or ErrChecksum if
 // the listed checksum contradicts a lock file.
 func (c *Checksums) Verifier(p provider.Platform, filename string) (*Verifier, error) {
-	_, listed := c.sums[filename]
+	sum, listed := c.sums[filename]
 	_, offered := c.claims.Hashes[filename] // possibly without a hash
 	if !listed && (!offered || c.sums != nil) {
 		return nil, hint.Wrap(fmt.Errorf("%s: %w", filename, ErrNotListed),
 			"the release is incomplete: its publisher must list every package under its exact file name")
 	}
-	if err := c.checkKnown(p, filename); err != nil {
-		return nil, err
+	if listed { // otherwise the bytes of the package decide
+		if err := c.checkKnown(Package{platform: p, filename: filename, sum: sum}, false); err != nil {
+			return nil, err
+		}
 	}
 	return &Verifier{checksums: c, platform: p, filename: filename, hash: sha256.New()}, nil
 }
@@ -103,7 +105,7 @@ func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, er
 	if !isZip {
 		return Package{}, hint.Wrap(fmt.Errorf("%s: its %d bytes are what is listed, but they are %w", v.filename, v.size, err), NotZipHint)
 	}
-	if err := v.checksums.checkAccepted(p); err != nil {
+	if err := v.checksums.checkKnown(p, true); err != nil {
 		return Package{}, err
 	}
 	return p, nil
