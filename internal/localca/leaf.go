@@ -9,60 +9,39 @@ import (
 	"crypto/x509/pkix"
 	"net"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-const (
-	leafValidity = 90 * 24 * time.Hour
-	// A leaf is renewed at the age of leafAge, early enough for clients with a fast clock.
-	leafAge = 60 * 24 * time.Hour
-)
+const leafValidity = 90 * 24 * time.Hour
 
-// Leaf is a server certificate that its CA signs, and renews in time. It has a new key each time, and exists
-// only in memory. Methods may be called concurrently.
+// Leaf makes server certificates for host names and IP addresses, signed by its CA. Each
+// handshake gets a new certificate with a new key, which exist only in memory. So no
+// certificate expires while a gateway runs, even if the clock is changed. Methods may be
+// called concurrently.
 type Leaf struct {
 	ca    *CA
 	hosts []string
-
-	mu      sync.Mutex
-	current *tls.Certificate
 }
 
-// Issue signs a certificate for host names and IP addresses, at least one.
+// Issue returns the leaf for host names and IP addresses, at least one. It signs a first
+// certificate, so that an invalid name is an error.
 func (ca *CA) Issue(hosts []string) (*Leaf, error) {
 	if len(hosts) == 0 {
 		return nil, hint.New("there is no host to sign a certificate for", "name one by --listen")
 	}
-	l := &Leaf{ca: ca, hosts: hosts}
+	l := &Leaf{ca, hosts}
 	_, err := l.Get(nil)
 	return l, err
 }
 
-// CA returns the CA that signs the certificate.
+// CA returns the CA that signs the certificates.
 func (l *Leaf) CA() *CA { return l.ca }
 
-// Get returns the certificate, for [tls.Config]. It renews the certificate after 60 days. It also renews a certificate
-// that begins in the future, because the clock was set back.
+// Get returns a new certificate, for [tls.Config].
 func (l *Leaf) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	if l.current != nil && fresh(l.current.Leaf, now) {
-		return l.current, nil
-	}
-	made, err := l.ca.sign(l.hosts, now)
-	if err != nil {
-		return nil, err
-	}
-	l.current = made
-	return made, nil
-}
-
-func fresh(leaf *x509.Certificate, now time.Time) bool {
-	return !now.Before(leaf.NotBefore) && now.Before(leaf.NotBefore.Add(margin+leafAge))
+	return l.ca.sign(l.hosts, time.Now())
 }
 
 // sign creates a key and signs a certificate for it, which expires no later than the CA.
