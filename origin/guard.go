@@ -132,9 +132,9 @@ func (g *Guard) checkAddress(address string) error {
 func private(host, port, why string) error {
 	err := fmt.Errorf("%w: %s is %s", ErrPrivate, host, why)
 	if port == "443" {
-		return hint.Wrap(err, "if that is meant, name the host in an include pattern of the pull_through block, such as \"registry.acme.internal/*/*\"")
+		return hint.Wrap(err, "to allow it, name the host in an include pattern of the pull_through block, such as \"registry.acme.internal/*/*\"")
 	}
-	return hint.Wrap(err, "if port %[1]s of the host is meant, name both in an include pattern of the pull_through block, such as \"registry.acme.internal:%[1]s/*/*\", or in the providers.v1 URL of a host block of the CLI configuration", port)
+	return hint.Wrap(err, "to allow port %[1]s of the host, name both in an include pattern of the pull_through block, such as \"registry.acme.internal:%[1]s/*/*\", or in the providers.v1 URL of a host block of the CLI configuration", port)
 }
 
 // addService allows the port of a named host's services, as its own discovery document

@@ -27,7 +27,7 @@ const helpMirror = "the mirror does not keep to the provider network mirror prot
 func (r *Registry) NetworkMirror(base *url.URL) *NetworkMirror {
 	r.guard.recordAsked(base.Hostname())
 	m := &NetworkMirror{registry: r, base: base}
-	m.mirror = mirror{files: m, origin: base.Hostname(), help: helpMirror, empty: "is it pushed there?"}
+	m.mirror = mirror{files: m, origin: base.Hostname(), help: helpMirror, empty: "has the version been pushed to the mirror?"}
 	return m
 }
 

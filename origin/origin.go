@@ -108,7 +108,7 @@ func selectPlatforms(a provider.Address, v provider.Version, have, want []provid
 	}
 	for _, p := range want {
 		if !slices.Contains(have, p) {
-			return nil, false, hint.Wrap(fmt.Errorf("%s %s for %s: %w", a, v, p, ErrPlatformNotFound), "it is there for %s", list(have))
+			return nil, false, hint.Wrap(fmt.Errorf("%s %s for %s: %w", a, v, p, ErrPlatformNotFound), "its platforms are %s", list(have))
 		}
 	}
 	return want, len(want) < len(have), nil

@@ -609,7 +609,7 @@ func TestNotThere(t *testing.T) {
 	}
 
 	_, err = b.client.Release(t.Context(), widget, l, v1, platforms("linux_amd64", "plan9_386"))
-	checkError(t, err, widget.String()+" 1.0.0 for plan9_386: platform not found", "it is there for darwin_arm64, linux_amd64, windows_amd64")
+	checkError(t, err, widget.String()+" 1.0.0 for plan9_386: platform not found", "its platforms are darwin_arm64, linux_amd64, windows_amd64")
 	if !errors.Is(err, origin.ErrPlatformNotFound) {
 		t.Errorf("error %v", err)
 	}

@@ -78,7 +78,7 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 	for _, p := range platforms {
 		name := provider.PackageFilename(a, v, p)
 		if _, err := fileSize(d.root, name); err != nil {
-			return nil, hint.Wrap(fmt.Errorf("SHA256SUMS lists a package that is not there: %w", err), "push what is there with --platform")
+			return nil, hint.Wrap(fmt.Errorf("SHA256SUMS lists a package that is not there: %w", err), "push only the platforms in the folder with --platform")
 		}
 		r.Packages = append(r.Packages, Package{Platform: p, Filename: name, Open: func(context.Context) (io.ReadCloser, int64, error) {
 			return openFile(d.root, name)

@@ -28,7 +28,7 @@ func (ps packagesJSON) reports(asked provider.Platform) (map[provider.Platform]t
 		return nil, err
 	}
 	if _, ok := ps[asked.String()]; !ok {
-		return nil, fmt.Errorf("its packages are without %s", asked)
+		return nil, fmt.Errorf("its packages lack %s", asked)
 	}
 	out := map[provider.Platform]trust.Report{}
 	for name, p := range ps {

@@ -88,7 +88,7 @@ func TestReportedPackages(t *testing.T) {
 		"platform that is not released": {change: func(_ string, p map[string]any) {
 			p["plan9_386"] = map[string]any{"hashes": []any{"zh:" + zeros}, "package_size": 1}
 		}},
-		"without the one asked for": {change: func(asked string, p map[string]any) { delete(p, asked) }, get: "its packages are without"},
+		"without the one asked for": {change: func(asked string, p map[string]any) { delete(p, asked) }, get: "its packages lack"},
 		"size of nothing":           {change: func(_ string, p map[string]any) { entry(p, linux)["package_size"] = 0 }, get: "package_size 0 for linux_amd64"},
 		"size below nothing":        {change: func(_ string, p map[string]any) { entry(p, linux)["package_size"] = -1 }, get: "package_size -1"},
 		"no size":                   {change: func(_ string, p map[string]any) { delete(entry(p, linux), "package_size") }, get: "package_size 0"},

@@ -175,7 +175,7 @@ func (p Policy) notPinnedHelp(rings []ring) string {
 			}
 		}
 	}
-	return "find out from its publisher, by another way, whether it signs with a new key; if so, add the key to the trust block"
+	return "find out from its publisher, through another channel, whether it signs with a new key; if so, add the key to the trust block"
 }
 
 // check verifies a detached binary signature with the keys of a ring.

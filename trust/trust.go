@@ -72,7 +72,7 @@ func (p Policy) orUnsigned(a provider.Address, what string) string {
 func whyNoKey(a provider.Address) string {
 	const openTofu = "registry.opentofu.org"
 	if a.Hostname() == openTofu {
-		return openTofu + " has no key of this publisher, and OpenTofu then goes by checksums alone: ask the publisher to file its key there"
+		return openTofu + " has no key of this publisher, and OpenTofu then relies on checksums alone: ask the publisher to file its key there"
 	}
 	return "ask its publisher to sign it, and to file the key with the registry"
 }
