@@ -39,13 +39,10 @@ func (ca *CA) Issue(hosts []string) (*Leaf, error) {
 // CA returns the CA that signs the certificates.
 func (l *Leaf) CA() *CA { return l.ca }
 
-// Get returns a new certificate, for [tls.Config].
+// Get creates a key and signs a certificate for it, for [tls.Config]. The certificate
+// expires no later than the CA.
 func (l *Leaf) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	return l.ca.sign(l.hosts, time.Now())
-}
-
-// sign creates a key and signs a certificate for it, which expires no later than the CA.
-func (ca *CA) sign(hosts []string, now time.Time) (*tls.Certificate, error) {
+	now := time.Now()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -53,19 +50,19 @@ func (ca *CA) sign(hosts []string, now time.Time) (*tls.Certificate, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "ocibridge gateway", Organization: []string{"ocibridge"}},
 		NotBefore:             now.Add(-margin),
-		NotAfter:              slices.MinFunc([]time.Time{now.Add(leafValidity), ca.cert.NotAfter}, time.Time.Compare),
+		NotAfter:              slices.MinFunc([]time.Time{now.Add(leafValidity), l.ca.cert.NotAfter}, time.Time.Compare),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
 	}
-	for _, h := range hosts {
+	for _, h := range l.hosts {
 		if ip := net.ParseIP(h); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
 		} else {
 			template.DNSNames = append(template.DNSNames, h)
 		}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, key.Public(), ca.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, l.ca.cert, key.Public(), l.ca.key)
 	if err != nil {
 		return nil, err
 	}
