@@ -8,7 +8,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/internal/registry"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -35,18 +34,18 @@ var ErrSameRepository = errors.New("would be copied to the same repository")
 
 // source is an open location to copy from.
 type source struct {
+	registry  *registry.Repositories // nil: the location is no registry
 	providers func(context.Context) ([]provider.Address, error)
 	stored    func(context.Context, provider.Address) (pusher.Stored, error)
-	explain   func(error, ociaddr.Repository) error
 	close     func() error
 }
 
 // target is an open location to copy to.
 type target struct {
-	put     func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error)
-	save    func(context.Context) error
-	explain func(error, ociaddr.Repository) error
-	close   func() error
+	registry *registry.Repositories // nil: the location is no registry
+	put      func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error)
+	save     func(context.Context) error // nil: the location is complete after each version
+	close    func() error
 }
 
 // selected is a stored provider, and the versions of it to copy.
@@ -77,7 +76,7 @@ func (c Copy) Run(ctx context.Context) ([]*pusher.Result, error) {
 	}
 	defer dst.close()
 	results, err := c.copyAll(ctx, src, dst, all)
-	if err == nil {
+	if err == nil && dst.save != nil {
 		err = dst.save(ctx)
 	}
 	return results, err
@@ -107,7 +106,7 @@ func (c Copy) selectVersions(ctx context.Context, src *source, named []provider.
 		var have []provider.Version
 		if q.Version.IsZero() {
 			if have, err = stored.Versions(ctx); err != nil {
-				return nil, src.explain(err, stored.Repository)
+				return nil, Explain(src.registry, err)
 			}
 		}
 		versions := newest(q, have, c.All)
@@ -143,12 +142,8 @@ func (c Copy) copyAll(ctx context.Context, src *source, dst *target, all []selec
 
 func (c Copy) copyOne(ctx context.Context, src *source, dst *target, from pusher.Stored, v provider.Version) (*pusher.Result, error) {
 	result, err := dst.put(ctx, from, v, c.Platforms)
-	refused := new(pusher.RegistryError)
-	switch {
-	case !errors.As(err, &refused):
-		return result, err
-	case refused.Repository == from.Repository:
-		return nil, src.explain(err, refused.Repository)
+	if refused := new(pusher.RegistryError); errors.As(err, &refused) && refused.Repository == from.Repository {
+		return nil, Explain(src.registry, err)
 	}
-	return nil, dst.explain(err, refused.Repository)
+	return result, Explain(dst.registry, err)
 }

@@ -61,9 +61,6 @@ func (l Location) repository(a provider.Address) ociaddr.Repository {
 	return ociaddr.Repository{Registry: ociaddr.Registry(string(l.Kind) + ":" + l.Name), Name: a.Path()}
 }
 
-// noExplanation is the explain function of locations that are no registry.
-func noExplanation(err error, _ ociaddr.Repository) error { return err }
-
 func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source, error) {
 	if c.From.isBundle() {
 		b, err := bundle.Open(ctx, c.From.Name, c.From.Kind == Archive)
@@ -75,7 +72,7 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 			stored: func(_ context.Context, a provider.Address) (pusher.Stored, error) {
 				return pusher.Stored{Provider: a, Repository: c.From.repository(a), Store: b.Repository(a)}, nil
 			},
-			explain: noExplanation, close: b.Close,
+			close: b.Close,
 		}, nil
 	}
 	r, err := c.Open(c.From, named)
@@ -83,6 +80,7 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 		return nil, err
 	}
 	return &source{
+		registry: r,
 		providers: func(ctx context.Context) ([]provider.Address, error) {
 			found, skipped, err := (&inventory.Inventory{Registry: r}).Providers(ctx)
 			for _, u := range skipped {
@@ -94,7 +92,7 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 			addr, repo, err := r.RepositoryWithReferrers(ctx, a)
 			return pusher.Stored{Provider: a, Repository: addr, Store: repo}, err
 		},
-		explain: r.Explain, close: r.Close,
+		close: r.Close,
 	}, nil
 }
 
@@ -118,7 +116,7 @@ func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error)
 	o.Destination = func(_ context.Context, a provider.Address) (pusher.Destination, error) {
 		return pusher.Destination{Repository: c.To.repository(a), Store: b.Repository(a)}, nil
 	}
-	return &target{put: pusher.New(o).Copy, save: b.Save, explain: noExplanation, close: b.Close}, nil
+	return &target{put: pusher.New(o).Copy, save: b.Save, close: b.Close}, nil
 }
 
 func (c Copy) openMirror(o pusher.Options) (*target, error) {
@@ -141,11 +139,8 @@ func (c Copy) openMirror(o pusher.Options) (*target, error) {
 		defer writing.Unlock()
 		return p.Mirror(ctx, root, r)
 	}
-	return &target{put: put, save: noSave, explain: noExplanation, close: root.Close}, nil
+	return &target{put: put, close: root.Close}, nil
 }
-
-// noSave is the save function of locations that are complete after each version.
-func noSave(context.Context) error { return nil }
 
 func (c Copy) openRegistry(all []selected, o pusher.Options) (*target, error) {
 	var providers []provider.Address
@@ -169,5 +164,5 @@ func (c Copy) openRegistry(all []selected, o pusher.Options) (*target, error) {
 		}
 	}
 	o.Destination = destinationOfCopies(r, from)
-	return &target{put: pusher.New(o).Copy, save: noSave, explain: r.Explain, close: r.Close}, nil
+	return &target{registry: r, put: pusher.New(o).Copy, close: r.Close}, nil
 }

@@ -9,10 +9,8 @@ package transfer
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
+	"sync/atomic"
 
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -54,92 +52,71 @@ func destinationOfCopies(r *registry.Repositories, from map[provider.Address]oci
 }
 
 // Explain adds to a refusal by a registry what to do about it. It returns other errors
-// unchanged.
+// unchanged. r is nil for a location that is no registry.
 func Explain(r *registry.Repositories, err error) error {
-	if refused := new(pusher.RegistryError); errors.As(err, &refused) {
+	if refused := new(pusher.RegistryError); r != nil && errors.As(err, &refused) {
 		return r.Explain(err, refused.Repository)
 	}
 	return err
 }
 
-// batch transfers several versions at once, and reports each result when all earlier ones
-// are reported.
-type batch struct {
-	report func(*pusher.Result)
-	group  errgroup.Group
-
-	mu       sync.Mutex
-	outcomes []outcome
-	reported int
-}
-
-// outcome is the result of one version.
-type outcome struct {
-	ended  bool
-	result *pusher.Result
-	err    error
-}
-
 // errStopped means that an earlier version failed.
 var errStopped = errors.New("an earlier version failed")
 
+// batch transfers several versions at once, and reports each result when all earlier ones
+// are reported.
+type batch struct {
+	report  func(*pusher.Result)
+	slots   chan struct{} // one for each transfer that runs
+	failed  atomic.Bool
+	running sync.WaitGroup
+	last    chan struct{} // closed once the version that was added last is reported
+
+	results []*pusher.Result
+	err     error // of the first version that failed
+}
+
 func newBatch(jobs int, report func(*pusher.Result)) *batch {
-	b := &batch{report: report}
-	b.group.SetLimit(jobs)
+	b := &batch{report: report, slots: make(chan struct{}, jobs), last: make(chan struct{})}
+	close(b.last)
 	return b
 }
 
 // add transfers a version as soon as a job is free. It returns errStopped, and transfers
-// nothing, if an earlier version has failed.
+// nothing, if an earlier version has failed by then.
 func (b *batch) add(transfer func() (*pusher.Result, error)) error {
-	b.mu.Lock()
-	b.outcomes = append(b.outcomes, outcome{})
-	turn := len(b.outcomes) - 1
-	b.mu.Unlock()
-	if b.failedBefore(turn) {
+	b.slots <- struct{}{}
+	if b.failed.Load() {
+		<-b.slots
 		return errStopped
 	}
-	b.group.Go(func() error {
-		if !b.failedBefore(turn) {
-			result, err := transfer()
-			b.end(turn, result, err)
+	before, reported := b.last, make(chan struct{})
+	b.last = reported
+	b.running.Go(func() {
+		result, err := transfer()
+		if err != nil {
+			b.failed.Store(true)
 		}
-		return nil
+		<-b.slots
+		<-before
+		defer close(reported)
+		if b.err == nil {
+			b.err = err
+		}
+		if result != nil {
+			b.results = append(b.results, result)
+			b.report(result)
+		}
 	})
 	return nil
-}
-
-// end stores an outcome, and reports the results that have no unfinished one before them.
-func (b *batch) end(turn int, result *pusher.Result, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.outcomes[turn] = outcome{true, result, err}
-	for ; b.reported < len(b.outcomes) && b.outcomes[b.reported].ended; b.reported++ {
-		if r := b.outcomes[b.reported].result; r != nil {
-			b.report(r)
-		}
-	}
-}
-
-// failedBefore reports whether a version before the given one failed.
-func (b *batch) failedBefore(turn int) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.ContainsFunc(b.outcomes[:turn], func(o outcome) bool { return o.err != nil })
 }
 
 // wait waits for all versions, and returns their results and the first failure. Without a
 // failure it returns err.
 func (b *batch) wait(err error) ([]*pusher.Result, error) {
-	_ = b.group.Wait() // its functions return nil
-	var results []*pusher.Result
-	for _, o := range b.outcomes {
-		if o.result != nil {
-			results = append(results, o.result)
-		}
+	b.running.Wait()
+	if b.err != nil {
+		err = b.err
 	}
-	if i := slices.IndexFunc(b.outcomes, func(o outcome) bool { return o.err != nil }); i >= 0 {
-		err = b.outcomes[i].err
-	}
-	return results, err
+	return b.results, err
 }
