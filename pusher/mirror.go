@@ -3,7 +3,6 @@ package pusher
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -29,11 +29,9 @@ var mirrorLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: 10
 
 // mirrorPush writes one release into a mirror folder.
 type mirrorPush struct {
-	*Pusher
-	release *origin.Release
-	sums    *trust.Checksums
-	root    *os.Root
-	dir     string // of the provider, relative to root, with slashes
+	*push
+	root *os.Root
+	dir  string // of the provider, relative to root, with slashes
 
 	mu       sync.Mutex
 	archives map[string]mirrorArchive // of VERSION.json, by platform
@@ -64,7 +62,7 @@ func (p *Pusher) Mirror(ctx context.Context, root *os.Root, r *origin.Release) (
 	if err != nil {
 		return nil, err
 	}
-	m := &mirrorPush{Pusher: p, release: r, sums: sums, root: root, dir: r.Provider().Path()}
+	m := &mirrorPush{push: &push{Pusher: p, release: r, sums: sums}, root: root, dir: r.Provider().Path()}
 	// 1. Read the existing JSON.
 	var version mirrorVersion
 	if err := m.readJSON(r.Version().String(), &version); err != nil {
@@ -126,16 +124,9 @@ func (m *mirrorPush) writePackages(ctx context.Context) ([]PackageResult, error)
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			accepted, sent, err := m.writePackage(ctx, pkg)
-			if err != nil {
-				return fmt.Errorf("%s %s for %s: %w", m.release.Provider(), m.release.Version(), pkg.Platform, err)
-			}
-			sum := accepted.Sum()
-			out[i] = PackageResult{
-				Platform: pkg.Platform, Filename: m.filename(pkg), Size: accepted.Size(), H1: accepted.H1(), Sent: sent,
-				Digest: fmt.Sprintf("sha256:%x", sum),
-			}
-			return nil
+			var err error
+			out[i], err = m.writePackage(ctx, pkg)
+			return err
 		})
 	}
 	return out, g.Wait()
@@ -147,103 +138,43 @@ func (m *mirrorPush) filename(pkg origin.Package) string {
 }
 
 // writePackage writes one package into the folder, unless the folder has it.
-func (m *mirrorPush) writePackage(ctx context.Context, pkg origin.Package) (accepted trust.Package, written bool, err error) {
+func (m *mirrorPush) writePackage(ctx context.Context, pkg origin.Package) (PackageResult, error) {
 	name := path.Join(m.dir, m.filename(pkg))
-	if info, err := m.root.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return accepted, false, fmt.Errorf("%s is no regular file", name)
+	stored, size, err := files.OpenRegular(m.root, name)
+	exists := err == nil
+	if exists {
+		pkg.Open = func(context.Context) (io.ReadCloser, int64, error) { return stored, size, nil }
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return PackageResult{}, err
 	}
-	f, err := m.root.Open(name)
-	switch {
-	case err == nil:
-		defer f.Close()
-		accepted, err = m.verify(ctx, pkg, f, io.Discard, f, -1, func(int) {})
-		if errors.Is(err, trust.ErrChecksum) {
-			return accepted, false, m.conflict("the folder has another package under its name: " + err.Error())
-		}
-		if err == nil {
-			m.event(pkg.Platform, StagePresent, 0, accepted.Size())
-			err = m.addEntry(pkg, accepted)
-		}
-		return accepted, false, err
-	case !errors.Is(err, fs.ErrNotExist):
-		return accepted, false, err
+	s, err := m.open(ctx, pkg)
+	if err != nil {
+		return PackageResult{}, err
 	}
-	accepted, err = m.fetch(ctx, pkg, name)
-	return accepted, true, err
-}
-
-func (m *mirrorPush) event(p provider.Platform, stage Stage, n int, total int64) {
-	m.o.OnEvent(Event{m.release.Provider(), m.release.Version(), p, stage, n, total})
+	defer s.Close()
+	err = s.drain()
+	if exists && errors.Is(err, trust.ErrChecksum) {
+		err = m.conflict("the folder has another package under its name: " + err.Error())
+	}
+	accepted, stage := s.accepted(), StagePresent
+	if err == nil {
+		err = m.addEntry(pkg, accepted)
+	}
+	if err == nil && !exists {
+		stage, err = StageDone, files.Replace(m.root, name, s.file.Content(), nil)
+	}
+	if err != nil {
+		return PackageResult{}, err
+	}
+	m.event(pkg.Platform, stage, 0, accepted.Size())
+	return PackageResult{
+		Platform: pkg.Platform, Filename: m.filename(pkg), Digest: sha256Digest(accepted.Sum()).String(), Size: accepted.Size(), H1: accepted.H1(), Sent: !exists,
+	}, nil
 }
 
 func (m *mirrorPush) conflict(what string) error {
 	return hint.Wrap(fmt.Errorf("%w: %s", ErrConflict, what),
 		"what is there was left as it is; find out which of them is right, and remove the wrong one")
-}
-
-// fetch reads a package into a temporary file, and renames the file once the package is
-// verified.
-func (m *mirrorPush) fetch(ctx context.Context, pkg origin.Package, name string) (accepted trust.Package, err error) {
-	body, size, err := pkg.Open(ctx)
-	if err != nil {
-		return accepted, err
-	}
-	defer body.Close()
-	temp := path.Join(m.dir, ".ocibridge-"+rand.Text())
-	f, err := m.root.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return accepted, err
-	}
-	defer func() {
-		f.Close()
-		if err != nil {
-			m.root.Remove(temp)
-		}
-	}()
-	m.event(pkg.Platform, StageFetch, 0, size)
-	report := func(n int) { m.event(pkg.Platform, StageFetch, n, size) }
-	if accepted, err = m.verify(ctx, pkg, body, f, f, size, report); err != nil {
-		if errors.Is(err, trust.ErrChecksum) && pkg.MismatchHint != "" {
-			err = hint.Replace(err, "%s", pkg.MismatchHint)
-		}
-		return accepted, err
-	}
-	if err = m.addEntry(pkg, accepted); err != nil {
-		return accepted, err
-	}
-	if err = f.Sync(); err != nil {
-		return accepted, err
-	}
-	if err = f.Close(); err != nil {
-		return accepted, err
-	}
-	if err = m.root.Rename(temp, name); err == nil {
-		m.event(pkg.Platform, StageDone, 0, accepted.Size())
-	}
-	return accepted, err
-}
-
-// verify copies a package, and accepts it. It reads the copy again through content. The size
-// is -1 if it is unknown.
-func (m *mirrorPush) verify(ctx context.Context, pkg origin.Package, src io.Reader, dst io.Writer, content io.ReaderAt, size int64, report func(int)) (trust.Package, error) {
-	verifier, err := m.sums.Verifier(pkg.Platform, pkg.Filename)
-	if err != nil {
-		return trust.Package{}, err
-	}
-	limit := int64(maxPackageBytes)
-	if size >= 0 && size < limit {
-		limit = size
-	}
-	n, err := io.Copy(io.MultiWriter(dst, verifier, reporter(report)), io.LimitReader(src, limit+1))
-	switch {
-	case err != nil:
-		return trust.Package{}, fmt.Errorf("read %s: %w", pkg.Filename, err)
-	case n > limit:
-		return trust.Package{}, hint.Wrap(fmt.Errorf("read %s: %w: more than %d bytes", pkg.Filename, ErrTooLong, limit), "it is not what it is said to be")
-	case n < size:
-		return trust.Package{}, hint.Wrap(fmt.Errorf("read %s: %w after %d of %d bytes", pkg.Filename, ErrTruncated, n, size), "run it again")
-	}
-	return verifier.Accept(ctx, content)
 }
 
 // addEntry adds a package to the version's JSON. It keeps an existing entry for the same
@@ -256,14 +187,15 @@ func (m *mirrorPush) addEntry(pkg origin.Package, p trust.Package) error {
 	slices.Sort(hashes)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	file := path.Join(m.dir, m.release.Version().String()+".json")
 	there, ok := m.archives[pkg.Platform.String()]
 	switch {
 	case !ok:
 		m.archives[pkg.Platform.String()] = mirrorArchive{hashes, m.filename(pkg)}
 	case there.URL != m.filename(pkg):
-		return m.conflict(fmt.Sprintf("%s.json has the package at %.200q", m.release.Version(), there.URL))
+		return m.conflict(fmt.Sprintf("%s has the package for %s at %.200q", file, pkg.Platform, there.URL))
 	case !slices.ContainsFunc(there.Hashes, func(h string) bool { return slices.Contains(hashes, h) }):
-		return m.conflict(fmt.Sprintf("%s.json gives it the hashes %.200q, but it has %q", m.release.Version(), there.Hashes, hashes))
+		return m.conflict(fmt.Sprintf("%s gives the package for %s the hashes %.200q, but it has %q", file, pkg.Platform, there.Hashes, hashes))
 	}
 	return nil
 }
@@ -285,14 +217,7 @@ func (m *mirrorPush) readJSON(name string, out any) error {
 }
 
 func (m *mirrorPush) readFile(name string) ([]byte, error) {
-	info, err := m.root.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file")
-	}
-	f, err := m.root.Open(name)
+	f, _, err := files.OpenRegular(m.root, name)
 	if err != nil {
 		return nil, err
 	}
@@ -310,13 +235,5 @@ func (m *mirrorPush) writeJSON(name string, content any) error {
 	if now, err := m.readFile(file); err == nil && bytes.Equal(now, data) {
 		return nil
 	}
-	temp := path.Join(m.dir, ".ocibridge-"+rand.Text())
-	if err := m.root.WriteFile(temp, data, 0o644); err != nil {
-		return err
-	}
-	if err := m.root.Rename(temp, file); err != nil {
-		m.root.Remove(temp)
-		return err
-	}
-	return nil
+	return files.Replace(m.root, file, bytes.NewReader(data), nil)
 }

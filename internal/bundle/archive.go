@@ -2,7 +2,6 @@ package bundle
 
 import (
 	"archive/tar"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -32,7 +32,7 @@ type archive struct {
 
 	mu    sync.Mutex
 	files map[string]extent
-	end   int64
+	tar   *tar.Writer // nil for an archive that is only read
 }
 
 // extent is the position of a file in the archive.
@@ -148,7 +148,7 @@ func createArchive(name string) (storage, error) {
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name a file in a folder that can be written")
 	}
-	return &archive{file: file, name: name, files: map[string]extent{}}, nil
+	return &archive{file: file, name: name, files: map[string]extent{}, tar: tar.NewWriter(file)}, nil
 }
 
 // close removes an archive that is not finished.
@@ -179,51 +179,41 @@ func (a *archive) open(name string) (io.ReadCloser, int64, error) {
 	return section{io.NewSectionReader(a.file, e.at, e.size)}, e.size, nil
 }
 
-// write appends a file if check passes after it was read. Several calls may run at once, each in its own region.
-// If a call fails, or another call stores the same file first, its region remains as an unused file.
+// write appends a file if check passes after body was read. Several calls may run at once, each with its own
+// temporary file, because a tar archive takes one file at a time.
 func (a *archive) write(name string, size int64, body io.Reader, check func() error) error {
-	header, err := headerOf(name, size)
+	temp, err := fill.NewTemp(filepath.Dir(a.file.Name()), ".ocibridge-*")
+	if err != nil {
+		return err
+	}
+	defer temp.Close()
+	if _, err = io.Copy(temp, body); err == nil {
+		err = check()
+	}
 	if err != nil {
 		return err
 	}
 	a.mu.Lock()
-	start := a.end
-	at := start + int64(len(header))
-	a.end = at + (size+blockBytes-1)/blockBytes*blockBytes
-	a.mu.Unlock()
-	_, err = io.Copy(io.NewOffsetWriter(a.file, at), body)
-	if err == nil {
-		err = check()
-	}
-	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, twice := a.files[name]
-	if err != nil || twice {
-		unused, herr := headerOf(fmt.Sprintf("unused/%d", start), size)
-		if herr == nil {
-			_, herr = a.file.WriteAt(unused, start)
-		}
-		return errors.Join(err, herr)
+	if _, exists := a.files[name]; exists {
+		return nil
 	}
-	if _, err := a.file.WriteAt(header, start); err != nil {
+	// The header depends neither on the time nor on the user.
+	if err := a.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644}); err != nil {
 		return err
 	}
-	a.files[name] = extent{at, size}
-	return nil
-}
-
-// blockBytes is the size that files in a tar archive are padded to.
-const blockBytes = 512
-
-// headerOf returns the header of a file, which depends neither on the time nor on the user.
-func headerOf(name string, size int64) ([]byte, error) {
-	var out bytes.Buffer
-	err := tar.NewWriter(&out).WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644})
-	return out.Bytes(), err
+	at, err := a.file.Seek(0, io.SeekCurrent)
+	if err == nil {
+		_, err = io.Copy(a.tar, io.NewSectionReader(temp, 0, size))
+	}
+	if err == nil {
+		a.files[name] = extent{at, size}
+	}
+	return errors.Join(err, a.tar.Flush())
 }
 
 func (a *archive) finish() error {
-	if _, err := a.file.WriteAt(make([]byte, 2*blockBytes), a.end); err != nil { // the end of a tar archive
+	if err := a.tar.Close(); err != nil {
 		return err
 	}
 	if err := a.file.Chmod(0o644); err != nil {

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -76,11 +77,10 @@ type Bundle struct {
 	before  []byte // index.json when the bundle was opened; nil if there was none
 
 	mu   sync.Mutex
-	tags map[provider.Address]map[string]ocispec.Descriptor
-	// referrers are the pushed referrers that no fallback tag lists yet.
-	referrers map[provider.Address]map[digest.Digest][]ocispec.Descriptor // by subject
-	// listBytes is a lower bound of the length of each subject's list of referrers.
-	listBytes map[subjectOf]int64
+	tags map[string]ocispec.Descriptor // by the names of their entries in index.json
+	// referrers are the lists of referrers that have grown. They are JSON, by the names of
+	// their fallback tags.
+	referrers map[string][]byte
 }
 
 // Open opens a complete bundle: a folder, or with archive a tar file. Errors may wrap [ErrNotBundle] or
@@ -130,10 +130,7 @@ func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 }
 
 func newBundle(name string, s storage) *Bundle {
-	return &Bundle{
-		name: name, storage: s, tags: map[provider.Address]map[string]ocispec.Descriptor{},
-		referrers: map[provider.Address]map[digest.Digest][]ocispec.Descriptor{}, listBytes: map[subjectOf]int64{},
-	}
+	return &Bundle{name: name, storage: s, tags: map[string]ocispec.Descriptor{}, referrers: map[string][]byte{}}
 }
 
 // Close releases the bundle. It discards what was not saved.
@@ -143,12 +140,13 @@ func (b *Bundle) Close() error { return b.storage.close() }
 func (b *Bundle) Providers() []provider.Address {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var out []provider.Address
-	for a := range b.tags {
-		out = append(out, a)
+	found := map[provider.Address]bool{}
+	for name := range b.tags {
+		if a, _, err := parseName(name); err == nil {
+			found[a] = true
+		}
 	}
-	slices.SortFunc(out, func(x, y provider.Address) int { return strings.Compare(x.Path(), y.Path()) })
-	return out
+	return slices.SortedFunc(maps.Keys(found), func(x, y provider.Address) int { return strings.Compare(x.Path(), y.Path()) })
 }
 
 // load reads index.json and checks that the bundle is complete.
@@ -218,17 +216,14 @@ func (b *Bundle) checkLayout() error {
 // add adds the tag of an index.json entry.
 func (b *Bundle) add(entry ocispec.Descriptor) error {
 	name := entry.Annotations[ocispec.AnnotationRefName]
-	a, tag, err := parseName(name)
+	_, tag, err := parseName(name)
 	if err != nil || !fitsTag(tag, entry.MediaType) {
 		return fmt.Errorf("%w: %s has the entry %.200q, which is neither a provider's version nor attached to one", ErrIncomplete, ocispec.ImageIndexFile, name)
 	}
-	if b.tags[a] == nil {
-		b.tags[a] = map[string]ocispec.Descriptor{}
-	}
-	if _, twice := b.tags[a][tag]; twice {
+	if _, twice := b.tags[name]; twice {
 		return fmt.Errorf("%w: %s has two entries %s", ErrIncomplete, ocispec.ImageIndexFile, name)
 	}
-	b.tags[a][tag] = ocispec.Descriptor{MediaType: entry.MediaType, ArtifactType: entry.ArtifactType, Digest: entry.Digest, Size: entry.Size}
+	b.tags[name] = ocispec.Descriptor{MediaType: entry.MediaType, ArtifactType: entry.ArtifactType, Digest: entry.Digest, Size: entry.Size}
 	return nil
 }
 
@@ -247,9 +242,7 @@ func fitsTag(tag, mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageIndex || cosign && mediaType == ocispec.MediaTypeImageManifest
 }
 
-// tagName is the name of a tag in index.json.
-func tagName(a provider.Address, tag string) string { return a.Path() + "/" + tag }
-
+// parseName splits the name of an entry in index.json.
 func parseName(name string) (provider.Address, string, error) {
 	dir, tag := path.Split(name)
 	parts := strings.Split(strings.TrimSuffix(dir, "/"), "/")
@@ -308,11 +301,7 @@ func (b *Bundle) readFile(name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, limit+1))
-	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s has more than %d bytes", name, limit)
-	}
-	return data, err
+	return document.ReadAll(file, limit)
 }
 
 // size returns the size of a blob; ok is false if the blob does not exist.

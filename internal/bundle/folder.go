@@ -1,7 +1,6 @@
 package bundle
 
 import (
-	"crypto/rand"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,6 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -59,48 +59,13 @@ func createFolder(dir string) (storage, error) {
 func (f *folder) close() error { return f.root.Close() }
 
 func (f *folder) open(name string) (io.ReadCloser, int64, error) {
-	// Check before opening: opening a pipe would wait for a writer.
-	info, err := f.root.Stat(name)
-	if err != nil {
-		return nil, 0, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s is no regular file", name)
-	}
-	file, err := f.root.Open(name)
-	if err != nil {
-		return nil, 0, err
-	}
-	return file, info.Size(), nil
+	return files.OpenRegular(f.root, name)
 }
 
 func blobName(d digest.Digest) string { return path.Join(blobsDir, d.Encoded()) }
 
-func (f *folder) write(name string, _ int64, body io.Reader, check func() error) (err error) {
-	temp := path.Join(path.Dir(name), ".ocibridge-"+rand.Text())
-	file, err := f.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.root.Remove(temp)
-		}
-	}()
-	_, err = io.Copy(file, body)
-	if err == nil {
-		err = check()
-	}
-	if err == nil {
-		err = file.Sync()
-	}
-	if cerr := file.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = f.root.Rename(temp, name)
-	}
-	return err
+func (f *folder) write(name string, _ int64, body io.Reader, check func() error) error {
+	return files.Replace(f.root, name, body, check)
 }
 
 // finish does nothing: each file has been written in one step.

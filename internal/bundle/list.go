@@ -39,29 +39,28 @@ func (b *Bundle) check(ctx context.Context, listed ocispec.Descriptor) error {
 	if err != nil {
 		return err
 	}
-	has := b.byName()
-	for _, name := range slices.Sorted(maps.Keys(want.Versions)) {
-		if has[name].Digest != want.Versions[name] {
-			return fmt.Errorf("%w: it should hold %s as %s", ErrIncomplete, name, want.Versions[name])
-		}
-	}
-	for name := range has {
-		if _, ok := want.Versions[name]; !ok {
-			return fmt.Errorf("%w: %s is not in its list", ErrIncomplete, name)
-		}
-	}
 	for _, d := range slices.Sorted(maps.Keys(want.Contents)) {
 		if err := b.checkBlob(d, want.Contents[d]); err != nil {
 			return err
 		}
 	}
-	needed, err := b.contents(ctx)
+	has, err := b.list(ctx, b.kept())
 	if err != nil {
 		return err
 	}
-	for _, d := range slices.Sorted(maps.Keys(needed)) {
-		if size, ok := want.Contents[d]; !ok || size != needed[d] {
-			return fmt.Errorf("%w: %s of %d bytes is needed, but is not in its list", ErrIncomplete, d, needed[d])
+	for _, name := range slices.Sorted(maps.Keys(want.Versions)) {
+		if has.Versions[name] != want.Versions[name] {
+			return fmt.Errorf("%w: it should hold %s as %s", ErrIncomplete, name, want.Versions[name])
+		}
+	}
+	for name := range has.Versions {
+		if _, ok := want.Versions[name]; !ok {
+			return fmt.Errorf("%w: %s is not in its list", ErrIncomplete, name)
+		}
+	}
+	for d, size := range has.Contents {
+		if listed, ok := want.Contents[d]; !ok || listed != size {
+			return fmt.Errorf("%w: %s of %d bytes is needed, but is not in its list", ErrIncomplete, d, size)
 		}
 	}
 	return nil
@@ -117,36 +116,30 @@ func (b *Bundle) readBlob(ctx context.Context, desc ocispec.Descriptor, limit in
 	return data, nil
 }
 
-// byName returns the tagged descriptors by their names in index.json.
-func (b *Bundle) byName() map[string]ocispec.Descriptor {
+// kept returns the tags that the bundle stores.
+func (b *Bundle) kept() map[string]ocispec.Descriptor {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	out := map[string]ocispec.Descriptor{}
-	for a, tags := range b.tags {
-		for tag, desc := range tags {
-			if isKept(tag) {
-				out[tagName(a, tag)] = desc
-			}
-		}
-	}
+	out := maps.Clone(b.tags)
+	maps.DeleteFunc(out, func(name string, _ ocispec.Descriptor) bool { return !isKept(path.Base(name)) })
 	return out
 }
 
 // maxNesting bounds manifests within manifests: a version has two levels, and a list of referrers at most four.
 const maxNesting = 4
 
-// contents returns the size of every blob that the tags lead to, at any depth.
-func (b *Bundle) contents(ctx context.Context) (map[digest.Digest]int64, error) {
-	out := map[digest.Digest]int64{}
+// list returns the list for some tags, with every blob that they lead to, at any depth. Each blob must exist.
+func (b *Bundle) list(ctx context.Context, tags map[string]ocispec.Descriptor) (list, error) {
+	out := list{Versions: map[string]digest.Digest{}, Contents: map[digest.Digest]int64{}}
 	var walk func(desc ocispec.Descriptor, depth int) error
 	walk = func(desc ocispec.Descriptor, depth int) error {
-		if size, seen := out[desc.Digest]; seen && size == desc.Size {
+		if size, seen := out.Contents[desc.Digest]; seen && size == desc.Size {
 			return nil
 		}
 		if err := b.checkBlob(desc.Digest, desc.Size); err != nil {
 			return err
 		}
-		out[desc.Digest] = desc.Size
+		out.Contents[desc.Digest] = desc.Size
 		if !artifact.IsManifest(desc.MediaType) {
 			return nil
 		}
@@ -176,9 +169,10 @@ func (b *Bundle) contents(ctx context.Context) (map[digest.Digest]int64, error) 
 		}
 		return ctx.Err()
 	}
-	for _, desc := range b.byName() {
+	for name, desc := range tags {
+		out.Versions[name] = desc.Digest
 		if err := walk(desc, 0); err != nil {
-			return nil, err
+			return out, err
 		}
 	}
 	return out, nil
@@ -186,37 +180,31 @@ func (b *Bundle) contents(ctx context.Context) (map[digest.Digest]int64, error) 
 
 // encode stores the list and returns index.json.
 func (b *Bundle) encode(ctx context.Context) ([]byte, error) {
-	if err := b.listReferrers(ctx); err != nil {
+	if err := b.storeReferrers(); err != nil {
 		return nil, err
 	}
-	versions := b.byName()
-	want := list{Versions: map[string]digest.Digest{}}
-	var err error
-	if want.Contents, err = b.contents(ctx); err != nil {
+	tags := b.kept()
+	contents, err := b.list(ctx, tags)
+	if err != nil {
 		return nil, err
 	}
 	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{}}
-	for _, name := range slices.Sorted(maps.Keys(versions)) {
-		desc := versions[name]
-		want.Versions[name] = desc.Digest
-		entry := ocispec.Descriptor{
-			MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size,
-			Annotations: map[string]string{ocispec.AnnotationRefName: name},
-		}
+	for _, name := range slices.Sorted(maps.Keys(tags)) {
+		desc := tags[name]
+		entry := ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size, Annotations: map[string]string{ocispec.AnnotationRefName: name}}
 		if _, isVersion := ociaddr.Tag(path.Base(name)).Version(); isVersion {
 			entry.ArtifactType = artifact.TypeProvider
 		}
 		index.Manifests = append(index.Manifests, entry)
 	}
-	doc, err := json.Marshal(want)
+	doc, err := json.Marshal(contents)
 	if err == nil {
 		err = hint.Wrap(indexLimits.Check(doc), "copy into several bundles")
 	}
 	if err != nil {
 		return nil, err
 	}
-	config := artifact.Config()
-	layer := ocispec.Descriptor{MediaType: mediaTypeList, Digest: digest.FromBytes(doc), Size: int64(len(doc))}
+	config, layer := artifact.Config(), content.NewDescriptorFromBytes(mediaTypeList, doc)
 	manifest, err := json.Marshal(ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: TypeBundle,
 		Config: config.Descriptor, Layers: []ocispec.Descriptor{layer},
@@ -224,7 +212,8 @@ func (b *Bundle) encode(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	listed := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, ArtifactType: TypeBundle, Digest: digest.FromBytes(manifest), Size: int64(len(manifest))}
+	listed := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, manifest)
+	listed.ArtifactType = TypeBundle
 	for _, blob := range []artifact.Blob{config, {Descriptor: layer, Data: doc}, {Descriptor: listed, Data: manifest}} {
 		if err := b.push(blob.Descriptor, bytes.NewReader(blob.Data)); err != nil {
 			return nil, err

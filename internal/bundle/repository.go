@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"slices"
+	"strings"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -27,6 +27,9 @@ type Repository struct {
 
 // Repository returns a provider's part, which may be empty.
 func (b *Bundle) Repository(a provider.Address) *Repository { return &Repository{b, a} }
+
+// tagName is the name of a tag in index.json.
+func (r *Repository) tagName(tag string) string { return r.provider.Path() + "/" + tag }
 
 // checkDigest fails unless the digest can name a blob.
 func checkDigest(d digest.Digest) error {
@@ -83,7 +86,7 @@ func (r *Repository) FetchReference(ctx context.Context, reference string) (ocis
 // Resolve returns the descriptor of the manifest that a tag names.
 func (r *Repository) Resolve(_ context.Context, reference string) (ocispec.Descriptor, error) {
 	r.bundle.mu.Lock()
-	desc, ok := r.bundle.tags[r.provider][reference]
+	desc, ok := r.bundle.tags[r.tagName(reference)]
 	r.bundle.mu.Unlock()
 	if !ok {
 		return desc, fmt.Errorf("%s:%s in %s: %w", r.provider.Path(), reference, r.bundle.name, errdef.ErrNotFound)
@@ -97,7 +100,7 @@ func (r *Repository) Exists(_ context.Context, target ocispec.Descriptor) (bool,
 }
 
 // Push stores a blob after checking its content. It records a manifest with a subject as its referrer.
-func (r *Repository) Push(_ context.Context, expected ocispec.Descriptor, content io.Reader) error {
+func (r *Repository) Push(ctx context.Context, expected ocispec.Descriptor, content io.Reader) error {
 	if !artifact.IsManifest(expected.MediaType) {
 		return r.bundle.push(expected, content)
 	}
@@ -105,7 +108,7 @@ func (r *Repository) Push(_ context.Context, expected ocispec.Descriptor, conten
 	if err != nil {
 		return err
 	}
-	return r.bundle.refer(r.provider, expected, data)
+	return r.refer(ctx, expected, data)
 }
 
 // PushReference stores a manifest under a tag.
@@ -115,19 +118,22 @@ func (r *Repository) PushReference(ctx context.Context, expected ocispec.Descrip
 	}
 	r.bundle.mu.Lock()
 	defer r.bundle.mu.Unlock()
-	if r.bundle.tags[r.provider] == nil {
-		r.bundle.tags[r.provider] = map[string]ocispec.Descriptor{}
-	}
-	r.bundle.tags[r.provider][reference] = expected
+	r.bundle.tags[r.tagName(reference)] = expected
 	return nil
 }
 
 // Tags lists the tags.
 func (r *Repository) Tags(_ context.Context, last string, fn func(tags []string) error) error {
+	var tags []string
 	r.bundle.mu.Lock()
-	tags := slices.Sorted(maps.Keys(r.bundle.tags[r.provider]))
+	for name := range r.bundle.tags {
+		if tag, ok := strings.CutPrefix(name, r.tagName("")); ok && tag > last {
+			tags = append(tags, tag)
+		}
+	}
 	r.bundle.mu.Unlock()
-	return fn(slices.DeleteFunc(tags, func(t string) bool { return t <= last }))
+	slices.Sort(tags)
+	return fn(tags)
 }
 
 // Remote returns nil: a bundle is no repository of a registry.

@@ -326,7 +326,7 @@ var mutants = []mutant{
 	{"the ban on indexes within indexes", "artifact.decodeEntry",
 		"case entry.MediaType != ocispec.MediaTypeImageManifest:", "case false:",
 		"artifact.TestIndexesWithinIndexes"},
-	{"the depth bound of manifests in a bundle", "internal/bundle.(*Bundle).contents",
+	{"the depth bound of manifests in a bundle", "internal/bundle.(*Bundle).list",
 		"if depth == maxNesting", "if false",
 		"internal/bundle.TestNotWhole"},
 	{"the filter for a bundle's files in an archive", "internal/bundle.(*archive).found",

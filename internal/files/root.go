@@ -1,0 +1,48 @@
+package files
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+)
+
+// OpenRegular opens a regular file in a folder, and returns its size. It opens no other kind
+// of file, because a pipe would wait for a writer.
+func OpenRegular(root *os.Root, name string) (*os.File, int64, error) {
+	info, err := root.Stat(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, 0, fmt.Errorf("%s is no regular file", name)
+	}
+	f, err := root.Open(name)
+	return f, info.Size(), err
+}
+
+// Replace writes a file in a folder, or replaces it, in one step: a temporary file is renamed
+// once body was read and check has returned nil. check may be nil.
+func Replace(root *os.Root, name string, body io.Reader, check func() error) error {
+	temp := path.Join(path.Dir(name), ".ocibridge-"+rand.Text())
+	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, body)
+	if err == nil && check != nil {
+		err = check()
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = root.Rename(temp, name)
+	}
+	if err != nil {
+		root.Remove(temp)
+	}
+	return err
+}
