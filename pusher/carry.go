@@ -14,6 +14,7 @@ import (
 	orascontent "oras.land/oras-go/v2/content"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -25,8 +26,6 @@ const (
 	maxCarriedBytes = 1 << 30
 	// maxCarriedNesting bounds the nesting of manifests.
 	maxCarriedNesting = 3
-	// smallBlob: a blob up to this size is read whole before it is sent.
-	smallBlob = artifact.MaxManifestBytes
 )
 
 // ErrTooMuchAttached: more is attached to a version than a copy accepts.
@@ -167,7 +166,8 @@ func (c *carrier) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, e
 	return data, err
 }
 
-// storeBlob stores a blob, unless the destination has it.
+// storeBlob stores a blob, unless the destination has it. A temporary file has the blob
+// until its digest is verified.
 func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error {
 	desc = plain(desc)
 	exists, err := c.to.dest.Store.Exists(ctx, desc)
@@ -177,44 +177,37 @@ func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error 
 	if exists {
 		return nil
 	}
-	if desc.Size <= smallBlob {
-		data, err := c.readBlob(ctx, desc)
-		if err != nil {
-			return err
-		}
-		return c.to.sendBlob(ctx, "push a blob to", artifact.Blob{Descriptor: desc, Data: data})
-	}
-	temporary := func(err error) bool { return !isUnusable(err) && worthRetrying(err) }
-	return c.to.retry(ctx, temporary, func() error { return c.stream(ctx, desc) })
-}
-
-func (c *carrier) readBlob(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
-	body, err := c.from.Store.Fetch(ctx, desc)
+	temp, err := fill.NewTemp("", "ocibridge-*.blob")
 	if err != nil {
-		return nil, c.sourceError(err)
+		return hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)
 	}
-	defer body.Close()
-	data, err := orascontent.ReadAll(body, desc)
-	return data, c.sourceError(err)
-}
-
-// stream sends a blob while it reads it. It withholds the last byte from the destination
-// until the digest is verified.
-func (c *carrier) stream(ctx context.Context, desc ocispec.Descriptor) error {
-	body, err := c.from.Store.Fetch(ctx, desc)
-	if err != nil {
+	defer temp.Close()
+	if err := c.readBlob(ctx, desc, temp); err != nil {
 		return c.sourceError(err)
 	}
-	defer body.Close()
-	verified := &wholeReader{r: orascontent.NewVerifyReader(body, desc), left: desc.Size}
-	err = c.to.dest.Store.Push(ctx, desc, verified)
-	switch {
-	case verified.err != nil:
-		return c.sourceError(verified.err)
-	case err != nil:
+	// A 404 says that the session of the upload has ended.
+	temporary := func(err error) bool { return worthRetrying(err) || isNotFound(err) }
+	err = c.to.retry(ctx, temporary, func() error {
+		return c.to.dest.Store.Push(ctx, desc, io.NewSectionReader(temp, 0, desc.Size))
+	})
+	if err != nil {
 		return c.to.registryError("push a blob to", err)
 	}
 	return nil
+}
+
+// readBlob copies a blob of the source to a writer, and then verifies its digest.
+func (c *carrier) readBlob(ctx context.Context, desc ocispec.Descriptor, to io.Writer) error {
+	body, err := c.from.Store.Fetch(ctx, desc)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	verified := orascontent.NewVerifyReader(body, desc)
+	if _, err := io.Copy(to, verified); err != nil {
+		return err
+	}
+	return verified.Verify()
 }
 
 // sourceError returns an error of reading the source: [artifact.ErrDamaged] for wrong
@@ -227,33 +220,6 @@ func (c *carrier) sourceError(err error) error {
 		return c.from.failed(c.to.release.Version(), err)
 	}
 	return err
-}
-
-// wholeReader returns the last byte of a blob only if the blob has the right digest.
-type wholeReader struct {
-	r    *orascontent.VerifyReader
-	left int64
-	err  error
-}
-
-func (w *wholeReader) Read(p []byte) (int, error) {
-	if w.err != nil {
-		return 0, w.err
-	}
-	n, err := w.r.Read(p)
-	w.left -= int64(n)
-	if w.left <= 0 && (err == nil || err == io.EOF) {
-		if verr := w.r.Verify(); verr != nil {
-			n, err = 0, verr
-		}
-	}
-	if err == io.EOF && w.left > 0 {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil && err != io.EOF {
-		w.err = err
-	}
-	return n, err
 }
 
 // supersedes reports whether a manifest has every layer of another one, and the same

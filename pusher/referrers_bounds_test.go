@@ -47,9 +47,9 @@ func TestLyingListOfReferrers(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	// Wrong bytes, in a small blob and in a streamed one.
+	// Wrong bytes, in a small blob and in a large one.
 	registry.Intercept(nil)
-	for name, text := range map[string]string{"small": "signature", "streamed": strings.Repeat("signature", 1<<20)} {
+	for name, text := range map[string]string{"small": "signature", "large": strings.Repeat("signature", 1<<20)} {
 		b.newRegistry()
 		signature := b.store(from.Store.(*remote.Repository), text, subject, "")
 		registry.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
