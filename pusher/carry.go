@@ -114,13 +114,23 @@ func (c *carrier) storePartsAt(ctx context.Context, desc ocispec.Descriptor, dat
 		blobs = append(blobs, *m.Config)
 	}
 	for _, part := range slices.Concat(blobs, m.Layers, m.Manifests) {
+		part = plain(part)
 		admitted, err := c.admit(part)
-		if err == nil && admitted {
-			if artifact.IsManifest(part.MediaType) {
-				err = c.storeManifest(ctx, part, depth)
-			} else {
-				err = c.storeBlob(ctx, part)
-			}
+		if err != nil {
+			return err
+		}
+		if !admitted {
+			continue
+		}
+		exists, err := c.to.dest.Store.Exists(ctx, part)
+		switch {
+		case err != nil:
+			err = c.to.registryError("look for an attachment in", err)
+		case exists:
+		case artifact.IsManifest(part.MediaType):
+			err = c.storeManifest(ctx, part, depth)
+		default:
+			err = c.storeBlob(ctx, part)
 		}
 		if err != nil {
 			return err
@@ -133,13 +143,6 @@ func (c *carrier) storePartsAt(ctx context.Context, desc ocispec.Descriptor, dat
 // storeManifest stores a manifest that another one names, with its parts. It refuses a
 // manifest with a subject.
 func (c *carrier) storeManifest(ctx context.Context, desc ocispec.Descriptor, depth int) error {
-	exists, err := c.to.dest.Store.Exists(ctx, desc)
-	if err != nil {
-		return c.to.registryError("look for a manifest in", err)
-	}
-	if exists {
-		return nil
-	}
 	data, err := c.fetch(ctx, desc)
 	if err != nil {
 		return err
@@ -166,17 +169,8 @@ func (c *carrier) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, e
 	return data, err
 }
 
-// storeBlob stores a blob, unless the destination has it. A temporary file has the blob
-// until its digest is verified.
+// storeBlob stores a blob. A temporary file has the blob until its digest is verified.
 func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error {
-	desc = plain(desc)
-	exists, err := c.to.dest.Store.Exists(ctx, desc)
-	if err != nil {
-		return c.to.registryError("look for a blob in", err)
-	}
-	if exists {
-		return nil
-	}
 	temp, err := fill.NewTemp("", "ocibridge-*.blob")
 	if err != nil {
 		return hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)

@@ -20,9 +20,9 @@ func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outco
 	if !slices.ContainsFunc(state.tags, isAnnouncement) {
 		return nil
 	}
-	clock := outgoing.NewClock(s.o.Now)
+	clock := outgoing.NewClock(s.o.Push.Now)
 	ctx = outgoing.WithClock(mayPush(ctx, state.dest.Repository), clock)
-	c := &cleaner{state.provider, state.dest.Store, clock, s.o.Now, recentTags{}} // it lists the tags anew, because the sync has pushed
+	c := &cleaner{state.provider, state.dest.Store, clock, s.o.Push.Now, recentTags{}} // it lists the tags anew, because the sync has pushed
 	err := c.cleanAll(ctx)
 	switch {
 	case ctx.Err() != nil:

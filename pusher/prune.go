@@ -91,7 +91,7 @@ func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
 			continue
 		}
 		mine := slices.DeleteFunc(slices.Clone(steps), func(q Step) bool { return q.Provider != state.provider })
-		clock := outgoing.NewClock(s.o.Now)
+		clock := outgoing.NewClock(s.o.Push.Now)
 		ctx := outgoing.WithClock(ctx, clock)
 		p := &pruner{Syncer: s, state: state, out: out, clock: clock, tiedTags: map[ociaddr.Tag]bool{}, gone: map[provider.Version]bool{}}
 		if err := p.run(ctx, mine); err != nil {
@@ -170,20 +170,23 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.untag(ctx, tag); err != nil {
-		return nil, err
+	err = p.state.dest.Store.Untag(ctx, string(tag))
+	switch u.tied = errors.Is(err, errdef.ErrUnsupported); {
+	case u.tied:
+		p.tiedTags[tag] = true
+	case err == nil, errors.Is(err, errdef.ErrNotFound):
+		p.out.Pruned = append(p.out.Pruned, step)
+	default:
+		return nil, p.deleteError("remove the tag "+string(tag)+" from", err)
 	}
 	p.gone[step.Version] = true
-	if u.tied = p.tiedTags[tag]; !u.tied {
-		p.out.Pruned = append(p.out.Pruned, step)
-	}
 	return u, nil
 }
 
 // removeAnnouncements removes the announcements of a version, unless one is open. It also
 // removes tags of that form that name no announcement.
 func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (open bool, err error) {
-	tags, err := p.recent.list(ctx, p.state.dest.Store, p.o.Now) // the plan's list may lack new pushes
+	tags, err := p.recent.list(ctx, p.state.dest.Store, p.o.Push.Now) // the plan's list may lack new pushes
 	if err != nil {
 		return false, p.registryError("list tags of", err)
 	}
@@ -209,18 +212,6 @@ func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (o
 		}
 	}
 	return false, nil
-}
-
-func (p *pruner) untag(ctx context.Context, tag ociaddr.Tag) error {
-	err := p.state.dest.Store.Untag(ctx, string(tag))
-	switch {
-	case err == nil, errors.Is(err, errdef.ErrNotFound):
-		return nil
-	case errors.Is(err, errdef.ErrUnsupported):
-		p.tiedTags[tag] = true
-		return nil
-	}
-	return p.deleteError("remove the tag "+string(tag)+" from", err)
 }
 
 // fail records that a version was not pruned.

@@ -63,7 +63,7 @@ func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error
 	if err != nil || desc == nil {
 		return nil, err
 	}
-	if notesOnlyState(state) && (p.state.cooldown || p.hasVersions()) {
+	if notesOnlyState(state) && (p.state.cooldown || len(p.gone) < len(p.state.versions)) {
 		return nil, nil
 	}
 	tags, err := artifact.ListTags(ctx, p.state.dest.Store)
@@ -119,16 +119,6 @@ func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, 
 		p.out.warn("%s: manifests that lost their tag are left (%d), and the next prune tries again: %v", p.state.dest.Repository, len(left), left[0])
 	}
 	return gone, deleted, errors.Join(failures...)
-}
-
-// hasVersions reports whether the plan found a version that this prune has not removed.
-func (p *pruner) hasVersions() bool {
-	for v := range p.state.versions {
-		if !p.gone[v] {
-			return true
-		}
-	}
-	return false
 }
 
 // notesOnlyState reports whether a state notes at most one older state. A prune that deleted

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -32,7 +30,7 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 	if err != nil {
 		return nil, err
 	}
-	now := p.o.Now()
+	now := p.o.Push.Now()
 	for _, v := range p.listing.Versions {
 		if at, ok := seen[v]; !ok || at.After(now) { // a clock was ahead
 			p.state.unseen = append(p.state.unseen, v)
@@ -116,74 +114,58 @@ func (p *planner) incompleteList(tag ociaddr.Tag) error {
 // record notes the versions that no sync has seen before, the ages in the tags of earlier
 // releases, and the indexes that the sync will replace. Then it removes those tags. It
 // writes all of it in one document, so that a first sync that is interrupted has noted
-// nothing.
+// nothing. Only a provider with a cooldown fails if that fails.
 func (s *Syncer) record(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) error {
-	if !state.cooldown {
-		s.recordReplaced(ctx, state, replaced, out)
-		if err := s.moveOldAges(ctx, state, out); err != nil && ctx.Err() == nil {
-			out.warn("%s: tags that begin with %s are left: %v", state.dest.Repository, ociaddr.SeenAll, err)
-		}
+	err := s.writeState(ctx, state, replaced, out)
+	switch {
+	case err == nil:
+		return s.removeOldAges(ctx, state, out)
+	case state.cooldown:
+		return hint.Wrap(err, "a cooldown needs the tag %s, which keeps when a sync first saw each version; where the registry takes no such tag, leave cooldown out", ociaddr.StateTag)
+	case ctx.Err() != nil:
 		return nil
 	}
-	change := stateChange{seen: maps.Clone(state.ages.seen), cooldown: state.ages.cooldown || state.firstSync, replaced: replaced}
-	if change.seen == nil {
-		change.seen = map[provider.Version]time.Time{}
+	if len(replaced) > 0 {
+		out.warn("%s: no prune will find the %d indexes that are replaced: %v", state.dest.Repository, len(replaced), err)
 	}
+	if len(state.oldAges) > 0 {
+		out.warn("%s: tags that begin with %s are left: %v", state.dest.Repository, ociaddr.SeenAll, err)
+	}
+	return nil
+}
+
+// writeState writes what a sync knows into the state of a repository. If the provider has no
+// cooldown, it first reads the ages in the tags of earlier releases.
+func (s *Syncer) writeState(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) error {
+	if !state.cooldown && len(state.oldAges) > 0 {
+		known, _, err := readState(mayPush(ctx, state.dest.Repository), state.dest.Store, state.dest.Repository, state.provider)
+		if err == nil {
+			state.ages, err = s.readOldAges(ctx, state, known, out.warn)
+		}
+		if err != nil {
+			return err
+		}
+		state.tags = append(state.tags, ociaddr.StateTag) // so that a prune reads it
+	}
+	change := stateChange{seen: map[provider.Version]time.Time{}, cooldown: state.ages.cooldown || state.firstSync, replaced: replaced}
+	maps.Copy(change.seen, state.ages.seen)
 	var now time.Time // zero in a first sync: the versions do not wait
 	if !state.firstSync {
-		now = s.o.Now()
+		now = s.o.Push.Now()
 	}
 	for _, v := range state.unseen {
 		change.seen[v] = now
 	}
-	if len(change.seen) > 0 || change.cooldown || len(replaced) > 0 {
-		if err := s.pusher.updateState(ctx, state.provider, state.dest, change); err != nil {
-			return hint.Wrap(err, "a cooldown needs the tag %s, which keeps when a sync first saw each version; where the registry takes no such tag, leave cooldown out", ociaddr.StateTag)
-		}
-	}
-	return s.removeOldAges(ctx, state, out)
-}
-
-// recordReplaced notes the indexes that a sync will replace. If that fails, the sync
-// continues.
-func (s *Syncer) recordReplaced(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) {
-	if len(replaced) == 0 {
-		return
-	}
-	if err := s.pusher.updateState(ctx, state.provider, state.dest, stateChange{replaced: replaced}); err != nil && ctx.Err() == nil {
-		out.warn("%s: no prune will find the %d indexes that are replaced: %v", state.dest.Repository, len(replaced), err)
-	}
-}
-
-// moveOldAges moves the ages that earlier releases kept in tags into the state of a
-// repository, and then removes the tags. The repository's provider has no cooldown now.
-func (s *Syncer) moveOldAges(ctx context.Context, state *repositoryState, out *Outcome) error {
-	if len(state.oldAges) == 0 {
+	if len(change.seen) == 0 && !change.cooldown && len(replaced) == 0 {
 		return nil
 	}
-	ctx = mayPush(ctx, state.dest.Repository)
-	known, _, err := readState(ctx, state.dest.Store, state.dest.Repository, state.provider)
-	if err != nil {
-		return err
-	}
-	ages, err := s.readOldAges(ctx, state, known, out.warn)
-	if err != nil {
-		return err
-	}
-	if err := s.pusher.updateState(ctx, state.provider, state.dest, ages); err != nil {
-		return err
-	}
-	state.tags = append(state.tags, ociaddr.StateTag)
-	return s.removeOldAges(ctx, state, out)
+	return s.pusher.updateState(ctx, state.provider, state.dest, change)
 }
 
 // readOldAges returns the ages that the tags of earlier releases have and the state lacks.
 // If a tag cannot be read, the version's age counts from now.
 func (s *Syncer) readOldAges(ctx context.Context, state *repositoryState, known *artifact.State, warn func(format string, args ...any)) (stateChange, error) {
 	out := stateChange{seen: map[provider.Version]time.Time{}}
-	var mu sync.Mutex
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(planRequests)
 	for _, tag := range state.oldAges {
 		v, ok := tag.Seen()
 		if !ok {
@@ -193,23 +175,18 @@ func (s *Syncer) readOldAges(ctx context.Context, state *repositoryState, known 
 		if _, merged := known.Seen[v]; merged {
 			continue
 		}
-		g.Go(func() error {
-			at, _, err := artifact.ReadSeen(gctx, state.dest.Store, string(tag))
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil:
-				out.seen[v] = at
-			case isNotFound(err): // another sync has moved it
-			case isUnusable(err):
-				warn("%s:%s: %v: the age of version %s counts from now", state.dest.Repository, tag, err, v)
-			default:
-				return &RegistryError{"read " + string(tag) + " in", state.dest.Repository, err}
-			}
-			return nil
-		})
+		at, _, err := artifact.ReadSeen(ctx, state.dest.Store, string(tag))
+		switch {
+		case err == nil:
+			out.seen[v] = at
+		case isNotFound(err): // another sync has moved it
+		case isUnusable(err):
+			warn("%s:%s: %v: the age of version %s counts from now", state.dest.Repository, tag, err, v)
+		default:
+			return out, &RegistryError{"read " + string(tag) + " in", state.dest.Repository, err}
+		}
 	}
-	return out, g.Wait()
+	return out, nil
 }
 
 // removeOldAges removes the tags of earlier releases. The state already has their ages, so

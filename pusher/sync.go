@@ -41,7 +41,7 @@ type Want struct {
 
 // SyncOptions configure a [Syncer].
 type SyncOptions struct {
-	// Push are the options of its pushes. The Syncer sets Push.Now.
+	// Push are the options of its pushes.
 	Push Options
 	// ManifestCache is a folder that caches manifests from one sync to the next, so that an
 	// unchanged version costs one HEAD. "": no cache.
@@ -58,8 +58,6 @@ type SyncOptions struct {
 	// refuses is then repaired. Errors wrap [ErrNotServed] if the gateway refuses the
 	// version, and are errors of the store otherwise. Nil: a gateway serves everything.
 	Served func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error)
-	// Now is the clock. Nil: [time.Now].
-	Now func() time.Time
 }
 
 // DefaultPruneLimit is how many versions a sync removes at most by default.
@@ -75,14 +73,10 @@ type Syncer struct {
 
 // NewSyncer returns a Syncer.
 func NewSyncer(o SyncOptions) *Syncer {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	cache := openManifestCache(o.ManifestCache)
 	if cache != nil {
 		o.Push.Destination = fillCache(o.Push.Destination, cache)
 	}
-	o.Push.Now = o.Now
 	p := New(o.Push)
 	o.Push = p.o // with defaults
 	return &Syncer{o, p, cache}

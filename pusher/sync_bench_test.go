@@ -33,7 +33,8 @@ func newSyncBench(t *testing.T, versions ...string) *syncBench {
 	push.Destination = func(context.Context, provider.Address) (pusher.Destination, error) {
 		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: registry.Repository{Repository: b.repo}}, nil
 	}
-	b.options = pusher.SyncOptions{Push: push, ManifestCache: t.TempDir(), Now: func() time.Time { return b.now }}
+	push.Now = func() time.Time { return b.now }
+	b.options = pusher.SyncOptions{Push: push, ManifestCache: t.TempDir()}
 	return b
 }
 

@@ -90,47 +90,34 @@ func Open(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	if archive {
 		open = openArchive
 	}
-	s, err := open(name)
-	if err != nil {
-		return nil, err
-	}
-	b := newBundle(name, s)
-	if err := b.load(ctx); err != nil {
-		s.close()
-		return nil, err
-	}
-	return b, nil
+	return openBundle(ctx, name, open, false)
 }
 
 // Create opens a bundle for writing. A folder may hold a complete bundle, which is extended; an archive must
 // not exist: ErrExists. [Bundle.Save] completes the bundle.
 func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
+	create := createFolder
 	if archive {
-		s, err := createArchive(name)
-		if err != nil {
-			return nil, err
-		}
-		return newBundle(name, s), nil
+		create = createArchive
 	}
-	s, err := createFolder(name)
+	return openBundle(ctx, name, create, true)
+}
+
+// openBundle opens a storage, and loads the bundle in it. mayBeEmpty accepts a storage without a bundle.
+func openBundle(ctx context.Context, name string, open func(string) (storage, error), mayBeEmpty bool) (*Bundle, error) {
+	s, err := open(name)
 	if err != nil {
 		return nil, err
 	}
-	b := newBundle(name, s)
-	if _, err = b.readFile(ocispec.ImageIndexFile, indexLimits.Bytes); err == nil {
-		err = b.load(ctx)
-	} else if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	b := &Bundle{name: name, storage: s, tags: map[string]ocispec.Descriptor{}, referrers: map[string][]byte{}}
+	if _, err := b.readFile(ocispec.ImageIndexFile, indexLimits.Bytes); mayBeEmpty && errors.Is(err, fs.ErrNotExist) {
+		return b, nil
 	}
-	if err != nil {
+	if err := b.load(ctx); err != nil {
 		s.close()
 		return nil, err
 	}
 	return b, nil
-}
-
-func newBundle(name string, s storage) *Bundle {
-	return &Bundle{name: name, storage: s, tags: map[string]ocispec.Descriptor{}, referrers: map[string][]byte{}}
 }
 
 // Close releases the bundle. It discards what was not saved.
@@ -259,10 +246,10 @@ func parseName(name string) (provider.Address, string, error) {
 // Save completes the bundle.
 func (b *Bundle) Save(ctx context.Context) error {
 	index, err := b.encode(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: %w", b.name, err)
+	if err == nil {
+		err = b.finish(index)
 	}
-	if err := b.finish(index); err != nil {
+	if err != nil {
 		return fmt.Errorf("%s: %w", b.name, err)
 	}
 	return nil

@@ -227,7 +227,9 @@ func TestCooldown(t *testing.T) {
 		now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 		sync := func() (plan *pusher.Plan, out *pusher.Outcome) {
 			t.Helper()
-			syncer := pusher.NewSyncer(pusher.SyncOptions{Push: b.pushOptions(), Now: func() time.Time { return now }})
+			options := b.pushOptions()
+			options.Now = func() time.Time { return now }
+			syncer := pusher.NewSyncer(pusher.SyncOptions{Push: options})
 			plan, err := syncer.Plan(t.Context(), []pusher.Want{{Provider: widget, Source: b.origin, Versions: only, Cooldown: time.Hour}})
 			if err == nil {
 				out, err = syncer.Apply(t.Context(), plan, func(*pusher.Result) {})
