@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -66,12 +65,17 @@ func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error
 	if notesOnlyState(state) && (p.state.cooldown || len(p.gone) < len(p.state.versions)) {
 		return nil, nil
 	}
-	tags, err := artifact.ListTags(ctx, p.state.dest.Store)
-	if err != nil {
-		return nil, p.registryError("list tags of", err)
+	lost := map[provider.Version]bool{}
+	for _, r := range state.Replaced {
+		lost[r.Version] = true
 	}
-	deleteState := !p.state.cooldown && !slices.ContainsFunc(tags, isVersion)
-	named, err := p.namedByTags(ctx, tags, state.Replaced)
+	deleteState := !p.state.cooldown
+	named, err := p.named(ctx, func(t ociaddr.Tag) bool {
+		// An index contains its version, so that the tag of another version cannot name it.
+		v, isVersion := t.Version()
+		deleteState = deleteState && !isVersion
+		return isVersion && !lost[v]
+	})
 	if err != nil {
 		return nil, p.registryError("read tags of", err)
 	}
@@ -125,39 +129,6 @@ func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, 
 // it would write a new state that notes another one.
 func notesOnlyState(s *artifact.State) bool {
 	return len(s.Replaced) == 0 || len(s.Replaced) == 1 && s.Replaced[0].Version.IsZero()
-}
-
-func isVersion(t ociaddr.Tag) bool {
-	_, ok := t.Version()
-	return ok
-}
-
-// namedByTags returns the digests that tags name. It reads the tags of the versions that
-// lost an index, and all tags that are no versions. An index contains its version, so that
-// the tag of another version cannot name it.
-func (p *pruner) namedByTags(ctx context.Context, tags []ociaddr.Tag, replaced []artifact.Replaced) (map[digest.Digest]bool, error) {
-	out := map[digest.Digest]bool{}
-	if len(replaced) == 0 {
-		return out, nil
-	}
-	lost := map[provider.Version]bool{}
-	for _, r := range replaced {
-		lost[r.Version] = true
-	}
-	for _, t := range tags {
-		if v, ok := t.Version(); ok && !lost[v] {
-			continue
-		}
-		desc, err := p.state.dest.Store.Resolve(ctx, string(t))
-		switch {
-		case isNotFound(err):
-		case err != nil:
-			return nil, fmt.Errorf("tag %s: %w", t, err)
-		default:
-			out[desc.Digest] = true
-		}
-	}
-	return out, nil
 }
 
 // deleteOne deletes a manifest that lost its tag. It reports whether the manifest no longer

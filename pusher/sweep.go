@@ -19,7 +19,7 @@ import (
 // manifests that the remaining tags name, directly or through an index. If it cannot find
 // out which, it leaves all of them to the registry's garbage collection.
 func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
-	named, err := p.named(ctx, p.tiedTags)
+	named, err := p.named(ctx, func(t ociaddr.Tag) bool { return p.tiedTags[t] })
 	if err != nil {
 		if len(p.tiedTags) > 0 {
 			return hint.Wrap(p.registryError("read tags of", err), "nothing that its tags may name was deleted")
@@ -76,7 +76,7 @@ func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Di
 func (p *pruner) sweepNamed(ctx context.Context, swept []*artifact.Version) error {
 	replaced, err := p.deleteReplaced(ctx)
 	if swept = append(swept, replaced...); len(swept) > 0 {
-		err = errors.Join(err, p.sweepChildren(ctx, swept), p.deleteProbe(ctx))
+		err = errors.Join(err, p.sweepChildren(ctx, swept))
 	}
 	return errors.Join(err, ctx.Err())
 }
@@ -108,19 +108,6 @@ func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) e
 	}
 	if err := p.restore(ctx, deleted); err != nil {
 		return hint.Wrap(p.registryError("put back what a push may need in", err), "ocibridge verify shows versions that lack manifests, and push --force sends them again")
-	}
-	return nil
-}
-
-// deleteProbe deletes the probe of [push.removeProbe]. A login without the right to delete
-// has left it behind.
-func (p *pruner) deleteProbe(ctx context.Context) error {
-	probe, err := artifact.Placeholder("")
-	if err != nil {
-		return err
-	}
-	if err := deleteAny(ctx, p.state.dest.Store, probe.Descriptor); err != nil {
-		p.warnLeft(probe.Descriptor, err)
 	}
 	return nil
 }
@@ -162,9 +149,9 @@ func (p *pruner) restore(ctx context.Context, deleted []artifact.Blob) error {
 	return err
 }
 
-// named returns the digests that tags name, directly or through an index. It skips the
-// given tags.
-func (p *pruner) named(ctx context.Context, without map[ociaddr.Tag]bool) (map[digest.Digest]bool, error) {
+// named returns the digests that tags name, directly or through an index. It skips tags for
+// which skip returns true. Nil: it skips none.
+func (p *pruner) named(ctx context.Context, skip func(ociaddr.Tag) bool) (map[digest.Digest]bool, error) {
 	// The list must be new, because a push may have added tags. A 404 is an error here: a
 	// registry may answer so by mistake.
 	tags, err := artifact.ListTags(ctx, p.state.dest.Store)
@@ -173,7 +160,7 @@ func (p *pruner) named(ctx context.Context, without map[ociaddr.Tag]bool) (map[d
 	}
 	out := map[digest.Digest]bool{}
 	for _, t := range tags {
-		if _, ok := t.Seen(); ok || without[t] {
+		if _, ok := t.Seen(); ok || skip != nil && skip(t) {
 			continue
 		}
 		children, d, err := artifact.Children(ctx, p.cached(p.state), string(t))

@@ -213,17 +213,8 @@ func (a *archive) write(name string, size int64, body io.Reader, check func() er
 }
 
 func (a *archive) finish() error {
-	if err := a.tar.Close(); err != nil {
-		return err
-	}
-	if err := a.file.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := a.file.Sync(); err != nil {
-		return err
-	}
-	// Close the file first: some systems cannot rename open files.
-	if err := a.file.Close(); err != nil {
+	// The file is closed before it is renamed: some systems cannot rename open files.
+	if err := errors.Join(a.tar.Close(), a.file.Chmod(0o644), a.file.Sync(), a.file.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(a.file.Name(), a.name); err != nil {

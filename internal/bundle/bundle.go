@@ -25,7 +25,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -231,16 +230,12 @@ func fitsTag(tag, mediaType string) bool {
 
 // parseName splits the name of an entry in index.json.
 func parseName(name string) (provider.Address, string, error) {
-	dir, tag := path.Split(name)
-	parts := strings.Split(strings.TrimSuffix(dir, "/"), "/")
-	if len(parts) != 3 {
-		return provider.Address{}, "", errors.New("not four parts")
-	}
-	if !isKept(tag) {
+	parts := strings.Split(name, "/")
+	if len(parts) != 4 || !isKept(parts[3]) {
 		return provider.Address{}, "", errors.New("neither a version nor attached")
 	}
 	a, err := provider.AddressFromPath(parts[0], parts[1], parts[2])
-	return a, tag, err
+	return a, parts[3], err
 }
 
 // Save completes the bundle.
@@ -291,14 +286,11 @@ func (b *Bundle) readFile(name string, limit int64) ([]byte, error) {
 	return document.ReadAll(file, limit)
 }
 
-// size returns the size of a blob; ok is false if the blob does not exist.
-func (b *Bundle) size(d digest.Digest) (n int64, ok bool, err error) {
+// size returns the size of a blob, or fails with fs.ErrNotExist.
+func (b *Bundle) size(d digest.Digest) (int64, error) {
 	file, n, err := b.storage.open(blobName(d))
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, false, nil
-	}
 	if err != nil {
-		return 0, false, err
+		return 0, err
 	}
-	return n, true, file.Close()
+	return n, file.Close()
 }

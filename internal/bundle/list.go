@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -70,11 +72,11 @@ func (b *Bundle) checkBlob(d digest.Digest, size int64) error {
 	if err := checkDigest(d); err != nil {
 		return fmt.Errorf("%w: %w", ErrIncomplete, err)
 	}
-	switch n, ok, err := b.size(d); {
+	switch n, err := b.size(d); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: it lacks %s of %d bytes", ErrIncomplete, d, size)
 	case err != nil:
 		return err
-	case !ok:
-		return fmt.Errorf("%w: it lacks %s of %d bytes", ErrIncomplete, d, size)
 	case n != size:
 		return fmt.Errorf("%w: %s has %d bytes, and should have %d", ErrIncomplete, d, n, size)
 	}

@@ -55,8 +55,11 @@ func (b *Bundle) exists(target ocispec.Descriptor) (bool, error) {
 	if err := checkDigest(target.Digest); err != nil {
 		return false, err
 	}
-	n, ok, err := b.size(target.Digest)
-	return ok && n == target.Size, err
+	n, err := b.size(target.Digest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return n == target.Size, err
 }
 
 // push stores a blob unless it exists, after checking its content.
