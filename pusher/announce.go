@@ -264,7 +264,7 @@ func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) 
 		return false, false, w.registryError("list tags of", err)
 	}
 	for _, v := range announcedVersions(tags) {
-		if !slices.ContainsFunc(tags, isTagOf(v)) {
+		if !slices.Contains(versionsOf(tags), v) {
 			continue // the version is not tagged yet, so that a push may need its announcement
 		}
 		removed, err := c.clean(ctx, v)

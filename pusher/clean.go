@@ -17,13 +17,18 @@ import (
 // cleanUp removes the announcements in a repository that no push needs. A sync succeeds
 // without it.
 func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outcome) error {
-	if !slices.ContainsFunc(state.tags, isAnnouncement) {
+	if len(announcedVersions(state.tags)) == 0 {
 		return nil
 	}
 	clock := outgoing.NewClock(s.o.Push.Now)
 	ctx = outgoing.WithClock(mayPush(ctx, state.dest.Repository), clock)
 	c := &cleaner{state.provider, state.dest.Store, clock, s.o.Push.Now, recentTags{}} // it lists the tags anew, because the sync has pushed
-	err := c.cleanAll(ctx)
+	tags, err := c.recent.list(ctx, c.store, c.now)
+	for _, v := range announcedVersions(tags) {
+		if _, err = c.clean(ctx, v); err != nil {
+			break
+		}
+	}
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -44,19 +49,6 @@ func announcedVersions(tags []ociaddr.Tag) []provider.Version {
 	}
 	provider.SortVersions(out)
 	return out
-}
-
-func isAnnouncement(t ociaddr.Tag) bool {
-	_, ok := t.PartOf()
-	return ok
-}
-
-// isTagOf returns a function that reports whether a tag is the tag of a version.
-func isTagOf(v provider.Version) func(ociaddr.Tag) bool {
-	return func(t ociaddr.Tag) bool {
-		is, ok := t.Version()
-		return ok && is == v
-	}
 }
 
 // cleaner removes announcements from a provider's repository when no push needs them.
@@ -91,20 +83,6 @@ func (r *recentTags) isFresh(now time.Time) bool {
 	return !r.at.IsZero() && now.Sub(r.at) <= maxReadAge
 }
 
-// cleanAll cleans every version that has announcements.
-func (c *cleaner) cleanAll(ctx context.Context) error {
-	tags, err := c.recent.list(ctx, c.store, c.now)
-	if err != nil {
-		return err
-	}
-	for _, v := range announcedVersions(tags) {
-		if _, err := c.clean(ctx, v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // clean removes the announcements of a version that its index has, unless one of them is
 // open. Like a push, it also removes old announcements that add nothing to the index. It
 // returns the number of announcements that it removed.
@@ -119,7 +97,7 @@ func (c *cleaner) clean(ctx context.Context, v provider.Version) (removed int, e
 	}
 	index, err := artifact.Read(ctx, c.store, c.provider, v)
 	switch {
-	case errors.Is(err, errdef.ErrNotFound) && !slices.ContainsFunc(tags, isTagOf(v)):
+	case errors.Is(err, errdef.ErrNotFound) && !slices.Contains(versionsOf(tags), v):
 		index = &artifact.Version{} // the push ended before it wrote an index
 	case isUnusable(err):
 		return 0, nil

@@ -68,12 +68,15 @@ func (p *Pusher) Mirror(ctx context.Context, root *os.Root, r *origin.Release) (
 	if err := m.readJSON(r.Version().String(), &version); err != nil {
 		return nil, err
 	}
-	index := mirrorIndex{Versions: map[string]json.RawMessage{}}
+	var index mirrorIndex
 	if err := m.readJSON("index", &index); err != nil {
 		return nil, err
 	}
 	if m.archives = version.Archives; m.archives == nil {
 		m.archives = map[string]mirrorArchive{}
+	}
+	if index.Versions == nil {
+		index.Versions = map[string]json.RawMessage{}
 	}
 	before := len(m.archives)
 	if err := root.MkdirAll(m.dir, 0o755); err != nil {
@@ -203,12 +206,16 @@ func (m *mirrorPush) addEntry(pkg origin.Package, p trust.Package) error {
 // readJSON reads NAME.json of the provider, if it exists.
 func (m *mirrorPush) readJSON(name string, out any) error {
 	file := path.Join(m.dir, name+".json")
-	data, err := m.readFile(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	f, _, err := files.OpenRegular(m.root, file)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	case err == nil:
-		err = mirrorLimits.Unmarshal(data, out)
+	}
+	if err == nil {
+		defer f.Close()
+		var data []byte
+		if data, err = document.ReadAll(f, mirrorLimits.Bytes); err == nil {
+			err = mirrorLimits.Unmarshal(data, out)
+		}
 	}
 	if err != nil {
 		return hint.Wrap(fmt.Errorf("mirror folder: %s: %w", file, err), "repair or remove it; nothing was written")
@@ -216,24 +223,11 @@ func (m *mirrorPush) readJSON(name string, out any) error {
 	return nil
 }
 
-func (m *mirrorPush) readFile(name string) ([]byte, error) {
-	f, _, err := files.OpenRegular(m.root, name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return document.ReadAll(f, mirrorLimits.Bytes)
-}
-
-// writeJSON replaces NAME.json of the provider by a rename, unless it has the content already.
+// writeJSON replaces NAME.json of the provider.
 func (m *mirrorPush) writeJSON(name string, content any) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
 		return err
 	}
-	file := path.Join(m.dir, name+".json")
-	if now, err := m.readFile(file); err == nil && bytes.Equal(now, data) {
-		return nil
-	}
-	return files.Replace(m.root, file, bytes.NewReader(data), nil)
+	return files.Replace(m.root, path.Join(m.dir, name+".json"), bytes.NewReader(data), nil)
 }

@@ -108,6 +108,23 @@ func TestMirrorKeeps(t *testing.T) {
 	}
 }
 
+// TestMirrorOfNull writes into a mirror folder whose JSON has null in place of its objects.
+func TestMirrorOfNull(t *testing.T) {
+	b := newBench(t)
+	dir := t.TempDir()
+	if err := os.MkdirAll(mirrorFile(dir, ""), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"index.json": `{"versions": null}`, "1.0.0.json": `{"archives": null}`} {
+		if err := os.WriteFile(mirrorFile(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r, err := b.mirror(dir, "linux_amd64"); err != nil || r.Status != pusher.Pushed || len(r.Packages) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestMirrorConflicts shows that a push refuses a mirror folder that has other content for the same version.
 func TestMirrorConflicts(t *testing.T) {
 	const zip = "terraform-provider-widget_1.0.0_linux_amd64.zip"

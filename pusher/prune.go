@@ -116,6 +116,7 @@ type pruner struct {
 	clock    *outgoing.Clock      // of the registry
 	recent   recentTags
 	gone     map[provider.Version]bool // versions whose tags were removed, or are deleted with their index
+	swept    []*artifact.Version       // versions whose indexes were deleted
 }
 
 func (p *pruner) run(ctx context.Context, steps []Step) error {
@@ -136,7 +137,7 @@ func (p *pruner) run(ctx context.Context, steps []Step) error {
 		}
 	}
 	if len(gone) == 0 {
-		return errors.Join(failure, p.sweepNamed(ctx, nil))
+		return errors.Join(failure, p.sweepNamed(ctx))
 	}
 	return errors.Join(failure, p.sweep(ctx, gone)) // also after a failure: no later prune finds indexes without a tag
 }

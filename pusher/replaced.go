@@ -52,18 +52,17 @@ func (p *Plan) replacements(a provider.Address) (out []artifact.Replaced) {
 // deleteReplaced deletes the noted manifests that no tag names and that have no referrers. A
 // manifest that cannot be deleted stays noted for the next prune. deleteReplaced also
 // deletes the state of a repository without versions. It keeps the state of a provider with
-// a cooldown, because the state has the ages. It returns the versions whose indexes it
-// deleted.
-func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error) {
+// a cooldown, because the state has the ages.
+func (p *pruner) deleteReplaced(ctx context.Context) error {
 	if !slices.Contains(p.state.tags, ociaddr.StateTag) {
-		return nil, nil
+		return nil
 	}
 	state, desc, err := readState(ctx, p.cached(p.state), p.state.dest.Repository, p.state.provider)
 	if err != nil || desc == nil {
-		return nil, err
+		return err
 	}
 	if notesOnlyState(state) && (p.state.cooldown || len(p.gone) < len(p.state.versions)) {
-		return nil, nil
+		return nil
 	}
 	lost := map[provider.Version]bool{}
 	for _, r := range state.Replaced {
@@ -77,11 +76,11 @@ func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error
 		return isVersion && !lost[v]
 	})
 	if err != nil {
-		return nil, p.registryError("read tags of", err)
+		return p.registryError("read tags of", err)
 	}
-	gone, deleted, err := p.deleteNoted(ctx, state.Replaced, named)
+	gone, err := p.deleteNoted(ctx, state.Replaced, named)
 	if ctx.Err() != nil {
-		return deleted, err
+		return err
 	}
 	switch {
 	case deleteState && len(gone) == len(state.Replaced):
@@ -91,22 +90,22 @@ func (p *pruner) deleteReplaced(ctx context.Context) ([]*artifact.Version, error
 	case len(gone) > 0:
 		err = errors.Join(err, p.pusher.updateState(ctx, p.state.provider, p.state.dest, stateChange{deleted: gone}))
 	}
-	return deleted, err
+	return err
 }
 
 // deleteNoted deletes the noted manifests that no tag names. It returns the digests that no
-// longer have to be noted, and the versions whose indexes it deleted.
-func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, named map[digest.Digest]bool) (gone map[digest.Digest]bool, deleted []*artifact.Version, err error) {
+// longer have to be noted.
+func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, named map[digest.Digest]bool) (gone map[digest.Digest]bool, err error) {
 	gone = map[digest.Digest]bool{}
 	var left, failures []error
 	for _, r := range replaced {
 		if named[r.Manifest.Digest] {
 			continue
 		}
-		done, version, err := p.deleteOne(ctx, r)
+		done, err := p.deleteOne(ctx, r)
 		switch {
 		case ctx.Err() != nil:
-			return gone, deleted, context.Cause(ctx)
+			return gone, context.Cause(ctx)
 		case err != nil && done:
 			failures = append(failures, err)
 		case err != nil:
@@ -115,14 +114,11 @@ func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, 
 		if done {
 			gone[r.Manifest.Digest] = true
 		}
-		if version != nil {
-			deleted = append(deleted, version)
-		}
 	}
 	if len(left) > 0 {
 		p.out.warn("%s: manifests that lost their tag are left (%d), and the next prune tries again: %v", p.state.dest.Repository, len(left), left[0])
 	}
-	return gone, deleted, errors.Join(failures...)
+	return gone, errors.Join(failures...)
 }
 
 // notesOnlyState reports whether a state notes at most one older state. A prune that deleted
@@ -132,32 +128,31 @@ func notesOnlyState(s *artifact.State) bool {
 }
 
 // deleteOne deletes a manifest that lost its tag. It reports whether the manifest no longer
-// has to be noted, because it is gone or belongs to another provider. It returns the version
-// whose index it deleted. If a push has tagged the index again in the meantime, deleteOne
-// restores it.
-func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool, version *artifact.Version, err error) {
+// has to be noted, because it is gone or belongs to another provider. If a push has tagged
+// the index again in the meantime, deleteOne restores it.
+func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool, err error) {
 	data, owned, err := artifact.IsOwned(ctx, p.state.dest.Store, r, p.state.provider)
 	switch {
 	case isGone(err), err == nil && !owned:
-		return true, nil, nil
+		return true, nil
 	case err != nil:
-		return false, nil, err
+		return false, err
 	}
 	referred, err := p.hasReferrers(ctx, r.Manifest)
 	if err != nil || referred {
-		return false, nil, err
+		return false, err
 	}
 	if err := deleteAny(ctx, p.state.dest.Store, r.Manifest); err != nil {
-		return false, nil, err
+		return false, err
 	}
 	if r.Version.IsZero() {
-		return true, nil, nil
+		return true, nil
 	}
 	index := artifact.Blob{Descriptor: r.Manifest, Data: data}
-	if version, err = artifact.Read(ctx, singleManifest{p.cached(p.state), index}, p.state.provider, r.Version); err != nil {
-		version = nil // it names no manifests that could be found out
+	if version, err := artifact.Read(ctx, singleManifest{p.cached(p.state), index}, p.state.provider, r.Version); err == nil {
+		p.swept = append(p.swept, version)
 	}
-	return true, version, p.restoreTag(ctx, r, data)
+	return true, p.restoreTag(ctx, r, data)
 }
 
 // isGone reports whether an error says that a manifest does not exist.

@@ -27,70 +27,65 @@ func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
 		p.warnLeftovers(err)
 		return ctx.Err()
 	}
-	var swept []*artifact.Version
 	for _, u := range gone {
-		deleted, derr := p.sweepIndex(ctx, u, named)
-		if derr != nil {
-			err = derr
+		if err = p.sweepIndex(ctx, u, named); err != nil {
 			break
 		}
-		if deleted {
-			swept = append(swept, u.version)
-		}
 	}
-	return errors.Join(err, p.sweepNamed(ctx, swept))
+	return errors.Join(err, p.sweepNamed(ctx))
 }
 
-// sweepIndex deletes the index of an untagged version, and reports whether it did. It returns
-// an error only if the other versions would fail, too.
-func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Digest]bool) (bool, error) {
+// sweepIndex deletes the index of an untagged version. It returns an error only if the other
+// versions would fail, too.
+func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Digest]bool) error {
 	index := u.version.Index
 	if named[index.Digest] {
 		if u.tied {
 			p.fail(u.step, hint.New(fmt.Sprintf("%s: the registry does not remove tags by themselves, and another tag names what %s names", p.state.dest.Repository, u.step.Version),
 				"delete the tags with the registry's own tools"))
 		}
-		return false, nil
+		return nil
 	}
 	err := deleteAny(ctx, p.state.dest.Store, index)
 	switch {
-	case err == nil && u.tied:
-		p.out.Pruned = append(p.out.Pruned, u.step)
-		return true, nil
 	case err == nil:
-		return true, nil
+		p.swept = append(p.swept, u.version)
+		if u.tied {
+			p.out.Pruned = append(p.out.Pruned, u.step)
+		}
+		return nil
 	case !u.tied:
 		p.warnLeft(index, err) // its children must not be deleted before it
-		return false, nil
+		return nil
 	}
 	err = p.deleteError("prune "+u.step.Version.String()+" from", err)
 	if !isHeld(err) {
-		return false, err
+		return err
 	}
 	p.fail(u.step, err)
-	return false, nil
+	return nil
 }
 
 // sweepNamed deletes replaced indexes, and then the manifests that deleted indexes named.
 // Replaced indexes name the same manifests.
-func (p *pruner) sweepNamed(ctx context.Context, swept []*artifact.Version) error {
-	replaced, err := p.deleteReplaced(ctx)
-	if swept = append(swept, replaced...); len(swept) > 0 {
-		err = errors.Join(err, p.sweepChildren(ctx, swept))
+func (p *pruner) sweepNamed(ctx context.Context) error {
+	err := p.deleteReplaced(ctx)
+	if len(p.swept) > 0 {
+		err = errors.Join(err, p.sweepChildren(ctx))
 	}
 	return errors.Join(err, ctx.Err())
 }
 
 // sweepChildren deletes the manifests that deleted indexes named. A concurrent push may
 // rely on them: sweepChildren restores those that a tag names in the end.
-func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) error {
+func (p *pruner) sweepChildren(ctx context.Context) error {
 	named, err := p.named(ctx, nil)
 	if err != nil {
 		p.warnLeftovers(err)
 		return nil
 	}
 	var deleted []artifact.Blob
-	for _, child := range p.children(ctx, swept) {
+	for _, child := range p.children(ctx) {
 		if named[child.Digest] || ctx.Err() != nil {
 			continue
 		}
@@ -112,12 +107,12 @@ func (p *pruner) sweepChildren(ctx context.Context, swept []*artifact.Version) e
 	return nil
 }
 
-// children returns the manifests that versions name. It leaves out evidence without a
+// children returns the manifests that deleted indexes named. It leaves out evidence without a
 // SHA256SUMS, because several unsigned versions may share it, and a push of one of them
 // relies on it.
-func (p *pruner) children(ctx context.Context, versions []*artifact.Version) []ocispec.Descriptor {
+func (p *pruner) children(ctx context.Context) []ocispec.Descriptor {
 	var out []ocispec.Descriptor
-	for _, v := range versions {
+	for _, v := range p.swept {
 		for _, pkg := range v.Packages {
 			out = append(out, pkg.Manifest)
 		}

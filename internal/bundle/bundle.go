@@ -190,11 +190,11 @@ func (b *Bundle) checkLayout() error {
 	if err == nil {
 		err = json.Unmarshal(data, &layout)
 	}
-	switch {
-	case err != nil:
+	if err == nil && layout.Version != ocispec.ImageLayoutVersion {
+		err = fmt.Errorf("its version is %.20q", layout.Version)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrNotBundle, ocispec.ImageLayoutFile, err)
-	case layout.Version != ocispec.ImageLayoutVersion:
-		return fmt.Errorf("%w: it is an image layout of version %.20q", ErrNotBundle, layout.Version)
 	}
 	return nil
 }

@@ -31,11 +31,7 @@ func openFolder(dir string) (storage, error) {
 
 // createFolder creates the folder if it is missing. It refuses a folder with other content than a layout.
 func createFolder(dir string) (storage, error) {
-	err := os.MkdirAll(dir, 0o755)
-	var root *os.Root
-	if err == nil {
-		root, err = os.OpenRoot(dir)
-	}
+	root, err := files.MakeRoot(dir)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name a folder that can be written")
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 
@@ -18,18 +17,6 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
-
-// pushManifest stores a manifest, and returns it.
-func (b *Bundle) pushManifest(desc ocispec.Descriptor, body io.Reader) ([]byte, error) {
-	if desc.Size < 0 || desc.Size > artifact.MaxManifestBytes {
-		return nil, fmt.Errorf("%w: %s has %d bytes, more than %d", artifact.ErrTooLarge, desc.Digest, desc.Size, artifact.MaxManifestBytes)
-	}
-	data, err := content.ReadAll(body, desc)
-	if err != nil {
-		return nil, err
-	}
-	return data, b.push(desc, bytes.NewReader(data))
-}
 
 // refer adds a manifest to the list of its subject's referrers, if it has a subject. It fails if the list
 // would be longer than a manifest may be.

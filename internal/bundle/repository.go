@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -103,11 +104,17 @@ func (r *Repository) Exists(_ context.Context, target ocispec.Descriptor) (bool,
 }
 
 // Push stores a blob after checking its content. It records a manifest with a subject as its referrer.
-func (r *Repository) Push(ctx context.Context, expected ocispec.Descriptor, content io.Reader) error {
+func (r *Repository) Push(ctx context.Context, expected ocispec.Descriptor, body io.Reader) error {
 	if !artifact.IsManifest(expected.MediaType) {
-		return r.bundle.push(expected, content)
+		return r.bundle.push(expected, body)
 	}
-	data, err := r.bundle.pushManifest(expected, content)
+	if expected.Size > artifact.MaxManifestBytes {
+		return fmt.Errorf("%w: %s has %d bytes, more than %d", artifact.ErrTooLarge, expected.Digest, expected.Size, artifact.MaxManifestBytes)
+	}
+	data, err := content.ReadAll(body, expected)
+	if err == nil {
+		err = r.bundle.push(expected, bytes.NewReader(data))
+	}
 	if err != nil {
 		return err
 	}

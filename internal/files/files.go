@@ -1,5 +1,6 @@
 // Package files reads the files that users name: configuration, logins, keys and certificates. It bounds the size of
-// each file, and notices when a file or folder changes.
+// each file, and notices when a file or folder changes. It also replaces files in the folders that users name, each in
+// one step.
 //
 // The package follows links and compares contents. Therefore it notices three kinds of changes: a file is written in
 // place, another file is renamed to its name, or a link to its folder is swapped, as Kubernetes does it.

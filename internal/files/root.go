@@ -9,6 +9,14 @@ import (
 	"path"
 )
 
+// MakeRoot opens a folder, and creates it if it is missing.
+func MakeRoot(dir string) (*os.Root, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(dir)
+}
+
 // OpenRegular opens a regular file in a folder, and returns its size. It opens no other kind
 // of file, because a pipe would wait for a writer.
 func OpenRegular(root *os.Root, name string) (*os.File, int64, error) {

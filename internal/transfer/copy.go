@@ -58,7 +58,7 @@ type selected struct {
 // for a copy of nothing.
 func (c Copy) Run(ctx context.Context) ([]*pusher.Result, error) {
 	named := query.Addresses(c.Queries)
-	if len(named) == 0 && c.From.isRegistry() {
+	if len(named) == 0 && !c.From.isBundle() {
 		named = c.Configured
 	}
 	src, err := c.openSource(ctx, named)
@@ -132,9 +132,7 @@ func (c Copy) copyAll(ctx context.Context, src *source, dst *target, all []selec
 	b := newBatch(c.Push.Jobs, c.Progress.Done)
 	for _, s := range all {
 		for _, v := range s.versions {
-			if b.add(func() (*pusher.Result, error) { return c.copyOne(ctx, src, dst, s.Stored, v) }) != nil {
-				return b.wait(nil)
-			}
+			_ = b.add(func() (*pusher.Result, error) { return c.copyOne(ctx, src, dst, s.Stored, v) }) // wait returns the first failure
 		}
 	}
 	return b.wait(nil)

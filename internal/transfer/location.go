@@ -3,11 +3,11 @@ package transfer
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 
 	"github.com/ocibridge/ocibridge/internal/bundle"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/inventory"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -32,8 +32,6 @@ const (
 	Archive    Kind = "oci-archive" // a bundle in a tar file
 	Mirror     Kind = "mirror"      // a mirror folder
 )
-
-func (l Location) isRegistry() bool { return !l.isBundle() && l.Kind != Mirror }
 
 func (l Location) isBundle() bool { return l.Kind == Folder || l.Kind == Archive }
 
@@ -120,11 +118,7 @@ func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error)
 }
 
 func (c Copy) openMirror(o pusher.Options) (*target, error) {
-	err := os.MkdirAll(c.To.Name, 0o755)
-	var root *os.Root
-	if err == nil {
-		root, err = os.OpenRoot(c.To.Name)
-	}
+	root, err := files.MakeRoot(c.To.Name)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), "name a folder that can be written")
 	}
