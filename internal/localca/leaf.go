@@ -9,40 +9,64 @@ import (
 	"crypto/x509/pkix"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-const leafValidity = 90 * 24 * time.Hour
+const (
+	leafValidity = 90 * 24 * time.Hour
+	// A leaf is renewed at the age of leafAge, early enough for clients with a fast clock.
+	leafAge = 60 * 24 * time.Hour
+)
 
-// Leaf makes server certificates for host names and IP addresses, signed by its CA. Each
-// handshake gets a new certificate with a new key, which exist only in memory. So no
-// certificate expires while a gateway runs, even if the clock is changed. Methods may be
-// called concurrently.
+// Leaf is a server certificate that its CA signs, and renews in time. It has a new key each time, and exists
+// only in memory. Methods may be called concurrently.
 type Leaf struct {
 	ca    *CA
 	hosts []string
+
+	mu      sync.Mutex
+	current *tls.Certificate
 }
 
-// Issue returns the leaf for host names and IP addresses, at least one. It signs a first
-// certificate, so that an invalid name is an error.
+// Issue signs a certificate for host names and IP addresses, at least one.
 func (ca *CA) Issue(hosts []string) (*Leaf, error) {
 	if len(hosts) == 0 {
 		return nil, hint.New("there is no host to sign a certificate for", "name one by --listen")
 	}
-	l := &Leaf{ca, hosts}
+	l := &Leaf{ca: ca, hosts: hosts}
 	_, err := l.Get(nil)
 	return l, err
 }
 
-// CA returns the CA that signs the certificates.
+// CA returns the CA that signs the certificate.
 func (l *Leaf) CA() *CA { return l.ca }
 
-// Get creates a key and signs a certificate for it, for [tls.Config]. The certificate
-// expires no later than the CA.
+// Get returns the certificate, for [tls.Config]. It renews the certificate after 60 days. It also renews a certificate
+// that begins in the future, because the clock was set back.
 func (l *Leaf) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
+	if l.current != nil && fresh(l.current.Leaf, now) {
+		return l.current, nil
+	}
+	made, err := l.ca.sign(l.hosts, now)
+	if err != nil {
+		return nil, err
+	}
+	l.current = made
+	return made, nil
+}
+
+func fresh(leaf *x509.Certificate, now time.Time) bool {
+	return !now.Before(leaf.NotBefore) && now.Before(leaf.NotBefore.Add(margin+leafAge))
+}
+
+// sign creates a key and signs a certificate for it, which expires no later than the CA.
+func (ca *CA) sign(hosts []string, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -50,19 +74,19 @@ func (l *Leaf) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "ocibridge gateway", Organization: []string{"ocibridge"}},
 		NotBefore:             now.Add(-margin),
-		NotAfter:              slices.MinFunc([]time.Time{now.Add(leafValidity), l.ca.cert.NotAfter}, time.Time.Compare),
+		NotAfter:              slices.MinFunc([]time.Time{now.Add(leafValidity), ca.cert.NotAfter}, time.Time.Compare),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
 	}
-	for _, h := range l.hosts {
+	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
 		} else {
 			template.DNSNames = append(template.DNSNames, h)
 		}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, l.ca.cert, key.Public(), l.ca.key)
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, key.Public(), ca.key)
 	if err != nil {
 		return nil, err
 	}

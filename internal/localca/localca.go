@@ -6,7 +6,7 @@
 // damaged or has expired, Open fails.
 //
 // The CA signs only server certificates, and no other CA. It has no name constraints, because the gateway's
-// names may change with each start. [CA.Issue] returns a [Leaf], which signs a certificate for each handshake.
+// names may change with each start. [CA.Issue] signs a [Leaf], which stays in memory.
 package localca
 
 import (
