@@ -71,7 +71,7 @@ func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Di
 func (p *pruner) sweepNamed(ctx context.Context) error {
 	err := p.deleteReplaced(ctx)
 	if len(p.swept) > 0 {
-		err = errors.Join(err, p.sweepChildren(ctx))
+		err = errors.Join(err, p.sweepChildren(ctx), p.deleteProbe(ctx))
 	}
 	return errors.Join(err, ctx.Err())
 }
@@ -142,6 +142,19 @@ func (p *pruner) restore(ctx context.Context, deleted []artifact.Blob) error {
 		}
 	}
 	return err
+}
+
+// deleteProbe deletes the probe of [push.removeProbe]. A login without the right to delete
+// has left it behind.
+func (p *pruner) deleteProbe(ctx context.Context) error {
+	probe, err := artifact.Placeholder("")
+	if err != nil {
+		return err
+	}
+	if err := deleteAny(ctx, p.state.dest.Store, probe.Descriptor); err != nil {
+		p.warnLeft(probe.Descriptor, err)
+	}
+	return nil
 }
 
 // named returns the digests that tags name, directly or through an index. It skips tags for
